@@ -1,0 +1,53 @@
+//! What a live page is told.
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::JobId;
+use crate::jobs::{Job, JobState};
+use crate::time::Timestamp;
+
+/// One recorded change of a job. `seq` counts from 1 without gaps for each job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct JobEvent {
+    pub job: JobId,
+    pub seq: i64,
+    pub at: Timestamp,
+    pub state: JobState,
+    pub attempt: u32,
+    /// What happened, in a sentence.
+    pub detail: String,
+}
+
+/// The data of an SSE event named `change` or `cost`: the job as it is now, and the event that
+/// brought it here where there was one.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct JobChange {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub event: Option<JobEvent>,
+    pub job: Job,
+}
+
+/// The data of an SSE event named `cost`: the meter of a running job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct JobCost {
+    pub job: JobId,
+    pub metered_ms: i64,
+    pub cost_micros: i64,
+    pub held_micros: i64,
+}
+
+/// The data of an SSE event named `log`: the bytes from `from` to the event's id.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct LogChunk {
+    pub from: u64,
+    /// The bytes, when they are UTF-8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+    /// The bytes in base 64, when they are not UTF-8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base64: Option<String>,
+}

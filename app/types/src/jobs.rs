@@ -1,0 +1,258 @@
+//! Jobs: what a tenant asks for, and what became of it.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{JobId, NodeId, OrgId};
+use crate::time::Timestamp;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub enum JobState {
+    Queued,
+    Assigned,
+    Starting,
+    Running,
+    Stopping,
+    Succeeded,
+    Failed,
+    Cancelled,
+    TimedOut,
+}
+
+impl JobState {
+    pub const ALL: [Self; 9] = [
+        Self::Queued,
+        Self::Assigned,
+        Self::Starting,
+        Self::Running,
+        Self::Stopping,
+        Self::Succeeded,
+        Self::Failed,
+        Self::Cancelled,
+        Self::TimedOut,
+    ];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Queued => "queued",
+            Self::Assigned => "assigned",
+            Self::Starting => "starting",
+            Self::Running => "running",
+            Self::Stopping => "stopping",
+            Self::Succeeded => "succeeded",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+            Self::TimedOut => "timed_out",
+        }
+    }
+
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.name() == name)
+    }
+
+    /// Nothing more will happen to a job in this state.
+    pub const fn ended(self) -> bool {
+        matches!(self, Self::Succeeded | Self::Failed | Self::Cancelled | Self::TimedOut)
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, Default)]
+#[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub enum Priority {
+    Low,
+    #[default]
+    Normal,
+    High,
+}
+
+impl Priority {
+    /// The order in the queue: higher first.
+    pub const fn rank(self) -> i64 {
+        match self {
+            Self::Low => 0,
+            Self::Normal => 1,
+            Self::High => 2,
+        }
+    }
+}
+
+/// The body of a submission. Give `command` or `script`, not both.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct NewJob {
+    pub name: String,
+    /// The slug of an offering, such as `h100-80gb.1g.10gb`.
+    pub offering: String,
+    /// Devices.
+    #[serde(default = "one")]
+    pub count: u32,
+    #[serde(default = "one")]
+    pub nodes: u32,
+    /// A program and its arguments; no shell is involved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<Vec<String>>,
+    /// The text of a script. It runs by its `#!` line, or by `/bin/sh`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub script: Option<String>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
+    /// Written into the job's own directory before it starts: relative path → text.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub files: BTreeMap<String, String>,
+    /// Seconds after which the job is stopped; the most that it can cost follows from it.
+    #[serde(default = "default_duration")]
+    pub max_duration_s: u64,
+    #[serde(default)]
+    pub priority: Priority,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn default_duration() -> u64 {
+    3_600
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ExtendJob {
+    /// The new limit, counted from the start of the run. Longer than the present one.
+    pub max_duration_s: u64,
+}
+
+/// Memory slices `start .. start + size` of a board.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Placement {
+    pub start: u32,
+    pub size: u32,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Device {
+    pub node: NodeId,
+    pub node_name: String,
+    pub gpu_uuid: String,
+    pub gpu_index: u32,
+    /// Memory slices of the whole board.
+    pub cells: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mig_uuid: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub placement: Option<Placement>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Failure {
+    pub code: String,
+    pub detail: String,
+}
+
+/// Something that can be done to a job now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub enum Action {
+    Cancel,
+    Extend,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Job {
+    pub id: JobId,
+    pub org: OrgId,
+    pub name: String,
+    pub state: JobState,
+    /// One sentence each: why it waits, or that its worker is silent.
+    pub reasons: Vec<String>,
+    /// 0 until it was first placed.
+    pub attempt: u32,
+    pub offering: String,
+    pub simulated: bool,
+    pub count: u32,
+    pub priority: Priority,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<Vec<String>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub script: Option<String>,
+    /// Paths of the files given with the job.
+    #[serde(default)]
+    pub files: Vec<String>,
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    pub max_duration_s: u64,
+    pub devices: Vec<Device>,
+    pub created_at: Timestamp,
+    pub created_by: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<Failure>,
+    /// Milliseconds of use that the worker has proved, over all attempts.
+    pub metered_ms: i64,
+    pub cost_micros: i64,
+    /// Set aside for what it can still cost.
+    pub held_micros: i64,
+    pub nano_per_second: i64,
+    pub currency: String,
+    pub price_version: i64,
+    /// Rises with every change; an event with this number brought the job here.
+    pub generation: i64,
+    pub actions: Vec<Action>,
+}
+
+/// What a submission would do, without doing it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct JobPlan {
+    pub offering: String,
+    pub price_version: i64,
+    pub per_hour_micros: i64,
+    /// The most it can cost: the rate over `max_duration_s`, every device counted.
+    pub worst_case_micros: i64,
+    pub available_micros: i64,
+    pub affordable: bool,
+    pub currency: String,
+    /// Where it would run if it were submitted now; empty when it would wait.
+    pub placement: Vec<Device>,
+    /// Why it would wait; empty when it would start at once.
+    pub blockers: Vec<Blocker>,
+}
+
+/// One thing that keeps a job waiting, and what would lift it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Blocker {
+    /// `capacity.busy`, `capacity.none`, `queue.ahead`, `health.quarantined`, `node.unavailable`.
+    pub code: String,
+    pub detail: String,
+    pub change: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Explanation {
+    pub blockers: Vec<Blocker>,
+    /// The least that would let it start; empty when nothing is in its way.
+    pub smallest_change: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub earliest_start: Option<Timestamp>,
+    /// What `earliest_start` rests on.
+    pub basis: String,
+}

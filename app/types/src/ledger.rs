@@ -1,0 +1,80 @@
+//! Balance and the rows of the ledger as a tenant sees them.
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::TransferId;
+use crate::time::Timestamp;
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Balance {
+    pub currency: String,
+    /// Credits less all posted charges.
+    pub posted_micros: i64,
+    /// Set aside for jobs that wait or run.
+    pub held_micros: i64,
+    /// Used by running jobs since their last posted charge; inside `held_micros`.
+    pub accrued_micros: i64,
+    /// What a new job can draw on: posted less held.
+    pub available_micros: i64,
+    /// What is spent an hour at this moment.
+    pub burn_per_hour_micros: i64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub enum TransferKind {
+    /// Credit granted by the operator.
+    Credit,
+    /// Money set aside; moves nothing.
+    Hold,
+    /// The unused rest of a hold, given back.
+    Release,
+    /// A charge for proved use.
+    Usage,
+}
+
+impl TransferKind {
+    pub const ALL: [Self; 4] = [Self::Credit, Self::Hold, Self::Release, Self::Usage];
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Credit => "credit",
+            Self::Hold => "hold",
+            Self::Release => "release",
+            Self::Usage => "usage",
+        }
+    }
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+}
+
+/// One immutable row.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Transfer {
+    pub id: TransferId,
+    pub kind: TransferKind,
+    /// Signed as the balance feels it: credits above zero, charges below; holds and releases as
+    /// they change what is available.
+    pub amount_micros: i64,
+    pub currency: String,
+    /// What caused it: `job`, `grant`.
+    pub source: String,
+    /// The id of the cause, such as a job's.
+    pub source_id: String,
+    /// The cause's name, for people.
+    pub memo: String,
+    pub at: Timestamp,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct NewCredit {
+    pub amount_micros: i64,
+    /// Shown to the tenant in the statement.
+    #[serde(default)]
+    pub memo: String,
+}

@@ -1,0 +1,34 @@
+//! Wire types of Berth: what crosses REST, the page and the portal's own layers.
+//!
+//! Must not do IO, read a clock or know a framework: it is built for the browser too.
+
+pub mod accounts;
+pub mod events;
+pub mod ids;
+pub mod jobs;
+pub mod ledger;
+pub mod metrics;
+pub mod money;
+pub mod nodes;
+pub mod offerings;
+pub mod problems;
+pub mod time;
+
+use serde::{Deserialize, Serialize};
+
+/// One page of a list, newest first unless the route says otherwise.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Page<T> {
+    pub items: Vec<T>,
+    /// Opaque; pass it back as `cursor` to get the next page. Absent on the last page.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_cursor: Option<String>,
+}
+
+impl<T> Page<T> {
+    /// A list that fits on one page.
+    pub fn whole(items: Vec<T>) -> Self {
+        Self { items, next_cursor: None }
+    }
+}

@@ -1,0 +1,121 @@
+//! Money as integers: micro-units of one configured currency; rates in nano-units a second.
+
+/// The sign or code that stands before an amount.
+fn symbol(currency: &str) -> &str {
+    match currency {
+        "USD" => "$",
+        "EUR" => "€",
+        "GBP" => "£",
+        "JPY" => "¥",
+        other => other,
+    }
+}
+
+/// `$2.41`, `$0.0067`, `−$3.00`: two decimals, more only where cents would hide the truth.
+///
+/// Rounds toward zero, so a balance is never shown larger than it is.
+pub fn money_text(micros: i64, currency: &str) -> String {
+    let sign = if micros < 0 { "−" } else { "" };
+    let space = if symbol(currency).len() > 2 && symbol(currency).is_ascii() { " " } else { "" };
+    let magnitude = micros.unsigned_abs();
+    let (units, rest) = (magnitude / 1_000_000, magnitude % 1_000_000);
+    let number = if units == 0 && rest > 0 && rest < 1_000_000 / 10 {
+        let text = format!("{rest:06}");
+        let keep = text.trim_end_matches('0').len().clamp(2, 6);
+        format!("0.{}", text.get(..keep.min(significant(&text))).unwrap_or(&text))
+    } else {
+        format!("{}.{:02}", grouped(units), rest / 10_000)
+    };
+    format!("{sign}{}{space}{number}", symbol(currency))
+}
+
+/// How many decimals keep two significant digits, at least two.
+fn significant(text: &str) -> usize {
+    let zeros = text.len() - text.trim_start_matches('0').len();
+    (zeros + 2).clamp(2, 6)
+}
+
+fn grouped(units: u64) -> String {
+    let digits = units.to_string();
+    let mut out = String::new();
+    for (i, c) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(c);
+    }
+    out
+}
+
+/// Micro-units an hour for a rate in nano-units a second, rounded down; `None` past `i64`.
+pub fn per_hour_micros(nano_per_second: i64) -> Option<i64> {
+    i64::try_from(i128::from(nano_per_second) * 3_600 / 1_000).ok()
+}
+
+/// Nano-units a second for micro-units an hour, rounded to nearest; `None` past `i64`.
+pub fn nano_per_second(per_hour_micros: i64) -> Option<i64> {
+    i64::try_from((i128::from(per_hour_micros) * 1_000 + 1_800).div_euclid(3_600)).ok()
+}
+
+/// Reads `12`, `12.5`, `0.000001`: a decimal amount into micro-units. `None` if it is anything else,
+/// has more than six decimals, or does not fit.
+pub fn parse_amount_micros(text: &str) -> Option<i64> {
+    let text = text.trim();
+    let (whole, part) = text.split_once('.').unwrap_or((text, ""));
+    let digits = |s: &str| s.bytes().all(|b| b.is_ascii_digit());
+    if whole.is_empty() || part.len() > 6 || !digits(whole) || !digits(part) {
+        return None;
+    }
+    let units: i64 = whole.parse().ok()?;
+    let micros: i64 = format!("{part:0<6}").parse().ok()?;
+    units.checked_mul(1_000_000)?.checked_add(micros)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn amounts_read_well() {
+        let cases = [
+            (0, "$0.00"),
+            (2_410_000, "$2.41"),
+            (6_700, "$0.0067"),
+            (3, "$0.000003"),
+            (90_000, "$0.09"),
+            (91_500, "$0.091"),
+            (-3_000_000, "−$3.00"),
+            (1_234_567_890_000, "$1,234,567.89"),
+            (100_000, "$0.10"),
+        ];
+        for (micros, text) in cases {
+            assert_eq!(money_text(micros, "USD"), text, "{micros}");
+        }
+        assert_eq!(money_text(5_000_000, "CHF"), "CHF 5.00");
+    }
+
+    proptest! {
+        #[test]
+        fn every_amount_has_a_text(micros: i64) {
+            prop_assert!(!money_text(micros, "EUR").is_empty());
+        }
+        #[test]
+        fn what_is_read_is_what_was_written(units in 0i64..1_000_000_000, micros in 0i64..1_000_000) {
+            prop_assert_eq!(parse_amount_micros(&format!("{units}.{micros:06}")), Some(units * 1_000_000 + micros));
+        }
+        #[test]
+        fn a_rate_survives_its_hourly_text(cents in 0i64..10_000_000) {
+            let hourly = cents * 10_000;
+            let back = per_hour_micros(nano_per_second(hourly).unwrap()).unwrap();
+            prop_assert!((back - hourly).abs() <= 4);
+        }
+    }
+
+    #[test]
+    fn what_is_no_amount_is_refused() {
+        for text in ["", "-1", "1e3", "1.0000001", "99999999999999999999", "1.2.3", ".5", "1,000"] {
+            assert_eq!(parse_amount_micros(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Hosts, boards and what is on them.
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{JobId, JoinTokenId, NodeId};
+use crate::jobs::Placement;
+use crate::time::Timestamp;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub enum NodeState {
+    Joining,
+    Ready,
+    /// Runs what it runs, takes nothing new.
+    Cordoned,
+    Unreachable,
+}
+
+impl NodeState {
+    pub const ALL: [Self; 4] = [Self::Joining, Self::Ready, Self::Cordoned, Self::Unreachable];
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Joining => "joining",
+            Self::Ready => "ready",
+            Self::Cordoned => "cordoned",
+            Self::Unreachable => "unreachable",
+        }
+    }
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.name() == name)
+    }
+}
+
+/// One occupied run of slices, as the viewer may see it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Tile {
+    pub placement: Placement,
+    /// `1g.10gb`; absent for a whole board.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<String>,
+    /// Cannot be used until it is proved clean; the reason.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quarantined: Option<String>,
+    /// Present where the viewer may know whose it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<TileOwner>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct TileOwner {
+    pub job: JobId,
+    pub job_name: String,
+    pub org_name: String,
+    /// 1 to 8: the tenant's colour.
+    pub hue: u32,
+    /// `plain`, `stripes` or `dots`: the tenant's pattern.
+    pub pattern: String,
+}
+
+/// One board on the map.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Gpu {
+    pub uuid: String,
+    pub index: u32,
+    pub model: String,
+    pub memory_mib: i64,
+    /// Memory slices; 1 for a board without MIG.
+    pub cells: u32,
+    /// Slices that no profile can use as the board stands, free as they are.
+    pub blocked_cells: Vec<u32>,
+    pub mig_enabled: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quarantined: Option<String>,
+    pub tiles: Vec<Tile>,
+    /// Latest reading; absent when there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub power_watts: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub temperature_celsius: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub utilization_percent: Option<f64>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Node {
+    pub id: NodeId,
+    pub name: String,
+    pub state: NodeState,
+    pub simulated: bool,
+    /// Jobs on it run without a sandbox.
+    pub unisolated: bool,
+    pub driver_version: String,
+    pub worker_version: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_seen_at: Option<Timestamp>,
+    pub gpus: Vec<Gpu>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct PatchNode {
+    pub cordoned: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct NewJoinToken {
+    /// Seconds it stays valid; one hour when absent, a week at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub valid_s: Option<u64>,
+}
+
+/// A one-time ticket with which a worker joins.
+#[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct JoinToken {
+    pub id: JoinTokenId,
+    /// Shown once.
+    pub secret: String,
+    pub expires_at: Timestamp,
+    /// The line to run on the host.
+    pub command: String,
+}

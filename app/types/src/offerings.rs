@@ -1,0 +1,60 @@
+//! What can be ordered, and at what price.
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::OfferingId;
+use crate::time::Timestamp;
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Price {
+    pub nano_per_second: i64,
+    pub per_hour_micros: i64,
+    pub currency: String,
+    /// Counts up by one with every change; 0 means that no price was set and nothing can be ordered.
+    pub version: i64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Offering {
+    pub id: OfferingId,
+    /// `h100-80gb`, `h100-80gb.1g.10gb`.
+    pub slug: String,
+    pub gpu_model: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mig_profile: Option<String>,
+    pub memory_mib: i64,
+    /// Memory slices taken, of `board_cells`.
+    pub cells: u32,
+    pub board_cells: u32,
+    pub simulated: bool,
+    /// How many could be placed right now, if only these were ordered.
+    pub available: u32,
+    /// How many an empty, healthy fleet could hold.
+    pub capacity: u32,
+    pub price: Price,
+}
+
+/// One dated version of a price. Versions are never edited.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct PriceVersion {
+    pub offering: String,
+    pub version: i64,
+    pub nano_per_second: i64,
+    pub per_hour_micros: i64,
+    pub currency: String,
+    pub effective_from: Timestamp,
+    pub set_by: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct NewPrice {
+    /// The slug of an offering.
+    pub offering: String,
+    /// Micro-units of the portal's currency for one device and hour.
+    pub per_hour_micros: i64,
+}

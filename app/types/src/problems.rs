@@ -1,0 +1,127 @@
+//! The one error shape of the API: an RFC 9457 problem with a stable dotted code.
+
+use serde::{Deserialize, Serialize};
+
+/// One field of a request that was not acceptable.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct FieldError {
+    /// A JSON pointer (RFC 6901) into the request body.
+    pub pointer: String,
+    pub detail: String,
+}
+
+impl FieldError {
+    pub fn new(pointer: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self { pointer: pointer.into(), detail: detail.into() }
+    }
+}
+
+/// What went wrong, what it means, and what to do next.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Problem {
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub title: String,
+    pub status: u16,
+    pub detail: String,
+    /// Stable; scripts compare this one.
+    pub code: String,
+    #[serde(default)]
+    pub request_id: String,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub errors: Vec<FieldError>,
+    /// Seconds after which to try again (with status 429 and 503).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_after_s: Option<u64>,
+}
+
+impl std::fmt::Display for Problem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.code, self.detail)
+    }
+}
+
+impl std::error::Error for Problem {}
+
+impl Problem {
+    pub fn new(status: u16, code: &str, title: &str, detail: impl Into<String>) -> Self {
+        Self {
+            kind: format!("/problems/{}", code.replace(['.', '_'], "-")),
+            title: title.to_owned(),
+            status,
+            detail: detail.into(),
+            code: code.to_owned(),
+            request_id: String::new(),
+            errors: Vec::new(),
+            retry_after_s: None,
+        }
+    }
+
+    /// 400: the request cannot be read at all.
+    pub fn malformed(detail: impl Into<String>) -> Self {
+        Self::new(400, "request.malformed", "The request cannot be read", detail)
+    }
+
+    /// 422: readable, but these fields are not acceptable.
+    pub fn invalid(errors: Vec<FieldError>) -> Self {
+        let detail = match errors.as_slice() {
+            [only] => only.detail.clone(),
+            many => format!("{} fields need your attention.", many.len()),
+        };
+        Self { errors, ..Self::new(422, "request.invalid", "Some fields are not acceptable", detail) }
+    }
+
+    /// 422 about one field.
+    pub fn invalid_field(pointer: &str, detail: impl Into<String>) -> Self {
+        Self::invalid(vec![FieldError::new(pointer, detail)])
+    }
+
+    /// 401: nobody is signed in.
+    pub fn unauthenticated() -> Self {
+        Self::new(401, "auth.required", "Sign in first", "Sign in, or send an API token as a bearer token.")
+    }
+
+    /// 403: signed in, but the role does not allow it.
+    pub fn forbidden(detail: impl Into<String>) -> Self {
+        Self::new(403, "auth.forbidden", "Your role does not allow this", detail)
+    }
+
+    /// 404. A foreign tenant's object answers with exactly the same body as a missing one.
+    pub fn not_found() -> Self {
+        Self::new(404, "object.not_found", "Not found", "There is nothing here, or it is not yours to see.")
+    }
+
+    /// 409.
+    pub fn conflict(code: &str, title: &str, detail: impl Into<String>) -> Self {
+        Self::new(409, code, title, detail)
+    }
+
+    /// 500. The cause is in the portal's log under the request id, never in the answer.
+    pub fn internal() -> Self {
+        Self::new(
+            500,
+            "server.internal",
+            "The portal failed",
+            "Something failed on our side. Nothing was charged for this request; try again, and give the request id to your operator if it stays.",
+        )
+    }
+
+    /// 503 with a hint when to come back.
+    pub fn unavailable(detail: impl Into<String>, retry_after_s: u64) -> Self {
+        let problem = Self::new(503, "server.unavailable", "Not available right now", detail);
+        Self { retry_after_s: Some(retry_after_s), ..problem }
+    }
+
+    /// 429 with a hint when to come back.
+    pub fn throttled(detail: impl Into<String>, retry_after_s: u64) -> Self {
+        let problem = Self::new(429, "request.throttled", "Too many requests", detail);
+        Self { retry_after_s: Some(retry_after_s), ..problem }
+    }
+
+    /// The detail of one field, for a form to show beside it.
+    pub fn field(&self, pointer: &str) -> Option<&str> {
+        self.errors.iter().find(|e| e.pointer == pointer).map(|e| e.detail.as_str())
+    }
+}

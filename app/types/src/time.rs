@@ -1,0 +1,132 @@
+//! Instants as microseconds UTC; RFC 3339 on the wire.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// Microseconds since 1970-01-01T00:00:00Z.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, Default)]
+#[serde(into = "String", try_from = "String")]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(value_type = String))]
+pub struct Timestamp(i64);
+
+/// The text is not an RFC 3339 instant.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("not an RFC 3339 time such as 2026-03-01T09:00:00Z")]
+pub struct TimeError;
+
+impl Timestamp {
+    pub const fn from_micros(micros: i64) -> Self {
+        Self(micros)
+    }
+    pub const fn micros(self) -> i64 {
+        self.0
+    }
+    pub const fn millis(self) -> i64 {
+        self.0.div_euclid(1_000)
+    }
+    /// Later by `seconds`, held at the ends of the range instead of wrapping.
+    #[must_use]
+    pub const fn plus_seconds(self, seconds: i64) -> Self {
+        Self(self.0.saturating_add(seconds.saturating_mul(1_000_000)))
+    }
+    #[must_use]
+    pub const fn plus_millis(self, millis: i64) -> Self {
+        Self(self.0.saturating_add(millis.saturating_mul(1_000)))
+    }
+    /// Milliseconds from `earlier` to here; negative when `earlier` is later.
+    pub const fn millis_since(self, earlier: Self) -> i64 {
+        self.0.saturating_sub(earlier.0).div_euclid(1_000)
+    }
+    fn civil(self) -> Option<jiff::Timestamp> {
+        jiff::Timestamp::from_microsecond(self.0).ok()
+    }
+    /// `14:20:05`, UTC.
+    pub fn clock(self) -> String {
+        self.civil().map_or_else(String::new, |t| t.strftime("%H:%M:%S").to_string())
+    }
+    /// `2026-11-20 14:20 UTC`.
+    pub fn minute(self) -> String {
+        self.civil().map_or_else(String::new, |t| t.strftime("%Y-%m-%d %H:%M UTC").to_string())
+    }
+}
+
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.civil() {
+            Some(time) => write!(f, "{time}"),
+            None => write!(f, "{}us", self.0),
+        }
+    }
+}
+
+impl FromStr for Timestamp {
+    type Err = TimeError;
+    fn from_str(text: &str) -> Result<Self, TimeError> {
+        text.parse::<jiff::Timestamp>().map(|t| Self(t.as_microsecond())).map_err(|_| TimeError)
+    }
+}
+
+impl TryFrom<String> for Timestamp {
+    type Error = TimeError;
+    fn try_from(text: String) -> Result<Self, TimeError> {
+        text.parse()
+    }
+}
+
+impl From<Timestamp> for String {
+    fn from(time: Timestamp) -> String {
+        time.to_string()
+    }
+}
+
+/// `1 h 12 min`, `4 min 05 s`, `12.4 s`, `0 s`: a length of time for people.
+pub fn duration_text(millis: i64) -> String {
+    let seconds = millis.max(0) / 1_000;
+    let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);
+    if days > 0 {
+        format!("{days} d {hours} h")
+    } else if hours > 0 {
+        format!("{hours} h {minutes:02} min")
+    } else if minutes > 0 {
+        format!("{minutes} min {:02} s", seconds % 60)
+    } else if seconds >= 10 || millis % 1_000 == 0 {
+        format!("{seconds} s")
+    } else {
+        format!("{}.{} s", seconds, millis.max(0) % 1_000 / 100)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rfc_3339_there_and_back() {
+        let time = Timestamp::from_micros(1_795_214_589_123_456);
+        assert_eq!(time.to_string().parse(), Ok(time));
+        assert_eq!(
+            "2026-11-20T22:43:09+01:00".parse::<Timestamp>().unwrap().to_string(),
+            "2026-11-20T21:43:09Z"
+        );
+        assert_eq!("yesterday".parse::<Timestamp>(), Err(TimeError));
+        assert!(!Timestamp::from_micros(i64::MIN).to_string().is_empty());
+    }
+
+    #[test]
+    fn durations_read_well() {
+        let cases = [
+            (0, "0 s"),
+            (900, "0.9 s"),
+            (12_400, "12 s"),
+            (245_000, "4 min 05 s"),
+            (4_320_000, "1 h 12 min"),
+            (90_000_000, "1 d 1 h"),
+            (-5, "0 s"),
+        ];
+        for (millis, text) in cases {
+            assert_eq!(duration_text(millis), text);
+        }
+    }
+}

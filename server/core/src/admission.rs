@@ -1,0 +1,210 @@
+//! What a submission must look like before anything is looked up or reserved.
+
+use berth_types::jobs::NewJob;
+use berth_types::problems::FieldError;
+
+/// Limits of one submission.
+pub const MAX_NAME_CHARS: usize = 100;
+pub const MAX_FILES: usize = 256;
+pub const MAX_FILES_BYTES: usize = 8 << 20;
+pub const MAX_SCRIPT_BYTES: usize = 1 << 20;
+pub const MAX_ARGS: usize = 1_024;
+pub const MAX_ENV: usize = 256;
+pub const MAX_LABELS: usize = 32;
+pub const MAX_DEVICES: u32 = 64;
+/// Thirty days.
+pub const MAX_DURATION_S: u64 = 30 * 86_400;
+
+/// A human name: not blank, short, one line.
+pub fn check_name(pointer: &str, name: &str, errors: &mut Vec<FieldError>) {
+    let mut refuse = |detail: &str| errors.push(FieldError::new(pointer, detail));
+    if name.trim().is_empty() {
+        refuse("Give it a name.");
+    } else if name.chars().count() > MAX_NAME_CHARS {
+        refuse("Use at most 100 characters.");
+    } else if name.chars().any(char::is_control) {
+        refuse("Use printable characters only.");
+    }
+}
+
+/// Every fault of a submission that can be seen without looking anything up.
+pub fn check_job(job: &NewJob) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    check_name("/name", &job.name, &mut errors);
+    let mut refuse = |pointer: &str, detail: &str| errors.push(FieldError::new(pointer, detail));
+    if job.offering.is_empty() || job.offering.len() > 100 {
+        refuse("/offering", "Name an offering, such as h100-80gb.1g.10gb; GET /api/v1/offerings lists them.");
+    }
+    if job.count == 0 || job.count > MAX_DEVICES {
+        refuse("/count", "Ask for 1 to 64 devices.");
+    }
+    if job.nodes != 1 {
+        refuse("/nodes", "A job runs on one node at present; ask for 1.");
+    }
+    match (&job.command, &job.script) {
+        (Some(_), Some(_)) => refuse("/script", "Give a command or a script, not both."),
+        (None, None) => refuse("/command", "Say what to run: a command or a script."),
+        (Some(command), None) => check_command(command, &mut refuse),
+        (None, Some(script)) => {
+            if script.trim().is_empty() {
+                refuse("/script", "The script is empty.");
+            } else if script.len() > MAX_SCRIPT_BYTES {
+                refuse("/script", "A script may be at most 1 MiB; put the rest into files.");
+            } else if script.contains('\0') {
+                refuse("/script", "A script cannot contain NUL bytes.");
+            }
+        }
+    }
+    if job.max_duration_s == 0 || job.max_duration_s > MAX_DURATION_S {
+        refuse("/max_duration_s", "Choose between 1 second and 30 days (2592000).");
+    }
+    if job.env.len() > MAX_ENV {
+        refuse("/env", "At most 256 variables.");
+    }
+    for (key, value) in &job.env {
+        let named = key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+            && !key.is_empty()
+            && !key.starts_with(|c: char| c.is_ascii_digit());
+        if !named || key.len() > 256 {
+            refuse(
+                &pointer_to("/env", key),
+                "A variable's name has letters, digits and _ and does not start with a digit.",
+            );
+        } else if value.contains('\0') || value.len() > 128 << 10 {
+            refuse(&pointer_to("/env", key), "A value has at most 128 KiB and no NUL bytes.");
+        }
+    }
+    if job.files.len() > MAX_FILES || job.files.values().map(String::len).sum::<usize>() > MAX_FILES_BYTES {
+        refuse("/files", "At most 256 files and 8 MiB in all.");
+    }
+    for path in job.files.keys() {
+        if let Err(detail) = check_path(path) {
+            refuse(&pointer_to("/files", path), detail);
+        }
+    }
+    if job.labels.len() > MAX_LABELS {
+        refuse("/labels", "At most 32 labels.");
+    }
+    for (key, value) in &job.labels {
+        if key.is_empty()
+            || key.len() > 63
+            || value.len() > 63
+            || (key.clone() + value).chars().any(char::is_control)
+        {
+            refuse(
+                &pointer_to("/labels", key),
+                "A label's key and value have at most 63 printable characters.",
+            );
+        }
+    }
+    errors
+}
+
+fn check_command(command: &[String], refuse: &mut impl FnMut(&str, &str)) {
+    if command.first().is_none_or(|program| program.trim().is_empty()) {
+        refuse("/command/0", "The first entry is the program to run.");
+    }
+    if command.len() > MAX_ARGS || command.iter().map(String::len).sum::<usize>() > 512 << 10 {
+        refuse("/command", "At most 1024 arguments and 512 KiB in all.");
+    }
+    if let Some(i) = command.iter().position(|arg| arg.contains('\0')) {
+        refuse(&format!("/command/{i}"), "An argument cannot contain NUL bytes.");
+    }
+}
+
+/// A path inside the job's directory: relative, plain components only.
+pub fn check_path(path: &str) -> Result<(), &'static str> {
+    if path.is_empty() || path.len() > 512 {
+        return Err("A path has 1 to 512 bytes.");
+    }
+    if path.contains('\0') || path.contains('\\') || path.chars().any(char::is_control) {
+        return Err("A path has printable characters only, and / between its parts.");
+    }
+    if path.split('/').any(|part| part.is_empty() || part == "." || part == ".." || part.len() > 255) {
+        return Err(
+            "A path is relative to the job's directory and cannot leave it: no leading /, no . or .. in it.",
+        );
+    }
+    Ok(())
+}
+
+/// A JSON pointer to `key` below `base` (RFC 6901 escapes, shortened so an error stays readable).
+fn pointer_to(base: &str, key: &str) -> String {
+    let key: String = key.chars().take(80).collect();
+    format!("{base}/{}", key.replace('~', "~0").replace('/', "~1"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn job() -> NewJob {
+        NewJob {
+            name: "train".into(),
+            offering: "h100-80gb".into(),
+            count: 1,
+            nodes: 1,
+            command: Some(vec!["true".into()]),
+            max_duration_s: 60,
+            ..NewJob::default()
+        }
+    }
+
+    fn pointers(job: &NewJob) -> Vec<String> {
+        check_job(job).into_iter().map(|e| e.pointer).collect()
+    }
+
+    #[test]
+    fn a_plain_job_passes() {
+        assert_eq!(pointers(&job()), Vec::<String>::new());
+    }
+
+    #[test]
+    fn each_fault_is_named() {
+        let cases: Vec<(NewJob, &str)> = vec![
+            (NewJob { name: "  ".into(), ..job() }, "/name"),
+            (NewJob { name: "x".repeat(1 << 20), ..job() }, "/name"),
+            (NewJob { name: "a\0b".into(), ..job() }, "/name"),
+            (NewJob { count: 0, ..job() }, "/count"),
+            (NewJob { count: u32::MAX, ..job() }, "/count"),
+            (NewJob { nodes: 2, ..job() }, "/nodes"),
+            (NewJob { max_duration_s: 0, ..job() }, "/max_duration_s"),
+            (NewJob { max_duration_s: u64::MAX, ..job() }, "/max_duration_s"),
+            (NewJob { command: None, ..job() }, "/command"),
+            (NewJob { command: Some(vec![]), ..job() }, "/command/0"),
+            (NewJob { command: Some(vec!["a".into(), "b\0".into()]), ..job() }, "/command/1"),
+            (NewJob { script: Some("x".into()), ..job() }, "/script"),
+            (NewJob { command: None, script: Some(String::new()), ..job() }, "/script"),
+            (NewJob { env: [("1A".to_owned(), String::new())].into(), ..job() }, "/env/1A"),
+            (NewJob { files: [("../x".to_owned(), String::new())].into(), ..job() }, "/files/..~1x"),
+        ];
+        for (job, pointer) in cases {
+            assert_eq!(pointers(&job), [pointer]);
+        }
+    }
+
+    #[test]
+    fn paths_stay_inside() {
+        for bad in ["", "/etc/passwd", "../a", "a/../b", "a//b", "./a", "a/", "a\0", "a\\..\\b", "a\nb"] {
+            assert!(check_path(bad).is_err(), "{bad:?}");
+        }
+        for good in ["train.py", "data/x.csv", "..a", "a b.txt", "ä/ö"] {
+            assert!(check_path(good).is_ok(), "{good:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn an_accepted_path_never_leaves_its_directory(path in ".{0,40}") {
+            if check_path(&path).is_ok() {
+                let mut depth = 0i32;
+                for part in std::path::Path::new(&path).components() {
+                    prop_assert!(matches!(part, std::path::Component::Normal(_)));
+                    depth += 1;
+                }
+                prop_assert!(depth > 0);
+            }
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! The life of a job as a machine: a state, an event, and what must follow from it.
+//!
+//! Events carry the number of the attempt they speak of; one that speaks of an older attempt, or
+//! that does not fit the state, is rejected with its reason and changes nothing.
+
+use berth_types::jobs::{Failure, JobState};
+
+/// Why an attempt is being stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StopCause {
+    Cancelled,
+    TimedOut,
+}
+
+/// How an attempt ended, as its worker proved it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// The process ended by itself or by a signal. A signal counts as 128 + its number.
+    Exited { code: i32 },
+    /// The worker stopped it at its limit.
+    TimedOut { code: i32 },
+    /// It never ran, or nobody knows how it ended.
+    Failed(Failure),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Machine {
+    Queued,
+    Assigned { attempt: u32 },
+    Starting { attempt: u32 },
+    Running { attempt: u32 },
+    Stopping { attempt: u32, cause: StopCause },
+    Ended(JobState),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// The scheduler found a place.
+    Assign {
+        attempt: u32,
+    },
+    /// The worker prepares devices and directory.
+    Prepare {
+        attempt: u32,
+    },
+    /// The process runs.
+    Start {
+        attempt: u32,
+    },
+    /// The tenant wants it to end.
+    Cancel,
+    End {
+        attempt: u32,
+        outcome: Outcome,
+    },
+}
+
+/// What must follow from a change, in the same transaction or right after it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Effect {
+    /// Send the node its desired state.
+    WakeNode,
+    /// Post what is metered and release the rest of the hold.
+    Settle,
+    /// Record how it ended.
+    Finish { exit_code: Option<i32>, failure: Option<Failure> },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Rejected {
+    #[error("the report is about attempt {reported}, the job is at attempt {current}")]
+    OldAttempt { reported: u32, current: u32 },
+    #[error("the job has ended already")]
+    Ended,
+    #[error("nothing to change")]
+    NoChange,
+    #[error("this cannot happen to a job that is {0:?}")]
+    NotNow(JobState),
+}
+
+impl Machine {
+    /// From its stored form. `stop` is the cause that was recorded with a stopping job.
+    pub fn restore(state: JobState, attempt: u32, stop: Option<StopCause>) -> Self {
+        match state {
+            JobState::Queued => Self::Queued,
+            JobState::Assigned => Self::Assigned { attempt },
+            JobState::Starting => Self::Starting { attempt },
+            JobState::Running => Self::Running { attempt },
+            JobState::Stopping => Self::Stopping { attempt, cause: stop.unwrap_or(StopCause::Cancelled) },
+            ended => Self::Ended(ended),
+        }
+    }
+
+    pub const fn state(self) -> JobState {
+        match self {
+            Self::Queued => JobState::Queued,
+            Self::Assigned { .. } => JobState::Assigned,
+            Self::Starting { .. } => JobState::Starting,
+            Self::Running { .. } => JobState::Running,
+            Self::Stopping { .. } => JobState::Stopping,
+            Self::Ended(state) => state,
+        }
+    }
+
+    const fn attempt(self) -> u32 {
+        match self {
+            Self::Assigned { attempt }
+            | Self::Starting { attempt }
+            | Self::Running { attempt }
+            | Self::Stopping { attempt, .. } => attempt,
+            Self::Queued | Self::Ended(_) => 0,
+        }
+    }
+
+    /// Applies one event.
+    pub fn apply(self, event: Event) -> Result<(Self, Vec<Effect>), Rejected> {
+        if let Event::Prepare { attempt } | Event::Start { attempt } | Event::End { attempt, .. } = event {
+            if let Self::Ended(_) = self {
+                return Err(Rejected::Ended);
+            }
+            if attempt != self.attempt() {
+                return Err(Rejected::OldAttempt { reported: attempt, current: self.attempt() });
+            }
+        }
+        match (self, event) {
+            (Self::Ended(_), _) => Err(Rejected::Ended),
+            (Self::Queued, Event::Assign { attempt }) => {
+                Ok((Self::Assigned { attempt }, vec![Effect::WakeNode]))
+            }
+            (Self::Assigned { attempt }, Event::Prepare { .. }) => Ok((Self::Starting { attempt }, vec![])),
+            (Self::Assigned { attempt } | Self::Starting { attempt }, Event::Start { .. }) => {
+                Ok((Self::Running { attempt }, vec![]))
+            }
+            // A report may arrive twice, or after the tenant already asked to stop.
+            (Self::Starting { .. } | Self::Running { .. } | Self::Stopping { .. }, Event::Prepare { .. })
+            | (Self::Running { .. } | Self::Stopping { .. }, Event::Start { .. })
+            | (Self::Stopping { .. }, Event::Cancel) => Err(Rejected::NoChange),
+            (Self::Queued, Event::Cancel) => {
+                let finish = Effect::Finish { exit_code: None, failure: None };
+                Ok((Self::Ended(JobState::Cancelled), vec![Effect::Settle, finish]))
+            }
+            (
+                Self::Assigned { attempt } | Self::Starting { attempt } | Self::Running { attempt },
+                Event::Cancel,
+            ) => Ok((Self::Stopping { attempt, cause: StopCause::Cancelled }, vec![Effect::WakeNode])),
+            (machine, Event::End { outcome, .. }) => {
+                let (state, exit_code, failure) = end(machine, outcome);
+                let finish = Effect::Finish { exit_code, failure };
+                Ok((Self::Ended(state), vec![Effect::Settle, finish, Effect::WakeNode]))
+            }
+            (machine, Event::Assign { .. }) => Err(Rejected::NotNow(machine.state())),
+            (machine, Event::Prepare { .. } | Event::Start { .. }) => Err(Rejected::NotNow(machine.state())),
+        }
+    }
+}
+
+fn end(machine: Machine, outcome: Outcome) -> (JobState, Option<i32>, Option<Failure>) {
+    match (machine, outcome) {
+        (_, Outcome::TimedOut { code })
+        | (Machine::Stopping { cause: StopCause::TimedOut, .. }, Outcome::Exited { code }) => {
+            (JobState::TimedOut, Some(code), None)
+        }
+        (Machine::Stopping { cause: StopCause::Cancelled, .. }, Outcome::Exited { code }) => {
+            (JobState::Cancelled, Some(code), None)
+        }
+        // It was asked to stop before it ran.
+        (Machine::Stopping { cause: StopCause::Cancelled, .. }, Outcome::Failed(failure)) => {
+            (JobState::Cancelled, None, Some(failure).filter(|f| f.code != "attempt.not_started"))
+        }
+        (_, Outcome::Exited { code: 0 }) => (JobState::Succeeded, Some(0), None),
+        (_, Outcome::Exited { code }) => (JobState::Failed, Some(code), Some(exit_failure(code))),
+        (_, Outcome::Failed(failure)) => (JobState::Failed, None, Some(failure)),
+    }
+}
+
+fn exit_failure(code: i32) -> Failure {
+    let detail = match code {
+        126 => "The command was found but could not be executed.".to_owned(),
+        127 => "The command was not found on the worker.".to_owned(),
+        137 => "The process was killed (signal 9), often for want of memory.".to_owned(),
+        129..=192 => format!("The process was ended by signal {}.", code - 128),
+        _ => format!("The process ended with exit code {code}."),
+    };
+    let code = match code {
+        126 | 127 => "command.not_runnable",
+        129..=192 => "process.signalled",
+        _ => "process.exit",
+    };
+    Failure { code: code.to_owned(), detail }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn exit(attempt: u32, code: i32) -> Event {
+        Event::End { attempt, outcome: Outcome::Exited { code } }
+    }
+
+    fn run(events: &[Event]) -> Machine {
+        events.iter().fold(Machine::Queued, |m, e| m.apply(e.clone()).map_or(m, |(m, _)| m))
+    }
+
+    #[test]
+    fn the_usual_lives() {
+        use Event::*;
+        let start = [Assign { attempt: 1 }, Prepare { attempt: 1 }, Start { attempt: 1 }];
+        let with = |more: &[Event]| run(&[&start, more].concat()).state();
+        assert_eq!(with(&[]), JobState::Running);
+        assert_eq!(with(&[exit(1, 0)]), JobState::Succeeded);
+        assert_eq!(with(&[exit(1, 3)]), JobState::Failed);
+        assert_eq!(with(&[Cancel, exit(1, 143)]), JobState::Cancelled);
+        assert_eq!(with(&[Cancel, Cancel, exit(1, 0), exit(1, 3)]), JobState::Cancelled);
+        assert_eq!(with(&[End { attempt: 1, outcome: Outcome::TimedOut { code: 143 } }]), JobState::TimedOut);
+        assert_eq!(run(&[Cancel]).state(), JobState::Cancelled);
+    }
+
+    #[test]
+    fn an_older_attempt_changes_nothing() {
+        let machine = Machine::Running { attempt: 2 };
+        assert_eq!(machine.apply(exit(1, 0)), Err(Rejected::OldAttempt { reported: 1, current: 2 }));
+    }
+
+    fn any_event() -> impl Strategy<Value = Event> {
+        (0u32..3, 0i32..3, 0u8..6).prop_map(|(attempt, code, kind)| match kind {
+            0 => Event::Assign { attempt },
+            1 => Event::Prepare { attempt },
+            2 => Event::Start { attempt },
+            3 => Event::Cancel,
+            4 => exit(attempt, code),
+            _ => Event::End {
+                attempt,
+                outcome: Outcome::Failed(Failure { code: "x".into(), detail: String::new() }),
+            },
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn an_ended_job_stays_ended_and_settles_once(events in prop::collection::vec(any_event(), 0..40)) {
+            let (mut machine, mut settled) = (Machine::Queued, 0);
+            for event in events {
+                if let Ok((next, effects)) = machine.apply(event) {
+                    prop_assert!(!machine.state().ended());
+                    settled += effects.iter().filter(|e| **e == Effect::Settle).count();
+                    machine = next;
+                }
+                prop_assert_eq!(settled, usize::from(machine.state().ended()));
+            }
+        }
+
+        #[test]
+        fn a_machine_survives_its_stored_form(events in prop::collection::vec(any_event(), 0..12)) {
+            let machine = run(&events);
+            let stop = match machine { Machine::Stopping { cause, .. } => Some(cause), _ => None };
+            prop_assert_eq!(Machine::restore(machine.state(), machine.attempt(), stop), machine);
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! The rules of Berth, as functions from values to values.
+//!
+//! What is absent on purpose: clocks, randomness, IO, threads. `now` comes in as a parameter and a
+//! decision goes out as data, so every rule is tested by building a world in a few lines.
+
+pub mod admission;
+pub mod jobs;
+pub mod plan;
+pub mod rating;

@@ -1,0 +1,56 @@
+//! What use costs.
+//!
+//! A charge is always the difference of two floors over cumulative use, so that any way of cutting
+//! the same use into pieces charges the same total.
+
+/// Micro-units for `metered_ms` milliseconds at `nano_per_second`: `floor(rate × ms)`, never
+/// negative. `None` when it does not fit.
+pub fn charge_micros(nano_per_second: i64, metered_ms: i64) -> Option<i64> {
+    let product = i128::from(nano_per_second.max(0)) * i128::from(metered_ms.max(0));
+    // nano per second × ms ÷ 1000 = nano; ÷ 1000 = micro.
+    i64::try_from(product / 1_000_000).ok()
+}
+
+/// The rate of `count` devices. `None` when it does not fit.
+pub fn total_rate(nano_per_second: i64, count: u32) -> Option<i64> {
+    nano_per_second.checked_mul(i64::from(count))
+}
+
+/// The most that a job can cost. `None` when it does not fit.
+pub fn worst_case_micros(nano_per_second: i64, count: u32, max_duration_s: u64) -> Option<i64> {
+    let ms = i64::try_from(max_duration_s).ok()?.checked_mul(1_000)?;
+    charge_micros(total_rate(nano_per_second, count)?, ms)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn known_charges() {
+        assert_eq!(charge_micros(1_000_000_000, 1_000), Some(1_000_000));
+        assert_eq!(charge_micros(669_444, 999), Some(668));
+        assert_eq!(charge_micros(i64::MAX, i64::MAX), None);
+        assert_eq!(worst_case_micros(i64::MAX, 2, 1), None);
+        assert_eq!(worst_case_micros(5, 1, u64::MAX), None);
+    }
+
+    proptest! {
+        #[test]
+        fn cutting_use_into_pieces_changes_nothing(rate in 0i64..10_000_000_000, cuts in prop::collection::vec(0i64..100_000, 1..30)) {
+            let (mut cum, mut sum) = (0, 0);
+            for piece in &cuts {
+                let next = cum + piece;
+                sum += charge_micros(rate, next).unwrap() - charge_micros(rate, cum).unwrap();
+                cum = next;
+            }
+            prop_assert_eq!(Some(sum), charge_micros(rate, cum));
+        }
+
+        #[test]
+        fn no_input_panics(rate: i64, ms: i64, count: u32, seconds: u64) {
+            let _ = (charge_micros(rate, ms), worst_case_micros(rate, count, seconds));
+        }
+    }
+}

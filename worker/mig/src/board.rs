@@ -1,0 +1,122 @@
+//! What each board model offers. The figures are NVIDIA's (MIG User Guide, profile tables).
+
+use std::sync::OnceLock;
+
+use serde::Deserialize;
+
+/// A GPU instance profile of one board model.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct Profile {
+    /// The `NVML_GPU_INSTANCE_PROFILE_*` argument of the profile-info call. Not `id`.
+    pub index: u32,
+    /// What NVML reports and what create, placement and capacity calls take. Differs by board.
+    pub id: u32,
+    /// `1g.10gb`.
+    pub name: String,
+    /// Compute slices.
+    pub compute: u32,
+    /// Memory slices.
+    pub size: u32,
+    pub memory_mib: u64,
+    /// Multiprocessors.
+    pub sm: u32,
+    pub copy_engines: u32,
+    pub decoders: u32,
+    pub encoders: u32,
+    pub jpeg: u32,
+    pub ofa: u32,
+    /// At most so many on one board.
+    pub max: u32,
+    /// At most one instance of such a group on one board (media engines).
+    pub group: Option<String>,
+    /// Memory slices at which it may start.
+    pub starts: Vec<u32>,
+    /// The compute instance profile that fills it.
+    pub ci_profile: u32,
+}
+
+/// A board model.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct Board {
+    /// `H100-80GB`.
+    pub model: String,
+    /// What NVML calls it.
+    pub names: Vec<String>,
+    pub total_memory_mib: u64,
+    pub memory_slices: u32,
+    pub compute_slices: u32,
+    /// MIG mode switches without a GPU reset (Hopper and later).
+    pub live_toggle: bool,
+    /// Utilisation per instance can be read (GPM; Hopper and later).
+    pub gpm: bool,
+    /// `9.0`.
+    pub compute_capability: String,
+    pub profiles: Vec<Profile>,
+}
+
+impl Board {
+    pub fn profile(&self, id: u32) -> Option<&Profile> {
+        self.profiles.iter().find(|p| p.id == id)
+    }
+
+    pub fn profile_by_name(&self, name: &str) -> Option<&Profile> {
+        self.profiles.iter().find(|p| p.name == name)
+    }
+
+    /// The profile that takes the whole board.
+    pub fn full_profile(&self) -> Option<&Profile> {
+        self.profiles.iter().find(|p| p.size == self.memory_slices && p.group.is_none())
+    }
+}
+
+/// Every known board.
+pub fn boards() -> &'static [Board] {
+    static BOARDS: OnceLock<Vec<Board>> = OnceLock::new();
+    // The table is part of the program; a test reads it, so the empty list is never seen.
+    BOARDS.get_or_init(|| serde_json::from_str(include_str!("../boards.json")).unwrap_or_default())
+}
+
+/// A board by its model (`H100-80GB`), by the model's first part (`A30`), or by the name that NVML
+/// reports (`NVIDIA H100 80GB HBM3`). Case does not matter.
+pub fn board_by_name(name: &str) -> Option<&'static Board> {
+    let same = |a: &str| a.eq_ignore_ascii_case(name);
+    let starts = |a: &str| {
+        a.get(..name.len()).is_some_and(|head| head.eq_ignore_ascii_case(name))
+            && a.as_bytes().get(name.len()) == Some(&b'-')
+    };
+    boards()
+        .iter()
+        .find(|b| same(&b.model) || b.names.iter().any(|n| same(n)))
+        .or_else(|| boards().iter().find(|b| starts(&b.model)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_consistent() {
+        assert_eq!(boards().len(), 13);
+        for board in boards() {
+            assert!(board.full_profile().is_some(), "{}", board.model);
+            for profile in &board.profiles {
+                assert!(!profile.starts.is_empty());
+                for start in &profile.starts {
+                    assert!(start + profile.size <= board.memory_slices, "{} {}", board.model, profile.name);
+                }
+                let same_id = board.profiles.iter().filter(|p| p.id == profile.id).count();
+                assert_eq!(same_id, 1, "{} id {}", board.model, profile.id);
+            }
+        }
+    }
+
+    #[test]
+    fn boards_are_found_by_any_of_their_names() {
+        for name in ["H100-80GB", "h100-80gb", "NVIDIA H100 80GB HBM3"] {
+            assert_eq!(board_by_name(name).unwrap().model, "H100-80GB");
+        }
+        assert_eq!(board_by_name("A30").unwrap().model, "A30-24GB");
+        assert_eq!(board_by_name("").map(|b| &b.model), None);
+        assert_eq!(board_by_name("A"), None);
+    }
+}
