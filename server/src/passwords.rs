@@ -1,0 +1,109 @@
+//! Passwords: argon2id, off the async threads, and never more at once than the machine bears.
+
+use std::sync::Arc;
+
+use argon2::password_hash::phc::PasswordHash;
+use argon2::password_hash::{PasswordHasher, PasswordVerifier};
+use argon2::{Algorithm, Argon2, Params, Version};
+use berth_types::problems::FieldError;
+use tokio::sync::Semaphore;
+
+/// At least so many characters, since a password is the only factor (NIST SP 800-63B-4).
+pub const MIN_CHARS: usize = 15;
+pub const MAX_CHARS: usize = 1_024;
+
+/// The cost of one hash: OWASP's first choice for argon2id, 19 MiB, two passes, one lane.
+fn argon2() -> Argon2<'static> {
+    Argon2::new(Algorithm::Argon2id, Version::V0x13, Params::new(19 * 1024, 2, 1, None).unwrap_or_default())
+}
+
+/// Checks a new password: long enough, and not one that is guessed first.
+pub fn check(pointer: &str, password: &str, known: &[&str]) -> Option<FieldError> {
+    let chars = password.chars().count();
+    if chars < MIN_CHARS {
+        return Some(FieldError::new(pointer, "Use at least 15 characters; a few random words do well."));
+    }
+    if chars > MAX_CHARS {
+        return Some(FieldError::new(pointer, "Use at most 1024 characters."));
+    }
+    // Only the head is scored: the estimate is slow on long texts, and those are strong by length.
+    let head: String = password.chars().take(64).collect();
+    let weak = zxcvbn::zxcvbn(&head, known).score() < zxcvbn::Score::Three;
+    weak.then(|| {
+        FieldError::new(pointer, "This password is among the first that are guessed; choose another.")
+    })
+}
+
+/// Hashes and verifies, a few at a time.
+#[derive(Clone)]
+pub struct Hasher {
+    places: Arc<Semaphore>,
+}
+
+/// The hash could not be made or read.
+#[derive(Debug, thiserror::Error)]
+#[error("password hashing failed")]
+pub struct HashError;
+
+impl Hasher {
+    pub fn new(at_once: usize) -> Self {
+        Self { places: Arc::new(Semaphore::new(at_once.max(1))) }
+    }
+
+    async fn off_thread<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, HashError> {
+        let _place = self.places.acquire().await.map_err(|_| HashError)?;
+        tokio::task::spawn_blocking(work).await.map_err(|_| HashError)
+    }
+
+    /// The PHC string of a password with this salt.
+    pub async fn hash(&self, password: String, salt: [u8; 16]) -> Result<String, HashError> {
+        self.off_thread(move || {
+            let hash: PasswordHash =
+                argon2().hash_password_with_salt(password.as_bytes(), &salt).map_err(|_| HashError)?;
+            Ok(hash.to_string())
+        })
+        .await?
+    }
+
+    /// Whether the password is the one. With no hash (unknown account) it takes the same time and is
+    /// never right.
+    pub async fn verify(&self, password: String, hash: Option<String>) -> Result<bool, HashError> {
+        self.off_thread(move || {
+            let Some(hash) = hash else {
+                let made: Result<PasswordHash, _> =
+                    argon2().hash_password_with_salt(password.as_bytes(), &[0; 16]);
+                return Ok(made.is_err());
+            };
+            let hash = PasswordHash::new(&hash).map_err(|_| HashError)?;
+            Ok(argon2().verify_password(password.as_bytes(), &hash).is_ok())
+        })
+        .await?
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_and_common_ones_are_refused() {
+        for bad in ["", "short", "passwordpassword", "aaaaaaaaaaaaaaaaaaaa", "123456789012345"] {
+            assert!(check("/password", bad, &[]).is_some(), "{bad}");
+        }
+        assert!(check("/password", &"x".repeat(1 << 20), &[]).is_some());
+        assert_eq!(check("/password", "lantern quay seven drizzle", &[]), None);
+    }
+
+    #[tokio::test]
+    async fn the_right_one_and_no_other() {
+        let hasher = Hasher::new(1);
+        let hash = hasher.hash("lantern quay seven".to_owned(), [3; 16]).await.unwrap();
+        assert!(hash.starts_with("$argon2id$v=19$m=19456,t=2,p=1$"), "{hash}");
+        assert!(hasher.verify("lantern quay seven".to_owned(), Some(hash.clone())).await.unwrap());
+        assert!(!hasher.verify("lantern quay eight".to_owned(), Some(hash)).await.unwrap());
+        assert!(!hasher.verify("lantern quay seven".to_owned(), None).await.unwrap());
+    }
+}

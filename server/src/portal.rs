@@ -1,0 +1,78 @@
+//! What every part of the portal holds on to: store, clock, randomness, settings.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rand::{Rng, RngCore};
+use rand_chacha::ChaCha20Rng;
+
+use crate::clock::Clock;
+use crate::passwords::Hasher;
+use crate::store::Db;
+use berth_types::time::Timestamp;
+
+/// Settings that do not change while the portal runs.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// ISO 4217.
+    pub currency: String,
+    pub sign_up_open: bool,
+    /// Served over https: cookies are `Secure` and carry the `__Host-` prefix.
+    pub https: bool,
+    pub session_idle_s: i64,
+    pub session_absolute_s: i64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            currency: "USD".to_owned(),
+            sign_up_open: true,
+            https: false,
+            session_idle_s: 12 * 3_600,
+            session_absolute_s: 14 * 86_400,
+        }
+    }
+}
+
+/// Cheap to clone.
+#[derive(Clone)]
+pub struct Portal {
+    pub db: Db,
+    pub settings: Arc<Settings>,
+    pub hasher: Hasher,
+    clock: Arc<dyn Clock>,
+    rng: Arc<Mutex<ChaCha20Rng>>,
+}
+
+impl Portal {
+    pub fn new(db: Db, settings: Settings, clock: Arc<dyn Clock>, rng: ChaCha20Rng) -> Self {
+        Self {
+            db,
+            settings: Arc::new(settings),
+            hasher: Hasher::new(2),
+            clock,
+            rng: Arc::new(Mutex::new(rng)),
+        }
+    }
+
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// Runs `draw` with the portal's randomness.
+    pub fn random<T>(&self, draw: impl FnOnce(&mut ChaCha20Rng) -> T) -> T {
+        draw(&mut self.rng.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// A new id, ordered by time.
+    pub fn new_id<T: From<uuid::Uuid>>(&self, now: Timestamp) -> T {
+        let mut bytes = [0u8; 10];
+        self.random(|rng| rng.fill_bytes(&mut bytes));
+        let millis = u64::try_from(now.millis()).unwrap_or(0);
+        uuid::Builder::from_unix_timestamp_millis(millis, &bytes).into_uuid().into()
+    }
+
+    pub fn salt(&self) -> [u8; 16] {
+        self.random(|rng| rng.random())
+    }
+}

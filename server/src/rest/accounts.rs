@@ -1,0 +1,102 @@
+//! Set-up, sign-up, sessions, who am I, tokens, organizations.
+
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::IntoResponse;
+use axum::routing::{delete, get, post};
+use axum::{Json as Answer, Router};
+use berth_types::Page;
+use berth_types::accounts::{
+    CreatedToken, Me, NewToken, OrgSummary, PortalInfo, Setup, SignIn, SignUp, SignedUp, Token, User,
+};
+use berth_types::ids::{OrgId, TokenId};
+
+use super::extract::{Failed, Json, Path, Signed, cookie_name, session_cookie};
+use crate::portal::Portal;
+
+pub fn routes() -> Router<Portal> {
+    Router::new()
+        .route("/info", get(info))
+        .route("/setup", post(set_up))
+        .route("/sign-up", post(sign_up))
+        .route("/sessions", post(sign_in))
+        .route("/sessions/current", delete(sign_out))
+        .route("/me", get(me))
+        .route("/orgs/{org}/tokens", get(list_tokens).post(create_token))
+        .route("/orgs/{org}/tokens/{token}", delete(revoke_token))
+        .route("/operator/orgs", get(list_orgs))
+}
+
+async fn info(State(portal): State<Portal>) -> Result<Answer<PortalInfo>, Failed> {
+    Ok(Answer(portal.info().await?))
+}
+
+async fn set_up(
+    State(portal): State<Portal>,
+    body: Json<Setup>,
+) -> Result<(StatusCode, Answer<User>), Failed> {
+    Ok((StatusCode::CREATED, Answer(portal.set_up(body.value).await?)))
+}
+
+async fn sign_up(
+    State(portal): State<Portal>,
+    body: Json<SignUp>,
+) -> Result<(StatusCode, Answer<SignedUp>), Failed> {
+    Ok((StatusCode::CREATED, Answer(portal.sign_up(body.value).await?)))
+}
+
+fn set_cookie(portal: &Portal, value: &str, max_age_s: i64) -> String {
+    let name = cookie_name(portal.settings.https);
+    let secure = if portal.settings.https { "; Secure" } else { "" };
+    format!("{name}={value}; Path=/; Max-Age={max_age_s}; HttpOnly; SameSite=Lax{secure}")
+}
+
+async fn sign_in(State(portal): State<Portal>, body: Json<SignIn>) -> Result<impl IntoResponse, Failed> {
+    let (cookie, user) = portal.sign_in(body.value).await?;
+    let cookie = set_cookie(&portal, &cookie, portal.settings.session_absolute_s);
+    Ok((StatusCode::CREATED, [(header::SET_COOKIE, cookie)], Answer(user)))
+}
+
+async fn sign_out(State(portal): State<Portal>, headers: HeaderMap) -> Result<impl IntoResponse, Failed> {
+    if let Some(cookie) = session_cookie(&headers, portal.settings.https) {
+        portal.sign_out(&cookie).await?;
+    }
+    Ok((StatusCode::NO_CONTENT, [(header::SET_COOKIE, set_cookie(&portal, "", 0))]))
+}
+
+async fn me(State(portal): State<Portal>, Signed(caller): Signed) -> Result<Answer<Me>, Failed> {
+    Ok(Answer(portal.me(&caller).await?))
+}
+
+async fn list_tokens(
+    State(portal): State<Portal>,
+    Signed(caller): Signed,
+    Path(org): Path<OrgId>,
+) -> Result<Answer<Page<Token>>, Failed> {
+    Ok(Answer(Page::whole(portal.list_tokens(&caller, org).await?)))
+}
+
+async fn create_token(
+    State(portal): State<Portal>,
+    Signed(caller): Signed,
+    Path(org): Path<OrgId>,
+    body: Json<NewToken>,
+) -> Result<(StatusCode, Answer<CreatedToken>), Failed> {
+    Ok((StatusCode::CREATED, Answer(portal.create_token(&caller, org, body.value).await?)))
+}
+
+async fn revoke_token(
+    State(portal): State<Portal>,
+    Signed(caller): Signed,
+    Path((org, token)): Path<(OrgId, TokenId)>,
+) -> Result<StatusCode, Failed> {
+    portal.revoke_token(&caller, org, token).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn list_orgs(
+    State(portal): State<Portal>,
+    Signed(caller): Signed,
+) -> Result<Answer<Page<OrgSummary>>, Failed> {
+    Ok(Answer(Page::whole(portal.list_org_summaries(&caller).await?)))
+}

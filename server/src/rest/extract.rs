@@ -1,0 +1,180 @@
+//! Reading requests so that every fault becomes a problem, and knowing who calls.
+
+use axum::body::Bytes;
+use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use base64::Engine;
+use berth_types::problems::Problem;
+use serde::de::DeserializeOwned;
+use sha2::{Digest, Sha256};
+
+use crate::portal::Portal;
+use crate::service::Caller;
+use crate::service::jobs::Idempotency;
+
+/// A problem as an answer.
+pub struct Failed(pub Problem);
+
+impl From<Problem> for Failed {
+    fn from(problem: Problem) -> Self {
+        Self(problem)
+    }
+}
+
+impl IntoResponse for Failed {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let body = serde_json::to_vec(&self.0).unwrap_or_default();
+        let mut response =
+            (status, [(header::CONTENT_TYPE, "application/problem+json")], body).into_response();
+        if let Some(seconds) = self.0.retry_after_s {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        response.extensions_mut().insert(self.0);
+        response
+    }
+}
+
+/// The name of the session cookie.
+pub const fn cookie_name(https: bool) -> &'static str {
+    if https { "__Host-berth_session" } else { "berth_session" }
+}
+
+/// The session cookie's value.
+pub fn session_cookie(headers: &HeaderMap, https: bool) -> Option<String> {
+    headers
+        .get_all(header::COOKIE)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|line| line.split(';'))
+        .filter_map(|pair| pair.trim().split_once('='))
+        .find(|(name, _)| *name == cookie_name(https))
+        .map(|(_, value)| value.to_owned())
+}
+
+/// Whoever is signed in. A request with a bearer token ignores cookies.
+pub struct Signed(pub Caller);
+
+impl FromRequestParts<Portal> for Signed {
+    type Rejection = Failed;
+    async fn from_request_parts(parts: &mut Parts, portal: &Portal) -> Result<Self, Failed> {
+        let caller = match parts.headers.get(header::AUTHORIZATION) {
+            Some(value) => {
+                let token = value.to_str().ok().and_then(|v| v.strip_prefix("Bearer "));
+                match token {
+                    Some(token) => portal.caller_by_token(token.trim()).await?,
+                    None => None,
+                }
+            }
+            None => match session_cookie(&parts.headers, portal.settings.https) {
+                Some(cookie) => portal.caller_by_session(&cookie).await?,
+                None => None,
+            },
+        };
+        caller.map(Signed).ok_or_else(|| Failed(Problem::unauthenticated()))
+    }
+}
+
+/// A JSON body, and the fingerprint of its bytes.
+pub struct Json<T> {
+    pub value: T,
+    pub hash: String,
+}
+
+impl<T: DeserializeOwned> FromRequest<Portal> for Json<T> {
+    type Rejection = Failed;
+    async fn from_request(request: Request, portal: &Portal) -> Result<Self, Failed> {
+        let json =
+            request.headers().get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).is_some_and(|v| {
+                v.split(';').next().is_some_and(|t| t.trim().eq_ignore_ascii_case("application/json"))
+            });
+        if !json {
+            let detail = "Send JSON, with the header Content-Type: application/json.";
+            return Err(Failed(Problem::new(415, "request.media_type", "JSON is expected", detail)));
+        }
+        let bytes = Bytes::from_request(request, portal).await.map_err(|rejection| {
+            let status = rejection.into_response().status();
+            Failed(if status == StatusCode::PAYLOAD_TOO_LARGE {
+                Problem::new(
+                    413,
+                    "request.too_large",
+                    "The request is too large",
+                    "A body may have at most 12 MiB.",
+                )
+            } else {
+                Problem::malformed("The body ended early.")
+            })
+        })?;
+        let value = serde_json::from_slice(&bytes).map_err(|error| {
+            Failed(if error.is_data() {
+                Problem::invalid_field("", format!("The body does not fit: {error}."))
+            } else {
+                Problem::malformed(format!("The body is not JSON: {error}."))
+            })
+        })?;
+        Ok(Self { value, hash: base64::engine::general_purpose::STANDARD.encode(Sha256::digest(&bytes)) })
+    }
+}
+
+/// Parameters of the path, parsed into ids. What is no id of the kind does not exist.
+pub struct Path<T>(pub T);
+
+impl<T: DeserializeOwned + Send> FromRequestParts<Portal> for Path<T> {
+    type Rejection = Failed;
+    async fn from_request_parts(parts: &mut Parts, portal: &Portal) -> Result<Self, Failed> {
+        axum::extract::Path::<T>::from_request_parts(parts, portal)
+            .await
+            .map(|path| Self(path.0))
+            .map_err(|_| Failed(Problem::not_found()))
+    }
+}
+
+/// The query; an unknown or unreadable parameter is a problem.
+pub struct Query<T>(pub T);
+
+impl<T: DeserializeOwned> FromRequestParts<Portal> for Query<T> {
+    type Rejection = Failed;
+    async fn from_request_parts(parts: &mut Parts, portal: &Portal) -> Result<Self, Failed> {
+        axum::extract::Query::<T>::from_request_parts(parts, portal).await.map(|query| Self(query.0)).map_err(
+            |error| Failed(Problem::malformed(format!("The query cannot be read: {}.", error.body_text()))),
+        )
+    }
+}
+
+/// The `Idempotency-Key` of a request, if it has one.
+pub struct Key(pub Option<String>);
+
+impl Key {
+    pub fn with(self, request_hash: String) -> Option<Idempotency> {
+        self.0.map(|key| Idempotency { key, request_hash })
+    }
+}
+
+impl FromRequestParts<Portal> for Key {
+    type Rejection = Failed;
+    async fn from_request_parts(parts: &mut Parts, _: &Portal) -> Result<Self, Failed> {
+        let Some(value) = parts.headers.get("idempotency-key") else { return Ok(Self(None)) };
+        let key = value.to_str().ok().filter(|k| (1..=255).contains(&k.len()));
+        key.map(|k| Self(Some(k.to_owned()))).ok_or_else(|| {
+            Failed(Problem::malformed("An Idempotency-Key has 1 to 255 printable ASCII characters."))
+        })
+    }
+}
+
+/// How a list is cut: `limit` (1 to 200, 50 when absent) and the `cursor` of the page before.
+pub fn limit(asked: Option<u32>) -> Result<u32, Failed> {
+    match asked.unwrap_or(50) {
+        limit @ 1..=200 => Ok(limit),
+        _ => Err(Failed(Problem::malformed("`limit` is between 1 and 200."))),
+    }
+}
+
+/// Reads a cursor; one that was not given out is a problem.
+pub fn cursor<T: std::str::FromStr>(text: Option<String>) -> Result<Option<T>, Failed> {
+    text.map(|t| {
+        t.parse().map_err(|_| Failed(Problem::malformed("This cursor was not given out by this list.")))
+    })
+    .transpose()
+}

@@ -1,0 +1,57 @@
+//! What stands in front of every route: request ids, and the refusal of cross-site requests.
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderValue, Method, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use berth_types::ids::RequestId;
+use berth_types::problems::Problem;
+
+use super::extract::Failed;
+use crate::portal::Portal;
+
+/// Gives each request an id, in the header and inside every problem.
+pub async fn request_id(State(portal): State<Portal>, request: Request, next: Next) -> Response {
+    let id: RequestId = portal.new_id(portal.now());
+    let id = id.to_string();
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let mut response = next.run(request).await;
+    if let Some(mut problem) = response.extensions_mut().remove::<Problem>() {
+        if problem.status >= 500 {
+            tracing::error!(request_id = %id, %method, path, code = problem.code, "request failed");
+        }
+        problem.request_id.clone_from(&id);
+        let body = serde_json::to_vec(&problem).unwrap_or_default();
+        response.headers_mut().remove(header::CONTENT_LENGTH);
+        *response.body_mut() = Body::from(body);
+    }
+    if let Ok(value) = HeaderValue::from_str(&id) {
+        response.headers_mut().insert("x-request-id", value);
+    }
+    response
+}
+
+/// Refuses a request that changes something when a browser says that another site caused it. A
+/// bearer token never travels by itself, so requests with one are let through.
+pub async fn same_site(request: Request, next: Next) -> Response {
+    let safe = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+    if safe || request.headers().contains_key(header::AUTHORIZATION) || own_site(request.headers()) {
+        return next.run(request).await;
+    }
+    let detail = "The request came from another site. Open the portal itself, or use an API token.";
+    Failed(Problem::new(403, "request.cross_site", "Cross-site request refused", detail)).into_response()
+}
+
+fn own_site(headers: &HeaderMap) -> bool {
+    let text = |name: &str| headers.get(name).and_then(|v| v.to_str().ok());
+    match (text("sec-fetch-site"), text("origin")) {
+        (Some(site), _) => matches!(site, "same-origin" | "none"),
+        (None, Some(origin)) => {
+            let host = text("host").unwrap_or_default();
+            !host.is_empty() && origin.split_once("://").is_some_and(|(_, from)| from == host)
+        }
+        // No browser sends neither; a cookie in such a request was put there on purpose.
+        (None, None) => true,
+    }
+}

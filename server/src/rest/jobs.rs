@@ -1,0 +1,95 @@
+//! Jobs.
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json as Answer, Router};
+use berth_types::Page;
+use berth_types::events::JobEvent;
+use berth_types::ids::{JobId, OrgId};
+use berth_types::jobs::{Job, JobState, NewJob};
+use serde::Deserialize;
+
+use super::extract::{Failed, Json, Key, Path, Query, Signed, cursor, limit};
+use crate::portal::Portal;
+
+pub fn routes() -> Router<Portal> {
+    Router::new()
+        .route("/orgs/{org}/jobs", get(list).post(submit))
+        .route("/orgs/{org}/jobs/{job}", get(show))
+        .route("/orgs/{org}/jobs/{job}/cancel", post(cancel))
+        .route("/orgs/{org}/jobs/{job}/events", get(list_events))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Submit {
+    #[serde(default)]
+    dry_run: bool,
+}
+
+async fn submit(
+    State(portal): State<Portal>,
+    Signed(caller): Signed,
+    Path(org): Path<OrgId>,
+    Query(query): Query<Submit>,
+    key: Key,
+    body: Json<NewJob>,
+) -> Result<Response, Failed> {
+    if query.dry_run {
+        return Ok(Answer(portal.plan_job(&caller, org, &body.value).await?).into_response());
+    }
+    let job = portal.submit_job(&caller, org, body.value, key.with(body.hash)).await?;
+    Ok((StatusCode::CREATED, Answer(job)).into_response())
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ListJobs {
+    state: Option<JobState>,
+    limit: Option<u32>,
+    cursor: Option<String>,
+}
+
+async fn list(
+    State(portal): State<Portal>,
+    Signed(caller): Signed,
+    Path(org): Path<OrgId>,
+    Query(query): Query<ListJobs>,
+) -> Result<Answer<Page<Job>>, Failed> {
+    let page = portal.list_jobs(&caller, org, query.state, cursor(query.cursor)?, limit(query.limit)?);
+    Ok(Answer(page.await?))
+}
+
+async fn show(
+    State(portal): State<Portal>,
+    Signed(caller): Signed,
+    Path((org, job)): Path<(OrgId, JobId)>,
+) -> Result<Answer<Job>, Failed> {
+    Ok(Answer(portal.get_job(&caller, org, job).await?))
+}
+
+async fn cancel(
+    State(portal): State<Portal>,
+    Signed(caller): Signed,
+    Path((org, job)): Path<(OrgId, JobId)>,
+) -> Result<(StatusCode, Answer<Job>), Failed> {
+    Ok((StatusCode::ACCEPTED, Answer(portal.cancel_job(&caller, org, job).await?)))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ListEvents {
+    #[serde(default)]
+    after: i64,
+}
+
+async fn list_events(
+    State(portal): State<Portal>,
+    Signed(caller): Signed,
+    Path((org, job)): Path<(OrgId, JobId)>,
+    Query(query): Query<ListEvents>,
+) -> Result<Answer<Page<JobEvent>>, Failed> {
+    Ok(Answer(portal.list_job_events(&caller, org, job, query.after).await?))
+}

@@ -1,0 +1,51 @@
+//! The one door: routes under `/api/v1`, their extractors and their answers.
+//!
+//! A handler reads the request, calls one service function and writes the answer. No rule, no SQL.
+
+mod accounts;
+mod extract;
+mod guard;
+mod jobs;
+mod money;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::IntoResponse;
+use axum::routing::get;
+use berth_types::problems::Problem;
+
+use crate::portal::Portal;
+use extract::Failed;
+
+/// The largest body that is read.
+const BODY_LIMIT: usize = 12 << 20;
+
+/// Every route of the portal.
+pub fn router(portal: Portal) -> Router {
+    let api = Router::new().merge(accounts::routes()).merge(jobs::routes()).merge(money::routes());
+    Router::new()
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/readyz", get(ready))
+        .nest("/api/v1", api)
+        .fallback(|| async { Failed(Problem::not_found()) })
+        .method_not_allowed_fallback(|| async {
+            Failed(Problem::new(
+                405,
+                "request.method",
+                "Wrong method",
+                "This address does not take this method.",
+            ))
+        })
+        .layer(axum::middleware::from_fn(guard::same_site))
+        .layer(axum::middleware::from_fn_with_state(portal.clone(), guard::request_id))
+        .layer(axum::extract::DefaultBodyLimit::max(BODY_LIMIT))
+        .with_state(portal)
+}
+
+async fn ready(State(portal): State<Portal>) -> impl IntoResponse {
+    match portal.db.ping().await {
+        Ok(()) => (StatusCode::OK, "ready\n"),
+        Err(_) => (StatusCode::SERVICE_UNAVAILABLE, "the database does not answer\n"),
+    }
+}

@@ -1,0 +1,73 @@
+//! Secrets: how they are made, shown once, and recognised again without being kept.
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use rand::Rng;
+use sha2::{Digest, Sha256};
+
+const BASE62: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+const PREFIX: &str = "berth_";
+
+fn digit(i: u32) -> char {
+    BASE62.get((i % 62) as usize).map_or('0', |c| char::from(*c))
+}
+
+/// CRC-32 of the random part as six base62 characters.
+fn checksum(random: &str) -> String {
+    let mut crc = crc32fast::hash(random.as_bytes());
+    let mut out = ['0'; 6];
+    for place in out.iter_mut().rev() {
+        *place = digit(crc % 62);
+        crc /= 62;
+    }
+    out.iter().collect()
+}
+
+/// A new API token: `berth_`, 30 random base62 characters, 6 of checksum.
+pub fn new_api_token(rng: &mut impl Rng) -> String {
+    let random: String = (0..30).map(|_| digit(rng.random_range(0..62))).collect();
+    format!("{PREFIX}{random}{}", checksum(&random))
+}
+
+/// Whether a text can be an API token at all; saves a look-up for what cannot.
+pub fn looks_like_api_token(text: &str) -> bool {
+    text.strip_prefix(PREFIX)
+        .filter(|rest| rest.len() == 36 && rest.is_ascii())
+        .and_then(|rest| rest.split_at_checked(30))
+        .is_some_and(|(random, sum)| checksum(random) == sum)
+}
+
+/// 256 random bits, for cookies and one-time tickets.
+pub fn new_opaque(rng: &mut impl Rng) -> String {
+    let mut bytes = [0u8; 32];
+    rng.fill(&mut bytes);
+    URL_SAFE_NO_PAD.encode(bytes)
+}
+
+/// What is stored in a secret's place. The secrets are random and long, so a plain hash is enough.
+pub fn fingerprint(secret: &str) -> String {
+    URL_SAFE_NO_PAD.encode(Sha256::digest(secret.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::SeedableRng;
+
+    #[test]
+    fn a_token_is_recognised_and_a_typo_is_not() {
+        let mut rng = rand_chacha::ChaCha20Rng::seed_from_u64(7);
+        let token = new_api_token(&mut rng);
+        assert_eq!(token.len(), 42);
+        assert!(looks_like_api_token(&token));
+        for i in 6..token.len() {
+            let mut typo = token.clone().into_bytes();
+            typo[i] = if typo[i] == b'x' { b'y' } else { b'x' };
+            assert!(!looks_like_api_token(&String::from_utf8(typo).unwrap()));
+        }
+        for bad in ["", "berth_", "ghp_abc", &"é".repeat(21)] {
+            assert!(!looks_like_api_token(bad));
+        }
+        assert_ne!(fingerprint(&token), fingerprint("other"));
+    }
+}

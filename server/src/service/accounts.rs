@@ -1,0 +1,291 @@
+//! First run, sign-up, sessions and API tokens.
+
+use berth_core::admission::check_name;
+use berth_types::accounts::{
+    CreatedToken, Me, NewToken, Org, PortalInfo, Role, Setup, SignIn, SignUp, SignedUp, Token, User,
+};
+use berth_types::ids::{OrgId, TokenId};
+use berth_types::problems::{FieldError, Problem};
+use futures::FutureExt;
+
+use super::{Caller, Right, TokenScope};
+use crate::passwords;
+use crate::portal::Portal;
+use crate::secrets::{fingerprint, looks_like_api_token, new_api_token, new_opaque};
+use crate::store::{self, StoreError};
+
+const SETUP_TOKEN: &str = "setup_token";
+
+fn check_person(email: &str, name: &str, password: &str) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let parts = email.split_once('@');
+    let plain = email.chars().all(|c| !c.is_control() && !c.is_whitespace());
+    if !plain
+        || email.len() > 254
+        || parts.is_none_or(|(user, host)| user.is_empty() || host.is_empty() || host.contains('@'))
+    {
+        errors.push(FieldError::new("/email", "Give an e-mail address, such as ada@example.org."));
+    }
+    check_name("/name", name, &mut errors);
+    let known: Vec<&str> = if errors.is_empty() { vec![email, name] } else { vec![] };
+    errors.extend(passwords::check("/password", password, &known));
+    errors
+}
+
+fn taken() -> Problem {
+    Problem::conflict(
+        "account.exists",
+        "There is an account already",
+        "An account with this address exists; sign in instead.",
+    )
+}
+
+impl Portal {
+    /// The setup token of a portal without operator, made anew; `None` once there is an operator.
+    pub async fn open_setup(&self) -> Result<Option<String>, StoreError> {
+        let token = self.random(new_opaque);
+        let hash = fingerprint(&token);
+        self.db
+            .write(move |tx| {
+                let (token, hash) = (token.clone(), hash.clone());
+                async move {
+                    if store::accounts::operator_exists(tx).await? {
+                        return Ok(None);
+                    }
+                    store::accounts::put_setting(tx, SETUP_TOKEN, &hash).await?;
+                    Ok(Some(token))
+                }
+                .boxed()
+            })
+            .await
+    }
+
+    pub async fn info(&self) -> Result<PortalInfo, Problem> {
+        let mut conn = self.db.read().await?;
+        Ok(PortalInfo {
+            needs_setup: !store::accounts::operator_exists(&mut conn.tx()).await?,
+            sign_up_open: self.settings.sign_up_open,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        })
+    }
+
+    /// Makes the first operator for whoever holds the setup token.
+    pub async fn set_up(&self, input: Setup) -> Result<User, Problem> {
+        let errors = check_person(&input.email, &input.name, &input.password);
+        if !errors.is_empty() {
+            return Err(Problem::invalid(errors));
+        }
+        let now = self.now();
+        let user = User {
+            id: self.new_id(now),
+            email: input.email.trim().to_lowercase(),
+            name: input.name.trim().to_owned(),
+            operator: true,
+        };
+        let given = fingerprint(input.token.trim());
+        let hash = self.hasher.hash(input.password, self.salt()).await.map_err(|_| Problem::internal())?;
+        let done = self
+            .db
+            .write(move |tx| {
+                let (user, given, hash) = (user.clone(), given.clone(), hash.clone());
+                async move {
+                    if store::accounts::operator_exists(tx).await? {
+                        return Ok(Err(Problem::conflict(
+                            "setup.done",
+                            "Set-up is complete",
+                            "This portal has an operator already; sign in instead.",
+                        )));
+                    }
+                    if store::accounts::find_setting(tx, SETUP_TOKEN).await?.as_deref()
+                        != Some(given.as_str())
+                    {
+                        return Ok(Err(Problem::invalid_field(
+                            "/token",
+                            "This is not the setup token that the portal printed when it started.",
+                        )));
+                    }
+                    store::accounts::insert_user(tx, &user, &hash, now).await?;
+                    store::accounts::delete_setting(tx, SETUP_TOKEN).await?;
+                    Ok(Ok(user))
+                }
+                .boxed()
+            })
+            .await;
+        match done {
+            Err(StoreError::Duplicate) => Err(taken()),
+            other => other?,
+        }
+    }
+
+    /// A new person with an organization of their own.
+    pub async fn sign_up(&self, input: SignUp) -> Result<SignedUp, Problem> {
+        if !self.settings.sign_up_open {
+            return Err(Problem::forbidden("Sign-up is closed here; ask the operator for an invitation."));
+        }
+        let mut errors = check_person(&input.email, &input.name, &input.password);
+        check_name("/organization", &input.organization, &mut errors);
+        if !errors.is_empty() {
+            return Err(Problem::invalid(errors));
+        }
+        let now = self.now();
+        let user = User {
+            id: self.new_id(now),
+            email: input.email.trim().to_lowercase(),
+            name: input.name.trim().to_owned(),
+            operator: false,
+        };
+        let org = Org { id: self.new_id(now), name: input.organization.trim().to_owned(), created_at: now };
+        let hash = self.hasher.hash(input.password, self.salt()).await.map_err(|_| Problem::internal())?;
+        let answer = SignedUp { user: user.clone(), organization: org.clone() };
+        let done = self
+            .db
+            .write(move |tx| {
+                let (user, org, hash) = (user.clone(), org.clone(), hash.clone());
+                async move {
+                    store::accounts::insert_user(tx, &user, &hash, now).await?;
+                    store::accounts::insert_org(tx, &org).await?;
+                    store::accounts::insert_member(tx, org.id, user.id, Role::Owner).await?;
+                    store::ledger::open_accounts(tx, org.id).await
+                }
+                .boxed()
+            })
+            .await;
+        match done {
+            Ok(()) => Ok(answer),
+            Err(StoreError::Duplicate) => Err(taken()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Checks a password and opens a session; gives its cookie value and who it is.
+    pub async fn sign_in(&self, input: SignIn) -> Result<(String, User), Problem> {
+        let email = input.email.trim().to_lowercase();
+        let mut conn = self.db.read().await?;
+        let login = store::accounts::find_login(&mut conn.tx(), &email).await?;
+        drop(conn);
+        let (user, hash) = login.unzip();
+        let right = self.hasher.verify(input.password, hash).await.map_err(|_| Problem::internal())?;
+        let Some(user) = user.filter(|_| right) else {
+            return Err(Problem::new(
+                401,
+                "auth.wrong_password",
+                "Address or password is wrong",
+                "No account has this address and password together. Check both and try again.",
+            ));
+        };
+        let (cookie, now) = (self.random(new_opaque), self.now());
+        let hash = fingerprint(&cookie);
+        let expires_at = now.plus_seconds(self.settings.session_absolute_s);
+        let user = self
+            .db
+            .write(move |tx| {
+                let hash = hash.clone();
+                async move {
+                    store::accounts::insert_session(tx, &hash, user, now, expires_at).await?;
+                    store::accounts::find_user(tx, user).await?.ok_or(StoreError::Unknown)
+                }
+                .boxed()
+            })
+            .await?;
+        Ok((cookie, user))
+    }
+
+    pub async fn sign_out(&self, cookie: &str) -> Result<(), Problem> {
+        let hash = fingerprint(cookie);
+        let done = self.db.write(move |tx| {
+            let hash = hash.clone();
+            async move { store::accounts::delete_session(tx, &hash).await }.boxed()
+        });
+        Ok(done.await?)
+    }
+
+    /// Who a session cookie stands for.
+    pub async fn caller_by_session(&self, cookie: &str) -> Result<Option<Caller>, Problem> {
+        let (now, hash) = (self.now(), fingerprint(cookie));
+        let idle_since = now.plus_seconds(-self.settings.session_idle_s);
+        let mut conn = self.db.read().await?;
+        let found = store::accounts::find_session(&mut conn.tx(), &hash, now, idle_since).await?;
+        drop(conn);
+        let Some((user, seen)) = found else { return Ok(None) };
+        // Once a minute is exact enough for an idle limit of hours, and saves a write a request.
+        if now.millis_since(seen) > 60_000 {
+            let touch = self.db.write(move |tx| {
+                let hash = hash.clone();
+                async move { store::accounts::touch_session(tx, &hash, now).await }.boxed()
+            });
+            touch.await?;
+        }
+        Ok(Some(Caller { user, token: None }))
+    }
+
+    /// Who an API token stands for.
+    pub async fn caller_by_token(&self, secret: &str) -> Result<Option<Caller>, Problem> {
+        if !looks_like_api_token(secret) {
+            return Ok(None);
+        }
+        let mut conn = self.db.read().await?;
+        let grant = store::accounts::find_token(&mut conn.tx(), &fingerprint(secret), self.now()).await?;
+        Ok(grant
+            .map(|g| Caller { user: g.user, token: Some(TokenScope { id: g.id, org: g.org, role: g.role }) }))
+    }
+
+    pub async fn me(&self, caller: &Caller) -> Result<Me, Problem> {
+        let mut conn = self.db.read().await?;
+        let mut memberships = store::accounts::list_memberships(&mut conn.tx(), caller.user.id).await?;
+        if let Some(token) = caller.token {
+            memberships.retain(|m| Some(m.org.id) == token.org);
+            memberships.iter_mut().for_each(|m| m.role = token.role);
+        }
+        Ok(Me { user: caller.user.clone(), memberships, currency: self.settings.currency.clone() })
+    }
+
+    pub async fn create_token(
+        &self,
+        caller: &Caller,
+        org: OrgId,
+        input: NewToken,
+    ) -> Result<CreatedToken, Problem> {
+        self.authorise(caller, org, Right::Manage).await?;
+        let now = self.now();
+        let mut errors = Vec::new();
+        check_name("/name", &input.name, &mut errors);
+        if input.expires_at.is_some_and(|at| at <= now) {
+            errors.push(FieldError::new("/expires_at", "Choose a time in the future, or none."));
+        }
+        if !errors.is_empty() {
+            return Err(Problem::invalid(errors));
+        }
+        let secret = self.random(new_api_token);
+        let token = Token {
+            id: self.new_id(now),
+            name: input.name.trim().to_owned(),
+            role: input.role,
+            hint: secret.chars().skip(38).collect(),
+            created_at: now,
+            expires_at: input.expires_at,
+            last_used_at: None,
+        };
+        let created = CreatedToken { secret: secret.clone(), token: token.clone() };
+        let (hash, user) = (fingerprint(&secret), caller.user.id);
+        let insert = self.db.write(move |tx| {
+            let (token, hash) = (token.clone(), hash.clone());
+            async move { store::accounts::insert_token(tx, Some(org), user, &token, &hash).await }.boxed()
+        });
+        insert.await?;
+        Ok(created)
+    }
+
+    pub async fn list_tokens(&self, caller: &Caller, org: OrgId) -> Result<Vec<Token>, Problem> {
+        self.authorise(caller, org, Right::Manage).await?;
+        let mut conn = self.db.read().await?;
+        Ok(store::accounts::list_tokens(&mut conn.tx(), org).await?)
+    }
+
+    pub async fn revoke_token(&self, caller: &Caller, org: OrgId, token: TokenId) -> Result<(), Problem> {
+        self.authorise(caller, org, Right::Manage).await?;
+        let delete = self
+            .db
+            .write(move |tx| async move { store::accounts::delete_token(tx, org, token).await }.boxed());
+        if delete.await? { Ok(()) } else { Err(Problem::not_found()) }
+    }
+}

@@ -1,0 +1,194 @@
+//! Opening the database, and the two ways to it: [`Db::read`] and [`Db::write`].
+
+use std::path::Path;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use sqlx::pool::PoolConnection;
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
+use sqlx::sqlite::{
+    SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePool, SqlitePoolOptions,
+    SqliteSynchronous,
+};
+use sqlx::{Postgres, Sqlite};
+
+use super::writer::Writer;
+
+/// What a store function can fail with.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// A unique key exists already.
+    #[error("a row with this key exists")]
+    Duplicate,
+    /// A CHECK refused it: on accounts, the overdraft rule.
+    #[error("a rule of the database refuses this")]
+    Refused,
+    /// Two transactions met; running it again may succeed.
+    #[error("the transaction met another one")]
+    Contended,
+    /// The commit was not confirmed: it may or may not have happened.
+    #[error("the outcome of the transaction is unknown")]
+    Unknown,
+    #[error("a stored value cannot be read: {0}")]
+    Corrupt(String),
+    #[error("database: {0}")]
+    Engine(String),
+}
+
+impl From<sqlx::Error> for StoreError {
+    fn from(error: sqlx::Error) -> Self {
+        if let sqlx::Error::Database(db) = &error {
+            use sqlx::error::ErrorKind;
+            if matches!(db.code().as_deref(), Some("40001" | "40P01")) {
+                return Self::Contended;
+            }
+            match db.kind() {
+                ErrorKind::UniqueViolation => return Self::Duplicate,
+                ErrorKind::CheckViolation => return Self::Refused,
+                _ => {}
+            }
+        }
+        Self::Engine(error.to_string())
+    }
+}
+
+/// A connection inside a transaction, or a reading one.
+pub enum Tx<'c> {
+    Sqlite(&'c mut SqliteConnection),
+    Postgres(&'c mut PgConnection),
+}
+
+/// What [`Db::write`] runs. It may run more than once, so it has no effects but on its `Tx`, and
+/// awaits nothing else.
+pub trait Work<T>:
+    for<'a> Fn(&'a mut Tx<'_>) -> BoxFuture<'a, Result<T, StoreError>> + Send + Sync + 'static
+{
+}
+impl<T, F> Work<T> for F where
+    F: for<'a> Fn(&'a mut Tx<'_>) -> BoxFuture<'a, Result<T, StoreError>> + Send + Sync + 'static
+{
+}
+
+#[derive(Clone)]
+enum Engine {
+    Sqlite { readers: SqlitePool, writer: Arc<Writer> },
+    Postgres(PgPool),
+}
+
+/// The database.
+#[derive(Clone)]
+pub struct Db(Engine);
+
+/// A connection for reading.
+pub enum ReadConn {
+    Sqlite(PoolConnection<Sqlite>),
+    Postgres(PoolConnection<Postgres>),
+}
+
+impl ReadConn {
+    pub fn tx(&mut self) -> Tx<'_> {
+        match self {
+            Self::Sqlite(c) => Tx::Sqlite(&mut *c),
+            Self::Postgres(c) => Tx::Postgres(&mut *c),
+        }
+    }
+}
+
+static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("../migrations");
+
+fn sqlite_options(file: &Path) -> SqliteConnectOptions {
+    SqliteConnectOptions::new()
+        .filename(file)
+        .create_if_missing(true)
+        .journal_mode(SqliteJournalMode::Wal)
+        .synchronous(SqliteSynchronous::Full)
+        .foreign_keys(true)
+        .busy_timeout(Duration::from_secs(5))
+        .pragma("cache_size", "-65536")
+        .pragma("temp_store", "memory")
+        .pragma("wal_autocheckpoint", "4000")
+        .pragma("journal_size_limit", "67108864")
+}
+
+impl Db {
+    /// Opens the embedded database in `file`, migrated.
+    pub async fn sqlite(file: &Path) -> Result<Self, StoreError> {
+        let migrate = SqlitePoolOptions::new().max_connections(1).connect_with(sqlite_options(file)).await?;
+        MIGRATIONS.run(&migrate).await.map_err(|e| StoreError::Engine(e.to_string()))?;
+        sqlx::raw_sql(include_str!("../../../migrations/guards/sqlite.sql")).execute(&migrate).await?;
+        migrate.close().await;
+        let readers = SqlitePoolOptions::new()
+            .max_connections(4)
+            .connect_with(sqlite_options(file).pragma("query_only", "on"))
+            .await?;
+        Ok(Self(Engine::Sqlite { readers, writer: Arc::new(Writer::start(sqlite_options(file))?) }))
+    }
+
+    /// Opens a Postgres database by URL, migrated.
+    pub async fn postgres(url: &str) -> Result<Self, StoreError> {
+        // The URL carries a password, so no part of it goes into the error.
+        let options = PgConnectOptions::from_str(url)
+            .map_err(|_| StoreError::Engine("the database URL is not postgres://…".to_owned()))?;
+        let pool = PgPoolOptions::new().max_connections(16).connect_with(options).await?;
+        MIGRATIONS.run(&pool).await.map_err(|e| StoreError::Engine(e.to_string()))?;
+        sqlx::raw_sql(include_str!("../../../migrations/guards/postgres.sql")).execute(&pool).await?;
+        Ok(Self(Engine::Postgres(pool)))
+    }
+
+    /// A connection for reading.
+    pub async fn read(&self) -> Result<ReadConn, StoreError> {
+        Ok(match &self.0 {
+            Engine::Sqlite { readers, .. } => ReadConn::Sqlite(readers.acquire().await?),
+            Engine::Postgres(pool) => ReadConn::Postgres(pool.acquire().await?),
+        })
+    }
+
+    /// Runs `work` in one transaction; returns when it is durable.
+    ///
+    /// SQLite: transactions of many callers share one commit. Postgres: SERIALIZABLE, run again when
+    /// it met another one.
+    pub async fn write<T: Send + 'static>(&self, work: impl Work<T>) -> Result<T, StoreError> {
+        match &self.0 {
+            Engine::Sqlite { writer, .. } => writer.run(work).await,
+            Engine::Postgres(pool) => postgres_write(pool, work).await,
+        }
+    }
+
+    /// Whether the database answers.
+    pub async fn ping(&self) -> Result<(), StoreError> {
+        let mut conn = self.read().await?;
+        let row: Option<(i64,)> =
+            find!(&mut conn.tx(), (i64,), "SELECT CAST(COUNT(*) AS BIGINT) FROM settings")?;
+        row.map(|_| ()).ok_or(StoreError::Unknown)
+    }
+}
+
+async fn postgres_write<T: Send>(pool: &PgPool, work: impl Work<T>) -> Result<T, StoreError> {
+    const TRIES: u32 = 20;
+    let mut tried = 0;
+    loop {
+        tried += 1;
+        let mut tx = pool.begin_with("BEGIN ISOLATION LEVEL SERIALIZABLE").await?;
+        let result = work(&mut Tx::Postgres(&mut tx)).await;
+        let outcome = match result {
+            Ok(value) => match tx.commit().await.map_err(StoreError::from) {
+                Ok(()) => return Ok(value),
+                Err(StoreError::Contended) => StoreError::Contended,
+                Err(_) => return Err(StoreError::Unknown),
+            },
+            Err(error) => {
+                tx.rollback().await?;
+                error
+            }
+        };
+        match outcome {
+            StoreError::Contended if tried < TRIES => {
+                // The loser of a conflict steps aside a little longer each time.
+                tokio::time::sleep(Duration::from_millis(u64::from(tried) * 3)).await;
+            }
+            error => return Err(error),
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! Jobs and their events.
+
+use berth_types::events::JobEvent;
+use berth_types::ids::{JobId, OfferingId, OrgId};
+use berth_types::jobs::JobState;
+use berth_types::time::Timestamp;
+
+use super::{StoreError, Tx};
+
+/// A job as stored.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub struct JobRow {
+    pub id: String,
+    pub org_id: String,
+    pub name: String,
+    pub slug: String,
+    pub gpu_model: String,
+    pub mig_profile: Option<String>,
+    pub simulated: bool,
+    /// The submission as JSON.
+    pub spec: String,
+    pub state: String,
+    pub stop_cause: Option<String>,
+    pub attempt: i64,
+    pub generation: i64,
+    pub device_count: i64,
+    pub max_duration_s: i64,
+    pub price_version: i64,
+    pub nano_per_second: i64,
+    pub held_micros: i64,
+    pub cost_micros: i64,
+    pub posted_micros: i64,
+    pub metered_ms: i64,
+    pub created_by: String,
+    pub created_at: i64,
+    pub started_at: Option<i64>,
+    pub ended_at: Option<i64>,
+    pub exit_code: Option<i64>,
+    pub failure_code: Option<String>,
+    pub failure_detail: Option<String>,
+}
+
+/// What a new job starts with.
+#[derive(Debug, Clone)]
+pub struct NewJobRow {
+    pub id: JobId,
+    pub org: OrgId,
+    pub name: String,
+    pub offering: OfferingId,
+    pub spec: String,
+    pub priority: i64,
+    pub device_count: i64,
+    pub max_duration_s: i64,
+    pub price_version: i64,
+    pub nano_per_second: i64,
+    pub held_micros: i64,
+    pub created_by: String,
+    pub created_at: Timestamp,
+}
+
+macro_rules! select_jobs {
+    ($rest:literal) => {
+        concat!(
+            "SELECT j.id, j.org_id, j.name, o.slug, o.gpu_model, o.mig_profile, o.simulated, j.spec, j.state, \
+             j.stop_cause, j.attempt, j.generation, j.device_count, j.max_duration_s, j.price_version, \
+             j.nano_per_second, j.held_micros, j.cost_micros, j.posted_micros, j.metered_ms, j.created_by, \
+             j.created_at, j.started_at, j.ended_at, j.exit_code, j.failure_code, j.failure_detail \
+             FROM jobs j JOIN offerings o ON o.id = j.offering_id ",
+            $rest
+        )
+    };
+}
+
+pub async fn insert(tx: &mut Tx<'_>, job: &NewJobRow) -> Result<(), StoreError> {
+    exec!(
+        tx,
+        "INSERT INTO jobs (id, org_id, name, offering_id, spec, state, attempt, generation, priority, device_count, \
+         max_duration_s, price_version, nano_per_second, held_micros, cost_micros, posted_micros, metered_ms, \
+         created_by, created_at) VALUES ($1, $2, $3, $4, $5, 'queued', 0, 1, $6, $7, $8, $9, $10, $11, 0, 0, 0, $12, $13)",
+        job.id.to_string(),
+        job.org.to_string(),
+        &job.name,
+        job.offering.to_string(),
+        &job.spec,
+        job.priority,
+        job.device_count,
+        job.max_duration_s,
+        job.price_version,
+        job.nano_per_second,
+        job.held_micros,
+        &job.created_by,
+        job.created_at.micros()
+    )
+    .map(|_| ())
+}
+
+/// A job of this organization.
+pub async fn find(tx: &mut Tx<'_>, org: OrgId, job: JobId) -> Result<Option<JobRow>, StoreError> {
+    find!(tx, JobRow, select_jobs!("WHERE j.org_id = $1 AND j.id = $2"), org.to_string(), job.to_string())
+}
+
+/// The newest `limit` jobs of an organization with an id below `before` (`''`: from the newest), in
+/// `state` (`''`: in any).
+pub async fn list(
+    tx: &mut Tx<'_>,
+    org: OrgId,
+    state: &str,
+    before: &str,
+    limit: i64,
+) -> Result<Vec<JobRow>, StoreError> {
+    let sql = select_jobs!(
+        "WHERE j.org_id = $1 AND ($2 = '' OR j.state = $2) AND ($3 = '' OR j.id < $3) ORDER BY j.id DESC LIMIT $4"
+    );
+    list!(tx, JobRow, sql, org.to_string(), state, before, limit)
+}
+
+/// A change of a job's state.
+#[derive(Debug, Clone)]
+pub struct JobUpdate {
+    pub job: JobId,
+    /// The generation that the change is based on.
+    pub generation: i64,
+    pub state: JobState,
+    pub stop_cause: Option<&'static str>,
+    pub held_micros: i64,
+    pub ended_at: Option<Timestamp>,
+    pub exit_code: Option<i32>,
+    pub failure: Option<(String, String)>,
+}
+
+/// Compare-and-set: writes the change and raises the generation, unless another change came first
+/// ([`StoreError::Contended`]).
+pub async fn update(tx: &mut Tx<'_>, change: &JobUpdate) -> Result<(), StoreError> {
+    let (code, detail) = change.failure.clone().unzip();
+    let sql = "UPDATE jobs SET generation = generation + 1, state = $3, stop_cause = $4, held_micros = $5, \
+               ended_at = $6, exit_code = $7, failure_code = $8, failure_detail = $9 \
+               WHERE id = $1 AND generation = $2";
+    let changed = exec!(
+        tx,
+        sql,
+        change.job.to_string(),
+        change.generation,
+        change.state.name(),
+        change.stop_cause,
+        change.held_micros,
+        change.ended_at.map(Timestamp::micros),
+        change.exit_code.map(i64::from),
+        &code,
+        &detail
+    )?;
+    if changed == 1 { Ok(()) } else { Err(StoreError::Contended) }
+}
+
+pub async fn insert_event(tx: &mut Tx<'_>, org: OrgId, event: &JobEvent) -> Result<(), StoreError> {
+    exec!(
+        tx,
+        "INSERT INTO job_events (job_id, seq, org_id, at, state, attempt, detail) VALUES ($1, $2, $3, $4, $5, $6, $7)",
+        event.job.to_string(),
+        event.seq,
+        org.to_string(),
+        event.at.micros(),
+        event.state.name(),
+        i64::from(event.attempt),
+        &event.detail
+    )
+    .map(|_| ())
+}
+
+/// A job's events after `seq`, in order.
+pub async fn list_events(tx: &mut Tx<'_>, job: JobId, after: i64) -> Result<Vec<JobEvent>, StoreError> {
+    let sql =
+        "SELECT seq, at, state, attempt, detail FROM job_events WHERE job_id = $1 AND seq > $2 ORDER BY seq";
+    list!(tx, (i64, i64, String, i64, String), sql, job.to_string(), after)?
+        .into_iter()
+        .map(|(seq, at, state, attempt, detail)| {
+            Ok(JobEvent {
+                job,
+                seq,
+                at: Timestamp::from_micros(at),
+                state: JobState::parse(&state).ok_or_else(|| StoreError::Corrupt(state.clone()))?,
+                attempt: u32::try_from(attempt).unwrap_or(0),
+                detail,
+            })
+        })
+        .collect()
+}
+
+/// Members, queued and running jobs of an organization.
+pub async fn counts(tx: &mut Tx<'_>, org: OrgId) -> Result<(i64, i64, i64), StoreError> {
+    let sql = "SELECT (SELECT CAST(COUNT(*) AS BIGINT) FROM members WHERE org_id = $1), \
+               CAST(COALESCE(SUM(CASE WHEN state = 'queued' THEN 1 ELSE 0 END), 0) AS BIGINT), \
+               CAST(COALESCE(SUM(CASE WHEN state IN ('assigned', 'starting', 'running', 'stopping') THEN 1 ELSE 0 END), 0) \
+               AS BIGINT) FROM jobs WHERE org_id = $1";
+    Ok(find!(tx, (i64, i64, i64), sql, org.to_string())?.unwrap_or_default())
+}

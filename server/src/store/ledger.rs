@@ -1,0 +1,134 @@
+//! Accounts and transfers: double entry, append-only.
+//!
+//! A posting and the balances it moves are written by one function, in the caller's transaction, so
+//! they cannot come apart. A posting whose `(source, source_id, kind, seq)` exists already fails as
+//! [`StoreError::Duplicate`]; one that would overdraw fails as [`StoreError::Refused`].
+
+use berth_types::ids::{OrgId, TransferId};
+use berth_types::ledger::TransferKind;
+use berth_types::time::Timestamp;
+
+use super::{StoreError, Tx};
+
+/// Where granted credit comes from.
+pub const GRANTS: &str = "platform:grants";
+/// Where charges go.
+pub const REVENUE: &str = "platform:revenue";
+
+/// The tenant's account.
+pub fn org_account(org: OrgId) -> String {
+    format!("tenant:{org}")
+}
+
+/// One row to post.
+#[derive(Debug, Clone)]
+pub struct Posting {
+    pub id: TransferId,
+    pub org: OrgId,
+    pub kind: TransferKind,
+    /// Above zero.
+    pub amount_micros: i64,
+    /// The hold that a charge or release draws on.
+    pub pending: Option<TransferId>,
+    pub source: &'static str,
+    pub source_id: String,
+    pub seq: i64,
+    pub memo: String,
+    pub at: Timestamp,
+}
+
+/// Opens the accounts of an organization; nothing happens when they exist.
+pub async fn open_accounts(tx: &mut Tx<'_>, org: OrgId) -> Result<(), StoreError> {
+    let sql = "INSERT INTO accounts (id, org_id, posted_micros, held_micros, overdraft) VALUES ($1, $2, 0, 0, $3) \
+               ON CONFLICT (id) DO NOTHING";
+    exec!(tx, sql, org_account(org), Some(org.to_string()), false)?;
+    exec!(tx, sql, GRANTS, None::<String>, true)?;
+    exec!(tx, sql, REVENUE, None::<String>, true).map(|_| ())
+}
+
+/// Posts one transfer and moves its balances.
+pub async fn post(tx: &mut Tx<'_>, posting: &Posting) -> Result<(), StoreError> {
+    let tenant = org_account(posting.org);
+    let (debit, credit) = match posting.kind {
+        TransferKind::Credit => (GRANTS, tenant.as_str()),
+        TransferKind::Hold | TransferKind::Usage => (tenant.as_str(), REVENUE),
+        TransferKind::Release => (REVENUE, tenant.as_str()),
+    };
+    exec!(
+        tx,
+        "INSERT INTO transfers (id, debit, credit, amount_micros, kind, pending_id, source, source_id, seq, memo, at) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
+        posting.id.to_string(),
+        debit,
+        credit,
+        posting.amount_micros,
+        posting.kind.name(),
+        posting.pending.map(|p| p.to_string()),
+        posting.source,
+        &posting.source_id,
+        posting.seq,
+        &posting.memo,
+        posting.at.micros()
+    )?;
+    let amount = posting.amount_micros;
+    // What the tenant's account feels: posted, held. The other side mirrors what is posted.
+    let (posted, held) = match posting.kind {
+        TransferKind::Credit => (amount, 0),
+        TransferKind::Hold => (0, amount),
+        TransferKind::Release => (0, -amount),
+        TransferKind::Usage => (-amount, if posting.pending.is_some() { -amount } else { 0 }),
+    };
+    let sql = "UPDATE accounts SET posted_micros = posted_micros + $2, held_micros = held_micros + $3 WHERE id = $1";
+    let moved = exec!(tx, sql, &tenant, posted, held)?;
+    if moved != 1 {
+        return Err(StoreError::Corrupt(format!("no account {tenant}")));
+    }
+    if posted != 0 {
+        let other = if posting.kind == TransferKind::Credit { GRANTS } else { REVENUE };
+        exec!(tx, sql, other, -posted, 0i64)?;
+    }
+    Ok(())
+}
+
+/// Posted and held micros of an organization.
+pub async fn balance(tx: &mut Tx<'_>, org: OrgId) -> Result<(i64, i64), StoreError> {
+    let sql = "SELECT posted_micros, held_micros FROM accounts WHERE id = $1";
+    Ok(find!(tx, (i64, i64), sql, org_account(org))?.unwrap_or((0, 0)))
+}
+
+/// A stored row, as a statement needs it.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub struct TransferRow {
+    pub id: String,
+    pub kind: String,
+    pub amount_micros: i64,
+    pub source: String,
+    pub source_id: String,
+    pub memo: String,
+    pub at: i64,
+}
+
+/// The newest `limit` transfers of an organization with an id below `before`.
+pub async fn list(
+    tx: &mut Tx<'_>,
+    org: OrgId,
+    before: &str,
+    limit: i64,
+) -> Result<Vec<TransferRow>, StoreError> {
+    let sql = "SELECT id, kind, amount_micros, source, source_id, memo, at FROM transfers \
+               WHERE (debit = $1 OR credit = $1) AND ($2 = '' OR id < $2) ORDER BY id DESC LIMIT $3";
+    list!(tx, TransferRow, sql, org_account(org), before, limit)
+}
+
+/// What does not add up: the accounts whose balance differs from the sum of their transfers. Empty
+/// when the books are right.
+pub async fn mismatches(tx: &mut Tx<'_>) -> Result<Vec<String>, StoreError> {
+    let sql = "SELECT a.id FROM accounts a WHERE a.posted_micros <> \
+               (SELECT CAST(COALESCE(SUM(CASE WHEN t.credit = a.id THEN t.amount_micros ELSE -t.amount_micros END), 0) AS BIGINT) \
+                FROM transfers t WHERE (t.credit = a.id OR t.debit = a.id) AND t.kind IN ('credit', 'usage')) \
+               OR (NOT a.overdraft AND a.held_micros <> \
+               (SELECT CAST(COALESCE(SUM(CASE WHEN t.kind = 'hold' THEN t.amount_micros WHEN t.kind = 'release' OR \
+                t.pending_id IS NOT NULL THEN -t.amount_micros ELSE 0 END), 0) AS BIGINT) \
+                FROM transfers t WHERE t.credit = a.id OR t.debit = a.id)) ORDER BY a.id";
+    Ok(list!(tx, (String,), sql)?.into_iter().map(|(account,)| account).collect())
+}

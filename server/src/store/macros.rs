@@ -1,0 +1,35 @@
+//! One statement for either engine: the same text and the same values, bound to whichever connection
+//! the transaction has.
+
+/// Runs a statement; gives the number of rows it touched.
+macro_rules! exec {
+    ($tx:expr, $sql:expr $(, $bind:expr)* $(,)?) => {
+        match $tx {
+            $crate::store::Tx::Sqlite(c) => sqlx::query($sql)$(.bind($bind))*.execute(&mut **c).await.map(|r| r.rows_affected()),
+            $crate::store::Tx::Postgres(c) => sqlx::query($sql)$(.bind($bind))*.execute(&mut **c).await.map(|r| r.rows_affected()),
+        }
+        .map_err($crate::store::StoreError::from)
+    };
+}
+
+/// At most one row.
+macro_rules! find {
+    ($tx:expr, $row:ty, $sql:expr $(, $bind:expr)* $(,)?) => {
+        match $tx {
+            $crate::store::Tx::Sqlite(c) => sqlx::query_as::<_, $row>($sql)$(.bind($bind))*.fetch_optional(&mut **c).await,
+            $crate::store::Tx::Postgres(c) => sqlx::query_as::<_, $row>($sql)$(.bind($bind))*.fetch_optional(&mut **c).await,
+        }
+        .map_err($crate::store::StoreError::from)
+    };
+}
+
+/// Every row.
+macro_rules! list {
+    ($tx:expr, $row:ty, $sql:expr $(, $bind:expr)* $(,)?) => {
+        match $tx {
+            $crate::store::Tx::Sqlite(c) => sqlx::query_as::<_, $row>($sql)$(.bind($bind))*.fetch_all(&mut **c).await,
+            $crate::store::Tx::Postgres(c) => sqlx::query_as::<_, $row>($sql)$(.bind($bind))*.fetch_all(&mut **c).await,
+        }
+        .map_err($crate::store::StoreError::from)
+    };
+}

@@ -1,0 +1,16 @@
+//! The only room that knows SQL. Rows never leave it; what comes out are wire types and plain values.
+//!
+//! One text of SQL serves both engines. A function here takes a [`Tx`] and does one thing; what
+//! belongs together is decided in `service`, inside one [`Db::write`].
+
+#[macro_use]
+mod macros;
+mod connect;
+mod writer;
+
+pub mod accounts;
+pub mod jobs;
+pub mod ledger;
+pub mod offerings;
+
+pub use connect::{Db, ReadConn, StoreError, Tx, Work};
