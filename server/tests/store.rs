@@ -1,0 +1,207 @@
+//! The store on every engine at hand: the same functions, the same answers.
+
+mod common;
+
+use berth_server::store::ledger::Posting;
+use berth_server::store::{self, StoreError};
+use berth_types::accounts::{Org, Role, User};
+use berth_types::ids::{OrgId, TransferId, UserId};
+use berth_types::ledger::TransferKind;
+use berth_types::time::Timestamp;
+use common::{Place, engines};
+use futures::FutureExt;
+use uuid::Uuid;
+
+fn now() -> Timestamp {
+    Timestamp::from_micros(1_795_000_000_000_000)
+}
+
+fn org(n: u128) -> Org {
+    Org { id: OrgId::from_uuid(Uuid::from_u128(n)), name: format!("org {n}"), created_at: now() }
+}
+
+fn posting(n: u128, kind: TransferKind, amount_micros: i64) -> Posting {
+    Posting {
+        id: TransferId::from_uuid(Uuid::from_u128(n)),
+        org: org(1).id,
+        kind,
+        amount_micros,
+        pending: None,
+        source: "test",
+        source_id: n.to_string(),
+        seq: 1,
+        memo: String::new(),
+        at: now(),
+    }
+}
+
+async fn with_org(db: &store::Db) {
+    db.write(|tx| {
+        async move {
+            store::accounts::insert_org(tx, &org(1)).await?;
+            store::ledger::open_accounts(tx, org(1).id).await?;
+            store::ledger::open_accounts(tx, org(1).id).await
+        }
+        .boxed()
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test]
+async fn accounts_sessions_and_tokens() {
+    for (engine, db, _place) in engines("accounts").await {
+        with_org(&db).await;
+        let user = User { id: UserId::from_uuid(Uuid::from_u128(9)), email: "a@b".into(), name: "A".into(), operator: true };
+        let inserted = user.clone();
+        db.write(move |tx| {
+            let user = inserted.clone();
+            async move {
+                assert!(!store::accounts::operator_exists(tx).await?);
+                store::accounts::insert_user(tx, &user, "hash", now()).await?;
+                store::accounts::insert_member(tx, org(1).id, user.id, Role::Billing).await?;
+                store::accounts::insert_session(tx, "s1", user.id, now(), now().plus_seconds(100)).await?;
+                store::accounts::put_setting(tx, "k", "v1").await?;
+                store::accounts::put_setting(tx, "k", "v2").await
+            }
+            .boxed()
+        })
+        .await
+        .unwrap();
+        let mut conn = db.read().await.unwrap();
+        let mut tx = conn.tx();
+        assert!(store::accounts::operator_exists(&mut tx).await.unwrap(), "{engine}");
+        assert_eq!(store::accounts::find_user(&mut tx, user.id).await.unwrap(), Some(user.clone()));
+        assert_eq!(store::accounts::find_login(&mut tx, "a@b").await.unwrap(), Some((user.id, "hash".to_owned())));
+        assert_eq!(store::accounts::find_role(&mut tx, org(1).id, user.id).await.unwrap(), Some(Role::Billing));
+        assert_eq!(store::accounts::find_role(&mut tx, org(2).id, user.id).await.unwrap(), None);
+        assert_eq!(store::accounts::list_memberships(&mut tx, user.id).await.unwrap()[0].org, org(1));
+        assert_eq!(store::accounts::list_orgs(&mut tx).await.unwrap(), [org(1)]);
+        assert_eq!(store::accounts::find_setting(&mut tx, "k").await.unwrap().as_deref(), Some("v2"));
+        let idle = now().plus_seconds(-50);
+        for (at, found) in [(now(), true), (now().plus_seconds(100), false)] {
+            let session = store::accounts::find_session(&mut tx, "s1", at, idle).await.unwrap();
+            assert_eq!(session.is_some(), found, "{engine}");
+        }
+        assert!(store::accounts::find_session(&mut tx, "s1", now(), now()).await.unwrap().is_none());
+        drop(conn);
+        let again = user.clone();
+        let twice = db
+            .write(move |tx| {
+                let user = again.clone();
+                async move { store::accounts::insert_user(tx, &user, "hash", now()).await }.boxed()
+            })
+            .await;
+        assert!(matches!(twice, Err(StoreError::Duplicate)), "{engine}: {twice:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_ledger_balances_and_refuses() {
+    for (engine, db, place) in engines("ledger").await {
+        with_org(&db).await;
+        let post = async |p: Posting| {
+            db.write(move |tx| {
+                let p = p.clone();
+                async move { store::ledger::post(tx, &p).await }.boxed()
+            })
+            .await
+        };
+        post(posting(1, TransferKind::Credit, 1_000)).await.unwrap();
+        post(posting(2, TransferKind::Hold, 700)).await.unwrap();
+        let used = Posting { pending: Some(posting(2, TransferKind::Hold, 1).id), ..posting(3, TransferKind::Usage, 250) };
+        post(used.clone()).await.unwrap();
+        assert!(matches!(post(used).await, Err(StoreError::Duplicate)), "{engine}");
+        post(posting(4, TransferKind::Release, 450)).await.unwrap();
+        assert!(matches!(post(posting(5, TransferKind::Hold, 751)).await, Err(StoreError::Refused)), "{engine}");
+        assert!(matches!(post(posting(6, TransferKind::Credit, 0)).await, Err(StoreError::Refused)), "{engine}");
+        let mut conn = db.read().await.unwrap();
+        assert_eq!(store::ledger::balance(&mut conn.tx(), org(1).id).await.unwrap(), (750, 0), "{engine}");
+        assert_eq!(store::ledger::mismatches(&mut conn.tx()).await.unwrap(), Vec::<String>::new(), "{engine}");
+        let rows = store::ledger::list(&mut conn.tx(), org(1).id, "", 10).await.unwrap();
+        assert_eq!(rows.iter().map(|r| r.kind.as_str()).collect::<Vec<_>>(), ["release", "usage", "hold", "credit"]);
+        let older = store::ledger::list(&mut conn.tx(), org(1).id, &rows[1].id, 10).await.unwrap();
+        assert_eq!(older.len(), 2, "{engine}");
+        // History cannot be rewritten, not even past the store's own functions.
+        for sql in ["UPDATE transfers SET amount_micros = 1", "DELETE FROM transfers"] {
+            let refused = match &place {
+                Place::Sqlite(dir) => {
+                    use sqlx::Connection;
+                    let url = format!("sqlite://{}", dir.path().join("berth.db").display());
+                    sqlx::query(sql).execute(&mut sqlx::SqliteConnection::connect(&url).await.unwrap()).await.is_err()
+                }
+                Place::Postgres(url) => {
+                    use sqlx::Connection;
+                    sqlx::query(sql).execute(&mut sqlx::PgConnection::connect(url).await.unwrap()).await.is_err()
+                }
+            };
+            assert!(refused, "{engine}: {sql}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_failed_write_undoes_itself_and_not_its_neighbours() {
+    for (engine, db, _place) in engines("neighbours").await {
+        with_org(&db).await;
+        let writes = (0..64u128).map(|i| {
+            let db = db.clone();
+            async move {
+                db.write(move |tx| {
+                    async move {
+                        store::accounts::put_setting(tx, &format!("k{i}"), "v").await?;
+                        assert!(i % 7 != 3, "a piece of work that panics");
+                        if i % 2 == 0 { Ok(()) } else { Err(StoreError::Refused) }
+                    }
+                    .boxed()
+                })
+                .await
+                .is_ok()
+            }
+        });
+        // Only the writer thread of SQLite catches a panic; on Postgres it ends the caller's own task.
+        if engine == "postgres" {
+            continue;
+        }
+        let done = futures::future::join_all(writes).await;
+        let mut conn = db.read().await.unwrap();
+        for (i, ok) in done.into_iter().enumerate() {
+            let there = store::accounts::find_setting(&mut conn.tx(), &format!("k{i}")).await.unwrap().is_some();
+            assert_eq!(ok, i % 2 == 0 && i % 7 != 3);
+            assert_eq!(there, ok, "{engine}: k{i}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn concurrent_holds_never_exceed_the_credit() {
+    for (engine, db, _place) in engines("holds").await {
+        with_org(&db).await;
+        db.write(|tx| async move { store::ledger::post(tx, &posting(1, TransferKind::Credit, 100)).await }.boxed())
+            .await
+            .unwrap();
+        let holds = (2..202u128).map(|n| {
+            let db = db.clone();
+            tokio::spawn(async move {
+                loop {
+                    let held = db
+                        .write(move |tx| {
+                            async move { store::ledger::post(tx, &posting(n, TransferKind::Hold, 5)).await }.boxed()
+                        })
+                        .await;
+                    match held {
+                        Ok(()) => return true,
+                        Err(StoreError::Refused) => return false,
+                        Err(StoreError::Contended) => {}
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+            })
+        });
+        let accepted = futures::future::join_all(holds).await.into_iter().filter(|r| *r.as_ref().unwrap()).count();
+        assert_eq!(accepted, 20, "{engine}");
+        let mut conn = db.read().await.unwrap();
+        assert_eq!(store::ledger::balance(&mut conn.tx(), org(1).id).await.unwrap(), (100, 100), "{engine}");
+        assert!(store::ledger::mismatches(&mut conn.tx()).await.unwrap().is_empty(), "{engine}");
+    }
+}
