@@ -1,1 +1,129 @@
-fn main() {}
+//! `berth`: the portal.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use berth_server::clock::SystemClock;
+use berth_server::portal::{Portal, Settings};
+use berth_server::rest;
+use berth_server::store::Db;
+use clap::{Parser, Subcommand};
+use rand::SeedableRng;
+use rand_chacha::ChaCha20Rng;
+
+#[derive(Parser)]
+#[command(name = "berth", version, about = "The Berth portal: a self-hosted, multi-tenant GPU cloud.")]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Serve the API.
+    Serve {
+        #[command(flatten)]
+        store: Store,
+        /// Where to listen for browsers and scripts.
+        #[arg(long, env = "BERTH_LISTEN", default_value = "127.0.0.1:8080")]
+        listen: SocketAddr,
+        /// The one currency of this portal (ISO 4217).
+        #[arg(long, env = "BERTH_CURRENCY", default_value = "USD")]
+        currency: String,
+        /// Served over https, by a proxy in front: session cookies become Secure.
+        #[arg(long, env = "BERTH_HTTPS")]
+        https: bool,
+        /// Nobody can make an account by themselves.
+        #[arg(long, env = "BERTH_SIGN_UP_CLOSED")]
+        sign_up_closed: bool,
+    },
+    /// Bring the database to this version and stop.
+    Migrate {
+        #[command(flatten)]
+        store: Store,
+    },
+}
+
+#[derive(clap::Args)]
+struct Store {
+    /// The directory of everything that the portal keeps.
+    #[arg(long, env = "BERTH_DATA", default_value = "./data")]
+    data: PathBuf,
+    /// A postgres:// URL; without one the database is embedded, in the data directory.
+    #[arg(long, env = "BERTH_DATABASE", hide_env_values = true)]
+    database: Option<String>,
+}
+
+impl Store {
+    async fn open(&self) -> Result<Db, String> {
+        std::fs::create_dir_all(&self.data)
+            .map_err(|e| format!("{} cannot be made: {e}", self.data.display()))?;
+        let db = match &self.database {
+            Some(url) => Db::postgres(url).await,
+            None => Db::sqlite(&self.data.join("berth.db")).await,
+        };
+        db.map_err(|e| format!("the database cannot be opened: {e}"))
+    }
+}
+
+#[tokio::main]
+async fn main() -> std::process::ExitCode {
+    tracing_subscriber::fmt()
+        .with_env_filter(
+            tracing_subscriber::EnvFilter::try_from_env("BERTH_LOG")
+                .unwrap_or_else(|_| "info,sqlx=warn".into()),
+        )
+        .with_writer(std::io::stderr)
+        .init();
+    match run(Args::parse()).await {
+        Ok(()) => std::process::ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("berth: {error}");
+            std::process::ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(args: Args) -> Result<(), String> {
+    match args.command {
+        Command::Migrate { store } => store.open().await.map(|_| println!("the database is up to date")),
+        Command::Serve { store, listen, currency, https, sign_up_closed } => {
+            let settings = Settings { currency, https, sign_up_open: !sign_up_closed, ..Settings::default() };
+            let portal =
+                Portal::new(store.open().await?, settings, Arc::new(SystemClock), ChaCha20Rng::from_os_rng());
+            serve(portal, listen).await
+        }
+    }
+}
+
+async fn serve(portal: Portal, listen: SocketAddr) -> Result<(), String> {
+    let listener =
+        tokio::net::TcpListener::bind(listen).await.map_err(|e| format!("cannot listen on {listen}: {e}"))?;
+    let at = listener.local_addr().map_err(|e| e.to_string())?;
+    println!("Berth listens on http://{at}");
+    if let Some(token) = portal.open_setup().await.map_err(|e| e.to_string())? {
+        println!("No operator exists yet. Setup token, valid until used or until the next start: {token}");
+    }
+    axum::serve(listener, rest::router(portal))
+        .with_graceful_shutdown(stopped())
+        .await
+        .map_err(|e| e.to_string())
+}
+
+/// Resolves on Ctrl-C or SIGTERM.
+async fn stopped() {
+    use tokio::signal::unix::{SignalKind, signal};
+    match signal(SignalKind::terminate()) {
+        Ok(mut term) => {
+            tokio::select! {
+                _ = term.recv() => {}
+                _ = tokio::signal::ctrl_c() => {}
+            }
+        }
+        Err(_) => {
+            // Without the handler SIGTERM ends the process at once, which the store stands.
+            let _ = tokio::signal::ctrl_c().await;
+        }
+    }
+}

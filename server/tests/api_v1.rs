@@ -27,7 +27,9 @@ async fn sessions_open_close_and_expire() {
     let me = t.get(&ada, "/me").await.expect(200);
     assert_eq!(me["memberships"][0]["org"]["id"], org);
     assert_eq!(me["memberships"][0]["role"], "owner");
-    for (email, password) in [("lab@example.org", "wrong wrong wrong wrong"), ("nobody@example.org", PASSWORD)] {
+    for (email, password) in
+        [("lab@example.org", "wrong wrong wrong wrong"), ("nobody@example.org", PASSWORD)]
+    {
         let reply = t.post(&As::Nobody, "/sessions", json!({"email": email, "password": password})).await;
         reply.problem(401, "auth.wrong_password");
     }
@@ -98,7 +100,10 @@ async fn a_foreign_organization_does_not_exist() {
     let (ada, org) = t.tenant("lab").await;
     let (eve, _) = t.tenant("eve").await;
     t.stock(&operator, &org, 10_000_000).await;
-    let job_id = t.post(&ada, &format!("/orgs/{org}/jobs"), job()).await.expect(201)["id"].as_str().unwrap().to_owned();
+    let job_id = t.post(&ada, &format!("/orgs/{org}/jobs"), job()).await.expect(201)["id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     let missing = "org_00000000000000000000000000";
     let routes = [
         ("GET", "/jobs", Value::Null),
@@ -115,13 +120,16 @@ async fn a_foreign_organization_does_not_exist() {
         let mut bodies = vec![];
         for org in [org.as_str(), missing] {
             let path = format!("/orgs/{org}{}", route.replace("JOB", &job_id));
-            let mut problem = t.call(&eve, method, &path, body.clone()).await.problem(404, "object.not_found");
+            let mut problem =
+                t.call(&eve, method, &path, body.clone()).await.problem(404, "object.not_found");
             problem["request_id"] = Value::Null;
             bodies.push(problem);
         }
         assert_eq!(bodies[0], bodies[1], "{method} {route}");
     }
-    for (method, path) in [("GET", "/operator/orgs".to_owned()), ("POST", format!("/operator/orgs/{org}/credits"))] {
+    for (method, path) in
+        [("GET", "/operator/orgs".to_owned()), ("POST", format!("/operator/orgs/{org}/credits"))]
+    {
         let body = if method == "GET" { Value::Null } else { json!({"amount_micros": 5}) };
         t.call(&ada, method, &path, body).await.problem(404, "object.not_found");
     }
@@ -165,7 +173,8 @@ async fn a_job_holds_its_worst_case_and_gives_it_back() {
         .collect();
     assert_eq!(kinds, ["release", "hold", "credit"]);
     let events = t.get(&ada, &format!("{path}/events")).await.expect(200);
-    let seqs: Vec<i64> = events["items"].as_array().unwrap().iter().map(|e| e["seq"].as_i64().unwrap()).collect();
+    let seqs: Vec<i64> =
+        events["items"].as_array().unwrap().iter().map(|e| e["seq"].as_i64().unwrap()).collect();
     assert_eq!(seqs, [1, 2]);
 }
 
@@ -177,14 +186,18 @@ async fn the_same_key_answers_the_same_and_holds_once() {
     t.stock(&operator, &org, 10_000_000).await;
     let jobs = format!("/orgs/{org}/jobs");
     let key = [("idempotency-key", "k-1")];
-    let many = futures::future::join_all((0..32).map(|_| t.call_with(&ada, "POST", &jobs, job(), &key))).await;
-    let ids: std::collections::BTreeSet<String> = many.into_iter().map(|r| r.expect(201)["id"].to_string()).collect();
+    let many =
+        futures::future::join_all((0..32).map(|_| t.call_with(&ada, "POST", &jobs, job(), &key))).await;
+    let ids: std::collections::BTreeSet<String> =
+        many.into_iter().map(|r| r.expect(201)["id"].to_string()).collect();
     assert_eq!(ids.len(), 1);
     assert_eq!(t.get(&ada, &format!("/orgs/{org}/balance")).await.expect(200)["held_micros"], 60_000);
     let mut other = job();
     other["name"] = json!("another");
     t.call_with(&ada, "POST", &jobs, other, &key).await.problem(422, "idempotency.other_request");
-    t.call_with(&ada, "POST", &jobs, job(), &[("idempotency-key", "")]).await.problem(400, "request.malformed");
+    t.call_with(&ada, "POST", &jobs, job(), &[("idempotency-key", "")])
+        .await
+        .problem(400, "request.malformed");
 }
 
 #[tokio::test]

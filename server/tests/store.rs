@@ -1,5 +1,7 @@
 //! The store on every engine at hand: the same functions, the same answers.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail loudly, like tests")]
+
 mod common;
 
 use berth_server::store::ledger::Posting;
@@ -52,7 +54,12 @@ async fn with_org(db: &store::Db) {
 async fn accounts_sessions_and_tokens() {
     for (engine, db, _place) in engines("accounts").await {
         with_org(&db).await;
-        let user = User { id: UserId::from_uuid(Uuid::from_u128(9)), email: "a@b".into(), name: "A".into(), operator: true };
+        let user = User {
+            id: UserId::from_uuid(Uuid::from_u128(9)),
+            email: "a@b".into(),
+            name: "A".into(),
+            operator: true,
+        };
         let inserted = user.clone();
         db.write(move |tx| {
             let user = inserted.clone();
@@ -72,8 +79,14 @@ async fn accounts_sessions_and_tokens() {
         let mut tx = conn.tx();
         assert!(store::accounts::operator_exists(&mut tx).await.unwrap(), "{engine}");
         assert_eq!(store::accounts::find_user(&mut tx, user.id).await.unwrap(), Some(user.clone()));
-        assert_eq!(store::accounts::find_login(&mut tx, "a@b").await.unwrap(), Some((user.id, "hash".to_owned())));
-        assert_eq!(store::accounts::find_role(&mut tx, org(1).id, user.id).await.unwrap(), Some(Role::Billing));
+        assert_eq!(
+            store::accounts::find_login(&mut tx, "a@b").await.unwrap(),
+            Some((user.id, "hash".to_owned()))
+        );
+        assert_eq!(
+            store::accounts::find_role(&mut tx, org(1).id, user.id).await.unwrap(),
+            Some(Role::Billing)
+        );
         assert_eq!(store::accounts::find_role(&mut tx, org(2).id, user.id).await.unwrap(), None);
         assert_eq!(store::accounts::list_memberships(&mut tx, user.id).await.unwrap()[0].org, org(1));
         assert_eq!(store::accounts::list_orgs(&mut tx).await.unwrap(), [org(1)]);
@@ -109,17 +122,33 @@ async fn the_ledger_balances_and_refuses() {
         };
         post(posting(1, TransferKind::Credit, 1_000)).await.unwrap();
         post(posting(2, TransferKind::Hold, 700)).await.unwrap();
-        let used = Posting { pending: Some(posting(2, TransferKind::Hold, 1).id), ..posting(3, TransferKind::Usage, 250) };
+        let used = Posting {
+            pending: Some(posting(2, TransferKind::Hold, 1).id),
+            ..posting(3, TransferKind::Usage, 250)
+        };
         post(used.clone()).await.unwrap();
         assert!(matches!(post(used).await, Err(StoreError::Duplicate)), "{engine}");
         post(posting(4, TransferKind::Release, 450)).await.unwrap();
-        assert!(matches!(post(posting(5, TransferKind::Hold, 751)).await, Err(StoreError::Refused)), "{engine}");
-        assert!(matches!(post(posting(6, TransferKind::Credit, 0)).await, Err(StoreError::Refused)), "{engine}");
+        assert!(
+            matches!(post(posting(5, TransferKind::Hold, 751)).await, Err(StoreError::Refused)),
+            "{engine}"
+        );
+        assert!(
+            matches!(post(posting(6, TransferKind::Credit, 0)).await, Err(StoreError::Refused)),
+            "{engine}"
+        );
         let mut conn = db.read().await.unwrap();
         assert_eq!(store::ledger::balance(&mut conn.tx(), org(1).id).await.unwrap(), (750, 0), "{engine}");
-        assert_eq!(store::ledger::mismatches(&mut conn.tx()).await.unwrap(), Vec::<String>::new(), "{engine}");
+        assert_eq!(
+            store::ledger::mismatches(&mut conn.tx()).await.unwrap(),
+            Vec::<String>::new(),
+            "{engine}"
+        );
         let rows = store::ledger::list(&mut conn.tx(), org(1).id, "", 10).await.unwrap();
-        assert_eq!(rows.iter().map(|r| r.kind.as_str()).collect::<Vec<_>>(), ["release", "usage", "hold", "credit"]);
+        assert_eq!(
+            rows.iter().map(|r| r.kind.as_str()).collect::<Vec<_>>(),
+            ["release", "usage", "hold", "credit"]
+        );
         let older = store::ledger::list(&mut conn.tx(), org(1).id, &rows[1].id, 10).await.unwrap();
         assert_eq!(older.len(), 2, "{engine}");
         // History cannot be rewritten, not even past the store's own functions.
@@ -128,11 +157,17 @@ async fn the_ledger_balances_and_refuses() {
                 Place::Sqlite(dir) => {
                     use sqlx::Connection;
                     let url = format!("sqlite://{}", dir.path().join("berth.db").display());
-                    sqlx::query(sql).execute(&mut sqlx::SqliteConnection::connect(&url).await.unwrap()).await.is_err()
+                    sqlx::query(sql)
+                        .execute(&mut sqlx::SqliteConnection::connect(&url).await.unwrap())
+                        .await
+                        .is_err()
                 }
                 Place::Postgres(url) => {
                     use sqlx::Connection;
-                    sqlx::query(sql).execute(&mut sqlx::PgConnection::connect(url).await.unwrap()).await.is_err()
+                    sqlx::query(sql)
+                        .execute(&mut sqlx::PgConnection::connect(url).await.unwrap())
+                        .await
+                        .is_err()
                 }
             };
             assert!(refused, "{engine}: {sql}");
@@ -166,7 +201,8 @@ async fn a_failed_write_undoes_itself_and_not_its_neighbours() {
         let done = futures::future::join_all(writes).await;
         let mut conn = db.read().await.unwrap();
         for (i, ok) in done.into_iter().enumerate() {
-            let there = store::accounts::find_setting(&mut conn.tx(), &format!("k{i}")).await.unwrap().is_some();
+            let there =
+                store::accounts::find_setting(&mut conn.tx(), &format!("k{i}")).await.unwrap().is_some();
             assert_eq!(ok, i % 2 == 0 && i % 7 != 3);
             assert_eq!(there, ok, "{engine}: k{i}");
         }
@@ -177,16 +213,19 @@ async fn a_failed_write_undoes_itself_and_not_its_neighbours() {
 async fn concurrent_holds_never_exceed_the_credit() {
     for (engine, db, _place) in engines("holds").await {
         with_org(&db).await;
-        db.write(|tx| async move { store::ledger::post(tx, &posting(1, TransferKind::Credit, 100)).await }.boxed())
-            .await
-            .unwrap();
+        db.write(|tx| {
+            async move { store::ledger::post(tx, &posting(1, TransferKind::Credit, 100)).await }.boxed()
+        })
+        .await
+        .unwrap();
         let holds = (2..202u128).map(|n| {
             let db = db.clone();
             tokio::spawn(async move {
                 loop {
                     let held = db
                         .write(move |tx| {
-                            async move { store::ledger::post(tx, &posting(n, TransferKind::Hold, 5)).await }.boxed()
+                            async move { store::ledger::post(tx, &posting(n, TransferKind::Hold, 5)).await }
+                                .boxed()
                         })
                         .await;
                     match held {
@@ -198,7 +237,8 @@ async fn concurrent_holds_never_exceed_the_credit() {
                 }
             })
         });
-        let accepted = futures::future::join_all(holds).await.into_iter().filter(|r| *r.as_ref().unwrap()).count();
+        let accepted =
+            futures::future::join_all(holds).await.into_iter().filter(|r| *r.as_ref().unwrap()).count();
         assert_eq!(accepted, 20, "{engine}");
         let mut conn = db.read().await.unwrap();
         assert_eq!(store::ledger::balance(&mut conn.tx(), org(1).id).await.unwrap(), (100, 100), "{engine}");

@@ -8,7 +8,6 @@ use crate::time::Timestamp;
 /// What a member may do in an organization.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum Role {
     /// Everything, members and money included.
     Owner,
@@ -38,7 +37,6 @@ impl Role {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct User {
     pub id: UserId,
     pub email: String,
@@ -47,7 +45,6 @@ pub struct User {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Org {
     pub id: OrgId,
     pub name: String,
@@ -56,7 +53,6 @@ pub struct Org {
 
 /// An organization and what the caller may do in it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Membership {
     pub org: Org,
     pub role: Role,
@@ -64,7 +60,6 @@ pub struct Membership {
 
 /// Who is calling.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Me {
     pub user: User,
     pub memberships: Vec<Membership>,
@@ -74,7 +69,6 @@ pub struct Me {
 
 /// What anyone may know of the portal before signing in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PortalInfo {
     /// No operator exists yet: the setup page is open to whoever holds the setup token.
     pub needs_setup: bool,
@@ -84,7 +78,6 @@ pub struct PortalInfo {
 
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Setup {
     pub token: String,
     pub email: String,
@@ -94,7 +87,6 @@ pub struct Setup {
 
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SignUp {
     pub email: String,
     pub password: String,
@@ -103,7 +95,6 @@ pub struct SignUp {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SignedUp {
     pub user: User,
     pub organization: Org,
@@ -111,7 +102,6 @@ pub struct SignedUp {
 
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SignIn {
     pub email: String,
     pub password: String,
@@ -119,7 +109,6 @@ pub struct SignIn {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct NewToken {
     pub name: String,
     pub role: Role,
@@ -129,7 +118,6 @@ pub struct NewToken {
 
 /// A token's record. The secret is shown once, in [`CreatedToken`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Token {
     pub id: TokenId,
     pub name: String,
@@ -144,7 +132,6 @@ pub struct Token {
 }
 
 #[derive(Clone, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct CreatedToken {
     /// `berth_` + 30 base62 characters + a 6-character checksum. It cannot be shown again.
     pub secret: String,
@@ -153,7 +140,6 @@ pub struct CreatedToken {
 
 /// What an operator sees of a tenant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct OrgSummary {
     pub org: Org,
     pub members: i64,

@@ -8,7 +8,6 @@ use crate::time::Timestamp;
 
 /// One recorded change of a job. `seq` counts from 1 without gaps for each job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct JobEvent {
     pub job: JobId,
     pub seq: i64,
@@ -22,7 +21,6 @@ pub struct JobEvent {
 /// The data of an SSE event named `change` or `cost`: the job as it is now, and the event that
 /// brought it here where there was one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct JobChange {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub event: Option<JobEvent>,
@@ -31,7 +29,6 @@ pub struct JobChange {
 
 /// The data of an SSE event named `cost`: the meter of a running job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct JobCost {
     pub job: JobId,
     pub metered_ms: i64,
@@ -41,7 +38,6 @@ pub struct JobCost {
 
 /// The data of an SSE event named `log`: the bytes from `from` to the event's id.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct LogChunk {
     pub from: u64,
     /// The bytes, when they are UTF-8.

@@ -48,7 +48,6 @@ macro_rules! ids {
         $(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(into = "String", try_from = "String")]
-        #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(value_type = String))]
         pub struct $name(Uuid);
 
         impl $name {

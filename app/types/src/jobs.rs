@@ -9,7 +9,6 @@ use crate::time::Timestamp;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum JobState {
     Queued,
     Assigned,
@@ -61,7 +60,6 @@ impl JobState {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, Default)]
 #[serde(rename_all = "snake_case")]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum Priority {
     Low,
     #[default]
@@ -83,7 +81,6 @@ impl Priority {
 /// The body of a submission. Give `command` or `script`, not both.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct NewJob {
     pub name: String,
     /// The slug of an offering, such as `h100-80gb.1g.10gb`.
@@ -123,7 +120,6 @@ fn default_duration() -> u64 {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ExtendJob {
     /// The new limit, counted from the start of the run. Longer than the present one.
     pub max_duration_s: u64,
@@ -131,14 +127,12 @@ pub struct ExtendJob {
 
 /// Memory slices `start .. start + size` of a board.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Placement {
     pub start: u32,
     pub size: u32,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Device {
     pub node: NodeId,
     pub node_name: String,
@@ -153,7 +147,6 @@ pub struct Device {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Failure {
     pub code: String,
     pub detail: String,
@@ -162,14 +155,12 @@ pub struct Failure {
 /// Something that can be done to a job now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum Action {
     Cancel,
     Extend,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Job {
     pub id: JobId,
     pub org: OrgId,
@@ -219,7 +210,6 @@ pub struct Job {
 
 /// What a submission would do, without doing it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct JobPlan {
     pub offering: String,
     pub price_version: i64,
@@ -237,7 +227,6 @@ pub struct JobPlan {
 
 /// One thing that keeps a job waiting, and what would lift it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Blocker {
     /// `capacity.busy`, `capacity.none`, `queue.ahead`, `health.quarantined`, `node.unavailable`.
     pub code: String,
@@ -246,7 +235,6 @@ pub struct Blocker {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Explanation {
     pub blockers: Vec<Blocker>,
     /// The least that would let it start; empty when nothing is in its way.

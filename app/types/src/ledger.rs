@@ -6,7 +6,6 @@ use crate::ids::TransferId;
 use crate::time::Timestamp;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Balance {
     pub currency: String,
     /// Credits less all posted charges.
@@ -23,7 +22,6 @@ pub struct Balance {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum TransferKind {
     /// Credit granted by the operator.
     Credit,
@@ -52,7 +50,6 @@ impl TransferKind {
 
 /// One immutable row.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Transfer {
     pub id: TransferId,
     pub kind: TransferKind,
@@ -71,7 +68,6 @@ pub struct Transfer {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct NewCredit {
     pub amount_micros: i64,
     /// Shown to the tenant in the statement.

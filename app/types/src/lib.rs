@@ -18,7 +18,6 @@ use serde::{Deserialize, Serialize};
 
 /// One page of a list, newest first unless the route says otherwise.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Page<T> {
     pub items: Vec<T>,
     /// Opaque; pass it back as `cursor` to get the next page. Absent on the last page.

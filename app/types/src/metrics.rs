@@ -6,7 +6,6 @@ use crate::time::Timestamp;
 
 /// One reading of one device. Absent means that the driver does not report it, never zero.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Sample {
     pub at: Timestamp,
     pub rank: u32,
@@ -20,7 +19,6 @@ pub struct Sample {
 
 /// Columns of equal length, one value a step; `null` where nothing was read.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Series {
     pub rank: u32,
     pub device: u32,
@@ -35,7 +33,6 @@ pub struct Series {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Metrics {
     pub step_s: u64,
     pub series: Vec<Series>,

@@ -8,7 +8,6 @@ use crate::time::Timestamp;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum NodeState {
     Joining,
     Ready,
@@ -34,7 +33,6 @@ impl NodeState {
 
 /// One occupied run of slices, as the viewer may see it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Tile {
     pub placement: Placement,
     /// `1g.10gb`; absent for a whole board.
@@ -49,7 +47,6 @@ pub struct Tile {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct TileOwner {
     pub job: JobId,
     pub job_name: String,
@@ -62,7 +59,6 @@ pub struct TileOwner {
 
 /// One board on the map.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Gpu {
     pub uuid: String,
     pub index: u32,
@@ -86,7 +82,6 @@ pub struct Gpu {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Node {
     pub id: NodeId,
     pub name: String,
@@ -103,14 +98,12 @@ pub struct Node {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PatchNode {
     pub cordoned: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct NewJoinToken {
     /// Seconds it stays valid; one hour when absent, a week at most.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -119,7 +112,6 @@ pub struct NewJoinToken {
 
 /// A one-time ticket with which a worker joins.
 #[derive(Clone, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct JoinToken {
     pub id: JoinTokenId,
     /// Shown once.

@@ -6,7 +6,6 @@ use crate::ids::OfferingId;
 use crate::time::Timestamp;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Price {
     pub nano_per_second: i64,
     pub per_hour_micros: i64,
@@ -16,7 +15,6 @@ pub struct Price {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Offering {
     pub id: OfferingId,
     /// `h100-80gb`, `h100-80gb.1g.10gb`.
@@ -38,7 +36,6 @@ pub struct Offering {
 
 /// One dated version of a price. Versions are never edited.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PriceVersion {
     pub offering: String,
     pub version: i64,
@@ -51,7 +48,6 @@ pub struct PriceVersion {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct NewPrice {
     /// The slug of an offering.
     pub offering: String,

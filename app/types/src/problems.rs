@@ -4,7 +4,6 @@ use serde::{Deserialize, Serialize};
 
 /// One field of a request that was not acceptable.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct FieldError {
     /// A JSON pointer (RFC 6901) into the request body.
     pub pointer: String,
@@ -19,7 +18,6 @@ impl FieldError {
 
 /// What went wrong, what it means, and what to do next.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Problem {
     #[serde(rename = "type")]
     pub kind: String,

@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 /// Microseconds since 1970-01-01T00:00:00Z.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, Default)]
 #[serde(into = "String", try_from = "String")]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(value_type = String))]
 pub struct Timestamp(i64);
 
 /// The text is not an RFC 3339 instant.

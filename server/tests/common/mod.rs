@@ -1,4 +1,5 @@
 //! A portal in process: real store, real router, a clock that the test moves.
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of tests fail loudly, like tests")]
 #![expect(dead_code, reason = "each test file uses its own part of this")]
 
 use std::sync::Arc;
@@ -44,14 +45,18 @@ pub enum Place {
 /// names a server on which databases may be created.
 pub async fn engines(name: &str) -> Vec<(&'static str, Db, Place)> {
     let dir = tempfile::tempdir().unwrap();
-    let mut out = vec![("sqlite", Db::sqlite(&dir.path().join("berth.db")).await.unwrap(), Place::Sqlite(dir))];
+    let mut out =
+        vec![("sqlite", Db::sqlite(&dir.path().join("berth.db")).await.unwrap(), Place::Sqlite(dir))];
     match std::env::var("BERTH_TEST_POSTGRES") {
         Err(_) => eprintln!("Postgres is left out: BERTH_TEST_POSTGRES is not set"),
         Ok(base) => {
             use sqlx::Connection;
             let database = format!("{name}_{}", std::process::id());
             let mut admin = sqlx::PgConnection::connect(&format!("{base}/postgres")).await.unwrap();
-            sqlx::query(sqlx::AssertSqlSafe(format!("CREATE DATABASE {database}"))).execute(&mut admin).await.unwrap();
+            sqlx::query(sqlx::AssertSqlSafe(format!("CREATE DATABASE {database}")))
+                .execute(&mut admin)
+                .await
+                .unwrap();
             let url = format!("{base}/{database}");
             out.push(("postgres", Db::postgres(&url).await.unwrap(), Place::Postgres(url)));
         }
@@ -116,14 +121,25 @@ impl TestPortal {
         let response = self.router.clone().oneshot(request).await.unwrap();
         let (parts, body) = response.into_parts();
         let bytes = to_bytes(body, usize::MAX).await.unwrap();
-        Reply { status: parts.status, headers: parts.headers, body: serde_json::from_slice(&bytes).unwrap_or(Value::Null) }
+        Reply {
+            status: parts.status,
+            headers: parts.headers,
+            body: serde_json::from_slice(&bytes).unwrap_or(Value::Null),
+        }
     }
 
     pub async fn call(&self, who: &As, method: &str, path: &str, body: Value) -> Reply {
         self.call_with(who, method, path, body, &[]).await
     }
 
-    pub async fn call_with(&self, who: &As, method: &str, path: &str, body: Value, headers: &[(&str, &str)]) -> Reply {
+    pub async fn call_with(
+        &self,
+        who: &As,
+        method: &str,
+        path: &str,
+        body: Value,
+        headers: &[(&str, &str)],
+    ) -> Reply {
         let mut request = Request::builder().method(method).uri(format!("/api/v1{path}"));
         request = match who {
             As::Nobody => request,
@@ -153,7 +169,8 @@ impl TestPortal {
     /// Signs in; the cookie as a browser would send it back.
     pub async fn sign_in(&self, email: &str) -> As {
         let reply = self.post(&As::Nobody, "/sessions", json!({"email": email, "password": PASSWORD})).await;
-        let cookie = reply.headers[header::SET_COOKIE].to_str().unwrap().split(';').next().unwrap().to_owned();
+        let cookie =
+            reply.headers[header::SET_COOKIE].to_str().unwrap().split(';').next().unwrap().to_owned();
         reply.expect(201);
         As::Cookie(cookie)
     }

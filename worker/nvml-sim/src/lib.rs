@@ -1,1 +1,61 @@
-//! placeholder
+//! `libnvidia-ml.so.1` of simulated GPUs: the C interface of NVML over boards that live in a file.
+//!
+//! It stands in for the driver at the outermost edge, so that everything above the C interface is
+//! the code that runs on real boards. It is as strict as a board about profiles, placements, counts
+//! and live neighbours. Load follows the real processes whose `CUDA_VISIBLE_DEVICES` names a device.
+//!
+//! Two variables configure it: `BERTH_NVML_SIM_DIR`, where the boards are kept, and
+//! `BERTH_NVML_SIM_FLEET`, such as `2xH100-80GB,1xA30`, with which an empty directory is filled.
+//! It must not know anything of Berth above `berth-mig`.
+
+#![expect(unsafe_code, reason = "the C interface of NVML is made of raw pointers")]
+
+mod boards;
+mod instances;
+mod load;
+mod world;
+
+use std::ffi::{c_char, c_uint};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+pub use world::{Fault, parse_fleet};
+
+/// Runs a call; a fault becomes its NVML code, a panic the unknown error.
+fn answer(call: impl FnOnce() -> Result<(), Fault>) -> c_uint {
+    match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(Ok(())) => 0,
+        Ok(Err(fault)) => fault.code(),
+        Err(_) => Fault::Unknown.code(),
+    }
+}
+
+/// Writes through a caller's pointer.
+///
+/// # Safety
+/// `out` is null or valid for writing a `T`, as NVML asks of its callers.
+unsafe fn put<T>(out: *mut T, value: T) -> Result<(), Fault> {
+    if out.is_null() {
+        return Err(Fault::InvalidArgument);
+    }
+    // SAFETY: not null, and valid by the caller's promise.
+    unsafe { out.write(value) };
+    Ok(())
+}
+
+/// Writes a text with its NUL into a caller's buffer of `length` bytes.
+///
+/// # Safety
+/// `out` is null or valid for writing `length` bytes.
+unsafe fn put_text(out: *mut c_char, length: c_uint, text: &str) -> Result<(), Fault> {
+    if out.is_null() {
+        return Err(Fault::InvalidArgument);
+    }
+    if text.len() >= length as usize {
+        return Err(Fault::InsufficientSize);
+    }
+    for (i, byte) in text.bytes().chain([0]).enumerate() {
+        // SAFETY: i <= text.len() < length.
+        unsafe { out.add(i).write(byte.cast_signed()) };
+    }
+    Ok(())
+}

@@ -1,0 +1,345 @@
+//! NVML calls about the library, boards and MIG devices: inventory, readings, processes, MIG mode.
+
+use std::ffi::{CStr, c_char, c_uint};
+use std::ptr::without_provenance_mut;
+
+use berth_mig::Board;
+use nvml_wrapper_sys::bindings::{
+    nvmlDevice_t, nvmlDeviceAttributes_t, nvmlMemory_t, nvmlMemory_v2_t, nvmlProcessInfo_t, nvmlUtilization_t,
+};
+
+use crate::load::{holders, utilization_percent};
+use crate::world::{Fault, SimBoard, with};
+use crate::{answer, put, put_text};
+
+/// What an opaque handle names. Handles are numbers dressed as pointers and never followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Handle {
+    Board(usize),
+    /// A MIG device: board and GPU instance.
+    Mig(usize, u32),
+    Instance(usize, u32),
+    Compute(usize, u32),
+}
+
+impl Handle {
+    pub fn dress<T>(self) -> *mut T {
+        let (kind, board, id) = match self {
+            Self::Board(board) => (1, board, 0),
+            Self::Mig(board, id) => (2, board, id),
+            Self::Instance(board, id) => (3, board, id),
+            Self::Compute(board, id) => (4, board, id),
+        };
+        without_provenance_mut(kind << 28 | (board & 0xfff) << 16 | (id as usize & 0xffff))
+    }
+
+    pub fn read<T>(handle: *mut T) -> Result<Self, Fault> {
+        let value = handle.addr();
+        let (board, id) = ((value >> 16) & 0xfff, (value & 0xffff) as u32);
+        match value >> 28 {
+            1 => Ok(Self::Board(board)),
+            2 => Ok(Self::Mig(board, id)),
+            3 => Ok(Self::Instance(board, id)),
+            4 => Ok(Self::Compute(board, id)),
+            _ => Err(Fault::InvalidArgument),
+        }
+    }
+}
+
+/// Runs `work` on the board that a handle names; a MIG device's GPU instance id comes with it.
+pub fn on_board<R>(
+    device: nvmlDevice_t,
+    work: impl FnOnce(&mut SimBoard, &'static Board, Option<u32>) -> Result<R, Fault>,
+) -> Result<R, Fault> {
+    let (index, instance) = match Handle::read(device)? {
+        Handle::Board(index) => (index, None),
+        Handle::Mig(index, id) => (index, Some(id)),
+        _ => return Err(Fault::InvalidArgument),
+    };
+    with(|world| {
+        let sim = world.board(index)?;
+        let board = sim.board()?;
+        if let Some(id) = instance {
+            sim.instance(id)?;
+        }
+        work(sim, board, instance)
+    })
+}
+
+/// Like [`on_board`], for what only a whole board answers.
+pub fn on_whole_board<R>(
+    device: nvmlDevice_t,
+    work: impl FnOnce(&mut SimBoard, &'static Board) -> Result<R, Fault>,
+) -> Result<R, Fault> {
+    on_board(device, |sim, board, instance| match instance {
+        None => work(sim, board),
+        Some(_) => Err(Fault::InvalidArgument),
+    })
+}
+
+/// The UUIDs under which processes may hold what the handle names: a slice, or a board with all its
+/// slices.
+fn device_uuids(sim: &SimBoard, instance: Option<u32>) -> Vec<String> {
+    let slices = sim.instances.iter().filter(|i| instance.is_none_or(|id| id == i.id));
+    let mut uuids: Vec<String> = slices.filter_map(|i| i.compute.as_ref().map(|c| c.uuid.clone())).collect();
+    if instance.is_none() {
+        uuids.push(sim.uuid.clone());
+    }
+    uuids
+}
+
+fn memory_used(sim: &SimBoard, instance: Option<u32>) -> u64 {
+    device_uuids(sim, instance).iter().map(|uuid| holders(uuid).memory_bytes).sum()
+}
+
+/// Bytes in all and in use.
+fn memory(sim: &mut SimBoard, board: &'static Board, instance: Option<u32>) -> Result<(u64, u64), Fault> {
+    let total_mib = match instance {
+        None => board.total_memory_mib,
+        Some(id) => board.profile(sim.instance(id)?.placed.profile_id).ok_or(Fault::Unknown)?.memory_mib,
+    };
+    let total = total_mib << 20;
+    Ok((total, memory_used(sim, instance).min(total)))
+}
+
+fn busy_percent(sim: &SimBoard) -> u32 {
+    let busy = device_uuids(sim, None).iter().map(|u| utilization_percent(u, &holders(u))).sum::<u32>();
+    busy.min(100)
+}
+
+macro_rules! nvml {
+    ($(fn $name:ident($($arg:ident: $kind:ty),*) $body:block)*) => {$(
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($arg: $kind),*) -> c_uint {
+            answer(|| $body)
+        }
+    )*};
+}
+pub(crate) use nvml;
+
+#[unsafe(no_mangle)]
+pub extern "C" fn nvmlErrorString(code: c_uint) -> *const c_char {
+    let text = match code {
+        0 => c"Success",
+        1 => c"Uninitialized",
+        2 => c"Invalid Argument",
+        3 => c"Not Supported",
+        6 => c"Not Found",
+        7 => c"Insufficient Size",
+        19 => c"In use by another client",
+        23 => c"Insufficient Resources",
+        _ => c"Unknown Error",
+    };
+    text.as_ptr()
+}
+
+nvml! {
+    fn nvmlInit_v2() { with(|_| Ok(())) }
+    fn nvmlInitWithFlags(_flags: c_uint) { with(|_| Ok(())) }
+    fn nvmlShutdown() { Ok(()) }
+
+    fn nvmlSystemGetDriverVersion(out: *mut c_char, length: c_uint) {
+        // SAFETY: the caller's buffer is valid for `length` bytes.
+        unsafe { put_text(out, length, "580.00-sim") }
+    }
+    fn nvmlSystemGetNVMLVersion(out: *mut c_char, length: c_uint) {
+        // SAFETY: the caller's buffer is valid for `length` bytes.
+        unsafe { put_text(out, length, "13.580.00") }
+    }
+
+    fn nvmlDeviceGetCount_v2(out: *mut c_uint) {
+        let count = with(|world| u32::try_from(world.boards.len()).map_err(|_| Fault::Unknown))?;
+        // SAFETY: null or valid, by NVML's contract.
+        unsafe { put(out, count) }
+    }
+    fn nvmlDeviceGetHandleByIndex_v2(index: c_uint, out: *mut nvmlDevice_t) {
+        with(|world| world.board(index as usize).map(|_| ()))?;
+        // SAFETY: null or valid, by NVML's contract.
+        unsafe { put(out, Handle::Board(index as usize).dress()) }
+    }
+    fn nvmlDeviceGetHandleByUUID(uuid: *const c_char, out: *mut nvmlDevice_t) {
+        if uuid.is_null() {
+            return Err(Fault::InvalidArgument);
+        }
+        // SAFETY: not null, and NUL-terminated by NVML's contract.
+        let uuid = unsafe { CStr::from_ptr(uuid) }.to_str().map_err(|_| Fault::InvalidArgument)?;
+        let handle = with(|world| {
+            let found = world.boards.iter().enumerate().find_map(|(i, board)| {
+                if board.uuid == uuid {
+                    return Some(Handle::Board(i));
+                }
+                let slice = board.instances.iter().find(|s| s.compute.as_ref().is_some_and(|c| c.uuid == uuid))?;
+                Some(Handle::Mig(i, slice.id))
+            });
+            found.ok_or(Fault::NotFound)
+        })?;
+        // SAFETY: null or valid, by NVML's contract.
+        unsafe { put(out, handle.dress()) }
+    }
+
+    fn nvmlDeviceGetName(device: nvmlDevice_t, out: *mut c_char, length: c_uint) {
+        let name = on_board(device, |_, board, instance| {
+            let name = board.names.first().map_or(board.model.as_str(), String::as_str);
+            Ok(if instance.is_some() { format!("{name} MIG") } else { name.to_owned() })
+        })?;
+        // SAFETY: the caller's buffer is valid for `length` bytes.
+        unsafe { put_text(out, length, &name) }
+    }
+    fn nvmlDeviceGetUUID(device: nvmlDevice_t, out: *mut c_char, length: c_uint) {
+        let uuid = on_board(device, |sim, _, instance| match instance {
+            None => Ok(sim.uuid.clone()),
+            Some(id) => sim.instance(id)?.compute.as_ref().map(|c| c.uuid.clone()).ok_or(Fault::NotFound),
+        })?;
+        // SAFETY: the caller's buffer is valid for `length` bytes.
+        unsafe { put_text(out, length, &uuid) }
+    }
+    fn nvmlDeviceGetIndex(device: nvmlDevice_t, out: *mut c_uint) {
+        let Handle::Board(index) = Handle::read(device)? else { return Err(Fault::InvalidArgument) };
+        // SAFETY: null or valid, by NVML's contract.
+        unsafe { put(out, index as c_uint) }
+    }
+    fn nvmlDeviceGetMinorNumber(device: nvmlDevice_t, out: *mut c_uint) {
+        let Handle::Board(index) = Handle::read(device)? else { return Err(Fault::InvalidArgument) };
+        // SAFETY: null or valid, by NVML's contract.
+        unsafe { put(out, index as c_uint) }
+    }
+
+    fn nvmlDeviceGetMemoryInfo(device: nvmlDevice_t, out: *mut nvmlMemory_t) {
+        let (total, used) = on_board(device, memory)?;
+        // SAFETY: null or valid, by NVML's contract.
+        unsafe { put(out, nvmlMemory_t { total, free: total - used, used }) }
+    }
+    fn nvmlDeviceGetMemoryInfo_v2(device: nvmlDevice_t, out: *mut nvmlMemory_v2_t) {
+        let (total, used) = on_board(device, memory)?;
+        let version = (size_of::<nvmlMemory_v2_t>() | 2 << 24) as c_uint;
+        // SAFETY: null or valid, by NVML's contract.
+        unsafe { put(out, nvmlMemory_v2_t { version, total, reserved: 0, free: total - used, used }) }
+    }
+    fn nvmlDeviceGetUtilizationRates(device: nvmlDevice_t, out: *mut nvmlUtilization_t) {
+        // Under MIG the driver reports none, for boards and slices alike.
+        let rates = on_whole_board(device, |sim, board| {
+            if sim.mig {
+                return Err(Fault::NotSupported);
+            }
+            let memory = memory_used(sim, None) * 100 / (board.total_memory_mib << 20).max(1);
+            Ok(nvmlUtilization_t { gpu: busy_percent(sim), memory: memory.min(100) as c_uint })
+        })?;
+        // SAFETY: null or valid, by NVML's contract.
+        unsafe { put(out, rates) }
+    }
+    fn nvmlDeviceGetPowerUsage(device: nvmlDevice_t, out: *mut c_uint) {
+        let milliwatts = on_whole_board(device, |sim, board| {
+            let (idle, most) = if board.live_toggle { (70_000, 700_000) } else { (28_000, 165_000) };
+            Ok(idle + (most - idle) / 100 * busy_percent(sim))
+        })?;
+        // SAFETY: null or valid, by NVML's contract.
+        unsafe { put(out, milliwatts) }
+    }
+    fn nvmlDeviceGetTemperature(device: nvmlDevice_t, sensor: c_uint, out: *mut c_uint) {
+        if sensor != 0 {
+            return Err(Fault::InvalidArgument);
+        }
+        let celsius = on_whole_board(device, |sim, _| Ok(31 + busy_percent(sim) * 44 / 100))?;
+        // SAFETY: null or valid, by NVML's contract.
+        unsafe { put(out, celsius) }
+    }
+    fn nvmlDeviceGetComputeRunningProcesses_v3(device: nvmlDevice_t, count: *mut c_uint, out: *mut nvmlProcessInfo_t) {
+        if count.is_null() {
+            return Err(Fault::InvalidArgument);
+        }
+        let rows = on_board(device, |sim, _, instance| {
+            let mut rows = Vec::new();
+            for uuid in device_uuids(sim, instance) {
+                let on = sim.instances.iter().find(|i| i.compute.as_ref().is_some_and(|c| c.uuid == uuid));
+                let id = on.map_or(u32::MAX, |i| i.id);
+                let held = holders(&uuid);
+                let each = held.memory_bytes / (held.pids.len() as u64).max(1);
+                rows.extend(held.pids.into_iter().map(|pid| nvmlProcessInfo_t {
+                    pid,
+                    usedGpuMemory: each,
+                    gpuInstanceId: id,
+                    computeInstanceId: if on.is_some() { 0 } else { u32::MAX },
+                }));
+            }
+            Ok(rows)
+        })?;
+        // SAFETY: `count` is not null and `out` holds `*count` rows, by NVML's contract.
+        unsafe { crate::instances::put_rows(count, out, &rows) }
+    }
+
+    fn nvmlDeviceGetMigMode(device: nvmlDevice_t, current: *mut c_uint, pending: *mut c_uint) {
+        let (is, will) = on_whole_board(device, |sim, _| Ok((sim.mig, sim.mig_pending)))?;
+        // SAFETY: null or valid, by NVML's contract.
+        unsafe {
+            put(current, c_uint::from(is))?;
+            put(pending, c_uint::from(will))
+        }
+    }
+    fn nvmlDeviceSetMigMode(device: nvmlDevice_t, mode: c_uint, status: *mut c_uint) {
+        if mode > 1 {
+            return Err(Fault::InvalidArgument);
+        }
+        let activation = on_whole_board(device, |sim, _| {
+            if device_uuids(sim, None).iter().any(|uuid| !holders(uuid).pids.is_empty()) {
+                return Err(Fault::InUse);
+            }
+            sim.switch_mig(mode == 1)
+        })?;
+        // SAFETY: null or valid, by NVML's contract.
+        unsafe { put(status, activation) }
+    }
+    fn nvmlDeviceIsMigDeviceHandle(device: nvmlDevice_t, out: *mut c_uint) {
+        let is = matches!(Handle::read(device)?, Handle::Mig(..));
+        // SAFETY: null or valid, by NVML's contract.
+        unsafe { put(out, c_uint::from(is)) }
+    }
+    fn nvmlDeviceGetMaxMigDeviceCount(device: nvmlDevice_t, out: *mut c_uint) {
+        let most = on_whole_board(device, |_, board| Ok(board.compute_slices))?;
+        // SAFETY: null or valid, by NVML's contract.
+        unsafe { put(out, most) }
+    }
+    fn nvmlDeviceGetMigDeviceHandleByIndex(device: nvmlDevice_t, index: c_uint, out: *mut nvmlDevice_t) {
+        let Handle::Board(board) = Handle::read(device)? else { return Err(Fault::InvalidArgument) };
+        let id = on_whole_board(device, |sim, _| {
+            let mut usable = sim.instances.iter().filter(|i| i.compute.is_some());
+            usable.nth(index as usize).map(|i| i.id).ok_or(Fault::NotFound)
+        })?;
+        // SAFETY: null or valid, by NVML's contract.
+        unsafe { put(out, Handle::Mig(board, id).dress()) }
+    }
+    fn nvmlDeviceGetDeviceHandleFromMigDeviceHandle(device: nvmlDevice_t, out: *mut nvmlDevice_t) {
+        let Handle::Mig(board, _) = Handle::read(device)? else { return Err(Fault::InvalidArgument) };
+        // SAFETY: null or valid, by NVML's contract.
+        unsafe { put(out, Handle::Board(board).dress()) }
+    }
+    fn nvmlDeviceGetGpuInstanceId(device: nvmlDevice_t, out: *mut c_uint) {
+        let id = on_board(device, |_, _, instance| instance.ok_or(Fault::InvalidArgument))?;
+        // SAFETY: null or valid, by NVML's contract.
+        unsafe { put(out, id) }
+    }
+    fn nvmlDeviceGetComputeInstanceId(device: nvmlDevice_t, out: *mut c_uint) {
+        on_board(device, |_, _, instance| instance.ok_or(Fault::InvalidArgument))?;
+        // SAFETY: null or valid, by NVML's contract.
+        unsafe { put(out, 0) }
+    }
+    fn nvmlDeviceGetAttributes_v2(device: nvmlDevice_t, out: *mut nvmlDeviceAttributes_t) {
+        let attributes = on_board(device, |sim, board, instance| {
+            let id = instance.ok_or(Fault::InvalidArgument)?;
+            let placed = sim.instance(id)?.placed;
+            let p = board.profile(placed.profile_id).ok_or(Fault::Unknown)?;
+            Ok(nvmlDeviceAttributes_t {
+                multiprocessorCount: p.sm,
+                sharedCopyEngineCount: p.copy_engines,
+                sharedDecoderCount: p.decoders,
+                sharedEncoderCount: p.encoders,
+                sharedJpegCount: p.jpeg,
+                sharedOfaCount: p.ofa,
+                gpuInstanceSliceCount: p.compute,
+                computeInstanceSliceCount: p.compute,
+                memorySizeMB: p.memory_mib,
+            })
+        })?;
+        // SAFETY: null or valid, by NVML's contract.
+        unsafe { put(out, attributes) }
+    }
+}

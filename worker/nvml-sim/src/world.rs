@@ -1,0 +1,260 @@
+//! The boards as they are, kept in a locked file so that they survive the process, as boards do.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::PathBuf;
+
+use berth_mig::{Board, Illegal, Instance, board_by_name, legal};
+use nix::fcntl::{Flock, FlockArg};
+use serde::{Deserialize, Serialize};
+
+/// What a call can fail with; the codes are NVML's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    Uninitialized,
+    InvalidArgument,
+    NotSupported,
+    NotFound,
+    InsufficientSize,
+    InUse,
+    OperatingSystem,
+    InsufficientResources,
+    VersionMismatch,
+    Unknown,
+}
+
+impl Fault {
+    pub const fn code(self) -> u32 {
+        match self {
+            Self::Uninitialized => 1,
+            Self::InvalidArgument => 2,
+            Self::NotSupported => 3,
+            Self::NotFound => 6,
+            Self::InsufficientSize => 7,
+            Self::OperatingSystem => 17,
+            Self::InUse => 19,
+            Self::InsufficientResources => 23,
+            Self::VersionMismatch => 25,
+            Self::Unknown => 999,
+        }
+    }
+}
+
+/// The compute instance that makes a GPU instance usable, and its MIG device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Compute {
+    pub id: u32,
+    pub profile_id: u32,
+    pub uuid: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GpuInstance {
+    pub id: u32,
+    pub placed: Instance,
+    pub compute: Option<Compute>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SimBoard {
+    pub model: String,
+    pub uuid: String,
+    pub mig: bool,
+    pub mig_pending: bool,
+    pub instances: Vec<GpuInstance>,
+}
+
+impl SimBoard {
+    pub fn board(&self) -> Result<&'static Board, Fault> {
+        board_by_name(&self.model).ok_or(Fault::Unknown)
+    }
+
+    pub fn placed(&self) -> Vec<Instance> {
+        self.instances.iter().map(|i| i.placed).collect()
+    }
+
+    pub fn instance(&mut self, id: u32) -> Result<&mut GpuInstance, Fault> {
+        self.instances.iter_mut().find(|i| i.id == id).ok_or(Fault::NotFound)
+    }
+
+    /// Creates a GPU instance at a start; NVML's answer when it may not be.
+    pub fn create(&mut self, profile_id: u32, start: u32) -> Result<u32, Fault> {
+        if !self.mig {
+            return Err(Fault::NotSupported);
+        }
+        let placed = Instance { profile_id, start };
+        legal(self.board()?, &self.placed(), placed).map_err(|why| match why {
+            Illegal::UnknownProfile | Illegal::Start => Fault::InvalidArgument,
+            Illegal::Overlap | Illegal::Count | Illegal::Group => Fault::InsufficientResources,
+        })?;
+        let id = (1..).find(|id| self.instances.iter().all(|i| i.id != *id)).unwrap_or(u32::MAX);
+        self.instances.push(GpuInstance { id, placed, compute: None });
+        Ok(id)
+    }
+
+    /// Destroys a GPU instance; refused while it has a compute instance.
+    pub fn destroy(&mut self, id: u32) -> Result<(), Fault> {
+        if self.instance(id)?.compute.is_some() {
+            return Err(Fault::InUse);
+        }
+        self.instances.retain(|i| i.id != id);
+        Ok(())
+    }
+
+    /// Switches MIG mode. Hopper and later at once; older boards remember it until a reset. The
+    /// activation status: 0, or NVML's "reset required".
+    pub fn switch_mig(&mut self, on: bool) -> Result<u32, Fault> {
+        if !self.instances.is_empty() && !on {
+            return Err(Fault::InUse);
+        }
+        self.mig_pending = on;
+        if self.mig == on {
+            return Ok(0);
+        }
+        if !self.board()?.live_toggle {
+            // NVML_ERROR_RESET_REQUIRED
+            return Ok(16);
+        }
+        self.mig = on;
+        Ok(0)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+pub struct World {
+    pub boards: Vec<SimBoard>,
+    /// Counts everything that got a UUID, so that none comes back.
+    made: u64,
+}
+
+impl World {
+    pub fn board(&mut self, index: usize) -> Result<&mut SimBoard, Fault> {
+        self.boards.get_mut(index).ok_or(Fault::InvalidArgument)
+    }
+
+    /// A UUID that no device of this world had before.
+    pub fn new_uuid(&mut self, prefix: &str, seed: u64) -> String {
+        self.made += 1;
+        let word = |n: u64| (seed ^ n).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+        let (a, b) = (word(self.made), word(self.made.wrapping_mul(0x1_0000_0001)));
+        let tail = b & 0xffff_ffff_ffff;
+        format!(
+            "{prefix}-{:08x}-{:04x}-4{:03x}-8{:03x}-{tail:012x}",
+            a >> 32,
+            (a >> 16) & 0xffff,
+            a & 0xfff,
+            b >> 52
+        )
+    }
+}
+
+/// Reads `2xH100-80GB,1xA30`: board models with their counts, 64 boards at most.
+pub fn parse_fleet(text: &str) -> Result<Vec<&'static Board>, String> {
+    let mut out = Vec::new();
+    for part in text.split(',').map(str::trim).filter(|p| !p.is_empty()) {
+        let (count, model) = match part.split_once('x') {
+            Some((count, model)) if count.bytes().all(|b| b.is_ascii_digit()) && !count.is_empty() => {
+                (count.parse::<usize>().map_err(|_| format!("{part}: too many"))?, model)
+            }
+            _ => (1, part),
+        };
+        let board = board_by_name(model).ok_or_else(|| format!("there is no board model {model:?}"))?;
+        if count == 0 || out.len() + count > 64 {
+            return Err(format!("{part}: a simulated host has 1 to 64 boards"));
+        }
+        out.extend(std::iter::repeat_n(board, count));
+    }
+    if out.is_empty() { Err("name at least one board, such as 2xH100-80GB".to_owned()) } else { Ok(out) }
+}
+
+fn new_world(dir: &str) -> Result<World, Fault> {
+    let fleet = std::env::var("BERTH_NVML_SIM_FLEET").map_err(|_| Fault::Uninitialized)?;
+    let boards = parse_fleet(&fleet).map_err(|_| Fault::Uninitialized)?;
+    // Two simulated hosts differ by their directories, so their boards differ too.
+    let seed =
+        dir.bytes().fold(0xcbf2_9ce4_8422_2325, |h: u64, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
+    let mut world = World::default();
+    for board in boards {
+        let uuid = world.new_uuid("GPU", seed);
+        // Boards that switch only by a reset are delivered in MIG mode, as an operator prepares them.
+        let mig = !board.live_toggle;
+        world.boards.push(SimBoard {
+            model: board.model.clone(),
+            uuid,
+            mig,
+            mig_pending: mig,
+            instances: vec![],
+        });
+    }
+    Ok(world)
+}
+
+/// Runs `work` on the world under the file's lock, and keeps what it changed.
+pub fn with<T>(work: impl FnOnce(&mut World) -> Result<T, Fault>) -> Result<T, Fault> {
+    let dir = std::env::var("BERTH_NVML_SIM_DIR").map_err(|_| Fault::Uninitialized)?;
+    let path = PathBuf::from(&dir).join("boards.json");
+    let os = |_| Fault::OperatingSystem;
+    std::fs::create_dir_all(&dir).map_err(os)?;
+    let file =
+        OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).map_err(os)?;
+    let mut file: Flock<File> =
+        Flock::lock(file, FlockArg::LockExclusive).map_err(|_| Fault::OperatingSystem)?;
+    let mut text = String::new();
+    file.read_to_string(&mut text).map_err(os)?;
+    let mut world: World = if text.is_empty() {
+        new_world(&dir)?
+    } else {
+        serde_json::from_str(&text).map_err(|_| Fault::Unknown)?
+    };
+    let before = if text.is_empty() { World::default() } else { world.clone() };
+    let result = work(&mut world);
+    if result.is_ok() && world != before {
+        let new = serde_json::to_string(&world).map_err(|_| Fault::Unknown)?;
+        file.seek(SeekFrom::Start(0)).map_err(os)?;
+        file.write_all(new.as_bytes()).map_err(os)?;
+        file.set_len(new.len() as u64).map_err(os)?;
+    }
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fleets_are_read_or_refused() {
+        let models =
+            |text: &str| parse_fleet(text).map(|f| f.iter().map(|b| b.model.as_str()).collect::<Vec<_>>());
+        assert_eq!(models("2xH100-80GB, 1xA30").unwrap(), ["H100-80GB", "H100-80GB", "A30-24GB"]);
+        assert_eq!(models("A30").unwrap(), ["A30-24GB"]);
+        for bad in ["", "0xA30", "65xA30", "2xVoodoo", "99999999999999999999xA30", "-1xA30"] {
+            assert!(parse_fleet(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_board_is_as_strict_as_the_tables() {
+        let mut board = SimBoard {
+            model: "H100-80GB".into(),
+            uuid: "GPU-x".into(),
+            mig: false,
+            mig_pending: false,
+            instances: vec![],
+        };
+        assert_eq!(board.create(19, 0), Err(Fault::NotSupported));
+        assert_eq!(board.switch_mig(true), Ok(0));
+        let first = board.create(19, 6).unwrap();
+        assert_eq!(board.create(19, 6), Err(Fault::InsufficientResources));
+        assert_eq!(board.create(19, 7), Err(Fault::InvalidArgument));
+        assert_eq!(board.create(77, 0), Err(Fault::InvalidArgument));
+        assert_eq!(board.switch_mig(false), Err(Fault::InUse));
+        board.instance(first).unwrap().compute = Some(Compute { id: 0, profile_id: 0, uuid: "MIG-x".into() });
+        assert_eq!(board.destroy(first), Err(Fault::InUse));
+        board.instance(first).unwrap().compute = None;
+        assert_eq!(board.destroy(first), Ok(()));
+        assert_eq!(board.destroy(first), Err(Fault::NotFound));
+        let mut old = SimBoard { model: "A30-24GB".into(), ..board };
+        assert_eq!(old.switch_mig(false), Ok(16));
+        assert!(old.mig && !old.mig_pending);
+    }
+}
