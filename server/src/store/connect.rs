@@ -129,8 +129,10 @@ impl Db {
     /// Opens a Postgres database by URL, migrated.
     pub async fn postgres(url: &str) -> Result<Self, StoreError> {
         // The URL carries a password, so no part of it goes into the error.
-        let options = PgConnectOptions::from_str(url)
-            .map_err(|_| StoreError::Engine("the database URL is not postgres://…".to_owned()))?;
+        let known = url.starts_with("postgres://") || url.starts_with("postgresql://");
+        let options = PgConnectOptions::from_str(url).ok().filter(|_| known);
+        let options =
+            options.ok_or_else(|| StoreError::Engine("the database URL is not postgres://…".to_owned()))?;
         let pool = PgPoolOptions::new().max_connections(16).connect_with(options).await?;
         MIGRATIONS.run(&pool).await.map_err(|e| StoreError::Engine(e.to_string()))?;
         sqlx::raw_sql(include_str!("../../../migrations/guards/postgres.sql")).execute(&pool).await?;
