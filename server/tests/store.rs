@@ -122,10 +122,12 @@ async fn the_ledger_balances_and_refuses() {
         };
         post(posting(1, TransferKind::Credit, 1_000)).await.unwrap();
         post(posting(2, TransferKind::Hold, 700)).await.unwrap();
-        let used = Posting {
-            pending: Some(posting(2, TransferKind::Hold, 1).id),
-            ..posting(3, TransferKind::Usage, 250)
-        };
+        let mut conn = db.read().await.unwrap();
+        let hold = store::ledger::find_hold(&mut conn.tx(), "test", "2").await.unwrap();
+        assert_eq!(hold, Some(posting(2, TransferKind::Hold, 1).id), "{engine}");
+        assert_eq!(store::ledger::find_hold(&mut conn.tx(), "test", "1").await.unwrap(), None, "{engine}");
+        drop(conn);
+        let used = Posting { pending: hold, ..posting(3, TransferKind::Usage, 250) };
         post(used.clone()).await.unwrap();
         assert!(matches!(post(used).await, Err(StoreError::Duplicate)), "{engine}");
         post(posting(4, TransferKind::Release, 450)).await.unwrap();

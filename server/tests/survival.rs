@@ -1,6 +1,6 @@
 //! The portal as a process, killed without warning while it takes submissions.
 
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of tests fail loudly, like tests")]
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail loudly, like tests")]
 
 mod common;
 

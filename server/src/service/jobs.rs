@@ -420,10 +420,10 @@ async fn settle_job(
     at: Timestamp,
 ) -> Result<(), StoreError> {
     let due = row.cost_micros - row.posted_micros;
-    // The hold is named by its job; what it names only has to be present to draw on the held part.
+    let pending = store::ledger::find_hold(tx, "job", &row.id).await?;
     let posting = |id, kind, amount_micros| Posting {
         kind,
-        pending: Some(id),
+        pending,
         seq: row.generation,
         ..hold_posting(id, org, job, amount_micros, row.name.clone(), at)
     };

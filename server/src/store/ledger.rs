@@ -90,6 +90,18 @@ pub async fn post(tx: &mut Tx<'_>, posting: &Posting) -> Result<(), StoreError> 
     Ok(())
 }
 
+/// The hold that was placed for a cause, such as a job.
+pub async fn find_hold(
+    tx: &mut Tx<'_>,
+    source: &str,
+    source_id: &str,
+) -> Result<Option<TransferId>, StoreError> {
+    let sql = "SELECT id FROM transfers WHERE source = $1 AND source_id = $2 AND kind = 'hold' ORDER BY seq LIMIT 1";
+    find!(tx, (String,), sql, source, source_id)?
+        .map(|(id,)| id.parse().map_err(|_| StoreError::Corrupt(id.clone())))
+        .transpose()
+}
+
 /// Posted and held micros of an organization.
 pub async fn balance(tx: &mut Tx<'_>, org: OrgId) -> Result<(i64, i64), StoreError> {
     let sql = "SELECT posted_micros, held_micros FROM accounts WHERE id = $1";
