@@ -82,7 +82,8 @@ impl From<Timestamp> for String {
 
 /// `1 h 12 min`, `4 min 05 s`, `12.4 s`, `0 s`: a length of time for people.
 pub fn duration_text(millis: i64) -> String {
-    let seconds = millis.max(0) / 1_000;
+    let millis = millis.max(0);
+    let seconds = millis / 1_000;
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);
     if days > 0 {
         format!("{days} d {hours} h")
@@ -93,7 +94,7 @@ pub fn duration_text(millis: i64) -> String {
     } else if seconds >= 10 || millis % 1_000 == 0 {
         format!("{seconds} s")
     } else {
-        format!("{}.{} s", seconds, millis.max(0) % 1_000 / 100)
+        format!("{}.{} s", seconds, millis % 1_000 / 100)
     }
 }
 
