@@ -6,8 +6,9 @@
 )]
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail loudly, like tests")]
 
+use std::io::Read;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
@@ -81,7 +82,16 @@ fn a_slice_is_made_used_and_given_back() {
         let uuid = slice.uuid().unwrap();
         assert!(uuid.starts_with("MIG-"));
         assert_eq!(slice.running_compute_processes().unwrap().len(), 0);
-        let mut child = Command::new("sleep").arg("600").env("CUDA_VISIBLE_DEVICES", &uuid).spawn().unwrap();
+        // It says when it runs, and ends by itself when this test does.
+        let mut child = Command::new("sh")
+            .args(["-c", "echo ready; read -r _"])
+            .env("CUDA_VISIBLE_DEVICES", &uuid)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = [0; 6];
+        child.stdout.take().unwrap().read_exact(&mut said).unwrap();
         let on_slice = slice.running_compute_processes().unwrap();
         assert_eq!(on_slice.iter().map(|p| p.pid).collect::<Vec<_>>(), [child.id()]);
         assert!(slice.memory_info().unwrap().used > 0);
