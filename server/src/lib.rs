@@ -1,12 +1,17 @@
-//! The Berth portal: REST, service and store.
+//! The Berth portal: REST, pages, worker sessions, scheduler, service and store.
 //!
-//! `rest` reads a request and writes an answer, `service` decides, `store` remembers. Authorisation
-//! lives in `service` and nowhere else; SQL lives in `store` and nowhere else.
+//! `rest` reads a request and writes an answer, `workers` speaks with the hosts, `scheduler` places,
+//! `service` decides, `store` remembers. Authorisation lives in `service` and nowhere else; SQL lives
+//! in `store` and nowhere else.
 
 pub mod clock;
+pub mod live;
 mod passwords;
 pub mod portal;
+pub mod recordings;
 pub mod rest;
+pub mod scheduler;
 mod secrets;
 pub mod service;
 pub mod store;
+pub mod workers;

@@ -1,16 +1,19 @@
 //! `berth`: the portal.
 
+use std::future::IntoFuture;
+use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use berth_server::clock::SystemClock;
 use berth_server::portal::{Portal, Settings};
-use berth_server::rest;
 use berth_server::store::Db;
+use berth_server::{rest, scheduler, workers};
 use clap::{Parser, Subcommand};
 use rand::SeedableRng;
 use rand_chacha::ChaCha20Rng;
+use tokio::net::TcpListener;
 
 #[derive(Parser)]
 #[command(name = "berth", version, about = "The Berth portal: a self-hosted, multi-tenant GPU cloud.")]
@@ -28,6 +31,9 @@ enum Command {
         /// Where to listen for browsers and scripts.
         #[arg(long, env = "BERTH_LISTEN", default_value = "127.0.0.1:8080")]
         listen: SocketAddr,
+        /// Where to listen for workers. Loopback only, until their connections are encrypted.
+        #[arg(long, env = "BERTH_WORKER_LISTEN", default_value = "127.0.0.1:8081")]
+        worker_listen: SocketAddr,
         /// The one currency of this portal (ISO 4217).
         #[arg(long, env = "BERTH_CURRENCY", default_value = "USD")]
         currency: String,
@@ -88,27 +94,63 @@ async fn main() -> std::process::ExitCode {
 async fn run(args: Args) -> Result<(), String> {
     match args.command {
         Command::Migrate { store } => store.open().await.map(|_| println!("the database is up to date")),
-        Command::Serve { store, listen, currency, https, sign_up_closed } => {
-            let settings = Settings { currency, https, sign_up_open: !sign_up_closed, ..Settings::default() };
-            let portal =
-                Portal::new(store.open().await?, settings, Arc::new(SystemClock), ChaCha20Rng::from_os_rng());
-            serve(portal, listen).await
+        Command::Serve { store, listen, worker_listen, currency, https, sign_up_closed } => {
+            workers::check_address(worker_listen)?;
+            let db = store.open().await?;
+            let listener = bind(listen).await?;
+            let worker_listener = bind(worker_listen).await?;
+            let worker_at = worker_listener.local_addr().map_err(|e| e.to_string())?;
+            let settings = Settings {
+                currency,
+                https,
+                sign_up_open: !sign_up_closed,
+                data: store.data,
+                worker_url: format!("http://{worker_at}"),
+                ..Settings::default()
+            };
+            let portal = Portal::new(db, settings, Arc::new(SystemClock), ChaCha20Rng::from_os_rng());
+            serve(portal, listener, worker_listener).await
         }
     }
 }
 
-async fn serve(portal: Portal, listen: SocketAddr) -> Result<(), String> {
-    let listener =
-        tokio::net::TcpListener::bind(listen).await.map_err(|e| format!("cannot listen on {listen}: {e}"))?;
+/// A line for whoever started the portal; one who has stopped reading does not stop it.
+fn say(line: &str) {
+    let _ = writeln!(std::io::stdout(), "{line}");
+}
+
+async fn bind(address: SocketAddr) -> Result<TcpListener, String> {
+    TcpListener::bind(address).await.map_err(|e| format!("cannot listen on {address}: {e}"))
+}
+
+async fn serve(portal: Portal, listener: TcpListener, worker_listener: TcpListener) -> Result<(), String> {
     let at = listener.local_addr().map_err(|e| e.to_string())?;
-    println!("Berth listens on http://{at}");
+    let worker_at = worker_listener.local_addr().map_err(|e| e.to_string())?;
+    say(&format!("Berth listens on http://{at}"));
+    say(&format!("Workers connect to http://{worker_at}"));
     if let Some(token) = portal.open_setup().await.map_err(|e| e.to_string())? {
-        println!("No operator exists yet. Setup token, valid until used or until the next start: {token}");
+        say(&format!(
+            "No operator exists yet. Setup token, valid until used or until the next start: {token}"
+        ));
     }
-    axum::serve(listener, rest::router(portal))
-        .with_graceful_shutdown(stopped())
-        .await
-        .map_err(|e| e.to_string())
+    tokio::spawn(scheduler::run(portal.clone()));
+    let (stop, stopping) = tokio::sync::watch::channel(());
+    let stopped_too = |mut stopping: tokio::sync::watch::Receiver<()>| async move {
+        // The sender is dropped when it is time.
+        let _ = stopping.changed().await;
+    };
+    let web = axum::serve(listener, rest::router(portal.clone()))
+        .with_graceful_shutdown(stopped_too(stopping.clone()))
+        .into_future();
+    let workers = workers::serve(portal, worker_listener, stopped_too(stopping));
+    tokio::select! {
+        result = web => result.map_err(|e| e.to_string()),
+        result = workers => result,
+        () = stopped() => {
+            drop(stop);
+            Ok(())
+        }
+    }
 }
 
 /// Resolves on Ctrl-C or SIGTERM.

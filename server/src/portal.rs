@@ -1,12 +1,16 @@
-//! What every part of the portal holds on to: store, clock, randomness, settings.
+//! What every part of the portal holds on to: store, live news, recordings, clock,
+//! randomness, settings.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rand::{Rng, RngCore};
 use rand_chacha::ChaCha20Rng;
 
 use crate::clock::Clock;
+use crate::live::Live;
 use crate::passwords::Hasher;
+use crate::recordings::Recordings;
 use crate::store::Db;
 use berth_types::time::Timestamp;
 
@@ -20,6 +24,10 @@ pub struct Settings {
     pub https: bool,
     pub session_idle_s: i64,
     pub session_absolute_s: i64,
+    /// Where logs and readings are kept.
+    pub data: PathBuf,
+    /// Where workers reach the portal, for the line that an operator runs on a host.
+    pub worker_url: String,
 }
 
 impl Default for Settings {
@@ -30,6 +38,8 @@ impl Default for Settings {
             https: false,
             session_idle_s: 12 * 3_600,
             session_absolute_s: 14 * 86_400,
+            data: PathBuf::from("./data"),
+            worker_url: "http://127.0.0.1:8081".to_owned(),
         }
     }
 }
@@ -40,6 +50,8 @@ pub struct Portal {
     pub db: Db,
     pub settings: Arc<Settings>,
     pub hasher: Hasher,
+    pub live: Arc<Live>,
+    pub recordings: Recordings,
     clock: Arc<dyn Clock>,
     rng: Arc<Mutex<ChaCha20Rng>>,
 }
@@ -48,8 +60,10 @@ impl Portal {
     pub fn new(db: Db, settings: Settings, clock: Arc<dyn Clock>, rng: ChaCha20Rng) -> Self {
         Self {
             db,
-            settings: Arc::new(settings),
             hasher: Hasher::new(2),
+            live: Arc::default(),
+            recordings: Recordings::new(&settings.data),
+            settings: Arc::new(settings),
             clock,
             rng: Arc::new(Mutex::new(rng)),
         }

@@ -22,7 +22,7 @@ struct Served {
 /// Starts the real binary on a free port and waits for the line that names it.
 fn serve(data: &Path) -> Served {
     let mut process = Command::new(env!("CARGO_BIN_EXE_berth"))
-        .args(["serve", "--listen", "127.0.0.1:0", "--data"])
+        .args(["serve", "--listen", "127.0.0.1:0", "--worker-listen", "127.0.0.1:0", "--data"])
         .arg(data)
         .stdout(Stdio::piped())
         .spawn()
@@ -120,6 +120,7 @@ fn bad_settings_are_said_and_not_endured() {
     for (args, said) in [
         (vec!["serve", "--listen", "nowhere"], "nowhere"),
         (vec!["serve", "--data", "/proc/nothing"], "cannot be made"),
+        (vec!["serve", "--worker-listen", "0.0.0.0:0", "--data", data], "stay on this host"),
         (vec!["migrate", "--data", data, "--database", "mysql://u:hunter2@h/d"], "postgres://"),
     ] {
         let out = run(&args);

@@ -116,6 +116,14 @@ pub struct NewToken {
     pub expires_at: Option<Timestamp>,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NewOperatorToken {
+    pub name: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<Timestamp>,
+}
+
 /// A token's record. The secret is shown once, in [`CreatedToken`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Token {

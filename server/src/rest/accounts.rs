@@ -7,7 +7,8 @@ use axum::routing::{delete, get, post};
 use axum::{Json as Answer, Router};
 use berth_types::Page;
 use berth_types::accounts::{
-    CreatedToken, Me, NewToken, OrgSummary, PortalInfo, Setup, SignIn, SignUp, SignedUp, Token, User,
+    CreatedToken, Me, NewOperatorToken, NewToken, OrgSummary, PortalInfo, Setup, SignIn, SignUp, SignedUp,
+    Token, User,
 };
 use berth_types::ids::{OrgId, TokenId};
 
@@ -25,6 +26,7 @@ pub fn routes() -> Router<Portal> {
         .route("/orgs/{org}/tokens", get(list_tokens).post(create_token))
         .route("/orgs/{org}/tokens/{token}", delete(revoke_token))
         .route("/operator/orgs", get(list_orgs))
+        .route("/operator/tokens", post(create_operator_token))
 }
 
 async fn info(State(portal): State<Portal>) -> Result<Answer<PortalInfo>, Failed> {
@@ -83,6 +85,14 @@ async fn create_token(
     body: Json<NewToken>,
 ) -> Result<(StatusCode, Answer<CreatedToken>), Failed> {
     Ok((StatusCode::CREATED, Answer(portal.create_token(&caller, org, body.value).await?)))
+}
+
+async fn create_operator_token(
+    State(portal): State<Portal>,
+    Signed(caller): Signed,
+    body: Json<NewOperatorToken>,
+) -> Result<(StatusCode, Answer<CreatedToken>), Failed> {
+    Ok((StatusCode::CREATED, Answer(portal.create_operator_token(&caller, body.value).await?)))
 }
 
 async fn revoke_token(

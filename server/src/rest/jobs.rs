@@ -6,9 +6,8 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json as Answer, Router};
 use berth_types::Page;
-use berth_types::events::JobEvent;
 use berth_types::ids::{JobId, OrgId};
-use berth_types::jobs::{Job, JobState, NewJob};
+use berth_types::jobs::{Explanation, ExtendJob, Job, JobState, NewJob};
 use serde::Deserialize;
 
 use super::extract::{Failed, Json, Key, Path, Query, Signed, cursor, limit};
@@ -19,7 +18,8 @@ pub fn routes() -> Router<Portal> {
         .route("/orgs/{org}/jobs", get(list).post(submit))
         .route("/orgs/{org}/jobs/{job}", get(show))
         .route("/orgs/{org}/jobs/{job}/cancel", post(cancel))
-        .route("/orgs/{org}/jobs/{job}/events", get(list_events))
+        .route("/orgs/{org}/jobs/{job}/extend", post(extend))
+        .route("/orgs/{org}/jobs/{job}/explanation", get(explanation))
 }
 
 #[derive(Deserialize)]
@@ -78,18 +78,19 @@ async fn cancel(
     Ok((StatusCode::ACCEPTED, Answer(portal.cancel_job(&caller, org, job).await?)))
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ListEvents {
-    #[serde(default)]
-    after: i64,
-}
-
-async fn list_events(
+async fn extend(
     State(portal): State<Portal>,
     Signed(caller): Signed,
     Path((org, job)): Path<(OrgId, JobId)>,
-    Query(query): Query<ListEvents>,
-) -> Result<Answer<Page<JobEvent>>, Failed> {
-    Ok(Answer(portal.list_job_events(&caller, org, job, query.after).await?))
+    body: Json<ExtendJob>,
+) -> Result<(StatusCode, Answer<Job>), Failed> {
+    Ok((StatusCode::ACCEPTED, Answer(portal.extend_job(&caller, org, job, body.value).await?)))
+}
+
+async fn explanation(
+    State(portal): State<Portal>,
+    Signed(caller): Signed,
+    Path((org, job)): Path<(OrgId, JobId)>,
+) -> Result<Answer<Explanation>, Failed> {
+    Ok(Answer(portal.explain_job(&caller, org, job).await?))
 }

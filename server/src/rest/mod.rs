@@ -6,7 +6,9 @@ mod accounts;
 mod extract;
 mod guard;
 mod jobs;
+mod live;
 mod money;
+mod nodes;
 
 use axum::Router;
 use axum::extract::State;
@@ -23,7 +25,12 @@ const BODY_LIMIT: usize = 12 << 20;
 
 /// Every route of the portal.
 pub fn router(portal: Portal) -> Router {
-    let api = Router::new().merge(accounts::routes()).merge(jobs::routes()).merge(money::routes());
+    let api = Router::new()
+        .merge(accounts::routes())
+        .merge(jobs::routes())
+        .merge(live::routes())
+        .merge(money::routes())
+        .merge(nodes::routes());
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))

@@ -2,10 +2,12 @@
 
 use berth_core::admission::check_name;
 use berth_types::accounts::{
-    CreatedToken, Me, NewToken, Org, PortalInfo, Role, Setup, SignIn, SignUp, SignedUp, Token, User,
+    CreatedToken, Me, NewOperatorToken, NewToken, Org, PortalInfo, Role, Setup, SignIn, SignUp, SignedUp,
+    Token, User,
 };
 use berth_types::ids::{OrgId, TokenId};
 use berth_types::problems::{FieldError, Problem};
+use berth_types::time::Timestamp;
 use futures::FutureExt;
 
 use super::{Caller, Right, TokenScope};
@@ -246,10 +248,31 @@ impl Portal {
         input: NewToken,
     ) -> Result<CreatedToken, Problem> {
         self.authorise(caller, org, Right::Manage).await?;
+        self.make_token(caller, Some(org), input.name, input.role, input.expires_at).await
+    }
+
+    /// A token with which an operator's script acts on the operator's side.
+    pub async fn create_operator_token(
+        &self,
+        caller: &Caller,
+        input: NewOperatorToken,
+    ) -> Result<CreatedToken, Problem> {
+        self.authorise_operator(caller)?;
+        self.make_token(caller, None, input.name, Role::Owner, input.expires_at).await
+    }
+
+    async fn make_token(
+        &self,
+        caller: &Caller,
+        org: Option<OrgId>,
+        name: String,
+        role: Role,
+        expires_at: Option<Timestamp>,
+    ) -> Result<CreatedToken, Problem> {
         let now = self.now();
         let mut errors = Vec::new();
-        check_name("/name", &input.name, &mut errors);
-        if input.expires_at.is_some_and(|at| at <= now) {
+        check_name("/name", &name, &mut errors);
+        if expires_at.is_some_and(|at| at <= now) {
             errors.push(FieldError::new("/expires_at", "Choose a time in the future, or none."));
         }
         if !errors.is_empty() {
@@ -258,18 +281,18 @@ impl Portal {
         let secret = self.random(new_api_token);
         let token = Token {
             id: self.new_id(now),
-            name: input.name.trim().to_owned(),
-            role: input.role,
+            name: name.trim().to_owned(),
+            role,
             hint: secret.chars().skip(38).collect(),
             created_at: now,
-            expires_at: input.expires_at,
+            expires_at,
             last_used_at: None,
         };
         let created = CreatedToken { secret: secret.clone(), token: token.clone() };
         let (hash, user) = (fingerprint(&secret), caller.user.id);
         let insert = self.db.write(move |tx| {
             let (token, hash) = (token.clone(), hash.clone());
-            async move { store::accounts::insert_token(tx, Some(org), user, &token, &hash).await }.boxed()
+            async move { store::accounts::insert_token(tx, org, user, &token, &hash).await }.boxed()
         });
         insert.await?;
         Ok(created)

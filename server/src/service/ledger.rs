@@ -4,6 +4,7 @@ use berth_types::Page;
 use berth_types::accounts::{Org, OrgSummary};
 use berth_types::ids::{OrgId, TransferId};
 use berth_types::ledger::{Balance, NewCredit, Transfer, TransferKind};
+use berth_types::money::per_hour_micros;
 use berth_types::problems::Problem;
 use berth_types::time::Timestamp;
 use futures::FutureExt;
@@ -76,14 +77,16 @@ impl Portal {
 
     async fn balance_of(&self, org: OrgId) -> Result<Balance, Problem> {
         let mut conn = self.db.read().await?;
-        let (posted, held) = store::ledger::balance(&mut conn.tx(), org).await?;
+        let mut tx = conn.tx();
+        let (posted, held) = store::ledger::balance(&mut tx, org).await?;
+        let (accrued, rate) = store::jobs::open_use(&mut tx, org).await?;
         Ok(Balance {
             currency: self.settings.currency.clone(),
             posted_micros: posted,
             held_micros: held,
-            accrued_micros: 0,
+            accrued_micros: accrued,
             available_micros: posted - held,
-            burn_per_hour_micros: 0,
+            burn_per_hour_micros: per_hour_micros(rate).unwrap_or(i64::MAX),
         })
     }
 

@@ -3,8 +3,11 @@
 //! The only room that decides who may do what.
 
 pub mod accounts;
+pub mod attempts;
+pub mod cluster;
 pub mod jobs;
 pub mod ledger;
+pub mod nodes;
 pub mod offerings;
 
 use berth_types::accounts::{Role, User};

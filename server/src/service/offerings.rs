@@ -1,12 +1,13 @@
 //! The catalogue: what the inventory allows to order, and at what price.
 
+use berth_core::plan::{Shape, availability};
 use berth_mig::Board;
 use berth_types::money::{nano_per_second, per_hour_micros};
 use berth_types::offerings::{NewPrice, Offering, Price};
 use berth_types::problems::Problem;
 use futures::FutureExt;
 
-use super::Caller;
+use super::{Caller, cluster};
 use crate::portal::Portal;
 use crate::store::offerings::{StoredOffering, StoredPrice};
 use crate::store::{self, StoreError};
@@ -54,11 +55,19 @@ impl Portal {
             .await
     }
 
-    /// Everything that can be ordered. Until workers report, nothing is available.
+    /// Everything that can be ordered, and how much of it is free.
     pub async fn list_offerings(&self) -> Result<Vec<Offering>, Problem> {
         let mut conn = self.db.read().await?;
-        let stored = store::offerings::list(&mut conn.tx()).await?;
-        Ok(stored.into_iter().map(|offering| self.offering(offering)).collect())
+        let mut tx = conn.tx();
+        let stored = store::offerings::list(&mut tx).await?;
+        let boards = cluster::boards(&mut tx, &self.live.connected(), self.now()).await?;
+        let with_room = |stored: StoredOffering| {
+            let shape =
+                Shape { model: stored.gpu_model.clone(), profile: stored.mig_profile.clone(), count: 1 };
+            let (available, capacity) = availability(&boards, &shape);
+            Offering { available, capacity, ..self.offering(stored) }
+        };
+        Ok(stored.into_iter().map(with_room).collect())
     }
 
     fn offering(&self, stored: StoredOffering) -> Offering {

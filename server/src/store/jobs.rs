@@ -23,6 +23,7 @@ pub struct JobRow {
     pub stop_cause: Option<String>,
     pub attempt: i64,
     pub generation: i64,
+    pub priority: i64,
     pub device_count: i64,
     pub max_duration_s: i64,
     pub price_version: i64,
@@ -62,7 +63,7 @@ macro_rules! select_jobs {
     ($rest:literal) => {
         concat!(
             "SELECT j.id, j.org_id, j.name, o.slug, o.gpu_model, o.mig_profile, o.simulated, j.spec, j.state, \
-             j.stop_cause, j.attempt, j.generation, j.device_count, j.max_duration_s, j.price_version, \
+             j.stop_cause, j.attempt, j.generation, j.priority, j.device_count, j.max_duration_s, j.price_version, \
              j.nano_per_second, j.held_micros, j.cost_micros, j.posted_micros, j.metered_ms, j.created_by, \
              j.created_at, j.started_at, j.ended_at, j.exit_code, j.failure_code, j.failure_detail \
              FROM jobs j JOIN offerings o ON o.id = j.offering_id ",
@@ -114,41 +115,104 @@ pub async fn list(
     list!(tx, JobRow, sql, org.to_string(), state, before, limit)
 }
 
-/// A change of a job's state.
-#[derive(Debug, Clone)]
-pub struct JobUpdate {
-    pub job: JobId,
-    /// The generation that the change is based on.
-    pub generation: i64,
-    pub state: JobState,
-    pub stop_cause: Option<&'static str>,
-    pub held_micros: i64,
-    pub ended_at: Option<Timestamp>,
-    pub exit_code: Option<i32>,
-    pub failure: Option<(String, String)>,
-}
-
-/// Compare-and-set: writes the change and raises the generation, unless another change came first
-/// ([`StoreError::Contended`]).
-pub async fn update(tx: &mut Tx<'_>, change: &JobUpdate) -> Result<(), StoreError> {
-    let (code, detail) = change.failure.clone().unzip();
+/// Compare-and-set: writes how the job is now and raises its generation, unless another change came
+/// first ([`StoreError::Contended`]). `job.generation` is the one that the change is based on.
+pub async fn update(tx: &mut Tx<'_>, job: &JobRow) -> Result<(), StoreError> {
     let sql = "UPDATE jobs SET generation = generation + 1, state = $3, stop_cause = $4, held_micros = $5, \
-               ended_at = $6, exit_code = $7, failure_code = $8, failure_detail = $9 \
+               ended_at = $6, exit_code = $7, failure_code = $8, failure_detail = $9, attempt = $10, \
+               started_at = $11, cost_micros = $12, posted_micros = $13, metered_ms = $14 \
                WHERE id = $1 AND generation = $2";
     let changed = exec!(
         tx,
         sql,
-        change.job.to_string(),
-        change.generation,
-        change.state.name(),
-        change.stop_cause,
-        change.held_micros,
-        change.ended_at.map(Timestamp::micros),
-        change.exit_code.map(i64::from),
-        &code,
-        &detail
+        &job.id,
+        job.generation,
+        &job.state,
+        &job.stop_cause,
+        job.held_micros,
+        job.ended_at,
+        job.exit_code,
+        &job.failure_code,
+        &job.failure_detail,
+        job.attempt,
+        job.started_at,
+        job.cost_micros,
+        job.posted_micros,
+        job.metered_ms
     )?;
     if changed == 1 { Ok(()) } else { Err(StoreError::Contended) }
+}
+
+/// The meter of a job that runs on: no change of state, so the generation stays.
+pub async fn update_meter(tx: &mut Tx<'_>, job: &JobRow) -> Result<(), StoreError> {
+    let sql = "UPDATE jobs SET held_micros = $2, cost_micros = $3, posted_micros = $4, metered_ms = $5 WHERE id = $1";
+    exec!(tx, sql, &job.id, job.held_micros, job.cost_micros, job.posted_micros, job.metered_ms).map(|_| ())
+}
+
+/// A longer limit, and what is held for it.
+pub async fn update_limit(
+    tx: &mut Tx<'_>,
+    job: JobId,
+    generation: i64,
+    max_duration_s: i64,
+    held_micros: i64,
+) -> Result<(), StoreError> {
+    let sql = "UPDATE jobs SET generation = generation + 1, max_duration_s = $3, held_micros = $4 \
+               WHERE id = $1 AND generation = $2";
+    let changed = exec!(tx, sql, job.to_string(), generation, max_duration_s, held_micros)?;
+    if changed == 1 { Ok(()) } else { Err(StoreError::Contended) }
+}
+
+/// A job, whoever's it is. Only for the portal's own loops.
+pub async fn find_any(tx: &mut Tx<'_>, job: JobId) -> Result<Option<JobRow>, StoreError> {
+    find!(tx, JobRow, select_jobs!("WHERE j.id = $1"), job.to_string())
+}
+
+/// The head of the queue, in the order in which it is served.
+pub async fn list_queued(tx: &mut Tx<'_>, limit: i64) -> Result<Vec<JobRow>, StoreError> {
+    let sql = select_jobs!("WHERE j.state = 'queued' ORDER BY j.priority DESC, j.created_at, j.id LIMIT $1");
+    list!(tx, JobRow, sql, limit)
+}
+
+/// What an organization's jobs have used beyond their last charge, and what they use an hour in
+/// nano-units a second.
+pub async fn open_use(tx: &mut Tx<'_>, org: OrgId) -> Result<(i64, i64), StoreError> {
+    let sql = "SELECT CAST(COALESCE(SUM(cost_micros - posted_micros), 0) AS BIGINT), \
+               CAST(COALESCE(SUM(CASE WHEN state IN ('running', 'stopping') THEN nano_per_second ELSE 0 END), 0) AS BIGINT) \
+               FROM jobs WHERE org_id = $1 AND ended_at IS NULL";
+    Ok(find!(tx, (i64, i64), sql, org.to_string())?.unwrap_or_default())
+}
+
+/// The recorded changes of all jobs of an organization since a time, oldest first.
+pub async fn list_org_events(
+    tx: &mut Tx<'_>,
+    org: OrgId,
+    since: Timestamp,
+    limit: i64,
+) -> Result<Vec<JobEvent>, StoreError> {
+    let sql = "SELECT job_id, seq, at, state, attempt, detail FROM job_events WHERE org_id = $1 AND at >= $2 \
+               ORDER BY at, job_id, seq LIMIT $3";
+    list!(tx, (String, i64, i64, String, i64, String), sql, org.to_string(), since.micros(), limit)?
+        .into_iter()
+        .map(|(job, seq, at, state, attempt, detail)| {
+            let job = job.parse().map_err(|_| StoreError::Corrupt(job.clone()))?;
+            event(job, (seq, at, state, attempt, detail))
+        })
+        .collect()
+}
+
+fn event(
+    job: JobId,
+    (seq, at, state, attempt, detail): (i64, i64, String, i64, String),
+) -> Result<JobEvent, StoreError> {
+    Ok(JobEvent {
+        job,
+        seq,
+        at: Timestamp::from_micros(at),
+        state: JobState::parse(&state).ok_or_else(|| StoreError::Corrupt(state.clone()))?,
+        attempt: u32::try_from(attempt).unwrap_or(0),
+        detail,
+    })
 }
 
 pub async fn insert_event(tx: &mut Tx<'_>, org: OrgId, event: &JobEvent) -> Result<(), StoreError> {
@@ -172,16 +236,7 @@ pub async fn list_events(tx: &mut Tx<'_>, job: JobId, after: i64) -> Result<Vec<
         "SELECT seq, at, state, attempt, detail FROM job_events WHERE job_id = $1 AND seq > $2 ORDER BY seq";
     list!(tx, (i64, i64, String, i64, String), sql, job.to_string(), after)?
         .into_iter()
-        .map(|(seq, at, state, attempt, detail)| {
-            Ok(JobEvent {
-                job,
-                seq,
-                at: Timestamp::from_micros(at),
-                state: JobState::parse(&state).ok_or_else(|| StoreError::Corrupt(state.clone()))?,
-                attempt: u32::try_from(attempt).unwrap_or(0),
-                detail,
-            })
-        })
+        .map(|row| event(job, row))
         .collect()
 }
 

@@ -9,8 +9,10 @@ mod connect;
 mod writer;
 
 pub mod accounts;
+pub mod attempts;
 pub mod jobs;
 pub mod ledger;
+pub mod nodes;
 pub mod offerings;
 
 pub use connect::{Db, ReadConn, StoreError, Tx, Work};

@@ -69,6 +69,8 @@ pub struct TestPortal {
     pub clock: Arc<ManualClock>,
     pub router: Router,
     place: Option<Place>,
+    /// Logs and readings, removed with the test.
+    pub data: tempfile::TempDir,
 }
 
 /// An answer: status, headers, body as JSON (`null` when it is none).
@@ -113,8 +115,10 @@ impl TestPortal {
     pub fn on(db: Db) -> Self {
         let clock = Arc::new(ManualClock(AtomicI64::new(1_795_000_000_000_000)));
         let rng = rand_chacha::ChaCha20Rng::seed_from_u64(1);
-        let portal = Portal::new(db, Settings::default(), clock.clone(), rng);
-        Self { router: rest::router(portal.clone()), portal, clock, place: None }
+        let data = tempfile::tempdir().unwrap();
+        let settings = Settings { data: data.path().to_owned(), ..Settings::default() };
+        let portal = Portal::new(db, settings, clock.clone(), rng);
+        Self { router: rest::router(portal.clone()), portal, clock, place: None, data }
     }
 
     pub async fn send(&self, request: Request<Body>) -> Reply {

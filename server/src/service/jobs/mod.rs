@@ -1,27 +1,32 @@
-//! Submitting, showing and stopping jobs.
+//! Submitting and planning jobs; `change` moves them on, `show` shows them.
 //!
 //! The worst case of a job is held in the transaction that records it, so however many submissions
 //! arrive at once, what is held never exceeds what is there.
 
+mod change;
+mod show;
+
 use berth_core::admission::check_job;
-use berth_core::jobs::{Effect, Event, Machine, Rejected, StopCause};
+use berth_core::plan;
 use berth_core::rating::{total_rate, worst_case_micros};
-use berth_types::Page;
 use berth_types::events::JobEvent;
 use berth_types::ids::{JobId, OrgId, TransferId};
-use berth_types::jobs::{Action, Failure, Job, JobPlan, JobState, NewJob};
+use berth_types::jobs::{Job, JobPlan, JobState, NewJob};
 use berth_types::ledger::TransferKind;
 use berth_types::money::{money_text, per_hour_micros};
 use berth_types::problems::Problem;
 use berth_types::time::Timestamp;
 use futures::FutureExt;
 
-use super::{Caller, Right};
+use super::{Caller, Right, cluster};
 use crate::portal::Portal;
 use crate::store::accounts::Replay;
-use crate::store::jobs::{JobRow, JobUpdate, NewJobRow};
+use crate::store::jobs::NewJobRow;
 use crate::store::ledger::Posting;
 use crate::store::{self, StoreError};
+
+pub(crate) use change::advance;
+pub(crate) use show::shape;
 
 /// A key that the caller chose, and the fingerprint of the request that came with it.
 #[derive(Debug, Clone)]
@@ -86,7 +91,7 @@ fn too_little(missing: i64, worst: i64, currency: &str) -> Problem {
 }
 
 enum Submitted {
-    New(Box<Job>),
+    New(Box<Job>, JobEvent),
     Refused(Problem),
     Replayed(Replay),
 }
@@ -175,7 +180,7 @@ impl Portal {
                 };
                 store::jobs::insert_event(tx, org, &event).await?;
                 let stored = store::jobs::find(tx, org, id).await?.ok_or(StoreError::Unknown)?;
-                let job = portal.job(stored)?;
+                let job = portal.job(stored, vec![])?;
                 if let Some(ask) = &idempotency {
                     let answer =
                         serde_json::to_string(&job).map_err(|e| StoreError::Corrupt(e.to_string()))?;
@@ -184,12 +189,16 @@ impl Portal {
                         return Err(StoreError::Contended);
                     }
                 }
-                Ok(Submitted::New(Box::new(job)))
+                Ok(Submitted::New(Box::new(job), event))
             }
             .boxed()
         });
         match done.await? {
-            Submitted::New(job) => Ok(*job),
+            Submitted::New(job, event) => {
+                self.live.schedule.notify_one();
+                self.tell_change(org, Some(event), job.id).await;
+                Ok(*job)
+            }
             Submitted::Refused(problem) => Err(problem),
             Submitted::Replayed(replay) => {
                 serde_json::from_str(&replay.answer).map_err(|_| Problem::internal())
@@ -210,12 +219,18 @@ impl Portal {
         let price = offering.price.ok_or_else(no_price)?;
         let quote = quote(spec, price.nano_per_second)?;
         let (posted, held) = store::ledger::balance(&mut tx, org).await?;
-        let shape = berth_core::plan::Shape {
-            model: offering.gpu_model,
-            profile: offering.mig_profile,
-            count: spec.count,
+        let shape =
+            plan::Shape { model: offering.gpu_model, profile: offering.mig_profile, count: spec.count };
+        let now = self.now();
+        let gpus = cluster::boards(&mut tx, &self.live.connected(), now).await?;
+        let waiting = store::jobs::list_queued(&mut tx, 2_000).await?;
+        let rank = spec.priority.rank();
+        let ahead = waiting.iter().filter(|w| w.gpu_model == shape.model && w.priority >= rank).count();
+        let placement = match plan::trial(&gpus, &shape) {
+            Some((node, slots)) if ahead == 0 => self.devices_of(&mut tx, node, &slots).await?,
+            _ => Vec::new(),
         };
-        let why = berth_core::plan::explain(&[], &shape, 0, self.now());
+        let why = plan::explain(&gpus, &shape, ahead, now);
         Ok(JobPlan {
             offering: offering.slug,
             price_version: price.version,
@@ -224,170 +239,14 @@ impl Portal {
             available_micros: posted - held,
             affordable: quote.worst <= posted - held,
             currency: self.settings.currency.clone(),
-            placement: Vec::new(),
+            placement,
             blockers: why.blockers,
         })
     }
-
-    pub async fn get_job(&self, caller: &Caller, org: OrgId, job: JobId) -> Result<Job, Problem> {
-        self.authorise(caller, org, Right::Look).await?;
-        let mut conn = self.db.read().await?;
-        let row = store::jobs::find(&mut conn.tx(), org, job).await?.ok_or_else(Problem::not_found)?;
-        Ok(self.job(row)?)
-    }
-
-    /// Jobs, newest first.
-    pub async fn list_jobs(
-        &self,
-        caller: &Caller,
-        org: OrgId,
-        state: Option<JobState>,
-        cursor: Option<JobId>,
-        limit: u32,
-    ) -> Result<Page<Job>, Problem> {
-        self.authorise(caller, org, Right::Look).await?;
-        let before = cursor.map_or_else(String::new, |c| c.to_string());
-        let mut conn = self.db.read().await?;
-        let state = state.map_or("", JobState::name);
-        let rows = store::jobs::list(&mut conn.tx(), org, state, &before, i64::from(limit)).await?;
-        let full = rows.len() == limit as usize;
-        let items = rows.into_iter().map(|row| self.job(row)).collect::<Result<Vec<_>, _>>()?;
-        let next_cursor = items.last().filter(|_| full).map(|j| j.id.to_string());
-        Ok(Page { items, next_cursor })
-    }
-
-    pub async fn list_job_events(
-        &self,
-        caller: &Caller,
-        org: OrgId,
-        job: JobId,
-        after: i64,
-    ) -> Result<Page<JobEvent>, Problem> {
-        self.get_job(caller, org, job).await?;
-        let mut conn = self.db.read().await?;
-        Ok(Page::whole(store::jobs::list_events(&mut conn.tx(), job, after).await?))
-    }
-
-    /// Asks a job to end. Asking twice is the same as asking once; a job that ended otherwise is a 409.
-    pub async fn cancel_job(&self, caller: &Caller, org: OrgId, job: JobId) -> Result<Job, Problem> {
-        self.authorise(caller, org, Right::Run).await?;
-        let now = self.now();
-        let (release, usage): (TransferId, TransferId) = (self.new_id(now), self.new_id(now));
-        let portal = self.clone();
-        let done = self.db.write(move |tx| {
-            let portal = portal.clone();
-            async move {
-                let Some(row) = store::jobs::find(tx, org, job).await? else {
-                    return Ok(Err(Problem::not_found()));
-                };
-                let (machine, generation) = (machine(&row)?, row.generation);
-                let applied = machine.apply(Event::Cancel);
-                let (next, effects) = match applied {
-                    Ok(change) => change,
-                    Err(Rejected::NoChange) => return Ok(Ok(portal.job(row)?)),
-                    Err(Rejected::Ended) if machine.state() == JobState::Cancelled => {
-                        return Ok(Ok(portal.job(row)?));
-                    }
-                    Err(_) => {
-                        let detail = format!(
-                            "The job is {} already; nothing was changed.",
-                            row.state.replace('_', " ")
-                        );
-                        return Ok(Err(Problem::conflict("job.ended", "The job has ended", detail)));
-                    }
-                };
-                let settle = effects.contains(&Effect::Settle);
-                if settle {
-                    settle_job(tx, &row, org, job, (usage, release), now).await?;
-                }
-                let update = JobUpdate {
-                    job,
-                    generation,
-                    state: next.state(),
-                    stop_cause: matches!(next, Machine::Stopping { .. }).then_some("cancelled"),
-                    held_micros: if settle { 0 } else { row.held_micros },
-                    ended_at: next.state().ended().then_some(now),
-                    exit_code: None,
-                    failure: None,
-                };
-                store::jobs::update(tx, &update).await?;
-                let event = JobEvent {
-                    job,
-                    seq: generation + 1,
-                    at: now,
-                    state: next.state(),
-                    attempt: u32::try_from(row.attempt).unwrap_or(0),
-                    detail: "Stopped by a member.".to_owned(),
-                };
-                store::jobs::insert_event(tx, org, &event).await?;
-                let row = store::jobs::find(tx, org, job).await?.ok_or(StoreError::Unknown)?;
-                Ok(Ok(portal.job(row)?))
-            }
-            .boxed()
-        });
-        done.await?
-    }
-
-    /// The wire form of a stored job.
-    fn job(&self, row: JobRow) -> Result<Job, StoreError> {
-        let corrupt = |what: &str| StoreError::Corrupt(format!("job {}: {what}", row.id));
-        let spec: NewJob = serde_json::from_str(&row.spec).map_err(|_| corrupt("spec"))?;
-        let state = JobState::parse(&row.state).ok_or_else(|| corrupt("state"))?;
-        let time = Timestamp::from_micros;
-        let actions = match state {
-            JobState::Queued | JobState::Assigned | JobState::Starting | JobState::Running => {
-                vec![Action::Cancel]
-            }
-            _ => vec![],
-        };
-        Ok(Job {
-            id: row.id.parse().map_err(|_| corrupt("id"))?,
-            org: row.org_id.parse().map_err(|_| corrupt("org"))?,
-            state,
-            reasons: vec![],
-            attempt: u32::try_from(row.attempt).unwrap_or(0),
-            offering: row.slug,
-            simulated: row.simulated,
-            count: spec.count,
-            priority: spec.priority,
-            command: spec.command,
-            script: spec.script,
-            files: spec.files.into_keys().collect(),
-            labels: spec.labels,
-            max_duration_s: u64::try_from(row.max_duration_s).unwrap_or(0),
-            devices: vec![],
-            created_at: time(row.created_at),
-            created_by: row.created_by,
-            started_at: row.started_at.map(time),
-            ended_at: row.ended_at.map(time),
-            exit_code: row.exit_code.and_then(|c| i32::try_from(c).ok()),
-            failure: row
-                .failure_code
-                .map(|code| Failure { code, detail: row.failure_detail.unwrap_or_default() }),
-            metered_ms: row.metered_ms,
-            cost_micros: row.cost_micros,
-            held_micros: row.held_micros,
-            nano_per_second: row.nano_per_second,
-            currency: self.settings.currency.clone(),
-            price_version: row.price_version,
-            generation: row.generation,
-            actions,
-            name: row.name,
-        })
-    }
 }
 
-fn machine(row: &JobRow) -> Result<Machine, StoreError> {
-    let state = JobState::parse(&row.state).ok_or_else(|| StoreError::Corrupt(row.state.clone()))?;
-    let stop = match row.stop_cause.as_deref() {
-        Some("timed_out") => Some(StopCause::TimedOut),
-        Some(_) => Some(StopCause::Cancelled),
-        None => None,
-    };
-    Ok(Machine::restore(state, u32::try_from(row.attempt).unwrap_or(0), stop))
-}
-
-fn hold_posting(
+/// A posting that sets money aside for a job; others are made from it.
+pub(crate) fn hold_posting(
     id: TransferId,
     org: OrgId,
     job: JobId,
@@ -408,31 +267,4 @@ fn hold_posting(
         memo,
         at,
     }
-}
-
-/// Posts what was used since the last posting and gives back the rest of the hold.
-async fn settle_job(
-    tx: &mut store::Tx<'_>,
-    row: &JobRow,
-    org: OrgId,
-    job: JobId,
-    (usage, release): (TransferId, TransferId),
-    at: Timestamp,
-) -> Result<(), StoreError> {
-    let due = row.cost_micros - row.posted_micros;
-    let pending = store::ledger::find_hold(tx, "job", &row.id).await?;
-    let posting = |id, kind, amount_micros| Posting {
-        kind,
-        pending,
-        seq: row.generation,
-        ..hold_posting(id, org, job, amount_micros, row.name.clone(), at)
-    };
-    if due > 0 {
-        store::ledger::post(tx, &posting(usage, TransferKind::Usage, due)).await?;
-    }
-    let rest = row.held_micros - due;
-    if rest > 0 {
-        store::ledger::post(tx, &posting(release, TransferKind::Release, rest)).await?;
-    }
-    Ok(())
 }

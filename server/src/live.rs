@@ -1,0 +1,155 @@
+//! What happens now, told to whoever listens: pages that are open, the scheduler, worker sessions.
+//!
+//! Nothing here is kept. A listener that missed something reads the store or the recordings.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::Hash;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use berth_types::ids::{JobId, NodeId, OrgId};
+use berth_types::time::Timestamp;
+use tokio::sync::{Notify, broadcast};
+
+/// How many pieces of news a slow listener may fall behind before it must read up.
+const BACKLOG: usize = 256;
+
+/// One piece of news about a job. Texts are JSON, made once and shared by all listeners.
+#[derive(Debug, Clone)]
+pub enum News {
+    /// A recorded change, or (without `seq`) one that only touches how the job is shown.
+    Change {
+        seq: Option<i64>,
+        at: Timestamp,
+        job: JobId,
+        text: Arc<str>,
+    },
+    Cost(Arc<str>),
+    Sample {
+        at: Timestamp,
+        text: Arc<str>,
+    },
+    /// The log grew, or is now complete.
+    Log,
+}
+
+/// The latest reading of a board.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct BoardReading {
+    pub power_watts: Option<f64>,
+    pub temperature_celsius: Option<f64>,
+    pub utilization_percent: Option<f64>,
+}
+
+struct NodeSession {
+    number: u64,
+    wake: Arc<Notify>,
+}
+
+#[derive(Default)]
+pub struct Live {
+    jobs: Mutex<HashMap<JobId, broadcast::Sender<News>>>,
+    orgs: Mutex<HashMap<OrgId, broadcast::Sender<News>>>,
+    sessions: Mutex<HashMap<NodeId, NodeSession>>,
+    readings: Mutex<HashMap<String, BoardReading>>,
+    counter: AtomicU64,
+    /// Wakes the scheduler.
+    pub schedule: Notify,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn subscribe<K: Eq + Hash>(
+    map: &Mutex<HashMap<K, broadcast::Sender<News>>>,
+    key: K,
+) -> broadcast::Receiver<News> {
+    lock(map).entry(key).or_insert_with(|| broadcast::channel(BACKLOG).0).subscribe()
+}
+
+fn publish<K: Eq + Hash>(map: &Mutex<HashMap<K, broadcast::Sender<News>>>, key: K, news: News) {
+    let mut map = lock(map);
+    if map.get(&key).is_some_and(|sender| sender.send(news).is_err()) {
+        // The last listener has left.
+        map.remove(&key);
+    }
+}
+
+impl Live {
+    pub fn listen_job(&self, job: JobId) -> broadcast::Receiver<News> {
+        subscribe(&self.jobs, job)
+    }
+
+    pub fn listen_org(&self, org: OrgId) -> broadcast::Receiver<News> {
+        subscribe(&self.orgs, org)
+    }
+
+    /// Whether anyone would hear news of this job: what nobody hears need not be made.
+    pub fn heard(&self, job: JobId) -> bool {
+        lock(&self.jobs).contains_key(&job)
+    }
+
+    pub fn tell_job(&self, job: JobId, news: News) {
+        publish(&self.jobs, job, news);
+    }
+
+    pub fn tell_org(&self, org: OrgId, news: News) {
+        publish(&self.orgs, org, news);
+    }
+
+    /// A worker's session begins; an older one of the same node ends.
+    pub fn open_session(self: &Arc<Self>, node: NodeId) -> SessionGuard {
+        let number = self.counter.fetch_add(1, Ordering::Relaxed);
+        let wake = Arc::new(Notify::new());
+        let older = lock(&self.sessions).insert(node, NodeSession { number, wake: wake.clone() });
+        if let Some(older) = older {
+            older.wake.notify_one();
+        }
+        SessionGuard { live: self.clone(), node, number, wake }
+    }
+
+    /// The nodes that a worker speaks for at this moment.
+    pub fn connected(&self) -> HashSet<NodeId> {
+        lock(&self.sessions).keys().copied().collect()
+    }
+
+    /// Makes a node's session send what is desired now.
+    pub fn wake_node(&self, node: NodeId) {
+        if let Some(session) = lock(&self.sessions).get(&node) {
+            session.wake.notify_one();
+        }
+    }
+
+    pub fn put_reading(&self, gpu_uuid: String, reading: BoardReading) {
+        lock(&self.readings).insert(gpu_uuid, reading);
+    }
+
+    pub fn reading(&self, gpu_uuid: &str) -> BoardReading {
+        lock(&self.readings).get(gpu_uuid).copied().unwrap_or_default()
+    }
+}
+
+/// A worker's session, for as long as it is held.
+pub struct SessionGuard {
+    live: Arc<Live>,
+    node: NodeId,
+    number: u64,
+    pub wake: Arc<Notify>,
+}
+
+impl SessionGuard {
+    /// Whether no newer session of this node has begun.
+    pub fn current(&self) -> bool {
+        lock(&self.live.sessions).get(&self.node).is_some_and(|s| s.number == self.number)
+    }
+}
+
+impl Drop for SessionGuard {
+    fn drop(&mut self) {
+        let mut sessions = lock(&self.live.sessions);
+        if sessions.get(&self.node).is_some_and(|s| s.number == self.number) {
+            sessions.remove(&self.node);
+        }
+    }
+}

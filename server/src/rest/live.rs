@@ -1,0 +1,372 @@
+//! What a page hears while it is open: changes, cost, log and readings, as server-sent events.
+//!
+//! Every stream beats once a second, so that a listener knows a silent stream from a dead one, and
+//! each can be taken up again where it broke off.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
+use axum::response::sse::{Event, Sse};
+use axum::response::{IntoResponse, Response};
+use axum::{Json as Answer, Router, routing::get};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use berth_types::events::{JobChange, LogChunk};
+use berth_types::ids::{JobId, OrgId};
+use berth_types::metrics::Metrics;
+use berth_types::problems::Problem;
+use berth_types::time::Timestamp;
+use serde::Deserialize;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::{broadcast, mpsc};
+use tokio_stream::wrappers::ReceiverStream;
+
+use super::extract::{Failed, Path, Query, Signed};
+use crate::live::News;
+use crate::portal::Portal;
+
+const BEAT: Duration = Duration::from_secs(1);
+/// Log bytes in one event.
+const LOG_EVENT: usize = 128 << 10;
+/// Changes of an organization this much older than the asked time are told again, because
+/// transactions do not commit in the order of their times.
+const OVERLAP_MS: i64 = 5_000;
+
+pub fn routes() -> Router<Portal> {
+    Router::new()
+        .route("/orgs/{org}/events", get(org_events))
+        .route("/orgs/{org}/jobs/{job}/events", get(job_events))
+        .route("/orgs/{org}/jobs/{job}/logs", get(logs))
+        .route("/orgs/{org}/jobs/{job}/metrics", get(metrics))
+}
+
+type Feed = mpsc::Sender<Result<Event, Infallible>>;
+
+/// Whether the listener is still there.
+async fn put(feed: &Feed, event: Event) -> Result<(), Gone> {
+    feed.send(Ok(event)).await.map_err(|_| Gone)
+}
+
+/// The listener has left, or there is no more to say.
+struct Gone;
+
+fn beat() -> Event {
+    Event::default().event("beat").data("")
+}
+
+fn stream<F: Future<Output = Result<(), Gone>> + Send + 'static>(work: impl FnOnce(Feed) -> F) -> Response {
+    let (feed, events) = mpsc::channel(16);
+    tokio::spawn(work(feed));
+    let mut response = Sse::new(ReceiverStream::new(events)).into_response();
+    let headers = response.headers_mut();
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
+    headers.insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
+    response
+}
+
+fn wants_stream(headers: &HeaderMap) -> bool {
+    let accept = headers.get(header::ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default();
+    accept.split(',').any(|t| t.trim().starts_with("text/event-stream"))
+}
+
+/// Where a listener broke off: what the browser says, else what the query says.
+fn resume<T: std::str::FromStr>(headers: &HeaderMap, asked: Option<T>) -> Option<T> {
+    let last = headers.get("last-event-id").and_then(|v| v.to_str().ok()).and_then(|v| v.trim().parse().ok());
+    last.or(asked)
+}
+
+/// What a wait for news brought.
+enum Heard {
+    News(News),
+    /// Some were missed: read up.
+    Behind,
+    Nothing,
+}
+
+async fn hear(news: &mut broadcast::Receiver<News>) -> Heard {
+    match tokio::time::timeout(BEAT, news.recv()).await {
+        Ok(Ok(news)) => Heard::News(news),
+        Ok(Err(RecvError::Lagged(_))) => Heard::Behind,
+        // The sender lives as long as anyone listens, so it closes only with the portal.
+        Ok(Err(RecvError::Closed)) | Err(_) => Heard::Nothing,
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct After {
+    after: Option<i64>,
+}
+
+async fn job_events(
+    State(portal): State<Portal>,
+    Signed(caller): Signed,
+    Path((org, job)): Path<(OrgId, JobId)>,
+    Query(query): Query<After>,
+    headers: HeaderMap,
+) -> Result<Response, Failed> {
+    let after = resume(&headers, query.after).unwrap_or(0);
+    if !wants_stream(&headers) {
+        return Ok(Answer(portal.list_job_events(&caller, org, job, after).await?).into_response());
+    }
+    // Listening starts before reading, so nothing falls between.
+    let mut news = portal.live.listen_job(job);
+    portal.get_job(&caller, org, job).await?;
+    Ok(stream(move |feed| async move {
+        let mut last = after;
+        let read_up = async |last: &mut i64| {
+            let page = portal.list_job_events(&caller, org, job, *last).await.map_err(|_| Gone)?;
+            let now = portal.get_job(&caller, org, job).await.map_err(|_| Gone)?;
+            for event in page.items {
+                *last = event.seq;
+                let data = JobChange { event: Some(event), job: now.clone() };
+                let text = serde_json::to_string(&data).map_err(|_| Gone)?;
+                put(&feed, Event::default().event("change").id(last.to_string()).data(text)).await?;
+            }
+            Ok::<(), Gone>(())
+        };
+        read_up(&mut last).await?;
+        put(&feed, beat()).await?;
+        loop {
+            match hear(&mut news).await {
+                Heard::News(News::Change { seq: Some(seq), text, .. }) if seq == last + 1 => {
+                    last = seq;
+                    put(&feed, Event::default().event("change").id(seq.to_string()).data(text)).await?;
+                }
+                Heard::News(News::Change { seq: Some(seq), .. }) if seq <= last => {}
+                Heard::News(News::Change { seq: Some(_), .. }) | Heard::Behind => read_up(&mut last).await?,
+                Heard::News(News::Change { seq: None, text, .. }) => {
+                    put(&feed, Event::default().event("change").data(text)).await?;
+                }
+                Heard::News(News::Cost(text)) => {
+                    put(&feed, Event::default().event("cost").data(text)).await?
+                }
+                Heard::News(News::Sample { .. } | News::Log) => {}
+                Heard::Nothing => put(&feed, beat()).await?,
+            }
+        }
+    }))
+}
+
+async fn org_events(
+    State(portal): State<Portal>,
+    Signed(caller): Signed,
+    Path(org): Path<OrgId>,
+    Query(query): Query<After>,
+    headers: HeaderMap,
+) -> Result<Response, Failed> {
+    let after = resume(&headers, query.after);
+    let mut news = portal.live.listen_org(org);
+    // Authorises, and says now what could not be said inside the stream.
+    portal.list_jobs(&caller, org, None, None, 1).await?;
+    Ok(stream(move |feed| async move {
+        let mut last = after.map(Timestamp::from_micros);
+        let read_up = async |since: Timestamp| {
+            let changes =
+                portal.org_changes(&caller, org, since.plus_millis(-OVERLAP_MS)).await.map_err(|_| Gone)?;
+            for change in changes {
+                let id = change.event.as_ref().map_or(0, |e| e.at.micros());
+                let text = serde_json::to_string(&change).map_err(|_| Gone)?;
+                put(&feed, Event::default().event("change").id(id.to_string()).data(text)).await?;
+            }
+            Ok::<(), Gone>(())
+        };
+        if let Some(since) = last {
+            read_up(since).await?;
+        }
+        put(&feed, beat()).await?;
+        loop {
+            match hear(&mut news).await {
+                Heard::News(News::Change { at, text, .. }) => {
+                    last = Some(at);
+                    let id = at.micros().to_string();
+                    put(&feed, Event::default().event("change").id(id).data(text)).await?;
+                }
+                Heard::Behind => read_up(last.unwrap_or_else(|| portal.now())).await?,
+                Heard::News(_) => {}
+                Heard::Nothing => put(&feed, beat()).await?,
+            }
+        }
+    }))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LogQuery {
+    #[serde(default)]
+    rank: u32,
+    from: Option<u64>,
+    /// The present attempt when absent.
+    attempt: Option<u32>,
+}
+
+/// A piece of a log as an event; text where it is text, cut before a character that is not complete.
+fn log_event(from: u64, mut bytes: Vec<u8>, more: bool) -> Option<(u64, Event)> {
+    if let Err(error) = std::str::from_utf8(&bytes)
+        && error.error_len().is_none()
+        && more
+        && error.valid_up_to() > 0
+    {
+        bytes.truncate(error.valid_up_to());
+    }
+    let next = from + bytes.len() as u64;
+    let chunk = match String::from_utf8(bytes) {
+        Ok(text) => LogChunk { from, text: Some(text), base64: None },
+        Err(error) => LogChunk { from, text: None, base64: Some(STANDARD.encode(error.as_bytes())) },
+    };
+    let data = serde_json::to_string(&chunk).ok()?;
+    Some((next, Event::default().event("log").id(next.to_string()).data(data)))
+}
+
+async fn logs(
+    State(portal): State<Portal>,
+    Signed(caller): Signed,
+    Path((org, job)): Path<(OrgId, JobId)>,
+    Query(query): Query<LogQuery>,
+    headers: HeaderMap,
+) -> Result<Response, Failed> {
+    let mut news = portal.live.listen_job(job);
+    let now = portal.get_job(&caller, org, job).await?;
+    let from = resume(&headers, query.from).unwrap_or(0);
+    let rank = query.rank;
+    if !wants_stream(&headers) {
+        return Ok(whole_log(&portal, job, query.attempt.unwrap_or(now.attempt), rank, from).await?);
+    }
+    Ok(stream(move |feed| async move {
+        let mut offset = from;
+        let mut number = query.attempt.unwrap_or(now.attempt);
+        loop {
+            // Asked before reading: what was complete then is complete in what is read.
+            let complete = portal.log_ended(job, number).await.map_err(|_| Gone)?;
+            loop {
+                let (recordings, at) = (portal.recordings.clone(), offset);
+                let read = tokio::task::spawn_blocking(move || {
+                    recordings.read_log(job, number, rank, at, LOG_EVENT)
+                });
+                let bytes = read.await.map_err(|_| Gone)?.map_err(|_| Gone)?;
+                let full = bytes.len() == LOG_EVENT;
+                if bytes.is_empty() {
+                    break;
+                }
+                let (next, event) = log_event(offset, bytes, full || !complete).ok_or(Gone)?;
+                offset = next;
+                put(&feed, event).await?;
+                if !full {
+                    break;
+                }
+            }
+            if complete {
+                return put(&feed, Event::default().event("end").data("")).await;
+            }
+            match hear(&mut news).await {
+                Heard::Nothing => {
+                    put(&feed, beat()).await?;
+                    if number == 0 {
+                        number = portal.get_job(&caller, org, job).await.map_err(|_| Gone)?.attempt;
+                    }
+                }
+                Heard::News(News::Change { .. }) if number == 0 => {
+                    number = portal.get_job(&caller, org, job).await.map_err(|_| Gone)?.attempt;
+                }
+                Heard::News(_) | Heard::Behind => {}
+            }
+        }
+    }))
+}
+
+async fn whole_log(
+    portal: &Portal,
+    job: JobId,
+    number: u32,
+    rank: u32,
+    from: u64,
+) -> Result<Response, Problem> {
+    let recordings = portal.recordings.clone();
+    let (feed, pieces) = mpsc::channel::<Result<Vec<u8>, std::io::Error>>(4);
+    tokio::task::spawn_blocking(move || {
+        let mut offset = from;
+        loop {
+            let piece = recordings.read_log(job, number, rank, offset, LOG_EVENT);
+            let length = piece.as_ref().map_or(0, Vec::len);
+            if length == 0 && piece.is_ok() || feed.blocking_send(piece).is_err() {
+                return;
+            }
+            offset += length as u64;
+        }
+    });
+    let body = axum::body::Body::from_stream(ReceiverStream::new(pieces));
+    let kind = [
+        (header::CONTENT_TYPE, "text/plain; charset=utf-8"),
+        // A log is a stranger's text: it is never taken for anything else.
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::CONTENT_SECURITY_POLICY, "sandbox; default-src 'none'"),
+    ];
+    Ok((kind, body).into_response())
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MetricsQuery {
+    from: Option<Timestamp>,
+    to: Option<Timestamp>,
+    #[serde(default)]
+    step_s: u64,
+}
+
+async fn metrics(
+    State(portal): State<Portal>,
+    Signed(caller): Signed,
+    Path((org, job)): Path<(OrgId, JobId)>,
+    Query(query): Query<MetricsQuery>,
+    headers: HeaderMap,
+) -> Result<Response, Failed> {
+    let mut news = portal.live.listen_job(job);
+    let now = portal.get_job(&caller, org, job).await?;
+    if !wants_stream(&headers) {
+        let recordings = portal.recordings.clone();
+        let read = move || recordings.series(job, now.attempt, query.from, query.to, query.step_s);
+        let read = tokio::task::spawn_blocking(read).await.map_err(|_| Problem::internal())?;
+        let (step_s, series) = read.map_err(|_| Problem::internal())?;
+        return Ok(Answer(Metrics { step_s, series }).into_response());
+    }
+    Ok(stream(move |feed| async move {
+        let mut ended = now.state.ended();
+        put(&feed, beat()).await?;
+        while !ended {
+            match hear(&mut news).await {
+                Heard::News(News::Sample { at, text }) => {
+                    let id = at.micros().to_string();
+                    put(&feed, Event::default().event("sample").id(id).data(text)).await?;
+                }
+                Heard::News(News::Change { .. }) | Heard::Behind => {
+                    ended = portal.get_job(&caller, org, job).await.map_err(|_| Gone)?.state.ended();
+                }
+                Heard::News(_) => {}
+                Heard::Nothing => put(&feed, beat()).await?,
+            }
+        }
+        put(&feed, Event::default().event("end").data("")).await
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_event_never_cuts_a_character() {
+        let text = "a\u{1F6A2}".as_bytes();
+        assert_eq!(log_event(10, text[..3].to_vec(), true).unwrap().0, 11, "the ship waits for its rest");
+        assert_eq!(log_event(10, text.to_vec(), true).unwrap().0, 15);
+        assert_eq!(log_event(10, text[..3].to_vec(), false).unwrap().0, 13, "at the end every byte is told");
+        assert_eq!(
+            log_event(0, vec![0xff, 0xfe, b'x'], true).unwrap().0,
+            3,
+            "what is not text goes in base 64"
+        );
+        assert_eq!(log_event(0, text[1..3].to_vec(), true).unwrap().0, 2);
+    }
+}

@@ -1,0 +1,52 @@
+//! Nodes, join tokens and the cluster map.
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::routing::{get, patch, post};
+use axum::{Json as Answer, Router};
+use berth_types::Page;
+use berth_types::ids::{NodeId, OrgId};
+use berth_types::nodes::{JoinToken, NewJoinToken, Node, PatchNode};
+
+use super::extract::{Failed, Json, Path, Signed};
+use crate::portal::Portal;
+
+pub fn routes() -> Router<Portal> {
+    Router::new()
+        .route("/orgs/{org}/nodes", get(list))
+        .route("/operator/nodes", get(list_all))
+        .route("/operator/nodes/{node}", patch(change))
+        .route("/operator/join-tokens", post(create_join_token))
+}
+
+async fn list(
+    State(portal): State<Portal>,
+    Signed(caller): Signed,
+    Path(org): Path<OrgId>,
+) -> Result<Answer<Page<Node>>, Failed> {
+    Ok(Answer(portal.list_nodes(&caller, org).await?))
+}
+
+async fn list_all(
+    State(portal): State<Portal>,
+    Signed(caller): Signed,
+) -> Result<Answer<Page<Node>>, Failed> {
+    Ok(Answer(portal.list_all_nodes(&caller).await?))
+}
+
+async fn change(
+    State(portal): State<Portal>,
+    Signed(caller): Signed,
+    Path(node): Path<NodeId>,
+    body: Json<PatchNode>,
+) -> Result<Answer<Node>, Failed> {
+    Ok(Answer(portal.patch_node(&caller, node, body.value).await?))
+}
+
+async fn create_join_token(
+    State(portal): State<Portal>,
+    Signed(caller): Signed,
+    body: Json<NewJoinToken>,
+) -> Result<(StatusCode, Answer<JoinToken>), Failed> {
+    Ok((StatusCode::CREATED, Answer(portal.create_join_token(&caller, body.value).await?)))
+}

@@ -1,0 +1,368 @@
+//! What workers report of attempts, and what they are to do.
+//!
+//! A report is applied in one transaction with the use that it proves. One that speaks of something
+//! older, or says again what is known, changes nothing.
+
+use std::collections::BTreeMap;
+
+use berth_core::jobs::{Event, Outcome};
+use berth_core::plan::{self, Assignment};
+use berth_core::rating::charge_micros;
+use berth_proto as proto;
+use berth_types::events::{JobCost, JobEvent};
+use berth_types::ids::{JobId, NodeId, OrgId};
+use berth_types::jobs::{Failure, JobState, NewJob};
+use berth_types::ledger::TransferKind;
+use berth_types::time::Timestamp;
+use futures::FutureExt;
+
+use super::cluster;
+use super::jobs::{advance, hold_posting};
+use crate::live::News;
+use crate::portal::Portal;
+use crate::store::attempts::{AllocationRow, AttemptRow};
+use crate::store::jobs::JobRow;
+use crate::store::ledger::Posting;
+use crate::store::{self, StoreError, Tx};
+
+/// Use is charged at least this often while a job runs.
+const CHARGE_EVERY_MS: i64 = 60_000;
+
+/// What changed by a report, for those who listen.
+#[derive(Debug, Clone, Default)]
+pub struct Applied {
+    pub org: Option<OrgId>,
+    pub events: Vec<JobEvent>,
+    pub cost: Option<JobCost>,
+    /// Slices became free, or not.
+    pub freed: bool,
+}
+
+fn parse<T: std::str::FromStr>(text: &str) -> Result<T, StoreError> {
+    text.parse().map_err(|_| StoreError::Corrupt(text.to_owned()))
+}
+
+fn outcome(status: &proto::Status) -> Outcome {
+    let code = status.exit_code.unwrap_or(255);
+    match &status.failure {
+        Some(f) => Outcome::Failed(Failure { code: f.code.clone(), detail: f.detail.clone() }),
+        None if status.timed_out => Outcome::TimedOut { code },
+        None => Outcome::Exited { code },
+    }
+}
+
+fn end_detail(status: &proto::Status) -> String {
+    match (&status.failure, status.exit_code) {
+        (Some(failure), _) => failure.detail.clone(),
+        (None, Some(code)) if status.timed_out => {
+            format!("It reached its limit and was stopped; exit code {code}.")
+        }
+        (None, Some(code)) => format!("The process ended with exit code {code}."),
+        (None, None) => "The process ended.".to_owned(),
+    }
+}
+
+/// Moves the meter forward, never back and never past what is held.
+fn meter(row: &mut JobRow, metered_ms: i64) {
+    if metered_ms <= row.metered_ms {
+        return;
+    }
+    row.metered_ms = metered_ms.min(row.max_duration_s.saturating_mul(1_000)).max(row.metered_ms);
+    let most = row.posted_micros.saturating_add(row.held_micros);
+    row.cost_micros = charge_micros(row.nano_per_second, row.metered_ms).unwrap_or(most).min(most);
+}
+
+/// Charges what was used since the last charge.
+async fn charge(
+    tx: &mut Tx<'_>,
+    portal: &Portal,
+    row: &mut JobRow,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let due = row.cost_micros - row.posted_micros;
+    if due <= 0 {
+        return Ok(());
+    }
+    let (org, job): (OrgId, JobId) = (parse(&row.org_id)?, parse(&row.id)?);
+    let pending = store::ledger::find_hold(tx, "job", &row.id).await?;
+    let posting = Posting {
+        kind: TransferKind::Usage,
+        pending,
+        seq: row.metered_ms,
+        ..hold_posting(portal.new_id(now), org, job, due, row.name.clone(), now)
+    };
+    store::ledger::post(tx, &posting).await?;
+    row.posted_micros = row.cost_micros;
+    row.held_micros -= due;
+    Ok(())
+}
+
+async fn apply(
+    tx: &mut Tx<'_>,
+    portal: &Portal,
+    node: NodeId,
+    status: &proto::Status,
+    log_complete: bool,
+    now: Timestamp,
+) -> Result<Applied, StoreError> {
+    let mut applied = Applied::default();
+    let Some(id) = &status.attempt else { return Ok(applied) };
+    let Ok(job) = id.job.parse::<JobId>() else { return Ok(applied) };
+    let Some(mut attempt) = store::attempts::find(tx, job, id.number, node).await? else {
+        tracing::warn!(%node, %job, attempt = id.number, "a report about an attempt that this node never had");
+        return Ok(applied);
+    };
+    let Some(mut row) = store::jobs::find_any(tx, job).await? else { return Ok(applied) };
+    applied.org = Some(parse(&row.org_id)?);
+    let current = row.attempt == attempt.number;
+    let phase = status.phase();
+    for (idx, uuid) in (0..).zip(&status.mig_uuids) {
+        if phase == proto::Phase::Running && row.started_at.is_none() {
+            store::attempts::set_mig_uuid(tx, &row.id, attempt.number, idx, uuid).await?;
+        }
+    }
+    attempt.known = true;
+    let (number, ended) = (id.number, matches!(phase, proto::Phase::Ended | proto::Phase::Clean));
+    let event = match phase {
+        proto::Phase::Preparing => Some((
+            Event::Prepare { attempt: number },
+            "The worker makes the device and the job's directory.".to_owned(),
+        )),
+        proto::Phase::Running => Some((
+            Event::Start { attempt: number },
+            "Running. Every millisecond counts from here.".to_owned(),
+        )),
+        _ if ended && !attempt.ended => {
+            Some((Event::End { attempt: number, outcome: outcome(status) }, end_detail(status)))
+        }
+        _ => None,
+    };
+    if current
+        && matches!(phase, proto::Phase::Running | proto::Phase::Ended | proto::Phase::Clean)
+        && !attempt.ended
+    {
+        let before = row.metered_ms;
+        meter(&mut row, status.metered_ms);
+        if before / CHARGE_EVERY_MS != row.metered_ms / CHARGE_EVERY_MS {
+            charge(tx, portal, &mut row, now).await?;
+        }
+        if row.metered_ms != before {
+            store::jobs::update_meter(tx, &row).await?;
+            let (metered_ms, cost_micros, held_micros) = (row.metered_ms, row.cost_micros, row.held_micros);
+            applied.cost = Some(JobCost { job, metered_ms, cost_micros, held_micros });
+        }
+    }
+    if let Some((event, detail)) = event
+        && current
+        && let Ok(recorded) = advance(tx, portal, &mut row, event, detail, now).await?
+    {
+        applied.events.push(recorded);
+    }
+    if ended {
+        attempt.ended = true;
+        attempt.log_bytes = status.log_bytes.and_then(|n| i64::try_from(n).ok());
+    }
+    if phase == proto::Phase::Clean {
+        applied.freed = !attempt.clean;
+        match &status.unclean {
+            Some(reason) => store::attempts::mark_unclean(tx, &row.id, attempt.number, reason).await?,
+            None => {
+                store::attempts::release(tx, &row.id, attempt.number).await?;
+                attempt.clean = true;
+            }
+        }
+    }
+    attempt.is_open = !(attempt.ended && attempt.clean && log_complete);
+    store::attempts::update(tx, &attempt).await?;
+    Ok(applied)
+}
+
+impl Portal {
+    /// Applies a worker's report and tells everyone. Durable when it returns.
+    pub async fn apply_status(&self, node: NodeId, status: proto::Status) -> Result<(), StoreError> {
+        let now = self.now();
+        let log_complete = self.log_complete(&status);
+        let portal = self.clone();
+        let applied = self
+            .db
+            .write(move |tx| {
+                let (portal, status) = (portal.clone(), status.clone());
+                async move { apply(tx, &portal, node, &status, log_complete, now).await }.boxed()
+            })
+            .await?;
+        if let Some(org) = applied.org {
+            for event in &applied.events {
+                self.tell_change(org, Some(event.clone()), event.job).await;
+            }
+            if let Some(cost) = applied.cost
+                && self.live.heard(cost.job)
+                && let Ok(text) = serde_json::to_string(&cost)
+            {
+                self.live.tell_job(cost.job, News::Cost(text.into()));
+            }
+        }
+        if applied.freed {
+            self.live.schedule.notify_one();
+            self.live.wake_node(node);
+        }
+        Ok(())
+    }
+
+    fn log_complete(&self, status: &proto::Status) -> bool {
+        let (Some(id), Some(length)) = (&status.attempt, status.log_bytes) else { return false };
+        id.job.parse().is_ok_and(|job| self.recordings.log_length(job, id.number, 0) >= length)
+    }
+
+    /// Whether this node was ever given this attempt.
+    pub async fn has_attempt(&self, node: NodeId, job: JobId, number: u32) -> Result<bool, StoreError> {
+        let mut conn = self.db.read().await?;
+        Ok(store::attempts::find(&mut conn.tx(), job, number, node).await?.is_some())
+    }
+
+    /// Closes an attempt whose log is complete now; says whether its log has reached its end.
+    pub async fn close_log(
+        &self,
+        node: NodeId,
+        job: JobId,
+        number: u32,
+        length: u64,
+    ) -> Result<bool, StoreError> {
+        self.db
+            .write(move |tx| {
+                async move {
+                    let Some(mut row) = store::attempts::find(tx, job, number, node).await? else {
+                        return Ok(false);
+                    };
+                    let complete = row.log_bytes.is_some_and(|n| u64::try_from(n).is_ok_and(|n| length >= n));
+                    if complete && row.ended && row.clean && row.is_open {
+                        row.is_open = false;
+                        store::attempts::update(tx, &row).await?;
+                    }
+                    Ok(complete)
+                }
+                .boxed()
+            })
+            .await
+    }
+
+    /// What a node must have.
+    pub async fn desired(&self, node: NodeId) -> Result<proto::Desired, StoreError> {
+        let mut conn = self.db.read().await?;
+        let mut tx = conn.tx();
+        let mut attempts = Vec::new();
+        for row in store::attempts::list_open(&mut tx, node).await? {
+            let job: JobId = parse(&row.job_id)?;
+            let Some(job_row) = store::jobs::find_any(&mut tx, job).await? else { continue };
+            let slots = store::attempts::list_allocations(&mut tx, &row.job_id, row.number).await?;
+            attempts.push(self.assignment(job, &row, &job_row, &slots)?);
+        }
+        Ok(proto::Desired { attempts })
+    }
+
+    fn assignment(
+        &self,
+        job: JobId,
+        row: &AttemptRow,
+        job_row: &JobRow,
+        slots: &[AllocationRow],
+    ) -> Result<proto::Assignment, StoreError> {
+        let spec: NewJob =
+            serde_json::from_str(&job_row.spec).map_err(|_| StoreError::Corrupt(job_row.id.clone()))?;
+        let number = u32::try_from(row.number).unwrap_or(0);
+        let to_u32 = |n: i64| u32::try_from(n).unwrap_or(0);
+        let slot = |a: &AllocationRow| proto::Slot {
+            gpu_uuid: a.gpu_uuid.clone(),
+            instance: a.profile_id.map(|id| proto::Instance {
+                profile_id: to_u32(id),
+                start: to_u32(a.start),
+                size: to_u32(a.size),
+            }),
+        };
+        let map = |m: BTreeMap<String, String>| m.into_iter().collect();
+        let state = JobState::parse(&job_row.state);
+        let over = state.is_none_or(|s| s.ended() || s == JobState::Stopping);
+        Ok(proto::Assignment {
+            attempt: Some(proto::AttemptId::new(&row.job_id, number)),
+            stop: over || row.number != job_row.attempt,
+            limit_ms: job_row.max_duration_s.saturating_mul(1_000),
+            slots: slots.iter().map(slot).collect(),
+            spec: (!row.known).then(|| proto::Spec {
+                command: spec.command.unwrap_or_default(),
+                script: spec.script,
+                env: map(spec.env),
+                files: map(spec.files),
+            }),
+            log_from: self.recordings.log_length(job, number, 0),
+        })
+    }
+
+    /// Commits what the planner decided. An assignment whose job changed meanwhile, or that does not
+    /// fit any more, is left out.
+    pub async fn commit(&self, assignments: Vec<Assignment>) -> Result<usize, StoreError> {
+        let now = self.now();
+        let connected = self.live.connected();
+        let portal = self.clone();
+        let done = self
+            .db
+            .write(move |tx| {
+                let (portal, assignments, connected) =
+                    (portal.clone(), assignments.clone(), connected.clone());
+                async move {
+                    let mut boards = cluster::boards(tx, &connected, now).await?;
+                    let mut done: Vec<(OrgId, NodeId, JobEvent)> = Vec::new();
+                    for assignment in &assignments {
+                        if !plan::still_fits(&boards, assignment) {
+                            continue;
+                        }
+                        if let Some((org, event)) = assign(tx, &portal, assignment, now).await? {
+                            done.push((org, assignment.node, event));
+                            boards = cluster::boards(tx, &connected, now).await?;
+                        }
+                    }
+                    Ok(done)
+                }
+                .boxed()
+            })
+            .await?;
+        for (org, node, event) in &done {
+            self.live.wake_node(*node);
+            self.tell_change(*org, Some(event.clone()), event.job).await;
+        }
+        Ok(done.len())
+    }
+}
+
+async fn assign(
+    tx: &mut Tx<'_>,
+    portal: &Portal,
+    assignment: &Assignment,
+    now: Timestamp,
+) -> Result<Option<(OrgId, JobEvent)>, StoreError> {
+    let Some(mut row) = store::jobs::find_any(tx, assignment.job).await? else { return Ok(None) };
+    if row.generation != assignment.generation {
+        return Ok(None);
+    }
+    let number = u32::try_from(row.attempt).unwrap_or(0) + 1;
+    let org: OrgId = parse(&row.org_id)?;
+    let detail = "A place was found; the worker is told.".to_owned();
+    let event = Event::Assign { attempt: number };
+    let Ok(event) = advance(tx, portal, &mut row, event, detail, now).await? else { return Ok(None) };
+    store::attempts::insert(tx, assignment.job, number, org, assignment.node, now).await?;
+    for (idx, slot) in (0..).zip(&assignment.slots) {
+        let row = AllocationRow {
+            job_id: row.id.clone(),
+            attempt: i64::from(number),
+            idx,
+            org_id: row.org_id.clone(),
+            node_id: assignment.node.to_string(),
+            gpu_uuid: slot.gpu_uuid.clone(),
+            profile_id: slot.instance.map(|i| i64::from(i.profile_id)),
+            start: slot.instance.map_or(0, |i| i64::from(i.start)),
+            size: i64::from(slot.size),
+            mig_uuid: None,
+            unclean: None,
+        };
+        store::attempts::insert_allocation(tx, &row).await?;
+    }
+    Ok(Some((org, event)))
+}

@@ -1,0 +1,255 @@
+//! What moves a job on: one function applies an event with everything that follows from it; stopping
+//! and extending are what members do.
+
+use berth_core::jobs::{Effect, Event, Machine, Rejected, StopCause};
+use berth_core::rating::charge_micros;
+use berth_types::events::JobEvent;
+use berth_types::ids::{JobId, NodeId, OrgId};
+use berth_types::jobs::{ExtendJob, Job, JobState};
+use berth_types::ledger::TransferKind;
+use berth_types::money::money_text;
+use berth_types::problems::Problem;
+use berth_types::time::{Timestamp, duration_text};
+use futures::FutureExt;
+
+use super::hold_posting;
+use crate::portal::Portal;
+use crate::service::{Caller, Right};
+use crate::store::jobs::JobRow;
+use crate::store::ledger::Posting;
+use crate::store::{self, StoreError, Tx};
+
+fn machine(row: &JobRow) -> Result<Machine, StoreError> {
+    let state = JobState::parse(&row.state).ok_or_else(|| StoreError::Corrupt(row.state.clone()))?;
+    let stop = match row.stop_cause.as_deref() {
+        Some("timed_out") => Some(StopCause::TimedOut),
+        Some(_) => Some(StopCause::Cancelled),
+        None => None,
+    };
+    Ok(Machine::restore(state, u32::try_from(row.attempt).unwrap_or(0), stop))
+}
+
+fn ids(row: &JobRow) -> Result<(OrgId, JobId), StoreError> {
+    let corrupt = |_| StoreError::Corrupt(row.id.clone());
+    Ok((row.org_id.parse().map_err(corrupt)?, row.id.parse().map_err(corrupt)?))
+}
+
+/// Applies one event to a job, with the money and the records that follow, and brings `row` up to
+/// date. `Err(Rejected)` inside: it does not fit, and nothing was changed.
+pub(crate) async fn advance(
+    tx: &mut Tx<'_>,
+    portal: &Portal,
+    row: &mut JobRow,
+    event: Event,
+    detail: String,
+    now: Timestamp,
+) -> Result<Result<JobEvent, Rejected>, StoreError> {
+    let (org, job) = ids(row)?;
+    let assigned = match event {
+        Event::Assign { attempt } => Some(i64::from(attempt)),
+        _ => None,
+    };
+    let (next, effects) = match machine(row)?.apply(event) {
+        Ok(change) => change,
+        Err(rejected) => return Ok(Err(rejected)),
+    };
+    row.attempt = assigned.unwrap_or(row.attempt);
+    if effects.contains(&Effect::Settle) {
+        settle(tx, portal, row, org, job, now).await?;
+    }
+    for effect in effects {
+        if let Effect::Finish { exit_code, failure } = effect {
+            row.exit_code = exit_code.map(i64::from);
+            (row.failure_code, row.failure_detail) = failure.map(|f| (f.code, f.detail)).unzip();
+        }
+    }
+    row.state = next.state().name().to_owned();
+    row.stop_cause = match next {
+        Machine::Stopping { cause: StopCause::TimedOut, .. } => Some("timed_out".to_owned()),
+        Machine::Stopping { cause: StopCause::Cancelled, .. } => Some("cancelled".to_owned()),
+        _ => None,
+    };
+    if next.state() == JobState::Running && row.started_at.is_none() {
+        row.started_at = Some(now.micros());
+    }
+    if next.state().ended() {
+        row.ended_at = Some(now.micros());
+    }
+    store::jobs::update(tx, row).await?;
+    row.generation += 1;
+    let event = JobEvent {
+        job,
+        seq: row.generation,
+        at: now,
+        state: next.state(),
+        attempt: u32::try_from(row.attempt).unwrap_or(0),
+        detail,
+    };
+    store::jobs::insert_event(tx, org, &event).await?;
+    Ok(Ok(event))
+}
+
+/// Posts what was used since the last charge and gives back the rest of the hold.
+async fn settle(
+    tx: &mut Tx<'_>,
+    portal: &Portal,
+    row: &mut JobRow,
+    org: OrgId,
+    job: JobId,
+    at: Timestamp,
+) -> Result<(), StoreError> {
+    let due = row.cost_micros - row.posted_micros;
+    let pending = store::ledger::find_hold(tx, "job", &row.id).await?;
+    let posting = |kind, seq, amount_micros| Posting {
+        kind,
+        pending,
+        seq,
+        ..hold_posting(portal.new_id(at), org, job, amount_micros, row.name.clone(), at)
+    };
+    if due > 0 {
+        store::ledger::post(tx, &posting(TransferKind::Usage, row.metered_ms, due)).await?;
+    }
+    let rest = row.held_micros - due;
+    if rest > 0 {
+        store::ledger::post(tx, &posting(TransferKind::Release, row.generation, rest)).await?;
+    }
+    row.posted_micros = row.cost_micros;
+    row.held_micros = 0;
+    Ok(())
+}
+
+fn ended(row: &JobRow) -> Problem {
+    let detail = format!("The job is {} already; nothing was changed.", row.state.replace('_', " "));
+    Problem::conflict("job.ended", "The job has ended", detail)
+}
+
+impl Portal {
+    /// Asks a job to end. Asking twice is the same as asking once; a job that ended otherwise is a 409.
+    pub async fn cancel_job(&self, caller: &Caller, org: OrgId, job: JobId) -> Result<Job, Problem> {
+        self.authorise(caller, org, Right::Run).await?;
+        let now = self.now();
+        let portal = self.clone();
+        let by = caller.user.name.clone();
+        let done = self.db.write(move |tx| {
+            let (portal, by) = (portal.clone(), by.clone());
+            async move {
+                let Some(mut row) = store::jobs::find(tx, org, job).await? else {
+                    return Ok(Err(Problem::not_found()));
+                };
+                let detail = format!("Stopped by {by}.");
+                match advance(tx, &portal, &mut row, Event::Cancel, detail, now).await? {
+                    Ok(event) => Ok(Ok(Some(event))),
+                    Err(Rejected::NoChange) => Ok(Ok(None)),
+                    Err(Rejected::Ended) if row.state == JobState::Cancelled.name() => Ok(Ok(None)),
+                    Err(_) => Ok(Err(ended(&row))),
+                }
+            }
+            .boxed()
+        });
+        if let Some(event) = done.await?? {
+            self.wake_job(job).await?;
+            self.tell_change(org, Some(event), job).await;
+        }
+        self.show_job(org, job).await
+    }
+
+    /// Gives a job a later limit, and holds what that can cost.
+    pub async fn extend_job(
+        &self,
+        caller: &Caller,
+        org: OrgId,
+        job: JobId,
+        input: ExtendJob,
+    ) -> Result<Job, Problem> {
+        self.authorise(caller, org, Right::Run).await?;
+        let now = self.now();
+        let portal = self.clone();
+        let done = self.db.write(move |tx| {
+            let portal = portal.clone();
+            async move {
+                let Some(row) = store::jobs::find(tx, org, job).await? else {
+                    return Ok(Err(Problem::not_found()));
+                };
+                extend(tx, &portal, &row, org, job, input, now).await
+            }
+            .boxed()
+        });
+        let event = done.await??;
+        self.wake_job(job).await?;
+        self.tell_change(org, Some(event), job).await;
+        self.show_job(org, job).await
+    }
+
+    /// Makes the job's node look at what it must have.
+    async fn wake_job(&self, job: JobId) -> Result<(), StoreError> {
+        let mut conn = self.db.read().await?;
+        let mut tx = conn.tx();
+        let Some(row) = store::jobs::find_any(&mut tx, job).await? else { return Ok(()) };
+        let slots = store::attempts::list_allocations(&mut tx, &row.id, row.attempt).await?;
+        if let Some(node) = slots.first().and_then(|s| s.node_id.parse::<NodeId>().ok()) {
+            self.live.wake_node(node);
+        }
+        Ok(())
+    }
+}
+
+async fn extend(
+    tx: &mut Tx<'_>,
+    portal: &Portal,
+    row: &JobRow,
+    org: OrgId,
+    job: JobId,
+    input: ExtendJob,
+    now: Timestamp,
+) -> Result<Result<JobEvent, Problem>, StoreError> {
+    let state = machine(row)?.state();
+    if state.ended() || state == JobState::Stopping {
+        return Ok(Err(ended(row)));
+    }
+    let longest = i64::try_from(berth_core::admission::MAX_DURATION_S).unwrap_or(i64::MAX);
+    let new = i64::try_from(input.max_duration_s).unwrap_or(i64::MAX);
+    if new <= row.max_duration_s || new > longest {
+        let detail = format!(
+            "The limit is {} now; give a longer one, up to {}.",
+            duration_text(row.max_duration_s.saturating_mul(1_000)),
+            duration_text(longest.saturating_mul(1_000))
+        );
+        return Ok(Err(Problem::invalid_field("/max_duration_s", detail)));
+    }
+    let worst = |seconds: i64| charge_micros(row.nano_per_second, seconds.saturating_mul(1_000));
+    let (Some(old_worst), Some(new_worst)) = (worst(row.max_duration_s), worst(new)) else {
+        return Ok(Err(Problem::invalid_field(
+            "/max_duration_s",
+            "The price of this is beyond any account.",
+        )));
+    };
+    let more = new_worst - old_worst;
+    let (posted, held) = store::ledger::balance(tx, org).await?;
+    if more > posted - held {
+        let currency = &portal.settings.currency;
+        let detail = format!(
+            "The longer limit can cost {} more, and {} is available. The job goes on to its present limit.",
+            money_text(more, currency),
+            money_text(posted - held, currency)
+        );
+        return Ok(Err(Problem::new(402, "funds.insufficient", "Not enough credit", detail)));
+    }
+    if more > 0 {
+        let posting = Posting {
+            seq: row.generation + 1,
+            ..hold_posting(portal.new_id(now), org, job, more, row.name.clone(), now)
+        };
+        store::ledger::post(tx, &posting).await?;
+    }
+    store::jobs::update_limit(tx, job, row.generation, new, row.held_micros + more).await?;
+    let event = JobEvent {
+        job,
+        seq: row.generation + 1,
+        at: now,
+        state,
+        attempt: u32::try_from(row.attempt).unwrap_or(0),
+        detail: format!("Limit extended to {}.", duration_text(new.saturating_mul(1_000))),
+    };
+    store::jobs::insert_event(tx, org, &event).await?;
+    Ok(Ok(event))
+}

@@ -1,0 +1,290 @@
+//! Jobs as others see them: with their devices, and with the reason why they wait.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use berth_core::plan::{self, Shape, Slot};
+use berth_mig::board_by_name;
+use berth_types::Page;
+use berth_types::events::{JobChange, JobEvent};
+use berth_types::ids::{JobId, NodeId, OrgId};
+use berth_types::jobs::{Action, Device, Explanation, Failure, Job, JobState, NewJob, Placement};
+use berth_types::problems::Problem;
+use berth_types::time::Timestamp;
+
+use crate::live::News;
+use crate::portal::Portal;
+use crate::service::{Caller, Right, cluster};
+use crate::store::jobs::JobRow;
+use crate::store::{self, StoreError, Tx};
+
+/// As much of the queue as is counted when the place of one job in it is told.
+const QUEUE: i64 = 2_000;
+
+/// What a job asks of a node.
+pub(crate) fn shape(row: &JobRow) -> Shape {
+    Shape {
+        model: row.gpu_model.clone(),
+        profile: row.mig_profile.clone(),
+        count: u32::try_from(row.device_count).unwrap_or(u32::MAX),
+    }
+}
+
+impl Portal {
+    pub async fn get_job(&self, caller: &Caller, org: OrgId, job: JobId) -> Result<Job, Problem> {
+        self.authorise(caller, org, Right::Look).await?;
+        self.show_job(org, job).await
+    }
+
+    pub(super) async fn show_job(&self, org: OrgId, job: JobId) -> Result<Job, Problem> {
+        let mut conn = self.db.read().await?;
+        let mut tx = conn.tx();
+        let row = store::jobs::find(&mut tx, org, job).await?.ok_or_else(Problem::not_found)?;
+        self.show(&mut tx, vec![row]).await?.pop().ok_or_else(Problem::not_found)
+    }
+
+    /// Jobs, newest first.
+    pub async fn list_jobs(
+        &self,
+        caller: &Caller,
+        org: OrgId,
+        state: Option<JobState>,
+        cursor: Option<JobId>,
+        limit: u32,
+    ) -> Result<Page<Job>, Problem> {
+        self.authorise(caller, org, Right::Look).await?;
+        let before = cursor.map_or_else(String::new, |c| c.to_string());
+        let mut conn = self.db.read().await?;
+        let mut tx = conn.tx();
+        let state = state.map_or("", JobState::name);
+        let rows = store::jobs::list(&mut tx, org, state, &before, i64::from(limit)).await?;
+        let full = rows.len() == limit as usize;
+        let items = self.show(&mut tx, rows).await?;
+        let next_cursor = items.last().filter(|_| full).map(|j| j.id.to_string());
+        Ok(Page { items, next_cursor })
+    }
+
+    pub async fn list_job_events(
+        &self,
+        caller: &Caller,
+        org: OrgId,
+        job: JobId,
+        after: i64,
+    ) -> Result<Page<JobEvent>, Problem> {
+        self.get_job(caller, org, job).await?;
+        let mut conn = self.db.read().await?;
+        Ok(Page::whole(store::jobs::list_events(&mut conn.tx(), job, after).await?))
+    }
+
+    /// The changes of an organization's jobs since a time, oldest first, each with its job as it is now.
+    pub async fn org_changes(
+        &self,
+        caller: &Caller,
+        org: OrgId,
+        since: Timestamp,
+    ) -> Result<Vec<JobChange>, Problem> {
+        const MOST: i64 = 1_000;
+        self.authorise(caller, org, Right::Look).await?;
+        let events = {
+            let mut conn = self.db.read().await?;
+            store::jobs::list_org_events(&mut conn.tx(), org, since, MOST).await?
+        };
+        let mut jobs: HashMap<JobId, Job> = HashMap::new();
+        let mut out = Vec::with_capacity(events.len());
+        for event in events {
+            let job = match jobs.entry(event.job) {
+                Entry::Occupied(known) => known.get().clone(),
+                Entry::Vacant(new) => new.insert(self.show_job(org, event.job).await?).clone(),
+            };
+            out.push(JobChange { event: Some(event), job });
+        }
+        Ok(out)
+    }
+
+    /// Whether nothing more will come to the log of an attempt (0: of a job that has none).
+    pub async fn log_ended(&self, job: JobId, number: u32) -> Result<bool, StoreError> {
+        let mut conn = self.db.read().await?;
+        let mut tx = conn.tx();
+        if number == 0 {
+            let row = store::jobs::find_any(&mut tx, job).await?;
+            return Ok(row.is_none_or(|r| r.ended_at.is_some() && r.attempt == 0));
+        }
+        let length = store::attempts::find_log_bytes(&mut tx, job, number).await?;
+        let have = self.recordings.log_length(job, number, 0);
+        Ok(length.is_some_and(|n| u64::try_from(n).is_ok_and(|n| have >= n)))
+    }
+
+    /// Why a job waits, what would change that, and when it may start.
+    pub async fn explain_job(&self, caller: &Caller, org: OrgId, job: JobId) -> Result<Explanation, Problem> {
+        self.authorise(caller, org, Right::Look).await?;
+        let mut conn = self.db.read().await?;
+        let mut tx = conn.tx();
+        let row = store::jobs::find(&mut tx, org, job).await?.ok_or_else(Problem::not_found)?;
+        if row.state != JobState::Queued.name() {
+            let started = row.started_at.map(Timestamp::from_micros);
+            let basis = format!("The job does not wait: it is {}.", row.state.replace('_', " "));
+            let smallest_change = String::new();
+            return Ok(Explanation { blockers: vec![], smallest_change, earliest_start: started, basis });
+        }
+        let now = self.now();
+        let gpus = cluster::boards(&mut tx, &self.live.connected(), now).await?;
+        let queue = store::jobs::list_queued(&mut tx, QUEUE).await?;
+        Ok(plan::explain(&gpus, &shape(&row), ahead(&queue, &row), now))
+    }
+
+    /// The wire form of stored jobs, with devices and reasons.
+    pub(crate) async fn show(&self, tx: &mut Tx<'_>, rows: Vec<JobRow>) -> Result<Vec<Job>, StoreError> {
+        let connected = self.live.connected();
+        let waits = rows.iter().any(|r| r.state == JobState::Queued.name());
+        let now = self.now();
+        let (gpus, queue) = if waits {
+            (cluster::boards(tx, &connected, now).await?, store::jobs::list_queued(tx, QUEUE).await?)
+        } else {
+            Default::default()
+        };
+        let names =
+            if rows.iter().any(|r| r.attempt > 0) { self.board_names(tx).await? } else { HashMap::new() };
+        let mut out = Vec::with_capacity(rows.len());
+        for row in rows {
+            let devices = if row.attempt > 0 { stored_devices(tx, &row, &names).await? } else { Vec::new() };
+            let why = (row.state == JobState::Queued.name())
+                .then(|| plan::explain(&gpus, &shape(&row), ahead(&queue, &row), now));
+            let mut job = self.job(row, devices)?;
+            if let Some(why) = why {
+                job.reasons = match why.blockers.is_empty() {
+                    true => vec![why.basis],
+                    false => why.blockers.into_iter().map(|b| b.detail).collect(),
+                };
+            }
+            let silent = job.devices.iter().find(|d| !connected.contains(&d.node));
+            if let Some(device) = silent.filter(|_| !job.state.ended()) {
+                job.reasons.push(format!(
+                    "The worker on {} is out of reach. The job goes on there, and its log and cost follow when the worker is back.",
+                    device.node_name
+                ));
+            }
+            out.push(job);
+        }
+        Ok(out)
+    }
+
+    /// Node name, board index and memory slices of every board, by its UUID.
+    async fn board_names(&self, tx: &mut Tx<'_>) -> Result<Boards, StoreError> {
+        let nodes: HashMap<String, String> =
+            store::nodes::list(tx).await?.into_iter().map(|n| (n.id, n.name)).collect();
+        let gpus = store::nodes::list_gpus(tx).await?;
+        Ok(gpus
+            .into_iter()
+            .map(|g| {
+                let cells = board_by_name(&g.model).map_or(1, |b| b.memory_slices);
+                let name = nodes.get(&g.node_id).cloned().unwrap_or_default();
+                (g.uuid, (name, u32::try_from(g.idx).unwrap_or(0), cells))
+            })
+            .collect())
+    }
+
+    /// The devices that an assignment would give.
+    pub(super) async fn devices_of(
+        &self,
+        tx: &mut Tx<'_>,
+        node: NodeId,
+        slots: &[Slot],
+    ) -> Result<Vec<Device>, StoreError> {
+        let names = self.board_names(tx).await?;
+        let device = |slot: &Slot| {
+            let (node_name, gpu_index, cells) = names.get(&slot.gpu_uuid).cloned().unwrap_or_default();
+            let placement = slot.instance.map(|i| Placement { start: i.start, size: slot.size });
+            let gpu_uuid = slot.gpu_uuid.clone();
+            Device { node, node_name, gpu_uuid, gpu_index, cells, mig_uuid: None, placement }
+        };
+        Ok(slots.iter().map(device).collect())
+    }
+
+    /// The wire form of a stored job.
+    pub(super) fn job(&self, row: JobRow, devices: Vec<Device>) -> Result<Job, StoreError> {
+        let corrupt = |what: &str| StoreError::Corrupt(format!("job {}: {what}", row.id));
+        let spec: NewJob = serde_json::from_str(&row.spec).map_err(|_| corrupt("spec"))?;
+        let state = JobState::parse(&row.state).ok_or_else(|| corrupt("state"))?;
+        let time = Timestamp::from_micros;
+        let actions = match state {
+            JobState::Queued | JobState::Assigned | JobState::Starting | JobState::Running => {
+                vec![Action::Cancel, Action::Extend]
+            }
+            _ => vec![],
+        };
+        Ok(Job {
+            id: row.id.parse().map_err(|_| corrupt("id"))?,
+            org: row.org_id.parse().map_err(|_| corrupt("org"))?,
+            state,
+            reasons: vec![],
+            attempt: u32::try_from(row.attempt).unwrap_or(0),
+            offering: row.slug,
+            simulated: row.simulated,
+            count: spec.count,
+            priority: spec.priority,
+            command: spec.command,
+            script: spec.script,
+            files: spec.files.into_keys().collect(),
+            labels: spec.labels,
+            max_duration_s: u64::try_from(row.max_duration_s).unwrap_or(0),
+            devices,
+            created_at: time(row.created_at),
+            created_by: row.created_by,
+            started_at: row.started_at.map(time),
+            ended_at: row.ended_at.map(time),
+            exit_code: row.exit_code.and_then(|c| i32::try_from(c).ok()),
+            failure: row
+                .failure_code
+                .map(|code| Failure { code, detail: row.failure_detail.unwrap_or_default() }),
+            metered_ms: row.metered_ms,
+            cost_micros: row.cost_micros,
+            held_micros: row.held_micros,
+            nano_per_second: row.nano_per_second,
+            currency: self.settings.currency.clone(),
+            price_version: row.price_version,
+            generation: row.generation,
+            actions,
+            name: row.name,
+        })
+    }
+
+    /// Tells everyone who listens how a job is now, and by what event it came there.
+    pub(crate) async fn tell_change(&self, org: OrgId, event: Option<JobEvent>, job: JobId) {
+        let Ok(now) = self.show_job(org, job).await else { return };
+        let (seq, at) = event.as_ref().map_or((None, self.now()), |e| (Some(e.seq), e.at));
+        let Ok(text) = serde_json::to_string(&JobChange { event, job: now }) else { return };
+        let news = News::Change { seq, at, job, text: text.into() };
+        self.live.tell_job(job, news.clone());
+        self.live.tell_org(org, news);
+    }
+}
+
+type Boards = HashMap<String, (String, u32, u32)>;
+
+async fn stored_devices(tx: &mut Tx<'_>, row: &JobRow, names: &Boards) -> Result<Vec<Device>, StoreError> {
+    let slots = store::attempts::list_allocations(tx, &row.id, row.attempt).await?;
+    slots
+        .into_iter()
+        .map(|a| {
+            let node = a.node_id.parse().map_err(|_| StoreError::Corrupt(a.node_id.clone()))?;
+            let (node_name, gpu_index, cells) = names.get(&a.gpu_uuid).cloned().unwrap_or_default();
+            let cells_of = |n: i64| u32::try_from(n).unwrap_or(0);
+            let placement =
+                a.profile_id.map(|_| Placement { start: cells_of(a.start), size: cells_of(a.size) });
+            Ok(Device {
+                node,
+                node_name,
+                gpu_uuid: a.gpu_uuid,
+                gpu_index,
+                cells,
+                mig_uuid: a.mig_uuid,
+                placement,
+            })
+        })
+        .collect()
+}
+
+/// Waiting jobs that come before this one and want the same boards.
+fn ahead(queue: &[JobRow], row: &JobRow) -> usize {
+    queue.iter().take_while(|q| q.id != row.id).filter(|q| q.gpu_model == row.gpu_model).count()
+}

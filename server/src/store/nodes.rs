@@ -1,0 +1,151 @@
+//! Nodes, boards and join tokens.
+
+use berth_types::ids::{JoinTokenId, NodeId};
+use berth_types::time::Timestamp;
+
+use super::{StoreError, Tx};
+
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub struct NodeRow {
+    pub id: String,
+    pub name: String,
+    pub cordoned: bool,
+    pub simulated: bool,
+    pub unisolated: bool,
+    pub driver_version: String,
+    pub worker_version: String,
+    pub last_seen_at: Option<i64>,
+}
+
+/// What a worker says of its host when a session begins.
+#[derive(Debug, Clone)]
+pub struct NodeReport {
+    pub simulated: bool,
+    pub unisolated: bool,
+    pub driver_version: String,
+    pub worker_version: String,
+    pub boards: Vec<GpuReport>,
+}
+
+#[derive(Debug, Clone)]
+pub struct GpuReport {
+    pub uuid: String,
+    pub index: i64,
+    pub model: String,
+    pub memory_mib: i64,
+    pub mig_enabled: bool,
+    /// JSON of `[profile, start]` pairs.
+    pub foreign_instances: String,
+}
+
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub struct GpuRow {
+    pub uuid: String,
+    pub node_id: String,
+    pub idx: i64,
+    pub model: String,
+    pub memory_mib: i64,
+    pub mig_enabled: bool,
+    pub present: bool,
+    pub quarantined: Option<String>,
+    pub foreign_instances: String,
+}
+
+pub async fn insert_join_token(
+    tx: &mut Tx<'_>,
+    id: JoinTokenId,
+    hash: &str,
+    created_by: &str,
+    now: Timestamp,
+    expires_at: Timestamp,
+) -> Result<(), StoreError> {
+    let sql =
+        "INSERT INTO join_tokens (id, hash, created_by, created_at, expires_at) VALUES ($1, $2, $3, $4, $5)";
+    exec!(tx, sql, id.to_string(), hash, created_by, now.micros(), expires_at.micros()).map(|_| ())
+}
+
+/// Spends a join token; `false` when there is none, or it was used or has expired.
+pub async fn use_join_token(tx: &mut Tx<'_>, hash: &str, now: Timestamp) -> Result<bool, StoreError> {
+    let sql = "UPDATE join_tokens SET used_at = $2 WHERE hash = $1 AND used_at IS NULL AND expires_at > $2";
+    Ok(exec!(tx, sql, hash, now.micros())? == 1)
+}
+
+pub async fn insert(
+    tx: &mut Tx<'_>,
+    node: NodeId,
+    name: &str,
+    secret_hash: &str,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let sql = "INSERT INTO nodes (id, name, secret_hash, cordoned, simulated, unisolated, driver_version, \
+               worker_version, created_at) VALUES ($1, $2, $3, $4, $4, $4, '', '', $5)";
+    exec!(tx, sql, node.to_string(), name, secret_hash, false, now.micros()).map(|_| ())
+}
+
+/// Whether a node has this secret.
+pub async fn authenticate(tx: &mut Tx<'_>, node: NodeId, secret_hash: &str) -> Result<bool, StoreError> {
+    let sql = "SELECT id FROM nodes WHERE id = $1 AND secret_hash = $2";
+    Ok(find!(tx, (String,), sql, node.to_string(), secret_hash)?.is_some())
+}
+
+pub async fn list(tx: &mut Tx<'_>) -> Result<Vec<NodeRow>, StoreError> {
+    let sql = "SELECT id, name, cordoned, simulated, unisolated, driver_version, worker_version, last_seen_at \
+               FROM nodes ORDER BY name, id";
+    list!(tx, NodeRow, sql)
+}
+
+pub async fn list_gpus(tx: &mut Tx<'_>) -> Result<Vec<GpuRow>, StoreError> {
+    let sql = "SELECT uuid, node_id, idx, model, memory_mib, mig_enabled, present, quarantined, foreign_instances \
+               FROM gpus ORDER BY node_id, idx, uuid";
+    list!(tx, GpuRow, sql)
+}
+
+/// Records what a worker reports of its host.
+pub async fn report(
+    tx: &mut Tx<'_>,
+    node: NodeId,
+    report: &NodeReport,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let id = node.to_string();
+    let sql = "UPDATE nodes SET simulated = $2, unisolated = $3, driver_version = $4, worker_version = $5, \
+               last_seen_at = $6 WHERE id = $1";
+    exec!(
+        tx,
+        sql,
+        &id,
+        report.simulated,
+        report.unisolated,
+        &report.driver_version,
+        &report.worker_version,
+        now.micros()
+    )?;
+    exec!(tx, "UPDATE gpus SET present = $2 WHERE node_id = $1", &id, false)?;
+    for board in &report.boards {
+        let sql = "INSERT INTO gpus (uuid, node_id, idx, model, memory_mib, mig_enabled, present, foreign_instances) \
+                   VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (uuid) DO UPDATE SET node_id = $2, idx = $3, \
+                   model = $4, memory_mib = $5, mig_enabled = $6, present = $7, foreign_instances = $8";
+        exec!(
+            tx,
+            sql,
+            &board.uuid,
+            &id,
+            board.index,
+            &board.model,
+            board.memory_mib,
+            board.mig_enabled,
+            true,
+            &board.foreign_instances
+        )?;
+    }
+    Ok(())
+}
+
+pub async fn touch(tx: &mut Tx<'_>, node: NodeId, now: Timestamp) -> Result<(), StoreError> {
+    exec!(tx, "UPDATE nodes SET last_seen_at = $2 WHERE id = $1", node.to_string(), now.micros()).map(|_| ())
+}
+
+/// Says whether there is such a node.
+pub async fn set_cordoned(tx: &mut Tx<'_>, node: NodeId, cordoned: bool) -> Result<bool, StoreError> {
+    Ok(exec!(tx, "UPDATE nodes SET cordoned = $2 WHERE id = $1", node.to_string(), cordoned)? == 1)
+}

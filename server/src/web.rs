@@ -1,0 +1,128 @@
+//! The pages: rendered here, then alive in the browser.
+//!
+//! A page gets its data through the same REST routes as a script does, in process. Nothing here knows
+//! a rule or reads the store.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::extract::Request;
+use axum::http::request::Parts;
+use axum::http::{HeaderName, HeaderValue, Response, StatusCode, header};
+use axum::response::IntoResponse;
+use berth_app::api::Door;
+use berth_app::{App, shell::shell};
+use bytes::Bytes;
+use leptos::config::LeptosOptions;
+use leptos::context::{provide_context, use_context};
+use leptos_axum::{LeptosRoutes, file_and_error_handler_with_context, generate_route_list};
+use tower::ServiceExt;
+use tower_http::compression::CompressionLayer;
+use tower_http::services::ServeDir;
+use tower_http::set_header::SetResponseHeaderLayer;
+
+/// What an answer of the API may weigh inside a page.
+const ANSWER_LIMIT: usize = 16 << 20;
+
+/// The built browser part: the directory with `build-id` and `pkg`.
+#[derive(Debug, Clone)]
+pub struct Assets {
+    pub dir: PathBuf,
+    /// Names what was built, so that what is cached for ever is never stale.
+    pub build: String,
+}
+
+impl Assets {
+    pub fn open(dir: &Path) -> Result<Self, String> {
+        let file = dir.join("build-id");
+        let build = std::fs::read_to_string(&file).map_err(|e| format!("{}: {e}", file.display()))?;
+        let build = build.trim().to_owned();
+        if build.is_empty() || !build.bytes().all(|b| b.is_ascii_alphanumeric()) {
+            return Err(format!("{} does not hold a build's name", file.display()));
+        }
+        Ok(Self { dir: dir.to_owned(), build })
+    }
+}
+
+/// The way from a page's code to the API: the request with the visitor's cookie, and nothing else of
+/// theirs.
+fn door(api: &Router, parts: Option<&Parts>) -> Door {
+    let api = api.clone();
+    let cookies: Vec<HeaderValue> =
+        parts.map(|p| p.headers.get_all(header::COOKIE).iter().cloned().collect()).unwrap_or_default();
+    Door(Arc::new(move |request: http::Request<Bytes>| {
+        let (api, cookies) = (api.clone(), cookies.clone());
+        Box::pin(async move {
+            let (mut head, body) = request.into_parts();
+            for cookie in cookies {
+                head.headers.append(header::COOKIE, cookie);
+            }
+            let request = Request::from_parts(head, Body::from(body));
+            let Ok(answer) = api.oneshot(request).await;
+            let (head, body) = answer.into_parts();
+            match to_bytes(body, ANSWER_LIMIT).await {
+                Ok(bytes) => Response::from_parts(head, bytes),
+                Err(_) => {
+                    let mut response = Response::new(Bytes::new());
+                    *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+                    response
+                }
+            }
+        })
+    }))
+}
+
+/// The API and the pages. Without assets the pages are plain HTML that does not come alive.
+pub fn router(api: Router, assets: Option<&Assets>, https: bool) -> Router {
+    let build = assets.map_or_else(String::new, |a| a.build.clone());
+    let options = LeptosOptions::builder().output_name("berth_app").site_root("/nonexistent").build();
+    let inner = api.clone();
+    let context = move || {
+        let parts = use_context::<Parts>();
+        provide_context(door(&inner, parts.as_ref()));
+    };
+    let page = move |options: LeptosOptions| shell(options, build.clone());
+    let with_options = {
+        let (page, options) = (page.clone(), options.clone());
+        move || page(options.clone())
+    };
+    let pages = Router::new()
+        .leptos_routes_with_context(&options, generate_route_list(App), context.clone(), with_options)
+        .fallback(file_and_error_handler_with_context::<LeptosOptions, _>(context, page))
+        .with_state(options);
+    let mut all = Router::new()
+        .route_service("/api/{*rest}", api.clone())
+        .route_service("/healthz", api.clone())
+        .route_service("/readyz", api.clone())
+        .route_service("/metrics", api);
+    if let Some(assets) = assets {
+        let files = ServeDir::new(assets.dir.join("pkg")).precompressed_br().precompressed_gzip();
+        let forever = SetResponseHeaderLayer::if_not_present(
+            header::CACHE_CONTROL,
+            HeaderValue::from_static("public, max-age=31536000, immutable"),
+        );
+        let files = tower::ServiceBuilder::new().layer(forever).service(files);
+        all = all.nest_service(&format!("/pkg/{}", assets.build), files);
+    }
+    // What was built before is not what is here now: never answered with a page.
+    all = all.route("/pkg/{*old}", axum::routing::get(|| async { StatusCode::NOT_FOUND.into_response() }));
+    let fixed = |name: &'static str, value: &'static str| {
+        SetResponseHeaderLayer::if_not_present(
+            HeaderName::from_static(name),
+            HeaderValue::from_static(value),
+        )
+    };
+    let all = all
+        .merge(pages)
+        .layer(CompressionLayer::new())
+        .layer(fixed("x-content-type-options", "nosniff"))
+        .layer(fixed("referrer-policy", "same-origin"))
+        .layer(fixed("x-frame-options", "DENY"));
+    if https {
+        all.layer(fixed("strict-transport-security", "max-age=31536000; includeSubDomains"))
+    } else {
+        all
+    }
+}

@@ -1,0 +1,327 @@
+//! The gRPC side: workers join and hold their sessions here.
+//!
+//! Carries messages between a worker and `service`; decides nothing. Until both ends prove themselves
+//! by certificates it listens on loopback only.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use berth_mig::board_by_name;
+use berth_proto as proto;
+use berth_proto::portal_server::{Portal as Contract, PortalServer};
+use berth_types::ids::{JobId, NodeId};
+use berth_types::metrics::Sample;
+use berth_types::time::Timestamp;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status, Streaming};
+
+use crate::live::{BoardReading, News};
+use crate::portal::Portal;
+use crate::recordings::{Recorded, open_append};
+use crate::store::nodes::{GpuReport, NodeReport};
+
+/// A worker that says nothing for this long is out of reach.
+const SILENCE: Duration = Duration::from_secs(10);
+/// What is desired is looked at again at least this often.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+
+/// Serves workers on `listen` until `stopped` resolves.
+pub async fn serve(
+    portal: Portal,
+    listener: tokio::net::TcpListener,
+    stopped: impl Future<Output = ()>,
+) -> Result<(), String> {
+    let incoming = tokio_stream::wrappers::TcpListenerStream::new(listener);
+    let service = PortalServer::new(Workers(portal))
+        .max_decoding_message_size(proto::MESSAGE_LIMIT)
+        .max_encoding_message_size(proto::MESSAGE_LIMIT);
+    tonic::transport::Server::builder()
+        .tcp_nodelay(true)
+        .initial_stream_window_size(Some(8 << 20))
+        .initial_connection_window_size(Some(16 << 20))
+        .http2_keepalive_interval(Some(Duration::from_secs(3)))
+        .http2_keepalive_timeout(Some(Duration::from_secs(5)))
+        .add_service(service)
+        .serve_with_incoming_shutdown(incoming, stopped)
+        .await
+        .map_err(|e| format!("worker port: {e}"))
+}
+
+/// Refuses every address that others can reach.
+pub fn check_address(address: SocketAddr) -> Result<(), String> {
+    if address.ip().is_loopback() {
+        Ok(())
+    } else {
+        Err(format!(
+            "--worker-listen {address}: connections of workers are not encrypted yet, so they stay on this host; use a loopback address such as 127.0.0.1:8081"
+        ))
+    }
+}
+
+struct Workers(Portal);
+
+#[tonic::async_trait]
+impl Contract for Workers {
+    async fn join(&self, request: Request<proto::JoinRequest>) -> Result<Response<proto::JoinReply>, Status> {
+        let proto::JoinRequest { token, name } = request.into_inner();
+        match self.0.join(&token, &name).await {
+            Ok((node, secret)) => Ok(Response::new(proto::JoinReply { node: node.to_string(), secret })),
+            Err(problem) if problem.status < 500 => {
+                let why = problem.errors.first().map_or(&problem.detail, |e| &e.detail);
+                Err(Status::permission_denied(why))
+            }
+            Err(_) => Err(Status::unavailable("the portal cannot answer now; try again")),
+        }
+    }
+
+    type SessionStream = ReceiverStream<Result<proto::Down, Status>>;
+
+    async fn session(
+        &self,
+        request: Request<Streaming<proto::Up>>,
+    ) -> Result<Response<Self::SessionStream>, Status> {
+        let text = |key: &str| request.metadata().get(key).and_then(|v| v.to_str().ok());
+        let node: Option<NodeId> = text(proto::NODE_KEY).and_then(|n| n.parse().ok());
+        let secret = text("authorization").and_then(|v| v.strip_prefix("Bearer "));
+        let (Some(node), Some(secret)) = (node, secret) else {
+            return Err(Status::unauthenticated("a session names its node and carries its secret"));
+        };
+        match self.0.authenticate_node(node, secret).await {
+            Ok(true) => {}
+            Ok(false) => return Err(Status::unauthenticated("this portal does not know this node")),
+            Err(_) => return Err(Status::unavailable("the portal cannot answer now; try again")),
+        }
+        let (down, replies) = mpsc::channel(64);
+        let session = Session { portal: self.0.clone(), node, down, logs: HashMap::new(), sent: None };
+        tokio::spawn(async move {
+            if let Err(why) = session.run(request.into_inner()).await {
+                tracing::info!(%node, why, "a worker's session ended");
+            }
+        });
+        Ok(Response::new(ReceiverStream::new(replies)))
+    }
+}
+
+struct Session {
+    portal: Portal,
+    node: NodeId,
+    down: mpsc::Sender<Result<proto::Down, Status>>,
+    /// Logs that are being written, with their length.
+    logs: HashMap<(JobId, u32, u32), (File, u64)>,
+    /// What was last sent as desired, without the places in logs, which move by themselves.
+    sent: Option<proto::Desired>,
+}
+
+fn attempt(id: Option<&proto::AttemptId>) -> Option<(JobId, u32)> {
+    id.and_then(|id| Some((id.job.parse().ok()?, id.number)))
+}
+
+impl Session {
+    async fn run(mut self, mut up: Streaming<proto::Up>) -> Result<(), String> {
+        let first = tokio::time::timeout(SILENCE, up.message()).await.map_err(|_| "no hello")?;
+        let Some(proto::Up { what: Some(proto::up::What::Hello(hello)) }) =
+            first.map_err(|s| s.to_string())?
+        else {
+            return Err("the first message was no hello".to_owned());
+        };
+        self.greet(hello).await?;
+        let live = self.portal.live.clone();
+        let guard = live.open_session(self.node);
+        tracing::info!(node = %self.node, "a worker is connected");
+        live.schedule.notify_one();
+        let result = self.converse(&guard, &mut up).await;
+        drop(guard);
+        // Nobody may hold this up: it only records when the node was last heard.
+        let _ = self.portal.touch_node(self.node).await;
+        result
+    }
+
+    async fn greet(&self, hello: proto::Hello) -> Result<(), String> {
+        let board = |b: proto::Board| {
+            let Some(known) = board_by_name(&b.name) else {
+                tracing::warn!(node = %self.node, name = b.name, "a board of an unknown model is left alone");
+                return None;
+            };
+            let foreign: Vec<(u32, u32)> = b.foreign.iter().map(|i| (i.profile_id, i.start)).collect();
+            Some(GpuReport {
+                uuid: b.uuid,
+                index: i64::from(b.index),
+                model: known.model.clone(),
+                memory_mib: i64::try_from(b.memory_mib).unwrap_or(i64::MAX),
+                mig_enabled: b.mig_enabled,
+                foreign_instances: serde_json::to_string(&foreign).unwrap_or_default(),
+            })
+        };
+        let report = NodeReport {
+            simulated: hello.simulated,
+            unisolated: hello.unisolated,
+            driver_version: hello.driver_version,
+            worker_version: hello.worker_version,
+            boards: hello.boards.into_iter().filter_map(board).collect(),
+        };
+        self.portal.report_node(self.node, report).await.map_err(|e| e.to_string())
+    }
+
+    async fn converse(
+        &mut self,
+        guard: &crate::live::SessionGuard,
+        up: &mut Streaming<proto::Up>,
+    ) -> Result<(), String> {
+        let mut look = tokio::time::interval(LOOK_EVERY);
+        let mut silent = tokio::time::interval(SILENCE / 2);
+        let mut heard = tokio::time::Instant::now();
+        self.send_desired().await?;
+        loop {
+            tokio::select! {
+                message = up.message() => match message.map_err(|s| s.message().to_owned())? {
+                    None => return Ok(()),
+                    Some(message) => {
+                        heard = tokio::time::Instant::now();
+                        self.hear(message).await?;
+                    }
+                },
+                () = guard.wake.notified() => {
+                    if !guard.current() {
+                        return Err("a newer session took over".to_owned());
+                    }
+                    self.send_desired().await?;
+                }
+                _ = look.tick() => {
+                    self.send_desired().await?;
+                    self.portal.touch_node(self.node).await.map_err(|e| e.to_string())?;
+                }
+                _ = silent.tick() => {
+                    if heard.elapsed() > SILENCE {
+                        return Err("the worker is silent".to_owned());
+                    }
+                }
+            }
+        }
+    }
+
+    async fn say(&self, what: proto::down::What) -> Result<(), String> {
+        self.down.send(Ok(what.into())).await.map_err(|_| "the worker is gone".to_owned())
+    }
+
+    async fn send_desired(&mut self) -> Result<(), String> {
+        let desired = self.portal.desired(self.node).await.map_err(|e| e.to_string())?;
+        let mut compared = desired.clone();
+        for assignment in &mut compared.attempts {
+            assignment.log_from = 0;
+        }
+        if self.sent.as_ref() != Some(&compared) {
+            self.say(proto::down::What::Desired(desired)).await?;
+            self.sent = Some(compared);
+        }
+        Ok(())
+    }
+
+    async fn hear(&mut self, message: proto::Up) -> Result<(), String> {
+        match message.what {
+            Some(proto::up::What::Status(status)) => {
+                let seq = status.seq;
+                self.portal.apply_status(self.node, status).await.map_err(|e| e.to_string())?;
+                self.say(proto::down::What::Ack(proto::Ack { seq })).await
+            }
+            Some(proto::up::What::Log(log)) => self.keep_log(log).await,
+            Some(proto::up::What::Samples(samples)) => {
+                self.keep_samples(samples);
+                Ok(())
+            }
+            Some(proto::up::What::Heartbeat(_) | proto::up::What::Hello(_)) | None => Ok(()),
+        }
+    }
+
+    /// Appends what is new of a chunk. A gap ends the session: the next one begins at the right byte.
+    async fn keep_log(&mut self, log: proto::Log) -> Result<(), String> {
+        let Some((job, number)) = attempt(log.attempt.as_ref()) else { return Ok(()) };
+        let key = (job, number, log.rank);
+        if !self.logs.contains_key(&key) {
+            // A node writes only the logs of attempts that it was given.
+            if !self.portal.has_attempt(self.node, job, number).await.map_err(|e| e.to_string())? {
+                return Ok(());
+            }
+            let path = self.portal.recordings.log(job, number, log.rank);
+            let file = open_append(&path).map_err(|e| e.to_string())?;
+            let length = file.metadata().map_err(|e| e.to_string())?.len();
+            self.logs.insert(key, (file, length));
+        }
+        let Some((file, length)) = self.logs.get_mut(&key) else { return Ok(()) };
+        let known = length.checked_sub(log.offset).ok_or("a gap in a log")?;
+        let Some(new) = usize::try_from(known).ok().and_then(|n| log.data.get(n..)).filter(|d| !d.is_empty())
+        else {
+            return Ok(());
+        };
+        tokio::task::block_in_place(|| file.write_all(new))
+            .map_err(|e| format!("a log cannot be written: {e}"))?;
+        *length += new.len() as u64;
+        let length = *length;
+        self.portal.live.tell_job(job, News::Log);
+        if new.len() < proto::LOG_CHUNK
+            && self.portal.close_log(self.node, job, number, length).await.map_err(|e| e.to_string())?
+        {
+            self.logs.remove(&key);
+            self.portal.live.tell_job(job, News::Log);
+            self.send_desired().await?;
+        }
+        Ok(())
+    }
+
+    fn keep_samples(&self, samples: proto::Samples) {
+        let at = Timestamp::from_micros(samples.at_micros);
+        for board in samples.boards {
+            let Some(r) = board.reading else { continue };
+            let reading = BoardReading {
+                power_watts: r.power_watts,
+                temperature_celsius: r.temperature_celsius,
+                utilization_percent: r.utilization_percent,
+            };
+            self.portal.live.put_reading(board.gpu_uuid, reading);
+        }
+        let mut by_attempt: HashMap<(JobId, u32), Vec<Recorded>> = HashMap::new();
+        for row in samples.attempts {
+            let (Some(key), Some(r)) = (attempt(row.attempt.as_ref()), row.reading) else { continue };
+            let sample = Sample {
+                at,
+                rank: row.rank,
+                device: row.device,
+                utilization_percent: r.utilization_percent,
+                memory_used_mib: r.memory_used_mib,
+                power_watts: r.power_watts,
+                temperature_celsius: r.temperature_celsius,
+            };
+            let recorded = Recorded { sample, memory_total_mib: r.memory_total_mib };
+            by_attempt.entry(key).or_default().push(recorded);
+        }
+        for ((job, number), rows) in by_attempt {
+            let samples: Vec<Sample> = rows.iter().map(|r| r.sample).collect();
+            if let Ok(text) = serde_json::to_string(&samples) {
+                self.portal.live.tell_job(job, News::Sample { at, text: text.into() });
+            }
+            let kept =
+                tokio::task::block_in_place(|| self.portal.recordings.append_readings(job, number, &rows));
+            if let Err(error) = kept {
+                tracing::warn!(%job, %error, "readings cannot be kept");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_loopback_is_listened_on() {
+        for good in ["127.0.0.1:8081", "[::1]:1", "127.8.9.1:0"] {
+            assert!(check_address(good.parse().unwrap()).is_ok());
+        }
+        for bad in ["0.0.0.0:8081", "192.168.0.2:8081", "[::]:1"] {
+            assert!(check_address(bad.parse().unwrap()).is_err());
+        }
+    }
+}

@@ -1,0 +1,418 @@
+//! A portal in process with real workers: the daemon's own program, its shims, real processes, and
+//! the simulated boards beneath them.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "helpers of tests fail loudly, like tests"
+)]
+
+mod common;
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use berth_server::{scheduler, store, workers};
+use common::{As, TestPortal};
+use serde_json::{Value, json};
+
+/// The daemon beside the portal's tests; the whole workspace's tests build it.
+fn worker_program() -> PathBuf {
+    let program = std::env::current_exe().unwrap().parent().unwrap().parent().unwrap().join("berth-worker");
+    assert!(program.exists(), "build it first: cargo build -p berth-worker ({})", program.display());
+    program
+}
+
+struct Worker {
+    process: Child,
+}
+
+impl Worker {
+    fn start(portal: &str, data: &Path, token: Option<&str>) -> Self {
+        let mut command = Command::new(worker_program());
+        command.args([
+            "run",
+            "--portal",
+            portal,
+            "--simulate",
+            "1xH100-80GB",
+            "--name",
+            "quay",
+            "--stop-grace-s",
+            "1",
+        ]);
+        command
+            .arg("--data")
+            .arg(data)
+            .arg("--allow-unisolated")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        if let Some(token) = token {
+            command.args(["--join-token", token]);
+        }
+        let process = command.spawn().unwrap();
+        Self { process }
+    }
+
+    /// Waits until it has its identity, or gives what it said when it ended instead.
+    fn joined(&mut self) -> Result<(), String> {
+        let mut line = String::new();
+        BufReader::new(self.process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        if line.contains("is node_") {
+            // Its log is nobody's business here, but a full pipe would stop it.
+            let errors = self.process.stderr.take().unwrap();
+            std::thread::spawn(move || std::io::copy(&mut BufReader::new(errors), &mut std::io::sink()));
+            return Ok(());
+        }
+        let mut said = String::new();
+        std::io::Read::read_to_string(&mut self.process.stderr.take().unwrap(), &mut said).unwrap();
+        Err(said)
+    }
+
+    /// Ends the daemon without a warning; its jobs go on.
+    fn kill(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+struct Quay {
+    t: TestPortal,
+    ada: As,
+    org: String,
+    operator: As,
+    address: String,
+    worker: Option<Worker>,
+    data: PathBuf,
+}
+
+async fn portal() -> Quay {
+    let t = TestPortal::sqlite().await;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(workers::serve(t.portal.clone(), listener, std::future::pending()));
+    tokio::spawn(scheduler::run(t.portal.clone()));
+    let operator = t.operator().await;
+    let (ada, org) = t.tenant("lab").await;
+    let data = t.data.path().join("worker");
+    Quay { t, ada, org, operator, address, worker: None, data }
+}
+
+impl Quay {
+    /// A portal with one worker, a price and credit.
+    async fn open() -> Self {
+        let mut quay = portal().await;
+        let token = quay.join_token(json!({})).await;
+        quay.start_worker(Some(&token)).unwrap();
+        quay.t.stock(&quay.operator, &quay.org, 1_000_000_000).await;
+        quay
+    }
+
+    async fn join_token(&self, body: Value) -> String {
+        let answer = self.t.post(&self.operator, "/operator/join-tokens", body).await.expect(201);
+        answer["secret"].as_str().unwrap().to_owned()
+    }
+
+    fn start_worker(&mut self, token: Option<&str>) -> Result<(), String> {
+        let mut worker = Worker::start(&self.address, &self.data, token);
+        worker.joined()?;
+        self.worker = Some(worker);
+        Ok(())
+    }
+
+    async fn submit(&self, spec: Value) -> String {
+        let mut body = json!({"name": "train", "offering": "h100-80gb.1g.10gb", "max_duration_s": 60});
+        body.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+        let job = self.t.post(&self.ada, &format!("/orgs/{}/jobs", self.org), body).await.expect(201);
+        job["id"].as_str().unwrap().to_owned()
+    }
+
+    async fn script(&self, script: &str) -> String {
+        self.submit(json!({"script": script})).await
+    }
+
+    async fn job(&self, job: &str) -> Value {
+        self.t.get(&self.ada, &format!("/orgs/{}/jobs/{job}", self.org)).await.expect(200)
+    }
+
+    /// The job once `ready` holds; what is waited for is an event, looked for until a deadline.
+    async fn until(&self, job: &str, ready: impl Fn(&Value) -> bool) -> Value {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            let now = self.job(job).await;
+            if ready(&now) {
+                return now;
+            }
+            assert!(Instant::now() < deadline, "it never came to that: {now}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    async fn ended(&self, job: &str) -> Value {
+        self.until(job, |j| {
+            ["succeeded", "failed", "cancelled", "timed_out"].iter().any(|s| j["state"] == *s)
+        })
+        .await
+    }
+
+    async fn log(&self, job: &str) -> Vec<u8> {
+        let path = format!("/api/v1/orgs/{}/jobs/{job}/logs", self.org);
+        let As::Cookie(cookie) = &self.ada else { panic!("a person") };
+        let request = axum::http::Request::builder().uri(path).header("cookie", cookie);
+        let request = request.body(axum::body::Body::empty()).unwrap();
+        let response = tower::ServiceExt::oneshot(self.t.router.clone(), request).await.unwrap();
+        axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap().to_vec()
+    }
+
+    /// Waits for the log's end, which a stream of it tells.
+    async fn whole_log(&self, job: &str) -> Vec<u8> {
+        let id = job.parse().unwrap();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !self.t.portal.log_ended(id, 1).await.unwrap() {
+            assert!(Instant::now() < deadline, "the log never ended");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        self.log(job).await
+    }
+
+    /// Waits until the board is empty again, for the portal and for the driver alike.
+    async fn all_free(&self) {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        loop {
+            let nodes = self.t.get(&self.operator, "/operator/nodes").await.expect(200);
+            let boards: Value = serde_json::from_slice(
+                &std::fs::read(self.data.join("simulated-boards/boards.json")).unwrap(),
+            )
+            .unwrap_or_default();
+            let tiles = nodes["items"][0]["gpus"][0]["tiles"].as_array().unwrap().len();
+            let instances = boards["boards"][0]["instances"].as_array().map_or(9, Vec::len);
+            let kept = std::fs::read_dir(self.data.join("attempts")).unwrap().count();
+            if (tiles, instances, kept) == (0, 0, 0) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{tiles} tiles, {instances} instances, {kept} kept: {nodes}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    async fn charged(&self, job: &str) -> i64 {
+        let path = format!("/orgs/{}/transfers?limit=200", self.org);
+        let page = self.t.get(&self.ada, &path).await.expect(200);
+        let rows = page["items"].as_array().unwrap().clone();
+        rows.iter()
+            .filter(|r| r["source_id"] == job && r["kind"] == "usage")
+            .map(|r| -r["amount_micros"].as_i64().unwrap())
+            .sum()
+    }
+
+    /// The charge is what the meter says, nothing is held any more, and the books are right.
+    async fn settled(&self, job: &Value) {
+        let id = job["id"].as_str().unwrap();
+        let rate = i128::from(job["nano_per_second"].as_i64().unwrap());
+        let metered = i128::from(job["metered_ms"].as_i64().unwrap());
+        assert_eq!(i128::from(self.charged(id).await), rate * metered / 1_000_000, "{job}");
+        assert_eq!(job["held_micros"], 0);
+        let mut conn = self.t.portal.db.read().await.unwrap();
+        assert_eq!(store::ledger::mismatches(&mut conn.tx()).await.unwrap(), Vec::<String>::new());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_runs_on_its_slice_and_is_charged_for_what_it_used() {
+    let quay = Quay::open().await;
+    let job = quay
+        .submit(json!({
+            "command": ["python3", "main.py", "a b"],
+            "env": {"COLOUR": "green", "CUDA_VISIBLE_DEVICES": "all"},
+            "files": {"main.py": "import os, sys, util\nprint(sys.argv[1], os.environ['COLOUR'], util.X)\nprint(os.environ['CUDA_VISIBLE_DEVICES'])\n", "util.py": "X = 7\n"},
+        }))
+        .await;
+    let done = quay.ended(&job).await;
+    assert_eq!((&done["state"], &done["exit_code"]), (&json!("succeeded"), &json!(0)), "{done}");
+    assert_eq!(done["devices"][0]["placement"], json!({"start": 6, "size": 1}));
+    let log = String::from_utf8(quay.whole_log(&job).await).unwrap();
+    let uuid = done["devices"][0]["mig_uuid"].as_str().unwrap();
+    assert_eq!(log, format!("a b green 7\n{uuid}\n"));
+    assert!(done["metered_ms"].as_i64().unwrap() > 0);
+    quay.settled(&done).await;
+    quay.all_free().await;
+    let events = quay.t.get(&quay.ada, &format!("/orgs/{}/jobs/{job}/events", quay.org)).await.expect(200);
+    let states: Vec<&str> =
+        events["items"].as_array().unwrap().iter().map(|e| e["state"].as_str().unwrap()).collect();
+    assert_eq!(states.first(), Some(&"queued"));
+    assert_eq!(states.last(), Some(&"succeeded"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_way_to_end_is_told_and_leaves_nothing() {
+    let quay = Quay::open().await;
+    for (script, state, code, failure) in [
+        ("exit 3", "failed", 3, "process.exit"),
+        ("exec no-such-program", "failed", 127, "command.not_runnable"),
+        ("kill -9 $$", "failed", 137, "process.signalled"),
+        ("printf 'bye\\377\\000'", "succeeded", 0, ""),
+    ] {
+        let job = quay.script(script).await;
+        let done = quay.ended(&job).await;
+        assert_eq!((&done["state"], &done["exit_code"]), (&json!(state), &json!(code)), "{script}: {done}");
+        assert_eq!(done["failure"]["code"].as_str().unwrap_or(""), failure, "{script}");
+        quay.settled(&done).await;
+    }
+    let job = quay.submit(json!({"command": ["/no/such/program"]})).await;
+    assert_eq!(quay.ended(&job).await["exit_code"], 127);
+    let job = quay.submit(json!({"script": "sleep 60", "max_duration_s": 1})).await;
+    let done = quay.ended(&job).await;
+    assert_eq!(done["state"], "timed_out", "{done}");
+    assert_eq!(done["metered_ms"], 1_000, "the meter stops at the limit");
+    quay.settled(&done).await;
+    quay.all_free().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_will_not_stop_is_stopped_with_all_its_children() {
+    let quay = Quay::open().await;
+    // Ignores SIGTERM, and has children in sessions of their own.
+    let mark = format!("berth-test-{}", std::process::id());
+    let script = format!(
+        "trap '' TERM\nfor i in $(seq 500); do setsid sh -c 'trap \"\" TERM; exec sleep 300' {mark} & done\necho up\nwait; sleep 300"
+    );
+    let job = quay.script(&script).await;
+    quay.until(&job, |j| j["state"] == "running").await;
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !quay.log(&job).await.starts_with(b"up") {
+        assert!(Instant::now() < deadline, "it never came up");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let path = format!("/orgs/{}/jobs/{job}/cancel", quay.org);
+    assert_eq!(quay.t.post(&quay.ada, &path, Value::Null).await.expect(202)["state"], "stopping");
+    quay.t.post(&quay.ada, &path, Value::Null).await.expect(202);
+    let done = quay.ended(&job).await;
+    assert_eq!(done["state"], "cancelled", "{done}");
+    quay.settled(&done).await;
+    quay.all_free().await;
+    let uuid = done["devices"][0]["mig_uuid"].as_str().unwrap();
+    let left = std::fs::read_dir("/proc").unwrap().flatten().filter(|p| {
+        let environ = std::fs::read(p.path().join("environ")).unwrap_or_default();
+        environ.windows(uuid.len()).any(|w| w == uuid.as_bytes())
+    });
+    assert_eq!(left.count(), 0, "no process of the job is left");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hundred_megabytes_arrive_whole() {
+    let quay = Quay::open().await;
+    let job = quay.script("yes 'the quick brown fox \u{1b}[31m<b>jumps</b>' | head -c 104857600").await;
+    assert_eq!(quay.ended(&job).await["state"], "succeeded");
+    let log = quay.whole_log(&job).await;
+    let line = "the quick brown fox \u{1b}[31m<b>jumps</b>\n".as_bytes();
+    assert_eq!(log.len(), 104_857_600);
+    assert!(log.chunks(line.len()).all(|piece| line.starts_with(piece)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_vanishes_and_returns_loses_nothing() {
+    let mut quay = Quay::open().await;
+    let job = quay
+        .script("echo $$; i=0; while [ $i -lt 60 ]; do echo line $i; i=$((i+1)); sleep 0.05; done; echo $$")
+        .await;
+    quay.until(&job, |j| j["state"] == "running").await;
+    quay.worker.as_mut().unwrap().kill();
+    quay.until(&job, |j| !j["reasons"].as_array().unwrap().is_empty()).await;
+    quay.start_worker(None).unwrap();
+    let done = quay.ended(&job).await;
+    assert_eq!(done["state"], "succeeded", "{done}");
+    assert_eq!(done["attempt"], 1, "it was not run again");
+    let log = String::from_utf8(quay.whole_log(&job).await).unwrap();
+    let lines: Vec<&str> = log.lines().collect();
+    let expected: Vec<String> = (0..60).map(|i| format!("line {i}")).collect();
+    assert_eq!(lines[1..61], expected, "no line is lost or repeated");
+    assert_eq!(lines[0], lines[61], "the same process from begin to end");
+    assert!(done["metered_ms"].as_i64().unwrap() >= 3_000);
+    quay.settled(&done).await;
+    quay.all_free().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn join_tokens_work_once_and_for_a_time() {
+    let mut quay = portal().await;
+    let token = quay.join_token(json!({"valid_s": 60})).await;
+    let refused = |said: Result<(), String>| {
+        let said = said.unwrap_err();
+        assert!(said.contains("used already, has expired or never existed"), "{said}");
+        assert!(!said.contains(&token), "a token is never shown");
+    };
+    refused(quay.start_worker(Some("guess")));
+    assert!(quay.start_worker(None).unwrap_err().contains("--join-token"));
+    quay.start_worker(Some(&token)).unwrap();
+    quay.worker.as_mut().unwrap().kill();
+    // A second host with the same token.
+    quay.data = quay.t.data.path().join("second");
+    refused(quay.start_worker(Some(&token)));
+    let late = quay.join_token(json!({"valid_s": 60})).await;
+    quay.t.clock.advance_s(61);
+    let said = quay.start_worker(Some(&late)).unwrap_err();
+    assert!(said.contains("has expired"), "{said}");
+    for bad in [json!({"valid_s": 0}), json!({"valid_s": 604_801})] {
+        quay.t.post(&quay.operator, "/operator/join-tokens", bad).await.problem(422, "request.invalid");
+    }
+    quay.t.post(&quay.ada, "/operator/join-tokens", json!({})).await.problem(404, "object.not_found");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_waits_says_why_and_starts_when_there_is_room() {
+    let quay = Quay::open().await;
+    let price = json!({"offering": "h100-80gb", "per_hour_micros": 3_600_000});
+    quay.t.post(&quay.operator, "/operator/prices", price).await.expect(201);
+    let small = quay.script("sleep 300").await;
+    quay.until(&small, |j| j["state"] == "running").await;
+    let whole = quay.submit(json!({"offering": "h100-80gb", "command": ["true"]})).await;
+    let waits = quay.until(&whole, |j| !j["reasons"].as_array().unwrap().is_empty()).await;
+    assert_eq!(waits["state"], "queued");
+    let why =
+        quay.t.get(&quay.ada, &format!("/orgs/{}/jobs/{whole}/explanation", quay.org)).await.expect(200);
+    assert_eq!(why["blockers"][0]["code"], "capacity.busy", "{why}");
+    assert!(why["earliest_start"].is_string(), "{why}");
+    // The same question before submitting has the same answer.
+    let body = json!({"name": "x", "offering": "h100-80gb", "command": ["true"], "max_duration_s": 60});
+    let plan =
+        quay.t.post(&quay.ada, &format!("/orgs/{}/jobs?dry_run=true", quay.org), body).await.expect(200);
+    assert_eq!(plan["placement"], json!([]), "{plan}");
+    let offerings = quay.t.get(&As::Nobody, "/offerings").await.expect(200);
+    let slice = offerings["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|o| o["slug"] == "h100-80gb.1g.10gb")
+        .unwrap()
+        .clone();
+    assert_eq!((&slice["available"], &slice["capacity"]), (&json!(6), &json!(7)));
+    quay.t.post(&quay.ada, &format!("/orgs/{}/jobs/{small}/cancel", quay.org), Value::Null).await.expect(202);
+    assert_eq!(quay.ended(&whole).await["state"], "succeeded");
+    quay.all_free().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_longer_limit_reaches_the_running_job() {
+    let quay = Quay::open().await;
+    let job = quay.submit(json!({"script": "sleep 3", "max_duration_s": 2})).await;
+    quay.until(&job, |j| j["state"] == "running").await;
+    let path = format!("/orgs/{}/jobs/{job}/extend", quay.org);
+    quay.t.post(&quay.ada, &path, json!({"max_duration_s": 1})).await.problem(422, "request.invalid");
+    let longer = quay.t.post(&quay.ada, &path, json!({"max_duration_s": 20})).await.expect(202);
+    assert_eq!(longer["max_duration_s"], 20);
+    let done = quay.ended(&job).await;
+    assert_eq!(done["state"], "succeeded", "{done}");
+    quay.settled(&done).await;
+    quay.t.post(&quay.ada, &path, json!({"max_duration_s": 30})).await.problem(409, "job.ended");
+}

@@ -1,0 +1,8 @@
+//! Compiles the contract without a protoc binary.
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    println!("cargo::rerun-if-changed=worker.proto");
+    let files = protox::compile(["worker.proto"], ["."])?;
+    tonic_prost_build::configure().bytes(".berth.worker.v1.Log.data").compile_fds(files)?;
+    Ok(())
+}

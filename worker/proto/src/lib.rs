@@ -1,0 +1,32 @@
+//! The gRPC contract between portal and worker, generated from `worker.proto`.
+//!
+//! Must not hold rules: what a message means is decided by `berth-core` and the worker's agent.
+
+tonic::include_proto!("berth.worker.v1");
+
+/// The largest message: a job's files (12 MiB of JSON at most) with room to spare.
+pub const MESSAGE_LIMIT: usize = 32 << 20;
+/// Log bytes in one message.
+pub const LOG_CHUNK: usize = 256 << 10;
+/// The metadata key that names the node.
+pub const NODE_KEY: &str = "berth-node";
+
+impl AttemptId {
+    pub fn new(job: impl Into<String>, number: u32) -> Self {
+        Self { job: job.into(), number }
+    }
+}
+
+/// Wraps a message for the way up.
+impl From<up::What> for Up {
+    fn from(what: up::What) -> Self {
+        Self { what: Some(what) }
+    }
+}
+
+/// Wraps a message for the way down.
+impl From<down::What> for Down {
+    fn from(what: down::What) -> Self {
+        Self { what: Some(what) }
+    }
+}

@@ -1,0 +1,351 @@
+//! One attempt on this host: its directory, how it stands, and the steps that prepare, end and clean it.
+//!
+//! Everything known is in the directory, so a daemon that starts again reads it and goes on. Blocking:
+//! call it off the async threads. It decides nothing; `agent` does.
+
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use berth_proto::{Assignment, AttemptId, Failure, Phase, Slot, Spec, Status};
+use nix::sys::signal::Signal;
+use serde::{Deserialize, Serialize};
+
+use crate::agent::{Cleaning, Key, Seen};
+use crate::daemon::Host;
+use crate::files::{find_json, inside, put_json};
+use crate::gpu::{GpuError, Gpus};
+use crate::shim::{self, Exit, Launch, Start};
+
+const RECORD: &str = "attempt.json";
+
+/// A device of an attempt.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Device {
+    pub gpu_uuid: String,
+    /// Profile and start; `None`: the whole board.
+    pub instance: Option<(u32, u32)>,
+    /// Known once the instance was made.
+    pub mig_uuid: Option<String>,
+}
+
+impl Device {
+    pub fn from_slot(slot: &Slot) -> Self {
+        Self {
+            gpu_uuid: slot.gpu_uuid.clone(),
+            instance: slot.instance.map(|i| (i.profile_id, i.start)),
+            mig_uuid: None,
+        }
+    }
+
+    /// What `CUDA_VISIBLE_DEVICES` calls it.
+    fn visible(&self) -> &str {
+        self.mig_uuid.as_deref().unwrap_or(&self.gpu_uuid)
+    }
+}
+
+/// What the daemon itself remembers of an attempt.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Record {
+    pub job: String,
+    pub number: u32,
+    pub devices: Vec<Device>,
+    pub limit_ms: i64,
+    /// It ended without the shim's word: code and sentence.
+    pub failure: Option<(String, String)>,
+    pub stop_asked: bool,
+    pub clean: bool,
+}
+
+/// An attempt as it stands.
+#[derive(Debug, Clone)]
+pub struct Attempt {
+    pub dir: PathBuf,
+    pub record: Record,
+    pub start: Option<Start>,
+    pub exit: Option<Exit>,
+    pub cleaning: Cleaning,
+    /// Why the last try to prove it clean failed.
+    pub unclean: Option<String>,
+}
+
+pub fn directory(root: &Path, key: &Key) -> PathBuf {
+    root.join(format!("{}-{}", key.job, key.number))
+}
+
+fn failed(code: &str, detail: impl Into<String>) -> (String, String) {
+    (code.to_owned(), detail.into())
+}
+
+impl Attempt {
+    pub fn key(&self) -> Key {
+        Key { job: self.record.job.clone(), number: self.record.number }
+    }
+
+    fn save(&self) -> io::Result<()> {
+        put_json(&self.dir.join(RECORD), &self.record, true)
+    }
+
+    /// Makes the directory of a new attempt.
+    pub fn create(root: &Path, key: &Key, assignment: &Assignment) -> io::Result<Self> {
+        let dir = directory(root, key);
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
+        let record = Record {
+            job: key.job.clone(),
+            number: key.number,
+            devices: assignment.slots.iter().map(Device::from_slot).collect(),
+            limit_ms: assignment.limit_ms,
+            failure: None,
+            stop_asked: false,
+            clean: false,
+        };
+        let attempt = Self { dir, record, start: None, exit: None, cleaning: Cleaning::Due, unclean: None };
+        attempt.save()?;
+        Ok(attempt)
+    }
+
+    /// Every attempt that a former daemon left in `root`.
+    pub fn load_all(root: &Path) -> io::Result<Vec<Self>> {
+        let mut out = Vec::new();
+        for entry in std::fs::read_dir(root)? {
+            let dir = entry?.path();
+            let Some(record) = find_json::<Record>(&dir.join(RECORD)) else { continue };
+            let mut attempt =
+                Self { dir, record, start: None, exit: None, cleaning: Cleaning::Due, unclean: None };
+            attempt.refresh();
+            if attempt.record.clean {
+                attempt.cleaning = Cleaning::Done;
+            } else if attempt.exit.is_none() && attempt.record.failure.is_none() {
+                attempt.adopt();
+            }
+            out.push(attempt);
+        }
+        Ok(out)
+    }
+
+    /// Reads what the shim wrote.
+    pub fn refresh(&mut self) {
+        self.start = self.start.take().or_else(|| find_json(&self.dir.join(shim::START)));
+        self.exit = self.exit.take().or_else(|| find_json(&self.dir.join(shim::EXIT)));
+    }
+
+    /// Finds out what became of an attempt whose end is not recorded. A shim that is alive goes on.
+    pub fn adopt(&mut self) {
+        if shim::shim_pid(&self.dir).is_some() {
+            return;
+        }
+        // The shim may have ended between the two looks.
+        self.refresh();
+        if self.exit.is_some() {
+            return;
+        }
+        let failure = if self.start.is_none() {
+            failed(
+                "attempt.not_started",
+                "The worker stopped before the job was started; nothing was charged.",
+            )
+        } else {
+            failed(
+                "attempt.unknown_outcome",
+                "The host or its worker went down while the job ran, and nobody saw how it ended. It was not run again.",
+            )
+        };
+        self.fail(failure);
+    }
+
+    pub fn fail(&mut self, failure: (String, String)) {
+        self.record.failure = Some(failure);
+        if let Err(error) = self.save() {
+            tracing::error!(dir = %self.dir.display(), %error, "an attempt cannot be recorded");
+        }
+    }
+
+    /// As the agent sees it.
+    pub fn seen(&self) -> Seen {
+        if self.exit.is_some() || self.record.failure.is_some() {
+            Seen::Ended(self.cleaning)
+        } else if self.start.is_some() {
+            Seen::Running { stop_asked: self.record.stop_asked, limit_ms: self.record.limit_ms }
+        } else {
+            Seen::Preparing
+        }
+    }
+
+    /// Use so far, by the clock that never jumps.
+    pub fn metered_ms(&self) -> i64 {
+        match (&self.exit, &self.start) {
+            (Some(exit), _) => exit.metered_ms,
+            (None, Some(start)) if self.record.failure.is_none() => {
+                (shim::boottime_ms() - start.boottime_ms).clamp(0, self.record.limit_ms)
+            }
+            _ => 0,
+        }
+    }
+
+    /// The report for the portal.
+    pub fn status(&self, seq: u64) -> Status {
+        let phase = match self.seen() {
+            Seen::Preparing => Phase::Preparing,
+            Seen::Running { .. } => Phase::Running,
+            Seen::Ended(Cleaning::Done) => Phase::Clean,
+            Seen::Ended(_) if self.unclean.is_some() => Phase::Clean,
+            Seen::Ended(_) => Phase::Ended,
+        };
+        let ended = matches!(phase, Phase::Ended | Phase::Clean);
+        let length = || std::fs::metadata(self.dir.join(shim::LOG)).map_or(0, |m| m.len());
+        Status {
+            seq,
+            attempt: Some(AttemptId::new(&self.record.job, self.record.number)),
+            phase: phase.into(),
+            metered_ms: self.metered_ms(),
+            mig_uuids: self.record.devices.iter().filter_map(|d| d.mig_uuid.clone()).collect(),
+            exit_code: self.exit.as_ref().map(|e| e.code),
+            timed_out: self.exit.as_ref().is_some_and(|e| e.timed_out),
+            failure: self
+                .record
+                .failure
+                .as_ref()
+                .filter(|_| self.exit.is_none())
+                .map(|(code, detail)| Failure { code: code.clone(), detail: detail.clone() }),
+            log_bytes: ended.then(|| self.exit.as_ref().map_or_else(length, |e| e.log_bytes)),
+            unclean: self.unclean.clone(),
+        }
+    }
+
+    /// Makes devices and files, and starts the shim. On an error the attempt has failed with it.
+    pub fn prepare(&mut self, spec: &Spec, host: &Host) -> Option<Child> {
+        match self.try_prepare(spec, host) {
+            Ok(child) => Some(child),
+            Err(failure) => {
+                self.fail(failure);
+                None
+            }
+        }
+    }
+
+    fn try_prepare(&mut self, spec: &Spec, host: &Host) -> Result<Child, (String, String)> {
+        let gpus = &host.gpus;
+        let io = |e: io::Error| failed("worker.io", format!("The worker cannot write the job's files: {e}."));
+        let work = self.dir.join("work");
+        std::fs::create_dir_all(&work).map_err(io)?;
+        for (path, text) in &spec.files {
+            let to = inside(&work, path)
+                .ok_or_else(|| failed("worker.files", format!("{path:?} is not a path inside the job.")))?;
+            if let Some(parent) = to.parent() {
+                std::fs::create_dir_all(parent).map_err(io)?;
+            }
+            std::fs::write(to, text).map_err(io)?;
+        }
+        for device in &mut self.record.devices {
+            let made = match device.instance {
+                None => gpus.set_mig(&device.gpu_uuid, false).map(|()| None),
+                Some((profile, start)) => gpus
+                    .set_mig(&device.gpu_uuid, true)
+                    .and_then(|()| gpus.create_slice(&device.gpu_uuid, profile, start))
+                    .map(|slice| slice.mig_uuid),
+            };
+            device.mig_uuid = made
+                .map_err(|e| failed("device.unavailable", format!("The device could not be made: {e}.")))?;
+        }
+        self.save().map_err(io)?;
+        let command = match &spec.script {
+            None => spec.command.clone(),
+            Some(text) => {
+                let file = work.join(".berth-script");
+                std::fs::write(&file, text).map_err(io)?;
+                std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).map_err(io)?;
+                if text.starts_with("#!") {
+                    vec!["./.berth-script".to_owned()]
+                } else {
+                    vec!["/bin/sh".to_owned(), ".berth-script".to_owned()]
+                }
+            }
+        };
+        let confined = host.sandbox.confine(&work, command);
+        let launch = Launch {
+            env: self.environment(spec, &confined.home),
+            argv: confined.argv,
+            cwd: confined.cwd,
+            limit_ms: self.record.limit_ms,
+            grace_ms: host.grace_ms,
+            sandbox_depth: confined.sandbox_depth,
+        };
+        put_json(&self.dir.join(shim::LAUNCH), &launch, true).map_err(io)?;
+        let this = std::env::current_exe().map_err(io)?;
+        Command::new(this)
+            .arg("shim")
+            .arg(&self.dir)
+            .env_clear()
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(io)
+    }
+
+    fn environment(&self, spec: &Spec, home: &str) -> Vec<(String, String)> {
+        let devices: Vec<&str> = self.record.devices.iter().map(Device::visible).collect();
+        let base = [
+            ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
+            ("LANG", "C.UTF-8"),
+            ("PYTHONUNBUFFERED", "1"),
+        ];
+        let mut env: Vec<(String, String)> = base.map(|(k, v)| (k.to_owned(), v.to_owned())).to_vec();
+        env.extend(spec.env.iter().map(|(k, v)| (k.clone(), v.clone())));
+        // These say what is, so a job cannot set them otherwise.
+        let fixed = [
+            ("HOME", home.to_owned()),
+            ("CUDA_VISIBLE_DEVICES", devices.join(",")),
+            ("BERTH_JOB_ID", self.record.job.clone()),
+            ("BERTH_ATTEMPT", self.record.number.to_string()),
+        ];
+        env.retain(|(k, _)| fixed.iter().all(|(f, _)| f != k));
+        env.extend(fixed.map(|(k, v)| (k.to_owned(), v)));
+        env
+    }
+
+    /// Asks the shim to end it.
+    pub fn stop(&mut self) {
+        self.record.stop_asked = true;
+        if let Err(error) = self.save() {
+            tracing::error!(%error, "a stop cannot be recorded");
+        }
+        shim::tell(&self.dir, Signal::SIGTERM);
+    }
+
+    /// Gives the shim a new limit.
+    pub fn set_limit(&mut self, limit_ms: i64) -> io::Result<()> {
+        self.record.limit_ms = limit_ms;
+        put_json(&self.dir.join(shim::LIMIT), &limit_ms, true)?;
+        self.save()?;
+        shim::tell(&self.dir, Signal::SIGUSR1);
+        Ok(())
+    }
+
+    /// Proves that nothing of it is left on its devices, and destroys its instances. The reason when
+    /// that cannot be proved.
+    pub fn clean(&mut self, gpus: &Gpus) -> Result<(), String> {
+        shim::wait_gone(&self.dir).map_err(|e| e.to_string())?;
+        for device in &self.record.devices {
+            let name = device.mig_uuid.as_deref().unwrap_or(&device.gpu_uuid);
+            // A device that was never made holds nobody.
+            let held = match gpus.holders(name) {
+                Ok(pids) => pids,
+                Err(GpuError::NotFound(_)) => Vec::new(),
+                Err(error) => return Err(error.to_string()),
+            };
+            let started = device.instance.is_none() || device.mig_uuid.is_some();
+            if started && !held.is_empty() {
+                return Err(format!("processes are still on it: {held:?}"));
+            }
+            if let Some((profile, start)) = device.instance {
+                gpus.destroy_slice(&device.gpu_uuid, profile, start).map_err(|e| e.to_string())?;
+            }
+        }
+        // Only the log is kept until the portal has all of it.
+        let _ = std::fs::remove_dir_all(self.dir.join("work"));
+        self.record.clean = true;
+        self.save().map_err(|e| e.to_string())
+    }
+}

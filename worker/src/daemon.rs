@@ -1,0 +1,509 @@
+//! The daemon's loop: hears the portal, the files and the clock; carries out what `agent` decides;
+//! reports.
+//!
+//! It owns every attempt's state. Blocking steps run elsewhere and come back as results.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use berth_proto::{
+    Assignment, AttemptId, AttemptSample, Board, BoardSample, Desired, Down, Heartbeat, Hello, Instance,
+    Reading, Samples, Up, down, up,
+};
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+
+use crate::agent::{Cleaning, Effect, Key, Seen, Wanted, converge};
+use crate::attempts::Attempt;
+use crate::gpu::Gpus;
+use crate::link::{LinkEvent, Outbox};
+use crate::logs::follow;
+use crate::sandbox::Sandbox;
+use crate::shim;
+use crate::watch::Watch;
+
+/// A report that was not acknowledged is sent again after this long.
+const RESEND: Duration = Duration::from_secs(5);
+/// Between two tries to prove a device clean.
+const CLEAN_AGAIN: Duration = Duration::from_secs(2);
+
+/// What the daemon works with.
+pub struct Host {
+    /// Holds one directory for each attempt.
+    pub root: PathBuf,
+    pub gpus: Arc<Gpus>,
+    pub sandbox: Sandbox,
+    pub simulated: bool,
+    /// Between SIGTERM and SIGKILL.
+    pub grace_ms: i64,
+}
+
+/// How far the portal knows of an attempt.
+#[derive(Default)]
+struct Told {
+    dirty: bool,
+    sent: Option<(u64, Instant)>,
+}
+
+enum Done {
+    Prepared(Box<Attempt>),
+    ShimGone(Key),
+    Cleaned(Key, Result<(), String>),
+    Sampled(Samples),
+}
+
+pub struct Daemon {
+    host: Arc<Host>,
+    attempts: BTreeMap<Key, Attempt>,
+    told: HashMap<Key, Told>,
+    /// Attempts that a blocking step works on.
+    busy: HashSet<Key>,
+    clean_after: HashMap<Key, Instant>,
+    /// `None` until the portal has spoken in this session.
+    desired: Option<BTreeMap<Key, Assignment>>,
+    outbox: Option<Outbox>,
+    /// The logs that are followed in this session.
+    followed: HashMap<Key, watch::Sender<()>>,
+    watch: Watch,
+    seq: u64,
+    done: mpsc::UnboundedSender<Done>,
+    sampling: bool,
+}
+
+/// The wall clock, for the time of a reading.
+#[expect(clippy::disallowed_methods, reason = "readings carry the host's time")]
+fn wall_micros() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
+}
+
+/// Runs until the process is ended. Attempts go on without it.
+pub async fn run(host: Host, mut link: mpsc::Receiver<LinkEvent>) -> Result<(), String> {
+    let (done, mut results) = mpsc::unbounded_channel();
+    let mut daemon = Daemon {
+        host: Arc::new(host),
+        attempts: BTreeMap::new(),
+        told: HashMap::new(),
+        busy: HashSet::new(),
+        clean_after: HashMap::new(),
+        desired: None,
+        outbox: None,
+        followed: HashMap::new(),
+        watch: Watch::new().map_err(|e| e.to_string())?,
+        seq: 0,
+        done,
+        sampling: false,
+    };
+    daemon.adopt_all()?;
+    let mut tick = tokio::time::interval(Duration::from_secs(1));
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            event = link.recv() => match event {
+                None => return Ok(()),
+                Some(event) => daemon.hear(event).await?,
+            },
+            changed = daemon.watch.changed() => {
+                for (key, only_log) in changed.map_err(|e| e.to_string())? {
+                    daemon.file_changed(&key, only_log);
+                }
+            }
+            Some(result) = results.recv() => daemon.finish(result),
+            _ = tick.tick() => daemon.tick(),
+        }
+        daemon.act();
+        daemon.report();
+    }
+}
+
+impl Daemon {
+    fn adopt_all(&mut self) -> Result<(), String> {
+        let found = Attempt::load_all(&self.host.root).map_err(|e| e.to_string())?;
+        for attempt in found {
+            let key = attempt.key();
+            if matches!(attempt.seen(), Seen::Running { .. } | Seen::Preparing) {
+                tracing::info!(job = key.job, "adopted");
+                self.watch.add(&key, &attempt.dir).map_err(|e| e.to_string())?;
+                // The end may have been recorded before the watch stood.
+                let mut attempt = attempt.clone();
+                attempt.adopt();
+                self.attempts.insert(key, attempt);
+            } else {
+                self.attempts.insert(key, attempt);
+            }
+        }
+        Ok(())
+    }
+
+    async fn hear(&mut self, event: LinkEvent) -> Result<(), String> {
+        match event {
+            LinkEvent::Open(outbox) => {
+                let hello = self.hello().await?;
+                // A session that ended meanwhile is followed by a Closed.
+                let _ = outbox.words.send(up::What::Hello(hello).into());
+                self.outbox = Some(outbox);
+                self.desired = None;
+                self.followed.clear();
+                for key in self.attempts.keys() {
+                    self.told.insert(key.clone(), Told { dirty: true, sent: None });
+                }
+            }
+            LinkEvent::Closed => {
+                self.outbox = None;
+                self.followed.clear();
+            }
+            LinkEvent::Down(Down { what: Some(down::What::Desired(desired)) }) => self.want(desired),
+            LinkEvent::Down(Down { what: Some(down::What::Ack(ack)) }) => {
+                for told in self.told.values_mut() {
+                    if told.sent.is_some_and(|(seq, _)| seq == ack.seq) {
+                        told.sent = None;
+                    }
+                }
+            }
+            LinkEvent::Down(Down { what: None }) => {}
+        }
+        Ok(())
+    }
+
+    async fn hello(&self) -> Result<Hello, String> {
+        let host = self.host.clone();
+        let ours: HashSet<(String, u32)> = self
+            .attempts
+            .values()
+            .filter(|a| !a.record.clean)
+            .flat_map(|a| &a.record.devices)
+            .filter_map(|d| d.instance.map(|(_, start)| (d.gpu_uuid.clone(), start)))
+            .collect();
+        let look = move || {
+            let driver = host.gpus.driver_version()?;
+            Ok::<_, crate::gpu::GpuError>((driver, host.gpus.inventory()?))
+        };
+        let (driver_version, boards) = tokio::task::spawn_blocking(look)
+            .await
+            .map_err(|e| e.to_string())?
+            .map_err(|e| format!("the GPUs cannot be listed: {e}"))?;
+        let boards = boards
+            .into_iter()
+            .map(|b| Board {
+                foreign: b
+                    .slices
+                    .iter()
+                    .filter(|s| !ours.contains(&(b.uuid.clone(), s.start)))
+                    .map(|s| Instance { profile_id: s.profile_id, start: s.start, size: s.size })
+                    .collect(),
+                index: b.index,
+                uuid: b.uuid,
+                name: b.name,
+                memory_mib: b.memory_mib,
+                mig_enabled: b.mig_enabled,
+            })
+            .collect();
+        Ok(Hello {
+            worker_version: env!("CARGO_PKG_VERSION").to_owned(),
+            driver_version,
+            simulated: self.host.simulated,
+            unisolated: !self.host.sandbox.isolated(),
+            boards,
+            attempts: self.attempts.keys().map(|k| AttemptId::new(&k.job, k.number)).collect(),
+        })
+    }
+
+    fn want(&mut self, desired: Desired) {
+        let mut all = BTreeMap::new();
+        for assignment in desired.attempts {
+            let Some(id) = &assignment.attempt else { continue };
+            let key = Key { job: id.job.clone(), number: id.number };
+            // A name that could leave the directory is no attempt.
+            if crate::files::inside(&self.host.root, &key.job).is_none() || key.job.contains('/') {
+                tracing::warn!(job = key.job, "an assignment with an impossible name was ignored");
+                continue;
+            }
+            all.insert(key, assignment);
+        }
+        self.desired = Some(all);
+        self.follow_logs();
+    }
+
+    /// Follows the log of every attempt that both sides know.
+    fn follow_logs(&mut self) {
+        let (Some(desired), Some(outbox)) = (&self.desired, &self.outbox) else { return };
+        for (key, assignment) in desired {
+            let Some(attempt) = self.attempts.get(key).filter(|a| a.seen() != Seen::Preparing) else {
+                continue;
+            };
+            if self.followed.contains_key(key) {
+                continue;
+            }
+            let (grow, grown) = watch::channel(());
+            let file = attempt.dir.join(shim::LOG);
+            tokio::spawn(follow(file, key.clone(), assignment.log_from, grown, outbox.bulk.clone()));
+            self.followed.insert(key.clone(), grow);
+        }
+    }
+
+    fn file_changed(&mut self, key: &Key, only_log: bool) {
+        if let Some(grow) = self.followed.get(key) {
+            grow.send_replace(());
+        }
+        if !only_log && !self.busy.contains(key) {
+            self.refresh(key);
+        }
+    }
+
+    /// Looks at an attempt's files again; says so to the portal when it moved on.
+    fn refresh(&mut self, key: &Key) {
+        let Some(attempt) = self.attempts.get_mut(key) else { return };
+        let before = attempt.seen();
+        attempt.refresh();
+        if attempt.seen() != before {
+            self.told.entry(key.clone()).or_default().dirty = true;
+            self.follow_logs();
+        }
+    }
+
+    fn finish(&mut self, done: Done) {
+        match done {
+            Done::Prepared(attempt) => {
+                let key = attempt.key();
+                self.busy.remove(&key);
+                self.attempts.insert(key.clone(), *attempt);
+                self.told.entry(key.clone()).or_default().dirty = true;
+                self.refresh(&key);
+                self.follow_logs();
+            }
+            Done::ShimGone(key) => {
+                self.refresh(&key);
+                if let Some(attempt) = self.attempts.get_mut(&key)
+                    && !matches!(attempt.seen(), Seen::Ended(_))
+                {
+                    attempt.adopt();
+                    self.told.entry(key).or_default().dirty = true;
+                }
+            }
+            Done::Cleaned(key, result) => {
+                self.busy.remove(&key);
+                let Some(attempt) = self.attempts.get_mut(&key) else { return };
+                match result {
+                    Ok(()) => {
+                        attempt.cleaning = Cleaning::Done;
+                        attempt.record.clean = true;
+                        attempt.unclean = None;
+                    }
+                    Err(reason) => {
+                        tracing::warn!(job = key.job, reason, "a device is not proved clean");
+                        attempt.cleaning = Cleaning::UnderWay;
+                        attempt.unclean = Some(reason);
+                        self.clean_after.insert(key.clone(), Instant::now() + CLEAN_AGAIN);
+                    }
+                }
+                self.told.entry(key).or_default().dirty = true;
+            }
+            Done::Sampled(samples) => {
+                self.sampling = false;
+                self.say(up::What::Samples(samples));
+            }
+        }
+    }
+
+    fn tick(&mut self) {
+        self.say(up::What::Heartbeat(Heartbeat {}));
+        let now = Instant::now();
+        for (key, attempt) in &mut self.attempts {
+            let told = self.told.entry(key.clone()).or_default();
+            let overdue = told.sent.is_some_and(|(_, at)| now.duration_since(at) > RESEND);
+            // The meter of what runs is reported all the time.
+            told.dirty |= overdue || matches!(attempt.seen(), Seen::Running { .. });
+            if self.clean_after.get(key).is_some_and(|at| *at <= now) {
+                self.clean_after.remove(key);
+                attempt.cleaning = Cleaning::Due;
+            }
+        }
+        if self.outbox.is_some() && !self.sampling {
+            self.sampling = true;
+            let running: Vec<Attempt> = self
+                .attempts
+                .values()
+                .filter(|a| matches!(a.seen(), Seen::Running { .. }))
+                .cloned()
+                .collect();
+            let (host, done) = (self.host.clone(), self.done.clone());
+            tokio::task::spawn_blocking(move || {
+                let samples = sample(&host, &running);
+                // The daemon ends only with the process.
+                let _ = done.send(Done::Sampled(samples));
+            });
+        }
+    }
+
+    /// Carries out what the agent decides. Before the portal has spoken only what needs no word of it.
+    fn act(&mut self) {
+        let seen: BTreeMap<Key, Seen> = self
+            .attempts
+            .iter()
+            .filter(|(key, _)| !self.busy.contains(*key))
+            .map(|(key, a)| (key.clone(), a.seen()))
+            .collect();
+        let effects = match &self.desired {
+            Some(desired) => {
+                let wanted = desired
+                    .iter()
+                    .filter(|(key, _)| !self.busy.contains(*key))
+                    .map(|(key, a)| {
+                        let startable = a.spec.is_some();
+                        (key.clone(), Wanted { stop: a.stop, limit_ms: a.limit_ms, startable })
+                    })
+                    .collect();
+                converge(&wanted, &seen)
+            }
+            None => seen
+                .iter()
+                .filter(|(_, s)| **s == Seen::Ended(Cleaning::Due))
+                .map(|(key, _)| Effect::Clean(key.clone()))
+                .collect(),
+        };
+        for effect in effects {
+            self.carry_out(effect);
+        }
+    }
+
+    fn carry_out(&mut self, effect: Effect) {
+        match effect {
+            Effect::Prepare(key) => self.prepare(key),
+            Effect::Refuse { key, lost } => {
+                let Some(assignment) = self.desired.as_ref().and_then(|d| d.get(&key)) else { return };
+                match Attempt::create(&self.host.root, &key, assignment) {
+                    Ok(mut attempt) => {
+                        let (code, detail) = if lost {
+                            (
+                                "attempt.unknown_outcome",
+                                "The worker lost its record of this job; it was not run again.",
+                            )
+                        } else {
+                            ("attempt.not_started", "It was stopped before it was started.")
+                        };
+                        attempt.fail((code.to_owned(), detail.to_owned()));
+                        self.told.entry(key.clone()).or_default().dirty = true;
+                        self.attempts.insert(key, attempt);
+                    }
+                    Err(error) => tracing::error!(job = key.job, %error, "an attempt cannot be recorded"),
+                }
+            }
+            Effect::Stop(key) => {
+                if let Some(attempt) = self.attempts.get_mut(&key) {
+                    attempt.stop();
+                }
+            }
+            Effect::Limit(key, limit_ms) => {
+                if let Some(attempt) = self.attempts.get_mut(&key)
+                    && let Err(error) = attempt.set_limit(limit_ms)
+                {
+                    tracing::error!(job = key.job, %error, "a limit cannot be set");
+                }
+            }
+            Effect::Clean(key) => {
+                let Some(attempt) = self.attempts.get_mut(&key) else { return };
+                attempt.cleaning = Cleaning::UnderWay;
+                self.busy.insert(key.clone());
+                // What was written until the end is sent, then the follower ends.
+                self.followed.get(&key).inspect(|grow| {
+                    grow.send_replace(());
+                });
+                let (mut attempt, host, done) = (attempt.clone(), self.host.clone(), self.done.clone());
+                tokio::task::spawn_blocking(move || {
+                    let result = attempt.clean(&host.gpus);
+                    let _ = done.send(Done::Cleaned(key, result));
+                });
+            }
+            Effect::Forget(key) => {
+                self.followed.remove(&key);
+                self.watch.remove(&key);
+                self.told.remove(&key);
+                if let Some(attempt) = self.attempts.remove(&key)
+                    && let Err(error) = std::fs::remove_dir_all(&attempt.dir)
+                {
+                    tracing::warn!(dir = %attempt.dir.display(), %error, "cannot be removed");
+                }
+            }
+        }
+    }
+
+    fn prepare(&mut self, key: Key) {
+        let Some(assignment) = self.desired.as_ref().and_then(|d| d.get(&key)).cloned() else { return };
+        let Some(spec) = assignment.spec.clone() else { return };
+        let made = Attempt::create(&self.host.root, &key, &assignment)
+            .and_then(|attempt| self.watch.add(&key, &attempt.dir).map(|()| attempt));
+        let mut attempt = match made {
+            Ok(attempt) => attempt,
+            Err(error) => {
+                tracing::error!(job = key.job, %error, "an attempt cannot be recorded");
+                return;
+            }
+        };
+        self.attempts.insert(key.clone(), attempt.clone());
+        self.told.insert(key.clone(), Told { dirty: true, sent: None });
+        self.busy.insert(key.clone());
+        let (host, done) = (self.host.clone(), self.done.clone());
+        tokio::task::spawn_blocking(move || {
+            let child = attempt.prepare(&spec, &host);
+            let _ = done.send(Done::Prepared(Box::new(attempt)));
+            if let Some(mut child) = child {
+                // Collected, so that no zombie is left; its own record says how it went.
+                let _ = child.wait();
+                let _ = done.send(Done::ShimGone(key));
+            }
+        });
+    }
+
+    fn say(&self, what: up::What) {
+        if let Some(outbox) = &self.outbox {
+            // A session that just ended is followed by a Closed.
+            let _ = outbox.words.send(Up::from(what));
+        }
+    }
+
+    /// Sends what the portal does not know yet.
+    fn report(&mut self) {
+        let Some(outbox) = &self.outbox else { return };
+        for (key, told) in self.told.iter_mut().filter(|(_, told)| told.dirty) {
+            let Some(attempt) = self.attempts.get(key) else { continue };
+            self.seq += 1;
+            let status = attempt.status(self.seq);
+            *told = Told { dirty: false, sent: Some((self.seq, Instant::now())) };
+            let _ = outbox.words.send(up::What::Status(status).into());
+        }
+    }
+}
+
+fn sample(host: &Host, running: &[Attempt]) -> Samples {
+    let wire = |r: crate::gpu::Reading| Reading {
+        utilization_percent: r.utilization_percent,
+        memory_used_mib: r.memory_used_mib,
+        memory_total_mib: r.memory_total_mib,
+        power_watts: r.power_watts,
+        temperature_celsius: r.temperature_celsius,
+    };
+    let mut attempts = Vec::new();
+    for attempt in running {
+        for (device, d) in (0..).zip(&attempt.record.devices) {
+            if let Ok(reading) = host.gpus.read(&d.gpu_uuid, d.mig_uuid.as_deref()) {
+                attempts.push(AttemptSample {
+                    attempt: Some(AttemptId::new(&attempt.record.job, attempt.record.number)),
+                    rank: 0,
+                    device,
+                    reading: Some(wire(reading)),
+                });
+            }
+        }
+    }
+    let boards = host.gpus.inventory().unwrap_or_default();
+    let boards = boards
+        .into_iter()
+        .filter_map(|b| {
+            let reading = host.gpus.read(&b.uuid, None).ok()?;
+            Some(BoardSample { gpu_uuid: b.uuid, reading: Some(wire(reading)) })
+        })
+        .collect();
+    Samples { at_micros: wall_micros(), boards, attempts }
+}

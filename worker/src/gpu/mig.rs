@@ -1,0 +1,240 @@
+//! MIG instances, by NVML's own calls: the wrapper has none for them.
+
+#![expect(unsafe_code, reason = "NVML's calls for MIG instances are only there as C symbols")]
+
+use std::mem::{size_of, zeroed};
+
+use nvml_wrapper::{Device, Nvml};
+use nvml_wrapper_sys::bindings::{
+    NvmlLib, nvmlComputeInstance_t, nvmlComputeInstanceInfo_t, nvmlComputeInstanceProfileInfo_t,
+    nvmlGpuInstance_t, nvmlGpuInstanceInfo_t, nvmlGpuInstancePlacement_t, nvmlGpuInstanceProfileInfo_v2_t,
+};
+
+use super::{GpuError, Slice, from_code};
+
+/// Indexes of profiles end where NVML says "invalid argument"; this only bounds the search.
+const MOST_PROFILES: u32 = 64;
+/// No profile has more instances on one board.
+const MOST_INSTANCES: usize = 16;
+
+fn check(code: u32) -> Result<(), GpuError> {
+    if code == 0 { Ok(()) } else { Err(from_code(code)) }
+}
+
+macro_rules! call {
+    ($lib:expr, $name:ident($($arg:expr),* $(,)?)) => {{
+        let symbol = $lib.$name.as_ref().map_err(|_| GpuError::Nvml(concat!(stringify!($name), " is missing").to_owned()))?;
+        // SAFETY: handles come from this library, and pointers are to locals of the sizes it asks for.
+        unsafe { symbol($($arg),*) }
+    }};
+}
+
+/// The ids of a board's GPU instance profiles with their largest count.
+fn profiles(lib: &NvmlLib, device: &Device<'_>) -> Result<Vec<u32>, GpuError> {
+    let mut out = Vec::new();
+    for index in 0..MOST_PROFILES {
+        // SAFETY: a plain C struct, for which zeroes are a value.
+        let mut info: nvmlGpuInstanceProfileInfo_v2_t = unsafe { zeroed() };
+        info.version = u32::try_from(size_of::<nvmlGpuInstanceProfileInfo_v2_t>()).unwrap_or(0) | 2 << 24;
+        // SAFETY: the handle is used only for this call.
+        let handle = unsafe { device.handle() };
+        match call!(lib, nvmlDeviceGetGpuInstanceProfileInfoV(handle, index, &raw mut info)) {
+            0 => out.push(info.id),
+            3 => {}
+            2 => break,
+            other => return Err(from_code(other)),
+        }
+    }
+    Ok(out)
+}
+
+fn instances(
+    lib: &NvmlLib,
+    device: &Device<'_>,
+    profile_id: u32,
+) -> Result<Vec<nvmlGpuInstance_t>, GpuError> {
+    let mut rows: [nvmlGpuInstance_t; MOST_INSTANCES] = [std::ptr::null_mut(); MOST_INSTANCES];
+    let mut count = 0;
+    // SAFETY: the handle is used only for this call.
+    let handle = unsafe { device.handle() };
+    check(call!(lib, nvmlDeviceGetGpuInstances(handle, profile_id, rows.as_mut_ptr(), &raw mut count)))?;
+    Ok(rows.into_iter().take(count as usize).collect())
+}
+
+fn info(lib: &NvmlLib, instance: nvmlGpuInstance_t) -> Result<nvmlGpuInstanceInfo_t, GpuError> {
+    // SAFETY: a plain C struct, for which zeroes are a value.
+    let mut info: nvmlGpuInstanceInfo_t = unsafe { zeroed() };
+    check(call!(lib, nvmlGpuInstanceGetInfo(instance, &raw mut info)))?;
+    Ok(info)
+}
+
+/// The compute instance profile that fills a GPU instance: the one with the most multiprocessors.
+fn filling(lib: &NvmlLib, instance: nvmlGpuInstance_t) -> Result<u32, GpuError> {
+    let mut best: Option<(u32, u32)> = None;
+    for profile in 0..MOST_PROFILES {
+        // SAFETY: a plain C struct, for which zeroes are a value.
+        let mut found: nvmlComputeInstanceProfileInfo_t = unsafe { zeroed() };
+        match call!(lib, nvmlGpuInstanceGetComputeInstanceProfileInfo(instance, profile, 0, &raw mut found)) {
+            0 => best = best.max(Some((found.multiprocessorCount, found.id))),
+            3 => {}
+            2 => break,
+            other => return Err(from_code(other)),
+        }
+    }
+    best.map(|(_, id)| id).ok_or(GpuError::NotSupported)
+}
+
+fn compute_instances(
+    lib: &NvmlLib,
+    instance: nvmlGpuInstance_t,
+) -> Result<Vec<nvmlComputeInstance_t>, GpuError> {
+    let mut out = Vec::new();
+    for profile in 0..MOST_PROFILES {
+        // SAFETY: a plain C struct, for which zeroes are a value.
+        let mut found: nvmlComputeInstanceProfileInfo_t = unsafe { zeroed() };
+        match call!(lib, nvmlGpuInstanceGetComputeInstanceProfileInfo(instance, profile, 0, &raw mut found)) {
+            0 => {}
+            3 => continue,
+            2 => break,
+            other => return Err(from_code(other)),
+        }
+        let mut rows: [nvmlComputeInstance_t; MOST_INSTANCES] = [std::ptr::null_mut(); MOST_INSTANCES];
+        let mut count = 0;
+        check(call!(
+            lib,
+            nvmlGpuInstanceGetComputeInstances(instance, found.id, rows.as_mut_ptr(), &raw mut count)
+        ))?;
+        out.extend(rows.into_iter().take(count as usize));
+    }
+    Ok(out)
+}
+
+/// The UUID of the MIG device that a GPU instance's compute instance makes.
+fn mig_uuid(device: &Device<'_>, lib: &NvmlLib, gi: u32) -> Result<Option<String>, GpuError> {
+    let most = device.mig_device_count()?;
+    for index in 0..most {
+        // Indexes have gaps.
+        let Ok(slice) = device.mig_device_by_index(index) else { continue };
+        let mut id = 0;
+        // SAFETY: the handle is used only for this call.
+        let handle = unsafe { slice.handle() };
+        check(call!(lib, nvmlDeviceGetGpuInstanceId(handle, &raw mut id)))?;
+        if id == gi {
+            return Ok(Some(slice.uuid()?));
+        }
+    }
+    Ok(None)
+}
+
+fn slice(lib: &NvmlLib, device: &Device<'_>, found: &nvmlGpuInstanceInfo_t) -> Result<Slice, GpuError> {
+    Ok(Slice {
+        gi: found.id,
+        profile_id: found.profileId,
+        start: found.placement.start,
+        size: found.placement.size,
+        mig_uuid: mig_uuid(device, lib, found.id)?,
+    })
+}
+
+/// Every GPU instance of a board, those without a compute instance too.
+pub fn slices(nvml: &Nvml, device: &Device<'_>) -> Result<Vec<Slice>, GpuError> {
+    let lib = nvml.lib();
+    let mut out = Vec::new();
+    for profile in profiles(lib, device)? {
+        for instance in instances(lib, device, profile)? {
+            out.push(slice(lib, device, &info(lib, instance)?)?);
+        }
+    }
+    out.sort_by_key(|s| s.start);
+    Ok(out)
+}
+
+fn find(
+    lib: &NvmlLib,
+    device: &Device<'_>,
+    profile_id: u32,
+    start: u32,
+) -> Result<Option<nvmlGpuInstance_t>, GpuError> {
+    for instance in instances(lib, device, profile_id)? {
+        if info(lib, instance)?.placement.start == start {
+            return Ok(Some(instance));
+        }
+    }
+    Ok(None)
+}
+
+/// How many slices a profile takes when it starts here; NVML has the last word on whether it may.
+fn size_at(lib: &NvmlLib, device: &Device<'_>, profile_id: u32, start: u32) -> Result<u32, GpuError> {
+    let mut rows = [nvmlGpuInstancePlacement_t { start: 0, size: 0 }; 64];
+    let mut count = u32::try_from(rows.len()).unwrap_or(0);
+    // SAFETY: the handle is used only for this call.
+    let handle = unsafe { device.handle() };
+    check(call!(
+        lib,
+        nvmlDeviceGetGpuInstancePossiblePlacements_v2(handle, profile_id, rows.as_mut_ptr(), &raw mut count)
+    ))?;
+    let mut there = rows.iter().take(count as usize);
+    there.find(|p| p.start == start).map(|p| p.size).ok_or(GpuError::Insufficient)
+}
+
+/// Makes a GPU instance at a start with the compute instance that fills it; what is there already is
+/// completed and given.
+pub fn create(nvml: &Nvml, device: &Device<'_>, profile_id: u32, start: u32) -> Result<Slice, GpuError> {
+    let lib = nvml.lib();
+    let (instance, new) = match find(lib, device, profile_id, start)? {
+        Some(instance) => (instance, false),
+        None => {
+            let size = size_at(lib, device, profile_id, start)?;
+            let placement = nvmlGpuInstancePlacement_t { start, size };
+            let mut instance: nvmlGpuInstance_t = std::ptr::null_mut();
+            // SAFETY: the handle is used only for this call.
+            let handle = unsafe { device.handle() };
+            check(call!(
+                lib,
+                nvmlDeviceCreateGpuInstanceWithPlacement(
+                    handle,
+                    profile_id,
+                    &raw const placement,
+                    &raw mut instance
+                )
+            ))?;
+            (instance, true)
+        }
+    };
+    let found = info(lib, instance)?;
+    if compute_instances(lib, instance)?.is_empty() {
+        let mut compute: nvmlComputeInstance_t = std::ptr::null_mut();
+        let made = filling(lib, instance).and_then(|profile| {
+            check(call!(lib, nvmlGpuInstanceCreateComputeInstance(instance, profile, &raw mut compute)))
+        });
+        if let Err(error) = made {
+            if new {
+                // Half an instance would only be in the way; if it stays, it is seen as foreign later.
+                let _ = check(call!(lib, nvmlGpuInstanceDestroy(instance)));
+            }
+            return Err(error);
+        }
+    }
+    slice(lib, device, &found)
+}
+
+/// Destroys the compute instances of a GPU instance, then itself. Gives its id, if it was there.
+pub fn destroy(
+    nvml: &Nvml,
+    device: &Device<'_>,
+    profile_id: u32,
+    start: u32,
+) -> Result<Option<u32>, GpuError> {
+    let lib = nvml.lib();
+    let Some(instance) = find(lib, device, profile_id, start)? else { return Ok(None) };
+    let id = info(lib, instance)?.id;
+    for compute in compute_instances(lib, instance)? {
+        // SAFETY: a plain C struct, for which zeroes are a value.
+        let mut known: nvmlComputeInstanceInfo_t = unsafe { zeroed() };
+        if call!(lib, nvmlComputeInstanceGetInfo_v2(compute, &raw mut known)) == 0 {
+            check(call!(lib, nvmlComputeInstanceDestroy(compute)))?;
+        }
+    }
+    check(call!(lib, nvmlGpuInstanceDestroy(instance)))?;
+    Ok(Some(id))
+}

@@ -1,0 +1,17 @@
+//! The Berth worker: holds one session with the portal and makes its host match what the portal wants.
+//!
+//! `agent` decides and is pure; everything else does what it says, or looks how things are. The
+//! worker never places, prices or queues: that is the portal's.
+
+pub mod agent;
+pub mod attempts;
+pub mod daemon;
+pub mod files;
+pub mod gpu;
+pub mod identity;
+pub mod link;
+pub mod logs;
+pub mod sandbox;
+pub mod shim;
+pub mod simulate;
+pub mod watch;

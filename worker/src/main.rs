@@ -1,0 +1,152 @@
+//! `berth-worker`: the daemon on a GPU host.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use berth_worker::daemon::{self, Host};
+use berth_worker::gpu::Gpus;
+use berth_worker::sandbox::Sandbox;
+use berth_worker::{identity, link, shim, simulate};
+use clap::{Parser, Subcommand};
+use nix::fcntl::{Flock, FlockArg};
+
+#[derive(Parser)]
+#[command(name = "berth-worker", version, about = "The Berth worker: runs jobs on this host's GPUs.")]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Join the portal and run what it assigns.
+    Run(Run),
+    /// Stand over one attempt. Started by the daemon, not by people.
+    #[command(hide = true)]
+    Shim { dir: PathBuf },
+}
+
+#[derive(clap::Args)]
+struct Run {
+    /// The portal's worker address.
+    #[arg(long, env = "BERTH_PORTAL", default_value = "http://127.0.0.1:8081")]
+    portal: String,
+    /// A one-time token from the operator's Nodes page; needed only the first time.
+    #[arg(long, env = "BERTH_JOIN_TOKEN", hide_env_values = true)]
+    join_token: Option<String>,
+    /// What this host is called in the portal; its host name when absent.
+    #[arg(long, env = "BERTH_NODE_NAME")]
+    name: Option<String>,
+    /// Everything that the worker keeps.
+    #[arg(long, env = "BERTH_WORKER_DATA", default_value = "./worker-data")]
+    data: PathBuf,
+    /// Simulated boards in place of the host's, such as 2xH100-80GB,1xA30.
+    #[arg(long, env = "BERTH_SIMULATE")]
+    simulate: Option<String>,
+    /// Run jobs without a sandbox when none works here. The portal shows it.
+    #[arg(long, env = "BERTH_ALLOW_UNISOLATED")]
+    allow_unisolated: bool,
+    /// Seconds that a stopped job has between SIGTERM and SIGKILL.
+    #[arg(long, env = "BERTH_STOP_GRACE_S", default_value_t = 10)]
+    stop_grace_s: u32,
+}
+
+fn main() -> ExitCode {
+    let result = match Args::parse().command {
+        Command::Shim { dir } => shim::run(&dir),
+        Command::Run(args) => run(args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("berth-worker: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: Run) -> Result<(), String> {
+    tracing_subscriber::fmt()
+        .with_env_filter(
+            tracing_subscriber::EnvFilter::try_from_env("BERTH_LOG").unwrap_or_else(|_| "info".into()),
+        )
+        .with_writer(std::io::stderr)
+        .init();
+    let root = args.data.join("attempts");
+    std::fs::create_dir_all(&root).map_err(|e| format!("{} cannot be made: {e}", root.display()))?;
+    let data = args.data.canonicalize().map_err(|e| e.to_string())?;
+    let library = args.simulate.as_deref().map(|fleet| simulate::enter(fleet, &data)).transpose()?;
+    let _only = lock(&data)?;
+    let gpus = Gpus::open(library.as_deref()).map_err(|e| format!("NVML cannot be used: {e}"))?;
+    let sandbox = match Sandbox::probe(vec![data.clone()]) {
+        Ok(sandbox) => sandbox,
+        Err(why) if args.allow_unisolated => {
+            tracing::warn!(why, "jobs run WITHOUT isolation");
+            Sandbox::Process
+        }
+        Err(why) => {
+            return Err(format!("{why}. Jobs would run without isolation; --allow-unisolated permits that"));
+        }
+    };
+    let name = args.name.unwrap_or_else(|| {
+        nix::unistd::gethostname()
+            .ok()
+            .and_then(|n| n.into_string().ok())
+            .unwrap_or_else(|| "worker".to_owned())
+    });
+    let endpoint = identity::endpoint(&args.portal)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(|e| e.to_string())?;
+    runtime.block_on(async {
+        let identity = identity::obtain(&data, &endpoint, args.join_token.as_deref(), &name).await?;
+        println!("{name} is {}", identity.node);
+        let (events, link) = tokio::sync::mpsc::channel(64);
+        tokio::spawn(link::keep(endpoint, identity, events));
+        let host = Host {
+            root: data.join("attempts"),
+            gpus: Arc::new(gpus),
+            sandbox,
+            simulated: library.is_some(),
+            grace_ms: i64::from(args.stop_grace_s) * 1_000,
+        };
+        tokio::select! {
+            result = daemon::run(host, link) => result,
+            () = stopped() => Ok(()),
+        }
+    })?;
+    // Attempts live under their shims and go on; threads that wait for them do not hold the exit.
+    runtime.shutdown_background();
+    Ok(())
+}
+
+/// One daemon for one data directory.
+fn lock(data: &Path) -> Result<Flock<std::fs::File>, String> {
+    let file = std::fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(data.join("worker.lock"))
+        .map_err(|e| e.to_string())?;
+    Flock::lock(file, FlockArg::LockExclusiveNonblock)
+        .map_err(|_| format!("another worker runs with {}", data.display()))
+}
+
+/// Resolves on Ctrl-C or SIGTERM.
+async fn stopped() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (term, interrupt) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
+    match (term, interrupt) {
+        (Ok(mut term), Ok(mut interrupt)) => {
+            tokio::select! {
+                _ = term.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+        }
+        // Without handlers the signals end the process at once, which attempts survive.
+        _ => std::future::pending().await,
+    }
+}

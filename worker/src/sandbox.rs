@@ -1,0 +1,94 @@
+//! How a command is shut in: bubblewrap where it works, nothing where the operator said so.
+//!
+//! Inside, the system is read-only, `/tmp` and the home directory are the attempt's own, other
+//! processes and the worker's data are not there, and no privilege can be gained.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The home directory inside the sandbox.
+pub const HOME: &str = "/home/job";
+
+/// How this worker runs commands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Sandbox {
+    Bubblewrap {
+        program: PathBuf,
+        hidden: Vec<PathBuf>,
+    },
+    /// No isolation at all.
+    Process,
+}
+
+/// A command line with what the shim must know of it.
+pub struct Confined {
+    pub argv: Vec<String>,
+    pub cwd: PathBuf,
+    pub home: String,
+    pub sandbox_depth: u32,
+}
+
+fn find_program(name: &str) -> Option<PathBuf> {
+    ["/usr/bin", "/usr/local/bin", "/bin"].iter().map(|dir| Path::new(dir).join(name)).find(|p| p.exists())
+}
+
+impl Sandbox {
+    /// Bubblewrap if it can really run here. `hidden` are directories that no tenant may see.
+    pub fn probe(hidden: Vec<PathBuf>) -> Result<Self, String> {
+        let program = find_program("bwrap").ok_or("bubblewrap (bwrap) is not installed")?;
+        let sandbox = Self::Bubblewrap { program, hidden };
+        let trial = sandbox.confine(Path::new("/"), vec!["true".to_owned()]);
+        let (first, rest) = trial.argv.split_first().ok_or("no command")?;
+        let out = Command::new(first)
+            .args(rest)
+            .env_clear()
+            .env("PATH", "/usr/bin:/bin")
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|e| format!("bubblewrap cannot be started: {e}"))?;
+        if out.status.success() {
+            Ok(sandbox)
+        } else {
+            Err(format!("bubblewrap does not work here: {}", String::from_utf8_lossy(&out.stderr).trim()))
+        }
+    }
+
+    pub const fn isolated(&self) -> bool {
+        matches!(self, Self::Bubblewrap { .. })
+    }
+
+    /// The command as it is really started, with `work` as its home and directory.
+    pub fn confine(&self, work: &Path, command: Vec<String>) -> Confined {
+        // The shell turns a command that is missing or not executable into 127 or 126, and says so.
+        let run = ["/bin/sh", "-c", "exec \"$@\"", "berth"].map(str::to_owned).into_iter().chain(command);
+        match self {
+            Self::Process => Confined {
+                argv: run.collect(),
+                cwd: work.to_owned(),
+                home: work.display().to_string(),
+                sandbox_depth: 0,
+            },
+            Self::Bubblewrap { program, hidden } => {
+                let mut argv: Vec<String> = vec![program.display().to_string()];
+                let mut add = |words: &[&str]| argv.extend(words.iter().map(|w| (*w).to_owned()));
+                add(&[
+                    "--unshare-user",
+                    "--unshare-pid",
+                    "--unshare-ipc",
+                    "--unshare-uts",
+                    "--die-with-parent",
+                ]);
+                add(&["--uid", "1000", "--gid", "1000", "--hostname", "berth", "--cap-drop", "ALL"]);
+                add(&["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]);
+                add(&["--tmpfs", "/tmp", "--tmpfs", "/home", "--tmpfs", "/root", "--tmpfs", "/var/tmp"]);
+                for dir in hidden {
+                    add(&["--tmpfs", &dir.display().to_string()]);
+                }
+                add(&["--bind", &work.display().to_string(), HOME, "--chdir", HOME, "--"]);
+                argv.extend(run);
+                // bwrap itself and the first process of its namespace.
+                Confined { argv, cwd: PathBuf::from("/"), home: HOME.to_owned(), sandbox_depth: 2 }
+            }
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! The process that stands over one attempt: `berth-worker shim DIR`.
+//!
+//! It lives in its own session and outlives the daemon. It starts the command, appends its output to
+//! a file, ends it at its limit or when told (SIGTERM; SIGUSR1 says that the limit changed), kills
+//! whatever the command leaves behind, and records the end. It must not speak to anyone: files and
+//! signals are its whole interface.
+
+#![expect(unsafe_code, reason = "what happens between fork and exec can only be said in an unsafe hook")]
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::prctl;
+use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::signal::{SigSet, Signal, kill};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::time::{ClockId, clock_gettime};
+use nix::unistd::{Pid, setpgid, setsid};
+use serde::{Deserialize, Serialize};
+
+use crate::files::{find_json, put_json};
+
+pub const LAUNCH: &str = "launch.json";
+pub const START: &str = "start.json";
+pub const EXIT: &str = "exit.json";
+pub const LIMIT: &str = "limit.json";
+pub const LOCK: &str = "shim.lock";
+pub const LOG: &str = "rank-0.log";
+
+/// What to run, as the daemon writes it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Launch {
+    pub argv: Vec<String>,
+    pub env: Vec<(String, String)>,
+    pub cwd: PathBuf,
+    pub limit_ms: i64,
+    /// Between SIGTERM and SIGKILL.
+    pub grace_ms: i64,
+    /// How many of the outermost processes are the sandbox's own and are not signalled.
+    pub sandbox_depth: u32,
+}
+
+/// Written by the command's process itself, before it becomes the command.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Start {
+    pub pid: i32,
+    /// Field 22 of `/proc/PID/stat`: tells this process from a later one with its number.
+    pub start_ticks: u64,
+    pub boot_id: String,
+    /// `CLOCK_BOOTTIME` at the start.
+    pub boottime_ms: i64,
+}
+
+/// Written when nothing of the attempt is left.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exit {
+    /// The exit code; 128 + n for signal n.
+    pub code: i32,
+    pub timed_out: bool,
+    /// From start to the end of the command, at most the limit.
+    pub metered_ms: i64,
+    pub log_bytes: u64,
+}
+
+/// Milliseconds of `CLOCK_BOOTTIME`, which counts suspended time too and is never set.
+pub fn boottime_ms() -> i64 {
+    clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(0, |t| t.tv_sec() * 1_000 + t.tv_nsec() / 1_000_000)
+}
+
+pub fn boot_id() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+}
+
+/// Parent and start time of a process, from `/proc/PID/stat`.
+fn stat(pid: i32) -> Option<(i32, u64)> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // Fields are counted after the name, which may hold spaces and brackets.
+    let mut fields = text.rsplit_once(')')?.1.split_whitespace();
+    let parent = fields.nth(1)?.parse().ok()?;
+    let started = fields.nth(17)?.parse().ok()?;
+    Some((parent, started))
+}
+
+/// Every process below `root` with its distance from it; `root` itself is not among them.
+fn descendants(root: i32) -> Vec<(i32, u32)> {
+    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
+    let pairs: Vec<(i32, i32)> = entries
+        .flatten()
+        .filter_map(|e| e.file_name().to_str()?.parse::<i32>().ok())
+        .filter_map(|pid| Some((pid, stat(pid)?.0)))
+        .collect();
+    let mut out = Vec::new();
+    let mut edge = vec![(root, 0)];
+    while let Some((parent, depth)) = edge.pop() {
+        for (pid, of) in &pairs {
+            if *of == parent {
+                out.push((*pid, depth + 1));
+                edge.push((*pid, depth + 1));
+            }
+        }
+    }
+    out
+}
+
+fn say(log: &mut File, text: &str) {
+    // The log is the only place to say it; when that fails too the exit code still tells.
+    let _ = writeln!(log, "berth: {text}");
+}
+
+fn limit_ms(dir: &Path, launch: &Launch) -> i64 {
+    find_json::<i64>(&dir.join(LIMIT)).unwrap_or(launch.limit_ms)
+}
+
+/// Runs the attempt in `dir` to its end.
+pub fn run(dir: &Path) -> Result<(), String> {
+    let what = |error: io::Error| format!("{}: {error}", dir.display());
+    // Fails only for a process that leads its group already, which then is what is wanted.
+    let _ = setsid();
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(dir.join(LOCK))
+        .map_err(what)?;
+    let mut lock = Flock::lock(file, FlockArg::LockExclusiveNonblock)
+        .map_err(|(_, errno)| format!("{}: another shim is at work: {errno}", dir.display()))?;
+    lock.set_len(0).and_then(|()| write!(lock, "{}", std::process::id())).map_err(what)?;
+    if dir.join(START).exists() || dir.join(EXIT).exists() {
+        return Err(format!("{}: was started before", dir.display()));
+    }
+    let launch: Launch =
+        find_json(&dir.join(LAUNCH)).ok_or_else(|| format!("{}: no {LAUNCH}", dir.display()))?;
+    let mut log = OpenOptions::new().append(true).create(true).open(dir.join(LOG)).map_err(what)?;
+
+    // Whatever the command leaves behind becomes a child of this process, which can then end it.
+    prctl::set_child_subreaper(true).map_err(|e| e.to_string())?;
+    let mut signals = SigSet::empty();
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGUSR1, Signal::SIGCHLD] {
+        signals.add(signal);
+    }
+    signals.thread_block().map_err(|e| e.to_string())?;
+    let told = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
+        .map_err(|e| e.to_string())?;
+
+    let began = Instant::now();
+    let exit = match spawn(dir, &launch, &log, signals) {
+        Ok(child) => watch(dir, &launch, child, &told, began),
+        Err(error) => {
+            say(&mut log, &format!("the command could not be started: {error}"));
+            Exit { code: 127, timed_out: false, metered_ms: 0, log_bytes: 0 }
+        }
+    };
+    end_all();
+    let log_bytes = log.metadata().map_err(what)?.len();
+    put_json(&dir.join(EXIT), &Exit { log_bytes, ..exit }, true).map_err(what)
+}
+
+fn spawn(dir: &Path, launch: &Launch, log: &File, blocked: SigSet) -> io::Result<Child> {
+    let (program, args) = launch.argv.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+    let start = dir.join(START);
+    let mut command = Command::new(program);
+    command
+        .args(args)
+        .env_clear()
+        .envs(launch.env.iter().map(|(k, v)| (k, v)))
+        .current_dir(&launch.cwd)
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log.try_clone()?);
+    let hook = move || {
+        let pid = Pid::this().as_raw();
+        setpgid(Pid::from_raw(0), Pid::from_raw(0))?;
+        prctl::set_pdeathsig(Signal::SIGKILL)?;
+        setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
+        let start_ticks = stat(pid).map_or(0, |(_, ticks)| ticks);
+        put_json(&start, &Start { pid, start_ticks, boot_id: boot_id(), boottime_ms: boottime_ms() }, true)?;
+        blocked.thread_unblock()?;
+        Ok(())
+    };
+    // SAFETY: this process has one thread, so the child between fork and exec may allocate and use files.
+    unsafe { command.pre_exec(hook) };
+    command.spawn()
+}
+
+/// Waits for the command; ends it when told or at its limit.
+fn watch(dir: &Path, launch: &Launch, mut child: Child, told: &SignalFd, began: Instant) -> Exit {
+    let pid = i32::try_from(child.id()).unwrap_or(0);
+    let elapsed_ms = || i64::try_from(began.elapsed().as_millis()).unwrap_or(i64::MAX);
+    let mut limit = limit_ms(dir, launch);
+    let mut timed_out = false;
+    let mut asked_at: Option<i64> = None;
+    loop {
+        reap_strays(pid);
+        match child.try_wait() {
+            Ok(None) => {}
+            Ok(Some(status)) => {
+                let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
+                return Exit { code, timed_out, metered_ms: elapsed_ms().min(limit), log_bytes: 0 };
+            }
+            Err(_) => {
+                return Exit { code: 255, timed_out, metered_ms: elapsed_ms().min(limit), log_bytes: 0 };
+            }
+        }
+        let now = elapsed_ms();
+        if asked_at.is_none() && now >= limit {
+            timed_out = true;
+            asked_at = Some(now);
+            ask_to_end(pid, launch.sandbox_depth);
+        }
+        let next = match asked_at {
+            Some(at) if now >= at.saturating_add(launch.grace_ms) => {
+                kill_tree(pid);
+                now + 200
+            }
+            Some(at) => at.saturating_add(launch.grace_ms),
+            None => limit,
+        };
+        let wait = u16::try_from((next - now).clamp(1, 60_000)).unwrap_or(60_000);
+        let mut fds = [PollFd::new(told.as_fd(), PollFlags::POLLIN)];
+        // An interrupted wait is as good as one that ended: the loop looks at everything again.
+        let _ = poll(&mut fds, PollTimeout::from(wait));
+        while let Ok(Some(signal)) = told.read_signal() {
+            match i32::try_from(signal.ssi_signo).ok().and_then(|n| Signal::try_from(n).ok()) {
+                Some(Signal::SIGUSR1) => limit = limit_ms(dir, launch),
+                Some(Signal::SIGCHLD) | None => {}
+                Some(_) if asked_at.is_none() => {
+                    asked_at = Some(elapsed_ms());
+                    ask_to_end(pid, launch.sandbox_depth);
+                }
+                Some(_) => {}
+            }
+        }
+    }
+}
+
+/// Collects orphans that ended; the command itself is left to its own wait.
+fn reap_strays(command: i32) {
+    for (pid, depth) in descendants(Pid::this().as_raw()) {
+        if depth == 1 && pid != command {
+            let _ = waitpid(Pid::from_raw(pid), Some(WaitPidFlag::WNOHANG));
+        }
+    }
+}
+
+/// SIGTERM to the tenant's processes. The sandbox's own would take the rest down at once.
+fn ask_to_end(command: i32, sandbox_depth: u32) {
+    if sandbox_depth == 0 {
+        let _ = kill(Pid::from_raw(command), Signal::SIGTERM);
+    }
+    for (pid, depth) in descendants(command) {
+        if depth >= sandbox_depth {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
+        }
+    }
+}
+
+fn kill_tree(command: i32) {
+    for (pid, _) in descendants(command) {
+        let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+    }
+    let _ = kill(Pid::from_raw(command), Signal::SIGKILL);
+}
+
+/// Kills and collects until no child is left. A child that forks while it is killed is found in the
+/// next round, because its children become this process's own.
+fn end_all() {
+    let this = Pid::this().as_raw();
+    loop {
+        for (pid, _) in descendants(this) {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        }
+        loop {
+            match waitpid(Pid::from_raw(-1), Some(WaitPidFlag::WNOHANG)) {
+                Err(Errno::ECHILD) => return,
+                Ok(WaitStatus::StillAlive) | Err(_) => break,
+                Ok(_) => {}
+            }
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Whether a shim holds the lock of this directory, and its pid.
+pub fn shim_pid(dir: &Path) -> Option<i32> {
+    let file = OpenOptions::new().read(true).write(true).open(dir.join(LOCK)).ok()?;
+    match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+        Ok(_) => None,
+        Err(_) => std::fs::read_to_string(dir.join(LOCK)).ok()?.trim().parse().ok(),
+    }
+}
+
+/// Tells the shim of this directory something; nothing happens when there is none.
+pub fn tell(dir: &Path, signal: Signal) {
+    if let Some(pid) = shim_pid(dir) {
+        let _ = kill(Pid::from_raw(pid), signal);
+    }
+}
+
+/// Waits until no shim holds this directory, which is when all its processes are gone.
+pub fn wait_gone(dir: &Path) -> io::Result<()> {
+    match OpenOptions::new().read(true).write(true).open(dir.join(LOCK)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+        Ok(file) => Flock::lock(file, FlockArg::LockExclusive).map(|_| ()).map_err(|(_, errno)| errno.into()),
+    }
+}

@@ -1,0 +1,41 @@
+//! Simulated boards: the same program again, with the simulated library's settings in its environment.
+//!
+//! A library reads its environment, and a running program cannot change its own safely; so the
+//! daemon starts itself anew with it.
+
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const DIR: &str = "BERTH_NVML_SIM_DIR";
+const FLEET: &str = "BERTH_NVML_SIM_FLEET";
+const LIBRARY: &str = "libberth_nvml_sim.so";
+
+/// The simulated library beside this program.
+fn library() -> Result<PathBuf, String> {
+    let this = std::env::current_exe().map_err(|e| e.to_string())?;
+    let beside = this.parent().unwrap_or(Path::new("."));
+    // Where cargo leaves it when it builds this program.
+    let places = [beside.join(LIBRARY), beside.join("deps").join(LIBRARY)];
+    places
+        .into_iter()
+        .find(|p| p.exists())
+        .ok_or_else(|| format!("{LIBRARY} is not beside {}", this.display()))
+}
+
+/// Makes sure that this process runs with the simulated fleet; gives the library to load. Returns
+/// only in a process whose environment is right.
+pub fn enter(fleet: &str, data: &Path) -> Result<PathBuf, String> {
+    berth_nvml_sim::parse_fleet(fleet)?;
+    let library = library()?;
+    let dir = data.join("simulated-boards");
+    let set = |name: &str, value: &str| std::env::var(name).is_ok_and(|v| v == value);
+    let dir_text = dir.display().to_string();
+    if set(DIR, &dir_text) && set(FLEET, fleet) {
+        return Ok(library);
+    }
+    let this = std::env::current_exe().map_err(|e| e.to_string())?;
+    let error =
+        Command::new(this).args(std::env::args_os().skip(1)).env(DIR, &dir_text).env(FLEET, fleet).exec();
+    Err(format!("cannot start again for the simulation: {error}"))
+}
