@@ -1,13 +1,20 @@
 #!/usr/bin/env bash
 # Prepares a Debian or Ubuntu machine that has Rust, git and make. Safe to run again: it does only
 # what is missing, and says what it does. usage: setup.sh [test]
+#   (nothing)  what a build and the demo need
+#   test       and what the tests need besides: Postgres and a browser
 set -euo pipefail
+cd "$(dirname "$0")/../.."
+tools=$PWD/target/tools
+mkdir -p "$tools"
 say() { printf '>> %s\n' "$*" >&2; }
+
+may_be_root() { [ "$(id -u)" = 0 ] || { command -v sudo >/dev/null && sudo -n true 2>/dev/null; }; }
 
 # Runs a command as root, or says exactly what to run.
 as_root() {
   if [ "$(id -u)" = 0 ]; then "$@"
-  elif command -v sudo >/dev/null && sudo -n true 2>/dev/null; then sudo "$@"
+  elif may_be_root; then sudo "$@"
   else
     say "this needs root once; run it and start again:"
     printf '\n    sudo %s\n\n' "$*" >&2
@@ -15,39 +22,99 @@ as_root() {
   fi
 }
 
+apt_install() {
+  local install="apt-get install -y --no-install-recommends $*"
+  command -v apt-get >/dev/null || { say "please install: $*"; exit 1; }
+  if ! may_be_root; then
+    say "this needs root once; run it and start again:"
+    printf '\n    sudo apt-get update && sudo %s\n\n' "$install" >&2
+    exit 1
+  fi
+  say "installing $*"
+  as_root apt-get update -qq
+  # shellcheck disable=SC2086 # package names have no blanks
+  as_root env DEBIAN_FRONTEND=noninteractive $install -qq >/dev/null
+}
+
+# packages PROBE=PACKAGE...: installs each package whose probe (a program or a path) is not there.
 packages() {
-  local missing=()
+  local missing=() pair
   for pair in "$@"; do
     local probe=${pair%%=*} package=${pair#*=}
     [ -e "$probe" ] || command -v "$probe" >/dev/null || missing+=("$package")
   done
   [ ${#missing[@]} -gt 0 ] || return 0
-  command -v apt-get >/dev/null || { say "please install: ${missing[*]}"; exit 1; }
-  say "installing ${missing[*]}"
-  as_root apt-get update -qq
-  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+  apt_install "${missing[@]}"
 }
 
 # A listed target is no proof: compile and link a line that uses std.
 wasm_works() {
-  local dir; dir=$(mktemp -d)
+  local dir ok=0; dir=$(mktemp -d)
   printf '#[unsafe(no_mangle)] pub extern "C" fn f(x: i32) -> i32 { vec![x; 3].iter().sum() }' > "$dir/t.rs"
-  local ok=0
   rustc --edition 2024 --target wasm32-unknown-unknown --crate-type cdylib -O "$dir/t.rs" -o "$dir/t.wasm" 2>/dev/null || ok=1
   rm -rf "$dir"
   return $ok
 }
 
-command -v cargo >/dev/null || { say "Rust is missing: install it with rustup, then start again"; exit 1; }
-packages cc=gcc
-if ! wasm_works; then
-  say "adding the wasm32 target"
-  { command -v rustup >/dev/null && timeout 120 rustup target add wasm32-unknown-unknown >/dev/null 2>&1 && wasm_works; } ||
-    { say "the wasm32 target cannot be added; run: rustup target add wasm32-unknown-unknown"; exit 1; }
-fi
+wasm_target() {
+  # The trial takes a good part of a second, so it is made once for each compiler.
+  local stamp=$tools/wasm-works-with compiler; compiler=$(rustc -vV)
+  [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$compiler" ] && return 0
+  if ! wasm_works; then
+    if command -v rustup >/dev/null; then
+      say "adding the wasm32 target"
+      timeout 120 rustup target add wasm32-unknown-unknown >/dev/null 2>&1 || say "rustup cannot add it"
+    fi
+    if ! wasm_works; then
+      # shellcheck source=end2end/tools/debian-wasm.sh
+      . end2end/tools/debian-wasm.sh
+      debian_wasm
+    fi
+  fi
+  rustc -vV > "$stamp"
+}
+
+# The code generator has to be of exactly the version that the lock gives the library.
+wasm_bindgen() {
+  local version; version=$(sed -n '/^name = "wasm-bindgen"$/{n;s/^version = "\(.*\)"$/\1/p;}' Cargo.lock)
+  [ -n "$version" ] || { say "Cargo.lock has no wasm-bindgen"; exit 1; }
+  local have; have=$("$tools/bin/wasm-bindgen" --version 2>/dev/null || true)
+  [ "$have" != "wasm-bindgen $version" ] || return 0
+  say "building wasm-bindgen $version, some minutes once"
+  # Some of its releases ship a lock that no longer resolves, hence the second try without it.
+  local locked
+  for locked in --locked ''; do
+    # shellcheck disable=SC2086 # an empty word must vanish
+    CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
+      cargo install --quiet $locked --force --root "$tools" --version "=$version" --bin wasm-bindgen wasm-bindgen-cli &&
+      return 0
+  done
+  say "wasm-bindgen-cli $version cannot be built"
+  exit 1
+}
+
+npm_packages() {
+  local stamp=end2end/node_modules/.installed-from
+  cmp -s end2end/package-lock.json "$stamp" && return 0
+  say "installing the npm packages of end2end/package-lock.json"
+  # Nothing here needs an install script, so none may run.
+  npm ci --prefix end2end --silent --ignore-scripts --omit=optional ||
+    { say "npm ci failed; to see why: npm ci --prefix end2end"; exit 1; }
+  cp end2end/package-lock.json "$stamp"
+}
+
+command -v cargo >/dev/null || [ -f "$tools/env" ] || { say "Rust is missing: install it with rustup, then start again"; exit 1; }
+# Written by debian-wasm.sh where another compiler stands in for rustup's.
+# shellcheck source=/dev/null
+if [ -f "$tools/env" ]; then . "$tools/env"; fi
+wanted=(cc=gcc /usr/include/stdio.h=libc6-dev node=nodejs npm=npm bwrap=bubblewrap python3=python3 curl=curl)
 if [ "${1:-}" = test ]; then
+  [ -n "${CHROMIUM:-}" ] || wanted+=(chromium=chromium)
   shopt -s nullglob
   servers=(/usr/lib/postgresql/*/bin/initdb)
-  [ ${#servers[@]} -gt 0 ] || packages initdb=postgresql
-  packages python3=python3
+  [ ${#servers[@]} -gt 0 ] || wanted+=(initdb=postgresql)
 fi
+packages "${wanted[@]}"
+wasm_target
+wasm_bindgen
+npm_packages

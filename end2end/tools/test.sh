@@ -3,15 +3,38 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 tools=end2end/tools
+log=$(mktemp)
+at=set-up
+
+# However it ends: the counts so far, and where it stopped.
+finish() {
+  local code=$? rust python browser stopped=''
+  rust=$(grep -E '^test result:' "$log" | awk '{ok += $4; bad += $6} END {print ok + 0, bad + 0}')
+  python=$(awk '/^Ran [0-9]+ test/ {ran += $2}
+    /^FAILED \(/ && match($0, /failures=[0-9]+/) {bad += substr($0, RSTART + 9, RLENGTH - 9)}
+    /^FAILED \(/ && match($0, /errors=[0-9]+/) {bad += substr($0, RSTART + 7, RLENGTH - 7)}
+    END {print ran - bad, bad + 0}' "$log")
+  browser=$(awk '/^# pass [0-9]+$/ {ok += $3} /^# (fail|cancelled) [0-9]+$/ {bad += $3} END {print ok + 0, bad + 0}' "$log")
+  rm -f "$log"
+  [ "$code" = 0 ] || stopped="; stopped at: $at"
+  printf '\n%d passed, %d failed%s\n' $((${rust% *} + ${python% *} + ${browser% *})) \
+    $((${rust#* } + ${python#* } + ${browser#* })) "$stopped"
+}
+trap finish EXIT
+step() { at=$1; printf '\n== %s\n' "$1"; shift; "$@" 2>&1 | tee -a "$log"; }
+
 $tools/setup.sh test
-log=$(mktemp); trap 'rm -f "$log"' EXIT
-step() { printf '\n== %s\n' "$1"; shift; "$@" 2>&1 | tee -a "$log"; }
+# shellcheck source=/dev/null
+if [ -f target/tools/env ]; then . target/tools/env; fi
 step 'format' cargo fmt --all --check
 step 'lints' cargo clippy --workspace --all-targets --quiet -- -D warnings
+step 'lints of the browser part' cargo clippy --quiet -p berth-app --no-default-features --features hydrate \
+  --target wasm32-unknown-unknown --target-dir target/front -- -D warnings
 step 'types, mig and core without IO' \
   cargo check --quiet --target wasm32-unknown-unknown -p berth-types -p berth-mig -p berth-core
+# Tests start the worker as people do: by its binary.
+step 'the worker' cargo build --quiet -p berth-worker -p berth-nvml-sim
 step 'tests, on both engines' $tools/with-postgres.sh cargo test --workspace --no-fail-fast
 step 'the training example' python3 -m unittest discover -s examples/digits -p 'test_*.py'
-rust=$(grep -E '^test result:' "$log" | awk '{ok += $4; bad += $6} END {print ok + 0, bad + 0}')
-python=$(grep -E '^Ran [0-9]+ test' "$log" | awk '{n += $2} END {print n + 0}')
-printf '\n%d passed, %d failed\n' $((${rust% *} + python)) "${rust#* }"
+step 'what is delivered' $tools/build.sh
+step 'tests in a browser' node $tools/browser-tests.mjs

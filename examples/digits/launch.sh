@@ -3,8 +3,9 @@
 #
 #   ./launch.sh [arguments of train.py]        for example: ./launch.sh --epochs 200
 #
-# Portal, token and organization come from BERTH_URL, BERTH_TOKEN and BERTH_ORG;
-# whatever is not set is read from ./data/demo.json. BERTH_OFFERING picks another offering.
+# Portal, token and organization (org_…) come from BERTH_URL, BERTH_TOKEN and BERTH_ORG;
+# whatever is not set is read from ./data/demo.json, which `make demo` writes.
+# BERTH_OFFERING picks another offering.
 set -eu
 
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
@@ -45,7 +46,7 @@ json.dump({
     "command": ["python3", "train.py", *arguments],
     "files": {name: (pathlib.Path(here) / name).read_text(encoding="utf-8")
               for name in ("train.py", "digits.csv")},
-    "max_duration_s": 600,
+    "max_duration_s": 1800,
 }, sys.stdout)
 PY
 

@@ -14,4 +14,6 @@ pub mod scheduler;
 mod secrets;
 pub mod service;
 pub mod store;
+mod throttle;
+pub mod web;
 pub mod workers;

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use berth_server::clock::SystemClock;
 use berth_server::portal::{Portal, Settings};
 use berth_server::store::Db;
-use berth_server::{rest, scheduler, workers};
+use berth_server::web::Assets;
+use berth_server::{rest, scheduler, web, workers};
 use clap::{Parser, Subcommand};
 use rand::SeedableRng;
 use rand_chacha::ChaCha20Rng;
@@ -34,6 +35,9 @@ enum Command {
         /// Where to listen for workers. Loopback only, until their connections are encrypted.
         #[arg(long, env = "BERTH_WORKER_LISTEN", default_value = "127.0.0.1:8081")]
         worker_listen: SocketAddr,
+        /// The built pages; the directory `web` beside this program when there is one.
+        #[arg(long, env = "BERTH_WEB")]
+        web: Option<PathBuf>,
         /// The one currency of this portal (ISO 4217).
         #[arg(long, env = "BERTH_CURRENCY", default_value = "USD")]
         currency: String,
@@ -94,8 +98,9 @@ async fn main() -> std::process::ExitCode {
 async fn run(args: Args) -> Result<(), String> {
     match args.command {
         Command::Migrate { store } => store.open().await.map(|_| println!("the database is up to date")),
-        Command::Serve { store, listen, worker_listen, currency, https, sign_up_closed } => {
+        Command::Serve { store, listen, worker_listen, web, currency, https, sign_up_closed } => {
             workers::check_address(worker_listen)?;
+            let assets = web.or_else(beside).map(|dir| Assets::open(&dir)).transpose()?;
             let db = store.open().await?;
             let listener = bind(listen).await?;
             let worker_listener = bind(worker_listen).await?;
@@ -109,7 +114,7 @@ async fn run(args: Args) -> Result<(), String> {
                 ..Settings::default()
             };
             let portal = Portal::new(db, settings, Arc::new(SystemClock), ChaCha20Rng::from_os_rng());
-            serve(portal, listener, worker_listener).await
+            serve(portal, assets, listener, worker_listener).await
         }
     }
 }
@@ -123,7 +128,21 @@ async fn bind(address: SocketAddr) -> Result<TcpListener, String> {
     TcpListener::bind(address).await.map_err(|e| format!("cannot listen on {address}: {e}"))
 }
 
-async fn serve(portal: Portal, listener: TcpListener, worker_listener: TcpListener) -> Result<(), String> {
+/// The pages that were built with this program.
+fn beside() -> Option<PathBuf> {
+    let dir = std::env::current_exe().ok()?.parent()?.join("web");
+    dir.join("build-id").exists().then_some(dir)
+}
+
+async fn serve(
+    portal: Portal,
+    assets: Option<Assets>,
+    listener: TcpListener,
+    worker_listener: TcpListener,
+) -> Result<(), String> {
+    if assets.is_none() {
+        tracing::warn!("there are no built pages; --web names their directory");
+    }
     let at = listener.local_addr().map_err(|e| e.to_string())?;
     let worker_at = worker_listener.local_addr().map_err(|e| e.to_string())?;
     say(&format!("Berth listens on http://{at}"));
@@ -139,12 +158,13 @@ async fn serve(portal: Portal, listener: TcpListener, worker_listener: TcpListen
         // The sender is dropped when it is time.
         let _ = stopping.changed().await;
     };
-    let web = axum::serve(listener, rest::router(portal.clone()))
+    let router = web::router(rest::router(portal.clone()), assets.as_ref(), portal.settings.https);
+    let pages = axum::serve(listener, router.into_make_service_with_connect_info::<SocketAddr>())
         .with_graceful_shutdown(stopped_too(stopping.clone()))
         .into_future();
     let workers = workers::serve(portal, worker_listener, stopped_too(stopping));
     tokio::select! {
-        result = web => result.map_err(|e| e.to_string()),
+        result = pages => result.map_err(|e| e.to_string()),
         result = workers => result,
         () = stopped() => {
             drop(stop);

@@ -12,6 +12,7 @@ use crate::live::Live;
 use crate::passwords::Hasher;
 use crate::recordings::Recordings;
 use crate::store::Db;
+use crate::throttle::Throttle;
 use berth_types::time::Timestamp;
 
 /// Settings that do not change while the portal runs.
@@ -52,6 +53,7 @@ pub struct Portal {
     pub hasher: Hasher,
     pub live: Arc<Live>,
     pub recordings: Recordings,
+    pub(crate) throttle: Arc<Throttle>,
     clock: Arc<dyn Clock>,
     rng: Arc<Mutex<ChaCha20Rng>>,
 }
@@ -62,6 +64,7 @@ impl Portal {
             db,
             hasher: Hasher::new(2),
             live: Arc::default(),
+            throttle: Arc::default(),
             recordings: Recordings::new(&settings.data),
             settings: Arc::new(settings),
             clock,

@@ -13,28 +13,47 @@ use crate::store::{self, StoreError};
 
 /// A full pass at least this often, whatever wakes it or not.
 const PASS_EVERY: Duration = Duration::from_secs(5);
+/// Between two passes while something waits for which there is no room: a crowd of submissions is
+/// looked at together.
+const CROWDED: Duration = Duration::from_millis(100);
 /// As much of the queue as one pass looks at.
 const QUEUE: i64 = 2_000;
 
 /// Runs for as long as the portal does.
 pub async fn run(portal: Portal) {
     loop {
-        if let Err(error) = pass(&portal).await {
-            tracing::error!(%error, "a pass of the scheduler failed; the next one tries again");
+        match pass(&portal).await {
+            Ok(Pass::Idle | Pass::Placed(_)) => {}
+            Ok(Pass::Crowded) => tokio::time::sleep(CROWDED).await,
+            Err(error) => tracing::error!(%error, "a pass of the scheduler failed; the next one tries again"),
         }
         // Whether it was woken or time has passed makes no difference.
         let _ = tokio::time::timeout(PASS_EVERY, portal.live.schedule.notified()).await;
     }
 }
 
-/// One pass; says how many jobs were placed.
-pub async fn pass(portal: &Portal) -> Result<usize, StoreError> {
+/// What a pass came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pass {
+    /// Nothing waits.
+    Idle,
+    /// So many jobs were placed.
+    Placed(usize),
+    /// Jobs wait, and none of them fits.
+    Crowded,
+}
+
+/// One pass.
+pub async fn pass(portal: &Portal) -> Result<Pass, StoreError> {
     let snapshot = snapshot(portal).await?;
     if snapshot.queue.is_empty() {
-        return Ok(0);
+        return Ok(Pass::Idle);
     }
     let decided = plan(&snapshot);
-    if decided.is_empty() { Ok(0) } else { portal.commit(decided).await }
+    if decided.is_empty() {
+        return Ok(Pass::Crowded);
+    }
+    portal.commit(decided).await.map(Pass::Placed)
 }
 
 async fn snapshot(portal: &Portal) -> Result<Snapshot, StoreError> {

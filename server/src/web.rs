@@ -83,14 +83,11 @@ pub fn router(api: Router, assets: Option<&Assets>, https: bool) -> Router {
         let parts = use_context::<Parts>();
         provide_context(door(&inner, parts.as_ref()));
     };
-    let page = move |options: LeptosOptions| shell(options, build.clone());
-    let with_options = {
-        let (page, options) = (page.clone(), options.clone());
-        move || page(options.clone())
-    };
+    let page = move || shell(build.clone());
+    let missing = page.clone();
     let pages = Router::new()
-        .leptos_routes_with_context(&options, generate_route_list(App), context.clone(), with_options)
-        .fallback(file_and_error_handler_with_context::<LeptosOptions, _>(context, page))
+        .leptos_routes_with_context(&options, generate_route_list(App), context.clone(), page)
+        .fallback(file_and_error_handler_with_context::<LeptosOptions, _>(context, move |_| missing()))
         .with_state(options);
     let mut all = Router::new()
         .route_service("/api/{*rest}", api.clone())
@@ -104,15 +101,14 @@ pub fn router(api: Router, assets: Option<&Assets>, https: bool) -> Router {
             HeaderValue::from_static("public, max-age=31536000, immutable"),
         );
         let files = tower::ServiceBuilder::new().layer(forever).service(files);
-        all = all.nest_service(&format!("/pkg/{}", assets.build), files);
+        all = all
+            .nest_service(&format!("/pkg/{}", assets.build), files)
+            .nest_service("/fonts", ServeDir::new(assets.dir.join("fonts")));
     }
     // What was built before is not what is here now: never answered with a page.
     all = all.route("/pkg/{*old}", axum::routing::get(|| async { StatusCode::NOT_FOUND.into_response() }));
     let fixed = |name: &'static str, value: &'static str| {
-        SetResponseHeaderLayer::if_not_present(
-            HeaderName::from_static(name),
-            HeaderValue::from_static(value),
-        )
+        SetResponseHeaderLayer::if_not_present(HeaderName::from_static(name), HeaderValue::from_static(value))
     };
     let all = all
         .merge(pages)

@@ -321,3 +321,39 @@ async fn what_is_not_there_is_a_problem_too() {
         t.post(&operator, "/operator/prices", body).await.problem(401, "auth.required");
     }
 }
+
+#[tokio::test]
+async fn guessing_a_password_is_slowed_and_locks_nobody_out() {
+    let t = TestPortal::sqlite().await;
+    t.tenant("lab").await;
+    let guess = json!({"email": "lab@example.org", "password": "wrong wrong wrong wrong"});
+    for _ in 0..10 {
+        t.post(&As::Nobody, "/sessions", guess.clone()).await.problem(401, "auth.wrong_password");
+    }
+    let slowed = t.post(&As::Nobody, "/sessions", guess).await;
+    assert!(slowed.headers.contains_key(header::RETRY_AFTER));
+    slowed.problem(429, "request.throttled");
+    t.sign_in("lab@example.org").await;
+}
+
+#[tokio::test]
+async fn the_statement_comes_as_csv_that_no_program_runs() {
+    let t = TestPortal::sqlite().await;
+    let operator = t.operator().await;
+    let (ada, org) = t.tenant("lab").await;
+    let credit = json!({"amount_micros": 5, "memo": "=cmd|' /C calc'!A0"});
+    t.post(&operator, &format!("/operator/orgs/{org}/credits"), credit).await.expect(201);
+    let As::Cookie(cookie) = &ada else { panic!("a person") };
+    let request = Request::builder().uri(format!("/api/v1/orgs/{org}/transfers?format=csv"));
+    let request = request.header(header::COOKIE, cookie).body(Body::empty()).unwrap();
+    let response = tower::ServiceExt::oneshot(t.router.clone(), request).await.unwrap();
+    assert_eq!(response.headers()[header::CONTENT_TYPE], "text/csv; charset=utf-8");
+    let bytes = axum::body::to_bytes(response.into_body(), 1 << 20).await.unwrap();
+    let text = String::from_utf8(bytes.to_vec()).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines[0], "at,id,kind,amount_micros,currency,source,source_id,memo");
+    assert!(
+        lines[1].contains(",credit,5,USD,grant,") && lines[1].ends_with(",'=cmd|' /C calc'!A0"),
+        "{text}"
+    );
+}

@@ -14,15 +14,28 @@ use berth_server::store::{self, Db};
 use common::{TestPortal, job};
 use serde_json::{Value, json};
 
+/// A portal that ends with the test, however the test ends.
 struct Served {
     process: Child,
     address: String,
 }
 
+impl Drop for Served {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
 /// Starts the real binary on a free port and waits for the line that names it.
 fn serve(data: &Path) -> Served {
+    serve_workers(data, "127.0.0.1:0")
+}
+
+fn serve_workers(data: &Path, worker_listen: &str) -> Served {
     let mut process = Command::new(env!("CARGO_BIN_EXE_berth"))
-        .args(["serve", "--listen", "127.0.0.1:0", "--worker-listen", "127.0.0.1:0", "--data"])
+        .args(["serve", "--listen", "127.0.0.1:0", "--worker-listen", worker_listen, "--data"])
         .arg(data)
         .stdout(Stdio::piped())
         .spawn()
@@ -106,6 +119,95 @@ async fn kill_9_loses_no_acknowledged_job_and_holds_each_once() {
     let (_, balance) = call(&served.address, "GET", &path, &token, &Value::Null).unwrap();
     assert_eq!(balance["held_micros"].as_i64().unwrap(), 60_000 * i64::try_from(jobs.len()).unwrap());
     let mut served = served;
+    served.process.kill().unwrap();
+    served.process.wait().unwrap();
+    let mut conn = Db::sqlite(&database).await.unwrap().read().await.unwrap();
+    assert_eq!(store::ledger::mismatches(&mut conn.tx()).await.unwrap(), Vec::<String>::new());
+}
+
+/// Ends a child with the test, however the test ends.
+struct Ending(Child);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// An address that was free a moment ago, to be used again by a portal that restarts.
+fn free_address() -> String {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kill_9_during_a_run_charges_every_second_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let database = dir.path().join("berth.db");
+    let (org, token, join) = {
+        let t = TestPortal::on(Db::sqlite(&database).await.unwrap());
+        let operator = t.operator().await;
+        let (ada, org) = t.tenant("lab").await;
+        t.stock(&operator, &org, 1_000_000_000).await;
+        let new = json!({"name": "script", "role": "member"});
+        let created = t.post(&ada, &format!("/orgs/{org}/tokens"), new).await.expect(201);
+        // The clock of this portal is not the machine's, so the ticket is made to last.
+        let join = t.post(&operator, "/operator/join-tokens", json!({"valid_s": 604_800})).await.expect(201);
+        let text = |v: &Value| v["secret"].as_str().unwrap().to_owned();
+        (org, text(&created), text(&join))
+    };
+    let worker_address = free_address();
+    let mut served = serve_workers(dir.path(), &worker_address);
+    let program = std::env::current_exe().unwrap().parent().unwrap().parent().unwrap().join("berth-worker");
+    let _worker = Ending(
+        Command::new(program)
+            .args(["run", "--simulate", "1xH100-80GB", "--allow-unisolated", "--join-token", &join])
+            .arg("--portal")
+            .arg(format!("http://{worker_address}"))
+            .arg("--data")
+            .arg(dir.path().join("worker"))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap(),
+    );
+    let script = "i=0; while [ $i -lt 80 ]; do echo line $i; i=$((i+1)); sleep 0.05; done";
+    let spec =
+        json!({"name": "train", "offering": "h100-80gb.1g.10gb", "script": script, "max_duration_s": 60});
+    let (status, job) = call(&served.address, "POST", &format!("/orgs/{org}/jobs"), &token, &spec).unwrap();
+    assert_eq!(status, 201, "{job}");
+    let path = format!("/orgs/{org}/jobs/{}", job["id"].as_str().unwrap());
+    let until = |served: &Served, ready: &dyn Fn(&Value) -> bool| {
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        loop {
+            let (_, now) = call(&served.address, "GET", &path, &token, &Value::Null).unwrap();
+            if ready(&now) {
+                return now;
+            }
+            assert!(std::time::Instant::now() < deadline, "{now}");
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    };
+    for _ in 0..3 {
+        until(&served, &|j| j["state"] == "running" && j["reasons"] == json!([]));
+        served.process.kill().unwrap();
+        served.process.wait().unwrap();
+        served = serve_workers(dir.path(), &worker_address);
+    }
+    let done = until(&served, &|j| j["state"] == "succeeded");
+    assert_eq!(done["attempt"], 1, "it ran once");
+    let metered = done["metered_ms"].as_i64().unwrap();
+    assert!((4_000..30_000).contains(&metered), "{done}");
+    let path = format!("/orgs/{org}/transfers?limit=200");
+    let (_, page) = call(&served.address, "GET", &path, &token, &Value::Null).unwrap();
+    let usage = page["items"].as_array().unwrap().iter().filter(|r| r["kind"] == "usage");
+    let charged: i64 = usage.map(|r| -r["amount_micros"].as_i64().unwrap()).sum();
+    assert_eq!(charged, metered, "3.6 units an hour are one micro a millisecond");
+    let log =
+        std::fs::read_to_string(dir.path().join("logs").join(job["id"].as_str().unwrap()).join("1-0.log"));
+    let expected: String = (0..80).map(|i| format!("line {i}\n")).collect();
+    assert_eq!(log.unwrap(), expected, "no byte is lost or repeated");
     served.process.kill().unwrap();
     served.process.wait().unwrap();
     let mut conn = Db::sqlite(&database).await.unwrap().read().await.unwrap();

@@ -1,10 +1,12 @@
 //! Set-up, sign-up, sessions, who am I, tokens, organizations.
 
-use axum::extract::State;
+use std::net::SocketAddr;
+
+use axum::extract::{ConnectInfo, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::{delete, get, post};
-use axum::{Json as Answer, Router};
+use axum::{Extension, Json as Answer, Router};
 use berth_types::Page;
 use berth_types::accounts::{
     CreatedToken, Me, NewOperatorToken, NewToken, OrgSummary, PortalInfo, Setup, SignIn, SignUp, SignedUp,
@@ -53,8 +55,13 @@ fn set_cookie(portal: &Portal, value: &str, max_age_s: i64) -> String {
     format!("{name}={value}; Path=/; Max-Age={max_age_s}; HttpOnly; SameSite=Lax{secure}")
 }
 
-async fn sign_in(State(portal): State<Portal>, body: Json<SignIn>) -> Result<impl IntoResponse, Failed> {
-    let (cookie, user) = portal.sign_in(body.value).await?;
+async fn sign_in(
+    State(portal): State<Portal>,
+    peer: Option<Extension<ConnectInfo<SocketAddr>>>,
+    body: Json<SignIn>,
+) -> Result<impl IntoResponse, Failed> {
+    let from = peer.map(|Extension(ConnectInfo(address))| address.ip());
+    let (cookie, user) = portal.sign_in(body.value, from).await?;
     let cookie = set_cookie(&portal, &cookie, portal.settings.session_absolute_s);
     Ok((StatusCode::CREATED, [(header::SET_COOKIE, cookie)], Answer(user)))
 }

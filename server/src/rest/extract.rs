@@ -178,3 +178,22 @@ pub fn cursor<T: std::str::FromStr>(text: Option<String>) -> Result<Option<T>, F
     })
     .transpose()
 }
+
+/// How a list is to be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Format {
+    Json,
+    Csv,
+}
+
+/// Whether a list is wanted as CSV: by the query, or by `Accept`.
+pub fn wants_csv(format: Option<Format>, headers: &HeaderMap) -> bool {
+    let accept = headers.get(header::ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default();
+    format.map_or_else(|| accept.trim_start().starts_with("text/csv"), |f| f == Format::Csv)
+}
+
+/// A text that somebody chose, made safe for programs that take a cell's first sign for a formula.
+pub fn plain_cell(text: String) -> String {
+    if text.starts_with(['=', '+', '-', '@', '\t', '\r']) { format!("'{text}") } else { text }
+}

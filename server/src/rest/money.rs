@@ -1,17 +1,20 @@
 //! Offerings, prices, credit, balance and statement.
 
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json as Answer, Router};
 use berth_types::Page;
 use berth_types::ids::OrgId;
-use berth_types::ledger::{Balance, NewCredit, Transfer};
+use berth_types::ledger::{Balance, NewCredit};
 use berth_types::offerings::{NewPrice, Offering};
+use berth_types::problems::Problem;
 use serde::Deserialize;
 
-use super::extract::{Failed, Json, Path, Query, Signed, cursor, limit};
+use super::extract::{Failed, Format, Json, Path, Query, Signed, cursor, limit, plain_cell, wants_csv};
 use crate::portal::Portal;
+use crate::service::Caller;
 
 pub fn routes() -> Router<Portal> {
     Router::new()
@@ -56,6 +59,7 @@ async fn balance(
 struct ListTransfers {
     limit: Option<u32>,
     cursor: Option<String>,
+    format: Option<Format>,
 }
 
 async fn list_transfers(
@@ -63,7 +67,46 @@ async fn list_transfers(
     Signed(caller): Signed,
     Path(org): Path<OrgId>,
     Query(query): Query<ListTransfers>,
-) -> Result<Answer<Page<Transfer>>, Failed> {
+    headers: HeaderMap,
+) -> Result<Response, Failed> {
+    if wants_csv(query.format, &headers) {
+        return transfers_csv(&portal, &caller, org).await;
+    }
     let page = portal.list_transfers(&caller, org, cursor(query.cursor)?, limit(query.limit)?);
-    Ok(Answer(page.await?))
+    Ok(Answer(page.await?).into_response())
+}
+
+/// The whole statement, newest first.
+async fn transfers_csv(portal: &Portal, caller: &Caller, org: OrgId) -> Result<Response, Failed> {
+    let mut file = csv::Writer::from_writer(Vec::new());
+    let broken = |_| Failed(Problem::internal());
+    file.write_record(["at", "id", "kind", "amount_micros", "currency", "source", "source_id", "memo"])
+        .map_err(broken)?;
+    let mut from = None;
+    loop {
+        let page = portal.list_transfers(caller, org, from, 200).await?;
+        for t in page.items {
+            let cells = [
+                t.at.to_string(),
+                t.id.to_string(),
+                t.kind.name().to_owned(),
+                t.amount_micros.to_string(),
+                t.currency,
+                t.source,
+                t.source_id,
+                plain_cell(t.memo),
+            ];
+            file.write_record(cells).map_err(broken)?;
+        }
+        from = match page.next_cursor {
+            None => break,
+            Some(next) => cursor(Some(next))?,
+        };
+    }
+    let bytes = file.into_inner().map_err(|_| Failed(Problem::internal()))?;
+    let head = [
+        (header::CONTENT_TYPE, "text/csv; charset=utf-8"),
+        (header::CONTENT_DISPOSITION, "attachment; filename=\"statement.csv\""),
+    ];
+    Ok((head, bytes).into_response())
 }

@@ -1,5 +1,7 @@
 //! First run, sign-up, sessions and API tokens.
 
+use std::net::IpAddr;
+
 use berth_core::admission::check_name;
 use berth_types::accounts::{
     CreatedToken, Me, NewOperatorToken, NewToken, Org, PortalInfo, Role, Setup, SignIn, SignUp, SignedUp,
@@ -160,7 +162,8 @@ impl Portal {
     }
 
     /// Checks a password and opens a session; gives its cookie value and who it is.
-    pub async fn sign_in(&self, input: SignIn) -> Result<(String, User), Problem> {
+    /// A new session: its cookie and whose it is. `from` is where the request came from.
+    pub async fn sign_in(&self, input: SignIn, from: Option<IpAddr>) -> Result<(String, User), Problem> {
         let email = input.email.trim().to_lowercase();
         let mut conn = self.db.read().await?;
         let login = store::accounts::find_login(&mut conn.tx(), &email).await?;
@@ -168,6 +171,10 @@ impl Portal {
         let (user, hash) = login.unzip();
         let right = self.hasher.verify(input.password, hash).await.map_err(|_| Problem::internal())?;
         let Some(user) = user.filter(|_| right) else {
+            if let Some(wait_s) = self.throttle.failed(&email, from) {
+                let detail = "There were too many wrong passwords for this account from here. Wait a little, then try again; the account is not locked.";
+                return Err(Problem::throttled(detail, wait_s));
+            }
             return Err(Problem::new(
                 401,
                 "auth.wrong_password",

@@ -1,0 +1,64 @@
+//! First run, sign-up, sessions, tokens and organizations.
+
+use std::future::Future;
+
+use berth_types::Page;
+use berth_types::accounts::{
+    CreatedToken, Me, NewToken, OrgSummary, PortalInfo, Setup, SignIn, SignUp, SignedUp, Token, User,
+};
+use berth_types::ids::{OrgId, TokenId};
+
+use super::{Answer, get, send};
+
+/// What anyone may know of the portal.
+pub fn info() -> impl Future<Output = Answer<PortalInfo>> + Send + 'static {
+    get("/info")
+}
+
+/// Makes the first operator.
+pub fn set_up(input: &Setup) -> impl Future<Output = Answer<User>> + Send + 'static {
+    send("POST", "/setup", input, None)
+}
+
+/// Makes a person with an organization.
+pub fn sign_up(input: &SignUp) -> impl Future<Output = Answer<SignedUp>> + Send + 'static {
+    send("POST", "/sign-up", input, None)
+}
+
+/// Opens a session; the browser keeps its cookie.
+pub fn sign_in(input: &SignIn) -> impl Future<Output = Answer<User>> + Send + 'static {
+    send("POST", "/sessions", input, None)
+}
+
+/// Ends the session.
+pub fn sign_out() -> impl Future<Output = Answer<()>> + Send + 'static {
+    send("DELETE", "/sessions/current", &(), None)
+}
+
+/// Who is signed in.
+pub fn me() -> impl Future<Output = Answer<Me>> + Send + 'static {
+    get("/me")
+}
+
+/// The tokens of an organization.
+pub fn list_tokens(org: OrgId) -> impl Future<Output = Answer<Page<Token>>> + Send + 'static {
+    get(format!("/orgs/{org}/tokens"))
+}
+
+/// Makes a token; its secret is in the answer and nowhere else.
+pub fn create_token(
+    org: OrgId,
+    input: &NewToken,
+) -> impl Future<Output = Answer<CreatedToken>> + Send + 'static {
+    send("POST", format!("/orgs/{org}/tokens"), input, None)
+}
+
+/// Ends a token.
+pub fn revoke_token(org: OrgId, token: TokenId) -> impl Future<Output = Answer<()>> + Send + 'static {
+    send("DELETE", format!("/orgs/{org}/tokens/{token}"), &(), None)
+}
+
+/// Every organization, for operators.
+pub fn list_orgs() -> impl Future<Output = Answer<Page<OrgSummary>>> + Send + 'static {
+    get("/operator/orgs")
+}

@@ -1,0 +1,67 @@
+//! Jobs.
+
+use std::future::Future;
+
+use berth_types::Page;
+use berth_types::events::JobEvent;
+use berth_types::ids::{JobId, OrgId};
+use berth_types::jobs::{Explanation, ExtendJob, Job, JobPlan, JobState, NewJob};
+use berth_types::metrics::Metrics;
+
+use super::{Answer, send};
+
+/// Newest first, of one state or of all.
+pub fn list(
+    org: OrgId,
+    state: Option<JobState>,
+    cursor: Option<String>,
+    limit: u32,
+) -> impl Future<Output = Answer<Page<Job>>> + Send + 'static {
+    let state = state.map_or_else(String::new, |s| format!("&state={}", s.name()));
+    let cursor = cursor.map_or_else(String::new, |c| format!("&cursor={c}"));
+    super::get(format!("/orgs/{org}/jobs?limit={limit}{state}{cursor}"))
+}
+
+/// One job.
+pub fn get(org: OrgId, job: JobId) -> impl Future<Output = Answer<Job>> + Send + 'static {
+    super::get(format!("/orgs/{org}/jobs/{job}"))
+}
+
+/// Submits a job; the same key never submits twice.
+pub fn submit(org: OrgId, job: &NewJob, key: String) -> impl Future<Output = Answer<Job>> + Send + 'static {
+    send("POST", format!("/orgs/{org}/jobs"), job, Some(key).filter(|k| !k.is_empty()))
+}
+
+/// What a submission would cost and where it would go; changes nothing.
+pub fn plan(org: OrgId, job: &NewJob) -> impl Future<Output = Answer<JobPlan>> + Send + 'static {
+    send("POST", format!("/orgs/{org}/jobs?dry_run=true"), job, None)
+}
+
+/// Asks a job to end.
+pub fn cancel(org: OrgId, job: JobId) -> impl Future<Output = Answer<Job>> + Send + 'static {
+    send("POST", format!("/orgs/{org}/jobs/{job}/cancel"), &(), None)
+}
+
+/// Gives a job a later limit.
+pub fn extend(
+    org: OrgId,
+    job: JobId,
+    input: &ExtendJob,
+) -> impl Future<Output = Answer<Job>> + Send + 'static {
+    send("POST", format!("/orgs/{org}/jobs/{job}/extend"), input, None)
+}
+
+/// Why a job waits.
+pub fn explanation(org: OrgId, job: JobId) -> impl Future<Output = Answer<Explanation>> + Send + 'static {
+    super::get(format!("/orgs/{org}/jobs/{job}/explanation"))
+}
+
+/// What happened to a job, oldest first.
+pub fn events(org: OrgId, job: JobId) -> impl Future<Output = Answer<Page<JobEvent>>> + Send + 'static {
+    super::get(format!("/orgs/{org}/jobs/{job}/events"))
+}
+
+/// A job's readings over its whole life.
+pub fn metrics(org: OrgId, job: JobId) -> impl Future<Output = Answer<Metrics>> + Send + 'static {
+    super::get(format!("/orgs/{org}/jobs/{job}/metrics"))
+}

@@ -1,0 +1,84 @@
+//! The typed client of the portal's REST API: the same calls in the browser and while a page is
+//! rendered. It decides nothing and keeps nothing.
+
+pub mod accounts;
+pub mod jobs;
+pub mod money;
+pub mod nodes;
+mod transport;
+
+use std::future::Future;
+
+use berth_types::problems::Problem;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+#[cfg(feature = "ssr")]
+pub use transport::Door;
+
+/// What the portal answered.
+pub type Answer<T> = Result<T, Problem>;
+
+/// One request, ready to go.
+pub(crate) struct Ask {
+    pub method: &'static str,
+    /// With `/api/v1`.
+    pub path: String,
+    pub body: Option<String>,
+    pub key: Option<String>,
+}
+
+/// What came back: the status and the body.
+pub(crate) struct Came {
+    pub status: u16,
+    pub body: Vec<u8>,
+}
+
+fn unreachable() -> Problem {
+    Problem {
+        status: 0,
+        ..Problem::new(
+            503,
+            "network.unreachable",
+            "The portal cannot be reached",
+            "Nothing was lost. What you asked for may or may not have reached the portal; look before you try again.",
+        )
+    }
+}
+
+fn read<T: DeserializeOwned>(came: Option<Came>) -> Answer<T> {
+    let Some(came) = came else { return Err(unreachable()) };
+    if !(200..300).contains(&came.status) {
+        return Err(serde_json::from_slice(&came.body).unwrap_or_else(|_| unreachable()));
+    }
+    let body: &[u8] = if came.body.is_empty() { b"null" } else { &came.body };
+    serde_json::from_slice(body).map_err(|_| unreachable())
+}
+
+fn ask<T: DeserializeOwned + Send + 'static>(ask: Ask) -> impl Future<Output = Answer<T>> + Send + 'static {
+    let sent = transport::send(ask);
+    async move { read(sent.await) }
+}
+
+/// GET of a path below `/api/v1`.
+pub fn get<T: DeserializeOwned + Send + 'static>(
+    path: impl Into<String>,
+) -> impl Future<Output = Answer<T>> + Send + 'static {
+    ask(Ask { method: "GET", path: format!("/api/v1{}", path.into()), body: None, key: None })
+}
+
+/// Any other request with a JSON body. An answer without a body reads as `()`.
+pub fn send<B: Serialize, T: DeserializeOwned + Send + 'static>(
+    method: &'static str,
+    path: impl Into<String>,
+    body: &B,
+    key: Option<String>,
+) -> impl Future<Output = Answer<T>> + Send + 'static {
+    let body = serde_json::to_string(body).ok().filter(|text| text != "null");
+    ask(Ask { method, path: format!("/api/v1{}", path.into()), body, key })
+}
+
+/// A new Idempotency-Key; empty where there is no browser.
+pub fn new_key() -> String {
+    transport::new_key()
+}

@@ -1,0 +1,29 @@
+//! Nodes and join tokens.
+
+use std::future::Future;
+
+use berth_types::Page;
+use berth_types::ids::{NodeId, OrgId};
+use berth_types::nodes::{JoinToken, NewJoinToken, Node, PatchNode};
+
+use super::{Answer, get, send};
+
+/// The cluster as an organization may see it.
+pub fn list(org: OrgId) -> impl Future<Output = Answer<Page<Node>>> + Send + 'static {
+    get(format!("/orgs/{org}/nodes"))
+}
+
+/// The cluster with every owner, for operators.
+pub fn operator_list() -> impl Future<Output = Answer<Page<Node>>> + Send + 'static {
+    get("/operator/nodes")
+}
+
+/// Cordons or uncordons a node.
+pub fn patch(node: NodeId, input: &PatchNode) -> impl Future<Output = Answer<Node>> + Send + 'static {
+    send("PATCH", format!("/operator/nodes/{node}"), input, None)
+}
+
+/// Makes a one-time ticket for a worker.
+pub fn join_token(input: &NewJoinToken) -> impl Future<Output = Answer<JoinToken>> + Send + 'static {
+    send("POST", "/operator/join-tokens", input, None)
+}

@@ -1,0 +1,263 @@
+//! Money: the balance, what is set aside, and every row of the ledger.
+//!
+//! Must not add amounts up: sums are the portal's.
+
+use std::future::Future;
+
+use berth_types::Page as Rows;
+use berth_types::ids::OrgId;
+use berth_types::ledger::{Balance, Transfer, TransferKind};
+use berth_types::money::money_text;
+use leptos::prelude::*;
+use leptos::task::spawn_local;
+use serde::{Deserialize, Serialize};
+
+use super::parts::{Call, CallProblem, Loading, NoOrg, every, when_some};
+use super::words::{runway, signed_money};
+use crate::api;
+use crate::api::Answer;
+use crate::session::{Page, use_session};
+use crate::ui::*;
+
+/// What the page starts with.
+#[derive(Clone, Serialize, Deserialize)]
+struct Statement {
+    org: OrgId,
+    balance: Balance,
+    rows: Vec<Transfer>,
+    cursor: Option<String>,
+}
+
+fn load(org: OrgId) -> impl Future<Output = Answer<Statement>> + Send + 'static {
+    let balance = api::money::balance(org);
+    let rows = api::money::transfers(org, None);
+    async move {
+        let balance = balance.await?;
+        let rows = rows.await?;
+        Ok(Statement { org, balance, rows: rows.items, cursor: rows.next_cursor })
+    }
+}
+
+/// The page with balance and ledger.
+#[component]
+pub fn BillingPage() -> impl IntoView {
+    let org = use_session().org;
+    let data: Resource<Answer<Option<Statement>>> =
+        Resource::new(move || org.get(), |org: Option<OrgId>| when_some(org.map(load)));
+    view! {
+        <Page title="Billing".to_owned()>
+            <Suspense fallback=|| view! { <Loading/> }>
+                {move || Suspend::new(async move {
+                    match data.await {
+                        Err(problem) => view! { <ProblemNotice problem=problem/> }.into_any(),
+                        Ok(None) => view! { <NoOrg/> }.into_any(),
+                        Ok(Some(statement)) => view! { <StatementView statement=statement/> }.into_any(),
+                    }
+                })}
+            </Suspense>
+        </Page>
+    }
+}
+
+/// Puts rows that are not known yet in front; the ledger is newest first and never changes a row.
+fn prepend(known: &mut Vec<Transfer>, fresh: Vec<Transfer>) {
+    let mut all: Vec<Transfer> =
+        fresh.into_iter().filter(|row| !known.iter().any(|known| known.id == row.id)).collect();
+    all.append(known);
+    *known = all;
+}
+
+#[component]
+fn StatementView(statement: Statement) -> impl IntoView {
+    let Statement { org, balance, rows, cursor } = statement;
+    let balance = RwSignal::new(balance);
+    let rows = RwSignal::new(rows);
+    let cursor = RwSignal::new(cursor);
+    let more = Call::idle();
+    every(10_000, move || {
+        spawn_local(async move {
+            if let Ok(fresh) = load(org).await {
+                balance.set(fresh.balance);
+                rows.update(|rows| prepend(rows, fresh.rows));
+            }
+        });
+    });
+    let load_more = move |_: leptos::ev::MouseEvent| {
+        let next = api::money::transfers(org, cursor.get_untracked());
+        more.run(next, move |page: Rows<Transfer>| {
+            rows.update(|rows| {
+                for row in page.items {
+                    if !rows.iter().any(|known| known.id == row.id) {
+                        rows.push(row);
+                    }
+                }
+            });
+            cursor.set(page.next_cursor);
+        });
+    };
+    let csv = format!("/api/v1/orgs/{org}/transfers?format=csv");
+    view! {
+        {move || figures(&balance.get())}
+        <p class="prose">
+            "A job sets aside the most that it can cost when it is submitted, pays from that for the milliseconds it is proved to have used, and gives back the rest when it ends."
+        </p>
+        <section class="section">
+            <div class="section__head">
+                <h2>"Ledger"</h2>
+                <div class="section__aside">
+                    <a href=csv rel="external" download="ledger.csv">"Download CSV"</a>
+                </div>
+            </div>
+            {move || ledger(&rows.get())}
+            <CallProblem call=more beside_fields=&[]/>
+            {move || {
+                cursor
+                    .get()
+                    .is_some()
+                    .then(|| {
+                        view! {
+                            <p>
+                                <button
+                                    class="btn"
+                                    type="button"
+                                    disabled=move || more.pending.get()
+                                    aria-busy=move || more.pending.get().then_some("true")
+                                    on:click=load_more
+                                >
+                                    "Load more"
+                                </button>
+                            </p>
+                        }
+                    })
+            }}
+        </section>
+    }
+}
+
+fn figures(balance: &Balance) -> AnyView {
+    let text = |micros: i64| money_text(micros, &balance.currency);
+    let lasts = match runway(balance.available_micros, balance.burn_per_hour_micros) {
+        Some(hours) => format!("lasts {hours} h at {}/h", text(balance.burn_per_hour_micros)),
+        None => "nothing is being spent".to_owned(),
+    };
+    view! {
+        <dl class="stats">
+            <div class="stat">
+                <dt class="stat__label">"Available"</dt>
+                <dd class="stat__value">{text(balance.available_micros)}</dd>
+                <dd class="stat__note">{lasts}</dd>
+            </div>
+            <div class="stat">
+                <dt class="stat__label">"Balance"</dt>
+                <dd class="stat__value">{text(balance.posted_micros)}</dd>
+                <dd class="stat__note">"credits less posted charges"</dd>
+            </div>
+            <div class="stat">
+                <dt class="stat__label">"Set aside"</dt>
+                <dd class="stat__value">{text(balance.held_micros)}</dd>
+                <dd class="stat__note">"for jobs that wait or run"</dd>
+            </div>
+            <div class="stat">
+                <dt class="stat__label">"Used, not posted yet"</dt>
+                <dd class="stat__value">{text(balance.accrued_micros)}</dd>
+                <dd class="stat__note">"inside what is set aside"</dd>
+            </div>
+        </dl>
+    }
+    .into_any()
+}
+
+fn ledger(rows: &[Transfer]) -> AnyView {
+    if rows.is_empty() {
+        return view! {
+            <div class="empty">
+                <p class="empty__text">
+                    "The ledger is empty: no credit was granted and nothing was used. Ask the operator of this portal for credit."
+                </p>
+            </div>
+        }
+        .into_any();
+    }
+    let lines: Vec<AnyView> = rows.iter().map(line).collect();
+    view! {
+        <div class="table-wrap">
+            <table class="table" role="table">
+                <caption class="visually-hidden">"Ledger"</caption>
+                <thead role="rowgroup">
+                    <tr role="row">
+                        <th role="columnheader" scope="col">"What"</th>
+                        <th role="columnheader" scope="col" class="nowrap">"When"</th>
+                        <th role="columnheader" scope="col">"Kind"</th>
+                        <th role="columnheader" scope="col">"Source"</th>
+                        <th role="columnheader" scope="col" class="num">"Amount"</th>
+                    </tr>
+                </thead>
+                <tbody role="rowgroup">{lines}</tbody>
+            </table>
+        </div>
+    }
+    .into_any()
+}
+
+const fn kind_words(kind: TransferKind) -> &'static str {
+    match kind {
+        TransferKind::Credit => "credit",
+        TransferKind::Hold => "set aside",
+        TransferKind::Release => "given back",
+        TransferKind::Usage => "use",
+    }
+}
+
+fn line(row: &Transfer) -> AnyView {
+    let what = if row.memo.is_empty() { kind_words(row.kind).to_owned() } else { row.memo.clone() };
+    let source = row.source_id.clone();
+    let source = if row.source == "job" {
+        let path = format!("/jobs/{source}");
+        view! { <a class="id" href=path>{source}</a> }.into_any()
+    } else {
+        view! { <span class="id">{source}</span> }.into_any()
+    };
+    // Only credits and charges move the balance; what is set aside or given back stays quiet.
+    let class = match row.kind {
+        TransferKind::Credit => "good",
+        TransferKind::Hold | TransferKind::Release => "unit",
+        TransferKind::Usage => "",
+    };
+    view! {
+        <tr role="row">
+            <th role="rowheader" scope="row">{what}</th>
+            <td role="cell" class="nowrap" data-label="When"><When at=row.at/></td>
+            <td role="cell" data-label="Kind">{kind_words(row.kind)}</td>
+            <td role="cell" data-label="Source">{source}</td>
+            <td role="cell" class="num" data-label="Amount">
+                <span class=class>{signed_money(row.amount_micros, &row.currency)}</span>
+            </td>
+        </tr>
+    }
+    .into_any()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(number: u32) -> Transfer {
+        Transfer {
+            id: format!("tr_{number:0>26}").parse().unwrap(),
+            kind: TransferKind::Usage,
+            amount_micros: -1,
+            currency: "USD".to_owned(),
+            source: "job".to_owned(),
+            source_id: String::new(),
+            memo: String::new(),
+            at: berth_types::time::Timestamp::from_micros(0),
+        }
+    }
+
+    #[test]
+    fn new_rows_come_first_and_known_ones_once() {
+        let mut rows = vec![row(2), row(1)];
+        prepend(&mut rows, vec![row(4), row(3), row(2)]);
+        assert_eq!(rows, vec![row(4), row(3), row(2), row(1)]);
+    }
+}

@@ -1,0 +1,168 @@
+//! What was ordered, where it runs, and how it failed if it did.
+//!
+//! Must not show values of environment variables: the portal does not hand them out, and a page is
+//! easily looked at by others.
+
+use berth_types::jobs::{Device, Job, Priority};
+use berth_types::money::money_text;
+use leptos::prelude::*;
+
+use super::super::rows::{device_words, own_tile};
+use super::super::shell_words::join;
+use super::super::words::{charge, limit_text, offering_text};
+use super::LiveJob;
+use crate::ui::*;
+
+/// The boards it runs on, or ran on last.
+#[component]
+pub fn Devices(
+    /// The job.
+    live: LiveJob,
+) -> impl IntoView {
+    let devices = Memo::new(move |_| live.job.with(|job| job.devices.clone()));
+    let name = live.job.with_untracked(|job| job.name.clone());
+    move || {
+        let devices = devices.get();
+        if devices.is_empty() {
+            return view! { <p class="quiet">"It has no devices: it waits for a place, or never got one."</p> }
+                .into_any();
+        }
+        let lines: Vec<AnyView> =
+            devices.iter().enumerate().map(|(i, device)| device_line(i, device, &name)).collect();
+        view! { <div class="card"><div class="stack">{lines}</div></div> }.into_any()
+    }
+}
+
+fn device_line(index: usize, device: &Device, name: &str) -> AnyView {
+    let label = format!("{}: {name}", device_words(device));
+    let tiles = vec![own_tile(device, name, format!("{name}, device {index}"))];
+    let gpu = format!("GPU {}", device.gpu_index);
+    let node = device.node_name.clone();
+    let cells = device.cells;
+    view! {
+        <div class="map__gpu map__gpu--bare">
+            <span class="map__label">{gpu}</span>
+            <BerthBar
+                tiles=tiles
+                cells=cells
+                blocked=Vec::new()
+                quarantined=false
+                size=BarSize::Row
+                label=label
+            />
+            <span class="map__figures"><span>{node}</span></span>
+        </div>
+    }
+    .into_any()
+}
+
+/// What went wrong, and what it means.
+#[component]
+pub fn FailureNotice(
+    /// The job.
+    live: LiveJob,
+) -> impl IntoView {
+    move || live.job.with(failure)
+}
+
+fn failure(job: &Job) -> Option<AnyView> {
+    let exit = match job.exit_code {
+        Some(code) => format!(" Its exit code was {code}."),
+        None => String::new(),
+    };
+    let failure = job.failure.as_ref()?;
+    let detail = failure.detail.clone();
+    let code = failure.code.clone();
+    let paid = format!(
+        "{exit} You pay {} for what it used; nothing more is set aside for it.",
+        money_text(job.cost_micros, &job.currency)
+    );
+    Some(
+        view! {
+            <div class="banner banner--error" role="alert">
+                <div class="banner__text">
+                    <strong class="banner__title">{detail}</strong>
+                    {paid}
+                    <span class="banner__id">{code}</span>
+                </div>
+            </div>
+        }
+        .into_any(),
+    )
+}
+
+fn priority_words(priority: Priority) -> &'static str {
+    match priority {
+        Priority::Low => "low",
+        Priority::Normal => "normal",
+        Priority::High => "high",
+    }
+}
+
+fn pair(name: &'static str, value: AnyView) -> AnyView {
+    view! { <dt>{name}</dt><dd>{value}</dd> }.into_any()
+}
+
+/// The order as it was given, and what became of it.
+#[component]
+pub fn Facts(
+    /// The job.
+    live: LiveJob,
+) -> impl IntoView {
+    view! {
+        <section class="section">
+            <div class="section__head"><h2>"Details"</h2></div>
+            <div class="card">{move || live.job.with(facts)}</div>
+        </section>
+    }
+}
+
+fn facts(job: &Job) -> AnyView {
+    let mut pairs = vec![
+        pair("Offering", offering_text(&job.offering, job.count).into_any()),
+        pair("Priority", priority_words(job.priority).into_any()),
+        pair("Attempt", job.attempt.to_string().into_any()),
+        pair("Time limit", limit_text(job.max_duration_s).into_any()),
+        pair("At most", at_most(job).into_any()),
+        pair("Submitted", view! { <When at=job.created_at/> " by " {job.created_by.clone()} }.into_any()),
+    ];
+    if let Some(at) = job.started_at {
+        pairs.push(pair("Started", view! { <When at=at/> }.into_any()));
+    }
+    if let Some(at) = job.ended_at {
+        pairs.push(pair("Ended", view! { <When at=at/> }.into_any()));
+    }
+    if let Some(code) = job.exit_code {
+        pairs.push(pair("Exit code", code.to_string().into_any()));
+    }
+    if !job.files.is_empty() {
+        let files = job.files.join(", ");
+        pairs.push(pair("Files", view! { <span class="mono">{files}</span> }.into_any()));
+    }
+    for (name, value) in &job.labels {
+        let text = format!("{name} = {value}");
+        pairs.push(pair("Label", view! { <span class="mono">{text}</span> }.into_any()));
+    }
+    for device in &job.devices {
+        let uuid = device.mig_uuid.clone().unwrap_or_else(|| device.gpu_uuid.clone());
+        pairs.push(pair("Device", view! { <span class="mono">{uuid}</span> }.into_any()));
+    }
+    let text = match (&job.command, &job.script) {
+        (Some(command), _) => join(command),
+        (None, Some(script)) => script.clone(),
+        (None, None) => String::new(),
+    };
+    view! {
+        <dl class="kv">{pairs}</dl>
+        <details class="more">
+            <summary>"Show what runs"</summary>
+            <div class="code code--tall"><pre>{text}</pre></div>
+        </details>
+    }
+    .into_any()
+}
+
+fn at_most(job: &Job) -> String {
+    let ms = i64::try_from(job.max_duration_s).unwrap_or(i64::MAX).saturating_mul(1_000);
+    money_text(charge(job.nano_per_second, ms), &job.currency)
+}

@@ -1,0 +1,209 @@
+//! The head of a job's page: name, state, and what can be done to it now.
+//!
+//! Must not offer what the portal does not: the buttons follow the job's own list of actions.
+
+use berth_types::jobs::{Action as JobAction, ExtendJob, Job, JobState};
+use berth_types::money::money_text;
+use leptos::ev::SubmitEvent;
+use leptos::prelude::*;
+
+use super::super::launch::draft::{LimitUnit, limit_seconds};
+use super::super::parts::{Call, CallProblem, FieldError, Modal, ready};
+use super::super::words::limit_text;
+use super::LiveJob;
+use crate::api;
+use crate::ui::*;
+
+/// Name, state, id and actions, with the dialogs that the actions open.
+#[component]
+pub fn Head(
+    /// The job.
+    live: LiveJob,
+) -> impl IntoView {
+    let ready = ready();
+    let job = live.job;
+    let stopping = RwSignal::new(false);
+    let extending = RwSignal::new(false);
+    let may = move |action: JobAction| job.with(|job| job.actions.contains(&action));
+    let can_stop = Memo::new(move |_| may(JobAction::Cancel));
+    let can_extend = Memo::new(move |_| may(JobAction::Extend));
+    let queued = move || live.state.get() == JobState::Queued;
+    let (name, id) = job.with_untracked(|job| (job.name.clone(), job.id.to_string()));
+    let simulated = job.with_untracked(|job| job.simulated);
+    view! {
+        <div class="page__head">
+            <h1>{name}</h1>
+            {move || view! { <StateBadge state=live.state.get()/> }}
+            <span class="id">{id}</span>
+            {simulated.then(|| view! { <span class="tag tag--simulated">"simulated"</span> })}
+            <div class="page__actions">
+                {move || {
+                    can_extend
+                        .get()
+                        .then(|| {
+                            view! {
+                                <button
+                                    class="btn"
+                                    type="button"
+                                    disabled=move || !ready.get()
+                                    on:click=move |_| extending.set(true)
+                                >
+                                    "Extend limit"
+                                </button>
+                            }
+                        })
+                }}
+                {move || {
+                    can_stop
+                        .get()
+                        .then(|| {
+                            view! {
+                                <button
+                                    class="btn btn--danger"
+                                    type="button"
+                                    disabled=move || !ready.get()
+                                    on:click=move |_| stopping.set(true)
+                                >
+                                    {move || if queued() { "Cancel job" } else { "Stop job" }}
+                                </button>
+                            }
+                        })
+                }}
+            </div>
+        </div>
+        <StopDialog live=live open=stopping/>
+        <ExtendDialog live=live open=extending/>
+    }
+}
+
+/// What stopping means for the work and the money.
+fn consequence(job: &Job) -> String {
+    let held = money_text(job.held_micros, &job.currency);
+    if job.state == JobState::Queued {
+        return format!(
+            "It has not started. Nothing is charged, and the {held} set aside for it come back to your balance."
+        );
+    }
+    let cost = money_text(job.cost_micros, &job.currency);
+    format!(
+        "It gets SIGTERM and 10 s to save its work, then it is killed. You pay for what it used, about {cost} so far; what is left of the {held} set aside comes back to your balance."
+    )
+}
+
+#[component]
+fn StopDialog(live: LiveJob, open: RwSignal<bool>) -> impl IntoView {
+    let call = Call::idle();
+    let job = live.job;
+    let queued = move || live.state.get() == JobState::Queued;
+    let title = Signal::derive(move || {
+        let verb = if queued() { "Cancel" } else { "Stop" };
+        job.with(|job| format!("{verb} {}?", job.name))
+    });
+    let stop = move |_: leptos::ev::MouseEvent| {
+        call.run(api::jobs::cancel(live.org, live.id), move |job: Job| {
+            live.take(job);
+            open.set(false);
+        });
+    };
+    view! {
+        <Modal id="stop" title=title open=open>
+            <div class="dialog__body">
+                <p>{move || job.with(consequence)}</p>
+                <CallProblem call=call beside_fields=&[]/>
+            </div>
+            <div class="dialog__actions">
+                <button class="btn" type="button" on:click=move |_| open.set(false)>
+                    {move || if queued() { "Keep waiting" } else { "Keep running" }}
+                </button>
+                <button
+                    class="btn btn--danger btn--primary"
+                    type="button"
+                    disabled=move || call.pending.get()
+                    aria-busy=move || call.pending.get().then_some("true")
+                    on:click=stop
+                >
+                    {move || if queued() { "Cancel job" } else { "Stop job" }}
+                </button>
+            </div>
+        </Modal>
+    }
+}
+
+#[component]
+fn ExtendDialog(live: LiveJob, open: RwSignal<bool>) -> impl IntoView {
+    let call = Call::idle();
+    let job = live.job;
+    let limit = RwSignal::new(String::new());
+    let unit = RwSignal::new(LimitUnit::Hours);
+    let unread = RwSignal::new(None::<String>);
+    let refused = call.field("/max_duration_s");
+    let error = Signal::derive(move || unread.get().or_else(|| refused.get()));
+    let submit = move |event: SubmitEvent| {
+        event.prevent_default();
+        let Some(max_duration_s) = limit_seconds(&limit.get_untracked(), unit.get_untracked()) else {
+            unread.set(Some("Give a time such as 90 minutes or 1.5 hours.".to_owned()));
+            return;
+        };
+        unread.set(None);
+        let body = ExtendJob { max_duration_s };
+        call.run(api::jobs::extend(live.org, live.id, &body), move |job: Job| {
+            live.take(job);
+            limit.set(String::new());
+            open.set(false);
+        });
+    };
+    let now = move || {
+        job.with(|job| {
+            format!(
+                "The limit is {} now. The new one counts from the start of the run too; more is set aside for it.",
+                limit_text(job.max_duration_s)
+            )
+        })
+    };
+    view! {
+        <Modal id="extend" title="Extend the time limit" open=open>
+            <form method="post" on:submit=submit>
+                <div class="dialog__body">
+                    <p>{now}</p>
+                    <div class="field-row">
+                        <div class="field">
+                            <label class="field__label" for="new-limit">"New limit"</label>
+                            <input
+                                id="new-limit"
+                                inputmode="decimal"
+                                autocomplete="off"
+                                aria-describedby="new-limit-error"
+                                aria-invalid=move || error.get().map(|_| "true")
+                                prop:value=move || limit.get()
+                                on:input=move |ev| limit.set(event_target_value(&ev))
+                            />
+                            <FieldError id="new-limit-error" error=error/>
+                        </div>
+                        <div class="field">
+                            <label class="field__label" for="new-unit">"Unit"</label>
+                            <select
+                                id="new-unit"
+                                on:change=move |ev| unit.set(LimitUnit::parse(&event_target_value(&ev)))
+                            >
+                                <option value="hours" selected=true>"hours"</option>
+                                <option value="minutes">"minutes"</option>
+                            </select>
+                        </div>
+                    </div>
+                    <CallProblem call=call beside_fields=&["/max_duration_s"]/>
+                </div>
+                <div class="dialog__actions">
+                    <button class="btn" type="button" on:click=move |_| open.set(false)>"Keep the limit"</button>
+                    <button
+                        class="btn btn--primary"
+                        type="submit"
+                        disabled=move || call.pending.get()
+                        aria-busy=move || call.pending.get().then_some("true")
+                    >
+                        "Extend limit"
+                    </button>
+                </div>
+            </form>
+        </Modal>
+    }
+}

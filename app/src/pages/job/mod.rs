@@ -1,0 +1,249 @@
+//! One job, live: what it is, where it stands, what it costs, what it says.
+//!
+//! The parts draw from one set of signals that the feed changes. Must not ask again and again for
+//! what the feed tells.
+
+pub mod cost;
+pub mod facts;
+pub mod head;
+pub mod timeline;
+pub mod waiting;
+
+use std::future::Future;
+
+use berth_types::events::{JobChange, JobCost, JobEvent};
+use berth_types::ids::{JobId, OrgId};
+use berth_types::jobs::{Explanation, Job, JobState};
+use berth_types::metrics::Metrics;
+use berth_types::problems::Problem;
+use leptos::prelude::*;
+use leptos_meta::Title;
+use leptos_router::hooks::use_params_map;
+use serde::{Deserialize, Serialize};
+
+use self::cost::{CostFigures, Meter};
+use self::facts::{Devices, Facts, FailureNotice};
+use self::head::Head;
+use self::timeline::Timeline;
+use self::waiting::Waiting;
+use super::parts::{Loading, NoOrg, now_ms, when_some};
+use crate::api;
+use crate::api::Answer;
+use crate::live;
+use crate::live::{Feed, FeedBadge};
+use crate::session::use_session;
+use crate::ui::*;
+
+/// What the page starts with.
+#[derive(Clone, Serialize, Deserialize)]
+struct Loaded {
+    job: Job,
+    events: Vec<JobEvent>,
+    explanation: Option<Explanation>,
+    metrics: Metrics,
+}
+
+fn load(org: OrgId, id: Option<JobId>) -> impl Future<Output = Answer<Loaded>> + Send + 'static {
+    let calls = id.map(|id| {
+        let (job, events) = (api::jobs::get(org, id), api::jobs::events(org, id));
+        (job, events, api::jobs::explanation(org, id), api::jobs::metrics(org, id))
+    });
+    async move {
+        // What is no id cannot be a job, and is answered like a job that does not exist.
+        let Some((job, events, explanation, metrics)) = calls else {
+            return Err(Problem::not_found());
+        };
+        let job = job.await?;
+        let events = events.await?.items;
+        let explanation = if job.state == JobState::Queued { explanation.await.ok() } else { None };
+        // A job without readings is still a job; its charts stay empty.
+        let metrics = metrics.await.unwrap_or(Metrics { step_s: 1, series: Vec::new() });
+        Ok(Loaded { job, events, explanation, metrics })
+    }
+}
+
+/// The signals that the parts of the page draw from.
+#[derive(Clone, Copy)]
+pub struct LiveJob {
+    /// The organization it belongs to.
+    pub org: OrgId,
+    /// The job.
+    pub id: JobId,
+    /// As it is now.
+    pub job: RwSignal<Job>,
+    /// Where it stands; changes only with the state.
+    pub state: Memo<JobState>,
+    /// What happened so far, oldest first.
+    pub events: RwSignal<Vec<JobEvent>>,
+    /// What it used, as last told.
+    pub meter: RwSignal<Meter>,
+}
+
+impl LiveJob {
+    fn new(job: Job, events: Vec<JobEvent>) -> Self {
+        let (org, id) = (job.org, job.id);
+        let meter = RwSignal::new(Meter::of(&job, 0));
+        let job = RwSignal::new(job);
+        let state = Memo::new(move |_| job.with(|job| job.state));
+        Self { org, id, job, state, events: RwSignal::new(events), meter }
+    }
+
+    /// Takes in the job as an answer or the feed tells it, unless a newer one is known.
+    pub fn take(self, fresh: Job) {
+        if self.job.with_untracked(|job| job.generation > fresh.generation) {
+            return;
+        }
+        self.meter.set(Meter::of(&fresh, now_ms()));
+        self.job.set(fresh);
+    }
+
+    fn hear(self, name: &str, data: &str) {
+        match name {
+            "change" => {
+                let Ok(change) = serde_json::from_str::<JobChange>(data) else { return };
+                if let Some(event) = change.event {
+                    self.events.update(|events| append(events, event));
+                }
+                self.take(change.job);
+            }
+            "cost" => {
+                let Ok(cost) = serde_json::from_str::<JobCost>(data) else { return };
+                if cost.job == self.id {
+                    self.meter.update(|meter| meter.heard(&cost, now_ms()));
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Adds an event, unless it was heard before.
+fn append(events: &mut Vec<JobEvent>, event: JobEvent) {
+    if events.last().is_none_or(|last| last.seq < event.seq) {
+        events.push(event);
+    }
+}
+
+fn last_seq(events: &[JobEvent]) -> i64 {
+    events.last().map_or(0, |event| event.seq)
+}
+
+/// The page of one job.
+#[component]
+pub fn JobPage() -> impl IntoView {
+    let org = use_session().org;
+    let params = use_params_map();
+    let id = Memo::new(move |_| {
+        params.with(|params| params.get("job")).and_then(|text| text.parse::<JobId>().ok())
+    });
+    let data: Resource<Answer<Option<Loaded>>> = Resource::new(
+        move || (org.get(), id.get()),
+        |(org, id): (Option<OrgId>, Option<JobId>)| when_some(org.map(|org| load(org, id))),
+    );
+    view! {
+        <Suspense fallback=|| view! { <Loading/> }>
+            {move || Suspend::new(async move {
+                match data.await {
+                    Err(problem) if problem.status == 404 => view! { <NotFound/> }.into_any(),
+                    Err(problem) => view! { <ProblemNotice problem=problem/> }.into_any(),
+                    Ok(None) => view! { <NoOrg/> }.into_any(),
+                    Ok(Some(loaded)) => view! { <JobView loaded=loaded/> }.into_any(),
+                }
+            })}
+        </Suspense>
+    }
+}
+
+#[component]
+fn JobView(loaded: Loaded) -> impl IntoView {
+    let Loaded { job, events, explanation, metrics } = loaded;
+    let name = job.name.clone();
+    let over = job.state.ended();
+    let live = LiveJob::new(job, events);
+    let (org, id) = (live.org, live.id);
+    // A job that ended before the page was made has nothing more to tell.
+    let feed: Option<Feed> = (!over).then(|| {
+        live::open(
+            move || {
+                let after = live.events.with_untracked(|events| last_seq(events));
+                format!("/api/v1/orgs/{org}/jobs/{id}/events?after={after}")
+            },
+            &["change", "cost", "beat", "end"],
+            move |name: &str, data: &str, _id: &str| live.hear(name, data),
+        )
+    });
+    // Log and charts keep their own place and must not be made anew with every change of the job.
+    let placed = Memo::new(move |_| live.job.with(|job| job.attempt > 0));
+    let queued = Memo::new(move |_| live.state.get() == JobState::Queued);
+    let metrics = StoredValue::new(metrics);
+    let title = name.clone();
+    view! {
+        <Title text=title/>
+        <div class="page">
+            <nav class="crumbs" aria-label="Where you are">
+                <ol>
+                    <li><a href="/jobs">"Jobs"</a></li>
+                    <li><span aria-current="page" class="quiet">{name}</span></li>
+                </ol>
+            </nav>
+            <Head live=live/>
+            <FailureNotice live=live/>
+            <Timeline live=live/>
+            {move || queued.get().then(|| view! { <Waiting live=live seed=explanation.clone()/> })}
+            <CostFigures live=live/>
+            <section class="section">
+                <div class="section__head">
+                    <h2>"Devices"</h2>
+                    <div class="section__aside">
+                        {match feed {
+                            Some(feed) => view! { <FeedBadge feed=feed/> }.into_any(),
+                            None => view! { <span class="live live--ended">"ended, all of it is here"</span> }.into_any(),
+                        }}
+                    </div>
+                </div>
+                <Devices live=live/>
+            </section>
+            {move || {
+                if placed.get() {
+                    view! {
+                        <section class="section">
+                            <div class="section__head"><h2>"Readings"</h2></div>
+                            <Charts org=org job=id seed=metrics.get_value()/>
+                        </section>
+                        <section class="section">
+                            <div class="section__head"><h2>"Log"</h2></div>
+                            <LogView org=org job=id/>
+                        </section>
+                    }
+                        .into_any()
+                } else {
+                    view! { <p class="quiet">"Readings and the log appear here once the job is placed."</p> }.into_any()
+                }
+            }}
+            <Facts live=live/>
+        </div>
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_is_taken_once() {
+        let event = |seq: i64| JobEvent {
+            job: "job_00000000000000000000000001".parse().unwrap(),
+            seq,
+            at: berth_types::time::Timestamp::from_micros(seq),
+            state: JobState::Queued,
+            attempt: 0,
+            detail: String::new(),
+        };
+        let mut events = Vec::new();
+        for seq in [1, 2, 2, 1, 3] {
+            append(&mut events, event(seq));
+        }
+        assert_eq!(events.iter().map(|event| event.seq).collect::<Vec<_>>(), [1, 2, 3]);
+        assert_eq!((last_seq(&events), last_seq(&[])), (3, 0));
+    }
+}

@@ -1,0 +1,239 @@
+//! The states of a job from left to right, each with its time, and every event in words below.
+//!
+//! Must not guess: a step stands for an event that the portal recorded; only the time limit, which
+//! follows from the job itself, stands for something to come.
+
+use berth_types::events::JobEvent;
+use berth_types::jobs::{Job, JobState};
+use berth_types::time::{Timestamp, duration_text};
+use leptos::prelude::*;
+
+use super::super::parts::{interval, now_ms};
+use super::super::words::state_words;
+use super::LiveJob;
+use crate::ui::*;
+
+/// Steps shown side by side; a job that started over many times shows the last ones.
+const SHOWN: usize = 8;
+
+/// One state that the job was in, or is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Step {
+    state: JobState,
+    at: Timestamp,
+    /// How long it lasted; absent for the last one.
+    took_ms: Option<i64>,
+}
+
+/// The states in order: events that leave the state as it is are told below, not as a step.
+fn steps(events: &[JobEvent], job: &Job) -> Vec<Step> {
+    let mut steps: Vec<Step> = Vec::new();
+    for event in events {
+        if let Some(last) = steps.last_mut() {
+            if last.state == event.state {
+                continue;
+            }
+            last.took_ms = Some(event.at.millis_since(last.at));
+        }
+        steps.push(Step { state: event.state, at: event.at, took_ms: None });
+    }
+    if steps.is_empty() {
+        steps.push(Step { state: job.state, at: job.created_at, took_ms: None });
+    }
+    steps.split_off(steps.len().saturating_sub(SHOWN))
+}
+
+/// When the time limit ends the job at the latest, while it runs.
+fn limit_at(job: &Job) -> Option<Timestamp> {
+    let seconds = i64::try_from(job.max_duration_s).ok()?;
+    (job.state == JobState::Running).then(|| job.started_at.map(|at| at.plus_seconds(seconds))).flatten()
+}
+
+/// The timeline.
+#[component]
+pub fn Timeline(
+    /// The job.
+    live: LiveJob,
+) -> impl IntoView {
+    // The server and the first client render know no time of day; the last step counts afterwards.
+    let now = RwSignal::new(0_i64);
+    Effect::new(move || {
+        if !live.state.get().ended() {
+            now.set(now_ms());
+            interval(1_000, move || now.set(now_ms()));
+        }
+    });
+    let all = Memo::new(move |_| live.events.with(|events| live.job.with(|job| steps(events, job))));
+    let next = Memo::new(move |_| live.job.with(limit_at));
+    let drawn = move || {
+        let steps = all.get();
+        let last = steps.len().saturating_sub(1);
+        let mut items: Vec<AnyView> =
+            steps.into_iter().enumerate().map(|(i, step)| item(step, i == last, now)).collect();
+        items.extend(next.get().map(coming));
+        items
+    };
+    view! {
+        <ol class="timeline" aria-label="States of this job">{drawn}</ol>
+        <details class="more">
+            <summary>"Everything that happened"</summary>
+            <ul class="list">{move || live.events.with(|events| events.iter().map(told).collect::<Vec<_>>())}</ul>
+        </details>
+    }
+}
+
+fn item(step: Step, last: bool, now: RwSignal<i64>) -> AnyView {
+    let over = step.state.ended();
+    let place = if last && !over { "timeline__step--now" } else { "timeline__step--done" };
+    let class = format!("timeline__step {place} state--{}", step.state.name());
+    let current = (last && !over).then_some("step");
+    let at = step.at.to_string();
+    let clock = step.at.clock();
+    let utc = step.at.minute();
+    let took = move || match step.took_ms {
+        Some(took) => duration_text(took),
+        None if last && !over && now.get() > 0 => duration_text(now.get().saturating_sub(step.at.millis())),
+        None => String::new(),
+    };
+    view! {
+        <li class=class aria-current=current>
+            <span class="timeline__dot">{shape(step.state)}</span>
+            <span class="timeline__name">{state_words(step.state)}</span>
+            <time class="timeline__time" datetime=at title=utc>{clock}</time>
+            <span class="timeline__took">{took}</span>
+        </li>
+    }
+    .into_any()
+}
+
+fn coming(at: Timestamp) -> AnyView {
+    let datetime = at.to_string();
+    let text = format!("{} at the latest", at.clock());
+    let utc = at.minute();
+    view! {
+        <li class="timeline__step timeline__step--next state--timed_out">
+            <span class="timeline__dot">{shape(JobState::TimedOut)}</span>
+            <span class="timeline__name">"time limit"</span>
+            <time class="timeline__time" datetime=datetime title=utc>{text}</time>
+        </li>
+    }
+    .into_any()
+}
+
+fn told(event: &JobEvent) -> AnyView {
+    let detail = if event.detail.is_empty() { state_words(event.state) } else { event.detail.clone() };
+    let attempt = (event.attempt > 1).then(|| format!("attempt {}", event.attempt));
+    view! {
+        <li class="list__item">
+            <span class="list__main">{detail}<span class="list__note"><When at=event.at/> " " {attempt}</span></span>
+            <StateBadge state=event.state/>
+        </li>
+    }
+    .into_any()
+}
+
+/// The shape of a state alone, for the dot on the line; the word stands below it.
+fn shape(state: JobState) -> AnyView {
+    let drawn = match state {
+        JobState::Queued => {
+            view! { <circle cx="6" cy="6" r="4.25" fill="none" stroke="currentColor" stroke-width="1.5"></circle> }
+                .into_any()
+        }
+        JobState::Assigned | JobState::Starting => view! {
+            <circle
+                cx="6"
+                cy="6"
+                r="4.25"
+                fill="none"
+                stroke="currentColor"
+                stroke-width="1.5"
+                stroke-opacity=".3"
+            ></circle>
+            <path d="M6 1.75a4.25 4.25 0 0 1 0 8.5" fill="none" stroke="currentColor" stroke-width="1.75"></path>
+        }
+        .into_any(),
+        JobState::Running => view! { <circle cx="6" cy="6" r="5" fill="currentColor"></circle> }.into_any(),
+        JobState::Stopping => view! {
+            <circle cx="6" cy="6" r="4.25" fill="none" stroke="currentColor" stroke-width="1.5"></circle>
+            <circle cx="6" cy="6" r="1.75" fill="currentColor"></circle>
+        }
+        .into_any(),
+        JobState::Succeeded => {
+            view! { <path d="M1.75 6.5 4.75 9.5 10.25 3" fill="none" stroke="currentColor" stroke-width="1.75"></path> }
+                .into_any()
+        }
+        JobState::Failed => {
+            view! { <path d="m2.5 2.5 7 7m0-7-7 7" fill="none" stroke="currentColor" stroke-width="1.75"></path> }
+                .into_any()
+        }
+        JobState::Cancelled => {
+            view! { <rect x="1.5" y="4.9" width="9" height="2.2" fill="currentColor"></rect> }.into_any()
+        }
+        JobState::TimedOut => view! {
+            <circle cx="6" cy="6" r="4.5" fill="none" stroke="currentColor" stroke-width="1.4"></circle>
+            <path d="M6 3.25V6l1.9 1.4" fill="none" stroke="currentColor" stroke-width="1.4"></path>
+        }
+        .into_any(),
+    };
+    view! { <svg viewBox="0 0 12 12" width="12" height="12" aria-hidden="true" focusable="false">{drawn}</svg> }
+        .into_any()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(seq: i64, state: JobState, second: i64) -> JobEvent {
+        JobEvent {
+            job: "job_00000000000000000000000001".parse().unwrap(),
+            seq,
+            at: Timestamp::from_micros(second * 1_000_000),
+            state,
+            attempt: 1,
+            detail: String::new(),
+        }
+    }
+
+    fn job() -> Job {
+        serde_json::from_value(serde_json::json!({
+            "id": "job_00000000000000000000000001", "org": "org_00000000000000000000000001", "name": "n",
+            "state": "running", "reasons": [], "attempt": 1, "offering": "o", "simulated": false, "count": 1,
+            "priority": "normal", "max_duration_s": 60, "devices": [], "created_at": "2026-03-01T09:00:00Z",
+            "created_by": "a", "started_at": "2026-03-01T09:00:05Z", "metered_ms": 0, "cost_micros": 0,
+            "held_micros": 0, "nano_per_second": 1, "currency": "USD", "price_version": 1, "generation": 1,
+            "actions": [],
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_step_lasts_until_the_next_state() {
+        let events = [
+            event(1, JobState::Queued, 0),
+            event(2, JobState::Queued, 3),
+            event(3, JobState::Assigned, 38),
+            event(4, JobState::Running, 40),
+        ];
+        let took: Vec<_> = steps(&events, &job()).iter().map(|step| (step.state, step.took_ms)).collect();
+        assert_eq!(
+            took,
+            [(JobState::Queued, Some(38_000)), (JobState::Assigned, Some(2_000)), (JobState::Running, None)]
+        );
+    }
+
+    #[test]
+    fn without_events_the_job_speaks_for_itself() {
+        let job = job();
+        assert_eq!(steps(&[], &job), [Step { state: JobState::Running, at: job.created_at, took_ms: None }]);
+        assert_eq!(limit_at(&job).map(|at| at.to_string()).as_deref(), Some("2026-03-01T09:01:05Z"));
+        assert_eq!(limit_at(&Job { state: JobState::Failed, ..job }), None);
+    }
+
+    #[test]
+    fn only_the_last_steps_of_many_are_shown() {
+        let events: Vec<JobEvent> = (0..40)
+            .map(|i| event(i, if i % 2 == 0 { JobState::Queued } else { JobState::Assigned }, i))
+            .collect();
+        assert_eq!(steps(&events, &job()).len(), SHOWN);
+    }
+}

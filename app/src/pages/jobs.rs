@@ -1,0 +1,275 @@
+//! The jobs of an organization: newest first, by state, kept live.
+//!
+//! Must not hold the filter anywhere but in the address, so that a filtered list can be shared.
+
+use std::future::Future;
+
+use berth_types::events::JobChange;
+use berth_types::ids::OrgId;
+use berth_types::jobs::{Job, JobState};
+use berth_types::money::money_text;
+use berth_types::time::duration_text;
+use leptos::prelude::*;
+use leptos::task::spawn_local;
+use leptos_router::hooks::use_query_map;
+use serde::{Deserialize, Serialize};
+
+use super::curl;
+use super::parts::{Call, CallProblem, Loading, NoOrg, origin, when_some};
+use super::rows::{board_cell, merge, name_cell, offering_cell};
+use super::words::{counted, state_words};
+use crate::api;
+use crate::api::Answer;
+use crate::live;
+use crate::live::{FeedBadge, FeedState};
+use crate::session::{Page, use_session};
+use crate::ui::*;
+
+const PAGE: u32 = 50;
+
+/// States offered as a filter: those in which a job stays long enough to be looked for.
+const FILTERS: [JobState; 6] = [
+    JobState::Queued,
+    JobState::Running,
+    JobState::Succeeded,
+    JobState::Failed,
+    JobState::Cancelled,
+    JobState::TimedOut,
+];
+
+/// What the list starts with.
+#[derive(Clone, Serialize, Deserialize)]
+struct FirstPage {
+    org: OrgId,
+    state: Option<JobState>,
+    jobs: Vec<Job>,
+    cursor: Option<String>,
+}
+
+fn load(org: OrgId, state: Option<JobState>) -> impl Future<Output = Answer<FirstPage>> + Send + 'static {
+    let page = api::jobs::list(org, state, None, PAGE);
+    async move {
+        let page = page.await?;
+        Ok(FirstPage { org, state, jobs: page.items, cursor: page.next_cursor })
+    }
+}
+
+/// The page with all jobs.
+#[component]
+pub fn JobsPage() -> impl IntoView {
+    let org = use_session().org;
+    let query = use_query_map();
+    let state =
+        Memo::new(move |_| query.with(|query| query.get("state")).and_then(|name| JobState::parse(&name)));
+    let data: Resource<Answer<Option<FirstPage>>> = Resource::new(
+        move || (org.get(), state.get()),
+        |(org, state): (Option<OrgId>, Option<JobState>)| when_some(org.map(|org| load(org, state))),
+    );
+    let launch = view! { <a class="btn btn--primary" href="/launch">"Launch job"</a> }.into_any();
+    view! {
+        <Page title="Jobs".to_owned() actions=launch>
+            <Filter state=state/>
+            <Suspense fallback=|| view! { <Loading/> }>
+                {move || Suspend::new(async move {
+                    match data.await {
+                        Err(problem) => view! { <ProblemNotice problem=problem/> }.into_any(),
+                        Ok(None) => view! { <NoOrg/> }.into_any(),
+                        Ok(Some(first)) => view! { <JobList first=first/> }.into_any(),
+                    }
+                })}
+            </Suspense>
+        </Page>
+    }
+}
+
+/// The states to choose from; choosing goes to the address of that list.
+#[component]
+fn Filter(state: Memo<Option<JobState>>) -> impl IntoView {
+    let choice = move |value: Option<JobState>| {
+        let text = value.map_or_else(|| "all".to_owned(), state_words);
+        let path = value.map_or_else(|| "/jobs".to_owned(), |state| format!("/jobs?state={}", state.name()));
+        let at_first = state.get_untracked() == value;
+        view! {
+            <label>
+                <input
+                    type="radio"
+                    name="state"
+                    checked=at_first
+                    prop:checked=move || { state.get() == value }
+                    on:change=move |_| go(&path)
+                />
+                {text}
+            </label>
+        }
+    };
+    view! {
+        <div class="filters">
+            <div class="segmented" role="radiogroup" aria-label="State">
+                {choice(None)} {FILTERS.map(|state| choice(Some(state))).into_iter().collect_view()}
+            </div>
+        </div>
+    }
+}
+
+#[component]
+fn JobList(first: FirstPage) -> impl IntoView {
+    let FirstPage { org, state, jobs, cursor } = first;
+    let jobs = RwSignal::new(jobs);
+    let cursor = RwSignal::new(cursor);
+    let more = Call::idle();
+    let take = move |job: Job| {
+        jobs.update(|jobs| {
+            if state.is_some_and(|state| state != job.state) {
+                jobs.retain(|known| known.id != job.id);
+            } else {
+                merge(jobs, job);
+            }
+        });
+    };
+    let feed = live::open(
+        move || format!("/api/v1/orgs/{org}/events"),
+        &["change", "beat"],
+        move |name: &str, data: &str, _id: &str| {
+            if name == "change"
+                && let Ok(change) = serde_json::from_str::<JobChange>(data)
+            {
+                take(change.job);
+            }
+        },
+    );
+    // What changed while no feed was open is fetched once it is.
+    Effect::new(move |was: Option<FeedState>| {
+        let now = feed.state.get();
+        if now == FeedState::Live && was.is_some_and(|was| was != FeedState::Live) {
+            spawn_local(async move {
+                if let Ok(fresh) = api::jobs::list(org, state, None, PAGE).await {
+                    fresh.items.into_iter().for_each(take);
+                }
+            });
+        }
+        now
+    });
+    let load_more = move |_: leptos::ev::MouseEvent| {
+        let next = api::jobs::list(org, state, cursor.get_untracked(), PAGE);
+        more.run(next, move |page: berth_types::Page<Job>| {
+            jobs.update(|jobs| page.items.into_iter().for_each(|job| merge(jobs, job)));
+            cursor.set(page.next_cursor);
+        });
+    };
+    let none = Memo::new(move |_| jobs.with(Vec::is_empty));
+    view! {
+        {move || {
+            if none.get() {
+                view! { <Empty org=org state=state/> }.into_any()
+            } else {
+                view! {
+                    <section class="section">
+                        <div class="section__head">
+                            <p class="quiet">{move || shown(jobs.with(Vec::len), cursor.get().is_some())}</p>
+                            <div class="section__aside"><FeedBadge feed=feed/></div>
+                        </div>
+                        {move || table(&jobs.get())}
+                    </section>
+                }
+                    .into_any()
+            }
+        }}
+        <CallProblem call=more beside_fields=&[]/>
+        {move || {
+            cursor
+                .get()
+                .is_some()
+                .then(|| {
+                    view! {
+                        <p>
+                            <button
+                                class="btn"
+                                type="button"
+                                disabled=move || more.pending.get()
+                                aria-busy=move || more.pending.get().then_some("true")
+                                on:click=load_more
+                            >
+                                "Load more"
+                            </button>
+                        </p>
+                    }
+                })
+        }}
+    }
+}
+
+fn shown(count: usize, more: bool) -> String {
+    let jobs = counted(count, "job", "jobs");
+    if more { format!("The newest {jobs}") } else { jobs }
+}
+
+#[component]
+fn Empty(org: OrgId, state: Option<JobState>) -> impl IntoView {
+    let origin = origin();
+    let Some(state) = state else {
+        let line = Signal::derive(move || curl::first_job(&origin.get(), &org.to_string()));
+        return view! {
+            <div class="empty">
+                <p class="empty__text">"No jobs yet. Launch one from the form, or send the same as a request."</p>
+                <a class="btn" href="/launch">"Launch job"</a>
+                <CopyBlock text=line label="A first job with curl".to_owned()/>
+            </div>
+        }
+        .into_any();
+    };
+    let words = state_words(state);
+    view! {
+        <div class="empty">
+            <p class="empty__text">{format!("No job is {words}.")}</p>
+            <a class="btn" href="/jobs">"Show all jobs"</a>
+        </div>
+    }
+    .into_any()
+}
+
+fn table(jobs: &[Job]) -> AnyView {
+    let rows: Vec<AnyView> = jobs.iter().map(row).collect();
+    view! {
+        <div class="table-wrap">
+            <table class="table" role="table">
+                <caption class="visually-hidden">"Jobs"</caption>
+                <thead role="rowgroup">
+                    <tr role="row">
+                        <th role="columnheader" scope="col">"Job"</th>
+                        <th role="columnheader" scope="col" class="table__state">"State"</th>
+                        <th role="columnheader" scope="col">"Offering"</th>
+                        <th role="columnheader" scope="col">"Board"</th>
+                        <th role="columnheader" scope="col">"By"</th>
+                        <th role="columnheader" scope="col" class="nowrap">"Started"</th>
+                        <th role="columnheader" scope="col" class="num">"Ran"</th>
+                        <th role="columnheader" scope="col" class="num">"Cost"</th>
+                    </tr>
+                </thead>
+                <tbody role="rowgroup">{rows}</tbody>
+            </table>
+        </div>
+    }
+    .into_any()
+}
+
+fn row(job: &Job) -> AnyView {
+    let since = match job.started_at {
+        Some(at) => view! { <When at=at/> }.into_any(),
+        None => view! { <span class="quiet">"submitted "</span><When at=job.created_at/> }.into_any(),
+    };
+    let ran = if job.metered_ms > 0 { duration_text(job.metered_ms) } else { String::new() };
+    let by = job.created_by.clone();
+    view! {
+        <tr role="row">
+            {name_cell(job, job.id.to_string())}
+            <td role="cell" class="table__state" data-label="State"><StateBadge state=job.state/></td>
+            {offering_cell(job)}
+            {board_cell(job)}
+            <td role="cell" data-label="By">{by}</td>
+            <td role="cell" class="nowrap" data-label="Started">{since}</td>
+            <td role="cell" class="num" data-label="Ran">{ran}</td>
+            <td role="cell" class="num" data-label="Cost">{money_text(job.cost_micros, &job.currency)}</td>
+        </tr>
+    }
+    .into_any()
+}

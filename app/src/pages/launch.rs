@@ -1,0 +1,308 @@
+//! Launching a job: a form, and beside it what the job would cost.
+//!
+//! Must not refuse what the portal would accept, nor submit twice: one key stands for one wish.
+
+pub mod draft;
+pub mod form;
+pub mod offers;
+pub mod preview;
+
+use std::future::Future;
+
+use berth_types::ids::OrgId;
+use berth_types::jobs::{Job, Priority};
+use berth_types::offerings::Offering;
+use berth_types::problems::Problem;
+use leptos::ev::SubmitEvent;
+use leptos::prelude::*;
+use leptos::task::spawn_local;
+use serde::{Deserialize, Serialize};
+
+use self::draft::LimitUnit;
+use self::form::{EnvRows, FileRows, Form, TextBlock};
+use self::offers::{Offers, first_choice};
+use self::preview::{CurlLine, Preview, Request};
+use super::parts::{Call, CallProblem, FieldError, Loading, NoOrg, every, leave, ready, when_some};
+use crate::api;
+use crate::api::Answer;
+use crate::session::{Page, use_session};
+use crate::ui::*;
+
+const FIELDS: &[&str] =
+    &["/name", "/offering", "/count", "/command", "/script", "/max_duration_s", "/files", "/env"];
+
+/// What the form starts with.
+#[derive(Clone, Serialize, Deserialize)]
+struct Choices {
+    org: OrgId,
+    offerings: Vec<Offering>,
+}
+
+fn load(org: OrgId) -> impl Future<Output = Answer<Choices>> + Send + 'static {
+    let offerings = api::money::offerings();
+    async move { Ok(Choices { org, offerings: offerings.await?.items }) }
+}
+
+/// The page with the launch form.
+#[component]
+pub fn LaunchPage() -> impl IntoView {
+    let org = use_session().org;
+    let data: Resource<Answer<Option<Choices>>> =
+        Resource::new(move || org.get(), |org: Option<OrgId>| when_some(org.map(load)));
+    view! {
+        <Page title="Launch job".to_owned()>
+            <Suspense fallback=|| view! { <Loading/> }>
+                {move || Suspend::new(async move {
+                    match data.await {
+                        Err(problem) => view! { <ProblemNotice problem=problem/> }.into_any(),
+                        Ok(None) => view! { <NoOrg/> }.into_any(),
+                        Ok(Some(choices)) if choices.offerings.is_empty() => {
+                            view! { <NothingToOrder/> }.into_any()
+                        }
+                        Ok(Some(choices)) => view! { <LaunchForm choices=choices/> }.into_any(),
+                    }
+                })}
+            </Suspense>
+        </Page>
+    }
+}
+
+#[component]
+fn NothingToOrder() -> impl IntoView {
+    view! {
+        <div class="empty">
+            <p class="empty__text">
+                "There is nothing to order yet: no node with a GPU has joined this portal. Once one has, its boards and their slices are listed here."
+            </p>
+            <a class="btn" href="/cluster">"Open the cluster"</a>
+        </div>
+    }
+}
+
+/// Errors at a pointer and below it, in one text: rows of files and variables share a place.
+fn below(call: Call, pointer: &'static str) -> Signal<Option<String>> {
+    Signal::derive(move || {
+        let problem = call.problem.get()?;
+        let prefix = format!("{pointer}/");
+        let details: Vec<String> = problem
+            .errors
+            .iter()
+            .filter_map(|error| {
+                if error.pointer == pointer {
+                    return Some(error.detail.clone());
+                }
+                let key = error.pointer.strip_prefix(prefix.as_str())?;
+                Some(format!("{}: {}", key.replace("~1", "/").replace("~0", "~"), error.detail))
+            })
+            .collect();
+        (!details.is_empty()).then(|| details.join(" "))
+    })
+}
+
+#[component]
+fn LaunchForm(choices: Choices) -> impl IntoView {
+    let Choices { org, offerings } = choices;
+    let form = Form::with_offering(first_choice(&offerings));
+    let offerings = RwSignal::new(offerings);
+    let ready = ready();
+    let next = leave();
+    let call = Call::idle();
+    let key = StoredValue::new(String::new());
+    let request: Memo<Request> = Memo::new(move |_| form.draft().request());
+
+    // Free places move while the form is open.
+    every(10_000, move || {
+        spawn_local(async move {
+            if let Ok(fresh) = api::money::offerings().await {
+                offerings.set(fresh.items);
+            }
+        });
+    });
+    // The portal has judged this wish: the next one is another. Without an answer the key stays, so
+    // that trying again cannot launch the job twice.
+    Effect::new(move || {
+        let judged = call.problem.with(|problem| {
+            problem
+                .as_ref()
+                .is_some_and(|problem| (400..500).contains(&problem.status) && problem.status != 429)
+        });
+        if judged {
+            key.set_value(String::new());
+        }
+    });
+    let submit = move |event: SubmitEvent| {
+        event.prevent_default();
+        let job = match request.get_untracked() {
+            Ok(job) => job,
+            Err(errors) => {
+                call.problem.set(Some(Problem::invalid(errors)));
+                return;
+            }
+        };
+        if key.with_value(String::is_empty) {
+            key.set_value(api::new_key());
+        }
+        call.run(api::jobs::submit(org, &job, key.get_value()), move |job: Job| {
+            key.set_value(String::new());
+            next.set(Some(format!("/jobs/{}", job.id)));
+        });
+    };
+    view! {
+        <div class="split">
+            <form class="form" id="launch" method="post" on:submit=submit>
+                <CallProblem call=call beside_fields=FIELDS/>
+                <fieldset class="form__section">
+                    <legend>"What runs"</legend>
+                    <Field
+                        label="Name"
+                        name="name"
+                        kind="text"
+                        value=form.name
+                        error=call.field("/name")
+                        autocomplete=Some("off")
+                    />
+                    <WhatRuns form=form call=call/>
+                    <FileRows pairs=form.files error=below(call, "/files")/>
+                    <EnvRows pairs=form.env error=below(call, "/env")/>
+                </fieldset>
+                <fieldset class="form__section">
+                    <legend>"Where it runs"</legend>
+                    <Offers offerings=offerings chosen=form.offering error=call.field("/offering")/>
+                    <div class="field-row">
+                        <Field
+                            label="Devices"
+                            name="count"
+                            kind="number"
+                            value=form.count
+                            error=call.field("/count")
+                        />
+                        <Limit form=form call=call/>
+                    </div>
+                </fieldset>
+                <fieldset class="form__section">
+                    <legend>"When it runs"</legend>
+                    <PriorityChoice form=form/>
+                </fieldset>
+                <CurlLine org=org request=request/>
+            </form>
+            <Preview org=org request=request call=call ready=ready/>
+        </div>
+    }
+}
+
+/// A command line or a script.
+#[component]
+fn WhatRuns(form: Form, call: Call) -> impl IntoView {
+    let way = move |script: bool, text: &'static str| {
+        view! {
+            <label>
+                <input
+                    type="radio"
+                    name="way"
+                    checked={!script}
+                    prop:checked=move || { form.as_script.get() == script }
+                    on:change=move |_| form.as_script.set(script)
+                />
+                {text}
+            </label>
+        }
+    };
+    let either = move || {
+        if form.as_script.get() {
+            view! {
+                <TextBlock
+                    label="Script"
+                    name="script"
+                    value=form.script
+                    rows=8
+                    hint="Runs by its #! line, or by /bin/sh, in the job's own directory. Your files lie beside it."
+                    error=call.field("/script")
+                />
+            }
+            .into_any()
+        } else {
+            view! {
+                <TextBlock
+                    label="Command"
+                    name="command"
+                    value=form.command
+                    rows=2
+                    hint="A program and its arguments, such as python3 train.py --epochs 4. No shell is involved: for pipes or variables, write a script."
+                    error=call.field("/command")
+                />
+            }
+            .into_any()
+        }
+    };
+    view! {
+        <div class="segmented" role="radiogroup" aria-label="What to run">
+            {way(false, "Command")} {way(true, "Script")}
+        </div>
+        {either}
+    }
+}
+
+/// The time limit and its unit.
+#[component]
+fn Limit(form: Form, call: Call) -> impl IntoView {
+    let error = call.field("/max_duration_s");
+    let option = move |unit: LimitUnit| {
+        view! { <option value=unit.name() selected={unit == LimitUnit::Hours}>{unit.name()}</option> }
+    };
+    view! {
+        <div class="field">
+            <label class="field__label" for="limit">"Time limit"</label>
+            <input
+                id="limit"
+                name="limit"
+                inputmode="decimal"
+                value="1"
+                aria-describedby="limit-hint limit-error"
+                aria-invalid=move || error.get().map(|_| "true")
+                prop:value=move || form.limit.get()
+                on:input=move |ev| form.limit.set(event_target_value(&ev))
+            />
+            <p class="field__hint" id="limit-hint">"It is stopped then. You can extend it while it runs."</p>
+            <FieldError id="limit-error" error=error/>
+        </div>
+        <div class="field">
+            <label class="field__label" for="unit">"Unit"</label>
+            <select
+                id="unit"
+                name="unit"
+                on:change=move |ev| form.unit.set(LimitUnit::parse(&event_target_value(&ev)))
+            >
+                {option(LimitUnit::Minutes)}
+                {option(LimitUnit::Hours)}
+            </select>
+        </div>
+    }
+}
+
+/// The place in the queue.
+#[component]
+fn PriorityChoice(form: Form) -> impl IntoView {
+    let choice = move |value: Priority, text: &'static str| {
+        view! {
+            <label>
+                <input
+                    type="radio"
+                    name="priority"
+                    checked={value == Priority::Normal}
+                    prop:checked=move || { form.priority.get() == value }
+                    on:change=move |_| form.priority.set(value)
+                />
+                {text}
+            </label>
+        }
+    };
+    view! {
+        <div class="field">
+            <span class="field__label" id="priority">"Priority"</span>
+            <div class="segmented" role="radiogroup" aria-labelledby="priority">
+                {choice(Priority::Low, "low")} {choice(Priority::Normal, "normal")} {choice(Priority::High, "high")}
+            </div>
+            <p class="field__hint">"Jobs of a higher priority are placed first. The price is the same."</p>
+        </div>
+    }
+}

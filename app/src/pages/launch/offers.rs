@@ -1,0 +1,155 @@
+//! What can be ordered, as a list of radios grouped by board.
+//!
+//! Must not decide what is available: the portal counts it.
+
+use berth_types::money::money_text;
+use berth_types::offerings::Offering;
+use leptos::prelude::*;
+
+use super::super::parts::FieldError;
+use super::super::words::gib;
+use crate::ui::*;
+
+/// What the form starts with: the smallest offering that is free now, else the first with a price.
+pub fn first_choice(offerings: &[Offering]) -> String {
+    let priced = || offerings.iter().filter(|offering| offering.price.version > 0);
+    let smallest_free =
+        priced().filter(|offering| offering.available > 0).min_by_key(|offering| offering.memory_mib);
+    smallest_free.or_else(|| priced().next()).map(|offering| offering.slug.clone()).unwrap_or_default()
+}
+
+/// Models in the order in which the portal lists them.
+fn models(offerings: &[Offering]) -> Vec<String> {
+    let mut models: Vec<String> = Vec::new();
+    for offering in offerings {
+        if !models.contains(&offering.gpu_model) {
+            models.push(offering.gpu_model.clone());
+        }
+    }
+    models
+}
+
+/// The berth of an offering: its slices of a board.
+pub fn berth(offering: &Offering) -> AnyView {
+    let tile = BarTile {
+        start: 0,
+        size: offering.cells,
+        label: String::new(),
+        meta: String::new(),
+        hue: 1,
+        pattern: "plain".to_owned(),
+        own: true,
+        foreign: false,
+        level: 0,
+        aria: String::new(),
+    };
+    let label = format!("{} of {} memory slices", offering.cells, offering.board_cells);
+    let cells = offering.board_cells;
+    view! {
+        <BerthBar
+            tiles=vec![tile]
+            cells=cells
+            blocked=Vec::new()
+            quarantined=false
+            size=BarSize::Inline
+            label=label
+        />
+    }
+    .into_any()
+}
+
+/// The radios.
+#[component]
+pub fn Offers(
+    /// All offerings, kept fresh.
+    offerings: RwSignal<Vec<Offering>>,
+    /// The slug of the chosen one.
+    chosen: RwSignal<String>,
+    /// What is wrong with the choice.
+    error: Signal<Option<String>>,
+) -> impl IntoView {
+    // The set of offerings stays; only the free places move while the form is open.
+    let listed = offerings.get_untracked();
+    let groups: Vec<AnyView> = models(&listed)
+        .into_iter()
+        .map(|model| {
+            let lines: Vec<AnyView> = listed
+                .iter()
+                .filter(|offering| offering.gpu_model == model)
+                .map(|offering| line(offering, offerings, chosen))
+                .collect();
+            view! {
+                <p class="quiet small">{model}</p>
+                <div class="offers">{lines}</div>
+            }
+            .into_any()
+        })
+        .collect();
+    view! {
+        <div class="stack" role="radiogroup" aria-label="Offering" aria-describedby="offering-error">{groups}</div>
+        <FieldError id="offering-error" error=error/>
+    }
+}
+
+fn line(offering: &Offering, offerings: RwSignal<Vec<Offering>>, chosen: RwSignal<String>) -> AnyView {
+    let slug = offering.slug.clone();
+    let name = offering.mig_profile.clone().unwrap_or_else(|| "Whole board".to_owned());
+    let priced = offering.price.version > 0;
+    let price = if priced {
+        let text = money_text(offering.price.per_hour_micros, &offering.price.currency);
+        view! { {text}<span class="unit">"/h"</span> }.into_any()
+    } else {
+        view! { "no price yet" }.into_any()
+    };
+    let simulated =
+        offering.simulated.then(|| view! { " " <span class="tag tag--simulated">"simulated"</span> });
+    let available = {
+        let slug = slug.clone();
+        Memo::new(move |_| {
+            offerings.with(|all| {
+                all.iter()
+                    .find(|offering| offering.slug == slug)
+                    .map_or((0, 0), |offering| (offering.available, offering.capacity))
+            })
+        })
+    };
+    let free = move || match available.get() {
+        (0, 0) => "no board for it".to_owned(),
+        (0, capacity) => format!("none of {capacity} free"),
+        (free, capacity) => format!("{free} of {capacity} free"),
+    };
+    let free_class = move || match available.get() {
+        (0, _) => "offer__free offer__free--none",
+        _ => "offer__free",
+    };
+    let at_first = chosen.with_untracked(|chosen| *chosen == slug);
+    let is_chosen = {
+        let slug = slug.clone();
+        move || chosen.with(|chosen| *chosen == slug)
+    };
+    let pick = {
+        let slug = slug.clone();
+        move |_: leptos::ev::Event| chosen.set(slug.clone())
+    };
+    let memory = gib(offering.memory_mib);
+    let value = slug.clone();
+    view! {
+        <label class="offer">
+            <input
+                type="radio"
+                name="offering"
+                value=value
+                disabled={!priced}
+                checked=at_first
+                prop:checked=is_chosen
+                on:change=pick
+            />
+            <span class="offer__name">{name}{simulated}<span class="offer__slug">{slug}</span></span>
+            {berth(offering)}
+            <span class="offer__memory">{memory}" "<span class="unit">"GiB"</span></span>
+            <span class="offer__price">{price}</span>
+            <span class=free_class>{free}</span>
+        </label>
+    }
+    .into_any()
+}

@@ -1,0 +1,22 @@
+//! The pages of the app, one module each.
+//!
+//! Pages ask the portal through `api` and draw with `ui`. They must not talk HTTP themselves, keep
+//! state outside signals, or decide anything that the portal decides: prices, limits and rights come
+//! from its answers.
+
+pub mod billing;
+pub mod cluster;
+pub mod curl;
+pub mod home;
+pub mod job;
+pub mod jobs;
+pub mod launch;
+pub mod operator;
+pub mod parts;
+pub mod rows;
+pub mod setup;
+pub mod shell_words;
+pub mod sign_in;
+pub mod sign_up;
+pub mod tokens;
+pub mod words;

@@ -1,0 +1,226 @@
+//! Organizations as the operator sees them, and granting them credit.
+//!
+//! Must not show what a tenant runs: counts and money only.
+
+use std::future::Future;
+
+use berth_types::accounts::OrgSummary;
+use berth_types::ledger::{Balance, NewCredit};
+use berth_types::money::{money_text, parse_amount_micros};
+use berth_types::problems::Problem;
+use leptos::ev::SubmitEvent;
+use leptos::prelude::*;
+
+use super::super::parts::{Call, CallProblem, FieldError, Loading, Modal, ready};
+use super::super::words::counted;
+use super::is_operator;
+use crate::api;
+use crate::api::Answer;
+use crate::session::Page;
+use crate::ui::*;
+
+const FIELDS: &[&str] = &["/amount_micros", "/memo"];
+
+fn load() -> impl Future<Output = Answer<Vec<OrgSummary>>> + Send + 'static {
+    let orgs = api::accounts::list_orgs();
+    async move { Ok(orgs.await?.items) }
+}
+
+/// The page with all organizations.
+#[component]
+pub fn OrgsPage() -> impl IntoView {
+    if is_operator() { view! { <Orgs/> }.into_any() } else { view! { <NotFound/> }.into_any() }
+}
+
+#[component]
+fn Orgs() -> impl IntoView {
+    let data: Resource<Answer<Vec<OrgSummary>>> = Resource::new(|| (), |()| load());
+    view! {
+        <Page title="Organizations".to_owned()>
+            <Suspense fallback=|| view! { <Loading/> }>
+                {move || Suspend::new(async move {
+                    match data.await {
+                        Err(problem) => view! { <ProblemNotice problem=problem/> }.into_any(),
+                        Ok(orgs) if orgs.is_empty() => view! { <Nobody/> }.into_any(),
+                        Ok(orgs) => view! { <OrgTable orgs=orgs/> }.into_any(),
+                    }
+                })}
+            </Suspense>
+        </Page>
+    }
+}
+
+#[component]
+fn Nobody() -> impl IntoView {
+    view! {
+        <div class="empty">
+            <p class="empty__text">"No organization yet. One comes into being when somebody signs up."</p>
+            <a class="btn" href="/sign-up">"Open the sign-up page"</a>
+        </div>
+    }
+}
+
+#[component]
+fn OrgTable(orgs: Vec<OrgSummary>) -> impl IntoView {
+    let ready = ready();
+    let orgs = RwSignal::new(orgs);
+    let chosen = RwSignal::new(None::<OrgSummary>);
+    let open = RwSignal::new(false);
+    let rows = move || {
+        orgs.with(|orgs| orgs.iter().map(|org| row(org, ready, chosen, open)).collect::<Vec<AnyView>>())
+    };
+    view! {
+        <div class="table-wrap">
+            <table class="table" role="table">
+                <caption class="visually-hidden">"Organizations"</caption>
+                <thead role="rowgroup">
+                    <tr role="row">
+                        <th role="columnheader" scope="col">"Organization"</th>
+                        <th role="columnheader" scope="col" class="num">"Running"</th>
+                        <th role="columnheader" scope="col" class="num">"Queued"</th>
+                        <th role="columnheader" scope="col" class="num">"Balance"</th>
+                        <th role="columnheader" scope="col" class="num">"Set aside"</th>
+                        <th role="columnheader" scope="col" class="nowrap">"Since"</th>
+                        <th role="columnheader" scope="col" class="table__actions">
+                            <span class="visually-hidden">"Actions"</span>
+                        </th>
+                    </tr>
+                </thead>
+                <tbody role="rowgroup">{rows}</tbody>
+            </table>
+        </div>
+        <GrantDialog orgs=orgs chosen=chosen open=open/>
+    }
+}
+
+fn row(
+    summary: &OrgSummary,
+    ready: ReadSignal<bool>,
+    chosen: RwSignal<Option<OrgSummary>>,
+    open: RwSignal<bool>,
+) -> AnyView {
+    let name = summary.org.name.clone();
+    let members = counted(usize::try_from(summary.members).unwrap_or(0), "member", "members");
+    let posted = money_text(summary.posted_micros, &summary.currency);
+    let posted_class = if summary.posted_micros < 0 { "bad" } else { "" };
+    let held = money_text(summary.held_micros, &summary.currency);
+    let label = format!("Grant credit to {}", summary.org.name);
+    let this = summary.clone();
+    view! {
+        <tr role="row">
+            <th role="rowheader" scope="row">{name}<span class="table__sub">{members}</span></th>
+            <td role="cell" class="num" data-label="Running">{summary.running}</td>
+            <td role="cell" class="num" data-label="Queued">{summary.queued}</td>
+            <td role="cell" class="num" data-label="Balance"><span class=posted_class>{posted}</span></td>
+            <td role="cell" class="num" data-label="Set aside">{held}</td>
+            <td role="cell" class="nowrap" data-label="Since"><When at=summary.org.created_at/></td>
+            <td role="cell" class="table__actions">
+                <button
+                    class="btn btn--small"
+                    type="button"
+                    aria-label=label
+                    disabled=move || !ready.get()
+                    on:click=move |_| {
+                        chosen.set(Some(this.clone()));
+                        open.set(true);
+                    }
+                >
+                    "Grant credit"
+                </button>
+            </td>
+        </tr>
+    }
+    .into_any()
+}
+
+#[component]
+fn GrantDialog(
+    orgs: RwSignal<Vec<OrgSummary>>,
+    chosen: RwSignal<Option<OrgSummary>>,
+    open: RwSignal<bool>,
+) -> impl IntoView {
+    let call = Call::idle();
+    let amount = RwSignal::new(String::new());
+    let memo = RwSignal::new(String::new());
+    let title = Signal::derive(move || {
+        chosen.with(|org| match org {
+            Some(org) => format!("Grant credit to {}", org.org.name),
+            None => "Grant credit".to_owned(),
+        })
+    });
+    let currency =
+        move || chosen.with(|org| org.as_ref().map(|org| org.currency.clone()).unwrap_or_default());
+    let submit = move |event: SubmitEvent| {
+        event.prevent_default();
+        let Some(org) = chosen.get_untracked().map(|org| org.org.id) else { return };
+        let Some(amount_micros) = parse_amount_micros(&amount.get_untracked()) else {
+            let detail = "Give an amount such as 500 or 12.50.";
+            call.problem.set(Some(Problem::invalid_field("/amount_micros", detail)));
+            return;
+        };
+        let body = NewCredit { amount_micros, memo: memo.get_untracked().trim().to_owned() };
+        call.run(api::money::grant(org, &body), move |balance: Balance| {
+            orgs.update(|orgs| {
+                if let Some(known) = orgs.iter_mut().find(|known| known.org.id == org) {
+                    known.posted_micros = balance.posted_micros;
+                    known.held_micros = balance.held_micros;
+                }
+            });
+            amount.set(String::new());
+            memo.set(String::new());
+            open.set(false);
+        });
+    };
+    let wrong_amount = call.field("/amount_micros");
+    let wrong_memo = call.field("/memo");
+    view! {
+        <Modal id="grant" title=title open=open>
+            <form method="post" on:submit=submit>
+                <div class="dialog__body">
+                    <p>"It is available to them at once, and stands in their ledger for good."</p>
+                    <CallProblem call=call beside_fields=FIELDS/>
+                    <div class="field">
+                        <label class="field__label" for="grant-amount">"Amount"</label>
+                        <span class="with-unit">
+                            <input
+                                id="grant-amount"
+                                inputmode="decimal"
+                                autocomplete="off"
+                                aria-describedby="grant-amount-error"
+                                aria-invalid=move || wrong_amount.get().map(|_| "true")
+                                prop:value=move || amount.get()
+                                on:input=move |ev| amount.set(event_target_value(&ev))
+                            />
+                            <span class="with-unit__unit">{currency}</span>
+                        </span>
+                        <FieldError id="grant-amount-error" error=wrong_amount/>
+                    </div>
+                    <div class="field">
+                        <label class="field__label" for="grant-memo">"Memo"</label>
+                        <input
+                            id="grant-memo"
+                            autocomplete="off"
+                            aria-describedby="grant-memo-hint grant-memo-error"
+                            aria-invalid=move || wrong_memo.get().map(|_| "true")
+                            prop:value=move || memo.get()
+                            on:input=move |ev| memo.set(event_target_value(&ev))
+                        />
+                        <p class="field__hint" id="grant-memo-hint">"Shown to them in their ledger."</p>
+                        <FieldError id="grant-memo-error" error=wrong_memo/>
+                    </div>
+                </div>
+                <div class="dialog__actions">
+                    <button class="btn" type="button" on:click=move |_| open.set(false)>"Grant nothing"</button>
+                    <button
+                        class="btn btn--primary"
+                        type="submit"
+                        disabled=move || call.pending.get()
+                        aria-busy=move || call.pending.get().then_some("true")
+                    >
+                        "Grant credit"
+                    </button>
+                </div>
+            </form>
+        </Modal>
+    }
+}

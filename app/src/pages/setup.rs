@@ -1,0 +1,150 @@
+//! The first page of a new portal: makes its first operator and signs them in.
+//!
+//! Must not keep the setup token or the password anywhere but in the form's own signals.
+
+use berth_types::accounts::{PortalInfo, Setup, SignIn, User};
+use leptos::ev::SubmitEvent;
+use leptos::prelude::*;
+use leptos_meta::Title;
+
+use super::parts::{Brand, Call, CallProblem, Loading, PasswordField, leave, ready};
+use crate::api;
+use crate::api::Answer;
+use crate::ui::*;
+
+const FIELDS: &[&str] = &["/token", "/name", "/email", "/password"];
+
+/// Sets up a portal that has no operator yet.
+#[component]
+pub fn SetupPage() -> impl IntoView {
+    let info: Resource<Answer<PortalInfo>> = Resource::new(|| (), |()| api::accounts::info());
+    view! {
+        <Title text="Set up Berth"/>
+        <main class="auth" id="main">
+            <Brand/>
+            <Suspense fallback=|| view! { <Loading/> }>
+                {move || Suspend::new(async move {
+                    match info.await {
+                        Err(problem) => view! { <ProblemNotice problem=problem/> }.into_any(),
+                        Ok(info) if !info.needs_setup => view! { <Done/> }.into_any(),
+                        Ok(_) => view! { <SetupForm/> }.into_any(),
+                    }
+                })}
+            </Suspense>
+        </main>
+    }
+}
+
+/// Setup happens once; afterwards the page only points on.
+#[component]
+fn Done() -> impl IntoView {
+    view! {
+        <div class="auth__card">
+            <h1>"This portal is set up"</h1>
+            <p>"It has an operator already, and the setup token no longer works. Nothing was changed."</p>
+            <a class="btn btn--primary" href="/sign-in">"Sign in"</a>
+        </div>
+    }
+}
+
+#[component]
+fn SetupForm() -> impl IntoView {
+    let ready = ready();
+    let next = leave();
+    let call = Call::idle();
+    let token = RwSignal::new(String::new());
+    let name = RwSignal::new(String::new());
+    let email = RwSignal::new(String::new());
+    let password = RwSignal::new(String::new());
+    let submit = move |event: SubmitEvent| {
+        event.prevent_default();
+        let who =
+            SignIn { email: email.get_untracked().trim().to_owned(), password: password.get_untracked() };
+        let body = Setup {
+            token: token.get_untracked().trim().to_owned(),
+            email: who.email.clone(),
+            password: who.password.clone(),
+            name: name.get_untracked().trim().to_owned(),
+        };
+        let work = async move {
+            let _operator: User = api::accounts::set_up(&body).await?;
+            api::accounts::sign_in(&who).await
+        };
+        call.run(work, move |_: User| next.set(Some("/operator/nodes".to_owned())));
+    };
+    let tiles = vec![sample(0, 4, 1, "plain"), sample(4, 2, 5, "stripes"), sample(6, 1, 3, "dots")];
+    view! {
+        <form class="auth__card auth__card--wide" method="post" on:submit=submit>
+            <ol class="steps" aria-label="Steps">
+                <li class="steps__step" aria-current="step">"Operator"</li>
+                <li class="steps__step">"First node"</li>
+                <li class="steps__step">"Prices"</li>
+            </ol>
+            <h1>"Set up Berth"</h1>
+            <p class="auth__lead">
+                "Create the first operator. The setup token was printed when " <code>"berth serve"</code> " started."
+            </p>
+            <BerthBar
+                tiles=tiles
+                cells=8
+                blocked=Vec::new()
+                quarantined=false
+                size=BarSize::Row
+                label="A board with three instances".to_owned()
+            />
+            <CallProblem call=call beside_fields=FIELDS/>
+            <Field
+                label="Setup token"
+                name="token"
+                kind="text"
+                value=token
+                hint=Some("It works once.".to_owned())
+                error=call.field("/token")
+                autocomplete=Some("off")
+            />
+            <div class="field-row">
+                <Field
+                    label="Your name"
+                    name="name"
+                    kind="text"
+                    value=name
+                    error=call.field("/name")
+                    autocomplete=Some("name")
+                />
+                <Field
+                    label="E-mail"
+                    name="email"
+                    kind="email"
+                    value=email
+                    error=call.field("/email")
+                    autocomplete=Some("username")
+                />
+            </div>
+            <PasswordField value=password error=call.field("/password") fresh=true/>
+            <button
+                class="btn btn--primary"
+                type="submit"
+                disabled=move || !ready.get() || call.pending.get()
+                aria-busy=move || call.pending.get().then_some("true")
+            >
+                {move || if call.pending.get() { "Creating operator" } else { "Create operator" }}
+            </button>
+        </form>
+    }
+}
+
+/// One tile of the drawing above the form.
+fn sample(start: u32, size: u32, hue: u32, pattern: &str) -> BarTile {
+    BarTile {
+        start,
+        size,
+        label: String::new(),
+        meta: String::new(),
+        hue,
+        pattern: pattern.to_owned(),
+        own: true,
+        foreign: false,
+        level: 0,
+        aria: String::new(),
+    }
+}

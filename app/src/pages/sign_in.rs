@@ -1,0 +1,123 @@
+//! Signing in.
+//!
+//! Must not say whether an e-mail address is known, and must not send anybody to another site.
+
+use berth_types::accounts::{PortalInfo, SignIn, User};
+use leptos::ev::SubmitEvent;
+use leptos::prelude::*;
+use leptos_meta::Title;
+use leptos_router::hooks::use_query_map;
+
+use super::parts::{Brand, Call, CallProblem, PasswordField, leave, ready};
+use crate::api;
+use crate::api::Answer;
+use crate::ui::*;
+
+const FIELDS: &[&str] = &["/email", "/password"];
+
+/// Where to go after signing in: the wanted path when it lies on this site, home otherwise.
+///
+/// A browser reads `//host` and `/\host` as another site, so the second character is checked too.
+pub fn safe_next(wanted: Option<&str>) -> String {
+    let inside = |path: &&str| {
+        let mut chars = path.chars();
+        chars.next() == Some('/')
+            && !matches!(chars.next(), Some('/' | '\\'))
+            && !path.chars().any(|c| c.is_control() || c == '\\')
+    };
+    wanted.filter(inside).unwrap_or("/").to_owned()
+}
+
+/// Signs in by e-mail and password.
+#[component]
+pub fn SignInPage() -> impl IntoView {
+    let info: Resource<Answer<PortalInfo>> = Resource::new(|| (), |()| api::accounts::info());
+    let query = use_query_map();
+    let ready = ready();
+    let next = leave();
+    let call = Call::idle();
+    let email = RwSignal::new(String::new());
+    let password = RwSignal::new(String::new());
+    let submit = move |event: SubmitEvent| {
+        event.prevent_default();
+        let who =
+            SignIn { email: email.get_untracked().trim().to_owned(), password: password.get_untracked() };
+        let wanted = query.with_untracked(|query| query.get("next"));
+        let target = safe_next(wanted.as_deref());
+        call.run(api::accounts::sign_in(&who), move |_: User| next.set(Some(target)));
+    };
+    view! {
+        <Title text="Sign in to Berth"/>
+        <main class="auth" id="main">
+            <Brand/>
+            <form class="auth__card" method="post" on:submit=submit>
+                <h1>"Sign in"</h1>
+                <CallProblem call=call beside_fields=FIELDS/>
+                <Field
+                    label="E-mail"
+                    name="email"
+                    kind="email"
+                    value=email
+                    error=call.field("/email")
+                    autocomplete=Some("username")
+                />
+                <PasswordField value=password error=call.field("/password") fresh=false/>
+                <button
+                    class="btn btn--primary"
+                    type="submit"
+                    disabled=move || !ready.get() || call.pending.get()
+                    aria-busy=move || call.pending.get().then_some("true")
+                >
+                    {move || if call.pending.get() { "Signing in" } else { "Sign in" }}
+                </button>
+            </form>
+            <Suspense fallback=|| ()>
+                {move || Suspend::new(async move {
+                    match info.await {
+                        Ok(info) if info.needs_setup => {
+                            view! {
+                                <p class="auth__foot">
+                                    "This portal has no operator yet. " <a href="/setup">"Set it up"</a>
+                                </p>
+                            }
+                                .into_any()
+                        }
+                        Ok(info) if info.sign_up_open => {
+                            view! {
+                                <p class="auth__foot">
+                                    "New here? " <a href="/sign-up">"Create an organization"</a>
+                                </p>
+                            }
+                                .into_any()
+                        }
+                        _ => {
+                            view! {
+                                <p class="auth__foot">
+                                    "No account? Ask the operator of this portal or an owner of your organization."
+                                </p>
+                            }
+                                .into_any()
+                        }
+                    }
+                })}
+            </Suspense>
+        </main>
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::safe_next;
+
+    #[test]
+    fn only_paths_of_this_site_are_followed() {
+        assert_eq!(safe_next(Some("/jobs?state=running")), "/jobs?state=running");
+        assert_eq!(safe_next(Some("/")), "/");
+        for other in
+            ["//evil.example", "/\\evil.example", "https://evil.example", "jobs", "", "/a\nb", "/\t/e"]
+        {
+            assert_eq!(safe_next(Some(other)), "/", "{other:?}");
+        }
+        assert_eq!(safe_next(None), "/");
+    }
+}

@@ -1,0 +1,117 @@
+//! Creating an account and its organization, then signing in.
+//!
+//! Must not offer the form where the operator keeps sign-up closed.
+
+use berth_types::accounts::{PortalInfo, SignIn, SignUp, SignedUp, User};
+use leptos::ev::SubmitEvent;
+use leptos::prelude::*;
+use leptos_meta::Title;
+
+use super::parts::{Brand, Call, CallProblem, Loading, PasswordField, leave, ready};
+use crate::api;
+use crate::api::Answer;
+use crate::ui::*;
+
+const FIELDS: &[&str] = &["/name", "/email", "/password", "/organization"];
+
+/// Creates an account where the portal lets anybody do so.
+#[component]
+pub fn SignUpPage() -> impl IntoView {
+    let info: Resource<Answer<PortalInfo>> = Resource::new(|| (), |()| api::accounts::info());
+    view! {
+        <Title text="Create an organization"/>
+        <main class="auth" id="main">
+            <Brand/>
+            <Suspense fallback=|| view! { <Loading/> }>
+                {move || Suspend::new(async move {
+                    match info.await {
+                        Err(problem) => view! { <ProblemNotice problem=problem/> }.into_any(),
+                        Ok(info) if info.sign_up_open => view! { <SignUpForm/> }.into_any(),
+                        Ok(_) => view! { <Closed/> }.into_any(),
+                    }
+                })}
+            </Suspense>
+            <p class="auth__foot">"Have an account? " <a href="/sign-in">"Sign in"</a></p>
+        </main>
+    }
+}
+
+#[component]
+fn Closed() -> impl IntoView {
+    view! {
+        <div class="auth__card">
+            <h1>"Sign-up is closed"</h1>
+            <p>
+                "The operator of this portal creates accounts by hand. Ask them, or an owner of the organization that you want to join."
+            </p>
+        </div>
+    }
+}
+
+#[component]
+fn SignUpForm() -> impl IntoView {
+    let ready = ready();
+    let next = leave();
+    let call = Call::idle();
+    let name = RwSignal::new(String::new());
+    let email = RwSignal::new(String::new());
+    let password = RwSignal::new(String::new());
+    let organization = RwSignal::new(String::new());
+    let submit = move |event: SubmitEvent| {
+        event.prevent_default();
+        let who =
+            SignIn { email: email.get_untracked().trim().to_owned(), password: password.get_untracked() };
+        let body = SignUp {
+            email: who.email.clone(),
+            password: who.password.clone(),
+            name: name.get_untracked().trim().to_owned(),
+            organization: organization.get_untracked().trim().to_owned(),
+        };
+        let work = async move {
+            let _made: SignedUp = api::accounts::sign_up(&body).await?;
+            api::accounts::sign_in(&who).await
+        };
+        call.run(work, move |_: User| next.set(Some("/launch".to_owned())));
+    };
+    view! {
+        <form class="auth__card" method="post" on:submit=submit>
+            <h1>"Create an organization"</h1>
+            <p class="auth__lead">"You become its owner, and launch your first job next."</p>
+            <CallProblem call=call beside_fields=FIELDS/>
+            <Field
+                label="Your name"
+                name="name"
+                kind="text"
+                value=name
+                error=call.field("/name")
+                autocomplete=Some("name")
+            />
+            <Field
+                label="E-mail"
+                name="email"
+                kind="email"
+                value=email
+                error=call.field("/email")
+                autocomplete=Some("username")
+            />
+            <Field
+                label="Organization"
+                name="organization"
+                kind="text"
+                value=organization
+                hint=Some("The name that your colleagues see. Jobs, credit and tokens belong to it.".to_owned())
+                error=call.field("/organization")
+                autocomplete=Some("organization")
+            />
+            <PasswordField value=password error=call.field("/password") fresh=true/>
+            <button
+                class="btn btn--primary"
+                type="submit"
+                disabled=move || !ready.get() || call.pending.get()
+                aria-busy=move || call.pending.get().then_some("true")
+            >
+                {move || if call.pending.get() { "Creating" } else { "Create organization" }}
+            </button>
+        </form>
+    }
+}

@@ -1,0 +1,166 @@
+//! Figures and short phrases as the pages write them.
+//!
+//! Pure text; must not read a clock or know a component.
+
+use berth_types::jobs::JobState;
+use berth_types::money::money_text;
+use berth_types::time::duration_text;
+
+/// `1 job`, `3 jobs`.
+pub fn counted(count: usize, one: &str, many: &str) -> String {
+    let word = if count == 1 { one } else { many };
+    format!("{} {word}", grouped(i64::try_from(count).unwrap_or(i64::MAX)))
+}
+
+/// `1,284`.
+pub fn grouped(number: i64) -> String {
+    let digits = number.unsigned_abs().to_string();
+    let mut out = String::new();
+    if number < 0 {
+        out.push('−');
+    }
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// `h100-80gb × 4`, or the slug alone for one device.
+pub fn offering_text(slug: &str, count: u32) -> String {
+    if count > 1 { format!("{slug} × {count}") } else { slug.to_owned() }
+}
+
+/// GiB without a needless decimal: `80`, `9.5`.
+pub fn gib(mib: i64) -> String {
+    let tenths = mib.max(0).saturating_mul(10).saturating_add(512) / 1_024;
+    if tenths % 10 == 0 { (tenths / 10).to_string() } else { format!("{}.{}", tenths / 10, tenths % 10) }
+}
+
+/// `timed out` for `timed_out`.
+pub fn state_words(state: JobState) -> String {
+    state.name().replace('_', " ")
+}
+
+/// Hours that `available` lasts at `burn` an hour, one decimal; `None` while nothing is spent.
+pub fn runway(available_micros: i64, burn_per_hour_micros: i64) -> Option<String> {
+    if burn_per_hour_micros <= 0 {
+        return None;
+    }
+    let tenths = available_micros.max(0).saturating_mul(10) / burn_per_hour_micros;
+    Some(if tenths >= 10_000 { grouped(tenths / 10) } else { format!("{}.{}", tenths / 10, tenths % 10) })
+}
+
+/// `+$5.00`, `−$0.02`, `$0.00`: an amount whose direction matters.
+pub fn signed_money(micros: i64, currency: &str) -> String {
+    let plus = if micros > 0 { "+" } else { "" };
+    format!("{plus}{}", money_text(micros, currency))
+}
+
+fn symbol(currency: &str) -> String {
+    money_text(0, currency).trim_end_matches("0.00").to_owned()
+}
+
+/// An amount to the last micro-unit: `$11.573612`. For proofs, not for reading at a glance.
+pub fn full_money(micros: i64, currency: &str) -> String {
+    let sign = if micros < 0 { "−" } else { "" };
+    let magnitude = micros.unsigned_abs();
+    let units = grouped(i64::try_from(magnitude / 1_000_000).unwrap_or(i64::MAX));
+    format!("{sign}{}{units}.{:06}", symbol(currency), magnitude % 1_000_000)
+}
+
+/// An amount with four decimals, so that it is seen to move: `$11.5736`.
+pub fn ticking_money(micros: i64, currency: &str) -> String {
+    let magnitude = micros.max(0) / 100;
+    format!("{}{}.{:04}", symbol(currency), grouped(magnitude / 10_000), magnitude % 10_000)
+}
+
+/// A rate to the last nano-unit: `$0.002677777`.
+pub fn rate_text(nano_per_second: i64, currency: &str) -> String {
+    let nano = nano_per_second.max(0);
+    format!("{}{}.{:09}", symbol(currency), grouped(nano / 1_000_000_000), nano % 1_000_000_000)
+}
+
+/// Micro-units for `metered_ms` at a rate, rounded down as the meter does it.
+pub fn charge(nano_per_second: i64, metered_ms: i64) -> i64 {
+    let product = i128::from(nano_per_second.max(0)) * i128::from(metered_ms.max(0));
+    i64::try_from(product / 1_000_000).unwrap_or(i64::MAX)
+}
+
+/// A phrase as a sentence: a full stop where it has no end yet.
+pub fn sentence(phrase: &str) -> String {
+    let phrase = phrase.trim();
+    if phrase.is_empty() || phrase.ends_with(['.', '!', '?', '…']) {
+        phrase.to_owned()
+    } else {
+        format!("{phrase}.")
+    }
+}
+
+/// `3 h 00 min` for a limit in seconds.
+pub fn limit_text(seconds: u64) -> String {
+    duration_text(i64::try_from(seconds).unwrap_or(i64::MAX / 1_000).saturating_mul(1_000))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_grouped() {
+        assert_eq!(grouped(0), "0");
+        assert_eq!(grouped(1_284), "1,284");
+        assert_eq!(grouped(-1_000_000), "−1,000,000");
+        assert_eq!(counted(1, "job", "jobs"), "1 job");
+        assert_eq!(counted(1_200, "job", "jobs"), "1,200 jobs");
+    }
+
+    #[test]
+    fn memory_reads_in_gib() {
+        assert_eq!(gib(81_920), "80");
+        assert_eq!(gib(9_728), "9.5");
+        assert_eq!(gib(-4), "0");
+    }
+
+    #[test]
+    fn runway_is_hours_or_nothing() {
+        assert_eq!(runway(419_440_000, 11_490_000).as_deref(), Some("36.5"));
+        assert_eq!(runway(-1, 11_490_000).as_deref(), Some("0.0"));
+        assert_eq!(runway(2_000_000_000_000, 1_000_000).as_deref(), Some("2,000,000"));
+        assert_eq!(runway(5, 0), None);
+    }
+
+    #[test]
+    fn money_for_proofs_keeps_every_digit() {
+        assert_eq!(full_money(11_573_612, "USD"), "$11.573612");
+        assert_eq!(full_money(-3, "EUR"), "−€0.000003");
+        assert_eq!(ticking_money(1_234_567_899, "USD"), "$1,234.5678");
+        assert_eq!(rate_text(2_677_777, "USD"), "$0.002677777");
+        assert_eq!(signed_money(5_000_000, "USD"), "+$5.00");
+        assert_eq!(signed_money(-5_000_000, "USD"), "−$5.00");
+    }
+
+    #[test]
+    fn a_charge_rounds_down() {
+        assert_eq!(charge(2_677_777, 3_600_000), 9_639_997);
+        assert_eq!(charge(1, 999_999), 0);
+        assert_eq!(charge(i64::MAX, i64::MAX), i64::MAX);
+    }
+
+    #[test]
+    fn a_phrase_ends_once() {
+        assert_eq!(sentence("Ask for 4 "), "Ask for 4.");
+        assert_eq!(sentence("Wait."), "Wait.");
+        assert_eq!(sentence(""), "");
+    }
+
+    #[test]
+    fn an_offering_says_how_many() {
+        assert_eq!(offering_text("a30-24gb", 1), "a30-24gb");
+        assert_eq!(offering_text("a30-24gb", 4), "a30-24gb × 4");
+        assert_eq!(state_words(JobState::TimedOut), "timed out");
+        assert_eq!(limit_text(10_800), "3 h 00 min");
+    }
+}

@@ -1,0 +1,69 @@
+//! The HTML document around every page, and the policy it is served with.
+
+use http::HeaderValue;
+use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY};
+use leptos::nonce::use_nonce;
+use leptos::prelude::*;
+use leptos_axum::ResponseOptions;
+use leptos_meta::MetaTags;
+
+use crate::App;
+
+/// Scripts by nonce only; nothing inline, nothing from elsewhere, no frames.
+fn set_policy(nonce: &str) {
+    let Some(options) = use_context::<ResponseOptions>() else { return };
+    let policy = format!(
+        "default-src 'none'; script-src 'nonce-{nonce}' 'strict-dynamic' 'wasm-unsafe-eval'; style-src 'self'; \
+         connect-src 'self'; img-src 'self' data:; font-src 'self'; form-action 'self'; base-uri 'none'; \
+         frame-ancestors 'none'"
+    );
+    if let Ok(value) = HeaderValue::from_str(&policy) {
+        options.insert_header(CONTENT_SECURITY_POLICY, value);
+    }
+    // A page holds what one person may see.
+    options.insert_header(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+}
+
+const ICON: &str = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='-3 -9 32 32'%3E%3Cpath d='M.75 1.75h3.5v10.5H.75zM21.75 1.75h3.5v10.5h-3.5z' fill='none' stroke='%230d7a6b' stroke-width='1.5'/%3E%3Cpath d='M6 1h14v12H6z' fill='%230d7a6b'/%3E%3C/svg%3E";
+
+/// The document. `build` names the assets; without one the page stays plain HTML.
+pub fn shell(build: String) -> impl IntoView {
+    let nonce = use_nonce();
+    if let Some(nonce) = &nonce {
+        set_policy(nonce);
+    }
+    let assets = (!build.is_empty()).then(|| {
+        let start = format!(
+            "import init, {{ hydrate }} from '/pkg/{build}/berth_app.js';\n\
+             init({{ module_or_path: '/pkg/{build}/berth_app_bg.wasm' }}).then(() => hydrate());"
+        );
+        view! {
+            <link rel="stylesheet" href=format!("/pkg/{build}/berth.css")/>
+            <link rel="modulepreload" href=format!("/pkg/{build}/berth_app.js") nonce=nonce.clone()/>
+            <link
+                rel="preload"
+                href=format!("/pkg/{build}/berth_app_bg.wasm")
+                r#as="fetch"
+                r#type="application/wasm"
+                crossorigin="anonymous"
+            />
+            <script type="module" nonce=nonce>{start}</script>
+        }
+    });
+    view! {
+        <!DOCTYPE html>
+        <html lang="en">
+            <head>
+                <meta charset="utf-8"/>
+                <meta name="viewport" content="width=device-width, initial-scale=1"/>
+                <meta name="color-scheme" content="light dark"/>
+                <link rel="icon" href=ICON/>
+                {assets}
+                <MetaTags/>
+            </head>
+            <body>
+                <App/>
+            </body>
+        </html>
+    }
+}

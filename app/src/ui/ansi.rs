@@ -1,0 +1,504 @@
+//! Turns the bytes that a job wrote into lines of plain, styled text, as they come.
+//!
+//! Pure: it knows no browser and no network. It must never let a byte of a job act on the page: what
+//! is not text or a colour is dropped or shown as a symbol.
+
+/// Text that a single line keeps; the raw log has the rest.
+const LINE_BYTES: usize = 32 * 1024;
+/// Parameters of a sequence that are kept; no colour needs more.
+const PARAMETER_BYTES: usize = 64;
+const CUT: &str = " … the rest of this line is in the raw log";
+const NAMES: [&str; 8] = ["black", "red", "green", "yellow", "blue", "magenta", "cyan", "white"];
+
+/// A run of text in one style.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Span {
+    /// Classes of the style sheet, separated by spaces; empty for plain text.
+    pub class: String,
+    pub text: String,
+}
+
+/// One line of a log. Numbers count from 1.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Line {
+    pub number: u64,
+    pub spans: Vec<Span>,
+}
+
+impl Line {
+    /// The text without its styles.
+    pub fn text(&self) -> String {
+        self.spans.iter().map(|span| span.text.as_str()).collect()
+    }
+}
+
+/// A colour of the terminal's sixteen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Colour {
+    index: u8,
+    bright: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Style {
+    fore: Option<Colour>,
+    back: Option<Colour>,
+    bold: bool,
+    dim: bool,
+    italic: bool,
+    underline: bool,
+    inverse: bool,
+    strike: bool,
+}
+
+impl Style {
+    fn class(self) -> String {
+        let mut class = String::new();
+        let mut add = |part: String| {
+            if !class.is_empty() {
+                class.push(' ');
+            }
+            class.push_str(&part);
+        };
+        if let Some((colour, name)) = self.fore.and_then(named) {
+            add(format!("ansi-{}{name}", if colour.bright { "bright-" } else { "" }));
+        }
+        if let Some((_, name)) = self.back.and_then(named) {
+            add(format!("ansi-bg-{name}"));
+        }
+        let flags = [
+            (self.bold, "ansi-bold"),
+            (self.dim, "ansi-dim"),
+            (self.italic, "ansi-italic"),
+            (self.underline, "ansi-underline"),
+            (self.inverse, "ansi-inverse"),
+            (self.strike, "ansi-strike"),
+        ];
+        for (on, name) in flags {
+            if on {
+                add(name.to_owned());
+            }
+        }
+        class
+    }
+
+    /// Applies the parameters of one SGR sequence.
+    fn apply(&mut self, parameters: &str) {
+        let mut groups = parameters.split(';');
+        while let Some(group) = groups.next() {
+            let mut parts = group.split(':').map(number);
+            let code = parts.next().unwrap_or(0);
+            let inner: Vec<u16> = parts.collect();
+            match code {
+                0 => *self = Self::default(),
+                1 => self.bold = true,
+                2 => self.dim = true,
+                3 => self.italic = true,
+                4 => self.underline = inner.first() != Some(&0),
+                7 => self.inverse = true,
+                9 => self.strike = true,
+                21 => self.underline = true,
+                22 => (self.bold, self.dim) = (false, false),
+                23 => self.italic = false,
+                24 => self.underline = false,
+                27 => self.inverse = false,
+                29 => self.strike = false,
+                39 => self.fore = None,
+                49 => self.back = None,
+                30..=37 | 90..=97 => self.fore = basic(code),
+                40..=47 | 100..=107 => self.back = basic(code - 10),
+                38 | 48 => {
+                    let colour = if inner.is_empty() { following(&mut groups) } else { extended(&inner) };
+                    if code == 38 { self.fore = colour } else { self.back = colour }
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+fn named(colour: Colour) -> Option<(Colour, &'static str)> {
+    NAMES.get(usize::from(colour.index)).map(|name| (colour, *name))
+}
+
+/// An absent parameter is a zero.
+fn number(text: &str) -> u16 {
+    text.parse().unwrap_or(0)
+}
+
+/// 30 to 37 and 90 to 97.
+fn basic(code: u16) -> Option<Colour> {
+    let bright = code >= 90;
+    let index = u8::try_from(code.checked_sub(if bright { 90 } else { 30 })?).ok()?;
+    Some(Colour { index, bright })
+}
+
+/// `38;5;n` and `38;2;r;g;b`: the numbers that follow are taken off the sequence.
+fn following<'a>(groups: &mut impl Iterator<Item = &'a str>) -> Option<Colour> {
+    let kind = number(groups.next()?);
+    let taken = match kind {
+        5 => 1,
+        2 => 3,
+        _ => return None,
+    };
+    let mut all = vec![kind];
+    all.extend(groups.take(taken).map(number));
+    extended(&all)
+}
+
+/// The numbers after 38 or 48, brought to the nearest of our colours.
+fn extended(numbers: &[u16]) -> Option<Colour> {
+    match numbers {
+        [5, index, ..] => match *index {
+            index @ 0..=7 => basic(30 + index),
+            index @ 8..=15 => basic(90 + index - 8),
+            index @ 16..=231 => {
+                let cube = index - 16;
+                let level = |step: u16| if step == 0 { 0 } else { 55 + 40 * step };
+                Some(nearest(level(cube / 36), level(cube / 6 % 6), level(cube % 6)))
+            }
+            index @ 232..=255 => {
+                let grey = 8 + 10 * (index - 232);
+                Some(nearest(grey, grey, grey))
+            }
+            _ => None,
+        },
+        // With colons a colour space may stand between the 2 and the three values.
+        [2, .., red, green, blue] => Some(nearest(*red, *green, *blue)),
+        _ => None,
+    }
+}
+
+fn nearest(red: u16, green: u16, blue: u16) -> Colour {
+    let (red, green, blue) = (red.min(255), green.min(255), blue.min(255));
+    let most = red.max(green).max(blue);
+    let least = red.min(green).min(blue);
+    if most - least < 32 {
+        return match most {
+            0..=39 => Colour { index: 0, bright: false },
+            40..=127 => Colour { index: 0, bright: true },
+            _ => Colour { index: 7, bright: most > 220 },
+        };
+    }
+    let middle = least + (most - least) / 2;
+    let bit = |value: u16, bit: u8| if value > middle { bit } else { 0 };
+    Colour { index: bit(red, 1) | bit(green, 2) | bit(blue, 4), bright: most > 220 }
+}
+
+/// Where the decoder is within an escape sequence.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+enum Place {
+    #[default]
+    Text,
+    /// After ESC.
+    Escape,
+    /// After ESC and an intermediate byte: one more byte ends it.
+    Designate,
+    /// After `ESC [`, with the parameters so far.
+    Control(String),
+    /// In an operating system command or its kin, which end with BEL or `ESC \`.
+    Command,
+    /// After ESC within a command.
+    CommandEscape,
+}
+
+/// Decodes a log as it grows.
+#[derive(Debug, Clone, Default)]
+pub struct LogDecoder {
+    /// Bytes of a character that is not complete yet.
+    partial: Vec<u8>,
+    place: Place,
+    style: Style,
+    spans: Vec<Span>,
+    /// The style of the last span of `spans`, while text may still be added to it.
+    open_style: Option<Style>,
+    line_bytes: usize,
+    cut: bool,
+    /// A carriage return came: the next character overwrites the line, unless it is a line feed.
+    returned: bool,
+    finished: u64,
+}
+
+impl LogDecoder {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes the next bytes and gives the lines that they finish.
+    pub fn push(&mut self, bytes: &[u8]) -> Vec<Line> {
+        let mut all = std::mem::take(&mut self.partial);
+        all.extend_from_slice(bytes);
+        let mut lines = Vec::new();
+        let mut seen = 0;
+        for chunk in all.utf8_chunks() {
+            for c in chunk.valid().chars() {
+                self.take(c, &mut lines);
+            }
+            let rest = chunk.invalid();
+            seen += chunk.valid().len() + rest.len();
+            if rest.is_empty() {
+                continue;
+            }
+            // Only at the end can a character be incomplete rather than wrong.
+            let incomplete = std::str::from_utf8(rest).is_err_and(|error| error.error_len().is_none());
+            if incomplete && seen == all.len() {
+                self.partial = rest.to_vec();
+            } else {
+                self.take(char::REPLACEMENT_CHARACTER, &mut lines);
+            }
+        }
+        lines
+    }
+
+    /// The line that has no end yet, when there is anything in it.
+    pub fn open_line(&self) -> Option<Line> {
+        (!self.spans.is_empty()).then(|| Line { number: self.finished + 1, spans: self.spans.clone() })
+    }
+
+    /// No more bytes come: gives the last line, when it has no end.
+    pub fn finish(&mut self) -> Option<Line> {
+        let mut lines = Vec::new();
+        if !std::mem::take(&mut self.partial).is_empty() {
+            self.take(char::REPLACEMENT_CHARACTER, &mut lines);
+        }
+        if !self.spans.is_empty() {
+            self.end_line(&mut lines);
+        }
+        lines.pop()
+    }
+
+    fn take(&mut self, c: char, lines: &mut Vec<Line>) {
+        // A sequence that never ends must not swallow the log: a line feed always ends it.
+        if c == '\n' {
+            self.place = Place::Text;
+            self.end_line(lines);
+            return;
+        }
+        match std::mem::take(&mut self.place) {
+            Place::Text => self.text(c),
+            Place::Escape => match c {
+                '[' => self.place = Place::Control(String::new()),
+                ']' | 'P' | 'X' | '^' | '_' => self.place = Place::Command,
+                '\u{1b}' => self.place = Place::Escape,
+                ' '..='/' => self.place = Place::Designate,
+                '0'..='~' => {}
+                other => self.text(other),
+            },
+            Place::Designate => {}
+            Place::Control(mut parameters) => match c {
+                '\u{1b}' => self.place = Place::Escape,
+                '@'..='~' => {
+                    if c == 'm' && parameters.bytes().all(|b| b.is_ascii_digit() || b == b';' || b == b':') {
+                        self.style.apply(&parameters);
+                    }
+                }
+                ' '..='?' => {
+                    if parameters.len() < PARAMETER_BYTES {
+                        parameters.push(c);
+                    }
+                    self.place = Place::Control(parameters);
+                }
+                other => self.text(other),
+            },
+            Place::Command => {
+                self.place = match c {
+                    '\u{7}' => Place::Text,
+                    '\u{1b}' => Place::CommandEscape,
+                    _ => Place::Command,
+                };
+            }
+            Place::CommandEscape => {
+                // `ESC \` ends the command; any other escape begins a sequence of its own.
+                if c != '\\' {
+                    self.place = Place::Escape;
+                    self.take(c, lines);
+                }
+            }
+        }
+    }
+
+    fn text(&mut self, c: char) {
+        match c {
+            '\u{1b}' => self.place = Place::Escape,
+            '\r' => self.returned = true,
+            _ => {
+                if std::mem::take(&mut self.returned) {
+                    self.clear_line();
+                }
+                match c {
+                    '\t' => self.add(c, false),
+                    '\0'..='\u{1f}' => self.add(symbol(u32::from(c)), true),
+                    '\u{7f}' => self.add('\u{2421}', true),
+                    '\u{80}'..='\u{9f}' => self.add(char::REPLACEMENT_CHARACTER, true),
+                    _ => self.add(c, false),
+                }
+            }
+        }
+    }
+
+    fn add(&mut self, c: char, control: bool) {
+        if self.cut {
+            return;
+        }
+        if self.line_bytes + c.len_utf8() > LINE_BYTES {
+            self.cut = true;
+            self.open_style = None;
+            self.spans.push(Span { class: "ansi-dim".to_owned(), text: CUT.to_owned() });
+            return;
+        }
+        self.line_bytes += c.len_utf8();
+        if control {
+            self.open_style = None;
+            self.spans.push(Span { class: "log__ctl".to_owned(), text: c.to_string() });
+            return;
+        }
+        if self.open_style == Some(self.style)
+            && let Some(last) = self.spans.last_mut()
+        {
+            last.text.push(c);
+            return;
+        }
+        self.open_style = Some(self.style);
+        self.spans.push(Span { class: self.style.class(), text: c.to_string() });
+    }
+
+    fn clear_line(&mut self) {
+        self.spans.clear();
+        self.open_style = None;
+        self.line_bytes = 0;
+        self.cut = false;
+    }
+
+    fn end_line(&mut self, lines: &mut Vec<Line>) {
+        self.finished += 1;
+        self.returned = false;
+        let spans = std::mem::take(&mut self.spans);
+        self.clear_line();
+        lines.push(Line { number: self.finished, spans });
+    }
+}
+
+/// The picture that Unicode has for a control character.
+fn symbol(code: u32) -> char {
+    char::from_u32(0x2400 + code).unwrap_or(char::REPLACEMENT_CHARACTER)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(lines: &[Line]) -> Vec<String> {
+        lines.iter().map(Line::text).collect()
+    }
+
+    fn only_line(bytes: &[u8]) -> Vec<(String, String)> {
+        let mut decoder = LogDecoder::new();
+        assert!(decoder.push(bytes).is_empty());
+        let line = decoder.open_line().unwrap();
+        line.spans.into_iter().map(|span| (span.class, span.text)).collect()
+    }
+
+    #[test]
+    fn lines_are_numbered_and_the_last_stays_open() {
+        let mut decoder = LogDecoder::new();
+        let lines = decoder.push(b"one\n\ntwo\r\nthr");
+        assert_eq!(texts(&lines), ["one", "", "two"]);
+        assert_eq!(lines.iter().map(|line| line.number).collect::<Vec<_>>(), [1, 2, 3]);
+        assert_eq!(decoder.open_line().map(|line| (line.number, line.text())), Some((4, "thr".to_owned())));
+        assert_eq!(texts(&decoder.push(b"ee\n")), ["three"]);
+        assert_eq!(decoder.open_line(), None);
+        assert_eq!(decoder.finish(), None);
+    }
+
+    #[test]
+    fn any_cut_gives_the_same_lines() {
+        let bytes =
+            "größe \u{1b}[31;1m赤い\u{1b}[0m ok\n50 %\r100 %\r\n\u{1b}]0;title\u{7}end €\n".as_bytes();
+        let whole = LogDecoder::new().push(bytes);
+        assert_eq!(texts(&whole), ["größe 赤い ok", "100 %", "end €"]);
+        for cut in 0..=bytes.len() {
+            let mut decoder = LogDecoder::new();
+            let (left, right) = bytes.split_at(cut);
+            let mut lines = decoder.push(left);
+            lines.extend(decoder.push(right));
+            assert_eq!(lines, whole, "cut at {cut}");
+        }
+        let mut decoder = LogDecoder::new();
+        let single: Vec<Line> = bytes.iter().flat_map(|byte| decoder.push(&[*byte])).collect();
+        assert_eq!(single, whole);
+    }
+
+    #[test]
+    fn wrong_bytes_are_replaced_and_never_kept_back() {
+        let mut decoder = LogDecoder::new();
+        assert_eq!(texts(&decoder.push(b"a\xffb\xe2\x82c\xe2\x82\n")), ["a\u{fffd}b\u{fffd}c\u{fffd}"]);
+        assert!(decoder.push(b"x\xe2\x82").is_empty());
+        assert_eq!(decoder.finish().map(|line| line.text()), Some("x\u{fffd}".to_owned()));
+    }
+
+    #[test]
+    fn a_lone_return_overwrites() {
+        let mut decoder = LogDecoder::new();
+        decoder.push(b"10 %\r20 %\r");
+        assert_eq!(decoder.open_line().map(|line| line.text()), Some("20 %".to_owned()));
+        assert_eq!(texts(&decoder.push(b"\r\n")), ["20 %"]);
+    }
+
+    #[test]
+    fn colours_become_classes() {
+        let spans = only_line(b"a\x1b[32mb\x1b[1mc\x1b[0md\x1b[91;44me\x1b[39;49;4mf\x1b[mg");
+        let expected = [
+            ("", "a"),
+            ("ansi-green", "b"),
+            ("ansi-green ansi-bold", "c"),
+            ("", "d"),
+            ("ansi-bright-red ansi-bg-blue", "e"),
+            ("ansi-underline", "f"),
+            ("", "g"),
+        ];
+        assert_eq!(spans, expected.map(|(class, text)| (class.to_owned(), text.to_owned())));
+    }
+
+    #[test]
+    fn wide_colours_go_to_the_nearest() {
+        let class = |sequence: &str| {
+            let spans = only_line(format!("\u{1b}[{sequence}mx").as_bytes());
+            spans.into_iter().next().unwrap().0
+        };
+        assert_eq!(class("38;5;1"), "ansi-red");
+        assert_eq!(class("38;5;12"), "ansi-bright-blue");
+        assert_eq!(class("38;5;34;1"), "ansi-green ansi-bold");
+        assert_eq!(class("38;2;200;190;10"), "ansi-yellow");
+        assert_eq!(class("38:2::10:180:190"), "ansi-cyan");
+        assert_eq!(class("48;5;240"), "ansi-bg-black");
+        assert_eq!(class("38;9;1"), "ansi-bold");
+    }
+
+    #[test]
+    fn other_sequences_are_dropped_and_controls_are_shown() {
+        let spans = only_line(b"a\x1b[2J\x1b[10;5Hb\x1b(Bc\x1b]8;;http://x\x1b\\d\x1b[?25l\x07\x08\te\x7f");
+        let expected = [
+            ("", "abcd"),
+            ("log__ctl", "\u{2407}"),
+            ("log__ctl", "\u{2408}"),
+            ("", "\te"),
+            ("log__ctl", "\u{2421}"),
+        ];
+        assert_eq!(spans, expected.map(|(class, text)| (class.to_owned(), text.to_owned())));
+    }
+
+    #[test]
+    fn an_endless_sequence_ends_with_its_line() {
+        let mut decoder = LogDecoder::new();
+        assert_eq!(texts(&decoder.push(b"a\x1b]0;never\nb\x1b[3\nc\n")), ["a", "b", "c"]);
+    }
+
+    #[test]
+    fn a_huge_line_is_cut_but_counts_once() {
+        let mut decoder = LogDecoder::new();
+        decoder.push(&vec![b'x'; 3 * LINE_BYTES]);
+        let lines = decoder.push(b"\nnext\n");
+        assert_eq!(lines.first().map(|line| line.text().len()), Some(LINE_BYTES + CUT.len()));
+        assert_eq!(lines.get(1).map(|line| (line.number, line.text())), Some((2, "next".to_owned())));
+    }
+}

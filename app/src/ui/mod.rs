@@ -1,0 +1,53 @@
+//! The parts that pages are made of. They draw what they are given and know no page.
+
+mod ansi;
+mod berth_bar;
+mod charts;
+mod copy;
+mod field;
+mod log_view;
+mod notice;
+mod states;
+
+pub use berth_bar::{BarSize, BarTile, BerthBar, GpuBar, tiles_of};
+pub use charts::Charts;
+pub use copy::CopyBlock;
+pub use field::Field;
+pub use log_view::LogView;
+pub use notice::{NotFound, ProblemNotice};
+pub use states::{Mark, NodeBadge, StateBadge};
+
+use berth_types::time::Timestamp;
+use leptos::prelude::*;
+
+/// A time: minutes in UTC to read, exact for machines and on hover.
+#[component]
+pub fn When(at: Timestamp) -> impl IntoView {
+    let exact = at.to_string();
+    view! { <time datetime=exact.clone() title=exact>{at.minute()}</time> }
+}
+
+/// Goes to a path of this app: by a redirect while a page is rendered, by the router afterwards.
+pub fn go(path: &str) {
+    #[cfg(feature = "ssr")]
+    if let Some(options) = use_context::<leptos_axum::ResponseOptions>() {
+        options.set_status(http::StatusCode::SEE_OTHER);
+        if let Ok(value) = http::HeaderValue::from_str(path) {
+            options.insert_header(http::header::LOCATION, value);
+        }
+    }
+    #[cfg(not(feature = "ssr"))]
+    leptos_router::hooks::use_navigate()(path, leptos_router::NavigateOptions::default());
+}
+
+/// The answer's status while a page is rendered; nothing in the browser.
+pub(crate) fn set_status(code: u16) {
+    #[cfg(feature = "ssr")]
+    if let Some(options) = use_context::<leptos_axum::ResponseOptions>()
+        && let Ok(status) = http::StatusCode::from_u16(code)
+    {
+        options.set_status(status);
+    }
+    #[cfg(not(feature = "ssr"))]
+    let _ = code;
+}

@@ -1,0 +1,109 @@
+//! States as colour, shape and word together, and the mark of Berth.
+
+use berth_types::jobs::JobState;
+use berth_types::nodes::NodeState;
+use leptos::prelude::*;
+
+/// The shapes; several states of different things share one.
+#[derive(Clone, Copy)]
+enum Shape {
+    Ring,
+    HalfRing,
+    Disc,
+    Pulse,
+    Tick,
+    Cross,
+    Bar,
+    Clock,
+}
+
+fn drawn(shape: Shape) -> AnyView {
+    match shape {
+        Shape::Ring => {
+            view! { <circle cx="6" cy="6" r="4.25" fill="none" stroke="currentColor" stroke-width="1.5"></circle> }
+                .into_any()
+        }
+        Shape::HalfRing => view! {
+            <circle cx="6" cy="6" r="4.25" fill="none" stroke="currentColor" stroke-width="1.5" stroke-opacity=".3"></circle>
+            <path d="M6 1.75a4.25 4.25 0 0 1 0 8.5" fill="none" stroke="currentColor" stroke-width="1.75"></path>
+        }
+        .into_any(),
+        Shape::Disc => view! { <circle cx="6" cy="6" r="5" fill="currentColor"></circle> }.into_any(),
+        Shape::Pulse => view! {
+            <circle cx="6" cy="6" r="4.25" fill="none" stroke="currentColor" stroke-width="1.5"></circle>
+            <circle cx="6" cy="6" r="1.75" fill="currentColor"></circle>
+        }
+        .into_any(),
+        Shape::Tick => {
+            view! { <path d="M1.75 6.5 4.75 9.5 10.25 3" fill="none" stroke="currentColor" stroke-width="1.75"></path> }
+                .into_any()
+        }
+        Shape::Cross => {
+            view! { <path d="m2.5 2.5 7 7m0-7-7 7" fill="none" stroke="currentColor" stroke-width="1.75"></path> }
+                .into_any()
+        }
+        Shape::Bar => {
+            view! { <rect x="1.5" y="4.9" width="9" height="2.2" fill="currentColor"></rect> }.into_any()
+        }
+        Shape::Clock => view! {
+            <circle cx="6" cy="6" r="4.5" fill="none" stroke="currentColor" stroke-width="1.4"></circle>
+            <path d="M6 3.25V6l1.9 1.4" fill="none" stroke="currentColor" stroke-width="1.4"></path>
+        }
+        .into_any(),
+    }
+}
+
+fn badge(name: &'static str, shape: Shape) -> impl IntoView {
+    view! {
+        <span class=format!("state state--{name}")>
+            <svg class="state__icon" viewBox="0 0 12 12" width="12" height="12" aria-hidden="true" focusable="false">
+                {drawn(shape)}
+            </svg>
+            {name.replace('_', " ")}
+        </span>
+    }
+}
+
+/// The state of a job.
+#[component]
+pub fn StateBadge(state: JobState) -> impl IntoView {
+    let shape = match state {
+        JobState::Queued => Shape::Ring,
+        JobState::Assigned | JobState::Starting => Shape::HalfRing,
+        JobState::Running => Shape::Disc,
+        JobState::Stopping => Shape::Pulse,
+        JobState::Succeeded => Shape::Tick,
+        JobState::Failed => Shape::Cross,
+        JobState::Cancelled => Shape::Bar,
+        JobState::TimedOut => Shape::Clock,
+    };
+    badge(state.name(), shape)
+}
+
+/// The state of a node.
+#[component]
+pub fn NodeBadge(state: NodeState) -> impl IntoView {
+    let shape = match state {
+        NodeState::Joining => Shape::HalfRing,
+        NodeState::Ready => Shape::Disc,
+        NodeState::Cordoned => Shape::Bar,
+        NodeState::Unreachable => Shape::Cross,
+    };
+    badge(state.name(), shape)
+}
+
+/// The mark: a board between two quays.
+#[component]
+pub fn Mark(class: &'static str) -> impl IntoView {
+    view! {
+        <svg class=class viewBox="0 0 26 14" width="26" height="14" aria-hidden="true" focusable="false">
+            <path
+                d="M.75 1.75h3.5v10.5H.75zM21.75 1.75h3.5v10.5h-3.5z"
+                fill="none"
+                stroke="currentColor"
+                stroke-width="1.5"
+            ></path>
+            <path d="M6 1h14v12H6z" fill="currentColor"></path>
+        </svg>
+    }
+}

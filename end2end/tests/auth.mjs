@@ -1,0 +1,131 @@
+// Setting up, signing in and signing up, as people do it.
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+import { launchBrowser, openPage, settled, signUp, someone, startBarePortal, startDemo } from './harness.mjs';
+
+let demo, browser;
+before(async () => {
+  demo = await startDemo();
+  browser = await launchBrowser();
+});
+after(async () => {
+  await browser?.close();
+  await demo?.stop();
+});
+
+const email = (page) => page.getByRole('textbox', { name: 'E-mail' });
+const password = (page) => page.getByLabel('Password', { exact: true });
+// A form takes what is typed once its button is awake: before that the page is only drawn.
+const awake = (button) => button.and(button.page().locator(':enabled')).waitFor();
+const enter = async (page, person) => {
+  const button = page.getByRole('button', { name: 'Sign in' });
+  await awake(button);
+  await email(page).fill(person.email);
+  await password(page).fill(person.password);
+  await button.click();
+};
+const path = (page) => new URL(page.url()).pathname;
+
+test('a wrong password is said, and the address stays typed', async () => {
+  const person = await signUp(demo.url);
+  const { page, close } = await openPage(browser, demo.url);
+  await page.goto('/sign-in');
+  await enter(page, { ...person, password: 'not the password at all' });
+  await page.getByRole('alert').getByText(/password/i).first().waitFor();
+  assert.equal(await email(page).inputValue(), person.email);
+  assert.equal(path(page), '/sign-in');
+  await enter(page, person);
+  await page.waitForURL((url) => url.pathname === '/');
+  await close();
+});
+
+test('who is not signed in is sent to sign in, and then to where they wanted', async () => {
+  const person = await signUp(demo.url);
+  const { page, close } = await openPage(browser, demo.url);
+  await page.goto('/billing');
+  await page.waitForURL((url) => url.pathname === '/sign-in');
+  await enter(page, person);
+  await page.waitForURL((url) => url.pathname === '/billing');
+  await page.getByRole('heading', { level: 1, name: 'Billing' }).waitFor();
+  await close();
+});
+
+test('signing out ends it', async () => {
+  const person = await signUp(demo.url);
+  const { page, close } = await openPage(browser, demo.url, { headers: person.headers });
+  await page.goto('/');
+  await settled(page);
+  await page.getByRole('button', { name: 'Sign out' }).first().click();
+  await page.waitForURL((url) => url.pathname === '/sign-in');
+  await page.goto('/jobs');
+  await page.waitForURL((url) => url.pathname === '/sign-in');
+  await close();
+});
+
+test('an unknown page is a 404, signed in or not', async () => {
+  const person = await signUp(demo.url);
+  for (const headers of [undefined, person.headers]) {
+    const { page, close } = await openPage(browser, demo.url, { headers });
+    const answer = await page.goto('/no/such/page');
+    assert.equal(answer.status(), 404);
+    assert.match(await page.locator('h1').innerText(), /nothing|not found|no such|no page/i);
+    await close();
+  }
+});
+
+test('another organization’s job is a 404', async () => {
+  const person = await signUp(demo.url);
+  const { page, close } = await openPage(browser, demo.url, { headers: person.headers });
+  const answer = await page.goto('/jobs/job_01h455vb4pex5vsknk084sn02q');
+  assert.equal(answer.status(), 404);
+  await close();
+});
+
+test('what is wrong with a sign-up stands at its field', async () => {
+  const { page, close } = await openPage(browser, demo.url);
+  await page.goto('/sign-up');
+  const button = page.getByRole('button', { name: /create (account|organization)/i });
+  await awake(button);
+  const person = someone();
+  await page.getByRole('textbox', { name: 'Your name' }).fill(person.name);
+  await page.getByRole('textbox', { name: 'Organization' }).fill(person.organization);
+  await email(page).fill(person.email);
+  await password(page).fill('too short');
+  await button.click();
+  const field = page.getByLabel('Password', { exact: true });
+  await page.locator('#password[aria-invalid="true"]').waitFor();
+  const ids = (await field.getAttribute('aria-describedby')).split(' ');
+  const said = await page.locator(ids.map((id) => `#${id}.field__error`).join(', ')).innerText();
+  assert.match(said, /15 characters/);
+  assert.equal(await email(page).getAttribute('aria-invalid'), null);
+  assert.equal(await email(page).inputValue(), person.email);
+
+  await password(page).fill(person.password);
+  await button.click();
+  await page.waitForURL((url) => !url.pathname.startsWith('/sign'));
+  await close();
+});
+
+test('a new portal is set up with the token that it printed', async () => {
+  const portal = await startBarePortal();
+  try {
+    const { page, close } = await openPage(browser, portal.url);
+    await page.goto('/');
+    await page.waitForURL((url) => url.pathname === '/setup');
+    const button = page.getByRole('button', { name: 'Create operator' });
+    await awake(button);
+    const person = someone();
+    await page.getByRole('textbox', { name: 'Setup token' }).fill('not the token');
+    await page.getByRole('textbox', { name: 'Your name' }).fill(person.name);
+    await email(page).fill(person.email);
+    await password(page).fill(person.password);
+    await button.click();
+    await page.locator('#token[aria-invalid="true"]').waitFor();
+    await page.getByRole('textbox', { name: 'Setup token' }).fill(portal.token);
+    await button.click();
+    await page.waitForURL((url) => url.pathname.startsWith('/operator'));
+    await close();
+  } finally {
+    await portal.stop();
+  }
+});

@@ -1,0 +1,199 @@
+// What the browser tests share: a running demo, a browser, people and small helpers.
+// A demo is started once for all files by end2end/tools/browser-tests.mjs; a file run by itself
+// starts its own. CHROMIUM names another browser than /usr/bin/chromium.
+import { spawn } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { dirname, join, resolve } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { chromium } from 'playwright-core';
+
+export const ROOT = resolve(dirname(fileURLToPath(import.meta.url)), '../..');
+const DIST = resolve(process.env.DIST || join(ROOT, 'target/dist'));
+
+/** A port that was free a moment ago. */
+export function freePort() {
+  return new Promise((done, failed) => {
+    const server = createServer().on('error', failed);
+    server.listen(0, '127.0.0.1', () => {
+      const { port } = server.address();
+      server.close(() => done(port));
+    });
+  });
+}
+
+/** Polls until `found` gives something true; says what it waited for otherwise. */
+export async function waitFor(what, found, ms = 20_000) {
+  const deadline = Date.now() + ms;
+  for (;;) {
+    const value = await found();
+    if (value) return value;
+    if (Date.now() > deadline) throw new Error(`after ${ms} ms still waiting for ${what}`);
+    await new Promise((done) => setTimeout(done, 100));
+  }
+}
+
+/** Starts a program and resolves once its output has `ready`; `stop` ends it and removes `data`. */
+async function start(argv, env, ready, data) {
+  const child = spawn(argv[0], argv.slice(1), { env: { ...process.env, ...env }, stdio: ['ignore', 'pipe', 'pipe'] });
+  let output = '';
+  let ended = false;
+  child.stdout.on('data', (chunk) => (output += chunk));
+  child.stderr.on('data', (chunk) => (output += chunk));
+  const exit = new Promise((done) => child.on('close', () => done((ended = true))));
+  // Whatever becomes of this process, the other one may not stay.
+  process.once('exit', () => child.kill('SIGTERM'));
+  const stop = async () => {
+    child.kill('SIGTERM');
+    await exit;
+    rmSync(data, { recursive: true, force: true });
+  };
+  try {
+    await waitFor(`"${ready}" from ${argv[0]}`, () => {
+      if (ended) throw new Error(`${argv.join(' ')} ended:\n${output}`);
+      return output.includes(ready);
+    }, 90_000);
+  } catch (error) {
+    await stop();
+    throw error;
+  }
+  return { stop, output: () => output };
+}
+
+/** A whole demo: what its demo.json says, and `stop`. */
+export async function startDemo() {
+  if (process.env.BERTH_DEMO) {
+    return { ...JSON.parse(readFileSync(process.env.BERTH_DEMO, 'utf8')), stop: async () => {} };
+  }
+  const data = mkdtempSync(join(tmpdir(), 'berth-demo-'));
+  const env = { DATA: data, PORT: `${await freePort()}`, WORKER_PORT: `${await freePort()}` };
+  const argv = ['python3', join(ROOT, 'end2end/tools/demo.py')];
+  const { stop } = await start(argv, env, 'Berth is ready', data);
+  const file = join(data, 'demo.json');
+  return { ...JSON.parse(readFileSync(file, 'utf8')), file, stop };
+}
+
+/** A portal that nobody has set up: its address, its setup token and `stop`. */
+export async function startBarePortal() {
+  const data = mkdtempSync(join(tmpdir(), 'berth-bare-'));
+  const url = `http://127.0.0.1:${await freePort()}`;
+  const argv = [
+    join(DIST, 'berth'), 'serve', '--data', data, '--listen', url.slice('http://'.length),
+    '--worker-listen', `127.0.0.1:${await freePort()}`, '--web', join(DIST, 'web'),
+  ];
+  const { stop, output } = await start(argv, {}, 'Setup token', data);
+  const token = await waitFor('the setup token', () => /next start: (\S+)\s/.exec(output())?.[1]);
+  return { url, token, stop };
+}
+
+/** Calls the REST interface as whoever the headers say; anything but success is an error. */
+export function api(url, headers) {
+  return async (method, path, body) => {
+    const response = await fetch(`${url}/api/v1${path}`, {
+      method,
+      headers: { ...headers, ...(body === undefined ? {} : { 'content-type': 'application/json' }) },
+      body: body === undefined ? undefined : JSON.stringify(body),
+    });
+    const text = await response.text();
+    if (!response.ok) throw new Error(`${method} ${path}: ${response.status} ${text}`);
+    return text ? JSON.parse(text) : null;
+  };
+}
+
+export const bearer = (url, token) => api(url, { authorization: `Bearer ${token}` });
+
+/** Who somebody new would be; nobody yet. */
+export function someone(organization = 'Quayside') {
+  const mark = randomBytes(4).toString('hex');
+  return {
+    name: 'Grace Holm',
+    email: `grace-${mark}@example.org`,
+    password: `lantern drizzle ${mark} capstan`,
+    organization: `${organization} ${mark}`,
+  };
+}
+
+/** Signs in by REST; gives the headers that say so. */
+export async function signIn(url, { email, password }) {
+  const response = await fetch(`${url}/api/v1/sessions`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify({ email, password }),
+  });
+  if (response.status !== 201) throw new Error(`sign-in: ${response.status} ${await response.text()}`);
+  return { cookie: response.headers.get('set-cookie').split(';')[0] };
+}
+
+/** Makes an account by REST: the person, their organization's id and their REST. */
+export async function signUp(url, organization) {
+  const person = someone(organization);
+  const { organization: org } = await api(url, {})('POST', '/sign-up', person);
+  const headers = await signIn(url, person);
+  return { ...person, org: org.id, headers, api: api(url, headers) };
+}
+
+/** The job once it is in one of the states. */
+export function jobIn(call, org, job, states, ms = 60_000) {
+  return waitFor(`${job} to be ${states.join(' or ')}`, async () => {
+    const now = await call('GET', `/orgs/${org}/jobs/${job}`);
+    return states.includes(now.state) && now;
+  }, ms);
+}
+
+export const ENDED = ['succeeded', 'failed', 'cancelled', 'timed_out'];
+
+/** No tile on any board: every slice was proved clean and given back. */
+export function boardsFree(operator) {
+  return waitFor('all slices to be free', async () => {
+    const { items } = await operator('GET', '/operator/nodes');
+    return items.every((node) => node.gpus.every((gpu) => gpu.tiles.length === 0));
+  }, 30_000);
+}
+
+export function launchBrowser() {
+  return chromium.launch({
+    executablePath: process.env.CHROMIUM || '/usr/bin/chromium',
+    args: [
+      '--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run',
+      '--disable-background-networking', '--disable-component-update', '--disable-sync',
+    ],
+  });
+}
+
+/** A page in a context of its own. `faults` gathers what went wrong in it, in words. */
+export async function openPage(browser, url, { headers, ...options } = {}) {
+  const context = await browser.newContext({ baseURL: url, reducedMotion: 'reduce', ...options });
+  if (headers?.cookie) {
+    const [name, ...value] = headers.cookie.split('=');
+    await context.addCookies([{ name, value: value.join('='), url }]);
+  }
+  const page = await context.newPage();
+  const faults = [];
+  page.on('console', (message) => message.type() === 'error' && faults.push(`console: ${message.text()}`));
+  page.on('pageerror', (error) => faults.push(`script: ${error.message}`));
+  page.on('response', (response) => response.status() >= 500 && faults.push(`${response.status()} ${response.url()}`));
+  return { page, faults, close: () => context.close() };
+}
+
+/** The page is drawn, its code has taken over, and nothing is being fetched for it. */
+export async function settled(page) {
+  await page.locator('h1').first().waitFor();
+  await page.evaluate(() => document.fonts.ready);
+  await page.waitForFunction(() => !document.querySelector('.skeleton'));
+}
+
+/** `$2.41`, `$0.0067`: an amount of dollars as the pages write it. */
+export function moneyText(micros) {
+  const size = micros < 0n ? -micros : micros;
+  const [units, rest] = [size / 1_000_000n, size % 1_000_000n];
+  const sign = micros < 0n ? '−' : '';
+  if (units === 0n && rest > 0n && rest < 100_000n) {
+    const text = `${rest}`.padStart(6, '0');
+    const zeros = text.length - text.replace(/^0+/, '').length;
+    const keep = Math.min(6, Math.max(2, Math.min(text.replace(/0+$/, '').length, zeros + 2)));
+    return `${sign}$0.${text.slice(0, keep)}`;
+  }
+  return `${sign}$${units.toLocaleString('en-US')}.${`${rest / 10_000n}`.padStart(2, '0')}`;
+}

@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# Builds what the portal serves to browsers, into target/web. Does nothing when nothing changed.
+# usage: web.sh [release|dev]
+#   pkg/       berth_app.js, berth_app_bg.wasm, snippets/, berth.css, uPlot.esm.js; served at /pkg/<build id>/
+#   fonts/     served at /fonts/
+#   build-id   a short hash of pkg/, so that a browser never mixes two builds
+# Text and wasm files have .br and .gz beside them.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+mode=${1:-release}
+case $mode in
+  release) profile=wasm-release folder=wasm-release ;;
+  dev) profile=dev folder=debug ;;
+  *) echo 'usage: web.sh [release|dev]' >&2; exit 2 ;;
+esac
+# shellcheck source=/dev/null
+if [ -f target/tools/env ]; then . target/tools/env; fi
+say() { printf '>> %s\n' "$*" >&2; }
+npm=end2end/node_modules
+
+# A hash over the names and contents of files and folders.
+key() { find "$@" -type f ! -name 'reference.*' -print0 | LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum | cut -d' ' -f1; }
+fresh() { [ -f "$1" ] && [ "$(cat "$1")" = "$2" ]; }
+
+code_key=$mode-$(key app Cargo.toml Cargo.lock end2end/tools/web.sh end2end/package-lock.json)
+web_key=$code_key-$(key style end2end/tools/compress.mjs)
+if fresh target/front/web.key "$web_key" && [ -f target/web/build-id ]; then exit 0; fi
+
+code=target/front/code-$mode
+if ! fresh "$code.key" "$code_key" || [ ! -d "$code" ]; then
+  say "building the browser part ($mode)"
+  # As a cdylib only here: with both crate types in the manifest fat LTO would be lost.
+  cargo rustc --quiet -p berth-app --lib --crate-type cdylib --no-default-features --features hydrate \
+    --target wasm32-unknown-unknown --profile "$profile" --target-dir target/front
+  rm -rf "$code" "$code.key"
+  target/tools/bin/wasm-bindgen --target web --no-typescript --out-name berth_app --out-dir "$code" \
+    "target/front/wasm32-unknown-unknown/$folder/berth_app.wasm"
+  if [ "$mode" = release ]; then
+    # Features by name: --all-features makes a module that browsers refuse.
+    $npm/.bin/wasm-opt -Oz --enable-bulk-memory --enable-nontrapping-float-to-int --enable-sign-ext \
+      --enable-mutable-globals --enable-reference-types --enable-multivalue \
+      "$code/berth_app_bg.wasm" -o "$code/opt.wasm"
+    mv "$code/opt.wasm" "$code/berth_app_bg.wasm"
+  fi
+  echo "$code_key" > "$code.key"
+fi
+
+# Put together beside the old one and then exchanged, so that no half of it is ever served.
+next=target/front/web.next
+rm -rf "$next"
+mkdir -p "$next/fonts"
+cp -r "$code" "$next/pkg"
+cp $npm/uplot/dist/uPlot.esm.js "$next/pkg/"
+cp style/fonts/*.woff2 style/fonts/OFL.txt "$next/fonts/"
+$npm/.bin/sass --no-source-map --style=compressed style/main.scss "$next/pkg/berth.css"
+node end2end/tools/compress.mjs "$next" "$mode"
+rm -rf target/web
+mv "$next" target/web
+echo "$web_key" > target/front/web.key
+say "target/web is build $(cat target/web/build-id)"
