@@ -224,8 +224,12 @@ fn SignedIn(me: Me) -> impl IntoView {
             details.set_open(false);
         }
     });
-    let role = me.memberships.first().map(|m| m.role.name());
-    let rights: Vec<&str> = role.into_iter().chain(operator.then_some("operator")).collect();
+    let roles: Vec<(OrgId, &'static str)> =
+        me.memberships.iter().map(|m| (m.org.id, m.role.name())).collect();
+    let rights = move || {
+        let role = roles.iter().find(|(id, _)| org.get() == Some(*id)).map(|(_, role)| *role);
+        role.into_iter().chain(operator.then_some("operator")).collect::<Vec<_>>().join(", ")
+    };
     view! {
         <a class="skip" href="#main">"Skip to content"</a>
         <div class="shell">
@@ -253,7 +257,7 @@ fn SignedIn(me: Me) -> impl IntoView {
                     </details>
                 </nav>
                 <div class="rail__foot">
-                    <p>{me.user.name.clone()}<br/>{rights.join(", ")}</p>
+                    <p>{me.user.name.clone()}<br/>{rights}</p>
                     <p>
                         <button
                             class="btn btn--quiet btn--small"

@@ -22,7 +22,7 @@ npm=end2end/node_modules
 key() { find "$@" -type f ! -name 'reference.*' -print0 | LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum | cut -d' ' -f1; }
 fresh() { [ -f "$1" ] && [ "$(cat "$1")" = "$2" ]; }
 
-code_key=$mode-$(key app Cargo.toml Cargo.lock end2end/tools/web.sh end2end/package-lock.json)
+code_key=$mode-$(key app .cargo Cargo.toml Cargo.lock end2end/tools/web.sh end2end/package-lock.json)
 web_key=$code_key-$(key style end2end/tools/compress.mjs)
 if fresh target/front/web.key "$web_key" && [ -f target/web/build-id ]; then exit 0; fi
 

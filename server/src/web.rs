@@ -3,15 +3,17 @@
 //! A page gets its data through the same REST routes as a script does, in process. Nothing here knows
 //! a rule or reads the store.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
-use axum::extract::Request;
+use axum::extract::{ConnectInfo, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderName, HeaderValue, Response, StatusCode, header};
 use axum::response::IntoResponse;
+use axum::routing::{any, get};
 use berth_app::api::Door;
 use berth_app::{App, shell::shell};
 use bytes::Bytes;
@@ -74,6 +76,18 @@ fn door(api: &Router, parts: Option<&Parts>) -> Door {
     }))
 }
 
+/// The request without what the outer router noted on it: the inner one would take the outer path's
+/// parameters for its own.
+fn afresh(request: Request) -> Request {
+    let (mut head, body) = request.into_parts();
+    let peer = head.extensions.remove::<ConnectInfo<SocketAddr>>();
+    head.extensions.clear();
+    if let Some(peer) = peer {
+        head.extensions.insert(peer);
+    }
+    Request::from_parts(head, body)
+}
+
 /// The API and the pages. Without assets the pages are plain HTML that does not come alive.
 pub fn router(api: Router, assets: Option<&Assets>, https: bool) -> Router {
     let build = assets.map_or_else(String::new, |a| a.build.clone());
@@ -89,11 +103,17 @@ pub fn router(api: Router, assets: Option<&Assets>, https: bool) -> Router {
         .leptos_routes_with_context(&options, generate_route_list(App), context.clone(), page)
         .fallback(file_and_error_handler_with_context::<LeptosOptions, _>(context, move |_| missing()))
         .with_state(options);
+    let to_api = move |request: Request| {
+        let api = api.clone();
+        async move {
+            let Ok(answer) = api.oneshot(afresh(request)).await;
+            answer
+        }
+    };
     let mut all = Router::new()
-        .route_service("/api/{*rest}", api.clone())
-        .route_service("/healthz", api.clone())
-        .route_service("/readyz", api.clone())
-        .route_service("/metrics", api);
+        .route("/api/{*rest}", any(to_api.clone()))
+        .route("/healthz", any(to_api.clone()))
+        .route("/readyz", any(to_api));
     if let Some(assets) = assets {
         let files = ServeDir::new(assets.dir.join("pkg")).precompressed_br().precompressed_gzip();
         let forever = SetResponseHeaderLayer::if_not_present(
@@ -106,7 +126,7 @@ pub fn router(api: Router, assets: Option<&Assets>, https: bool) -> Router {
             .nest_service("/fonts", ServeDir::new(assets.dir.join("fonts")));
     }
     // What was built before is not what is here now: never answered with a page.
-    all = all.route("/pkg/{*old}", axum::routing::get(|| async { StatusCode::NOT_FOUND.into_response() }));
+    all = all.route("/pkg/{*old}", get(|| async { StatusCode::NOT_FOUND.into_response() }));
     let fixed = |name: &'static str, value: &'static str| {
         SetResponseHeaderLayer::if_not_present(HeaderName::from_static(name), HeaderValue::from_static(value))
     };

@@ -228,6 +228,127 @@ impl Quay {
     }
 }
 
+/// One event of a stream: its name, id and data.
+#[derive(Debug)]
+struct Heard {
+    name: String,
+    id: String,
+    data: String,
+}
+
+/// A stream that a page has opened.
+struct Listening {
+    body: axum::body::BodyDataStream,
+    buffer: String,
+}
+
+impl Listening {
+    async fn open(quay: &Quay, path: &str, last_id: Option<&str>) -> Self {
+        let As::Cookie(cookie) = &quay.ada else { panic!("a person") };
+        let uri = format!("/api/v1/orgs/{}{path}", quay.org);
+        let mut request = axum::http::Request::builder()
+            .uri(uri)
+            .header("cookie", cookie)
+            .header("accept", "text/event-stream");
+        if let Some(id) = last_id {
+            request = request.header("last-event-id", id);
+        }
+        let request = request.body(axum::body::Body::empty()).unwrap();
+        let response = tower::ServiceExt::oneshot(quay.t.router.clone(), request).await.unwrap();
+        assert_eq!(response.status(), 200);
+        assert_eq!(response.headers()["cache-control"], "no-cache, no-transform");
+        assert_eq!(response.headers()["x-accel-buffering"], "no");
+        Self { body: response.into_body().into_data_stream(), buffer: String::new() }
+    }
+
+    /// The next event; `None` when the stream has ended.
+    async fn next(&mut self) -> Option<Heard> {
+        loop {
+            if let Some((event, rest)) = self.buffer.split_once("\n\n") {
+                let field = |name: &str| {
+                    let lines = event.lines().filter_map(|l| l.strip_prefix(name)?.strip_prefix(':'));
+                    lines.map(|l| l.strip_prefix(' ').unwrap_or(l)).collect::<Vec<_>>().join("\n")
+                };
+                let heard = Heard { name: field("event"), id: field("id"), data: field("data") };
+                self.buffer = rest.to_owned();
+                return Some(heard);
+            }
+            let more = futures::StreamExt::next(&mut self.body);
+            let more = tokio::time::timeout(Duration::from_secs(30), more).await.unwrap()?;
+            self.buffer.push_str(std::str::from_utf8(&more.unwrap()).unwrap());
+        }
+    }
+
+    /// The next event of this name.
+    async fn next_of(&mut self, name: &str) -> Heard {
+        loop {
+            let heard = self.next().await.unwrap();
+            if heard.name == name {
+                return heard;
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_hears_everything_live_and_can_take_it_up_again() {
+    let quay = Quay::open().await;
+    let mut org = Listening::open(&quay, "/events", None).await;
+    org.next_of("beat").await;
+    let job =
+        quay.script("for i in 1 2 3 4 5 6 7 8; do echo line $i; sleep 0.4; done; printf 'sh\u{f6}n'").await;
+    let mut events = Listening::open(&quay, &format!("/jobs/{job}/events?after=0"), None).await;
+    let mut states = Vec::new();
+    let mut costs = Vec::new();
+    while states.last().is_none_or(|s| s != "succeeded") {
+        let heard = events.next().await.unwrap();
+        let data: Value = serde_json::from_str(&heard.data).unwrap_or_default();
+        match heard.name.as_str() {
+            "change" => {
+                assert_eq!(heard.id, data["event"]["seq"].to_string());
+                states.push(data["event"]["state"].as_str().unwrap().to_owned());
+            }
+            "cost" => costs.push(data["metered_ms"].as_i64().unwrap()),
+            other => assert_eq!(other, "beat"),
+        }
+    }
+    assert_eq!(states, ["queued", "assigned", "starting", "running", "succeeded"]);
+    assert!(costs.len() >= 2 && costs.is_sorted(), "{costs:?}");
+    // Broken off after the third change: the rest comes, and nothing twice.
+    let mut again = Listening::open(&quay, &format!("/jobs/{job}/events?after=0"), Some("3")).await;
+    assert_eq!([again.next_of("change").await.id, again.next_of("change").await.id], ["4", "5"]);
+    let told: Value = serde_json::from_str(&org.next_of("change").await.data).unwrap();
+    assert_eq!(told["job"]["id"], job);
+
+    let whole = quay.whole_log(&job).await;
+    assert!(whole.ends_with("sh\u{f6}n".as_bytes()));
+    for (from, last) in [(0, None), (7, None), (0, Some("9"))] {
+        let mut log = Listening::open(&quay, &format!("/jobs/{job}/logs?from={from}"), last).await;
+        let start: usize = last.map_or(from, |l| l.parse().unwrap());
+        let mut got = Vec::new();
+        loop {
+            let heard = log.next().await.unwrap();
+            match heard.name.as_str() {
+                "log" => {
+                    let chunk: Value = serde_json::from_str(&heard.data).unwrap();
+                    assert_eq!(chunk["from"], start + got.len());
+                    got.extend_from_slice(chunk["text"].as_str().unwrap().as_bytes());
+                    assert_eq!(heard.id, (start + got.len()).to_string());
+                }
+                "end" => break,
+                other => assert_eq!(other, "beat"),
+            }
+        }
+        assert_eq!(got, whole[start..]);
+        assert!(log.next().await.is_none(), "a complete log's stream ends");
+    }
+    let metrics = quay.t.get(&quay.ada, &format!("/orgs/{}/jobs/{job}/metrics", quay.org)).await.expect(200);
+    let series = &metrics["series"][0];
+    assert!(series["at_s"].as_array().unwrap().len() >= 2, "{metrics}");
+    assert_eq!(series["memory_total_mib"], 9_984.0);
+    assert!(series["power_watts"][0].as_f64().unwrap() >= 70.0);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_runs_on_its_slice_and_is_charged_for_what_it_used() {
     let quay = Quay::open().await;

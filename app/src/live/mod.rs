@@ -48,14 +48,17 @@ pub fn FeedBadge(feed: Feed) -> impl IntoView {
         FeedState::Connecting | FeedState::Live => "live live--on",
     };
     let text = move || match feed.state.get() {
-        FeedState::Connecting => "connecting".to_owned(),
-        FeedState::Live => "live".to_owned(),
-        FeedState::Lost => {
-            format!("live view interrupted, retrying; shown is {} s old", feed.age_s.get())
-        }
-        FeedState::Ended => "ended, all of it is here".to_owned(),
+        FeedState::Connecting => "connecting",
+        FeedState::Live => "live",
+        FeedState::Lost => "live view interrupted, retrying",
+        FeedState::Ended => "ended, all of it is here",
     };
-    view! { <span class=class role="status">{text}</span> }
+    // Outside of what is announced: it changes every second.
+    let age = move || {
+        (feed.state.get() == FeedState::Lost)
+            .then(|| view! { <span class="quiet small">{feed.age_s.get()}" s old"</span> })
+    };
+    view! { <span class=class role="status">{text}</span> {age} }
 }
 
 #[cfg(feature = "hydrate")]

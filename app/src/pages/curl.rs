@@ -29,7 +29,7 @@ pub fn first_job(origin: &str, org: &str) -> String {
     post(
         origin,
         &format!("/orgs/{org}/jobs"),
-        r#"{"name":"hello","offering":"h100-80gb.1g.10gb","command":["nvidia-smi"],"max_duration_s":600}"#,
+        r#"{"name":"hello","offering":"h100-80gb.1g.10gb","script":"echo hello from $CUDA_VISIBLE_DEVICES; sleep 30","max_duration_s":600}"#,
     )
 }
 

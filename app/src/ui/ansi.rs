@@ -2,13 +2,20 @@
 //!
 //! Pure: it knows no browser and no network. It must never let a byte of a job act on the page: what
 //! is not text or a colour is dropped or shown as a symbol.
+#![cfg_attr(
+    not(any(feature = "hydrate", test)),
+    expect(dead_code, reason = "lines are made in the browser; the server only tests this")
+)]
+
+mod sgr;
+
+use sgr::Style;
 
 /// Text that a single line keeps; the raw log has the rest.
 const LINE_BYTES: usize = 32 * 1024;
 /// Parameters of a sequence that are kept; no colour needs more.
 const PARAMETER_BYTES: usize = 64;
 const CUT: &str = " … the rest of this line is in the raw log";
-const NAMES: [&str; 8] = ["black", "red", "green", "yellow", "blue", "magenta", "cyan", "white"];
 
 /// A run of text in one style.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,159 +37,6 @@ impl Line {
     pub fn text(&self) -> String {
         self.spans.iter().map(|span| span.text.as_str()).collect()
     }
-}
-
-/// A colour of the terminal's sixteen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Colour {
-    index: u8,
-    bright: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Style {
-    fore: Option<Colour>,
-    back: Option<Colour>,
-    bold: bool,
-    dim: bool,
-    italic: bool,
-    underline: bool,
-    inverse: bool,
-    strike: bool,
-}
-
-impl Style {
-    fn class(self) -> String {
-        let mut class = String::new();
-        let mut add = |part: String| {
-            if !class.is_empty() {
-                class.push(' ');
-            }
-            class.push_str(&part);
-        };
-        if let Some((colour, name)) = self.fore.and_then(named) {
-            add(format!("ansi-{}{name}", if colour.bright { "bright-" } else { "" }));
-        }
-        if let Some((_, name)) = self.back.and_then(named) {
-            add(format!("ansi-bg-{name}"));
-        }
-        let flags = [
-            (self.bold, "ansi-bold"),
-            (self.dim, "ansi-dim"),
-            (self.italic, "ansi-italic"),
-            (self.underline, "ansi-underline"),
-            (self.inverse, "ansi-inverse"),
-            (self.strike, "ansi-strike"),
-        ];
-        for (on, name) in flags {
-            if on {
-                add(name.to_owned());
-            }
-        }
-        class
-    }
-
-    /// Applies the parameters of one SGR sequence.
-    fn apply(&mut self, parameters: &str) {
-        let mut groups = parameters.split(';');
-        while let Some(group) = groups.next() {
-            let mut parts = group.split(':').map(number);
-            let code = parts.next().unwrap_or(0);
-            let inner: Vec<u16> = parts.collect();
-            match code {
-                0 => *self = Self::default(),
-                1 => self.bold = true,
-                2 => self.dim = true,
-                3 => self.italic = true,
-                4 => self.underline = inner.first() != Some(&0),
-                7 => self.inverse = true,
-                9 => self.strike = true,
-                21 => self.underline = true,
-                22 => (self.bold, self.dim) = (false, false),
-                23 => self.italic = false,
-                24 => self.underline = false,
-                27 => self.inverse = false,
-                29 => self.strike = false,
-                39 => self.fore = None,
-                49 => self.back = None,
-                30..=37 | 90..=97 => self.fore = basic(code),
-                40..=47 | 100..=107 => self.back = basic(code - 10),
-                38 | 48 => {
-                    let colour = if inner.is_empty() { following(&mut groups) } else { extended(&inner) };
-                    if code == 38 { self.fore = colour } else { self.back = colour }
-                }
-                _ => {}
-            }
-        }
-    }
-}
-
-fn named(colour: Colour) -> Option<(Colour, &'static str)> {
-    NAMES.get(usize::from(colour.index)).map(|name| (colour, *name))
-}
-
-/// An absent parameter is a zero.
-fn number(text: &str) -> u16 {
-    text.parse().unwrap_or(0)
-}
-
-/// 30 to 37 and 90 to 97.
-fn basic(code: u16) -> Option<Colour> {
-    let bright = code >= 90;
-    let index = u8::try_from(code.checked_sub(if bright { 90 } else { 30 })?).ok()?;
-    Some(Colour { index, bright })
-}
-
-/// `38;5;n` and `38;2;r;g;b`: the numbers that follow are taken off the sequence.
-fn following<'a>(groups: &mut impl Iterator<Item = &'a str>) -> Option<Colour> {
-    let kind = number(groups.next()?);
-    let taken = match kind {
-        5 => 1,
-        2 => 3,
-        _ => return None,
-    };
-    let mut all = vec![kind];
-    all.extend(groups.take(taken).map(number));
-    extended(&all)
-}
-
-/// The numbers after 38 or 48, brought to the nearest of our colours.
-fn extended(numbers: &[u16]) -> Option<Colour> {
-    match numbers {
-        [5, index, ..] => match *index {
-            index @ 0..=7 => basic(30 + index),
-            index @ 8..=15 => basic(90 + index - 8),
-            index @ 16..=231 => {
-                let cube = index - 16;
-                let level = |step: u16| if step == 0 { 0 } else { 55 + 40 * step };
-                Some(nearest(level(cube / 36), level(cube / 6 % 6), level(cube % 6)))
-            }
-            index @ 232..=255 => {
-                let grey = 8 + 10 * (index - 232);
-                Some(nearest(grey, grey, grey))
-            }
-            _ => None,
-        },
-        // With colons a colour space may stand between the 2 and the three values.
-        [2, .., red, green, blue] => Some(nearest(*red, *green, *blue)),
-        _ => None,
-    }
-}
-
-fn nearest(red: u16, green: u16, blue: u16) -> Colour {
-    let (red, green, blue) = (red.min(255), green.min(255), blue.min(255));
-    let most = red.max(green).max(blue);
-    let least = red.min(green).min(blue);
-    if most - least < 32 {
-        return match most {
-            0..=39 => Colour { index: 0, bright: false },
-            40..=127 => Colour { index: 0, bright: true },
-            _ => Colour { index: 7, bright: most > 220 },
-        };
-    }
-    let middle = least + (most - least) / 2;
-    let bit = |value: u16, bit: u8| if value > middle { bit } else { 0 };
-    Colour { index: bit(red, 1) | bit(green, 2) | bit(blue, 4), bright: most > 220 }
 }
 
 /// Where the decoder is within an escape sequence.

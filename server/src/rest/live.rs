@@ -22,6 +22,7 @@ use berth_types::time::Timestamp;
 use serde::Deserialize;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, mpsc};
+use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::extract::{Failed, Path, Query, Signed};
@@ -86,12 +87,28 @@ enum Heard {
     Nothing,
 }
 
-async fn hear(news: &mut broadcast::Receiver<News>) -> Heard {
-    match tokio::time::timeout(BEAT, news.recv()).await {
-        Ok(Ok(news)) => Heard::News(news),
-        Ok(Err(RecvError::Lagged(_))) => Heard::Behind,
-        // The sender lives as long as anyone listens, so it closes only with the portal.
-        Ok(Err(RecvError::Closed)) | Err(_) => Heard::Nothing,
+/// Listens for news, and beats in between: by a clock of its own, so that news which a stream does not
+/// pass on cannot silence it.
+struct Ear {
+    news: broadcast::Receiver<News>,
+    beat_at: Instant,
+}
+
+impl Ear {
+    fn new(news: broadcast::Receiver<News>) -> Self {
+        Self { news, beat_at: Instant::now() + BEAT }
+    }
+
+    async fn hear(&mut self) -> Heard {
+        match tokio::time::timeout_at(self.beat_at, self.news.recv()).await {
+            Ok(Ok(news)) => Heard::News(news),
+            Ok(Err(RecvError::Lagged(_))) => Heard::Behind,
+            // The sender lives as long as anyone listens, so it closes only with the portal.
+            Ok(Err(RecvError::Closed)) | Err(_) => {
+                self.beat_at = Instant::now() + BEAT;
+                Heard::Nothing
+            }
+        }
     }
 }
 
@@ -113,7 +130,7 @@ async fn job_events(
         return Ok(Answer(portal.list_job_events(&caller, org, job, after).await?).into_response());
     }
     // Listening starts before reading, so nothing falls between.
-    let mut news = portal.live.listen_job(job);
+    let mut ear = Ear::new(portal.live.listen_job(job));
     portal.get_job(&caller, org, job).await?;
     Ok(stream(move |feed| async move {
         let mut last = after;
@@ -131,7 +148,7 @@ async fn job_events(
         read_up(&mut last).await?;
         put(&feed, beat()).await?;
         loop {
-            match hear(&mut news).await {
+            match ear.hear().await {
                 Heard::News(News::Change { seq: Some(seq), text, .. }) if seq == last + 1 => {
                     last = seq;
                     put(&feed, Event::default().event("change").id(seq.to_string()).data(text)).await?;
@@ -159,7 +176,7 @@ async fn org_events(
     headers: HeaderMap,
 ) -> Result<Response, Failed> {
     let after = resume(&headers, query.after);
-    let mut news = portal.live.listen_org(org);
+    let mut ear = Ear::new(portal.live.listen_org(org));
     // Authorises, and says now what could not be said inside the stream.
     portal.list_jobs(&caller, org, None, None, 1).await?;
     Ok(stream(move |feed| async move {
@@ -179,7 +196,7 @@ async fn org_events(
         }
         put(&feed, beat()).await?;
         loop {
-            match hear(&mut news).await {
+            match ear.hear().await {
                 Heard::News(News::Change { at, text, .. }) => {
                     last = Some(at);
                     let id = at.micros().to_string();
@@ -228,7 +245,7 @@ async fn logs(
     Query(query): Query<LogQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Failed> {
-    let mut news = portal.live.listen_job(job);
+    let mut ear = Ear::new(portal.live.listen_job(job));
     let now = portal.get_job(&caller, org, job).await?;
     let from = resume(&headers, query.from).unwrap_or(0);
     let rank = query.rank;
@@ -261,7 +278,7 @@ async fn logs(
             if complete {
                 return put(&feed, Event::default().event("end").data("")).await;
             }
-            match hear(&mut news).await {
+            match ear.hear().await {
                 Heard::Nothing => {
                     put(&feed, beat()).await?;
                     if number == 0 {
@@ -323,7 +340,7 @@ async fn metrics(
     Query(query): Query<MetricsQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Failed> {
-    let mut news = portal.live.listen_job(job);
+    let mut ear = Ear::new(portal.live.listen_job(job));
     let now = portal.get_job(&caller, org, job).await?;
     if !wants_stream(&headers) {
         let recordings = portal.recordings.clone();
@@ -336,7 +353,7 @@ async fn metrics(
         let mut ended = now.state.ended();
         put(&feed, beat()).await?;
         while !ended {
-            match hear(&mut news).await {
+            match ear.hear().await {
                 Heard::News(News::Sample { at, text }) => {
                     let id = at.micros().to_string();
                     put(&feed, Event::default().event("sample").id(id).data(text)).await?;
