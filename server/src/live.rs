@@ -87,7 +87,12 @@ impl Live {
 
     /// Whether anyone would hear news of this job: what nobody hears need not be made.
     pub fn heard(&self, job: JobId) -> bool {
-        lock(&self.jobs).contains_key(&job)
+        lock(&self.jobs).get(&job).is_some_and(|s| s.receiver_count() > 0)
+    }
+
+    /// Whether anyone listens to this organization.
+    pub fn heard_org(&self, org: OrgId) -> bool {
+        lock(&self.orgs).get(&org).is_some_and(|s| s.receiver_count() > 0)
     }
 
     pub fn tell_job(&self, job: JobId, news: News) {

@@ -345,6 +345,8 @@ async fn a_page_hears_everything_live_and_can_take_it_up_again() {
     let metrics = quay.t.get(&quay.ada, &format!("/orgs/{}/jobs/{job}/metrics", quay.org)).await.expect(200);
     let series = &metrics["series"][0];
     assert!(series["at_s"].as_array().unwrap().len() >= 2, "{metrics}");
+    let utilization = series["utilization_percent"].as_array().unwrap();
+    assert!(utilization.iter().any(Value::is_number), "a slice of this board reports its use: {metrics}");
     assert_eq!(series["memory_total_mib"], 9_984.0);
     assert!(series["power_watts"][0].as_f64().unwrap() >= 70.0);
 }

@@ -174,6 +174,20 @@ pub async fn list_queued(tx: &mut Tx<'_>, limit: i64) -> Result<Vec<JobRow>, Sto
     list!(tx, JobRow, sql, limit)
 }
 
+/// How many queued jobs want this board model and come before a job with this priority, time and id.
+pub async fn count_ahead(
+    tx: &mut Tx<'_>,
+    gpu_model: &str,
+    priority: i64,
+    created_at: i64,
+    id: &str,
+) -> Result<i64, StoreError> {
+    let sql = "SELECT CAST(COUNT(*) AS BIGINT) FROM jobs j JOIN offerings o ON o.id = j.offering_id \
+               WHERE j.state = 'queued' AND o.gpu_model = $1 AND (j.priority > $2 OR (j.priority = $2 AND \
+               (j.created_at < $3 OR (j.created_at = $3 AND j.id < $4))))";
+    Ok(find!(tx, (i64,), sql, gpu_model, priority, created_at, id)?.map_or(0, |(n,)| n))
+}
+
 /// What an organization's jobs have used beyond their last charge, and what they use an hour in
 /// nano-units a second.
 pub async fn open_use(tx: &mut Tx<'_>, org: OrgId) -> Result<(i64, i64), StoreError> {

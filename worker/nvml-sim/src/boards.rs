@@ -79,7 +79,7 @@ pub fn on_whole_board<R>(
 
 /// The UUIDs under which processes may hold what the handle names: a slice, or a board with all its
 /// slices.
-fn device_uuids(sim: &SimBoard, instance: Option<u32>) -> Vec<String> {
+pub fn device_uuids(sim: &SimBoard, instance: Option<u32>) -> Vec<String> {
     let slices = sim.instances.iter().filter(|i| instance.is_none_or(|id| id == i.id));
     let mut uuids: Vec<String> = slices.filter_map(|i| i.compute.as_ref().map(|c| c.uuid.clone())).collect();
     if instance.is_none() {

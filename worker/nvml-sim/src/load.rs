@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 /// Linux reports process times in hundredths of a second on every supported architecture.
-const TICKS_A_SECOND: f64 = 100.0;
+pub const TICKS_A_SECOND: f64 = 100.0;
 const PAGE_BYTES: u64 = 4_096;
 
 /// What holds a device now.
@@ -16,6 +16,13 @@ pub struct Holders {
     pub pids: Vec<u32>,
     pub memory_bytes: u64,
     ticks: u64,
+}
+
+impl Holders {
+    /// Processor time that its processes have used, in hundredths of a second.
+    pub fn ticks(&self) -> u64 {
+        self.ticks
+    }
 }
 
 fn held(environ: &[u8], uuid: &str) -> bool {

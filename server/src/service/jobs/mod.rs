@@ -223,9 +223,9 @@ impl Portal {
             plan::Shape { model: offering.gpu_model, profile: offering.mig_profile, count: spec.count };
         let now = self.now();
         let gpus = cluster::boards(&mut tx, &self.live.connected(), now).await?;
-        let waiting = store::jobs::list_queued(&mut tx, 2_000).await?;
-        let rank = spec.priority.rank();
-        let ahead = waiting.iter().filter(|w| w.gpu_model == shape.model && w.priority >= rank).count();
+        // As if it were submitted now: after all that wait with its priority.
+        let ahead = store::jobs::count_ahead(&mut tx, &shape.model, spec.priority.rank(), i64::MAX, "");
+        let ahead = usize::try_from(ahead.await?).unwrap_or(usize::MAX);
         let placement = match plan::trial(&gpus, &shape) {
             Some((node, slots)) if ahead == 0 => self.devices_of(&mut tx, node, &slots).await?,
             _ => Vec::new(),

@@ -18,9 +18,6 @@ use crate::service::{Caller, Right, cluster};
 use crate::store::jobs::JobRow;
 use crate::store::{self, StoreError, Tx};
 
-/// As much of the queue as is counted when the place of one job in it is told.
-const QUEUE: i64 = 2_000;
-
 /// What a job asks of a node.
 pub(crate) fn shape(row: &JobRow) -> Shape {
     Shape {
@@ -128,8 +125,8 @@ impl Portal {
         }
         let now = self.now();
         let gpus = cluster::boards(&mut tx, &self.live.connected(), now).await?;
-        let queue = store::jobs::list_queued(&mut tx, QUEUE).await?;
-        Ok(plan::explain(&gpus, &shape(&row), ahead(&queue, &row), now))
+        let ahead = ahead(&mut tx, &row).await?;
+        Ok(plan::explain(&gpus, &shape(&row), ahead, now))
     }
 
     /// The wire form of stored jobs, with devices and reasons.
@@ -137,18 +134,18 @@ impl Portal {
         let connected = self.live.connected();
         let waits = rows.iter().any(|r| r.state == JobState::Queued.name());
         let now = self.now();
-        let (gpus, queue) = if waits {
-            (cluster::boards(tx, &connected, now).await?, store::jobs::list_queued(tx, QUEUE).await?)
-        } else {
-            Default::default()
-        };
+        let gpus = if waits { cluster::boards(tx, &connected, now).await? } else { Vec::new() };
         let names =
             if rows.iter().any(|r| r.attempt > 0) { self.board_names(tx).await? } else { HashMap::new() };
         let mut out = Vec::with_capacity(rows.len());
         for row in rows {
             let devices = if row.attempt > 0 { stored_devices(tx, &row, &names).await? } else { Vec::new() };
-            let why = (row.state == JobState::Queued.name())
-                .then(|| plan::explain(&gpus, &shape(&row), ahead(&queue, &row), now));
+            let why = if row.state == JobState::Queued.name() {
+                let ahead = ahead(tx, &row).await?;
+                Some(plan::explain(&gpus, &shape(&row), ahead, now))
+            } else {
+                None
+            };
             let mut job = self.job(row, devices)?;
             if let Some(why) = why {
                 job.reasons = match why.blockers.is_empty() {
@@ -250,6 +247,9 @@ impl Portal {
 
     /// Tells everyone who listens how a job is now, and by what event it came there.
     pub(crate) async fn tell_change(&self, org: OrgId, event: Option<JobEvent>, job: JobId) {
+        if !self.live.heard(job) && !self.live.heard_org(org) {
+            return;
+        }
         let Ok(now) = self.show_job(org, job).await else { return };
         let (seq, at) = event.as_ref().map_or((None, self.now()), |e| (Some(e.seq), e.at));
         let Ok(text) = serde_json::to_string(&JobChange { event, job: now }) else { return };
@@ -285,6 +285,7 @@ async fn stored_devices(tx: &mut Tx<'_>, row: &JobRow, names: &Boards) -> Result
 }
 
 /// Waiting jobs that come before this one and want the same boards.
-fn ahead(queue: &[JobRow], row: &JobRow) -> usize {
-    queue.iter().take_while(|q| q.id != row.id).filter(|q| q.gpu_model == row.gpu_model).count()
+async fn ahead(tx: &mut Tx<'_>, row: &JobRow) -> Result<usize, StoreError> {
+    let count = store::jobs::count_ahead(tx, &row.gpu_model, row.priority, row.created_at, &row.id).await?;
+    Ok(usize::try_from(count).unwrap_or(usize::MAX))
 }
