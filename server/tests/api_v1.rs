@@ -81,8 +81,9 @@ async fn tokens_carry_a_role_expire_and_are_revoked() {
     t.get(&ci, &format!("/orgs/{org}/jobs")).await.expect(200);
     t.post(&ci, &format!("/orgs/{org}/jobs"), job()).await.problem(403, "auth.forbidden");
     t.get(&ci, &format!("/orgs/{org}/balance")).await.problem(403, "auth.forbidden");
-    let listed = t.get(&ada, &path).await.expect(200).to_string();
-    assert!(!listed.contains(&secret), "a secret is shown once");
+    let listed = t.get(&ada, &path).await.expect(200);
+    assert!(!listed.to_string().contains(&secret), "a secret is shown once");
+    assert!(listed["items"][0]["last_used_at"].is_string(), "{listed}");
     t.clock.advance_s(400 * 86_400);
     t.get(&ci, &format!("/orgs/{org}/jobs")).await.problem(401, "auth.required");
     let ada = t.sign_in("lab@example.org").await;
@@ -110,7 +111,15 @@ async fn a_foreign_organization_does_not_exist() {
         ("POST", "/jobs", job()),
         ("GET", "/jobs/JOB", Value::Null),
         ("GET", "/jobs/JOB/events", Value::Null),
+        ("GET", "/jobs/JOB/logs", Value::Null),
+        ("GET", "/jobs/JOB/metrics", Value::Null),
+        ("GET", "/jobs/JOB/explanation", Value::Null),
+        ("POST", "/jobs?dry_run=true", job()),
         ("POST", "/jobs/JOB/cancel", Value::Null),
+        ("POST", "/jobs/JOB/extend", json!({"max_duration_s": 90})),
+        ("GET", "/nodes", Value::Null),
+        ("GET", "/transfers?format=csv", Value::Null),
+        ("DELETE", "/tokens/tok_00000000000000000000000000", Value::Null),
         ("GET", "/balance", Value::Null),
         ("GET", "/transfers", Value::Null),
         ("GET", "/tokens", Value::Null),
@@ -127,11 +136,22 @@ async fn a_foreign_organization_does_not_exist() {
         }
         assert_eq!(bodies[0], bodies[1], "{method} {route}");
     }
-    for (method, path) in
-        [("GET", "/operator/orgs".to_owned()), ("POST", format!("/operator/orgs/{org}/credits"))]
-    {
-        let body = if method == "GET" { Value::Null } else { json!({"amount_micros": 5}) };
-        t.call(&ada, method, &path, body).await.problem(404, "object.not_found");
+    // Streams are refused before they begin.
+    for route in ["/events", "/jobs/JOB/events", "/jobs/JOB/logs", "/jobs/JOB/metrics"] {
+        let path = format!("/orgs/{org}{}", route.replace("JOB", &job_id));
+        let stream = [("accept", "text/event-stream")];
+        t.call_with(&eve, "GET", &path, Value::Null, &stream).await.problem(404, "object.not_found");
+    }
+    for (method, path, body) in [
+        ("GET", "/operator/orgs", Value::Null),
+        ("POST", &format!("/operator/orgs/{org}/credits"), json!({"amount_micros": 5})),
+        ("GET", "/operator/nodes", Value::Null),
+        ("PATCH", "/operator/nodes/node_00000000000000000000000000", json!({"cordoned": true})),
+        ("POST", "/operator/join-tokens", json!({})),
+        ("POST", "/operator/tokens", json!({"name": "x"})),
+        ("POST", "/operator/prices", json!({"offering": "h100-80gb", "per_hour_micros": 1})),
+    ] {
+        t.call(&ada, method, path, body).await.problem(404, "object.not_found");
     }
 }
 

@@ -76,6 +76,14 @@ mod browser {
 
     /// Silence after which a feed counts as lost; the portal beats once a second.
     const SILENCE_MS: f64 = 3_000.0;
+    const LOOK_MS: u32 = 500;
+    /// A page that nobody sees gives its connections back after so many looks: a browser has six for
+    /// one host, and every open tab would hold some.
+    const HIDDEN_LOOKS: u32 = 10;
+
+    fn hidden() -> bool {
+        web_sys::window().and_then(|w| w.document()).is_some_and(|d| d.hidden())
+    }
 
     type Handler = Closure<dyn FnMut(MessageEvent)>;
 
@@ -156,8 +164,22 @@ mod browser {
             });
             connect(&inner, &resume(), names, &on);
             let (watched, resume, on) = (inner.clone(), resume.clone(), on.clone());
-            let timer = gloo_timers::callback::Interval::new(500, move || {
+            let unseen = Cell::new(0u32);
+            let timer = gloo_timers::callback::Interval::new(LOOK_MS, move || {
                 if watched.over.get() {
+                    return;
+                }
+                if hidden() {
+                    unseen.set(unseen.get().saturating_add(1));
+                    if unseen.get() == HIDDEN_LOOKS {
+                        watched.close();
+                    }
+                    return;
+                }
+                if unseen.replace(0) >= HIDDEN_LOOKS {
+                    watched.heard_ms.set(js_sys::Date::now());
+                    watched.show(FeedState::Connecting);
+                    connect(&watched, &resume(), names, &on);
                     return;
                 }
                 let silent_ms = js_sys::Date::now() - watched.heard_ms.get();

@@ -19,6 +19,8 @@ use crate::secrets::{fingerprint, looks_like_api_token, new_api_token, new_opaqu
 use crate::store::{self, StoreError};
 
 const SETUP_TOKEN: &str = "setup_token";
+/// The last use of a token is recorded this exactly.
+const USED_EVERY_MS: i64 = 60_000;
 
 fn check_person(email: &str, name: &str, password: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
@@ -233,9 +235,18 @@ impl Portal {
             return Ok(None);
         }
         let mut conn = self.db.read().await?;
-        let grant = store::accounts::find_token(&mut conn.tx(), &fingerprint(secret), self.now()).await?;
-        Ok(grant
-            .map(|g| Caller { user: g.user, token: Some(TokenScope { id: g.id, org: g.org, role: g.role }) }))
+        let now = self.now();
+        let found = store::accounts::find_token(&mut conn.tx(), &fingerprint(secret), now).await?;
+        drop(conn);
+        let Some(g) = found else { return Ok(None) };
+        if g.last_used_at.is_none_or(|at| now.millis_since(at) > USED_EVERY_MS) {
+            let id = g.id;
+            let touch = self
+                .db
+                .write(move |tx| async move { store::accounts::touch_token(tx, id, now).await }.boxed());
+            touch.await?;
+        }
+        Ok(Some(Caller { user: g.user, token: Some(TokenScope { id: g.id, org: g.org, role: g.role }) }))
     }
 
     pub async fn me(&self, caller: &Caller) -> Result<Me, Problem> {

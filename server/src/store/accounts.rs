@@ -199,6 +199,7 @@ pub struct TokenGrant {
     pub org: Option<OrgId>,
     pub role: Role,
     pub user: User,
+    pub last_used_at: Option<Timestamp>,
 }
 
 /// The grant of a token that has not expired.
@@ -212,15 +213,22 @@ pub async fn find_token(
         token_id: String,
         org_id: Option<String>,
         role: String,
+        last_used_at: Option<i64>,
         #[sqlx(flatten)]
         user: UserRow,
     }
-    let sql = "SELECT t.id AS token_id, t.org_id, t.role, u.id, u.email, u.name, u.operator FROM tokens t \
+    let sql = "SELECT t.id AS token_id, t.org_id, t.role, t.last_used_at, u.id, u.email, u.name, u.operator FROM tokens t \
                JOIN users u ON u.id = t.user_id WHERE t.hash = $1 AND (t.expires_at IS NULL OR t.expires_at > $2)";
     find!(tx, GrantRow, sql, hash, now.micros())?
         .map(|row| {
             let org = row.org_id.as_deref().map(id).transpose()?;
-            Ok(TokenGrant { id: id(&row.token_id)?, org, role: role(&row.role)?, user: row.user.user()? })
+            Ok(TokenGrant {
+                id: id(&row.token_id)?,
+                org,
+                role: role(&row.role)?,
+                user: row.user.user()?,
+                last_used_at: row.last_used_at.map(Timestamp::from_micros),
+            })
         })
         .transpose()
 }

@@ -64,7 +64,7 @@ pub(super) fn attach(lines: NodeRef<Div>, raw: String, controls: Controls) -> Fe
     });
     Effect::new(move || {
         if controls.jumps.get() > 0 {
-            with(held, |pane| pane.to_end());
+            with(held, |pane| pane.show_end());
         }
     });
     Effect::new(move || {
@@ -271,7 +271,7 @@ impl Pane {
         }
         self.say_empty();
         if self.following {
-            self.to_end();
+            self.show_end();
         } else if added > 0 {
             let _ = self.controls.unseen.try_update(|unseen| *unseen += added);
         }
@@ -416,7 +416,7 @@ impl Pane {
         current_mark
     }
 
-    fn to_end(&mut self) {
+    fn show_end(&mut self) {
         self.following = true;
         self.view.set_scroll_top(self.view.scroll_height());
         self.none_unseen();
