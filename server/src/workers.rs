@@ -3,7 +3,7 @@
 //! Carries messages between a worker and `service`; decides nothing. Until both ends prove themselves
 //! by certificates it listens on loopback only.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::Write;
 use std::net::SocketAddr;
@@ -96,7 +96,15 @@ impl Contract for Workers {
             Err(_) => return Err(Status::unavailable("the portal cannot answer now; try again")),
         }
         let (down, replies) = mpsc::channel(64);
-        let session = Session { portal: self.0.clone(), node, down, logs: HashMap::new(), sent: None };
+        let session = Session {
+            portal: self.0.clone(),
+            node,
+            down,
+            logs: HashMap::new(),
+            ends: HashMap::new(),
+            mine: HashSet::new(),
+            sent: None,
+        };
         tokio::spawn(async move {
             if let Err(why) = session.run(request.into_inner()).await {
                 tracing::info!(%node, why, "a worker's session ended");
@@ -112,6 +120,10 @@ struct Session {
     down: mpsc::Sender<Result<proto::Down, Status>>,
     /// Logs that are being written, with their length.
     logs: HashMap<(JobId, u32, u32), (File, u64)>,
+    /// How long the logs of ended attempts are, as this session was told.
+    ends: HashMap<(JobId, u32), u64>,
+    /// Attempts that are known to be this node's.
+    mine: HashSet<(JobId, u32)>,
     /// What was last sent as desired, without the places in logs, which move by themselves.
     sent: Option<proto::Desired>,
 }
@@ -224,16 +236,26 @@ impl Session {
         match message.what {
             Some(proto::up::What::Status(status)) => {
                 let seq = status.seq;
+                if let (Some(key), Some(length)) = (attempt(status.attempt.as_ref()), status.log_bytes) {
+                    self.ends.insert(key, length);
+                }
                 self.portal.apply_status(self.node, status).await.map_err(|e| e.to_string())?;
                 self.say(proto::down::What::Ack(proto::Ack { seq })).await
             }
             Some(proto::up::What::Log(log)) => self.keep_log(log).await,
-            Some(proto::up::What::Samples(samples)) => {
-                self.keep_samples(samples);
-                Ok(())
-            }
+            Some(proto::up::What::Samples(samples)) => self.keep_samples(samples).await,
             Some(proto::up::What::Heartbeat(_) | proto::up::What::Hello(_)) | None => Ok(()),
         }
+    }
+
+    /// Whether this node was given this attempt: it speaks of no other.
+    async fn is_mine(&mut self, job: JobId, number: u32) -> Result<bool, String> {
+        let known = self.mine.contains(&(job, number))
+            || self.portal.has_attempt(self.node, job, number).await.map_err(|e| e.to_string())?;
+        if known {
+            self.mine.insert((job, number));
+        }
+        Ok(known)
     }
 
     /// Appends what is new of a chunk. A gap ends the session: the next one begins at the right byte.
@@ -241,8 +263,7 @@ impl Session {
         let Some((job, number)) = attempt(log.attempt.as_ref()) else { return Ok(()) };
         let key = (job, number, log.rank);
         if !self.logs.contains_key(&key) {
-            // A node writes only the logs of attempts that it was given.
-            if !self.portal.has_attempt(self.node, job, number).await.map_err(|e| e.to_string())? {
+            if !self.is_mine(job, number).await? {
                 return Ok(());
             }
             let path = self.portal.recordings.log(job, number, log.rank);
@@ -261,17 +282,18 @@ impl Session {
         *length += new.len() as u64;
         let length = *length;
         self.portal.live.tell_job(job, News::Log);
-        if new.len() < proto::LOG_CHUNK
+        if self.ends.get(&(job, number)).is_some_and(|end| length >= *end)
             && self.portal.close_log(self.node, job, number, length).await.map_err(|e| e.to_string())?
         {
             self.logs.remove(&key);
+            self.ends.remove(&(job, number));
             self.portal.live.tell_job(job, News::Log);
             self.send_desired().await?;
         }
         Ok(())
     }
 
-    fn keep_samples(&self, samples: proto::Samples) {
+    async fn keep_samples(&mut self, samples: proto::Samples) -> Result<(), String> {
         let at = Timestamp::from_micros(samples.at_micros);
         for board in samples.boards {
             let Some(r) = board.reading else { continue };
@@ -298,6 +320,9 @@ impl Session {
             by_attempt.entry(key).or_default().push(recorded);
         }
         for ((job, number), rows) in by_attempt {
+            if !self.is_mine(job, number).await? {
+                continue;
+            }
             let samples: Vec<Sample> = rows.iter().map(|r| r.sample).collect();
             if let Ok(text) = serde_json::to_string(&samples) {
                 self.portal.live.tell_job(job, News::Sample { at, text: text.into() });
@@ -308,6 +333,7 @@ impl Session {
                 tracing::warn!(%job, %error, "readings cannot be kept");
             }
         }
+        Ok(())
     }
 }
 

@@ -53,8 +53,10 @@ fn load(org: OrgId, id: Option<JobId>) -> impl Future<Output = Answer<Loaded>> +
         let Some((job, events, explanation, metrics)) = calls else {
             return Err(Problem::not_found());
         };
-        let job = job.await?;
+        // The events first: a job that is newer than they are is brought up by the feed, which begins
+        // after the last of them; one that is older would stay so.
         let events = events.await?.items;
+        let job = job.await?;
         let explanation = if job.state == JobState::Queued { explanation.await.ok() } else { None };
         // A job without readings is still a job; its charts stay empty.
         let metrics = metrics.await.unwrap_or(Metrics { step_s: 1, series: Vec::new() });
