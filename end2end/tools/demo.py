@@ -142,7 +142,9 @@ def take_up(demo: dict[str, Any]) -> None:
 
 def start_worker(operator: Api, portal: Service) -> Service:
     argv = [str(DIST / "berth-worker"), "run", "--portal", f"http://127.0.0.1:{WORKER_PORT}",
-            "--data", str(DATA / "worker"), "--simulate", FLEET, "--name", NODE]
+            "--data", str(DATA / "worker"), "--simulate", FLEET, "--name", NODE,
+            # A worker that is not root runs jobs with its own rights to files: the portal's are hidden.
+            "--hide", str(DATA)]
     if not (DATA / "worker/identity.json").exists():
         argv += ["--join-token", operator("POST", "/operator/join-tokens", {})["secret"]]
     # What the worker needs of it at the least: new namespaces are what a container may forbid.

@@ -3,6 +3,7 @@
 use std::future::IntoFuture;
 use std::io::Write;
 use std::net::SocketAddr;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -67,7 +68,11 @@ struct Store {
 
 impl Store {
     async fn open(&self) -> Result<Db, String> {
-        std::fs::create_dir_all(&self.data)
+        // Nobody else on this host may read it.
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&self.data)
             .map_err(|e| format!("{} cannot be made: {e}", self.data.display()))?;
         let db = match &self.database {
             Some(url) => Db::postgres(url).await,

@@ -539,3 +539,41 @@ async fn a_longer_limit_reaches_the_running_job() {
     quay.settled(&done).await;
     quay.t.post(&quay.ada, &path, json!({"max_duration_s": 30})).await.problem(409, "job.ended");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_sees_nothing_that_is_not_its_own() {
+    let quay = Quay::open().await;
+    let nodes = quay.t.get(&quay.operator, "/operator/nodes").await.expect(200);
+    if nodes["items"][0]["unisolated"] == true {
+        eprintln!("left out: no sandbox works on this machine");
+        return;
+    }
+    let neighbour = quay.script("echo secret > mine; sleep 300").await;
+    quay.until(&neighbour, |j| j["state"] == "running").await;
+    let data = quay.t.data.path().display().to_string();
+    std::fs::write(quay.t.data.path().join("berth.db"), "everything").unwrap();
+    let script = format!(
+        "echo uid $(id -u); grep -h NoNewPrivs /proc/self/status; echo eff $(grep CapEff /proc/self/status)\n\
+         cat /etc/shadow > /dev/null && echo READ-SHADOW\n\
+         ls {data}/worker/attempts && echo SAW-ATTEMPTS\n\
+         cat {data}/berth.db > /dev/null && echo READ-DATABASE\n\
+         touch /usr/x && echo WROTE-SYSTEM\n\
+         for p in /proc/[0-9]*; do tr '\\0' '\\n' < $p/environ; done | grep BERTH_JOB_ID | sort -u\n\
+         ls /tmp; touch /tmp/ok ~/ok && echo wrote-own"
+    );
+    let job = quay.script(&script).await;
+    assert_eq!(quay.ended(&job).await["state"], "succeeded");
+    let log = String::from_utf8(quay.whole_log(&job).await).unwrap();
+    assert!(!log.contains("uid 0\n") && log.contains("NoNewPrivs:\t1"), "{log}");
+    assert!(log.contains("eff CapEff: 0000000000000000"), "{log}");
+    for bad in ["READ-", "SAW-", "WROTE-", neighbour.as_str(), "secret"] {
+        assert!(!log.contains(bad), "{bad}: {log}");
+    }
+    assert!(log.contains(&format!("BERTH_JOB_ID={job}")) && log.contains("wrote-own"), "{log}");
+    quay.t
+        .post(&quay.ada, &format!("/orgs/{}/jobs/{neighbour}/cancel", quay.org), Value::Null)
+        .await
+        .expect(202);
+    quay.ended(&neighbour).await;
+    quay.all_free().await;
+}

@@ -74,6 +74,17 @@ pub fn directory(root: &Path, key: &Key) -> PathBuf {
     root.join(format!("{}-{}", key.job, key.number))
 }
 
+/// Gives a directory and everything in it to a user.
+fn give(path: &Path, uid: u32) -> io::Result<()> {
+    std::os::unix::fs::lchown(path, Some(uid), Some(uid))?;
+    if path.symlink_metadata()?.is_dir() {
+        for entry in std::fs::read_dir(path)? {
+            give(&entry?.path(), uid)?;
+        }
+    }
+    Ok(())
+}
+
 fn failed(code: &str, detail: impl Into<String>) -> (String, String) {
     (code.to_owned(), detail.into())
 }
@@ -262,7 +273,11 @@ impl Attempt {
                 }
             }
         };
-        let confined = host.sandbox.confine(&work, command);
+        let owner = host.sandbox.owner(&self.record.job);
+        if let Some(uid) = owner {
+            give(&work, uid).map_err(io)?;
+        }
+        let confined = host.sandbox.confine(&work, command, owner.unwrap_or(0));
         let launch = Launch {
             env: self.environment(spec, &confined.home),
             argv: confined.argv,

@@ -1,5 +1,6 @@
 //! `berth-worker`: the daemon on a GPU host.
 
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -47,6 +48,9 @@ struct Run {
     /// Run jobs without a sandbox when none works here. The portal shows it.
     #[arg(long, env = "BERTH_ALLOW_UNISOLATED")]
     allow_unisolated: bool,
+    /// A directory that jobs must not see, besides the worker's own. May be given several times.
+    #[arg(long, value_name = "DIR")]
+    hide: Vec<PathBuf>,
     /// Seconds that a stopped job has between SIGTERM and SIGKILL.
     #[arg(long, env = "BERTH_STOP_GRACE_S", default_value_t = 10)]
     stop_grace_s: u32,
@@ -74,12 +78,20 @@ fn run(args: Run) -> Result<(), String> {
         .with_writer(std::io::stderr)
         .init();
     let root = args.data.join("attempts");
-    std::fs::create_dir_all(&root).map_err(|e| format!("{} cannot be made: {e}", root.display()))?;
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&root)
+        .map_err(|e| format!("{} cannot be made: {e}", root.display()))?;
     let data = args.data.canonicalize().map_err(|e| e.to_string())?;
     let library = args.simulate.as_deref().map(|fleet| simulate::enter(fleet, &data)).transpose()?;
     let _only = lock(&data)?;
     let gpus = Gpus::open(library.as_deref()).map_err(|e| format!("NVML cannot be used: {e}"))?;
-    let sandbox = match Sandbox::probe(vec![data.clone()]) {
+    let mut hidden = vec![data.clone()];
+    for dir in &args.hide {
+        hidden.push(dir.canonicalize().map_err(|e| format!("--hide {}: {e}", dir.display()))?);
+    }
+    let sandbox = match Sandbox::probe(hidden) {
         Ok(sandbox) => sandbox,
         Err(why) if args.allow_unisolated => {
             tracing::warn!(why, "jobs run WITHOUT isolation");
