@@ -543,13 +543,16 @@ async fn a_longer_limit_reaches_the_running_job() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_sees_nothing_that_is_not_its_own() {
     let quay = Quay::open().await;
-    let nodes = quay.t.get(&quay.operator, "/operator/nodes").await.expect(200);
-    if nodes["items"][0]["unisolated"] == true {
+    // Whether a sandbox can work here is asked of the system, not of the worker under test.
+    let namespaces = ["--unshare-pid", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "true"];
+    if !Command::new("bwrap").args(namespaces).status().is_ok_and(|s| s.success()) {
         eprintln!("left out: no sandbox works on this machine");
         return;
     }
     let neighbour = quay.script("echo secret > mine; sleep 300").await;
     quay.until(&neighbour, |j| j["state"] == "running").await;
+    let nodes = quay.t.get(&quay.operator, "/operator/nodes").await.expect(200);
+    assert_eq!(nodes["items"][0]["unisolated"], false, "where a sandbox works it is used");
     let data = quay.t.data.path().display().to_string();
     std::fs::write(quay.t.data.path().join("berth.db"), "everything").unwrap();
     let script = format!(
@@ -562,7 +565,7 @@ async fn a_job_sees_nothing_that_is_not_its_own() {
          ls /tmp; touch /tmp/ok ~/ok && echo wrote-own"
     );
     let job = quay.script(&script).await;
-    assert_eq!(quay.ended(&job).await["state"], "succeeded");
+    quay.ended(&job).await;
     let log = String::from_utf8(quay.whole_log(&job).await).unwrap();
     assert!(!log.contains("uid 0\n") && log.contains("NoNewPrivs:\t1"), "{log}");
     assert!(log.contains("eff CapEff: 0000000000000000"), "{log}");

@@ -93,16 +93,17 @@ impl Sandbox {
             Self::Bubblewrap { program, hidden, setpriv } => {
                 let mut argv: Vec<String> = vec![program.display().to_string()];
                 let mut add = |words: &[&str]| argv.extend(words.iter().map(|w| (*w).to_owned()));
-                add(&[
-                    "--unshare-user",
-                    "--unshare-pid",
-                    "--unshare-ipc",
-                    "--unshare-uts",
-                    "--die-with-parent",
-                ]);
-                add(&["--uid", "1000", "--gid", "1000", "--hostname", "berth", "--cap-drop", "ALL"]);
+                add(&["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--die-with-parent"]);
+                add(&["--hostname", "berth", "--cap-drop", "ALL"]);
+                if setpriv.is_some() {
+                    // Only to change the user; setpriv gives them up with everything else.
+                    add(&["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID", "--cap-add", "CAP_SETPCAP"]);
+                } else {
+                    add(&["--unshare-user", "--uid", "1000", "--gid", "1000"]);
+                }
                 add(&["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]);
-                add(&["--tmpfs", "/tmp", "--tmpfs", "/home", "--tmpfs", "/root", "--tmpfs", "/var/tmp"]);
+                add(&["--perms", "1777", "--tmpfs", "/tmp", "--perms", "1777", "--tmpfs", "/var/tmp"]);
+                add(&["--tmpfs", "/home", "--tmpfs", "/root"]);
                 for dir in hidden {
                     add(&["--tmpfs", &dir.display().to_string()]);
                 }

@@ -8,7 +8,7 @@ use nvml_wrapper_sys::bindings::{
     nvmlDevice_t, nvmlDeviceAttributes_t, nvmlMemory_t, nvmlMemory_v2_t, nvmlProcessInfo_t, nvmlUtilization_t,
 };
 
-use crate::load::{holders, utilization_percent};
+use crate::load::{fresh, recent, utilization_percent};
 use crate::world::{Fault, SimBoard, with};
 use crate::{answer, put, put_text};
 
@@ -89,7 +89,8 @@ pub fn device_uuids(sim: &SimBoard, instance: Option<u32>) -> Vec<String> {
 }
 
 fn memory_used(sim: &SimBoard, instance: Option<u32>) -> u64 {
-    device_uuids(sim, instance).iter().map(|uuid| holders(uuid).memory_bytes).sum()
+    let scan = recent();
+    device_uuids(sim, instance).iter().map(|uuid| scan.of(uuid).memory_bytes).sum()
 }
 
 /// Bytes in all and in use.
@@ -103,8 +104,14 @@ fn memory(sim: &mut SimBoard, board: &'static Board, instance: Option<u32>) -> R
 }
 
 fn busy_percent(sim: &SimBoard) -> u32 {
-    let busy = device_uuids(sim, None).iter().map(|u| utilization_percent(u, &holders(u))).sum::<u32>();
+    let scan = recent();
+    let busy = device_uuids(sim, None).iter().map(|u| utilization_percent(u, &scan.of(u))).sum::<u32>();
     busy.min(100)
+}
+
+/// What a board draws when idle and at most.
+pub fn milliwatts(board: &Board) -> (u32, u32) {
+    if board.live_toggle { (70_000, 700_000) } else { (28_000, 165_000) }
 }
 
 macro_rules! nvml {
@@ -228,12 +235,12 @@ nvml! {
         unsafe { put(out, rates) }
     }
     fn nvmlDeviceGetPowerUsage(device: nvmlDevice_t, out: *mut c_uint) {
-        let milliwatts = on_whole_board(device, |sim, board| {
-            let (idle, most) = if board.live_toggle { (70_000, 700_000) } else { (28_000, 165_000) };
+        let drawn = on_whole_board(device, |sim, board| {
+            let (idle, most) = milliwatts(board);
             Ok(idle + (most - idle) / 100 * busy_percent(sim))
         })?;
         // SAFETY: null or valid, by NVML's contract.
-        unsafe { put(out, milliwatts) }
+        unsafe { put(out, drawn) }
     }
     fn nvmlDeviceGetTemperature(device: nvmlDevice_t, sensor: c_uint, out: *mut c_uint) {
         if sensor != 0 {
@@ -248,11 +255,12 @@ nvml! {
             return Err(Fault::InvalidArgument);
         }
         let rows = on_board(device, |sim, _, instance| {
+            let scan = fresh();
             let mut rows = Vec::new();
             for uuid in device_uuids(sim, instance) {
                 let on = sim.instances.iter().find(|i| i.compute.as_ref().is_some_and(|c| c.uuid == uuid));
                 let id = on.map_or(u32::MAX, |i| i.id);
-                let held = holders(&uuid);
+                let held = scan.of(&uuid);
                 let each = held.memory_bytes / (held.pids.len() as u64).max(1);
                 rows.extend(held.pids.into_iter().map(|pid| nvmlProcessInfo_t {
                     pid,
@@ -280,7 +288,8 @@ nvml! {
             return Err(Fault::InvalidArgument);
         }
         let activation = on_whole_board(device, |sim, _| {
-            if device_uuids(sim, None).iter().any(|uuid| !holders(uuid).pids.is_empty()) {
+            let scan = fresh();
+            if device_uuids(sim, None).iter().any(|uuid| !scan.of(uuid).pids.is_empty()) {
                 return Err(Fault::InUse);
             }
             sim.switch_mig(mode == 1)

@@ -10,7 +10,7 @@ use std::time::Instant;
 use nvml_wrapper_sys::bindings::{nvmlDevice_t, nvmlGpmMetricsGet_t, nvmlGpmSample_t, nvmlGpmSupport_t};
 
 use crate::boards::{device_uuids, nvml, on_whole_board};
-use crate::load::{TICKS_A_SECOND, holders};
+use crate::load::{TICKS_A_SECOND, for_sample};
 use crate::world::Fault;
 use crate::{answer, put};
 
@@ -25,17 +25,19 @@ fn take(device: nvmlDevice_t, instance: Option<u32>, sample: nvmlGpmSample_t) ->
     if sample.is_null() {
         return Err(Fault::InvalidArgument);
     }
-    let ticks = on_whole_board(device, |sim, board| {
+    let taken = on_whole_board(device, |sim, board| {
         if !board.gpm {
             return Err(Fault::NotSupported);
         }
         if let Some(id) = instance {
             sim.instance(id)?;
         }
-        Ok(device_uuids(sim, instance).iter().map(|uuid| holders(uuid).ticks()).sum::<u64>())
+        let scan = for_sample((device.addr(), instance));
+        let ticks = device_uuids(sim, instance).iter().map(|uuid| scan.of(uuid).ticks()).sum::<u64>();
+        Ok((scan.at, ticks))
     })?;
     // SAFETY: not null, and allocated by the call below, by NVML's contract.
-    unsafe { *sample.cast::<Taken>() = Taken(Some((Instant::now(), ticks))) };
+    unsafe { *sample.cast::<Taken>() = Taken(Some(taken)) };
     Ok(())
 }
 

@@ -11,6 +11,7 @@
 #![expect(unsafe_code, reason = "the C interface of NVML is made of raw pointers")]
 
 mod boards;
+mod details;
 mod gpm;
 mod instances;
 mod load;

@@ -29,8 +29,8 @@ macro_rules! call {
     }};
 }
 
-/// The ids of a board's GPU instance profiles with their largest count.
-fn profiles(lib: &NvmlLib, device: &Device<'_>) -> Result<Vec<u32>, GpuError> {
+/// The ids of a board's GPU instance profiles, each with its memory in MiB.
+fn profiles(lib: &NvmlLib, device: &Device<'_>) -> Result<Vec<(u32, u64)>, GpuError> {
     let mut out = Vec::new();
     for index in 0..MOST_PROFILES {
         // SAFETY: a plain C struct, for which zeroes are a value.
@@ -39,7 +39,7 @@ fn profiles(lib: &NvmlLib, device: &Device<'_>) -> Result<Vec<u32>, GpuError> {
         // SAFETY: the handle is used only for this call.
         let handle = unsafe { device.handle() };
         match call!(lib, nvmlDeviceGetGpuInstanceProfileInfoV(handle, index, &raw mut info)) {
-            0 => out.push(info.id),
+            0 => out.push((info.id, info.memorySizeMB)),
             3 => {}
             2 => break,
             other => return Err(from_code(other)),
@@ -109,41 +109,65 @@ fn compute_instances(
     Ok(out)
 }
 
+/// The id of the GPU instance that a MIG device is in.
+pub fn instance_of(lib: &NvmlLib, slice: &Device<'_>) -> Result<u32, GpuError> {
+    let mut id = 0;
+    // SAFETY: the handle is used only for this call.
+    let handle = unsafe { slice.handle() };
+    check(call!(lib, nvmlDeviceGetGpuInstanceId(handle, &raw mut id)))?;
+    Ok(id)
+}
+
 /// The UUID of the MIG device that a GPU instance's compute instance makes.
 fn mig_uuid(device: &Device<'_>, lib: &NvmlLib, gi: u32) -> Result<Option<String>, GpuError> {
     let most = device.mig_device_count()?;
     for index in 0..most {
         // Indexes have gaps.
         let Ok(slice) = device.mig_device_by_index(index) else { continue };
-        let mut id = 0;
-        // SAFETY: the handle is used only for this call.
-        let handle = unsafe { slice.handle() };
-        check(call!(lib, nvmlDeviceGetGpuInstanceId(handle, &raw mut id)))?;
-        if id == gi {
+        if instance_of(lib, &slice)? == gi {
             return Ok(Some(slice.uuid()?));
         }
     }
     Ok(None)
 }
 
-fn slice(lib: &NvmlLib, device: &Device<'_>, found: &nvmlGpuInstanceInfo_t) -> Result<Slice, GpuError> {
+fn slice(
+    lib: &NvmlLib,
+    device: &Device<'_>,
+    found: &nvmlGpuInstanceInfo_t,
+    memory_mib: u64,
+) -> Result<Slice, GpuError> {
     Ok(Slice {
         gi: found.id,
         profile_id: found.profileId,
         start: found.placement.start,
         size: found.placement.size,
         mig_uuid: mig_uuid(device, lib, found.id)?,
+        memory_mib,
     })
+}
+
+/// Every GPU instance among these profiles, each with its memory in MiB.
+fn placed(
+    lib: &NvmlLib,
+    device: &Device<'_>,
+    profiles: &[(u32, u64)],
+) -> Result<Vec<(nvmlGpuInstanceInfo_t, u64)>, GpuError> {
+    let mut out = Vec::new();
+    for (profile, memory_mib) in profiles {
+        for instance in instances(lib, device, *profile)? {
+            out.push((info(lib, instance)?, *memory_mib));
+        }
+    }
+    Ok(out)
 }
 
 /// Every GPU instance of a board, those without a compute instance too.
 pub fn slices(nvml: &Nvml, device: &Device<'_>) -> Result<Vec<Slice>, GpuError> {
     let lib = nvml.lib();
     let mut out = Vec::new();
-    for profile in profiles(lib, device)? {
-        for instance in instances(lib, device, profile)? {
-            out.push(slice(lib, device, &info(lib, instance)?)?);
-        }
+    for (found, memory_mib) in placed(lib, device, &profiles(lib, device)?)? {
+        out.push(slice(lib, device, &found, memory_mib)?);
     }
     out.sort_by_key(|s| s.start);
     Ok(out)
@@ -181,10 +205,18 @@ fn size_at(lib: &NvmlLib, device: &Device<'_>, profile_id: u32, start: u32) -> R
 /// completed and given.
 pub fn create(nvml: &Nvml, device: &Device<'_>, profile_id: u32, start: u32) -> Result<Slice, GpuError> {
     let lib = nvml.lib();
+    let profiles = profiles(lib, device)?;
+    let known = profiles.iter().find(|(id, _)| *id == profile_id);
+    let memory_mib = known.map(|(_, mib)| *mib).ok_or(GpuError::NotSupported)?;
     let (instance, new) = match find(lib, device, profile_id, start)? {
         Some(instance) => (instance, false),
         None => {
             let size = size_at(lib, device, profile_id, start)?;
+            let overlaps =
+                |at: &nvmlGpuInstancePlacement_t| at.start < start + size && start < at.start + at.size;
+            if placed(lib, device, &profiles)?.iter().any(|(other, _)| overlaps(&other.placement)) {
+                return Err(GpuError::Insufficient);
+            }
             let placement = nvmlGpuInstancePlacement_t { start, size };
             let mut instance: nvmlGpuInstance_t = std::ptr::null_mut();
             // SAFETY: the handle is used only for this call.
@@ -215,7 +247,7 @@ pub fn create(nvml: &Nvml, device: &Device<'_>, profile_id: u32, start: u32) -> 
             return Err(error);
         }
     }
-    slice(lib, device, &found)
+    slice(lib, device, &found, memory_mib)
 }
 
 /// Destroys the compute instances of a GPU instance, then itself. Gives its id, if it was there.

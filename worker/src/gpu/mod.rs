@@ -38,6 +38,7 @@ impl From<NvmlError> for GpuError {
             NvmlError::InUse => Self::InUse,
             NvmlError::NotFound => Self::NotFound(String::new()),
             NvmlError::NotSupported => Self::NotSupported,
+            NvmlError::ResetRequired => Self::ResetRequired,
             NvmlError::UnexpectedVariant(code) => from_code(code),
             other => Self::Nvml(other.to_string()),
         }
@@ -77,6 +78,7 @@ pub struct Slice {
     pub size: u32,
     /// Absent while it has no compute instance.
     pub mig_uuid: Option<String>,
+    pub memory_mib: u64,
 }
 
 /// The GPUs of this host.
@@ -130,6 +132,12 @@ impl Gpus {
             .collect()
     }
 
+    /// What is on one board, by start.
+    pub fn slices(&self, gpu_uuid: &str) -> Result<Vec<Slice>, GpuError> {
+        let device = self.device(gpu_uuid)?;
+        if mig_enabled(&device)? { mig::slices(self.nvml, &device) } else { Ok(Vec::new()) }
+    }
+
     fn lock_of(&self, gpu_uuid: &str) -> Arc<Mutex<()>> {
         let mut all = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         all.entry(gpu_uuid.to_owned()).or_default().clone()
@@ -140,12 +148,20 @@ impl Gpus {
         let lock = self.lock_of(gpu_uuid);
         let _one = lock.lock().unwrap_or_else(PoisonError::into_inner);
         let device = self.device(gpu_uuid)?;
-        match mig_enabled(&device) {
-            Ok(is) if is == on => return Ok(()),
+        let mode = match device.mig_mode() {
+            Ok(mode) => mode,
             // A board without MIG is never in MIG mode.
-            Err(GpuError::NotSupported) if !on => return Ok(()),
-            other => other?,
+            Err(NvmlError::NotSupported) if !on => return Ok(()),
+            Err(other) => return Err(other.into()),
         };
+        if mode.current == u32::from(on) {
+            if mode.pending != mode.current {
+                // An earlier switch waits for a reset. It is called off, so that the mode outlives one;
+                // a refusal changes nothing now.
+                let _ = device.set_mig_mode(on);
+            }
+            return Ok(());
+        }
         let status = device.set_mig_mode(on)?;
         // Success with a status is how the driver says "not yet": what counts is what is now.
         if mig_enabled(&self.device(gpu_uuid)?)? == on {

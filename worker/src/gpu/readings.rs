@@ -37,7 +37,7 @@ impl Gpus {
         let utilization_percent = match mig_uuid {
             None if mig_enabled(&board)? => None,
             None => board.utilization_rates().ok().map(|u| f64::from(u.gpu)),
-            Some(uuid) => self.slice_utilization(&board, gpu_uuid, uuid),
+            Some(_) => self.slice_utilization(&board, gpu_uuid, &memory_of),
         };
         Ok(Reading {
             utilization_percent,
@@ -50,15 +50,11 @@ impl Gpus {
 
     /// How busy a slice was since it was asked about last; absent the first time, and on boards
     /// without performance monitoring.
-    fn slice_utilization(&self, board: &Device<'static>, gpu_uuid: &str, mig_uuid: &str) -> Option<f64> {
+    fn slice_utilization(&self, board: &Device<'static>, gpu_uuid: &str, slice: &Device<'_>) -> Option<f64> {
         if !board.gpm_support().ok()? {
             return None;
         }
-        let gi = super::mig::slices(self.nvml, board)
-            .ok()?
-            .into_iter()
-            .find(|s| s.mig_uuid.as_deref() == Some(mig_uuid))?
-            .gi;
+        let gi = super::mig::instance_of(self.nvml.lib(), slice).ok()?;
         let sample = board.gpm_mig_sample(gi).ok()?;
         let mut samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (gpu_uuid.to_owned(), gi);

@@ -1,0 +1,36 @@
+//! What describes a board, through the binding that the worker uses.
+
+#![expect(clippy::unwrap_used, unsafe_code, reason = "a test fails loudly, and sets the environment first")]
+
+use nvml_wrapper::Nvml;
+use nvml_wrapper::enum_wrappers::device::Clock;
+
+/// The library that cargo built with this test.
+fn library() -> std::path::PathBuf {
+    let beside = std::env::current_exe().unwrap().parent().unwrap().to_owned();
+    let places = [beside.join("libberth_nvml_sim.so"), beside.join("../libberth_nvml_sim.so")];
+    places.into_iter().find(|p| p.exists()).unwrap()
+}
+
+#[test]
+fn a_board_describes_itself() {
+    let dir = tempfile::tempdir().unwrap();
+    // SAFETY: this test is the only one of its process and has started no thread.
+    unsafe {
+        std::env::set_var("BERTH_NVML_SIM_DIR", dir.path());
+        std::env::set_var("BERTH_NVML_SIM_FLEET", "1xH100-80GB,1xA30");
+    }
+    let nvml = Nvml::builder().lib_path(library().as_os_str()).init().unwrap();
+    assert_eq!(nvml.sys_cuda_driver_version().unwrap(), 13_000);
+    let boards = [nvml.device_by_index(0).unwrap(), nvml.device_by_index(1).unwrap()];
+    let capability = boards[1].cuda_compute_capability().unwrap();
+    assert_eq!((capability.major, capability.minor), (8, 0));
+    assert_eq!(boards[0].pci_info().unwrap().bus_id, "00000000:10:00.0");
+    assert_eq!(boards[1].pci_info().unwrap().bus_id, "00000000:11:00.0");
+    let serials = [boards[0].serial().unwrap(), boards[1].serial().unwrap()];
+    assert!(serials[0] != serials[1] && serials[0].len() == 13, "{serials:?}");
+    for board in &boards {
+        assert!(board.clock_info(Clock::SM).unwrap() > 1_000);
+        assert!(board.power_usage().unwrap() < board.power_management_limit().unwrap());
+    }
+}

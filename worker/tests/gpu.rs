@@ -1,0 +1,155 @@
+//! What the worker does with the GPUs of its host, over the simulated library.
+
+#![expect(unsafe_code, reason = "the environment is set before the library loads; one instance is made raw")]
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail loudly, like tests")]
+
+use std::io::Read;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use berth_worker::gpu::{GpuError, Gpus};
+use nvml_wrapper::Nvml;
+use nvml_wrapper_sys::bindings::{nvmlGpuInstance_t, nvmlGpuInstancePlacement_t};
+
+/// The library that cargo built with this test.
+fn library() -> PathBuf {
+    let beside = std::env::current_exe().unwrap().parent().unwrap().to_owned();
+    let places = [beside.join("libberth_nvml_sim.so"), beside.join("../libberth_nvml_sim.so")];
+    places.into_iter().find(|p| p.exists()).unwrap()
+}
+
+/// A busy process on a device. It is ended when this is dropped, and by its own limit otherwise.
+struct Tenant(Child);
+
+impl Tenant {
+    fn on(uuid: &str) -> Self {
+        let child = Command::new("sh")
+            .args(["-c", "ulimit -t 60; echo ready; while :; do :; done"])
+            .env("CUDA_VISIBLE_DEVICES", uuid)
+            .stdout(Stdio::piped())
+            .spawn();
+        let mut tenant = Self(child.unwrap());
+        let mut said = [0; 6];
+        tenant.0.stdout.take().unwrap().read_exact(&mut said).unwrap();
+        tenant
+    }
+}
+
+impl Drop for Tenant {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn is_shared<T: Send + Sync>(_: &T) {}
+
+#[test]
+fn slices_are_made_adopted_read_and_given_back() {
+    let dir = tempfile::tempdir().unwrap();
+    // SAFETY: this test is the only one of its process and has started no thread.
+    unsafe {
+        std::env::set_var("BERTH_NVML_SIM_DIR", dir.path());
+        std::env::set_var("BERTH_NVML_SIM_FLEET", "1xH100-80GB,1xA30");
+    }
+    let gpus = Gpus::open(Some(&library())).unwrap();
+    is_shared(&gpus);
+    assert_eq!(gpus.driver_version().unwrap(), "580.00-sim");
+    let boards = gpus.inventory().unwrap();
+    assert_eq!(boards.len(), 2);
+    let (hopper, ampere) = (boards[0].uuid.as_str(), boards[1].uuid.as_str());
+    let shown = (boards[0].index, boards[0].name.as_str(), boards[0].memory_mib);
+    assert_eq!(shown, (0, "NVIDIA H100 80GB HBM3", 81_559));
+    assert!(!boards[0].mig_enabled && boards[0].slices.is_empty() && boards[1].mig_enabled);
+    let whole = gpus.read(hopper, None).unwrap();
+    assert_eq!((whole.utilization_percent, whole.memory_used_mib), (Some(0.0), Some(0.0)));
+    assert_eq!(whole.memory_total_mib, 81_559.0);
+    assert!(whole.power_watts.unwrap() > 0.0 && whole.temperature_celsius.unwrap() > 0.0);
+
+    // Made once, where the board allows it.
+    assert!(matches!(gpus.create_slice(hopper, 19, 6), Err(GpuError::NotSupported)), "not without MIG mode");
+    gpus.set_mig(hopper, true).unwrap();
+    gpus.set_mig(hopper, true).unwrap();
+    let slice = gpus.create_slice(hopper, 19, 6).unwrap();
+    assert_eq!((slice.profile_id, slice.start, slice.size, slice.memory_mib), (19, 6, 1, 9_984));
+    let device = slice.mig_uuid.clone().unwrap();
+    assert_eq!(gpus.create_slice(hopper, 19, 6).unwrap(), slice);
+    assert_eq!(gpus.slices(hopper).unwrap(), std::slice::from_ref(&slice));
+    assert!(matches!(gpus.create_slice(hopper, 15, 6), Err(GpuError::Insufficient)), "1g.20gb lies over it");
+    assert!(
+        matches!(gpus.create_slice(hopper, 0, 0), Err(GpuError::Insufficient)),
+        "so does the whole board"
+    );
+    assert!(matches!(gpus.create_slice(hopper, 19, 7), Err(GpuError::Insufficient)), "no start of its own");
+    assert!(matches!(gpus.create_slice(hopper, 77, 0), Err(GpuError::NotSupported)), "no such profile");
+    assert!(matches!(gpus.create_slice("GPU-none", 19, 0), Err(GpuError::NotFound(_))));
+    assert_eq!(gpus.slices(hopper).unwrap().len(), 1, "refusals leave nothing behind");
+
+    // A GPU instance that lost its maker before it got its compute instance.
+    let nvml = Nvml::builder().lib_path(library().as_os_str()).init().unwrap();
+    let board = nvml.device_by_uuid(hopper).unwrap();
+    let mut bare: nvmlGpuInstance_t = std::ptr::null_mut();
+    let placement = nvmlGpuInstancePlacement_t { start: 0, size: 4 };
+    // SAFETY: the handle comes from this library and the out-pointer is to a local.
+    let made = unsafe {
+        nvml.lib().nvmlDeviceCreateGpuInstanceWithPlacement(board.handle(), 9, &placement, &raw mut bare)
+    };
+    assert_eq!(made, 0);
+    let found = gpus.slices(hopper).unwrap();
+    assert_eq!((found[0].start, found[0].size, &found[0].mig_uuid), (0, 4, &None));
+    let adopted = gpus.create_slice(hopper, 9, 0).unwrap();
+    assert_eq!(adopted.gi, found[0].gi);
+    let neighbour = adopted.mig_uuid.clone().unwrap();
+    // A worker that starts again finds the same.
+    let again = Gpus::open(Some(&library())).unwrap();
+    assert_eq!(again.inventory().unwrap()[0].slices, [adopted, slice]);
+
+    // In use, it stays; its neighbour is idle.
+    let tenant = Tenant::on(&device);
+    let pid = tenant.0.id();
+    assert_eq!(gpus.holders(&device).unwrap(), [pid]);
+    assert_eq!(gpus.holders(hopper).unwrap(), [pid]);
+    assert!(gpus.holders(&neighbour).unwrap().is_empty());
+    assert!(matches!(gpus.destroy_slice(hopper, 19, 6), Err(GpuError::InUse)));
+    assert!(matches!(gpus.set_mig(hopper, false), Err(GpuError::InUse)));
+    assert!(gpus.slices(hopper).unwrap().iter().any(|s| s.mig_uuid.as_deref() == Some(device.as_str())));
+    let first = gpus.read(hopper, Some(&device)).unwrap();
+    assert_eq!((first.utilization_percent, first.memory_total_mib), (None, 9_984.0));
+    assert!(first.memory_used_mib.unwrap() > 0.0);
+    assert_eq!(gpus.read(hopper, Some(&neighbour)).unwrap().utilization_percent, None);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let mut percent = 0.0;
+    while percent == 0.0 && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(50));
+        percent = gpus.read(hopper, Some(&device)).unwrap().utilization_percent.unwrap();
+    }
+    assert!(percent > 0.0 && percent <= 100.0, "{percent}");
+    assert_eq!(gpus.read(hopper, Some(&neighbour)).unwrap().utilization_percent, Some(0.0));
+    assert_eq!(gpus.read(hopper, None).unwrap().utilization_percent, None, "no board reports it under MIG");
+
+    // Free, it goes, and going twice is no error.
+    drop(tenant);
+    gpus.destroy_slice(hopper, 19, 6).unwrap();
+    gpus.destroy_slice(hopper, 19, 6).unwrap();
+    assert!(matches!(gpus.holders(&device), Err(GpuError::NotFound(name)) if name == device));
+    gpus.destroy_slice(hopper, 9, 0).unwrap();
+    assert!(gpus.slices(hopper).unwrap().is_empty());
+    gpus.set_mig(hopper, false).unwrap();
+    gpus.destroy_slice(hopper, 19, 6).unwrap();
+
+    // A board that switches only by a reset says so, and can be told to stay as it is.
+    assert!(matches!(gpus.set_mig(ampere, false), Err(GpuError::ResetRequired)));
+    assert!(gpus.inventory().unwrap()[1].mig_enabled);
+    gpus.set_mig(ampere, true).unwrap();
+    let mode = nvml.device_by_uuid(ampere).unwrap().mig_mode().unwrap();
+    assert_eq!((mode.current, mode.pending), (1, 1));
+    let model = berth_mig::board_by_name("A30").unwrap();
+    let small = gpus.create_slice(ampere, model.profile_by_name("1g.6gb").unwrap().id, 3).unwrap();
+    let on_ampere = small.mig_uuid.clone().unwrap();
+    for _ in 0..2 {
+        let reading = gpus.read(ampere, Some(&on_ampere)).unwrap();
+        assert_eq!(reading.utilization_percent, None, "it has no performance monitoring");
+    }
+    gpus.destroy_slice(ampere, small.profile_id, small.start).unwrap();
+}
