@@ -9,8 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use berth_proto::{
-    Assignment, AttemptId, AttemptSample, Board, BoardSample, Desired, Down, Heartbeat, Hello, Instance,
-    Reading, Samples, Up, down, up,
+    Assignment, AttemptId, Board, Desired, Down, Heartbeat, Hello, Instance, Samples, Up, down, up,
 };
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
@@ -20,6 +19,7 @@ use crate::attempts::Attempt;
 use crate::gpu::Gpus;
 use crate::link::{LinkEvent, Outbox};
 use crate::logs::follow;
+use crate::samples::sample;
 use crate::sandbox::Sandbox;
 use crate::shim;
 use crate::watch::Watch;
@@ -70,13 +70,6 @@ pub struct Daemon {
     seq: u64,
     done: mpsc::UnboundedSender<Done>,
     sampling: bool,
-}
-
-/// The wall clock, for the time of a reading.
-#[expect(clippy::disallowed_methods, reason = "readings carry the host's time")]
-fn wall_micros() -> i64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }
 
 /// Runs until the process is ended. Attempts go on without it.
@@ -474,36 +467,4 @@ impl Daemon {
             let _ = outbox.words.send(up::What::Status(status).into());
         }
     }
-}
-
-fn sample(host: &Host, running: &[Attempt]) -> Samples {
-    let wire = |r: crate::gpu::Reading| Reading {
-        utilization_percent: r.utilization_percent,
-        memory_used_mib: r.memory_used_mib,
-        memory_total_mib: r.memory_total_mib,
-        power_watts: r.power_watts,
-        temperature_celsius: r.temperature_celsius,
-    };
-    let mut attempts = Vec::new();
-    for attempt in running {
-        for (device, d) in (0..).zip(&attempt.record.devices) {
-            if let Ok(reading) = host.gpus.read(&d.gpu_uuid, d.mig_uuid.as_deref()) {
-                attempts.push(AttemptSample {
-                    attempt: Some(AttemptId::new(&attempt.record.job, attempt.record.number)),
-                    rank: 0,
-                    device,
-                    reading: Some(wire(reading)),
-                });
-            }
-        }
-    }
-    let boards = host.gpus.inventory().unwrap_or_default();
-    let boards = boards
-        .into_iter()
-        .filter_map(|b| {
-            let reading = host.gpus.read(&b.uuid, None).ok()?;
-            Some(BoardSample { gpu_uuid: b.uuid, reading: Some(wire(reading)) })
-        })
-        .collect();
-    Samples { at_micros: wall_micros(), boards, attempts }
 }

@@ -11,6 +11,7 @@ pub mod gpu;
 pub mod identity;
 pub mod link;
 pub mod logs;
+pub mod samples;
 pub mod sandbox;
 pub mod shim;
 pub mod simulate;

@@ -1,0 +1,282 @@
+//! A portal in process with a real worker on simulated boards, and a listener to its streams.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use berth_server::{scheduler, store, workers};
+use serde_json::{Value, json};
+
+use crate::common::{As, TestPortal};
+
+/// The daemon beside the portal's tests; the whole workspace's tests build it.
+pub fn worker_program() -> PathBuf {
+    let program = std::env::current_exe().unwrap().parent().unwrap().parent().unwrap().join("berth-worker");
+    assert!(program.exists(), "build it first: cargo build -p berth-worker ({})", program.display());
+    program
+}
+
+pub struct Worker {
+    pub process: Child,
+}
+
+impl Worker {
+    pub fn start(portal: &str, data: &Path, token: Option<&str>) -> Self {
+        let mut command = Command::new(worker_program());
+        command.args([
+            "run",
+            "--portal",
+            portal,
+            "--simulate",
+            "1xH100-80GB",
+            "--name",
+            "quay",
+            "--stop-grace-s",
+            "1",
+        ]);
+        command
+            .arg("--data")
+            .arg(data)
+            .arg("--allow-unisolated")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        if let Some(token) = token {
+            command.args(["--join-token", token]);
+        }
+        let process = command.spawn().unwrap();
+        Self { process }
+    }
+
+    /// Waits until it has its identity, or gives what it said when it ended instead.
+    pub fn joined(&mut self) -> Result<(), String> {
+        let mut line = String::new();
+        BufReader::new(self.process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        if line.contains("is node_") {
+            // Its log is nobody's business here, but a full pipe would stop it.
+            let errors = self.process.stderr.take().unwrap();
+            std::thread::spawn(move || std::io::copy(&mut BufReader::new(errors), &mut std::io::sink()));
+            return Ok(());
+        }
+        let mut said = String::new();
+        std::io::Read::read_to_string(&mut self.process.stderr.take().unwrap(), &mut said).unwrap();
+        Err(said)
+    }
+
+    /// Ends the daemon without a warning; its jobs go on.
+    pub fn kill(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+pub struct Quay {
+    pub t: TestPortal,
+    pub ada: As,
+    pub org: String,
+    pub operator: As,
+    pub address: String,
+    pub worker: Option<Worker>,
+    pub data: PathBuf,
+}
+
+pub async fn portal() -> Quay {
+    let t = TestPortal::sqlite().await;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(workers::serve(t.portal.clone(), listener, std::future::pending()));
+    tokio::spawn(scheduler::run(t.portal.clone()));
+    let operator = t.operator().await;
+    let (ada, org) = t.tenant("lab").await;
+    let data = t.data.path().join("worker");
+    Quay { t, ada, org, operator, address, worker: None, data }
+}
+
+impl Quay {
+    /// A portal with one worker, a price and credit.
+    pub async fn open() -> Self {
+        let mut quay = portal().await;
+        let token = quay.join_token(json!({})).await;
+        quay.start_worker(Some(&token)).unwrap();
+        quay.t.stock(&quay.operator, &quay.org, 1_000_000_000).await;
+        quay
+    }
+
+    pub async fn join_token(&self, body: Value) -> String {
+        let answer = self.t.post(&self.operator, "/operator/join-tokens", body).await.expect(201);
+        answer["secret"].as_str().unwrap().to_owned()
+    }
+
+    pub fn start_worker(&mut self, token: Option<&str>) -> Result<(), String> {
+        let mut worker = Worker::start(&self.address, &self.data, token);
+        worker.joined()?;
+        self.worker = Some(worker);
+        Ok(())
+    }
+
+    pub async fn submit(&self, spec: Value) -> String {
+        let mut body = json!({"name": "train", "offering": "h100-80gb.1g.10gb", "max_duration_s": 60});
+        body.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+        let job = self.t.post(&self.ada, &format!("/orgs/{}/jobs", self.org), body).await.expect(201);
+        job["id"].as_str().unwrap().to_owned()
+    }
+
+    pub async fn script(&self, script: &str) -> String {
+        self.submit(json!({"script": script})).await
+    }
+
+    pub async fn job(&self, job: &str) -> Value {
+        self.t.get(&self.ada, &format!("/orgs/{}/jobs/{job}", self.org)).await.expect(200)
+    }
+
+    /// The job once `ready` holds; what is waited for is an event, looked for until a deadline.
+    pub async fn until(&self, job: &str, ready: impl Fn(&Value) -> bool) -> Value {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            let now = self.job(job).await;
+            if ready(&now) {
+                return now;
+            }
+            assert!(Instant::now() < deadline, "it never came to that: {now}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    pub async fn ended(&self, job: &str) -> Value {
+        self.until(job, |j| {
+            ["succeeded", "failed", "cancelled", "timed_out"].iter().any(|s| j["state"] == *s)
+        })
+        .await
+    }
+
+    pub async fn log(&self, job: &str) -> Vec<u8> {
+        let path = format!("/api/v1/orgs/{}/jobs/{job}/logs", self.org);
+        let As::Cookie(cookie) = &self.ada else { panic!("a person") };
+        let request = axum::http::Request::builder().uri(path).header("cookie", cookie);
+        let request = request.body(axum::body::Body::empty()).unwrap();
+        let response = tower::ServiceExt::oneshot(self.t.router.clone(), request).await.unwrap();
+        axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap().to_vec()
+    }
+
+    /// Waits for the log's end, which a stream of it tells.
+    pub async fn whole_log(&self, job: &str) -> Vec<u8> {
+        let id = job.parse().unwrap();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !self.t.portal.log_ended(id, 1).await.unwrap() {
+            assert!(Instant::now() < deadline, "the log never ended");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        self.log(job).await
+    }
+
+    /// Waits until the board is empty again, for the portal and for the driver alike.
+    pub async fn all_free(&self) {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        loop {
+            let nodes = self.t.get(&self.operator, "/operator/nodes").await.expect(200);
+            let boards: Value = serde_json::from_slice(
+                &std::fs::read(self.data.join("simulated-boards/boards.json")).unwrap(),
+            )
+            .unwrap_or_default();
+            let tiles = nodes["items"][0]["gpus"][0]["tiles"].as_array().unwrap().len();
+            let instances = boards["boards"][0]["instances"].as_array().map_or(9, Vec::len);
+            let kept = std::fs::read_dir(self.data.join("attempts")).unwrap().count();
+            if (tiles, instances, kept) == (0, 0, 0) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{tiles} tiles, {instances} instances, {kept} kept: {nodes}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    pub async fn charged(&self, job: &str) -> i64 {
+        let path = format!("/orgs/{}/transfers?limit=200", self.org);
+        let page = self.t.get(&self.ada, &path).await.expect(200);
+        let rows = page["items"].as_array().unwrap().clone();
+        rows.iter()
+            .filter(|r| r["source_id"] == job && r["kind"] == "usage")
+            .map(|r| -r["amount_micros"].as_i64().unwrap())
+            .sum()
+    }
+
+    /// The charge is what the meter says, nothing is held any more, and the books are right.
+    pub async fn settled(&self, job: &Value) {
+        let id = job["id"].as_str().unwrap();
+        let rate = i128::from(job["nano_per_second"].as_i64().unwrap());
+        let metered = i128::from(job["metered_ms"].as_i64().unwrap());
+        assert_eq!(i128::from(self.charged(id).await), rate * metered / 1_000_000, "{job}");
+        assert_eq!(job["held_micros"], 0);
+        let mut conn = self.t.portal.db.read().await.unwrap();
+        assert_eq!(store::ledger::mismatches(&mut conn.tx()).await.unwrap(), Vec::<String>::new());
+    }
+}
+
+/// One event of a stream: its name, id and data.
+#[derive(Debug)]
+pub struct Heard {
+    pub name: String,
+    pub id: String,
+    pub data: String,
+}
+
+/// A stream that a page has opened.
+pub struct Listening {
+    pub body: axum::body::BodyDataStream,
+    pub buffer: String,
+}
+
+impl Listening {
+    pub async fn open(quay: &Quay, path: &str, last_id: Option<&str>) -> Self {
+        let As::Cookie(cookie) = &quay.ada else { panic!("a person") };
+        let uri = format!("/api/v1/orgs/{}{path}", quay.org);
+        let mut request = axum::http::Request::builder()
+            .uri(uri)
+            .header("cookie", cookie)
+            .header("accept", "text/event-stream");
+        if let Some(id) = last_id {
+            request = request.header("last-event-id", id);
+        }
+        let request = request.body(axum::body::Body::empty()).unwrap();
+        let response = tower::ServiceExt::oneshot(quay.t.router.clone(), request).await.unwrap();
+        assert_eq!(response.status(), 200);
+        assert_eq!(response.headers()["cache-control"], "no-cache, no-transform");
+        assert_eq!(response.headers()["x-accel-buffering"], "no");
+        Self { body: response.into_body().into_data_stream(), buffer: String::new() }
+    }
+
+    /// The next event; `None` when the stream has ended.
+    pub async fn next(&mut self) -> Option<Heard> {
+        loop {
+            if let Some((event, rest)) = self.buffer.split_once("\n\n") {
+                let field = |name: &str| {
+                    let lines = event.lines().filter_map(|l| l.strip_prefix(name)?.strip_prefix(':'));
+                    lines.map(|l| l.strip_prefix(' ').unwrap_or(l)).collect::<Vec<_>>().join("\n")
+                };
+                let heard = Heard { name: field("event"), id: field("id"), data: field("data") };
+                self.buffer = rest.to_owned();
+                return Some(heard);
+            }
+            let more = futures::StreamExt::next(&mut self.body);
+            let more = tokio::time::timeout(Duration::from_secs(30), more).await.unwrap()?;
+            self.buffer.push_str(std::str::from_utf8(&more.unwrap()).unwrap());
+        }
+    }
+
+    /// The next event of this name.
+    pub async fn next_of(&mut self, name: &str) -> Heard {
+        loop {
+            let heard = self.next().await.unwrap();
+            if heard.name == name {
+                return heard;
+            }
+        }
+    }
+}
