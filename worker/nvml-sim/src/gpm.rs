@@ -93,6 +93,9 @@ nvml! {
         if request.version != VERSION {
             return Err(Fault::VersionMismatch);
         }
+        if request.numMetrics as usize > request.metrics.len() {
+            return Err(Fault::InvalidArgument);
+        }
         let ((from, before), (to, after)) = (read(request.sample1)?, read(request.sample2)?);
         let wall_s = to.saturating_duration_since(from).as_secs_f64();
         if wall_s <= 0.0 {

@@ -3,11 +3,12 @@
 #![expect(clippy::unwrap_used, unsafe_code, reason = "a test fails loudly, and drives a C interface")]
 
 use std::io::Read;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nvml_wrapper::Nvml;
 use nvml_wrapper::enums::gpm::GpmMetricId;
+use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::gpm::gpm_metrics_get;
 use nvml_wrapper_sys::bindings::{nvmlComputeInstance_t, nvmlGpuInstance_t, nvmlGpuInstancePlacement_t};
 
@@ -16,6 +17,16 @@ fn library() -> std::path::PathBuf {
     let beside = std::env::current_exe().unwrap().parent().unwrap().to_owned();
     let places = [beside.join("libberth_nvml_sim.so"), beside.join("../libberth_nvml_sim.so")];
     places.into_iter().find(|p| p.exists()).unwrap()
+}
+
+/// A process that never ends by itself: ended and reaped here, also when the test fails.
+struct Busy(Child);
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 #[test]
@@ -29,7 +40,9 @@ fn a_busy_slice_is_busy_and_its_neighbour_is_not() {
     let nvml = Nvml::builder().lib_path(library().as_os_str()).init().unwrap();
     let board = nvml.device_by_index(0).unwrap();
     assert!(board.gpm_support().unwrap());
-    assert!(!nvml.device_by_index(1).unwrap().gpm_support().unwrap(), "an Ampere board has none");
+    let old = nvml.device_by_index(1).unwrap();
+    assert!(!old.gpm_support().unwrap(), "an Ampere board has none");
+    assert!(matches!(old.gpm_sample(), Err(NvmlError::NotSupported)));
     board.set_mig_mode(true).unwrap();
     let lib = nvml.lib();
     for start in [0, 1] {
@@ -49,14 +62,15 @@ fn a_busy_slice_is_busy_and_its_neighbour_is_not() {
         }
     }
     let slices = [board.mig_device_by_index(0).unwrap(), board.mig_device_by_index(1).unwrap()];
-    let mut child = Command::new("sh")
+    let child = Command::new("sh")
         .args(["-c", "echo ready; while :; do :; done"])
         .env("CUDA_VISIBLE_DEVICES", slices[0].uuid().unwrap())
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
+    let mut child = Busy(child);
     let mut said = [0; 6];
-    child.stdout.take().unwrap().read_exact(&mut said).unwrap();
+    child.0.stdout.take().unwrap().read_exact(&mut said).unwrap();
     let util = |gi: u32, from: &nvml_wrapper::GpmSample<'_>| {
         let to = board.gpm_mig_sample(gi).unwrap();
         let wanted = [GpmMetricId::GraphicsUtil, GpmMetricId::DramBwUtil];
@@ -72,8 +86,7 @@ fn a_busy_slice_is_busy_and_its_neighbour_is_not() {
         percent = util(1, &busy);
     }
     let neighbour = util(2, &idle);
-    child.kill().unwrap();
-    child.wait().unwrap();
+    drop(child);
     assert!(percent > 0.0 && percent <= 100.0, "{percent}");
     assert!(neighbour == 0.0);
     assert!(board.gpm_mig_sample(7).is_err(), "there is no such instance");
