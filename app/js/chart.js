@@ -309,7 +309,7 @@ export class LiveChart {
           stroke: () => this.colours.series,
           width: 1.25,
           spanGaps: false,
-          points: { show: false },
+          points: { show: () => this.xs.length < 3, size: 5, fill: () => this.colours.series },
         },
       ],
       hooks: { setCursor: [(plot) => this.say(plot.cursor.idx)] },

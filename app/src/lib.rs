@@ -8,6 +8,7 @@
 pub mod api;
 pub mod live;
 pub mod pages;
+mod routes;
 pub mod session;
 #[cfg(feature = "ssr")]
 pub mod shell;
@@ -16,9 +17,8 @@ pub mod ui;
 use leptos::prelude::*;
 use leptos_meta::provide_meta_context;
 use leptos_router::components::{ParentRoute, Route, Router, Routes};
-use leptos_router::{SsrMode, path};
+use leptos_router::{Lazy, SsrMode, path};
 
-use pages::operator;
 use session::Layout;
 use ui::NotFound;
 
@@ -29,20 +29,20 @@ pub fn App() -> impl IntoView {
     view! {
         <Router>
             <Routes fallback=|| view! { <NotFoundPage/> }>
-                <Route path=path!("/setup") view=pages::setup::SetupPage ssr=SsrMode::Async/>
-                <Route path=path!("/sign-in") view=pages::sign_in::SignInPage ssr=SsrMode::Async/>
-                <Route path=path!("/sign-up") view=pages::sign_up::SignUpPage ssr=SsrMode::Async/>
+                <Route path=path!("/setup") view={Lazy::<routes::Setup>::new()} ssr=SsrMode::Async/>
+                <Route path=path!("/sign-in") view={Lazy::<routes::SignIn>::new()} ssr=SsrMode::Async/>
+                <Route path=path!("/sign-up") view={Lazy::<routes::SignUp>::new()} ssr=SsrMode::Async/>
                 <ParentRoute path=path!("") view=Layout ssr=SsrMode::Async>
-                    <Route path=path!("/") view=pages::home::HomePage ssr=SsrMode::Async/>
-                    <Route path=path!("/launch") view=pages::launch::LaunchPage ssr=SsrMode::Async/>
-                    <Route path=path!("/jobs") view=pages::jobs::JobsPage ssr=SsrMode::Async/>
-                    <Route path=path!("/jobs/:job") view=pages::job::JobPage ssr=SsrMode::Async/>
-                    <Route path=path!("/cluster") view=pages::cluster::ClusterPage ssr=SsrMode::Async/>
-                    <Route path=path!("/billing") view=pages::billing::BillingPage ssr=SsrMode::Async/>
-                    <Route path=path!("/tokens") view=pages::tokens::TokensPage ssr=SsrMode::Async/>
-                    <Route path=path!("/operator/nodes") view=operator::nodes::NodesPage ssr=SsrMode::Async/>
-                    <Route path=path!("/operator/prices") view=operator::prices::PricesPage ssr=SsrMode::Async/>
-                    <Route path=path!("/operator/orgs") view=operator::orgs::OrgsPage ssr=SsrMode::Async/>
+                    <Route path=path!("/") view={Lazy::<routes::Home>::new()} ssr=SsrMode::Async/>
+                    <Route path=path!("/launch") view={Lazy::<routes::Launch>::new()} ssr=SsrMode::Async/>
+                    <Route path=path!("/jobs") view={Lazy::<routes::Jobs>::new()} ssr=SsrMode::Async/>
+                    <Route path=path!("/jobs/:job") view={Lazy::<routes::Job>::new()} ssr=SsrMode::Async/>
+                    <Route path=path!("/cluster") view={Lazy::<routes::Cluster>::new()} ssr=SsrMode::Async/>
+                    <Route path=path!("/billing") view={Lazy::<routes::Billing>::new()} ssr=SsrMode::Async/>
+                    <Route path=path!("/tokens") view={Lazy::<routes::Tokens>::new()} ssr=SsrMode::Async/>
+                    <Route path=path!("/operator/nodes") view={Lazy::<routes::Nodes>::new()} ssr=SsrMode::Async/>
+                    <Route path=path!("/operator/prices") view={Lazy::<routes::Prices>::new()} ssr=SsrMode::Async/>
+                    <Route path=path!("/operator/orgs") view={Lazy::<routes::Orgs>::new()} ssr=SsrMode::Async/>
                 </ParentRoute>
             </Routes>
         </Router>
@@ -60,5 +60,5 @@ fn NotFoundPage() -> impl IntoView {
 #[wasm_bindgen::prelude::wasm_bindgen]
 pub fn hydrate() {
     console_error_panic_hook::set_once();
-    leptos::mount::hydrate_body(App);
+    leptos::mount::hydrate_lazy(App);
 }

@@ -239,7 +239,7 @@ fn SignedIn(me: Me) -> impl IntoView {
             </header>
             <div class="rail">
                 <a class="rail__brand" href="/"><Mark class="rail__mark"/>"Berth"</a>
-                <div class="rail__org" class:hidden=known.is_empty()>
+                <div class="rail__org" hidden=known.is_empty()>
                     <label class="visually-hidden" for="org">"Organization"</label>
                     <select class="select select--bare" id="org" on:change=choose>{options}</select>
                 </div>

@@ -171,7 +171,11 @@ export async function openPage(browser, url, { headers, ...options } = {}) {
   }
   const page = await context.newPage();
   const faults = [];
-  page.on('console', (message) => message.type() === 'error' && faults.push(`console: ${message.text()}`));
+  page.on('console', (message) => {
+    // A page that is left while it loads breaks off its own requests, which is no fault of it.
+    if (message.type() !== 'error' || message.text().includes('Response body loading was aborted')) return;
+    faults.push(`console: ${message.text()}`);
+  });
   page.on('pageerror', (error) => faults.push(`script: ${error.message}`));
   page.on('response', (response) => response.status() >= 500 && faults.push(`${response.status()} ${response.url()}`));
   return { page, faults, close: () => context.close() };

@@ -93,6 +93,17 @@ wasm_bindgen() {
   exit 1
 }
 
+# Cuts the browser's module into the parts that pages are loaded by; of one age with leptos's own half.
+wasm_split() {
+  local version=0.2.4
+  [ "$(cat "$tools/wasm-split.version" 2>/dev/null)" != "$version" ] || [ ! -x "$tools/bin/wasm-split-cli" ] || return 0
+  say "building wasm-split-cli $version, a minute once"
+  CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 cargo install --quiet --locked --force \
+    --root "$tools" --version "=$version" --features build-binary wasm_split_cli_support ||
+    { say "wasm_split_cli_support $version cannot be built"; exit 1; }
+  echo "$version" > "$tools/wasm-split.version"
+}
+
 npm_packages() {
   local stamp=end2end/node_modules/.installed-from
   cmp -s end2end/package-lock.json "$stamp" && return 0
@@ -117,4 +128,5 @@ fi
 packages "${wanted[@]}"
 wasm_target
 wasm_bindgen
+wasm_split
 npm_packages

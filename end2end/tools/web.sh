@@ -31,16 +31,21 @@ if ! fresh "$code.key" "$code_key" || [ ! -d "$code" ]; then
   say "building the browser part ($mode)"
   # As a cdylib only here: with both crate types in the manifest fat LTO would be lost.
   cargo rustc --quiet -p berth-app --lib --crate-type cdylib --no-default-features --features hydrate \
-    --target wasm32-unknown-unknown --profile "$profile" --target-dir target/front
+    --target wasm32-unknown-unknown --profile "$profile" --target-dir target/front -- -Clink-args=--emit-relocs
   rm -rf "$code" "$code.key"
-  target/tools/bin/wasm-bindgen --target web --no-typescript --out-name berth_app --out-dir "$code" \
-    "target/front/wasm32-unknown-unknown/$folder/berth_app.wasm"
+  # One part for each page that is loaded when it is first visited, and the rest.
+  mkdir -p "$code"
+  target/tools/bin/wasm-split-cli --out-name berth_app "target/front/wasm32-unknown-unknown/$folder/berth_app.wasm" "$code"
+  target/tools/bin/wasm-bindgen --target web --no-typescript --keep-lld-exports --no-demangle \
+    --out-name berth_app --out-dir "$code" "$code/berth_app.wasm"
+  rm "$code/berth_app.wasm"
   if [ "$mode" = release ]; then
     # Features by name: --all-features makes a module that browsers refuse.
-    $npm/.bin/wasm-opt -Oz --enable-bulk-memory --enable-nontrapping-float-to-int --enable-sign-ext \
-      --enable-mutable-globals --enable-reference-types --enable-multivalue \
-      "$code/berth_app_bg.wasm" -o "$code/opt.wasm"
-    mv "$code/opt.wasm" "$code/berth_app_bg.wasm"
+    for part in "$code"/*.wasm; do
+      $npm/.bin/wasm-opt -Oz --quiet --strip-debug --enable-bulk-memory --enable-nontrapping-float-to-int --enable-sign-ext \
+        --enable-mutable-globals --enable-reference-types --enable-multivalue "$part" -o "$part.opt"
+      mv "$part.opt" "$part"
+    done
   fi
   echo "$code_key" > "$code.key"
 fi

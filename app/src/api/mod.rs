@@ -46,13 +46,18 @@ fn unreachable() -> Problem {
     }
 }
 
+/// From text, as the streams read too: a second way of reading would be a second copy of every reader
+/// in the module that browsers load.
+fn parse<T: DeserializeOwned>(body: &[u8]) -> Answer<T> {
+    std::str::from_utf8(body).ok().and_then(|text| serde_json::from_str(text).ok()).ok_or_else(unreachable)
+}
+
 fn read<T: DeserializeOwned>(came: Option<Came>) -> Answer<T> {
     let Some(came) = came else { return Err(unreachable()) };
     if !(200..300).contains(&came.status) {
-        return Err(serde_json::from_slice(&came.body).unwrap_or_else(|_| unreachable()));
+        return Err(parse(&came.body).unwrap_or_else(|problem| problem));
     }
-    let body: &[u8] = if came.body.is_empty() { b"null" } else { &came.body };
-    serde_json::from_slice(body).map_err(|_| unreachable())
+    parse(if came.body.is_empty() { b"null" } else { &came.body })
 }
 
 fn ask<T: DeserializeOwned + Send + 'static>(ask: Ask) -> impl Future<Output = Answer<T>> + Send + 'static {

@@ -45,7 +45,8 @@ pub fn FeedBadge(feed: Feed) -> impl IntoView {
     let class = move || match feed.state.get() {
         FeedState::Lost => "live live--lost",
         FeedState::Ended => "live live--ended",
-        FeedState::Connecting | FeedState::Live => "live live--on",
+        FeedState::Connecting => "live",
+        FeedState::Live => "live live--on",
     };
     let text = move || match feed.state.get() {
         FeedState::Connecting => "connecting",

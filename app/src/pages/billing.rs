@@ -228,7 +228,7 @@ fn line(row: &Transfer) -> AnyView {
             <th role="rowheader" scope="row">{what}</th>
             <td role="cell" class="nowrap" data-label="When"><When at=row.at/></td>
             <td role="cell" data-label="Kind">{kind_words(row.kind)}</td>
-            <td role="cell" data-label="Source">{source}</td>
+            <td role="cell" class="table__lead" data-label="Source">{source}</td>
             <td role="cell" class="num" data-label="Amount">
                 <span class=class>{signed_money(row.amount_micros, &row.currency)}</span>
             </td>

@@ -14,10 +14,10 @@ use leptos::prelude::*;
 use leptos::task::spawn_local;
 use serde::{Deserialize, Serialize};
 
+use super::curl;
 use super::parts::{Loading, NoOrg, every, origin, when_some};
 use super::rows::{board_cell, merge, name_cell, offering_cell};
 use super::words::{counted, offering_text, runway};
-use super::{curl, words};
 use crate::api;
 use crate::api::Answer;
 use crate::live;
@@ -145,6 +145,10 @@ fn NothingYet(org: OrgId, balance: RwSignal<Option<Balance>>) -> impl IntoView {
     let credit = move || {
         balance.with(|balance| {
             balance.as_ref().map(|balance| {
+                if balance.available_micros <= 0 {
+                    return " You have no credit yet: ask the operator of this portal for some first."
+                        .to_owned();
+                }
                 format!(" {} is available to you.", money_text(balance.available_micros, &balance.currency))
             })
         })
@@ -155,7 +159,6 @@ fn NothingYet(org: OrgId, balance: RwSignal<Option<Balance>>) -> impl IntoView {
                 "No jobs yet. Say what to run and on which part of a GPU; you pay for the milliseconds that it runs."
                 {credit}
             </p>
-            <a class="btn" href="/launch">"Launch job"</a>
             <CopyBlock text=line label="The same with curl".to_owned()/>
         </div>
     }
@@ -330,9 +333,9 @@ fn ended(jobs: &[Job]) -> AnyView {
 fn ended_row(job: &Job) -> AnyView {
     let at = job.ended_at.unwrap_or(job.created_at);
     let below = match (&job.failure, job.exit_code) {
-        (Some(failure), _) => failure.code.clone(),
+        (Some(failure), _) => failure.detail.clone(),
         (None, Some(code)) if code != 0 => format!("exit code {code}"),
-        _ => words::state_words(job.state),
+        _ => job.id.to_string(),
     };
     view! {
         <tr role="row">

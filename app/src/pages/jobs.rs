@@ -211,7 +211,6 @@ fn Empty(org: OrgId, state: Option<JobState>) -> impl IntoView {
         return view! {
             <div class="empty">
                 <p class="empty__text">"No jobs yet. Launch one from the form, or send the same as a request."</p>
-                <a class="btn" href="/launch">"Launch job"</a>
                 <CopyBlock text=line label="A first job with curl".to_owned()/>
             </div>
         }
@@ -257,7 +256,7 @@ fn row(job: &Job) -> AnyView {
         Some(at) => view! { <When at=at/> }.into_any(),
         None => view! { <span class="quiet">"submitted "</span><When at=job.created_at/> }.into_any(),
     };
-    let ran = if job.metered_ms > 0 { duration_text(job.metered_ms) } else { String::new() };
+    let ran = if job.metered_ms > 0 { duration_text(job.metered_ms) } else { "–".to_owned() };
     let by = job.created_by.clone();
     view! {
         <tr role="row">

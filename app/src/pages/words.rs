@@ -99,9 +99,20 @@ pub fn sentence(phrase: &str) -> String {
     }
 }
 
-/// `3 h 00 min` for a limit in seconds.
+/// `3 h`, `15 min 30 s` for a limit in seconds.
 pub fn limit_text(seconds: u64) -> String {
-    duration_text(i64::try_from(seconds).unwrap_or(i64::MAX / 1_000).saturating_mul(1_000))
+    let text = duration_text(i64::try_from(seconds).unwrap_or(i64::MAX / 1_000).saturating_mul(1_000));
+    [" 00 s", " 00 min", " 0 h"].iter().find_map(|none| text.strip_suffix(none)).unwrap_or(&text).to_owned()
+}
+
+/// A price an hour, rounded to four decimals and shown with at least two: `$0.30`, `$1.4950`.
+pub fn price_text(micros: i64, currency: &str) -> String {
+    if micros < 1_000 {
+        return money_text(micros, currency);
+    }
+    let parts = micros.saturating_add(50) / 100;
+    let text = format!("{}{}.{:04}", symbol(currency), grouped(parts / 10_000), parts % 10_000);
+    text.strip_suffix("00").unwrap_or(&text).to_owned()
 }
 
 #[cfg(test)]
@@ -161,6 +172,10 @@ mod tests {
         assert_eq!(offering_text("a30-24gb", 1), "a30-24gb");
         assert_eq!(offering_text("a30-24gb", 4), "a30-24gb × 4");
         assert_eq!(state_words(JobState::TimedOut), "timed out");
-        assert_eq!(limit_text(10_800), "3 h 00 min");
+        assert_eq!(limit_text(10_800), "3 h");
+        assert_eq!(limit_text(900), "15 min");
+        assert_eq!(limit_text(930), "15 min 30 s");
+        assert_eq!(price_text(299_998, "USD"), "$0.30");
+        assert_eq!(price_text(1_495_000, "USD"), "$1.4950");
     }
 }

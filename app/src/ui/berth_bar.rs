@@ -55,7 +55,8 @@ pub fn tiles_of(gpu: &Gpu) -> Vec<BarTile> {
             let aria = match (&tile.quarantined, &tile.owner) {
                 (Some(reason), _) => format!("quarantined, {place}: {reason}"),
                 (None, Some(owner)) => {
-                    format!("{} of {}, {place}, {profile}", owner.job_name, owner.org_name)
+                    // First what the tile shows, as it shows it.
+                    format!("{} {profile}, {place}, of {}", owner.job_name, owner.org_name)
                 }
                 (None, None) => format!("taken by another organization, {place}"),
             };
@@ -64,8 +65,8 @@ pub fn tiles_of(gpu: &Gpu) -> Vec<BarTile> {
                 size: tile.placement.size,
                 label,
                 meta: if tile.owner.is_some() { profile } else { String::new() },
-                hue: tile.owner.as_ref().map_or(0, |o| o.hue),
-                pattern: tile.owner.as_ref().map_or_else(String::new, |o| o.pattern.clone()),
+                hue: u32::from(tile.owner.is_some()),
+                pattern: if tile.owner.is_some() { "plain".to_owned() } else { String::new() },
                 own: tile.owner.is_some() && tile.quarantined.is_none(),
                 foreign: tile.owner.is_none(),
                 level: 0,
@@ -135,7 +136,7 @@ pub fn BerthBar(
                 (false, false) => "tile",
             };
             let inside = (size != BarSize::Inline).then(|| {
-                let meta = (!tile.meta.is_empty()).then(|| view! { <span class="tile__meta">{tile.meta.clone()}</span> });
+                let meta = (!tile.meta.is_empty()).then(|| view! { " " <span class="tile__meta">{tile.meta.clone()}</span> });
                 view! { <span class="tile__label">{tile.label.clone()}</span> {meta} }
             });
             view! {
@@ -199,13 +200,14 @@ fn focus_tile(bar: NodeRef<leptos::html::Div>, index: usize) {
 pub fn GpuBar(gpu: Gpu, node_name: String, size: BarSize) -> impl IntoView {
     let tiles = tiles_of(&gpu);
     let open = free(&tiles, gpu.cells).len();
+    let usable = free(&tiles, gpu.cells).iter().filter(|cell| !gpu.blocked_cells.contains(cell)).count();
     let taken = gpu.cells as usize - open;
-    let caption = format!("{node_name}, GPU {}: {}", gpu.index, gpu.model);
+    let caption = format!("GPU {}: {}", gpu.index, gpu.model);
     let summary = match &gpu.quarantined {
         Some(_) => "quarantined".to_owned(),
         None if open == gpu.cells as usize => "free".to_owned(),
         None if open == 0 => "full".to_owned(),
-        None => format!("{open} of {} slices free", gpu.cells),
+        None => format!("{usable} of {} slices free", gpu.cells),
     };
     let label =
         format!("Board {} of {node_name}: {taken} of {} memory slices are taken", gpu.index, gpu.cells);

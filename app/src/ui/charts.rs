@@ -147,12 +147,18 @@ fn blocks_of(seed: &Metrics) -> Vec<Block> {
 
 /// The readings of a job, from what `seed` knows on.
 #[component]
-pub fn Charts(org: OrgId, job: JobId, seed: Metrics) -> impl IntoView {
+pub fn Charts(
+    org: OrgId,
+    job: JobId,
+    seed: Metrics,
+    /// The job ended before the page was made: its whole life is shown.
+    over: bool,
+) -> impl IntoView {
     let blocks = RwSignal::new(blocks_of(&seed));
     #[cfg(feature = "hydrate")]
-    plots::start(org, job, seed, blocks);
+    plots::start(org, job, seed, blocks, over);
     #[cfg(not(feature = "hydrate"))]
-    let _ = (org, job, seed);
+    let _ = (org, job, seed, over);
     view! {
         <div class="stack">
             <For

@@ -44,7 +44,12 @@ impl Controls {
 
 /// The log of a job, live while it is written.
 #[component]
-pub fn LogView(org: OrgId, job: JobId) -> impl IntoView {
+pub fn LogView(
+    org: OrgId,
+    job: JobId,
+    /// The job ended before the page was made: all of its log is here.
+    over: bool,
+) -> impl IntoView {
     let raw = format!("/api/v1/orgs/{org}/jobs/{job}/logs");
     let controls = Controls::new();
     let lines = NodeRef::<Div>::new();
@@ -61,6 +66,7 @@ pub fn LogView(org: OrgId, job: JobId) -> impl IntoView {
             (false, _) => format!("{} of {}", grouped(current as u64), grouped(all as u64)),
         }
     };
+    let unasked = move || controls.query.with(String::is_empty);
     let idle = move || controls.found.get().1 == 0;
     let view_class = move || if controls.wrap.get() { "log__view" } else { "log__view log__view--nowrap" };
     let more = move || match controls.unseen.get() {
@@ -75,7 +81,7 @@ pub fn LogView(org: OrgId, job: JobId) -> impl IntoView {
         }
     };
     view! {
-        <section class="log" aria-label="Log">
+        <section class=if over { "log log--ended" } else { "log" } aria-label="Log">
             <div class="log__bar">
                 <div class="log__search">
                     <label class="visually-hidden" for="log-find">"Search the log"</label>
@@ -97,6 +103,7 @@ pub fn LogView(org: OrgId, job: JobId) -> impl IntoView {
                         type="button"
                         aria-label="Previous match"
                         disabled=idle
+                        hidden=unasked
                         on:click=move |_| controls.steps.update(|steps| *steps -= 1)
                     >
                         "Previous"
@@ -106,6 +113,7 @@ pub fn LogView(org: OrgId, job: JobId) -> impl IntoView {
                         type="button"
                         aria-label="Next match"
                         disabled=idle
+                        hidden=unasked
                         on:click=move |_| controls.steps.update(|steps| *steps += 1)
                     >
                         "Next"
@@ -120,7 +128,11 @@ pub fn LogView(org: OrgId, job: JobId) -> impl IntoView {
                         "Wrap"
                     </label>
                     <a class="btn btn--small" href=raw rel="external">"Raw log"</a>
-                    <FeedBadge feed=feed/>
+                    {if over {
+                        view! { <span class="live live--ended">"ended"</span> }.into_any()
+                    } else {
+                        view! { <FeedBadge feed=feed/> }.into_any()
+                    }}
                 </div>
             </div>
             <div class=view_class role="log" tabindex="0" aria-label="Lines" node_ref=lines></div>

@@ -4,6 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 
 /// Microseconds since 1970-01-01T00:00:00Z.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, Default)]
@@ -38,23 +40,27 @@ impl Timestamp {
     pub const fn millis_since(self, earlier: Self) -> i64 {
         self.0.saturating_sub(earlier.0).div_euclid(1_000)
     }
-    fn civil(self) -> Option<jiff::Timestamp> {
-        jiff::Timestamp::from_microsecond(self.0).ok()
+    fn civil(self) -> Option<OffsetDateTime> {
+        OffsetDateTime::from_unix_timestamp_nanos(i128::from(self.0) * 1_000).ok()
     }
     /// `14:20:05`, UTC.
     pub fn clock(self) -> String {
-        self.civil().map_or_else(String::new, |t| t.strftime("%H:%M:%S").to_string())
+        self.civil()
+            .map_or_else(String::new, |t| format!("{:02}:{:02}:{:02}", t.hour(), t.minute(), t.second()))
     }
     /// `2026-11-20 14:20 UTC`.
     pub fn minute(self) -> String {
-        self.civil().map_or_else(String::new, |t| t.strftime("%Y-%m-%d %H:%M UTC").to_string())
+        self.civil().map_or_else(String::new, |t| {
+            let month = u8::from(t.month());
+            format!("{:04}-{month:02}-{:02} {:02}:{:02} UTC", t.year(), t.day(), t.hour(), t.minute())
+        })
     }
 }
 
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.civil() {
-            Some(time) => write!(f, "{time}"),
+        match self.civil().and_then(|time| time.format(&Rfc3339).ok()) {
+            Some(time) => f.write_str(&time),
             None => write!(f, "{}us", self.0),
         }
     }
@@ -63,7 +69,8 @@ impl fmt::Display for Timestamp {
 impl FromStr for Timestamp {
     type Err = TimeError;
     fn from_str(text: &str) -> Result<Self, TimeError> {
-        text.parse::<jiff::Timestamp>().map(|t| Self(t.as_microsecond())).map_err(|_| TimeError)
+        let nanos = OffsetDateTime::parse(text, &Rfc3339).map_err(|_| TimeError)?.unix_timestamp_nanos();
+        i64::try_from(nanos.div_euclid(1_000)).map(Self).map_err(|_| TimeError)
     }
 }
 
@@ -93,6 +100,8 @@ pub fn duration_text(millis: i64) -> String {
         format!("{minutes} min {:02} s", seconds % 60)
     } else if seconds >= 10 || millis % 1_000 == 0 {
         format!("{seconds} s")
+    } else if millis < 100 {
+        format!("{millis} ms")
     } else {
         format!("{}.{} s", seconds, millis % 1_000 / 100)
     }
@@ -118,6 +127,7 @@ mod tests {
     fn durations_read_well() {
         let cases = [
             (0, "0 s"),
+            (35, "35 ms"),
             (900, "0.9 s"),
             (12_400, "12 s"),
             (245_000, "4 min 05 s"),

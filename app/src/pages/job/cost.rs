@@ -11,7 +11,7 @@ use berth_types::time::duration_text;
 use leptos::prelude::*;
 
 use super::super::parts::{interval, now_ms};
-use super::super::words::{charge, full_money, grouped, limit_text, rate_text, ticking_money};
+use super::super::words::{charge, full_money, grouped, limit_text, price_text, rate_text, ticking_money};
 use super::LiveJob;
 use crate::ui::*;
 
@@ -110,7 +110,7 @@ pub fn CostFigures(
     let rate = move || {
         job.with(|job| {
             let hourly = per_hour_micros(job.nano_per_second).unwrap_or(i64::MAX);
-            format!("at {}/h, price version {}", money_text(hourly, &job.currency), job.price_version)
+            format!("at {}/h, price version {}", price_text(hourly, &job.currency), job.price_version)
         })
     };
     let held = move || {

@@ -27,15 +27,18 @@ pub fn Devices(
             return view! { <p class="quiet">"It has no devices: it waits for a place, or never got one."</p> }
                 .into_any();
         }
-        let lines: Vec<AnyView> =
-            devices.iter().enumerate().map(|(i, device)| device_line(i, device, &name)).collect();
+        let many = devices.len() > 1;
+        let line = |(i, device): (usize, &Device)| {
+            device_line(device, &name, if many { format!("device {i}") } else { name.clone() })
+        };
+        let lines: Vec<AnyView> = devices.iter().enumerate().map(line).collect();
         view! { <div class="card"><div class="stack">{lines}</div></div> }.into_any()
     }
 }
 
-fn device_line(index: usize, device: &Device, name: &str) -> AnyView {
+fn device_line(device: &Device, name: &str, on_tile: String) -> AnyView {
     let label = format!("{}: {name}", device_words(device));
-    let tiles = vec![own_tile(device, name, format!("{name}, device {index}"))];
+    let tiles = vec![own_tile(device, name, on_tile)];
     let gpu = format!("GPU {}", device.gpu_index);
     let node = device.node_name.clone();
     let cells = device.cells;
@@ -50,7 +53,7 @@ fn device_line(index: usize, device: &Device, name: &str) -> AnyView {
                 size=BarSize::Row
                 label=label
             />
-            <span class="map__figures"><span>{node}</span></span>
+            <span class="map__label end">{node}</span>
         </div>
     }
     .into_any()
@@ -66,15 +69,18 @@ pub fn FailureNotice(
 }
 
 fn failure(job: &Job) -> Option<AnyView> {
-    let exit = match job.exit_code {
-        Some(code) => format!(" Its exit code was {code}."),
-        None => String::new(),
-    };
     let failure = job.failure.as_ref()?;
+    let exit = match job.exit_code {
+        Some(code) if !failure.detail.contains(&format!("exit code {code}")) => {
+            format!("Its exit code was {code}. ")
+        }
+        _ => String::new(),
+    };
     let detail = failure.detail.clone();
     let code = failure.code.clone();
     let paid = format!(
-        "{exit} You pay {} for what it used; nothing more is set aside for it.",
+        "{exit}You pay {} for what it used; nothing more is set aside for it. The end of the log below says more; \
+         correct it and launch it again.",
         money_text(job.cost_micros, &job.currency)
     );
     Some(

@@ -177,6 +177,7 @@ fn JobView(loaded: Loaded) -> impl IntoView {
     // Log and charts keep their own place and must not be made anew with every change of the job.
     let placed = Memo::new(move |_| live.job.with(|job| job.attempt > 0));
     let queued = Memo::new(move |_| live.state.get() == JobState::Queued);
+    let unread = over && metrics.series.is_empty();
     let metrics = StoredValue::new(metrics);
     let title = name.clone();
     view! {
@@ -210,11 +211,15 @@ fn JobView(loaded: Loaded) -> impl IntoView {
                     view! {
                         <section class="section">
                             <div class="section__head"><h2>"Readings"</h2></div>
-                            <Charts org=org job=id seed=metrics.get_value()/>
+                            {if unread {
+                                view! { <p class="quiet">"The job ended before the first reading was taken."</p> }.into_any()
+                            } else {
+                                view! { <Charts org=org job=id seed=metrics.get_value() over=over/> }.into_any()
+                            }}
                         </section>
                         <section class="section">
                             <div class="section__head"><h2>"Log"</h2></div>
-                            <LogView org=org job=id/>
+                            <LogView org=org job=id over=over/>
                         </section>
                     }
                         .into_any()

@@ -52,19 +52,20 @@ pub fn Waiting(
 fn explained(why: &Explanation) -> AnyView {
     let lead = match (why.smallest_change.trim(), why.blockers.first()) {
         ("", None) => "Nothing is in its way: it starts in a moment.".to_owned(),
-        ("", Some(first)) => sentence(&first.detail),
-        (change, _) => sentence(change),
+        (_, Some(first)) => sentence(&first.detail),
+        (change, None) => sentence(change),
     };
-    let items: Vec<AnyView> = why.blockers.iter().map(blocker).collect();
+    let alone = why.blockers.len() == 1;
+    let items: Vec<AnyView> = why.blockers.iter().map(|b| blocker(b, alone)).collect();
     let earliest = match why.earliest_start {
         Some(at) => view! { "Expected to start " <When at=at/> ". " }.into_any(),
         None => "Nobody can say yet when it starts. ".into_any(),
     };
     let basis = sentence(&why.basis);
     view! {
-        <p class="why__lead">{lead}</p>
+        <p class="why__lead">{lead}" "{earliest}</p>
         <ul class="why__list">{items}</ul>
-        <p class="why__basis">{earliest}{basis}</p>
+        <p class="why__basis">{basis}</p>
     }
     .into_any()
 }
@@ -80,14 +81,15 @@ fn kind(code: &str) -> &'static str {
     }
 }
 
-fn blocker(blocker: &Blocker) -> AnyView {
+/// One obstacle; the only one has been said above.
+fn blocker(blocker: &Blocker, alone: bool) -> AnyView {
     let kind = kind(&blocker.code);
-    let detail = blocker.detail.clone();
+    let detail = (!alone).then(|| view! { <span>{blocker.detail.clone()}</span> });
     let change = blocker.change.clone();
     view! {
         <li class="why__item">
             <span class="why__kind">{kind}</span>
-            <span>{detail}</span>
+            {detail}
             <span class="why__change">{change}</span>
         </li>
     }

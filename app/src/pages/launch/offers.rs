@@ -2,12 +2,11 @@
 //!
 //! Must not decide what is available: the portal counts it.
 
-use berth_types::money::money_text;
 use berth_types::offerings::Offering;
 use leptos::prelude::*;
 
 use super::super::parts::FieldError;
-use super::super::words::gib;
+use super::super::words::{gib, price_text};
 use crate::ui::*;
 
 /// What the form starts with: the smallest offering that is free now, else the first with a price.
@@ -96,7 +95,7 @@ fn line(offering: &Offering, offerings: RwSignal<Vec<Offering>>, chosen: RwSigna
     let name = offering.mig_profile.clone().unwrap_or_else(|| "Whole board".to_owned());
     let priced = offering.price.version > 0;
     let price = if priced {
-        let text = money_text(offering.price.per_hour_micros, &offering.price.currency);
+        let text = price_text(offering.price.per_hour_micros, &offering.price.currency);
         view! { {text}<span class="unit">"/h"</span> }.into_any()
     } else {
         view! { "no price yet" }.into_any()

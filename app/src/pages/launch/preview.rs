@@ -40,7 +40,8 @@ pub fn Preview(
     let wanted = Memo::new(move |_| request.get().ok().map(for_plan));
     Effect::new(move || {
         let Some(job) = wanted.get() else { return };
-        later(SETTLED_MS, move || {
+        // The first price needs no pause: nobody is typing yet.
+        later(if asked.get_value() == 0 { 0 } else { SETTLED_MS }, move || {
             let number = asked.get_value().wrapping_add(1);
             asked.set_value(number);
             spawn_local(async move {
@@ -115,7 +116,7 @@ fn figures(plan: Option<Answer<JobPlan>>) -> AnyView {
         .into_any();
     };
     let text = |micros: i64| money_text(micros, &plan.currency);
-    let price = text(plan.per_hour_micros);
+    let price = words::price_text(plan.per_hour_micros, &plan.currency);
     let price = view! { {price}<span class="unit">"/h"</span> }.into_any();
     let at_most = text(plan.worst_case_micros);
     let available = text(plan.available_micros);
@@ -134,7 +135,7 @@ fn figures(plan: Option<Answer<JobPlan>>) -> AnyView {
 
 fn remarks(plan: Option<Answer<JobPlan>>) -> AnyView {
     match plan {
-        None => view! { <p class="summary__note">"The price follows from the form."</p> }.into_any(),
+        None => view! { <p class="summary__note">"Asking for the price."</p> }.into_any(),
         Some(Err(problem)) => {
             let faults: Vec<AnyView> = problem
                 .errors

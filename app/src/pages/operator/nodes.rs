@@ -206,6 +206,12 @@ fn boards_text(node: &Node) -> String {
 }
 
 /// Every board of a node as one small bar: a cell a board, taken ones filled.
+/// How much of a board is taken, in twentieths; a little of it shows as one.
+fn twentieths(gpu: &berth_types::nodes::Gpu) -> u32 {
+    let taken: u32 = gpu.tiles.iter().map(|tile| tile.placement.size).sum();
+    (taken.saturating_mul(20) / gpu.cells.max(1)).clamp(1, 20)
+}
+
 fn in_use(node: &Node) -> AnyView {
     if node.gpus.is_empty() {
         return ().into_any();
@@ -223,7 +229,7 @@ fn in_use(node: &Node) -> AnyView {
             pattern: owner.map_or_else(|| "plain".to_owned(), |owner| owner.pattern.clone()),
             own: false,
             foreign: owner.is_none(),
-            level: 0,
+            level: twentieths(gpu),
             aria: owner.map_or_else(|| "taken".to_owned(), |owner| owner.org_name.clone()),
         })
     };

@@ -4,7 +4,7 @@
 
 use std::future::Future;
 
-use berth_types::money::{money_text, parse_amount_micros};
+use berth_types::money::parse_amount_micros;
 use berth_types::offerings::{NewPrice, Offering};
 use berth_types::problems::Problem;
 use leptos::ev::SubmitEvent;
@@ -12,6 +12,7 @@ use leptos::prelude::*;
 
 use super::super::launch::offers::berth;
 use super::super::parts::{Call, CallProblem, FieldError, Loading, ready};
+use super::super::words::price_text;
 use super::is_operator;
 use crate::api;
 use crate::api::Answer;
@@ -152,7 +153,7 @@ fn PriceRow(number: usize, offering: Offering, ready: ReadSignal<bool>) -> impl 
         if price.version == 0 {
             view! { <span class="warn">"not priced"</span> }.into_any()
         } else {
-            let text = money_text(price.per_hour_micros, &price.currency);
+            let text = price_text(price.per_hour_micros, &price.currency);
             view! { {text}<span class="unit">"/h"</span> }.into_any()
         }
     };

@@ -149,15 +149,14 @@ pub(super) struct Live {
 type Hand = StoredValue<Live, LocalStorage>;
 
 /// Starts to draw, and to listen for more. The frames find it in the context.
-pub(super) fn start(org: OrgId, job: JobId, seed: Metrics, blocks: RwSignal<Vec<Block>>) {
+pub(super) fn start(org: OrgId, job: JobId, seed: Metrics, blocks: RwSignal<Vec<Block>>, over: bool) {
     let mut plots = Vec::new();
     for block in blocks.get_untracked() {
         if let Some(place) = block.place {
             plots.extend(block.tracks.into_iter().map(|track| Plot::new(place, track)));
         }
     }
-    let mut live =
-        Live { org, job, blocks, plots, last: None, heard_ms: None, fetching: false, ended: false };
+    let mut live = Live { org, job, blocks, plots, last: None, heard_ms: None, fetching: false, ended: over };
     for series in &seed.series {
         live.take_series(series);
     }

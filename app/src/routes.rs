@@ -1,0 +1,68 @@
+//! Which part of the browser's module holds which page: a part is loaded when one of its pages is
+//! first visited.
+//!
+//! Few parts, since whatever two of them share becomes one more file. Nothing here knows what a page
+//! shows.
+
+use leptos::prelude::*;
+use leptos::wasm_split::{SplitLoaderError, wasm_split};
+use leptos_router::LazyRoute;
+
+use crate::pages::{self, operator};
+
+/// In place of a page whose part did not come.
+#[component]
+fn Unloaded() -> impl IntoView {
+    view! {
+        <div class="page">
+            <div class="banner banner--error" role="alert">
+                <div class="banner__text">
+                    <strong class="banner__title">"This page did not load"</strong>
+                    "The connection to the portal broke off. Nothing was changed; load the page again."
+                </div>
+            </div>
+        </div>
+    }
+}
+
+macro_rules! route {
+    ($part:ident, $route:ident, $view:ident, $load:ident, $page:path) => {
+        pub struct $route;
+
+        #[wasm_split($part, wasm_split_path = ::leptos::wasm_split, preload($load), fallible)]
+        fn $view() -> Result<AnyView, SplitLoaderError> {
+            Ok($page().into_any())
+        }
+
+        impl LazyRoute for $route {
+            fn data() -> Self {
+                Self
+            }
+            async fn view(_this: Self) -> AnyView {
+                match $view().await {
+                    Ok(page) => page,
+                    Err(_) => view! { <Unloaded/> }.into_any(),
+                }
+            }
+            // Without it a page that the portal rendered would be drawn a second time, beside itself.
+            async fn preload() {
+                // The view tries again, and says so when that fails too.
+                let _ = $load().await;
+            }
+        }
+    };
+}
+
+route!(entry, Setup, setup, load_setup, pages::setup::SetupPage);
+route!(entry, SignIn, sign_in, load_sign_in, pages::sign_in::SignInPage);
+route!(entry, SignUp, sign_up, load_sign_up, pages::sign_up::SignUpPage);
+route!(lists, Home, home, load_home, pages::home::HomePage);
+route!(forms, Launch, launch, load_launch, pages::launch::LaunchPage);
+route!(lists, Jobs, jobs, load_jobs, pages::jobs::JobsPage);
+route!(job, Job, job, load_job, pages::job::JobPage);
+route!(lists, Cluster, cluster, load_cluster, pages::cluster::ClusterPage);
+route!(lists, Billing, billing, load_billing, pages::billing::BillingPage);
+route!(lists, Tokens, tokens, load_tokens, pages::tokens::TokensPage);
+route!(forms, Nodes, nodes, load_nodes, operator::nodes::NodesPage);
+route!(forms, Prices, prices, load_prices, operator::prices::PricesPage);
+route!(forms, Orgs, orgs, load_orgs, operator::orgs::OrgsPage);
