@@ -65,7 +65,12 @@ fn subscribe<K: Eq + Hash>(
     map: &Mutex<HashMap<K, broadcast::Sender<News>>>,
     key: K,
 ) -> broadcast::Receiver<News> {
-    lock(map).entry(key).or_insert_with(|| broadcast::channel(BACKLOG).0).subscribe()
+    let mut map = lock(map);
+    if !map.contains_key(&key) {
+        // Nobody tells what nobody listens to any more, so it would never be noticed.
+        map.retain(|_, sender| sender.receiver_count() > 0);
+    }
+    map.entry(key).or_insert_with(|| broadcast::channel(BACKLOG).0).subscribe()
 }
 
 fn publish<K: Eq + Hash>(map: &Mutex<HashMap<K, broadcast::Sender<News>>>, key: K, news: News) {

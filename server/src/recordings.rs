@@ -5,7 +5,7 @@
 //! async threads.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,9 @@ use berth_types::time::Timestamp;
 const FIELDS: usize = 8;
 const RECORD: usize = FIELDS * 8;
 /// Points of a series when no step is asked for.
-const POINTS: i64 = 600;
+const POINTS: u64 = 600;
+/// No series is longer, whatever step is asked for.
+const MOST_POINTS: u64 = 10_000;
 
 #[derive(Debug, Clone)]
 pub struct Recordings {
@@ -97,21 +99,47 @@ impl Recordings {
         to: Option<Timestamp>,
         step_s: u64,
     ) -> io::Result<(u64, Vec<Series>)> {
-        let bytes = match std::fs::read(self.readings(job, attempt)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        let file = match File::open(self.readings(job, attempt)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((step_s.max(1), Vec::new())),
             other => other?,
         };
         let seconds = |t: Option<Timestamp>| t.map(|t| t.micros() as f64 / 1e6);
-        let (from, to) = (seconds(from).unwrap_or(f64::MIN), seconds(to).unwrap_or(f64::MAX));
-        let rows: Vec<[f64; FIELDS]> =
-            bytes.chunks_exact(RECORD).map(fields).filter(|[at, ..]| (from..=to).contains(at)).collect();
-        let span = match (rows.first(), rows.last()) {
-            (Some([first, ..]), Some([last, ..])) => (last - first) as i64,
-            _ => 0,
-        };
-        let step = if step_s > 0 { step_s } else { u64::try_from(span / POINTS).unwrap_or(0).max(1) };
-        Ok((step, series(&rows, step)))
+        let (mut from, mut to) = (seconds(from).unwrap_or(f64::MIN), seconds(to).unwrap_or(f64::MAX));
+        let count = file.metadata()?.len() / RECORD as u64;
+        if count > 0 {
+            from = from.max(time_of(&file, 0)?);
+            to = to.min(time_of(&file, count - 1)?);
+        }
+        let span = (to - from).max(0.0) as u64;
+        let step = if step_s > 0 { step_s.max(span / MOST_POINTS) } else { span / POINTS }.max(1);
+        // Times only grow within a file, so what is asked for is one stretch of it.
+        let (mut low, mut high) = (0, count);
+        while low < high {
+            let middle = low.midpoint(high);
+            if time_of(&file, middle)? < from { low = middle + 1 } else { high = middle }
+        }
+        let mut reader = BufReader::with_capacity(1 << 18, file);
+        reader.seek(SeekFrom::Start(low * RECORD as u64))?;
+        let mut collected = Collected::new(step);
+        let mut record = [0; RECORD];
+        for _ in low..count {
+            reader.read_exact(&mut record)?;
+            let row = fields(&record);
+            if row[0] > to {
+                break;
+            }
+            collected.add(row);
+        }
+        Ok((step, collected.finish()))
     }
+}
+
+/// Opens a file for writing at any place, making its directory.
+pub fn open_write(path: &Path) -> io::Result<File> {
+    if let Some(parent) = path.parent() {
+        std::fs::create_dir_all(parent)?;
+    }
+    File::options().write(true).create(true).truncate(false).open(path)
 }
 
 /// Opens a file for appending, making its directory.
@@ -120,6 +148,13 @@ pub fn open_append(path: &Path) -> io::Result<File> {
         std::fs::create_dir_all(parent)?;
     }
     File::options().append(true).create(true).open(path)
+}
+
+/// When a record was taken, in seconds.
+fn time_of(file: &File, index: u64) -> io::Result<f64> {
+    let mut at = [0; 8];
+    file.read_exact_at(&mut at, index * RECORD as u64)?;
+    Ok(f64::from_le_bytes(at))
 }
 
 fn fields(record: &[u8]) -> [f64; FIELDS] {
@@ -149,13 +184,22 @@ impl Mean {
     }
 }
 
-fn series(rows: &[[f64; FIELDS]], step_s: u64) -> Vec<Series> {
-    let step = step_s as f64;
-    let mut out: Vec<(Series, f64, [Mean; 4])> = Vec::new();
-    for [at, rank, device, utilization, memory, power, temperature, total] in rows.iter().copied() {
+/// The series of a file, record by record.
+struct Collected {
+    step: f64,
+    open: Vec<(Series, f64, [Mean; 4])>,
+}
+
+impl Collected {
+    fn new(step_s: u64) -> Self {
+        Self { step: step_s as f64, open: Vec::new() }
+    }
+
+    fn add(&mut self, [at, rank, device, utilization, memory, power, temperature, total]: [f64; FIELDS]) {
         let (rank, device) = (rank as u32, device as u32);
-        let slot = (at / step).floor() * step;
-        if !out.iter().any(|(s, ..)| s.rank == rank && s.device == device) {
+        let slot = (at / self.step).floor() * self.step;
+        let same = |(s, ..): &(Series, f64, [Mean; 4])| s.rank == rank && s.device == device;
+        let index = self.open.iter().position(same).unwrap_or_else(|| {
             let new = Series {
                 rank,
                 device,
@@ -166,12 +210,10 @@ fn series(rows: &[[f64; FIELDS]], step_s: u64) -> Vec<Series> {
                 power_watts: vec![],
                 temperature_celsius: vec![],
             };
-            out.push((new, slot, Default::default()));
-        }
-        let Some((s, open, means)) = out.iter_mut().find(|(s, ..)| s.rank == rank && s.device == device)
-        else {
-            continue;
-        };
+            self.open.push((new, slot, Default::default()));
+            self.open.len() - 1
+        });
+        let Some((s, open, means)) = self.open.get_mut(index) else { return };
         if slot > *open {
             flush(s, *open, means);
             *open = slot;
@@ -180,12 +222,14 @@ fn series(rows: &[[f64; FIELDS]], step_s: u64) -> Vec<Series> {
             mean.add(value);
         }
     }
-    out.into_iter()
-        .map(|(mut s, open, mut means)| {
-            flush(&mut s, open, &mut means);
+
+    fn finish(self) -> Vec<Series> {
+        let close = |(mut s, at, mut means): (Series, f64, [Mean; 4])| {
+            flush(&mut s, at, &mut means);
             s
-        })
-        .collect()
+        };
+        self.open.into_iter().map(close).collect()
+    }
 }
 
 fn flush(s: &mut Series, at_s: f64, [utilization, memory, power, temperature]: &mut [Mean; 4]) {

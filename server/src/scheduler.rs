@@ -18,6 +18,8 @@ const PASS_EVERY: Duration = Duration::from_secs(5);
 const CROWDED: Duration = Duration::from_millis(100);
 /// As much of the queue as one pass looks at.
 const QUEUE: i64 = 2_000;
+/// As many jobs of one shape as one pass looks at: when one of them does not fit, no other does.
+const QUEUE_OF_EACH: i64 = 200;
 
 /// Runs for as long as the portal does.
 pub async fn run(portal: Portal) {
@@ -59,7 +61,7 @@ pub async fn pass(portal: &Portal) -> Result<Pass, StoreError> {
 async fn snapshot(portal: &Portal) -> Result<Snapshot, StoreError> {
     let mut conn = portal.db.read().await?;
     let mut tx = conn.tx();
-    let rows = store::jobs::list_queued(&mut tx, QUEUE).await?;
+    let rows = store::jobs::list_queued(&mut tx, QUEUE, QUEUE_OF_EACH).await?;
     if rows.is_empty() {
         return Ok(Snapshot::default());
     }

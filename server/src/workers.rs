@@ -5,8 +5,8 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
-use std::io::Write;
 use std::net::SocketAddr;
+use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 use berth_mig::board_by_name;
@@ -21,11 +21,13 @@ use tonic::{Request, Response, Status, Streaming};
 
 use crate::live::{BoardReading, News};
 use crate::portal::Portal;
-use crate::recordings::{Recorded, open_append};
+use crate::recordings::{Recorded, open_write};
 use crate::store::nodes::{GpuReport, NodeReport};
 
 /// A worker that says nothing for this long is out of reach.
 const SILENCE: Duration = Duration::from_secs(10);
+/// Bytes of jobs' files in one message; more than any one job may have, less than a message may.
+const SPECS: usize = 16 << 20;
 /// What is desired is looked at again at least this often.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
@@ -103,6 +105,7 @@ impl Contract for Workers {
             logs: HashMap::new(),
             ends: HashMap::new(),
             mine: HashSet::new(),
+            offered: HashSet::new(),
             sent: None,
         };
         tokio::spawn(async move {
@@ -124,6 +127,8 @@ struct Session {
     ends: HashMap<(JobId, u32), u64>,
     /// Attempts that are known to be this node's.
     mine: HashSet<(JobId, u32)>,
+    /// Attempts that the worker has, or was sent: leaving one of them out would end it.
+    offered: HashSet<(JobId, u32)>,
     /// What was last sent as desired, without the places in logs, which move by themselves.
     sent: Option<proto::Desired>,
 }
@@ -152,7 +157,7 @@ impl Session {
         result
     }
 
-    async fn greet(&self, hello: proto::Hello) -> Result<(), String> {
+    async fn greet(&mut self, hello: proto::Hello) -> Result<(), String> {
         let board = |b: proto::Board| {
             let Some(known) = board_by_name(&b.name) else {
                 tracing::warn!(node = %self.node, name = b.name, "a board of an unknown model is left alone");
@@ -168,6 +173,7 @@ impl Session {
                 foreign_instances: serde_json::to_string(&foreign).unwrap_or_default(),
             })
         };
+        self.offered = hello.attempts.iter().filter_map(|id| attempt(Some(id))).collect();
         let report = NodeReport {
             simulated: hello.simulated,
             unisolated: hello.unisolated,
@@ -189,13 +195,8 @@ impl Session {
         self.send_desired().await?;
         loop {
             tokio::select! {
-                message = up.message() => match message.map_err(|s| s.message().to_owned())? {
-                    None => return Ok(()),
-                    Some(message) => {
-                        heard = tokio::time::Instant::now();
-                        self.hear(message).await?;
-                    }
-                },
+                // A newer session comes first: two must not write.
+                biased;
                 () = guard.wake.notified() => {
                     if !guard.current() {
                         return Err("a newer session took over".to_owned());
@@ -211,6 +212,16 @@ impl Session {
                         return Err("the worker is silent".to_owned());
                     }
                 }
+                message = up.message() => match message.map_err(|s| s.message().to_owned())? {
+                    None => return Ok(()),
+                    Some(message) => {
+                        heard = tokio::time::Instant::now();
+                        if !guard.current() {
+                            return Err("a newer session took over".to_owned());
+                        }
+                        self.hear(message).await?;
+                    }
+                },
             }
         }
     }
@@ -220,7 +231,12 @@ impl Session {
     }
 
     async fn send_desired(&mut self) -> Result<(), String> {
-        let desired = self.portal.desired(self.node).await.map_err(|e| e.to_string())?;
+        let mut desired = self.portal.desired(self.node).await.map_err(|e| e.to_string())?;
+        let keys: HashSet<_> = desired.attempts.iter().filter_map(|a| attempt(a.attempt.as_ref())).collect();
+        self.logs.retain(|(job, number, _), _| keys.contains(&(*job, *number)));
+        self.ends.retain(|key, _| keys.contains(key));
+        self.mine.retain(|key| keys.contains(key));
+        self.ration(&mut desired);
         let mut compared = desired.clone();
         for assignment in &mut compared.attempts {
             assignment.log_from = 0;
@@ -230,6 +246,27 @@ impl Session {
             self.sent = Some(compared);
         }
         Ok(())
+    }
+
+    /// Leaves out what the worker has never heard of and what would make the message too large; it
+    /// follows when the worker has taken the rest.
+    fn ration(&mut self, desired: &mut proto::Desired) {
+        let size = |a: &proto::Assignment| a.spec.as_ref().map_or(0, proto::Message::encoded_len);
+        let known = |offered: &HashSet<_>, a: &proto::Assignment| {
+            attempt(a.attempt.as_ref()).is_some_and(|key| offered.contains(&key))
+        };
+        let mut left = SPECS.saturating_sub(
+            desired.attempts.iter().filter(|a| known(&self.offered, a)).map(size).sum::<usize>(),
+        );
+        desired.attempts.retain(|a| {
+            if known(&self.offered, a) {
+                return true;
+            }
+            let Some(rest) = left.checked_sub(size(a)) else { return false };
+            left = rest;
+            self.offered.extend(attempt(a.attempt.as_ref()));
+            true
+        });
     }
 
     async fn hear(&mut self, message: proto::Up) -> Result<(), String> {
@@ -267,7 +304,7 @@ impl Session {
                 return Ok(());
             }
             let path = self.portal.recordings.log(job, number, log.rank);
-            let file = open_append(&path).map_err(|e| e.to_string())?;
+            let file = open_write(&path).map_err(|e| e.to_string())?;
             let length = file.metadata().map_err(|e| e.to_string())?.len();
             self.logs.insert(key, (file, length));
         }
@@ -277,7 +314,10 @@ impl Session {
         else {
             return Ok(());
         };
-        tokio::task::block_in_place(|| file.write_all(new))
+        let room = usize::try_from(proto::LOG_LIMIT.saturating_sub(*length)).unwrap_or(usize::MAX);
+        let Some(new) = new.get(..new.len().min(room)).filter(|d| !d.is_empty()) else { return Ok(()) };
+        // By its place: bytes that are written twice are the same bytes.
+        tokio::task::block_in_place(|| file.write_all_at(new, *length))
             .map_err(|e| format!("a log cannot be written: {e}"))?;
         *length += new.len() as u64;
         let length = *length;

@@ -8,7 +8,7 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use berth_proto::{Assignment, AttemptId, Failure, Phase, Slot, Spec, Status};
+use berth_proto::{Assignment, AttemptId, Failure, LOG_LIMIT, Phase, Slot, Spec, Status};
 use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
 
@@ -28,6 +28,9 @@ pub struct Device {
     pub instance: Option<(u32, u32)>,
     /// Known once the instance was made.
     pub mig_uuid: Option<String>,
+    /// The instance is this attempt's own, so it is destroyed with it.
+    #[serde(default)]
+    pub made: bool,
 }
 
 impl Device {
@@ -36,6 +39,7 @@ impl Device {
             gpu_uuid: slot.gpu_uuid.clone(),
             instance: slot.instance.map(|i| (i.profile_id, i.start)),
             mig_uuid: None,
+            made: false,
         }
     }
 
@@ -70,6 +74,11 @@ pub struct Attempt {
     pub unclean: Option<String>,
 }
 
+/// Whether the daemon has recorded that this attempt failed, so that nothing may be started any more.
+pub fn given_up(dir: &Path) -> bool {
+    find_json::<Record>(&dir.join(RECORD)).is_some_and(|record| record.failure.is_some())
+}
+
 pub fn directory(root: &Path, key: &Key) -> PathBuf {
     root.join(format!("{}-{}", key.job, key.number))
 }
@@ -83,6 +92,16 @@ fn give(path: &Path, uid: u32) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+fn log_full() -> Failure {
+    Failure {
+        code: "log.full".to_owned(),
+        detail: format!(
+            "Its log grew past {} MiB, so it was stopped; write large output to files.",
+            LOG_LIMIT >> 20
+        ),
+    }
 }
 
 fn failed(code: &str, detail: impl Into<String>) -> (String, String) {
@@ -125,6 +144,8 @@ impl Attempt {
             let mut attempt =
                 Self { dir, record, start: None, exit: None, cleaning: Cleaning::Due, unclean: None };
             attempt.refresh();
+            // Whether the shim was really told is not known: it is told again.
+            attempt.record.stop_asked = false;
             if attempt.record.clean {
                 attempt.cleaning = Cleaning::Done;
             } else if attempt.exit.is_none() && attempt.record.failure.is_none() {
@@ -143,9 +164,8 @@ impl Attempt {
 
     /// Finds out what became of an attempt whose end is not recorded. A shim that is alive goes on.
     pub fn adopt(&mut self) {
-        if shim::shim_pid(&self.dir).is_some() {
-            return;
-        }
+        // Held while it is decided: a shim that comes late finds the decision, and starts nothing.
+        let Ok(_lock) = shim::lock(&self.dir) else { return };
         // The shim may have ended between the two looks.
         self.refresh();
         if self.exit.is_some() {
@@ -218,8 +238,9 @@ impl Attempt {
                 .failure
                 .as_ref()
                 .filter(|_| self.exit.is_none())
-                .map(|(code, detail)| Failure { code: code.clone(), detail: detail.clone() }),
-            log_bytes: ended.then(|| self.exit.as_ref().map_or_else(length, |e| e.log_bytes)),
+                .map(|(code, detail)| Failure { code: code.clone(), detail: detail.clone() })
+                .or_else(|| self.exit.as_ref().filter(|e| e.log_full).map(|_| log_full())),
+            log_bytes: ended.then(|| self.exit.as_ref().map_or_else(length, |e| e.log_bytes).min(LOG_LIMIT)),
             unclean: self.unclean.clone(),
         }
     }
@@ -235,6 +256,31 @@ impl Attempt {
         }
     }
 
+    /// Makes one device. That it is this attempt's is recorded first: only what it made is destroyed.
+    fn make_device(&mut self, index: usize, gpus: &Gpus) -> Result<(), (String, String)> {
+        let unavailable =
+            |e: GpuError| failed("device.unavailable", format!("The device could not be made: {e}."));
+        let Some(device) = self.record.devices.get_mut(index) else { return Ok(()) };
+        let gpu = device.gpu_uuid.clone();
+        let Some((profile, start)) = device.instance else {
+            return gpus.set_mig(&gpu, false).map_err(unavailable);
+        };
+        gpus.set_mig(&gpu, true).map_err(unavailable)?;
+        device.made = true;
+        self.save()
+            .map_err(|e| failed("worker.io", format!("The worker cannot write the job's files: {e}.")))?;
+        let made = gpus.create_slice(&gpu, profile, start);
+        let Some(device) = self.record.devices.get_mut(index) else { return Ok(()) };
+        match made {
+            Ok(slice) => device.mig_uuid = slice.mig_uuid,
+            Err(error) => {
+                device.made = !matches!(error, GpuError::InUse | GpuError::Insufficient);
+                return Err(unavailable(error));
+            }
+        }
+        Ok(())
+    }
+
     fn try_prepare(&mut self, spec: &Spec, host: &Host) -> Result<Child, (String, String)> {
         let gpus = &host.gpus;
         let io = |e: io::Error| failed("worker.io", format!("The worker cannot write the job's files: {e}."));
@@ -248,16 +294,8 @@ impl Attempt {
             }
             std::fs::write(to, text).map_err(io)?;
         }
-        for device in &mut self.record.devices {
-            let made = match device.instance {
-                None => gpus.set_mig(&device.gpu_uuid, false).map(|()| None),
-                Some((profile, start)) => gpus
-                    .set_mig(&device.gpu_uuid, true)
-                    .and_then(|()| gpus.create_slice(&device.gpu_uuid, profile, start))
-                    .map(|slice| slice.mig_uuid),
-            };
-            device.mig_uuid = made
-                .map_err(|e| failed("device.unavailable", format!("The device could not be made: {e}.")))?;
+        for index in 0..self.record.devices.len() {
+            self.make_device(index, gpus)?;
         }
         self.save().map_err(io)?;
         let command = match &spec.script {
@@ -331,11 +369,10 @@ impl Attempt {
 
     /// Gives the shim a new limit.
     pub fn set_limit(&mut self, limit_ms: i64) -> io::Result<()> {
-        self.record.limit_ms = limit_ms;
         put_json(&self.dir.join(shim::LIMIT), &limit_ms, true)?;
-        self.save()?;
         shim::tell(&self.dir, Signal::SIGUSR1);
-        Ok(())
+        self.record.limit_ms = limit_ms;
+        self.save()
     }
 
     /// Proves that nothing of it is left on its devices, and destroys its instances. The reason when
@@ -354,7 +391,7 @@ impl Attempt {
             if started && !held.is_empty() {
                 return Err(format!("processes are still on it: {held:?}"));
             }
-            if let Some((profile, start)) = device.instance {
+            if let Some((profile, start)) = device.instance.filter(|_| device.made) {
                 gpus.destroy_slice(&device.gpu_uuid, profile, start).map_err(|e| e.to_string())?;
             }
         }

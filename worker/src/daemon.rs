@@ -11,6 +11,7 @@ use std::time::Duration;
 use berth_proto::{
     Assignment, AttemptId, Board, Desired, Down, Heartbeat, Hello, Instance, Samples, Up, down, up,
 };
+use nix::sys::signal::Signal;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
@@ -122,6 +123,9 @@ impl Daemon {
                 // The end may have been recorded before the watch stood.
                 let mut attempt = attempt.clone();
                 attempt.adopt();
+                if !matches!(attempt.seen(), Seen::Ended(_)) {
+                    self.attend(&key, &attempt);
+                }
                 self.attempts.insert(key, attempt);
             } else {
                 self.attempts.insert(key, attempt);
@@ -130,10 +134,29 @@ impl Daemon {
         Ok(())
     }
 
+    /// Waits for the end of a shim that a former daemon started, and tells it again what may not have
+    /// reached it.
+    fn attend(&self, key: &Key, attempt: &Attempt) {
+        shim::tell(&attempt.dir, Signal::SIGUSR1);
+        let (dir, key, done) = (attempt.dir.clone(), key.clone(), self.done.clone());
+        tokio::task::spawn_blocking(move || {
+            // A lock that cannot be waited for is as good as free: the files say the rest.
+            let _ = shim::wait_gone(&dir);
+            let _ = done.send(Done::ShimGone(key));
+        });
+    }
+
     async fn hear(&mut self, event: LinkEvent) -> Result<(), String> {
         match event {
             LinkEvent::Open(outbox) => {
-                let hello = self.hello().await?;
+                let hello = match self.hello().await {
+                    Ok(hello) => hello,
+                    // The session ends with its outbox and is opened again; what runs goes on.
+                    Err(error) => {
+                        tracing::error!(error, "no session without a look at the GPUs");
+                        return Ok(());
+                    }
+                };
                 // A session that ended meanwhile is followed by a Closed.
                 let _ = outbox.words.send(up::What::Hello(hello).into());
                 self.outbox = Some(outbox);

@@ -5,7 +5,7 @@
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
-use berth_proto::{AttemptId, LOG_CHUNK, Log, Up, up};
+use berth_proto::{AttemptId, LOG_CHUNK, LOG_LIMIT, Log, Up, up};
 use bytes::Bytes;
 use tokio::sync::{mpsc, watch};
 
@@ -23,7 +23,7 @@ pub async fn follow(
         // Taken before reading: what is written after the read wakes the wait below.
         grown.mark_unchanged();
         let finished = grown.has_changed().is_err();
-        loop {
+        while offset < LOG_LIMIT {
             let path = file.clone();
             let read = tokio::task::spawn_blocking(move || read_at(&path, offset)).await;
             let data = match read {

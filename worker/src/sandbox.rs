@@ -103,7 +103,9 @@ impl Sandbox {
                 }
                 add(&["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]);
                 add(&["--perms", "1777", "--tmpfs", "/tmp", "--perms", "1777", "--tmpfs", "/var/tmp"]);
-                add(&["--tmpfs", "/home", "--tmpfs", "/root"]);
+                // Sockets of the host's services are in /run; only the resolver's file is needed there.
+                add(&["--tmpfs", "/home", "--tmpfs", "/root", "--tmpfs", "/run"]);
+                add(&["--ro-bind-try", "/run/systemd/resolve", "/run/systemd/resolve"]);
                 for dir in hidden {
                     add(&["--tmpfs", &dir.display().to_string()]);
                 }

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use berth_proto::LOG_LIMIT;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -69,6 +70,9 @@ pub struct Exit {
     /// From start to the end of the command, at most the limit.
     pub metered_ms: i64,
     pub log_bytes: u64,
+    /// It was stopped because its log outgrew the limit.
+    #[serde(default)]
+    pub log_full: bool,
 }
 
 /// Milliseconds of `CLOCK_BOOTTIME`, which counts suspended time too and is never set.
@@ -111,6 +115,15 @@ fn descendants(root: i32) -> Vec<(i32, u32)> {
     out
 }
 
+/// Between two looks at the size of the log.
+const LOOK_MS: i64 = 1_000;
+
+/// The lock of this directory; an error while a shim holds it.
+pub fn lock(dir: &Path) -> io::Result<Flock<File>> {
+    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(dir.join(LOCK))?;
+    Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| errno.into())
+}
+
 fn say(log: &mut File, text: &str) {
     // The log is the only place to say it; when that fails too the exit code still tells.
     let _ = writeln!(log, "berth: {text}");
@@ -125,16 +138,11 @@ pub fn run(dir: &Path) -> Result<(), String> {
     let what = |error: io::Error| format!("{}: {error}", dir.display());
     // Fails only for a process that leads its group already, which then is what is wanted.
     let _ = setsid();
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(dir.join(LOCK))
-        .map_err(what)?;
-    let mut lock = Flock::lock(file, FlockArg::LockExclusiveNonblock)
-        .map_err(|(_, errno)| format!("{}: another shim is at work: {errno}", dir.display()))?;
+    let mut lock = lock(dir).map_err(|e| format!("{}: another shim is at work: {e}", dir.display()))?;
     lock.set_len(0).and_then(|()| write!(lock, "{}", std::process::id())).map_err(what)?;
+    if crate::attempts::given_up(dir) {
+        return Err(format!("{}: was given up before it started", dir.display()));
+    }
     if dir.join(START).exists() || dir.join(EXIT).exists() {
         return Err(format!("{}: was started before", dir.display()));
     }
@@ -154,10 +162,10 @@ pub fn run(dir: &Path) -> Result<(), String> {
 
     let began = Instant::now();
     let exit = match spawn(dir, &launch, &log, signals) {
-        Ok(child) => watch(dir, &launch, child, &told, began),
+        Ok(child) => watch(dir, &launch, child, &told, began, &log),
         Err(error) => {
             say(&mut log, &format!("the command could not be started: {error}"));
-            Exit { code: 127, timed_out: false, metered_ms: 0, log_bytes: 0 }
+            Exit { code: 127, timed_out: false, metered_ms: 0, log_bytes: 0, log_full: false }
         }
     };
     end_all();
@@ -193,27 +201,30 @@ fn spawn(dir: &Path, launch: &Launch, log: &File, blocked: SigSet) -> io::Result
 }
 
 /// Waits for the command; ends it when told or at its limit.
-fn watch(dir: &Path, launch: &Launch, mut child: Child, told: &SignalFd, began: Instant) -> Exit {
+fn watch(dir: &Path, launch: &Launch, mut child: Child, told: &SignalFd, began: Instant, log: &File) -> Exit {
     let pid = i32::try_from(child.id()).unwrap_or(0);
     let elapsed_ms = || i64::try_from(began.elapsed().as_millis()).unwrap_or(i64::MAX);
     let mut limit = limit_ms(dir, launch);
-    let mut timed_out = false;
+    let (mut timed_out, mut log_full) = (false, false);
     let mut asked_at: Option<i64> = None;
     loop {
         reap_strays(pid);
-        match child.try_wait() {
-            Ok(None) => {}
-            Ok(Some(status)) => {
-                let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
-                return Exit { code, timed_out, metered_ms: elapsed_ms().min(limit), log_bytes: 0 };
-            }
-            Err(_) => {
-                return Exit { code: 255, timed_out, metered_ms: elapsed_ms().min(limit), log_bytes: 0 };
-            }
+        let ended = match child.try_wait() {
+            Ok(None) => None,
+            Ok(Some(status)) => Some(status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))),
+            Err(_) => Some(255),
+        };
+        if let Some(code) = ended {
+            return Exit { code, timed_out, metered_ms: elapsed_ms().min(limit), log_bytes: 0, log_full };
         }
         let now = elapsed_ms();
         if asked_at.is_none() && now >= limit {
             timed_out = true;
+            asked_at = Some(now);
+            ask_to_end(pid, launch.sandbox_depth);
+        }
+        if asked_at.is_none() && log.metadata().is_ok_and(|m| m.len() > LOG_LIMIT) {
+            log_full = true;
             asked_at = Some(now);
             ask_to_end(pid, launch.sandbox_depth);
         }
@@ -225,7 +236,7 @@ fn watch(dir: &Path, launch: &Launch, mut child: Child, told: &SignalFd, began: 
             Some(at) => at.saturating_add(launch.grace_ms),
             None => limit,
         };
-        let wait = u16::try_from((next - now).clamp(1, 60_000)).unwrap_or(60_000);
+        let wait = u16::try_from((next - now).clamp(1, LOOK_MS)).unwrap_or(1_000);
         let mut fds = [PollFd::new(told.as_fd(), PollFlags::POLLIN)];
         // An interrupted wait is as good as one that ended: the loop looks at everything again.
         let _ = poll(&mut fds, PollTimeout::from(wait));

@@ -129,9 +129,9 @@ async fn job_events(
     if !wants_stream(&headers) {
         return Ok(Answer(portal.list_job_events(&caller, org, job, after).await?).into_response());
     }
+    portal.get_job(&caller, org, job).await?;
     // Listening starts before reading, so nothing falls between.
     let mut ear = Ear::new(portal.live.listen_job(job));
-    portal.get_job(&caller, org, job).await?;
     Ok(stream(move |feed| async move {
         let mut last = after;
         let read_up = async |last: &mut i64| {
@@ -176,9 +176,9 @@ async fn org_events(
     headers: HeaderMap,
 ) -> Result<Response, Failed> {
     let after = resume(&headers, query.after);
-    let mut ear = Ear::new(portal.live.listen_org(org));
     // Authorises, and says now what could not be said inside the stream.
     portal.list_jobs(&caller, org, None, None, 1).await?;
+    let mut ear = Ear::new(portal.live.listen_org(org));
     Ok(stream(move |feed| async move {
         let mut last = after.map(Timestamp::from_micros);
         let read_up = async |since: Timestamp| {
@@ -245,8 +245,8 @@ async fn logs(
     Query(query): Query<LogQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Failed> {
-    let mut ear = Ear::new(portal.live.listen_job(job));
     let now = portal.get_job(&caller, org, job).await?;
+    let mut ear = Ear::new(portal.live.listen_job(job));
     let from = resume(&headers, query.from).unwrap_or(0);
     let rank = query.rank;
     if !wants_stream(&headers) {
@@ -303,15 +303,22 @@ async fn whole_log(
 ) -> Result<Response, Problem> {
     let recordings = portal.recordings.clone();
     let (feed, pieces) = mpsc::channel::<Result<Vec<u8>, std::io::Error>>(4);
-    tokio::task::spawn_blocking(move || {
+    // A thread is taken for each piece only: a slow reader keeps none.
+    tokio::spawn(async move {
         let mut offset = from;
         loop {
-            let piece = recordings.read_log(job, number, rank, offset, LOG_EVENT);
-            let length = piece.as_ref().map_or(0, Vec::len);
-            if length == 0 && piece.is_ok() || feed.blocking_send(piece).is_err() {
+            let recordings = recordings.clone();
+            let read = move || recordings.read_log(job, number, rank, offset, LOG_EVENT);
+            let Ok(piece) = tokio::task::spawn_blocking(read).await else { return };
+            let length = piece.as_ref().map_or(0, Vec::len) as u64;
+            if matches!(&piece, Ok(end) if end.is_empty()) || feed.send(piece).await.is_err() {
                 return;
             }
-            offset += length as u64;
+            // After a failure there is nothing to go on from; its reader was told.
+            if length == 0 {
+                return;
+            }
+            offset += length;
         }
     });
     let body = axum::body::Body::from_stream(ReceiverStream::new(pieces));
@@ -340,7 +347,6 @@ async fn metrics(
     Query(query): Query<MetricsQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Failed> {
-    let mut ear = Ear::new(portal.live.listen_job(job));
     let now = portal.get_job(&caller, org, job).await?;
     if !wants_stream(&headers) {
         let recordings = portal.recordings.clone();
@@ -349,8 +355,10 @@ async fn metrics(
         let (step_s, series) = read.map_err(|_| Problem::internal())?;
         return Ok(Answer(Metrics { step_s, series }).into_response());
     }
+    let mut ear = Ear::new(portal.live.listen_job(job));
     Ok(stream(move |feed| async move {
-        let mut ended = now.state.ended();
+        // Looked at again now that every change is heard.
+        let mut ended = portal.get_job(&caller, org, job).await.map_err(|_| Gone)?.state.ended();
         put(&feed, beat()).await?;
         while !ended {
             match ear.hear().await {

@@ -36,6 +36,8 @@ pub struct Applied {
     pub cost: Option<JobCost>,
     /// Slices became free, or not.
     pub freed: bool,
+    /// The worker has the job's files now, so there is room to send those of another.
+    pub taken: bool,
 }
 
 fn parse<T: std::str::FromStr>(text: &str) -> Result<T, StoreError> {
@@ -121,6 +123,7 @@ async fn apply(
             store::attempts::set_mig_uuid(tx, &row.id, attempt.number, idx, uuid).await?;
         }
     }
+    applied.taken = !attempt.known;
     attempt.known = true;
     let (number, ended) = (id.number, matches!(phase, proto::Phase::Ended | proto::Phase::Clean));
     let event = match phase {
@@ -158,6 +161,10 @@ async fn apply(
     {
         applied.events.push(recorded);
     }
+    if ended && let Some(failure) = status.failure.as_ref().filter(|f| f.code == "device.unavailable") {
+        // The next job would be given the same place: the boards wait until someone has looked.
+        store::nodes::quarantine(tx, &row.id, attempt.number, &failure.detail).await?;
+    }
     if ended {
         attempt.ended = true;
         attempt.log_bytes = status.log_bytes.and_then(|n| i64::try_from(n).ok());
@@ -172,7 +179,8 @@ async fn apply(
             }
         }
     }
-    attempt.is_open = !(attempt.ended && attempt.clean && log_complete);
+    // Closed is closed: an old word of an older session opens nothing.
+    attempt.is_open &= !(attempt.ended && attempt.clean && log_complete);
     store::attempts::update(tx, &attempt).await?;
     Ok(applied)
 }
@@ -203,6 +211,8 @@ impl Portal {
         }
         if applied.freed {
             self.live.schedule.notify_one();
+        }
+        if applied.freed || applied.taken {
             self.live.wake_node(node);
         }
         Ok(())
@@ -286,11 +296,15 @@ impl Portal {
             stop: over || row.number != job_row.attempt,
             limit_ms: job_row.max_duration_s.saturating_mul(1_000),
             slots: slots.iter().map(slot).collect(),
-            spec: (!row.known).then(|| proto::Spec {
-                command: spec.command.unwrap_or_default(),
-                script: spec.script,
-                env: map(spec.env),
-                files: map(spec.files),
+            // What is stopped before it began needs no files.
+            spec: (!row.known).then(|| match over {
+                true => proto::Spec::default(),
+                false => proto::Spec {
+                    command: spec.command.unwrap_or_default(),
+                    script: spec.script,
+                    env: map(spec.env),
+                    files: map(spec.files),
+                },
             }),
             log_from: self.recordings.log_length(job, number, 0),
         })

@@ -168,10 +168,15 @@ pub async fn find_any(tx: &mut Tx<'_>, job: JobId) -> Result<Option<JobRow>, Sto
     find!(tx, JobRow, select_jobs!("WHERE j.id = $1"), job.to_string())
 }
 
-/// The head of the queue, in the order in which it is served.
-pub async fn list_queued(tx: &mut Tx<'_>, limit: i64) -> Result<Vec<JobRow>, StoreError> {
-    let sql = select_jobs!("WHERE j.state = 'queued' ORDER BY j.priority DESC, j.created_at, j.id LIMIT $1");
-    list!(tx, JobRow, sql, limit)
+/// The head of the queue, in the order in which it is served; at most `of_each` jobs of one shape, so
+/// that a crowd that fits nowhere hides nobody.
+pub async fn list_queued(tx: &mut Tx<'_>, limit: i64, of_each: i64) -> Result<Vec<JobRow>, StoreError> {
+    let sql = select_jobs!(
+        "WHERE j.id IN (SELECT id FROM (SELECT id, ROW_NUMBER() OVER (PARTITION BY offering_id, device_count \
+         ORDER BY priority DESC, created_at, id) AS place FROM jobs WHERE state = 'queued') q WHERE place <= $2) \
+         ORDER BY j.priority DESC, j.created_at, j.id LIMIT $1"
+    );
+    list!(tx, JobRow, sql, limit, of_each)
 }
 
 /// How many queued jobs want this board model and come before a job with this priority, time and id.

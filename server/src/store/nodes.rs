@@ -124,7 +124,7 @@ pub async fn report(
     for board in &report.boards {
         let sql = "INSERT INTO gpus (uuid, node_id, idx, model, memory_mib, mig_enabled, present, foreign_instances) \
                    VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (uuid) DO UPDATE SET node_id = $2, idx = $3, \
-                   model = $4, memory_mib = $5, mig_enabled = $6, present = $7, foreign_instances = $8";
+                   model = $4, memory_mib = $5, mig_enabled = $6, present = $7, foreign_instances = $8, quarantined = NULL";
         exec!(
             tx,
             sql,
@@ -139,6 +139,13 @@ pub async fn report(
         )?;
     }
     Ok(())
+}
+
+/// Takes the boards of an attempt out of service, until their worker reports them anew.
+pub async fn quarantine(tx: &mut Tx<'_>, job: &str, attempt: i64, reason: &str) -> Result<(), StoreError> {
+    let sql = "UPDATE gpus SET quarantined = $3 WHERE uuid IN \
+               (SELECT gpu_uuid FROM allocations WHERE job_id = $1 AND attempt = $2)";
+    exec!(tx, sql, job, attempt, reason).map(|_| ())
 }
 
 pub async fn touch(tx: &mut Tx<'_>, node: NodeId, now: Timestamp) -> Result<(), StoreError> {

@@ -4,10 +4,15 @@
 
 tonic::include_proto!("berth.worker.v1");
 
+/// For the length of a message on the wire.
+pub use prost::Message;
+
 /// The largest message: a job's files (12 MiB of JSON at most) with room to spare.
 pub const MESSAGE_LIMIT: usize = 32 << 20;
 /// Log bytes in one message.
 pub const LOG_CHUNK: usize = 256 << 10;
+/// Bytes of one log that are kept. A job that writes more is stopped.
+pub const LOG_LIMIT: u64 = 4 << 30;
 /// The metadata key that names the node.
 pub const NODE_KEY: &str = "berth-node";
 

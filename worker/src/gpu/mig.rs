@@ -201,51 +201,39 @@ fn size_at(lib: &NvmlLib, device: &Device<'_>, profile_id: u32, start: u32) -> R
     there.find(|p| p.start == start).map(|p| p.size).ok_or(GpuError::Insufficient)
 }
 
-/// Makes a GPU instance at a start with the compute instance that fills it; what is there already is
-/// completed and given.
+/// Makes a GPU instance at a start with the compute instance that fills it. What is there already is
+/// somebody's, and left alone.
 pub fn create(nvml: &Nvml, device: &Device<'_>, profile_id: u32, start: u32) -> Result<Slice, GpuError> {
     let lib = nvml.lib();
     let profiles = profiles(lib, device)?;
     let known = profiles.iter().find(|(id, _)| *id == profile_id);
     let memory_mib = known.map(|(_, mib)| *mib).ok_or(GpuError::NotSupported)?;
-    let (instance, new) = match find(lib, device, profile_id, start)? {
-        Some(instance) => (instance, false),
-        None => {
-            let size = size_at(lib, device, profile_id, start)?;
-            let overlaps =
-                |at: &nvmlGpuInstancePlacement_t| at.start < start + size && start < at.start + at.size;
-            if placed(lib, device, &profiles)?.iter().any(|(other, _)| overlaps(&other.placement)) {
-                return Err(GpuError::Insufficient);
-            }
-            let placement = nvmlGpuInstancePlacement_t { start, size };
-            let mut instance: nvmlGpuInstance_t = std::ptr::null_mut();
-            // SAFETY: the handle is used only for this call.
-            let handle = unsafe { device.handle() };
-            check(call!(
-                lib,
-                nvmlDeviceCreateGpuInstanceWithPlacement(
-                    handle,
-                    profile_id,
-                    &raw const placement,
-                    &raw mut instance
-                )
-            ))?;
-            (instance, true)
-        }
-    };
+    if find(lib, device, profile_id, start)?.is_some() {
+        // Whoever made it may use it.
+        return Err(GpuError::InUse);
+    }
+    let size = size_at(lib, device, profile_id, start)?;
+    let overlaps = |at: &nvmlGpuInstancePlacement_t| at.start < start + size && start < at.start + at.size;
+    if placed(lib, device, &profiles)?.iter().any(|(other, _)| overlaps(&other.placement)) {
+        return Err(GpuError::Insufficient);
+    }
+    let placement = nvmlGpuInstancePlacement_t { start, size };
+    let mut instance: nvmlGpuInstance_t = std::ptr::null_mut();
+    // SAFETY: the handle is used only for this call.
+    let handle = unsafe { device.handle() };
+    check(call!(
+        lib,
+        nvmlDeviceCreateGpuInstanceWithPlacement(handle, profile_id, &raw const placement, &raw mut instance)
+    ))?;
     let found = info(lib, instance)?;
-    if compute_instances(lib, instance)?.is_empty() {
-        let mut compute: nvmlComputeInstance_t = std::ptr::null_mut();
-        let made = filling(lib, instance).and_then(|profile| {
-            check(call!(lib, nvmlGpuInstanceCreateComputeInstance(instance, profile, &raw mut compute)))
-        });
-        if let Err(error) = made {
-            if new {
-                // Half an instance would only be in the way; if it stays, it is seen as foreign later.
-                let _ = check(call!(lib, nvmlGpuInstanceDestroy(instance)));
-            }
-            return Err(error);
-        }
+    let mut compute: nvmlComputeInstance_t = std::ptr::null_mut();
+    let made = filling(lib, instance).and_then(|profile| {
+        check(call!(lib, nvmlGpuInstanceCreateComputeInstance(instance, profile, &raw mut compute)))
+    });
+    if let Err(error) = made {
+        // Half an instance would only be in the way; if it stays, it is seen as foreign later.
+        let _ = check(call!(lib, nvmlGpuInstanceDestroy(instance)));
+        return Err(error);
     }
     slice(lib, device, &found, memory_mib)
 }

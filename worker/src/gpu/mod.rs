@@ -116,24 +116,33 @@ impl Gpus {
     /// Every board with what is on it.
     pub fn inventory(&self) -> Result<Vec<BoardInfo>, GpuError> {
         let count = self.nvml.device_count()?;
-        (0..count)
-            .map(|index| {
-                let device = self.nvml.device_by_index(index)?;
-                let mig_enabled = mig_enabled(&device)?;
-                Ok(BoardInfo {
-                    index,
-                    uuid: device.uuid()?,
-                    name: device.name()?,
-                    memory_mib: device.memory_info()?.total >> 20,
-                    mig_enabled,
-                    slices: if mig_enabled { mig::slices(self.nvml, &device)? } else { Vec::new() },
-                })
-            })
-            .collect()
+        // A board that cannot be looked at must not take the others with it.
+        let look = |index| {
+            self.board(index).inspect_err(|error| tracing::warn!(index, %error, "a board is left out")).ok()
+        };
+        Ok((0..count).filter_map(look).collect())
+    }
+
+    fn board(&self, index: u32) -> Result<BoardInfo, GpuError> {
+        let uuid = self.nvml.device_by_index(index)?.uuid()?;
+        let lock = self.lock_of(&uuid);
+        let _one = lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let device = self.device(&uuid)?;
+        let mig_enabled = mig_enabled(&device)?;
+        Ok(BoardInfo {
+            index,
+            name: device.name()?,
+            memory_mib: device.memory_info()?.total >> 20,
+            mig_enabled,
+            slices: if mig_enabled { mig::slices(self.nvml, &device)? } else { Vec::new() },
+            uuid,
+        })
     }
 
     /// What is on one board, by start.
     pub fn slices(&self, gpu_uuid: &str) -> Result<Vec<Slice>, GpuError> {
+        let lock = self.lock_of(gpu_uuid);
+        let _one = lock.lock().unwrap_or_else(PoisonError::into_inner);
         let device = self.device(gpu_uuid)?;
         if mig_enabled(&device)? { mig::slices(self.nvml, &device) } else { Ok(Vec::new()) }
     }
@@ -170,7 +179,7 @@ impl Gpus {
         Err(if status == 0 { GpuError::ResetRequired } else { from_code(status) })
     }
 
-    /// Makes the instance of this profile at this start, or finds the one that is there.
+    /// Makes the instance of this profile at this start; in use when there is one.
     pub fn create_slice(&self, gpu_uuid: &str, profile_id: u32, start: u32) -> Result<Slice, GpuError> {
         let lock = self.lock_of(gpu_uuid);
         let _one = lock.lock().unwrap_or_else(PoisonError::into_inner);
