@@ -163,3 +163,31 @@ impl Drop for SessionGuard {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nobody_hears_is_forgotten() {
+        let live = Live::default();
+        for n in 0..100 {
+            // Nothing is ever told of these, so nothing but the next listener can notice.
+            drop(live.listen_job(JobId::from_uuid(uuid::Uuid::from_u128(n))));
+        }
+        assert_eq!(lock(&live.jobs).len(), 1);
+    }
+
+    #[test]
+    fn a_newer_session_of_a_node_ends_the_older() {
+        let live = Arc::new(Live::default());
+        let node = NodeId::from_uuid(uuid::Uuid::from_u128(1));
+        let older = live.open_session(node);
+        let newer = live.open_session(node);
+        assert!(!older.current() && newer.current());
+        drop(older);
+        assert!(live.connected().contains(&node), "the older one's end does not end the newer");
+        drop(newer);
+        assert!(live.connected().is_empty());
+    }
+}

@@ -195,6 +195,41 @@ async fn a_worker_that_vanishes_and_returns_loses_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_adopted_job_whose_shim_dies_ends_with_its_cause() {
+    let mut quay = Quay::open().await;
+    let job = quay.script("sleep 300").await;
+    quay.until(&job, |j| j["state"] == "running").await;
+    quay.worker.as_mut().unwrap().kill();
+    quay.start_worker(None).unwrap();
+    quay.until(&job, |j| j["reasons"].as_array().unwrap().is_empty()).await;
+    let attempt = std::fs::read_dir(quay.data.join("attempts")).unwrap().next().unwrap().unwrap();
+    let pid = std::fs::read_to_string(attempt.path().join("shim.lock")).unwrap();
+    assert!(Command::new("kill").args(["-9", pid.trim()]).status().unwrap().success());
+    let done = quay.ended(&job).await;
+    assert_eq!((&done["state"], &done["attempt"]), (&json!("failed"), &json!(1)), "{done}");
+    assert_eq!(done["failure"]["code"], "attempt.unknown_outcome", "{done}");
+    quay.settled(&done).await;
+    quay.all_free().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_large_jobs_at_once_all_start() {
+    let quay = Quay::open().await;
+    let half = "x".repeat(4_194_300);
+    let script = "wc -c < a.txt; wc -c < b.txt";
+    let mut jobs = Vec::new();
+    for _ in 0..7 {
+        jobs.push(quay.submit(json!({"script": script, "files": {"a.txt": half, "b.txt": half}})).await);
+    }
+    for job in &jobs {
+        let done = quay.ended(job).await;
+        assert_eq!(done["state"], "succeeded", "{}", done["failure"]);
+        assert_eq!(quay.whole_log(job).await, b"4194300\n4194300\n");
+    }
+    quay.all_free().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn join_tokens_work_once_and_for_a_time() {
     let mut quay = portal().await;
     let token = quay.join_token(json!({"valid_s": 60})).await;
