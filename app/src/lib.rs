@@ -52,7 +52,12 @@ pub fn App() -> impl IntoView {
 /// What an address that is nobody's shows.
 #[component]
 fn NotFoundPage() -> impl IntoView {
-    view! { <main class="main" id="main"><NotFound/></main> }
+    view! {
+        <main class="main" id="main">
+            <pages::parts::Brand/>
+            <NotFound/>
+        </main>
+    }
 }
 
 /// Brings the page that the portal rendered to life.

@@ -174,12 +174,22 @@ fn SignedIn(me: Me) -> impl IntoView {
             org.set(Some(id));
         }
     };
-    let options = names
-        .into_iter()
-        .map(|(id, name)| {
-            view! { <option value=id.to_string() selected=move || org.get() == Some(id)>{name}</option> }
-        })
-        .collect_view();
+    let several = names.len() > 1;
+    let options = move || {
+        let names = names.iter().cloned();
+        names
+            .map(|(id, name)| {
+                view! { <option value=id.to_string() selected=move || org.get() == Some(id)>{name}</option> }
+            })
+            .collect_view()
+    };
+    // On a phone the rail's own choice has no place.
+    let in_sheet = several.then(|| {
+        view! {
+            <label class="rail__group" for="org-in-sheet">"Organization"</label>
+            <select class="select" id="org-in-sheet" on:change=choose>{options()}</select>
+        }
+    });
     let leaving = RwSignal::new(false);
     let sign_out = move |_| {
         leaving.set(true);
@@ -241,7 +251,7 @@ fn SignedIn(me: Me) -> impl IntoView {
                 <a class="rail__brand" href="/"><Mark class="rail__mark"/>"Berth"</a>
                 <div class="rail__org" hidden=known.is_empty()>
                     <label class="visually-hidden" for="org">"Organization"</label>
-                    <select class="select select--bare" id="org" on:change=choose>{options}</select>
+                    <select class="select select--bare" id="org" on:change=choose>{options()}</select>
                 </div>
                 <nav class="rail__nav" aria-label="Main">
                     {links}
@@ -251,6 +261,7 @@ fn SignedIn(me: Me) -> impl IntoView {
                         <div class="rail__sheet">
                             {more}
                             {more_operator}
+                            {in_sheet}
                             <p class="rail__group">{me.user.email.clone()}</p>
                             <button class="rail__link link-button" type="button" on:click=sign_out>"Sign out"</button>
                         </div>
