@@ -71,6 +71,7 @@ async fn bad_sign_ups_are_named_field_by_field() {
 #[tokio::test]
 async fn tokens_carry_a_role_expire_and_are_revoked() {
     let t = TestPortal::sqlite().await;
+    t.operator().await;
     let (ada, org) = t.tenant("lab").await;
     let path = format!("/orgs/{org}/tokens");
     let new = json!({"name": "ci", "role": "viewer", "expires_at": "2026-12-01T00:00:00Z"});
@@ -92,6 +93,15 @@ async fn tokens_carry_a_role_expire_and_are_revoked() {
     t.call(&ada, "DELETE", &format!("{path}/{id}"), Value::Null).await.problem(404, "object.not_found");
     let past = json!({"name": "old", "role": "member", "expires_at": "2020-01-01T00:00:00Z"});
     t.post(&ada, &path, past).await.problem(422, "request.invalid");
+    let operator = t.sign_in("harbour@example.org").await;
+    let made = t.post(&operator, "/operator/tokens", json!({"name": "cron"})).await.expect(201);
+    let machine = As::Token(made["secret"].as_str().unwrap().to_owned());
+    let listed = t.get(&machine, "/operator/tokens").await.expect(200);
+    assert_eq!(listed["items"][0]["name"], "cron");
+    let path = format!("/operator/tokens/{}", made["token"]["id"].as_str().unwrap());
+    t.call(&operator, "DELETE", &path, Value::Null).await.expect(204);
+    t.get(&machine, "/operator/tokens").await.problem(401, "auth.required");
+    t.call(&operator, "DELETE", &path, Value::Null).await.problem(404, "object.not_found");
 }
 
 #[tokio::test]
@@ -149,6 +159,8 @@ async fn a_foreign_organization_does_not_exist() {
         ("PATCH", "/operator/nodes/node_00000000000000000000000000", json!({"cordoned": true})),
         ("POST", "/operator/join-tokens", json!({})),
         ("POST", "/operator/tokens", json!({"name": "x"})),
+        ("GET", "/operator/tokens", Value::Null),
+        ("DELETE", "/operator/tokens/tok_00000000000000000000000001", Value::Null),
         ("POST", "/operator/prices", json!({"offering": "h100-80gb", "per_hour_micros": 1})),
     ] {
         t.call(&ada, method, path, body).await.problem(404, "object.not_found");

@@ -28,7 +28,8 @@ pub fn routes() -> Router<Portal> {
         .route("/orgs/{org}/tokens", get(list_tokens).post(create_token))
         .route("/orgs/{org}/tokens/{token}", delete(revoke_token))
         .route("/operator/orgs", get(list_orgs))
-        .route("/operator/tokens", post(create_operator_token))
+        .route("/operator/tokens", get(list_operator_tokens).post(create_operator_token))
+        .route("/operator/tokens/{token}", delete(revoke_operator_token))
 }
 
 async fn info(State(portal): State<Portal>) -> Result<Answer<PortalInfo>, Failed> {
@@ -82,7 +83,7 @@ async fn list_tokens(
     Signed(caller): Signed,
     Path(org): Path<OrgId>,
 ) -> Result<Answer<Page<Token>>, Failed> {
-    Ok(Answer(Page::whole(portal.list_tokens(&caller, org).await?)))
+    Ok(Answer(Page::whole(portal.list_tokens(&caller, Some(org)).await?)))
 }
 
 async fn create_token(
@@ -107,7 +108,23 @@ async fn revoke_token(
     Signed(caller): Signed,
     Path((org, token)): Path<(OrgId, TokenId)>,
 ) -> Result<StatusCode, Failed> {
-    portal.revoke_token(&caller, org, token).await?;
+    portal.revoke_token(&caller, Some(org), token).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn list_operator_tokens(
+    State(portal): State<Portal>,
+    Signed(caller): Signed,
+) -> Result<Answer<Page<Token>>, Failed> {
+    Ok(Answer(Page::whole(portal.list_tokens(&caller, None).await?)))
+}
+
+async fn revoke_operator_token(
+    State(portal): State<Portal>,
+    Signed(caller): Signed,
+    Path(token): Path<TokenId>,
+) -> Result<StatusCode, Failed> {
+    portal.revoke_token(&caller, None, token).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -316,14 +316,27 @@ impl Portal {
         Ok(created)
     }
 
-    pub async fn list_tokens(&self, caller: &Caller, org: OrgId) -> Result<Vec<Token>, Problem> {
-        self.authorise(caller, org, Right::Manage).await?;
+    /// The tokens of an organization; without one, those of operators.
+    pub async fn list_tokens(&self, caller: &Caller, org: Option<OrgId>) -> Result<Vec<Token>, Problem> {
+        self.authorise_tokens(caller, org).await?;
         let mut conn = self.db.read().await?;
         Ok(store::accounts::list_tokens(&mut conn.tx(), org).await?)
     }
 
-    pub async fn revoke_token(&self, caller: &Caller, org: OrgId, token: TokenId) -> Result<(), Problem> {
-        self.authorise(caller, org, Right::Manage).await?;
+    async fn authorise_tokens(&self, caller: &Caller, org: Option<OrgId>) -> Result<(), Problem> {
+        match org {
+            Some(org) => self.authorise(caller, org, Right::Manage).await.map(|_| ()),
+            None => self.authorise_operator(caller),
+        }
+    }
+
+    pub async fn revoke_token(
+        &self,
+        caller: &Caller,
+        org: Option<OrgId>,
+        token: TokenId,
+    ) -> Result<(), Problem> {
+        self.authorise_tokens(caller, org).await?;
         let delete = self
             .db
             .write(move |tx| async move { store::accounts::delete_token(tx, org, token).await }.boxed());

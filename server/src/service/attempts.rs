@@ -161,7 +161,10 @@ async fn apply(
     {
         applied.events.push(recorded);
     }
-    if ended && let Some(failure) = status.failure.as_ref().filter(|f| f.code == "device.unavailable") {
+    if ended
+        && !attempt.ended
+        && let Some(failure) = status.failure.as_ref().filter(|f| f.code == "device.unavailable")
+    {
         // The next job would be given the same place: the boards wait until someone has looked.
         store::nodes::quarantine(tx, &row.id, attempt.number, &failure.detail).await?;
     }

@@ -238,7 +238,8 @@ pub async fn touch_token(tx: &mut Tx<'_>, token: TokenId, now: Timestamp) -> Res
         .map(|_| ())
 }
 
-pub async fn list_tokens(tx: &mut Tx<'_>, org: OrgId) -> Result<Vec<Token>, StoreError> {
+/// The tokens of an organization; without one, those of operators.
+pub async fn list_tokens(tx: &mut Tx<'_>, org: Option<OrgId>) -> Result<Vec<Token>, StoreError> {
     #[derive(sqlx::FromRow)]
     struct TokenRow {
         id: String,
@@ -250,8 +251,8 @@ pub async fn list_tokens(tx: &mut Tx<'_>, org: OrgId) -> Result<Vec<Token>, Stor
         last_used_at: Option<i64>,
     }
     let sql = "SELECT id, name, role, hint, created_at, expires_at, last_used_at FROM tokens \
-               WHERE org_id = $1 ORDER BY id DESC";
-    list!(tx, TokenRow, sql, org.to_string())?
+               WHERE COALESCE(org_id, '') = $1 ORDER BY id DESC";
+    list!(tx, TokenRow, sql, org.map_or_else(String::new, |org| org.to_string()))?
         .into_iter()
         .map(|row| {
             Ok(Token {
@@ -267,10 +268,11 @@ pub async fn list_tokens(tx: &mut Tx<'_>, org: OrgId) -> Result<Vec<Token>, Stor
         .collect()
 }
 
-/// Removes a token of this organization; says whether there was one.
-pub async fn delete_token(tx: &mut Tx<'_>, org: OrgId, token: TokenId) -> Result<bool, StoreError> {
-    let gone =
-        exec!(tx, "DELETE FROM tokens WHERE id = $1 AND org_id = $2", token.to_string(), org.to_string())?;
+/// Removes a token of this organization, or without one an operator's; says whether there was one.
+pub async fn delete_token(tx: &mut Tx<'_>, org: Option<OrgId>, token: TokenId) -> Result<bool, StoreError> {
+    let of = org.map_or_else(String::new, |org| org.to_string());
+    let sql = "DELETE FROM tokens WHERE id = $1 AND COALESCE(org_id, '') = $2";
+    let gone = exec!(tx, sql, token.to_string(), of)?;
     Ok(gone > 0)
 }
 

@@ -193,8 +193,8 @@ pub async fn count_ahead(
     Ok(find!(tx, (i64,), sql, gpu_model, priority, created_at, id)?.map_or(0, |(n,)| n))
 }
 
-/// What an organization's jobs have used beyond their last charge, and what they use an hour in
-/// nano-units a second.
+/// What an organization's jobs have used beyond their last charge, and what those that run
+/// cost, in nano-units a second.
 pub async fn open_use(tx: &mut Tx<'_>, org: OrgId) -> Result<(i64, i64), StoreError> {
     let sql = "SELECT CAST(COALESCE(SUM(cost_micros - posted_micros), 0) AS BIGINT), \
                CAST(COALESCE(SUM(CASE WHEN state IN ('running', 'stopping') THEN nano_per_second ELSE 0 END), 0) AS BIGINT) \

@@ -124,8 +124,10 @@ pub async fn report(
     for board in &report.boards {
         let sql = "INSERT INTO gpus (uuid, node_id, idx, model, memory_mib, mig_enabled, present, foreign_instances) \
                    VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (uuid) DO UPDATE SET node_id = $2, idx = $3, \
-                   model = $4, memory_mib = $5, mig_enabled = $6, present = $7, foreign_instances = $8, quarantined = NULL";
-        exec!(
+                   model = $4, memory_mib = $5, mig_enabled = $6, present = $7, foreign_instances = $8, quarantined = NULL \
+                   WHERE gpus.node_id = $2 OR NOT EXISTS \
+                   (SELECT 1 FROM allocations a WHERE a.gpu_uuid = gpus.uuid AND a.held)";
+        let known = exec!(
             tx,
             sql,
             &board.uuid,
@@ -137,6 +139,9 @@ pub async fn report(
             true,
             &board.foreign_instances
         )?;
+        if known == 0 {
+            tracing::warn!(node = %node, board = board.uuid, "this board still has work on another node");
+        }
     }
     Ok(())
 }
@@ -144,7 +149,7 @@ pub async fn report(
 /// Takes the boards of an attempt out of service, until their worker reports them anew.
 pub async fn quarantine(tx: &mut Tx<'_>, job: &str, attempt: i64, reason: &str) -> Result<(), StoreError> {
     let sql = "UPDATE gpus SET quarantined = $3 WHERE uuid IN \
-               (SELECT gpu_uuid FROM allocations WHERE job_id = $1 AND attempt = $2)";
+               (SELECT gpu_uuid FROM allocations WHERE job_id = $1 AND attempt = $2 AND held)";
     exec!(tx, sql, job, attempt, reason).map(|_| ())
 }
 

@@ -1,0 +1,232 @@
+//! Nodes, boards and jobs to place on them, and short ways to the store's functions for them.
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail loudly, like tests")]
+
+use berth_server::store::attempts::{AllocationRow, AttemptRow};
+use berth_server::store::jobs::NewJobRow;
+use berth_server::store::nodes::{GpuReport, NodeReport, NodeRow};
+use berth_server::store::offerings::StoredOffering;
+use berth_server::store::{self, Db, StoreError, Work};
+use berth_types::accounts::Org;
+use berth_types::ids::{JobId, JoinTokenId, NodeId, OfferingId, OrgId};
+use berth_types::time::Timestamp;
+use futures::FutureExt;
+use uuid::Uuid;
+
+/// One reading function on a connection of its own.
+macro_rules! read {
+    ($db:expr, $f:expr $(, $arg:expr)* $(,)?) => {
+        $f(&mut $db.read().await.unwrap().tx() $(, $arg)*).await.unwrap()
+    };
+}
+
+pub async fn write<T: Send + 'static>(db: &Db, work: impl Work<T>) -> T {
+    db.write(work).await.unwrap()
+}
+
+pub fn later(seconds: i64) -> Timestamp {
+    Timestamp::from_micros(1_795_000_000_000_000).plus_seconds(seconds)
+}
+
+pub fn now() -> Timestamp {
+    later(0)
+}
+
+pub fn org() -> OrgId {
+    OrgId::from_uuid(Uuid::from_u128(1))
+}
+
+pub fn node(n: u128) -> NodeId {
+    NodeId::from_uuid(Uuid::from_u128(n))
+}
+
+pub fn job(n: u128) -> JobId {
+    JobId::from_uuid(Uuid::from_u128(n))
+}
+
+pub fn ticket(n: u128) -> JoinTokenId {
+    JoinTokenId::from_uuid(Uuid::from_u128(n))
+}
+
+pub fn offering(n: u128, slug: &str, model: &str, cells: i64) -> StoredOffering {
+    StoredOffering {
+        id: OfferingId::from_uuid(Uuid::from_u128(n)),
+        slug: slug.to_owned(),
+        gpu_model: model.to_owned(),
+        mig_profile: (cells < 8).then(|| format!("{cells}g")),
+        memory_mib: cells * 10_240,
+        cells,
+        board_cells: 8,
+        simulated: true,
+        price: None,
+    }
+}
+
+pub fn board(uuid: &str, index: i64) -> GpuReport {
+    GpuReport {
+        uuid: uuid.to_owned(),
+        index,
+        model: "H100".to_owned(),
+        memory_mib: 81_920,
+        mig_enabled: true,
+        foreign_instances: "[]".to_owned(),
+    }
+}
+
+pub fn host(boards: Vec<GpuReport>) -> NodeReport {
+    NodeReport {
+        simulated: true,
+        unisolated: false,
+        driver_version: "550".to_owned(),
+        worker_version: "0.1".to_owned(),
+        boards,
+    }
+}
+
+pub fn slice(j: u128, attempt: i64, idx: i64, gpu: &str, start: i64) -> AllocationRow {
+    AllocationRow {
+        job_id: job(j).to_string(),
+        attempt,
+        idx,
+        org_id: org().to_string(),
+        node_id: node(1).to_string(),
+        gpu_uuid: gpu.to_owned(),
+        profile_id: Some(19),
+        start,
+        size: 1,
+        mig_uuid: None,
+        unclean: None,
+    }
+}
+
+pub async fn with_nodes(db: &Db) {
+    write(db, |tx| {
+        async move {
+            store::nodes::insert(tx, node(2), "beta", "secret 2", now()).await?;
+            store::nodes::insert(tx, node(1), "alpha", "secret 1", now()).await
+        }
+        .boxed()
+    })
+    .await;
+}
+
+pub async fn with_jobs(db: &Db) {
+    write(db, |tx| {
+        async move {
+            let harbour = Org { id: org(), name: "harbour".to_owned(), created_at: now() };
+            store::accounts::insert_org(tx, &harbour).await?;
+            let slice = offering(1, "h100.1g", "H100", 1);
+            store::offerings::insert(tx, &slice, now()).await?;
+            for n in 1..=3 {
+                let new = NewJobRow {
+                    id: job(n),
+                    org: org(),
+                    name: format!("job {n}"),
+                    offering: slice.id,
+                    spec: "{}".to_owned(),
+                    priority: 1,
+                    device_count: 1,
+                    max_duration_s: 60,
+                    price_version: 1,
+                    nano_per_second: 1_000,
+                    held_micros: 60,
+                    created_by: "a@b".to_owned(),
+                    created_at: later(5),
+                };
+                store::jobs::insert(tx, &new).await?;
+            }
+            Ok(())
+        }
+        .boxed()
+    })
+    .await;
+}
+
+pub async fn report(db: &Db, n: u128, report: NodeReport, at: Timestamp) -> Result<(), StoreError> {
+    db.write(move |tx| {
+        let report = report.clone();
+        async move { store::nodes::report(tx, node(n), &report, at).await }.boxed()
+    })
+    .await
+}
+
+pub async fn join(db: &Db, n: u128, name: &'static str, secret: &'static str) -> Result<(), StoreError> {
+    db.write(move |tx| async move { store::nodes::insert(tx, node(n), name, secret, now()).await }.boxed())
+        .await
+}
+
+pub async fn spend(db: &Db, hash: &'static str, at: Timestamp) -> bool {
+    write(db, move |tx| async move { store::nodes::use_join_token(tx, hash, at).await }.boxed()).await
+}
+
+pub async fn nodes(db: &Db) -> Vec<NodeRow> {
+    read!(db, store::nodes::list)
+}
+
+pub async fn allocate(db: &Db, row: AllocationRow) -> Result<(), StoreError> {
+    db.write(move |tx| {
+        let row = row.clone();
+        async move { store::attempts::insert_allocation(tx, &row).await }.boxed()
+    })
+    .await
+}
+
+pub async fn quarantine(db: &Db, j: u128, attempt: i64, reason: &'static str) {
+    write(db, move |tx| {
+        async move { store::nodes::quarantine(tx, &job(j).to_string(), attempt, reason).await }.boxed()
+    })
+    .await;
+}
+
+/// The boards that are out of service, and why.
+pub async fn quarantined(db: &Db) -> Vec<(String, String)> {
+    let rows = read!(db, store::nodes::list_gpus);
+    rows.into_iter().filter_map(|gpu| Some((gpu.uuid, gpu.quarantined?))).collect()
+}
+
+pub async fn start(db: &Db, j: u128, number: u32, n: u128) -> Result<(), StoreError> {
+    db.write(move |tx| {
+        async move { store::attempts::insert(tx, job(j), number, org(), node(n), now()).await }.boxed()
+    })
+    .await
+}
+
+pub async fn keep(db: &Db, row: &AttemptRow) {
+    let row = row.clone();
+    write(db, move |tx| {
+        let row = row.clone();
+        async move { store::attempts::update(tx, &row).await }.boxed()
+    })
+    .await;
+}
+
+pub async fn open_on(db: &Db, n: u128) -> Vec<(String, i64)> {
+    let rows = read!(db, store::attempts::list_open, node(n));
+    rows.into_iter().map(|row| (row.job_id, row.number)).collect()
+}
+
+pub async fn release(db: &Db, j: u128, attempt: i64) {
+    write(db, move |tx| {
+        async move { store::attempts::release(tx, &job(j).to_string(), attempt).await }.boxed()
+    })
+    .await;
+}
+
+pub async fn mark_unclean(db: &Db, j: u128, attempt: i64, reason: &'static str) {
+    write(db, move |tx| {
+        async move { store::attempts::mark_unclean(tx, &job(j).to_string(), attempt, reason).await }.boxed()
+    })
+    .await;
+}
+
+/// What is held: board, first cell, job, attempt, and why it is not clean.
+pub async fn held(db: &Db) -> Vec<(String, i64, String, i64, Option<String>)> {
+    let rows = read!(db, store::attempts::list_held);
+    rows.into_iter()
+        .map(|row| row.allocation)
+        .map(|a| (a.gpu_uuid, a.start, a.job_id, a.attempt, a.unclean))
+        .collect()
+}
+
+pub fn hold(gpu: &str, start: i64, j: u128, attempt: i64) -> (String, i64, String, i64, Option<String>) {
+    (gpu.to_owned(), start, job(j).to_string(), attempt, None)
+}
