@@ -31,9 +31,11 @@ apt_install() {
     exit 1
   fi
   say "installing $*"
-  as_root apt-get update -qq
+  # A stale list or a third source that fails is no reason to stop; a package that is missing is.
+  as_root apt-get update -qq || true
   # shellcheck disable=SC2086 # package names have no blanks
-  as_root env DEBIAN_FRONTEND=noninteractive $install -qq >/dev/null
+  as_root env DEBIAN_FRONTEND=noninteractive $install -qq >/dev/null ||
+    { say "apt could not install all of: $*"; say "it says why above; start again once they are there"; exit 1; }
 }
 
 # packages PROBE=PACKAGE...: installs each package whose probe (a program or a path) is not there.
@@ -74,6 +76,34 @@ wasm_target() {
   rustc -vV > "$stamp"
 }
 
+# Without this an older one fails minutes later, or Debian's is installed beside it for nothing.
+rust_version() {
+  local want have
+  want=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' Cargo.toml)
+  have=$(rustc --version | cut -d' ' -f2)
+  [ "$(printf '%s\n' "$want" "$have" | sort -V | head -n 1)" != "$want" ] || return 0
+  # Without rustup Debian's rustc-web may still help.
+  command -v rustup >/dev/null || return 0
+  say "Rust $want or newer is needed, and this is $have; run: rustup update stable && rustup default stable"
+  exit 1
+}
+
+# rustup's minimal profile has neither; only the tests use them.
+rust_components() {
+  cargo fmt --version >/dev/null 2>&1 && cargo clippy --version >/dev/null 2>&1 && return 0
+  say "adding rustfmt and clippy"
+  if command -v rustup >/dev/null && rustup component add rustfmt clippy >/dev/null 2>&1; then return 0; fi
+  say "rustfmt or clippy is missing; run: rustup component add rustfmt clippy"
+  exit 1
+}
+
+node_version() {
+  local have; have=$(node --version)
+  node -e 'const [a, b] = process.versions.node.split(".").map(Number); process.exit(a > 18 || (a === 18 && b >= 19) ? 0 : 1)' && return 0
+  say "Node 18.19 or newer is needed, and $(command -v node) is $have; see https://nodejs.org/en/download"
+  exit 1
+}
+
 # The code generator has to be of exactly the version that the lock gives the library.
 wasm_bindgen() {
   local version; version=$(sed -n '/^name = "wasm-bindgen"$/{n;s/^version = "\(.*\)"$/\1/p;}' Cargo.lock)
@@ -82,13 +112,10 @@ wasm_bindgen() {
   [ "$have" != "wasm-bindgen $version" ] || return 0
   say "building wasm-bindgen $version, some minutes once"
   # Some of its releases ship a lock that no longer resolves, hence the second try without it.
-  local locked
-  for locked in --locked ''; do
-    # shellcheck disable=SC2086 # an empty word must vanish
-    CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
-      cargo install --quiet $locked --force --root "$tools" --version "=$version" --bin wasm-bindgen wasm-bindgen-cli &&
-      return 0
-  done
+  local -x CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
+  local install=(cargo install --quiet --force --root "$tools" --version "=$version" --bin wasm-bindgen wasm-bindgen-cli)
+  # What the first try complains of is of no use to anybody: the second says what is really wrong.
+  "${install[@]}" --locked 2>/dev/null || "${install[@]}" && return 0
   say "wasm-bindgen-cli $version cannot be built"
   exit 1
 }
@@ -125,8 +152,11 @@ if [ "${1:-}" = test ]; then
   servers=(/usr/lib/postgresql/*/bin/initdb)
   [ ${#servers[@]} -gt 0 ] || wanted+=(initdb=postgresql)
 fi
+rust_version
 packages "${wanted[@]}"
+node_version
 wasm_target
+[ "${1:-}" != test ] || rust_components
 wasm_bindgen
 wasm_split
 npm_packages

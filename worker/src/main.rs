@@ -34,7 +34,8 @@ struct Run {
     #[arg(long, env = "BERTH_PORTAL", default_value = "http://127.0.0.1:8081")]
     portal: String,
     /// A one-time token from the operator's Nodes page; needed only the first time.
-    #[arg(long, env = "BERTH_JOIN_TOKEN", hide_env_values = true)]
+    // It may begin with a hyphen.
+    #[arg(long, env = "BERTH_JOIN_TOKEN", hide_env_values = true, allow_hyphen_values = true)]
     join_token: Option<String>,
     /// What this host is called in the portal; its host name when absent.
     #[arg(long, env = "BERTH_NODE_NAME")]
@@ -160,5 +161,18 @@ async fn stopped() {
         }
         // Without handlers the signals end the process at once, which attempts survive.
         _ => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_join_token_may_begin_with_a_hyphen() {
+        for token in ["-Oabc", "--abc", "abc"] {
+            let line = ["berth-worker", "run", "--portal", "http://p", "--data", "/d", "--join-token", token];
+            assert!(Cli::try_parse_from(line).is_ok(), "{token}");
+        }
     }
 }

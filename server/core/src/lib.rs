@@ -4,6 +4,11 @@
 //! decision goes out as data, so every rule is tested by building a world in a few lines.
 
 pub mod admission;
+pub mod cluster;
+pub mod finder;
 pub mod jobs;
+pub mod mix;
 pub mod plan;
 pub mod rating;
+pub mod scoring;
+pub mod shape;

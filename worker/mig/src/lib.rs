@@ -6,7 +6,9 @@
 //! reads the tables from the driver too, and the driver has the last word.
 
 mod board;
+mod masks;
 mod planner;
 
 pub use board::{Board, Profile, board_by_name, boards};
+pub use masks::{Masks, cover, masks};
 pub use planner::{Illegal, Instance, blocked_slices, choose, completions, legal, room_for};

@@ -81,7 +81,7 @@ pub fn completions(board: &Board, live: &[Instance]) -> u64 {
     completions_of(board, occupied(board, live))
 }
 
-fn completions_of(board: &Board, mask: u32) -> u64 {
+pub(crate) fn completions_of(board: &Board, mask: u32) -> u64 {
     let plain: Vec<&Profile> = board
         .profiles
         .iter()

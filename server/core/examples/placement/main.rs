@@ -1,0 +1,34 @@
+//! Benchmarks of the placement rules. Prints one JSON object per line.
+//!
+//! `placement inflate NODES.csv TASKS.csv [SEEDS]`: the inflation experiment for every policy.
+//! `placement mig [SEEDS]`: MIG requests accepted on 100 boards at load 1, for four mixes.
+//! `placement rate NODES.csv TASKS.csv`: decisions a second with a full queue.
+
+mod inflate;
+mod mig;
+mod trace;
+
+fn main() -> Result<(), String> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    match args.as_slice() {
+        ["inflate", nodes, tasks, rest @ ..] => {
+            let seeds = rest.first().map_or(Ok(10), |s| s.parse()).map_err(|e| format!("seeds: {e}"))?;
+            inflate::run(&trace::read(nodes, tasks)?, seeds);
+            Ok(())
+        }
+        ["rate", nodes, tasks] => {
+            inflate::rate(&trace::read(nodes, tasks)?);
+            Ok(())
+        }
+        ["mig", rest @ ..] => {
+            let seeds = rest.first().map_or(Ok(10), |s| s.parse()).map_err(|e| format!("seeds: {e}"))?;
+            mig::run(seeds);
+            Ok(())
+        }
+        _ => {
+            Err("usage: placement inflate|rate NODES.csv TASKS.csv [SEEDS], or placement mig [SEEDS]"
+                .to_owned())
+        }
+    }
+}

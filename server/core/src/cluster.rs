@@ -1,0 +1,455 @@
+//! The cluster: nodes, their boards, and what holds them.
+//!
+//! Facts come in by name (node ids, board UUIDs) in any order and any number of times; each call
+//! states how something *is*, so a repeated call changes nothing. What the scorers read is the dense
+//! [`View`] of a node, derived anew whenever the node changes. Must not decide anything.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use berth_mig::{Board, Instance, boards, cover, masks};
+use berth_types::ids::{JobId, NodeId, OrgId};
+use berth_types::time::Timestamp;
+
+/// Boards of one node that can be placed on; what is beyond is left alone.
+pub const MAX_GPUS: usize = 16;
+/// A whole board in thousandths.
+pub const WHOLE_MILLI: u16 = 1_000;
+
+/// A node by its place in the cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NodeIx(pub u32);
+
+/// A board model by its place in the cluster's list.
+pub type ModelIx = u8;
+
+/// A set of board models, as bits of [`ModelIx`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Models(pub u64);
+
+impl Models {
+    pub const ANY: Self = Self(u64::MAX);
+
+    pub fn only(model: ModelIx) -> Self {
+        Self(1u64.checked_shl(u32::from(model)).unwrap_or(0))
+    }
+
+    pub fn has(self, model: ModelIx) -> bool {
+        self.0 & Self::only(model).0 != 0
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GpuFacts {
+    pub uuid: Arc<str>,
+    pub model: Arc<str>,
+    pub mig_enabled: bool,
+    /// Reported by its worker and not in quarantine.
+    pub healthy: bool,
+    /// Boards of one number reach each other by NVLink.
+    pub island: u8,
+    /// Instances on it that are not this portal's.
+    pub foreign: Vec<Instance>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeFacts {
+    pub id: NodeId,
+    /// Takes new work: its worker is connected and nobody has cordoned it.
+    pub open: bool,
+    pub cpu_milli: i64,
+    pub memory_mib: i64,
+    pub switch: Option<Arc<str>>,
+    pub rack: Option<Arc<str>>,
+    pub gpus: Vec<GpuFacts>,
+}
+
+/// What of a board is held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Part {
+    Whole,
+    Slice(Instance),
+    /// Thousandths of a board that is shared inside one organization.
+    Share(u16),
+}
+
+/// One device.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Slot {
+    pub gpu: Arc<str>,
+    pub part: Part,
+}
+
+/// Who holds: a job's attempt, or a span of the calendar.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Owner {
+    pub job: JobId,
+    pub attempt: u32,
+}
+
+/// What an owner holds on one node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rank {
+    pub owner: Owner,
+    pub org: OrgId,
+    pub cpu_milli: i64,
+    pub memory_mib: i64,
+    pub slots: Vec<Slot>,
+    /// When it must have ended; `None` when nobody knows.
+    pub ends_by: Option<Timestamp>,
+}
+
+/// How one board stands, for a scorer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GpuView {
+    pub model: ModelIx,
+    /// Thousandths that a whole board or a share may take; 0 when sliced or unusable.
+    pub free_milli: u16,
+    /// Slices that are occupied; all of them when instances are not possible now.
+    pub mask: u8,
+    /// Media groups that are taken.
+    pub groups: u8,
+    /// Instances live on it.
+    pub sliced: bool,
+    pub island: u8,
+    /// The organization that shares it, by its place in the cluster's list plus one; 0 for none.
+    pub sharer: u16,
+}
+
+const NO_GPU: GpuView =
+    GpuView { model: 0, free_milli: 0, mask: u8::MAX, groups: 0, sliced: false, island: 0, sharer: 0 };
+
+/// How a node stands, for a scorer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct View {
+    pub cpu_milli: i64,
+    pub memory_mib: i64,
+    count: u8,
+    gpus: [GpuView; MAX_GPUS],
+}
+
+impl View {
+    pub fn gpus(&self) -> &[GpuView] {
+        self.gpus.get(..usize::from(self.count)).unwrap_or(&[])
+    }
+
+    pub fn gpu_mut(&mut self, index: usize) -> Option<&mut GpuView> {
+        self.gpus.get_mut(index).filter(|_| index < usize::from(self.count))
+    }
+
+    pub fn free_milli(&self) -> u32 {
+        self.gpus().iter().map(|g| u32::from(g.free_milli)).sum()
+    }
+
+    /// Nothing fits on it.
+    fn closed(mut self) -> Self {
+        self.cpu_milli = -1;
+        self.gpus = [NO_GPU; MAX_GPUS];
+        self
+    }
+}
+
+/// A board model that some node has or some request named.
+#[derive(Debug, Clone)]
+pub struct Model {
+    pub name: Arc<str>,
+    /// Its place in `berth_mig::boards`, when it is a board that can be sliced.
+    pub board: Option<usize>,
+}
+
+impl Model {
+    pub fn mig(&self) -> Option<&'static Board> {
+        boards().get(self.board?)
+    }
+}
+
+#[derive(Debug, Clone)]
+pub struct Node {
+    pub facts: NodeFacts,
+    pub ranks: Vec<Rank>,
+    models: Vec<ModelIx>,
+    view: View,
+}
+
+impl Node {
+    pub fn view(&self) -> &View {
+        &self.view
+    }
+
+    pub fn gpu_index(&self, uuid: &Arc<str>) -> Option<usize> {
+        let mut gpus = self.facts.gpus.iter().take(MAX_GPUS);
+        gpus.position(|g| Arc::ptr_eq(&g.uuid, uuid) || g.uuid == *uuid)
+    }
+
+    /// The model of a board by its place on this node.
+    pub fn model<'a>(&self, gpu: usize, models: &'a [Model]) -> Option<&'a Model> {
+        models.get(usize::from(*self.models.get(gpu)?))
+    }
+
+    /// Takes one more rank from the view. `false`, and the view is spoilt, when it is in somebody's way.
+    fn add(&mut self, rank: &Rank, models: &[Model], sharer: u16) -> bool {
+        let mut view = self.view;
+        view.cpu_milli -= rank.cpu_milli;
+        view.memory_mib -= rank.memory_mib;
+        for slot in &rank.slots {
+            let Some(index) = self.gpu_index(&slot.gpu) else { continue };
+            let board = self.model(index, models).and_then(|m| m.board);
+            let Some(gpu) = view.gpus.get_mut(index) else { continue };
+            if !occupy(gpu, board, slot.part, sharer) {
+                return false;
+            }
+        }
+        self.view = view;
+        true
+    }
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct Cluster {
+    nodes: Vec<Node>,
+    by_id: HashMap<NodeId, NodeIx>,
+    models: Vec<Model>,
+    orgs: HashMap<OrgId, u16>,
+    /// Nodes that changed, in order, from the change number `log_start` on.
+    log: Vec<NodeIx>,
+    log_start: u64,
+}
+
+impl Cluster {
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    pub fn node(&self, index: NodeIx) -> Option<&Node> {
+        self.nodes.get(index.0 as usize)
+    }
+
+    pub fn find_node(&self, id: NodeId) -> Option<NodeIx> {
+        self.by_id.get(&id).copied()
+    }
+
+    pub fn models(&self) -> &[Model] {
+        &self.models
+    }
+
+    /// The number of the next change.
+    pub fn changes(&self) -> u64 {
+        self.log_start + self.log.len() as u64
+    }
+
+    /// The nodes that changed since a change number; `None` when that is too long ago to say.
+    pub fn changed_since(&self, number: u64) -> Option<&[NodeIx]> {
+        self.log.get(usize::try_from(number.checked_sub(self.log_start)?).ok()?..)
+    }
+
+    /// The model of this name. `None` when there are more models than a set can hold.
+    pub fn model(&mut self, name: &str) -> Option<ModelIx> {
+        if let Some(known) = self.find_model(name) {
+            return Some(known);
+        }
+        let index = u8::try_from(self.models.len()).ok().filter(|i| *i < 64)?;
+        let board = boards().iter().position(|b| b.model == name);
+        self.models.push(Model { name: name.into(), board });
+        Some(index)
+    }
+
+    pub fn find_model(&self, name: &str) -> Option<ModelIx> {
+        self.models.iter().position(|m| &*m.name == name).and_then(|i| u8::try_from(i).ok())
+    }
+
+    /// An organization by its place, counted from one.
+    pub fn org(&mut self, org: OrgId) -> u16 {
+        let next = u16::try_from(self.orgs.len() + 1).unwrap_or(u16::MAX);
+        *self.orgs.entry(org).or_insert(next)
+    }
+
+    /// States how a node is. Boards that are held and no longer reported stay, unhealthy.
+    pub fn put_node(&mut self, mut facts: NodeFacts) -> NodeIx {
+        let index = self.by_id.get(&facts.id).copied();
+        if let Some(node) = index.and_then(|i| self.nodes.get(i.0 as usize)) {
+            for gpu in &node.facts.gpus {
+                let held = node.ranks.iter().any(|r| r.slots.iter().any(|s| s.gpu == gpu.uuid));
+                if held && !facts.gpus.iter().any(|g| g.uuid == gpu.uuid) {
+                    facts.gpus.push(GpuFacts { healthy: false, ..gpu.clone() });
+                }
+            }
+            if node.facts == facts {
+                return index.unwrap_or(NodeIx(0));
+            }
+        }
+        let models: Vec<ModelIx> =
+            facts.gpus.iter().map(|g| self.model(&g.model).unwrap_or(ModelIx::MAX)).collect();
+        let index = index.unwrap_or_else(|| {
+            let index = NodeIx(u32::try_from(self.nodes.len()).unwrap_or(u32::MAX));
+            self.by_id.insert(facts.id, index);
+            let view = View { cpu_milli: 0, memory_mib: 0, count: 0, gpus: [NO_GPU; MAX_GPUS] };
+            self.nodes.push(Node { facts: facts.clone(), ranks: Vec::new(), models: Vec::new(), view });
+            index
+        });
+        if let Some(node) = self.nodes.get_mut(index.0 as usize) {
+            node.facts = facts;
+            node.models = models;
+        }
+        self.changed(index);
+        index
+    }
+
+    /// States what an owner holds on a node. A board that the node has not reported is added, unhealthy.
+    pub fn hold(&mut self, index: NodeIx, rank: Rank) {
+        let org = self.org(rank.org);
+        let Some(node) = self.nodes.get_mut(index.0 as usize) else { return };
+        let mut fresh = true;
+        if let Some(known) = node.ranks.iter_mut().find(|r| r.owner == rank.owner) {
+            if *known == rank {
+                return;
+            }
+            *known = rank.clone();
+            fresh = false;
+        }
+        for slot in &rank.slots {
+            if !node.facts.gpus.iter().any(|g| g.uuid == slot.gpu) {
+                node.models.push(ModelIx::MAX);
+                node.facts.gpus.push(GpuFacts {
+                    uuid: slot.gpu.clone(),
+                    model: "".into(),
+                    mig_enabled: false,
+                    healthy: false,
+                    island: 0,
+                    foreign: Vec::new(),
+                });
+                fresh = false;
+            }
+        }
+        // What is new beside the rest need not be added up again, unless it is in somebody's way.
+        let fits = fresh && node.facts.open && node.add(&rank, &self.models, org);
+        if !node.ranks.iter().any(|r| r.owner == rank.owner) {
+            node.ranks.push(rank);
+        }
+        if fits { self.log(index) } else { self.changed(index) }
+    }
+
+    /// States that an owner holds nothing on a node.
+    pub fn release(&mut self, index: NodeIx, owner: Owner) {
+        let Some(node) = self.nodes.get_mut(index.0 as usize) else { return };
+        let Some(at) = node.ranks.iter().position(|r| r.owner == owner) else { return };
+        node.ranks.swap_remove(at);
+        self.changed(index);
+    }
+
+    fn changed(&mut self, index: NodeIx) {
+        let Some(node) = self.nodes.get(index.0 as usize) else { return };
+        let view = derive(node, &self.models, &self.orgs, |_| true);
+        if let Some(node) = self.nodes.get_mut(index.0 as usize) {
+            node.view = view;
+        }
+        self.log(index);
+    }
+
+    fn log(&mut self, index: NodeIx) {
+        self.log.push(index);
+        if self.log.len() > 1_024 + 4 * self.nodes.len() {
+            let half = self.log.len() / 2;
+            self.log.drain(..half);
+            self.log_start += half as u64;
+        }
+    }
+
+    /// How a node stands if only some of what is held counted: what ends by then does not.
+    pub fn view_with(&self, index: NodeIx, counts: impl Fn(&Rank) -> bool) -> Option<View> {
+        Some(derive(self.node(index)?, &self.models, &self.orgs, counts))
+    }
+
+    /// How a node that were open, healthy and empty would stand.
+    pub fn view_empty(&self, index: NodeIx) -> Option<View> {
+        let mut node = self.node(index)?.clone();
+        node.facts.open = true;
+        for gpu in &mut node.facts.gpus {
+            gpu.healthy = true;
+            gpu.foreign.clear();
+        }
+        Some(derive(&node, &self.models, &self.orgs, |_| false))
+    }
+}
+
+/// Takes a part of a board away from its view. `false` when something is there already.
+pub(crate) fn occupy(gpu: &mut GpuView, board: Option<usize>, part: Part, sharer: u16) -> bool {
+    match part {
+        Part::Whole => {
+            let free = gpu.free_milli == WHOLE_MILLI && !gpu.sliced;
+            (gpu.free_milli, gpu.mask) = (0, u8::MAX);
+            free
+        }
+        Part::Share(milli) => {
+            let free =
+                !gpu.sliced && gpu.free_milli >= milli && matches!(gpu.sharer, 0) | (gpu.sharer == sharer);
+            gpu.free_milli = gpu.free_milli.saturating_sub(milli);
+            (gpu.mask, gpu.sharer) = (u8::MAX, sharer);
+            free
+        }
+        Part::Slice(instance) => {
+            let known = board.and_then(|b| {
+                let place = boards().get(b)?.profiles.iter().position(|p| p.id == instance.profile_id)?;
+                Some((cover(boards().get(b)?.profiles.get(place)?, instance.start), masks(b)?.group(place)))
+            });
+            let Some((cover, group)) = known else { return false };
+            let free = (gpu.sliced || gpu.free_milli == WHOLE_MILLI)
+                && gpu.mask & cover == 0
+                && gpu.groups & group == 0;
+            gpu.free_milli = 0;
+            gpu.sliced = true;
+            gpu.mask |= cover;
+            gpu.groups |= group;
+            free
+        }
+    }
+}
+
+fn derive(node: &Node, models: &[Model], orgs: &HashMap<OrgId, u16>, counts: impl Fn(&Rank) -> bool) -> View {
+    let facts = &node.facts;
+    let mut view = View {
+        cpu_milli: facts.cpu_milli,
+        memory_mib: facts.memory_mib,
+        count: u8::try_from(facts.gpus.len().min(MAX_GPUS)).unwrap_or(0),
+        gpus: [NO_GPU; MAX_GPUS],
+    };
+    let mut spoilt = 0u32;
+    let board_of =
+        |index: usize| node.models.get(index).and_then(|m| models.get(usize::from(*m))).and_then(|m| m.board);
+    for (index, gpu) in facts.gpus.iter().take(MAX_GPUS).enumerate() {
+        let board = board_of(index);
+        let live_toggle = board.and_then(|b| boards().get(b)).is_some_and(|b| b.live_toggle);
+        let Some(slot) = view.gpus.get_mut(index) else { continue };
+        *slot = GpuView {
+            model: node.models.get(index).copied().unwrap_or(ModelIx::MAX),
+            free_milli: WHOLE_MILLI,
+            mask: if board.is_some() && (gpu.mig_enabled || live_toggle) { 0 } else { u8::MAX },
+            island: gpu.island,
+            ..NO_GPU
+        };
+        for instance in &gpu.foreign {
+            // Whatever it is, it is left alone.
+            occupy(slot, board, Part::Slice(*instance), 0);
+            slot.free_milli = 0;
+        }
+        spoilt |= u32::from(!gpu.healthy) << index;
+    }
+    for rank in node.ranks.iter().filter(|r| counts(r)) {
+        view.cpu_milli -= rank.cpu_milli;
+        view.memory_mib -= rank.memory_mib;
+        for slot in &rank.slots {
+            let Some(index) = node.gpu_index(&slot.gpu) else { continue };
+            let sharer = orgs.get(&rank.org).copied().unwrap_or(0);
+            let Some(gpu) = view.gpus.get_mut(index) else { continue };
+            if !occupy(gpu, board_of(index), slot.part, sharer) {
+                // Two owners on one place, or a layout that nobody here made: nothing is added to it.
+                spoilt |= 1 << index;
+            }
+        }
+    }
+    for (index, gpu) in view.gpus.iter_mut().enumerate() {
+        if spoilt >> index & 1 != 0 {
+            *gpu = GpuView { model: gpu.model, island: gpu.island, ..NO_GPU };
+        }
+    }
+    if facts.open { view } else { view.closed() }
+}

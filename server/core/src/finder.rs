@@ -1,0 +1,182 @@
+//! Finds the best node for a shape without looking at every node again.
+//!
+//! For each shape the cost on every node is kept, and only nodes that changed since are asked again,
+//! so an answer costs what changed. Must not change the cluster.
+
+use std::collections::HashMap;
+
+use berth_mig::Instance;
+
+use crate::cluster::{Cluster, NodeIx, Part, Slot, View};
+use crate::mix::Mix;
+use crate::scoring::{Context, Offer, Policy};
+use crate::shape::{Device, Shape};
+
+/// Nodes that are compared at once.
+const BLOCK: usize = 64;
+/// Shapes whose costs are kept; the one asked for longest ago goes first.
+const SHAPES: usize = 512;
+const NOT_HERE: u64 = u64::MAX;
+
+#[derive(Debug, Clone, Default)]
+struct Costs {
+    /// Up to this change of the cluster they are right.
+    changes: u64,
+    mix: u32,
+    asked: u64,
+    nodes: Vec<u64>,
+    blocks: Vec<u64>,
+    dirty: Vec<u32>,
+}
+
+impl Costs {
+    fn block(&mut self, block: usize) {
+        let nodes = self.nodes.get(block * BLOCK..).unwrap_or(&[]);
+        let least = nodes.iter().take(BLOCK).copied().min().unwrap_or(NOT_HERE);
+        if let Some(slot) = self.blocks.get_mut(block) {
+            *slot = least;
+        }
+    }
+
+    fn best(&self, allowed: &dyn Fn(NodeIx) -> bool) -> Option<NodeIx> {
+        let mut found = (NOT_HERE, 0);
+        for (block, least) in self.blocks.iter().enumerate() {
+            if *least >= found.0 {
+                continue;
+            }
+            let nodes = self.nodes.get(block * BLOCK..).unwrap_or(&[]).iter().take(BLOCK);
+            for (index, cost) in nodes.enumerate() {
+                let node = u32::try_from(block * BLOCK + index).unwrap_or(u32::MAX);
+                if *cost < found.0 && allowed(NodeIx(node)) {
+                    found = (*cost, node);
+                }
+            }
+        }
+        (found.0 != NOT_HERE).then_some(NodeIx(found.1))
+    }
+}
+
+/// The caches of one policy.
+#[derive(Debug, Clone)]
+pub struct Finder<P> {
+    policy: P,
+    pub mix: Mix,
+    costs: HashMap<Shape, Costs>,
+    asked: u64,
+}
+
+impl<P: Policy> Finder<P> {
+    pub fn new(policy: P) -> Self {
+        Self { policy, mix: Mix::default(), costs: HashMap::new(), asked: 0 }
+    }
+
+    pub fn policy(&self) -> &P {
+        &self.policy
+    }
+
+    /// Takes note of a request, and now and then of what all of them mean.
+    pub fn observe(&mut self, shape: &Shape, cluster: &Cluster) {
+        self.mix.observe(shape);
+        self.mix.refresh(cluster, self.policy.horizon());
+    }
+
+    /// The best node that is allowed.
+    pub fn best(
+        &mut self,
+        cluster: &Cluster,
+        shape: &Shape,
+        allowed: &dyn Fn(NodeIx) -> bool,
+    ) -> Option<NodeIx> {
+        self.sync(cluster, shape).best(allowed)
+    }
+
+    /// Every node on which the shape fits now, with its cost.
+    pub fn all(&mut self, cluster: &Cluster, shape: &Shape) -> Vec<(u64, NodeIx)> {
+        let costs = self.sync(cluster, shape);
+        let fits = costs.nodes.iter().enumerate().filter(|(_, cost)| **cost != NOT_HERE);
+        fits.filter_map(|(index, cost)| Some((*cost, NodeIx(u32::try_from(index).ok()?)))).collect()
+    }
+
+    /// What the policy offers on a view of a node.
+    pub fn offer(&self, cluster: &Cluster, view: &View, shape: &Shape) -> Option<Offer> {
+        let cx = Context { models: cluster.models(), mix: &self.mix };
+        if shape.may_fit(view, cluster.models()) { self.policy.offer(view, shape, &cx) } else { None }
+    }
+
+    fn sync(&mut self, cluster: &Cluster, shape: &Shape) -> &Costs {
+        self.asked += 1;
+        if !self.costs.contains_key(shape)
+            && self.costs.len() >= SHAPES
+            && let Some(oldest) = self.costs.iter().min_by_key(|(_, c)| c.asked).map(|(s, _)| *s)
+        {
+            self.costs.remove(&oldest);
+        }
+        let Self { policy, mix, costs, asked } = self;
+        let cx = Context { models: cluster.models(), mix };
+        let costs = costs.entry(*shape).or_default();
+        costs.asked = *asked;
+        let ask = |view: &View| {
+            let fits = shape.may_fit(view, cx.models);
+            fits.then(|| policy.cost(view, shape, &cx)).flatten().unwrap_or(NOT_HERE)
+        };
+        let count = cluster.nodes().len();
+        let changed = cluster.changed_since(costs.changes).filter(|changed| {
+            costs.mix == mix.version() && costs.nodes.len() == count && changed.len() < count
+        });
+        match changed {
+            None => {
+                costs.nodes = cluster.nodes().iter().map(|n| ask(n.view())).collect();
+                costs.blocks = vec![NOT_HERE; count.div_ceil(BLOCK)];
+                (0..costs.blocks.len()).for_each(|b| costs.block(b));
+                costs.mix = mix.version();
+            }
+            Some(changed) => {
+                let mut dirty = std::mem::take(&mut costs.dirty);
+                for node in changed {
+                    let at = node.0 as usize;
+                    let cost = cluster.node(*node).map_or(NOT_HERE, |n| ask(n.view()));
+                    let Some(slot) = costs.nodes.get_mut(at) else { continue };
+                    if *slot != cost {
+                        let before = std::mem::replace(slot, cost);
+                        let block = at / BLOCK;
+                        match costs.blocks.get_mut(block) {
+                            Some(least) if cost <= *least => *least = cost,
+                            Some(least) if before == *least => dirty.push(u32::try_from(block).unwrap_or(0)),
+                            _ => {}
+                        }
+                    }
+                }
+                dirty.drain(..).for_each(|b| costs.block(b as usize));
+                costs.dirty = dirty;
+            }
+        }
+        costs.changes = cluster.changes();
+        costs
+    }
+}
+
+/// The devices of an offer by name.
+pub fn slots(cluster: &Cluster, node: NodeIx, shape: &Shape, offer: &Offer) -> Vec<Slot> {
+    let Some(node) = cluster.node(node) else { return Vec::new() };
+    let named = |pick: &crate::scoring::Pick| {
+        let gpu = node.facts.gpus.get(usize::from(pick.gpu))?;
+        let board = node.model(usize::from(pick.gpu), cluster.models()).and_then(|m| m.mig());
+        let part = match shape.device {
+            Device::Share { milli, .. } => Part::Share(milli),
+            Device::Slice { profile } => Part::Slice(Instance {
+                profile_id: board?.profiles.get(usize::from(profile))?.id,
+                start: u32::from(pick.start),
+            }),
+            Device::Board => match board.filter(|b| gpu.mig_enabled && !b.live_toggle) {
+                // A board whose mode only a reset changes is lent whole as its largest instance.
+                Some(board) => {
+                    let full = board.full_profile()?;
+                    Part::Slice(Instance { profile_id: full.id, start: *full.starts.first()? })
+                }
+                None => Part::Whole,
+            },
+        };
+        Some(Slot { gpu: gpu.uuid.clone(), part })
+    };
+    offer.picks.iter().filter_map(named).collect()
+}

@@ -1,0 +1,140 @@
+//! The published rules that ours is measured against. Only the benchmark uses them.
+
+use super::{Context, Offer, Policy, full_boards, greedy, rank};
+use crate::cluster::{Model, View, WHOLE_MILLI};
+use crate::shape::{Device, Shape};
+
+fn offer(
+    view: &View,
+    shape: &Shape,
+    cx: &Context<'_>,
+    step: &dyn Fn(&View, &View, super::Pick) -> i64,
+    cost: impl Fn(&View) -> u64,
+) -> Option<Offer> {
+    let (after, picks) = greedy(view, shape, cx.models, step)?;
+    Some(Offer { cost: cost(&after), picks })
+}
+
+/// The first node and the lowest place on it.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct FirstFit;
+
+impl Policy for FirstFit {
+    fn offer(&self, view: &View, shape: &Shape, cx: &Context<'_>) -> Option<Offer> {
+        let step = |_: &View, _: &View, pick: super::Pick| i64::from(pick.gpu) * 8 + i64::from(pick.start);
+        offer(view, shape, cx, &step, |_| 0)
+    }
+}
+
+/// Any node that fits, by a hash of how it stands.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Random;
+
+impl Policy for Random {
+    fn offer(&self, view: &View, shape: &Shape, cx: &Context<'_>) -> Option<Offer> {
+        let hash = |view: &View| {
+            let seed = view.cpu_milli.unsigned_abs() ^ view.memory_mib.unsigned_abs() << 20;
+            (seed ^ u64::from(view.free_milli()) << 40).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 16
+        };
+        offer(view, shape, cx, &|_, _, _| 0, hash)
+    }
+}
+
+/// The node, then the board, with the least left afterwards.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct BestFit;
+
+impl Policy for BestFit {
+    fn offer(&self, view: &View, shape: &Shape, cx: &Context<'_>) -> Option<Offer> {
+        let step = |before: &View, _: &View, pick: super::Pick| {
+            before.gpus().get(usize::from(pick.gpu)).map_or(0, |g| i64::from(g.free_milli))
+        };
+        offer(view, shape, cx, &step, |after| rank(i64::from(after.free_milli()), 0))
+    }
+}
+
+/// Boards that are in use before idle boards, nodes that are in use before idle nodes.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Packing;
+
+impl Policy for Packing {
+    fn offer(&self, view: &View, shape: &Shape, cx: &Context<'_>) -> Option<Offer> {
+        let step = |before: &View, _: &View, pick: super::Pick| {
+            before.gpus().get(usize::from(pick.gpu)).map_or(0, |g| i64::from(g.free_milli))
+        };
+        let idle = full_boards(view);
+        offer(view, shape, cx, &step, |after| {
+            let class = if full_boards(after) == idle {
+                0
+            } else if idle < view.gpus().len() {
+                1
+            } else {
+                2
+            };
+            rank(class, after.free_milli())
+        })
+    }
+}
+
+/// Fragmentation gradient descent (Weng et al., ATC 2023), its mix learned online like ours.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Fgd;
+
+fn fragmented(view: &View, cx: &Context<'_>) -> f64 {
+    let all = f64::from(view.free_milli());
+    cx.mix
+        .kinds()
+        .iter()
+        .map(|(kind, q)| {
+            let each = kind.each_milli();
+            let able = view.gpus().iter().filter(|g| g.free_milli >= each).count();
+            let runs = kind.count > 0 && view.cpu_milli >= kind.cpu_milli && able >= kind.count as usize;
+            let rest =
+                || view.gpus().iter().filter(|g| g.free_milli < each).map(|g| f64::from(g.free_milli)).sum();
+            q * if runs { rest() } else { all }
+        })
+        .sum()
+}
+
+impl Policy for Fgd {
+    fn offer(&self, view: &View, shape: &Shape, cx: &Context<'_>) -> Option<Offer> {
+        let before = fragmented(view, cx);
+        let step = |_: &View, after: &View, _: super::Pick| fragmented(after, cx) as i64;
+        offer(view, shape, cx, &step, |after| {
+            let more = fragmented(after, cx) - before;
+            rank((100.0 / (1.0 + (-more / 1_000.0).exp())).floor() as i64, 0)
+        })
+    }
+}
+
+/// MIG: the fullest board that fits, and on it the start that leaves most sets of instances possible.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Completions;
+
+fn completions(view: &View, models: &[Model]) -> u32 {
+    let of = |gpu: &crate::cluster::GpuView| {
+        let tables = models.get(usize::from(gpu.model)).and_then(|m| berth_mig::masks(m.board?));
+        tables.map_or(0, |t| t.completions(gpu.mask))
+    };
+    view.gpus().iter().map(of).sum()
+}
+
+impl Policy for Completions {
+    fn offer(&self, view: &View, shape: &Shape, cx: &Context<'_>) -> Option<Offer> {
+        let used = |view: &View| {
+            let each = |g: &crate::cluster::GpuView| if g.sliced { g.mask.count_ones() } else { 0 };
+            view.gpus().iter().map(each).sum::<u32>()
+        };
+        let step = |before: &View, after: &View, pick: super::Pick| {
+            let full = before.gpus().get(usize::from(pick.gpu)).map_or(0, |g| g.mask.count_ones());
+            let fullest = i64::from(8 - full.min(8)) << 40;
+            fullest - i64::from(completions(after, cx.models)) * 8 - i64::from(pick.start)
+        };
+        let full = used(view);
+        let whole = matches!(shape.device, Device::Board).then_some(u32::from(WHOLE_MILLI)).unwrap_or(0);
+        offer(view, shape, cx, &step, |after| {
+            let left = completions(after, cx.models);
+            rank(-i64::from(full), whole + (1 << 20) - left.min(1 << 20))
+        })
+    }
+}
