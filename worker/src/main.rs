@@ -172,7 +172,7 @@ mod tests {
     fn a_join_token_may_begin_with_a_hyphen() {
         for token in ["-Oabc", "--abc", "abc"] {
             let line = ["berth-worker", "run", "--portal", "http://p", "--data", "/d", "--join-token", token];
-            assert!(Cli::try_parse_from(line).is_ok(), "{token}");
+            assert!(Args::try_parse_from(line).is_ok(), "{token}");
         }
     }
 }
