@@ -10,6 +10,7 @@ use std::sync::Arc;
 use berth_mig::{Board, Instance, boards, cover, masks};
 use berth_types::ids::{JobId, NodeId, OrgId};
 use berth_types::time::Timestamp;
+use uuid::Uuid;
 
 /// Boards of one node that can be placed on; what is beyond is left alone.
 pub const MAX_GPUS: usize = 16;
@@ -80,7 +81,11 @@ pub struct Slot {
     pub part: Part,
 }
 
-/// Who holds: a job's attempt, or a span of the calendar.
+/// A span of the calendar.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BookingId(pub Uuid);
+
+/// Who holds: a job's attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Owner {
     pub job: JobId,
@@ -97,6 +102,8 @@ pub struct Rank {
     pub slots: Vec<Slot>,
     /// When it must have ended; `None` when nobody knows.
     pub ends_by: Option<Timestamp>,
+    /// The booking that it runs inside.
+    pub inside: Option<BookingId>,
 }
 
 /// How one board stands, for a scorer.
@@ -116,7 +123,8 @@ pub struct GpuView {
     pub sharer: u16,
 }
 
-const NO_GPU: GpuView =
+/// A board on which nothing can be placed.
+pub(crate) const NO_GPU: GpuView =
     GpuView { model: 0, free_milli: 0, mask: u8::MAX, groups: 0, sliced: false, island: 0, sharer: 0 };
 
 /// How a node stands, for a scorer.
@@ -135,6 +143,31 @@ impl View {
 
     pub fn gpu_mut(&mut self, index: usize) -> Option<&mut GpuView> {
         self.gpus.get_mut(index).filter(|_| index < usize::from(self.count))
+    }
+
+    /// Takes what is booked for some of the time, whether or not something is there now.
+    pub(crate) fn cover(&mut self, node: &Node, models: &[Model], slot: &Slot, sharer: u16) {
+        let Some(index) = node.gpu_index(&slot.gpu) else { return };
+        let board = node.model(index, models).and_then(|m| m.board);
+        let Some(gpu) = self.gpus.get_mut(index) else { return };
+        let there = *gpu;
+        occupy(gpu, board, slot.part, sharer);
+        if !matches!(slot.part, Part::Slice(_)) || (!there.sliced && there.free_milli < WHOLE_MILLI) {
+            gpu.mask = u8::MAX;
+        }
+        if matches!(slot.part, Part::Share(_))
+            && (there.sliced || there.sharer != 0 && there.sharer != sharer)
+        {
+            gpu.free_milli = 0;
+        }
+    }
+
+    /// Nothing of the node can be used but what `keep` says.
+    pub(crate) fn only(&mut self, keep: impl Fn(usize, &GpuView) -> GpuView) {
+        let count = usize::from(self.count);
+        for (index, gpu) in self.gpus.iter_mut().take(count).enumerate() {
+            *gpu = keep(index, gpu);
+        }
     }
 
     pub fn free_milli(&self) -> u32 {
@@ -263,6 +296,19 @@ impl Cluster {
         *self.orgs.entry(org).or_insert(next)
     }
 
+    /// Takes a slot from a view of a node. `false` when it is not free there.
+    pub(crate) fn take(&self, view: &mut View, node: NodeIx, slot: &Slot, org: OrgId) -> bool {
+        let Some(of) = self.node(node) else { return false };
+        let Some(index) = of.gpu_index(&slot.gpu) else { return false };
+        let board = of.model(index, &self.models).and_then(|m| m.board);
+        let sharer = self.find_org(org);
+        view.gpu_mut(index).is_some_and(|gpu| occupy(gpu, board, slot.part, sharer))
+    }
+
+    pub fn find_org(&self, org: OrgId) -> u16 {
+        self.orgs.get(&org).copied().unwrap_or(0)
+    }
+
     /// States how a node is. Boards that are held and no longer reported stay, unhealthy.
     pub fn put_node(&mut self, mut facts: NodeFacts) -> NodeIx {
         let index = self.by_id.get(&facts.id).copied();
@@ -356,7 +402,11 @@ impl Cluster {
 
     /// How a node stands if only some of what is held counted: what ends by then does not.
     pub fn view_with(&self, index: NodeIx, counts: impl Fn(&Rank) -> bool) -> Option<View> {
-        Some(derive(self.node(index)?, &self.models, &self.orgs, counts))
+        Some(self.view_of(self.node(index)?, counts))
+    }
+
+    pub(crate) fn view_of(&self, node: &Node, counts: impl Fn(&Rank) -> bool) -> View {
+        derive(node, &self.models, &self.orgs, counts)
     }
 
     /// How a node that were open, healthy and empty would stand.

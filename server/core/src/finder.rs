@@ -80,19 +80,14 @@ impl<P: Policy> Finder<P> {
         self.mix.refresh(cluster, self.policy.horizon());
     }
 
-    /// The best node that is allowed.
-    pub fn best(
-        &mut self,
-        cluster: &Cluster,
-        shape: &Shape,
-        allowed: &dyn Fn(NodeIx) -> bool,
-    ) -> Option<NodeIx> {
-        self.sync(cluster, shape).best(allowed)
+    /// The best node that is allowed, as of the last [`Finder::sync`] of this shape.
+    pub fn best(&self, shape: &Shape, allowed: &dyn Fn(NodeIx) -> bool) -> Option<NodeIx> {
+        self.costs.get(shape)?.best(allowed)
     }
 
-    /// Every node on which the shape fits now, with its cost.
-    pub fn all(&mut self, cluster: &Cluster, shape: &Shape) -> Vec<(u64, NodeIx)> {
-        let costs = self.sync(cluster, shape);
+    /// Every node on which the shape fits, with its cost, as of the last [`Finder::sync`] of this shape.
+    pub fn all(&self, shape: &Shape) -> Vec<(u64, NodeIx)> {
+        let Some(costs) = self.costs.get(shape) else { return Vec::new() };
         let fits = costs.nodes.iter().enumerate().filter(|(_, cost)| **cost != NOT_HERE);
         fits.filter_map(|(index, cost)| Some((*cost, NodeIx(u32::try_from(index).ok()?)))).collect()
     }
@@ -103,7 +98,8 @@ impl<P: Policy> Finder<P> {
         if shape.may_fit(view, cluster.models()) { self.policy.offer(view, shape, &cx) } else { None }
     }
 
-    fn sync(&mut self, cluster: &Cluster, shape: &Shape) -> &Costs {
+    /// Brings what is known of a shape up to date.
+    pub fn sync(&mut self, cluster: &Cluster, shape: &Shape) {
         self.asked += 1;
         if !self.costs.contains_key(shape)
             && self.costs.len() >= SHAPES
@@ -151,7 +147,6 @@ impl<P: Policy> Finder<P> {
             }
         }
         costs.changes = cluster.changes();
-        costs
     }
 }
 

@@ -4,11 +4,16 @@
 //! decision goes out as data, so every rule is tested by building a world in a few lines.
 
 pub mod admission;
+pub mod calendar;
 pub mod cluster;
+pub mod engine;
+pub mod fair_share;
 pub mod finder;
 pub mod jobs;
 pub mod mix;
 pub mod plan;
+pub mod queue;
 pub mod rating;
+pub mod request;
 pub mod scoring;
 pub mod shape;

@@ -19,7 +19,8 @@ pub fn place<P: Policy>(
     shape: &Shape,
     number: u128,
 ) -> Option<NodeIx> {
-    let node = finder.best(cluster, shape, &|_| true)?;
+    finder.sync(cluster, shape);
+    let node = finder.best(shape, &|_| true)?;
     let view = *cluster.node(node)?.view();
     let offer = finder.offer(cluster, &view, shape)?;
     let slots = slots(cluster, node, shape, &offer);
@@ -30,6 +31,7 @@ pub fn place<P: Policy>(
         memory_mib: shape.memory_mib,
         slots,
         ends_by: None,
+        inside: None,
     };
     cluster.hold(node, rank);
     Some(node)

@@ -1,0 +1,193 @@
+//! What is promised for times to come: reservations, maintenance, and the start that is held for the
+//! job at the head of the queue. All of them are spans on concrete boards and slices.
+//!
+//! Must not decide what to book: it keeps bookings, and says what of a node is free for a while.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use berth_types::ids::OrgId;
+use berth_types::time::Timestamp;
+
+use crate::cluster::{
+    BookingId, Cluster, GpuView, NO_GPU, Node, NodeIx, Part, Rank, Slot, View, WHOLE_MILLI,
+};
+use crate::request::Ask;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Reservation,
+    /// Held by the operator: nothing may run on it.
+    Maintenance,
+    /// A start that is held for a job.
+    Hold,
+}
+
+/// What a booking takes on one node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    pub node: NodeIx,
+    pub slots: Vec<Slot>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Booking {
+    pub id: BookingId,
+    pub kind: Kind,
+    pub org: OrgId,
+    /// What was asked for; `None` for named boards.
+    pub ask: Option<Ask>,
+    /// Half open: at `until` it is over.
+    pub from: Timestamp,
+    pub until: Timestamp,
+    pub places: Vec<Place>,
+}
+
+impl Booking {
+    fn overlaps(&self, from: Timestamp, until: Timestamp) -> bool {
+        self.from < until && from < self.until
+    }
+
+    fn needs(&self) -> (i64, i64) {
+        self.ask.map_or((0, 0), |a| (a.shape.cpu_milli, a.shape.memory_mib))
+    }
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Calendar {
+    bookings: BTreeMap<BookingId, Booking>,
+    by_node: BTreeMap<NodeIx, BTreeSet<(Timestamp, BookingId)>>,
+}
+
+impl Calendar {
+    pub fn get(&self, id: BookingId) -> Option<&Booking> {
+        self.bookings.get(&id)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Booking> {
+        self.bookings.values()
+    }
+
+    /// States a booking, in place of what was known of it.
+    pub fn put(&mut self, booking: Booking) {
+        self.remove(booking.id);
+        for place in &booking.places {
+            self.by_node.entry(place.node).or_default().insert((booking.from, booking.id));
+        }
+        self.bookings.insert(booking.id, booking);
+    }
+
+    pub fn remove(&mut self, id: BookingId) -> Option<Booking> {
+        let old = self.bookings.remove(&id)?;
+        for place in &old.places {
+            if let Some(of_node) = self.by_node.get_mut(&place.node) {
+                of_node.remove(&(old.from, id));
+                if of_node.is_empty() {
+                    self.by_node.remove(&place.node);
+                }
+            }
+        }
+        Some(old)
+    }
+
+    /// The bookings of a node that overlap a time, in the order of their begin.
+    pub fn on(&self, node: NodeIx, from: Timestamp, until: Timestamp) -> impl Iterator<Item = &Booking> {
+        let of_node = self.by_node.get(&node).into_iter().flatten();
+        of_node
+            .take_while(move |(begin, _)| *begin < until)
+            .filter_map(|(_, id)| self.bookings.get(id))
+            .filter(move |b| b.overlaps(from, until))
+    }
+
+    /// Whether nothing at all is booked on a node.
+    pub fn is_free(&self, node: NodeIx) -> bool {
+        !self.by_node.contains_key(&node)
+    }
+
+    /// How a node stands for somebody who wants it from `from` until `until`: what runs by then and what
+    /// is booked meanwhile is taken. `except` is the booking of whoever asks.
+    pub fn view(
+        &self,
+        cluster: &Cluster,
+        node: NodeIx,
+        (from, until): (Timestamp, Timestamp),
+        now: Timestamp,
+        except: Option<BookingId>,
+    ) -> Option<View> {
+        self.view_of(cluster, node, cluster.node(node)?, (from, until), now, except)
+    }
+
+    /// As [`Calendar::view`], of a node that is thought to be otherwise than it is.
+    pub(crate) fn view_of(
+        &self,
+        cluster: &Cluster,
+        node: NodeIx,
+        of: &Node,
+        (from, until): (Timestamp, Timestamp),
+        now: Timestamp,
+        except: Option<BookingId>,
+    ) -> Option<View> {
+        let there = |rank: &Rank, at: Timestamp| at <= now || rank.ends_by.is_none_or(|end| end > at);
+        let booked: Vec<&Booking> = self.on(node, from, until).filter(|b| Some(b.id) != except).collect();
+        let mut view = cluster.view_of(of, |rank| there(rank, from));
+        if !of.facts.open {
+            return Some(view);
+        }
+        // Processors and memory are needed by those who are there at the same time only.
+        let facts = &of.facts;
+        let points = std::iter::once(from).chain(booked.iter().map(|b| b.from).filter(|at| *at > from));
+        let left = points.map(|at| {
+            let active = || booked.iter().filter(|b| b.from <= at && at < b.until);
+            let own = |r: &&Rank| there(r, at) && !r.inside.is_some_and(|id| active().any(|b| b.id == id));
+            let (mut cpu, mut memory) = (facts.cpu_milli, facts.memory_mib);
+            for rank in of.ranks.iter().filter(own) {
+                (cpu, memory) = (cpu - rank.cpu_milli, memory - rank.memory_mib);
+            }
+            for (c, m) in active().map(|b| b.needs()) {
+                (cpu, memory) = (cpu - c, memory - m);
+            }
+            (cpu, memory)
+        });
+        let (cpu, memory) = left.fold((i64::MAX, i64::MAX), |a, b| (a.0.min(b.0), a.1.min(b.1)));
+        (view.cpu_milli, view.memory_mib) = (cpu, memory);
+        for booking in booked {
+            let sharer = cluster.find_org(booking.org);
+            for slot in booking.places.iter().filter(|p| p.node == node).flat_map(|p| &p.slots) {
+                view.cover(of, cluster.models(), slot, sharer);
+            }
+        }
+        Some(view)
+    }
+
+    /// How a node stands for a job inside a booking: only what is booked and not in use.
+    pub fn view_inside(&self, cluster: &Cluster, node: NodeIx, id: BookingId) -> Option<View> {
+        let booking = self.bookings.get(&id)?;
+        let of = cluster.node(node)?;
+        let slots: Vec<&Slot> =
+            booking.places.iter().filter(|p| p.node == node).flat_map(|p| &p.slots).collect();
+        // Others may still be there that have not left in time.
+        let mut view = *of.view();
+        let (cpu, memory) = booking.needs();
+        let inside = || of.ranks.iter().filter(|r| r.inside == Some(id));
+        view.cpu_milli = cpu.max(0) - inside().map(|r| r.cpu_milli).sum::<i64>();
+        view.memory_mib = memory.max(0) - inside().map(|r| r.memory_mib).sum::<i64>();
+        view.only(|index, gpu| {
+            let uuid = of.facts.gpus.get(index).map(|g| &g.uuid);
+            let mine = || slots.iter().filter(|s| Some(&s.gpu) == uuid);
+            if mine().any(|s| s.part == Part::Whole) {
+                return *gpu;
+            }
+            let board = of.model(index, cluster.models()).and_then(crate::cluster::Model::mig);
+            let free = mine().fold(0, |bits, s| match (s.part, board) {
+                (Part::Slice(i), Some(b)) => {
+                    bits | b.profile(i.profile_id).map_or(0, |p| berth_mig::cover(p, i.start))
+                }
+                _ => bits,
+            });
+            if free == 0 || (!gpu.sliced && gpu.free_milli < WHOLE_MILLI) {
+                return NO_GPU;
+            }
+            GpuView { free_milli: 0, sliced: true, mask: gpu.mask | !free, ..*gpu }
+        });
+        Some(view)
+    }
+}

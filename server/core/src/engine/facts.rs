@@ -1,0 +1,332 @@
+//! What the engine is told, and how it takes it in.
+
+use berth_types::ids::{JobId, NodeId, OrgId};
+use berth_types::jobs::Priority;
+use berth_types::time::Timestamp;
+
+use super::{Engine, Waiting};
+use crate::calendar::Booking;
+use crate::cluster::{BookingId, NodeFacts, Owner, Rank, Slot};
+use crate::queue::Lane;
+use crate::request::{Ask, Request};
+
+/// How the job that one waits for must end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Condition {
+    Succeeded,
+    Finished,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Dependency {
+    pub job: JobId,
+    pub condition: Condition,
+}
+
+/// A job that waits for a place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobFacts {
+    pub id: JobId,
+    pub generation: i64,
+    /// The number of its last attempt; 0 before the first.
+    pub attempt: u32,
+    pub org: OrgId,
+    pub request: Request,
+    pub priority: Priority,
+    /// Seconds until a run ends by itself at the latest, counted from now on.
+    pub max_duration_s: i64,
+    pub preemptible: bool,
+    /// Seconds that it needs to save its state when it is told to stop.
+    pub grace_s: i64,
+    pub queued_at: Timestamp,
+    pub depends_on: Vec<Dependency>,
+    /// It runs inside this booking only.
+    pub inside: Option<BookingId>,
+}
+
+/// What an attempt holds on one node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClaimRank {
+    pub node: NodeId,
+    pub slots: Vec<Slot>,
+    pub cpu_milli: i64,
+    pub memory_mib: i64,
+}
+
+/// What an attempt holds, until it is proved clean.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claim {
+    pub owner: Owner,
+    pub org: OrgId,
+    pub ranks: Vec<ClaimRank>,
+    pub milli: i64,
+    pub since: Timestamp,
+    /// When it must have ended; `None` when nobody knows (its node is silent, or it is unclean).
+    pub ends_by: Option<Timestamp>,
+    pub priority: Priority,
+    /// It runs, and may be told to make room: within so many seconds.
+    pub preemptible: Option<i64>,
+    /// What it did up to here is saved.
+    pub saved_at: Option<Timestamp>,
+    pub inside: Option<BookingId>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct OrgFacts {
+    pub org: OrgId,
+    /// Against others' for fair share; 1 by default.
+    pub weight: f64,
+    /// Use so far, thousandths of a board × seconds; `None` leaves it as it is.
+    pub used: Option<f64>,
+}
+
+/// How something is. A greater version is newer.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Fact {
+    Node {
+        version: i64,
+        facts: NodeFacts,
+    },
+    /// A job waits.
+    Waits {
+        version: i64,
+        facts: JobFacts,
+    },
+    /// A job does not wait (it runs, or is over).
+    Left {
+        version: i64,
+        job: JobId,
+    },
+    /// A job ended; whether it succeeded.
+    Ended {
+        job: JobId,
+        succeeded: bool,
+    },
+    Claim {
+        version: i64,
+        claim: Claim,
+    },
+    /// Nothing is held any more.
+    Freed {
+        version: i64,
+        owner: Owner,
+    },
+    Booked {
+        version: i64,
+        booking: Booking,
+    },
+    Unbooked {
+        version: i64,
+        id: BookingId,
+    },
+    Org(OrgFacts),
+}
+
+/// What a version belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Thing {
+    Node(NodeId),
+    Job(JobId),
+    Claim(Owner),
+    Booking(BookingId),
+}
+
+/// Versions of things that are over are kept up to so many; then all of them are forgotten.
+const REMEMBERED: usize = 1 << 20;
+/// Ends of jobs are kept up to so many; then those for which nobody waits are forgotten.
+const ENDS: usize = 1 << 17;
+
+impl Engine {
+    /// Whether this is news of the thing.
+    fn is_news(&mut self, thing: Thing, version: i64) -> bool {
+        if self.versions.len() > REMEMBERED {
+            self.versions.clear();
+        }
+        match self.versions.get_mut(&thing) {
+            Some(known) if *known > version => false,
+            Some(known) => {
+                *known = version;
+                true
+            }
+            None => {
+                self.versions.insert(thing, version);
+                true
+            }
+        }
+    }
+
+    /// Takes in how something is.
+    pub fn apply(&mut self, fact: Fact, now: Timestamp) {
+        match fact {
+            Fact::Node { version, facts } => {
+                if self.is_news(Thing::Node(facts.id), version) {
+                    self.put_node(facts);
+                }
+            }
+            Fact::Waits { version, facts } => {
+                if self.is_news(Thing::Job(facts.id), version) {
+                    self.put_job(facts);
+                }
+            }
+            Fact::Left { version, job } => {
+                if self.is_news(Thing::Job(job), version) {
+                    self.remove_job(job);
+                }
+            }
+            Fact::Ended { job, succeeded } => self.ended(job, succeeded),
+            Fact::Claim { version, claim } => {
+                if self.is_news(Thing::Claim(claim.owner), version) {
+                    self.put_claim(claim, now);
+                }
+            }
+            Fact::Freed { version, owner } => {
+                if self.is_news(Thing::Claim(owner), version) {
+                    self.remove_claim(owner, now);
+                }
+            }
+            Fact::Booked { version, booking } => {
+                if self.is_news(Thing::Booking(booking.id), version) {
+                    self.calendar.put(booking);
+                }
+            }
+            Fact::Unbooked { version, id } => {
+                if self.is_news(Thing::Booking(id), version) {
+                    self.calendar.remove(id);
+                }
+            }
+            Fact::Org(facts) => self.shares.put(facts.org, facts.weight, facts.used, now),
+        }
+    }
+
+    fn put_node(&mut self, facts: NodeFacts) {
+        let id = facts.id;
+        let index = self.cluster.put_node(facts);
+        for owner in self.homeless.remove(&id).unwrap_or_default() {
+            let Some(claim) = self.claims.get(&owner) else { continue };
+            for rank in claim.ranks.iter().filter(|r| r.node == id) {
+                let rank = held(claim, rank);
+                self.cluster.hold(index, rank);
+            }
+        }
+    }
+
+    fn put_job(&mut self, facts: JobFacts) {
+        let id = facts.id;
+        if self.jobs.get(&id).is_some_and(|known| known.facts == facts) {
+            return;
+        }
+        let seen = self.jobs.contains_key(&id);
+        self.remove_job(id);
+        for dependency in &facts.depends_on {
+            self.dependents.entry(dependency.job).or_default().insert(id);
+        }
+        self.jobs.insert(id, Waiting { facts, lane: None });
+        self.enqueue(id);
+        if !seen && let Some(lane) = self.jobs.get(&id).and_then(|w| w.lane) {
+            self.finder.observe(&lane.ask.shape, &self.cluster);
+        }
+    }
+
+    /// Puts a job into the queue as soon as nothing else keeps it back.
+    pub(super) fn enqueue(&mut self, id: JobId) {
+        let Some(waiting) = self.jobs.get_mut(&id).filter(|w| w.lane.is_none()) else { return };
+        let facts = &waiting.facts;
+        let met = |d: &Dependency| match (self.outcomes.get(&d.job), d.condition) {
+            (Some(succeeded), Condition::Succeeded) => *succeeded,
+            (Some(_), Condition::Finished) => true,
+            (None, _) => false,
+        };
+        if !facts.depends_on.iter().all(met) {
+            return;
+        }
+        // What can never be placed stays out of the queue; its reason is said by `why`.
+        let Ok(ask) = Ask::of(&facts.request, facts.org, &mut self.cluster) else { return };
+        let length = u32::try_from(facts.max_duration_s.max(1)).unwrap_or(u32::MAX).ilog2();
+        let lane = Lane { ask, class: facts.priority.rank(), org: facts.org, length, inside: facts.inside };
+        waiting.lane = Some(lane);
+        self.queue.insert(lane, facts.queued_at, id);
+    }
+
+    pub(super) fn remove_job(&mut self, id: JobId) {
+        let Some(old) = self.jobs.remove(&id) else { return };
+        if let Some(lane) = old.lane {
+            self.queue.remove(lane, old.facts.queued_at, id);
+        }
+        for dependency in &old.facts.depends_on {
+            if let Some(waiting) = self.dependents.get_mut(&dependency.job) {
+                waiting.remove(&id);
+                if waiting.is_empty() {
+                    self.dependents.remove(&dependency.job);
+                }
+            }
+        }
+        self.memory.no_victims.remove(&id);
+        self.drop_hold_of(id);
+    }
+
+    fn ended(&mut self, job: JobId, succeeded: bool) {
+        if self.outcomes.len() > ENDS {
+            self.outcomes.retain(|job, _| self.dependents.contains_key(job));
+        }
+        // Kept even if nobody waits for it yet: the news of who does may come later.
+        self.outcomes.insert(job, succeeded);
+        for id in self.dependents.get(&job).cloned().unwrap_or_default() {
+            self.enqueue(id);
+        }
+    }
+
+    pub(super) fn put_claim(&mut self, claim: Claim, now: Timestamp) {
+        let owner = claim.owner;
+        if self.claims.get(&owner) == Some(&claim) {
+            return;
+        }
+        // What moved away is released; what stayed is only stated anew.
+        if let Some(old) = self.claims.remove(&owner) {
+            self.shares.running(old.org, -old.milli, now);
+            for rank in old.ranks.iter().filter(|r| !claim.ranks.iter().any(|n| n.node == r.node)) {
+                self.forget_rank(rank.node, owner);
+            }
+        }
+        self.shares.running(claim.org, claim.milli, now);
+        for rank in &claim.ranks {
+            match self.cluster.find_node(rank.node) {
+                Some(index) => self.cluster.hold(index, held(&claim, rank)),
+                None => {
+                    self.homeless.entry(rank.node).or_default().insert(owner);
+                }
+            }
+        }
+        self.claims.insert(owner, claim);
+    }
+
+    fn forget_rank(&mut self, node: NodeId, owner: Owner) {
+        match self.cluster.find_node(node) {
+            Some(index) => self.cluster.release(index, owner),
+            None => {
+                if let Some(owners) = self.homeless.get_mut(&node) {
+                    owners.remove(&owner);
+                }
+            }
+        }
+    }
+
+    pub(super) fn remove_claim(&mut self, owner: Owner, now: Timestamp) {
+        let Some(old) = self.claims.remove(&owner) else { return };
+        self.shares.running(old.org, -old.milli, now);
+        for rank in &old.ranks {
+            self.forget_rank(rank.node, owner);
+        }
+    }
+}
+
+fn held(claim: &Claim, rank: &ClaimRank) -> Rank {
+    Rank {
+        owner: claim.owner,
+        org: claim.org,
+        cpu_milli: rank.cpu_milli,
+        memory_mib: rank.memory_mib,
+        slots: rank.slots.clone(),
+        ends_by: claim.ends_by,
+        inside: claim.inside,
+    }
+}

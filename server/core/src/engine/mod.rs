@@ -1,0 +1,156 @@
+//! The scheduler as a pure machine: facts in, decisions out.
+//!
+//! [`Engine::apply`] takes facts (how a node, a job, a claim or a booking *is*); facts of the same
+//! thing carry a version, and an older one changes nothing, so they may come in any order, twice or
+//! late. [`Engine::pass`] decides. A decision counts as done from the moment it is made; whoever
+//! carries it out states the facts that came of it, and a decision that was not carried out is undone
+//! by stating the facts as they still are. An engine that is built anew from the newest facts is equal
+//! to one that lived through all of them; a test compares the two.
+//!
+//! Must not see a clock, a store or a message. Nothing that is stated can make it panic.
+
+mod facts;
+mod hold;
+mod pass;
+mod place;
+mod preempt;
+mod reserve;
+mod why;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use berth_types::ids::{JobId, NodeId};
+use berth_types::time::Timestamp;
+
+use crate::calendar::Calendar;
+use crate::cluster::{BookingId, Cluster, NodeIx, Owner, Slot};
+use crate::fair_share::FairShare;
+use crate::finder::Finder;
+use crate::queue::{Lane, Queue};
+use crate::request::Ask;
+use crate::scoring::Reach;
+
+pub use facts::{Claim, ClaimRank, Condition, Dependency, Fact, JobFacts, OrgFacts};
+pub use reserve::{Refusal, Window};
+pub use why::{Blocker, Change, Why};
+
+/// What a pass decided.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Decision {
+    Start {
+        job: JobId,
+        /// The generation that it is based on.
+        generation: i64,
+        attempt: u32,
+        ranks: Vec<(NodeId, Vec<Slot>)>,
+    },
+    /// A running attempt must make room.
+    Preempt { victim: Owner, for_job: JobId },
+    /// It waited for a job that did not end as it had to.
+    Orphan { job: JobId, generation: i64, on: JobId },
+}
+
+/// A job that waits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Waiting {
+    facts: JobFacts,
+    /// Its place in the queue; `None` while it waits for other jobs, or asks for what cannot be.
+    lane: Option<Lane>,
+}
+
+/// The start that is held for the first of a pool that does not fit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Held {
+    job: JobId,
+    booking: BookingId,
+    at: Timestamp,
+    /// Up to this change of the cluster it is right.
+    changes: u64,
+}
+
+/// What is known to be impossible as the cluster stands.
+#[derive(Debug, Clone, Default)]
+struct Memory {
+    /// When each node could take an ask at the earliest.
+    ready: HashMap<Ask, hold::Ready>,
+    /// The change of the cluster at which no victims were found for a job.
+    no_victims: HashMap<JobId, u64>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Engine {
+    cluster: Cluster,
+    finder: Finder<Reach>,
+    queue: Queue,
+    shares: FairShare,
+    calendar: Calendar,
+    jobs: HashMap<JobId, Waiting>,
+    claims: HashMap<Owner, Claim>,
+    /// Claims and bookings that name a node which is not known yet.
+    homeless: HashMap<NodeId, BTreeSet<Owner>>,
+    /// How jobs ended.
+    outcomes: HashMap<JobId, bool>,
+    dependents: BTreeMap<JobId, BTreeSet<JobId>>,
+    versions: HashMap<facts::Thing, i64>,
+    holds: BTreeMap<u64, Held>,
+    memory: Memory,
+}
+
+impl Default for Engine {
+    fn default() -> Self {
+        Self {
+            cluster: Cluster::default(),
+            finder: Finder::new(Reach),
+            queue: Queue::default(),
+            shares: FairShare::default(),
+            calendar: Calendar::default(),
+            jobs: HashMap::new(),
+            claims: HashMap::new(),
+            homeless: HashMap::new(),
+            outcomes: HashMap::new(),
+            dependents: BTreeMap::new(),
+            versions: HashMap::new(),
+            holds: BTreeMap::new(),
+            memory: Memory::default(),
+        }
+    }
+}
+
+impl Engine {
+    pub fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    pub fn calendar(&self) -> &Calendar {
+        &self.calendar
+    }
+
+    pub fn waiting(&self) -> usize {
+        self.jobs.len()
+    }
+
+    /// The jobs that wait, for whoever compares with what is stored.
+    pub fn waiting_jobs(&self) -> impl Iterator<Item = (JobId, i64)> {
+        self.jobs.iter().map(|(id, w)| (*id, w.facts.generation))
+    }
+
+    /// Who holds something, likewise.
+    pub fn owners(&self) -> impl Iterator<Item = Owner> {
+        self.claims.keys().copied()
+    }
+
+    fn milli(&self, ask: &Ask) -> i64 {
+        ask.milli(&self.cluster)
+    }
+
+    fn ends(&self, now: Timestamp, seconds: i64) -> Timestamp {
+        now.plus_seconds(seconds.clamp(0, 10 * 366 * 86_400))
+    }
+
+    fn node_id(&self, node: NodeIx) -> Option<NodeId> {
+        self.cluster.node(node).map(|n| n.facts.id)
+    }
+}
+
+#[cfg(test)]
+mod tests;

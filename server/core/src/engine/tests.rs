@@ -1,0 +1,483 @@
+//! Worlds in a few lines, and what the engine does in them.
+
+mod history;
+
+use std::sync::Arc;
+
+use berth_types::ids::{JobId, NodeId, OrgId};
+use berth_types::jobs::Priority;
+use berth_types::time::Timestamp;
+use uuid::Uuid;
+
+use super::*;
+use crate::calendar::{Booking, Kind};
+use crate::cluster::{GpuFacts, NodeFacts, Part};
+use crate::request::{Absurd, Request, Topology, Wanted};
+
+pub(super) fn job_id(n: u128) -> JobId {
+    JobId::from_uuid(Uuid::from_u128(n))
+}
+
+pub(super) fn node_id(n: u128) -> NodeId {
+    NodeId::from_uuid(Uuid::from_u128(n))
+}
+
+pub(super) fn org(n: u128) -> OrgId {
+    OrgId::from_uuid(Uuid::from_u128(n))
+}
+
+pub(super) fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_micros(1_800_000_000_000_000).plus_seconds(seconds)
+}
+
+pub(super) fn node(n: u128, model: &str, boards: usize) -> NodeFacts {
+    let gpu = |i: usize| GpuFacts {
+        uuid: format!("GPU-{n}-{i}").into(),
+        model: model.into(),
+        mig_enabled: true,
+        healthy: true,
+        island: u8::try_from(i / 4).unwrap(),
+        foreign: Vec::new(),
+    };
+    NodeFacts {
+        id: node_id(n),
+        open: true,
+        cpu_milli: 64_000,
+        memory_mib: 512_000,
+        switch: Some(format!("leaf-{}", n / 2).into()),
+        rack: Some("rack-1".into()),
+        gpus: (0..boards).map(gpu).collect(),
+    }
+}
+
+pub(super) fn boards(count: u32, nodes: u32) -> Request {
+    Request {
+        wanted: Wanted::Board,
+        count,
+        nodes,
+        models: vec!["H100-80GB".into()],
+        cpu_milli: 0,
+        memory_mib: 0,
+        topology: Topology::Any,
+        nvlink: false,
+    }
+}
+
+pub(super) fn slice(profile: &str) -> Request {
+    Request { wanted: Wanted::Slice(profile.into()), ..boards(1, 1) }
+}
+
+pub(super) fn waits(n: u128, request: Request) -> JobFacts {
+    JobFacts {
+        id: job_id(n),
+        generation: 1,
+        attempt: 0,
+        org: org(1),
+        request,
+        priority: Priority::Normal,
+        max_duration_s: 3_600,
+        preemptible: false,
+        grace_s: 60,
+        queued_at: at(i64::try_from(n).unwrap()),
+        depends_on: Vec::new(),
+        inside: None,
+    }
+}
+
+/// A cluster of `nodes` nodes with so many H100 boards each.
+fn engine(nodes: u128, gpus: usize) -> Engine {
+    let mut engine = Engine::default();
+    for n in 1..=nodes {
+        engine.apply(Fact::Node { version: 1, facts: node(n, "H100-80GB", gpus) }, at(0));
+    }
+    engine
+}
+
+fn submit(engine: &mut Engine, facts: JobFacts) {
+    engine.apply(Fact::Waits { version: facts.generation, facts }, at(0));
+}
+
+/// The jobs that a pass starts, in its order.
+fn starts(decisions: &[Decision]) -> Vec<JobId> {
+    let start = |d: &Decision| match d {
+        Decision::Start { job, .. } => Some(*job),
+        _ => None,
+    };
+    decisions.iter().filter_map(start).collect()
+}
+
+fn free(engine: &mut Engine, n: u128, now: Timestamp) {
+    let owner = Owner { job: job_id(n), attempt: 1 };
+    engine.apply(Fact::Freed { version: 9, owner }, now);
+}
+
+#[test]
+fn a_gang_gets_all_its_nodes_or_none_and_near_each_other() {
+    let mut e = engine(4, 4);
+    // leaf-0: node 1; leaf-1: nodes 2 and 3; leaf-2: node 4.
+    submit(&mut e, waits(1, Request { topology: Topology::SameSwitch, ..boards(4, 2) }));
+    let Decision::Start { ranks, attempt: 1, .. } = &e.pass(at(10))[0] else { panic!("it starts") };
+    let nodes: Vec<NodeId> = ranks.iter().map(|(n, _)| *n).collect();
+    assert_eq!(nodes, [node_id(2), node_id(3)]);
+    assert!(ranks.iter().all(|(_, slots)| slots.len() == 4));
+    submit(&mut e, waits(2, Request { topology: Topology::SameSwitch, ..boards(4, 2) }));
+    assert_eq!(e.pass(at(11)), [], "two nodes are free, but not on one switch");
+    let why = e.why(job_id(2), at(11)).unwrap();
+    assert!(why.changes.contains(&vec![Change::Anywhere]), "{why:?}");
+    submit(&mut e, waits(3, boards(4, 3)));
+    assert_eq!(starts(&e.pass(at(12))), [], "three are not free");
+    submit(&mut e, waits(4, boards(4, 9)));
+    assert_eq!(e.why(job_id(4), at(12)).unwrap().blockers[0], Blocker::None { count: 4, nodes: 4 });
+}
+
+#[test]
+fn nvlink_keeps_devices_on_one_island() {
+    let mut e = engine(1, 8);
+    submit(&mut e, waits(1, boards(2, 1)));
+    e.pass(at(10));
+    submit(&mut e, waits(2, Request { nvlink: true, ..boards(4, 1) }));
+    let Decision::Start { ranks, .. } = &e.pass(at(10))[0] else { panic!("it starts") };
+    let gpus: Vec<&str> = ranks[0].1.iter().map(|s| &*s.gpu).collect();
+    assert_eq!(gpus, ["GPU-1-4", "GPU-1-5", "GPU-1-6", "GPU-1-7"]);
+    submit(&mut e, waits(3, Request { nvlink: true, ..boards(4, 1) }));
+    assert_eq!(e.pass(at(11)), []);
+}
+
+#[test]
+fn shares_of_a_board_stay_inside_one_organization() {
+    let mut e = engine(1, 1);
+    let share = |n, o, milli| JobFacts {
+        org: org(o),
+        ..waits(n, Request { wanted: Wanted::Share(milli), ..boards(1, 1) })
+    };
+    submit(&mut e, share(1, 1, 600));
+    submit(&mut e, share(2, 2, 300));
+    submit(&mut e, share(3, 1, 400));
+    let mut started = starts(&e.pass(at(10)));
+    started.sort_unstable();
+    assert_eq!(started, [job_id(1), job_id(3)]);
+    free(&mut e, 1, at(20));
+    free(&mut e, 3, at(20));
+    assert_eq!(starts(&e.pass(at(20))), [job_id(2)]);
+}
+
+#[test]
+fn what_waits_at_the_head_is_never_delayed_by_what_runs_around_it() {
+    let mut e = engine(1, 4);
+    let job = |n, count, seconds| JobFacts { max_duration_s: seconds, ..waits(n, boards(count, 1)) };
+    submit(&mut e, job(1, 3, 1_000));
+    e.pass(at(0));
+    submit(&mut e, job(2, 4, 1_000));
+    submit(&mut e, job(3, 1, 2_000));
+    submit(&mut e, job(4, 1, 900));
+    // The board that is free is used by who leaves in time, not by who came first.
+    assert_eq!(starts(&e.pass(at(0))), [job_id(4)]);
+    let why = e.why(job_id(3), at(0)).unwrap();
+    assert!(why.blockers.iter().any(|b| matches!(b, Blocker::Ahead { jobs: 1 })), "{why:?}");
+    assert_eq!(e.why(job_id(2), at(0)).unwrap().earliest, Some(at(1_000)));
+    free(&mut e, 4, at(900));
+    assert_eq!(e.pass(at(900)), []);
+    free(&mut e, 1, at(950));
+    assert_eq!(starts(&e.pass(at(950))), [job_id(2)], "and sooner when room is sooner");
+}
+
+#[test]
+fn organizations_take_turns_and_priority_goes_first() {
+    let mut e = engine(1, 4);
+    for n in 1..=6 {
+        submit(&mut e, waits(n, boards(1, 1)));
+    }
+    submit(&mut e, JobFacts { org: org(2), ..waits(7, boards(1, 1)) });
+    submit(&mut e, JobFacts { org: org(2), ..waits(8, boards(1, 1)) });
+    submit(&mut e, JobFacts { priority: Priority::High, ..waits(9, boards(1, 1)) });
+    assert_eq!(starts(&e.pass(at(10))), [job_id(9), job_id(7), job_id(1), job_id(8)]);
+}
+
+#[test]
+fn nobody_waits_for_ever_behind_a_stream_of_more_important_jobs() {
+    let mut e = engine(1, 2);
+    submit(&mut e, JobFacts { priority: Priority::Low, org: org(9), ..waits(1, boards(2, 1)) });
+    let mut number = 2;
+    let mut now = 0;
+    let mut running: Vec<(i64, u128)> = Vec::new();
+    let began = loop {
+        // Small, short, high: two more whenever there is a free board, and always some in reserve.
+        while e.waiting() < 6 {
+            let facts = JobFacts {
+                priority: Priority::High,
+                max_duration_s: 600,
+                queued_at: at(now),
+                ..waits(number, boards(1, 1))
+            };
+            submit(&mut e, facts);
+            number += 1;
+        }
+        let started = starts(&e.pass(at(now)));
+        if started.contains(&job_id(1)) {
+            break now;
+        }
+        running.extend(started.iter().map(|id| (now + 600, id.uuid().as_u128())));
+        now += 300;
+        running.retain(|(end, n)| {
+            if *end <= now {
+                free(&mut e, *n, at(now));
+            }
+            *end > now
+        });
+        assert!(now < 10 * 86_400, "it never came");
+    };
+    assert!(began <= 3 * 43_200 + 3_600, "{began}");
+}
+
+#[test]
+fn the_cheapest_victims_make_room_and_only_when_that_helps() {
+    let mut e = engine(2, 2);
+    let low = |n| JobFacts {
+        priority: Priority::Low,
+        preemptible: true,
+        max_duration_s: 86_400,
+        ..waits(n, boards(1, 1))
+    };
+    submit(&mut e, low(1));
+    submit(&mut e, low(2));
+    assert_eq!(e.pass(at(0)).len(), 2);
+    submit(&mut e, low(3));
+    submit(&mut e, low(4));
+    assert_eq!(e.pass(at(1_000)).len(), 2);
+    // Four boards on one node are nowhere: nobody is told to go.
+    submit(&mut e, JobFacts { priority: Priority::High, ..waits(5, boards(4, 1)) });
+    assert_eq!(e.pass(at(2_000)), []);
+    e.apply(Fact::Left { version: 2, job: job_id(5) }, at(2_000));
+    // The younger two have less to lose.
+    submit(&mut e, JobFacts { priority: Priority::High, ..waits(6, boards(2, 1)) });
+    let told = e.pass(at(2_000));
+    let victims: Vec<JobId> = told
+        .iter()
+        .map(|d| match d {
+            Decision::Preempt { victim, for_job } if *for_job == job_id(6) => victim.job,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(victims, [job_id(3), job_id(4)]);
+    assert_eq!(e.pass(at(2_010)), [], "nobody is told twice");
+    free(&mut e, 3, at(2_020));
+    free(&mut e, 4, at(2_030));
+    assert_eq!(starts(&e.pass(at(2_030))), [job_id(6)]);
+    // What cannot be preempted, and what is as important, is left alone.
+    submit(&mut e, JobFacts { priority: Priority::Low, ..waits(7, boards(2, 1)) });
+    assert_eq!(e.pass(at(2_040)), []);
+}
+
+#[test]
+fn jobs_wait_for_others_and_end_with_them() {
+    let mut e = engine(1, 4);
+    let after = |n, on, condition| JobFacts {
+        depends_on: vec![Dependency { job: job_id(on), condition }],
+        ..waits(n, boards(1, 1))
+    };
+    submit(&mut e, after(2, 1, Condition::Succeeded));
+    submit(&mut e, after(3, 1, Condition::Finished));
+    submit(&mut e, after(4, 2, Condition::Succeeded));
+    submit(&mut e, after(5, 5, Condition::Finished));
+    assert_eq!(e.pass(at(0)), []);
+    assert_eq!(e.why(job_id(2), at(0)).unwrap().blockers, [Blocker::Dependency(vec![job_id(1)])]);
+    e.apply(Fact::Ended { job: job_id(1), succeeded: false }, at(1));
+    let decided = e.pass(at(1));
+    assert_eq!(decided[0], Decision::Orphan { job: job_id(2), generation: 1, on: job_id(1) });
+    assert_eq!(starts(&decided), [job_id(3)]);
+    // Its end is a failure for those behind it.
+    e.apply(Fact::Ended { job: job_id(2), succeeded: false }, at(2));
+    assert_eq!(e.pass(at(2)), [Decision::Orphan { job: job_id(4), generation: 1, on: job_id(2) }]);
+    assert_eq!(e.pass(at(3)), [], "one that waits for itself waits, and hurts nobody");
+}
+
+fn window(from: i64, until: i64) -> Window {
+    Window { from: at(from), until: at(until) }
+}
+
+fn book(e: &mut Engine, n: u128, request: &Request, when: Window, now: i64) -> Result<(), Refusal> {
+    let (ask, places, moved) = e.quote(request, org(n), when, at(now))?;
+    let id = BookingId(Uuid::from_u128(n));
+    let Window { from, until } = when;
+    e.book(Booking { id, kind: Kind::Reservation, org: org(n), ask: Some(ask), from, until, places }, moved);
+    Ok(())
+}
+
+#[test]
+fn reservations_keep_their_time_and_refusals_name_the_way_out() {
+    let mut e = engine(2, 2);
+    book(&mut e, 1, &boards(2, 1), window(1_000, 2_000), 0).unwrap();
+    book(&mut e, 2, &boards(2, 1), window(1_500, 3_000), 0).unwrap();
+    let refused = book(&mut e, 3, &boards(2, 1), window(1_800, 2_800), 0).unwrap_err();
+    let Refusal::Taken { conflicts, alternatives } = refused else { panic!("{refused}") };
+    assert_eq!(conflicts.len(), 2);
+    assert_eq!(
+        alternatives,
+        [window(2_000, 3_000), window(3_000, 4_000), window(500, 1_500), window(0, 1_000)]
+    );
+    for when in alternatives {
+        e.quote(&boards(2, 1), org(3), when, at(0)).unwrap();
+    }
+    // Jobs run around the windows only when they end before them.
+    submit(&mut e, JobFacts { max_duration_s: 1_001, ..waits(10, boards(2, 1)) });
+    submit(&mut e, JobFacts { max_duration_s: 1_400, ..waits(11, boards(2, 1)) });
+    assert_eq!(starts(&e.pass(at(0))).len(), 1, "one node is free until 1,500");
+    submit(&mut e, JobFacts { max_duration_s: 1_000, ..waits(12, boards(2, 1)) });
+    assert_eq!(starts(&e.pass(at(0))), [job_id(12)]);
+    let why = e.why(job_id(11), at(0)).unwrap();
+    assert!(why.earliest >= Some(at(2_000)), "{why:?}");
+    for bad in [
+        window(-5, 100),
+        window(100, 100),
+        window(100, 50),
+        window(0, 400 * 86_400),
+        window(1 << 40, (1 << 40) + 1),
+    ] {
+        assert_eq!(e.quote(&boards(1, 1), org(1), bad, at(0)).unwrap_err(), Refusal::Window);
+    }
+    assert_eq!(e.quote(&boards(3, 1), org(1), window(5_000, 6_000), at(0)).unwrap_err(), Refusal::Never);
+}
+
+#[test]
+fn later_bookings_move_when_that_makes_room() {
+    let mut e = engine(2, 2);
+    // One board on each node: the pair has no node for itself, until one of them moves.
+    for (n, node) in [(1, 1), (2, 2)] {
+        let (ask, ..) = e.quote(&boards(1, 1), org(n), window(1_000, 2_000), at(0)).unwrap();
+        let places = vec![crate::calendar::Place {
+            node: e.cluster().find_node(node_id(node)).unwrap(),
+            slots: vec![Slot { gpu: format!("GPU-{node}-0").into(), part: Part::Whole }],
+        }];
+        let id = BookingId(Uuid::from_u128(n));
+        let booking = Booking {
+            id,
+            kind: Kind::Reservation,
+            org: org(n),
+            ask: Some(ask),
+            from: at(1_000),
+            until: at(2_000),
+            places,
+        };
+        e.book(booking, Vec::new());
+    }
+    let (_, places, moved) = e.quote(&boards(2, 1), org(3), window(1_200, 1_300), at(0)).unwrap();
+    assert_eq!((places.len(), moved.len()), (1, 1));
+    // Once they have begun they stay.
+    assert!(matches!(
+        e.quote(&boards(2, 1), org(3), window(1_200, 1_300), at(1_000)),
+        Err(Refusal::Taken { .. })
+    ));
+}
+
+#[test]
+fn a_reservation_is_for_its_own_jobs() {
+    let mut e = engine(1, 2);
+    book(&mut e, 1, &boards(2, 1), window(100, 5_000), 0).unwrap();
+    let inside = |n, o| JobFacts {
+        inside: Some(BookingId(Uuid::from_u128(1))),
+        org: org(o),
+        max_duration_s: 1_000,
+        ..waits(n, boards(1, 1))
+    };
+    submit(&mut e, inside(1, 1));
+    submit(&mut e, inside(2, 2));
+    assert_eq!(e.pass(at(50)), [], "it has not begun");
+    assert_eq!(starts(&e.pass(at(100))), [job_id(1)]);
+    submit(&mut e, inside(3, 1));
+    submit(&mut e, inside(4, 1));
+    assert_eq!(starts(&e.pass(at(200))), [job_id(3)], "two boards, two jobs");
+    assert_eq!(
+        e.why(job_id(2), at(200)).unwrap().blockers,
+        [Blocker::Booking(BookingId(Uuid::from_u128(1)))]
+    );
+    free(&mut e, 1, at(300));
+    assert_eq!(starts(&e.pass(at(4_500))), [], "it would outlast its reservation");
+}
+
+#[test]
+fn absurd_requests_are_refused_by_name() {
+    let mut e = engine(1, 2);
+    let share = |milli, count| Request { wanted: Wanted::Share(milli), ..boards(count, 1) };
+    for (request, why) in [
+        (boards(0, 1), Absurd::Count),
+        (boards(1_000_000_000, 1), Absurd::Count),
+        (boards(1, 0), Absurd::Nodes),
+        (boards(1, 1_000_000_000), Absurd::Nodes),
+        (share(0, 1), Absurd::Share),
+        (share(1_000, 1), Absurd::Share),
+        (share(500, 2), Absurd::Share),
+        (Request { cpu_milli: -1, ..boards(1, 1) }, Absurd::Negative),
+        (slice("1g.6gb"), Absurd::Profile),
+        (Request { models: vec!["NO-SUCH".into()], ..slice("1g.10gb") }, Absurd::Profile),
+    ] {
+        assert_eq!(Ask::of(&request, org(1), &mut e.cluster), Err(why), "{request:?}");
+        submit(&mut e, waits(1, request));
+        assert_eq!(e.pass(at(0)), []);
+        assert_eq!(e.why(job_id(1), at(0)).unwrap().blockers, [Blocker::Absurd(why)]);
+        e.apply(Fact::Left { version: 1, job: job_id(1) }, at(0));
+    }
+    submit(&mut e, waits(1, Request { models: vec!["NO-SUCH".into()], ..boards(1, 1) }));
+    assert_eq!(e.pass(at(0)), []);
+    assert_eq!(e.why(job_id(1), at(0)).unwrap().blockers, [Blocker::None { count: 0, nodes: 1 }]);
+}
+
+#[test]
+fn the_change_that_is_named_lets_it_start() {
+    let mut e = engine(2, 4);
+    book(&mut e, 1, &boards(4, 1), window(500, 9_000), 0).unwrap();
+    submit(&mut e, JobFacts { max_duration_s: 20_000, ..waits(1, boards(2, 1)) });
+    e.pass(at(0));
+    let cases = [
+        boards(4, 1),
+        boards(3, 2),
+        Request { nvlink: true, ..boards(4, 2) },
+        Request { topology: Topology::SameSwitch, ..boards(2, 2) },
+    ];
+    for (n, request) in cases.into_iter().enumerate() {
+        let id = 10 + n as u128;
+        submit(&mut e, waits(id, request.clone()));
+        assert_eq!(starts(&e.pass(at(1))), [], "{request:?}");
+        let why = e.why(job_id(id), at(1)).unwrap();
+        assert!(!why.blockers.is_empty() && !why.changes.is_empty(), "{request:?}: {why:?}");
+        for changes in why.changes {
+            let mut facts = waits(id, request.clone());
+            facts.generation += 1;
+            for change in &changes {
+                match change {
+                    Change::Seconds(s) => facts.max_duration_s = *s,
+                    Change::Count(count) => facts.request.count = *count,
+                    Change::Nodes(nodes) => facts.request.nodes = *nodes,
+                    Change::Anywhere => facts.request.topology = Topology::Any,
+                    Change::WithoutNvlink => facts.request.nvlink = false,
+                }
+            }
+            let mut other = e.clone();
+            submit(&mut other, facts);
+            assert_eq!(starts(&other.pass(at(1))), [job_id(id)], "{request:?} with {changes:?}");
+        }
+        e.apply(Fact::Left { version: 5, job: job_id(id) }, at(1));
+    }
+}
+
+#[test]
+fn a_node_that_is_away_or_sick_is_said_to_be() {
+    let mut e = engine(2, 1);
+    let mut away = node(1, "H100-80GB", 1);
+    away.open = false;
+    e.apply(Fact::Node { version: 2, facts: away }, at(0));
+    let mut sick = node(2, "H100-80GB", 1);
+    sick.gpus[0].healthy = false;
+    e.apply(Fact::Node { version: 2, facts: sick }, at(0));
+    submit(&mut e, waits(1, slice("1g.10gb")));
+    assert_eq!(e.pass(at(0)), []);
+    let why = e.why(job_id(1), at(0)).unwrap();
+    assert_eq!(why.blockers, [Blocker::Away { nodes: 1 }, Blocker::Quarantined { boards: 1 }]);
+    let old = node(1, "H100-80GB", 1);
+    e.apply(Fact::Node { version: 1, facts: old.clone() }, at(0));
+    assert_eq!(e.pass(at(0)), [], "news that are older than what is known change nothing");
+    e.apply(Fact::Node { version: 3, facts: old }, at(0));
+    assert_eq!(starts(&e.pass(at(0))), [job_id(1)]);
+    let uuid: Arc<str> = "GPU-1-0".into();
+    let view = e.cluster().node(e.cluster().find_node(node_id(1)).unwrap()).unwrap();
+    assert_eq!(view.gpu_index(&uuid), Some(0));
+}

@@ -1,0 +1,456 @@
+//! Random histories: everything that can happen, in any order, twice and late.
+
+use std::collections::BTreeMap;
+
+use berth_mig::{board_by_name, legal};
+use proptest::prelude::*;
+
+use super::*;
+use crate::calendar::Place;
+
+/// What really is, as a store would have it.
+#[derive(Default)]
+struct Truth {
+    nodes: BTreeMap<u128, NodeFacts>,
+    waiting: BTreeMap<JobId, JobFacts>,
+    claims: BTreeMap<Owner, Claim>,
+    bookings: BTreeMap<BookingId, Booking>,
+    ended: BTreeMap<JobId, bool>,
+    version: i64,
+    jobs: u128,
+}
+
+/// Whether these claims can stand beside each other; the first fault otherwise.
+fn fault<'a>(claims: impl Iterator<Item = &'a Claim>, nodes: &BTreeMap<u128, NodeFacts>) -> Option<String> {
+    let mut on: BTreeMap<Arc<str>, Vec<(OrgId, Part)>> = BTreeMap::new();
+    let mut cpus: BTreeMap<NodeId, i64> = BTreeMap::new();
+    for claim in claims {
+        for rank in &claim.ranks {
+            *cpus.entry(rank.node).or_default() += rank.cpu_milli;
+            for slot in &rank.slots {
+                on.entry(slot.gpu.clone()).or_default().push((claim.org, slot.part));
+            }
+        }
+    }
+    for node in nodes.values() {
+        if cpus.get(&node.id).is_some_and(|used| *used > node.cpu_milli) {
+            return Some(format!("{}: too many processors", node.id));
+        }
+    }
+    let board = board_by_name("H100-80GB").unwrap();
+    for (gpu, parts) in on {
+        let mut live = Vec::new();
+        let mut milli = 0;
+        for (org, part) in &parts {
+            match part {
+                Part::Whole if parts.len() > 1 => return Some(format!("{gpu}: {parts:?}")),
+                Part::Whole => {}
+                Part::Share(part) => {
+                    milli += part;
+                    let alike = parts.iter().all(|(o, p)| o == org && matches!(p, Part::Share(_)));
+                    if milli > 1_000 || !alike {
+                        return Some(format!("{gpu}: {parts:?}"));
+                    }
+                }
+                Part::Slice(instance) => {
+                    if legal(board, &live, *instance).is_err() {
+                        return Some(format!("{gpu}: {parts:?}"));
+                    }
+                    live.push(*instance);
+                }
+            }
+        }
+    }
+    None
+}
+
+impl Truth {
+    fn next(&mut self) -> i64 {
+        self.version += 1;
+        self.version
+    }
+
+    /// Everything as facts.
+    fn facts(&self) -> Vec<Fact> {
+        let version = self.version;
+        let mut out: Vec<Fact> =
+            self.nodes.values().map(|n| Fact::Node { version, facts: n.clone() }).collect();
+        out.extend(self.claims.values().map(|c| Fact::Claim { version, claim: c.clone() }));
+        out.extend(self.bookings.values().map(|b| Fact::Booked { version, booking: b.clone() }));
+        out.extend(self.waiting.values().map(|j| Fact::Waits { version, facts: j.clone() }));
+        out.extend(
+            self.ended.iter().map(|(job, succeeded)| Fact::Ended { job: *job, succeeded: *succeeded }),
+        );
+        out
+    }
+
+    /// Carries a decision out, or refuses it; the facts that came of it either way.
+    fn commit(
+        &mut self,
+        decision: &Decision,
+        asks: &Engine,
+        now: Timestamp,
+        accept: bool,
+    ) -> Result<Vec<Fact>, String> {
+        match decision {
+            Decision::Start { job, generation, attempt, ranks } => {
+                let owner = Owner { job: *job, attempt: *attempt };
+                let facts = self.waiting.get(job).filter(|j| j.generation == *generation && accept).cloned();
+                let (Some(facts), Some(claim)) = (facts, asks.claims.get(&owner).cloned()) else {
+                    let version = self.next();
+                    let freed = match self.claims.get(&owner).cloned() {
+                        Some(claim) => Fact::Claim { version, claim },
+                        None => Fact::Freed { version, owner },
+                    };
+                    let again = self.waiting.get(job).cloned();
+                    let version = self.next();
+                    return Ok(std::iter::once(freed)
+                        .chain(again.map(|facts| Fact::Waits { version, facts }))
+                        .collect());
+                };
+                assert_eq!(ranks.len(), facts.request.nodes as usize, "all ranks or none");
+                assert!(ranks.iter().all(|(_, slots)| slots.len() == facts.request.count as usize));
+                if let Some(fault) = fault(self.claims.values().chain([&claim]), &self.nodes) {
+                    return Err(fault);
+                }
+                for booking in self.bookings.values().filter(|b| facts.inside != Some(b.id)) {
+                    let ends = claim.ends_by.unwrap();
+                    if booking.from < ends && now < booking.until && shares_a_board(booking, &claim, asks) {
+                        return Err(format!("{job} runs into a booking"));
+                    }
+                }
+                self.waiting.remove(job);
+                self.claims.insert(owner, claim.clone());
+                let version = self.next();
+                Ok(vec![Fact::Left { version, job: *job }, Fact::Claim { version, claim }])
+            }
+            Decision::Preempt { victim, .. } => {
+                let version = self.next();
+                let Some(claim) = self.claims.get_mut(victim).filter(|_| accept) else {
+                    let claim = self.claims.get(victim).cloned();
+                    return Ok(claim.map(|claim| Fact::Claim { version, claim }).into_iter().collect());
+                };
+                assert!(claim.preemptible.is_some(), "only who may be told is told");
+                claim.preemptible = None;
+                claim.ends_by = Some(now.plus_seconds(60));
+                Ok(vec![Fact::Claim { version, claim: claim.clone() }])
+            }
+            Decision::Orphan { job, .. } => {
+                self.waiting.remove(job);
+                let version = self.next();
+                Ok(vec![Fact::Left { version, job: *job }])
+            }
+        }
+    }
+}
+
+/// Whether a claim takes boards or slices that are booked.
+fn shares_a_board(booking: &Booking, claim: &Claim, engine: &Engine) -> bool {
+    let board = board_by_name("H100-80GB").unwrap();
+    let bits = |part: Part| match part {
+        Part::Slice(i) => berth_mig::cover(board.profile(i.profile_id).unwrap(), i.start),
+        _ => u8::MAX,
+    };
+    booking.places.iter().any(|place| {
+        let id = engine.node_id(place.node);
+        let theirs = claim.ranks.iter().filter(|r| Some(r.node) == id).flat_map(|r| &r.slots);
+        theirs.clone().any(|t| place.slots.iter().any(|s| s.gpu == t.gpu && bits(s.part) & bits(t.part) != 0))
+    })
+}
+
+/// What must be equal in an engine that lived and one that was built anew.
+fn essence(engine: &Engine) -> String {
+    let mut nodes: Vec<String> = engine
+        .cluster()
+        .nodes()
+        .iter()
+        .map(|n| {
+            let view = n.view();
+            let gpus: Vec<_> = view
+                .gpus()
+                .iter()
+                .zip(&n.facts.gpus)
+                .map(|(g, f)| (f.uuid.clone(), g.free_milli, g.mask, g.groups, g.sliced, g.sharer > 0))
+                .collect();
+            format!("{} {} {} {gpus:?}", n.facts.id, view.cpu_milli, view.memory_mib)
+        })
+        .collect();
+    nodes.sort();
+    let mut jobs: Vec<_> =
+        engine.jobs.values().map(|w| (w.facts.id, w.facts.generation, w.lane.is_some())).collect();
+    jobs.sort_unstable();
+    let mut claims: Vec<_> = engine.claims.values().map(|c| format!("{c:?}")).collect();
+    claims.sort();
+    let booked: Vec<_> =
+        engine.calendar().iter().filter(|b| b.kind != Kind::Hold).map(|b| (b.id, b.from, b.until)).collect();
+    format!("{nodes:#?}\n{jobs:?}\n{claims:#?}\n{booked:?}\n{}", engine.queue.len())
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Submit { kind: u8, org: u8, class: u8, seconds: u16, after: Option<u8>, preemptible: bool },
+    Cancel(u8),
+    End { which: u8, succeeded: bool },
+    Node { which: u8, open: bool, sick: u8 },
+    Foreign { which: u8, start: u8 },
+    Book { kind: u8, from: u16, seconds: u16 },
+    Unbook(u8),
+    Pass { accept: u8 },
+    Sleep(u16),
+    Deliver(u8),
+    Repeat(u8),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => (any::<u8>(), 0..3u8, 0..3u8, 1..5_000u16, proptest::option::weighted(0.2, any::<u8>()), any::<bool>())
+            .prop_map(|(kind, org, class, seconds, after, preemptible)| Step::Submit { kind, org, class, seconds, after, preemptible }),
+        1 => any::<u8>().prop_map(Step::Cancel),
+        3 => (any::<u8>(), any::<bool>()).prop_map(|(which, succeeded)| Step::End { which, succeeded }),
+        1 => (0..3u8, any::<bool>(), 0..8u8).prop_map(|(which, open, sick)| Step::Node { which, open, sick }),
+        1 => (0..3u8, 0..8u8).prop_map(|(which, start)| Step::Foreign { which, start }),
+        1 => (any::<u8>(), 0..5_000u16, 1..5_000u16).prop_map(|(kind, from, seconds)| Step::Book { kind, from, seconds }),
+        1 => any::<u8>().prop_map(Step::Unbook),
+        4 => any::<u8>().prop_map(|accept| Step::Pass { accept }),
+        2 => (0..3_000u16).prop_map(Step::Sleep),
+        4 => any::<u8>().prop_map(Step::Deliver),
+        1 => any::<u8>().prop_map(Step::Repeat),
+    ]
+}
+
+fn request(kind: u8) -> Request {
+    let profiles = ["1g.10gb", "1g.20gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb", "1g.10gb+me"];
+    match kind % 12 {
+        0 => boards(1, 1),
+        1 => boards(2, 1),
+        2 => boards(1, 2),
+        3 => Request { topology: Topology::SameSwitch, cpu_milli: 20_000, ..boards(1, 2) },
+        4 => Request { wanted: Wanted::Share(u16::from(kind) * 3 + 50), ..boards(1, 1) },
+        n => Request { cpu_milli: i64::from(kind) * 100, ..slice(profiles[usize::from(n) - 5]) },
+    }
+}
+
+/// The world, the engine, and the news that are under way from one to the other.
+struct Play {
+    truth: Truth,
+    engine: Engine,
+    mail: Vec<Fact>,
+    read: Vec<Fact>,
+    now: i64,
+}
+
+impl Play {
+    fn new() -> Self {
+        let mut play = Self {
+            truth: Truth::default(),
+            engine: Engine::default(),
+            mail: Vec::new(),
+            read: Vec::new(),
+            now: 0,
+        };
+        for n in 0..3 {
+            let facts = node(n, "H100-80GB", 2);
+            play.truth.nodes.insert(n, facts.clone());
+            let version = play.truth.next();
+            play.mail.push(Fact::Node { version, facts });
+        }
+        play
+    }
+
+    fn deliver(&mut self, which: usize) {
+        if !self.mail.is_empty() {
+            let fact = self.mail.remove(which % self.mail.len());
+            self.read.push(fact.clone());
+            self.engine.apply(fact, at(self.now));
+        }
+    }
+
+    fn step(&mut self, step: &Step) -> Result<(), String> {
+        let now = at(self.now);
+        match *step {
+            Step::Submit { kind, org: o, class, seconds, after, preemptible } => {
+                self.truth.jobs += 1;
+                let n = self.truth.jobs;
+                let depends_on = after
+                    .map(|a| Dependency {
+                        job: job_id(u128::from(a) % n + 1),
+                        condition: Condition::Succeeded,
+                    })
+                    .into_iter()
+                    .collect();
+                let facts = JobFacts {
+                    org: org(u128::from(o) + 1),
+                    priority: [Priority::Low, Priority::Normal, Priority::High][usize::from(class)],
+                    max_duration_s: i64::from(seconds),
+                    preemptible,
+                    queued_at: now,
+                    depends_on,
+                    ..waits(n, request(kind))
+                };
+                for dependency in &facts.depends_on {
+                    if let Some(succeeded) = self.truth.ended.get(&dependency.job) {
+                        self.mail.push(Fact::Ended { job: dependency.job, succeeded: *succeeded });
+                    }
+                }
+                self.truth.waiting.insert(facts.id, facts.clone());
+                let version = self.truth.next();
+                self.mail.push(Fact::Waits { version, facts });
+            }
+            Step::Cancel(which) => {
+                let ids: Vec<JobId> = self.truth.waiting.keys().copied().collect();
+                if let Some(job) = ids.get(usize::from(which) % ids.len().max(1)) {
+                    self.truth.waiting.remove(job);
+                    self.end(*job, false);
+                    let version = self.truth.next();
+                    self.mail.push(Fact::Left { version, job: *job });
+                }
+            }
+            Step::End { which, succeeded } => {
+                let owners: Vec<Owner> = self.truth.claims.keys().copied().collect();
+                if let Some(owner) = owners.get(usize::from(which) % owners.len().max(1)) {
+                    self.truth.claims.remove(owner);
+                    self.end(owner.job, succeeded);
+                    let version = self.truth.next();
+                    self.mail.push(Fact::Freed { version, owner: *owner });
+                }
+            }
+            Step::Node { which, open, sick } => self.node(which, |n| {
+                n.open = open;
+                for (i, gpu) in n.gpus.iter_mut().enumerate() {
+                    gpu.healthy = sick >> i & 1 == 0;
+                }
+            }),
+            // Somebody changed the layout under us.
+            Step::Foreign { which, start } => self.node(which, |n| {
+                n.gpus[0].foreign = if start < 7 {
+                    vec![berth_mig::Instance { profile_id: 19, start: u32::from(start) }]
+                } else {
+                    Vec::new()
+                };
+            }),
+            Step::Book { kind, from, seconds } if self.mail.is_empty() => {
+                let from = self.now + i64::from(from);
+                let when = window(from, from + i64::from(seconds));
+                let request = request(kind);
+                if let Ok((ask, places, moved)) = self.engine.quote(&request, org(9), when, now) {
+                    let id = BookingId(Uuid::from_u128(1_000 + self.truth.next() as u128));
+                    let Window { from, until } = when;
+                    let new = Booking {
+                        id,
+                        kind: Kind::Reservation,
+                        org: org(9),
+                        ask: Some(ask),
+                        from,
+                        until,
+                        places,
+                    };
+                    for booking in moved.iter().chain([&new]) {
+                        self.truth.bookings.insert(booking.id, booking.clone());
+                    }
+                    self.engine.book(new, moved);
+                    together(&self.truth.bookings)?;
+                }
+            }
+            Step::Book { .. } => {}
+            Step::Unbook(which) => {
+                let ids: Vec<BookingId> = self.truth.bookings.keys().copied().collect();
+                if let Some(id) = ids.get(usize::from(which) % ids.len().max(1)) {
+                    self.truth.bookings.remove(id);
+                    let version = self.truth.next();
+                    self.mail.push(Fact::Unbooked { version, id: *id });
+                }
+            }
+            Step::Pass { accept } => {
+                let informed = self.mail.is_empty();
+                let decided = self.engine.pass(now);
+                for (index, decision) in decided.iter().enumerate() {
+                    let accept = accept >> (index % 8) & 1 != 0;
+                    match self.truth.commit(decision, &self.engine, now, accept) {
+                        Ok(facts) => self.mail.extend(facts),
+                        // Whoever did not know everything may be wrong; the store then says no.
+                        Err(fault) if informed => return Err(format!("{decision:?}: {fault}")),
+                        Err(_) => {
+                            let facts = self.truth.commit(decision, &self.engine, now, false)?;
+                            self.mail.extend(facts);
+                        }
+                    }
+                }
+            }
+            Step::Sleep(seconds) => self.now += i64::from(seconds),
+            Step::Deliver(which) => self.deliver(usize::from(which)),
+            Step::Repeat(which) => {
+                if let Some(fact) = self.read.get(usize::from(which) % self.read.len().max(1)).cloned() {
+                    self.engine.apply(fact, now);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, job: JobId, succeeded: bool) {
+        self.truth.ended.insert(job, succeeded);
+        self.mail.push(Fact::Ended { job, succeeded });
+    }
+
+    fn node(&mut self, which: u8, change: impl FnOnce(&mut NodeFacts)) {
+        let version = self.truth.next();
+        if let Some(node) = self.truth.nodes.get_mut(&u128::from(which)) {
+            change(node);
+            self.mail.push(Fact::Node { version, facts: node.clone() });
+        }
+    }
+}
+
+/// No two bookings take the same place at the same time.
+fn together(bookings: &BTreeMap<BookingId, Booking>) -> Result<(), String> {
+    let board = board_by_name("H100-80GB").unwrap();
+    let bits = |part: Part| match part {
+        Part::Slice(i) => berth_mig::cover(board.profile(i.profile_id).unwrap(), i.start),
+        _ => u8::MAX,
+    };
+    let slots = |b: &Booking| -> Vec<(Place, Slot)> {
+        b.places.iter().flat_map(|p| p.slots.iter().map(|s| (p.clone(), s.clone()))).collect()
+    };
+    for (i, a) in bookings.values().enumerate() {
+        for b in bookings.values().skip(i + 1).filter(|b| a.from < b.until && b.from < a.until) {
+            for (_, x) in slots(a) {
+                for (_, y) in slots(b) {
+                    let milli = |p| if let Part::Share(m) = p { m } else { 1_000 };
+                    let shared = milli(x.part) + milli(y.part) <= 1_000;
+                    if x.gpu == y.gpu && bits(x.part) & bits(y.part) != 0 && !shared {
+                        return Err(format!("{a:?} and {b:?}"));
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 10_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_happens_nothing_is_given_twice(steps in prop::collection::vec(step(), 1..80)) {
+        let mut play = Play::new();
+        for step in &steps {
+            play.step(step).map_err(TestCaseError::fail)?;
+        }
+        // Once all the news have come, it knows what one knows that starts now.
+        while !play.mail.is_empty() {
+            play.deliver(0);
+        }
+        let mut anew = Engine::default();
+        for fact in play.truth.facts() {
+            anew.apply(fact, at(play.now));
+        }
+        let lived = play.engine.waiting_jobs().map(|(job, _)| job).collect::<Vec<_>>();
+        for job in lived {
+            // It can say why, of every job, and means it.
+            let why = play.engine.clone().why(job, at(play.now)).unwrap();
+            prop_assert!(why.fits || !why.blockers.is_empty(), "{why:?}");
+        }
+        prop_assert_eq!(essence(&play.engine), essence(&anew));
+        play.step(&Step::Pass { accept: u8::MAX }).map_err(TestCaseError::fail)?;
+    }
+}

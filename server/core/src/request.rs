@@ -1,0 +1,125 @@
+//! A job's request as it is stated from outside, and its form inside the engine.
+
+use std::sync::Arc;
+
+use berth_types::ids::OrgId;
+
+use crate::cluster::{Cluster, Models, WHOLE_MILLI};
+use crate::shape::{Device, Shape};
+
+/// Devices a node may be asked for, and nodes a job may span.
+pub const MAX_COUNT: u32 = 64;
+pub const MAX_NODES: u32 = 1_024;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Wanted {
+    Board,
+    /// Thousandths of a board.
+    Share(u16),
+    /// A profile's name.
+    Slice(Arc<str>),
+}
+
+/// How near each other the nodes of a job must be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub enum Topology {
+    #[default]
+    Any,
+    SameSwitch,
+    SameRack,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Request {
+    pub wanted: Wanted,
+    /// Devices on each node.
+    pub count: u32,
+    pub nodes: u32,
+    /// Board models, any of which will do; empty for any model at all.
+    pub models: Vec<Arc<str>>,
+    /// On each node.
+    pub cpu_milli: i64,
+    pub memory_mib: i64,
+    pub topology: Topology,
+    pub nvlink: bool,
+}
+
+/// A request that no cluster can ever meet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Absurd {
+    #[error("ask for 1 to {MAX_COUNT} devices a node")]
+    Count,
+    #[error("ask for 1 to {MAX_NODES} nodes")]
+    Nodes,
+    #[error("a share is 1 to 999 thousandths of one board on one node")]
+    Share,
+    #[error("processors and memory cannot be negative")]
+    Negative,
+    #[error("no board model of this cloud has that name")]
+    Model,
+    #[error("the board model has no such MIG profile")]
+    Profile,
+}
+
+/// A request inside the engine: what equal requests are recognised by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Ask {
+    pub shape: Shape,
+    pub nodes: u32,
+    pub topology: Topology,
+}
+
+impl Ask {
+    /// A request in the terms of this cluster.
+    pub fn of(request: &Request, org: OrgId, cluster: &mut Cluster) -> Result<Self, Absurd> {
+        if request.count == 0 || request.count > MAX_COUNT {
+            return Err(Absurd::Count);
+        }
+        if request.nodes == 0 || request.nodes > MAX_NODES {
+            return Err(Absurd::Nodes);
+        }
+        if request.cpu_milli < 0 || request.memory_mib < 0 {
+            return Err(Absurd::Negative);
+        }
+        let mut models = if request.models.is_empty() { Models::ANY } else { Models(0) };
+        for name in &request.models {
+            models.0 |= Models::only(cluster.model(name).ok_or(Absurd::Model)?).0;
+        }
+        let device = match &request.wanted {
+            Wanted::Board => Device::Board,
+            Wanted::Share(milli) => {
+                if *milli == 0 || *milli >= WHOLE_MILLI || request.count != 1 || request.nodes != 1 {
+                    return Err(Absurd::Share);
+                }
+                Device::Share { milli: *milli, sharer: cluster.org(org) }
+            }
+            Wanted::Slice(name) => {
+                let known = cluster.models().iter().enumerate();
+                let of_models = known.filter(|(m, _)| u8::try_from(*m).is_ok_and(|m| models.has(m)));
+                let place = |board: &berth_mig::Board| board.profiles.iter().position(|p| p.name == **name);
+                let places: Vec<usize> = of_models.filter_map(|(_, m)| m.mig()).filter_map(place).collect();
+                // Several models may stand for one offering only if the profile means the same on each.
+                match places.as_slice() {
+                    [first, rest @ ..] if rest.iter().all(|p| p == first) => {
+                        Device::Slice { profile: u8::try_from(*first).map_err(|_| Absurd::Profile)? }
+                    }
+                    _ => return Err(Absurd::Profile),
+                }
+            }
+        };
+        let shape = Shape {
+            device,
+            count: request.count,
+            models,
+            cpu_milli: request.cpu_milli,
+            memory_mib: request.memory_mib,
+            nvlink: request.nvlink && request.count > 1,
+        };
+        Ok(Self { shape, nodes: request.nodes, topology: request.topology })
+    }
+
+    /// Thousandths of a board over all nodes.
+    pub fn milli(&self, cluster: &Cluster) -> i64 {
+        i64::from(self.shape.milli(cluster.models())) * i64::from(self.nodes)
+    }
+}
