@@ -9,7 +9,7 @@ use berth_types::ids::OrgId;
 use berth_types::time::Timestamp;
 
 use crate::cluster::{
-    BookingId, Cluster, GpuView, NO_GPU, Node, NodeIx, Part, Rank, Slot, View, WHOLE_MILLI,
+    BookingId, Cluster, GpuView, NO_GPU, NodeIx, Owner, Part, Rank, Slot, View, WHOLE_MILLI,
 };
 use crate::request::Ask;
 
@@ -56,11 +56,17 @@ impl Booking {
 pub struct Calendar {
     bookings: BTreeMap<BookingId, Booking>,
     by_node: BTreeMap<NodeIx, BTreeSet<(Timestamp, BookingId)>>,
+    version: u64,
 }
 
 impl Calendar {
     pub fn get(&self, id: BookingId) -> Option<&Booking> {
         self.bookings.get(&id)
+    }
+
+    /// Grows with every change.
+    pub fn version(&self) -> u64 {
+        self.version
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &Booking> {
@@ -69,7 +75,11 @@ impl Calendar {
 
     /// States a booking, in place of what was known of it.
     pub fn put(&mut self, booking: Booking) {
+        if self.bookings.get(&booking.id) == Some(&booking) {
+            return;
+        }
         self.remove(booking.id);
+        self.version += 1;
         for place in &booking.places {
             self.by_node.entry(place.node).or_default().insert((booking.from, booking.id));
         }
@@ -78,6 +88,7 @@ impl Calendar {
 
     pub fn remove(&mut self, id: BookingId) -> Option<Booking> {
         let old = self.bookings.remove(&id)?;
+        self.version += 1;
         for place in &old.places {
             if let Some(of_node) = self.by_node.get_mut(&place.node) {
                 of_node.remove(&(old.from, id));
@@ -87,6 +98,14 @@ impl Calendar {
             }
         }
         Some(old)
+    }
+
+    /// Forgets what is over.
+    pub fn forget_until(&mut self, now: Timestamp) {
+        let over: Vec<BookingId> = self.bookings.values().filter(|b| b.until <= now).map(|b| b.id).collect();
+        for id in over {
+            self.remove(id);
+        }
     }
 
     /// The bookings of a node that overlap a time, in the order of their begin.
@@ -113,20 +132,34 @@ impl Calendar {
         now: Timestamp,
         except: Option<BookingId>,
     ) -> Option<View> {
-        self.view_of(cluster, node, cluster.node(node)?, (from, until), now, except)
+        self.view_of(cluster, node, (from, until), now, except, &[])
     }
 
-    /// As [`Calendar::view`], of a node that is thought to be otherwise than it is.
-    pub(crate) fn view_of(
+    /// As [`Calendar::view`], as if some were not there.
+    pub fn view_without(
         &self,
         cluster: &Cluster,
         node: NodeIx,
-        of: &Node,
+        window: (Timestamp, Timestamp),
+        now: Timestamp,
+        without: &[Owner],
+    ) -> Option<View> {
+        self.view_of(cluster, node, window, now, None, without)
+    }
+
+    fn view_of(
+        &self,
+        cluster: &Cluster,
+        node: NodeIx,
         (from, until): (Timestamp, Timestamp),
         now: Timestamp,
         except: Option<BookingId>,
+        without: &[Owner],
     ) -> Option<View> {
-        let there = |rank: &Rank, at: Timestamp| at <= now || rank.ends_by.is_none_or(|end| end > at);
+        let of = cluster.node(node)?;
+        let there = |rank: &Rank, at: Timestamp| {
+            (at <= now || rank.ends_by.is_none_or(|end| end > at)) && !without.contains(&rank.owner)
+        };
         let booked: Vec<&Booking> = self.on(node, from, until).filter(|b| Some(b.id) != except).collect();
         let mut view = cluster.view_of(of, |rank| there(rank, from));
         if !of.facts.open {

@@ -4,7 +4,7 @@
 //! states how something *is*, so a repeated call changes nothing. What the scorers read is the dense
 //! [`View`] of a node, derived anew whenever the node changes. Must not decide anything.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use berth_mig::{Board, Instance, boards, cover, masks};
@@ -243,6 +243,8 @@ pub struct Cluster {
     by_id: HashMap<NodeId, NodeIx>,
     models: Vec<Model>,
     orgs: HashMap<OrgId, u16>,
+    /// The nodes on which an organization shares boards already.
+    shared: HashMap<u16, BTreeSet<NodeIx>>,
     /// Nodes that changed, in order, from the change number `log_start` on.
     log: Vec<NodeIx>,
     log_start: u64,
@@ -294,6 +296,16 @@ impl Cluster {
     pub fn org(&mut self, org: OrgId) -> u16 {
         let next = u16::try_from(self.orgs.len() + 1).unwrap_or(u16::MAX);
         *self.orgs.entry(org).or_insert(next)
+    }
+
+    /// The nodes on which an organization shares boards already.
+    pub fn shared_by(&self, sharer: u16) -> impl Iterator<Item = NodeIx> {
+        self.shared.get(&sharer).into_iter().flatten().copied()
+    }
+
+    /// On how many nodes it does.
+    pub fn shares(&self, sharer: u16) -> usize {
+        self.shared.get(&sharer).map_or(0, BTreeSet::len)
     }
 
     /// Takes a slot from a view of a node. `false` when it is not free there.
@@ -367,11 +379,18 @@ impl Cluster {
             }
         }
         // What is new beside the rest need not be added up again, unless it is in somebody's way.
+        let shares = rank.slots.iter().any(|s| matches!(s.part, Part::Share(_)));
         let fits = fresh && node.facts.open && node.add(&rank, &self.models, org);
         if !node.ranks.iter().any(|r| r.owner == rank.owner) {
             node.ranks.push(rank);
         }
-        if fits { self.log(index) } else { self.changed(index) }
+        if !fits {
+            return self.changed(index);
+        }
+        if shares {
+            self.shared.entry(org).or_default().insert(index);
+        }
+        self.log(index);
     }
 
     /// States that an owner holds nothing on a node.
@@ -386,7 +405,16 @@ impl Cluster {
         let Some(node) = self.nodes.get(index.0 as usize) else { return };
         let view = derive(node, &self.models, &self.orgs, |_| true);
         if let Some(node) = self.nodes.get_mut(index.0 as usize) {
-            node.view = view;
+            let before = std::mem::replace(&mut node.view, view);
+            for (old, new) in before.gpus.iter().zip(&view.gpus).filter(|(old, new)| old.sharer != new.sharer)
+            {
+                if old.sharer > 0 && !view.gpus.iter().any(|g| g.sharer == old.sharer) {
+                    self.shared.entry(old.sharer).or_default().remove(&index);
+                }
+                if new.sharer > 0 {
+                    self.shared.entry(new.sharer).or_default().insert(index);
+                }
+            }
         }
         self.log(index);
     }

@@ -3,6 +3,7 @@
 //! As Slurm's fair-share: past use counts half after [`HALF_LIFE_S`]. What runs now counts as if it
 //! ran for another [`AHEAD_S`], so that a crowd of starts in one pass is shared too.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 
 use berth_types::ids::OrgId;
@@ -13,18 +14,25 @@ const HALF_LIFE_S: f64 = 7.0 * 86_400.0;
 /// What runs is counted this far ahead.
 const AHEAD_S: f64 = 3_600.0;
 
-#[derive(Debug, Clone, Copy, PartialEq)]
+/// An organization by its place here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OrgIx(pub u32);
+
+#[derive(Debug, Clone)]
 struct Account {
     weight: f64,
     /// Thousandths of a board × seconds, faded to `at`.
     used: f64,
     running_milli: i64,
     at: Timestamp,
+    /// The share at some time: it is asked for over and over in one pass.
+    known: Cell<Option<(Timestamp, u64)>>,
 }
 
 #[derive(Debug, Clone, Default)]
 pub struct FairShare {
-    accounts: HashMap<OrgId, Account>,
+    by_id: HashMap<OrgId, OrgIx>,
+    accounts: Vec<Account>,
 }
 
 impl Account {
@@ -34,38 +42,63 @@ impl Account {
         let running = self.running_milli as f64 * (1.0 - fade) * HALF_LIFE_S / std::f64::consts::LN_2;
         self.used.mul_add(fade, running)
     }
+
+    /// Use against weight: less comes first.
+    fn share(&self, now: Timestamp) -> u64 {
+        if let Some((at, share)) = self.known.get()
+            && at == now
+        {
+            return share;
+        }
+        let ahead = self.running_milli.max(0) as f64 * AHEAD_S;
+        let share = ((self.used_at(now) + ahead) / self.weight).clamp(0.0, 1e18) as u64;
+        self.known.set(Some((now, share)));
+        share
+    }
 }
 
 impl FairShare {
-    fn account(&mut self, org: OrgId, now: Timestamp) -> &mut Account {
-        let new = Account { weight: 1.0, used: 0.0, running_milli: 0, at: now };
-        let account = self.accounts.entry(org).or_insert(new);
+    /// An organization's place.
+    pub fn index(&mut self, org: OrgId) -> OrgIx {
+        let next = OrgIx(u32::try_from(self.accounts.len()).unwrap_or(u32::MAX));
+        let index = *self.by_id.entry(org).or_insert(next);
+        if index == next {
+            let at = Timestamp::from_micros(0);
+            let account = Account { weight: 1.0, used: 0.0, running_milli: 0, at, known: Cell::new(None) };
+            self.accounts.push(account);
+        }
+        index
+    }
+
+    fn change(&mut self, org: OrgId, now: Timestamp, change: impl FnOnce(&mut Account)) {
+        let index = self.index(org);
+        let Some(account) = self.accounts.get_mut(index.0 as usize) else { return };
         if now > account.at {
             account.used = account.used_at(now);
             account.at = now;
         }
-        account
+        change(account);
+        account.known.set(None);
     }
 
     /// States an organization's weight (above 0), and its use so far in thousandths × seconds.
     pub fn put(&mut self, org: OrgId, weight: f64, used: Option<f64>, now: Timestamp) {
-        let account = self.account(org, now);
-        account.weight = if weight.is_finite() { weight.max(1e-3) } else { 1.0 };
-        if let Some(used) = used.filter(|u| u.is_finite()) {
-            account.used = used.max(0.0);
-        }
+        self.change(org, now, |account| {
+            account.weight = if weight.is_finite() { weight.max(1e-3) } else { 1.0 };
+            if let Some(used) = used.filter(|u| u.is_finite()) {
+                account.used = used.max(0.0);
+            }
+        });
     }
 
     /// Changes how much of it runs.
     pub fn running(&mut self, org: OrgId, milli: i64, now: Timestamp) {
-        self.account(org, now).running_milli += milli;
+        self.change(org, now, |account| account.running_milli += milli);
     }
 
-    /// Use against weight: less comes first. Thousandths × seconds.
-    pub fn share(&self, org: OrgId, now: Timestamp) -> u64 {
-        let Some(account) = self.accounts.get(&org) else { return 0 };
-        let ahead = account.running_milli.max(0) as f64 * AHEAD_S;
-        ((account.used_at(now) + ahead) / account.weight).clamp(0.0, 1e18) as u64
+    /// Use against weight, in thousandths × seconds: less comes first.
+    pub fn share(&self, org: OrgIx, now: Timestamp) -> u64 {
+        self.accounts.get(org.0 as usize).map_or(0, |account| account.share(now))
     }
 }
 
@@ -81,14 +114,15 @@ mod tests {
         let now = Timestamp::from_micros(0);
         shares.put(a, 1.0, Some(1_000_000.0), now);
         shares.put(b, 2.0, Some(1_000_000.0), now);
-        assert_eq!(shares.share(b, now) * 2, shares.share(a, now));
+        let (first, second) = (shares.index(a), shares.index(b));
+        assert_eq!(shares.share(second, now) * 2, shares.share(first, now));
         let later = now.plus_seconds(7 * 86_400);
-        assert_eq!(shares.share(a, later), 500_000);
+        assert_eq!(shares.share(first, later), 500_000);
         shares.running(a, 1_000, later);
-        assert_eq!(shares.share(a, later), 500_000 + 3_600_000);
+        assert_eq!(shares.share(first, later), 500_000 + 3_600_000);
         let end = later.plus_seconds(100);
         shares.running(a, -1_000, end);
-        let used = shares.share(a, end);
+        let used = shares.share(first, end);
         assert!((599_000..601_000).contains(&used), "100 s of one board: {used}");
     }
 }

@@ -16,6 +16,8 @@ use crate::shape::{Device, Shape};
 const BLOCK: usize = 64;
 /// Shapes whose costs are kept; the one asked for longest ago goes first.
 const SHAPES: usize = 512;
+/// An organization that shares boards on no more nodes has no costs of its own.
+const FEW: usize = 32;
 const NOT_HERE: u64 = u64::MAX;
 
 #[derive(Debug, Clone, Default)]
@@ -27,7 +29,12 @@ struct Costs {
     nodes: Vec<u64>,
     blocks: Vec<u64>,
     dirty: Vec<u32>,
+    /// From this node on costs are of an older mix, which is good enough for a while.
+    stale: usize,
 }
+
+/// As many costs of an older mix are brought up to date at once.
+const RENEWED: usize = 128;
 
 impl Costs {
     fn block(&mut self, block: usize) {
@@ -81,15 +88,40 @@ impl<P: Policy> Finder<P> {
     }
 
     /// The best node that is allowed, as of the last [`Finder::sync`] of this shape.
-    pub fn best(&self, shape: &Shape, allowed: &dyn Fn(NodeIx) -> bool) -> Option<NodeIx> {
-        self.costs.get(shape)?.best(allowed)
+    pub fn best(&self, cluster: &Cluster, shape: &Shape, allowed: &dyn Fn(NodeIx) -> bool) -> Option<NodeIx> {
+        let costs = self.costs.get(&kept(cluster, shape))?;
+        let best = costs.best(allowed);
+        let own = self.own(cluster, shape).filter(|(_, node)| allowed(*node)).min();
+        match (best.and_then(|n| Some((*costs.nodes.get(n.0 as usize)?, n))), own) {
+            (Some(a), Some(b)) => Some(a.min(b).1),
+            (a, b) => a.or(b).map(|(_, node)| node),
+        }
+    }
+
+    /// Where a share fits beside others of its organization. The kept costs do not know these, since
+    /// they are kept for all organizations at once.
+    fn own<'a>(&'a self, cluster: &'a Cluster, shape: &'a Shape) -> impl Iterator<Item = (u64, NodeIx)> + 'a {
+        let sharer = if let Device::Share { sharer, .. } = shape.device { sharer } else { 0 };
+        let cx = Context { models: cluster.models(), mix: &self.mix };
+        let cost = move |node: NodeIx| {
+            let view = cluster.node(node)?.view();
+            let fits = shape.may_fit(view, cx.models);
+            Some((fits.then(|| self.policy.cost(view, shape, &cx)).flatten()?, node))
+        };
+        let most = if cluster.shares(sharer) <= FEW { FEW } else { 0 };
+        cluster.shared_by(sharer).take(most).filter_map(cost)
     }
 
     /// Every node on which the shape fits, with its cost, as of the last [`Finder::sync`] of this shape.
-    pub fn all(&self, shape: &Shape) -> Vec<(u64, NodeIx)> {
-        let Some(costs) = self.costs.get(shape) else { return Vec::new() };
+    pub fn all(&self, cluster: &Cluster, shape: &Shape) -> Vec<(u64, NodeIx)> {
+        let Some(costs) = self.costs.get(&kept(cluster, shape)) else { return Vec::new() };
         let fits = costs.nodes.iter().enumerate().filter(|(_, cost)| **cost != NOT_HERE);
-        fits.filter_map(|(index, cost)| Some((*cost, NodeIx(u32::try_from(index).ok()?)))).collect()
+        let mut all: Vec<(u64, NodeIx)> =
+            fits.filter_map(|(index, cost)| Some((*cost, NodeIx(u32::try_from(index).ok()?)))).collect();
+        all.extend(self.own(cluster, shape));
+        all.sort_unstable_by_key(|(cost, node)| (*node, *cost));
+        all.dedup_by_key(|(_, node)| *node);
+        all
     }
 
     /// What the policy offers on a view of a node.
@@ -100,6 +132,7 @@ impl<P: Policy> Finder<P> {
 
     /// Brings what is known of a shape up to date.
     pub fn sync(&mut self, cluster: &Cluster, shape: &Shape) {
+        let shape = &kept(cluster, shape);
         self.asked += 1;
         if !self.costs.contains_key(shape)
             && self.costs.len() >= SHAPES
@@ -116,18 +149,32 @@ impl<P: Policy> Finder<P> {
             fits.then(|| policy.cost(view, shape, &cx)).flatten().unwrap_or(NOT_HERE)
         };
         let count = cluster.nodes().len();
-        let changed = cluster.changed_since(costs.changes).filter(|changed| {
-            costs.mix == mix.version() && costs.nodes.len() == count && changed.len() < count
-        });
+        let changed = cluster
+            .changed_since(costs.changes)
+            .filter(|changed| costs.nodes.len() == count && changed.len() < count);
         match changed {
             None => {
                 costs.nodes = cluster.nodes().iter().map(|n| ask(n.view())).collect();
                 costs.blocks = vec![NOT_HERE; count.div_ceil(BLOCK)];
                 (0..costs.blocks.len()).for_each(|b| costs.block(b));
-                costs.mix = mix.version();
+                (costs.mix, costs.stale) = (mix.version(), count);
             }
             Some(changed) => {
                 let mut dirty = std::mem::take(&mut costs.dirty);
+                if costs.mix != mix.version() {
+                    (costs.mix, costs.stale) = (mix.version(), 0);
+                }
+                let renewed = costs.stale..(costs.stale + RENEWED).min(count);
+                costs.stale = renewed.end;
+                for at in renewed {
+                    let view = cluster.nodes().get(at).map(crate::cluster::Node::view);
+                    let cost = view.map_or(NOT_HERE, ask);
+                    if let Some(slot) = costs.nodes.get_mut(at).filter(|slot| **slot != cost) {
+                        *slot = cost;
+                        dirty.push(u32::try_from(at / BLOCK).unwrap_or(0));
+                    }
+                }
+                dirty.dedup();
                 for node in changed {
                     let at = node.0 as usize;
                     let cost = cluster.node(*node).map_or(NOT_HERE, |n| ask(n.view()));
@@ -147,6 +194,16 @@ impl<P: Policy> Finder<P> {
             }
         }
         costs.changes = cluster.changes();
+    }
+}
+
+/// The shape that costs are kept for: the same for all organizations that share few boards.
+fn kept(cluster: &Cluster, shape: &Shape) -> Shape {
+    match shape.device {
+        Device::Share { milli, sharer } if cluster.shares(sharer) <= FEW => {
+            Shape { device: Device::Share { milli, sharer: 0 }, ..*shape }
+        }
+        _ => *shape,
     }
 }
 

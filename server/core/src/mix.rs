@@ -14,6 +14,8 @@ use crate::shape::{Device, Shape};
 const HALF_LIFE: f64 = 20_000.0;
 /// The rarest kinds that together make up this part are left out of the tables.
 const TAIL: f64 = 0.05;
+/// Probabilities that moved by less than this in sum are not worth new tables.
+const SAME: f64 = 0.05;
 /// At most so many kinds are in the tables.
 const KINDS: usize = 64;
 
@@ -112,14 +114,13 @@ impl Mix {
             return false;
         }
         self.built_at = self.observed;
-        self.version += 1;
         self.counts.values_mut().for_each(|count| *count /= self.weight);
         self.weight = 1.0;
         self.counts.retain(|_, count| *count > 1e-3);
         let mut kinds: Vec<(Kind, f64)> = self.counts.iter().map(|(k, n)| (*k, *n)).collect();
         kinds.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
         let sum: f64 = kinds.iter().map(|(_, n)| n).sum();
-        self.pressure = pressure(&kinds, cluster);
+        let pressure = pressure(&kinds, cluster);
         let mut seen = 0.0;
         let mut kept = 0;
         for (_, n) in &mut kinds {
@@ -131,6 +132,13 @@ impl Mix {
             kept += 1;
         }
         kinds.truncate(kept);
+        let before = |kind: &Kind| self.kinds.iter().find(|(k, _)| k == kind).map_or(0.0, |(_, q)| *q);
+        let moved: f64 = kinds.iter().map(|(k, q)| (q - before(k)).abs()).sum();
+        if moved < SAME && self.tables.len() == cluster.models().len() {
+            return false;
+        }
+        self.version += 1;
+        self.pressure = pressure;
         self.kinds = kinds;
         self.tables = (0..cluster.models().len())
             .map(|m| self.table(u8::try_from(m).unwrap_or(u8::MAX), cluster, horizon))

@@ -5,13 +5,14 @@
 //! counts, so whatever arrives later comes after it.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
-use berth_types::ids::{JobId, OrgId};
+use berth_types::ids::JobId;
 use berth_types::time::Timestamp;
 
 use crate::cluster::BookingId;
-use crate::fair_share::FairShare;
+use crate::fair_share::{FairShare, OrgIx};
 use crate::request::Ask;
 
 /// After so long in the queue a job counts as of the next class.
@@ -19,13 +20,18 @@ pub const AGE_STEP_S: i64 = 12 * 3_600;
 /// Above the highest priority class: only age counts.
 const OVERDUE: i64 = 3;
 
+/// Whose turn depends on the same things: a priority class and an organization.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Group {
+    pub class: i64,
+    pub org: OrgIx,
+}
+
 /// What the jobs of a lane have in common.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Lane {
     pub ask: Ask,
-    /// The rank of the priority class.
-    pub class: i64,
-    pub org: OrgId,
+    pub group: Group,
     /// The logarithm of the longest run, so that short jobs do not stand behind long ones.
     pub length: u32,
     /// They run inside this booking only.
@@ -41,16 +47,52 @@ pub struct Turn {
     pub job: JobId,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// That runs of this length and longer had no place, as the cluster and the calendar were then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stuck {
+    pub length: u32,
+    pub changes: u64,
+    pub bookings: u64,
+}
+
+type Jobs = BTreeSet<(Timestamp, JobId)>;
+
+/// The jobs of one ask.
+#[derive(Debug, Clone, Default)]
+pub struct Lanes {
+    groups: BTreeMap<Group, BTreeMap<u32, Jobs>>,
+    /// How many jobs of each length.
+    lengths: BTreeMap<u32, u32>,
+    /// What was found the last time.
+    pub stuck: Option<Stuck>,
+}
+
+impl Lanes {
+    /// The length of the shortest runs.
+    pub fn shortest(&self) -> u32 {
+        self.lengths.keys().next().copied().unwrap_or(u32::MAX)
+    }
+}
+
+#[derive(Debug, Clone, Default)]
 pub struct Queue {
-    lanes: HashMap<Lane, BTreeSet<(Timestamp, JobId)>>,
-    /// The lanes of each ask.
-    asks: BTreeMap<Ask, BTreeSet<Lane>>,
-    /// The oldest first, for each set of models, class and organization; those inside bookings are not here.
-    order: BTreeMap<(u64, i64, OrgId), BTreeSet<(Timestamp, JobId)>>,
-    /// Lanes of jobs that run inside bookings.
-    inside: BTreeSet<Lane>,
+    /// By set of models.
+    asks: BTreeMap<(u64, Ask), Lanes>,
+    /// The oldest first, for each set of models and group.
+    order: BTreeMap<(u64, Group), Jobs>,
+    /// Jobs that run inside bookings are nowhere else.
+    inside: BTreeMap<Lane, Jobs>,
     count: usize,
+}
+
+/// Removes from a set in a map, and the set when it is empty.
+fn take<K: Ord>(map: &mut BTreeMap<K, Jobs>, key: &K, place: &(Timestamp, JobId)) -> bool {
+    let Some(jobs) = map.get_mut(key) else { return false };
+    let there = jobs.remove(place);
+    if jobs.is_empty() {
+        map.remove(key);
+    }
+    there
 }
 
 impl Queue {
@@ -64,92 +106,117 @@ impl Queue {
 
     pub fn insert(&mut self, lane: Lane, queued_at: Timestamp, job: JobId) {
         let place = (queued_at, job);
-        if self.lanes.entry(lane).or_default().insert(place) {
-            self.asks.entry(lane.ask).or_default().insert(lane);
-            if lane.inside.is_some() {
-                self.inside.insert(lane);
-            } else {
-                self.order.entry((lane.ask.shape.models.0, lane.class, lane.org)).or_default().insert(place);
-            }
+        if lane.inside.is_some() {
+            self.count += usize::from(self.inside.entry(lane).or_default().insert(place));
+            return;
+        }
+        let pool = lane.ask.shape.models.0;
+        let lanes = self.asks.entry((pool, lane.ask)).or_default();
+        if lanes.groups.entry(lane.group).or_default().entry(lane.length).or_default().insert(place) {
+            *lanes.lengths.entry(lane.length).or_default() += 1;
+            self.order.entry((pool, lane.group)).or_default().insert(place);
             self.count += 1;
         }
     }
 
     pub fn remove(&mut self, lane: Lane, queued_at: Timestamp, job: JobId) {
         let place = (queued_at, job);
-        let Some(jobs) = self.lanes.get_mut(&lane) else { return };
-        if !jobs.remove(&place) {
+        if lane.inside.is_some() {
+            self.count -= usize::from(take(&mut self.inside, &lane, &place));
             return;
         }
+        let pool = lane.ask.shape.models.0;
+        let Some(lanes) = self.asks.get_mut(&(pool, lane.ask)) else { return };
+        let Some(group) = lanes.groups.get_mut(&lane.group) else { return };
+        if !take(group, &lane.length, &place) {
+            return;
+        }
+        if group.is_empty() {
+            lanes.groups.remove(&lane.group);
+        }
+        if let Some(count) = lanes.lengths.get_mut(&lane.length) {
+            *count -= 1;
+            if *count == 0 {
+                lanes.lengths.remove(&lane.length);
+            }
+        }
+        if lanes.groups.is_empty() {
+            self.asks.remove(&(pool, lane.ask));
+        }
+        take(&mut self.order, &(pool, lane.group), &place);
         self.count -= 1;
-        if jobs.is_empty() {
-            self.lanes.remove(&lane);
-            self.inside.remove(&lane);
-            if let Some(lanes) = self.asks.get_mut(&lane.ask) {
-                lanes.remove(&lane);
-                if lanes.is_empty() {
-                    self.asks.remove(&lane.ask);
-                }
-            }
+    }
+
+    /// What is asked for of this set of models, with what is known of each.
+    pub fn asks_of(&mut self, pool: u64) -> impl Iterator<Item = (&Ask, &mut Lanes)> {
+        let from = (Bound::Included((pool, Ask::LEAST)), Bound::Unbounded);
+        let of_pool = self.asks.range_mut(from).take_while(move |((models, _), _)| *models == pool);
+        of_pool.map(|((_, ask), lanes)| (ask, lanes))
+    }
+
+    pub fn groups(&self, ask: &Ask) -> impl Iterator<Item = Group> {
+        self.asks.get(&(ask.shape.models.0, *ask)).into_iter().flat_map(|a| a.groups.keys().copied())
+    }
+
+    /// The first of a group who runs shorter than `length`, and how long.
+    pub fn first(
+        &self,
+        ask: &Ask,
+        group: Group,
+        length: u32,
+        shares: &FairShare,
+        now: Timestamp,
+    ) -> Option<(Turn, u32)> {
+        let lanes = self.asks.get(&(ask.shape.models.0, *ask))?.groups.get(&group)?;
+        let firsts = lanes.range(..length).filter_map(|(length, jobs)| Some((*jobs.first()?, *length)));
+        let ((queued_at, job), length) = firsts.min()?;
+        Some((turn(group, queued_at, job, shares, now), length))
+    }
+
+    /// Remembers that runs of some length and longer found no place.
+    pub fn stick(&mut self, ask: &Ask, stuck: Stuck) {
+        if let Some(lanes) = self.asks.get_mut(&(ask.shape.models.0, *ask)) {
+            lanes.stuck = Some(stuck);
         }
-        let key = (lane.ask.shape.models.0, lane.class, lane.org);
-        if let Some(jobs) = self.order.get_mut(&key) {
-            jobs.remove(&place);
-            if jobs.is_empty() {
-                self.order.remove(&key);
-            }
-        }
     }
 
-    /// What is asked for by somebody.
-    pub fn asks(&self) -> impl Iterator<Item = &Ask> {
-        self.asks.keys()
+    /// The lanes of jobs that run inside bookings, each with its first job.
+    pub fn inside(&self) -> Vec<Lane> {
+        self.inside.keys().copied().collect()
     }
 
-    /// What is asked for of this set of models.
-    pub fn asks_of(&self, pool: u64) -> impl Iterator<Item = &Ask> {
-        self.asks.keys().filter(move |ask| ask.shape.models.0 == pool)
-    }
-
-    /// The lanes of jobs that run inside bookings.
-    pub fn lanes_inside(&self) -> Vec<Lane> {
-        self.inside.iter().copied().collect()
-    }
-
-    pub fn lanes(&self, ask: &Ask) -> impl Iterator<Item = &Lane> {
-        self.asks.get(ask).into_iter().flatten()
-    }
-
-    /// The first job of a lane.
-    pub fn first(&self, lane: &Lane) -> Option<(Timestamp, JobId)> {
-        self.lanes.get(lane)?.first().copied()
+    pub fn first_inside(&self, lane: &Lane) -> Option<JobId> {
+        self.inside.get(lane)?.first().map(|(_, job)| *job)
     }
 
     /// The sets of models that somebody waits for.
     pub fn pools(&self) -> Vec<u64> {
-        let mut pools: Vec<u64> = self.order.keys().map(|(models, ..)| *models).collect();
+        let mut pools: Vec<u64> = self.order.keys().map(|(models, _)| *models).collect();
         pools.dedup();
         pools
     }
 
+    fn of_pool(&self, pool: u64) -> impl Iterator<Item = (Group, &Jobs)> {
+        let least = Group { class: i64::MIN, org: OrgIx(0) };
+        let from = self.order.range((pool, least)..);
+        from.take_while(move |((models, _), _)| *models == pool).map(|((_, group), jobs)| (*group, jobs))
+    }
+
     /// The first turn among those who wait for this set of models.
     pub fn head(&self, pool: u64, shares: &FairShare, now: Timestamp) -> Option<Turn> {
-        let of_pool = self.order.range((pool, i64::MIN, OrgId::from_uuid(uuid::Uuid::nil()))..);
-        let heads =
-            of_pool.take_while(|((models, ..), _)| *models == pool).filter_map(|((_, class, org), jobs)| {
-                let (queued_at, job) = jobs.first().copied()?;
-                Some(turn(*class, *org, queued_at, job, shares, now))
-            });
+        let heads = self.of_pool(pool).filter_map(|(group, jobs)| {
+            let (queued_at, job) = *jobs.first()?;
+            Some(turn(group, queued_at, job, shares, now))
+        });
         heads.min()
     }
 
     /// How many of this pool have their turn before this one; counts to a limit.
-    pub fn ahead(&self, pool: u64, turn_of: Turn, shares: &FairShare, now: Timestamp, limit: usize) -> usize {
-        let of_pool = self.order.range((pool, i64::MIN, OrgId::from_uuid(uuid::Uuid::nil()))..);
+    pub fn ahead(&self, pool: u64, mine: Turn, shares: &FairShare, now: Timestamp, limit: usize) -> usize {
         let mut before = 0;
-        for ((_, class, org), jobs) in of_pool.take_while(|((models, ..), _)| *models == pool) {
+        for (group, jobs) in self.of_pool(pool) {
             for (queued_at, job) in jobs {
-                if before >= limit || turn(*class, *org, *queued_at, *job, shares, now) >= turn_of {
+                if before >= limit || turn(group, *queued_at, *job, shares, now) >= mine {
                     break;
                 }
                 before += 1;
@@ -160,16 +227,9 @@ impl Queue {
 }
 
 /// A job's turn now.
-pub fn turn(
-    class: i64,
-    org: OrgId,
-    queued_at: Timestamp,
-    job: JobId,
-    shares: &FairShare,
-    now: Timestamp,
-) -> Turn {
+pub fn turn(group: Group, queued_at: Timestamp, job: JobId, shares: &FairShare, now: Timestamp) -> Turn {
     let waited_s = (now.micros() - queued_at.micros()).max(0) / 1_000_000;
-    let raised = (class + waited_s / AGE_STEP_S).clamp(0, OVERDUE);
-    let share = if raised >= OVERDUE { 0 } else { shares.share(org, now) };
+    let raised = (group.class + waited_s / AGE_STEP_S).clamp(0, OVERDUE);
+    let share = if raised >= OVERDUE { 0 } else { shares.share(group.org, now) };
     Turn { class: Reverse(raised), share, queued_at, job }
 }

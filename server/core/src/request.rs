@@ -70,6 +70,20 @@ pub struct Ask {
 }
 
 impl Ask {
+    /// Before every other in order.
+    pub(crate) const LEAST: Self = Self {
+        shape: Shape {
+            device: Device::Board,
+            count: 0,
+            models: Models(0),
+            cpu_milli: i64::MIN,
+            memory_mib: i64::MIN,
+            nvlink: false,
+        },
+        nodes: 0,
+        topology: Topology::Any,
+    };
+
     /// A request in the terms of this cluster.
     pub fn of(request: &Request, org: OrgId, cluster: &mut Cluster) -> Result<Self, Absurd> {
         if request.count == 0 || request.count > MAX_COUNT {

@@ -20,7 +20,7 @@ pub fn place<P: Policy>(
     number: u128,
 ) -> Option<NodeIx> {
     finder.sync(cluster, shape);
-    let node = finder.best(shape, &|_| true)?;
+    let node = finder.best(cluster, shape, &|_| true)?;
     let view = *cluster.node(node)?.view();
     let offer = finder.offer(cluster, &view, shape)?;
     let slots = slots(cluster, node, shape, &offer);

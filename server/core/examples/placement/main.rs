@@ -2,10 +2,12 @@
 //!
 //! `placement inflate NODES.csv TASKS.csv [SEEDS]`: the inflation experiment for every policy.
 //! `placement mig [SEEDS]`: MIG requests accepted on 100 boards at load 1, for four mixes.
+//! `placement passes`: a pass at 10,000 nodes and 100,000 queued jobs.
 //! `placement rate NODES.csv TASKS.csv`: decisions a second with a full queue.
 
 mod inflate;
 mod mig;
+mod passes;
 mod trace;
 
 fn main() -> Result<(), String> {
@@ -21,13 +23,17 @@ fn main() -> Result<(), String> {
             inflate::rate(&trace::read(nodes, tasks)?);
             Ok(())
         }
+        ["passes"] => {
+            passes::run();
+            Ok(())
+        }
         ["mig", rest @ ..] => {
             let seeds = rest.first().map_or(Ok(10), |s| s.parse()).map_err(|e| format!("seeds: {e}"))?;
             mig::run(seeds);
             Ok(())
         }
         _ => {
-            Err("usage: placement inflate|rate NODES.csv TASKS.csv [SEEDS], or placement mig [SEEDS]"
+            Err("usage: placement inflate|rate NODES.csv TASKS.csv [SEEDS], or placement mig [SEEDS], or placement passes"
                 .to_owned())
         }
     }

@@ -7,7 +7,7 @@ use berth_types::time::Timestamp;
 use super::{Engine, Waiting};
 use crate::calendar::Booking;
 use crate::cluster::{BookingId, NodeFacts, Owner, Rank, Slot};
-use crate::queue::Lane;
+use crate::queue::{Group, Lane};
 use crate::request::{Ask, Request};
 
 /// How the job that one waits for must end.
@@ -242,7 +242,8 @@ impl Engine {
         // What can never be placed stays out of the queue; its reason is said by `why`.
         let Ok(ask) = Ask::of(&facts.request, facts.org, &mut self.cluster) else { return };
         let length = u32::try_from(facts.max_duration_s.max(1)).unwrap_or(u32::MAX).ilog2();
-        let lane = Lane { ask, class: facts.priority.rank(), org: facts.org, length, inside: facts.inside };
+        let group = Group { class: facts.priority.rank(), org: self.shares.index(facts.org) };
+        let lane = Lane { ask, group, length, inside: facts.inside };
         waiting.lane = Some(lane);
         self.queue.insert(lane, facts.queued_at, id);
     }
@@ -261,6 +262,7 @@ impl Engine {
             }
         }
         self.memory.no_victims.remove(&id);
+        self.memory.victims.remove(&id);
         self.drop_hold_of(id);
     }
 

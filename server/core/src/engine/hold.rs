@@ -15,13 +15,19 @@ use crate::request::Ask;
 /// What is late is expected within so many seconds.
 pub(super) const LATE_S: i64 = 30;
 /// Asks whose ready times are kept.
-const ASKS: usize = 64;
+const ASKS: usize = 256;
+/// As many nodes are looked at for an ask in one pass.
+const SCANNED: usize = 512;
+/// Nodes that are looked at first for the earliest start.
+const FIRST: usize = 128;
 const NEVER: i64 = i64::MAX;
 
 /// When each node could take an ask at the earliest, bookings aside. Microseconds; at or before now: at once.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Ready {
     changes: u64,
+    /// From this node on nothing is known yet.
+    next: usize,
     nodes: Vec<i64>,
 }
 
@@ -30,7 +36,10 @@ impl Engine {
     pub(super) fn hold(&mut self, pool: u64, job: JobId, now: Timestamp) -> Option<Timestamp> {
         let changes = self.cluster.changes();
         if let Some(held) = self.holds.get(&pool).copied() {
-            if held.job == job && held.changes == changes && held.at > now {
+            if held.job == job && held.at > now && self.still_first(&held) {
+                if let Some(held) = self.holds.get_mut(&pool) {
+                    held.changes = changes;
+                }
                 return Some(held.at);
             }
             self.drop_hold(pool);
@@ -38,12 +47,29 @@ impl Engine {
         let waiting = self.jobs.get(&job)?;
         let (ask, org) = (waiting.lane?.ask, waiting.facts.org);
         let seconds = waiting.facts.max_duration_s;
-        let (at, places) = self.earliest(&ask, seconds, now)?;
+        // What is found so far can be promised; the next pass may find something sooner.
+        self.sync_ready(&ask, SCANNED);
+        let (at, places) = self.earliest_known(&ask, seconds, now)?;
         let until = self.ends(at, seconds);
         let id = BookingId(job.uuid());
         self.calendar.put(Booking { id, kind: Kind::Hold, org, ask: Some(ask), from: at, until, places });
         self.holds.insert(pool, Held { job, booking: id, at, changes });
         Some(at)
+    }
+
+    /// Whether nothing that changed since could make the held start worse or sooner.
+    fn still_first(&self, held: &Held) -> bool {
+        let Some(changed) = self.cluster.changed_since(held.changes).filter(|c| c.len() < 64) else {
+            return false;
+        };
+        let Some(booking) = self.calendar.get(held.booking) else { return false };
+        let Some(ask) = booking.ask else { return false };
+        if self.memory.ready.get(&ask).is_none_or(|r| r.next < r.nodes.len()) {
+            return false;
+        }
+        changed.iter().all(|node| {
+            !booking.places.iter().any(|p| p.node == *node) && self.ready_at(*node, &ask) >= held.at.micros()
+        })
     }
 
     pub(super) fn drop_hold(&mut self, pool: u64) {
@@ -66,12 +92,36 @@ impl Engine {
         seconds: i64,
         now: Timestamp,
     ) -> Option<(Timestamp, Vec<Place>)> {
-        self.sync_ready(ask);
+        self.sync_ready(ask, usize::MAX);
+        self.earliest_known(ask, seconds, now)
+    }
+
+    fn earliest_known(&self, ask: &Ask, seconds: i64, now: Timestamp) -> Option<(Timestamp, Vec<Place>)> {
         let ready = self.memory.ready.get(ask)?;
         let mut nodes: Vec<(i64, NodeIx)> = Vec::new();
         for (index, at) in ready.nodes.iter().enumerate().filter(|(_, at)| **at != NEVER) {
             nodes.push((*at, NodeIx(u32::try_from(index).ok()?)));
         }
+        // Only the first can be the answer, unless bookings are in their way.
+        let enough = ask.nodes as usize + FIRST;
+        if nodes.len() > enough {
+            let mut first = nodes.clone();
+            first.select_nth_unstable(enough);
+            first.truncate(enough);
+            if let Some(found) = self.earliest_of(ask, first, seconds, now) {
+                return Some(found);
+            }
+        }
+        self.earliest_of(ask, nodes, seconds, now)
+    }
+
+    fn earliest_of(
+        &self,
+        ask: &Ask,
+        mut nodes: Vec<(i64, NodeIx)>,
+        seconds: i64,
+        now: Timestamp,
+    ) -> Option<(Timestamp, Vec<Place>)> {
         nodes.sort_unstable();
         // Each time at which something changes for the better, in order.
         let late = now.plus_seconds(LATE_S);
@@ -103,33 +153,47 @@ impl Engine {
         None
     }
 
-    fn sync_ready(&mut self, ask: &Ask) {
+    /// Whether some held start may still become sooner, by looking on.
+    pub(super) fn holds_unfinished(&self) -> bool {
+        let asks = self.holds.values().filter_map(|h| self.calendar.get(h.booking)?.ask);
+        asks.into_iter().any(|ask| self.memory.ready.get(&ask).is_some_and(|r| r.next < r.nodes.len()))
+    }
+
+    /// Looks at the nodes that changed, and at so many of those that were never looked at.
+    fn sync_ready(&mut self, ask: &Ask, budget: usize) {
         if !self.memory.ready.contains_key(ask) && self.memory.ready.len() >= ASKS {
             self.memory.ready.clear();
         }
         let mut ready = self.memory.ready.remove(ask).unwrap_or_default();
         let count = self.cluster.nodes().len();
         let changed = self.cluster.changed_since(ready.changes);
-        match changed.filter(|c| ready.nodes.len() == count && c.len() < count) {
-            Some(changed) => {
-                for node in changed {
-                    let at = self.ready_at(*node, ask);
-                    if let Some(slot) = ready.nodes.get_mut(node.0 as usize) {
-                        *slot = at;
-                    }
-                }
-            }
-            None => {
-                let all = 0..u32::try_from(count).unwrap_or(0);
-                ready.nodes = all.map(|n| self.ready_at(NodeIx(n), ask)).collect();
+        let known = changed.filter(|c| ready.nodes.len() == count && c.len() < count);
+        let Some(changed) = known else {
+            ready = Ready { changes: 0, next: 0, nodes: vec![NEVER; count] };
+            return self.look(ask, ready, &[], budget);
+        };
+        let changed = changed.to_vec();
+        self.look(ask, ready, &changed, budget);
+    }
+
+    fn look(&mut self, ask: &Ask, mut ready: Ready, changed: &[NodeIx], budget: usize) {
+        let end = ready.next.saturating_add(budget).min(ready.nodes.len());
+        let fresh = (ready.next..end).filter_map(|n| u32::try_from(n).ok()).map(NodeIx);
+        for node in changed.iter().copied().filter(|n| (n.0 as usize) < ready.next).chain(fresh) {
+            let at = self.ready_at(node, ask);
+            if let Some(slot) = ready.nodes.get_mut(node.0 as usize) {
+                *slot = at;
             }
         }
-        ready.changes = self.cluster.changes();
+        (ready.next, ready.changes) = (end, self.cluster.changes());
         self.memory.ready.insert(*ask, ready);
     }
 
     fn ready_at(&self, node: NodeIx, ask: &Ask) -> i64 {
         let Some(of) = self.cluster.node(node) else { return NEVER };
+        if !of.view().gpus().iter().any(|g| ask.shape.models.has(g.model)) {
+            return NEVER;
+        }
         let fits = |view| self.finder.offer(&self.cluster, &view, &ask.shape).is_some();
         if fits(*of.view()) {
             return 0;

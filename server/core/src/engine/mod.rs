@@ -73,6 +73,7 @@ struct Held {
 struct Memory {
     /// When each node could take an ask at the earliest.
     ready: HashMap<Ask, hold::Ready>,
+    victims: HashMap<JobId, preempt::Scan>,
     /// The change of the cluster at which no victims were found for a job.
     no_victims: HashMap<JobId, u64>,
 }

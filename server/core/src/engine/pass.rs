@@ -13,13 +13,14 @@ use super::facts::{Claim, ClaimRank};
 use super::{Condition, Decision, Engine};
 use crate::calendar::Place;
 use crate::cluster::Owner;
-use crate::queue::{Lane, Turn, turn};
+use crate::queue::{Group, Stuck, Turn};
 use crate::request::Ask;
 
 impl Engine {
     /// Decides, and takes every decision as done.
     pub fn pass(&mut self, now: Timestamp) -> Vec<Decision> {
         let mut out = Vec::new();
+        self.calendar.forget_until(now);
         self.orphans(&mut out);
         self.inside_bookings(now, &mut out);
         let mut pools: Vec<(Turn, u64)> = self
@@ -84,53 +85,78 @@ impl Engine {
 
     /// Starts whoever fits around what is held, in turn.
     fn backfill(&mut self, pool: u64, now: Timestamp, out: &mut Vec<Decision>) {
-        let asks: Vec<Ask> = self.queue.asks_of(pool).copied().collect();
         // For each ask: runs of this length and longer did not fit.
         let mut too_long: BTreeMap<Ask, u32> = BTreeMap::new();
-        let mut heap: BinaryHeap<Reverse<(Turn, Lane)>> = BinaryHeap::new();
-        for ask in asks {
-            self.finder.sync(&self.cluster, &ask.shape);
-            if self.finder.best(&ask.shape, &|_| true).is_some() {
-                let lanes = self.queue.lanes(&ask).filter(|l| l.inside.is_none());
-                heap.extend(lanes.filter_map(|lane| Some(Reverse((self.turn_of(lane, now)?, *lane)))));
-            }
+        let mut heap: BinaryHeap<Reverse<(Turn, Ask, Group)>> = BinaryHeap::new();
+        for (ask, most) in self.roomy(pool) {
+            too_long.insert(ask, most);
+            let first = |group| {
+                let (turn, _) = self.queue.first(&ask, group, most, &self.shares, now)?;
+                Some(Reverse((turn, ask, group)))
+            };
+            heap.extend(self.queue.groups(&ask).filter_map(first));
         }
-        while let Some(Reverse((seen, lane))) = heap.pop() {
-            let Some(turn) = self.turn_of(&lane, now) else { continue };
+        while let Some(Reverse((seen, ask, group))) = heap.pop() {
+            let most = too_long.get(&ask).copied().unwrap_or(u32::MAX);
+            let first = self.queue.first(&ask, group, most, &self.shares, now);
+            let Some((turn, length)) = first else { continue };
             if turn > seen {
-                // Its organization got something meanwhile.
-                heap.push(Reverse((turn, lane)));
-                continue;
-            }
-            if too_long.get(&lane.ask).is_some_and(|length| lane.length >= *length) {
+                // Its organization got something meanwhile, or its first is too long now.
+                heap.push(Reverse((turn, ask, group)));
                 continue;
             }
             let Some(waiting) = self.jobs.get(&turn.job) else { continue };
             let until = self.ends(now, waiting.facts.max_duration_s);
             let own = self.holds.get(&pool).filter(|h| h.job == turn.job).map(|h| h.booking);
-            match self.place(&lane.ask, now, until, own) {
-                Some(places) => {
-                    self.start(turn.job, &places, now, out);
-                    if let Some(next) = self.turn_of(&lane, now) {
-                        heap.push(Reverse((next, lane)));
-                    }
-                }
+            match self.place(&ask, now, until, own) {
+                Some(places) => self.start(turn.job, &places, now, out),
                 None => {
-                    let least = too_long.entry(lane.ask).or_insert(lane.length);
-                    *least = (*least).min(lane.length);
+                    too_long.insert(ask, length);
                 }
             }
+            heap.push(Reverse((turn, ask, group)));
+        }
+        let (changes, bookings) = (self.cluster.changes(), self.calendar.version());
+        for (ask, length) in too_long.into_iter().filter(|(_, length)| *length < u32::MAX) {
+            self.queue.stick(&ask, Stuck { length, changes, bookings });
         }
     }
 
-    fn turn_of(&self, lane: &Lane, now: Timestamp) -> Option<Turn> {
-        let (queued_at, job) = self.queue.first(lane)?;
-        Some(turn(lane.class, lane.org, queued_at, job, &self.shares, now))
+    /// What may fit somewhere, with the length from which on it is known not to. What found no place
+    /// before is looked at again only on nodes that changed since.
+    fn roomy(&mut self, pool: u64) -> Vec<(Ask, u32)> {
+        let Self { cluster, finder, queue, calendar, .. } = self;
+        let (changes, bookings) = (cluster.changes(), calendar.version());
+        let mut out = Vec::new();
+        for (ask, known) in queue.asks_of(pool) {
+            let mut most = u32::MAX;
+            if let Some(stuck) = known.stuck.as_mut() {
+                let changed = cluster.changed_since(stuck.changes);
+                let same = changed.is_some_and(|nodes| {
+                    let mut views = nodes.iter().filter_map(|n| cluster.node(*n));
+                    nodes.len() < 64 && !views.any(|n| ask.shape.may_fit(n.view(), cluster.models()))
+                });
+                // Without any place at all it does not matter what is booked.
+                if same && (stuck.bookings == bookings || stuck.length == 0) {
+                    (stuck.changes, most) = (changes, stuck.length);
+                }
+            }
+            if known.shortest() >= most {
+                continue;
+            }
+            finder.sync(cluster, &ask.shape);
+            if finder.best(cluster, &ask.shape, &|_| true).is_some() {
+                out.push((*ask, most));
+            } else {
+                known.stuck = Some(Stuck { length: 0, changes, bookings });
+            }
+        }
+        out
     }
 
     fn inside_bookings(&mut self, now: Timestamp, out: &mut Vec<Decision>) {
-        for lane in self.queue.lanes_inside() {
-            while let Some((_, job)) = self.queue.first(&lane) {
+        for lane in self.queue.inside() {
+            while let Some(job) = self.queue.first_inside(&lane) {
                 let Some(waiting) = self.jobs.get(&job) else { break };
                 let until = self.ends(now, waiting.facts.max_duration_s);
                 let booking = lane.inside.and_then(|id| self.calendar.get(id));

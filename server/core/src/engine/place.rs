@@ -47,11 +47,11 @@ impl Engine {
         };
         let mut found: Vec<Candidate> = Vec::new();
         if ask.nodes == 1 {
-            let node = self.finder.best(&ask.shape, &fits)?;
+            let node = self.finder.best(&self.cluster, &ask.shape, &fits)?;
             let view = self.view_until(node, now, until, except)?;
             found.push((0, node, self.finder.offer(&self.cluster, &view, &ask.shape)?));
         } else {
-            for (cost, node) in self.finder.all(&ask.shape) {
+            for (cost, node) in self.finder.all(&self.cluster, &ask.shape) {
                 let view = self.view_until(node, now, until, except);
                 let offer = view.and_then(|v| self.finder.offer(&self.cluster, &v, &ask.shape));
                 found.extend(offer.map(|offer| (cost, node, offer)));

@@ -96,7 +96,7 @@ impl Engine {
             return Some(Why { blockers, changes: Vec::new(), earliest: begins, fits });
         }
         let ahead = waiting.lane.map_or(0, |lane| {
-            let turn = turn(lane.class, lane.org, facts.queued_at, job, &self.shares, now);
+            let turn = turn(lane.group, facts.queued_at, job, &self.shares, now);
             self.queue.ahead(ask.shape.models.0, turn, &self.shares, now, COUNTED)
         });
         let own = self.holds.values().find(|h| h.job == job).map(|h| (h.booking, h.at));

@@ -1,0 +1,156 @@
+//! A pass of the whole engine at 10,000 nodes and 100,000 queued jobs: with nothing to do, and with one
+//! job that has ended.
+
+use std::time::Instant;
+
+use berth_core::cluster::{GpuFacts, NodeFacts, Owner};
+use berth_core::engine::{Decision, Engine, Fact, JobFacts};
+use berth_core::request::{Request, Topology, Wanted};
+use berth_types::ids::{JobId, OrgId};
+use berth_types::jobs::Priority;
+use berth_types::time::Timestamp;
+use uuid::Uuid;
+
+use crate::trace::{Random, node_id};
+
+const NODES: u32 = 10_000;
+const QUEUED: usize = 100_000;
+const ORGS: usize = 200;
+const MODELS: [&str; 3] = ["H100-80GB", "A100-80GB", "L40S"];
+
+fn job(random: &mut Random, number: u128, now: Timestamp) -> JobFacts {
+    let model = MODELS[random.below(MODELS.len())];
+    let mut request = Request {
+        wanted: Wanted::Board,
+        count: [1, 1, 1, 2, 4, 8][random.below(6)],
+        nodes: if random.below(50) == 0 { 4 } else { 1 },
+        models: vec![model.into()],
+        cpu_milli: [0, 4_000, 8_000][random.below(3)],
+        memory_mib: 0,
+        topology: Topology::Any,
+        nvlink: false,
+    };
+    match random.below(4) {
+        0 if model != "L40S" => {
+            (request.count, request.nodes) = (1, 1);
+            request.wanted = Wanted::Slice(if model == "H100-80GB" { "1g.10gb" } else { "3g.40gb" }.into());
+        }
+        1 => {
+            (request.count, request.nodes) = (1, 1);
+            request.wanted = Wanted::Share([100, 250, 500][random.below(3)]);
+        }
+        _ => {}
+    }
+    JobFacts {
+        id: JobId::from_uuid(Uuid::from_u128(number)),
+        generation: 1,
+        attempt: 0,
+        org: OrgId::from_uuid(Uuid::from_u128(random.below(ORGS) as u128)),
+        request,
+        priority: [Priority::Low, Priority::Normal, Priority::High][random.below(3)],
+        max_duration_s: 600 << random.below(8),
+        preemptible: random.below(3) == 0,
+        grace_s: 60,
+        queued_at: now,
+        depends_on: Vec::new(),
+        inside: None,
+    }
+}
+
+fn resident_mb() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find(|l| l.starts_with("VmRSS"));
+    let kib = line.and_then(|l| l.split_whitespace().nth(1)).and_then(|n| n.parse::<f64>().ok());
+    kib.unwrap_or(0.0) / 1_024.0
+}
+
+fn percentile(sorted: &[f64], part: f64) -> f64 {
+    sorted.get((sorted.len() as f64 * part) as usize).or(sorted.last()).copied().unwrap_or(0.0)
+}
+
+pub fn run() {
+    let mut random = Random(7);
+    let mut engine = Engine::default();
+    let mut now = Timestamp::from_micros(1_800_000_000_000_000);
+    for n in 0..NODES {
+        let model = MODELS[n as usize % MODELS.len()];
+        let gpu = |i: u32| GpuFacts {
+            uuid: format!("GPU-{n}-{i}").into(),
+            model: model.into(),
+            mig_enabled: true,
+            healthy: true,
+            island: 0,
+            foreign: Vec::new(),
+        };
+        let facts = NodeFacts {
+            id: node_id(u128::from(n)),
+            open: true,
+            cpu_milli: 128_000,
+            memory_mib: 1_000_000,
+            switch: Some(format!("leaf-{}", n / 32).into()),
+            rack: Some(format!("rack-{}", n / 128).into()),
+            gpus: (0..8).map(gpu).collect(),
+        };
+        engine.apply(Fact::Node { version: 1, facts }, now);
+    }
+    let mut number = 0;
+    let mut running: Vec<Owner> = Vec::new();
+    let mut submit = |engine: &mut Engine, random: &mut Random, now: Timestamp| {
+        while engine.waiting() < QUEUED {
+            number += 1;
+            engine.apply(Fact::Waits { version: 1, facts: job(random, number, now) }, now);
+        }
+    };
+    let began = Instant::now();
+    let mut started = 0u32;
+    // Fills the cluster, then the queue.
+    loop {
+        submit(&mut engine, &mut random, now);
+        let decided = engine.pass(now);
+        let owners = decided.iter().filter_map(|d| match d {
+            Decision::Start { job, attempt, .. } => Some(Owner { job: *job, attempt: *attempt }),
+            _ => None,
+        });
+        let before = running.len();
+        running.extend(owners);
+        started += u32::try_from(running.len() - before).unwrap_or(0);
+        if running.len() == before {
+            break;
+        }
+    }
+    let filled = began.elapsed().as_secs_f64();
+    let measure = |engine: &mut Engine, now: Timestamp, change: &mut dyn FnMut(&mut Engine)| {
+        let mut times: Vec<f64> = (0..1_000)
+            .map(|_| {
+                change(engine);
+                let began = Instant::now();
+                std::hint::black_box(engine.pass(now));
+                began.elapsed().as_secs_f64() * 1e3
+            })
+            .collect();
+        times.sort_by(f64::total_cmp);
+        times
+    };
+    let idle = measure(&mut engine, now, &mut |_| {});
+    now = now.plus_seconds(30);
+    let mut version = 2;
+    let one = measure(&mut engine, now, &mut |engine| {
+        version += 1;
+        if !running.is_empty() {
+            let owner = running.swap_remove(random.below(running.len()));
+            engine.apply(Fact::Freed { version, owner }, now);
+        }
+    });
+    println!(
+        "{{\"nodes\": {NODES}, \"queued\": {}, \"started\": {started}, \"fill_s\": {filled:.2}, \
+         \"idle_p50_ms\": {:.4}, \"idle_p99_ms\": {:.4}, \"one_p50_ms\": {:.4}, \"one_p99_ms\": {:.4}, \
+         \"one_max_ms\": {:.4}, \"resident_mb\": {:.0}}}",
+        engine.waiting(),
+        percentile(&idle, 0.5),
+        percentile(&idle, 0.99),
+        percentile(&one, 0.5),
+        percentile(&one, 0.99),
+        one.last().copied().unwrap_or(0.0),
+        resident_mb(),
+    );
+}
