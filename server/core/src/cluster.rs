@@ -458,8 +458,9 @@ pub(crate) fn occupy(gpu: &mut GpuView, board: Option<usize>, part: Part, sharer
             free
         }
         Part::Share(milli) => {
-            let free =
-                !gpu.sliced && gpu.free_milli >= milli && matches!(gpu.sharer, 0) | (gpu.sharer == sharer);
+            let free = !gpu.sliced
+                && gpu.free_milli >= milli
+                && (gpu.sharer == 0 || gpu.sharer == sharer || sharer == crate::shape::ANYBODY);
             gpu.free_milli = gpu.free_milli.saturating_sub(milli);
             (gpu.mask, gpu.sharer) = (u8::MAX, sharer);
             free

@@ -10,7 +10,7 @@ use berth_mig::Instance;
 use crate::cluster::{Cluster, NodeIx, Part, Slot, View};
 use crate::mix::Mix;
 use crate::scoring::{Context, Offer, Policy};
-use crate::shape::{Device, Shape};
+use crate::shape::{ANYBODY, Device, Shape};
 
 /// Nodes that are compared at once.
 const BLOCK: usize = 64;
@@ -96,6 +96,16 @@ impl<P: Policy> Finder<P> {
             (Some(a), Some(b)) => Some(a.min(b).1),
             (a, b) => a.or(b).map(|(_, node)| node),
         }
+    }
+
+    /// The shape that this one's costs are kept under.
+    pub fn kept(&self, cluster: &Cluster, shape: &Shape) -> Shape {
+        kept(cluster, shape)
+    }
+
+    /// Whether a share fits on some board that its organization shares already.
+    pub fn fits_own(&self, cluster: &Cluster, shape: &Shape) -> bool {
+        self.own(cluster, shape).next().is_some()
     }
 
     /// Where a share fits beside others of its organization. The kept costs do not know these, since
@@ -200,7 +210,7 @@ impl<P: Policy> Finder<P> {
 /// The shape that costs are kept for: the same for all organizations that share few boards.
 fn kept(cluster: &Cluster, shape: &Shape) -> Shape {
     match shape.device {
-        Device::Share { milli, sharer } if cluster.shares(sharer) <= FEW => {
+        Device::Share { milli, sharer } if sharer != ANYBODY && cluster.shares(sharer) <= FEW => {
             Shape { device: Device::Share { milli, sharer: 0 }, ..*shape }
         }
         _ => *shape,

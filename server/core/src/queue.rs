@@ -57,10 +57,32 @@ pub struct Stuck {
 
 type Jobs = BTreeSet<(Timestamp, JobId)>;
 
-/// The jobs of one ask.
+/// The jobs of one ask and group, by their length.
+#[derive(Debug, Clone, Default)]
+struct Row {
+    lanes: BTreeMap<u32, Jobs>,
+    /// The first of all of them, with its length.
+    first: Option<((Timestamp, JobId), u32)>,
+}
+
+impl Row {
+    fn first_below(&self, length: u32) -> Option<((Timestamp, JobId), u32)> {
+        if self.first.is_none_or(|(_, own)| own < length) {
+            return self.first;
+        }
+        let firsts = self.lanes.range(..length).filter_map(|(length, jobs)| Some((*jobs.first()?, *length)));
+        firsts.min()
+    }
+
+    fn renew(&mut self) {
+        self.first = self.lanes.iter().filter_map(|(length, jobs)| Some((*jobs.first()?, *length))).min();
+    }
+}
+
+/// The jobs of one ask, whoever asks.
 #[derive(Debug, Clone, Default)]
 pub struct Lanes {
-    groups: BTreeMap<Group, BTreeMap<u32, Jobs>>,
+    groups: BTreeMap<Group, Row>,
     /// How many jobs of each length.
     lengths: BTreeMap<u32, u32>,
     /// What was found the last time.
@@ -82,6 +104,8 @@ pub struct Queue {
     order: BTreeMap<(u64, Group), Jobs>,
     /// Jobs that run inside bookings are nowhere else.
     inside: BTreeMap<Lane, Jobs>,
+    /// Grows when somebody comes or goes, for each set of models.
+    versions: BTreeMap<u64, u64>,
     count: usize,
 }
 
@@ -112,8 +136,11 @@ impl Queue {
         }
         let pool = lane.ask.shape.models.0;
         let lanes = self.asks.entry((pool, lane.ask)).or_default();
-        if lanes.groups.entry(lane.group).or_default().entry(lane.length).or_default().insert(place) {
+        let row = lanes.groups.entry(lane.group).or_default();
+        if row.lanes.entry(lane.length).or_default().insert(place) {
+            row.renew();
             *lanes.lengths.entry(lane.length).or_default() += 1;
+            *self.versions.entry(pool).or_default() += 1;
             self.order.entry((pool, lane.group)).or_default().insert(place);
             self.count += 1;
         }
@@ -128,10 +155,11 @@ impl Queue {
         let pool = lane.ask.shape.models.0;
         let Some(lanes) = self.asks.get_mut(&(pool, lane.ask)) else { return };
         let Some(group) = lanes.groups.get_mut(&lane.group) else { return };
-        if !take(group, &lane.length, &place) {
+        if !take(&mut group.lanes, &lane.length, &place) {
             return;
         }
-        if group.is_empty() {
+        group.renew();
+        if group.lanes.is_empty() {
             lanes.groups.remove(&lane.group);
         }
         if let Some(count) = lanes.lengths.get_mut(&lane.length) {
@@ -144,7 +172,13 @@ impl Queue {
             self.asks.remove(&(pool, lane.ask));
         }
         take(&mut self.order, &(pool, lane.group), &place);
+        *self.versions.entry(pool).or_default() += 1;
         self.count -= 1;
+    }
+
+    /// Grows when somebody of this pool comes or goes.
+    pub fn version(&self, pool: u64) -> u64 {
+        self.versions.get(&pool).copied().unwrap_or(0)
     }
 
     /// What is asked for of this set of models, with what is known of each.
@@ -154,8 +188,19 @@ impl Queue {
         of_pool.map(|((_, ask), lanes)| (ask, lanes))
     }
 
-    pub fn groups(&self, ask: &Ask) -> impl Iterator<Item = Group> {
-        self.asks.get(&(ask.shape.models.0, *ask)).into_iter().flat_map(|a| a.groups.keys().copied())
+    /// The first turn of each group that asks for this and runs shorter than `length`.
+    pub fn firsts(
+        &self,
+        ask: &Ask,
+        length: u32,
+        shares: &FairShare,
+        now: Timestamp,
+    ) -> impl Iterator<Item = (Turn, Group)> {
+        let groups = self.asks.get(&(ask.shape.models.0, *ask)).into_iter().flat_map(|a| &a.groups);
+        groups.filter_map(move |(group, row)| {
+            let ((queued_at, job), _) = row.first_below(length)?;
+            Some((turn(*group, queued_at, job, shares, now), *group))
+        })
     }
 
     /// The first of a group who runs shorter than `length`, and how long.
@@ -167,9 +212,8 @@ impl Queue {
         shares: &FairShare,
         now: Timestamp,
     ) -> Option<(Turn, u32)> {
-        let lanes = self.asks.get(&(ask.shape.models.0, *ask))?.groups.get(&group)?;
-        let firsts = lanes.range(..length).filter_map(|(length, jobs)| Some((*jobs.first()?, *length)));
-        let ((queued_at, job), length) = firsts.min()?;
+        let row = self.asks.get(&(ask.shape.models.0, *ask))?.groups.get(&group)?;
+        let ((queued_at, job), length) = row.first_below(length)?;
         Some((turn(group, queued_at, job, shares, now), length))
     }
 

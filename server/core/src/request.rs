@@ -132,6 +132,12 @@ impl Ask {
         Ok(Self { shape, nodes: request.nodes, topology: request.topology })
     }
 
+    /// The same for whichever organization.
+    #[must_use]
+    pub fn for_anybody(&self) -> Self {
+        Self { shape: self.shape.for_anybody(), ..*self }
+    }
+
     /// Thousandths of a board over all nodes.
     pub fn milli(&self, cluster: &Cluster) -> i64 {
         i64::from(self.shape.milli(cluster.models())) * i64::from(self.nodes)

@@ -15,6 +15,9 @@ pub enum Device {
     Slice { profile: u8 },
 }
 
+/// Stands for any organization: such a share fits where it would fit for somebody.
+pub const ANYBODY: u16 = u16::MAX;
+
 /// What one node must give: `count` devices, processors and memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Shape {
@@ -28,6 +31,15 @@ pub struct Shape {
 }
 
 impl Shape {
+    /// The same for whichever organization.
+    #[must_use]
+    pub fn for_anybody(&self) -> Self {
+        match self.device {
+            Device::Share { milli, .. } => Self { device: Device::Share { milli, sharer: ANYBODY }, ..*self },
+            _ => *self,
+        }
+    }
+
     /// Thousandths of a board in all.
     pub fn milli(&self, models: &[Model]) -> u32 {
         let each = match self.device {
@@ -56,7 +68,7 @@ impl Shape {
         match self.device {
             Device::Board => gpu.free_milli == WHOLE_MILLI,
             Device::Share { milli, sharer } => {
-                gpu.free_milli >= milli && (gpu.sharer == 0 || gpu.sharer == sharer)
+                gpu.free_milli >= milli && (gpu.sharer == 0 || gpu.sharer == sharer || sharer == ANYBODY)
             }
             Device::Slice { profile } => starts(gpu, usize::from(profile), models) != 0,
         }

@@ -220,10 +220,10 @@ impl Engine {
         for dependency in &facts.depends_on {
             self.dependents.entry(dependency.job).or_default().insert(id);
         }
-        self.jobs.insert(id, Waiting { facts, lane: None });
+        self.jobs.insert(id, Waiting { facts, lane: None, ask: None });
         self.enqueue(id);
-        if !seen && let Some(lane) = self.jobs.get(&id).and_then(|w| w.lane) {
-            self.finder.observe(&lane.ask.shape, &self.cluster);
+        if !seen && let Some(ask) = self.jobs.get(&id).and_then(|w| w.ask) {
+            self.finder.observe(&ask.shape, &self.cluster);
         }
     }
 
@@ -243,8 +243,8 @@ impl Engine {
         let Ok(ask) = Ask::of(&facts.request, facts.org, &mut self.cluster) else { return };
         let length = u32::try_from(facts.max_duration_s.max(1)).unwrap_or(u32::MAX).ilog2();
         let group = Group { class: facts.priority.rank(), org: self.shares.index(facts.org) };
-        let lane = Lane { ask, group, length, inside: facts.inside };
-        waiting.lane = Some(lane);
+        let lane = Lane { ask: ask.for_anybody(), group, length, inside: facts.inside };
+        (waiting.lane, waiting.ask) = (Some(lane), Some(ask));
         self.queue.insert(lane, facts.queued_at, id);
     }
 

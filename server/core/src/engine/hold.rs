@@ -17,7 +17,7 @@ pub(super) const LATE_S: i64 = 30;
 /// Asks whose ready times are kept.
 const ASKS: usize = 256;
 /// As many nodes are looked at for an ask in one pass.
-const SCANNED: usize = 512;
+const SCANNED: usize = 128;
 /// Nodes that are looked at first for the earliest start.
 const FIRST: usize = 128;
 const NEVER: i64 = i64::MAX;
@@ -45,7 +45,7 @@ impl Engine {
             self.drop_hold(pool);
         }
         let waiting = self.jobs.get(&job)?;
-        let (ask, org) = (waiting.lane?.ask, waiting.facts.org);
+        let (ask, org) = (waiting.ask?, waiting.facts.org);
         let seconds = waiting.facts.max_duration_s;
         // What is found so far can be promised; the next pass may find something sooner.
         self.sync_ready(&ask, SCANNED);
@@ -157,6 +157,14 @@ impl Engine {
     pub(super) fn holds_unfinished(&self) -> bool {
         let asks = self.holds.values().filter_map(|h| self.calendar.get(h.booking)?.ask);
         asks.into_iter().any(|ask| self.memory.ready.get(&ask).is_some_and(|r| r.next < r.nodes.len()))
+    }
+
+    /// Whether the search for a pool's first job goes on in the next pass.
+    pub(super) fn is_unfinished(&self, pool: u64) -> bool {
+        let Some(held) = self.holds.get(&pool) else { return true };
+        let ask = self.calendar.get(held.booking).and_then(|b| b.ask);
+        ask.is_none_or(|ask| self.memory.ready.get(&ask).is_none_or(|r| r.next < r.nodes.len()))
+            || self.memory.victims.get(&held.job).is_some_and(|s| s.is_unfinished(&self.cluster))
     }
 
     /// Looks at the nodes that changed, and at so many of those that were never looked at.

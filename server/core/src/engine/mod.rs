@@ -56,6 +56,8 @@ struct Waiting {
     facts: JobFacts,
     /// Its place in the queue; `None` while it waits for other jobs, or asks for what cannot be.
     lane: Option<Lane>,
+    /// What it asks for; its lane is for all who ask the same.
+    ask: Option<Ask>,
 }
 
 /// The start that is held for the first of a pool that does not fit.
@@ -73,6 +75,8 @@ struct Held {
 struct Memory {
     /// When each node could take an ask at the earliest.
     ready: HashMap<Ask, hold::Ready>,
+    /// The changes of cluster, queue and calendar up to which a pool was looked at.
+    looked: HashMap<u64, (u64, u64, u64)>,
     victims: HashMap<JobId, preempt::Scan>,
     /// The change of the cluster at which no victims were found for a job.
     no_victims: HashMap<JobId, u64>,

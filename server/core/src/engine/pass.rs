@@ -12,7 +12,7 @@ use berth_types::time::Timestamp;
 use super::facts::{Claim, ClaimRank};
 use super::{Condition, Decision, Engine};
 use crate::calendar::Place;
-use crate::cluster::Owner;
+use crate::cluster::{Models, NodeIx, Owner};
 use crate::queue::{Group, Stuck, Turn};
 use crate::request::Ask;
 
@@ -31,10 +31,29 @@ impl Engine {
             .collect();
         pools.sort_unstable();
         for (_, pool) in pools {
+            if self.is_settled(pool, now) {
+                continue;
+            }
             self.heads(pool, now, &mut out);
             self.backfill(pool, now, &mut out);
+            let looked = (self.cluster.changes(), self.queue.version(pool), self.calendar.version());
+            self.memory.looked.insert(pool, looked);
         }
         out
+    }
+
+    /// Whether nothing happened that could let anybody of a pool start.
+    fn is_settled(&self, pool: u64, now: Timestamp) -> bool {
+        let Some((changes, queue, bookings)) = self.memory.looked.get(&pool).copied() else { return false };
+        let unchanged = self.cluster.changed_since(changes).is_some_and(|nodes| {
+            let in_pool = |node: &NodeIx| {
+                let gpus = self.cluster.node(*node).into_iter().flat_map(|n| n.view().gpus());
+                gpus.into_iter().any(|g| Models(pool).has(g.model))
+            };
+            nodes.len() < 256 && !nodes.iter().any(in_pool)
+        });
+        let due = self.holds.get(&pool).is_none_or(|h| h.at <= now) || self.is_unfinished(pool);
+        unchanged && !due && self.queue.version(pool) == queue && self.calendar.version() == bookings
     }
 
     fn orphans(&mut self, out: &mut Vec<Decision>) {
@@ -67,9 +86,9 @@ impl Engine {
                 self.drop_hold(pool);
             }
             let Some(waiting) = self.jobs.get(&head.job) else { return };
-            let Some(lane) = waiting.lane else { return };
+            let Some(ask) = waiting.ask else { return };
             let until = self.ends(now, waiting.facts.max_duration_s);
-            if let Some(places) = self.place(&lane.ask, now, until, own) {
+            if let Some(places) = self.place(&ask, now, until, own) {
                 self.start(head.job, &places, now, out);
                 continue;
             }
@@ -87,47 +106,65 @@ impl Engine {
     fn backfill(&mut self, pool: u64, now: Timestamp, out: &mut Vec<Decision>) {
         // For each ask: runs of this length and longer did not fit.
         let mut too_long: BTreeMap<Ask, u32> = BTreeMap::new();
-        let mut heap: BinaryHeap<Reverse<(Turn, Ask, Group)>> = BinaryHeap::new();
-        for (ask, most) in self.roomy(pool) {
-            too_long.insert(ask, most);
-            let first = |group| {
-                let (turn, _) = self.queue.first(&ask, group, most, &self.shares, now)?;
-                Some(Reverse((turn, ask, group)))
-            };
-            heap.extend(self.queue.groups(&ask).filter_map(first));
+        let mut most: BTreeMap<Ask, u32> = BTreeMap::new();
+        let mut heap: BinaryHeap<Reverse<(Turn, Group, Ask)>> = BinaryHeap::new();
+        for (ask, length) in self.roomy(pool, now) {
+            most.insert(ask, length);
+            let firsts = self.queue.firsts(&ask, length, &self.shares, now);
+            heap.extend(firsts.map(|(turn, group)| Reverse((turn, group, ask))));
         }
-        while let Some(Reverse((seen, ask, group))) = heap.pop() {
-            let most = too_long.get(&ask).copied().unwrap_or(u32::MAX);
+        while let Some(Reverse((seen, group, ask))) = heap.pop() {
+            let Some(own) = self.jobs.get(&seen.job).and_then(|w| w.ask) else { continue };
+            let alike = self.alike(&own);
+            let most = most.get(&ask).copied().unwrap_or(u32::MAX);
+            let most = too_long.get(&alike).copied().unwrap_or(u32::MAX).min(most);
             let first = self.queue.first(&ask, group, most, &self.shares, now);
             let Some((turn, length)) = first else { continue };
             if turn > seen {
                 // Its organization got something meanwhile, or its first is too long now.
-                heap.push(Reverse((turn, ask, group)));
+                heap.push(Reverse((turn, group, ask)));
                 continue;
             }
             let Some(waiting) = self.jobs.get(&turn.job) else { continue };
+            let Some(asked) = waiting.ask else { continue };
             let until = self.ends(now, waiting.facts.max_duration_s);
             let own = self.holds.get(&pool).filter(|h| h.job == turn.job).map(|h| h.booking);
-            match self.place(&ask, now, until, own) {
+            match self.place(&asked, now, until, own) {
                 Some(places) => self.start(turn.job, &places, now, out),
                 None => {
-                    too_long.insert(ask, length);
+                    // The cluster only gets fuller in a pass, so this holds for all who ask alike.
+                    too_long.insert(alike, length);
                 }
             }
-            heap.push(Reverse((turn, ask, group)));
+            // What follows in the group is looked up when it is popped.
+            if let Some((turn, _)) = self.queue.first(&ask, group, u32::MAX, &self.shares, now) {
+                heap.push(Reverse((turn.max(seen), group, ask)));
+            }
         }
         let (changes, bookings) = (self.cluster.changes(), self.calendar.version());
-        for (ask, length) in too_long.into_iter().filter(|(_, length)| *length < u32::MAX) {
-            self.queue.stick(&ask, Stuck { length, changes, bookings });
+        for (ask, length) in too_long {
+            // Of shares the boards that are shared already are not known to be without room.
+            if ask == ask.for_anybody() {
+                self.queue.stick(&ask, Stuck { length, changes, bookings });
+            }
         }
+    }
+
+    /// The ask that stands for all that find the same: those of organizations that share no board on
+    /// which this one fits.
+    fn alike(&self, ask: &Ask) -> Ask {
+        if self.finder.fits_own(&self.cluster, &ask.shape) {
+            return *ask;
+        }
+        Ask { shape: self.finder.kept(&self.cluster, &ask.shape), ..*ask }
     }
 
     /// What may fit somewhere, with the length from which on it is known not to. What found no place
     /// before is looked at again only on nodes that changed since.
-    fn roomy(&mut self, pool: u64) -> Vec<(Ask, u32)> {
-        let Self { cluster, finder, queue, calendar, .. } = self;
+    fn roomy(&mut self, pool: u64, now: Timestamp) -> Vec<(Ask, u32)> {
+        let Self { cluster, queue, calendar, .. } = &mut *self;
         let (changes, bookings) = (cluster.changes(), calendar.version());
-        let mut out = Vec::new();
+        let mut open = Vec::new();
         for (ask, known) in queue.asks_of(pool) {
             let mut most = u32::MAX;
             if let Some(stuck) = known.stuck.as_mut() {
@@ -141,14 +178,23 @@ impl Engine {
                     (stuck.changes, most) = (changes, stuck.length);
                 }
             }
-            if known.shortest() >= most {
+            if known.shortest() < most {
+                open.push((*ask, most, known.shortest()));
+            }
+        }
+        let mut out = Vec::new();
+        for (ask, most, shortest) in open {
+            self.finder.sync(&self.cluster, &ask.shape);
+            if self.finder.best(&self.cluster, &ask.shape, &|_| true).is_none() {
+                self.queue.stick(&ask, Stuck { length: 0, changes, bookings });
                 continue;
             }
-            finder.sync(cluster, &ask.shape);
-            if finder.best(cluster, &ask.shape, &|_| true).is_some() {
-                out.push((*ask, most));
+            // A run of the shortest length at least must fit.
+            let until = self.ends(now, 1i64 << shortest.min(40));
+            if self.place(&ask, now, until, None).is_some() {
+                out.push((ask, most));
             } else {
-                known.stuck = Some(Stuck { length: 0, changes, bookings });
+                self.queue.stick(&ask, Stuck { length: shortest, changes, bookings });
             }
         }
         out
@@ -162,11 +208,9 @@ impl Engine {
                 let booking = lane.inside.and_then(|id| self.calendar.get(id));
                 let open =
                     booking.is_some_and(|b| b.org == waiting.facts.org && b.from <= now && until <= b.until);
-                let Some(places) =
-                    lane.inside.filter(|_| open).and_then(|id| self.place_inside(&lane.ask, id))
-                else {
-                    break;
-                };
+                let asked = waiting.ask.filter(|_| open);
+                let places = lane.inside.zip(asked).and_then(|(id, ask)| self.place_inside(&ask, id));
+                let Some(places) = places else { break };
                 self.start(job, &places, now, out);
             }
         }
@@ -174,7 +218,7 @@ impl Engine {
 
     fn start(&mut self, job: JobId, places: &[Place], now: Timestamp, out: &mut Vec<Decision>) {
         let Some(waiting) = self.jobs.get(&job) else { return };
-        let Some(ask) = waiting.lane.map(|l| l.ask) else { return };
+        let Some(ask) = waiting.ask else { return };
         let facts = waiting.facts.clone();
         let attempt = facts.attempt.saturating_add(1);
         let ranks: Vec<ClaimRank> = places

@@ -9,14 +9,14 @@ use berth_types::ids::JobId;
 use berth_types::time::Timestamp;
 
 use super::{Decision, Engine};
-use crate::cluster::{NodeIx, Owner, View};
+use crate::cluster::{Cluster, NodeIx, Owner, View};
 use crate::request::Ask;
 
 /// Up to so many candidates on a node every set of them is tried.
 const EXACT: usize = 10;
 
 /// As many nodes are looked at in one pass.
-const SCANNED: usize = 512;
+const SCANNED: usize = 128;
 
 /// Who could make room for a job on each node, found little by little.
 #[derive(Debug, Clone)]
@@ -25,6 +25,12 @@ pub(super) struct Scan {
     next: usize,
     changes: u64,
     found: BTreeMap<NodeIx, Vec<Owner>>,
+}
+
+impl Scan {
+    pub(super) fn is_unfinished(&self, cluster: &Cluster) -> bool {
+        self.next < cluster.nodes().len()
+    }
 }
 
 impl Engine {
@@ -51,9 +57,9 @@ impl Engine {
             return false;
         }
         let Some(waiting) = self.jobs.get(&job) else { return false };
-        let Some(lane) = waiting.lane else { return false };
+        let (Some(lane), Some(ask)) = (waiting.lane, waiting.ask) else { return false };
         let until = self.ends(now, waiting.facts.max_duration_s);
-        let found = self.victims((job, lane.group.class), &lane.ask, now, until).filter(|victims| {
+        let found = self.victims((job, lane.group.class), &ask, now, until).filter(|victims| {
             let graces = victims.iter().filter_map(|v| self.claims.get(v)?.preemptible);
             let grace = graces.max().unwrap_or(0).max(super::hold::LATE_S);
             starts.is_none_or(|at| at > self.ends(now, grace))
