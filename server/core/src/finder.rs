@@ -17,7 +17,7 @@ const BLOCK: usize = 64;
 /// Shapes whose costs are kept; the one asked for longest ago goes first.
 const SHAPES: usize = 512;
 /// An organization that shares boards on no more nodes has no costs of its own.
-const FEW: usize = 32;
+const FEW: usize = 256;
 const NOT_HERE: u64 = u64::MAX;
 
 #[derive(Debug, Clone, Default)]

@@ -15,7 +15,7 @@ use crate::trace::{Random, node_id};
 
 const NODES: u32 = 10_000;
 const QUEUED: usize = 100_000;
-const ORGS: usize = 200;
+const ORGS: usize = 100;
 const MODELS: [&str; 3] = ["H100-80GB", "A100-80GB", "L40S"];
 
 fn job(random: &mut Random, number: u128, now: Timestamp) -> JobFacts {

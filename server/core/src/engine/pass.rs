@@ -4,7 +4,7 @@
 //! start is held for it; then others are placed around what is held.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use berth_types::ids::JobId;
 use berth_types::time::Timestamp;
@@ -107,6 +107,8 @@ impl Engine {
         // For each ask: runs of this length and longer did not fit.
         let mut too_long: BTreeMap<Ask, u32> = BTreeMap::new();
         let mut most: BTreeMap<Ask, u32> = BTreeMap::new();
+        // For these there is no room at all any more.
+        let mut full: BTreeSet<Ask> = BTreeSet::new();
         let mut heap: BinaryHeap<Reverse<(Turn, Group, Ask)>> = BinaryHeap::new();
         for (ask, length) in self.roomy(pool, now) {
             most.insert(ask, length);
@@ -114,6 +116,9 @@ impl Engine {
             heap.extend(firsts.map(|(turn, group)| Reverse((turn, group, ask))));
         }
         while let Some(Reverse((seen, group, ask))) = heap.pop() {
+            if full.contains(&ask) {
+                continue;
+            }
             let Some(own) = self.jobs.get(&seen.job).and_then(|w| w.ask) else { continue };
             let alike = self.alike(&own);
             let most = most.get(&ask).copied().unwrap_or(u32::MAX);
@@ -134,6 +139,11 @@ impl Engine {
                 None => {
                     // The cluster only gets fuller in a pass, so this holds for all who ask alike.
                     too_long.insert(alike, length);
+                    self.finder.sync(&self.cluster, &ask.shape);
+                    if self.finder.best(&self.cluster, &ask.shape, &|_| true).is_none() {
+                        too_long.insert(ask, 0);
+                        full.insert(ask);
+                    }
                 }
             }
             // What follows in the group is looked up when it is popped.
