@@ -15,9 +15,9 @@ use crate::shape::{ANYBODY, Device, Shape};
 /// Nodes that are compared at once.
 const BLOCK: usize = 64;
 /// Shapes whose costs are kept; the one asked for longest ago goes first.
-const SHAPES: usize = 512;
+const SHAPES: usize = 2_048;
 /// An organization that shares boards on no more nodes has no costs of its own.
-const FEW: usize = 256;
+const FEW: usize = 64;
 const NOT_HERE: u64 = u64::MAX;
 
 #[derive(Debug, Clone, Default)]
