@@ -11,6 +11,7 @@ use crate::clock::Clock;
 use crate::live::Live;
 use crate::passwords::Hasher;
 use crate::recordings::Recordings;
+use crate::service::planner::Planner;
 use crate::store::Db;
 use crate::throttle::Throttle;
 use berth_types::time::Timestamp;
@@ -52,6 +53,7 @@ pub struct Portal {
     pub settings: Arc<Settings>,
     pub hasher: Hasher,
     pub live: Arc<Live>,
+    pub(crate) planner: Arc<Planner>,
     pub recordings: Recordings,
     pub(crate) throttle: Arc<Throttle>,
     clock: Arc<dyn Clock>,
@@ -64,6 +66,7 @@ impl Portal {
             db,
             hasher: Hasher::new(2),
             live: Arc::default(),
+            planner: Arc::default(),
             throttle: Arc::default(),
             recordings: Recordings::new(&settings.data),
             settings: Arc::new(settings),

@@ -149,9 +149,10 @@ impl Session {
         let live = self.portal.live.clone();
         let guard = live.open_session(self.node);
         tracing::info!(node = %self.node, "a worker is connected");
-        live.schedule.notify_one();
+        self.portal.touch_boards();
         let result = self.converse(&guard, &mut up).await;
         drop(guard);
+        self.portal.touch_boards();
         // Nobody may hold this up: it only records when the node was last heard.
         let _ = self.portal.touch_node(self.node).await;
         result

@@ -243,7 +243,8 @@ async fn slices_are_held_until_they_are_released() {
         assert_eq!((rows[3].allocation.profile_id, rows[3].allocation.size), (None, 8), "{engine}");
         assert_eq!((rows[0].allocation.profile_id, rows[0].allocation.size), (Some(19), 1), "{engine}");
         assert_eq!((rows[0].job_name.as_str(), rows[0].org_name.as_str()), ("job 2", "harbour"), "{engine}");
-        assert_eq!((rows[0].created_at, rows[0].started_at), (later(5).micros(), None), "{engine}");
+        assert_eq!((rows[0].started_at, rows[0].preemptible, rows[0].priority), (None, false, 1), "{engine}");
+        assert_eq!((rows[0].state.as_str(), rows[0].cells), ("queued", 8), "{engine}");
         assert_eq!(rows[0].max_duration_s, 60, "{engine}");
 
         write(&db, |tx| {

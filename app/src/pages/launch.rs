@@ -28,8 +28,17 @@ use crate::api::Answer;
 use crate::session::{Page, use_session};
 use crate::ui::*;
 
-const FIELDS: &[&str] =
-    &["/name", "/offering", "/count", "/command", "/script", "/max_duration_s", "/files", "/env"];
+const FIELDS: &[&str] = &[
+    "/name",
+    "/offering",
+    "/count",
+    "/command",
+    "/script",
+    "/max_duration_s",
+    "/files",
+    "/env",
+    "/depends_on",
+];
 
 /// What the form starts with.
 #[derive(Clone, Serialize, Deserialize)]
@@ -182,6 +191,15 @@ fn LaunchForm(choices: Choices) -> impl IntoView {
                 <fieldset class="form__section">
                     <legend>"When it runs"</legend>
                     <PriorityChoice form=form/>
+                    <Field
+                        label="Start after"
+                        name="depends_on"
+                        kind="text"
+                        value=form.after
+                        hint=Some("Ids of jobs that must succeed first, separated by blanks. Empty: no other job.".to_owned())
+                        error=call.field("/depends_on")
+                        autocomplete=Some("off")
+                    />
                 </fieldset>
                 <CurlLine org=org request=request/>
             </form>
@@ -303,6 +321,15 @@ fn PriorityChoice(form: Form) -> impl IntoView {
                 {choice(Priority::Low, "low")} {choice(Priority::Normal, "normal")} {choice(Priority::High, "high")}
             </div>
             <p class="field__hint">"Jobs of a higher priority are placed first. The price is the same."</p>
+            <label class="check">
+                <input
+                    type="checkbox"
+                    name="preemptible"
+                    prop:checked=move || form.preemptible.get()
+                    on:change=move |ev| form.preemptible.set(event_target_checked(&ev))
+                />
+                "Preemptible: it may be stopped for a more important job, and is tried again"
+            </label>
         </div>
     }
 }

@@ -106,8 +106,32 @@ pub struct NewJob {
     pub max_duration_s: u64,
     #[serde(default)]
     pub priority: Priority,
+    /// It may be stopped to make room for more important jobs, and is tried again afterwards.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub preemptible: bool,
+    /// Jobs of the same organization that must end first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub depends_on: Vec<DependsOn>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
+}
+
+/// How the job that one waits for must end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum Condition {
+    #[default]
+    Succeeded,
+    /// In whatever way.
+    Finished,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DependsOn {
+    pub job: JobId,
+    #[serde(default)]
+    pub condition: Condition,
 }
 
 fn one() -> u32 {
@@ -174,6 +198,10 @@ pub struct Job {
     pub simulated: bool,
     pub count: u32,
     pub priority: Priority,
+    #[serde(default)]
+    pub preemptible: bool,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub depends_on: Vec<DependsOn>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<Vec<String>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -11,6 +11,7 @@ pub const MAX_SCRIPT_BYTES: usize = 1 << 20;
 pub const MAX_ARGS: usize = 1_024;
 pub const MAX_ENV: usize = 256;
 pub const MAX_LABELS: usize = 32;
+pub const MAX_DEPENDENCIES: usize = 32;
 pub const MAX_DEVICES: u32 = 64;
 /// Thirty days.
 pub const MAX_DURATION_S: u64 = 30 * 86_400;
@@ -81,6 +82,9 @@ pub fn check_job(job: &NewJob) -> Vec<FieldError> {
         if let Err(detail) = check_path(path) {
             refuse(&pointer_to("/files", path), detail);
         }
+    }
+    if job.depends_on.len() > MAX_DEPENDENCIES {
+        refuse("/depends_on", "A job can wait for at most 32 others.");
     }
     if job.labels.len() > MAX_LABELS {
         refuse("/labels", "At most 32 labels.");

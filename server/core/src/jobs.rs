@@ -10,6 +10,8 @@ use berth_types::jobs::{Failure, JobState};
 pub enum StopCause {
     Cancelled,
     TimedOut,
+    /// It makes room for a more important job, and waits again afterwards.
+    Preempted,
 }
 
 /// How an attempt ended, as its worker proved it.
@@ -49,6 +51,14 @@ pub enum Event {
     },
     /// The tenant wants it to end.
     Cancel,
+    /// The scheduler wants its place.
+    Preempt {
+        attempt: u32,
+    },
+    /// A job that it waited for did not end as it had to.
+    Orphan {
+        failure: Failure,
+    },
     End {
         attempt: u32,
         outcome: Outcome,
@@ -62,6 +72,8 @@ pub enum Effect {
     WakeNode,
     /// Post what is metered and release the rest of the hold.
     Settle,
+    /// What it has used so far stays used; it waits for its next attempt.
+    Requeue,
     /// Record how it ended.
     Finish { exit_code: Option<i32>, failure: Option<Failure> },
 }
@@ -114,7 +126,11 @@ impl Machine {
 
     /// Applies one event.
     pub fn apply(self, event: Event) -> Result<(Self, Vec<Effect>), Rejected> {
-        if let Event::Prepare { attempt } | Event::Start { attempt } | Event::End { attempt, .. } = event {
+        if let Event::Prepare { attempt }
+        | Event::Start { attempt }
+        | Event::Preempt { attempt }
+        | Event::End { attempt, .. } = event
+        {
             if let Self::Ended(_) = self {
                 return Err(Rejected::Ended);
             }
@@ -134,7 +150,25 @@ impl Machine {
             // A report may arrive twice, or after the tenant already asked to stop.
             (Self::Starting { .. } | Self::Running { .. } | Self::Stopping { .. }, Event::Prepare { .. })
             | (Self::Running { .. } | Self::Stopping { .. }, Event::Start { .. })
-            | (Self::Stopping { .. }, Event::Cancel) => Err(Rejected::NoChange),
+            | (Self::Stopping { cause: StopCause::Cancelled | StopCause::TimedOut, .. }, Event::Cancel)
+            | (Self::Stopping { .. }, Event::Preempt { .. }) => Err(Rejected::NoChange),
+            // Who wants it ended does not want it queued again.
+            (Self::Stopping { attempt, cause: StopCause::Preempted }, Event::Cancel) => {
+                Ok((Self::Stopping { attempt, cause: StopCause::Cancelled }, vec![]))
+            }
+            (
+                Self::Assigned { attempt } | Self::Starting { attempt } | Self::Running { attempt },
+                Event::Preempt { .. },
+            ) => Ok((Self::Stopping { attempt, cause: StopCause::Preempted }, vec![Effect::WakeNode])),
+            (Self::Queued, Event::Orphan { failure }) => {
+                let finish = Effect::Finish { exit_code: None, failure: Some(failure) };
+                Ok((Self::Ended(JobState::Failed), vec![Effect::Settle, finish]))
+            }
+            (Self::Stopping { cause: StopCause::Preempted, .. }, Event::End { outcome, .. })
+                if requeues(&outcome) =>
+            {
+                Ok((Self::Queued, vec![Effect::Requeue, Effect::WakeNode]))
+            }
             (Self::Queued, Event::Cancel) => {
                 let finish = Effect::Finish { exit_code: None, failure: None };
                 Ok((Self::Ended(JobState::Cancelled), vec![Effect::Settle, finish]))
@@ -148,9 +182,21 @@ impl Machine {
                 let finish = Effect::Finish { exit_code, failure };
                 Ok((Self::Ended(state), vec![Effect::Settle, finish, Effect::WakeNode]))
             }
-            (machine, Event::Assign { .. }) => Err(Rejected::NotNow(machine.state())),
+            (machine, Event::Assign { .. } | Event::Orphan { .. } | Event::Preempt { .. }) => {
+                Err(Rejected::NotNow(machine.state()))
+            }
             (machine, Event::Prepare { .. } | Event::Start { .. }) => Err(Rejected::NotNow(machine.state())),
         }
+    }
+}
+
+/// Whether an attempt that made room is tried again: not when it had reached its limit anyway, nor
+/// when nobody knows how it ended.
+fn requeues(outcome: &Outcome) -> bool {
+    match outcome {
+        Outcome::Exited { .. } => true,
+        Outcome::TimedOut { .. } => false,
+        Outcome::Failed(failure) => failure.code == "attempt.not_started",
     }
 }
 
@@ -214,6 +260,11 @@ mod tests {
         assert_eq!(with(&[Cancel, Cancel, exit(1, 0), exit(1, 3)]), JobState::Cancelled);
         assert_eq!(with(&[End { attempt: 1, outcome: Outcome::TimedOut { code: 143 } }]), JobState::TimedOut);
         assert_eq!(run(&[Cancel]).state(), JobState::Cancelled);
+        let preempt = Preempt { attempt: 1 };
+        assert_eq!(with(&[preempt.clone(), exit(1, 0)]), JobState::Queued, "however it ends, it made room");
+        assert_eq!(with(&[preempt.clone(), Cancel, exit(1, 143)]), JobState::Cancelled);
+        let late = End { attempt: 1, outcome: Outcome::TimedOut { code: 143 } };
+        assert_eq!(with(&[preempt, late]), JobState::TimedOut);
     }
 
     #[test]
@@ -223,7 +274,9 @@ mod tests {
     }
 
     fn any_event() -> impl Strategy<Value = Event> {
-        (0u32..3, 0i32..3, 0u8..6).prop_map(|(attempt, code, kind)| match kind {
+        (0u32..3, 0i32..3, 0u8..8).prop_map(|(attempt, code, kind)| match kind {
+            6 => Event::Preempt { attempt },
+            7 => Event::Orphan { failure: Failure { code: "x".into(), detail: String::new() } },
             0 => Event::Assign { attempt },
             1 => Event::Prepare { attempt },
             2 => Event::Start { attempt },

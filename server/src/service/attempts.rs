@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use berth_core::cluster::{Owner, Slot};
 use berth_core::jobs::{Event, Outcome};
 use berth_core::plan::{self, Assignment};
 use berth_core::rating::charge_micros;
@@ -18,6 +19,7 @@ use futures::FutureExt;
 
 use super::cluster;
 use super::jobs::{advance, hold_posting};
+use super::planner::stored;
 use crate::live::News;
 use crate::portal::Portal;
 use crate::store::attempts::{AllocationRow, AttemptRow};
@@ -36,6 +38,8 @@ pub struct Applied {
     pub cost: Option<JobCost>,
     /// Slices became free, or not.
     pub freed: bool,
+    /// Boards were taken out of service.
+    pub quarantined: bool,
     /// The worker has the job's files now, so there is room to send those of another.
     pub taken: bool,
 }
@@ -145,7 +149,8 @@ async fn apply(
         && !attempt.ended
     {
         let before = row.metered_ms;
-        meter(&mut row, status.metered_ms);
+        let metered_ms = row.metered_before_ms.saturating_add(status.metered_ms.max(0));
+        meter(&mut row, metered_ms);
         if before / CHARGE_EVERY_MS != row.metered_ms / CHARGE_EVERY_MS {
             charge(tx, portal, &mut row, now).await?;
         }
@@ -167,6 +172,7 @@ async fn apply(
     {
         // The next job would be given the same place: the boards wait until someone has looked.
         store::nodes::quarantine(tx, &row.id, attempt.number, &failure.detail).await?;
+        applied.quarantined = true;
     }
     if ended {
         attempt.ended = true;
@@ -193,6 +199,7 @@ impl Portal {
     pub async fn apply_status(&self, node: NodeId, status: proto::Status) -> Result<(), StoreError> {
         let now = self.now();
         let log_complete = self.log_complete(&status);
+        let job = status.attempt.as_ref().and_then(|id| id.job.parse().ok());
         let portal = self.clone();
         let applied = self
             .db
@@ -212,8 +219,13 @@ impl Portal {
                 self.live.tell_job(cost.job, News::Cost(text.into()));
             }
         }
-        if applied.freed {
-            self.live.schedule.notify_one();
+        if applied.freed
+            && let Some(job) = job
+        {
+            self.touch_job(job);
+        }
+        if applied.quarantined {
+            self.touch_boards();
         }
         if applied.freed || applied.taken {
             self.live.wake_node(node);
@@ -293,11 +305,11 @@ impl Portal {
         };
         let map = |m: BTreeMap<String, String>| m.into_iter().collect();
         let state = JobState::parse(&job_row.state);
-        let over = state.is_none_or(|s| s.ended() || s == JobState::Stopping);
+        let over = state.is_none_or(|s| s.ended() || matches!(s, JobState::Stopping | JobState::Queued));
         Ok(proto::Assignment {
             attempt: Some(proto::AttemptId::new(&row.job_id, number)),
             stop: over || row.number != job_row.attempt,
-            limit_ms: job_row.max_duration_s.saturating_mul(1_000),
+            limit_ms: job_row.max_duration_s.saturating_mul(1_000) - job_row.metered_before_ms,
             slots: slots.iter().map(slot).collect(),
             // What is stopped before it began needs no files.
             spec: (!row.known).then(|| match over {
@@ -313,40 +325,107 @@ impl Portal {
         })
     }
 
-    /// Commits what the planner decided. An assignment whose job changed meanwhile, or that does not
-    /// fit any more, is left out.
-    pub async fn commit(&self, assignments: Vec<Assignment>) -> Result<usize, StoreError> {
+    /// Keeps the starts that were decided. One whose job changed meanwhile, or that does not fit any
+    /// more, is left out, and the engine is told how things are.
+    pub(crate) async fn commit(&self, starts: Vec<Start>) -> Result<usize, StoreError> {
         let now = self.now();
         let connected = self.live.connected();
         let portal = self.clone();
+        let jobs: Vec<JobId> = starts.iter().map(|(job, ..)| *job).collect();
         let done = self
             .db
             .write(move |tx| {
-                let (portal, assignments, connected) =
-                    (portal.clone(), assignments.clone(), connected.clone());
+                let (portal, starts, connected) = (portal.clone(), starts.clone(), connected.clone());
                 async move {
-                    let mut boards = cluster::boards(tx, &connected, now).await?;
+                    let mut boards = cluster::boards(tx, &connected).await?;
                     let mut done: Vec<(OrgId, NodeId, JobEvent)> = Vec::new();
-                    for assignment in &assignments {
-                        if !plan::still_fits(&boards, assignment) {
+                    for start in starts {
+                        let Some(assignment) = assignment_of(tx, start).await? else { continue };
+                        if !plan::still_fits(&boards, &assignment) {
                             continue;
                         }
-                        if let Some((org, event)) = assign(tx, &portal, assignment, now).await? {
+                        if let Some((org, event)) = assign(tx, &portal, &assignment, now).await? {
+                            plan::take(&mut boards, &assignment);
                             done.push((org, assignment.node, event));
-                            boards = cluster::boards(tx, &connected, now).await?;
                         }
                     }
                     Ok(done)
                 }
                 .boxed()
             })
-            .await?;
+            .await;
+        // Whatever came of it, the engine learns it from what is stored.
+        jobs.into_iter().for_each(|job| self.touch_job(job));
+        let done = done?;
         for (org, node, event) in &done {
             self.live.wake_node(*node);
             self.tell_change(*org, Some(event.clone()), event.job).await;
         }
         Ok(done.len())
     }
+
+    /// Stops an attempt to make room; says whether it still could be.
+    pub(crate) async fn preempt(&self, victim: Owner, for_job: JobId) -> Result<bool, StoreError> {
+        let event = Event::Preempt { attempt: victim.attempt };
+        let detail = "Stopped to make room for a more important job; it waits for its next attempt.";
+        tracing::info!(job = %victim.job, attempt = victim.attempt, %for_job, "an attempt makes room");
+        self.move_on(victim.job, None, event, detail.to_owned()).await
+    }
+
+    /// Ends a job that waits for one that did not end as it had to.
+    pub(crate) async fn orphan(&self, job: JobId, generation: i64, on: JobId) -> Result<bool, StoreError> {
+        let detail = format!("It waited for {on}, which did not succeed.");
+        let failure = Failure { code: "dependency.failed".to_owned(), detail: detail.clone() };
+        self.move_on(job, Some(generation), Event::Orphan { failure }, detail).await
+    }
+
+    async fn move_on(
+        &self,
+        job: JobId,
+        generation: Option<i64>,
+        event: Event,
+        detail: String,
+    ) -> Result<bool, StoreError> {
+        let now = self.now();
+        let portal = self.clone();
+        let done = self
+            .db
+            .write(move |tx| {
+                let (portal, event, detail) = (portal.clone(), event.clone(), detail.clone());
+                async move {
+                    let Some(mut row) = store::jobs::find_any(tx, job).await? else { return Ok(None) };
+                    if generation.is_some_and(|g| g != row.generation) {
+                        return Ok(None);
+                    }
+                    let org: OrgId = parse(&row.org_id)?;
+                    let slots = store::attempts::list_allocations(tx, &row.id, row.attempt).await?;
+                    let moved = advance(tx, &portal, &mut row, event, detail, now).await?;
+                    Ok(moved.ok().map(|event| (org, slots, event)))
+                }
+                .boxed()
+            })
+            .await;
+        self.touch_job(job);
+        let Some((org, slots, event)) = done? else { return Ok(false) };
+        for node in slots.iter().filter_map(|a| a.node_id.parse().ok()) {
+            self.live.wake_node(node);
+        }
+        self.tell_change(org, Some(event), job).await;
+        Ok(true)
+    }
+}
+
+/// A decided start: job, generation, attempt and what it gets on which nodes.
+type Start = (JobId, i64, u32, Vec<(NodeId, Vec<Slot>)>);
+
+/// The form in which a start is kept. `None`: its job is gone, or it spans nodes, which no worker
+/// carries yet.
+async fn assignment_of(tx: &mut Tx<'_>, start: Start) -> Result<Option<Assignment>, StoreError> {
+    let (job, generation, attempt, ranks) = start;
+    let [(node, slots)] = ranks.as_slice() else { return Ok(None) };
+    let Some(row) = store::jobs::find_any(tx, job).await? else { return Ok(None) };
+    let slots = stored(&row.gpu_model, slots);
+    Ok(Some(Assignment { job, generation, attempt, node: *node, slots }))
 }
 
 async fn assign(
@@ -356,10 +435,10 @@ async fn assign(
     now: Timestamp,
 ) -> Result<Option<(OrgId, JobEvent)>, StoreError> {
     let Some(mut row) = store::jobs::find_any(tx, assignment.job).await? else { return Ok(None) };
-    if row.generation != assignment.generation {
+    let number = assignment.attempt;
+    if row.generation != assignment.generation || i64::from(number) != row.attempt + 1 {
         return Ok(None);
     }
-    let number = u32::try_from(row.attempt).unwrap_or(0) + 1;
     let org: OrgId = parse(&row.org_id)?;
     let detail = "A place was found; the worker is told.".to_owned();
     let event = Event::Assign { attempt: number };

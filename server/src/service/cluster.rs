@@ -17,7 +17,7 @@ use crate::store::attempts::HeldRow;
 use crate::store::nodes::{GpuRow, NodeRow};
 use crate::store::{self, StoreError, Tx};
 
-fn foreign(row: &GpuRow) -> Vec<Instance> {
+pub(super) fn foreign(row: &GpuRow) -> Vec<Instance> {
     let pairs: Vec<(u32, u32)> = serde_json::from_str(&row.foreign_instances).unwrap_or_default();
     pairs.into_iter().map(|(profile_id, start)| Instance { profile_id, start }).collect()
 }
@@ -29,11 +29,7 @@ fn instance(held: &HeldRow) -> Option<Instance> {
 }
 
 /// Every known board with what occupies it. `connected` are the nodes that a worker speaks for.
-pub async fn boards(
-    tx: &mut Tx<'_>,
-    connected: &HashSet<NodeId>,
-    now: Timestamp,
-) -> Result<Vec<plan::Gpu>, StoreError> {
+pub async fn boards(tx: &mut Tx<'_>, connected: &HashSet<NodeId>) -> Result<Vec<plan::Gpu>, StoreError> {
     let nodes = store::nodes::list(tx).await?;
     let gpus = store::nodes::list_gpus(tx).await?;
     let held = store::attempts::list_held(tx).await?;
@@ -48,12 +44,9 @@ pub async fn boards(
         else {
             continue;
         };
-        let ours = held.iter().filter(|h| h.allocation.gpu_uuid == gpu.uuid).map(|h| {
-            let from = h.started_at.map_or(now, Timestamp::from_micros);
-            let ends_by = h.allocation.unclean.is_none().then(|| from.plus_seconds(h.max_duration_s));
-            plan::Occupant { instance: instance(h), ends_by }
-        });
-        let others = foreign(gpu).into_iter().map(|i| plan::Occupant { instance: Some(i), ends_by: None });
+        let on_it = held.iter().filter(|h| h.allocation.gpu_uuid == gpu.uuid);
+        let ours = on_it.map(|h| plan::Occupant { instance: instance(h) });
+        let others = foreign(gpu).into_iter().map(|i| plan::Occupant { instance: Some(i) });
         out.push(plan::Gpu {
             node: *node,
             uuid: gpu.uuid.clone(),

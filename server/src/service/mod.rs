@@ -9,6 +9,7 @@ pub mod jobs;
 pub mod ledger;
 pub mod nodes;
 pub mod offerings;
+pub mod planner;
 
 use berth_types::accounts::{Role, User};
 use berth_types::ids::{OrgId, TokenId};

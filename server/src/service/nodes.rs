@@ -120,7 +120,7 @@ impl Portal {
             .db
             .write(move |tx| async move { store::nodes::set_cordoned(tx, node, cordoned).await }.boxed())
             .await?;
-        self.live.schedule.notify_one();
+        self.touch_boards();
         let known = if found { self.nodes(None).await?.into_iter().find(|n| n.id == node) } else { None };
         known.ok_or_else(Problem::not_found)
     }

@@ -60,7 +60,7 @@ impl Portal {
         let mut conn = self.db.read().await?;
         let mut tx = conn.tx();
         let stored = store::offerings::list(&mut tx).await?;
-        let boards = cluster::boards(&mut tx, &self.live.connected(), self.now()).await?;
+        let boards = cluster::boards(&mut tx, &self.live.connected()).await?;
         let with_room = |stored: StoredOffering| {
             let shape =
                 Shape { model: stored.gpu_model.clone(), profile: stored.mig_profile.clone(), count: 1 };

@@ -41,9 +41,18 @@ pub struct HeldRow {
     pub allocation: AllocationRow,
     pub job_name: String,
     pub org_name: String,
-    pub created_at: i64,
     pub started_at: Option<i64>,
     pub max_duration_s: i64,
+    pub metered_before_ms: i64,
+    pub priority: i64,
+    pub preemptible: bool,
+    /// The job's.
+    pub state: String,
+    /// The job's latest.
+    #[sqlx(rename = "latest")]
+    pub attempt: i64,
+    /// Memory slices of the whole board.
+    pub cells: i64,
 }
 
 pub async fn insert(
@@ -125,13 +134,28 @@ pub async fn list_allocations(
     list!(tx, AllocationRow, sql, job, attempt)
 }
 
+macro_rules! select_held {
+    ($rest:literal) => {
+        concat!(
+            "SELECT a.job_id, a.attempt, a.idx, a.org_id, a.node_id, a.gpu_uuid, a.profile_id, a.start, a.size, \
+             a.mig_uuid, a.unclean, j.name AS job_name, o.name AS org_name, j.started_at, j.max_duration_s, \
+             j.metered_before_ms, j.priority, j.preemptible, j.state, j.attempt AS latest, f.board_cells AS cells \
+             FROM allocations a JOIN jobs j ON j.id = a.job_id JOIN orgs o ON o.id = a.org_id \
+             JOIN offerings f ON f.id = j.offering_id ",
+            $rest
+        )
+    };
+}
+
 /// Everything that is held on any board.
 pub async fn list_held(tx: &mut Tx<'_>) -> Result<Vec<HeldRow>, StoreError> {
-    let sql = "SELECT a.job_id, a.attempt, a.idx, a.org_id, a.node_id, a.gpu_uuid, a.profile_id, a.start, a.size, \
-               a.mig_uuid, a.unclean, j.name AS job_name, o.name AS org_name, j.created_at, j.started_at, \
-               j.max_duration_s FROM allocations a JOIN jobs j ON j.id = a.job_id JOIN orgs o ON o.id = a.org_id \
-               WHERE a.held = $1 ORDER BY a.gpu_uuid, a.start";
-    list!(tx, HeldRow, sql, true)
+    list!(tx, HeldRow, select_held!("WHERE a.held = $1 ORDER BY a.gpu_uuid, a.start"), true)
+}
+
+/// What the attempts of a job hold.
+pub async fn list_held_by(tx: &mut Tx<'_>, job: JobId) -> Result<Vec<HeldRow>, StoreError> {
+    let sql = select_held!("WHERE a.job_id = $1 AND a.held = $2 ORDER BY a.attempt, a.idx");
+    list!(tx, HeldRow, sql, job.to_string(), true)
 }
 
 pub async fn set_mig_uuid(

@@ -32,6 +32,9 @@ pub struct JobRow {
     pub cost_micros: i64,
     pub posted_micros: i64,
     pub metered_ms: i64,
+    /// Of attempts before the present one.
+    pub metered_before_ms: i64,
+    pub preemptible: bool,
     pub created_by: String,
     pub created_at: i64,
     pub started_at: Option<i64>,
@@ -50,6 +53,7 @@ pub struct NewJobRow {
     pub offering: OfferingId,
     pub spec: String,
     pub priority: i64,
+    pub preemptible: bool,
     pub device_count: i64,
     pub max_duration_s: i64,
     pub price_version: i64,
@@ -64,7 +68,7 @@ macro_rules! select_jobs {
         concat!(
             "SELECT j.id, j.org_id, j.name, o.slug, o.gpu_model, o.mig_profile, o.simulated, j.spec, j.state, \
              j.stop_cause, j.attempt, j.generation, j.priority, j.device_count, j.max_duration_s, j.price_version, \
-             j.nano_per_second, j.held_micros, j.cost_micros, j.posted_micros, j.metered_ms, j.created_by, \
+             j.nano_per_second, j.held_micros, j.cost_micros, j.posted_micros, j.metered_ms, j.metered_before_ms, j.preemptible, j.created_by, \
              j.created_at, j.started_at, j.ended_at, j.exit_code, j.failure_code, j.failure_detail \
              FROM jobs j JOIN offerings o ON o.id = j.offering_id ",
             $rest
@@ -77,7 +81,8 @@ pub async fn insert(tx: &mut Tx<'_>, job: &NewJobRow) -> Result<(), StoreError> 
         tx,
         "INSERT INTO jobs (id, org_id, name, offering_id, spec, state, attempt, generation, priority, device_count, \
          max_duration_s, price_version, nano_per_second, held_micros, cost_micros, posted_micros, metered_ms, \
-         created_by, created_at) VALUES ($1, $2, $3, $4, $5, 'queued', 0, 1, $6, $7, $8, $9, $10, $11, 0, 0, 0, $12, $13)",
+         created_by, created_at, preemptible) \
+         VALUES ($1, $2, $3, $4, $5, 'queued', 0, 1, $6, $7, $8, $9, $10, $11, 0, 0, 0, $12, $13, $14)",
         job.id.to_string(),
         job.org.to_string(),
         &job.name,
@@ -90,7 +95,8 @@ pub async fn insert(tx: &mut Tx<'_>, job: &NewJobRow) -> Result<(), StoreError> 
         job.nano_per_second,
         job.held_micros,
         &job.created_by,
-        job.created_at.micros()
+        job.created_at.micros(),
+        job.preemptible
     )
     .map(|_| ())
 }
@@ -120,7 +126,7 @@ pub async fn list(
 pub async fn update(tx: &mut Tx<'_>, job: &JobRow) -> Result<(), StoreError> {
     let sql = "UPDATE jobs SET generation = generation + 1, state = $3, stop_cause = $4, held_micros = $5, \
                ended_at = $6, exit_code = $7, failure_code = $8, failure_detail = $9, attempt = $10, \
-               started_at = $11, cost_micros = $12, posted_micros = $13, metered_ms = $14 \
+               started_at = $11, cost_micros = $12, posted_micros = $13, metered_ms = $14, metered_before_ms = $15 \
                WHERE id = $1 AND generation = $2";
     let changed = exec!(
         tx,
@@ -138,7 +144,8 @@ pub async fn update(tx: &mut Tx<'_>, job: &JobRow) -> Result<(), StoreError> {
         job.started_at,
         job.cost_micros,
         job.posted_micros,
-        job.metered_ms
+        job.metered_ms,
+        job.metered_before_ms
     )?;
     if changed == 1 { Ok(()) } else { Err(StoreError::Contended) }
 }
@@ -168,29 +175,10 @@ pub async fn find_any(tx: &mut Tx<'_>, job: JobId) -> Result<Option<JobRow>, Sto
     find!(tx, JobRow, select_jobs!("WHERE j.id = $1"), job.to_string())
 }
 
-/// The head of the queue, in the order in which it is served; at most `of_each` jobs of one shape, so
-/// that a crowd that fits nowhere hides nobody.
-pub async fn list_queued(tx: &mut Tx<'_>, limit: i64, of_each: i64) -> Result<Vec<JobRow>, StoreError> {
-    let sql = select_jobs!(
-        "WHERE j.id IN (SELECT id FROM (SELECT id, ROW_NUMBER() OVER (PARTITION BY offering_id, device_count \
-         ORDER BY priority DESC, created_at, id) AS place FROM jobs WHERE state = 'queued') q WHERE place <= $2) \
-         ORDER BY j.priority DESC, j.created_at, j.id LIMIT $1"
-    );
-    list!(tx, JobRow, sql, limit, of_each)
-}
-
-/// How many queued jobs want this board model and come before a job with this priority, time and id.
-pub async fn count_ahead(
-    tx: &mut Tx<'_>,
-    gpu_model: &str,
-    priority: i64,
-    created_at: i64,
-    id: &str,
-) -> Result<i64, StoreError> {
-    let sql = "SELECT CAST(COUNT(*) AS BIGINT) FROM jobs j JOIN offerings o ON o.id = j.offering_id \
-               WHERE j.state = 'queued' AND o.gpu_model = $1 AND (j.priority > $2 OR (j.priority = $2 AND \
-               (j.created_at < $3 OR (j.created_at = $3 AND j.id < $4))))";
-    Ok(find!(tx, (i64,), sql, gpu_model, priority, created_at, id)?.map_or(0, |(n,)| n))
+/// The queue, by priority and then by age.
+pub async fn list_queued(tx: &mut Tx<'_>, limit: i64) -> Result<Vec<JobRow>, StoreError> {
+    let sql = select_jobs!("WHERE j.state = 'queued' ORDER BY j.priority DESC, j.created_at, j.id LIMIT $1");
+    list!(tx, JobRow, sql, limit)
 }
 
 /// What an organization's jobs have used beyond their last charge, and what those that run

@@ -124,6 +124,7 @@ pub async fn with_jobs(db: &Db) {
                     offering: slice.id,
                     spec: "{}".to_owned(),
                     priority: 1,
+                    preemptible: false,
                     device_count: 1,
                     max_duration_s: 60,
                     price_version: 1,

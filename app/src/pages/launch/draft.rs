@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use berth_types::jobs::{NewJob, Priority};
+use berth_types::jobs::{Condition, DependsOn, NewJob, Priority};
 use berth_types::money::parse_amount_micros;
 use berth_types::problems::FieldError;
 
@@ -75,6 +75,10 @@ pub struct Draft {
     pub unit: LimitUnit,
     /// The place in the queue.
     pub priority: Priority,
+    /// It may be stopped for more important jobs.
+    pub preemptible: bool,
+    /// Ids of jobs that must succeed first, as typed.
+    pub after: String,
 }
 
 /// Rows by their names; rows without anything in them do not count.
@@ -117,6 +121,16 @@ impl Draft {
                 Vec::new()
             })
         });
+        let mut depends_on = Vec::new();
+        for id in self.after.split(|c: char| c.is_whitespace() || c == ',').filter(|id| !id.is_empty()) {
+            match id.parse() {
+                Ok(job) => depends_on.push(DependsOn { job, condition: Condition::Succeeded }),
+                Err(_) => {
+                    let detail = format!("{id} is not the id of a job, which looks like job_01k….");
+                    errors.push(FieldError::new("/depends_on", detail));
+                }
+            }
+        }
         let files = rows(&self.files, "/files", "file", &mut errors);
         let env = rows(&self.env, "/env", "variable", &mut errors);
         if !errors.is_empty() {
@@ -133,6 +147,8 @@ impl Draft {
             files,
             max_duration_s,
             priority: self.priority,
+            preemptible: self.preemptible,
+            depends_on,
             labels: BTreeMap::new(),
         })
     }
@@ -147,6 +163,7 @@ pub fn for_plan(job: NewJob) -> NewJob {
         script: None,
         files: BTreeMap::new(),
         env: BTreeMap::new(),
+        depends_on: Vec::new(),
         ..job
     }
 }
@@ -168,6 +185,8 @@ mod tests {
             limit: "1.5".to_owned(),
             unit: LimitUnit::Hours,
             priority: Priority::Normal,
+            preemptible: false,
+            after: String::new(),
         }
     }
 
@@ -194,9 +213,10 @@ mod tests {
             env: vec![("A".to_owned(), "1".to_owned()), ("A".to_owned(), "2".to_owned())],
             ..draft()
         };
+        let bad = Draft { after: "job_nonsense".to_owned(), ..bad };
         let pointers: Vec<String> =
             bad.request().unwrap_err().into_iter().map(|error| error.pointer).collect();
-        assert_eq!(pointers, ["/count", "/max_duration_s", "/command", "/files", "/env"]);
+        assert_eq!(pointers, ["/count", "/max_duration_s", "/command", "/depends_on", "/files", "/env"]);
     }
 
     #[test]

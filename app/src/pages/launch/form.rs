@@ -75,6 +75,10 @@ pub struct Form {
     pub unit: RwSignal<LimitUnit>,
     /// Priority.
     pub priority: RwSignal<Priority>,
+    /// It may be stopped for more important jobs.
+    pub preemptible: RwSignal<bool>,
+    /// Ids of jobs that must succeed first.
+    pub after: RwSignal<String>,
 }
 
 impl Form {
@@ -92,6 +96,8 @@ impl Form {
             limit: RwSignal::new("1".to_owned()),
             unit: RwSignal::new(LimitUnit::Hours),
             priority: RwSignal::new(Priority::Normal),
+            preemptible: RwSignal::new(false),
+            after: RwSignal::new(String::new()),
         }
     }
 
@@ -109,6 +115,8 @@ impl Form {
             limit: self.limit.get(),
             unit: self.unit.get(),
             priority: self.priority.get(),
+            preemptible: self.preemptible.get(),
+            after: self.after.get(),
         }
     }
 }

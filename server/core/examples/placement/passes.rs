@@ -19,13 +19,13 @@ const ORGS: usize = 100;
 const MODELS: [&str; 3] = ["H100-80GB", "A100-80GB", "L40S"];
 
 fn job(random: &mut Random, number: u128, now: Timestamp) -> JobFacts {
-    let model = MODELS[random.below(MODELS.len())];
+    let model = random.pick(&MODELS);
     let mut request = Request {
         wanted: Wanted::Board,
-        count: [1, 1, 1, 2, 4, 8][random.below(6)],
+        count: random.pick(&[1, 1, 1, 2, 4, 8]),
         nodes: if random.below(50) == 0 { 4 } else { 1 },
         models: vec![model.into()],
-        cpu_milli: [0, 4_000, 8_000][random.below(3)],
+        cpu_milli: random.pick(&[0, 4_000, 8_000]),
         memory_mib: 0,
         topology: Topology::Any,
         nvlink: false,
@@ -37,7 +37,7 @@ fn job(random: &mut Random, number: u128, now: Timestamp) -> JobFacts {
         }
         1 => {
             (request.count, request.nodes) = (1, 1);
-            request.wanted = Wanted::Share([100, 250, 500][random.below(3)]);
+            request.wanted = Wanted::Share(random.pick(&[100, 250, 500]));
         }
         _ => {}
     }
@@ -47,7 +47,7 @@ fn job(random: &mut Random, number: u128, now: Timestamp) -> JobFacts {
         attempt: 0,
         org: OrgId::from_uuid(Uuid::from_u128(random.below(ORGS) as u128)),
         request,
-        priority: [Priority::Low, Priority::Normal, Priority::High][random.below(3)],
+        priority: random.pick(&[Priority::Low, Priority::Normal, Priority::High]),
         max_duration_s: 600 << random.below(8),
         preemptible: random.below(3) == 0,
         grace_s: 60,
@@ -73,7 +73,7 @@ pub fn run() {
     let mut engine = Engine::default();
     let mut now = Timestamp::from_micros(1_800_000_000_000_000);
     for n in 0..NODES {
-        let model = MODELS[n as usize % MODELS.len()];
+        let model = random.pick(&MODELS);
         let gpu = |i: u32| GpuFacts {
             uuid: format!("GPU-{n}-{i}").into(),
             model: model.into(),

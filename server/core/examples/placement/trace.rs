@@ -34,6 +34,11 @@ impl Random {
         usize::try_from((u128::from(self.next()) * n as u128) >> 64).unwrap_or(0)
     }
 
+    /// One of some; the default of none.
+    pub fn pick<T: Copy + Default>(&mut self, of: &[T]) -> T {
+        of.get(self.below(of.len())).copied().unwrap_or_default()
+    }
+
     /// In (0, 1].
     pub fn unit(&mut self) -> f64 {
         ((self.next() >> 11) + 1) as f64 / (1u64 << 53) as f64

@@ -16,6 +16,7 @@ mod place;
 mod preempt;
 mod reserve;
 mod why;
+mod words;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -33,6 +34,7 @@ use crate::scoring::Reach;
 pub use facts::{Claim, ClaimRank, Condition, Dependency, Fact, JobFacts, OrgFacts};
 pub use reserve::{Refusal, Window};
 pub use why::{Blocker, Change, Why};
+pub use words::{Asked, explanation};
 
 /// What a pass decided.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -144,6 +144,17 @@ fn nvlink_keeps_devices_on_one_island() {
 }
 
 #[test]
+fn a_board_that_needs_a_reset_is_lent_whole_as_its_largest_instance() {
+    let mut e = Engine::default();
+    e.apply(Fact::Node { version: 1, facts: node(1, "A30-24GB", 1) }, at(0));
+    submit(&mut e, waits(1, Request { models: vec!["A30-24GB".into()], ..boards(1, 1) }));
+    let Decision::Start { ranks, .. } = &e.pass(at(1))[0] else { panic!("it starts") };
+    let full = berth_mig::board_by_name("A30").unwrap().full_profile().unwrap();
+    let whole = berth_mig::Instance { profile_id: full.id, start: 0 };
+    assert_eq!(ranks[0].1[0].part, Part::Slice(whole));
+}
+
+#[test]
 fn shares_of_a_board_stay_inside_one_organization() {
     let mut e = engine(1, 1);
     let share = |n, o, milli| JobFacts {

@@ -1,12 +1,12 @@
 //! Why a job waits: everything that keeps it back, the smallest change that would not, and when it may start.
 
-use berth_types::ids::JobId;
+use berth_types::ids::{JobId, NodeId, OrgId};
 use berth_types::time::Timestamp;
 
 use super::{Condition, Engine};
-use crate::cluster::{BookingId, NodeIx, Rank};
+use crate::cluster::{BookingId, NodeIx, Rank, Slot};
 use crate::queue::turn;
-use crate::request::{Absurd, Ask, Topology};
+use crate::request::{Absurd, Ask, Request, Topology};
 
 /// As many jobs before one are counted.
 const COUNTED: usize = 1_000;
@@ -108,6 +108,23 @@ impl Engine {
         }
         why.earliest = own.map(|(_, at)| at).or(why.earliest);
         Some(why)
+    }
+
+    /// What would become of a request if it were submitted now: why it would wait, or where it would
+    /// start. An absurd one is refused.
+    pub fn trial(
+        &mut self,
+        request: &Request,
+        org: OrgId,
+        seconds: i64,
+        now: Timestamp,
+    ) -> Result<(Why, Vec<(NodeId, Vec<Slot>)>), Absurd> {
+        let ask = Ask::of(request, org, &mut self.cluster)?;
+        let why = self.why_ask(&ask, seconds, None, now);
+        let until = self.ends(now, seconds);
+        let places = self.place(&ask, now, until, None).unwrap_or_default();
+        let named = places.into_iter().filter_map(|p| Some((self.node_id(p.node)?, p.slots)));
+        Ok((why, named.collect()))
     }
 
     /// The same for a request that is not submitted.

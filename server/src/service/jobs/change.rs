@@ -23,6 +23,7 @@ fn machine(row: &JobRow) -> Result<Machine, StoreError> {
     let state = JobState::parse(&row.state).ok_or_else(|| StoreError::Corrupt(row.state.clone()))?;
     let stop = match row.stop_cause.as_deref() {
         Some("timed_out") => Some(StopCause::TimedOut),
+        Some("preempted") => Some(StopCause::Preempted),
         Some(_) => Some(StopCause::Cancelled),
         None => None,
     };
@@ -58,15 +59,23 @@ pub(crate) async fn advance(
         settle(tx, portal, row, org, job, now).await?;
     }
     for effect in effects {
-        if let Effect::Finish { exit_code, failure } = effect {
-            row.exit_code = exit_code.map(i64::from);
-            (row.failure_code, row.failure_detail) = failure.map(|f| (f.code, f.detail)).unzip();
+        match effect {
+            Effect::Finish { exit_code, failure } => {
+                row.exit_code = exit_code.map(i64::from);
+                (row.failure_code, row.failure_detail) = failure.map(|f| (f.code, f.detail)).unzip();
+            }
+            Effect::Requeue => {
+                row.metered_before_ms = row.metered_ms;
+                row.started_at = None;
+            }
+            Effect::WakeNode | Effect::Settle => {}
         }
     }
     row.state = next.state().name().to_owned();
     row.stop_cause = match next {
         Machine::Stopping { cause: StopCause::TimedOut, .. } => Some("timed_out".to_owned()),
         Machine::Stopping { cause: StopCause::Cancelled, .. } => Some("cancelled".to_owned()),
+        Machine::Stopping { cause: StopCause::Preempted, .. } => Some("preempted".to_owned()),
         _ => None,
     };
     if next.state() == JobState::Running && row.started_at.is_none() {

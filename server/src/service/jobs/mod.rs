@@ -7,26 +7,24 @@ mod change;
 mod show;
 
 use berth_core::admission::check_job;
-use berth_core::plan;
 use berth_core::rating::{total_rate, worst_case_micros};
 use berth_types::events::JobEvent;
 use berth_types::ids::{JobId, OrgId, TransferId};
-use berth_types::jobs::{Job, JobPlan, JobState, NewJob};
+use berth_types::jobs::{Condition, Job, JobPlan, JobState, NewJob};
 use berth_types::ledger::TransferKind;
 use berth_types::money::{money_text, per_hour_micros};
 use berth_types::problems::Problem;
 use berth_types::time::Timestamp;
 use futures::FutureExt;
 
-use super::{Caller, Right, cluster};
+use super::{Caller, Right};
 use crate::portal::Portal;
 use crate::store::accounts::Replay;
 use crate::store::jobs::NewJobRow;
 use crate::store::ledger::Posting;
-use crate::store::{self, StoreError};
+use crate::store::{self, StoreError, Tx};
 
 pub(crate) use change::advance;
-pub(crate) use show::shape;
 
 /// A key that the caller chose, and the fingerprint of the request that came with it.
 #[derive(Debug, Clone)]
@@ -90,6 +88,25 @@ fn too_little(missing: i64, worst: i64, currency: &str) -> Problem {
     )
 }
 
+/// What a job waits for must be there, and still be able to end as it has to.
+async fn check_dependencies(
+    tx: &mut Tx<'_>,
+    org: OrgId,
+    spec: &NewJob,
+) -> Result<Option<Problem>, StoreError> {
+    for (index, dependency) in spec.depends_on.iter().enumerate() {
+        let refuse = |detail: &str| Problem::invalid_field(&format!("/depends_on/{index}/job"), detail);
+        let Some(row) = store::jobs::find(tx, org, dependency.job).await? else {
+            return Ok(Some(refuse("There is no such job in this organization.")));
+        };
+        let failed = JobState::parse(&row.state).is_some_and(|s| s.ended() && s != JobState::Succeeded);
+        if failed && dependency.condition == Condition::Succeeded {
+            return Ok(Some(refuse("That job has ended without success, so this one would never start.")));
+        }
+    }
+    Ok(None)
+}
+
 enum Submitted {
     New(Box<Job>, JobEvent),
     Refused(Problem),
@@ -136,6 +153,9 @@ impl Portal {
                     return Ok(Submitted::Refused(no_such_offering()));
                 };
                 let Some(price) = offering.price else { return Ok(Submitted::Refused(no_price())) };
+                if let Some(problem) = check_dependencies(tx, org, &spec).await? {
+                    return Ok(Submitted::Refused(problem));
+                }
                 let quote = match quote(&spec, price.nano_per_second) {
                     Ok(quote) => quote,
                     Err(problem) => return Ok(Submitted::Refused(problem)),
@@ -156,6 +176,7 @@ impl Portal {
                     offering: offering.id,
                     spec: text,
                     priority: spec.priority.rank(),
+                    preemptible: spec.preemptible,
                     device_count: i64::from(spec.count),
                     max_duration_s: i64::try_from(spec.max_duration_s).unwrap_or(i64::MAX),
                     price_version: price.version,
@@ -195,7 +216,6 @@ impl Portal {
         });
         match done.await? {
             Submitted::New(job, event) => {
-                self.live.schedule.notify_one();
                 self.tell_change(org, Some(event), job.id).await;
                 Ok(*job)
             }
@@ -219,18 +239,14 @@ impl Portal {
         let price = offering.price.ok_or_else(no_price)?;
         let quote = quote(spec, price.nano_per_second)?;
         let (posted, held) = store::ledger::balance(&mut tx, org).await?;
-        let shape =
-            plan::Shape { model: offering.gpu_model, profile: offering.mig_profile, count: spec.count };
-        let now = self.now();
-        let gpus = cluster::boards(&mut tx, &self.live.connected(), now).await?;
-        // As if it were submitted now: after all that wait with its priority.
-        let ahead = store::jobs::count_ahead(&mut tx, &shape.model, spec.priority.rank(), i64::MAX, "");
-        let ahead = usize::try_from(ahead.await?).unwrap_or(usize::MAX);
-        let placement = match plan::trial(&gpus, &shape) {
-            Some((node, slots)) if ahead == 0 => self.devices_of(&mut tx, node, &slots).await?,
-            _ => Vec::new(),
+        drop(conn);
+        self.refresh().await?;
+        let (why, place) = self.trial(org, spec, &offering.gpu_model, offering.mig_profile.as_deref());
+        let mut conn = self.db.read().await?;
+        let placement = match place {
+            Some((node, slots)) => self.devices_of(&mut conn.tx(), node, &slots).await?,
+            None => Vec::new(),
         };
-        let why = plan::explain(&gpus, &shape, ahead, now);
         Ok(JobPlan {
             offering: offering.slug,
             price_version: price.version,

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use berth_core::plan::{self, Shape, Slot};
+use berth_core::plan::Slot;
 use berth_mig::board_by_name;
 use berth_types::Page;
 use berth_types::events::{JobChange, JobEvent};
@@ -14,18 +14,9 @@ use berth_types::time::Timestamp;
 
 use crate::live::News;
 use crate::portal::Portal;
-use crate::service::{Caller, Right, cluster};
+use crate::service::{Caller, Right};
 use crate::store::jobs::JobRow;
 use crate::store::{self, StoreError, Tx};
-
-/// What a job asks of a node.
-pub(crate) fn shape(row: &JobRow) -> Shape {
-    Shape {
-        model: row.gpu_model.clone(),
-        profile: row.mig_profile.clone(),
-        count: u32::try_from(row.device_count).unwrap_or(u32::MAX),
-    }
-}
 
 impl Portal {
     pub async fn get_job(&self, caller: &Caller, org: OrgId, job: JobId) -> Result<Job, Problem> {
@@ -123,29 +114,20 @@ impl Portal {
             let smallest_change = String::new();
             return Ok(Explanation { blockers: vec![], smallest_change, earliest_start: started, basis });
         }
-        let now = self.now();
-        let gpus = cluster::boards(&mut tx, &self.live.connected(), now).await?;
-        let ahead = ahead(&mut tx, &row).await?;
-        Ok(plan::explain(&gpus, &shape(&row), ahead, now))
+        drop(conn);
+        self.refresh().await?;
+        Ok(self.why(&row))
     }
 
     /// The wire form of stored jobs, with devices and reasons.
     pub(crate) async fn show(&self, tx: &mut Tx<'_>, rows: Vec<JobRow>) -> Result<Vec<Job>, StoreError> {
         let connected = self.live.connected();
-        let waits = rows.iter().any(|r| r.state == JobState::Queued.name());
-        let now = self.now();
-        let gpus = if waits { cluster::boards(tx, &connected, now).await? } else { Vec::new() };
         let names =
             if rows.iter().any(|r| r.attempt > 0) { self.board_names(tx).await? } else { HashMap::new() };
         let mut out = Vec::with_capacity(rows.len());
         for row in rows {
             let devices = if row.attempt > 0 { stored_devices(tx, &row, &names).await? } else { Vec::new() };
-            let why = if row.state == JobState::Queued.name() {
-                let ahead = ahead(tx, &row).await?;
-                Some(plan::explain(&gpus, &shape(&row), ahead, now))
-            } else {
-                None
-            };
+            let why = (row.state == JobState::Queued.name()).then(|| self.why(&row));
             let mut job = self.job(row, devices)?;
             if let Some(why) = why {
                 job.reasons = match why.blockers.is_empty() {
@@ -219,6 +201,8 @@ impl Portal {
             simulated: row.simulated,
             count: spec.count,
             priority: spec.priority,
+            preemptible: spec.preemptible,
+            depends_on: spec.depends_on,
             command: spec.command,
             script: spec.script,
             files: spec.files.into_keys().collect(),
@@ -247,6 +231,7 @@ impl Portal {
 
     /// Tells everyone who listens how a job is now, and by what event it came there.
     pub(crate) async fn tell_change(&self, org: OrgId, event: Option<JobEvent>, job: JobId) {
+        self.touch_job(job);
         if !self.live.heard(job) && !self.live.heard_org(org) {
             return;
         }
@@ -282,10 +267,4 @@ async fn stored_devices(tx: &mut Tx<'_>, row: &JobRow, names: &Boards) -> Result
             })
         })
         .collect()
-}
-
-/// Waiting jobs that come before this one and want the same boards.
-async fn ahead(tx: &mut Tx<'_>, row: &JobRow) -> Result<usize, StoreError> {
-    let count = store::jobs::count_ahead(tx, &row.gpu_model, row.priority, row.created_at, &row.id).await?;
-    Ok(usize::try_from(count).unwrap_or(usize::MAX))
 }

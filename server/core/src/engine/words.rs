@@ -1,0 +1,148 @@
+//! Reasons in sentences. Must not add to what [`Why`] says.
+
+use berth_types::jobs::{Blocker as Said, Explanation};
+use berth_types::time::{Timestamp, duration_text};
+
+use super::why::{Blocker, Change, Why};
+use crate::request::Wanted;
+
+/// What a sentence needs to know of the request.
+#[derive(Debug, Clone)]
+pub struct Asked {
+    pub model: String,
+    pub wanted: Wanted,
+    pub count: u32,
+}
+
+fn plural<'a>(n: u32, one: &'a str, many: &'a str) -> &'a str {
+    if n == 1 { one } else { many }
+}
+
+impl Asked {
+    /// `2 × 1g.10gb slice of H100-80GB`.
+    pub fn text(&self) -> String {
+        let device = match &self.wanted {
+            Wanted::Board => format!("whole {}", self.model),
+            Wanted::Slice(profile) => format!("{profile} slice of {}", self.model),
+            Wanted::Share(milli) => format!("{}.{} % share of {}", milli / 10, milli % 10, self.model),
+        };
+        if self.count == 1 { format!("a {device}") } else { format!("{} × {device}", self.count) }
+    }
+}
+
+fn change_text(change: &Change, now: Timestamp) -> String {
+    match change {
+        Change::Seconds(s) => {
+            let longest = duration_text(now.plus_seconds(*s).millis_since(now));
+            format!("limit the run to {longest}")
+        }
+        Change::Count(1) => "ask for 1 device".to_owned(),
+        Change::Count(n) => format!("ask for {n} devices"),
+        Change::Nodes(n) => format!("ask for {n} {}", plural(*n, "node", "nodes")),
+        Change::Anywhere => "let the nodes be anywhere".to_owned(),
+        Change::WithoutNvlink => "do without NVLink".to_owned(),
+    }
+}
+
+fn said(blocker: &Blocker, asked: &Asked, now: Timestamp) -> Said {
+    let what = asked.text();
+    let (code, detail, change) = match blocker {
+        Blocker::Absurd(absurd) => (
+            "request.impossible",
+            format!("No cloud could give this: {absurd}."),
+            "Submit it anew.".to_owned(),
+        ),
+        Blocker::Dependency(jobs) => {
+            let n = u32::try_from(jobs.len()).unwrap_or(u32::MAX);
+            let names: Vec<String> = jobs.iter().take(3).map(ToString::to_string).collect();
+            let more = if jobs.len() > 3 { " and others" } else { "" };
+            (
+                "dependency.waiting",
+                format!("It waits for {} {}{more}.", plural(n, "the job", "the jobs"), names.join(", ")),
+                format!("It is placed once {} ended.", plural(n, "that job has", "those jobs have")),
+            )
+        }
+        Blocker::Booking(_) => (
+            "reservation.closed",
+            "Its reservation has not begun, is over, or ends before the job would.".to_owned(),
+            "Wait for the reservation to begin, or shorten the job.".to_owned(),
+        ),
+        Blocker::None { count: 0, .. } => (
+            "capacity.none",
+            format!("No node in this cloud has a board for {what}."),
+            "Choose another offering, or ask the operator to add such a board.".to_owned(),
+        ),
+        Blocker::None { count, .. } if *count < asked.count => (
+            "capacity.none",
+            format!("No single node holds {what}; the largest holds {count}."),
+            format!("Ask for {count} {} or fewer.", plural(*count, "device", "devices")),
+        ),
+        Blocker::None { nodes, .. } => (
+            "capacity.none",
+            format!(
+                "Only {nodes} {} near enough to each other could hold {what}.",
+                plural(*nodes, "node", "nodes")
+            ),
+            format!("Ask for {nodes} {} or fewer.", plural(*nodes, "node", "nodes")),
+        ),
+        Blocker::Busy { nodes } => (
+            "capacity.busy",
+            format!(
+                "The {} that could take it {} in use, with no place left for {what}.",
+                if *nodes == 1 { "node".to_owned() } else { format!("{nodes} nodes") },
+                plural(*nodes, "is", "are")
+            ),
+            "Wait for a running job to end, or stop one of your own.".to_owned(),
+        ),
+        Blocker::Away { nodes } => (
+            "node.unavailable",
+            format!("{nodes} suitable {} cordoned or out of reach.", plural(*nodes, "node is", "nodes are")),
+            "The operator can bring the node back.".to_owned(),
+        ),
+        Blocker::Quarantined { boards } => (
+            "health.quarantined",
+            format!("{boards} suitable {} in quarantine.", plural(*boards, "board is", "boards are")),
+            "The operator can clear the quarantine.".to_owned(),
+        ),
+        Blocker::Promised { begins } => (
+            "window.promised",
+            format!(
+                "There is room, but in {} it is promised to somebody else, and the job could still run then.",
+                duration_text(begins.millis_since(now).max(0))
+            ),
+            "Limit the run to less than that.".to_owned(),
+        ),
+        Blocker::Ahead { jobs } => (
+            "queue.ahead",
+            format!("{jobs} {} before it for the same boards.", plural(*jobs, "job is", "jobs are")),
+            "Raise its priority, or wait for its turn.".to_owned(),
+        ),
+    };
+    Said { code: code.to_owned(), detail, change }
+}
+
+/// A reason as it is shown.
+pub fn explanation(why: &Why, asked: &Asked, now: Timestamp) -> Explanation {
+    let blockers: Vec<Said> = why.blockers.iter().map(|b| said(b, asked, now)).collect();
+    let smallest_change = match why.changes.first() {
+        Some(changes) => {
+            let all: Vec<String> = changes.iter().map(|c| change_text(c, now)).collect();
+            let text = all.join(" and ");
+            let mut letters = text.chars();
+            let first = letters.next().map(|c| c.to_ascii_uppercase()).into_iter();
+            format!("{}: then it starts at once.", first.chain(letters).collect::<String>())
+        }
+        None => blockers.first().map(|b| b.change.clone()).unwrap_or_default(),
+    };
+    let basis = match (why.fits, why.earliest, why.blockers.first()) {
+        (true, ..) => "A place is free; it starts with the next pass of the scheduler.".to_owned(),
+        (_, Some(at), _) => format!(
+            "The jobs in its way reach their limits in {} at the latest.",
+            duration_text(at.millis_since(now).max(0))
+        ),
+        (_, None, Some(Blocker::None { .. } | Blocker::Absurd(_))) => "The present inventory.".to_owned(),
+        (_, None, Some(Blocker::Dependency(_))) => "The jobs that it waits for.".to_owned(),
+        (_, None, _) => "Nothing that runs now frees a suitable place by itself.".to_owned(),
+    };
+    Explanation { blockers, smallest_change, earliest_start: why.earliest, basis }
+}

@@ -1,0 +1,414 @@
+//! Keeps the engine equal to what is stored, and asks it.
+//!
+//! Whoever changes a job or a board says so ([`Portal::touch_job`], [`Portal::touch_boards`]); before
+//! the next question what was touched is read again and stated. Facts carry the number of the read
+//! they come from, so two reads that cross do no harm. A full read now and then makes up for anything
+//! that was not said. Must not decide: it translates.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use berth_core::cluster::{GpuFacts, NodeFacts, Owner, Part, Slot};
+use berth_core::engine::{
+    self, Asked, Claim, ClaimRank, Condition, Decision, Dependency, Engine, Fact, JobFacts, explanation,
+};
+use berth_core::plan;
+use berth_core::request::{Request, Topology, Wanted};
+use berth_mig::{Instance, board_by_name};
+use berth_types::ids::{JobId, NodeId, OrgId};
+use berth_types::jobs::{DependsOn, Explanation, JobState, NewJob, Priority};
+use berth_types::time::Timestamp;
+use serde::Deserialize;
+
+use super::cluster::foreign;
+use crate::portal::Portal;
+use crate::store::attempts::HeldRow;
+use crate::store::jobs::JobRow;
+use crate::store::{self, StoreError, Tx};
+
+/// Processors and memory of a node are not reported yet, so they never are in the way.
+const PLENTY: i64 = 1 << 40;
+/// As much of the queue as is ever held in memory.
+const QUEUE: i64 = 200_000;
+/// Seconds that a preempted job has to save its state: the worker's own grace.
+const GRACE_S: i64 = 10;
+
+/// What changed since the engine was last told.
+#[derive(Debug, Default)]
+struct Touched {
+    everything: bool,
+    boards: bool,
+    jobs: HashSet<JobId>,
+}
+
+#[derive(Debug)]
+pub struct Planner {
+    engine: Mutex<Engine>,
+    touched: Mutex<Touched>,
+    reads: AtomicI64,
+}
+
+impl Default for Planner {
+    fn default() -> Self {
+        let touched = Touched { everything: true, ..Touched::default() };
+        Self { engine: Mutex::default(), touched: Mutex::new(touched), reads: AtomicI64::new(0) }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn corrupt<T: std::str::FromStr>(text: &str) -> Result<T, StoreError> {
+    text.parse().map_err(|_| StoreError::Corrupt(text.to_owned()))
+}
+
+/// What placement needs of a submission; the rest of it, files above all, is passed over.
+#[derive(Deserialize)]
+struct Spec {
+    #[serde(default)]
+    depends_on: Vec<DependsOn>,
+}
+
+fn priority(rank: i64) -> Priority {
+    match rank {
+        0 => Priority::Low,
+        1 => Priority::Normal,
+        _ => Priority::High,
+    }
+}
+
+fn wanted(profile: Option<&str>) -> Wanted {
+    profile.map_or(Wanted::Board, |p| Wanted::Slice(p.into()))
+}
+
+/// A request for devices of one offering on one node.
+pub(crate) fn request(model: &str, profile: Option<&str>, count: u32) -> Request {
+    Request {
+        wanted: wanted(profile),
+        count,
+        nodes: 1,
+        models: vec![model.into()],
+        cpu_milli: 0,
+        memory_mib: 0,
+        topology: Topology::Any,
+        nvlink: false,
+    }
+}
+
+fn waits(row: &JobRow) -> Result<JobFacts, StoreError> {
+    let spec: Spec = serde_json::from_str(&row.spec).map_err(|_| StoreError::Corrupt(row.id.clone()))?;
+    let count = u32::try_from(row.device_count).unwrap_or(u32::MAX);
+    let depends = |d: DependsOn| Dependency {
+        job: d.job,
+        condition: match d.condition {
+            berth_types::jobs::Condition::Succeeded => Condition::Succeeded,
+            berth_types::jobs::Condition::Finished => Condition::Finished,
+        },
+    };
+    Ok(JobFacts {
+        id: corrupt(&row.id)?,
+        generation: row.generation,
+        attempt: u32::try_from(row.attempt).unwrap_or(0),
+        org: corrupt(&row.org_id)?,
+        request: request(&row.gpu_model, row.mig_profile.as_deref(), count),
+        priority: priority(row.priority),
+        max_duration_s: row.max_duration_s - row.metered_before_ms / 1_000,
+        preemptible: row.preemptible,
+        grace_s: GRACE_S,
+        queued_at: Timestamp::from_micros(row.created_at),
+        depends_on: spec.depends_on.into_iter().map(depends).collect(),
+        inside: None,
+    })
+}
+
+fn asked(row: &JobRow) -> Asked {
+    Asked {
+        model: row.gpu_model.clone(),
+        wanted: wanted(row.mig_profile.as_deref()),
+        count: u32::try_from(row.device_count).unwrap_or(u32::MAX),
+    }
+}
+
+/// What is held, by attempt.
+fn claims(held: Vec<HeldRow>, now: Timestamp) -> Result<Vec<Claim>, StoreError> {
+    let mut out: BTreeMap<Owner, Claim> = BTreeMap::new();
+    for row in held {
+        let a = &row.allocation;
+        let number = |n: i64| u32::try_from(n).unwrap_or(0);
+        let owner = Owner { job: corrupt(&a.job_id)?, attempt: number(a.attempt) };
+        let org: OrgId = corrupt(&a.org_id)?;
+        let since = row.started_at.map_or(now, Timestamp::from_micros);
+        let current = row.attempt == a.attempt;
+        let state = JobState::parse(&row.state);
+        let runs =
+            current && matches!(state, Some(JobState::Assigned | JobState::Starting | JobState::Running));
+        let left = row.max_duration_s - row.metered_before_ms / 1_000;
+        let claim = out.entry(owner).or_insert_with(|| Claim {
+            owner,
+            org,
+            ranks: Vec::new(),
+            milli: 0,
+            since,
+            ends_by: None,
+            priority: priority(row.priority),
+            preemptible: (runs && row.preemptible).then_some(GRACE_S),
+            saved_at: None,
+            inside: None,
+        });
+        claim.ends_by = match a.unclean {
+            Some(_) => None,
+            None if runs => Some(since.plus_seconds(left.max(0))),
+            // It stops, or is being cleaned up.
+            None => Some(now.plus_seconds(GRACE_S)),
+        };
+        claim.milli += a.size * 1_000 / row.cells.max(1);
+        let part = match a.profile_id {
+            None => Part::Whole,
+            Some(id) => Part::Slice(Instance { profile_id: number(id), start: number(a.start) }),
+        };
+        let slot = Slot { gpu: a.gpu_uuid.as_str().into(), part };
+        let node: NodeId = corrupt(&a.node_id)?;
+        match claim.ranks.iter_mut().find(|r| r.node == node) {
+            Some(rank) => rank.slots.push(slot),
+            None => claim.ranks.push(ClaimRank { node, slots: vec![slot], cpu_milli: 0, memory_mib: 0 }),
+        }
+    }
+    Ok(out.into_values().collect())
+}
+
+/// Slots in the form in which they are stored.
+pub(crate) fn stored(model: &str, slots: &[Slot]) -> Vec<plan::Slot> {
+    let board = board_by_name(model);
+    let slot = |slot: &Slot| {
+        let instance = if let Part::Slice(instance) = slot.part { Some(instance) } else { None };
+        let size = match instance {
+            Some(i) => board.and_then(|b| b.profile(i.profile_id)).map_or(1, |p| p.size),
+            None => board.map_or(1, |b| b.memory_slices),
+        };
+        plan::Slot { gpu_uuid: slot.gpu.to_string(), instance, size }
+    };
+    slots.iter().map(slot).collect()
+}
+
+impl Portal {
+    /// A job was submitted, moved on, or holds something else than before.
+    pub(crate) fn touch_job(&self, job: JobId) {
+        lock(&self.planner.touched).jobs.insert(job);
+        self.live.schedule.notify_one();
+    }
+
+    /// A node came, went or reported, or a board's health changed.
+    pub(crate) fn touch_boards(&self) {
+        lock(&self.planner.touched).boards = true;
+        self.live.schedule.notify_one();
+    }
+
+    /// Everything is to be read again.
+    pub(crate) fn touch_everything(&self) {
+        lock(&self.planner.touched).everything = true;
+    }
+
+    fn touch_again(&self, touched: Touched) {
+        let mut now = lock(&self.planner.touched);
+        now.everything |= touched.everything;
+        now.boards |= touched.boards;
+        now.jobs.extend(touched.jobs);
+    }
+
+    /// Tells the engine what was touched.
+    pub(crate) async fn refresh(&self) -> Result<(), StoreError> {
+        let touched = std::mem::take(&mut *lock(&self.planner.touched));
+        if !touched.everything && !touched.boards && touched.jobs.is_empty() {
+            return Ok(());
+        }
+        let done = self.read_touched(&touched).await;
+        if done.is_err() {
+            self.touch_again(touched);
+        }
+        done
+    }
+
+    async fn read_touched(&self, touched: &Touched) -> Result<(), StoreError> {
+        let version = self.planner.reads.fetch_add(1, Ordering::SeqCst);
+        let now = self.now();
+        let mut facts = Vec::new();
+        let mut conn = self.db.read().await?;
+        let mut tx = conn.tx();
+        if touched.boards || touched.everything {
+            facts.extend(self.nodes_as_facts(&mut tx, version).await?);
+        }
+        let mut kept: Option<(HashSet<Owner>, HashSet<JobId>)> = None;
+        if touched.everything {
+            let held = claims(store::attempts::list_held(&mut tx).await?, now)?;
+            let rows = store::jobs::list_queued(&mut tx, QUEUE).await?;
+            let owners = held.iter().map(|c| c.owner).collect();
+            facts.extend(held.into_iter().map(|claim| Fact::Claim { version, claim }));
+            let mut jobs = HashSet::new();
+            for row in rows {
+                let facts_of = waits(&row)?;
+                jobs.insert(facts_of.id);
+                self.outcomes(&mut tx, &facts_of, &mut facts).await?;
+                facts.push(Fact::Waits { version, facts: facts_of });
+            }
+            kept = Some((owners, jobs));
+        } else {
+            for job in &touched.jobs {
+                self.job_as_facts(&mut tx, *job, version, now, &mut facts).await?;
+            }
+        }
+        drop(conn);
+        let mut engine = lock(&self.planner.engine);
+        for fact in facts {
+            engine.apply(fact, now);
+        }
+        if let Some((owners, jobs)) = kept {
+            let gone: Vec<Owner> = engine.owners().filter(|o| !owners.contains(o)).collect();
+            let left: Vec<JobId> =
+                engine.waiting_jobs().map(|(j, _)| j).filter(|j| !jobs.contains(j)).collect();
+            for owner in gone {
+                engine.apply(Fact::Freed { version, owner }, now);
+            }
+            for job in left {
+                engine.apply(Fact::Left { version, job }, now);
+            }
+        }
+        Ok(())
+    }
+
+    async fn nodes_as_facts(&self, tx: &mut Tx<'_>, version: i64) -> Result<Vec<Fact>, StoreError> {
+        let connected = self.live.connected();
+        let mut boards: HashMap<String, Vec<GpuFacts>> = HashMap::new();
+        for gpu in store::nodes::list_gpus(tx).await? {
+            boards.entry(gpu.node_id.clone()).or_default().push(GpuFacts {
+                uuid: gpu.uuid.as_str().into(),
+                model: gpu.model.as_str().into(),
+                mig_enabled: gpu.mig_enabled,
+                healthy: gpu.present && gpu.quarantined.is_none(),
+                island: 0,
+                foreign: foreign(&gpu),
+            });
+        }
+        let node = |row: store::nodes::NodeRow| {
+            let id: NodeId = corrupt(&row.id)?;
+            let facts = NodeFacts {
+                id,
+                open: !row.cordoned && connected.contains(&id),
+                cpu_milli: PLENTY,
+                memory_mib: PLENTY,
+                switch: None,
+                rack: None,
+                gpus: boards.remove(&row.id).unwrap_or_default(),
+            };
+            Ok(Fact::Node { version, facts })
+        };
+        store::nodes::list(tx).await?.into_iter().map(node).collect()
+    }
+
+    async fn job_as_facts(
+        &self,
+        tx: &mut Tx<'_>,
+        job: JobId,
+        version: i64,
+        now: Timestamp,
+        out: &mut Vec<Fact>,
+    ) -> Result<(), StoreError> {
+        let row = store::jobs::find_any(tx, job).await?;
+        let held = claims(store::attempts::list_held_by(tx, job).await?, now)?;
+        let attempts = row.as_ref().map_or(0, |r| u32::try_from(r.attempt).unwrap_or(0));
+        for attempt in 1..=attempts.saturating_add(1) {
+            let owner = Owner { job, attempt };
+            if !held.iter().any(|c| c.owner == owner) {
+                out.push(Fact::Freed { version, owner });
+            }
+        }
+        out.extend(held.into_iter().map(|claim| Fact::Claim { version, claim }));
+        match row {
+            Some(row) if row.state == JobState::Queued.name() => {
+                let facts = waits(&row)?;
+                self.outcomes(tx, &facts, out).await?;
+                out.push(Fact::Waits { version, facts });
+            }
+            row => {
+                out.push(Fact::Left { version, job });
+                let ended = row.and_then(|r| JobState::parse(&r.state)).filter(|s| s.ended());
+                let succeeded = ended.map(|s| s == JobState::Succeeded);
+                out.extend(succeeded.map(|succeeded| Fact::Ended { job, succeeded }));
+            }
+        }
+        Ok(())
+    }
+
+    /// How the jobs ended that this one waits for.
+    async fn outcomes(
+        &self,
+        tx: &mut Tx<'_>,
+        facts: &JobFacts,
+        out: &mut Vec<Fact>,
+    ) -> Result<(), StoreError> {
+        for dependency in &facts.depends_on {
+            let row = store::jobs::find_any(tx, dependency.job).await?;
+            let state = row.and_then(|r| JobState::parse(&r.state));
+            if state.is_none_or(JobState::ended) {
+                let succeeded = state == Some(JobState::Succeeded);
+                out.push(Fact::Ended { job: dependency.job, succeeded });
+            }
+        }
+        Ok(())
+    }
+
+    /// What the engine decides now.
+    pub(crate) async fn decide(&self) -> Result<(Vec<Decision>, bool), StoreError> {
+        self.refresh().await?;
+        let mut engine = lock(&self.planner.engine);
+        let decided = engine.pass(self.now());
+        Ok((decided, engine.unfinished()))
+    }
+
+    /// Asks the engine something.
+    pub(crate) fn ask<T>(&self, question: impl FnOnce(&mut Engine) -> T) -> T {
+        question(&mut lock(&self.planner.engine))
+    }
+
+    /// What would become of a submission, and where it would start at once.
+    pub(crate) fn trial(
+        &self,
+        org: OrgId,
+        spec: &NewJob,
+        model: &str,
+        profile: Option<&str>,
+    ) -> (Explanation, Option<(NodeId, Vec<plan::Slot>)>) {
+        let now = self.now();
+        let request = request(model, profile, spec.count);
+        let seconds = i64::try_from(spec.max_duration_s).unwrap_or(i64::MAX);
+        let asked = Asked { model: model.to_owned(), wanted: wanted(profile), count: spec.count };
+        match self.ask(|engine| engine.trial(&request, org, seconds, now)) {
+            Ok((why, places)) => {
+                let place = places.into_iter().next().map(|(node, slots)| (node, stored(model, &slots)));
+                (explanation(&why, &asked, now), place)
+            }
+            Err(absurd) => {
+                let blockers = vec![engine::Blocker::Absurd(absurd)];
+                let why = engine::Why { blockers, changes: Vec::new(), earliest: None, fits: false };
+                (explanation(&why, &asked, now), None)
+            }
+        }
+    }
+
+    /// Why a queued job waits, as far as the engine knows it.
+    pub(crate) fn why(&self, row: &JobRow) -> Explanation {
+        let now = self.now();
+        let why = row.id.parse().ok().and_then(|job| self.ask(|engine| engine.why(job, now)));
+        match why {
+            Some(why) => explanation(&why, &asked(row), now),
+            // It was submitted a moment ago, or its start is being written down.
+            None => Explanation {
+                blockers: Vec::new(),
+                smallest_change: String::new(),
+                earliest_start: Some(now),
+                basis: "It is being placed.".to_owned(),
+            },
+        }
+    }
+}
