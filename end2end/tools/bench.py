@@ -19,9 +19,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import placement_bench
 from rest import Api, Failed, find_json, put_json
 from sse import Splitter, events, request
 
@@ -245,7 +247,7 @@ BENCHES: dict[str, Callable[[], list[Row]]] = {
     "log-throughput": log_throughput,
     "sample-to-event": sample_to_event,
     "durable-submissions": durable_submissions,
-}
+} | {names: partial(bench, row) for names, bench in placement_bench.BENCHES.items()}
 
 
 def show(rows: list[Row]) -> None:

@@ -2,12 +2,14 @@
 //!
 //! `placement inflate NODES.csv TASKS.csv [SEEDS]`: the inflation experiment for every policy.
 //! `placement mig [SEEDS]`: MIG requests accepted on 100 boards at load 1, for four mixes.
+//! `placement replay [SEEDS]`: waits with backfill and without, and reservations kept.
 //! `placement passes`: a pass at 10,000 nodes and 100,000 queued jobs.
 //! `placement rate NODES.csv TASKS.csv`: decisions a second with a full queue.
 
 mod inflate;
 mod mig;
 mod passes;
+mod replay;
 mod trace;
 
 fn main() -> Result<(), String> {
@@ -23,6 +25,11 @@ fn main() -> Result<(), String> {
             inflate::rate(&trace::read(nodes, tasks)?);
             Ok(())
         }
+        ["replay", rest @ ..] => {
+            let seeds = rest.first().map_or(Ok(5), |s| s.parse()).map_err(|e| format!("seeds: {e}"))?;
+            replay::compare(seeds);
+            Ok(())
+        }
         ["passes"] => {
             passes::run();
             Ok(())
@@ -33,7 +40,7 @@ fn main() -> Result<(), String> {
             Ok(())
         }
         _ => {
-            Err("usage: placement inflate|rate NODES.csv TASKS.csv [SEEDS], or placement mig [SEEDS], or placement passes"
+            Err("usage: placement inflate|rate NODES.csv TASKS.csv [SEEDS], or placement mig [SEEDS], or placement passes|replay"
                 .to_owned())
         }
     }

@@ -101,6 +101,7 @@ pub struct Engine {
     versions: HashMap<facts::Thing, i64>,
     holds: BTreeMap<u64, Held>,
     memory: Memory,
+    backfill: bool,
 }
 
 impl Default for Engine {
@@ -119,6 +120,7 @@ impl Default for Engine {
             versions: HashMap::new(),
             holds: BTreeMap::new(),
             memory: Memory::default(),
+            backfill: true,
         }
     }
 }
@@ -130,6 +132,12 @@ impl Engine {
 
     pub fn calendar(&self) -> &Calendar {
         &self.calendar
+    }
+
+    /// Whether others run around the start that is held for the first in line, as they do by default.
+    /// Without it jobs are strictly first come first served, for comparison.
+    pub fn set_backfill(&mut self, backfill: bool) {
+        self.backfill = backfill;
     }
 
     pub fn waiting(&self) -> usize {

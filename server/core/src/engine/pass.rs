@@ -35,7 +35,9 @@ impl Engine {
                 continue;
             }
             self.heads(pool, now, &mut out);
-            self.backfill(pool, now, &mut out);
+            if self.backfill {
+                self.backfill(pool, now, &mut out);
+            }
             let looked = (self.cluster.changes(), self.queue.version(pool), self.calendar.version());
             self.memory.looked.insert(pool, looked);
         }
