@@ -178,6 +178,8 @@ impl Session {
         let report = NodeReport {
             simulated: hello.simulated,
             unisolated: hello.unisolated,
+            cpu_milli: i64::try_from(hello.cpu_milli).unwrap_or(i64::MAX),
+            memory_mib: i64::try_from(hello.memory_mib).unwrap_or(i64::MAX),
             driver_version: hello.driver_version,
             worker_version: hello.worker_version,
             boards: hello.boards.into_iter().filter_map(board).collect(),

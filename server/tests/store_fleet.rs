@@ -116,6 +116,8 @@ async fn a_report_is_written_over_the_last_one() {
             unisolated: true,
             driver_version: "560".to_owned(),
             worker_version: "0.2".to_owned(),
+            cpu_milli: 8_000,
+            memory_mib: 32_000,
             boards: vec![other],
         };
         report(&db, 1, second.clone(), later(10)).await.unwrap();
@@ -127,6 +129,7 @@ async fn a_report_is_written_over_the_last_one() {
         let alpha = nodes(&db).await.remove(0);
         assert_eq!((alpha.simulated, alpha.unisolated), (false, true), "{engine}");
         assert_eq!((alpha.driver_version.as_str(), alpha.worker_version.as_str()), ("560", "0.2"));
+        assert_eq!((alpha.cpu_milli, alpha.memory_mib), (8_000, 32_000), "{engine}");
         assert_eq!(alpha.last_seen_at, Some(later(10).micros()), "{engine}");
 
         // A board that was carried to another host; what its old host says next leaves it there.
@@ -245,6 +248,7 @@ async fn slices_are_held_until_they_are_released() {
         assert_eq!((rows[0].job_name.as_str(), rows[0].org_name.as_str()), ("job 2", "harbour"), "{engine}");
         assert_eq!((rows[0].started_at, rows[0].preemptible, rows[0].priority), (None, false, 1), "{engine}");
         assert_eq!((rows[0].state.as_str(), rows[0].cells), ("queued", 8), "{engine}");
+        assert_eq!((rows[0].cpu_milli, rows[0].memory_mib), (4_000, 0), "{engine}");
         assert_eq!(rows[0].max_duration_s, 60, "{engine}");
 
         write(&db, |tx| {

@@ -66,6 +66,8 @@ fn new_job(n: u128) -> NewJobRow {
         spec: "{}".to_owned(),
         priority: 1,
         preemptible: false,
+        cpu_milli: 0,
+        memory_mib: 0,
         device_count: 1,
         max_duration_s: 60,
         price_version: 3,

@@ -17,6 +17,7 @@ use tokio::time::Instant;
 
 use crate::agent::{Cleaning, Effect, Key, Seen, Wanted, converge};
 use crate::attempts::Attempt;
+use crate::capacity;
 use crate::gpu::Gpus;
 use crate::link::{LinkEvent, Outbox};
 use crate::logs::follow;
@@ -222,6 +223,8 @@ impl Daemon {
             simulated: self.host.simulated,
             unisolated: !self.host.sandbox.isolated(),
             boards,
+            cpu_milli: capacity::cpu_milli(),
+            memory_mib: capacity::memory_mib(),
             attempts: self.attempts.keys().map(|k| AttemptId::new(&k.job, k.number)).collect(),
         })
     }

@@ -12,6 +12,8 @@ pub const MAX_ARGS: usize = 1_024;
 pub const MAX_ENV: usize = 256;
 pub const MAX_LABELS: usize = 32;
 pub const MAX_DEPENDENCIES: usize = 32;
+pub const MAX_CPUS: u32 = 65_536;
+pub const MAX_MEMORY_MIB: u64 = 1 << 30;
 pub const MAX_DEVICES: u32 = 64;
 /// Thirty days.
 pub const MAX_DURATION_S: u64 = 30 * 86_400;
@@ -83,6 +85,12 @@ pub fn check_job(job: &NewJob) -> Vec<FieldError> {
             refuse(&pointer_to("/files", path), detail);
         }
     }
+    if job.cpus.is_some_and(|n| n == 0 || n > MAX_CPUS) {
+        refuse("/cpus", "Ask for 1 to 65536 processors, or leave it out.");
+    }
+    if job.memory_mib.is_some_and(|n| n == 0 || n > MAX_MEMORY_MIB) {
+        refuse("/memory_mib", "Ask for 1 MiB to 1 PiB, or leave it out.");
+    }
     if job.depends_on.len() > MAX_DEPENDENCIES {
         refuse("/depends_on", "A job can wait for at most 32 others.");
     }
@@ -141,6 +149,8 @@ fn pointer_to(base: &str, key: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use berth_types::ids::JobId;
+    use berth_types::jobs::{Condition, DependsOn};
     use proptest::prelude::*;
 
     fn job() -> NewJob {
@@ -166,6 +176,8 @@ mod tests {
 
     #[test]
     fn each_fault_is_named() {
+        let dependency =
+            DependsOn { job: JobId::from_uuid(uuid::Uuid::nil()), condition: Condition::Finished };
         let cases: Vec<(NewJob, &str)> = vec![
             (NewJob { name: "  ".into(), ..job() }, "/name"),
             (NewJob { name: "x".repeat(1 << 20), ..job() }, "/name"),
@@ -173,6 +185,10 @@ mod tests {
             (NewJob { count: 0, ..job() }, "/count"),
             (NewJob { count: u32::MAX, ..job() }, "/count"),
             (NewJob { nodes: 2, ..job() }, "/nodes"),
+            (NewJob { cpus: Some(0), ..job() }, "/cpus"),
+            (NewJob { cpus: Some(u32::MAX), ..job() }, "/cpus"),
+            (NewJob { memory_mib: Some(u64::MAX), ..job() }, "/memory_mib"),
+            (NewJob { depends_on: vec![dependency; 33], ..job() }, "/depends_on"),
             (NewJob { max_duration_s: 0, ..job() }, "/max_duration_s"),
             (NewJob { max_duration_s: u64::MAX, ..job() }, "/max_duration_s"),
             (NewJob { command: None, ..job() }, "/command"),

@@ -27,7 +27,7 @@ use crate::store::attempts::HeldRow;
 use crate::store::jobs::JobRow;
 use crate::store::{self, StoreError, Tx};
 
-/// Processors and memory of a node are not reported yet, so they never are in the way.
+/// Where a node does not say how many processors or how much memory it has, they are in nobody's way.
 const PLENTY: i64 = 1 << 40;
 /// As much of the queue as is ever held in memory.
 const QUEUE: i64 = 200_000;
@@ -83,18 +83,27 @@ fn wanted(profile: Option<&str>) -> Wanted {
     profile.map_or(Wanted::Board, |p| Wanted::Slice(p.into()))
 }
 
-/// A request for devices of one offering on one node.
-pub(crate) fn request(model: &str, profile: Option<&str>, count: u32) -> Request {
+/// A request for devices of one offering on one node, with thousandths of a processor and memory.
+fn request(model: &str, profile: Option<&str>, count: u32, cpu_milli: i64, memory_mib: i64) -> Request {
     Request {
         wanted: wanted(profile),
         count,
         nodes: 1,
         models: vec![model.into()],
-        cpu_milli: 0,
-        memory_mib: 0,
+        cpu_milli,
+        memory_mib,
         topology: Topology::Any,
         nvlink: false,
     }
+}
+
+/// Thousandths of a processor that a submission asks for.
+pub(crate) fn cpu_milli(spec: &NewJob) -> i64 {
+    i64::from(spec.cpus.unwrap_or(0)) * 1_000
+}
+
+pub(crate) fn memory_mib(spec: &NewJob) -> i64 {
+    spec.memory_mib.map_or(0, |n| i64::try_from(n).unwrap_or(i64::MAX))
 }
 
 fn waits(row: &JobRow) -> Result<JobFacts, StoreError> {
@@ -112,7 +121,7 @@ fn waits(row: &JobRow) -> Result<JobFacts, StoreError> {
         generation: row.generation,
         attempt: u32::try_from(row.attempt).unwrap_or(0),
         org: corrupt(&row.org_id)?,
-        request: request(&row.gpu_model, row.mig_profile.as_deref(), count),
+        request: request(&row.gpu_model, row.mig_profile.as_deref(), count, row.cpu_milli, row.memory_mib),
         priority: priority(row.priority),
         max_duration_s: row.max_duration_s - row.metered_before_ms / 1_000,
         preemptible: row.preemptible,
@@ -172,7 +181,10 @@ fn claims(held: Vec<HeldRow>, now: Timestamp) -> Result<Vec<Claim>, StoreError> 
         let node: NodeId = corrupt(&a.node_id)?;
         match claim.ranks.iter_mut().find(|r| r.node == node) {
             Some(rank) => rank.slots.push(slot),
-            None => claim.ranks.push(ClaimRank { node, slots: vec![slot], cpu_milli: 0, memory_mib: 0 }),
+            None => {
+                let (cpu_milli, memory_mib) = (row.cpu_milli, row.memory_mib);
+                claim.ranks.push(ClaimRank { node, slots: vec![slot], cpu_milli, memory_mib });
+            }
         }
     }
     Ok(out.into_values().collect())
@@ -295,8 +307,8 @@ impl Portal {
             let facts = NodeFacts {
                 id,
                 open: !row.cordoned && connected.contains(&id),
-                cpu_milli: PLENTY,
-                memory_mib: PLENTY,
+                cpu_milli: if row.cpu_milli > 0 { row.cpu_milli } else { PLENTY },
+                memory_mib: if row.memory_mib > 0 { row.memory_mib } else { PLENTY },
                 switch: None,
                 rack: None,
                 gpus: boards.remove(&row.id).unwrap_or_default(),
@@ -380,7 +392,7 @@ impl Portal {
         profile: Option<&str>,
     ) -> (Explanation, Option<(NodeId, Vec<plan::Slot>)>) {
         let now = self.now();
-        let request = request(model, profile, spec.count);
+        let request = request(model, profile, spec.count, cpu_milli(spec), memory_mib(spec));
         let seconds = i64::try_from(spec.max_duration_s).unwrap_or(i64::MAX);
         let asked = Asked { model: model.to_owned(), wanted: wanted(profile), count: spec.count };
         match self.ask(|engine| engine.trial(&request, org, seconds, now)) {

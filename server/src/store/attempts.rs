@@ -46,6 +46,8 @@ pub struct HeldRow {
     pub metered_before_ms: i64,
     pub priority: i64,
     pub preemptible: bool,
+    pub cpu_milli: i64,
+    pub memory_mib: i64,
     /// The job's.
     pub state: String,
     /// The job's latest.
@@ -139,7 +141,7 @@ macro_rules! select_held {
         concat!(
             "SELECT a.job_id, a.attempt, a.idx, a.org_id, a.node_id, a.gpu_uuid, a.profile_id, a.start, a.size, \
              a.mig_uuid, a.unclean, j.name AS job_name, o.name AS org_name, j.started_at, j.max_duration_s, \
-             j.metered_before_ms, j.priority, j.preemptible, j.state, j.attempt AS latest, f.board_cells AS cells \
+             j.metered_before_ms, j.priority, j.preemptible, j.cpu_milli, j.memory_mib, j.state, j.attempt AS latest, f.board_cells AS cells \
              FROM allocations a JOIN jobs j ON j.id = a.job_id JOIN orgs o ON o.id = a.org_id \
              JOIN offerings f ON f.id = j.offering_id ",
             $rest

@@ -15,6 +15,9 @@ pub struct NodeRow {
     pub driver_version: String,
     pub worker_version: String,
     pub last_seen_at: Option<i64>,
+    /// 0 when unknown, like the next.
+    pub cpu_milli: i64,
+    pub memory_mib: i64,
 }
 
 /// What a worker says of its host when a session begins.
@@ -24,6 +27,9 @@ pub struct NodeReport {
     pub unisolated: bool,
     pub driver_version: String,
     pub worker_version: String,
+    /// 0 when unknown, like the next.
+    pub cpu_milli: i64,
+    pub memory_mib: i64,
     pub boards: Vec<GpuReport>,
 }
 
@@ -89,8 +95,8 @@ pub async fn authenticate(tx: &mut Tx<'_>, node: NodeId, secret_hash: &str) -> R
 }
 
 pub async fn list(tx: &mut Tx<'_>) -> Result<Vec<NodeRow>, StoreError> {
-    let sql = "SELECT id, name, cordoned, simulated, unisolated, driver_version, worker_version, last_seen_at \
-               FROM nodes ORDER BY name, id";
+    let sql = "SELECT id, name, cordoned, simulated, unisolated, driver_version, worker_version, last_seen_at, \
+               cpu_milli, memory_mib FROM nodes ORDER BY name, id";
     list!(tx, NodeRow, sql)
 }
 
@@ -109,7 +115,7 @@ pub async fn report(
 ) -> Result<(), StoreError> {
     let id = node.to_string();
     let sql = "UPDATE nodes SET simulated = $2, unisolated = $3, driver_version = $4, worker_version = $5, \
-               last_seen_at = $6 WHERE id = $1";
+               last_seen_at = $6, cpu_milli = $7, memory_mib = $8 WHERE id = $1";
     exec!(
         tx,
         sql,
@@ -118,7 +124,9 @@ pub async fn report(
         report.unisolated,
         &report.driver_version,
         &report.worker_version,
-        now.micros()
+        now.micros(),
+        report.cpu_milli,
+        report.memory_mib
     )?;
     exec!(tx, "UPDATE gpus SET present = $2 WHERE node_id = $1", &id, false)?;
     for board in &report.boards {

@@ -78,6 +78,8 @@ pub fn host(boards: Vec<GpuReport>) -> NodeReport {
         unisolated: false,
         driver_version: "550".to_owned(),
         worker_version: "0.1".to_owned(),
+        cpu_milli: 64_000,
+        memory_mib: 512_000,
         boards,
     }
 }
@@ -125,6 +127,8 @@ pub async fn with_jobs(db: &Db) {
                     spec: "{}".to_owned(),
                     priority: 1,
                     preemptible: false,
+                    cpu_milli: 4_000,
+                    memory_mib: 0,
                     device_count: 1,
                     max_duration_s: 60,
                     price_version: 1,

@@ -3,7 +3,7 @@
 //! Must not show values of environment variables: the portal does not hand them out, and a page is
 //! easily looked at by others.
 
-use berth_types::jobs::{Device, Job, Priority};
+use berth_types::jobs::{Condition, Device, Job, Priority};
 use berth_types::money::money_text;
 use leptos::prelude::*;
 
@@ -132,6 +132,24 @@ fn facts(job: &Job) -> AnyView {
         pair("At most", at_most(job).into_any()),
         pair("Submitted", view! { <When at=job.created_at/> " by " {job.created_by.clone()} }.into_any()),
     ];
+    if let Some(cpus) = job.cpus {
+        pairs.push(pair("Processors", cpus.to_string().into_any()));
+    }
+    if let Some(memory) = job.memory_mib {
+        pairs.push(pair("Memory", format!("{memory} MiB").into_any()));
+    }
+    if job.preemptible {
+        let text = "yes: it may be stopped for a more important job, and is tried again";
+        pairs.push(pair("Preemptible", text.into_any()));
+    }
+    for dependency in &job.depends_on {
+        let (path, id) = (format!("/jobs/{}", dependency.job), dependency.job.to_string());
+        let how = match dependency.condition {
+            Condition::Succeeded => " has succeeded",
+            Condition::Finished => " has ended",
+        };
+        pairs.push(pair("Starts after", view! { <a class="mono" href=path>{id}</a> {how} }.into_any()));
+    }
     if let Some(at) = job.started_at {
         pairs.push(pair("Started", view! { <When at=at/> }.into_any()));
     }

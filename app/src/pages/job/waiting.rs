@@ -62,8 +62,13 @@ fn explained(why: &Explanation) -> AnyView {
         None => "Nobody can say yet when it starts. ".into_any(),
     };
     let basis = sentence(&why.basis);
+    // What would start it is worth its own line, unless an obstacle says the same.
+    let change = why.smallest_change.clone();
+    let known = change.is_empty() || why.blockers.iter().any(|b| b.change == change);
+    let change = (!known).then(|| view! { <p class="why__offer">{sentence(&change)}</p> });
     view! {
         <p class="why__lead">{lead}" "{earliest}</p>
+        {change}
         <ul class="why__list">{items}</ul>
         <p class="why__basis">{basis}</p>
     }
@@ -77,6 +82,9 @@ fn kind(code: &str) -> &'static str {
         Some("queue") => "Queue",
         Some("health") => "Health",
         Some("node") => "Node",
+        Some("window") => "Calendar",
+        Some("dependency") => "Other jobs",
+        Some("request") => "Request",
         _ => "Other",
     }
 }
@@ -106,6 +114,8 @@ mod tests {
         assert_eq!(kind("queue.ahead"), "Queue");
         assert_eq!(kind("health.quarantined"), "Health");
         assert_eq!(kind("node.unavailable"), "Node");
+        assert_eq!(kind("window.promised"), "Calendar");
+        assert_eq!(kind("dependency.waiting"), "Other jobs");
         assert_eq!(kind("policy.new"), "Other");
     }
 }

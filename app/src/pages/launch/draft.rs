@@ -148,6 +148,8 @@ impl Draft {
             max_duration_s,
             priority: self.priority,
             preemptible: self.preemptible,
+            cpus: None,
+            memory_mib: None,
             depends_on,
             labels: BTreeMap::new(),
         })

@@ -471,6 +471,24 @@ fn the_change_that_is_named_lets_it_start() {
 }
 
 #[test]
+fn processors_and_memory_count_and_are_named() {
+    let mut e = engine(1, 2);
+    let wants = |n, cpu_milli, memory_mib| waits(n, Request { cpu_milli, memory_mib, ..boards(1, 1) });
+    submit(&mut e, wants(1, 40_000, 1_000));
+    assert_eq!(starts(&e.pass(at(0))), [job_id(1)]);
+    submit(&mut e, wants(2, 40_000, 1_000));
+    assert_eq!(e.pass(at(0)), []);
+    let why = e.why(job_id(2), at(0)).unwrap();
+    assert_eq!(why.blockers, [Blocker::Host { nodes: 1, ever: true }]);
+    assert_eq!(why.earliest, Some(at(3_600)));
+    submit(&mut e, wants(3, 24_000, 511_000));
+    assert_eq!(starts(&e.pass(at(1))), [job_id(3)], "what is left is enough");
+    submit(&mut e, wants(4, 100_000, 0));
+    assert_eq!(e.pass(at(2)), []);
+    assert_eq!(e.why(job_id(4), at(2)).unwrap().blockers[0], Blocker::Host { nodes: 1, ever: false });
+}
+
+#[test]
 fn a_node_that_is_away_or_sick_is_said_to_be() {
     let mut e = engine(2, 1);
     let mut away = node(1, "H100-80GB", 1);

@@ -23,6 +23,9 @@ pub enum Blocker {
     None { count: u32, nodes: u32 },
     /// So many suitable nodes have no room now.
     Busy { nodes: u32 },
+    /// On so many nodes there are boards, but not the processors or the memory beside them: not now, or
+    /// not at all.
+    Host { nodes: u32, ever: bool },
     /// So many suitable nodes take no work.
     Away { nodes: u32 },
     /// So many suitable boards are in quarantine.
@@ -134,6 +137,15 @@ impl Engine {
             return Why { blockers: Vec::new(), changes: Vec::new(), earliest: Some(now), fits: true };
         }
         let able = self.able(ask);
+        let mut bare = *ask;
+        (bare.shape.cpu_milli, bare.shape.memory_mib) = (0, 0);
+        if able.is_empty() && bare != *ask {
+            let nodes = u32::try_from(self.able(&bare).len()).unwrap_or(u32::MAX);
+            if nodes > 0 {
+                let blockers = vec![Blocker::Host { nodes, ever: false }];
+                return Why { blockers, changes: Vec::new(), earliest: None, fits: false };
+            }
+        }
         let most = self.most(ask, &able);
         if most.0 < ask.shape.count || most.1 < ask.nodes {
             let blockers = vec![Blocker::None { count: most.0, nodes: most.1 }];
@@ -145,7 +157,7 @@ impl Engine {
             };
         }
         let mut blockers = Vec::new();
-        let (mut busy, mut away, mut sick) = (0, 0, 0);
+        let (mut busy, mut away, mut sick, mut host) = (0, 0, 0, 0);
         let mut begins: Option<Timestamp> = None;
         for node in &able {
             let Some(of) = self.cluster.node(*node) else { continue };
@@ -160,7 +172,10 @@ impl Engine {
                 begins = begins.max(soon);
                 continue;
             }
-            if self.cluster.view_with(*node, |_: &Rank| false).is_some_and(fits) {
+            let boards = |view| self.finder.offer(&self.cluster, &view, &bare.shape).is_some();
+            if boards(*of.view()) {
+                host += 1;
+            } else if self.cluster.view_with(*node, |_: &Rank| false).is_some_and(fits) {
                 busy += 1;
             }
             let unhealthy = of.facts.gpus.iter().filter(|g| !g.healthy);
@@ -171,6 +186,9 @@ impl Engine {
         }
         if busy > 0 {
             blockers.push(Blocker::Busy { nodes: busy });
+        }
+        if host > 0 {
+            blockers.push(Blocker::Host { nodes: host, ever: true });
         }
         if let Some(begins) = begins {
             blockers.push(Blocker::Promised { begins: begins.max(now) });

@@ -94,6 +94,15 @@ fn said(blocker: &Blocker, asked: &Asked, now: Timestamp) -> Said {
             ),
             "Wait for a running job to end, or stop one of your own.".to_owned(),
         ),
+        Blocker::Host { nodes, ever } => (
+            if *ever { "capacity.host_busy" } else { "capacity.host" },
+            format!(
+                "{nodes} {} boards free for {what}, but not the processors or the memory beside them{}.",
+                plural(*nodes, "node has", "nodes have"),
+                if *ever { " at this time" } else { ": no host is that large" }
+            ),
+            "Ask for fewer processors or less memory.".to_owned(),
+        ),
         Blocker::Away { nodes } => (
             "node.unavailable",
             format!("{nodes} suitable {} cordoned or out of reach.", plural(*nodes, "node is", "nodes are")),

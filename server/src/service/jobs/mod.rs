@@ -17,6 +17,7 @@ use berth_types::problems::Problem;
 use berth_types::time::Timestamp;
 use futures::FutureExt;
 
+use super::planner::{cpu_milli, memory_mib};
 use super::{Caller, Right};
 use crate::portal::Portal;
 use crate::store::accounts::Replay;
@@ -177,6 +178,8 @@ impl Portal {
                     spec: text,
                     priority: spec.priority.rank(),
                     preemptible: spec.preemptible,
+                    cpu_milli: cpu_milli(&spec),
+                    memory_mib: memory_mib(&spec),
                     device_count: i64::from(spec.count),
                     max_duration_s: i64::try_from(spec.max_duration_s).unwrap_or(i64::MAX),
                     price_version: price.version,

@@ -203,6 +203,8 @@ impl Portal {
             priority: spec.priority,
             preemptible: spec.preemptible,
             depends_on: spec.depends_on,
+            cpus: spec.cpus,
+            memory_mib: spec.memory_mib,
             command: spec.command,
             script: spec.script,
             files: spec.files.into_keys().collect(),

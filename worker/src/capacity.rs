@@ -1,0 +1,29 @@
+//! What of the host, besides boards, jobs may have. Must not limit anything: it only counts.
+
+/// Thousandths of a processor that this process may use, so a worker in a container counts its own.
+pub fn cpu_milli() -> u64 {
+    std::thread::available_parallelism().map_or(0, |n| u64::try_from(n.get()).unwrap_or(0) * 1_000)
+}
+
+/// Memory of the host.
+pub fn memory_mib() -> u64 {
+    std::fs::read_to_string("/proc/meminfo").map_or(0, |text| total_mib(&text))
+}
+
+fn total_mib(meminfo: &str) -> u64 {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kib = line.and_then(|rest| rest.split_whitespace().next()).and_then(|n| n.parse::<u64>().ok());
+    kib.unwrap_or(0) / 1_024
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_host_has_processors_and_memory() {
+        assert!(cpu_milli() >= 1_000 && memory_mib() > 0);
+        assert_eq!(total_mib("MemFree: 1 kB\nMemTotal:       2097152 kB\n"), 2_048);
+        assert_eq!(total_mib("nonsense"), 0);
+    }
+}
