@@ -104,7 +104,7 @@ impl Contract for Workers {
             down,
             logs: HashMap::new(),
             ends: HashMap::new(),
-            mine: HashSet::new(),
+            mine: HashMap::new(),
             offered: HashSet::new(),
             sent: None,
         };
@@ -125,8 +125,8 @@ struct Session {
     logs: HashMap<(JobId, u32, u32), (File, u64)>,
     /// How long the logs of ended attempts are, as this session was told.
     ends: HashMap<(JobId, u32), u64>,
-    /// Attempts that are known to be this node's.
-    mine: HashSet<(JobId, u32)>,
+    /// Attempts that are known to be this node's, with its rank.
+    mine: HashMap<(JobId, u32), u32>,
     /// Attempts that the worker has, or was sent: leaving one of them out would end it.
     offered: HashSet<(JobId, u32)>,
     /// What was last sent as desired, without the places in logs, which move by themselves.
@@ -180,6 +180,7 @@ impl Session {
             unisolated: hello.unisolated,
             cpu_milli: i64::try_from(hello.cpu_milli).unwrap_or(i64::MAX),
             memory_mib: i64::try_from(hello.memory_mib).unwrap_or(i64::MAX),
+            address: hello.address,
             driver_version: hello.driver_version,
             worker_version: hello.worker_version,
             boards: hello.boards.into_iter().filter_map(board).collect(),
@@ -238,7 +239,7 @@ impl Session {
         let keys: HashSet<_> = desired.attempts.iter().filter_map(|a| attempt(a.attempt.as_ref())).collect();
         self.logs.retain(|(job, number, _), _| keys.contains(&(*job, *number)));
         self.ends.retain(|key, _| keys.contains(key));
-        self.mine.retain(|key| keys.contains(key));
+        self.mine.retain(|key, _| keys.contains(key));
         self.ration(&mut desired);
         let mut compared = desired.clone();
         for assignment in &mut compared.attempts {
@@ -288,25 +289,23 @@ impl Session {
         }
     }
 
-    /// Whether this node was given this attempt: it speaks of no other.
-    async fn is_mine(&mut self, job: JobId, number: u32) -> Result<bool, String> {
-        let known = self.mine.contains(&(job, number))
-            || self.portal.has_attempt(self.node, job, number).await.map_err(|e| e.to_string())?;
-        if known {
-            self.mine.insert((job, number));
+    /// The rank of this attempt that this node was given: it speaks of no other.
+    async fn rank_of(&mut self, job: JobId, number: u32) -> Result<Option<u32>, String> {
+        if let Some(rank) = self.mine.get(&(job, number)) {
+            return Ok(Some(*rank));
         }
-        Ok(known)
+        let rank = self.portal.rank_of(self.node, job, number).await.map_err(|e| e.to_string())?;
+        self.mine.extend(rank.map(|rank| ((job, number), rank)));
+        Ok(rank)
     }
 
     /// Appends what is new of a chunk. A gap ends the session: the next one begins at the right byte.
     async fn keep_log(&mut self, log: proto::Log) -> Result<(), String> {
         let Some((job, number)) = attempt(log.attempt.as_ref()) else { return Ok(()) };
-        let key = (job, number, log.rank);
+        let Some(rank) = self.rank_of(job, number).await? else { return Ok(()) };
+        let key = (job, number, rank);
         if !self.logs.contains_key(&key) {
-            if !self.is_mine(job, number).await? {
-                return Ok(());
-            }
-            let path = self.portal.recordings.log(job, number, log.rank);
+            let path = self.portal.recordings.log(job, number, rank);
             let file = open_write(&path).map_err(|e| e.to_string())?;
             let length = file.metadata().map_err(|e| e.to_string())?.len();
             self.logs.insert(key, (file, length));
@@ -362,10 +361,9 @@ impl Session {
             let recorded = Recorded { sample, memory_total_mib: r.memory_total_mib };
             by_attempt.entry(key).or_default().push(recorded);
         }
-        for ((job, number), rows) in by_attempt {
-            if !self.is_mine(job, number).await? {
-                continue;
-            }
+        for ((job, number), mut rows) in by_attempt {
+            let Some(rank) = self.rank_of(job, number).await? else { continue };
+            rows.iter_mut().for_each(|row| row.sample.rank = rank);
             let samples: Vec<Sample> = rows.iter().map(|r| r.sample).collect();
             if let Ok(text) = serde_json::to_string(&samples) {
                 self.portal.live.tell_job(job, News::Sample { at, text: text.into() });

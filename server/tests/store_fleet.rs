@@ -118,6 +118,7 @@ async fn a_report_is_written_over_the_last_one() {
             worker_version: "0.2".to_owned(),
             cpu_milli: 8_000,
             memory_mib: 32_000,
+            address: "10.0.0.2".to_owned(),
             boards: vec![other],
         };
         report(&db, 1, second.clone(), later(10)).await.unwrap();
@@ -129,7 +130,7 @@ async fn a_report_is_written_over_the_last_one() {
         let alpha = nodes(&db).await.remove(0);
         assert_eq!((alpha.simulated, alpha.unisolated), (false, true), "{engine}");
         assert_eq!((alpha.driver_version.as_str(), alpha.worker_version.as_str()), ("560", "0.2"));
-        assert_eq!((alpha.cpu_milli, alpha.memory_mib), (8_000, 32_000), "{engine}");
+        assert_eq!((alpha.cpu_milli, alpha.memory_mib, alpha.address.as_str()), (8_000, 32_000, "10.0.0.2"));
         assert_eq!(alpha.last_seen_at, Some(later(10).micros()), "{engine}");
 
         // A board that was carried to another host; what its old host says next leaves it there.
@@ -207,7 +208,7 @@ async fn an_attempt_stays_open_on_its_node_until_it_is_closed() {
         row.log_bytes = Some(4_096);
         keep(&db, &row).await;
         for (j, number, bytes) in [(1, 1, Some(4_096)), (1, 2, None), (2, 1, None), (9, 1, None)] {
-            let answer = read!(db, store::attempts::find_log_bytes, job(j), number);
+            let answer = read!(db, store::attempts::find_log_bytes, job(j), number, 0);
             assert_eq!(answer, bytes, "{engine}: job {j}, attempt {number}");
         }
         assert_eq!(open_on(&db, 1).await.len(), 3, "{engine}: an end alone closes nothing");

@@ -68,6 +68,7 @@ fn new_job(n: u128) -> NewJobRow {
         preemptible: false,
         cpu_milli: 0,
         memory_mib: 0,
+        nodes: 1,
         device_count: 1,
         max_duration_s: 60,
         price_version: 3,

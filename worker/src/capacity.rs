@@ -1,4 +1,4 @@
-//! What of the host, besides boards, jobs may have. Must not limit anything: it only counts.
+//! What of the host, besides boards, jobs may have, and where it is. Must not limit anything: it only looks.
 
 /// Thousandths of a processor that this process may use, so a worker in a container counts its own.
 pub fn cpu_milli() -> u64 {
@@ -16,6 +16,23 @@ fn total_mib(meminfo: &str) -> u64 {
     kib.unwrap_or(0) / 1_024
 }
 
+/// The address that this host uses towards a URL. Nothing is sent: the system only picks a route.
+pub fn address_towards(url: &str) -> String {
+    let authority = url.split("://").nth(1).unwrap_or(url).split('/').next().unwrap_or_default();
+    let target = if authority.rsplit(':').next().is_some_and(|p| p.parse::<u16>().is_ok()) {
+        authority.to_owned()
+    } else {
+        format!("{authority}:80")
+    };
+    let route = || {
+        let bind = if target.starts_with('[') { "[::]:0" } else { "0.0.0.0:0" };
+        let socket = std::net::UdpSocket::bind(bind).ok()?;
+        socket.connect(&target).ok()?;
+        Some(socket.local_addr().ok()?.ip().to_string())
+    };
+    route().unwrap_or_else(|| "127.0.0.1".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -25,5 +42,8 @@ mod tests {
         assert!(cpu_milli() >= 1_000 && memory_mib() > 0);
         assert_eq!(total_mib("MemFree: 1 kB\nMemTotal:       2097152 kB\n"), 2_048);
         assert_eq!(total_mib("nonsense"), 0);
+        assert_eq!(address_towards("http://127.0.0.1:8081"), "127.0.0.1");
+        assert_eq!(address_towards("http://127.0.0.1"), "127.0.0.1");
+        assert_eq!(address_towards("not a place"), "127.0.0.1");
     }
 }

@@ -40,6 +40,8 @@ pub struct Host {
     pub simulated: bool,
     /// Between SIGTERM and SIGKILL.
     pub grace_ms: i64,
+    /// Where other nodes reach this one.
+    pub address: String,
 }
 
 /// How far the portal knows of an attempt.
@@ -225,6 +227,7 @@ impl Daemon {
             boards,
             cpu_milli: capacity::cpu_milli(),
             memory_mib: capacity::memory_mib(),
+            address: self.host.address.clone(),
             attempts: self.attempts.keys().map(|k| AttemptId::new(&k.job, k.number)).collect(),
         })
     }

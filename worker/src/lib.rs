@@ -5,7 +5,7 @@
 
 pub mod agent;
 pub mod attempts;
-mod capacity;
+pub mod capacity;
 pub mod daemon;
 pub mod files;
 pub mod gpu;

@@ -37,6 +37,10 @@ struct Run {
     // It may begin with a hyphen.
     #[arg(long, env = "BERTH_JOIN_TOKEN", hide_env_values = true, allow_hyphen_values = true)]
     join_token: Option<String>,
+    /// Where other nodes reach this one, for jobs that span several; the address that this host uses
+    /// towards the portal when absent.
+    #[arg(long, env = "BERTH_ADDRESS")]
+    address: Option<String>,
     /// What this host is called in the portal; its host name when absent.
     #[arg(long, env = "BERTH_NODE_NAME")]
     name: Option<String>,
@@ -125,6 +129,10 @@ fn run(args: Run) -> Result<(), String> {
             sandbox,
             simulated: library.is_some(),
             grace_ms: i64::from(args.stop_grace_s) * 1_000,
+            address: args
+                .address
+                .clone()
+                .unwrap_or_else(|| berth_worker::capacity::address_towards(&args.portal)),
         };
         tokio::select! {
             result = daemon::run(host, link) => result,

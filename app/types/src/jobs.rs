@@ -85,9 +85,10 @@ pub struct NewJob {
     pub name: String,
     /// The slug of an offering, such as `h100-80gb.1g.10gb`.
     pub offering: String,
-    /// Devices.
+    /// Devices on each node.
     #[serde(default = "one")]
     pub count: u32,
+    /// Nodes; each runs one rank of the job.
     #[serde(default = "one")]
     pub nodes: u32,
     /// A program and its arguments; no shell is involved.
@@ -202,7 +203,10 @@ pub struct Job {
     pub attempt: u32,
     pub offering: String,
     pub simulated: bool,
+    /// Devices on each node.
     pub count: u32,
+    #[serde(default = "one")]
+    pub nodes: u32,
     pub priority: Priority,
     #[serde(default)]
     pub preemptible: bool,

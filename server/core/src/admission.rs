@@ -15,6 +15,7 @@ pub const MAX_DEPENDENCIES: usize = 32;
 pub const MAX_CPUS: u32 = 65_536;
 pub const MAX_MEMORY_MIB: u64 = 1 << 30;
 pub const MAX_DEVICES: u32 = 64;
+pub const MAX_NODES: u32 = 64;
 /// Thirty days.
 pub const MAX_DURATION_S: u64 = 30 * 86_400;
 
@@ -39,10 +40,10 @@ pub fn check_job(job: &NewJob) -> Vec<FieldError> {
         refuse("/offering", "Name an offering, such as h100-80gb.1g.10gb; GET /api/v1/offerings lists them.");
     }
     if job.count == 0 || job.count > MAX_DEVICES {
-        refuse("/count", "Ask for 1 to 64 devices.");
+        refuse("/count", "Ask for 1 to 64 devices on each node.");
     }
-    if job.nodes != 1 {
-        refuse("/nodes", "A job runs on one node at present; ask for 1.");
+    if job.nodes == 0 || job.nodes > MAX_NODES {
+        refuse("/nodes", "Ask for 1 to 64 nodes.");
     }
     match (&job.command, &job.script) {
         (Some(_), Some(_)) => refuse("/script", "Give a command or a script, not both."),
@@ -184,7 +185,8 @@ mod tests {
             (NewJob { name: "a\0b".into(), ..job() }, "/name"),
             (NewJob { count: 0, ..job() }, "/count"),
             (NewJob { count: u32::MAX, ..job() }, "/count"),
-            (NewJob { nodes: 2, ..job() }, "/nodes"),
+            (NewJob { nodes: 0, ..job() }, "/nodes"),
+            (NewJob { nodes: 1_000_000_000, ..job() }, "/nodes"),
             (NewJob { cpus: Some(0), ..job() }, "/cpus"),
             (NewJob { cpus: Some(u32::MAX), ..job() }, "/cpus"),
             (NewJob { memory_mib: Some(u64::MAX), ..job() }, "/memory_mib"),

@@ -12,6 +12,8 @@ pub enum StopCause {
     TimedOut,
     /// It makes room for a more important job, and waits again afterwards.
     Preempted,
+    /// One of its ranks ended badly, so the others are stopped.
+    RankFailed,
 }
 
 /// How an attempt ended, as its worker proved it.
@@ -53,6 +55,10 @@ pub enum Event {
     Cancel,
     /// The scheduler wants its place.
     Preempt {
+        attempt: u32,
+    },
+    /// One of several ranks ended badly.
+    RankFailed {
         attempt: u32,
     },
     /// A job that it waited for did not end as it had to.
@@ -129,6 +135,7 @@ impl Machine {
         if let Event::Prepare { attempt }
         | Event::Start { attempt }
         | Event::Preempt { attempt }
+        | Event::RankFailed { attempt }
         | Event::End { attempt, .. } = event
         {
             if let Self::Ended(_) = self {
@@ -150,8 +157,16 @@ impl Machine {
             // A report may arrive twice, or after the tenant already asked to stop.
             (Self::Starting { .. } | Self::Running { .. } | Self::Stopping { .. }, Event::Prepare { .. })
             | (Self::Running { .. } | Self::Stopping { .. }, Event::Start { .. })
-            | (Self::Stopping { cause: StopCause::Cancelled | StopCause::TimedOut, .. }, Event::Cancel)
-            | (Self::Stopping { .. }, Event::Preempt { .. }) => Err(Rejected::NoChange),
+            | (
+                Self::Stopping {
+                    cause: StopCause::Cancelled | StopCause::TimedOut | StopCause::RankFailed,
+                    ..
+                },
+                Event::Cancel,
+            )
+            | (Self::Stopping { .. }, Event::Preempt { .. } | Event::RankFailed { .. }) => {
+                Err(Rejected::NoChange)
+            }
             // Who wants it ended does not want it queued again.
             (Self::Stopping { attempt, cause: StopCause::Preempted }, Event::Cancel) => {
                 Ok((Self::Stopping { attempt, cause: StopCause::Cancelled }, vec![]))
@@ -160,6 +175,10 @@ impl Machine {
                 Self::Assigned { attempt } | Self::Starting { attempt } | Self::Running { attempt },
                 Event::Preempt { .. },
             ) => Ok((Self::Stopping { attempt, cause: StopCause::Preempted }, vec![Effect::WakeNode])),
+            (
+                Self::Assigned { attempt } | Self::Starting { attempt } | Self::Running { attempt },
+                Event::RankFailed { .. },
+            ) => Ok((Self::Stopping { attempt, cause: StopCause::RankFailed }, vec![Effect::WakeNode])),
             (Self::Queued, Event::Orphan { failure }) => {
                 let finish = Effect::Finish { exit_code: None, failure: Some(failure) };
                 Ok((Self::Ended(JobState::Failed), vec![Effect::Settle, finish]))
@@ -182,9 +201,13 @@ impl Machine {
                 let finish = Effect::Finish { exit_code, failure };
                 Ok((Self::Ended(state), vec![Effect::Settle, finish, Effect::WakeNode]))
             }
-            (machine, Event::Assign { .. } | Event::Orphan { .. } | Event::Preempt { .. }) => {
-                Err(Rejected::NotNow(machine.state()))
-            }
+            (
+                machine,
+                Event::Assign { .. }
+                | Event::Orphan { .. }
+                | Event::Preempt { .. }
+                | Event::RankFailed { .. },
+            ) => Err(Rejected::NotNow(machine.state())),
             (machine, Event::Prepare { .. } | Event::Start { .. }) => Err(Rejected::NotNow(machine.state())),
         }
     }
@@ -274,8 +297,9 @@ mod tests {
     }
 
     fn any_event() -> impl Strategy<Value = Event> {
-        (0u32..3, 0i32..3, 0u8..8).prop_map(|(attempt, code, kind)| match kind {
+        (0u32..3, 0i32..3, 0u8..9).prop_map(|(attempt, code, kind)| match kind {
             6 => Event::Preempt { attempt },
+            8 => Event::RankFailed { attempt },
             7 => Event::Orphan { failure: Failure { code: "x".into(), detail: String::new() } },
             0 => Event::Assign { attempt },
             1 => Event::Prepare { attempt },

@@ -52,8 +52,8 @@ pub struct Assignment {
     /// What the decision is based on; the commit compares it.
     pub generation: i64,
     pub attempt: u32,
-    pub node: NodeId,
-    pub slots: Vec<Slot>,
+    /// What it gets on each node; the first is rank 0.
+    pub ranks: Vec<(NodeId, Vec<Slot>)>,
 }
 
 impl Gpu {
@@ -97,9 +97,13 @@ impl Gpu {
 
 /// Whether an assignment still fits the boards as they are: the last look before a commit.
 pub fn still_fits(gpus: &[Gpu], assignment: &Assignment) -> bool {
-    let mut gpus: Vec<Gpu> = gpus.iter().filter(|g| g.node == assignment.node).cloned().collect();
-    assignment.slots.iter().all(|slot| {
-        let Some(gpu) = gpus.iter_mut().find(|g| g.uuid == slot.gpu_uuid) else { return false };
+    let on = |node: NodeId| assignment.ranks.iter().any(|(n, _)| *n == node);
+    let mut gpus: Vec<Gpu> = gpus.iter().filter(|g| on(g.node)).cloned().collect();
+    let mut slots = assignment.ranks.iter().flat_map(|(node, slots)| slots.iter().map(move |s| (*node, s)));
+    slots.all(|(node, slot)| {
+        let Some(gpu) = gpus.iter_mut().find(|g| g.uuid == slot.gpu_uuid && g.node == node) else {
+            return false;
+        };
         let fits = gpu.ready
             && !gpu.quarantined
             && match slot.instance {
@@ -116,7 +120,7 @@ pub fn still_fits(gpus: &[Gpu], assignment: &Assignment) -> bool {
 
 /// Marks what an assignment takes.
 pub fn take(gpus: &mut [Gpu], assignment: &Assignment) {
-    for slot in &assignment.slots {
+    for slot in assignment.ranks.iter().flat_map(|(_, slots)| slots) {
         if let Some(gpu) = gpus.iter_mut().find(|g| g.uuid == slot.gpu_uuid) {
             gpu.take(slot);
         }

@@ -257,7 +257,7 @@ async fn logs(
         let mut number = query.attempt.unwrap_or(now.attempt);
         loop {
             // Asked before reading: what was complete then is complete in what is read.
-            let complete = portal.log_ended(job, number).await.map_err(|_| Gone)?;
+            let complete = portal.log_ended(job, number, rank).await.map_err(|_| Gone)?;
             loop {
                 let (recordings, at) = (portal.recordings.clone(), offset);
                 let read = tokio::task::spawn_blocking(move || {

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use berth_core::cluster::{Owner, Slot};
-use berth_core::jobs::{Event, Outcome};
+use berth_core::jobs::Event;
 use berth_core::plan::{self, Assignment};
 use berth_core::rating::charge_micros;
 use berth_proto as proto;
@@ -20,6 +20,7 @@ use futures::FutureExt;
 use super::cluster;
 use super::jobs::{advance, hold_posting};
 use super::planner::stored;
+use super::ranks::{self, RankEnd};
 use crate::live::News;
 use crate::portal::Portal;
 use crate::store::attempts::{AllocationRow, AttemptRow};
@@ -40,32 +41,14 @@ pub struct Applied {
     pub freed: bool,
     /// Boards were taken out of service.
     pub quarantined: bool,
+    /// Nodes that must be told.
+    pub wake: Vec<NodeId>,
     /// The worker has the job's files now, so there is room to send those of another.
     pub taken: bool,
 }
 
 fn parse<T: std::str::FromStr>(text: &str) -> Result<T, StoreError> {
     text.parse().map_err(|_| StoreError::Corrupt(text.to_owned()))
-}
-
-fn outcome(status: &proto::Status) -> Outcome {
-    let code = status.exit_code.unwrap_or(255);
-    match &status.failure {
-        Some(f) => Outcome::Failed(Failure { code: f.code.clone(), detail: f.detail.clone() }),
-        None if status.timed_out => Outcome::TimedOut { code },
-        None => Outcome::Exited { code },
-    }
-}
-
-fn end_detail(status: &proto::Status) -> String {
-    match (&status.failure, status.exit_code) {
-        (Some(failure), _) => failure.detail.clone(),
-        (None, Some(code)) if status.timed_out => {
-            format!("It reached its limit and was stopped; exit code {code}.")
-        }
-        (None, Some(code)) => format!("The process ended with exit code {code}."),
-        (None, None) => "The process ended.".to_owned(),
-    }
 }
 
 /// Moves the meter forward, never back and never past what is held.
@@ -103,6 +86,20 @@ async fn charge(
     Ok(())
 }
 
+/// What the end of a rank means for its job.
+fn ended_event(number: u32, ranks: &[AttemptRow], ended: &AttemptRow) -> Option<(Event, String)> {
+    let (rank, end) = ranks::first_end(ranks)?;
+    let of_rank = |text: String| rank.map_or(text.clone(), |rank| format!("Rank {rank}: {text}"));
+    if ranks.iter().all(|r| r.ended) {
+        return Some((Event::End { attempt: number, outcome: end.outcome() }, of_rank(end.detail())));
+    }
+    // Ranks that end well before the others are waited for.
+    (rank == Some(ended.rank) && !end.is_success()).then(|| {
+        let detail = format!("{} The other ranks are stopped.", of_rank(end.detail()));
+        (Event::RankFailed { attempt: number }, detail)
+    })
+}
+
 async fn apply(
     tx: &mut Tx<'_>,
     portal: &Portal,
@@ -122,26 +119,38 @@ async fn apply(
     applied.org = Some(parse(&row.org_id)?);
     let current = row.attempt == attempt.number;
     let phase = status.phase();
-    for (idx, uuid) in (0..).zip(&status.mig_uuids) {
-        if phase == proto::Phase::Running && row.started_at.is_none() {
-            store::attempts::set_mig_uuid(tx, &row.id, attempt.number, idx, uuid).await?;
+    if phase == proto::Phase::Running && !attempt.running {
+        let held = store::attempts::list_allocations(tx, &row.id, attempt.number).await?;
+        let here = held.into_iter().filter(|a| a.node_id == attempt.node_id);
+        for (slot, uuid) in here.zip(&status.mig_uuids) {
+            store::attempts::set_mig_uuid(tx, &row.id, attempt.number, slot.idx, uuid).await?;
         }
     }
     applied.taken = !attempt.known;
     attempt.known = true;
     let (number, ended) = (id.number, matches!(phase, proto::Phase::Ended | proto::Phase::Clean));
+    attempt.running |= phase == proto::Phase::Running;
+    let ends_now = ended && !attempt.ended;
+    if ends_now {
+        attempt.outcome = serde_json::to_string(&RankEnd::of(status)).ok();
+        attempt.ended_at = Some(now.micros());
+    }
+    let mut ranks = store::attempts::list_ranks(tx, &row.id, attempt.number).await?;
+    for rank in &mut ranks {
+        if rank.rank == attempt.rank {
+            *rank = AttemptRow { ended, ..attempt.clone() };
+        }
+    }
     let event = match phase {
         proto::Phase::Preparing => Some((
             Event::Prepare { attempt: number },
             "The worker makes the device and the job's directory.".to_owned(),
         )),
-        proto::Phase::Running => Some((
+        proto::Phase::Running if ranks.iter().all(|r| r.running || r.ended) => Some((
             Event::Start { attempt: number },
             "Running. Every millisecond counts from here.".to_owned(),
         )),
-        _ if ended && !attempt.ended => {
-            Some((Event::End { attempt: number, outcome: outcome(status) }, end_detail(status)))
-        }
+        _ if ends_now => ended_event(number, &ranks, &attempt),
         _ => None,
     };
     if current
@@ -165,13 +174,15 @@ async fn apply(
         && let Ok(recorded) = advance(tx, portal, &mut row, event, detail, now).await?
     {
         applied.events.push(recorded);
+        // The other ranks are stopped, or may go.
+        applied.wake = ranks::nodes(&ranks);
     }
     if ended
         && !attempt.ended
         && let Some(failure) = status.failure.as_ref().filter(|f| f.code == "device.unavailable")
     {
         // The next job would be given the same place: the boards wait until someone has looked.
-        store::nodes::quarantine(tx, &row.id, attempt.number, &failure.detail).await?;
+        store::nodes::quarantine(tx, &row.id, attempt.number, &attempt.node_id, &failure.detail).await?;
         applied.quarantined = true;
     }
     if ended {
@@ -181,9 +192,11 @@ async fn apply(
     if phase == proto::Phase::Clean {
         applied.freed = !attempt.clean;
         match &status.unclean {
-            Some(reason) => store::attempts::mark_unclean(tx, &row.id, attempt.number, reason).await?,
+            Some(reason) => {
+                store::attempts::mark_unclean(tx, &row.id, attempt.number, &attempt.node_id, reason).await?;
+            }
             None => {
-                store::attempts::release(tx, &row.id, attempt.number).await?;
+                store::attempts::release(tx, &row.id, attempt.number, &attempt.node_id).await?;
                 attempt.clean = true;
             }
         }
@@ -198,7 +211,7 @@ impl Portal {
     /// Applies a worker's report and tells everyone. Durable when it returns.
     pub async fn apply_status(&self, node: NodeId, status: proto::Status) -> Result<(), StoreError> {
         let now = self.now();
-        let log_complete = self.log_complete(&status);
+        let log_complete = self.log_complete(node, &status).await?;
         let job = status.attempt.as_ref().and_then(|id| id.job.parse().ok());
         let portal = self.clone();
         let applied = self
@@ -230,18 +243,22 @@ impl Portal {
         if applied.freed || applied.taken {
             self.live.wake_node(node);
         }
+        applied.wake.iter().filter(|n| **n != node).for_each(|n| self.live.wake_node(*n));
         Ok(())
     }
 
-    fn log_complete(&self, status: &proto::Status) -> bool {
-        let (Some(id), Some(length)) = (&status.attempt, status.log_bytes) else { return false };
-        id.job.parse().is_ok_and(|job| self.recordings.log_length(job, id.number, 0) >= length)
+    async fn log_complete(&self, node: NodeId, status: &proto::Status) -> Result<bool, StoreError> {
+        let (Some(id), Some(length)) = (&status.attempt, status.log_bytes) else { return Ok(false) };
+        let Ok(job) = id.job.parse() else { return Ok(false) };
+        let rank = self.rank_of(node, job, id.number).await?;
+        Ok(rank.is_some_and(|rank| self.recordings.log_length(job, id.number, rank) >= length))
     }
 
-    /// Whether this node was ever given this attempt.
-    pub async fn has_attempt(&self, node: NodeId, job: JobId, number: u32) -> Result<bool, StoreError> {
+    /// The rank of an attempt that this node was given.
+    pub async fn rank_of(&self, node: NodeId, job: JobId, number: u32) -> Result<Option<u32>, StoreError> {
         let mut conn = self.db.read().await?;
-        Ok(store::attempts::find(&mut conn.tx(), job, number, node).await?.is_some())
+        let row = store::attempts::find(&mut conn.tx(), job, number, node).await?;
+        Ok(row.and_then(|r| u32::try_from(r.rank).ok()))
     }
 
     /// Closes an attempt whose log is complete now; says whether its log has reached its end.
@@ -278,8 +295,11 @@ impl Portal {
         for row in store::attempts::list_open(&mut tx, node).await? {
             let job: JobId = parse(&row.job_id)?;
             let Some(job_row) = store::jobs::find_any(&mut tx, job).await? else { continue };
-            let slots = store::attempts::list_allocations(&mut tx, &row.job_id, row.number).await?;
-            attempts.push(self.assignment(job, &row, &job_row, &slots)?);
+            let mut slots = store::attempts::list_allocations(&mut tx, &row.job_id, row.number).await?;
+            slots.retain(|slot| slot.node_id == row.node_id);
+            let env =
+                if row.known { Vec::new() } else { ranks::environment(&mut tx, &job_row, &row).await? };
+            attempts.push(self.assignment(job, &row, &job_row, &slots, env)?);
         }
         Ok(proto::Desired { attempts })
     }
@@ -290,6 +310,7 @@ impl Portal {
         row: &AttemptRow,
         job_row: &JobRow,
         slots: &[AllocationRow],
+        env: Vec<(String, String)>,
     ) -> Result<proto::Assignment, StoreError> {
         let spec: NewJob =
             serde_json::from_str(&job_row.spec).map_err(|_| StoreError::Corrupt(job_row.id.clone()))?;
@@ -317,11 +338,12 @@ impl Portal {
                 false => proto::Spec {
                     command: spec.command.unwrap_or_default(),
                     script: spec.script,
-                    env: map(spec.env),
+                    // What the tenant sets overrides what is set for it.
+                    env: env.into_iter().chain(spec.env).collect(),
                     files: map(spec.files),
                 },
             }),
-            log_from: self.recordings.log_length(job, number, 0),
+            log_from: self.recordings.log_length(job, number, to_u32(row.rank)),
         })
     }
 
@@ -338,7 +360,7 @@ impl Portal {
                 let (portal, starts, connected) = (portal.clone(), starts.clone(), connected.clone());
                 async move {
                     let mut boards = cluster::boards(tx, &connected).await?;
-                    let mut done: Vec<(OrgId, NodeId, JobEvent)> = Vec::new();
+                    let mut done: Vec<(OrgId, Vec<NodeId>, JobEvent)> = Vec::new();
                     for start in starts {
                         let Some(assignment) = assignment_of(tx, start).await? else { continue };
                         if !plan::still_fits(&boards, &assignment) {
@@ -346,7 +368,7 @@ impl Portal {
                         }
                         if let Some((org, event)) = assign(tx, &portal, &assignment, now).await? {
                             plan::take(&mut boards, &assignment);
-                            done.push((org, assignment.node, event));
+                            done.push((org, assignment.ranks.iter().map(|(n, _)| *n).collect(), event));
                         }
                     }
                     Ok(done)
@@ -357,8 +379,8 @@ impl Portal {
         // Whatever came of it, the engine learns it from what is stored.
         jobs.into_iter().for_each(|job| self.touch_job(job));
         let done = done?;
-        for (org, node, event) in &done {
-            self.live.wake_node(*node);
+        for (org, nodes, event) in &done {
+            nodes.iter().for_each(|node| self.live.wake_node(*node));
             self.tell_change(*org, Some(event.clone()), event.job).await;
         }
         Ok(done.len())
@@ -418,14 +440,12 @@ impl Portal {
 /// A decided start: job, generation, attempt and what it gets on which nodes.
 type Start = (JobId, i64, u32, Vec<(NodeId, Vec<Slot>)>);
 
-/// The form in which a start is kept. `None`: its job is gone, or it spans nodes, which no worker
-/// carries yet.
+/// The form in which a start is kept. `None`: its job is gone.
 async fn assignment_of(tx: &mut Tx<'_>, start: Start) -> Result<Option<Assignment>, StoreError> {
     let (job, generation, attempt, ranks) = start;
-    let [(node, slots)] = ranks.as_slice() else { return Ok(None) };
     let Some(row) = store::jobs::find_any(tx, job).await? else { return Ok(None) };
-    let slots = stored(&row.gpu_model, slots);
-    Ok(Some(Assignment { job, generation, attempt, node: *node, slots }))
+    let ranks = ranks.into_iter().map(|(node, slots)| (node, stored(&row.gpu_model, &slots))).collect();
+    Ok(Some(Assignment { job, generation, attempt, ranks }))
 }
 
 async fn assign(
@@ -443,22 +463,25 @@ async fn assign(
     let detail = "A place was found; the worker is told.".to_owned();
     let event = Event::Assign { attempt: number };
     let Ok(event) = advance(tx, portal, &mut row, event, detail, now).await? else { return Ok(None) };
-    store::attempts::insert(tx, assignment.job, number, org, assignment.node, now).await?;
-    for (idx, slot) in (0..).zip(&assignment.slots) {
-        let row = AllocationRow {
-            job_id: row.id.clone(),
-            attempt: i64::from(number),
-            idx,
-            org_id: row.org_id.clone(),
-            node_id: assignment.node.to_string(),
-            gpu_uuid: slot.gpu_uuid.clone(),
-            profile_id: slot.instance.map(|i| i64::from(i.profile_id)),
-            start: slot.instance.map_or(0, |i| i64::from(i.start)),
-            size: i64::from(slot.size),
-            mig_uuid: None,
-            unclean: None,
-        };
-        store::attempts::insert_allocation(tx, &row).await?;
+    let mut idx = 0..;
+    for (rank, (node, slots)) in (0..).zip(&assignment.ranks) {
+        store::attempts::insert(tx, assignment.job, number, rank, org, *node, now).await?;
+        for (slot, idx) in slots.iter().zip(&mut idx) {
+            let row = AllocationRow {
+                job_id: row.id.clone(),
+                attempt: i64::from(number),
+                idx,
+                org_id: row.org_id.clone(),
+                node_id: node.to_string(),
+                gpu_uuid: slot.gpu_uuid.clone(),
+                profile_id: slot.instance.map(|i| i64::from(i.profile_id)),
+                start: slot.instance.map_or(0, |i| i64::from(i.start)),
+                size: i64::from(slot.size),
+                mig_uuid: None,
+                unclean: None,
+            };
+            store::attempts::insert_allocation(tx, &row).await?;
+        }
     }
     Ok(Some((org, event)))
 }

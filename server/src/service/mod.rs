@@ -10,6 +10,7 @@ pub mod ledger;
 pub mod nodes;
 pub mod offerings;
 pub mod planner;
+mod ranks;
 
 use berth_types::accounts::{Role, User};
 use berth_types::ids::{OrgId, TokenId};

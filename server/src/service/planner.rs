@@ -83,12 +83,18 @@ fn wanted(profile: Option<&str>) -> Wanted {
     profile.map_or(Wanted::Board, |p| Wanted::Slice(p.into()))
 }
 
-/// A request for devices of one offering on one node, with thousandths of a processor and memory.
-fn request(model: &str, profile: Option<&str>, count: u32, cpu_milli: i64, memory_mib: i64) -> Request {
+/// A request for devices of one offering on each of some nodes, with thousandths of a processor and memory.
+fn request(
+    model: &str,
+    profile: Option<&str>,
+    (count, nodes): (u32, u32),
+    cpu_milli: i64,
+    memory_mib: i64,
+) -> Request {
     Request {
         wanted: wanted(profile),
         count,
-        nodes: 1,
+        nodes,
         models: vec![model.into()],
         cpu_milli,
         memory_mib,
@@ -109,6 +115,7 @@ pub(crate) fn memory_mib(spec: &NewJob) -> i64 {
 fn waits(row: &JobRow) -> Result<JobFacts, StoreError> {
     let spec: Spec = serde_json::from_str(&row.spec).map_err(|_| StoreError::Corrupt(row.id.clone()))?;
     let count = u32::try_from(row.device_count).unwrap_or(u32::MAX);
+    let nodes = u32::try_from(row.nodes).unwrap_or(u32::MAX);
     let depends = |d: DependsOn| Dependency {
         job: d.job,
         condition: match d.condition {
@@ -121,7 +128,13 @@ fn waits(row: &JobRow) -> Result<JobFacts, StoreError> {
         generation: row.generation,
         attempt: u32::try_from(row.attempt).unwrap_or(0),
         org: corrupt(&row.org_id)?,
-        request: request(&row.gpu_model, row.mig_profile.as_deref(), count, row.cpu_milli, row.memory_mib),
+        request: request(
+            &row.gpu_model,
+            row.mig_profile.as_deref(),
+            (count, nodes),
+            row.cpu_milli,
+            row.memory_mib,
+        ),
         priority: priority(row.priority),
         max_duration_s: row.max_duration_s - row.metered_before_ms / 1_000,
         preemptible: row.preemptible,
@@ -390,20 +403,20 @@ impl Portal {
         spec: &NewJob,
         model: &str,
         profile: Option<&str>,
-    ) -> (Explanation, Option<(NodeId, Vec<plan::Slot>)>) {
+    ) -> (Explanation, Vec<(NodeId, Vec<plan::Slot>)>) {
         let now = self.now();
-        let request = request(model, profile, spec.count, cpu_milli(spec), memory_mib(spec));
+        let request = request(model, profile, (spec.count, spec.nodes), cpu_milli(spec), memory_mib(spec));
         let seconds = i64::try_from(spec.max_duration_s).unwrap_or(i64::MAX);
         let asked = Asked { model: model.to_owned(), wanted: wanted(profile), count: spec.count };
         match self.ask(|engine| engine.trial(&request, org, seconds, now)) {
             Ok((why, places)) => {
-                let place = places.into_iter().next().map(|(node, slots)| (node, stored(model, &slots)));
-                (explanation(&why, &asked, now), place)
+                let places = places.into_iter().map(|(node, slots)| (node, stored(model, &slots)));
+                (explanation(&why, &asked, now), places.collect())
             }
             Err(absurd) => {
                 let blockers = vec![engine::Blocker::Absurd(absurd)];
                 let why = engine::Why { blockers, changes: Vec::new(), earliest: None, fits: false };
-                (explanation(&why, &asked, now), None)
+                (explanation(&why, &asked, now), Vec::new())
             }
         }
     }

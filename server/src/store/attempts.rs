@@ -9,10 +9,15 @@ use super::{StoreError, Tx};
 pub struct AttemptRow {
     pub job_id: String,
     pub number: i64,
+    pub rank: i64,
     pub org_id: String,
     pub node_id: String,
     pub known: bool,
+    pub running: bool,
     pub ended: bool,
+    /// JSON: how it ended.
+    pub outcome: Option<String>,
+    pub ended_at: Option<i64>,
     pub clean: bool,
     pub log_bytes: Option<i64>,
     pub is_open: bool,
@@ -57,19 +62,31 @@ pub struct HeldRow {
     pub cells: i64,
 }
 
+macro_rules! select_attempts {
+    ($rest:literal) => {
+        concat!(
+            "SELECT job_id, number, rank, org_id, node_id, known, running, ended, outcome, ended_at, clean, \
+             log_bytes, is_open FROM attempts ",
+            $rest
+        )
+    };
+}
+
+/// Records one rank of an attempt.
 pub async fn insert(
     tx: &mut Tx<'_>,
     job: JobId,
     number: u32,
+    rank: u32,
     org: OrgId,
     node: NodeId,
     now: Timestamp,
 ) -> Result<(), StoreError> {
-    let sql = "INSERT INTO attempts (job_id, number, org_id, node_id, known, ended, clean, is_open, created_at) \
-               VALUES ($1, $2, $3, $4, $5, $5, $5, $6, $7)";
-    let (number, no, yes) = (i64::from(number), false, true);
-    exec!(tx, sql, job.to_string(), number, org.to_string(), node.to_string(), no, yes, now.micros())
-        .map(|_| ())
+    let sql = "INSERT INTO attempts (job_id, number, rank, org_id, node_id, known, running, ended, clean, is_open, \
+               created_at) VALUES ($1, $2, $3, $4, $5, $6, $6, $6, $6, $7, $8)";
+    let (number, rank, no, yes) = (i64::from(number), i64::from(rank), false, true);
+    let (job, org, node) = (job.to_string(), org.to_string(), node.to_string());
+    exec!(tx, sql, job, number, rank, org, node, no, yes, now.micros()).map(|_| ())
 }
 
 pub async fn insert_allocation(tx: &mut Tx<'_>, row: &AllocationRow) -> Result<(), StoreError> {
@@ -92,40 +109,62 @@ pub async fn insert_allocation(tx: &mut Tx<'_>, row: &AllocationRow) -> Result<(
     .map(|_| ())
 }
 
-/// An attempt that runs on this node.
+/// The rank of an attempt that this node has.
 pub async fn find(
     tx: &mut Tx<'_>,
     job: JobId,
     number: u32,
     node: NodeId,
 ) -> Result<Option<AttemptRow>, StoreError> {
-    let sql = "SELECT job_id, number, org_id, node_id, known, ended, clean, log_bytes, is_open FROM attempts \
-               WHERE job_id = $1 AND number = $2 AND node_id = $3";
+    let sql = select_attempts!("WHERE job_id = $1 AND number = $2 AND node_id = $3");
     find!(tx, AttemptRow, sql, job.to_string(), i64::from(number), node.to_string())
 }
 
-/// The length of an attempt's log, once it is known.
-pub async fn find_log_bytes(tx: &mut Tx<'_>, job: JobId, number: u32) -> Result<Option<i64>, StoreError> {
-    let sql = "SELECT log_bytes FROM attempts WHERE job_id = $1 AND number = $2";
-    let row = find!(tx, (Option<i64>,), sql, job.to_string(), i64::from(number))?;
+/// All ranks of an attempt.
+pub async fn list_ranks(tx: &mut Tx<'_>, job: &str, number: i64) -> Result<Vec<AttemptRow>, StoreError> {
+    list!(tx, AttemptRow, select_attempts!("WHERE job_id = $1 AND number = $2 ORDER BY rank"), job, number)
+}
+
+/// The length of a rank's log, once it is known.
+pub async fn find_log_bytes(
+    tx: &mut Tx<'_>,
+    job: JobId,
+    number: u32,
+    rank: u32,
+) -> Result<Option<i64>, StoreError> {
+    let sql = "SELECT log_bytes FROM attempts WHERE job_id = $1 AND number = $2 AND rank = $3";
+    let row = find!(tx, (Option<i64>,), sql, job.to_string(), i64::from(number), i64::from(rank))?;
     Ok(row.and_then(|(bytes,)| bytes))
 }
 
-/// Writes what is known of an attempt.
+/// Writes what is known of a rank.
 pub async fn update(tx: &mut Tx<'_>, row: &AttemptRow) -> Result<(), StoreError> {
-    let sql = "UPDATE attempts SET known = $3, ended = $4, clean = $5, log_bytes = $6, is_open = $7 \
-               WHERE job_id = $1 AND number = $2";
-    exec!(tx, sql, &row.job_id, row.number, row.known, row.ended, row.clean, row.log_bytes, row.is_open)
-        .map(|_| ())
+    let sql = "UPDATE attempts SET known = $4, running = $5, ended = $6, outcome = $7, ended_at = $8, clean = $9, \
+               log_bytes = $10, is_open = $11 WHERE job_id = $1 AND number = $2 AND rank = $3";
+    exec!(
+        tx,
+        sql,
+        &row.job_id,
+        row.number,
+        row.rank,
+        row.known,
+        row.running,
+        row.ended,
+        &row.outcome,
+        row.ended_at,
+        row.clean,
+        row.log_bytes,
+        row.is_open
+    )
+    .map(|_| ())
 }
 
+/// The ranks of a node that are not closed yet.
 pub async fn list_open(tx: &mut Tx<'_>, node: NodeId) -> Result<Vec<AttemptRow>, StoreError> {
-    let sql = "SELECT job_id, number, org_id, node_id, known, ended, clean, log_bytes, is_open FROM attempts \
-               WHERE node_id = $1 AND is_open = $2 ORDER BY job_id, number";
+    let sql = select_attempts!("WHERE node_id = $1 AND is_open = $2 ORDER BY job_id, number");
     list!(tx, AttemptRow, sql, node.to_string(), true)
 }
 
-/// What an attempt has or had, in the order of its slots.
 pub async fn list_allocations(
     tx: &mut Tx<'_>,
     job: &str,
@@ -171,14 +210,20 @@ pub async fn set_mig_uuid(
     exec!(tx, sql, job, attempt, idx, uuid).map(|_| ())
 }
 
-/// Gives everything that an attempt holds back to the boards.
-pub async fn release(tx: &mut Tx<'_>, job: &str, attempt: i64) -> Result<(), StoreError> {
-    let sql = "UPDATE allocations SET held = $3, unclean = NULL WHERE job_id = $1 AND attempt = $2";
-    exec!(tx, sql, job, attempt, false).map(|_| ())
+/// Gives what an attempt holds on a node back to its boards.
+pub async fn release(tx: &mut Tx<'_>, job: &str, attempt: i64, node: &str) -> Result<(), StoreError> {
+    let sql = "UPDATE allocations SET held = $4, unclean = NULL WHERE job_id = $1 AND attempt = $2 AND node_id = $3";
+    exec!(tx, sql, job, attempt, node, false).map(|_| ())
 }
 
-/// Keeps it from being used until it is proved clean.
-pub async fn mark_unclean(tx: &mut Tx<'_>, job: &str, attempt: i64, reason: &str) -> Result<(), StoreError> {
-    let sql = "UPDATE allocations SET unclean = $3 WHERE job_id = $1 AND attempt = $2 AND held = $4";
-    exec!(tx, sql, job, attempt, reason, true).map(|_| ())
+/// Keeps what an attempt holds on a node from being used until it is proved clean.
+pub async fn mark_unclean(
+    tx: &mut Tx<'_>,
+    job: &str,
+    attempt: i64,
+    node: &str,
+    reason: &str,
+) -> Result<(), StoreError> {
+    let sql = "UPDATE allocations SET unclean = $4 WHERE job_id = $1 AND attempt = $2 AND node_id = $3 AND held = $5";
+    exec!(tx, sql, job, attempt, node, reason, true).map(|_| ())
 }

@@ -38,6 +38,7 @@ pub struct JobRow {
     /// Of a processor, and memory, on its node; 0 when it asked for nothing in particular.
     pub cpu_milli: i64,
     pub memory_mib: i64,
+    pub nodes: i64,
     pub created_by: String,
     pub created_at: i64,
     pub started_at: Option<i64>,
@@ -59,6 +60,7 @@ pub struct NewJobRow {
     pub preemptible: bool,
     pub cpu_milli: i64,
     pub memory_mib: i64,
+    pub nodes: i64,
     pub device_count: i64,
     pub max_duration_s: i64,
     pub price_version: i64,
@@ -73,7 +75,7 @@ macro_rules! select_jobs {
         concat!(
             "SELECT j.id, j.org_id, j.name, o.slug, o.gpu_model, o.mig_profile, o.simulated, j.spec, j.state, \
              j.stop_cause, j.attempt, j.generation, j.priority, j.device_count, j.max_duration_s, j.price_version, \
-             j.nano_per_second, j.held_micros, j.cost_micros, j.posted_micros, j.metered_ms, j.metered_before_ms, j.preemptible, j.cpu_milli, j.memory_mib, j.created_by, \
+             j.nano_per_second, j.held_micros, j.cost_micros, j.posted_micros, j.metered_ms, j.metered_before_ms, j.preemptible, j.cpu_milli, j.memory_mib, j.nodes, j.created_by, \
              j.created_at, j.started_at, j.ended_at, j.exit_code, j.failure_code, j.failure_detail \
              FROM jobs j JOIN offerings o ON o.id = j.offering_id ",
             $rest
@@ -86,8 +88,8 @@ pub async fn insert(tx: &mut Tx<'_>, job: &NewJobRow) -> Result<(), StoreError> 
         tx,
         "INSERT INTO jobs (id, org_id, name, offering_id, spec, state, attempt, generation, priority, device_count, \
          max_duration_s, price_version, nano_per_second, held_micros, cost_micros, posted_micros, metered_ms, \
-         created_by, created_at, preemptible, cpu_milli, memory_mib) \
-         VALUES ($1, $2, $3, $4, $5, 'queued', 0, 1, $6, $7, $8, $9, $10, $11, 0, 0, 0, $12, $13, $14, $15, $16)",
+         created_by, created_at, preemptible, cpu_milli, memory_mib, nodes) \
+         VALUES ($1, $2, $3, $4, $5, 'queued', 0, 1, $6, $7, $8, $9, $10, $11, 0, 0, 0, $12, $13, $14, $15, $16, $17)",
         job.id.to_string(),
         job.org.to_string(),
         &job.name,
@@ -103,7 +105,8 @@ pub async fn insert(tx: &mut Tx<'_>, job: &NewJobRow) -> Result<(), StoreError> 
         job.created_at.micros(),
         job.preemptible,
         job.cpu_milli,
-        job.memory_mib
+        job.memory_mib,
+        job.nodes
     )
     .map(|_| ())
 }

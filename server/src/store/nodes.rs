@@ -18,6 +18,7 @@ pub struct NodeRow {
     /// 0 when unknown, like the next.
     pub cpu_milli: i64,
     pub memory_mib: i64,
+    pub address: String,
 }
 
 /// What a worker says of its host when a session begins.
@@ -30,6 +31,8 @@ pub struct NodeReport {
     /// 0 when unknown, like the next.
     pub cpu_milli: i64,
     pub memory_mib: i64,
+    /// Where other nodes reach it.
+    pub address: String,
     pub boards: Vec<GpuReport>,
 }
 
@@ -96,7 +99,7 @@ pub async fn authenticate(tx: &mut Tx<'_>, node: NodeId, secret_hash: &str) -> R
 
 pub async fn list(tx: &mut Tx<'_>) -> Result<Vec<NodeRow>, StoreError> {
     let sql = "SELECT id, name, cordoned, simulated, unisolated, driver_version, worker_version, last_seen_at, \
-               cpu_milli, memory_mib FROM nodes ORDER BY name, id";
+               cpu_milli, memory_mib, address FROM nodes ORDER BY name, id";
     list!(tx, NodeRow, sql)
 }
 
@@ -115,7 +118,7 @@ pub async fn report(
 ) -> Result<(), StoreError> {
     let id = node.to_string();
     let sql = "UPDATE nodes SET simulated = $2, unisolated = $3, driver_version = $4, worker_version = $5, \
-               last_seen_at = $6, cpu_milli = $7, memory_mib = $8 WHERE id = $1";
+               last_seen_at = $6, cpu_milli = $7, memory_mib = $8, address = $9 WHERE id = $1";
     exec!(
         tx,
         sql,
@@ -126,7 +129,8 @@ pub async fn report(
         &report.worker_version,
         now.micros(),
         report.cpu_milli,
-        report.memory_mib
+        report.memory_mib,
+        &report.address
     )?;
     exec!(tx, "UPDATE gpus SET present = $2 WHERE node_id = $1", &id, false)?;
     for board in &report.boards {
@@ -154,11 +158,17 @@ pub async fn report(
     Ok(())
 }
 
-/// Takes the boards of an attempt out of service, until their worker reports them anew.
-pub async fn quarantine(tx: &mut Tx<'_>, job: &str, attempt: i64, reason: &str) -> Result<(), StoreError> {
-    let sql = "UPDATE gpus SET quarantined = $3 WHERE uuid IN \
-               (SELECT gpu_uuid FROM allocations WHERE job_id = $1 AND attempt = $2 AND held)";
-    exec!(tx, sql, job, attempt, reason).map(|_| ())
+/// Takes the boards of an attempt on a node out of service, until their worker reports them anew.
+pub async fn quarantine(
+    tx: &mut Tx<'_>,
+    job: &str,
+    attempt: i64,
+    node: &str,
+    reason: &str,
+) -> Result<(), StoreError> {
+    let sql = "UPDATE gpus SET quarantined = $4 WHERE uuid IN \
+               (SELECT gpu_uuid FROM allocations WHERE job_id = $1 AND attempt = $2 AND node_id = $3 AND held)";
+    exec!(tx, sql, job, attempt, node, reason).map(|_| ())
 }
 
 pub async fn touch(tx: &mut Tx<'_>, node: NodeId, now: Timestamp) -> Result<(), StoreError> {

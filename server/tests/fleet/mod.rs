@@ -80,6 +80,7 @@ pub fn host(boards: Vec<GpuReport>) -> NodeReport {
         worker_version: "0.1".to_owned(),
         cpu_milli: 64_000,
         memory_mib: 512_000,
+        address: "10.0.0.1".to_owned(),
         boards,
     }
 }
@@ -129,6 +130,7 @@ pub async fn with_jobs(db: &Db) {
                     preemptible: false,
                     cpu_milli: 4_000,
                     memory_mib: 0,
+                    nodes: 1,
                     device_count: 1,
                     max_duration_s: 60,
                     price_version: 1,
@@ -177,7 +179,10 @@ pub async fn allocate(db: &Db, row: AllocationRow) -> Result<(), StoreError> {
 
 pub async fn quarantine(db: &Db, j: u128, attempt: i64, reason: &'static str) {
     write(db, move |tx| {
-        async move { store::nodes::quarantine(tx, &job(j).to_string(), attempt, reason).await }.boxed()
+        async move {
+            store::nodes::quarantine(tx, &job(j).to_string(), attempt, &node(1).to_string(), reason).await
+        }
+        .boxed()
     })
     .await;
 }
@@ -190,7 +195,7 @@ pub async fn quarantined(db: &Db) -> Vec<(String, String)> {
 
 pub async fn start(db: &Db, j: u128, number: u32, n: u128) -> Result<(), StoreError> {
     db.write(move |tx| {
-        async move { store::attempts::insert(tx, job(j), number, org(), node(n), now()).await }.boxed()
+        async move { store::attempts::insert(tx, job(j), number, 0, org(), node(n), now()).await }.boxed()
     })
     .await
 }
@@ -211,14 +216,19 @@ pub async fn open_on(db: &Db, n: u128) -> Vec<(String, i64)> {
 
 pub async fn release(db: &Db, j: u128, attempt: i64) {
     write(db, move |tx| {
-        async move { store::attempts::release(tx, &job(j).to_string(), attempt).await }.boxed()
+        async move { store::attempts::release(tx, &job(j).to_string(), attempt, &node(1).to_string()).await }
+            .boxed()
     })
     .await;
 }
 
 pub async fn mark_unclean(db: &Db, j: u128, attempt: i64, reason: &'static str) {
     write(db, move |tx| {
-        async move { store::attempts::mark_unclean(tx, &job(j).to_string(), attempt, reason).await }.boxed()
+        async move {
+            store::attempts::mark_unclean(tx, &job(j).to_string(), attempt, &node(1).to_string(), reason)
+                .await
+        }
+        .boxed()
     })
     .await;
 }

@@ -170,7 +170,7 @@ impl Quay {
     pub async fn whole_log(&self, job: &str) -> Vec<u8> {
         let id = job.parse().unwrap();
         let deadline = Instant::now() + Duration::from_secs(60);
-        while !self.t.portal.log_ended(id, 1).await.unwrap() {
+        while !self.t.portal.log_ended(id, 1, 0).await.unwrap() {
             assert!(Instant::now() < deadline, "the log never ended");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }

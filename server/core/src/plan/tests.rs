@@ -25,8 +25,7 @@ fn wants(slots: &[(&str, Option<(u32, u32)>)]) -> Assignment {
         job: JobId::from_uuid(Uuid::from_u128(1)),
         generation: 1,
         attempt: 1,
-        node: NodeId::from_uuid(Uuid::from_u128(1)),
-        slots: slots.iter().map(slot).collect(),
+        ranks: vec![(NodeId::from_uuid(Uuid::from_u128(1)), slots.iter().map(slot).collect())],
     }
 }
 

@@ -24,6 +24,7 @@ fn machine(row: &JobRow) -> Result<Machine, StoreError> {
     let stop = match row.stop_cause.as_deref() {
         Some("timed_out") => Some(StopCause::TimedOut),
         Some("preempted") => Some(StopCause::Preempted),
+        Some("rank_failed") => Some(StopCause::RankFailed),
         Some(_) => Some(StopCause::Cancelled),
         None => None,
     };
@@ -76,6 +77,7 @@ pub(crate) async fn advance(
         Machine::Stopping { cause: StopCause::TimedOut, .. } => Some("timed_out".to_owned()),
         Machine::Stopping { cause: StopCause::Cancelled, .. } => Some("cancelled".to_owned()),
         Machine::Stopping { cause: StopCause::Preempted, .. } => Some("preempted".to_owned()),
+        Machine::Stopping { cause: StopCause::RankFailed, .. } => Some("rank_failed".to_owned()),
         _ => None,
     };
     if next.state() == JobState::Running && row.started_at.is_none() {
@@ -189,13 +191,13 @@ impl Portal {
         self.show_job(org, job).await
     }
 
-    /// Makes the job's node look at what it must have.
+    /// Makes the job's nodes look at what they must have.
     async fn wake_job(&self, job: JobId) -> Result<(), StoreError> {
         let mut conn = self.db.read().await?;
         let mut tx = conn.tx();
         let Some(row) = store::jobs::find_any(&mut tx, job).await? else { return Ok(()) };
         let slots = store::attempts::list_allocations(&mut tx, &row.id, row.attempt).await?;
-        if let Some(node) = slots.first().and_then(|s| s.node_id.parse::<NodeId>().ok()) {
+        for node in slots.iter().filter_map(|s| s.node_id.parse::<NodeId>().ok()) {
             self.live.wake_node(node);
         }
         Ok(())

@@ -42,8 +42,9 @@ struct Quote {
 }
 
 fn quote(spec: &NewJob, nano_per_second: i64) -> Result<Quote, Problem> {
-    let rate = total_rate(nano_per_second, spec.count);
-    let worst = worst_case_micros(nano_per_second, spec.count, spec.max_duration_s);
+    let devices = spec.count.saturating_mul(spec.nodes);
+    let rate = total_rate(nano_per_second, devices);
+    let worst = worst_case_micros(nano_per_second, devices, spec.max_duration_s);
     let (Some(rate), Some(worst)) = (rate, worst) else {
         return Err(Problem::invalid_field(
             "/max_duration_s",
@@ -180,6 +181,7 @@ impl Portal {
                     preemptible: spec.preemptible,
                     cpu_milli: cpu_milli(&spec),
                     memory_mib: memory_mib(&spec),
+                    nodes: i64::from(spec.nodes),
                     device_count: i64::from(spec.count),
                     max_duration_s: i64::try_from(spec.max_duration_s).unwrap_or(i64::MAX),
                     price_version: price.version,
@@ -244,12 +246,12 @@ impl Portal {
         let (posted, held) = store::ledger::balance(&mut tx, org).await?;
         drop(conn);
         self.refresh().await?;
-        let (why, place) = self.trial(org, spec, &offering.gpu_model, offering.mig_profile.as_deref());
+        let (why, places) = self.trial(org, spec, &offering.gpu_model, offering.mig_profile.as_deref());
         let mut conn = self.db.read().await?;
-        let placement = match place {
-            Some((node, slots)) => self.devices_of(&mut conn.tx(), node, &slots).await?,
-            None => Vec::new(),
-        };
+        let mut placement = Vec::new();
+        for (node, slots) in places {
+            placement.extend(self.devices_of(&mut conn.tx(), node, &slots).await?);
+        }
         Ok(JobPlan {
             offering: offering.slug,
             price_version: price.version,

@@ -89,16 +89,16 @@ impl Portal {
         Ok(out)
     }
 
-    /// Whether nothing more will come to the log of an attempt (0: of a job that has none).
-    pub async fn log_ended(&self, job: JobId, number: u32) -> Result<bool, StoreError> {
+    /// Whether nothing more will come to the log of a rank of an attempt (0: of a job that has none).
+    pub async fn log_ended(&self, job: JobId, number: u32, rank: u32) -> Result<bool, StoreError> {
         let mut conn = self.db.read().await?;
         let mut tx = conn.tx();
         if number == 0 {
             let row = store::jobs::find_any(&mut tx, job).await?;
             return Ok(row.is_none_or(|r| r.ended_at.is_some() && r.attempt == 0));
         }
-        let length = store::attempts::find_log_bytes(&mut tx, job, number).await?;
-        let have = self.recordings.log_length(job, number, 0);
+        let length = store::attempts::find_log_bytes(&mut tx, job, number, rank).await?;
+        let have = self.recordings.log_length(job, number, rank);
         Ok(length.is_some_and(|n| u64::try_from(n).is_ok_and(|n| have >= n)))
     }
 
@@ -203,6 +203,7 @@ impl Portal {
             priority: spec.priority,
             preemptible: spec.preemptible,
             depends_on: spec.depends_on,
+            nodes: spec.nodes,
             cpus: spec.cpus,
             memory_mib: spec.memory_mib,
             command: spec.command,

@@ -1,0 +1,106 @@
+//! The ranks of an attempt: how each ended, how all of them did, and what each is told of the others.
+
+use berth_core::jobs::Outcome;
+use berth_proto as proto;
+use berth_types::ids::NodeId;
+use berth_types::jobs::Failure;
+use serde::{Deserialize, Serialize};
+
+use crate::store::attempts::AttemptRow;
+use crate::store::jobs::JobRow;
+use crate::store::{self, StoreError, Tx};
+
+/// How a rank ended, as it is stored.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RankEnd {
+    code: i32,
+    timed_out: bool,
+    failure: Option<Failure>,
+}
+
+impl RankEnd {
+    pub fn of(status: &proto::Status) -> Self {
+        let failure = status.failure.as_ref();
+        Self {
+            code: status.exit_code.unwrap_or(255),
+            timed_out: status.timed_out,
+            failure: failure.map(|f| Failure { code: f.code.clone(), detail: f.detail.clone() }),
+        }
+    }
+
+    pub fn is_success(&self) -> bool {
+        self.failure.is_none() && !self.timed_out && self.code == 0
+    }
+
+    pub fn outcome(&self) -> Outcome {
+        match &self.failure {
+            Some(failure) => Outcome::Failed(failure.clone()),
+            None if self.timed_out => Outcome::TimedOut { code: self.code },
+            None => Outcome::Exited { code: self.code },
+        }
+    }
+
+    pub fn detail(&self) -> String {
+        match &self.failure {
+            Some(failure) => failure.detail.clone(),
+            None if self.timed_out => {
+                format!("It reached its limit and was stopped; exit code {}.", self.code)
+            }
+            None => format!("The process ended with exit code {}.", self.code),
+        }
+    }
+}
+
+/// How an attempt ended: as the first of its ranks that ended badly, or well when none did. The rank,
+/// when there are several.
+pub fn first_end(ranks: &[AttemptRow]) -> Option<(Option<i64>, RankEnd)> {
+    let read = |row: &AttemptRow| {
+        let end: RankEnd = serde_json::from_str(row.outcome.as_deref()?).ok()?;
+        Some((end.is_success(), row.ended_at, row.rank, end))
+    };
+    let (.., rank, end) =
+        ranks.iter().filter_map(read).min_by_key(|(good, at, rank, _)| (*good, *at, *rank))?;
+    Some(((ranks.len() > 1).then_some(rank), end))
+}
+
+/// A port for the ranks of an attempt to meet at, the same for all of them.
+fn port(job: &str, number: i64) -> u32 {
+    let hash = job
+        .bytes()
+        .chain(number.to_le_bytes())
+        .fold(2_166_136_261u32, |h, b| (h ^ u32::from(b)).wrapping_mul(16_777_619));
+    20_000 + hash % 20_000
+}
+
+/// What torchrun and its like want to know: where rank 0 is, and how many there are.
+pub async fn environment(
+    tx: &mut Tx<'_>,
+    job: &JobRow,
+    row: &AttemptRow,
+) -> Result<Vec<(String, String)>, StoreError> {
+    let mut master = "127.0.0.1".to_owned();
+    if job.nodes > 1 {
+        let ranks = store::attempts::list_ranks(tx, &row.job_id, row.number).await?;
+        let first = ranks.first().map(|r| r.node_id.clone()).unwrap_or_default();
+        let nodes = store::nodes::list(tx).await?;
+        if let Some(node) = nodes.into_iter().find(|n| n.id == first).filter(|n| !n.address.is_empty()) {
+            master = node.address;
+        }
+    }
+    let world = job.nodes.saturating_mul(job.device_count);
+    Ok([
+        ("MASTER_ADDR", master),
+        ("MASTER_PORT", port(&row.job_id, row.number).to_string()),
+        ("NNODES", job.nodes.to_string()),
+        ("NODE_RANK", row.rank.to_string()),
+        ("NPROC_PER_NODE", job.device_count.to_string()),
+        ("WORLD_SIZE", world.to_string()),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .into())
+}
+
+/// The nodes of these ranks.
+pub fn nodes(ranks: &[AttemptRow]) -> Vec<NodeId> {
+    ranks.iter().filter_map(|r| r.node_id.parse().ok()).collect()
+}

@@ -1,0 +1,182 @@
+//! Jobs that span nodes: real ranks under two workers that talk to each other.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "helpers of tests fail loudly, like tests"
+)]
+
+mod common;
+#[expect(dead_code, reason = "this file uses a part of it")]
+mod quay;
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use quay::{Quay, Worker};
+use serde_json::{Value, json};
+
+/// Two nodes with one board each.
+struct Pier {
+    quay: Quay,
+    second: PathBuf,
+    _worker: Worker,
+}
+
+impl Pier {
+    async fn open() -> Self {
+        let quay = Quay::open().await;
+        let price = json!({"offering": "h100-80gb", "per_hour_micros": 3_600_000});
+        quay.t.post(&quay.operator, "/operator/prices", price).await.expect(201);
+        let token = quay.join_token(json!({})).await;
+        let second = quay.t.data.path().join("second");
+        let mut worker = Worker::start(&quay.address, &second, Some(&token));
+        worker.joined().unwrap();
+        let pier = Self { quay, second, _worker: worker };
+        pier.nodes(|nodes| nodes.iter().filter(|n| n["state"] == "ready").count() == 2).await;
+        pier
+    }
+
+    async fn nodes(&self, ready: impl Fn(&Vec<Value>) -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        loop {
+            let nodes = self.quay.t.get(&self.quay.operator, "/operator/nodes").await.expect(200);
+            if ready(nodes["items"].as_array().unwrap()) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "it never came to that: {nodes}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    async fn all_free(&self) {
+        self.nodes(|nodes| {
+            nodes.iter().all(|n| n["gpus"].as_array().unwrap().iter().all(|g| g["tiles"] == json!([])))
+        })
+        .await;
+        for data in [&self.quay.data, &self.second] {
+            let deadline = Instant::now() + Duration::from_secs(30);
+            while std::fs::read_dir(data.join("attempts")).unwrap().count() > 0 {
+                assert!(Instant::now() < deadline, "an attempt is kept in {}", data.display());
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        }
+    }
+
+    async fn submit(&self, spec: Value) -> String {
+        let mut body = json!({"offering": "h100-80gb", "nodes": 2, "max_duration_s": 60});
+        body.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+        self.quay.submit(body).await
+    }
+
+    async fn log(&self, job: &str, rank: u32) -> String {
+        let path = format!("/orgs/{}/jobs/{job}/logs?rank={rank}", self.quay.org);
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while !self.quay.t.portal.log_ended(job.parse().unwrap(), 1, rank).await.unwrap() {
+            assert!(Instant::now() < deadline, "the log of rank {rank} never ended");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let common::As::Cookie(cookie) = &self.quay.ada else { panic!("a person") };
+        let request = axum::http::Request::builder().uri(format!("/api/v1{path}")).header("cookie", cookie);
+        let request = request.body(axum::body::Body::empty()).unwrap();
+        let response = tower::ServiceExt::oneshot(self.quay.t.router.clone(), request).await.unwrap();
+        let bytes = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
+        String::from_utf8(bytes.to_vec()).unwrap()
+    }
+}
+
+/// Sums a vector over all ranks: rank 0 gathers, adds and gives everyone the sum.
+const ALL_REDUCE: &str = r#"
+import json, os, socket, time
+rank, world = int(os.environ["NODE_RANK"]), int(os.environ["NNODES"])
+place = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+mine = [float(rank + 1) * i for i in range(1000)]
+if rank == 0:
+    server = socket.create_server(place)
+    peers = [server.accept()[0].makefile("rw") for _ in range(world - 1)]
+    total = mine
+    for peer in peers:
+        total = [a + b for a, b in zip(total, json.loads(peer.readline()))]
+    for peer in peers:
+        peer.write(json.dumps(total) + "\n"); peer.flush()
+else:
+    for _ in range(200):
+        try:
+            peer = socket.create_connection(place).makefile("rw"); break
+        except OSError:
+            time.sleep(0.05)
+    peer.write(json.dumps(mine) + "\n"); peer.flush()
+    total = json.loads(peer.readline())
+print("rank", rank, "of", world, "sum", sum(total), "procs", os.environ["NPROC_PER_NODE"], os.environ["WORLD_SIZE"])
+"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ranks_on_two_nodes_exchange_data_and_are_charged_for_both() {
+    let pier = Pier::open().await;
+    let files = json!({"all_reduce.py": ALL_REDUCE});
+    let job = pier.submit(json!({"command": ["python3", "all_reduce.py"], "files": files})).await;
+    let done = pier.quay.ended(&job).await;
+    assert_eq!(done["state"], "succeeded", "{done}");
+    let devices = done["devices"].as_array().unwrap();
+    assert_eq!(devices.len(), 2, "{done}");
+    assert_ne!(devices[0]["node"], devices[1]["node"], "{done}");
+    let sum = 3.0 * f64::from((0..1_000).sum::<i32>());
+    for rank in 0..2 {
+        let log = pier.log(&job, rank).await;
+        assert_eq!(log, format!("rank {rank} of 2 sum {sum:.1} procs 1 2\n"));
+    }
+    assert_eq!(done["nano_per_second"], 2_000_000, "two boards");
+    pier.quay.settled(&done).await;
+    pier.all_free().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_failure_stops_all() {
+    let pier = Pier::open().await;
+    let script = "if [ \"$NODE_RANK\" = 1 ]; then sleep 1; exit 5; fi; echo waiting; exec sleep 300";
+    let job = pier.submit(json!({"script": script, "max_duration_s": 600})).await;
+    let done = pier.quay.ended(&job).await;
+    assert_eq!((&done["state"], &done["exit_code"]), (&json!("failed"), &json!(5)), "{done}");
+    let path = format!("/orgs/{}/jobs/{job}/events?after=0", pier.quay.org);
+    let events = pier.quay.t.get(&pier.quay.ada, &path).await.expect(200).to_string();
+    assert!(events.contains("Rank 1: The process ended with exit code 5."), "{events}");
+    assert_eq!(pier.log(&job, 0).await, "waiting\n");
+    assert!(done["metered_ms"].as_i64().unwrap() < 60_000, "{done}");
+    pier.quay.settled(&done).await;
+    pier.all_free().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_nodes_or_none_and_a_stop_reaches_every_rank() {
+    let pier = Pier::open().await;
+    let one = pier.submit(json!({"nodes": 1, "script": "exec sleep 300"})).await;
+    pier.quay.until(&one, |j| j["state"] == "running").await;
+    let both = pier.submit(json!({"script": "echo up; exec sleep 300"})).await;
+    let waits = pier.quay.until(&both, |j| !j["reasons"].as_array().unwrap().is_empty()).await;
+    assert_eq!(
+        (&waits["state"], &waits["devices"]),
+        (&json!("queued"), &json!([])),
+        "none is better than half"
+    );
+    let org = &pier.quay.org;
+    let why = format!("/orgs/{org}/jobs/{both}/explanation");
+    let why = pier.quay.t.get(&pier.quay.ada, &why).await.expect(200);
+    assert_eq!(why["blockers"][0]["code"], "capacity.busy", "{why}");
+    assert_eq!(why["smallest_change"], "Ask for 1 node: then it starts at once.", "{why}");
+    let three = pier.submit(json!({"nodes": 3, "script": "true"})).await;
+    let why = format!("/orgs/{org}/jobs/{three}/explanation");
+    let why = pier.quay.t.get(&pier.quay.ada, &why).await.expect(200);
+    assert_eq!(why["blockers"][0]["code"], "capacity.none", "{why}");
+    for job in [&one, &three] {
+        let path = format!("/orgs/{org}/jobs/{job}/cancel");
+        pier.quay.t.post(&pier.quay.ada, &path, Value::Null).await.expect(202);
+    }
+    pier.quay.until(&both, |j| j["state"] == "running").await;
+    let path = format!("/orgs/{org}/jobs/{both}/cancel");
+    pier.quay.t.post(&pier.quay.ada, &path, Value::Null).await.expect(202);
+    let done = pier.quay.ended(&both).await;
+    assert_eq!(done["state"], "cancelled", "{done}");
+    pier.quay.settled(&done).await;
+    pier.all_free().await;
+}
