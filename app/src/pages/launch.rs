@@ -32,6 +32,7 @@ const FIELDS: &[&str] = &[
     "/name",
     "/offering",
     "/count",
+    "/nodes",
     "/command",
     "/script",
     "/max_duration_s",
@@ -184,6 +185,14 @@ fn LaunchForm(choices: Choices) -> impl IntoView {
                             kind="number"
                             value=form.count
                             error=call.field("/count")
+                        />
+                        <Field
+                            label="Nodes"
+                            name="nodes"
+                            kind="number"
+                            value=form.nodes
+                            hint=Some("With as many devices on each.".to_owned())
+                            error=call.field("/nodes")
                         />
                         <Limit form=form call=call/>
                     </div>

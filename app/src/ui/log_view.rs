@@ -47,10 +47,12 @@ impl Controls {
 pub fn LogView(
     org: OrgId,
     job: JobId,
+    /// Which of its ranks.
+    rank: u32,
     /// The job ended before the page was made: all of its log is here.
     over: bool,
 ) -> impl IntoView {
-    let raw = format!("/api/v1/orgs/{org}/jobs/{job}/logs");
+    let raw = format!("/api/v1/orgs/{org}/jobs/{job}/logs?rank={rank}");
     let controls = Controls::new();
     let lines = NodeRef::<Div>::new();
     #[cfg(feature = "hydrate")]

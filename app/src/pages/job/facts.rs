@@ -132,6 +132,9 @@ fn facts(job: &Job) -> AnyView {
         pair("At most", at_most(job).into_any()),
         pair("Submitted", view! { <When at=job.created_at/> " by " {job.created_by.clone()} }.into_any()),
     ];
+    if job.nodes > 1 {
+        pairs.push(pair("Nodes", job.nodes.to_string().into_any()));
+    }
     if let Some(cpus) = job.cpus {
         pairs.push(pair("Processors", cpus.to_string().into_any()));
     }

@@ -156,11 +156,36 @@ pub fn JobPage() -> impl IntoView {
     }
 }
 
+/// Whose log is shown, of a job on several nodes.
+#[component]
+fn Ranks(ranks: u32, chosen: RwSignal<u32>) -> impl IntoView {
+    let choice = move |rank: u32| {
+        view! {
+            <label>
+                <input
+                    type="radio"
+                    name="rank"
+                    checked={rank == 0}
+                    prop:checked=move || { chosen.get() == rank }
+                    on:change=move |_| chosen.set(rank)
+                />
+                {format!("rank {rank}")}
+            </label>
+        }
+    };
+    view! {
+        <div class="segmented" role="radiogroup" aria-label="Rank">
+            {(0..ranks).map(choice).collect_view()}
+        </div>
+    }
+}
+
 #[component]
 fn JobView(loaded: Loaded) -> impl IntoView {
     let Loaded { job, events, explanation, metrics } = loaded;
     let name = job.name.clone();
     let over = job.state.ended();
+    let (ranks, rank) = (job.nodes, RwSignal::new(0));
     let live = LiveJob::new(job, events);
     let (org, id) = (live.org, live.id);
     // A job that ended before the page was made has nothing more to tell.
@@ -218,8 +243,11 @@ fn JobView(loaded: Loaded) -> impl IntoView {
                             }}
                         </section>
                         <section class="section">
-                            <div class="section__head"><h2>"Log"</h2></div>
-                            <LogView org=org job=id over=over/>
+                            <div class="section__head">
+                                <h2>"Log"</h2>
+                                {(ranks > 1).then(|| view! { <Ranks ranks=ranks chosen=rank/> })}
+                            </div>
+                            {move || view! { <LogView org=org job=id rank=rank.get() over=over/> }}
                         </section>
                     }
                         .into_any()

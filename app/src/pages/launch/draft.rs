@@ -57,8 +57,10 @@ pub struct Draft {
     pub name: String,
     /// The slug of an offering.
     pub offering: String,
-    /// Devices, as typed.
+    /// Devices on each node, as typed.
     pub count: String,
+    /// Nodes, as typed.
+    pub nodes: String,
     /// The script is meant, not the command line.
     pub as_script: bool,
     /// A command line.
@@ -111,6 +113,10 @@ impl Draft {
             errors.push(FieldError::new("/count", "Give a whole number of devices."));
             1
         });
+        let nodes = self.nodes.trim().parse().unwrap_or_else(|_| {
+            errors.push(FieldError::new("/nodes", "Give a whole number of nodes."));
+            1
+        });
         let max_duration_s = limit_seconds(&self.limit, self.unit).unwrap_or_else(|| {
             errors.push(FieldError::new("/max_duration_s", "Give a time such as 90 minutes or 1.5 hours."));
             3_600
@@ -140,7 +146,7 @@ impl Draft {
             name: self.name.trim().to_owned(),
             offering: self.offering.clone(),
             count,
-            nodes: 1,
+            nodes,
             command,
             script: self.as_script.then(|| self.script.clone()),
             env,
@@ -179,6 +185,7 @@ mod tests {
             name: " hello ".to_owned(),
             offering: "h100-80gb.1g.10gb".to_owned(),
             count: "2".to_owned(),
+            nodes: "1".to_owned(),
             as_script: false,
             command: "python3 'a b.py'".to_owned(),
             script: String::new(),

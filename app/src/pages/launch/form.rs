@@ -71,6 +71,8 @@ pub struct Form {
     pub env: Pairs,
     /// Time limit.
     pub limit: RwSignal<String>,
+    /// Nodes.
+    pub nodes: RwSignal<String>,
     /// Its unit.
     pub unit: RwSignal<LimitUnit>,
     /// Priority.
@@ -88,6 +90,7 @@ impl Form {
             name: RwSignal::new(String::new()),
             offering: RwSignal::new(offering),
             count: RwSignal::new("1".to_owned()),
+            nodes: RwSignal::new("1".to_owned()),
             as_script: RwSignal::new(false),
             command: RwSignal::new(String::new()),
             script: RwSignal::new(String::new()),
@@ -107,6 +110,7 @@ impl Form {
             name: self.name.get(),
             offering: self.offering.get(),
             count: self.count.get(),
+            nodes: self.nodes.get(),
             as_script: self.as_script.get(),
             command: self.command.get(),
             script: self.script.get(),

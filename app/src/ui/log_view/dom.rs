@@ -74,7 +74,7 @@ pub(super) fn attach(lines: NodeRef<Div>, raw: String, controls: Controls) -> Fe
     });
     let resume = move || {
         let next = held.try_with_value(|pane| pane.as_ref().map_or(0, |pane| pane.next)).unwrap_or(0);
-        format!("{address}?from={next}")
+        format!("{address}&from={next}")
     };
     crate::live::open(resume, &["log", "beat", "end"], move |name: &str, data: &str, _: &str| {
         with(held, |pane| pane.hear(name, data));
