@@ -12,9 +12,8 @@ mod common;
 mod quay;
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
 
-use quay::{Quay, Worker};
+use quay::{Quay, Worker, eventually};
 use serde_json::{Value, json};
 
 /// Two nodes with one board each.
@@ -39,15 +38,11 @@ impl Pier {
     }
 
     async fn nodes(&self, ready: impl Fn(&Vec<Value>) -> bool) {
-        let deadline = Instant::now() + Duration::from_secs(30);
-        loop {
+        eventually("the nodes' state", async || {
             let nodes = self.quay.t.get(&self.quay.operator, "/operator/nodes").await.expect(200);
-            if ready(nodes["items"].as_array().unwrap()) {
-                return;
-            }
-            assert!(Instant::now() < deadline, "it never came to that: {nodes}");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+            ready(nodes["items"].as_array().unwrap()).then_some(())
+        })
+        .await;
     }
 
     async fn all_free(&self) {
@@ -56,11 +51,8 @@ impl Pier {
         })
         .await;
         for data in [&self.quay.data, &self.second] {
-            let deadline = Instant::now() + Duration::from_secs(30);
-            while std::fs::read_dir(data.join("attempts")).unwrap().count() > 0 {
-                assert!(Instant::now() < deadline, "an attempt is kept in {}", data.display());
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
+            let kept = async || std::fs::read_dir(data.join("attempts")).unwrap().count();
+            eventually("no attempt is kept", async || (kept().await == 0).then_some(())).await;
         }
     }
 
@@ -72,11 +64,9 @@ impl Pier {
 
     async fn log(&self, job: &str, rank: u32) -> String {
         let path = format!("/orgs/{}/jobs/{job}/logs?rank={rank}", self.quay.org);
-        let deadline = Instant::now() + Duration::from_secs(30);
-        while !self.quay.t.portal.log_ended(job.parse().unwrap(), 1, rank).await.unwrap() {
-            assert!(Instant::now() < deadline, "the log of rank {rank} never ended");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        let id = job.parse().unwrap();
+        let ended = async || self.quay.t.portal.log_ended(id, 1, rank).await.unwrap().then_some(());
+        eventually("the log's end", ended).await;
         let common::As::Cookie(cookie) = &self.quay.ada else { panic!("a person") };
         let request = axum::http::Request::builder().uri(format!("/api/v1{path}")).header("cookie", cookie);
         let request = request.body(axum::body::Body::empty()).unwrap();

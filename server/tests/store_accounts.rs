@@ -1,37 +1,19 @@
 //! What accounts hold beside the people themselves, on every engine: tokens, sessions, settings, and
 //! the answers under idempotency keys.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail loudly, like tests")]
-
 mod common;
+#[macro_use]
+mod stores;
 
 use berth_server::store::accounts::Replay;
-use berth_server::store::{self, Db, StoreError, Work};
+use berth_server::store::{self, Db, StoreError};
 use berth_types::accounts::{Org, Role, Token, User};
 use berth_types::ids::{OrgId, TokenId, UserId};
 use berth_types::time::Timestamp;
 use common::engines;
 use futures::FutureExt;
+use stores::{later, now, write};
 use uuid::Uuid;
-
-/// One reading function on a connection of its own.
-macro_rules! read {
-    ($db:expr, $f:expr $(, $arg:expr)* $(,)?) => {
-        $f(&mut $db.read().await.unwrap().tx() $(, $arg)*).await.unwrap()
-    };
-}
-
-async fn write<T: Send + 'static>(db: &Db, work: impl Work<T>) -> T {
-    db.write(work).await.unwrap()
-}
-
-fn later(seconds: i64) -> Timestamp {
-    Timestamp::from_micros(1_795_000_000_000_000).plus_seconds(seconds)
-}
-
-fn now() -> Timestamp {
-    later(0)
-}
 
 fn org(n: u128) -> Org {
     Org { id: OrgId::from_uuid(Uuid::from_u128(n)), name: format!("org {n}"), created_at: now() }

@@ -2,6 +2,7 @@
 
 mod common;
 #[macro_use]
+mod stores;
 mod fleet;
 
 use berth_server::store::attempts::AllocationRow;

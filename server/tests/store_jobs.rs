@@ -3,10 +3,12 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail loudly, like tests")]
 
 mod common;
+#[macro_use]
+mod stores;
 
 use berth_server::store::jobs::{JobRow, NewJobRow};
 use berth_server::store::offerings::StoredOffering;
-use berth_server::store::{self, Db, StoreError, Work};
+use berth_server::store::{self, Db, StoreError};
 use berth_types::accounts::{Org, Role, User};
 use berth_types::events::JobEvent;
 use berth_types::ids::{JobId, OfferingId, OrgId, UserId};
@@ -14,26 +16,8 @@ use berth_types::jobs::JobState;
 use berth_types::time::Timestamp;
 use common::engines;
 use futures::FutureExt;
+use stores::{later, now, write};
 use uuid::Uuid;
-
-/// One reading function on a connection of its own.
-macro_rules! read {
-    ($db:expr, $f:expr $(, $arg:expr)* $(,)?) => {
-        $f(&mut $db.read().await.unwrap().tx() $(, $arg)*).await.unwrap()
-    };
-}
-
-async fn write<T: Send + 'static>(db: &Db, work: impl Work<T>) -> T {
-    db.write(work).await.unwrap()
-}
-
-fn later(seconds: i64) -> Timestamp {
-    Timestamp::from_micros(1_795_000_000_000_000).plus_seconds(seconds)
-}
-
-fn now() -> Timestamp {
-    later(0)
-}
 
 fn org(n: u128) -> OrgId {
     OrgId::from_uuid(Uuid::from_u128(n))

@@ -52,6 +52,15 @@ impl Booking {
     }
 }
 
+/// What is thought away.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct But<'a> {
+    /// The booking of whoever asks.
+    pub booking: Option<BookingId>,
+    /// Those who would leave.
+    pub owners: &'a [Owner],
+}
+
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Calendar {
     bookings: BTreeMap<BookingId, Booking>,
@@ -123,44 +132,21 @@ impl Calendar {
     }
 
     /// How a node stands for somebody who wants it from `from` until `until`: what runs by then and what
-    /// is booked meanwhile is taken. `except` is the booking of whoever asks.
+    /// is booked meanwhile is taken, with some exceptions.
     pub fn view(
         &self,
         cluster: &Cluster,
         node: NodeIx,
         (from, until): (Timestamp, Timestamp),
         now: Timestamp,
-        except: Option<BookingId>,
-    ) -> Option<View> {
-        self.view_of(cluster, node, (from, until), now, except, &[])
-    }
-
-    /// As [`Calendar::view`], as if some were not there.
-    pub fn view_without(
-        &self,
-        cluster: &Cluster,
-        node: NodeIx,
-        window: (Timestamp, Timestamp),
-        now: Timestamp,
-        without: &[Owner],
-    ) -> Option<View> {
-        self.view_of(cluster, node, window, now, None, without)
-    }
-
-    fn view_of(
-        &self,
-        cluster: &Cluster,
-        node: NodeIx,
-        (from, until): (Timestamp, Timestamp),
-        now: Timestamp,
-        except: Option<BookingId>,
-        without: &[Owner],
+        but: But<'_>,
     ) -> Option<View> {
         let of = cluster.node(node)?;
         let there = |rank: &Rank, at: Timestamp| {
-            (at <= now || rank.ends_by.is_none_or(|end| end > at)) && !without.contains(&rank.owner)
+            (at <= now || rank.ends_by.is_none_or(|end| end > at)) && !but.owners.contains(&rank.owner)
         };
-        let booked: Vec<&Booking> = self.on(node, from, until).filter(|b| Some(b.id) != except).collect();
+        let booked: Vec<&Booking> =
+            self.on(node, from, until).filter(|b| Some(b.id) != but.booking).collect();
         let mut view = cluster.view_of(of, |rank| there(rank, from));
         if !of.facts.open {
             return Some(view);

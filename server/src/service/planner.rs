@@ -10,9 +10,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use berth_core::cluster::{GpuFacts, NodeFacts, Owner, Part, Slot};
-use berth_core::engine::{
-    self, Asked, Claim, ClaimRank, Condition, Decision, Dependency, Engine, Fact, JobFacts, explanation,
-};
+use berth_core::engine::{self, Asked, Claim, ClaimRank, Decision, Engine, Fact, JobFacts, explanation};
 use berth_core::plan;
 use berth_core::request::{Request, Topology, Wanted};
 use berth_mig::{Instance, board_by_name};
@@ -116,13 +114,6 @@ fn waits(row: &JobRow) -> Result<JobFacts, StoreError> {
     let spec: Spec = serde_json::from_str(&row.spec).map_err(|_| StoreError::Corrupt(row.id.clone()))?;
     let count = u32::try_from(row.device_count).unwrap_or(u32::MAX);
     let nodes = u32::try_from(row.nodes).unwrap_or(u32::MAX);
-    let depends = |d: DependsOn| Dependency {
-        job: d.job,
-        condition: match d.condition {
-            berth_types::jobs::Condition::Succeeded => Condition::Succeeded,
-            berth_types::jobs::Condition::Finished => Condition::Finished,
-        },
-    };
     Ok(JobFacts {
         id: corrupt(&row.id)?,
         generation: row.generation,
@@ -140,7 +131,7 @@ fn waits(row: &JobRow) -> Result<JobFacts, StoreError> {
         preemptible: row.preemptible,
         grace_s: GRACE_S,
         queued_at: Timestamp::from_micros(row.created_at),
-        depends_on: spec.depends_on.into_iter().map(depends).collect(),
+        depends_on: spec.depends_on,
         inside: None,
     })
 }

@@ -1,35 +1,17 @@
 //! Nodes, boards and jobs to place on them, and short ways to the store's functions for them.
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail loudly, like tests")]
 
 use berth_server::store::attempts::{AllocationRow, AttemptRow};
 use berth_server::store::jobs::NewJobRow;
 use berth_server::store::nodes::{GpuReport, NodeReport, NodeRow};
 use berth_server::store::offerings::StoredOffering;
-use berth_server::store::{self, Db, StoreError, Work};
+use berth_server::store::{self, Db, StoreError};
 use berth_types::accounts::Org;
 use berth_types::ids::{JobId, JoinTokenId, NodeId, OfferingId, OrgId};
 use berth_types::time::Timestamp;
 use futures::FutureExt;
 use uuid::Uuid;
 
-/// One reading function on a connection of its own.
-macro_rules! read {
-    ($db:expr, $f:expr $(, $arg:expr)* $(,)?) => {
-        $f(&mut $db.read().await.unwrap().tx() $(, $arg)*).await.unwrap()
-    };
-}
-
-pub async fn write<T: Send + 'static>(db: &Db, work: impl Work<T>) -> T {
-    db.write(work).await.unwrap()
-}
-
-pub fn later(seconds: i64) -> Timestamp {
-    Timestamp::from_micros(1_795_000_000_000_000).plus_seconds(seconds)
-}
-
-pub fn now() -> Timestamp {
-    later(0)
-}
+pub use crate::stores::{later, now, write};
 
 pub fn org() -> OrgId {
     OrgId::from_uuid(Uuid::from_u128(1))

@@ -17,6 +17,18 @@ pub fn worker_program() -> PathBuf {
     program
 }
 
+/// Looks for something that an event brings, until a deadline. `None`: not yet.
+pub async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        if let Some(found) = look().await {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "it never came to that: {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
 pub struct Worker {
     pub process: Child,
 }
@@ -169,11 +181,8 @@ impl Quay {
     /// Waits for the log's end, which a stream of it tells.
     pub async fn whole_log(&self, job: &str) -> Vec<u8> {
         let id = job.parse().unwrap();
-        let deadline = Instant::now() + Duration::from_secs(60);
-        while !self.t.portal.log_ended(id, 1, 0).await.unwrap() {
-            assert!(Instant::now() < deadline, "the log never ended");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        let ended = async || self.t.portal.log_ended(id, 1, 0).await.unwrap().then_some(());
+        eventually("the log's end", ended).await;
         self.log(job).await
     }
 

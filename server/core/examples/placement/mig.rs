@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use berth_core::cluster::{Cluster, GpuFacts, Models, NodeFacts, NodeIx, Owner};
+use berth_core::cluster::{Cluster, Models, NodeIx, Owner};
 use berth_core::finder::Finder;
 use berth_core::scoring::{Completions, FirstFit, Policy, Reach};
 use berth_core::shape::{Device, Shape};
@@ -13,9 +13,9 @@ use berth_types::ids::JobId;
 use uuid::Uuid;
 
 use crate::inflate::place;
-use crate::trace::{Random, node_id};
+use crate::trace::{Random, node};
 
-const BOARDS: usize = 100;
+const BOARDS: u32 = 100;
 const REQUESTS: u32 = 20_000;
 /// Before they count: the boards fill up.
 const WARM_UP: u32 = 4_000;
@@ -30,25 +30,10 @@ const MIXES: [(&str, [f64; 6]); 4] = [
     ("bimodal", [4.0, 0.5, 0.5, 0.5, 0.5, 4.0]),
 ];
 
-fn cluster(boards: usize) -> Cluster {
+fn cluster(boards: u32) -> Cluster {
     let mut cluster = Cluster::default();
-    for index in 0..boards {
-        cluster.put_node(NodeFacts {
-            id: node_id(index as u128),
-            open: true,
-            cpu_milli: 1_000_000,
-            memory_mib: 1_000_000,
-            switch: None,
-            rack: None,
-            gpus: vec![GpuFacts {
-                uuid: format!("GPU-{index}").into(),
-                model: "H100-80GB".into(),
-                mig_enabled: true,
-                healthy: true,
-                island: 0,
-                foreign: Vec::new(),
-            }],
-        });
+    for n in 0..boards {
+        cluster.put_node(node(n, "H100-80GB", 1, true));
     }
     cluster
 }
@@ -70,7 +55,7 @@ fn accepted<P: Policy>(policy: P, weights: &[f64; 6], seed: u64) -> Option<f64> 
     let mean_size: f64 = shapes.iter().zip(weights).map(|((_, size), w)| f64::from(*size) * w / sum).sum();
     // Load = arrivals a second x mean stay x mean size / slices.
     let stay = 1_000.0;
-    let between = stay * mean_size / (BOARDS as f64 * f64::from(board.memory_slices));
+    let between = stay * mean_size / (f64::from(BOARDS) * f64::from(board.memory_slices));
     let mut random = Random(seed);
     let mut finder = Finder::new(policy);
     let mut ends: BinaryHeap<Reverse<(u64, u128, NodeIx)>> = BinaryHeap::new();

@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use berth_core::cluster::{GpuFacts, NodeFacts, Owner};
+use berth_core::cluster::{NodeFacts, Owner};
 use berth_core::engine::{Decision, Engine, Fact, JobFacts};
 use berth_core::request::{Request, Topology, Wanted};
 use berth_types::ids::{JobId, OrgId};
@@ -11,7 +11,7 @@ use berth_types::jobs::Priority;
 use berth_types::time::Timestamp;
 use uuid::Uuid;
 
-use crate::trace::{Random, node_id};
+use crate::trace::{Random, node};
 
 const NODES: u32 = 10_000;
 const QUEUED: usize = 100_000;
@@ -74,23 +74,7 @@ pub fn run() {
     let mut now = Timestamp::from_micros(1_800_000_000_000_000);
     for n in 0..NODES {
         let model = random.pick(&MODELS);
-        let gpu = |i: u32| GpuFacts {
-            uuid: format!("GPU-{n}-{i}").into(),
-            model: model.into(),
-            mig_enabled: true,
-            healthy: true,
-            island: 0,
-            foreign: Vec::new(),
-        };
-        let facts = NodeFacts {
-            id: node_id(u128::from(n)),
-            open: true,
-            cpu_milli: 128_000,
-            memory_mib: 1_000_000,
-            switch: Some(format!("leaf-{}", n / 32).into()),
-            rack: Some(format!("rack-{}", n / 128).into()),
-            gpus: (0..8).map(gpu).collect(),
-        };
+        let facts = NodeFacts { cpu_milli: 128_000, ..node(n, model, 8, true) };
         engine.apply(Fact::Node { version: 1, facts }, now);
     }
     let mut number = 0;

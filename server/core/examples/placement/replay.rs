@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use berth_core::calendar::{Booking, Kind};
-use berth_core::cluster::{BookingId, GpuFacts, NodeFacts, Owner};
+use berth_core::cluster::{BookingId, Owner};
 use berth_core::engine::{Decision, Engine, Fact, JobFacts, Window};
 use berth_core::request::{Request, Topology, Wanted};
 use berth_types::ids::{JobId, OrgId};
@@ -13,7 +13,7 @@ use berth_types::jobs::Priority;
 use berth_types::time::Timestamp;
 use uuid::Uuid;
 
-use crate::trace::{Random, node_id};
+use crate::trace::{Random, node};
 
 const NODES: u32 = 32;
 const JOBS: usize = 5_000;
@@ -88,23 +88,7 @@ fn run(seed: u64, backfill: bool) -> Outcome {
     let mut engine = Engine::default();
     engine.set_backfill(backfill);
     for n in 0..NODES {
-        let gpu = |i: u32| GpuFacts {
-            uuid: format!("GPU-{n}-{i}").into(),
-            model: "H100-80GB".into(),
-            mig_enabled: false,
-            healthy: true,
-            island: 0,
-            foreign: Vec::new(),
-        };
-        let facts = NodeFacts {
-            id: node_id(u128::from(n)),
-            open: true,
-            cpu_milli: 1_000_000,
-            memory_mib: 1_000_000,
-            switch: None,
-            rack: None,
-            gpus: (0..8).map(gpu).collect(),
-        };
+        let facts = node(n, "H100-80GB", 8, false);
         engine.apply(Fact::Node { version: 1, facts }, start());
     }
     // A two-node reservation every eight hours, for two hours.

@@ -69,6 +69,27 @@ pub fn node_id(n: u128) -> NodeId {
     NodeId::from_uuid(Uuid::from_u128(n))
 }
 
+/// A node with boards of one model.
+pub fn node(n: u32, model: &str, gpus: u32, mig_enabled: bool) -> NodeFacts {
+    let gpu = |i: u32| GpuFacts {
+        uuid: format!("GPU-{n}-{i}").into(),
+        model: model.into(),
+        mig_enabled,
+        healthy: true,
+        island: 0,
+        foreign: Vec::new(),
+    };
+    NodeFacts {
+        id: node_id(u128::from(n)),
+        open: true,
+        cpu_milli: 1_000_000,
+        memory_mib: 1_000_000,
+        switch: Some(format!("leaf-{}", n / 32).into()),
+        rack: Some(format!("rack-{}", n / 128).into()),
+        gpus: (0..gpus).map(gpu).collect(),
+    }
+}
+
 /// Nodes: `name, cpu_milli, memory_mib, gpus, model`. Tasks: `name, cpu_milli, memory_mib, num_gpu,
 /// gpu_milli, gpu_spec (models joined by |)`.
 pub fn read(nodes: &str, tasks: &str) -> Result<Trace, String> {

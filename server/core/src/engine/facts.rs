@@ -1,7 +1,7 @@
 //! What the engine is told, and how it takes it in.
 
 use berth_types::ids::{JobId, NodeId, OrgId};
-use berth_types::jobs::Priority;
+use berth_types::jobs::{Condition, DependsOn, Priority};
 use berth_types::time::Timestamp;
 
 use super::{Engine, Waiting};
@@ -9,19 +9,6 @@ use crate::calendar::Booking;
 use crate::cluster::{BookingId, NodeFacts, Owner, Rank, Slot};
 use crate::queue::{Group, Lane};
 use crate::request::{Ask, Request};
-
-/// How the job that one waits for must end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Condition {
-    Succeeded,
-    Finished,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Dependency {
-    pub job: JobId,
-    pub condition: Condition,
-}
 
 /// A job that waits for a place.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,7 +26,7 @@ pub struct JobFacts {
     /// Seconds that it needs to save its state when it is told to stop.
     pub grace_s: i64,
     pub queued_at: Timestamp,
-    pub depends_on: Vec<Dependency>,
+    pub depends_on: Vec<DependsOn>,
     /// It runs inside this booking only.
     pub inside: Option<BookingId>,
 }
@@ -231,7 +218,7 @@ impl Engine {
     pub(super) fn enqueue(&mut self, id: JobId) {
         let Some(waiting) = self.jobs.get_mut(&id).filter(|w| w.lane.is_none()) else { return };
         let facts = &waiting.facts;
-        let met = |d: &Dependency| match (self.outcomes.get(&d.job), d.condition) {
+        let met = |d: &DependsOn| match (self.outcomes.get(&d.job), d.condition) {
             (Some(succeeded), Condition::Succeeded) => *succeeded,
             (Some(_), Condition::Finished) => true,
             (None, _) => false,

@@ -8,7 +8,7 @@ use berth_types::ids::JobId;
 use berth_types::time::Timestamp;
 
 use super::{Engine, Held};
-use crate::calendar::{Booking, Kind, Place};
+use crate::calendar::{Booking, But, Kind, Place};
 use crate::cluster::{BookingId, NodeIx};
 use crate::request::Ask;
 
@@ -140,7 +140,7 @@ impl Engine {
             }
             let until = self.ends(at, seconds);
             let offers = able.iter().filter_map(|node| {
-                let view = self.calendar.view(&self.cluster, *node, (at, until), now, None)?;
+                let view = self.calendar.view(&self.cluster, *node, (at, until), now, But::default())?;
                 let offer = self.finder.offer(&self.cluster, &view, &ask.shape)?;
                 Some((offer.cost, *node, offer))
             });

@@ -31,7 +31,7 @@ use crate::queue::{Lane, Queue};
 use crate::request::Ask;
 use crate::scoring::Reach;
 
-pub use facts::{Claim, ClaimRank, Condition, Dependency, Fact, JobFacts, OrgFacts};
+pub use facts::{Claim, ClaimRank, Fact, JobFacts, OrgFacts};
 pub use reserve::{Refusal, Window};
 pub use why::{Blocker, Change, Why};
 pub use words::{Asked, explanation};
@@ -93,7 +93,7 @@ pub struct Engine {
     calendar: Calendar,
     jobs: HashMap<JobId, Waiting>,
     claims: HashMap<Owner, Claim>,
-    /// Claims and bookings that name a node which is not known yet.
+    /// Claims that name a node which is not known yet.
     homeless: HashMap<NodeId, BTreeSet<Owner>>,
     /// How jobs ended.
     outcomes: HashMap<JobId, bool>,

@@ -7,10 +7,11 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use berth_types::ids::JobId;
+use berth_types::jobs::{Condition, DependsOn};
 use berth_types::time::Timestamp;
 
 use super::facts::{Claim, ClaimRank};
-use super::{Condition, Decision, Engine};
+use super::{Decision, Engine};
 use crate::calendar::Place;
 use crate::cluster::{Models, NodeIx, Owner};
 use crate::queue::{Group, Stuck, Turn};
@@ -66,7 +67,7 @@ impl Engine {
             }
             for job in waiting {
                 let Some(waiting) = self.jobs.get(job) else { continue };
-                let in_vain = |d: &super::Dependency| d.job == *on && d.condition == Condition::Succeeded;
+                let in_vain = |d: &DependsOn| d.job == *on && d.condition == Condition::Succeeded;
                 if waiting.facts.depends_on.iter().any(in_vain) {
                     lost.push((*job, waiting.facts.generation, *on));
                 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use berth_types::time::Timestamp;
 
 use super::Engine;
-use crate::calendar::Place;
+use crate::calendar::{But, Place};
 use crate::cluster::{BookingId, NodeIx, View};
 use crate::finder::slots;
 use crate::request::{Ask, Topology};
@@ -27,7 +27,8 @@ impl Engine {
         if self.calendar.is_free(node) {
             return self.cluster.node(node).map(|n| *n.view());
         }
-        self.calendar.view(&self.cluster, node, (now, until), now, except)
+        let but = But { booking: except, ..But::default() };
+        self.calendar.view(&self.cluster, node, (now, until), now, but)
     }
 
     /// Where an ask can start now and stay until `until`. `except` is the booking that is its own.

@@ -9,6 +9,7 @@ use berth_types::ids::JobId;
 use berth_types::time::Timestamp;
 
 use super::{Decision, Engine};
+use crate::calendar::But;
 use crate::cluster::{Cluster, NodeIx, Owner, View};
 use crate::request::Ask;
 
@@ -146,8 +147,8 @@ impl Engine {
     }
 
     fn without(&self, node: NodeIx, owners: &[Owner], now: Timestamp, until: Timestamp) -> Option<View> {
-        let window = (now, until);
-        self.calendar.view_without(&self.cluster, node, window, now, owners)
+        let but = But { owners, ..But::default() };
+        self.calendar.view(&self.cluster, node, (now, until), now, but)
     }
 
     /// The work that is lost with these: thousandths of a board × seconds.

@@ -4,7 +4,7 @@ use berth_types::ids::OrgId;
 use berth_types::time::Timestamp;
 
 use super::Engine;
-use crate::calendar::{Booking, Kind, Place};
+use crate::calendar::{Booking, But, Kind, Place};
 use crate::cluster::{BookingId, NodeIx};
 use crate::request::{Absurd, Ask, Request};
 
@@ -90,7 +90,8 @@ impl Engine {
         let offers = all.filter_map(|node| {
             // A start that is held gives way to nothing but itself; a hold is never in a booking's way
             // only because it would be later.
-            let view = self.calendar.view(&self.cluster, node, (window.from, window.until), now, None)?;
+            let view =
+                self.calendar.view(&self.cluster, node, (window.from, window.until), now, But::default())?;
             let offer = self.finder.offer(&self.cluster, &view, &ask.shape)?;
             Some((offer.cost, node, offer))
         });
@@ -185,7 +186,7 @@ impl Engine {
         let window = (booking.from, booking.until);
         !booking.places.is_empty()
             && booking.places.iter().all(|place| {
-                let view = self.calendar.view(&self.cluster, place.node, window, now, None);
+                let view = self.calendar.view(&self.cluster, place.node, window, now, But::default());
                 let ask = booking.ask.map(|a| (a.shape.cpu_milli, a.shape.memory_mib)).unwrap_or_default();
                 view.is_some_and(|mut view| {
                     view.cpu_milli >= ask.0

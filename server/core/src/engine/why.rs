@@ -1,9 +1,10 @@
 //! Why a job waits: everything that keeps it back, the smallest change that would not, and when it may start.
 
 use berth_types::ids::{JobId, NodeId, OrgId};
+use berth_types::jobs::{Condition, DependsOn};
 use berth_types::time::Timestamp;
 
-use super::{Condition, Engine};
+use super::Engine;
 use crate::cluster::{BookingId, NodeIx, Rank, Slot};
 use crate::queue::turn;
 use crate::request::{Absurd, Ask, Request, Topology};
@@ -67,7 +68,7 @@ impl Engine {
         let waiting = self.jobs.get(&job)?.clone();
         let facts = &waiting.facts;
         let mut blockers = Vec::new();
-        let open = |d: &&super::Dependency| match self.outcomes.get(&d.job) {
+        let open = |d: &&DependsOn| match self.outcomes.get(&d.job) {
             Some(succeeded) => !succeeded && d.condition == Condition::Succeeded,
             None => true,
         };

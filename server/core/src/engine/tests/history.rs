@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use berth_mig::{board_by_name, legal};
 use proptest::prelude::*;
 
+use super::calendar::window;
 use super::*;
-use crate::calendar::Place;
+use crate::calendar::{Booking, Kind, Place};
 
 /// What really is, as a store would have it.
 #[derive(Default)]
@@ -276,7 +277,7 @@ impl Play {
                 self.truth.jobs += 1;
                 let n = self.truth.jobs;
                 let depends_on = after
-                    .map(|a| Dependency {
+                    .map(|a| DependsOn {
                         job: job_id(u128::from(a) % n + 1),
                         condition: Condition::Succeeded,
                     })

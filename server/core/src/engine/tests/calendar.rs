@@ -1,0 +1,116 @@
+//! Reservations: their windows, what moves for them, and who may run in them.
+
+use uuid::Uuid;
+
+use super::*;
+use crate::calendar::{Booking, Kind};
+use crate::cluster::Part;
+
+pub(super) fn window(from: i64, until: i64) -> Window {
+    Window { from: at(from), until: at(until) }
+}
+
+pub(super) fn book(
+    e: &mut Engine,
+    n: u128,
+    request: &Request,
+    when: Window,
+    now: i64,
+) -> Result<(), Refusal> {
+    let (ask, places, moved) = e.quote(request, org(n), when, at(now))?;
+    let id = BookingId(Uuid::from_u128(n));
+    let Window { from, until } = when;
+    e.book(Booking { id, kind: Kind::Reservation, org: org(n), ask: Some(ask), from, until, places }, moved);
+    Ok(())
+}
+
+#[test]
+fn reservations_keep_their_time_and_refusals_name_the_way_out() {
+    let mut e = engine(2, 2);
+    book(&mut e, 1, &boards(2, 1), window(1_000, 2_000), 0).unwrap();
+    book(&mut e, 2, &boards(2, 1), window(1_500, 3_000), 0).unwrap();
+    let refused = book(&mut e, 3, &boards(2, 1), window(1_800, 2_800), 0).unwrap_err();
+    let Refusal::Taken { conflicts, alternatives } = refused else { panic!("{refused}") };
+    assert_eq!(conflicts.len(), 2);
+    assert_eq!(
+        alternatives,
+        [window(2_000, 3_000), window(3_000, 4_000), window(500, 1_500), window(0, 1_000)]
+    );
+    for when in alternatives {
+        e.quote(&boards(2, 1), org(3), when, at(0)).unwrap();
+    }
+    // Jobs run around the windows only when they end before them.
+    submit(&mut e, JobFacts { max_duration_s: 1_001, ..waits(10, boards(2, 1)) });
+    submit(&mut e, JobFacts { max_duration_s: 1_400, ..waits(11, boards(2, 1)) });
+    assert_eq!(starts(&e.pass(at(0))).len(), 1, "one node is free until 1,500");
+    submit(&mut e, JobFacts { max_duration_s: 1_000, ..waits(12, boards(2, 1)) });
+    assert_eq!(starts(&e.pass(at(0))), [job_id(12)]);
+    let why = e.why(job_id(11), at(0)).unwrap();
+    assert!(why.earliest >= Some(at(2_000)), "{why:?}");
+    for bad in [
+        window(-5, 100),
+        window(100, 100),
+        window(100, 50),
+        window(0, 400 * 86_400),
+        window(1 << 40, (1 << 40) + 1),
+    ] {
+        assert_eq!(e.quote(&boards(1, 1), org(1), bad, at(0)).unwrap_err(), Refusal::Window);
+    }
+    assert_eq!(e.quote(&boards(3, 1), org(1), window(5_000, 6_000), at(0)).unwrap_err(), Refusal::Never);
+}
+
+#[test]
+fn later_bookings_move_when_that_makes_room() {
+    let mut e = engine(2, 2);
+    // One board on each node: the pair has no node for itself, until one of them moves.
+    for (n, node) in [(1, 1), (2, 2)] {
+        let (ask, ..) = e.quote(&boards(1, 1), org(n), window(1_000, 2_000), at(0)).unwrap();
+        let places = vec![crate::calendar::Place {
+            node: e.cluster().find_node(node_id(node)).unwrap(),
+            slots: vec![Slot { gpu: format!("GPU-{node}-0").into(), part: Part::Whole }],
+        }];
+        let id = BookingId(Uuid::from_u128(n));
+        let booking = Booking {
+            id,
+            kind: Kind::Reservation,
+            org: org(n),
+            ask: Some(ask),
+            from: at(1_000),
+            until: at(2_000),
+            places,
+        };
+        e.book(booking, Vec::new());
+    }
+    let (_, places, moved) = e.quote(&boards(2, 1), org(3), window(1_200, 1_300), at(0)).unwrap();
+    assert_eq!((places.len(), moved.len()), (1, 1));
+    // Once they have begun they stay.
+    assert!(matches!(
+        e.quote(&boards(2, 1), org(3), window(1_200, 1_300), at(1_000)),
+        Err(Refusal::Taken { .. })
+    ));
+}
+
+#[test]
+fn a_reservation_is_for_its_own_jobs() {
+    let mut e = engine(1, 2);
+    book(&mut e, 1, &boards(2, 1), window(100, 5_000), 0).unwrap();
+    let inside = |n, o| JobFacts {
+        inside: Some(BookingId(Uuid::from_u128(1))),
+        org: org(o),
+        max_duration_s: 1_000,
+        ..waits(n, boards(1, 1))
+    };
+    submit(&mut e, inside(1, 1));
+    submit(&mut e, inside(2, 2));
+    assert_eq!(e.pass(at(50)), [], "it has not begun");
+    assert_eq!(starts(&e.pass(at(100))), [job_id(1)]);
+    submit(&mut e, inside(3, 1));
+    submit(&mut e, inside(4, 1));
+    assert_eq!(starts(&e.pass(at(200))), [job_id(3)], "two boards, two jobs");
+    assert_eq!(
+        e.why(job_id(2), at(200)).unwrap().blockers,
+        [Blocker::Booking(BookingId(Uuid::from_u128(1)))]
+    );
+    free(&mut e, 1, at(300));
+    assert_eq!(starts(&e.pass(at(4_500))), [], "it would outlast its reservation");
+}
