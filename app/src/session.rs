@@ -10,6 +10,7 @@ use leptos_router::components::Outlet;
 use leptos_router::hooks::use_location;
 
 use crate::api;
+use crate::pages::parts::ready;
 use crate::ui::*;
 
 const CHOSEN: &str = "berth.org";
@@ -191,6 +192,8 @@ fn SignedIn(me: Me) -> impl IntoView {
         }
     });
     let leaving = RwSignal::new(false);
+    // Until the page is alive a press would be lost.
+    let alive = ready();
     let sign_out = move |_| {
         leaving.set(true);
         let done = api::accounts::sign_out();
@@ -263,7 +266,14 @@ fn SignedIn(me: Me) -> impl IntoView {
                             {more_operator}
                             {in_sheet}
                             <p class="rail__group">{me.user.email.clone()}</p>
-                            <button class="rail__link link-button" type="button" on:click=sign_out>"Sign out"</button>
+                            <button
+                                class="rail__link link-button"
+                                type="button"
+                                disabled=move || !alive.get() || leaving.get()
+                                on:click=sign_out
+                            >
+                                "Sign out"
+                            </button>
                         </div>
                     </details>
                 </nav>
@@ -273,7 +283,7 @@ fn SignedIn(me: Me) -> impl IntoView {
                         <button
                             class="btn btn--quiet btn--small"
                             type="button"
-                            disabled=move || leaving.get()
+                            disabled=move || !alive.get() || leaving.get()
                             on:click=sign_out
                         >
                             "Sign out"
