@@ -3,7 +3,7 @@
 //! Carries messages between a worker and `service`; decides nothing. Until both ends prove themselves
 //! by certificates it listens on loopback only.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
 use std::net::SocketAddr;
 use std::os::unix::fs::FileExt;
@@ -117,6 +117,15 @@ impl Contract for Workers {
     }
 }
 
+/// Labels as they are stored; what is too long or too many is left out.
+fn node_labels(labels: HashMap<String, String>) -> String {
+    const MOST: usize = 64;
+    let short = |text: &str| (1..=63).contains(&text.len()) && !text.chars().any(char::is_control);
+    let labels: BTreeMap<String, String> = labels.into_iter().filter(|(k, v)| short(k) && short(v)).collect();
+    let labels: BTreeMap<_, _> = labels.into_iter().take(MOST).collect();
+    serde_json::to_string(&labels).unwrap_or_else(|_| "{}".to_owned())
+}
+
 struct Session {
     portal: Portal,
     node: NodeId,
@@ -171,6 +180,7 @@ impl Session {
                 model: known.model.clone(),
                 memory_mib: i64::try_from(b.memory_mib).unwrap_or(i64::MAX),
                 mig_enabled: b.mig_enabled,
+                nvlink_island: i64::from(b.nvlink_island),
                 foreign_instances: serde_json::to_string(&foreign).unwrap_or_default(),
             })
         };
@@ -181,6 +191,7 @@ impl Session {
             cpu_milli: i64::try_from(hello.cpu_milli).unwrap_or(i64::MAX),
             memory_mib: i64::try_from(hello.memory_mib).unwrap_or(i64::MAX),
             address: hello.address,
+            labels: node_labels(hello.labels),
             driver_version: hello.driver_version,
             worker_version: hello.worker_version,
             boards: hello.boards.into_iter().filter_map(board).collect(),

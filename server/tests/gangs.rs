@@ -122,6 +122,24 @@ async fn ranks_on_two_nodes_exchange_data_and_are_charged_for_both() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn closeness_is_promised_only_where_nodes_say_where_they_are() {
+    let pier = Pier::open().await;
+    let switch = pier.submit(json!({"script": "true", "topology": "same_switch"})).await;
+    let path = format!("/orgs/{}/jobs/{switch}/explanation", pier.quay.org);
+    let why = pier.quay.t.get(&pier.quay.ada, &path).await.expect(200);
+    assert_eq!(why["blockers"][0]["code"], "capacity.none", "{why}");
+    assert_eq!(why["smallest_change"], "Let the nodes be anywhere: then it starts at once.", "{why}");
+    let rack = pier.submit(json!({"script": "true", "topology": "same_rack"})).await;
+    let done = pier.quay.ended(&rack).await;
+    assert_eq!((&done["state"], &done["topology"]), (&json!("succeeded"), &json!("same_rack")), "{done}");
+    let nodes = pier.quay.t.get(&pier.quay.operator, "/operator/nodes").await.expect(200);
+    assert_eq!(nodes["items"][0]["labels"], json!({"rack": "r1"}), "{nodes}");
+    let path = format!("/orgs/{}/jobs/{switch}/cancel", pier.quay.org);
+    pier.quay.t.post(&pier.quay.ada, &path, Value::Null).await.expect(202);
+    pier.all_free().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn one_failure_stops_all() {
     let pier = Pier::open().await;
     let script = "if [ \"$NODE_RANK\" = 1 ]; then sleep 1; exit 5; fi; echo waiting; exec sleep 300";

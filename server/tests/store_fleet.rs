@@ -113,6 +113,7 @@ async fn a_report_is_written_over_the_last_one() {
             ..board("gpu-b", 0)
         };
         let second = NodeReport {
+            labels: "{}".to_owned(),
             simulated: false,
             unisolated: true,
             driver_version: "560".to_owned(),

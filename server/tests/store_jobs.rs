@@ -53,6 +53,8 @@ fn new_job(n: u128) -> NewJobRow {
         cpu_milli: 0,
         memory_mib: 0,
         nodes: 1,
+        grace_s: 10,
+        board_milli: 125,
         device_count: 1,
         max_duration_s: 60,
         price_version: 3,

@@ -16,7 +16,7 @@ use crate::agent::{Cleaning, Key, Seen};
 use crate::daemon::Host;
 use crate::files::{find_json, inside, put_json};
 use crate::gpu::{GpuError, Gpus};
-use crate::shim::{self, Exit, Launch, Start};
+use crate::shim::{self, Exit, Launch, Notice, Start};
 
 const RECORD: &str = "attempt.json";
 
@@ -24,8 +24,11 @@ const RECORD: &str = "attempt.json";
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Device {
     pub gpu_uuid: String,
-    /// Profile and start; `None`: the whole board.
+    /// Profile and start; `None`: the board without MIG.
     pub instance: Option<(u32, u32)>,
+    /// Thousandths of a board that others of its organization share.
+    #[serde(default)]
+    pub share_milli: Option<u32>,
     /// Known once the instance was made.
     pub mig_uuid: Option<String>,
     /// The instance is this attempt's own, so it is destroyed with it.
@@ -38,6 +41,7 @@ impl Device {
         Self {
             gpu_uuid: slot.gpu_uuid.clone(),
             instance: slot.instance.map(|i| (i.profile_id, i.start)),
+            share_milli: Some(slot.share_milli).filter(|n| *n > 0),
             mig_uuid: None,
             made: false,
         }
@@ -183,6 +187,13 @@ impl Attempt {
             )
         };
         self.fail(failure);
+    }
+
+    /// Whether they hold shares of the same board.
+    pub fn shares_with(&self, other: &Self) -> bool {
+        let shares = |d: &&Device| d.share_milli.is_some();
+        let mut mine = self.record.devices.iter().filter(shares);
+        mine.any(|d| other.record.devices.iter().filter(shares).any(|o| o.gpu_uuid == d.gpu_uuid))
     }
 
     pub fn fail(&mut self, failure: (String, String)) {
@@ -350,17 +361,30 @@ impl Attempt {
         let fixed = [
             ("HOME", home.to_owned()),
             ("CUDA_VISIBLE_DEVICES", devices.join(",")),
+            // A hint to the driver's own sharing service, where one runs; it limits nothing by itself.
+            ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", self.thread_percentage()),
             ("BERTH_JOB_ID", self.record.job.clone()),
             ("BERTH_ATTEMPT", self.record.number.to_string()),
         ];
         env.retain(|(k, _)| fixed.iter().all(|(f, _)| f != k));
-        env.extend(fixed.map(|(k, v)| (k.to_owned(), v)));
+        env.extend(fixed.map(|(k, v)| (k.to_owned(), v)).into_iter().filter(|(_, v)| !v.is_empty()));
         env
     }
 
-    /// Asks the shim to end it.
-    pub fn stop(&mut self) {
+    /// Its share of a board in percent; empty when it shares none.
+    fn thread_percentage(&self) -> String {
+        let share = self.record.devices.iter().find_map(|d| d.share_milli);
+        share.map_or_else(String::new, |milli| (milli / 10).clamp(1, 100).to_string())
+    }
+
+    /// Asks the shim to end it, in this way when the portal chose one.
+    pub fn stop(&mut self, notice: Option<Notice>) {
         self.record.stop_asked = true;
+        if let Some(notice) = notice
+            && let Err(error) = put_json(&self.dir.join(shim::NOTICE), &notice, true)
+        {
+            tracing::error!(%error, "a notice cannot be recorded; it gets the usual one");
+        }
         if let Err(error) = self.save() {
             tracing::error!(%error, "a stop cannot be recorded");
         }
@@ -377,7 +401,8 @@ impl Attempt {
 
     /// Proves that nothing of it is left on its devices, and destroys its instances. The reason when
     /// that cannot be proved.
-    pub fn clean(&mut self, gpus: &Gpus) -> Result<(), String> {
+    /// `neighbours` are the directories of attempts that share boards with it.
+    pub fn clean(&mut self, gpus: &Gpus, neighbours: &[PathBuf]) -> Result<(), String> {
         shim::wait_gone(&self.dir).map_err(|e| e.to_string())?;
         for device in &self.record.devices {
             let name = device.mig_uuid.as_deref().unwrap_or(&device.gpu_uuid);
@@ -388,6 +413,13 @@ impl Attempt {
                 Err(error) => return Err(error.to_string()),
             };
             let started = device.instance.is_none() || device.mig_uuid.is_some();
+            let theirs: Vec<u32> = match device.share_milli {
+                Some(_) if !held.is_empty() => {
+                    neighbours.iter().flat_map(|dir| shim::processes(dir)).collect()
+                }
+                _ => Vec::new(),
+            };
+            let held: Vec<u32> = held.into_iter().filter(|pid| !theirs.contains(pid)).collect();
             if started && !held.is_empty() {
                 return Err(format!("processes are still on it: {held:?}"));
             }

@@ -8,17 +8,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use berth_proto::{
-    Assignment, AttemptId, Board, Desired, Down, Heartbeat, Hello, Instance, Samples, Up, down, up,
-};
+use berth_proto::{Assignment, Desired, Down, Heartbeat, Samples, Up, down, up};
 use nix::sys::signal::Signal;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use crate::agent::{Cleaning, Effect, Key, Seen, Wanted, converge};
 use crate::attempts::Attempt;
-use crate::capacity;
 use crate::gpu::Gpus;
+use crate::hello::hello;
 use crate::link::{LinkEvent, Outbox};
 use crate::logs::follow;
 use crate::samples::sample;
@@ -30,6 +28,8 @@ use crate::watch::Watch;
 const RESEND: Duration = Duration::from_secs(5);
 /// Between two tries to prove a device clean.
 const CLEAN_AGAIN: Duration = Duration::from_secs(2);
+/// Whatever the portal says, nobody gets longer than this to end.
+const MOST_GRACE_MS: i64 = 600_000;
 
 /// What the daemon works with.
 pub struct Host {
@@ -42,6 +42,8 @@ pub struct Host {
     pub grace_ms: i64,
     /// Where other nodes reach this one.
     pub address: String,
+    /// Where it stands, and whatever else the operator says of it.
+    pub labels: HashMap<String, String>,
 }
 
 /// How far the portal knows of an attempt.
@@ -74,6 +76,12 @@ pub struct Daemon {
     seq: u64,
     done: mpsc::UnboundedSender<Done>,
     sampling: bool,
+}
+
+/// The way in which an attempt is to be stopped, when the portal chose one.
+fn notice(assignment: &Assignment) -> Option<shim::Notice> {
+    let (signal, grace_ms) = (assignment.stop_signal, assignment.stop_grace_ms);
+    (signal > 0).then_some(shim::Notice { signal, grace_ms: grace_ms.clamp(0, MOST_GRACE_MS) })
 }
 
 /// Runs until the process is ended. Attempts go on without it.
@@ -152,7 +160,7 @@ impl Daemon {
     async fn hear(&mut self, event: LinkEvent) -> Result<(), String> {
         match event {
             LinkEvent::Open(outbox) => {
-                let hello = match self.hello().await {
+                let hello = match hello(&self.host, &self.attempts).await {
                     Ok(hello) => hello,
                     // The session ends with its outbox and is opened again; what runs goes on.
                     Err(error) => {
@@ -184,52 +192,6 @@ impl Daemon {
             LinkEvent::Down(Down { what: None }) => {}
         }
         Ok(())
-    }
-
-    async fn hello(&self) -> Result<Hello, String> {
-        let host = self.host.clone();
-        let ours: HashSet<(String, u32)> = self
-            .attempts
-            .values()
-            .filter(|a| !a.record.clean)
-            .flat_map(|a| &a.record.devices)
-            .filter_map(|d| d.instance.map(|(_, start)| (d.gpu_uuid.clone(), start)))
-            .collect();
-        let look = move || {
-            let driver = host.gpus.driver_version()?;
-            Ok::<_, crate::gpu::GpuError>((driver, host.gpus.inventory()?))
-        };
-        let (driver_version, boards) = tokio::task::spawn_blocking(look)
-            .await
-            .map_err(|e| e.to_string())?
-            .map_err(|e| format!("the GPUs cannot be listed: {e}"))?;
-        let boards = boards
-            .into_iter()
-            .map(|b| Board {
-                foreign: b
-                    .slices
-                    .iter()
-                    .filter(|s| !ours.contains(&(b.uuid.clone(), s.start)))
-                    .map(|s| Instance { profile_id: s.profile_id, start: s.start, size: s.size })
-                    .collect(),
-                index: b.index,
-                uuid: b.uuid,
-                name: b.name,
-                memory_mib: b.memory_mib,
-                mig_enabled: b.mig_enabled,
-            })
-            .collect();
-        Ok(Hello {
-            worker_version: env!("CARGO_PKG_VERSION").to_owned(),
-            driver_version,
-            simulated: self.host.simulated,
-            unisolated: !self.host.sandbox.isolated(),
-            boards,
-            cpu_milli: capacity::cpu_milli(),
-            memory_mib: capacity::memory_mib(),
-            address: self.host.address.clone(),
-            attempts: self.attempts.keys().map(|k| AttemptId::new(&k.job, k.number)).collect(),
-        })
     }
 
     fn want(&mut self, desired: Desired) {
@@ -414,7 +376,8 @@ impl Daemon {
             }
             Effect::Stop(key) => {
                 if let Some(attempt) = self.attempts.get_mut(&key) {
-                    attempt.stop();
+                    let assignment = self.desired.as_ref().and_then(|d| d.get(&key));
+                    attempt.stop(assignment.and_then(notice));
                 }
             }
             Effect::Limit(key, limit_ms) => {
@@ -433,8 +396,11 @@ impl Daemon {
                     grow.send_replace(());
                 });
                 let (mut attempt, host, done) = (attempt.clone(), self.host.clone(), self.done.clone());
+                let others = self.attempts.values().filter(|a| a.key() != key);
+                let neighbours: Vec<PathBuf> =
+                    others.filter(|a| attempt.shares_with(a)).map(|a| a.dir.clone()).collect();
                 tokio::task::spawn_blocking(move || {
-                    let result = attempt.clean(&host.gpus);
+                    let result = attempt.clean(&host.gpus, &neighbours);
                     let _ = done.send(Done::Cleaned(key, result));
                 });
             }

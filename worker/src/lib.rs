@@ -9,6 +9,7 @@ pub mod capacity;
 pub mod daemon;
 pub mod files;
 pub mod gpu;
+pub mod hello;
 pub mod identity;
 pub mod link;
 pub mod logs;

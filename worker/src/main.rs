@@ -41,6 +41,10 @@ struct Run {
     /// towards the portal when absent.
     #[arg(long, env = "BERTH_ADDRESS")]
     address: Option<String>,
+    /// What jobs may ask for of this host, as NAME=VALUE: `switch` and `rack` say where it stands. May be
+    /// given several times.
+    #[arg(long = "label", env = "BERTH_LABELS", value_name = "NAME=VALUE", value_delimiter = ',', value_parser = label)]
+    labels: Vec<(String, String)>,
     /// What this host is called in the portal; its host name when absent.
     #[arg(long, env = "BERTH_NODE_NAME")]
     name: Option<String>,
@@ -133,6 +137,7 @@ fn run(args: Run) -> Result<(), String> {
                 .address
                 .clone()
                 .unwrap_or_else(|| berth_worker::capacity::address_towards(&args.portal)),
+            labels: args.labels.into_iter().collect(),
         };
         tokio::select! {
             result = daemon::run(host, link) => result,
@@ -142,6 +147,17 @@ fn run(args: Run) -> Result<(), String> {
     // Attempts live under their shims and go on; threads that wait for them do not hold the exit.
     runtime.shutdown_background();
     Ok(())
+}
+
+/// `NAME=VALUE`, both of 1 to 63 printable characters.
+fn label(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("give it as NAME=VALUE, such as rack=r12")?;
+    let good = |part: &str| (1..=63).contains(&part.len()) && !part.chars().any(char::is_control);
+    if good(name) && good(value) {
+        Ok((name.to_owned(), value.to_owned()))
+    } else {
+        Err("a label's name and value have 1 to 63 printable characters".to_owned())
+    }
 }
 
 /// One daemon for one data directory.
@@ -181,6 +197,14 @@ mod tests {
         for token in ["-Oabc", "--abc", "abc"] {
             let line = ["berth-worker", "run", "--portal", "http://p", "--data", "/d", "--join-token", token];
             assert!(Args::try_parse_from(line).is_ok(), "{token}");
+        }
+    }
+
+    #[test]
+    fn labels_are_names_with_values() {
+        assert_eq!(label("rack=r=1"), Ok(("rack".to_owned(), "r=1".to_owned())));
+        for bad in ["rack", "=r1", "rack=", "a\nb=c"] {
+            assert!(label(bad).is_err(), "{bad:?}");
         }
     }
 }

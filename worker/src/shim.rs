@@ -34,6 +34,7 @@ pub const LAUNCH: &str = "launch.json";
 pub const START: &str = "start.json";
 pub const EXIT: &str = "exit.json";
 pub const LIMIT: &str = "limit.json";
+pub const NOTICE: &str = "notice.json";
 pub const LOCK: &str = "shim.lock";
 pub const LOG: &str = "rank-0.log";
 
@@ -48,6 +49,14 @@ pub struct Launch {
     pub grace_ms: i64,
     /// How many of the outermost processes are the sandbox's own and are not signalled.
     pub sandbox_depth: u32,
+}
+
+/// How it is to be stopped, when not by SIGTERM and the usual grace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Notice {
+    /// The number of the signal.
+    pub signal: i32,
+    pub grace_ms: i64,
 }
 
 /// Written by the command's process itself, before it becomes the command.
@@ -207,6 +216,7 @@ fn watch(dir: &Path, launch: &Launch, mut child: Child, told: &SignalFd, began: 
     let mut limit = limit_ms(dir, launch);
     let (mut timed_out, mut log_full) = (false, false);
     let mut asked_at: Option<i64> = None;
+    let mut grace_ms = launch.grace_ms;
     loop {
         reap_strays(pid);
         let ended = match child.try_wait() {
@@ -229,11 +239,11 @@ fn watch(dir: &Path, launch: &Launch, mut child: Child, told: &SignalFd, began: 
             ask_to_end(pid, launch.sandbox_depth);
         }
         let next = match asked_at {
-            Some(at) if now >= at.saturating_add(launch.grace_ms) => {
+            Some(at) if now >= at.saturating_add(grace_ms) => {
                 kill_tree(pid);
                 now + 200
             }
-            Some(at) => at.saturating_add(launch.grace_ms),
+            Some(at) => at.saturating_add(grace_ms),
             None => limit,
         };
         let wait = u16::try_from((next - now).clamp(1, LOOK_MS)).unwrap_or(1_000);
@@ -246,7 +256,12 @@ fn watch(dir: &Path, launch: &Launch, mut child: Child, told: &SignalFd, began: 
                 Some(Signal::SIGCHLD) | None => {}
                 Some(_) if asked_at.is_none() => {
                     asked_at = Some(elapsed_ms());
-                    ask_to_end(pid, launch.sandbox_depth);
+                    let notice = find_json::<Notice>(&dir.join(NOTICE));
+                    grace_ms = notice.map_or(launch.grace_ms, |n| n.grace_ms);
+                    match notice.and_then(|n| Signal::try_from(n.signal).ok()) {
+                        Some(signal) => give_notice(pid, launch.sandbox_depth, signal),
+                        None => ask_to_end(pid, launch.sandbox_depth),
+                    }
                 }
                 Some(_) => {}
             }
@@ -271,6 +286,19 @@ fn ask_to_end(command: i32, sandbox_depth: u32) {
     for (pid, depth) in descendants(command) {
         if depth >= sandbox_depth {
             let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
+        }
+    }
+}
+
+/// The signal that a job chose, to its first process only: the others are its helpers, which most
+/// signals would end before the state is saved.
+fn give_notice(command: i32, sandbox_depth: u32, signal: Signal) {
+    if sandbox_depth == 0 {
+        let _ = kill(Pid::from_raw(command), signal);
+    }
+    for (pid, depth) in descendants(command) {
+        if depth == sandbox_depth {
+            let _ = kill(Pid::from_raw(pid), signal);
         }
     }
 }
@@ -308,6 +336,12 @@ pub fn shim_pid(dir: &Path) -> Option<i32> {
         Ok(_) => None,
         Err(_) => std::fs::read_to_string(dir.join(LOCK)).ok()?.trim().parse().ok(),
     }
+}
+
+/// Every process of the attempt in this directory.
+pub fn processes(dir: &Path) -> Vec<u32> {
+    let Some(shim) = shim_pid(dir) else { return Vec::new() };
+    descendants(shim).into_iter().filter_map(|(pid, _)| u32::try_from(pid).ok()).collect()
 }
 
 /// Tells the shim of this directory something; nothing happens when there is none.

@@ -51,13 +51,14 @@ fn slices_are_made_adopted_read_and_given_back() {
     // SAFETY: this test is the only one of its process and has started no thread.
     unsafe {
         std::env::set_var("BERTH_NVML_SIM_DIR", dir.path());
-        std::env::set_var("BERTH_NVML_SIM_FLEET", "1xH100-80GB,1xA30");
+        std::env::set_var("BERTH_NVML_SIM_FLEET", "1xH100-80GB,1xA30,1xH100-80GB");
     }
     let gpus = Gpus::open(Some(&library())).unwrap();
     is_shared(&gpus);
     assert_eq!(gpus.driver_version().unwrap(), "580.00-sim");
     let boards = gpus.inventory().unwrap();
-    assert_eq!(boards.len(), 2);
+    let islands: Vec<u32> = boards.iter().map(|b| b.nvlink_island).collect();
+    assert_eq!(islands, [1, 0, 1], "a switch joins the Hopper boards, nothing joins the Ampere board");
     let (hopper, ampere) = (boards[0].uuid.as_str(), boards[1].uuid.as_str());
     let shown = (boards[0].index, boards[0].name.as_str(), boards[0].memory_mib);
     assert_eq!(shown, (0, "NVIDIA H100 80GB HBM3", 81_559));

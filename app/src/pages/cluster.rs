@@ -104,7 +104,8 @@ fn Map(org: OrgId, nodes: Vec<Node>) -> impl IntoView {
 
 /// Slices that are neither taken nor blocked.
 pub fn free_cells(gpu: &Gpu) -> u32 {
-    if gpu.quarantined.is_some() {
+    // What is left of a shared board is for shares; no slice fits on it.
+    if gpu.quarantined.is_some() || gpu.tiles.iter().any(|tile| tile.gpu_milli.is_some()) {
         return 0;
     }
     let taken: u32 = gpu.tiles.iter().map(|tile| tile.placement.size).sum();
@@ -217,6 +218,7 @@ mod tests {
         let tile = |(start, size): &(u32, u32)| Tile {
             placement: Placement { start: *start, size: *size },
             profile: None,
+            gpu_milli: None,
             quarantined: None,
             owner: None,
         };
@@ -228,6 +230,7 @@ mod tests {
             cells,
             blocked_cells: blocked,
             mig_enabled: cells > 1,
+            nvlink_island: None,
             quarantined: None,
             tiles: tiles.iter().map(tile).collect(),
             power_watts: Some(71.6),
@@ -242,6 +245,9 @@ mod tests {
         assert_eq!(free_cells(&gpu(1, &[], Vec::new())), 1);
         let broken = Gpu { quarantined: Some("a process is left".to_owned()), ..gpu(8, &[], Vec::new()) };
         assert_eq!(free_cells(&broken), 0);
+        let mut shared = gpu(8, &[(0, 1)], Vec::new());
+        shared.tiles.iter_mut().for_each(|tile| tile.gpu_milli = Some(100));
+        assert_eq!(free_cells(&shared), 0);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 pub mod draft;
 pub mod form;
+pub mod more;
 pub mod offers;
 pub mod preview;
 
@@ -20,6 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use self::draft::LimitUnit;
 use self::form::{EnvRows, FileRows, Form, TextBlock};
+use self::more::PlacementAndRetries;
 use self::offers::{Offers, first_choice};
 use self::preview::{CurlLine, Preview, Request};
 use super::parts::{Call, CallProblem, FieldError, Loading, NoOrg, every, leave, ready, when_some};
@@ -39,6 +41,10 @@ const FIELDS: &[&str] = &[
     "/files",
     "/env",
     "/depends_on",
+    "/gpu_milli",
+    "/topology",
+    "/retry/max",
+    "/checkpoint/grace_s",
 ];
 
 /// What the form starts with.
@@ -118,7 +124,18 @@ fn LaunchForm(choices: Choices) -> impl IntoView {
     let next = leave();
     let call = Call::idle();
     let key = StoredValue::new(String::new());
-    let request: Memo<Request> = Memo::new(move |_| form.draft().request());
+    let whole_board = Memo::new(move |_| {
+        let slug = form.offering.get();
+        offerings.with(|all| all.iter().any(|o| o.slug == slug && o.mig_profile.is_none()))
+    });
+    let request: Memo<Request> = Memo::new(move |_| {
+        let mut draft = form.draft();
+        // A slice is not shared further: what was typed for a board stays in its field, but is not meant.
+        if !whole_board.get() {
+            draft.share.clear();
+        }
+        draft.request()
+    });
 
     // Free places move while the form is open.
     every(10_000, move || {
@@ -210,6 +227,7 @@ fn LaunchForm(choices: Choices) -> impl IntoView {
                         autocomplete=Some("off")
                     />
                 </fieldset>
+                <PlacementAndRetries form=form call=call whole_board=whole_board/>
                 <CurlLine org=org request=request/>
             </form>
             <Preview org=org request=request call=call ready=ready/>

@@ -42,16 +42,34 @@ pub fn offering_cell(job: &Job) -> AnyView {
     view! { <td role="cell" data-label="Offering"><span class="nowrap">{text}</span></td> }.into_any()
 }
 
-/// Slices of the board that a device is; the whole board where none are named.
+/// Cells in which a shared board is drawn: a share follows no slices, and a twentieth can still be seen.
+const SHARED_CELLS: u32 = 20;
+
+/// Cells in which the board of a device is drawn.
+pub fn cells_of(device: &Device) -> u32 {
+    if device.gpu_milli.is_some() { SHARED_CELLS } else { device.cells }
+}
+
+/// Cells of the board that a device is: its share from the left, its slices, or else the whole board.
 pub fn place_of(device: &Device) -> Placement {
-    device.placement.unwrap_or(Placement { start: 0, size: device.cells })
+    match (device.gpu_milli, device.placement) {
+        (Some(milli), _) => {
+            let nearest = milli.saturating_mul(SHARED_CELLS).saturating_add(500) / 1_000;
+            // Neither nothing nor the whole board, however small or large it is.
+            Placement { start: 0, size: nearest.clamp(1, SHARED_CELLS - 1) }
+        }
+        (None, Some(slices)) => slices,
+        (None, None) => Placement { start: 0, size: device.cells },
+    }
 }
 
 /// The tile of one's own job on a device.
 pub fn own_tile(device: &Device, name: &str, label: String) -> BarTile {
     let place = place_of(device);
     let last = place.start + place.size.saturating_sub(1);
-    let slices = if place.size >= device.cells {
+    let part = if let Some(milli) = device.gpu_milli {
+        format!("{} of the board", percent(milli))
+    } else if place.size >= device.cells {
         "the whole board".to_owned()
     } else if place.size == 1 {
         format!("slice {last}")
@@ -68,7 +86,7 @@ pub fn own_tile(device: &Device, name: &str, label: String) -> BarTile {
         own: true,
         foreign: false,
         level: 0,
-        aria: format!("{name}, {slices}"),
+        aria: format!("{name}, {part}"),
     }
 }
 
@@ -77,14 +95,21 @@ pub fn device_words(device: &Device) -> String {
     format!("{}, GPU {}", device.node_name, device.gpu_index)
 }
 
+/// The bar of a device in words: `pier-01, GPU 0: train`, and how much of the board where it is shared.
+pub fn bar_words(device: &Device, name: &str) -> String {
+    let share = device.gpu_milli.map(|milli| format!(", {} of the board", percent(milli)));
+    format!("{}: {name}{}", device_words(device), share.unwrap_or_default())
+}
+
 /// The first board of a job as a small bar, and how many more there are; empty while it waits.
 pub fn board_cell(job: &Job) -> AnyView {
     let Some(device) = job.devices.first() else {
         return view! { <td role="cell" data-label="Board"></td> }.into_any();
     };
-    let label = format!("{}: {}", device_words(device), job.name);
+    let label = bar_words(device, &job.name);
     let tiles = vec![own_tile(device, &job.name, String::new())];
-    let cells = device.cells;
+    let cells = cells_of(device);
+    let shared = device.gpu_milli.is_some();
     let mut place = format!("{} / {}", device.node_name, device.gpu_index);
     if job.devices.len() > 1 {
         place = format!("{place} and {} more", job.devices.len() - 1);
@@ -97,6 +122,7 @@ pub fn board_cell(job: &Job) -> AnyView {
                     cells=cells
                     blocked=Vec::new()
                     quarantined=false
+                    undivided=shared
                     size=BarSize::Inline
                     label=label
                 />
@@ -122,6 +148,23 @@ mod tests {
             "price_version": 1, "generation": generation, "actions": [],
         }))
         .unwrap()
+    }
+
+    #[test]
+    fn a_share_is_drawn_as_much_of_the_board_as_it_is() {
+        let device = |milli: Option<u32>| -> Device {
+            serde_json::from_value(serde_json::json!({
+                "node": "node_00000000000000000000000001", "node_name": "pier-01", "gpu_uuid": "GPU", "gpu_index": 0,
+                "cells": 8, "gpu_milli": milli,
+            }))
+            .unwrap()
+        };
+        let drawn = |milli: Option<u32>| (place_of(&device(milli)).size, cells_of(&device(milli)));
+        assert_eq!([1, 100, 250, 999].map(|milli| drawn(Some(milli))), [(1, 20), (2, 20), (5, 20), (19, 20)]);
+        assert_eq!(drawn(None), (8, 8));
+        assert_eq!(own_tile(&device(Some(125)), "n", String::new()).aria, "n, 12.5 % of the board");
+        assert_eq!(bar_words(&device(Some(125)), "n"), "pier-01, GPU 0: n, 12.5 % of the board");
+        assert_eq!(bar_words(&device(None), "n"), "pier-01, GPU 0: n");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! Pure text; must not read a clock or know a component.
 
-use berth_types::jobs::JobState;
+use berth_types::jobs::{CheckpointSignal, JobState, Topology};
 use berth_types::money::money_text;
 use berth_types::time::duration_text;
 
@@ -42,6 +42,34 @@ pub fn gib(mib: i64) -> String {
 /// `timed out` for `timed_out`.
 pub fn state_words(state: JobState) -> String {
     state.name().replace('_', " ")
+}
+
+/// How near each other the devices of a job are, in a word or two.
+pub const fn closeness_text(topology: Topology) -> &'static str {
+    match topology {
+        Topology::Any => "anywhere",
+        Topology::SameNode => "one node",
+        Topology::SameSwitch => "one switch",
+        Topology::SameRack => "one rack",
+        Topology::Nvlink => "NVLink",
+    }
+}
+
+/// A signal by the name that manuals give it.
+pub const fn signal_text(signal: CheckpointSignal) -> &'static str {
+    match signal {
+        CheckpointSignal::Term => "SIGTERM",
+        CheckpointSignal::Int => "SIGINT",
+        CheckpointSignal::Hup => "SIGHUP",
+        CheckpointSignal::Usr1 => "SIGUSR1",
+        CheckpointSignal::Usr2 => "SIGUSR2",
+    }
+}
+
+/// `1 of 3 further tries used`.
+pub fn tries_text(used: u32, most: u32) -> String {
+    let most = counted(usize::try_from(most).unwrap_or(usize::MAX), "further try", "further tries");
+    format!("{used} of {most} used")
 }
 
 /// Hours that `available` lasts at `burn` an hour, one decimal; `None` while nothing is spent.
@@ -177,5 +205,11 @@ mod tests {
         assert_eq!(limit_text(930), "15 min 30 s");
         assert_eq!(price_text(299_998, "USD"), "$0.30");
         assert_eq!(price_text(1_495_000, "USD"), "$1.4950");
+    }
+
+    #[test]
+    fn further_tries_are_counted() {
+        assert_eq!(tries_text(1, 3), "1 of 3 further tries used");
+        assert_eq!(tries_text(0, 1), "0 of 1 further try used");
     }
 }

@@ -1,7 +1,7 @@
 //! The berth bar: a board drawn as its memory slices. The same picture for an offering, a job's
 //! devices and the cluster map.
 
-use berth_types::nodes::Gpu;
+use berth_types::nodes::{Gpu, Tile};
 use leptos::prelude::*;
 
 /// How large a bar is drawn.
@@ -40,13 +40,52 @@ fn slices(start: u32, size: u32) -> String {
     }
 }
 
+/// Thousandths as a percentage: `25 %`, `12.5 %`.
+pub fn percent(milli: u32) -> String {
+    match milli % 10 {
+        0 => format!("{} %", milli / 10),
+        rest => format!("{}.{rest} %", milli / 10),
+    }
+}
+
+/// Rising numbers as runs of neighbours: where each run starts, and how many it has.
+pub fn runs(numbers: &[u32]) -> Vec<(u32, u32)> {
+    let mut runs: Vec<(u32, u32)> = Vec::new();
+    for &number in numbers {
+        match runs.last_mut() {
+            Some((start, size)) if start.saturating_add(*size) == number => *size += 1,
+            _ => runs.push((number, 1)),
+        }
+    }
+    runs
+}
+
+/// What of its board a tile has: slices, or a share, which follows no slices wherever it is drawn.
+fn part_of(tile: &Tile) -> String {
+    match tile.gpu_milli {
+        Some(milli) => format!("{} of a board", percent(milli)),
+        None => slices(tile.placement.start, tile.placement.size),
+    }
+}
+
+/// Thousandths of a shared board that are taken; nothing for a board that is not shared.
+fn shared_milli(gpu: &Gpu) -> Option<u32> {
+    let mut shares = gpu.tiles.iter().filter_map(|tile| tile.gpu_milli).peekable();
+    shares.peek()?;
+    Some(shares.sum())
+}
+
 /// The tiles of a board on the map.
 pub fn tiles_of(gpu: &Gpu) -> Vec<BarTile> {
     gpu.tiles
         .iter()
         .map(|tile| {
-            let place = slices(tile.placement.start, tile.placement.size);
-            let profile = tile.profile.clone().unwrap_or_else(|| "whole board".to_owned());
+            let place = part_of(tile);
+            let profile = match (&tile.profile, tile.gpu_milli) {
+                (Some(profile), _) => profile.clone(),
+                (None, Some(_)) => place.clone(),
+                (None, None) => "whole board".to_owned(),
+            };
             let label = match (&tile.quarantined, &tile.owner) {
                 (Some(_), _) => "quarantined".to_owned(),
                 (None, Some(owner)) => owner.job_name.clone(),
@@ -54,8 +93,11 @@ pub fn tiles_of(gpu: &Gpu) -> Vec<BarTile> {
             };
             let aria = match (&tile.quarantined, &tile.owner) {
                 (Some(reason), _) => format!("quarantined, {place}: {reason}"),
+                // First what the tile shows, as it shows it.
+                (None, Some(owner)) if tile.gpu_milli.is_some() => {
+                    format!("{} {profile}, of {}", owner.job_name, owner.org_name)
+                }
                 (None, Some(owner)) => {
-                    // First what the tile shows, as it shows it.
                     format!("{} {profile}, {place}, of {}", owner.job_name, owner.org_name)
                 }
                 (None, None) => format!("taken by another organization, {place}"),
@@ -92,22 +134,30 @@ pub fn BerthBar(
     /// The whole board is out of use.
     #[prop(optional)]
     quarantined: bool,
+    /// The board is shared by parts that follow no slices: what is free of it is one cell.
+    #[prop(optional)]
+    undivided: bool,
     size: BarSize,
     /// The whole bar in words.
     label: String,
 ) -> impl IntoView {
     let interactive = size == BarSize::Full && !tiles.is_empty();
-    let empty = free(&tiles, cells)
+    let open = free(&tiles, cells);
+    let gaps = if undivided { runs(&open) } else { open.into_iter().map(|cell| (cell, 1)).collect() };
+    let empty = gaps
         .into_iter()
-        .map(|cell| {
+        .map(|(cell, wide)| {
             let class = if quarantined {
                 "cell cell--quarantined"
+            } else if undivided {
+                "cell cell--rest"
             } else if blocked.contains(&cell) {
                 "cell cell--blocked"
             } else {
                 "cell"
             };
-            view! { <span class=class aria-hidden="true" data-start=cell.to_string() data-size="1"></span> }
+            let (start, size) = (cell.to_string(), wide.to_string());
+            view! { <span class=class aria-hidden="true" data-start=start data-size=size></span> }
         })
         .collect_view();
     let count = tiles.len();
@@ -203,20 +253,32 @@ pub fn GpuBar(gpu: Gpu, node_name: String, size: BarSize) -> impl IntoView {
     let usable = free(&tiles, gpu.cells).iter().filter(|cell| !gpu.blocked_cells.contains(cell)).count();
     let taken = gpu.cells as usize - open;
     let caption = format!("GPU {}: {}", gpu.index, gpu.model);
-    let summary = match &gpu.quarantined {
-        Some(_) => "quarantined".to_owned(),
-        None if open == gpu.cells as usize => "free".to_owned(),
-        None if open == 0 => "full".to_owned(),
-        None => format!("{usable} of {} slices free", gpu.cells),
+    let shared = shared_milli(&gpu);
+    let summary = match (&gpu.quarantined, shared) {
+        (Some(_), _) => "quarantined".to_owned(),
+        (None, Some(taken)) => format!("shared, {} left", percent(1_000_u32.saturating_sub(taken))),
+        (None, None) if open == gpu.cells as usize => "free".to_owned(),
+        (None, None) if open == 0 => "full".to_owned(),
+        (None, None) => format!("{usable} of {} slices free", gpu.cells),
     };
-    let label =
-        format!("Board {} of {node_name}: {taken} of {} memory slices are taken", gpu.index, gpu.cells);
-    let rows = tiles
+    let label = match shared {
+        Some(taken) => {
+            format!("Board {} of {node_name}: {} of it is taken by shares", gpu.index, percent(taken))
+        }
+        None => {
+            format!("Board {} of {node_name}: {taken} of {} memory slices are taken", gpu.index, gpu.cells)
+        }
+    };
+    let parts = if shared.is_some() { "Part" } else { "Slices" };
+    let rows = gpu
+        .tiles
         .iter()
-        .map(|tile| {
+        .map(part_of)
+        .zip(&tiles)
+        .map(|(part, tile)| {
             view! {
                 <tr role="row">
-                    <th role="rowheader" scope="row">{slices(tile.start, tile.size)}</th>
+                    <th role="rowheader" scope="row">{part}</th>
                     <td role="cell" data-label="Holds">{tile.label.clone()}</td>
                     <td role="cell" data-label="Profile">{tile.meta.clone()}</td>
                 </tr>
@@ -231,7 +293,7 @@ pub fn GpuBar(gpu: Gpu, node_name: String, size: BarSize) -> impl IntoView {
                     <table class="table" role="table">
                         <thead role="rowgroup">
                             <tr role="row">
-                                <th role="columnheader" scope="col">"Slices"</th>
+                                <th role="columnheader" scope="col">{parts}</th>
                                 <th role="columnheader" scope="col">"Holds"</th>
                                 <th role="columnheader" scope="col">"Profile"</th>
                             </tr>
@@ -250,6 +312,7 @@ pub fn GpuBar(gpu: Gpu, node_name: String, size: BarSize) -> impl IntoView {
                 cells=gpu.cells
                 blocked=gpu.blocked_cells.clone()
                 quarantined=gpu.quarantined.is_some()
+                undivided=shared.is_some()
                 size=size
                 label=label
             />
@@ -267,5 +330,33 @@ mod tests {
         assert_eq!(slices(3, 1), "slice 3");
         assert_eq!(slices(4, 2), "slices 4 and 5");
         assert_eq!(slices(0, 4), "slices 0 to 3");
+        assert_eq!((percent(250), percent(125)), ("25 %".to_owned(), "12.5 %".to_owned()));
+    }
+
+    #[test]
+    fn neighbours_are_one_run() {
+        assert_eq!(runs(&[0, 1, 2, 5, 7, 8]), [(0, 3), (5, 1), (7, 2)]);
+        assert!(runs(&[]).is_empty());
+    }
+
+    #[test]
+    fn a_share_is_no_slice() {
+        let owner = serde_json::json!({
+            "job": "job_00000000000000000000000001", "job_name": "n", "org_name": "Kelda", "hue": 1, "pattern": "dots",
+        });
+        let place = serde_json::json!({"start": 0, "size": 1});
+        let tile = |milli: u32| serde_json::json!({"placement": place, "gpu_milli": milli, "owner": owner});
+        let gpu = |tiles: Vec<serde_json::Value>| -> Gpu {
+            serde_json::from_value(serde_json::json!({
+                "uuid": "GPU", "index": 0, "model": "H100", "memory_mib": 1, "cells": 8, "blocked_cells": [],
+                "mig_enabled": false, "tiles": tiles,
+            }))
+            .unwrap()
+        };
+        let shared = gpu(vec![tile(100), tile(125)]);
+        assert_eq!(shared_milli(&shared), Some(225));
+        let aria: Vec<String> = tiles_of(&shared).into_iter().map(|tile| tile.aria).collect();
+        assert_eq!(aria, ["n 10 % of a board, of Kelda", "n 12.5 % of a board, of Kelda"]);
+        assert_eq!(shared_milli(&gpu(Vec::new())), None);
     }
 }

@@ -9,7 +9,7 @@ mod log_view;
 mod notice;
 mod states;
 
-pub use berth_bar::{BarSize, BarTile, BerthBar, GpuBar, tiles_of};
+pub use berth_bar::{BarSize, BarTile, BerthBar, GpuBar, percent, runs, tiles_of};
 pub use charts::Charts;
 pub use copy::CopyBlock;
 pub use field::Field;

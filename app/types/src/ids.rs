@@ -104,6 +104,10 @@ ids! {
     JobId = "job";
     /// One row of the ledger.
     TransferId = "tr";
+    /// A request for higher limits.
+    QuotaRequestId = "qreq";
+    /// What somebody did.
+    AuditEventId = "aud";
     /// One HTTP request, for support.
     RequestId = "req";
 }

@@ -116,11 +116,117 @@ pub struct NewJob {
     /// Memory that must be free on its node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_mib: Option<u64>,
+    /// Thousandths of one board that it shares with other jobs of its organization; the whole board when
+    /// absent. For offerings of whole boards, one device on one node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu_milli: Option<u32>,
+    #[serde(default, skip_serializing_if = "Topology::is_any")]
+    pub topology: Topology,
+    /// What a try that ended badly is followed by.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry: Option<Retry>,
+    /// How it is told that it must make room.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint: Option<Checkpoint>,
     /// Jobs of the same organization that must end first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub depends_on: Vec<DependsOn>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
+}
+
+/// How near each other the devices of a job must be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum Topology {
+    #[default]
+    Any,
+    /// All on one node, which is what a job of one node gets anyway.
+    SameNode,
+    /// On nodes with the same `switch` label.
+    SameSwitch,
+    /// On nodes with the same `rack` label.
+    SameRack,
+    /// The devices of each node reach each other by NVLink.
+    Nvlink,
+}
+
+impl Topology {
+    pub const ALL: [Self; 5] = [Self::Any, Self::SameNode, Self::SameSwitch, Self::SameRack, Self::Nvlink];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Any => "any",
+            Self::SameNode => "same_node",
+            Self::SameSwitch => "same_switch",
+            Self::SameRack => "same_rack",
+            Self::Nvlink => "nvlink",
+        }
+    }
+
+    pub const fn is_any(&self) -> bool {
+        matches!(self, Self::Any)
+    }
+}
+
+/// What may be followed by another try.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RetryOn {
+    /// Its node or worker went down, or could not make its devices.
+    NodeLost,
+    /// It made room for a more important job. Such tries are not counted.
+    Preempted,
+    /// It ended with an exit code other than 0, or by a signal.
+    Exit,
+}
+
+/// When a job is tried again. Without it only a preempted job is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Retry {
+    /// Tries after the first, up to 100.
+    pub max: u32,
+    pub on: Vec<RetryOn>,
+}
+
+/// A signal by which a job is told to save its state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, Default)]
+pub enum CheckpointSignal {
+    #[default]
+    #[serde(rename = "SIGTERM")]
+    Term,
+    #[serde(rename = "SIGINT")]
+    Int,
+    #[serde(rename = "SIGHUP")]
+    Hup,
+    #[serde(rename = "SIGUSR1")]
+    Usr1,
+    #[serde(rename = "SIGUSR2")]
+    Usr2,
+}
+
+impl CheckpointSignal {
+    /// Its number on Linux.
+    pub const fn number(self) -> i32 {
+        match self {
+            Self::Hup => 1,
+            Self::Int => 2,
+            Self::Usr1 => 10,
+            Self::Usr2 => 12,
+            Self::Term => 15,
+        }
+    }
+}
+
+/// What a job gets before it must make room: a signal, and time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Checkpoint {
+    #[serde(default)]
+    pub signal: CheckpointSignal,
+    /// Seconds from the signal until it is killed.
+    pub grace_s: u32,
 }
 
 /// How the job that one waits for must end.
@@ -175,6 +281,9 @@ pub struct Device {
     pub mig_uuid: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement: Option<Placement>,
+    /// Thousandths of the board, when it is shared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu_milli: Option<u32>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -216,6 +325,17 @@ pub struct Job {
     pub cpus: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_mib: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu_milli: Option<u32>,
+    #[serde(default, skip_serializing_if = "Topology::is_any")]
+    pub topology: Topology,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry: Option<Retry>,
+    /// Tries after bad ends so far; those after preemption are not counted.
+    #[serde(default)]
+    pub retries: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint: Option<Checkpoint>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<Vec<String>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -12,6 +12,7 @@ pub mod money;
 pub mod nodes;
 pub mod offerings;
 pub mod problems;
+pub mod quotas;
 pub mod time;
 
 use serde::{Deserialize, Serialize};

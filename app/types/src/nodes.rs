@@ -1,5 +1,7 @@
 //! Hosts, boards and what is on them.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{JobId, JoinTokenId, NodeId};
@@ -38,6 +40,9 @@ pub struct Tile {
     /// `1g.10gb`; absent for a whole board.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
+    /// Thousandths of the board, when it is shared inside an organization.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu_milli: Option<u32>,
     /// Cannot be used until it is proved clean; the reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quarantined: Option<String>,
@@ -69,6 +74,9 @@ pub struct Gpu {
     /// Slices that no profile can use as the board stands, free as they are.
     pub blocked_cells: Vec<u32>,
     pub mig_enabled: bool,
+    /// Boards of a node with the same number reach each other by NVLink; absent: no other board.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nvlink_island: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quarantined: Option<String>,
     pub tiles: Vec<Tile>,
@@ -91,6 +99,9 @@ pub struct Node {
     pub unisolated: bool,
     pub driver_version: String,
     pub worker_version: String,
+    /// What its worker was started with; `switch` and `rack` count for placement.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_seen_at: Option<Timestamp>,
     pub gpus: Vec<Gpu>,

@@ -1,6 +1,6 @@
 //! What a submission must look like before anything is looked up or reserved.
 
-use berth_types::jobs::NewJob;
+use berth_types::jobs::{NewJob, Topology};
 use berth_types::problems::FieldError;
 
 /// Limits of one submission.
@@ -16,6 +16,9 @@ pub const MAX_CPUS: u32 = 65_536;
 pub const MAX_MEMORY_MIB: u64 = 1 << 30;
 pub const MAX_DEVICES: u32 = 64;
 pub const MAX_NODES: u32 = 64;
+pub const MAX_RETRIES: u32 = 100;
+/// Seconds that a job may take to save its state: the notice that a preemption gives at most.
+pub const MAX_GRACE_S: u32 = 600;
 /// Thirty days.
 pub const MAX_DURATION_S: u64 = 30 * 86_400;
 
@@ -92,6 +95,30 @@ pub fn check_job(job: &NewJob) -> Vec<FieldError> {
     if job.memory_mib.is_some_and(|n| n == 0 || n > MAX_MEMORY_MIB) {
         refuse("/memory_mib", "Ask for 1 MiB to 1 PiB, or leave it out.");
     }
+    if let Some(milli) = job.gpu_milli {
+        if milli == 0 || milli > 999 {
+            refuse(
+                "/gpu_milli",
+                "A share is 1 to 999 thousandths of a board; leave it out for the whole board.",
+            );
+        } else if job.count != 1 || job.nodes != 1 {
+            refuse("/gpu_milli", "A share is of one board on one node; ask for count 1 and nodes 1.");
+        }
+    }
+    if job.topology == Topology::SameNode && job.nodes > 1 {
+        refuse("/topology", "Several nodes are never the same node; ask for one, or for same_switch.");
+    }
+    if let Some(retry) = &job.retry {
+        if retry.max > MAX_RETRIES {
+            refuse("/retry/max", "At most 100 further tries.");
+        }
+        if retry.on.is_empty() {
+            refuse("/retry/on", "Say what is tried again: node_lost, preempted, exit.");
+        }
+    }
+    if job.checkpoint.is_some_and(|c| c.grace_s == 0 || c.grace_s > MAX_GRACE_S) {
+        refuse("/checkpoint/grace_s", "Choose between 1 and 600 seconds.");
+    }
     if job.depends_on.len() > MAX_DEPENDENCIES {
         refuse("/depends_on", "A job can wait for at most 32 others.");
     }
@@ -151,7 +178,7 @@ fn pointer_to(base: &str, key: &str) -> String {
 mod tests {
     use super::*;
     use berth_types::ids::JobId;
-    use berth_types::jobs::{Condition, DependsOn};
+    use berth_types::jobs::{Checkpoint, Condition, DependsOn, Retry, RetryOn};
     use proptest::prelude::*;
 
     fn job() -> NewJob {
@@ -191,6 +218,16 @@ mod tests {
             (NewJob { cpus: Some(u32::MAX), ..job() }, "/cpus"),
             (NewJob { memory_mib: Some(u64::MAX), ..job() }, "/memory_mib"),
             (NewJob { depends_on: vec![dependency; 33], ..job() }, "/depends_on"),
+            (NewJob { gpu_milli: Some(0), ..job() }, "/gpu_milli"),
+            (NewJob { gpu_milli: Some(1_000), ..job() }, "/gpu_milli"),
+            (NewJob { gpu_milli: Some(500), count: 2, ..job() }, "/gpu_milli"),
+            (NewJob { topology: Topology::SameNode, nodes: 2, ..job() }, "/topology"),
+            (NewJob { retry: Some(Retry { max: 1, on: vec![] }), ..job() }, "/retry/on"),
+            (NewJob { retry: Some(Retry { max: 101, on: vec![RetryOn::Exit] }), ..job() }, "/retry/max"),
+            (
+                NewJob { checkpoint: Some(Checkpoint { signal: Default::default(), grace_s: 0 }), ..job() },
+                "/checkpoint/grace_s",
+            ),
             (NewJob { max_duration_s: 0, ..job() }, "/max_duration_s"),
             (NewJob { max_duration_s: u64::MAX, ..job() }, "/max_duration_s"),
             (NewJob { command: None, ..job() }, "/command"),

@@ -172,6 +172,7 @@ pub struct Cluster {
     by_id: HashMap<NodeId, NodeIx>,
     models: Vec<Model>,
     orgs: HashMap<OrgId, u16>,
+    offerings: HashMap<Arc<str>, u16>,
     /// The nodes on which an organization shares boards already.
     shared: HashMap<u16, BTreeSet<NodeIx>>,
     /// Nodes that changed, in order, from the change number `log_start` on.
@@ -225,6 +226,22 @@ impl Cluster {
     pub fn org(&mut self, org: OrgId) -> u16 {
         let next = u16::try_from(self.orgs.len() + 1).unwrap_or(u16::MAX);
         *self.orgs.entry(org).or_insert(next)
+    }
+
+    /// An offering by its place, counted from one; 0 when there is no name.
+    pub fn offering(&mut self, name: Option<&Arc<str>>) -> u16 {
+        let Some(name) = name else { return 0 };
+        if let Some(known) = self.offerings.get(name) {
+            return *known;
+        }
+        let next = u16::try_from(self.offerings.len() + 1).unwrap_or(u16::MAX);
+        self.offerings.insert(name.clone(), next);
+        next
+    }
+
+    /// The name of an offering by its place.
+    pub fn offering_name(&self, index: u16) -> Option<&Arc<str>> {
+        self.offerings.iter().find(|(_, i)| **i == index).map(|(name, _)| name)
     }
 
     /// The nodes on which an organization shares boards already.

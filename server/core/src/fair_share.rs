@@ -24,6 +24,7 @@ struct Account {
     /// Thousandths of a board × seconds, faded to `at`.
     used: f64,
     running_milli: i64,
+    guaranteed_milli: i64,
     at: Timestamp,
     /// The share at some time: it is asked for over and over in one pass.
     known: Cell<Option<(Timestamp, u64)>>,
@@ -50,6 +51,10 @@ impl Account {
         {
             return share;
         }
+        if self.running_milli < self.guaranteed_milli {
+            self.known.set(Some((now, 0)));
+            return 0;
+        }
         let ahead = self.running_milli.max(0) as f64 * AHEAD_S;
         let share = ((self.used_at(now) + ahead) / self.weight).clamp(0.0, 1e18) as u64;
         self.known.set(Some((now, share)));
@@ -64,7 +69,9 @@ impl FairShare {
         let index = *self.by_id.entry(org).or_insert(next);
         if index == next {
             let at = Timestamp::from_micros(0);
-            let account = Account { weight: 1.0, used: 0.0, running_milli: 0, at, known: Cell::new(None) };
+            let known = Cell::new(None);
+            let account =
+                Account { weight: 1.0, used: 0.0, running_milli: 0, guaranteed_milli: 0, at, known };
             self.accounts.push(account);
         }
         index
@@ -81,9 +88,11 @@ impl FairShare {
         account.known.set(None);
     }
 
-    /// States an organization's weight (above 0), and its use so far in thousandths × seconds.
-    pub fn put(&mut self, org: OrgId, weight: f64, used: Option<f64>, now: Timestamp) {
+    /// States an organization's weight (above 0), how much of it may run before use counts at all, and
+    /// its use so far in thousandths × seconds.
+    pub fn put(&mut self, org: OrgId, weight: f64, guaranteed_milli: i64, used: Option<f64>, now: Timestamp) {
         self.change(org, now, |account| {
+            account.guaranteed_milli = guaranteed_milli;
             account.weight = if weight.is_finite() { weight.max(1e-3) } else { 1.0 };
             if let Some(used) = used.filter(|u| u.is_finite()) {
                 account.used = used.max(0.0);
@@ -112,8 +121,8 @@ mod tests {
         let mut shares = FairShare::default();
         let (a, b) = (OrgId::from_uuid(Uuid::from_u128(1)), OrgId::from_uuid(Uuid::from_u128(2)));
         let now = Timestamp::from_micros(0);
-        shares.put(a, 1.0, Some(1_000_000.0), now);
-        shares.put(b, 2.0, Some(1_000_000.0), now);
+        shares.put(a, 1.0, 0, Some(1_000_000.0), now);
+        shares.put(b, 2.0, 0, Some(1_000_000.0), now);
         let (first, second) = (shares.index(a), shares.index(b));
         assert_eq!(shares.share(second, now) * 2, shares.share(first, now));
         let later = now.plus_seconds(7 * 86_400);
@@ -124,5 +133,10 @@ mod tests {
         shares.running(a, -1_000, end);
         let used = shares.share(first, end);
         assert!((599_000..601_000).contains(&used), "100 s of one board: {used}");
+        shares.put(a, 1.0, 2_000, None, end);
+        shares.running(a, 1_999, end);
+        assert_eq!(shares.share(first, end), 0, "below what is guaranteed");
+        shares.running(a, 1, end);
+        assert!(shares.share(first, end) > used);
     }
 }

@@ -3,7 +3,7 @@
 //! Events carry the number of the attempt they speak of; one that speaks of an older attempt, or
 //! that does not fit the state, is rejected with its reason and changes nothing.
 
-use berth_types::jobs::{Failure, JobState};
+use berth_types::jobs::{Failure, JobState, Retry, RetryOn};
 
 /// Why an attempt is being stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,35 +40,51 @@ pub enum Machine {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// The scheduler found a place.
-    Assign {
-        attempt: u32,
-    },
+    Assign { attempt: u32 },
     /// The worker prepares devices and directory.
-    Prepare {
-        attempt: u32,
-    },
+    Prepare { attempt: u32 },
     /// The process runs.
-    Start {
-        attempt: u32,
-    },
+    Start { attempt: u32 },
     /// The tenant wants it to end.
     Cancel,
     /// The scheduler wants its place.
-    Preempt {
-        attempt: u32,
-    },
+    Preempt { attempt: u32 },
     /// One of several ranks ended badly.
-    RankFailed {
-        attempt: u32,
-    },
+    RankFailed { attempt: u32 },
     /// A job that it waited for did not end as it had to.
-    Orphan {
-        failure: Failure,
-    },
+    Orphan { failure: Failure },
     End {
         attempt: u32,
         outcome: Outcome,
+        /// It is tried again ([`tries_again`]), unless somebody wanted it ended.
+        again: bool,
     },
+}
+
+/// Failures that are no fault of the job's own.
+const NODE_LOST: [&str; 4] =
+    ["attempt.unknown_outcome", "attempt.not_started", "device.unavailable", "worker.io"];
+
+/// Whether an end is followed by another try, after `retries` of them. What makes room is tried again
+/// unless its policy leaves that out, however often.
+pub fn tries_again(policy: Option<&Retry>, retries: u32, stop: Option<StopCause>, outcome: &Outcome) -> bool {
+    let on = |cause: RetryOn| policy.is_some_and(|p| p.on.contains(&cause));
+    if stop == Some(StopCause::Preempted) {
+        let made_room = match outcome {
+            Outcome::Exited { .. } => true,
+            Outcome::TimedOut { .. } => false,
+            Outcome::Failed(failure) => failure.code == "attempt.not_started",
+        };
+        if made_room {
+            return policy.is_none() || on(RetryOn::Preempted);
+        }
+    }
+    let left = policy.is_some_and(|p| retries < p.max);
+    left && match outcome {
+        Outcome::Exited { code } => *code != 0 && on(RetryOn::Exit),
+        Outcome::TimedOut { .. } => false,
+        Outcome::Failed(failure) => NODE_LOST.contains(&failure.code.as_str()) && on(RetryOn::NodeLost),
+    }
 }
 
 /// What must follow from a change, in the same transaction or right after it.
@@ -183,11 +199,13 @@ impl Machine {
                 let finish = Effect::Finish { exit_code: None, failure: Some(failure) };
                 Ok((Self::Ended(JobState::Failed), vec![Effect::Settle, finish]))
             }
-            (Self::Stopping { cause: StopCause::Preempted, .. }, Event::End { outcome, .. })
-                if requeues(&outcome) =>
-            {
-                Ok((Self::Queued, vec![Effect::Requeue, Effect::WakeNode]))
-            }
+            (
+                Self::Assigned { .. }
+                | Self::Starting { .. }
+                | Self::Running { .. }
+                | Self::Stopping { cause: StopCause::Preempted | StopCause::RankFailed, .. },
+                Event::End { again: true, .. },
+            ) => Ok((Self::Queued, vec![Effect::Requeue, Effect::WakeNode])),
             (Self::Queued, Event::Cancel) => {
                 let finish = Effect::Finish { exit_code: None, failure: None };
                 Ok((Self::Ended(JobState::Cancelled), vec![Effect::Settle, finish]))
@@ -213,16 +231,6 @@ impl Machine {
     }
 }
 
-/// Whether an attempt that made room is tried again: not when it had reached its limit anyway, nor
-/// when nobody knows how it ended.
-fn requeues(outcome: &Outcome) -> bool {
-    match outcome {
-        Outcome::Exited { .. } => true,
-        Outcome::TimedOut { .. } => false,
-        Outcome::Failed(failure) => failure.code == "attempt.not_started",
-    }
-}
-
 fn end(machine: Machine, outcome: Outcome) -> (JobState, Option<i32>, Option<Failure>) {
     match (machine, outcome) {
         (_, Outcome::TimedOut { code })
@@ -237,6 +245,11 @@ fn end(machine: Machine, outcome: Outcome) -> (JobState, Option<i32>, Option<Fai
             (JobState::Cancelled, None, Some(failure).filter(|f| f.code != "attempt.not_started"))
         }
         (_, Outcome::Exited { code: 0 }) => (JobState::Succeeded, Some(0), None),
+        (Machine::Stopping { cause: StopCause::Preempted, .. }, Outcome::Exited { code }) => {
+            let detail = "It made room for a more important job, and its retry policy leaves it at that.";
+            let failure = Failure { code: "job.preempted".to_owned(), detail: detail.to_owned() };
+            (JobState::Failed, Some(code), Some(failure))
+        }
         (_, Outcome::Exited { code }) => (JobState::Failed, Some(code), Some(exit_failure(code))),
         (_, Outcome::Failed(failure)) => (JobState::Failed, None, Some(failure)),
     }
@@ -264,7 +277,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn exit(attempt: u32, code: i32) -> Event {
-        Event::End { attempt, outcome: Outcome::Exited { code } }
+        Event::End { attempt, outcome: Outcome::Exited { code }, again: false }
     }
 
     fn run(events: &[Event]) -> Machine {
@@ -281,13 +294,51 @@ mod tests {
         assert_eq!(with(&[exit(1, 3)]), JobState::Failed);
         assert_eq!(with(&[Cancel, exit(1, 143)]), JobState::Cancelled);
         assert_eq!(with(&[Cancel, Cancel, exit(1, 0), exit(1, 3)]), JobState::Cancelled);
-        assert_eq!(with(&[End { attempt: 1, outcome: Outcome::TimedOut { code: 143 } }]), JobState::TimedOut);
+        let late = End { attempt: 1, outcome: Outcome::TimedOut { code: 143 }, again: false };
+        assert_eq!(with(std::slice::from_ref(&late)), JobState::TimedOut);
         assert_eq!(run(&[Cancel]).state(), JobState::Cancelled);
         let preempt = Preempt { attempt: 1 };
-        assert_eq!(with(&[preempt.clone(), exit(1, 0)]), JobState::Queued, "however it ends, it made room");
-        assert_eq!(with(&[preempt.clone(), Cancel, exit(1, 143)]), JobState::Cancelled);
-        let late = End { attempt: 1, outcome: Outcome::TimedOut { code: 143 } };
+        let again = |code| End { attempt: 1, outcome: Outcome::Exited { code }, again: true };
+        assert_eq!(with(&[preempt.clone(), again(0)]), JobState::Queued, "however it ends, it made room");
+        assert_eq!(with(&[preempt.clone(), exit(1, 143)]), JobState::Failed);
+        assert_eq!(with(&[preempt.clone(), Cancel, again(143)]), JobState::Cancelled);
         assert_eq!(with(&[preempt, late]), JobState::TimedOut);
+        assert_eq!(with(&[again(3)]), JobState::Queued);
+        assert_eq!(with(&[RankFailed { attempt: 1 }, again(3)]), JobState::Queued);
+        assert_eq!(with(&[Cancel, again(143)]), JobState::Cancelled, "who wants it ended is heard");
+    }
+
+    #[test]
+    fn a_policy_says_what_is_tried_again() {
+        use RetryOn::*;
+        let policy = |on: &[RetryOn]| Retry { max: 2, on: on.to_vec() };
+        let failed = |code: &str| Outcome::Failed(Failure { code: code.into(), detail: String::new() });
+        let (bad, late) = (Outcome::Exited { code: 1 }, Outcome::TimedOut { code: 143 });
+        let preempted = Some(StopCause::Preempted);
+        for (on, retries, stop, outcome, again) in [
+            (&[Exit][..], 0, None, bad.clone(), true),
+            (&[Exit], 1, Some(StopCause::RankFailed), bad.clone(), true),
+            (&[Exit], 2, None, bad.clone(), false),
+            (&[Exit], 0, None, Outcome::Exited { code: 0 }, false),
+            (&[Exit, NodeLost, Preempted], 0, None, late.clone(), false),
+            (&[NodeLost], 0, None, bad.clone(), false),
+            (&[NodeLost], 0, None, failed("attempt.unknown_outcome"), true),
+            (&[NodeLost], 2, None, failed("attempt.unknown_outcome"), false),
+            (&[NodeLost], 0, None, failed("log.full"), false),
+            (&[Exit], 0, preempted, bad.clone(), false),
+            (&[Preempted], 9, preempted, bad.clone(), true),
+            (&[NodeLost], 0, preempted, failed("attempt.unknown_outcome"), true),
+            (&[Preempted], 0, preempted, late.clone(), false),
+        ] {
+            assert_eq!(
+                tries_again(Some(&policy(on)), retries, stop, &outcome),
+                again,
+                "{on:?} {stop:?} {outcome:?}"
+            );
+        }
+        assert!(!tries_again(None, 0, None, &bad));
+        assert!(tries_again(None, 50, preempted, &bad));
+        assert!(!tries_again(None, 0, preempted, &failed("attempt.unknown_outcome")));
     }
 
     #[test]
@@ -309,6 +360,7 @@ mod tests {
             _ => Event::End {
                 attempt,
                 outcome: Outcome::Failed(Failure { code: "x".into(), detail: String::new() }),
+                again: code == 1,
             },
         })
     }

@@ -13,6 +13,7 @@ pub mod jobs;
 pub mod mix;
 pub mod plan;
 pub mod queue;
+pub mod quotas;
 pub mod rating;
 pub mod request;
 pub mod scoring;

@@ -2,13 +2,17 @@
 //! how much of an offering is free. Must not decide who runs where: that is the engine's.
 
 use berth_mig::{Board, Instance, legal, room_for};
-use berth_types::ids::{JobId, NodeId};
+use berth_types::ids::{JobId, NodeId, OrgId};
+
+use crate::cluster::WHOLE_MILLI;
 
 /// What occupies slices of a board.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Occupant {
-    /// `None`: the whole board without MIG.
+    /// `None`: the board without MIG.
     pub instance: Option<Instance>,
+    /// Whose share of the board, and how many thousandths; `None`: all of it.
+    pub share: Option<(OrgId, u16)>,
 }
 
 /// One board of the cluster.
@@ -42,6 +46,8 @@ pub struct Slot {
     pub gpu_uuid: String,
     /// `None`: the whole board without MIG.
     pub instance: Option<Instance>,
+    /// Thousandths of a board that is shared; `None`: all of it.
+    pub share_milli: Option<u16>,
     /// Memory slices it takes.
     pub size: u32,
 }
@@ -49,6 +55,7 @@ pub struct Slot {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Assignment {
     pub job: JobId,
+    pub org: OrgId,
     /// What the decision is based on; the commit compares it.
     pub generation: i64,
     pub attempt: u32,
@@ -72,11 +79,22 @@ impl Gpu {
             }
     }
 
-    fn take(&mut self, slot: &Slot) {
+    /// Whether a share fits beside those of the same organization.
+    fn fits_share(&self, org: OrgId, milli: u16) -> bool {
+        let taken = self.occupants.iter().try_fold(0u32, |sum, o| match o.share {
+            Some((other, share)) if other == org && o.instance.is_none() => Some(sum + u32::from(share)),
+            _ => None,
+        });
+        (!self.mig_enabled || self.board.live_toggle)
+            && taken.is_some_and(|taken| taken + u32::from(milli) <= u32::from(WHOLE_MILLI))
+    }
+
+    fn take(&mut self, slot: &Slot, org: OrgId) {
         if slot.instance.is_some() {
             self.mig_enabled = true;
         }
-        self.occupants.push(Occupant { instance: slot.instance });
+        let share = slot.share_milli.map(|milli| (org, milli));
+        self.occupants.push(Occupant { instance: slot.instance, share });
     }
 
     /// How many devices of the shape fit here, now or were it empty.
@@ -106,14 +124,15 @@ pub fn still_fits(gpus: &[Gpu], assignment: &Assignment) -> bool {
         };
         let fits = gpu.ready
             && !gpu.quarantined
-            && match slot.instance {
-                None => gpu.occupants.is_empty(),
-                Some(new) => {
+            && match (slot.instance, slot.share_milli) {
+                (None, None) => gpu.occupants.is_empty(),
+                (None, Some(milli)) => gpu.fits_share(assignment.org, milli),
+                (Some(new), _) => {
                     gpu.occupants.iter().all(|o| o.instance.is_some())
                         && legal(gpu.board, &gpu.instances(), new).is_ok()
                 }
             };
-        gpu.take(slot);
+        gpu.take(slot, assignment.org);
         fits
     })
 }
@@ -122,7 +141,7 @@ pub fn still_fits(gpus: &[Gpu], assignment: &Assignment) -> bool {
 pub fn take(gpus: &mut [Gpu], assignment: &Assignment) {
     for slot in assignment.ranks.iter().flat_map(|(_, slots)| slots) {
         if let Some(gpu) = gpus.iter_mut().find(|g| g.uuid == slot.gpu_uuid) {
-            gpu.take(slot);
+            gpu.take(slot, assignment.org);
         }
     }
 }

@@ -11,8 +11,9 @@ use std::ops::Bound;
 use berth_types::ids::JobId;
 use berth_types::time::Timestamp;
 
-use crate::cluster::BookingId;
+use crate::cluster::{BookingId, Cluster};
 use crate::fair_share::{FairShare, OrgIx};
+use crate::quotas::Quotas;
 use crate::request::Ask;
 
 /// After so long in the queue a job counts as of the next class.
@@ -45,6 +46,30 @@ pub struct Turn {
     share: u64,
     queued_at: Timestamp,
     pub job: JobId,
+}
+
+/// What turns depend on besides the queue itself.
+#[derive(Clone, Copy)]
+pub struct Turns<'a> {
+    pub shares: &'a FairShare,
+    pub quotas: &'a Quotas,
+    pub cluster: &'a Cluster,
+    pub now: Timestamp,
+}
+
+impl Turns<'_> {
+    /// A job's turn now.
+    pub fn of(&self, group: Group, queued_at: Timestamp, job: JobId) -> Turn {
+        let waited_s = (self.now.micros() - queued_at.micros()).max(0) / 1_000_000;
+        let raised = (group.class + waited_s / AGE_STEP_S).clamp(0, OVERDUE);
+        let share = if raised >= OVERDUE { 0 } else { self.shares.share(group.org, self.now) };
+        Turn { class: Reverse(raised), share, queued_at, job }
+    }
+
+    /// Whether the limits of its organization let somebody of this group start what is asked for.
+    pub fn admits(&self, group: Group, ask: &Ask) -> bool {
+        !self.quotas.is_limited(group.org) || self.quotas.admits(group.org, &ask.need(self.cluster))
+    }
 }
 
 /// That runs of this length and longer had no place, as the cluster and the calendar were then.
@@ -100,8 +125,8 @@ impl Lanes {
 pub struct Queue {
     /// By set of models.
     asks: BTreeMap<(u64, Ask), Lanes>,
-    /// The oldest first, for each set of models and group.
-    order: BTreeMap<(u64, Group), Jobs>,
+    /// The oldest first, for each set of models and group, with what they ask for.
+    order: BTreeMap<(u64, Group), BTreeMap<(Timestamp, JobId), Ask>>,
     /// Jobs that run inside bookings are nowhere else.
     inside: BTreeMap<Lane, Jobs>,
     /// Grows when somebody comes or goes, for each set of models.
@@ -141,7 +166,7 @@ impl Queue {
             row.renew();
             *lanes.lengths.entry(lane.length).or_default() += 1;
             *self.versions.entry(pool).or_default() += 1;
-            self.order.entry((pool, lane.group)).or_default().insert(place);
+            self.order.entry((pool, lane.group)).or_default().insert(place, lane.ask);
             self.count += 1;
         }
     }
@@ -171,12 +196,25 @@ impl Queue {
         if lanes.groups.is_empty() {
             self.asks.remove(&(pool, lane.ask));
         }
-        take(&mut self.order, &(pool, lane.group), &place);
+        if let Some(jobs) = self.order.get_mut(&(pool, lane.group)) {
+            jobs.remove(&place);
+            if jobs.is_empty() {
+                self.order.remove(&(pool, lane.group));
+            }
+        }
         *self.versions.entry(pool).or_default() += 1;
         self.count -= 1;
     }
 
-    /// Grows when somebody of this pool comes or goes.
+    /// Something changed that lets others of an organization start.
+    pub fn stir(&mut self, org: OrgIx) {
+        let pools = self.order.keys().filter(|(_, group)| group.org == org).map(|(pool, _)| *pool);
+        for pool in pools {
+            *self.versions.entry(pool).or_default() += 1;
+        }
+    }
+
+    /// Grows when somebody of this pool comes, goes or may start.
     pub fn version(&self, pool: u64) -> u64 {
         self.versions.get(&pool).copied().unwrap_or(0)
     }
@@ -188,33 +226,20 @@ impl Queue {
         of_pool.map(|((_, ask), lanes)| (ask, lanes))
     }
 
-    /// The first turn of each group that asks for this and runs shorter than `length`.
-    pub fn firsts(
-        &self,
-        ask: &Ask,
-        length: u32,
-        shares: &FairShare,
-        now: Timestamp,
-    ) -> impl Iterator<Item = (Turn, Group)> {
+    /// The first turn of each group that asks for this, may have it and runs shorter than `length`.
+    pub fn firsts(&self, ask: &Ask, length: u32, turns: Turns<'_>) -> impl Iterator<Item = (Turn, Group)> {
         let groups = self.asks.get(&(ask.shape.models.0, *ask)).into_iter().flat_map(|a| &a.groups);
         groups.filter_map(move |(group, row)| {
             let ((queued_at, job), _) = row.first_below(length)?;
-            Some((turn(*group, queued_at, job, shares, now), *group))
+            turns.admits(*group, ask).then(|| (turns.of(*group, queued_at, job), *group))
         })
     }
 
-    /// The first of a group who runs shorter than `length`, and how long.
-    pub fn first(
-        &self,
-        ask: &Ask,
-        group: Group,
-        length: u32,
-        shares: &FairShare,
-        now: Timestamp,
-    ) -> Option<(Turn, u32)> {
+    /// The first of a group who may have this and runs shorter than `length`, and how long.
+    pub fn first(&self, ask: &Ask, group: Group, length: u32, turns: Turns<'_>) -> Option<(Turn, u32)> {
         let row = self.asks.get(&(ask.shape.models.0, *ask))?.groups.get(&group)?;
         let ((queued_at, job), length) = row.first_below(length)?;
-        Some((turn(group, queued_at, job, shares, now), length))
+        turns.admits(group, ask).then(|| (turns.of(group, queued_at, job), length))
     }
 
     /// Remembers that runs of some length and longer found no place.
@@ -240,40 +265,44 @@ impl Queue {
         pools
     }
 
-    fn of_pool(&self, pool: u64) -> impl Iterator<Item = (Group, &Jobs)> {
+    fn of_pool(&self, pool: u64) -> impl Iterator<Item = (Group, &BTreeMap<(Timestamp, JobId), Ask>)> {
         let least = Group { class: i64::MIN, org: OrgIx(0) };
         let from = self.order.range((pool, least)..);
         from.take_while(move |((models, _), _)| *models == pool).map(|((_, group), jobs)| (*group, jobs))
     }
 
-    /// The first turn among those who wait for this set of models.
-    pub fn head(&self, pool: u64, shares: &FairShare, now: Timestamp) -> Option<Turn> {
+    /// The first turn among those who wait for this set of models and may have what they ask for.
+    pub fn head(&self, pool: u64, turns: Turns<'_>) -> Option<Turn> {
         let heads = self.of_pool(pool).filter_map(|(group, jobs)| {
-            let (queued_at, job) = *jobs.first()?;
-            Some(turn(group, queued_at, job, shares, now))
+            let ((queued_at, job), ask) = jobs.first_key_value()?;
+            if turns.admits(group, ask) {
+                return Some(turns.of(group, *queued_at, *job));
+            }
+            // Others of the group may ask for less.
+            let (queued_at, job) = self.first_admitted(pool, group, turns)?;
+            Some(turns.of(group, queued_at, job))
         });
         heads.min()
     }
 
-    /// How many of this pool have their turn before this one; counts to a limit.
-    pub fn ahead(&self, pool: u64, mine: Turn, shares: &FairShare, now: Timestamp, limit: usize) -> usize {
+    fn first_admitted(&self, pool: u64, group: Group, turns: Turns<'_>) -> Option<(Timestamp, JobId)> {
+        let from = (Bound::Included((pool, Ask::LEAST)), Bound::Unbounded);
+        let of_pool = self.asks.range(from).take_while(move |((models, _), _)| *models == pool);
+        let rows = of_pool.filter_map(|((_, ask), lanes)| Some((ask, lanes.groups.get(&group)?)));
+        rows.filter(|(ask, _)| turns.admits(group, ask)).filter_map(|(_, row)| Some(row.first?.0)).min()
+    }
+
+    /// How many of this pool may start and have their turn before this one; counts to a limit.
+    pub fn ahead(&self, pool: u64, mine: Turn, turns: Turns<'_>, limit: usize) -> usize {
         let mut before = 0;
         for (group, jobs) in self.of_pool(pool) {
-            for (queued_at, job) in jobs {
-                if before >= limit || turn(group, *queued_at, *job, shares, now) >= mine {
+            for ((queued_at, job), ask) in jobs {
+                if before >= limit || turns.of(group, *queued_at, *job) >= mine {
                     break;
                 }
-                before += 1;
+                before += usize::from(turns.admits(group, ask));
             }
         }
         before
     }
-}
-
-/// A job's turn now.
-pub fn turn(group: Group, queued_at: Timestamp, job: JobId, shares: &FairShare, now: Timestamp) -> Turn {
-    let waited_s = (now.micros() - queued_at.micros()).max(0) / 1_000_000;
-    let raised = (group.class + waited_s / AGE_STEP_S).clamp(0, OVERDUE);
-    let share = if raised >= OVERDUE { 0 } else { shares.share(group.org, now) };
-    Turn { class: Reverse(raised), share, queued_at, job }
 }

@@ -16,10 +16,16 @@ pub fn total_rate(nano_per_second: i64, count: u32) -> Option<i64> {
     nano_per_second.checked_mul(i64::from(count))
 }
 
-/// The most that a job can cost. `None` when it does not fit.
-pub fn worst_case_micros(nano_per_second: i64, count: u32, max_duration_s: u64) -> Option<i64> {
+/// The rate of so many thousandths of a board, rounded up so that a share is never free.
+pub fn share_rate(nano_per_second: i64, milli: u32) -> Option<i64> {
+    let product = i128::from(nano_per_second.max(0)) * i128::from(milli);
+    i64::try_from((product + 999) / 1_000).ok()
+}
+
+/// The most that a run at this rate can cost. `None` when it does not fit.
+pub fn worst_case_micros(nano_per_second: i64, max_duration_s: u64) -> Option<i64> {
     let ms = i64::try_from(max_duration_s).ok()?.checked_mul(1_000)?;
-    charge_micros(total_rate(nano_per_second, count)?, ms)
+    charge_micros(nano_per_second, ms)
 }
 
 #[cfg(test)]
@@ -32,8 +38,11 @@ mod tests {
         assert_eq!(charge_micros(1_000_000_000, 1_000), Some(1_000_000));
         assert_eq!(charge_micros(669_444, 999), Some(668));
         assert_eq!(charge_micros(i64::MAX, i64::MAX), None);
-        assert_eq!(worst_case_micros(i64::MAX, 2, 1), None);
-        assert_eq!(worst_case_micros(5, 1, u64::MAX), None);
+        assert_eq!(worst_case_micros(i64::MAX, 10_000_000), None);
+        assert_eq!(worst_case_micros(5, u64::MAX), None);
+        assert_eq!(share_rate(1_001, 500), Some(501));
+        assert_eq!(share_rate(1, 1), Some(1));
+        assert_eq!(share_rate(i64::MAX, 1_001), None);
     }
 
     proptest! {
@@ -50,7 +59,7 @@ mod tests {
 
         #[test]
         fn no_input_panics(rate: i64, ms: i64, count: u32, seconds: u64) {
-            let _ = (charge_micros(rate, ms), worst_case_micros(rate, count, seconds));
+            let _ = (charge_micros(rate, ms), worst_case_micros(rate, seconds), share_rate(rate, count));
         }
     }
 }

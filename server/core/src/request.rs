@@ -5,6 +5,7 @@ use std::sync::Arc;
 use berth_types::ids::OrgId;
 
 use crate::cluster::{Cluster, Models, WHOLE_MILLI};
+use crate::quotas::{Need, OfferingIx};
 use crate::shape::{Device, Shape};
 
 /// Devices a node may be asked for, and nodes a job may span.
@@ -42,6 +43,10 @@ pub struct Request {
     pub memory_mib: i64,
     pub topology: Topology,
     pub nvlink: bool,
+    /// What was ordered, for limits by offering.
+    pub offering: Option<Arc<str>>,
+    /// What all of it costs, for a limit of spending.
+    pub nano_per_second: i64,
 }
 
 /// A request that no cluster can ever meet.
@@ -67,6 +72,14 @@ pub struct Ask {
     pub shape: Shape,
     pub nodes: u32,
     pub topology: Topology,
+    pub bill: Bill,
+}
+
+/// What limits look at besides devices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct Bill {
+    pub offering: OfferingIx,
+    pub nano_per_second: i64,
 }
 
 impl Ask {
@@ -82,6 +95,7 @@ impl Ask {
         },
         nodes: 0,
         topology: Topology::Any,
+        bill: Bill { offering: 0, nano_per_second: i64::MIN },
     };
 
     /// A request in the terms of this cluster.
@@ -129,13 +143,27 @@ impl Ask {
             memory_mib: request.memory_mib,
             nvlink: request.nvlink && request.count > 1,
         };
-        Ok(Self { shape, nodes: request.nodes, topology: request.topology })
+        let bill = Bill {
+            offering: cluster.offering(request.offering.as_ref()),
+            nano_per_second: request.nano_per_second,
+        };
+        Ok(Self { shape, nodes: request.nodes, topology: request.topology, bill })
     }
 
     /// The same for whichever organization.
     #[must_use]
     pub fn for_anybody(&self) -> Self {
         Self { shape: self.shape.for_anybody(), ..*self }
+    }
+
+    /// What it counts for against limits.
+    pub fn need(&self, cluster: &Cluster) -> Need {
+        let devices_milli = match self.shape.device {
+            Device::Share { milli, .. } => i64::from(milli),
+            _ => i64::from(self.shape.count) * i64::from(self.nodes) * 1_000,
+        };
+        let Bill { offering, nano_per_second } = self.bill;
+        Need { boards_milli: self.milli(cluster), offering, devices_milli, nano_per_second }
     }
 
     /// Thousandths of a board over all nodes.

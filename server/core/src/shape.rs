@@ -68,7 +68,9 @@ impl Shape {
         match self.device {
             Device::Board => gpu.free_milli == WHOLE_MILLI,
             Device::Share { milli, sharer } => {
-                gpu.free_milli >= milli && (gpu.sharer == 0 || gpu.sharer == sharer || sharer == ANYBODY)
+                gpu.shareable
+                    && gpu.free_milli >= milli
+                    && (gpu.sharer == 0 || gpu.sharer == sharer || sharer == ANYBODY)
             }
             Device::Slice { profile } => starts(gpu, usize::from(profile), models) != 0,
         }

@@ -9,6 +9,7 @@ mod jobs;
 mod live;
 mod money;
 mod nodes;
+mod quotas;
 
 use axum::Router;
 use axum::extract::State;
@@ -30,7 +31,8 @@ pub fn router(portal: Portal) -> Router {
         .merge(jobs::routes())
         .merge(live::routes())
         .merge(money::routes())
-        .merge(nodes::routes());
+        .merge(nodes::routes())
+        .merge(quotas::routes());
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))

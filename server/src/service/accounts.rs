@@ -157,7 +157,11 @@ impl Portal {
             })
             .await;
         match done {
-            Ok(()) => Ok(answer),
+            Ok(()) => {
+                // The limits for all hold for it from now on.
+                self.touch_orgs();
+                Ok(answer)
+            }
             Err(StoreError::Duplicate) => Err(taken()),
             Err(error) => Err(error.into()),
         }

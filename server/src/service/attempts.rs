@@ -86,20 +86,6 @@ async fn charge(
     Ok(())
 }
 
-/// What the end of a rank means for its job.
-fn ended_event(number: u32, ranks: &[AttemptRow], ended: &AttemptRow) -> Option<(Event, String)> {
-    let (rank, end) = ranks::first_end(ranks)?;
-    let of_rank = |text: String| rank.map_or(text.clone(), |rank| format!("Rank {rank}: {text}"));
-    if ranks.iter().all(|r| r.ended) {
-        return Some((Event::End { attempt: number, outcome: end.outcome() }, of_rank(end.detail())));
-    }
-    // Ranks that end well before the others are waited for.
-    (rank == Some(ended.rank) && !end.is_success()).then(|| {
-        let detail = format!("{} The other ranks are stopped.", of_rank(end.detail()));
-        (Event::RankFailed { attempt: number }, detail)
-    })
-}
-
 async fn apply(
     tx: &mut Tx<'_>,
     portal: &Portal,
@@ -150,7 +136,7 @@ async fn apply(
             Event::Start { attempt: number },
             "Running. Every millisecond counts from here.".to_owned(),
         )),
-        _ if ends_now => ended_event(number, &ranks, &attempt),
+        _ if ends_now => ranks::ended_event(&row, number, &ranks, &attempt)?,
         _ => None,
     };
     if current
@@ -323,10 +309,14 @@ impl Portal {
                 start: to_u32(a.start),
                 size: to_u32(a.size),
             }),
+            share_milli: a.share_milli.map_or(0, to_u32),
         };
         let map = |m: BTreeMap<String, String>| m.into_iter().collect();
         let state = JobState::parse(&job_row.state);
         let over = state.is_none_or(|s| s.ended() || matches!(s, JobState::Stopping | JobState::Queued));
+        // Who makes room may save its state first; who is cancelled or late just ends.
+        let makes_room = job_row.stop_cause.as_deref() == Some("preempted");
+        let notice = spec.checkpoint.filter(|_| makes_room);
         Ok(proto::Assignment {
             attempt: Some(proto::AttemptId::new(&row.job_id, number)),
             stop: over || row.number != job_row.attempt,
@@ -344,6 +334,8 @@ impl Portal {
                 },
             }),
             log_from: self.recordings.log_length(job, number, to_u32(row.rank)),
+            stop_signal: notice.map_or(0, |c| c.signal.number()),
+            stop_grace_ms: notice.map_or(0, |c| i64::from(c.grace_s) * 1_000),
         })
     }
 
@@ -445,7 +437,8 @@ async fn assignment_of(tx: &mut Tx<'_>, start: Start) -> Result<Option<Assignmen
     let (job, generation, attempt, ranks) = start;
     let Some(row) = store::jobs::find_any(tx, job).await? else { return Ok(None) };
     let ranks = ranks.into_iter().map(|(node, slots)| (node, stored(&row.gpu_model, &slots))).collect();
-    Ok(Some(Assignment { job, generation, attempt, ranks }))
+    let org = parse(&row.org_id)?;
+    Ok(Some(Assignment { job, org, generation, attempt, ranks }))
 }
 
 async fn assign(
@@ -477,6 +470,7 @@ async fn assign(
                 profile_id: slot.instance.map(|i| i64::from(i.profile_id)),
                 start: slot.instance.map_or(0, |i| i64::from(i.start)),
                 size: i64::from(slot.size),
+                share_milli: slot.share_milli.map(i64::from),
                 mig_uuid: None,
                 unclean: None,
             };

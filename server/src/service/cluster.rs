@@ -1,6 +1,6 @@
 //! The cluster as the planner and the map see it, built from what is stored and who is connected.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use berth_core::plan;
 use berth_mig::{Board, Instance, blocked_slices, board_by_name};
@@ -13,13 +13,18 @@ use berth_types::time::Timestamp;
 
 use super::{Caller, Right};
 use crate::portal::Portal;
-use crate::store::attempts::HeldRow;
+use crate::store::attempts::{AllocationRow, HeldRow};
 use crate::store::nodes::{GpuRow, NodeRow};
 use crate::store::{self, StoreError, Tx};
 
 pub(super) fn foreign(row: &GpuRow) -> Vec<Instance> {
     let pairs: Vec<(u32, u32)> = serde_json::from_str(&row.foreign_instances).unwrap_or_default();
     pairs.into_iter().map(|(profile_id, start)| Instance { profile_id, start }).collect()
+}
+
+/// What a node's worker was started with.
+pub(super) fn labels(row: &NodeRow) -> BTreeMap<String, String> {
+    serde_json::from_str(&row.labels).unwrap_or_default()
 }
 
 fn instance(held: &HeldRow) -> Option<Instance> {
@@ -45,8 +50,14 @@ pub async fn boards(tx: &mut Tx<'_>, connected: &HashSet<NodeId>) -> Result<Vec<
             continue;
         };
         let on_it = held.iter().filter(|h| h.allocation.gpu_uuid == gpu.uuid);
-        let ours = on_it.map(|h| plan::Occupant { instance: instance(h) });
-        let others = foreign(gpu).into_iter().map(|i| plan::Occupant { instance: Some(i) });
+        let ours = on_it.map(|h| {
+            let a = &h.allocation;
+            let share = a
+                .share_milli
+                .map(|n| Ok::<_, StoreError>((parse_org(a)?, u16::try_from(n).unwrap_or(u16::MAX))));
+            Ok(plan::Occupant { instance: instance(h), share: share.transpose()? })
+        });
+        let others = foreign(gpu).into_iter().map(|i| Ok(plan::Occupant { instance: Some(i), share: None }));
         out.push(plan::Gpu {
             node: *node,
             uuid: gpu.uuid.clone(),
@@ -54,10 +65,14 @@ pub async fn boards(tx: &mut Tx<'_>, connected: &HashSet<NodeId>) -> Result<Vec<
             mig_enabled: gpu.mig_enabled,
             ready: *ready && gpu.present,
             quarantined: gpu.quarantined.is_some(),
-            occupants: ours.chain(others).collect(),
+            occupants: ours.chain(others).collect::<Result<_, StoreError>>()?,
         });
     }
     Ok(out)
+}
+
+fn parse_org(row: &AllocationRow) -> Result<OrgId, StoreError> {
+    row.org_id.parse().map_err(|_| StoreError::Corrupt(row.org_id.clone()))
 }
 
 /// The colour and pattern of a tenant: always the same, spread over eight hues and three patterns.
@@ -80,6 +95,7 @@ fn tile(held: &HeldRow, board: Option<&'static Board>, shown_to: Option<OrgId>) 
     Tile {
         placement: Placement { start: cells(a.start), size: cells(a.size) },
         profile,
+        gpu_milli: a.share_milli.map(cells),
         quarantined: a.unclean.clone(),
         owner: a.job_id.parse().ok().filter(|_| seen).map(|job| TileOwner {
             job,
@@ -88,6 +104,19 @@ fn tile(held: &HeldRow, board: Option<&'static Board>, shown_to: Option<OrgId>) 
             hue,
             pattern: pattern.to_owned(),
         }),
+    }
+}
+
+/// Gives the shares of a board cells side by side, in proportion; each at least one while there are any.
+fn spread_shares(tiles: &mut [Tile], cells: u32) {
+    let (mut taken_milli, mut next) = (0, 0);
+    for tile in tiles {
+        let Some(milli) = tile.gpu_milli else { continue };
+        taken_milli += milli;
+        let end = (taken_milli * cells).div_ceil(1_000).clamp(next + 1, cells.max(next + 1)).min(cells);
+        let start = next.min(cells.saturating_sub(1));
+        tile.placement = Placement { start, size: end.saturating_sub(start).max(1) };
+        next = end;
     }
 }
 
@@ -136,6 +165,7 @@ impl Portal {
             (true, true, _) => NodeState::Cordoned,
             (true, false, _) => NodeState::Ready,
         };
+        let labels = labels(&row);
         Ok(Node {
             id,
             name: row.name,
@@ -143,6 +173,7 @@ impl Portal {
             simulated: row.simulated,
             unisolated: row.unisolated,
             driver_version: row.driver_version,
+            labels,
             worker_version: row.worker_version,
             last_seen_at: row.last_seen_at.map(Timestamp::from_micros),
             gpus: gpus.iter().map(|gpu| self.gpu(gpu, held, shown_to)).collect(),
@@ -153,12 +184,14 @@ impl Portal {
         let board = board_by_name(&row.model);
         let on_it: Vec<&HeldRow> = held.iter().filter(|h| h.allocation.gpu_uuid == row.uuid).collect();
         let mut tiles: Vec<Tile> = on_it.iter().map(|h| tile(h, board, shown_to)).collect();
+        spread_shares(&mut tiles, board.map_or(1, |b| b.memory_slices));
         let others = foreign(row);
         tiles.extend(others.iter().map(|i| {
             let profile = board.and_then(|b| b.profile(i.profile_id));
             Tile {
                 placement: Placement { start: i.start, size: profile.map_or(1, |p| p.size) },
                 profile: profile.map(|p| p.name.clone()),
+                gpu_milli: None,
                 quarantined: Some("Made outside this portal; it is left alone.".to_owned()),
                 owner: None,
             }
@@ -176,6 +209,7 @@ impl Portal {
             cells: board.map_or(1, |b| b.memory_slices),
             blocked_cells: blocked,
             mig_enabled: row.mig_enabled,
+            nvlink_island: u32::try_from(row.nvlink_island).ok().filter(|n| *n > 0),
             quarantined: row.quarantined.clone(),
             tiles,
             power_watts: reading.power_watts,

@@ -10,6 +10,7 @@ pub mod ledger;
 pub mod nodes;
 pub mod offerings;
 pub mod planner;
+pub mod quotas;
 mod ranks;
 
 use berth_types::accounts::{Role, User};

@@ -1,9 +1,9 @@
 //! The ranks of an attempt: how each ended, how all of them did, and what each is told of the others.
 
-use berth_core::jobs::Outcome;
+use berth_core::jobs::{Event, Outcome, StopCause, tries_again};
 use berth_proto as proto;
 use berth_types::ids::NodeId;
-use berth_types::jobs::Failure;
+use berth_types::jobs::{Failure, Retry};
 use serde::{Deserialize, Serialize};
 
 use crate::store::attempts::AttemptRow;
@@ -61,6 +61,43 @@ pub fn first_end(ranks: &[AttemptRow]) -> Option<(Option<i64>, RankEnd)> {
     let (.., rank, end) =
         ranks.iter().filter_map(read).min_by_key(|(good, at, rank, _)| (*good, *at, *rank))?;
     Some(((ranks.len() > 1).then_some(rank), end))
+}
+
+/// What a submission says of further tries; the rest of it, files above all, is passed over.
+#[derive(Deserialize)]
+struct Policy {
+    #[serde(default)]
+    retry: Option<Retry>,
+}
+
+/// What the end of a rank means for its job.
+pub fn ended_event(
+    job: &JobRow,
+    number: u32,
+    ranks: &[AttemptRow],
+    ended: &AttemptRow,
+) -> Result<Option<(Event, String)>, StoreError> {
+    let Some((rank, end)) = first_end(ranks) else { return Ok(None) };
+    let of_rank = |text: String| rank.map_or(text.clone(), |rank| format!("Rank {rank}: {text}"));
+    if !ranks.iter().all(|r| r.ended) {
+        // Ranks that end well before the others are waited for.
+        return Ok((rank == Some(ended.rank) && !end.is_success()).then(|| {
+            let detail = format!("{} The other ranks are stopped.", of_rank(end.detail()));
+            (Event::RankFailed { attempt: number }, detail)
+        }));
+    }
+    let Policy { retry } =
+        serde_json::from_str(&job.spec).map_err(|_| StoreError::Corrupt(job.id.clone()))?;
+    let (outcome, mut detail) = (end.outcome(), of_rank(end.detail()));
+    let stop = super::jobs::stop_cause(job);
+    let time_left = job.metered_ms < job.max_duration_s.saturating_mul(1_000);
+    let retries = u32::try_from(job.retries).unwrap_or(u32::MAX);
+    let again = time_left && tries_again(retry.as_ref(), retries, stop, &outcome);
+    let wanted = !matches!(stop, Some(StopCause::Cancelled | StopCause::TimedOut));
+    if let Some(retry) = retry.filter(|_| again && wanted && stop != Some(StopCause::Preempted)) {
+        detail = format!("{detail} It is tried again: {} of {}.", retries + 1, retry.max);
+    }
+    Ok(Some((Event::End { attempt: number, outcome, again }, detail)))
 }
 
 /// A port for the ranks of an attempt to meet at, the same for all of them.

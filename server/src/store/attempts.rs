@@ -35,6 +35,8 @@ pub struct AllocationRow {
     pub profile_id: Option<i64>,
     pub start: i64,
     pub size: i64,
+    /// Thousandths of a shared board.
+    pub share_milli: Option<i64>,
     pub mig_uuid: Option<String>,
     pub unclean: Option<String>,
 }
@@ -51,8 +53,12 @@ pub struct HeldRow {
     pub metered_before_ms: i64,
     pub priority: i64,
     pub preemptible: bool,
+    pub grace_s: i64,
     pub cpu_milli: i64,
     pub memory_mib: i64,
+    /// Of its offering.
+    pub slug: String,
+    pub nano_per_second: i64,
     /// The job's.
     pub state: String,
     /// The job's latest.
@@ -90,8 +96,8 @@ pub async fn insert(
 }
 
 pub async fn insert_allocation(tx: &mut Tx<'_>, row: &AllocationRow) -> Result<(), StoreError> {
-    let sql = "INSERT INTO allocations (job_id, attempt, idx, org_id, node_id, gpu_uuid, profile_id, start, size, held) \
-               VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
+    let sql = "INSERT INTO allocations (job_id, attempt, idx, org_id, node_id, gpu_uuid, profile_id, start, size, share_milli, held) \
+               VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
     exec!(
         tx,
         sql,
@@ -104,6 +110,7 @@ pub async fn insert_allocation(tx: &mut Tx<'_>, row: &AllocationRow) -> Result<(
         row.profile_id,
         row.start,
         row.size,
+        row.share_milli,
         true
     )
     .map(|_| ())
@@ -170,7 +177,7 @@ pub async fn list_allocations(
     job: &str,
     attempt: i64,
 ) -> Result<Vec<AllocationRow>, StoreError> {
-    let sql = "SELECT job_id, attempt, idx, org_id, node_id, gpu_uuid, profile_id, start, size, mig_uuid, unclean \
+    let sql = "SELECT job_id, attempt, idx, org_id, node_id, gpu_uuid, profile_id, start, size, share_milli, mig_uuid, unclean \
                FROM allocations WHERE job_id = $1 AND attempt = $2 ORDER BY idx";
     list!(tx, AllocationRow, sql, job, attempt)
 }
@@ -178,9 +185,9 @@ pub async fn list_allocations(
 macro_rules! select_held {
     ($rest:literal) => {
         concat!(
-            "SELECT a.job_id, a.attempt, a.idx, a.org_id, a.node_id, a.gpu_uuid, a.profile_id, a.start, a.size, \
+            "SELECT a.job_id, a.attempt, a.idx, a.org_id, a.node_id, a.gpu_uuid, a.profile_id, a.start, a.size, a.share_milli, \
              a.mig_uuid, a.unclean, j.name AS job_name, o.name AS org_name, j.started_at, j.max_duration_s, \
-             j.metered_before_ms, j.priority, j.preemptible, j.cpu_milli, j.memory_mib, j.state, j.attempt AS latest, f.board_cells AS cells \
+             j.metered_before_ms, j.priority, j.preemptible, j.grace_s, j.cpu_milli, j.memory_mib, f.slug, j.nano_per_second, j.state, j.attempt AS latest, f.board_cells AS cells \
              FROM allocations a JOIN jobs j ON j.id = a.job_id JOIN orgs o ON o.id = a.org_id \
              JOIN offerings f ON f.id = j.offering_id ",
             $rest

@@ -39,6 +39,12 @@ pub struct JobRow {
     pub cpu_milli: i64,
     pub memory_mib: i64,
     pub nodes: i64,
+    /// Seconds that it gets to save its state when it must make room.
+    pub grace_s: i64,
+    /// Tries after bad ends.
+    pub retries: i64,
+    /// Thousandths of whole boards on all its nodes.
+    pub board_milli: i64,
     pub created_by: String,
     pub created_at: i64,
     pub started_at: Option<i64>,
@@ -61,6 +67,8 @@ pub struct NewJobRow {
     pub cpu_milli: i64,
     pub memory_mib: i64,
     pub nodes: i64,
+    pub grace_s: i64,
+    pub board_milli: i64,
     pub device_count: i64,
     pub max_duration_s: i64,
     pub price_version: i64,
@@ -75,7 +83,7 @@ macro_rules! select_jobs {
         concat!(
             "SELECT j.id, j.org_id, j.name, o.slug, o.gpu_model, o.mig_profile, o.simulated, j.spec, j.state, \
              j.stop_cause, j.attempt, j.generation, j.priority, j.device_count, j.max_duration_s, j.price_version, \
-             j.nano_per_second, j.held_micros, j.cost_micros, j.posted_micros, j.metered_ms, j.metered_before_ms, j.preemptible, j.cpu_milli, j.memory_mib, j.nodes, j.created_by, \
+             j.nano_per_second, j.held_micros, j.cost_micros, j.posted_micros, j.metered_ms, j.metered_before_ms, j.preemptible, j.cpu_milli, j.memory_mib, j.nodes, j.grace_s, j.retries, j.board_milli, j.created_by, \
              j.created_at, j.started_at, j.ended_at, j.exit_code, j.failure_code, j.failure_detail \
              FROM jobs j JOIN offerings o ON o.id = j.offering_id ",
             $rest
@@ -88,8 +96,8 @@ pub async fn insert(tx: &mut Tx<'_>, job: &NewJobRow) -> Result<(), StoreError> 
         tx,
         "INSERT INTO jobs (id, org_id, name, offering_id, spec, state, attempt, generation, priority, device_count, \
          max_duration_s, price_version, nano_per_second, held_micros, cost_micros, posted_micros, metered_ms, \
-         created_by, created_at, preemptible, cpu_milli, memory_mib, nodes) \
-         VALUES ($1, $2, $3, $4, $5, 'queued', 0, 1, $6, $7, $8, $9, $10, $11, 0, 0, 0, $12, $13, $14, $15, $16, $17)",
+         created_by, created_at, preemptible, cpu_milli, memory_mib, nodes, grace_s, board_milli) \
+         VALUES ($1, $2, $3, $4, $5, 'queued', 0, 1, $6, $7, $8, $9, $10, $11, 0, 0, 0, $12, $13, $14, $15, $16, $17, $18, $19)",
         job.id.to_string(),
         job.org.to_string(),
         &job.name,
@@ -106,7 +114,9 @@ pub async fn insert(tx: &mut Tx<'_>, job: &NewJobRow) -> Result<(), StoreError> 
         job.preemptible,
         job.cpu_milli,
         job.memory_mib,
-        job.nodes
+        job.nodes,
+        job.grace_s,
+        job.board_milli
     )
     .map(|_| ())
 }
@@ -136,7 +146,8 @@ pub async fn list(
 pub async fn update(tx: &mut Tx<'_>, job: &JobRow) -> Result<(), StoreError> {
     let sql = "UPDATE jobs SET generation = generation + 1, state = $3, stop_cause = $4, held_micros = $5, \
                ended_at = $6, exit_code = $7, failure_code = $8, failure_detail = $9, attempt = $10, \
-               started_at = $11, cost_micros = $12, posted_micros = $13, metered_ms = $14, metered_before_ms = $15 \
+               started_at = $11, cost_micros = $12, posted_micros = $13, metered_ms = $14, metered_before_ms = $15, \
+               retries = $16 \
                WHERE id = $1 AND generation = $2";
     let changed = exec!(
         tx,
@@ -155,7 +166,8 @@ pub async fn update(tx: &mut Tx<'_>, job: &JobRow) -> Result<(), StoreError> {
         job.cost_micros,
         job.posted_micros,
         job.metered_ms,
-        job.metered_before_ms
+        job.metered_before_ms,
+        job.retries
     )?;
     if changed == 1 { Ok(()) } else { Err(StoreError::Contended) }
 }
@@ -255,6 +267,30 @@ pub async fn list_events(tx: &mut Tx<'_>, job: JobId, after: i64) -> Result<Vec<
         .into_iter()
         .map(|row| event(job, row))
         .collect()
+}
+
+/// What organizations used since a time: thousandths of boards × seconds, by the day (UTC) on which
+/// each job ended, or today.
+pub async fn use_by_day(
+    tx: &mut Tx<'_>,
+    since: Timestamp,
+    now: Timestamp,
+) -> Result<Vec<(OrgId, i64, i64)>, StoreError> {
+    let sql = "SELECT org_id, day, CAST(SUM(board_milli * metered_ms / 1000) AS BIGINT) FROM \
+               (SELECT org_id, board_milli, metered_ms, COALESCE(ended_at, $2) / 86400000000 AS day FROM jobs \
+                WHERE metered_ms > 0 AND (ended_at IS NULL OR ended_at >= $1)) AS used GROUP BY org_id, day";
+    let rows = list!(tx, (String, i64, i64), sql, since.micros(), now.micros())?;
+    let row = |(org, day, used): (String, i64, i64)| {
+        let org = org.parse().map_err(|_| StoreError::Corrupt(org.clone()))?;
+        Ok((org, day, used))
+    };
+    rows.into_iter().map(row).collect()
+}
+
+/// How many jobs of an organization wait.
+pub async fn count_queued(tx: &mut Tx<'_>, org: OrgId) -> Result<i64, StoreError> {
+    let sql = "SELECT CAST(COUNT(*) AS BIGINT) FROM jobs WHERE org_id = $1 AND state = 'queued'";
+    Ok(find!(tx, (i64,), sql, org.to_string())?.map_or(0, |(n,)| n))
 }
 
 /// Members, queued and running jobs of an organization.

@@ -14,5 +14,6 @@ pub mod jobs;
 pub mod ledger;
 pub mod nodes;
 pub mod offerings;
+pub mod quotas;
 
 pub use connect::{Db, ReadConn, StoreError, Tx, Work};

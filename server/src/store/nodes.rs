@@ -19,6 +19,8 @@ pub struct NodeRow {
     pub cpu_milli: i64,
     pub memory_mib: i64,
     pub address: String,
+    /// JSON.
+    pub labels: String,
 }
 
 /// What a worker says of its host when a session begins.
@@ -33,6 +35,8 @@ pub struct NodeReport {
     pub memory_mib: i64,
     /// Where other nodes reach it.
     pub address: String,
+    /// JSON.
+    pub labels: String,
     pub boards: Vec<GpuReport>,
 }
 
@@ -43,6 +47,7 @@ pub struct GpuReport {
     pub model: String,
     pub memory_mib: i64,
     pub mig_enabled: bool,
+    pub nvlink_island: i64,
     /// JSON of `[profile, start]` pairs.
     pub foreign_instances: String,
 }
@@ -55,6 +60,7 @@ pub struct GpuRow {
     pub model: String,
     pub memory_mib: i64,
     pub mig_enabled: bool,
+    pub nvlink_island: i64,
     pub present: bool,
     pub quarantined: Option<String>,
     pub foreign_instances: String,
@@ -99,12 +105,12 @@ pub async fn authenticate(tx: &mut Tx<'_>, node: NodeId, secret_hash: &str) -> R
 
 pub async fn list(tx: &mut Tx<'_>) -> Result<Vec<NodeRow>, StoreError> {
     let sql = "SELECT id, name, cordoned, simulated, unisolated, driver_version, worker_version, last_seen_at, \
-               cpu_milli, memory_mib, address FROM nodes ORDER BY name, id";
+               cpu_milli, memory_mib, address, labels FROM nodes ORDER BY name, id";
     list!(tx, NodeRow, sql)
 }
 
 pub async fn list_gpus(tx: &mut Tx<'_>) -> Result<Vec<GpuRow>, StoreError> {
-    let sql = "SELECT uuid, node_id, idx, model, memory_mib, mig_enabled, present, quarantined, foreign_instances \
+    let sql = "SELECT uuid, node_id, idx, model, memory_mib, mig_enabled, nvlink_island, present, quarantined, foreign_instances \
                FROM gpus ORDER BY node_id, idx, uuid";
     list!(tx, GpuRow, sql)
 }
@@ -118,7 +124,7 @@ pub async fn report(
 ) -> Result<(), StoreError> {
     let id = node.to_string();
     let sql = "UPDATE nodes SET simulated = $2, unisolated = $3, driver_version = $4, worker_version = $5, \
-               last_seen_at = $6, cpu_milli = $7, memory_mib = $8, address = $9 WHERE id = $1";
+               last_seen_at = $6, cpu_milli = $7, memory_mib = $8, address = $9, labels = $10 WHERE id = $1";
     exec!(
         tx,
         sql,
@@ -130,13 +136,14 @@ pub async fn report(
         now.micros(),
         report.cpu_milli,
         report.memory_mib,
-        &report.address
+        &report.address,
+        &report.labels
     )?;
     exec!(tx, "UPDATE gpus SET present = $2 WHERE node_id = $1", &id, false)?;
     for board in &report.boards {
-        let sql = "INSERT INTO gpus (uuid, node_id, idx, model, memory_mib, mig_enabled, present, foreign_instances) \
-                   VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (uuid) DO UPDATE SET node_id = $2, idx = $3, \
-                   model = $4, memory_mib = $5, mig_enabled = $6, present = $7, foreign_instances = $8, quarantined = NULL \
+        let sql = "INSERT INTO gpus (uuid, node_id, idx, model, memory_mib, mig_enabled, present, foreign_instances, nvlink_island) \
+                   VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT (uuid) DO UPDATE SET node_id = $2, idx = $3, \
+                   model = $4, memory_mib = $5, mig_enabled = $6, present = $7, foreign_instances = $8, nvlink_island = $9, quarantined = NULL \
                    WHERE gpus.node_id = $2 OR NOT EXISTS \
                    (SELECT 1 FROM allocations a WHERE a.gpu_uuid = gpus.uuid AND a.held)";
         let known = exec!(
@@ -149,7 +156,8 @@ pub async fn report(
             board.memory_mib,
             board.mig_enabled,
             true,
-            &board.foreign_instances
+            &board.foreign_instances,
+            board.nvlink_island
         )?;
         if known == 0 {
             tracing::warn!(node = %node, board = board.uuid, "this board still has work on another node");

@@ -50,6 +50,7 @@ pub fn board(uuid: &str, index: i64) -> GpuReport {
         model: "H100".to_owned(),
         memory_mib: 81_920,
         mig_enabled: true,
+        nvlink_island: 1,
         foreign_instances: "[]".to_owned(),
     }
 }
@@ -63,6 +64,7 @@ pub fn host(boards: Vec<GpuReport>) -> NodeReport {
         cpu_milli: 64_000,
         memory_mib: 512_000,
         address: "10.0.0.1".to_owned(),
+        labels: r#"{"rack":"r1"}"#.to_owned(),
         boards,
     }
 }
@@ -78,6 +80,7 @@ pub fn slice(j: u128, attempt: i64, idx: i64, gpu: &str, start: i64) -> Allocati
         profile_id: Some(19),
         start,
         size: 1,
+        share_milli: None,
         mig_uuid: None,
         unclean: None,
     }
@@ -113,6 +116,8 @@ pub async fn with_jobs(db: &Db) {
                     cpu_milli: 4_000,
                     memory_mib: 0,
                     nodes: 1,
+                    grace_s: 10,
+                    board_milli: 125,
                     device_count: 1,
                     max_duration_s: 60,
                     price_version: 1,

@@ -46,6 +46,8 @@ impl Worker {
             "quay",
             "--stop-grace-s",
             "1",
+            "--label",
+            "rack=r1",
         ]);
         command
             .arg("--data")

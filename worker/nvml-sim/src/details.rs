@@ -17,6 +17,19 @@ fn text<const N: usize>(text: &str) -> [c_char; N] {
     out
 }
 
+/// What is on this bus of the simulated host, as NVML writes it.
+pub fn pci_at(bus: c_uint, device_id: c_uint, subsystem_id: c_uint) -> nvmlPciInfo_t {
+    nvmlPciInfo_t {
+        busIdLegacy: text(&format!("0000:{bus:02X}:00.0")),
+        domain: 0,
+        bus,
+        device: 0,
+        pciDeviceId: device_id,
+        pciSubSystemId: subsystem_id,
+        busId: text(&format!("00000000:{bus:02X}:00.0")),
+    }
+}
+
 nvml! {
     fn nvmlSystemGetCudaDriverVersion_v2(out: *mut c_int) {
         // SAFETY: null or valid, by NVML's contract.
@@ -33,17 +46,10 @@ nvml! {
         let Handle::Board(index) = Handle::read(device)? else { return Err(Fault::InvalidArgument) };
         let newer = on_whole_board(device, |_, board| Ok(board.live_toggle))?;
         let bus = 0x10 + index as c_uint;
-        let info = nvmlPciInfo_t {
-            busIdLegacy: text(&format!("0000:{bus:02X}:00.0")),
-            domain: 0,
-            bus,
-            device: 0,
-            pciDeviceId: if newer { 0x2330_10de } else { 0x20b7_10de },
-            pciSubSystemId: if newer { 0x16c1_10de } else { 0x1532_10de },
-            busId: text(&format!("00000000:{bus:02X}:00.0")),
-        };
+        let (device_id, subsystem_id) =
+            if newer { (0x2330_10de, 0x16c1_10de) } else { (0x20b7_10de, 0x1532_10de) };
         // SAFETY: null or valid, by NVML's contract.
-        unsafe { put(out, info) }
+        unsafe { put(out, pci_at(bus, device_id, subsystem_id)) }
     }
     fn nvmlDeviceGetClockInfo(device: nvmlDevice_t, kind: nvmlClockType_t, out: *mut c_uint) {
         let newer = on_whole_board(device, |_, board| Ok(board.live_toggle))?;

@@ -15,6 +15,7 @@ mod details;
 mod gpm;
 mod instances;
 mod load;
+mod nvlink;
 mod world;
 
 use std::ffi::{c_char, c_uint};

@@ -1,10 +1,12 @@
-//! The GPUs of this host through NVML: what there is, MIG instances, processes, readings.
+//! The GPUs of this host through NVML: what there is, how boards are joined, MIG instances,
+//! processes, readings.
 //!
 //! One path for real boards and simulated ones; only the library that is loaded differs. Knows
 //! nothing of jobs or the portal. Every call blocks. Handles are fetched anew by UUID for each
 //! operation, because a long-lived session has been seen to return devices that are gone.
 
 mod mig;
+mod nvlink;
 mod readings;
 
 use std::collections::HashMap;
@@ -65,6 +67,8 @@ pub struct BoardInfo {
     pub name: String,
     pub memory_mib: u64,
     pub mig_enabled: bool,
+    /// Boards of one number, from 1 on, reach each other by NVLink; 0 reaches no other.
+    pub nvlink_island: u32,
     pub slices: Vec<Slice>,
 }
 
@@ -120,7 +124,18 @@ impl Gpus {
         let look = |index| {
             self.board(index).inspect_err(|error| tracing::warn!(index, %error, "a board is left out")).ok()
         };
-        Ok((0..count).filter_map(look).collect())
+        let mut boards: Vec<BoardInfo> = (0..count).filter_map(look).collect();
+        // An island is a matter of all boards: each only tells where its own links lead.
+        let links: Vec<nvlink::Links> = boards.iter().map(|board| self.links(&board.uuid)).collect();
+        for (board, island) in boards.iter_mut().zip(nvlink::islands(&links)) {
+            board.nvlink_island = island;
+        }
+        Ok(boards)
+    }
+
+    /// Where a board's links lead; nowhere if it is gone.
+    fn links(&self, gpu_uuid: &str) -> nvlink::Links {
+        self.device(gpu_uuid).map(|device| nvlink::links(self.nvml, &device)).unwrap_or_default()
     }
 
     fn board(&self, index: u32) -> Result<BoardInfo, GpuError> {
@@ -134,6 +149,8 @@ impl Gpus {
             name: device.name()?,
             memory_mib: device.memory_info()?.total >> 20,
             mig_enabled,
+            // Known when all boards have been looked at.
+            nvlink_island: 0,
             slices: if mig_enabled { mig::slices(self.nvml, &device)? } else { Vec::new() },
             uuid,
         })

@@ -7,9 +7,9 @@ use berth_types::jobs::{Condition, Device, Job, Priority};
 use berth_types::money::money_text;
 use leptos::prelude::*;
 
-use super::super::rows::{device_words, own_tile};
+use super::super::rows::{bar_words, cells_of, own_tile};
 use super::super::shell_words::join;
-use super::super::words::{charge, limit_text, offering_text};
+use super::super::words::{charge, closeness_text, limit_text, offering_text, signal_text, tries_text};
 use super::LiveJob;
 use crate::ui::*;
 
@@ -37,11 +37,12 @@ pub fn Devices(
 }
 
 fn device_line(device: &Device, name: &str, on_tile: String) -> AnyView {
-    let label = format!("{}: {name}", device_words(device));
+    let label = bar_words(device, name);
     let tiles = vec![own_tile(device, name, on_tile)];
     let gpu = format!("GPU {}", device.gpu_index);
     let node = device.node_name.clone();
-    let cells = device.cells;
+    let cells = cells_of(device);
+    let shared = device.gpu_milli.is_some();
     view! {
         <div class="map__gpu map__gpu--bare">
             <span class="map__label">{gpu}</span>
@@ -50,6 +51,7 @@ fn device_line(device: &Device, name: &str, on_tile: String) -> AnyView {
                 cells=cells
                 blocked=Vec::new()
                 quarantined=false
+                undivided=shared
                 size=BarSize::Row
                 label=label
             />
@@ -132,8 +134,14 @@ fn facts(job: &Job) -> AnyView {
         pair("At most", at_most(job).into_any()),
         pair("Submitted", view! { <When at=job.created_at/> " by " {job.created_by.clone()} }.into_any()),
     ];
+    if let Some(milli) = job.gpu_milli {
+        pairs.push(pair("Share", format!("{} of a board", percent(milli)).into_any()));
+    }
     if job.nodes > 1 {
         pairs.push(pair("Nodes", job.nodes.to_string().into_any()));
+    }
+    if !job.topology.is_any() {
+        pairs.push(pair("Closeness", closeness_text(job.topology).into_any()));
     }
     if let Some(cpus) = job.cpus {
         pairs.push(pair("Processors", cpus.to_string().into_any()));
@@ -144,6 +152,13 @@ fn facts(job: &Job) -> AnyView {
     if job.preemptible {
         let text = "yes: it may be stopped for a more important job, and is tried again";
         pairs.push(pair("Preemptible", text.into_any()));
+    }
+    if let Some(notice) = job.checkpoint {
+        let text = format!("{}, then {} s", signal_text(notice.signal), notice.grace_s);
+        pairs.push(pair("Notice", text.into_any()));
+    }
+    if let Some(retry) = &job.retry {
+        pairs.push(pair("Tries", tries_text(job.retries, retry.max).into_any()));
     }
     for dependency in &job.depends_on {
         let (path, id) = (format!("/jobs/{}", dependency.job), dependency.job.to_string());

@@ -5,11 +5,41 @@
 
 use std::collections::BTreeMap;
 
-use berth_types::jobs::{Condition, DependsOn, NewJob, Priority};
+use berth_types::jobs::{
+    Checkpoint, CheckpointSignal, Condition, DependsOn, NewJob, Priority, Retry, RetryOn, Topology,
+};
 use berth_types::money::parse_amount_micros;
 use berth_types::problems::FieldError;
 
 use super::super::shell_words;
+use super::super::words::signal_text;
+
+/// Seconds between signal and end for a job that chooses only the signal: what the portal gives anyway.
+const USUAL_GRACE_S: u32 = 10;
+
+/// How near the devices of a job can be asked to be, in the order of the form. One node is what a job of
+/// one node gets anyway, so it is no choice.
+pub const CLOSENESS: [Topology; 4] =
+    [Topology::Any, Topology::SameSwitch, Topology::SameRack, Topology::Nvlink];
+
+/// The signals that a notice can be given by, in the order of the form.
+pub const SIGNALS: [CheckpointSignal; 5] = [
+    CheckpointSignal::Term,
+    CheckpointSignal::Int,
+    CheckpointSignal::Hup,
+    CheckpointSignal::Usr1,
+    CheckpointSignal::Usr2,
+];
+
+/// The closeness that an option stands for; anywhere for anything unknown.
+pub fn parse_closeness(name: &str) -> Topology {
+    CLOSENESS.into_iter().find(|closeness| closeness.name() == name).unwrap_or_default()
+}
+
+/// The signal that an option stands for; SIGTERM for anything unknown.
+pub fn parse_signal(name: &str) -> CheckpointSignal {
+    SIGNALS.into_iter().find(|signal| signal_text(*signal) == name).unwrap_or_default()
+}
 
 /// In what a time limit is typed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +80,16 @@ pub fn limit_seconds(text: &str, unit: LimitUnit) -> Option<u64> {
     u64::try_from(seconds).ok().filter(|seconds| *seconds > 0)
 }
 
+/// Thousandths for a percentage such as `12.5` or `25 %`; `None` when it is no such number, or finer than
+/// that.
+pub fn share_milli(text: &str) -> Option<u32> {
+    let text = text.trim();
+    let millionths = parse_amount_micros(text.strip_suffix('%').unwrap_or(text))?;
+    // A tenth of a percent is a thousandth of the board.
+    let milli = (millionths % 100_000 == 0).then_some(millionths / 100_000)?;
+    u32::try_from(milli).ok()
+}
+
 /// The form as it stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Draft {
@@ -81,6 +121,16 @@ pub struct Draft {
     pub preemptible: bool,
     /// Ids of jobs that must succeed first, as typed.
     pub after: String,
+    /// Percent of a board, as typed; empty for the whole board.
+    pub share: String,
+    /// How near each other its devices must be.
+    pub closeness: Topology,
+    /// Tries after a failure, as typed.
+    pub tries: String,
+    /// Seconds of notice before it makes room, as typed; empty for the usual ones.
+    pub grace: String,
+    /// The signal of that notice.
+    pub signal: CheckpointSignal,
 }
 
 /// Rows by their names; rows without anything in them do not count.
@@ -137,6 +187,9 @@ impl Draft {
                 }
             }
         }
+        let gpu_milli = self.gpu_milli(&mut errors);
+        let retry = self.retry(&mut errors);
+        let checkpoint = self.checkpoint(&mut errors);
         let files = rows(&self.files, "/files", "file", &mut errors);
         let env = rows(&self.env, "/env", "variable", &mut errors);
         if !errors.is_empty() {
@@ -156,9 +209,56 @@ impl Draft {
             preemptible: self.preemptible,
             cpus: None,
             memory_mib: None,
+            gpu_milli,
+            topology: self.closeness,
+            retry,
+            checkpoint,
             depends_on,
             labels: BTreeMap::new(),
         })
+    }
+
+    /// The share of a board; nothing for the whole board.
+    fn gpu_milli(&self, errors: &mut Vec<FieldError>) -> Option<u32> {
+        if self.share.trim().is_empty() {
+            return None;
+        }
+        let milli = share_milli(&self.share);
+        if milli.is_none() {
+            let detail = "Give a percentage such as 25 or 12.5, in steps of 0.1, or leave it empty for the whole board.";
+            errors.push(FieldError::new("/gpu_milli", detail));
+        }
+        milli
+    }
+
+    /// Further tries, whatever made the last one fail.
+    fn retry(&self, errors: &mut Vec<FieldError>) -> Option<Retry> {
+        let max: u32 = self.tries.trim().parse().unwrap_or_else(|_| {
+            errors.push(FieldError::new("/retry/max", "Give a whole number of tries, 0 for none."));
+            0
+        });
+        // A job that makes room is tried again without a policy, so it must be with one.
+        let on = vec![RetryOn::NodeLost, RetryOn::Preempted, RetryOn::Exit];
+        (max > 0).then_some(Retry { max, on })
+    }
+
+    /// The notice, where one can come and it is not the usual one.
+    fn checkpoint(&self, errors: &mut Vec<FieldError>) -> Option<Checkpoint> {
+        let (text, signal) = (self.grace.trim(), self.signal);
+        if !self.preemptible || (text.is_empty() && signal == CheckpointSignal::default()) {
+            return None;
+        }
+        if text.is_empty() {
+            return Some(Checkpoint { signal, grace_s: USUAL_GRACE_S });
+        }
+        match text.parse::<u32>() {
+            Ok(grace_s) => Some(Checkpoint { signal, grace_s }),
+            Err(_) => {
+                let detail = "Give whole seconds, or leave it empty for the usual 10.";
+                errors.push(FieldError::new("/checkpoint/grace_s", detail));
+                None
+            }
+        }
     }
 }
 
@@ -172,6 +272,8 @@ pub fn for_plan(job: NewJob) -> NewJob {
         files: BTreeMap::new(),
         env: BTreeMap::new(),
         depends_on: Vec::new(),
+        retry: None,
+        checkpoint: None,
         ..job
     }
 }
@@ -196,7 +298,16 @@ mod tests {
             priority: Priority::Normal,
             preemptible: false,
             after: String::new(),
+            share: String::new(),
+            closeness: Topology::Any,
+            tries: "0".to_owned(),
+            grace: String::new(),
+            signal: CheckpointSignal::Term,
         }
+    }
+
+    fn pointers(bad: &Draft) -> Vec<String> {
+        bad.request().unwrap_err().into_iter().map(|error| error.pointer).collect()
     }
 
     #[test]
@@ -223,9 +334,8 @@ mod tests {
             ..draft()
         };
         let bad = Draft { after: "job_nonsense".to_owned(), ..bad };
-        let pointers: Vec<String> =
-            bad.request().unwrap_err().into_iter().map(|error| error.pointer).collect();
-        assert_eq!(pointers, ["/count", "/max_duration_s", "/command", "/depends_on", "/files", "/env"]);
+        let all = ["/count", "/max_duration_s", "/command", "/depends_on", "/files", "/env"];
+        assert_eq!(pointers(&bad), all);
     }
 
     #[test]
@@ -246,5 +356,62 @@ mod tests {
         assert_eq!((typed.count, typed.max_duration_s), (2, 5_400));
         let longer = Draft { limit: "2".to_owned(), ..draft() };
         assert_ne!(for_plan(longer.request().unwrap()), typed);
+        let shared = Draft { share: "25".to_owned(), closeness: Topology::Nvlink, ..draft() };
+        let shared = for_plan(shared.request().unwrap());
+        assert_eq!((shared.gpu_milli, shared.topology), (Some(250), Topology::Nvlink));
+        let plain = Draft { preemptible: true, ..draft() };
+        let patient = Draft { tries: "3".to_owned(), grace: "60".to_owned(), ..plain.clone() };
+        assert_eq!(for_plan(patient.request().unwrap()), for_plan(plain.request().unwrap()));
+    }
+
+    #[test]
+    fn a_share_is_typed_in_percent() {
+        let typed = |text: &str| Draft { share: text.to_owned(), ..draft() };
+        let cases = [("", None), (" ", None), ("10", Some(100)), ("12.5", Some(125)), (" 25 % ", Some(250))];
+        for (text, milli) in cases {
+            assert_eq!(typed(text).request().unwrap().gpu_milli, milli, "{text}");
+        }
+        // What is a share at all, the portal says.
+        assert_eq!(["0", "0.1", "100%"].map(share_milli), [Some(0), Some(1), Some(1_000)]);
+        for no in ["half", "-5", "12.55", "1e1", "%", "999999999999"] {
+            assert_eq!(pointers(&typed(no)), ["/gpu_milli"], "{no}");
+        }
+    }
+
+    #[test]
+    fn further_tries_and_a_notice_are_asked_for_only_when_wanted() {
+        let plain = draft().request().unwrap();
+        assert_eq!((plain.retry, plain.checkpoint, plain.topology), (None, None, Topology::Any));
+        let wanted = Draft {
+            tries: " 3 ".to_owned(),
+            preemptible: true,
+            grace: "60".to_owned(),
+            signal: CheckpointSignal::Usr1,
+            ..draft()
+        };
+        let job = wanted.request().unwrap();
+        let on = vec![RetryOn::NodeLost, RetryOn::Preempted, RetryOn::Exit];
+        assert_eq!(job.retry, Some(Retry { max: 3, on }));
+        assert_eq!(job.checkpoint, Some(Checkpoint { signal: CheckpointSignal::Usr1, grace_s: 60 }));
+        let usual_time = Draft { grace: String::new(), ..wanted.clone() }.request().unwrap();
+        assert_eq!(usual_time.checkpoint, Some(Checkpoint { signal: CheckpointSignal::Usr1, grace_s: 10 }));
+        let usual = Draft { grace: String::new(), signal: CheckpointSignal::Term, ..wanted.clone() };
+        assert_eq!(usual.request().unwrap().checkpoint, None);
+        let bad = Draft { tries: "-1".to_owned(), grace: "soon".to_owned(), ..wanted };
+        assert_eq!(pointers(&bad), ["/retry/max", "/checkpoint/grace_s"]);
+        // A field that is not shown is not meant.
+        let stays = Draft { tries: "0".to_owned(), preemptible: false, ..bad };
+        assert_eq!(stays.request().unwrap().checkpoint, None);
+    }
+
+    #[test]
+    fn options_are_read_back() {
+        for closeness in CLOSENESS {
+            assert_eq!(parse_closeness(closeness.name()), closeness);
+        }
+        for signal in SIGNALS {
+            assert_eq!(parse_signal(signal_text(signal)), signal);
+        }
+        assert_eq!((parse_closeness("near"), parse_signal("9")), (Topology::Any, CheckpointSignal::Term));
     }
 }

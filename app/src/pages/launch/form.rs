@@ -2,7 +2,7 @@
 //!
 //! Must not talk to the portal.
 
-use berth_types::jobs::Priority;
+use berth_types::jobs::{CheckpointSignal, Priority, Topology};
 use leptos::prelude::*;
 
 use super::super::parts::FieldError;
@@ -81,6 +81,16 @@ pub struct Form {
     pub preemptible: RwSignal<bool>,
     /// Ids of jobs that must succeed first.
     pub after: RwSignal<String>,
+    /// Percent of a board; empty for the whole board.
+    pub share: RwSignal<String>,
+    /// How near each other its devices must be.
+    pub closeness: RwSignal<Topology>,
+    /// Tries after a failure.
+    pub tries: RwSignal<String>,
+    /// Seconds of notice before it makes room; empty for the usual ones.
+    pub grace: RwSignal<String>,
+    /// The signal of that notice.
+    pub signal: RwSignal<CheckpointSignal>,
 }
 
 impl Form {
@@ -101,6 +111,11 @@ impl Form {
             priority: RwSignal::new(Priority::Normal),
             preemptible: RwSignal::new(false),
             after: RwSignal::new(String::new()),
+            share: RwSignal::new(String::new()),
+            closeness: RwSignal::new(Topology::Any),
+            tries: RwSignal::new("0".to_owned()),
+            grace: RwSignal::new(String::new()),
+            signal: RwSignal::new(CheckpointSignal::Term),
         }
     }
 
@@ -121,6 +136,11 @@ impl Form {
             priority: self.priority.get(),
             preemptible: self.preemptible.get(),
             after: self.after.get(),
+            share: self.share.get(),
+            closeness: self.closeness.get(),
+            tries: self.tries.get(),
+            grace: self.grace.get(),
+            signal: self.signal.get(),
         }
     }
 }

@@ -2,9 +2,10 @@
 //!
 //! Must not keep a join token longer than it is shown.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 
-use berth_types::nodes::{JoinToken, NewJoinToken, Node, NodeState, PatchNode};
+use berth_types::nodes::{Gpu, JoinToken, NewJoinToken, Node, NodeState, PatchNode};
 use leptos::prelude::*;
 use leptos::task::spawn_local;
 
@@ -205,20 +206,46 @@ fn boards_text(node: &Node) -> String {
     models.into_iter().map(|(model, count)| format!("{count} × {model}")).collect::<Vec<_>>().join(", ")
 }
 
-/// Every board of a node as one small bar: a cell a board, taken ones filled.
-/// How much of a board is taken, in twentieths; a little of it shows as one.
-fn twentieths(gpu: &berth_types::nodes::Gpu) -> u32 {
-    let taken: u32 = gpu.tiles.iter().map(|tile| tile.placement.size).sum();
-    (taken.saturating_mul(20) / gpu.cells.max(1)).clamp(1, 20)
+/// `NVLink: GPUs 0–3; GPUs 4–7`: which boards reach each other; nothing where none does.
+fn nvlink_text(node: &Node) -> Option<String> {
+    let mut islands: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    for gpu in &node.gpus {
+        if let Some(island) = gpu.nvlink_island {
+            islands.entry(island).or_default().push(gpu.index);
+        }
+    }
+    let island = |mut boards: Vec<u32>| {
+        boards.sort_unstable();
+        let run = |(start, size): (u32, u32)| match size {
+            1 => start.to_string(),
+            _ => format!("{start}–{}", start.saturating_add(size).saturating_sub(1)),
+        };
+        format!("GPUs {}", runs(&boards).into_iter().map(run).collect::<Vec<_>>().join(", "))
+    };
+    let islands: Vec<String> = islands.into_values().map(island).collect();
+    (!islands.is_empty()).then(|| format!("NVLink: {}", islands.join("; ")))
 }
 
+/// How much of a board is taken, in twentieths; a little of it shows as one.
+fn twentieths(gpu: &Gpu) -> u32 {
+    let shared: u32 = gpu.tiles.iter().filter_map(|tile| tile.gpu_milli).sum();
+    let taken: u32 = gpu.tiles.iter().map(|tile| tile.placement.size).sum();
+    let twentieths = if shared > 0 {
+        shared.saturating_mul(20) / 1_000
+    } else {
+        taken.saturating_mul(20) / gpu.cells.max(1)
+    };
+    twentieths.clamp(1, 20)
+}
+
+/// Every board of a node as one small bar: a cell a board, taken ones filled.
 fn in_use(node: &Node) -> AnyView {
     if node.gpus.is_empty() {
         return ().into_any();
     }
     let used = node.gpus.iter().filter(|gpu| !gpu.tiles.is_empty()).count();
     let label = format!("{used} of {} in use", counted(node.gpus.len(), "board", "boards"));
-    let tile = |(start, gpu): (u32, &berth_types::nodes::Gpu)| {
+    let tile = |(start, gpu): (u32, &Gpu)| {
         let owner = gpu.tiles.first()?.owner.as_ref();
         Some(BarTile {
             start,
@@ -248,6 +275,16 @@ fn in_use(node: &Node) -> AnyView {
     .into_any()
 }
 
+/// What the worker of a node was started with, a chip each; nothing where that is nothing.
+fn label_chips(node: &Node) -> Option<AnyView> {
+    let chip = |(name, value): (&String, &String)| {
+        let text = format!("{name}={value}");
+        view! { <span class="tag tag--label">{text}</span> }.into_any()
+    };
+    let chips: Vec<AnyView> = node.labels.iter().map(chip).collect();
+    (!chips.is_empty()).then(|| view! { <span class="tags">{chips}</span> }.into_any())
+}
+
 fn row(
     node: &Node,
     call: Call,
@@ -257,6 +294,8 @@ fn row(
     let name = node.name.clone();
     let simulated = node.simulated.then(|| view! { " " <span class="tag tag--simulated">"simulated"</span> });
     let unisolated = node.unisolated.then(|| view! { " " <span class="tag tag--warn">"not isolated"</span> });
+    let labels = label_chips(node);
+    let nvlink = nvlink_text(node).map(|text| view! { <span class="table__sub">{text}</span> });
     let driver = node.driver_version.clone();
     let worker = node.worker_version.clone();
     let seen = match node.last_seen_at {
@@ -270,9 +309,9 @@ fn row(
     let this = node.clone();
     view! {
         <tr role="row">
-            <th role="rowheader" scope="row">{name}{simulated}{unisolated}</th>
+            <th role="rowheader" scope="row">{name}{simulated}{unisolated}{labels}</th>
             <td role="cell" class="table__state" data-label="State"><NodeBadge state=node.state/></td>
-            <td role="cell" data-label="Boards">{boards_text(node)}</td>
+            <td role="cell" data-label="Boards">{boards_text(node)}{nvlink}</td>
             <td role="cell" data-label="In use">{in_use(node)}</td>
             <td role="cell" data-label="Driver">{driver}</td>
             <td role="cell" data-label="Worker">{worker}</td>
@@ -297,22 +336,49 @@ fn row(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use berth_types::nodes::Tile;
+
+    /// A node with a board for each model and island.
+    fn node(boards: &[(&str, Option<u32>)]) -> Node {
+        let gpu = |(index, (model, island)): (usize, &(&str, Option<u32>))| {
+            serde_json::json!({
+                "uuid": "GPU", "index": index, "model": model, "memory_mib": 1, "cells": 8, "blocked_cells": [],
+                "mig_enabled": false, "nvlink_island": island, "tiles": [],
+            })
+        };
+        let gpus: Vec<serde_json::Value> = boards.iter().enumerate().map(gpu).collect();
+        serde_json::from_value(serde_json::json!({
+            "id": "node_00000000000000000000000001", "name": "pier-01", "state": "ready", "simulated": true,
+            "unisolated": true, "driver_version": "1", "worker_version": "1", "gpus": gpus,
+        }))
+        .unwrap()
+    }
 
     #[test]
     fn boards_are_counted_by_model() {
-        let gpu = |model: &str| {
-            serde_json::json!({
-                "uuid": "GPU", "index": 0, "model": model, "memory_mib": 1, "cells": 1, "blocked_cells": [],
-                "mig_enabled": false, "tiles": [],
-            })
+        assert_eq!(boards_text(&node(&[("H100", None), ("A30", None), ("H100", None)])), "2 × H100, 1 × A30");
+        assert_eq!(boards_text(&node(&[])), "none");
+    }
+
+    #[test]
+    fn boards_that_reach_each_other_are_named() {
+        assert_eq!(nvlink_text(&node(&[("H100", None), ("A30", None)])), None);
+        let one = node(&[("H100", Some(1)); 8]);
+        assert_eq!(nvlink_text(&one).as_deref(), Some("NVLink: GPUs 0–7"));
+        let (a, b) = (("H100", Some(1)), ("A100", Some(2)));
+        let two = node(&[a, a, ("A30", None), b, b, a]);
+        assert_eq!(nvlink_text(&two).as_deref(), Some("NVLink: GPUs 0–1, 5; GPUs 3–4"));
+    }
+
+    #[test]
+    fn a_board_is_as_full_as_its_shares() {
+        let tile = |milli: Option<u32>| {
+            let placement = serde_json::json!({"start": 0, "size": 4});
+            serde_json::from_value(serde_json::json!({"placement": placement, "gpu_milli": milli})).unwrap()
         };
-        let node: Node = serde_json::from_value(serde_json::json!({
-            "id": "node_00000000000000000000000001", "name": "pier-01", "state": "ready", "simulated": true,
-            "unisolated": true, "driver_version": "1", "worker_version": "1",
-            "gpus": [gpu("H100"), gpu("A30"), gpu("H100")],
-        }))
-        .unwrap();
-        assert_eq!(boards_text(&node), "2 × H100, 1 × A30");
-        assert_eq!(boards_text(&Node { gpus: Vec::new(), ..node }), "none");
+        let board = node(&[("H100", None)]).gpus.remove(0);
+        let full = |tiles: Vec<Tile>| twentieths(&Gpu { tiles, ..board.clone() });
+        assert_eq!((full(vec![tile(None)]), full(vec![tile(Some(100)), tile(Some(150))])), (10, 5));
+        assert_eq!(full(vec![tile(Some(1))]), 1);
     }
 }

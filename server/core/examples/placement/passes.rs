@@ -28,6 +28,8 @@ fn job(random: &mut Random, number: u128, now: Timestamp) -> JobFacts {
         cpu_milli: random.pick(&[0, 4_000, 8_000]),
         memory_mib: 0,
         topology: Topology::Any,
+        offering: None,
+        nano_per_second: 0,
         nvlink: false,
     };
     match random.below(4) {

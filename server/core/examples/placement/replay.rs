@@ -35,6 +35,8 @@ fn board(count: u32, nodes: u32) -> Request {
         cpu_milli: 0,
         memory_mib: 0,
         topology: Topology::Any,
+        offering: None,
+        nano_per_second: 0,
         nvlink: false,
     }
 }

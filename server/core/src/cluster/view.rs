@@ -19,14 +19,24 @@ pub struct GpuView {
     pub groups: u8,
     /// Instances live on it.
     pub sliced: bool,
+    /// Not in a MIG mode that only a reset changes, so it can be lent without an instance.
+    pub shareable: bool,
     pub island: u8,
     /// The organization that shares it, by its place in the cluster's list plus one; 0 for none.
     pub sharer: u16,
 }
 
 /// A board on which nothing can be placed.
-pub(crate) const NO_GPU: GpuView =
-    GpuView { model: 0, free_milli: 0, mask: u8::MAX, groups: 0, sliced: false, island: 0, sharer: 0 };
+pub(crate) const NO_GPU: GpuView = GpuView {
+    model: 0,
+    free_milli: 0,
+    mask: u8::MAX,
+    groups: 0,
+    sliced: false,
+    shareable: false,
+    island: 0,
+    sharer: 0,
+};
 
 /// How a node stands, for a scorer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -144,6 +154,7 @@ pub(super) fn derive(
             model: node.models.get(index).copied().unwrap_or(ModelIx::MAX),
             free_milli: WHOLE_MILLI,
             mask: if board.is_some() && (gpu.mig_enabled || live_toggle) { 0 } else { u8::MAX },
+            shareable: !gpu.mig_enabled || live_toggle,
             island: gpu.island,
             ..NO_GPU
         };

@@ -1,5 +1,7 @@
 //! What the engine is told, and how it takes it in.
 
+use std::sync::Arc;
+
 use berth_types::ids::{JobId, NodeId, OrgId};
 use berth_types::jobs::{Condition, DependsOn, Priority};
 use berth_types::time::Timestamp;
@@ -8,6 +10,7 @@ use super::{Engine, Waiting};
 use crate::calendar::Booking;
 use crate::cluster::{BookingId, NodeFacts, Owner, Rank, Slot};
 use crate::queue::{Group, Lane};
+use crate::quotas::{Limits, Need};
 use crate::request::{Ask, Request};
 
 /// A job that waits for a place.
@@ -56,6 +59,16 @@ pub struct Claim {
     /// What it did up to here is saved.
     pub saved_at: Option<Timestamp>,
     pub inside: Option<BookingId>,
+    pub bill: ClaimBill,
+}
+
+/// What a claim counts for against limits, besides boards.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ClaimBill {
+    pub offering: Option<Arc<str>>,
+    /// Thousandths of devices.
+    pub devices_milli: i64,
+    pub nano_per_second: i64,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -65,6 +78,9 @@ pub struct OrgFacts {
     pub weight: f64,
     /// Use so far, thousandths of a board × seconds; `None` leaves it as it is.
     pub used: Option<f64>,
+    /// Up to so much of it at once comes before all others, whatever was used.
+    pub guaranteed_milli: i64,
+    pub limits: Limits,
 }
 
 /// How something is. A greater version is newer.
@@ -181,7 +197,31 @@ impl Engine {
                     self.calendar.remove(id);
                 }
             }
-            Fact::Org(facts) => self.shares.put(facts.org, facts.weight, facts.used, now),
+            Fact::Org(facts) => self.put_org(facts, now),
+        }
+    }
+
+    fn put_org(&mut self, facts: OrgFacts, now: Timestamp) {
+        self.shares.put(facts.org, facts.weight, facts.guaranteed_milli, facts.used, now);
+        let org = self.shares.index(facts.org);
+        let Self { quotas, cluster, queue, .. } = self;
+        quotas.put(org, facts.limits, |name| cluster.offering(Some(name)));
+        queue.stir(org);
+    }
+
+    /// Counts what a claim holds, or holds no more. What runs in a booking is limited by that.
+    fn count(&mut self, claim: &Claim, sign: i64, now: Timestamp) {
+        self.shares.running(claim.org, sign * claim.milli, now);
+        let org = self.shares.index(claim.org);
+        let offering = self.cluster.offering(claim.bill.offering.as_ref());
+        let ClaimBill { devices_milli, nano_per_second, .. } = claim.bill;
+        let need = match claim.inside {
+            Some(_) => Need { boards_milli: 0, offering: 0, devices_milli: 0, nano_per_second: 0 },
+            None => Need { boards_milli: claim.milli, offering, devices_milli, nano_per_second },
+        };
+        self.quotas.count(org, &need, sign);
+        if self.quotas.is_limited(org) {
+            self.queue.stir(org);
         }
     }
 
@@ -271,12 +311,12 @@ impl Engine {
         }
         // What moved away is released; what stayed is only stated anew.
         if let Some(old) = self.claims.remove(&owner) {
-            self.shares.running(old.org, -old.milli, now);
+            self.count(&old, -1, now);
             for rank in old.ranks.iter().filter(|r| !claim.ranks.iter().any(|n| n.node == r.node)) {
                 self.forget_rank(rank.node, owner);
             }
         }
-        self.shares.running(claim.org, claim.milli, now);
+        self.count(&claim, 1, now);
         for rank in &claim.ranks {
             match self.cluster.find_node(rank.node) {
                 Some(index) => self.cluster.hold(index, held(&claim, rank)),
@@ -301,7 +341,7 @@ impl Engine {
 
     pub(super) fn remove_claim(&mut self, owner: Owner, now: Timestamp) {
         let Some(old) = self.claims.remove(&owner) else { return };
-        self.shares.running(old.org, -old.milli, now);
+        self.count(&old, -1, now);
         for rank in &old.ranks {
             self.forget_rank(rank.node, owner);
         }

@@ -20,18 +20,19 @@ mod words;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use berth_types::ids::{JobId, NodeId};
+use berth_types::ids::{JobId, NodeId, OrgId};
 use berth_types::time::Timestamp;
 
 use crate::calendar::Calendar;
 use crate::cluster::{BookingId, Cluster, NodeIx, Owner, Slot};
 use crate::fair_share::FairShare;
 use crate::finder::Finder;
-use crate::queue::{Lane, Queue};
+use crate::queue::{Lane, Queue, Turns};
+use crate::quotas::{Quotas, Used};
 use crate::request::Ask;
 use crate::scoring::Reach;
 
-pub use facts::{Claim, ClaimRank, Fact, JobFacts, OrgFacts};
+pub use facts::{Claim, ClaimBill, ClaimRank, Fact, JobFacts, OrgFacts};
 pub use reserve::{Refusal, Window};
 pub use why::{Blocker, Change, Why};
 pub use words::{Asked, explanation};
@@ -90,6 +91,7 @@ pub struct Engine {
     finder: Finder<Reach>,
     queue: Queue,
     shares: FairShare,
+    quotas: Quotas,
     calendar: Calendar,
     jobs: HashMap<JobId, Waiting>,
     claims: HashMap<Owner, Claim>,
@@ -111,6 +113,7 @@ impl Default for Engine {
             finder: Finder::new(Reach),
             queue: Queue::default(),
             shares: FairShare::default(),
+            quotas: Quotas::default(),
             calendar: Calendar::default(),
             jobs: HashMap::new(),
             claims: HashMap::new(),
@@ -152,6 +155,16 @@ impl Engine {
     /// Who holds something, likewise.
     pub fn owners(&self) -> impl Iterator<Item = Owner> {
         self.claims.keys().copied()
+    }
+
+    /// What an organization holds, as its limits count it.
+    pub fn used(&mut self, org: OrgId) -> Used {
+        self.quotas.used(self.shares.index(org))
+    }
+
+    /// The turns of those who wait, as of now.
+    fn turns(&self, now: Timestamp) -> Turns<'_> {
+        Turns { shares: &self.shares, quotas: &self.quotas, cluster: &self.cluster, now }
     }
 
     fn milli(&self, ask: &Ask) -> i64 {

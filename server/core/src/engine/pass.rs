@@ -10,7 +10,7 @@ use berth_types::ids::JobId;
 use berth_types::jobs::{Condition, DependsOn};
 use berth_types::time::Timestamp;
 
-use super::facts::{Claim, ClaimRank};
+use super::facts::{Claim, ClaimBill, ClaimRank};
 use super::{Decision, Engine};
 use crate::calendar::Place;
 use crate::cluster::{Models, NodeIx, Owner};
@@ -28,7 +28,7 @@ impl Engine {
             .queue
             .pools()
             .into_iter()
-            .filter_map(|pool| Some((self.queue.head(pool, &self.shares, now)?, pool)))
+            .filter_map(|pool| Some((self.queue.head(pool, self.turns(now))?, pool)))
             .collect();
         pools.sort_unstable();
         for (_, pool) in pools {
@@ -83,7 +83,7 @@ impl Engine {
 
     /// Starts the first of a pool for as long as they fit; the one that does not gets a start held.
     fn heads(&mut self, pool: u64, now: Timestamp, out: &mut Vec<Decision>) {
-        while let Some(head) = self.queue.head(pool, &self.shares, now) {
+        while let Some(head) = self.queue.head(pool, self.turns(now)) {
             let own = self.holds.get(&pool).filter(|h| h.job == head.job).map(|h| h.booking);
             if own.is_none() {
                 self.drop_hold(pool);
@@ -115,7 +115,7 @@ impl Engine {
         let mut heap: BinaryHeap<Reverse<(Turn, Group, Ask)>> = BinaryHeap::new();
         for (ask, length) in self.roomy(pool, now) {
             most.insert(ask, length);
-            let firsts = self.queue.firsts(&ask, length, &self.shares, now);
+            let firsts = self.queue.firsts(&ask, length, self.turns(now));
             heap.extend(firsts.map(|(turn, group)| Reverse((turn, group, ask))));
         }
         while let Some(Reverse((seen, group, ask))) = heap.pop() {
@@ -126,7 +126,7 @@ impl Engine {
             let alike = self.alike(&own);
             let most = most.get(&ask).copied().unwrap_or(u32::MAX);
             let most = too_long.get(&alike).copied().unwrap_or(u32::MAX).min(most);
-            let first = self.queue.first(&ask, group, most, &self.shares, now);
+            let first = self.queue.first(&ask, group, most, self.turns(now));
             let Some((turn, length)) = first else { continue };
             if turn > seen {
                 // Its organization got something meanwhile, or its first is too long now.
@@ -150,7 +150,7 @@ impl Engine {
                 }
             }
             // What follows in the group is looked up when it is popped.
-            if let Some((turn, _)) = self.queue.first(&ask, group, u32::MAX, &self.shares, now) {
+            if let Some((turn, _)) = self.queue.first(&ask, group, u32::MAX, self.turns(now)) {
                 heap.push(Reverse((turn.max(seen), group, ask)));
             }
         }
@@ -263,6 +263,11 @@ impl Engine {
             preemptible: facts.preemptible.then_some(facts.grace_s),
             saved_at: None,
             inside: facts.inside,
+            bill: ClaimBill {
+                offering: facts.request.offering.clone(),
+                devices_milli: ask.need(&self.cluster).devices_milli,
+                nano_per_second: facts.request.nano_per_second,
+            },
         };
         self.put_claim(claim, now);
     }

@@ -2,6 +2,7 @@
 
 mod calendar;
 mod history;
+mod quotas;
 
 use std::sync::Arc;
 
@@ -61,6 +62,8 @@ pub(super) fn boards(count: u32, nodes: u32) -> Request {
         memory_mib: 0,
         topology: Topology::Any,
         nvlink: false,
+        offering: None,
+        nano_per_second: 0,
     }
 }
 

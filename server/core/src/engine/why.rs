@@ -6,7 +6,8 @@ use berth_types::time::Timestamp;
 
 use super::Engine;
 use crate::cluster::{BookingId, NodeIx, Rank, Slot};
-use crate::queue::turn;
+use crate::fair_share::OrgIx;
+use crate::quotas::Exceeded;
 use crate::request::{Absurd, Ask, Request, Topology};
 
 /// As many jobs before one are counted.
@@ -35,6 +36,8 @@ pub enum Blocker {
     Promised { begins: Timestamp },
     /// So many are before it.
     Ahead { jobs: u32 },
+    /// Its organization would go beyond a limit.
+    Quota(Exceeded),
 }
 
 /// A change of the request after which it could start now.
@@ -100,11 +103,12 @@ impl Engine {
             return Some(Why { blockers, changes: Vec::new(), earliest: begins, fits });
         }
         let ahead = waiting.lane.map_or(0, |lane| {
-            let turn = turn(lane.group, facts.queued_at, job, &self.shares, now);
-            self.queue.ahead(ask.shape.models.0, turn, &self.shares, now, COUNTED)
+            let turns = self.turns(now);
+            let turn = turns.of(lane.group, facts.queued_at, job);
+            self.queue.ahead(ask.shape.models.0, turn, turns, COUNTED)
         });
         let own = self.holds.values().find(|h| h.job == job).map(|h| (h.booking, h.at));
-        let mut why = self.why_ask(&ask, facts.max_duration_s, own.map(|(id, _)| id), now);
+        let mut why = self.why_ask(&ask, facts.org, facts.max_duration_s, own.map(|(id, _)| id), now);
         blockers.append(&mut why.blockers);
         why.blockers = blockers;
         if ahead > 0 && !why.fits {
@@ -124,15 +128,45 @@ impl Engine {
         now: Timestamp,
     ) -> Result<(Why, Vec<(NodeId, Vec<Slot>)>), Absurd> {
         let ask = Ask::of(request, org, &mut self.cluster)?;
-        let why = self.why_ask(&ask, seconds, None, now);
+        let why = self.why_ask(&ask, org, seconds, None, now);
         let until = self.ends(now, seconds);
-        let places = self.place(&ask, now, until, None).unwrap_or_default();
+        let places = if why.fits { self.place(&ask, now, until, None) } else { None };
+        let places = places.unwrap_or_default();
         let named = places.into_iter().filter_map(|p| Some((self.node_id(p.node)?, p.slots)));
         Ok((why, named.collect()))
     }
 
     /// The same for a request that is not submitted.
-    pub fn why_ask(&mut self, ask: &Ask, seconds: i64, own: Option<BookingId>, now: Timestamp) -> Why {
+    fn why_ask(
+        &mut self,
+        ask: &Ask,
+        org: OrgId,
+        seconds: i64,
+        own: Option<BookingId>,
+        now: Timestamp,
+    ) -> Why {
+        let org = self.shares.index(org);
+        let need = ask.need(&self.cluster);
+        let limits: Vec<Blocker> = self.quotas.beyond(org, &need).map(Blocker::Quota).collect();
+        if limits.is_empty() {
+            return self.why_place(ask, org, seconds, own, now);
+        }
+        let place = self.why_place(ask, org, seconds, own, now);
+        let blockers = limits.into_iter().chain(place.blockers).collect();
+        let changes = if place.fits { self.changes(ask, org, seconds, own, now) } else { place.changes };
+        // When others of its organization end is not known to be when their limits say.
+        Why { blockers, changes, earliest: None, fits: false }
+    }
+
+    /// The same as far as places go.
+    fn why_place(
+        &mut self,
+        ask: &Ask,
+        org: OrgIx,
+        seconds: i64,
+        own: Option<BookingId>,
+        now: Timestamp,
+    ) -> Why {
         let until = self.ends(now, seconds);
         if self.place(ask, now, until, own).is_some() {
             return Why { blockers: Vec::new(), changes: Vec::new(), earliest: Some(now), fits: true };
@@ -152,7 +186,7 @@ impl Engine {
             let blockers = vec![Blocker::None { count: most.0, nodes: most.1 }];
             return Why {
                 blockers,
-                changes: self.changes(ask, seconds, own, now),
+                changes: self.changes(ask, org, seconds, own, now),
                 earliest: None,
                 fits: false,
             };
@@ -204,7 +238,7 @@ impl Engine {
             // There is room on enough nodes, but not together.
             blockers.push(Blocker::Busy { nodes: u32::try_from(able.len()).unwrap_or(u32::MAX) });
         }
-        let changes = self.changes(ask, seconds, own, now);
+        let changes = self.changes(ask, org, seconds, own, now);
         let earliest = self.earliest(ask, seconds, now).map(|(at, _)| at);
         Why { blockers, changes, earliest, fits: false }
     }
@@ -234,6 +268,7 @@ impl Engine {
     fn changes(
         &mut self,
         ask: &Ask,
+        org: OrgIx,
         seconds: i64,
         own: Option<BookingId>,
         now: Timestamp,
@@ -263,6 +298,13 @@ impl Engine {
         shorter.sort_unstable_by(|a, b| b.cmp(a));
         shorter.dedup();
         shorter.truncate(COUNTED);
+        // Fewer devices cost less, but a rate is known for those that are asked for only.
+        let per_device = ask.bill.nano_per_second / i64::from(ask.shape.count * ask.nodes).max(1);
+        for (other, _) in &mut others {
+            let devices = i64::from(other.shape.count) * i64::from(other.nodes);
+            other.bill.nano_per_second = per_device.saturating_mul(devices);
+        }
+        others.retain(|(other, _)| self.quotas.admits(org, &other.need(&self.cluster)));
         let mut out: Vec<Vec<Change>> = Vec::new();
         let kind = |change: &Change| std::mem::discriminant(change);
         for (other, change) in &others {

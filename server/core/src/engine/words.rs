@@ -4,6 +4,7 @@ use berth_types::jobs::{Blocker as Said, Explanation};
 use berth_types::time::{Timestamp, duration_text};
 
 use super::why::{Blocker, Change, Why};
+use crate::quotas::{Exceeded, Kind};
 use crate::request::Wanted;
 
 /// What a sentence needs to know of the request.
@@ -121,6 +122,7 @@ fn said(blocker: &Blocker, asked: &Asked, now: Timestamp) -> Said {
             ),
             "Limit the run to less than that.".to_owned(),
         ),
+        Blocker::Quota(exceeded) => quota_said(exceeded),
         Blocker::Ahead { jobs } => (
             "queue.ahead",
             format!("{jobs} {} before it for the same boards.", plural(*jobs, "job is", "jobs are")),
@@ -128,6 +130,47 @@ fn said(blocker: &Blocker, asked: &Asked, now: Timestamp) -> Said {
         ),
     };
     Said { code: code.to_owned(), detail, change }
+}
+
+fn quota_said(exceeded: &Exceeded) -> (&'static str, String, String) {
+    let Exceeded { kind, used, limit, need } = *exceeded;
+    let boards = |milli: i64| match milli % 1_000 {
+        0 => (milli / 1_000).to_string(),
+        rest => format!("{}.{:03}", milli / 1_000, rest).trim_end_matches('0').to_owned(),
+    };
+    let (code, detail) = match kind {
+        Kind::Boards => (
+            "quota.boards",
+            format!(
+                "The organization may hold {} boards at once and holds {}; this job needs {} more.",
+                boards(limit),
+                boards(used),
+                boards(need)
+            ),
+        ),
+        Kind::Devices => (
+            "quota.devices",
+            format!(
+                "The organization may hold {} of this offering at once and holds {}; this job needs {} more.",
+                boards(limit),
+                boards(used),
+                boards(need)
+            ),
+        ),
+        Kind::RunningJobs => {
+            ("quota.running_jobs", format!("The organization may run {limit} jobs at once and runs {used}."))
+        }
+        Kind::Spend => (
+            "quota.spend",
+            "What the organization may spend an hour is spent by what runs already.".to_owned(),
+        ),
+    };
+    let change = if exceeded.ever() {
+        "Ask for less, or ask the operator for a higher limit.".to_owned()
+    } else {
+        "Wait for a job of your organization to end, or ask the operator for a higher limit.".to_owned()
+    };
+    (code, detail, change)
 }
 
 /// A reason as it is shown.
@@ -150,6 +193,7 @@ pub fn explanation(why: &Why, asked: &Asked, now: Timestamp) -> Explanation {
             duration_text(at.millis_since(now).max(0))
         ),
         (_, None, Some(Blocker::None { .. } | Blocker::Absurd(_))) => "The present inventory.".to_owned(),
+        (_, None, Some(Blocker::Quota(_))) => "The limits of the organization.".to_owned(),
         (_, None, Some(Blocker::Dependency(_))) => "The jobs that it waits for.".to_owned(),
         (_, None, _) => "Nothing that runs now frees a suitable place by itself.".to_owned(),
     };

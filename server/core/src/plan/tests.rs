@@ -19,10 +19,12 @@ fn wants(slots: &[(&str, Option<(u32, u32)>)]) -> Assignment {
     let slot = |(gpu, instance): &(&str, Option<(u32, u32)>)| Slot {
         gpu_uuid: (*gpu).to_owned(),
         instance: instance.map(|(profile_id, start)| Instance { profile_id, start }),
+        share_milli: None,
         size: 1,
     };
     Assignment {
         job: JobId::from_uuid(Uuid::from_u128(1)),
+        org: OrgId::from_uuid(Uuid::from_u128(1)),
         generation: 1,
         attempt: 1,
         ranks: vec![(NodeId::from_uuid(Uuid::from_u128(1)), slots.iter().map(slot).collect())],
@@ -32,7 +34,7 @@ fn wants(slots: &[(&str, Option<(u32, u32)>)]) -> Assignment {
 #[test]
 fn the_last_look_finds_what_is_in_the_way() {
     let mut gpus = vec![gpu(1, "a", "H100-80GB"), gpu(1, "b", "H100-80GB"), gpu(2, "c", "H100-80GB")];
-    gpus[0].occupants.push(Occupant { instance: Some(Instance { profile_id: 19, start: 6 }) });
+    gpus[0].occupants.push(Occupant { instance: Some(Instance { profile_id: 19, start: 6 }), share: None });
     for (slots, fits) in [
         (vec![("b", None)], true),
         (vec![("a", None)], false),
@@ -53,9 +55,28 @@ fn the_last_look_finds_what_is_in_the_way() {
 }
 
 #[test]
+fn shares_stand_beside_those_of_their_organization_only() {
+    let mut gpus = vec![gpu(1, "a", "H100-80GB"), gpu(1, "b", "A30-24GB")];
+    let share = |gpu: &str, org: u128, milli| {
+        let mut assignment = wants(&[(gpu, None)]);
+        assignment.org = OrgId::from_uuid(Uuid::from_u128(org));
+        assignment.ranks[0].1[0].share_milli = Some(milli);
+        assignment
+    };
+    assert!(still_fits(&gpus, &share("a", 1, 999)));
+    assert!(!still_fits(&gpus, &share("b", 1, 1)), "a board in MIG mode until its next reset");
+    take(&mut gpus, &share("a", 1, 600));
+    for (org, milli, fits) in [(1, 400, true), (1, 401, false), (2, 1, false)] {
+        assert_eq!(still_fits(&gpus, &share("a", org, milli)), fits, "{org} {milli}");
+    }
+    assert!(!still_fits(&gpus, &wants(&[("a", None)])));
+    assert!(!still_fits(&gpus, &wants(&[("a", Some((19, 0)))])));
+}
+
+#[test]
 fn what_is_free_is_counted() {
     let mut gpus = vec![gpu(1, "a", "H100-80GB"), gpu(1, "b", "H100-80GB")];
-    gpus[0].occupants.push(Occupant { instance: Some(Instance { profile_id: 19, start: 6 }) });
+    gpus[0].occupants.push(Occupant { instance: Some(Instance { profile_id: 19, start: 6 }), share: None });
     let shape = |profile: Option<&str>| Shape {
         model: "H100-80GB".into(),
         profile: profile.map(str::to_owned),

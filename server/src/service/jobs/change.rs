@@ -14,21 +14,26 @@ use futures::FutureExt;
 
 use super::hold_posting;
 use crate::portal::Portal;
+use crate::service::quotas::{self, month_of};
 use crate::service::{Caller, Right};
 use crate::store::jobs::JobRow;
 use crate::store::ledger::Posting;
 use crate::store::{self, StoreError, Tx};
 
-fn machine(row: &JobRow) -> Result<Machine, StoreError> {
-    let state = JobState::parse(&row.state).ok_or_else(|| StoreError::Corrupt(row.state.clone()))?;
-    let stop = match row.stop_cause.as_deref() {
+/// Why it is being stopped.
+pub(crate) fn stop_cause(row: &JobRow) -> Option<StopCause> {
+    match row.stop_cause.as_deref() {
         Some("timed_out") => Some(StopCause::TimedOut),
         Some("preempted") => Some(StopCause::Preempted),
         Some("rank_failed") => Some(StopCause::RankFailed),
         Some(_) => Some(StopCause::Cancelled),
         None => None,
-    };
-    Ok(Machine::restore(state, u32::try_from(row.attempt).unwrap_or(0), stop))
+    }
+}
+
+fn machine(row: &JobRow) -> Result<Machine, StoreError> {
+    let state = JobState::parse(&row.state).ok_or_else(|| StoreError::Corrupt(row.state.clone()))?;
+    Ok(Machine::restore(state, u32::try_from(row.attempt).unwrap_or(0), stop_cause(row)))
 }
 
 fn ids(row: &JobRow) -> Result<(OrgId, JobId), StoreError> {
@@ -66,6 +71,7 @@ pub(crate) async fn advance(
                 (row.failure_code, row.failure_detail) = failure.map(|f| (f.code, f.detail)).unzip();
             }
             Effect::Requeue => {
+                row.retries += i64::from(stop_cause(row) != Some(StopCause::Preempted));
                 row.metered_before_ms = row.metered_ms;
                 row.started_at = None;
             }
@@ -126,6 +132,10 @@ async fn settle(
     }
     row.posted_micros = row.cost_micros;
     row.held_micros = 0;
+    // What it was counted for and did not use is given back to the month in which it was submitted.
+    let unused = row.max_duration_s - row.metered_ms / 1_000;
+    let month = month_of(Timestamp::from_micros(row.created_at));
+    store::quotas::count_month(tx, org, &month, -row.board_milli.saturating_mul(unused)).await?;
     Ok(())
 }
 
@@ -244,6 +254,12 @@ async fn extend(
             money_text(posted - held, currency)
         );
         return Ok(Err(Problem::new(402, "funds.insufficient", "Not enough credit", detail)));
+    }
+    let (limits, _) = quotas::effective(tx, org).await?;
+    let longer = row.board_milli.saturating_mul(new - row.max_duration_s);
+    let submitted = Timestamp::from_micros(row.created_at);
+    if let Some(problem) = quotas::count(tx, org, longer, &limits, submitted).await? {
+        return Ok(Err(problem));
     }
     if more > 0 {
         let posting = Posting {

@@ -7,7 +7,8 @@ mod change;
 mod show;
 
 use berth_core::admission::check_job;
-use berth_core::rating::{total_rate, worst_case_micros};
+use berth_core::quotas::Need;
+use berth_core::rating::{share_rate, total_rate, worst_case_micros};
 use berth_types::events::JobEvent;
 use berth_types::ids::{JobId, OrgId, TransferId};
 use berth_types::jobs::{Condition, Job, JobPlan, JobState, NewJob};
@@ -18,14 +19,19 @@ use berth_types::time::Timestamp;
 use futures::FutureExt;
 
 use super::planner::{cpu_milli, memory_mib};
+use super::quotas::{self, Order};
 use super::{Caller, Right};
 use crate::portal::Portal;
 use crate::store::accounts::Replay;
 use crate::store::jobs::NewJobRow;
 use crate::store::ledger::Posting;
+use crate::store::offerings::StoredOffering;
 use crate::store::{self, StoreError, Tx};
 
-pub(crate) use change::advance;
+pub(crate) use change::{advance, stop_cause};
+
+/// Seconds between SIGTERM and SIGKILL for jobs that do not choose: the worker's default.
+const DEFAULT_GRACE_S: i64 = 10;
 
 /// A key that the caller chose, and the fingerprint of the request that came with it.
 #[derive(Debug, Clone)]
@@ -42,9 +48,11 @@ struct Quote {
 }
 
 fn quote(spec: &NewJob, nano_per_second: i64) -> Result<Quote, Problem> {
-    let devices = spec.count.saturating_mul(spec.nodes);
-    let rate = total_rate(nano_per_second, devices);
-    let worst = worst_case_micros(nano_per_second, devices, spec.max_duration_s);
+    let rate = match spec.gpu_milli {
+        Some(milli) => share_rate(nano_per_second, milli),
+        None => total_rate(nano_per_second, spec.count.saturating_mul(spec.nodes)),
+    };
+    let worst = rate.and_then(|rate| worst_case_micros(rate, spec.max_duration_s));
     let (Some(rate), Some(worst)) = (rate, worst) else {
         return Err(Problem::invalid_field(
             "/max_duration_s",
@@ -54,11 +62,38 @@ fn quote(spec: &NewJob, nano_per_second: i64) -> Result<Quote, Problem> {
     Ok(Quote { rate, worst })
 }
 
+/// Thousandths of whole boards that a submission takes.
+fn board_milli(spec: &NewJob, offering: &StoredOffering) -> i64 {
+    let each = offering.cells * 1_000 / offering.board_cells.max(1);
+    match spec.gpu_milli {
+        Some(milli) => i64::from(milli),
+        None => each.saturating_mul(i64::from(spec.count)).saturating_mul(i64::from(spec.nodes)),
+    }
+}
+
+/// What a submission counts for against limits. The offering is named, not numbered, here.
+fn need(spec: &NewJob, boards_milli: i64, nano_per_second: i64) -> Need {
+    let devices = i64::from(spec.count) * i64::from(spec.nodes) * 1_000;
+    let devices_milli = spec.gpu_milli.map_or(devices, i64::from);
+    Need { boards_milli, offering: 0, devices_milli, nano_per_second }
+}
+
 fn no_such_offering() -> Problem {
     Problem::invalid_field(
         "/offering",
         "There is no such offering; GET /api/v1/offerings lists what there is.",
     )
+}
+
+/// A share is of a whole board.
+fn check_share(spec: &NewJob, mig_profile: Option<&str>) -> Result<(), Problem> {
+    match (spec.gpu_milli, mig_profile) {
+        (Some(_), Some(_)) => Err(Problem::invalid_field(
+            "/gpu_milli",
+            "A MIG slice is not shared further; choose the offering of the whole board.",
+        )),
+        _ => Ok(()),
+    }
 }
 
 fn no_price() -> Problem {
@@ -155,6 +190,9 @@ impl Portal {
                     return Ok(Submitted::Refused(no_such_offering()));
                 };
                 let Some(price) = offering.price else { return Ok(Submitted::Refused(no_price())) };
+                if let Err(problem) = check_share(&spec, offering.mig_profile.as_deref()) {
+                    return Ok(Submitted::Refused(problem));
+                }
                 if let Some(problem) = check_dependencies(tx, org, &spec).await? {
                     return Ok(Submitted::Refused(problem));
                 }
@@ -162,14 +200,20 @@ impl Portal {
                     Ok(quote) => quote,
                     Err(problem) => return Ok(Submitted::Refused(problem)),
                 };
+                let board_milli = board_milli(&spec, &offering);
+                let order = Order {
+                    slug: offering.slug.clone(),
+                    need: need(&spec, board_milli, quote.rate),
+                    max_duration_s: i64::try_from(spec.max_duration_s).unwrap_or(i64::MAX),
+                };
+                let currency = &portal.settings.currency;
                 let (posted, held) = store::ledger::balance(tx, org).await?;
                 if quote.worst > posted - held {
                     let missing = quote.worst - (posted - held);
-                    return Ok(Submitted::Refused(too_little(
-                        missing,
-                        quote.worst,
-                        &portal.settings.currency,
-                    )));
+                    return Ok(Submitted::Refused(too_little(missing, quote.worst, currency)));
+                }
+                if let Some(problem) = quotas::admit(tx, org, &order, currency, now).await? {
+                    return Ok(Submitted::Refused(problem));
                 }
                 let row = NewJobRow {
                     id,
@@ -182,6 +226,8 @@ impl Portal {
                     cpu_milli: cpu_milli(&spec),
                     memory_mib: memory_mib(&spec),
                     nodes: i64::from(spec.nodes),
+                    board_milli,
+                    grace_s: spec.checkpoint.map_or(DEFAULT_GRACE_S, |c| i64::from(c.grace_s)),
                     device_count: i64::from(spec.count),
                     max_duration_s: i64::try_from(spec.max_duration_s).unwrap_or(i64::MAX),
                     price_version: price.version,
@@ -242,11 +288,12 @@ impl Portal {
         let mut tx = conn.tx();
         let offering = store::offerings::find(&mut tx, &spec.offering).await?.ok_or_else(no_such_offering)?;
         let price = offering.price.ok_or_else(no_price)?;
+        check_share(spec, offering.mig_profile.as_deref())?;
         let quote = quote(spec, price.nano_per_second)?;
         let (posted, held) = store::ledger::balance(&mut tx, org).await?;
         drop(conn);
         self.refresh().await?;
-        let (why, places) = self.trial(org, spec, &offering.gpu_model, offering.mig_profile.as_deref());
+        let (why, places) = self.trial(org, spec, &offering, quote.rate);
         let mut conn = self.db.read().await?;
         let mut placement = Vec::new();
         for (node, slots) in places {

@@ -174,7 +174,8 @@ impl Portal {
             let (node_name, gpu_index, cells) = names.get(&slot.gpu_uuid).cloned().unwrap_or_default();
             let placement = slot.instance.map(|i| Placement { start: i.start, size: slot.size });
             let gpu_uuid = slot.gpu_uuid.clone();
-            Device { node, node_name, gpu_uuid, gpu_index, cells, mig_uuid: None, placement }
+            let gpu_milli = slot.share_milli.map(u32::from);
+            Device { node, node_name, gpu_uuid, gpu_index, cells, mig_uuid: None, placement, gpu_milli }
         };
         Ok(slots.iter().map(device).collect())
     }
@@ -206,6 +207,11 @@ impl Portal {
             nodes: spec.nodes,
             cpus: spec.cpus,
             memory_mib: spec.memory_mib,
+            gpu_milli: spec.gpu_milli,
+            topology: spec.topology,
+            retry: spec.retry,
+            retries: u32::try_from(row.retries).unwrap_or(0),
+            checkpoint: spec.checkpoint,
             command: spec.command,
             script: spec.script,
             files: spec.files.into_keys().collect(),
@@ -267,6 +273,7 @@ async fn stored_devices(tx: &mut Tx<'_>, row: &JobRow, names: &Boards) -> Result
                 cells,
                 mig_uuid: a.mig_uuid,
                 placement,
+                gpu_milli: a.share_milli.map(cells_of),
             })
         })
         .collect()

@@ -6,8 +6,10 @@ use berth_mig::{board_by_name, legal};
 use proptest::prelude::*;
 
 use super::calendar::window;
+use super::quotas::org_facts;
 use super::*;
 use crate::calendar::{Booking, Kind, Place};
+use crate::quotas::Limits;
 
 /// What really is, as a store would have it.
 #[derive(Default)]
@@ -17,6 +19,7 @@ struct Truth {
     claims: BTreeMap<Owner, Claim>,
     bookings: BTreeMap<BookingId, Booking>,
     ended: BTreeMap<JobId, bool>,
+    orgs: BTreeMap<u8, OrgFacts>,
     version: i64,
     jobs: u128,
 }
@@ -76,6 +79,7 @@ impl Truth {
         let version = self.version;
         let mut out: Vec<Fact> =
             self.nodes.values().map(|n| Fact::Node { version, facts: n.clone() }).collect();
+        out.extend(self.orgs.values().cloned().map(Fact::Org));
         out.extend(self.claims.values().map(|c| Fact::Claim { version, claim: c.clone() }));
         out.extend(self.bookings.values().map(|b| Fact::Booked { version, booking: b.clone() }));
         out.extend(self.waiting.values().map(|j| Fact::Waits { version, facts: j.clone() }));
@@ -83,6 +87,17 @@ impl Truth {
             self.ended.iter().map(|(job, succeeded)| Fact::Ended { job: *job, succeeded: *succeeded }),
         );
         out
+    }
+
+    /// The limit that its organization would go beyond with one more claim.
+    fn beyond_limits(&self, claim: &Claim) -> Option<String> {
+        let limits = &self.orgs.values().find(|o| o.org == claim.org)?.limits;
+        let of_org = || self.claims.values().filter(|c| c.org == claim.org).chain([claim]);
+        let boards: i64 = of_org().map(|c| c.milli).sum();
+        let jobs = i64::try_from(of_org().count()).unwrap();
+        let beyond = limits.boards_milli.is_some_and(|most| boards > most)
+            || limits.running_jobs.is_some_and(|most| jobs > most);
+        beyond.then(|| format!("{boards} thousandths and {jobs} jobs, {limits:?}"))
     }
 
     /// Carries a decision out, or refuses it; the facts that came of it either way.
@@ -119,6 +134,9 @@ impl Truth {
                     if booking.from < ends && now < booking.until && shares_a_board(booking, &claim, asks) {
                         return Err(format!("{job} runs into a booking"));
                     }
+                }
+                if let Some(fault) = self.beyond_limits(&claim) {
+                    return Err(fault);
                 }
                 self.waiting.remove(job);
                 self.claims.insert(owner, claim.clone());
@@ -188,7 +206,9 @@ fn essence(engine: &Engine, now: Timestamp) -> String {
         .filter(|b| b.kind != Kind::Hold && b.until > now)
         .map(|b| (b.id, b.from, b.until))
         .collect();
-    format!("{nodes:#?}\n{jobs:?}\n{claims:#?}\n{booked:?}\n{}", engine.queue.len())
+    let mut engine = engine.clone();
+    let used: Vec<_> = (0..3).map(|o| engine.used(org(o + 1))).collect();
+    format!("{nodes:#?}\n{jobs:?}\n{claims:#?}\n{booked:?}\n{}\n{used:?}", engine.queue.len())
 }
 
 #[derive(Debug, Clone)]
@@ -198,6 +218,7 @@ enum Step {
     End { which: u8, succeeded: bool },
     Node { which: u8, open: bool, sick: u8 },
     Foreign { which: u8, start: u8 },
+    Limit { org: u8, boards: Option<u8>, jobs: Option<u8> },
     Book { kind: u8, from: u16, seconds: u16 },
     Unbook(u8),
     Pass { accept: u8 },
@@ -214,6 +235,8 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (any::<u8>(), any::<bool>()).prop_map(|(which, succeeded)| Step::End { which, succeeded }),
         1 => (0..3u8, any::<bool>(), 0..8u8).prop_map(|(which, open, sick)| Step::Node { which, open, sick }),
         1 => (0..3u8, 0..8u8).prop_map(|(which, start)| Step::Foreign { which, start }),
+        1 => (0..3u8, proptest::option::of(0..5u8), proptest::option::of(0..4u8))
+            .prop_map(|(org, boards, jobs)| Step::Limit { org, boards, jobs }),
         1 => (any::<u8>(), 0..5_000u16, 1..5_000u16).prop_map(|(kind, from, seconds)| Step::Book { kind, from, seconds }),
         1 => any::<u8>().prop_map(Step::Unbook),
         4 => any::<u8>().prop_map(|accept| Step::Pass { accept }),
@@ -333,6 +356,16 @@ impl Play {
                     Vec::new()
                 };
             }),
+            Step::Limit { org: o, boards, jobs } => {
+                let limits = Limits {
+                    boards_milli: boards.map(|n| i64::from(n) * 500),
+                    running_jobs: jobs.map(i64::from),
+                    ..Limits::default()
+                };
+                let facts = org_facts(u128::from(o) + 1, limits);
+                self.truth.orgs.insert(o, facts.clone());
+                self.engine.apply(Fact::Org(facts), now);
+            }
             Step::Book { kind, from, seconds } if self.mail.is_empty() => {
                 let from = self.now + i64::from(from);
                 let when = window(from, from + i64::from(seconds));

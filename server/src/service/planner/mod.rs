@@ -5,17 +5,21 @@
 //! they come from, so two reads that cross do no harm. A full read now and then makes up for anything
 //! that was not said. Must not decide: it translates.
 
+mod orgs;
+
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use berth_core::cluster::{GpuFacts, NodeFacts, Owner, Part, Slot};
-use berth_core::engine::{self, Asked, Claim, ClaimRank, Decision, Engine, Fact, JobFacts, explanation};
+use berth_core::engine::{
+    self, Asked, Claim, ClaimBill, ClaimRank, Decision, Engine, Fact, JobFacts, OrgFacts, explanation,
+};
 use berth_core::plan;
 use berth_core::request::{Request, Topology, Wanted};
 use berth_mig::{Instance, board_by_name};
 use berth_types::ids::{JobId, NodeId, OrgId};
-use berth_types::jobs::{DependsOn, Explanation, JobState, NewJob, Priority};
+use berth_types::jobs::{DependsOn, Explanation, JobState, NewJob, Priority, Topology as Near};
 use berth_types::time::Timestamp;
 use serde::Deserialize;
 
@@ -23,20 +27,22 @@ use super::cluster::foreign;
 use crate::portal::Portal;
 use crate::store::attempts::HeldRow;
 use crate::store::jobs::JobRow;
+use crate::store::offerings::StoredOffering;
 use crate::store::{self, StoreError, Tx};
 
 /// Where a node does not say how many processors or how much memory it has, they are in nobody's way.
 const PLENTY: i64 = 1 << 40;
 /// As much of the queue as is ever held in memory.
 const QUEUE: i64 = 200_000;
-/// Seconds that a preempted job has to save its state: the worker's own grace.
+/// Seconds within which a worker's own grace is over and its devices are clean.
 const GRACE_S: i64 = 10;
 
 /// What changed since the engine was last told.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 struct Touched {
     everything: bool,
     boards: bool,
+    orgs: bool,
     jobs: HashSet<JobId>,
 }
 
@@ -44,13 +50,23 @@ struct Touched {
 pub struct Planner {
     engine: Mutex<Engine>,
     touched: Mutex<Touched>,
+    /// Held while what was touched is read, so that whoever asks next knows it.
+    reading: tokio::sync::Mutex<()>,
     reads: AtomicI64,
+    /// What was stated of organizations last.
+    orgs: Mutex<HashMap<OrgId, OrgFacts>>,
 }
 
 impl Default for Planner {
     fn default() -> Self {
         let touched = Touched { everything: true, ..Touched::default() };
-        Self { engine: Mutex::default(), touched: Mutex::new(touched), reads: AtomicI64::new(0) }
+        Self {
+            engine: Mutex::default(),
+            touched: Mutex::new(touched),
+            reading: tokio::sync::Mutex::default(),
+            reads: AtomicI64::new(0),
+            orgs: Mutex::default(),
+        }
     }
 }
 
@@ -67,6 +83,10 @@ fn corrupt<T: std::str::FromStr>(text: &str) -> Result<T, StoreError> {
 struct Spec {
     #[serde(default)]
     depends_on: Vec<DependsOn>,
+    #[serde(default)]
+    gpu_milli: Option<u32>,
+    #[serde(default)]
+    topology: Near,
 }
 
 fn priority(rank: i64) -> Priority {
@@ -77,27 +97,38 @@ fn priority(rank: i64) -> Priority {
     }
 }
 
-fn wanted(profile: Option<&str>) -> Wanted {
-    profile.map_or(Wanted::Board, |p| Wanted::Slice(p.into()))
+fn wanted(profile: Option<&str>, gpu_milli: Option<u32>) -> Wanted {
+    match (profile, gpu_milli) {
+        (Some(profile), _) => Wanted::Slice(profile.into()),
+        (None, Some(milli)) => Wanted::Share(u16::try_from(milli).unwrap_or(0)),
+        (None, None) => Wanted::Board,
+    }
 }
 
 /// A request for devices of one offering on each of some nodes, with thousandths of a processor and memory.
 fn request(
     model: &str,
-    profile: Option<&str>,
+    wanted: Wanted,
     (count, nodes): (u32, u32),
-    cpu_milli: i64,
-    memory_mib: i64,
+    (cpu_milli, memory_mib): (i64, i64),
+    near: Near,
 ) -> Request {
+    let topology = match near {
+        Near::Any | Near::SameNode | Near::Nvlink => Topology::Any,
+        Near::SameSwitch => Topology::SameSwitch,
+        Near::SameRack => Topology::SameRack,
+    };
     Request {
-        wanted: wanted(profile),
+        wanted,
         count,
         nodes,
         models: vec![model.into()],
         cpu_milli,
         memory_mib,
-        topology: Topology::Any,
-        nvlink: false,
+        topology,
+        nvlink: near == Near::Nvlink,
+        offering: None,
+        nano_per_second: 0,
     }
 }
 
@@ -119,17 +150,21 @@ fn waits(row: &JobRow) -> Result<JobFacts, StoreError> {
         generation: row.generation,
         attempt: u32::try_from(row.attempt).unwrap_or(0),
         org: corrupt(&row.org_id)?,
-        request: request(
-            &row.gpu_model,
-            row.mig_profile.as_deref(),
-            (count, nodes),
-            row.cpu_milli,
-            row.memory_mib,
-        ),
+        request: Request {
+            offering: Some(row.slug.as_str().into()),
+            nano_per_second: row.nano_per_second,
+            ..request(
+                &row.gpu_model,
+                wanted(row.mig_profile.as_deref(), spec.gpu_milli),
+                (count, nodes),
+                (row.cpu_milli, row.memory_mib),
+                spec.topology,
+            )
+        },
         priority: priority(row.priority),
         max_duration_s: row.max_duration_s - row.metered_before_ms / 1_000,
         preemptible: row.preemptible,
-        grace_s: GRACE_S,
+        grace_s: row.grace_s,
         queued_at: Timestamp::from_micros(row.created_at),
         depends_on: spec.depends_on,
         inside: None,
@@ -139,7 +174,7 @@ fn waits(row: &JobRow) -> Result<JobFacts, StoreError> {
 fn asked(row: &JobRow) -> Asked {
     Asked {
         model: row.gpu_model.clone(),
-        wanted: wanted(row.mig_profile.as_deref()),
+        wanted: wanted(row.mig_profile.as_deref(), None),
         count: u32::try_from(row.device_count).unwrap_or(u32::MAX),
     }
 }
@@ -166,20 +201,27 @@ fn claims(held: Vec<HeldRow>, now: Timestamp) -> Result<Vec<Claim>, StoreError> 
             since,
             ends_by: None,
             priority: priority(row.priority),
-            preemptible: (runs && row.preemptible).then_some(GRACE_S),
+            preemptible: (runs && row.preemptible).then_some(row.grace_s),
             saved_at: None,
             inside: None,
+            bill: ClaimBill {
+                offering: Some(row.slug.as_str().into()),
+                devices_milli: 0,
+                nano_per_second: row.nano_per_second,
+            },
         });
         claim.ends_by = match a.unclean {
             Some(_) => None,
             None if runs => Some(since.plus_seconds(left.max(0))),
             // It stops, or is being cleaned up.
-            None => Some(now.plus_seconds(GRACE_S)),
+            None => Some(now.plus_seconds(row.grace_s.max(GRACE_S))),
         };
-        claim.milli += a.size * 1_000 / row.cells.max(1);
-        let part = match a.profile_id {
-            None => Part::Whole,
-            Some(id) => Part::Slice(Instance { profile_id: number(id), start: number(a.start) }),
+        claim.bill.devices_milli += a.share_milli.unwrap_or(1_000);
+        claim.milli += a.share_milli.unwrap_or(a.size * 1_000 / row.cells.max(1));
+        let part = match (a.profile_id, a.share_milli) {
+            (None, None) => Part::Whole,
+            (None, Some(milli)) => Part::Share(u16::try_from(milli).unwrap_or(u16::MAX)),
+            (Some(id), _) => Part::Slice(Instance { profile_id: number(id), start: number(a.start) }),
         };
         let slot = Slot { gpu: a.gpu_uuid.as_str().into(), part };
         let node: NodeId = corrupt(&a.node_id)?;
@@ -199,11 +241,12 @@ pub(crate) fn stored(model: &str, slots: &[Slot]) -> Vec<plan::Slot> {
     let board = board_by_name(model);
     let slot = |slot: &Slot| {
         let instance = if let Part::Slice(instance) = slot.part { Some(instance) } else { None };
+        let share_milli = if let Part::Share(milli) = slot.part { Some(milli) } else { None };
         let size = match instance {
             Some(i) => board.and_then(|b| b.profile(i.profile_id)).map_or(1, |p| p.size),
             None => board.map_or(1, |b| b.memory_slices),
         };
-        plan::Slot { gpu_uuid: slot.gpu.to_string(), instance, size }
+        plan::Slot { gpu_uuid: slot.gpu.to_string(), instance, share_milli, size }
     };
     slots.iter().map(slot).collect()
 }
@@ -221,6 +264,12 @@ impl Portal {
         self.live.schedule.notify_one();
     }
 
+    /// Limits or weights changed, or there is one organization more.
+    pub(crate) fn touch_orgs(&self) {
+        lock(&self.planner.touched).orgs = true;
+        self.live.schedule.notify_one();
+    }
+
     /// Everything is to be read again.
     pub(crate) fn touch_everything(&self) {
         lock(&self.planner.touched).everything = true;
@@ -230,13 +279,15 @@ impl Portal {
         let mut now = lock(&self.planner.touched);
         now.everything |= touched.everything;
         now.boards |= touched.boards;
+        now.orgs |= touched.orgs;
         now.jobs.extend(touched.jobs);
     }
 
     /// Tells the engine what was touched.
     pub(crate) async fn refresh(&self) -> Result<(), StoreError> {
+        let _one = self.planner.reading.lock().await;
         let touched = std::mem::take(&mut *lock(&self.planner.touched));
-        if !touched.everything && !touched.boards && touched.jobs.is_empty() {
+        if touched == Touched::default() {
             return Ok(());
         }
         let done = self.read_touched(&touched).await;
@@ -254,6 +305,9 @@ impl Portal {
         let mut tx = conn.tx();
         if touched.boards || touched.everything {
             facts.extend(self.nodes_as_facts(&mut tx, version).await?);
+        }
+        if touched.orgs || touched.everything {
+            facts.extend(self.orgs_as_facts(&mut tx, now).await?);
         }
         let mut kept: Option<(HashSet<Owner>, HashSet<JobId>)> = None;
         if touched.everything {
@@ -302,19 +356,21 @@ impl Portal {
                 model: gpu.model.as_str().into(),
                 mig_enabled: gpu.mig_enabled,
                 healthy: gpu.present && gpu.quarantined.is_none(),
-                island: 0,
+                island: u8::try_from(gpu.nvlink_island).unwrap_or(0),
                 foreign: foreign(&gpu),
             });
         }
         let node = |row: store::nodes::NodeRow| {
             let id: NodeId = corrupt(&row.id)?;
+            let labels = super::cluster::labels(&row);
+            let label = |name: &str| labels.get(name).map(|value| value.as_str().into());
             let facts = NodeFacts {
                 id,
                 open: !row.cordoned && connected.contains(&id),
                 cpu_milli: if row.cpu_milli > 0 { row.cpu_milli } else { PLENTY },
                 memory_mib: if row.memory_mib > 0 { row.memory_mib } else { PLENTY },
-                switch: None,
-                rack: None,
+                switch: label("switch"),
+                rack: label("rack"),
                 gpus: boards.remove(&row.id).unwrap_or_default(),
             };
             Ok(Fact::Node { version, facts })
@@ -392,13 +448,20 @@ impl Portal {
         &self,
         org: OrgId,
         spec: &NewJob,
-        model: &str,
-        profile: Option<&str>,
+        offering: &StoredOffering,
+        nano_per_second: i64,
     ) -> (Explanation, Vec<(NodeId, Vec<plan::Slot>)>) {
         let now = self.now();
-        let request = request(model, profile, (spec.count, spec.nodes), cpu_milli(spec), memory_mib(spec));
+        let host = (cpu_milli(spec), memory_mib(spec));
+        let model = offering.gpu_model.as_str();
+        let wanted = wanted(offering.mig_profile.as_deref(), spec.gpu_milli);
+        let request = Request {
+            offering: Some(offering.slug.as_str().into()),
+            nano_per_second,
+            ..request(model, wanted.clone(), (spec.count, spec.nodes), host, spec.topology)
+        };
         let seconds = i64::try_from(spec.max_duration_s).unwrap_or(i64::MAX);
-        let asked = Asked { model: model.to_owned(), wanted: wanted(profile), count: spec.count };
+        let asked = Asked { model: model.to_owned(), wanted, count: spec.count };
         match self.ask(|engine| engine.trial(&request, org, seconds, now)) {
             Ok((why, places)) => {
                 let places = places.into_iter().map(|(node, slots)| (node, stored(model, &slots)));

@@ -1,0 +1,188 @@
+//! What few jobs need: a share of a board, closeness, further tries, and notice before making room.
+//!
+//! Must not decide what the portal accepts; only where a field can have no meaning, it is not offered.
+
+use berth_types::jobs::{CheckpointSignal, Topology};
+use leptos::prelude::*;
+
+use super::super::parts::{Call, FieldError};
+use super::super::words::{closeness_text, signal_text};
+use super::draft::{CLOSENESS, SIGNALS, parse_closeness, parse_signal};
+use super::form::Form;
+
+/// The part of the form that is closed until somebody needs it.
+#[component]
+pub fn PlacementAndRetries(
+    /// The form.
+    form: Form,
+    /// The submission.
+    call: Call,
+    /// A whole board is chosen, which can be shared.
+    whole_board: Memo<bool>,
+) -> impl IntoView {
+    let part = NodeRef::<leptos::html::Details>::new();
+    let errors = ["/gpu_milli", "/topology", "/retry/max", "/checkpoint/grace_s"].map(|at| call.field(at));
+    let [share, closeness, tries, notice] = errors;
+    // It opens for an error, but never closes by itself: somebody is at work in it.
+    Effect::new(move || {
+        let wrong = errors.iter().any(|error| error.with(Option::is_some));
+        if wrong && let Some(part) = part.get() {
+            part.set_open(true);
+        }
+    });
+    let share_hint = Signal::derive(move || {
+        let text = if whole_board.get() {
+            "Empty: the whole board. Jobs of your organization share the board. It is cheaper, and memory is not fenced off: one job can use up what the others need."
+        } else {
+            "A slice is not shared further. For a share, choose a whole board above."
+        };
+        text.to_owned()
+    });
+    view! {
+        <details class="more" node_ref=part>
+            <summary>"Placement and retries"</summary>
+            <div class="stack">
+                <Figure
+                    label="Share of a board"
+                    name="share"
+                    unit="%"
+                    value=form.share
+                    hint=share_hint
+                    error=share
+                    disabled=Signal::derive(move || !whole_board.get())
+                />
+                <div class="field-row">
+                    <Closeness form=form error=closeness/>
+                    <Figure
+                        label="Tries after a failure"
+                        name="tries"
+                        unit="tries"
+                        value=form.tries
+                        hint="0: none. It is tried again after an error of its own or of its node; all tries share the time limit."
+                        error=tries
+                    />
+                </div>
+                {move || form.preemptible.get().then(|| view! { <Notice form=form error=notice/> })}
+            </div>
+        </details>
+    }
+}
+
+/// A short figure with its unit.
+#[component]
+fn Figure(
+    /// Above the field.
+    label: &'static str,
+    /// Name and id.
+    name: &'static str,
+    /// What is counted.
+    unit: &'static str,
+    /// What is typed.
+    value: RwSignal<String>,
+    /// Below the field.
+    #[prop(into)]
+    hint: Signal<String>,
+    /// What is wrong with it.
+    error: Signal<Option<String>>,
+    /// It can have no meaning as the form stands.
+    #[prop(optional, into)]
+    disabled: Signal<bool>,
+) -> impl IntoView {
+    let hint_id = format!("{name}-hint");
+    let error_id = format!("{name}-error");
+    let described = format!("{hint_id} {error_id}");
+    let at_first = value.get_untracked();
+    view! {
+        <div class="field">
+            <label class="field__label" for=name>{label}</label>
+            <span class="with-unit">
+                <input
+                    id=name
+                    name=name
+                    inputmode="decimal"
+                    autocomplete="off"
+                    value=at_first
+                    disabled=move || disabled.get()
+                    aria-describedby=described
+                    aria-invalid=move || error.get().map(|_| "true")
+                    prop:value=move || value.get()
+                    on:input=move |ev| value.set(event_target_value(&ev))
+                />
+                <span class="with-unit__unit">{unit}</span>
+            </span>
+            <p class="field__hint" id=hint_id>{move || hint.get()}</p>
+            <FieldError id=error_id error=error/>
+        </div>
+    }
+}
+
+/// How near each other the devices must be.
+#[component]
+fn Closeness(
+    /// The form.
+    form: Form,
+    /// What is wrong with the choice.
+    error: Signal<Option<String>>,
+) -> impl IntoView {
+    let option = move |near: Topology| {
+        view! { <option value=near.name() selected={near.is_any()}>{closeness_text(near)}</option> }
+    };
+    view! {
+        <div class="field">
+            <label class="field__label" for="closeness">"Closeness"</label>
+            <select
+                id="closeness"
+                name="closeness"
+                aria-describedby="closeness-hint closeness-error"
+                aria-invalid=move || error.get().map(|_| "true")
+                on:change=move |ev| form.closeness.set(parse_closeness(&event_target_value(&ev)))
+            >
+                {CLOSENESS.into_iter().map(option).collect_view()}
+            </select>
+            <p class="field__hint" id="closeness-hint">
+                "How near its devices must be to each other. The nearer, the longer it may wait for a place."
+            </p>
+            <FieldError id="closeness-error" error=error/>
+        </div>
+    }
+}
+
+/// What a preemptible job is told before it makes room, and how long it has then.
+#[component]
+fn Notice(
+    /// The form.
+    form: Form,
+    /// What is wrong with the seconds.
+    error: Signal<Option<String>>,
+) -> impl IntoView {
+    // It comes and goes with the tick for preemptible; what was chosen before is still chosen then.
+    let chosen = form.signal.get_untracked();
+    let option = move |signal: CheckpointSignal| {
+        let name = signal_text(signal);
+        view! { <option value=name selected={signal == chosen}>{name}</option> }
+    };
+    view! {
+        <div class="field-row">
+            <Figure
+                label="Notice before it makes room"
+                name="grace"
+                unit="s"
+                value=form.grace
+                hint="Empty: the usual 10 s. Then it is killed."
+                error=error
+            />
+            <div class="field">
+                <label class="field__label" for="signal">"Signal"</label>
+                <select
+                    id="signal"
+                    name="signal"
+                    aria-describedby="signal-hint"
+                    on:change=move |ev| form.signal.set(parse_signal(&event_target_value(&ev)))
+                >
+                    {SIGNALS.into_iter().map(option).collect_view()}
+                </select>
+                <p class="field__hint" id="signal-hint">"Sent at the start of the notice, so that it can save its state."</p>
+            </div>
+        </div>
+    }
+}

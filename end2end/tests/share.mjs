@@ -1,0 +1,94 @@
+// A share of a board: what it costs beside the whole one, how a job with it is launched by the form
+// and named on its page, and how the form says what is wrong with one.
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+import {
+  bearer, boardsFree, jobIn, launchBrowser, openPage, settled, signIn, startDemo, waitFor,
+} from './harness.mjs';
+
+const BOARD = 'h100-80gb';
+
+let demo, browser, call, headers, view;
+
+before(async () => {
+  demo = await startDemo();
+  browser = await launchBrowser();
+  call = bearer(demo.url, demo.tenant.token);
+  headers = await signIn(demo.url, demo.tenant);
+  view = await openPage(browser, demo.url, { headers, viewport: { width: 1440, height: 900 } });
+});
+after(async () => {
+  await browser?.close();
+  await demo?.stop();
+});
+
+const textbox = (page, name) => page.getByRole('textbox', { name, exact: true });
+const share = (page) => textbox(page, 'Share of a board');
+const launch = (page) => page.getByRole('button', { name: 'Launch job' });
+const more = (page) => page.getByText('Placement and retries', { exact: true });
+
+/** The awake form with a whole board chosen, and the part that has the share open. */
+async function openForm(page) {
+  await page.goto('/launch');
+  await settled(page);
+  await launch(page).and(page.locator(':enabled')).waitFor();
+  await more(page).click();
+  // The form starts with a slice, which is not shared further.
+  await page.locator('#share:disabled').waitFor();
+  await page.getByRole('radio', { name: /Whole board.*h100-80gb/ }).check();
+  await page.locator('#share:enabled').waitFor();
+}
+
+test('a share costs its part of the board', async () => {
+  const { page } = view;
+  await openForm(page);
+  const shown = async () =>
+    Number(/\$([\d.]+)/.exec(await page.locator('.summary__row--lead dd').innerText())?.[1]);
+  const near = (a, b) => Math.abs(a - b) < 0.001;
+  const { items } = await call('GET', '/offerings');
+  const whole = items.find((o) => o.slug === BOARD).price.per_hour_micros / 1_000_000;
+  await waitFor('the price of the whole board', async () => near(await shown(), whole));
+  await share(page).fill('10');
+  await waitFor('a tenth of that price', async () => near(await shown(), whole / 10));
+});
+
+test('it is launched by the form and says on its page how much of a board it has', async () => {
+  const { page } = view;
+  await textbox(page, 'Name').fill('a-tenth');
+  await textbox(page, 'Command').fill('echo a tenth is enough');
+  await launch(page).click();
+  await page.waitForURL(/\/jobs\/job_/);
+  await page.getByRole('heading', { level: 1, name: 'a-tenth' }).waitFor();
+  await page.getByText('10 % of a board', { exact: true }).waitFor();
+  // Two twentieths of the board.
+  await page.locator('.berth-bar[data-cells="20"] .tile[data-size="2"]').waitFor();
+  const [id] = /job_[0-9a-z]+/.exec(page.url());
+  const done = await jobIn(call, demo.tenant.organization, id, ['succeeded']);
+  assert.equal(done.gpu_milli, 100);
+  assert.deepEqual(done.devices.map((device) => device.gpu_milli), [100]);
+  const charge = (BigInt(done.nano_per_second) * BigInt(done.metered_ms)) / 1_000_000n;
+  assert.equal(BigInt(done.cost_micros), charge);
+});
+
+test('its part of the board is free again', () => boardsFree(bearer(demo.url, demo.operator.token)));
+
+test('nothing went wrong in the browser on the way', () => assert.deepEqual(view.faults, []));
+
+test('what is wrong with a share stands at its field, and opens the part that it is in', async () => {
+  const { page, close } = await openPage(browser, demo.url, { headers });
+  await openForm(page);
+  const said = page.locator('#share-error');
+  await share(page).fill('a tenth');
+  await more(page).click();
+  await share(page).waitFor({ state: 'hidden' });
+  await launch(page).click();
+  await page.locator('#share[aria-invalid="true"]').waitFor();
+  assert.match(await said.innerText(), /percentage/);
+
+  // What only the portal can judge stands there too.
+  await share(page).fill('10');
+  await page.getByRole('spinbutton', { name: 'Devices' }).fill('2');
+  await launch(page).click();
+  await said.getByText(/one board/).waitFor();
+  await close();
+});

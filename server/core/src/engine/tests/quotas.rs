@@ -1,0 +1,100 @@
+//! Limits of organizations: who waits for them, and who does not.
+
+use super::*;
+use crate::quotas::Limits;
+
+pub(super) fn org_facts(n: u128, limits: Limits) -> OrgFacts {
+    OrgFacts { org: org(n), weight: 1.0, used: None, guaranteed_milli: 0, limits }
+}
+
+fn limit(engine: &mut Engine, n: u128, limits: Limits) {
+    engine.apply(Fact::Org(org_facts(n, limits)), at(0));
+}
+
+fn most_boards(milli: i64) -> Limits {
+    Limits { boards_milli: Some(milli), ..Limits::default() }
+}
+
+fn of(n: u128, o: u128, request: Request) -> JobFacts {
+    JobFacts { org: org(o), ..waits(n, request) }
+}
+
+#[test]
+fn who_is_at_a_limit_waits_and_is_in_nobodys_way() {
+    let mut e = engine(1, 4);
+    limit(&mut e, 1, most_boards(2_000));
+    for n in 1..=3 {
+        submit(&mut e, of(n, 1, boards(1, 1)));
+    }
+    // Higher in the queue and larger than the limit leaves: no start may be held for it.
+    submit(&mut e, JobFacts { priority: Priority::High, ..of(4, 1, boards(3, 1)) });
+    submit(&mut e, of(5, 2, boards(2, 1)));
+    assert_eq!(starts(&e.pass(at(10))), [job_id(1), job_id(5), job_id(2)]);
+    assert!(e.calendar().iter().next().is_none(), "nothing is held for who may not start");
+    let why = e.why(job_id(3), at(10)).unwrap();
+    assert!(
+        matches!(why.blockers[0], Blocker::Quota(exceeded) if (exceeded.used, exceeded.limit) == (2_000, 2_000))
+    );
+    assert!(matches!(e.why(job_id(4), at(10)).unwrap().blockers[0], Blocker::Quota(q) if q.ever()));
+
+    // One of its own ends: the next may start, and is found by a pass although the board is not new.
+    free(&mut e, 1, at(20));
+    assert_eq!(starts(&e.pass(at(20))), [job_id(3)]);
+    limit(&mut e, 1, Limits::default());
+    free(&mut e, 5, at(30));
+    free(&mut e, 2, at(30));
+    assert_eq!(starts(&e.pass(at(30))), [job_id(4)], "without a limit it is like all others");
+}
+
+#[test]
+fn a_raised_limit_is_enough_to_start() {
+    let mut e = engine(1, 2);
+    limit(&mut e, 1, Limits { running_jobs: Some(1), ..Limits::default() });
+    submit(&mut e, of(1, 1, boards(1, 1)));
+    submit(&mut e, of(2, 1, boards(1, 1)));
+    assert_eq!(starts(&e.pass(at(1))), [job_id(1)]);
+    assert_eq!(starts(&e.pass(at(2))), []);
+    limit(&mut e, 1, Limits { running_jobs: Some(2), ..Limits::default() });
+    assert_eq!(starts(&e.pass(at(3))), [job_id(2)]);
+}
+
+#[test]
+fn offerings_and_spending_have_limits_of_their_own() {
+    let mut e = engine(1, 4);
+    let ordered = |name: &str, nano: i64, request: Request| Request {
+        offering: Some(name.into()),
+        nano_per_second: nano,
+        ..request
+    };
+    let limits = Limits {
+        devices_milli: [("whole".into(), 1_000)].into(),
+        nano_per_second: Some(50),
+        ..Limits::default()
+    };
+    limit(&mut e, 1, limits);
+    submit(&mut e, of(1, 1, ordered("whole", 20, boards(1, 1))));
+    submit(&mut e, of(2, 1, ordered("whole", 20, boards(1, 1))));
+    submit(&mut e, of(3, 1, ordered("slice", 30, slice("1g.10gb"))));
+    submit(&mut e, of(4, 1, ordered("slice", 1, slice("1g.10gb"))));
+    assert_eq!(starts(&e.pass(at(10))), [job_id(1), job_id(3)]);
+    let kinds = |e: &mut Engine, n| {
+        let blockers = e.why(job_id(n), at(10)).unwrap().blockers;
+        blockers
+            .into_iter()
+            .filter_map(|b| if let Blocker::Quota(q) = b { Some(q.kind) } else { None })
+            .collect::<Vec<_>>()
+    };
+    use crate::quotas::Kind;
+    assert_eq!(kinds(&mut e, 2), [Kind::Spend, Kind::Devices]);
+    assert_eq!(kinds(&mut e, 4), [Kind::Spend]);
+    // The smallest change of a request that is blocked by its limit alone admits it.
+    let two = ordered("other", 100, boards(2, 1));
+    let (why, places) = e.trial(&two, org(2), 60, at(10)).unwrap();
+    assert!(why.fits && places.len() == 1);
+    limit(&mut e, 2, most_boards(1_000));
+    let (why, places) = e.trial(&two, org(2), 60, at(10)).unwrap();
+    assert!(!why.fits && places.is_empty());
+    assert_eq!(why.changes, [vec![Change::Count(1)]]);
+    let one = ordered("other", 50, boards(1, 1));
+    assert!(e.trial(&one, org(2), 60, at(10)).unwrap().0.fits);
+}

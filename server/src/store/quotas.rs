@@ -1,0 +1,196 @@
+//! Limits, what counts against them by month, requests for more, and what was done on purpose.
+
+use berth_types::ids::{AuditEventId, OrgId, QuotaRequestId};
+use berth_types::quotas::{AuditEvent, Limits, QuotaRequest, QuotaRequestState};
+use berth_types::time::Timestamp;
+
+use super::{StoreError, Tx};
+
+fn parse<T: std::str::FromStr>(text: &str) -> Result<T, StoreError> {
+    text.parse().map_err(|_| StoreError::Corrupt(text.to_owned()))
+}
+
+fn limits(text: &str) -> Result<Limits, StoreError> {
+    serde_json::from_str(text).map_err(|_| StoreError::Corrupt(text.to_owned()))
+}
+
+fn json(limits: &Limits) -> Result<String, StoreError> {
+    serde_json::to_string(limits).map_err(|e| StoreError::Corrupt(e.to_string()))
+}
+
+/// The row of an organization, or of all that have none.
+fn key(org: Option<OrgId>) -> String {
+    org.map_or_else(String::new, |org| org.to_string())
+}
+
+/// Limits that were set for an organization, or (`None`) for all that have none of their own.
+pub async fn find(tx: &mut Tx<'_>, org: Option<OrgId>) -> Result<Option<Limits>, StoreError> {
+    let row = find!(tx, (String,), "SELECT limits FROM quotas WHERE org_id = $1", key(org))?;
+    row.map(|(text,)| limits(&text)).transpose()
+}
+
+/// Every organization with its own limits, if it has some.
+pub async fn list(tx: &mut Tx<'_>) -> Result<Vec<(OrgId, Option<Limits>)>, StoreError> {
+    let sql = "SELECT o.id, q.limits FROM orgs o LEFT JOIN quotas q ON q.org_id = o.id ORDER BY o.id";
+    let rows = list!(tx, (String, Option<String>), sql)?;
+    rows.into_iter().map(|(org, text)| Ok((parse(&org)?, text.as_deref().map(limits).transpose()?))).collect()
+}
+
+pub async fn put(
+    tx: &mut Tx<'_>,
+    org: Option<OrgId>,
+    limits: &Limits,
+    by: &str,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let sql = "INSERT INTO quotas (org_id, limits, set_by, set_at) VALUES ($1, $2, $3, $4) \
+               ON CONFLICT (org_id) DO UPDATE SET limits = $2, set_by = $3, set_at = $4";
+    exec!(tx, sql, key(org), json(limits)?, by, now.micros()).map(|_| ())
+}
+
+pub async fn remove(tx: &mut Tx<'_>, org: OrgId) -> Result<(), StoreError> {
+    exec!(tx, "DELETE FROM quotas WHERE org_id = $1", org.to_string()).map(|_| ())
+}
+
+/// Counts more (or less) for a month; what it comes to.
+pub async fn count_month(
+    tx: &mut Tx<'_>,
+    org: OrgId,
+    month: &str,
+    board_milli_s: i64,
+) -> Result<i64, StoreError> {
+    let sql = "INSERT INTO usage_months (org_id, month, board_milli_s) VALUES ($1, $2, $3) \
+               ON CONFLICT (org_id, month) DO UPDATE SET board_milli_s = usage_months.board_milli_s + $3";
+    exec!(tx, sql, org.to_string(), month, board_milli_s)?;
+    month_use(tx, org, month).await
+}
+
+/// Thousandths of whole boards × seconds counted for a month.
+pub async fn month_use(tx: &mut Tx<'_>, org: OrgId, month: &str) -> Result<i64, StoreError> {
+    let sql = "SELECT board_milli_s FROM usage_months WHERE org_id = $1 AND month = $2";
+    Ok(find!(tx, (i64,), sql, org.to_string(), month)?.map_or(0, |(n,)| n))
+}
+
+#[derive(sqlx::FromRow)]
+struct RequestRow {
+    id: String,
+    org_id: String,
+    org_name: String,
+    limits: String,
+    reason: String,
+    state: String,
+    created_at: i64,
+    created_by: String,
+    decided_at: Option<i64>,
+    note: String,
+}
+
+impl RequestRow {
+    fn request(self) -> Result<QuotaRequest, StoreError> {
+        Ok(QuotaRequest {
+            id: parse(&self.id)?,
+            org: parse(&self.org_id)?,
+            org_name: self.org_name,
+            limits: limits(&self.limits)?,
+            reason: self.reason,
+            state: QuotaRequestState::parse(&self.state).ok_or(StoreError::Corrupt(self.state))?,
+            created_at: Timestamp::from_micros(self.created_at),
+            created_by: self.created_by,
+            decided_at: self.decided_at.map(Timestamp::from_micros),
+            note: self.note,
+        })
+    }
+}
+
+macro_rules! select_requests {
+    ($rest:literal) => {
+        concat!(
+            "SELECT r.id, r.org_id, o.name AS org_name, r.limits, r.reason, r.state, r.created_at, r.created_by, \
+             r.decided_at, r.note FROM quota_requests r JOIN orgs o ON o.id = r.org_id ",
+            $rest
+        )
+    };
+}
+
+pub async fn insert_request(tx: &mut Tx<'_>, request: &QuotaRequest) -> Result<(), StoreError> {
+    let sql = "INSERT INTO quota_requests (id, org_id, limits, reason, state, created_at, created_by, note) \
+               VALUES ($1, $2, $3, $4, $5, $6, $7, '')";
+    exec!(
+        tx,
+        sql,
+        request.id.to_string(),
+        request.org.to_string(),
+        json(&request.limits)?,
+        &request.reason,
+        request.state.name(),
+        request.created_at.micros(),
+        &request.created_by
+    )
+    .map(|_| ())
+}
+
+pub async fn find_request(tx: &mut Tx<'_>, id: QuotaRequestId) -> Result<Option<QuotaRequest>, StoreError> {
+    let row = find!(tx, RequestRow, select_requests!("WHERE r.id = $1"), id.to_string())?;
+    row.map(RequestRow::request).transpose()
+}
+
+/// The newest requests of an organization (`None`: of all), those that wait first.
+pub async fn list_requests(
+    tx: &mut Tx<'_>,
+    org: Option<OrgId>,
+    limit: i64,
+) -> Result<Vec<QuotaRequest>, StoreError> {
+    let sql = select_requests!(
+        "WHERE $1 = '' OR r.org_id = $1 ORDER BY CASE WHEN r.state = 'pending' THEN 0 ELSE 1 END, r.id DESC LIMIT $2"
+    );
+    list!(tx, RequestRow, sql, key(org), limit)?.into_iter().map(RequestRow::request).collect()
+}
+
+/// Decides a request that waits; says whether it still waited.
+pub async fn decide_request(
+    tx: &mut Tx<'_>,
+    id: QuotaRequestId,
+    state: QuotaRequestState,
+    (by, note): (&str, &str),
+    now: Timestamp,
+) -> Result<bool, StoreError> {
+    let sql = "UPDATE quota_requests SET state = $2, decided_by = $3, note = $4, decided_at = $5 \
+               WHERE id = $1 AND state = 'pending'";
+    Ok(exec!(tx, sql, id.to_string(), state.name(), by, note, now.micros())? == 1)
+}
+
+/// Records what somebody did. Without organization it is the operator's own.
+pub async fn insert_audit(tx: &mut Tx<'_>, org: Option<OrgId>, event: &AuditEvent) -> Result<(), StoreError> {
+    let sql = "INSERT INTO audit_events (id, org_id, at, actor, action, subject, detail) \
+               VALUES ($1, $2, $3, $4, $5, $6, $7)";
+    exec!(
+        tx,
+        sql,
+        event.id.to_string(),
+        key(org),
+        event.at.micros(),
+        &event.actor,
+        &event.action,
+        &event.subject,
+        &event.detail
+    )
+    .map(|_| ())
+}
+
+/// What was done in an organization, or (`None`) anywhere, newest first, before an id (`''`: from the newest).
+pub async fn list_audit(
+    tx: &mut Tx<'_>,
+    org: Option<OrgId>,
+    before: &str,
+    limit: i64,
+) -> Result<Vec<AuditEvent>, StoreError> {
+    let sql = "SELECT id, at, actor, action, subject, detail FROM audit_events \
+               WHERE ($1 = '' OR org_id = $1) AND ($2 = '' OR id < $2) ORDER BY id DESC LIMIT $3";
+    let rows = list!(tx, (String, i64, String, String, String, String), sql, key(org), before, limit)?;
+    rows.into_iter()
+        .map(|(id, at, actor, action, subject, detail)| {
+            let (id, at) = (parse::<AuditEventId>(&id)?, Timestamp::from_micros(at));
+            Ok(AuditEvent { id, at, actor, action, subject, detail })
+        })
+        .collect()
+}
