@@ -104,6 +104,10 @@ ids! {
     JobId = "job";
     /// One row of the ledger.
     TransferId = "tr";
+    /// A price for a time to come.
+    QuoteId = "quote";
+    /// Capacity promised for a time.
+    ReservationId = "res";
     /// A request for higher limits.
     QuotaRequestId = "qreq";
     /// What somebody did.

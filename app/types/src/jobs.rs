@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{JobId, NodeId, OrgId};
+use crate::ids::{JobId, NodeId, OrgId, ReservationId};
 use crate::time::Timestamp;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -128,6 +128,9 @@ pub struct NewJob {
     /// How it is told that it must make room.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<Checkpoint>,
+    /// It runs inside this reservation, at no further charge.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reservation: Option<ReservationId>,
     /// Jobs of the same organization that must end first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub depends_on: Vec<DependsOn>,
@@ -336,6 +339,8 @@ pub struct Job {
     pub retries: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<Checkpoint>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reservation: Option<ReservationId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<Vec<String>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

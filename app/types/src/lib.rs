@@ -13,6 +13,7 @@ pub mod nodes;
 pub mod offerings;
 pub mod problems;
 pub mod quotas;
+pub mod reservations;
 pub mod time;
 
 use serde::{Deserialize, Serialize};

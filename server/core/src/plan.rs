@@ -113,6 +113,18 @@ impl Gpu {
     }
 }
 
+impl Slot {
+    /// Whether two devices cannot be given away at the same time.
+    pub fn collides(&self, other: &Self) -> bool {
+        let cells = |slot: &Self| slot.instance.map(|i| (i.start, i.start + slot.size));
+        self.gpu_uuid == other.gpu_uuid
+            && match (cells(self), cells(other)) {
+                (Some(a), Some(b)) => a.0 < b.1 && b.0 < a.1,
+                _ => true,
+            }
+    }
+}
+
 /// Whether an assignment still fits the boards as they are: the last look before a commit.
 pub fn still_fits(gpus: &[Gpu], assignment: &Assignment) -> bool {
     let on = |node: NodeId| assignment.ranks.iter().any(|(n, _)| *n == node);

@@ -10,6 +10,7 @@ mod live;
 mod money;
 mod nodes;
 mod quotas;
+mod reservations;
 
 use axum::Router;
 use axum::extract::State;
@@ -32,7 +33,8 @@ pub fn router(portal: Portal) -> Router {
         .merge(live::routes())
         .merge(money::routes())
         .merge(nodes::routes())
-        .merge(quotas::routes());
+        .merge(quotas::routes())
+        .merge(reservations::routes());
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))

@@ -393,7 +393,8 @@ impl Portal {
         self.move_on(job, Some(generation), Event::Orphan { failure }, detail).await
     }
 
-    async fn move_on(
+    /// Applies an event that the portal itself decided; says whether it fitted.
+    pub(crate) async fn move_on(
         &self,
         job: JobId,
         generation: Option<i64>,

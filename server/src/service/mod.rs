@@ -12,6 +12,7 @@ pub mod offerings;
 pub mod planner;
 pub mod quotas;
 mod ranks;
+pub mod reservations;
 
 use berth_types::accounts::{Role, User};
 use berth_types::ids::{OrgId, TokenId};

@@ -59,6 +59,7 @@ pub struct HeldRow {
     /// Of its offering.
     pub slug: String,
     pub nano_per_second: i64,
+    pub reservation_id: Option<String>,
     /// The job's.
     pub state: String,
     /// The job's latest.
@@ -187,7 +188,7 @@ macro_rules! select_held {
         concat!(
             "SELECT a.job_id, a.attempt, a.idx, a.org_id, a.node_id, a.gpu_uuid, a.profile_id, a.start, a.size, a.share_milli, \
              a.mig_uuid, a.unclean, j.name AS job_name, o.name AS org_name, j.started_at, j.max_duration_s, \
-             j.metered_before_ms, j.priority, j.preemptible, j.grace_s, j.cpu_milli, j.memory_mib, f.slug, j.nano_per_second, j.state, j.attempt AS latest, f.board_cells AS cells \
+             j.metered_before_ms, j.priority, j.preemptible, j.grace_s, j.cpu_milli, j.memory_mib, f.slug, j.nano_per_second, j.reservation_id, j.state, j.attempt AS latest, f.board_cells AS cells \
              FROM allocations a JOIN jobs j ON j.id = a.job_id JOIN orgs o ON o.id = a.org_id \
              JOIN offerings f ON f.id = j.offering_id ",
             $rest

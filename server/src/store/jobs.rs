@@ -1,7 +1,7 @@
 //! Jobs and their events.
 
 use berth_types::events::JobEvent;
-use berth_types::ids::{JobId, OfferingId, OrgId};
+use berth_types::ids::{JobId, OfferingId, OrgId, ReservationId};
 use berth_types::jobs::JobState;
 use berth_types::time::Timestamp;
 
@@ -45,6 +45,8 @@ pub struct JobRow {
     pub retries: i64,
     /// Thousandths of whole boards on all its nodes.
     pub board_milli: i64,
+    /// It runs inside this.
+    pub reservation_id: Option<String>,
     pub created_by: String,
     pub created_at: i64,
     pub started_at: Option<i64>,
@@ -69,6 +71,7 @@ pub struct NewJobRow {
     pub nodes: i64,
     pub grace_s: i64,
     pub board_milli: i64,
+    pub reservation: Option<ReservationId>,
     pub device_count: i64,
     pub max_duration_s: i64,
     pub price_version: i64,
@@ -83,7 +86,7 @@ macro_rules! select_jobs {
         concat!(
             "SELECT j.id, j.org_id, j.name, o.slug, o.gpu_model, o.mig_profile, o.simulated, j.spec, j.state, \
              j.stop_cause, j.attempt, j.generation, j.priority, j.device_count, j.max_duration_s, j.price_version, \
-             j.nano_per_second, j.held_micros, j.cost_micros, j.posted_micros, j.metered_ms, j.metered_before_ms, j.preemptible, j.cpu_milli, j.memory_mib, j.nodes, j.grace_s, j.retries, j.board_milli, j.created_by, \
+             j.nano_per_second, j.held_micros, j.cost_micros, j.posted_micros, j.metered_ms, j.metered_before_ms, j.preemptible, j.cpu_milli, j.memory_mib, j.nodes, j.grace_s, j.retries, j.board_milli, j.reservation_id, j.created_by, \
              j.created_at, j.started_at, j.ended_at, j.exit_code, j.failure_code, j.failure_detail \
              FROM jobs j JOIN offerings o ON o.id = j.offering_id ",
             $rest
@@ -96,8 +99,8 @@ pub async fn insert(tx: &mut Tx<'_>, job: &NewJobRow) -> Result<(), StoreError> 
         tx,
         "INSERT INTO jobs (id, org_id, name, offering_id, spec, state, attempt, generation, priority, device_count, \
          max_duration_s, price_version, nano_per_second, held_micros, cost_micros, posted_micros, metered_ms, \
-         created_by, created_at, preemptible, cpu_milli, memory_mib, nodes, grace_s, board_milli) \
-         VALUES ($1, $2, $3, $4, $5, 'queued', 0, 1, $6, $7, $8, $9, $10, $11, 0, 0, 0, $12, $13, $14, $15, $16, $17, $18, $19)",
+         created_by, created_at, preemptible, cpu_milli, memory_mib, nodes, grace_s, board_milli, reservation_id) \
+         VALUES ($1, $2, $3, $4, $5, 'queued', 0, 1, $6, $7, $8, $9, $10, $11, 0, 0, 0, $12, $13, $14, $15, $16, $17, $18, $19, $20)",
         job.id.to_string(),
         job.org.to_string(),
         &job.name,
@@ -116,7 +119,8 @@ pub async fn insert(tx: &mut Tx<'_>, job: &NewJobRow) -> Result<(), StoreError> 
         job.memory_mib,
         job.nodes,
         job.grace_s,
-        job.board_milli
+        job.board_milli,
+        job.reservation.map(|r| r.to_string())
     )
     .map(|_| ())
 }

@@ -15,5 +15,6 @@ pub mod ledger;
 pub mod nodes;
 pub mod offerings;
 pub mod quotas;
+pub mod reservations;
 
 pub use connect::{Db, ReadConn, StoreError, Tx, Work};

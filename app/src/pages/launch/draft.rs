@@ -213,6 +213,7 @@ impl Draft {
             topology: self.closeness,
             retry,
             checkpoint,
+            reservation: None,
             depends_on,
             labels: BTreeMap::new(),
         })

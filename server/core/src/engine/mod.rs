@@ -33,7 +33,7 @@ use crate::request::Ask;
 use crate::scoring::Reach;
 
 pub use facts::{Claim, ClaimBill, ClaimRank, Fact, JobFacts, OrgFacts};
-pub use reserve::{Refusal, Window};
+pub use reserve::{Named, Refusal, Window};
 pub use why::{Blocker, Change, Why};
 pub use words::{Asked, explanation};
 

@@ -1,11 +1,11 @@
 //! Books capacity for a time to come.
 
-use berth_types::ids::OrgId;
+use berth_types::ids::{NodeId, OrgId};
 use berth_types::time::Timestamp;
 
 use super::Engine;
-use crate::calendar::{Booking, But, Kind, Place};
-use crate::cluster::{BookingId, NodeIx};
+use crate::calendar::{Booking, But, Calendar, Kind, Place};
+use crate::cluster::{BookingId, NodeIx, Slot};
 use crate::request::{Absurd, Ask, Request};
 
 /// The longest window, and how far ahead one may begin: a year.
@@ -29,8 +29,18 @@ pub enum Refusal {
     #[error("no cluster like this one could ever give that")]
     Never,
     #[error("booked or in use by others at that time")]
-    Taken { conflicts: Vec<BookingId>, alternatives: Vec<Window> },
+    Taken {
+        conflicts: Vec<BookingId>,
+        /// Attempts that may still run then on boards that would do, and the last time of their end
+        /// (`None`: nobody knows).
+        running: u32,
+        running_until: Option<Timestamp>,
+        alternatives: Vec<Window>,
+    },
 }
+
+/// Places by the names of their nodes.
+pub type Named = Vec<(NodeId, Vec<Slot>)>;
 
 impl Engine {
     /// Where a request could be booked for a window, and which later bookings would move for it.
@@ -65,7 +75,61 @@ impl Engine {
             .collect();
         conflicts.sort_unstable();
         conflicts.dedup();
-        Err(Refusal::Taken { conflicts, alternatives: self.alternatives(&ask, &able, window, now) })
+        let ranks = able.iter().filter_map(|n| self.cluster.node(*n)).flat_map(|n| &n.ranks);
+        let there: Vec<Option<Timestamp>> =
+            ranks.map(|r| r.ends_by).filter(|end| end.is_none_or(|end| end > from)).collect();
+        let running_until =
+            there.iter().copied().collect::<Option<Vec<_>>>().and_then(|ends| ends.into_iter().max());
+        Err(Refusal::Taken {
+            conflicts,
+            running: u32::try_from(there.len()).unwrap_or(u32::MAX),
+            running_until,
+            alternatives: self.alternatives(&ask, &able, window, now),
+        })
+    }
+
+    /// Quotes windows that do not overlap, one after the other, as if each before it were booked.
+    pub fn quote_all(
+        &self,
+        request: &Request,
+        org: OrgId,
+        windows: &[Window],
+        now: Timestamp,
+    ) -> Result<(), Refusal> {
+        let mut trial = self.clone_for_trial();
+        for (index, window) in windows.iter().enumerate() {
+            let (ask, places, moved) = trial.quote(request, org, *window, now)?;
+            let id = BookingId(uuid::Uuid::from_u128(index as u128 + 1));
+            let Window { from, until } = *window;
+            let kind = Kind::Reservation;
+            trial.book(Booking { id, kind, org, ask: Some(ask), from, until, places }, moved);
+        }
+        Ok(())
+    }
+
+    /// Places with the names of their nodes.
+    pub fn named(&self, places: &[Place]) -> Named {
+        places.iter().filter_map(|p| Some((self.node_id(p.node)?, p.slots.clone()))).collect()
+    }
+
+    /// Places by names; those of nodes that are not known are left out.
+    pub fn places_named(&self, named: &Named) -> Vec<Place> {
+        let place = |(node, slots): &(NodeId, Vec<Slot>)| {
+            Some(Place { node: self.cluster.find_node(*node)?, slots: slots.clone() })
+        };
+        named.iter().filter_map(place).collect()
+    }
+
+    /// What was asked for, in the engine's terms.
+    pub fn ask_of(&mut self, request: &Request, org: OrgId) -> Result<Ask, Absurd> {
+        Ask::of(request, org, &mut self.cluster)
+    }
+
+    /// Whether a booking has room where it is, itself and nobody else thought away.
+    pub fn has_room(&self, booking: &Booking, now: Timestamp) -> bool {
+        let mut trial = self.calendar.clone();
+        trial.remove(booking.id);
+        self.rests(&trial, booking, now)
     }
 
     /// Books what [`Engine::quote`] answered. Whoever asked states the bookings as facts once they are kept.
@@ -183,10 +247,14 @@ impl Engine {
 
     /// Whether a booking still has room where it is.
     fn stays(&self, booking: &Booking, now: Timestamp) -> bool {
+        self.rests(&self.calendar, booking, now)
+    }
+
+    fn rests(&self, calendar: &Calendar, booking: &Booking, now: Timestamp) -> bool {
         let window = (booking.from, booking.until);
         !booking.places.is_empty()
             && booking.places.iter().all(|place| {
-                let view = self.calendar.view(&self.cluster, place.node, window, now, But::default());
+                let view = calendar.view(&self.cluster, place.node, window, now, But::default());
                 let ask = booking.ask.map(|a| (a.shape.cpu_milli, a.shape.memory_mib)).unwrap_or_default();
                 view.is_some_and(|mut view| {
                     view.cpu_milli >= ask.0

@@ -74,6 +74,24 @@ fn shares_stand_beside_those_of_their_organization_only() {
 }
 
 #[test]
+fn devices_collide_where_they_overlap() {
+    let slot = |gpu: &str, start: Option<u32>| {
+        let mut slot = wants(&[(gpu, start.map(|s| (9, s)))]).ranks[0].1[0].clone();
+        slot.size = 4;
+        slot
+    };
+    for (a, b, collide) in [
+        (slot("a", None), slot("a", None), true),
+        (slot("a", None), slot("b", None), false),
+        (slot("a", None), slot("a", Some(4)), true),
+        (slot("a", Some(0)), slot("a", Some(4)), false),
+        (slot("a", Some(0)), slot("a", Some(3)), true),
+    ] {
+        assert_eq!((a.collides(&b), b.collides(&a)), (collide, collide), "{a:?} {b:?}");
+    }
+}
+
+#[test]
 fn what_is_free_is_counted() {
     let mut gpus = vec![gpu(1, "a", "H100-80GB"), gpu(1, "b", "H100-80GB")];
     gpus[0].occupants.push(Occupant { instance: Some(Instance { profile_id: 19, start: 6 }), share: None });

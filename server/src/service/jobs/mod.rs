@@ -15,6 +15,7 @@ use berth_types::jobs::{Condition, Job, JobPlan, JobState, NewJob};
 use berth_types::ledger::TransferKind;
 use berth_types::money::{money_text, per_hour_micros};
 use berth_types::problems::Problem;
+use berth_types::reservations::ReservationState;
 use berth_types::time::Timestamp;
 use futures::FutureExt;
 
@@ -78,7 +79,7 @@ fn need(spec: &NewJob, boards_milli: i64, nano_per_second: i64) -> Need {
     Need { boards_milli, offering: 0, devices_milli, nano_per_second }
 }
 
-fn no_such_offering() -> Problem {
+pub(crate) fn no_such_offering() -> Problem {
     Problem::invalid_field(
         "/offering",
         "There is no such offering; GET /api/v1/offerings lists what there is.",
@@ -96,7 +97,7 @@ fn check_share(spec: &NewJob, mig_profile: Option<&str>) -> Result<(), Problem> 
     }
 }
 
-fn no_price() -> Problem {
+pub(crate) fn no_price() -> Problem {
     Problem::invalid_field(
         "/offering",
         "This offering has no price yet, so it cannot be ordered. Ask the operator to set one.",
@@ -140,6 +141,46 @@ async fn check_dependencies(
         if failed && dependency.condition == Condition::Succeeded {
             return Ok(Some(refuse("That job has ended without success, so this one would never start.")));
         }
+    }
+    Ok(None)
+}
+
+/// A reservation must be the organization's own, still to be used, and of what is asked for.
+async fn check_reservation(
+    tx: &mut Tx<'_>,
+    org: OrgId,
+    spec: &NewJob,
+    offering: &StoredOffering,
+) -> Result<Option<Problem>, StoreError> {
+    let Some(id) = spec.reservation else { return Ok(None) };
+    let refuse = |pointer: &str, detail: String| Ok(Some(Problem::invalid_field(pointer, detail)));
+    let Some(row) = store::reservations::find(tx, org, id).await? else {
+        return refuse("/reservation", "There is no such reservation in this organization.".to_owned());
+    };
+    if !ReservationState::parse(&row.state).is_some_and(ReservationState::holds) {
+        return refuse("/reservation", format!("That reservation is {}.", row.state));
+    }
+    if spec.gpu_milli.is_some() {
+        return refuse("/gpu_milli", "A job in a reservation takes whole devices of it.".to_owned());
+    }
+    let whole = row.mig_profile.is_none();
+    let same = row.slug.as_deref() == Some(offering.slug.as_str());
+    let part = whole && row.gpu_model.as_deref() == Some(offering.gpu_model.as_str());
+    if !same && !part {
+        let slug = row.slug.unwrap_or_default();
+        return refuse("/offering", format!("The reservation is of {slug}; ask for that."));
+    }
+    if i64::from(spec.nodes) > row.nodes || (same && i64::from(spec.count) > row.gpus_per_node) {
+        let detail = format!(
+            "The reservation has {} devices on each of {} nodes; ask for no more.",
+            row.gpus_per_node, row.nodes
+        );
+        return refuse("/count", detail);
+    }
+    let most_s = (row.ends_at - row.starts_at) / 1_000_000;
+    if i64::try_from(spec.max_duration_s).unwrap_or(i64::MAX) > most_s {
+        let detail = format!("The reservation lasts {most_s} s; limit the job to less.");
+        return refuse("/max_duration_s", detail);
     }
     Ok(None)
 }
@@ -196,7 +237,12 @@ impl Portal {
                 if let Some(problem) = check_dependencies(tx, org, &spec).await? {
                     return Ok(Submitted::Refused(problem));
                 }
-                let quote = match quote(&spec, price.nano_per_second) {
+                if let Some(problem) = check_reservation(tx, org, &spec, &offering).await? {
+                    return Ok(Submitted::Refused(problem));
+                }
+                // What runs in a reservation is paid with it.
+                let rate = if spec.reservation.is_some() { 0 } else { price.nano_per_second };
+                let quote = match quote(&spec, rate) {
                     Ok(quote) => quote,
                     Err(problem) => return Ok(Submitted::Refused(problem)),
                 };
@@ -212,7 +258,9 @@ impl Portal {
                     let missing = quote.worst - (posted - held);
                     return Ok(Submitted::Refused(too_little(missing, quote.worst, currency)));
                 }
-                if let Some(problem) = quotas::admit(tx, org, &order, currency, now).await? {
+                if spec.reservation.is_none()
+                    && let Some(problem) = quotas::admit(tx, org, &order, currency, now).await?
+                {
                     return Ok(Submitted::Refused(problem));
                 }
                 let row = NewJobRow {
@@ -226,7 +274,9 @@ impl Portal {
                     cpu_milli: cpu_milli(&spec),
                     memory_mib: memory_mib(&spec),
                     nodes: i64::from(spec.nodes),
-                    board_milli,
+                    // What a reservation takes is counted with it.
+                    board_milli: if spec.reservation.is_some() { 0 } else { board_milli },
+                    reservation: spec.reservation,
                     grace_s: spec.checkpoint.map_or(DEFAULT_GRACE_S, |c| i64::from(c.grace_s)),
                     device_count: i64::from(spec.count),
                     max_duration_s: i64::try_from(spec.max_duration_s).unwrap_or(i64::MAX),

@@ -212,6 +212,7 @@ impl Portal {
             retry: spec.retry,
             retries: u32::try_from(row.retries).unwrap_or(0),
             checkpoint: spec.checkpoint,
+            reservation: spec.reservation,
             command: spec.command,
             script: spec.script,
             files: spec.files.into_keys().collect(),

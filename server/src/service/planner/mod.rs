@@ -5,13 +5,14 @@
 //! they come from, so two reads that cross do no harm. A full read now and then makes up for anything
 //! that was not said. Must not decide: it translates.
 
+pub(crate) mod bookings;
 mod orgs;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use berth_core::cluster::{GpuFacts, NodeFacts, Owner, Part, Slot};
+use berth_core::cluster::{BookingId, GpuFacts, NodeFacts, Owner, Part, Slot};
 use berth_core::engine::{
     self, Asked, Claim, ClaimBill, ClaimRank, Decision, Engine, Fact, JobFacts, OrgFacts, explanation,
 };
@@ -43,6 +44,7 @@ struct Touched {
     everything: bool,
     boards: bool,
     orgs: bool,
+    bookings: bool,
     jobs: HashSet<JobId>,
 }
 
@@ -51,7 +53,7 @@ pub struct Planner {
     engine: Mutex<Engine>,
     touched: Mutex<Touched>,
     /// Held while what was touched is read, so that whoever asks next knows it.
-    reading: tokio::sync::Mutex<()>,
+    pub(crate) reading: tokio::sync::Mutex<()>,
     reads: AtomicI64,
     /// What was stated of organizations last.
     orgs: Mutex<HashMap<OrgId, OrgFacts>>,
@@ -141,6 +143,11 @@ pub(crate) fn memory_mib(spec: &NewJob) -> i64 {
     spec.memory_mib.map_or(0, |n| i64::try_from(n).unwrap_or(i64::MAX))
 }
 
+/// The booking that a job runs inside.
+fn inside(reservation: Option<&str>) -> Result<Option<BookingId>, StoreError> {
+    Ok(reservation.map(corrupt).transpose()?.map(bookings::booking_id))
+}
+
 fn waits(row: &JobRow) -> Result<JobFacts, StoreError> {
     let spec: Spec = serde_json::from_str(&row.spec).map_err(|_| StoreError::Corrupt(row.id.clone()))?;
     let count = u32::try_from(row.device_count).unwrap_or(u32::MAX);
@@ -167,7 +174,7 @@ fn waits(row: &JobRow) -> Result<JobFacts, StoreError> {
         grace_s: row.grace_s,
         queued_at: Timestamp::from_micros(row.created_at),
         depends_on: spec.depends_on,
-        inside: None,
+        inside: inside(row.reservation_id.as_deref())?,
     })
 }
 
@@ -193,6 +200,7 @@ fn claims(held: Vec<HeldRow>, now: Timestamp) -> Result<Vec<Claim>, StoreError> 
         let runs =
             current && matches!(state, Some(JobState::Assigned | JobState::Starting | JobState::Running));
         let left = row.max_duration_s - row.metered_before_ms / 1_000;
+        let booked = inside(row.reservation_id.as_deref())?;
         let claim = out.entry(owner).or_insert_with(|| Claim {
             owner,
             org,
@@ -203,7 +211,7 @@ fn claims(held: Vec<HeldRow>, now: Timestamp) -> Result<Vec<Claim>, StoreError> 
             priority: priority(row.priority),
             preemptible: (runs && row.preemptible).then_some(row.grace_s),
             saved_at: None,
-            inside: None,
+            inside: booked,
             bill: ClaimBill {
                 offering: Some(row.slug.as_str().into()),
                 devices_milli: 0,
@@ -280,6 +288,7 @@ impl Portal {
         now.everything |= touched.everything;
         now.boards |= touched.boards;
         now.orgs |= touched.orgs;
+        now.bookings |= touched.bookings;
         now.jobs.extend(touched.jobs);
     }
 
@@ -309,6 +318,11 @@ impl Portal {
         if touched.orgs || touched.everything {
             facts.extend(self.orgs_as_facts(&mut tx, now).await?);
         }
+        // Bookings name boards, so they are stated anew when boards come.
+        let bookings = match touched.bookings || touched.boards || touched.everything {
+            true => Some(self.stored_bookings(&mut tx).await?),
+            false => None,
+        };
         let mut kept: Option<(HashSet<Owner>, HashSet<JobId>)> = None;
         if touched.everything {
             let held = claims(store::attempts::list_held(&mut tx).await?, now)?;
@@ -330,7 +344,15 @@ impl Portal {
         }
         drop(conn);
         let mut engine = lock(&self.planner.engine);
-        for fact in facts {
+        let (nodes, others): (Vec<Fact>, Vec<Fact>) =
+            facts.into_iter().partition(|f| matches!(f, Fact::Node { .. }));
+        for fact in nodes {
+            engine.apply(fact, now);
+        }
+        if let Some(rows) = bookings {
+            bookings::state_bookings(&mut engine, &rows, version, now)?;
+        }
+        for fact in others {
             engine.apply(fact, now);
         }
         if let Some((owners, jobs)) = kept {

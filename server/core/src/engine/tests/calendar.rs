@@ -30,7 +30,7 @@ fn reservations_keep_their_time_and_refusals_name_the_way_out() {
     book(&mut e, 1, &boards(2, 1), window(1_000, 2_000), 0).unwrap();
     book(&mut e, 2, &boards(2, 1), window(1_500, 3_000), 0).unwrap();
     let refused = book(&mut e, 3, &boards(2, 1), window(1_800, 2_800), 0).unwrap_err();
-    let Refusal::Taken { conflicts, alternatives } = refused else { panic!("{refused}") };
+    let Refusal::Taken { conflicts, alternatives, .. } = refused else { panic!("{refused}") };
     assert_eq!(conflicts.len(), 2);
     assert_eq!(
         alternatives,

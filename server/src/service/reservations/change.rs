@@ -1,0 +1,377 @@
+//! Takes reservations back, makes them longer, approves them.
+
+use berth_core::calendar::Booking;
+use berth_core::rating::{charge_micros, worst_case_micros};
+use berth_types::ids::{OrgId, ReservationId};
+use berth_types::ledger::TransferKind;
+use berth_types::money::money_text;
+use berth_types::problems::Problem;
+use berth_types::reservations::{ExtendReservation, Reservation, ReservationPolicy, ReservationState};
+use berth_types::time::Timestamp;
+use futures::FutureExt;
+
+use super::confirm::posting;
+use super::state_of;
+use crate::portal::Portal;
+use crate::service::planner::bookings;
+use crate::service::{Caller, Right};
+use crate::store::reservations::ReservationRow;
+use crate::store::{self, StoreError, Tx};
+
+pub(super) fn policy_of(row: &ReservationRow) -> Result<ReservationPolicy, StoreError> {
+    serde_json::from_str(&row.policy).map_err(|_| StoreError::Corrupt(row.id.clone()))
+}
+
+/// What has been used of it: its rate over the time since its begin.
+pub(super) fn elapsed_micros(row: &ReservationRow, now: Timestamp) -> i64 {
+    let until = now.micros().min(row.ends_at);
+    let ms = (until - row.starts_at).max(0) / 1_000;
+    charge_micros(row.nano_per_second, ms).unwrap_or(row.total_micros).min(row.total_micros)
+}
+
+fn percent(of: i64, percent: i64) -> i64 {
+    let part = i128::from(of) * i128::from(percent.clamp(0, 100)) / 100;
+    i64::try_from(part).unwrap_or(of)
+}
+
+/// What it costs in all if it ends now.
+pub(super) fn cost_if_ended(
+    row: &ReservationRow,
+    state: ReservationState,
+    policy: &ReservationPolicy,
+    now: Timestamp,
+) -> i64 {
+    match state {
+        ReservationState::Scheduled => {
+            let free_until = Timestamp::from_micros(row.starts_at).plus_seconds(-policy.cancel_free_before_s);
+            if now <= free_until { 0 } else { percent(row.total_micros, policy.late_cancel_percent) }
+        }
+        ReservationState::Active => {
+            let used = elapsed_micros(row, now);
+            used + percent(row.total_micros - used, policy.early_release_percent)
+        }
+        _ => row.posted_micros,
+    }
+}
+
+/// Posts what a reservation has cost so far and is not posted yet.
+pub(super) async fn charge(
+    tx: &mut Tx<'_>,
+    portal: &Portal,
+    row: &mut ReservationRow,
+    cost_micros: i64,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let due = (cost_micros - row.posted_micros).min(row.held_micros);
+    if due <= 0 || row.org_id.is_none() {
+        return Ok(());
+    }
+    let pending = store::ledger::find_hold(tx, "reservation", &row.id).await?;
+    // Costs only grow, so the sum after a charge names it once and for all.
+    let seq = row.posted_micros + due;
+    let charge = posting(portal, row, TransferKind::Usage, due, seq, now)?;
+    store::ledger::post(tx, &store::ledger::Posting { pending, ..charge }).await?;
+    row.posted_micros += due;
+    row.held_micros -= due;
+    Ok(())
+}
+
+/// Ends a reservation at a cost: charges it, gives back the rest of what is held.
+pub(super) async fn end(
+    tx: &mut Tx<'_>,
+    portal: &Portal,
+    row: &mut ReservationRow,
+    (state, cause): (ReservationState, &str),
+    cost_micros: i64,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    charge(tx, portal, row, cost_micros, now).await?;
+    if row.held_micros > 0 && row.org_id.is_some() {
+        let pending = store::ledger::find_hold(tx, "reservation", &row.id).await?;
+        let rest = posting(portal, row, TransferKind::Release, row.held_micros, row.generation, now)?;
+        store::ledger::post(tx, &store::ledger::Posting { pending, ..rest }).await?;
+        row.held_micros = 0;
+    }
+    row.state = state.name().to_owned();
+    row.cause = cause.to_owned();
+    row.ended_at = Some(now.micros());
+    store::reservations::update(tx, row).await
+}
+
+fn over(row: &ReservationRow) -> Problem {
+    let detail = format!("The reservation is {} already; nothing was changed.", row.state);
+    Problem::conflict("reservation.ended", "The reservation is over", detail)
+}
+
+impl Portal {
+    /// Cancels a reservation before it begins, or gives back what is left of it, at the cost that its
+    /// terms say. `org` is `None` for the operator, who takes it back at no cost.
+    pub async fn cancel_reservation(
+        &self,
+        caller: &Caller,
+        org: Option<OrgId>,
+        id: ReservationId,
+    ) -> Result<Reservation, Problem> {
+        match org {
+            Some(org) => {
+                self.authorise(caller, org, Right::Run).await?;
+            }
+            None => self.authorise_operator(caller)?,
+        }
+        let now = self.now();
+        let portal = self.clone();
+        let event = self.audit_event(caller, "reservation.cancelled", id.to_string(), String::new());
+        let done = self.db.write(move |tx| {
+            let (portal, event) = (portal.clone(), event.clone());
+            async move {
+                let found = match org {
+                    Some(org) => store::reservations::find(tx, org, id).await?,
+                    None => store::reservations::find_any(tx, id).await?,
+                };
+                let Some(mut row) = found else { return Ok(Err(Problem::not_found())) };
+                let state = state_of(&row)?;
+                if state == ReservationState::Cancelled {
+                    return Ok(Ok(()));
+                }
+                if !state.holds() {
+                    return Ok(Err(over(&row)));
+                }
+                let by_operator = org.is_none();
+                let cost = match (by_operator, state) {
+                    (true, ReservationState::Active) => super::change::elapsed_micros(&row, now),
+                    (true, _) => 0,
+                    (false, _) => cost_if_ended(&row, state, &policy_of(&row)?, now),
+                };
+                let cause = if by_operator { "by the operator" } else { "" };
+                let ends = if state == ReservationState::Active {
+                    ReservationState::Ended
+                } else {
+                    ReservationState::Cancelled
+                };
+                let cause =
+                    if ends == ReservationState::Ended && cause.is_empty() { "released" } else { cause };
+                end(tx, &portal, &mut row, (ends, cause), cost, now).await?;
+                let of: Option<OrgId> = row.org_id.as_deref().and_then(|o| o.parse().ok());
+                store::quotas::insert_audit(tx, of, &event).await?;
+                Ok(Ok(()))
+            }
+            .boxed()
+        });
+        done.await??;
+        self.touch_bookings();
+        self.end_jobs_of(id).await?;
+        Ok(self.show_reservation(id).await?)
+    }
+
+    /// Makes a reservation longer at its own rate, where its devices are free then.
+    pub async fn extend_reservation(
+        &self,
+        caller: &Caller,
+        org: OrgId,
+        id: ReservationId,
+        input: ExtendReservation,
+    ) -> Result<Reservation, Problem> {
+        self.authorise(caller, org, Right::Run).await?;
+        let now = self.now();
+        let mut conn = self.db.read().await?;
+        let found = store::reservations::find(&mut conn.tx(), org, id).await?;
+        drop(conn);
+        let row = found.ok_or_else(Problem::not_found)?;
+        if !state_of(&row)?.holds() {
+            return Err(over(&row));
+        }
+        let longer_ms = input.ends_at.micros().saturating_sub(row.ends_at) / 1_000;
+        let length_s = (input.ends_at.micros().saturating_sub(row.starts_at)) / 1_000_000;
+        if longer_ms < 1_000 || length_s > super::MOST_S {
+            let end = Timestamp::from_micros(row.ends_at).minute();
+            let detail = format!("It ends {end} now; choose a later end, within a year of its begin.");
+            return Err(Problem::invalid_field("/ends_at", detail));
+        }
+        self.refresh().await?;
+        let reading = self.planner.reading.lock().await;
+        let free = self.ask(|engine| {
+            let longer = ReservationRow { ends_at: input.ends_at.micros(), ..row.clone() };
+            let booking: Booking = bookings::booking(engine, &longer)?;
+            // What runs inside it is no obstacle: only the time after its present end is looked at.
+            let rest = Booking { from: Timestamp::from_micros(row.ends_at), ..booking.clone() };
+            let free = engine.has_room(&rest, now);
+            if free {
+                engine.book(booking, Vec::new());
+            }
+            Ok::<bool, StoreError>(free)
+        });
+        let done = match free {
+            Ok(true) => Ok(self.keep_longer(caller, row, input.ends_at, now).await),
+            Ok(false) => Err(Problem::conflict(
+                "reservation.taken",
+                "Its devices are not free then",
+                "Something else is promised on its devices after its end, or may still run then. Choose an earlier end, or reserve the time after it separately. Nothing was changed.",
+            )),
+            Err(error) => Err(error.into()),
+        };
+        drop(reading);
+        self.touch_bookings();
+        done???;
+        Ok(self.show_reservation(id).await?)
+    }
+
+    async fn keep_longer(
+        &self,
+        caller: &Caller,
+        old: ReservationRow,
+        ends_at: Timestamp,
+        now: Timestamp,
+    ) -> Result<Result<(), Problem>, StoreError> {
+        let portal = self.clone();
+        let id: ReservationId = old.id.parse().map_err(|_| StoreError::Corrupt(old.id.clone()))?;
+        let event = self.audit_event(caller, "reservation.extended", old.id.clone(), ends_at.minute());
+        self.db
+            .write(move |tx| {
+                let (portal, old, event) = (portal.clone(), old.clone(), event.clone());
+                async move {
+                    let Some(mut row) = store::reservations::find_any(tx, id).await? else {
+                        return Ok(Err(Problem::not_found()));
+                    };
+                    if row.generation != old.generation {
+                        return Err(StoreError::Contended);
+                    }
+                    let seconds = u64::try_from((ends_at.micros() - row.starts_at) / 1_000_000).unwrap_or(0);
+                    let Some(total) = worst_case_micros(row.nano_per_second, seconds) else {
+                        let detail = "The price of this is beyond any account.";
+                        return Ok(Err(Problem::invalid_field("/ends_at", detail)));
+                    };
+                    let more = total - row.total_micros;
+                    let org: OrgId = row
+                        .org_id
+                        .as_deref()
+                        .and_then(|o| o.parse().ok())
+                        .ok_or_else(|| StoreError::Corrupt(row.id.clone()))?;
+                    let (posted, held) = store::ledger::balance(tx, org).await?;
+                    if more > posted - held {
+                        let currency = &portal.settings.currency;
+                        let detail = format!(
+                            "The longer time costs {} more, and {} is available. Nothing was changed.",
+                            money_text(more, currency),
+                            money_text(posted - held, currency)
+                        );
+                        return Ok(Err(Problem::new(402, "funds.insufficient", "Not enough credit", detail)));
+                    }
+                    if more > 0 {
+                        let hold = posting(&portal, &row, TransferKind::Hold, more, row.generation + 1, now)?;
+                        store::ledger::post(tx, &hold).await?;
+                    }
+                    row.ends_at = ends_at.micros();
+                    row.total_micros = total;
+                    row.held_micros += more;
+                    store::reservations::update(tx, &row).await?;
+                    store::quotas::insert_audit(tx, Some(org), &event).await?;
+                    Ok(Ok(()))
+                }
+                .boxed()
+            })
+            .await
+    }
+
+    /// The operator approves, or declines, a reservation that waits for it.
+    pub async fn decide_reservation(
+        &self,
+        caller: &Caller,
+        id: ReservationId,
+        approve: bool,
+    ) -> Result<Reservation, Problem> {
+        self.authorise_operator(caller)?;
+        let now = self.now();
+        let portal = self.clone();
+        let action = if approve { "reservation.approved" } else { "reservation.declined" };
+        let event = self.audit_event(caller, action, id.to_string(), String::new());
+        let done = self.db.write(move |tx| {
+            let (portal, event) = (portal.clone(), event.clone());
+            async move {
+                let Some(mut row) = store::reservations::find_any(tx, id).await? else {
+                    return Ok(Err(Problem::not_found()));
+                };
+                if state_of(&row)? != ReservationState::Pending {
+                    let detail = format!("It is {}; nothing was changed.", row.state);
+                    return Ok(Err(Problem::conflict(
+                        "reservation.decided",
+                        "It waits for no approval",
+                        detail,
+                    )));
+                }
+                if approve {
+                    row.state = ReservationState::Scheduled.name().to_owned();
+                    store::reservations::update(tx, &row).await?;
+                } else {
+                    let declined = (ReservationState::Cancelled, "declined by the operator");
+                    end(tx, &portal, &mut row, declined, 0, now).await?;
+                }
+                let of: Option<OrgId> = row.org_id.as_deref().and_then(|o| o.parse().ok());
+                store::quotas::insert_audit(tx, of, &event).await?;
+                Ok(Ok(()))
+            }
+            .boxed()
+        });
+        done.await??;
+        self.touch_bookings();
+        Ok(self.show_reservation(id).await?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row() -> ReservationRow {
+        ReservationRow {
+            id: String::new(),
+            org_id: None,
+            org_name: None,
+            name: String::new(),
+            state: String::new(),
+            cause: String::new(),
+            quote_id: None,
+            series: String::new(),
+            offering_id: None,
+            slug: None,
+            gpu_model: None,
+            mig_profile: None,
+            nodes: 1,
+            gpus_per_node: 1,
+            topology: String::new(),
+            board_milli: 1_000,
+            starts_at: 1_000_000_000,
+            ends_at: 2_000_000_000,
+            ended_at: None,
+            nano_per_second: 1_000_000,
+            price_version: 1,
+            total_micros: 1_000_000,
+            held_micros: 1_000_000,
+            posted_micros: 0,
+            credited_micros: 0,
+            places: String::new(),
+            policy: String::new(),
+            lost_milli: 0,
+            lost_since: None,
+            generation: 1,
+            created_by: String::new(),
+            created_at: 0,
+        }
+    }
+
+    #[test]
+    fn taking_back_costs_what_the_terms_say() {
+        let policy = ReservationPolicy {
+            cancel_free_before_s: 500,
+            late_cancel_percent: 50,
+            early_release_percent: 20,
+            ..ReservationPolicy::default()
+        };
+        let at = |seconds: i64| Timestamp::from_micros(seconds * 1_000_000);
+        let cost = |state, seconds| cost_if_ended(&row(), state, &policy, at(seconds));
+        assert_eq!(cost(ReservationState::Scheduled, 500), 0);
+        assert_eq!(cost(ReservationState::Scheduled, 501), 500_000);
+        assert_eq!(cost(ReservationState::Active, 1_500), 500_000 + 100_000);
+        assert_eq!(cost(ReservationState::Active, 2_500), 1_000_000, "never more than its price");
+        assert_eq!(elapsed_micros(&row(), at(0)), 0);
+    }
+}

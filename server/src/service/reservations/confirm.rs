@@ -1,0 +1,459 @@
+//! Makes a quote a promise: a place in the engine's calendar, money set aside, a record, all or nothing.
+
+use std::collections::HashMap;
+
+use berth_core::calendar::{Booking, Kind};
+use berth_core::engine::{Engine, Refusal};
+use berth_core::rating::worst_case_micros;
+use berth_core::request::Request;
+use berth_types::ids::{OrgId, ReservationId, TransferId};
+use berth_types::ledger::TransferKind;
+use berth_types::money::money_text;
+use berth_types::problems::Problem;
+use berth_types::reservations::{
+    NewMaintenance, NewReservation, Quote, Reservation, ReservationState, Window,
+};
+use berth_types::time::Timestamp;
+use futures::FutureExt;
+
+use super::{beyond_limits, board_milli, request_of_quote, span};
+use crate::portal::Portal;
+use crate::service::planner::bookings::{self, booking_id, nobody, plan_slot, stored_places};
+use crate::service::{Caller, Right};
+use crate::store::ledger::Posting;
+use crate::store::offerings::StoredOffering;
+use crate::store::reservations::{ReservationRow, StoredDevice, StoredPlaces};
+use crate::store::{self, StoreError, Tx};
+
+/// What the engine promised: the new places, and where earlier ones moved.
+struct Placed {
+    places: Vec<StoredPlaces>,
+    moved: HashMap<String, StoredPlaces>,
+}
+
+fn gone(quote: &Quote) -> Problem {
+    let detail = format!(
+        "The price held until {}. Ask for a new quote; nothing was reserved.",
+        quote.expires_at.minute()
+    );
+    Problem::new(409, "quote.expired", "The quote has expired", detail)
+}
+
+fn used() -> Problem {
+    Problem::conflict("quote.used", "The quote was used", "It is a reservation already; nothing was changed.")
+}
+
+fn taken() -> Problem {
+    let detail = "Somebody was faster: the capacity is not free any more. Ask for a new quote, which names the nearest free times. Nothing was reserved.";
+    Problem::new(409, "reservation.taken", "The capacity is taken", detail)
+}
+
+/// A posting of a reservation; others are made from it.
+pub(super) fn posting(
+    portal: &Portal,
+    row: &ReservationRow,
+    kind: TransferKind,
+    amount_micros: i64,
+    seq: i64,
+    at: Timestamp,
+) -> Result<Posting, StoreError> {
+    let corrupt = || StoreError::Corrupt(row.id.clone());
+    let org: OrgId = row.org_id.as_deref().and_then(|o| o.parse().ok()).ok_or_else(corrupt)?;
+    Ok(Posting {
+        id: portal.new_id::<TransferId>(at),
+        org,
+        kind,
+        amount_micros,
+        pending: None,
+        source: "reservation",
+        source_id: row.id.clone(),
+        seq,
+        memo: row.name.clone(),
+        at,
+    })
+}
+
+/// Whether nothing that is stored already holds one of these devices at that time.
+async fn is_free(
+    tx: &mut Tx<'_>,
+    places: &StoredPlaces,
+    (from, until): (i64, i64),
+    moved: &HashMap<String, StoredPlaces>,
+    own: &[String],
+) -> Result<bool, StoreError> {
+    for row in store::reservations::list_between(tx, from, until).await? {
+        if own.contains(&row.id) {
+            continue;
+        }
+        let theirs = match moved.get(&row.id) {
+            Some(places) => places.clone(),
+            None => row.places()?,
+        };
+        let devices =
+            |p: &StoredPlaces| -> Vec<StoredDevice> { p.iter().flat_map(|(_, d)| d.clone()).collect() };
+        let theirs = devices(&theirs);
+        let meets = |d: &StoredDevice| theirs.iter().any(|t| plan_slot(d).collides(&plan_slot(t)));
+        if devices(places).iter().any(meets) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Moves those that had to make way, unless one of them changed meanwhile.
+async fn move_others(tx: &mut Tx<'_>, moved: &HashMap<String, StoredPlaces>) -> Result<bool, StoreError> {
+    for (id, places) in moved {
+        let id = id.parse().map_err(|_| StoreError::Corrupt(id.clone()))?;
+        let Some(mut row) = store::reservations::find_any(tx, id).await? else { return Ok(false) };
+        if !super::state_of(&row)?.holds() {
+            continue;
+        }
+        row.places = json(places)?;
+        store::reservations::update(tx, &row).await?;
+    }
+    Ok(true)
+}
+
+pub(super) fn json<T: serde::Serialize>(value: &T) -> Result<String, StoreError> {
+    serde_json::to_string(value).map_err(|e| StoreError::Corrupt(e.to_string()))
+}
+
+/// Books every window in the engine. What is not kept afterwards is undone by stating what is stored.
+fn book(
+    engine: &mut Engine,
+    model: &str,
+    request: &Request,
+    org: OrgId,
+    windows: &[(ReservationId, Window)],
+    now: Timestamp,
+) -> Result<Placed, Refusal> {
+    let mut placed = Placed { places: Vec::new(), moved: HashMap::new() };
+    for (id, window) in windows {
+        let (ask, places, moved) = engine.quote(request, org, span(*window), now)?;
+        placed.places.push(stored_places(model, &engine.named(&places)));
+        for booking in &moved {
+            let id = ReservationId::from_uuid(booking.id.0).to_string();
+            placed.moved.insert(id, stored_places(model, &engine.named(&booking.places)));
+        }
+        let (from, until) = (window.starts_at, window.ends_at);
+        let kind = Kind::Reservation;
+        engine.book(Booking { id: booking_id(*id), kind, org, ask: Some(ask), from, until, places }, moved);
+    }
+    Ok(placed)
+}
+
+impl Portal {
+    /// Confirms a quote: every window of it, or none. All of what it can cost is set aside.
+    pub async fn reserve(
+        &self,
+        caller: &Caller,
+        org: OrgId,
+        input: NewReservation,
+    ) -> Result<Vec<Reservation>, Problem> {
+        self.authorise(caller, org, Right::Run).await?;
+        let mut errors = Vec::new();
+        berth_core::admission::check_name("/name", &input.name, &mut errors);
+        if !errors.is_empty() {
+            return Err(Problem::invalid(errors));
+        }
+        let now = self.now();
+        let mut conn = self.db.read().await?;
+        let mut tx = conn.tx();
+        let found = store::reservations::find_quote(&mut tx, org, input.quote).await?;
+        let (quote, used_at) = found.ok_or_else(|| {
+            Problem::invalid_field(
+                "/quote",
+                "There is no such quote in this organization; ask for one first.",
+            )
+        })?;
+        if used_at.is_some() {
+            return Err(used());
+        }
+        if quote.expires_at <= now || quote.windows.first().is_none_or(|w| w.ends_at <= now) {
+            return Err(gone(&quote));
+        }
+        let offering =
+            store::offerings::find(&mut tx, &quote.offering).await?.ok_or_else(Problem::not_found)?;
+        drop(conn);
+        self.refresh().await?;
+        // Nothing is read into the engine until this is recorded, or else it would be undone.
+        let reading = self.planner.reading.lock().await;
+        let mut windows = quote.windows.clone();
+        if let Some(first) = windows.first_mut() {
+            // It was to begin a moment ago: it begins now.
+            first.starts_at = first.starts_at.max(now);
+        }
+        let windows: Vec<(ReservationId, Window)> =
+            windows.into_iter().map(|w| (self.new_id(now), w)).collect();
+        let request = request_of_quote(&quote, &offering);
+        let placed = self.ask(|e| book(e, &offering.gpu_model, &request, org, &windows, now));
+        let placed = match placed {
+            Ok(placed) => placed,
+            Err(_) => {
+                drop(reading);
+                self.touch_bookings();
+                return Err(taken());
+            }
+        };
+        let rows = self.rows(caller, &quote, &offering, &input, org, &windows, &placed, now);
+        let done = match rows {
+            Ok(rows) => self.keep(org, &quote, rows, placed.moved, now).await,
+            Err(error) => Err(error),
+        };
+        // Whatever came of it, the engine is told what is stored.
+        drop(reading);
+        self.touch_bookings();
+        let kept = done??;
+        let mut out = Vec::new();
+        for id in kept {
+            out.push(self.show_reservation(id).await?);
+        }
+        Ok(out)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "everything that a record is made of, used once")]
+    fn rows(
+        &self,
+        caller: &Caller,
+        quote: &Quote,
+        offering: &StoredOffering,
+        input: &NewReservation,
+        org: OrgId,
+        windows: &[(ReservationId, Window)],
+        placed: &Placed,
+        now: Timestamp,
+    ) -> Result<Vec<ReservationRow>, StoreError> {
+        let series = match windows {
+            [_] => String::new(),
+            several => several.first().map(|(id, _)| id.to_string()).unwrap_or_default(),
+        };
+        let state =
+            if quote.needs_approval { ReservationState::Pending } else { ReservationState::Scheduled };
+        let mut rows = Vec::new();
+        for ((id, window), places) in windows.iter().zip(&placed.places) {
+            let seconds = u64::try_from(window.ends_at.millis_since(window.starts_at) / 1_000).unwrap_or(0);
+            let total = worst_case_micros(quote.nano_per_second, seconds).unwrap_or(i64::MAX);
+            rows.push(ReservationRow {
+                id: id.to_string(),
+                org_id: Some(org.to_string()),
+                org_name: None,
+                name: input.name.trim().to_owned(),
+                state: state.name().to_owned(),
+                cause: String::new(),
+                quote_id: Some(quote.id.to_string()),
+                series: series.clone(),
+                offering_id: Some(offering.id.to_string()),
+                slug: None,
+                gpu_model: None,
+                mig_profile: None,
+                nodes: i64::from(quote.nodes),
+                gpus_per_node: i64::from(quote.gpus_per_node),
+                topology: quote.topology.name().to_owned(),
+                board_milli: board_milli(offering, quote.nodes, quote.gpus_per_node),
+                starts_at: window.starts_at.micros(),
+                ends_at: window.ends_at.micros(),
+                ended_at: None,
+                nano_per_second: quote.nano_per_second,
+                price_version: quote.price_version,
+                total_micros: total,
+                held_micros: total,
+                posted_micros: 0,
+                credited_micros: 0,
+                places: json(places)?,
+                policy: json(&quote.policy)?,
+                lost_milli: 0,
+                lost_since: None,
+                generation: 1,
+                created_by: caller.user.name.clone(),
+                created_at: now.micros(),
+            });
+        }
+        Ok(rows)
+    }
+
+    /// Records what was placed, with its money; or says why not, and changes nothing.
+    async fn keep(
+        &self,
+        org: OrgId,
+        quote: &Quote,
+        rows: Vec<ReservationRow>,
+        moved: HashMap<String, StoredPlaces>,
+        now: Timestamp,
+    ) -> Result<Result<Vec<ReservationId>, Problem>, StoreError> {
+        let portal = self.clone();
+        let quote = quote.clone();
+        self.db
+            .write(move |tx| {
+                let (portal, quote, rows, moved) = (portal.clone(), quote.clone(), rows.clone(), moved.clone());
+                async move {
+                    let used_at = store::reservations::find_quote(tx, org, quote.id).await?.and_then(|(_, used)| used);
+                    if used_at.is_some() {
+                        return Ok(Err(used()));
+                    }
+                    let milli = rows.first().map_or(0, |r| r.board_milli);
+                    if let Some(detail) = beyond_limits(tx, org, milli, &quote.windows).await? {
+                        let title = "Beyond the limits of the organization";
+                        return Ok(Err(Problem::new(403, "quota.exceeded", title, detail)));
+                    }
+                    let total: i64 = rows.iter().map(|r| r.total_micros).fold(0, i64::saturating_add);
+                    let (posted, held) = store::ledger::balance(tx, org).await?;
+                    if total > posted - held {
+                        let currency = &portal.settings.currency;
+                        let detail = format!(
+                            "The reservation costs {}, which is {} more than is available. Add credit, or reserve less. Nothing was reserved.",
+                            money_text(total, currency),
+                            money_text(total - (posted - held), currency)
+                        );
+                        return Ok(Err(Problem::new(402, "funds.insufficient", "Not enough credit", detail)));
+                    }
+                    let own: Vec<String> = rows.iter().map(|r| r.id.clone()).collect();
+                    for row in &rows {
+                        let window = (row.starts_at, row.ends_at);
+                        if !is_free(tx, &row.places()?, window, &moved, &own).await? {
+                            return Ok(Err(taken()));
+                        }
+                    }
+                    if !move_others(tx, &moved).await? {
+                        return Ok(Err(taken()));
+                    }
+                    store::reservations::use_quote(tx, quote.id, now).await?;
+                    let mut ids = Vec::new();
+                    for row in &rows {
+                        store::reservations::insert(tx, row).await?;
+                        if row.held_micros > 0 {
+                            let hold = posting(&portal, row, TransferKind::Hold, row.held_micros, 1, now)?;
+                            store::ledger::post(tx, &hold).await?;
+                        }
+                        ids.push(row.id.parse().map_err(|_| StoreError::Corrupt(row.id.clone()))?);
+                    }
+                    Ok(Ok(ids))
+                }
+                .boxed()
+            })
+            .await
+    }
+
+    /// Keeps boards of a node free for maintenance. Refused while something else is promised or may
+    /// still run there then.
+    pub async fn plan_maintenance(
+        &self,
+        caller: &Caller,
+        input: NewMaintenance,
+    ) -> Result<Reservation, Problem> {
+        self.authorise_operator(caller)?;
+        let now = self.now();
+        let (from, until) = (input.starts_at.max(now), input.ends_at);
+        let mut errors = Vec::new();
+        berth_core::admission::check_name("/reason", &input.reason, &mut errors);
+        if input.starts_at < now.plus_seconds(-super::LATE_S) {
+            errors.push(berth_types::problems::FieldError::new("/starts_at", "This is in the past."));
+        }
+        let length_s = until.millis_since(from) / 1_000;
+        if !(super::LEAST_S..=super::MOST_S).contains(&length_s) {
+            let detail = "A window lasts between a minute and a year.";
+            errors.push(berth_types::problems::FieldError::new("/ends_at", detail));
+        }
+        let mut conn = self.db.read().await?;
+        let boards = store::nodes::list_gpus(&mut conn.tx()).await?;
+        drop(conn);
+        let node = input.node.to_string();
+        let wanted = |uuid: &String| input.gpus.is_empty() || input.gpus.contains(uuid);
+        let chosen: Vec<_> =
+            boards.iter().filter(|g| g.node_id == node && g.present && wanted(&g.uuid)).collect();
+        if chosen.is_empty() || (!input.gpus.is_empty() && chosen.len() != input.gpus.len()) {
+            let detail = "The node has no such board; GET /api/v1/operator/nodes lists them.";
+            errors.push(berth_types::problems::FieldError::new("/gpus", detail));
+        }
+        if !errors.is_empty() {
+            return Err(Problem::invalid(errors));
+        }
+        let device = |uuid: &str, model: &str| StoredDevice {
+            gpu_uuid: uuid.to_owned(),
+            profile_id: None,
+            start: 0,
+            size: berth_mig::board_by_name(model).map_or(1, |b| b.memory_slices),
+        };
+        let places: StoredPlaces =
+            vec![(input.node, chosen.iter().map(|g| device(&g.uuid, &g.model)).collect())];
+        let id: ReservationId = self.new_id(now);
+        let row = ReservationRow {
+            id: id.to_string(),
+            org_id: None,
+            org_name: None,
+            name: input.reason.trim().to_owned(),
+            state: ReservationState::Scheduled.name().to_owned(),
+            cause: String::new(),
+            quote_id: None,
+            series: String::new(),
+            offering_id: None,
+            slug: None,
+            gpu_model: None,
+            mig_profile: None,
+            nodes: 1,
+            gpus_per_node: i64::try_from(chosen.len()).unwrap_or(i64::MAX),
+            topology: "any".to_owned(),
+            board_milli: i64::try_from(chosen.len()).unwrap_or(0) * 1_000,
+            starts_at: from.micros(),
+            ends_at: until.micros(),
+            ended_at: None,
+            nano_per_second: 0,
+            price_version: 0,
+            total_micros: 0,
+            held_micros: 0,
+            posted_micros: 0,
+            credited_micros: 0,
+            places: json(&places)?,
+            policy: json(&berth_types::reservations::ReservationPolicy::default())?,
+            lost_milli: 0,
+            lost_since: None,
+            generation: 1,
+            created_by: caller.user.name.clone(),
+            created_at: now.micros(),
+        };
+        self.refresh().await?;
+        let reading = self.planner.reading.lock().await;
+        let fits = self.ask(|engine| {
+            let booking = Booking {
+                id: booking_id(id),
+                kind: Kind::Maintenance,
+                org: nobody(),
+                ask: None,
+                from,
+                until,
+                places: engine.places_named(&bookings::named_places(&places)),
+            };
+            let fits = engine.has_room(&booking, now);
+            if fits {
+                engine.book(booking, Vec::new());
+            }
+            fits
+        });
+        let event = self.audit_event(caller, "maintenance.planned", id.to_string(), row.name.clone());
+        let done = match fits {
+            false => Ok(false),
+            true => {
+                let work = self.db.write(move |tx| {
+                    let (row, places, event) = (row.clone(), places.clone(), event.clone());
+                    async move {
+                        let window = (row.starts_at, row.ends_at);
+                        if !is_free(tx, &places, window, &HashMap::new(), &[]).await? {
+                            return Ok(false);
+                        }
+                        store::reservations::insert(tx, &row).await?;
+                        store::quotas::insert_audit(tx, None, &event).await?;
+                        Ok(true)
+                    }
+                    .boxed()
+                });
+                work.await
+            }
+        };
+        drop(reading);
+        self.touch_bookings();
+        if !done? {
+            let detail = "Something is promised there at that time, or runs and may still run then. Choose a later time, or cordon the node and wait until it is empty.";
+            return Err(Problem::conflict("maintenance.in_use", "The boards are not free then", detail));
+        }
+        Ok(self.show_reservation(id).await?)
+    }
+}

@@ -1,0 +1,219 @@
+//! What time does to reservations: they begin, are charged, lose devices, and end.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use berth_core::jobs::Event;
+use berth_core::rating::charge_micros;
+use berth_types::ids::{JobId, NodeId, ReservationId};
+use berth_types::jobs::{Failure, JobState};
+use berth_types::ledger::TransferKind;
+use berth_types::reservations::ReservationState;
+use berth_types::time::Timestamp;
+use futures::FutureExt;
+
+use super::change::{charge, cost_if_ended, elapsed_micros, end, policy_of};
+use super::confirm::posting;
+use super::state_of;
+use crate::portal::Portal;
+use crate::store::reservations::ReservationRow;
+use crate::store::{self, StoreError, Tx};
+
+/// Between two looks at the clock.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// What runs is charged at least this often.
+const CHARGE_EVERY_S: i64 = 3_600;
+/// Devices that are out of order for less are not worth a posting.
+const LEAST_LOST_S: i64 = 60;
+
+/// Runs for as long as the portal does.
+pub async fn run(portal: Portal) {
+    loop {
+        if let Err(error) = portal.tick_reservations().await {
+            tracing::error!(%error, "reservations could not be looked at; the next look tries again");
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// Thousandths of its devices that are out of order.
+fn lost_milli(row: &ReservationRow, good: &HashSet<String>) -> Result<i64, StoreError> {
+    let places = row.places()?;
+    let devices = || places.iter().flat_map(|(_, devices)| devices);
+    let all = i64::try_from(devices().count()).unwrap_or(i64::MAX).max(1);
+    let lost = i64::try_from(devices().filter(|d| !good.contains(&d.gpu_uuid)).count()).unwrap_or(0);
+    Ok(lost * 1_000 / all)
+}
+
+/// Gives back what was paid for devices that were out of order, up to now.
+async fn credit_lost(
+    tx: &mut Tx<'_>,
+    portal: &Portal,
+    row: &mut ReservationRow,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let (Some(since), true) = (row.lost_since, row.lost_milli > 0 && row.org_id.is_some()) else {
+        return Ok(());
+    };
+    let until = now.micros().min(row.ends_at);
+    let ms = (until - since.max(row.starts_at)).max(0) / 1_000;
+    if ms < LEAST_LOST_S * 1_000 {
+        return Ok(());
+    }
+    let whole = charge_micros(row.nano_per_second, ms).unwrap_or(0);
+    let part = i64::try_from(i128::from(whole) * i128::from(row.lost_milli) / 1_000).unwrap_or(0);
+    let part = part.min(row.total_micros - row.credited_micros);
+    if part > 0 {
+        let credit = posting(portal, row, TransferKind::Credit, part, until, now)?;
+        let memo = format!("{}: {} ‰ of it was out of order", row.name, row.lost_milli);
+        store::ledger::post(tx, &store::ledger::Posting { memo, ..credit }).await?;
+        row.credited_micros += part;
+    }
+    row.lost_since = Some(until);
+    Ok(())
+}
+
+/// Brings one reservation up to the present. Whether it holds something else now than before.
+async fn advance(
+    tx: &mut Tx<'_>,
+    portal: &Portal,
+    row: &mut ReservationRow,
+    good: &HashSet<String>,
+    now: Timestamp,
+) -> Result<bool, StoreError> {
+    let state = state_of(row)?;
+    let (began, over) = (row.starts_at <= now.micros(), row.ends_at <= now.micros());
+    if state == ReservationState::Pending && began {
+        let cause = "nobody approved it before it was to begin";
+        end(tx, portal, row, (ReservationState::Expired, cause), 0, now).await?;
+        return Ok(true);
+    }
+    let mut changed = false;
+    if state == ReservationState::Scheduled && began {
+        row.state = ReservationState::Active.name().to_owned();
+        changed = true;
+    }
+    if !began {
+        return Ok(false);
+    }
+    let lost = lost_milli(row, good)?;
+    if lost != row.lost_milli || (over && row.lost_milli > 0) {
+        credit_lost(tx, portal, row, now).await?;
+        row.lost_milli = lost;
+        row.lost_since = (lost > 0).then_some(now.micros());
+        changed = true;
+    }
+    if over {
+        let total = row.total_micros;
+        end(tx, portal, row, (ReservationState::Ended, ""), total, now).await?;
+        return Ok(true);
+    }
+    let policy = policy_of(row)?;
+    let idle_s = (now.micros() - row.starts_at) / 1_000_000;
+    if policy.no_show_after_s.is_some_and(|after| idle_s >= after)
+        && row.org_id.is_some()
+        && !store::reservations::use_of(tx, &row.id).await?.1
+    {
+        let cost = cost_if_ended(row, ReservationState::Active, &policy, now);
+        end(tx, portal, row, (ReservationState::Ended, "nobody used it"), cost, now).await?;
+        return Ok(true);
+    }
+    let cost = elapsed_micros(row, now);
+    let hour = charge_micros(row.nano_per_second, CHARGE_EVERY_S * 1_000).unwrap_or(i64::MAX);
+    if row.nano_per_second > 0 && cost - row.posted_micros >= hour {
+        charge(tx, portal, row, cost, now).await?;
+        changed = true;
+    }
+    if changed {
+        store::reservations::update(tx, row).await?;
+    }
+    Ok(changed)
+}
+
+impl Portal {
+    /// Does what is due: begins, charges and ends reservations.
+    pub async fn tick_reservations(&self) -> Result<(), StoreError> {
+        let now = self.now();
+        let (rows, good) = {
+            let mut conn = self.db.read().await?;
+            let mut tx = conn.tx();
+            let rows = store::reservations::list_holding(&mut tx).await?;
+            let connected = self.live.connected();
+            let speaks = |node: &str| node.parse::<NodeId>().is_ok_and(|n| connected.contains(&n));
+            let boards = store::nodes::list_gpus(&mut tx).await?;
+            let good: HashSet<String> = boards
+                .into_iter()
+                .filter(|g| g.present && g.quarantined.is_none() && speaks(&g.node_id))
+                .map(|g| g.uuid)
+                .collect();
+            (rows, good)
+        };
+        let due = |row: &&ReservationRow| {
+            let began = row.starts_at <= now.micros();
+            let active = row.state == ReservationState::Active.name();
+            began && (!active || row.ends_at <= now.micros() || self.needs_look(row, &good, now))
+        };
+        let mut touched = false;
+        let ids: Vec<ReservationId> = rows.iter().filter(due).filter_map(|r| r.id.parse().ok()).collect();
+        for id in ids {
+            let (portal, good) = (self.clone(), good.clone());
+            let changed = self.db.write(move |tx| {
+                let (portal, good) = (portal.clone(), good.clone());
+                async move {
+                    let Some(mut row) = store::reservations::find_any(tx, id).await? else {
+                        return Ok(false);
+                    };
+                    if !state_of(&row)?.holds() {
+                        return Ok(false);
+                    }
+                    advance(tx, &portal, &mut row, &good, now).await
+                }
+                .boxed()
+            });
+            if changed.await? {
+                touched = true;
+                self.end_jobs_of(id).await?;
+            }
+        }
+        if touched {
+            self.touch_bookings();
+        }
+        Ok(())
+    }
+
+    /// Whether something other than its end is due for a reservation that runs.
+    fn needs_look(&self, row: &ReservationRow, good: &HashSet<String>, now: Timestamp) -> bool {
+        let hour = charge_micros(row.nano_per_second, CHARGE_EVERY_S * 1_000).unwrap_or(i64::MAX);
+        let charge_due = row.nano_per_second > 0 && elapsed_micros(row, now) - row.posted_micros >= hour;
+        let idle_s = (now.micros() - row.starts_at) / 1_000_000;
+        let no_show = policy_of(row).is_ok_and(|p| p.no_show_after_s.is_some_and(|after| idle_s >= after));
+        charge_due || no_show || lost_milli(row, good).is_ok_and(|lost| lost != row.lost_milli)
+    }
+
+    /// Ends the jobs of a reservation that is over: those that run are stopped, those that wait never start.
+    pub(super) async fn end_jobs_of(&self, id: ReservationId) -> Result<(), StoreError> {
+        let open = {
+            let mut conn = self.db.read().await?;
+            let mut tx = conn.tx();
+            match store::reservations::find_any(&mut tx, id).await? {
+                Some(row) if !state_of(&row)?.holds() => {
+                    store::reservations::open_jobs(&mut tx, &row.id).await?
+                }
+                _ => return Ok(()),
+            }
+        };
+        for (job, state, generation) in open {
+            let job: JobId = job.parse().map_err(|_| StoreError::Corrupt(job.clone()))?;
+            let detail = "Its reservation is over.".to_owned();
+            let (generation, event) = match state == JobState::Queued.name() {
+                true => {
+                    let failure = Failure { code: "reservation.ended".to_owned(), detail: detail.clone() };
+                    (Some(generation), Event::Orphan { failure })
+                }
+                false => (None, Event::Cancel),
+            };
+            self.move_on(job, generation, event, detail).await?;
+        }
+        Ok(())
+    }
+}

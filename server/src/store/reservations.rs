@@ -1,0 +1,245 @@
+//! Quotes, reservations and maintenance.
+
+use berth_types::ids::{NodeId, OrgId, QuoteId, ReservationId};
+use berth_types::reservations::Quote;
+use berth_types::time::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::{StoreError, Tx};
+
+/// A device of a reservation as it is stored.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredDevice {
+    pub gpu_uuid: String,
+    /// Absent: the whole board.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile_id: Option<u32>,
+    #[serde(default)]
+    pub start: u32,
+    /// Memory slices.
+    pub size: u32,
+}
+
+/// Where a reservation is.
+pub type StoredPlaces = Vec<(NodeId, Vec<StoredDevice>)>;
+
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub struct ReservationRow {
+    pub id: String,
+    pub org_id: Option<String>,
+    pub org_name: Option<String>,
+    pub name: String,
+    pub state: String,
+    pub cause: String,
+    pub quote_id: Option<String>,
+    pub series: String,
+    pub offering_id: Option<String>,
+    pub slug: Option<String>,
+    pub gpu_model: Option<String>,
+    pub mig_profile: Option<String>,
+    pub nodes: i64,
+    pub gpus_per_node: i64,
+    pub topology: String,
+    /// Thousandths of whole boards.
+    pub board_milli: i64,
+    pub starts_at: i64,
+    pub ends_at: i64,
+    pub ended_at: Option<i64>,
+    pub nano_per_second: i64,
+    pub price_version: i64,
+    pub total_micros: i64,
+    pub held_micros: i64,
+    pub posted_micros: i64,
+    pub credited_micros: i64,
+    /// JSON of [`StoredPlaces`].
+    pub places: String,
+    /// JSON of the policy that was shown.
+    pub policy: String,
+    pub lost_milli: i64,
+    pub lost_since: Option<i64>,
+    pub generation: i64,
+    pub created_by: String,
+    pub created_at: i64,
+}
+
+impl ReservationRow {
+    pub fn places(&self) -> Result<StoredPlaces, StoreError> {
+        serde_json::from_str(&self.places).map_err(|_| StoreError::Corrupt(self.id.clone()))
+    }
+}
+
+macro_rules! select_reservations {
+    ($rest:literal) => {
+        concat!(
+            "SELECT r.id, r.org_id, g.name AS org_name, r.name, r.state, r.cause, r.quote_id, r.series, r.offering_id, \
+             o.slug, o.gpu_model, o.mig_profile, r.nodes, r.gpus_per_node, r.topology, r.board_milli, r.starts_at, \
+             r.ends_at, r.ended_at, r.nano_per_second, r.price_version, r.total_micros, r.held_micros, r.posted_micros, \
+             r.credited_micros, r.places, r.policy, r.lost_milli, r.lost_since, r.generation, r.created_by, r.created_at \
+             FROM reservations r LEFT JOIN offerings o ON o.id = r.offering_id LEFT JOIN orgs g ON g.id = r.org_id ",
+            $rest
+        )
+    };
+}
+
+pub async fn insert_quote(
+    tx: &mut Tx<'_>,
+    org: OrgId,
+    quote: &Quote,
+    by: &str,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let sql = "INSERT INTO quotes (id, org_id, quote, created_by, created_at, expires_at) VALUES ($1, $2, $3, $4, $5, $6)";
+    let text = serde_json::to_string(quote).map_err(|e| StoreError::Corrupt(e.to_string()))?;
+    exec!(tx, sql, quote.id.to_string(), org.to_string(), text, by, now.micros(), quote.expires_at.micros())
+        .map(|_| ())
+}
+
+/// A quote of this organization, and when it was used.
+pub async fn find_quote(
+    tx: &mut Tx<'_>,
+    org: OrgId,
+    id: QuoteId,
+) -> Result<Option<(Quote, Option<i64>)>, StoreError> {
+    let sql = "SELECT quote, used_at FROM quotes WHERE org_id = $1 AND id = $2";
+    let row = find!(tx, (String, Option<i64>), sql, org.to_string(), id.to_string())?;
+    row.map(|(text, used)| {
+        let quote = serde_json::from_str(&text).map_err(|_| StoreError::Corrupt(id.to_string()))?;
+        Ok((quote, used))
+    })
+    .transpose()
+}
+
+/// Uses a quote; says whether nobody had before.
+pub async fn use_quote(tx: &mut Tx<'_>, id: QuoteId, now: Timestamp) -> Result<bool, StoreError> {
+    let sql = "UPDATE quotes SET used_at = $2 WHERE id = $1 AND used_at IS NULL";
+    Ok(exec!(tx, sql, id.to_string(), now.micros())? == 1)
+}
+
+/// Forgets quotes that expired before a time and were not used.
+pub async fn forget_quotes(tx: &mut Tx<'_>, before: Timestamp) -> Result<(), StoreError> {
+    let sql = "DELETE FROM quotes WHERE expires_at < $1 AND used_at IS NULL";
+    exec!(tx, sql, before.micros()).map(|_| ())
+}
+
+pub async fn insert(tx: &mut Tx<'_>, row: &ReservationRow) -> Result<(), StoreError> {
+    let sql = "INSERT INTO reservations (id, org_id, name, state, cause, quote_id, series, offering_id, nodes, \
+               gpus_per_node, topology, board_milli, starts_at, ends_at, nano_per_second, price_version, total_micros, \
+               held_micros, posted_micros, credited_micros, places, policy, lost_milli, generation, created_by, created_at) \
+               VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, \
+               $22, $23, $24, $25, $26)";
+    exec!(
+        tx,
+        sql,
+        &row.id,
+        &row.org_id,
+        &row.name,
+        &row.state,
+        &row.cause,
+        &row.quote_id,
+        &row.series,
+        &row.offering_id,
+        row.nodes,
+        row.gpus_per_node,
+        &row.topology,
+        row.board_milli,
+        row.starts_at,
+        row.ends_at,
+        row.nano_per_second,
+        row.price_version,
+        row.total_micros,
+        row.held_micros,
+        row.posted_micros,
+        row.credited_micros,
+        &row.places,
+        &row.policy,
+        row.lost_milli,
+        row.generation,
+        &row.created_by,
+        row.created_at
+    )
+    .map(|_| ())
+}
+
+/// Compare-and-set, as for jobs.
+pub async fn update(tx: &mut Tx<'_>, row: &ReservationRow) -> Result<(), StoreError> {
+    let sql = "UPDATE reservations SET generation = generation + 1, state = $3, cause = $4, ends_at = $5, ended_at = $6, \
+               total_micros = $7, held_micros = $8, posted_micros = $9, credited_micros = $10, places = $11, \
+               lost_milli = $12, lost_since = $13 WHERE id = $1 AND generation = $2";
+    let changed = exec!(
+        tx,
+        sql,
+        &row.id,
+        row.generation,
+        &row.state,
+        &row.cause,
+        row.ends_at,
+        row.ended_at,
+        row.total_micros,
+        row.held_micros,
+        row.posted_micros,
+        row.credited_micros,
+        &row.places,
+        row.lost_milli,
+        row.lost_since
+    )?;
+    if changed == 1 { Ok(()) } else { Err(StoreError::Contended) }
+}
+
+/// A reservation, whoever's it is.
+pub async fn find_any(tx: &mut Tx<'_>, id: ReservationId) -> Result<Option<ReservationRow>, StoreError> {
+    find!(tx, ReservationRow, select_reservations!("WHERE r.id = $1"), id.to_string())
+}
+
+/// A reservation of this organization.
+pub async fn find(
+    tx: &mut Tx<'_>,
+    org: OrgId,
+    id: ReservationId,
+) -> Result<Option<ReservationRow>, StoreError> {
+    let sql = select_reservations!("WHERE r.org_id = $1 AND r.id = $2");
+    find!(tx, ReservationRow, sql, org.to_string(), id.to_string())
+}
+
+/// The newest of an organization (`''`: of all), before an id, in a state (`''`: any).
+pub async fn list(
+    tx: &mut Tx<'_>,
+    org: &str,
+    state: &str,
+    before: &str,
+    limit: i64,
+) -> Result<Vec<ReservationRow>, StoreError> {
+    let sql = select_reservations!(
+        "WHERE ($1 = '' OR r.org_id = $1) AND ($2 = '' OR r.state = $2) AND ($3 = '' OR r.id < $3) ORDER BY r.id DESC LIMIT $4"
+    );
+    list!(tx, ReservationRow, sql, org, state, before, limit)
+}
+
+/// All that hold capacity.
+pub async fn list_holding(tx: &mut Tx<'_>) -> Result<Vec<ReservationRow>, StoreError> {
+    let sql = select_reservations!(
+        "WHERE r.state IN ('pending', 'scheduled', 'active') ORDER BY r.starts_at, r.id"
+    );
+    list!(tx, ReservationRow, sql)
+}
+
+/// All that hold capacity at some time between two.
+pub async fn list_between(tx: &mut Tx<'_>, from: i64, until: i64) -> Result<Vec<ReservationRow>, StoreError> {
+    let sql = select_reservations!(
+        "WHERE r.state IN ('pending', 'scheduled', 'active') AND r.starts_at < $2 AND r.ends_at > $1 ORDER BY r.starts_at, r.id"
+    );
+    list!(tx, ReservationRow, sql, from, until)
+}
+
+/// Jobs of a reservation that have not ended: id, state, generation.
+pub async fn open_jobs(tx: &mut Tx<'_>, id: &str) -> Result<Vec<(String, String, i64)>, StoreError> {
+    let sql =
+        "SELECT id, state, generation FROM jobs WHERE reservation_id = $1 AND ended_at IS NULL ORDER BY id";
+    list!(tx, (String, String, i64), sql, id)
+}
+
+/// Device-milliseconds that jobs ran inside a reservation, and whether any was ever placed.
+pub async fn use_of(tx: &mut Tx<'_>, id: &str) -> Result<(i64, bool), StoreError> {
+    let sql = "SELECT CAST(COALESCE(SUM(metered_ms * device_count * nodes), 0) AS BIGINT), \
+               CAST(COALESCE(MAX(attempt), 0) AS BIGINT) FROM jobs WHERE reservation_id = $1";
+    Ok(find!(tx, (i64, i64), sql, id)?.map_or((0, false), |(used, attempts)| (used, attempts > 0)))
+}

@@ -1,0 +1,598 @@
+//! Quotes and reservations: what is promised, to whom, for how much, and what time does to it.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "helpers of tests fail loudly, like tests"
+)]
+
+mod common;
+#[expect(dead_code, reason = "this file uses a part of it")]
+mod quay;
+
+use berth_server::live::SessionGuard;
+use berth_server::store::nodes::{GpuReport, NodeReport};
+use berth_server::store::{self, Db};
+use berth_types::ids::NodeId;
+use berth_types::time::Timestamp;
+use common::{As, TestPortal, engines};
+use futures::FutureExt;
+use quay::Quay;
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+const HOUR: i64 = 3_600;
+const DAY: i64 = 24 * HOUR;
+
+/// A portal with two nodes of two boards each, whose workers are connected and never do anything.
+struct Harbour {
+    t: TestPortal,
+    operator: As,
+    ada: As,
+    org: String,
+    bob: As,
+    other: String,
+    sessions: Vec<SessionGuard>,
+}
+
+fn node(n: u128) -> NodeId {
+    NodeId::from_uuid(Uuid::from_u128(n))
+}
+
+impl Harbour {
+    async fn on(db: Db) -> Self {
+        let t = TestPortal::on(db);
+        let operator = t.operator().await;
+        let (ada, org) = t.tenant("lab").await;
+        let (bob, other) = t.tenant("bobs").await;
+        t.stock(&operator, &org, 10_000_000_000).await;
+        let credit = json!({"amount_micros": 10_000_000_000i64});
+        t.post(&operator, &format!("/operator/orgs/{other}/credits"), credit).await.expect(201);
+        let mut harbour = Self { t, operator, ada, org, bob, other, sessions: Vec::new() };
+        harbour.price(3_600_000).await;
+        for n in 1..=2 {
+            let at = harbour.t.portal.now();
+            let join = harbour.t.portal.db.write(move |tx| {
+                async move {
+                    let (name, secret) = (format!("node-{n}"), format!("secret-{n}"));
+                    store::nodes::insert(tx, node(n), &name, &secret, at).await
+                }
+                .boxed()
+            });
+            join.await.unwrap();
+            harbour.report(n).await;
+            harbour.sessions.push(harbour.t.portal.live.open_session(node(n)));
+        }
+        harbour
+    }
+
+    async fn report(&self, n: u128) {
+        let board = |i: u32| GpuReport {
+            uuid: format!("GPU-{n}-{i}"),
+            index: i64::from(i),
+            model: "H100-80GB".to_owned(),
+            memory_mib: 81_920,
+            mig_enabled: false,
+            nvlink_island: 0,
+            foreign_instances: "[]".to_owned(),
+        };
+        let report = NodeReport {
+            simulated: true,
+            unisolated: false,
+            driver_version: "550".to_owned(),
+            worker_version: "0.1".to_owned(),
+            cpu_milli: 64_000,
+            memory_mib: 512_000,
+            address: "10.0.0.1".to_owned(),
+            labels: "{}".to_owned(),
+            boards: (0..2).map(board).collect(),
+        };
+        self.t.portal.report_node(node(n), report).await.unwrap();
+    }
+
+    async fn price(&self, per_hour_micros: i64) {
+        let price = json!({"offering": "h100-80gb", "per_hour_micros": per_hour_micros});
+        self.t.post(&self.operator, "/operator/prices", price).await.expect(201);
+    }
+
+    /// `seconds` from now.
+    fn at(&self, seconds: i64) -> Timestamp {
+        self.t.portal.now().plus_seconds(seconds)
+    }
+
+    fn ask(&self, nodes: u32, gpus: u32, from: Timestamp, until: Timestamp) -> Value {
+        json!({"offering": "h100-80gb", "nodes": nodes, "gpus_per_node": gpus, "starts_at": from, "ends_at": until})
+    }
+
+    async fn quote(&self, body: Value) -> Value {
+        self.t.post(&self.ada, &format!("/orgs/{}/quotes", self.org), body).await.expect(201)
+    }
+
+    async fn confirm(&self, quote: &Value) -> common::Reply {
+        let body = json!({"quote": quote["id"], "name": "training week"});
+        self.t.post(&self.ada, &format!("/orgs/{}/reservations", self.org), body).await
+    }
+
+    async fn reserve(&self, nodes: u32, gpus: u32, from: Timestamp, until: Timestamp) -> Value {
+        let quote = self.quote(self.ask(nodes, gpus, from, until)).await;
+        self.confirm(&quote).await.expect(201)["items"][0].clone()
+    }
+
+    async fn reservation(&self, r: &Value) -> Value {
+        let path = format!("/orgs/{}/reservations/{}", self.org, r["id"].as_str().unwrap());
+        self.t.get(&self.ada, &path).await.expect(200)
+    }
+
+    async fn cancel(&self, r: &Value) -> common::Reply {
+        let path = format!("/orgs/{}/reservations/{}/cancel", self.org, r["id"].as_str().unwrap());
+        self.t.post(&self.ada, &path, Value::Null).await
+    }
+
+    async fn policy(&self, policy: Value) {
+        let mut whole = json!({
+            "cancel_free_before_s": 86_400, "late_cancel_percent": 50, "early_release_percent": 50,
+            "quote_valid_s": 900,
+        });
+        whole.as_object_mut().unwrap().extend(policy.as_object().unwrap().clone());
+        self.t.call(&self.operator, "PUT", "/operator/reservation-policy", whole).await.expect(200);
+    }
+
+    /// Moves the clock and does what is then due. Sessions of people end meanwhile, so they sign in again.
+    async fn pass(&mut self, seconds: i64) {
+        self.t.clock.advance_s(seconds);
+        self.ada = self.t.sign_in("lab@example.org").await;
+        self.bob = self.t.sign_in("bobs@example.org").await;
+        self.operator = self.t.sign_in("harbour@example.org").await;
+        self.t.portal.tick_reservations().await.unwrap();
+    }
+
+    async fn balance(&self) -> (i64, i64) {
+        let balance = self.t.get(&self.ada, &format!("/orgs/{}/balance", self.org)).await.expect(200);
+        (balance["posted_micros"].as_i64().unwrap(), balance["held_micros"].as_i64().unwrap())
+    }
+
+    async fn books_are_right(&self) {
+        let mut conn = self.t.portal.db.read().await.unwrap();
+        assert_eq!(store::ledger::mismatches(&mut conn.tx()).await.unwrap(), Vec::<String>::new());
+    }
+}
+
+#[tokio::test]
+async fn a_quote_keeps_its_price_and_a_refusal_names_the_way_out() {
+    for (engine, db, _place) in engines("quotes").await {
+        let h = Harbour::on(db).await;
+        let (from, until) = (h.at(DAY), h.at(2 * DAY));
+        let quote = h.quote(h.ask(2, 2, from, until)).await;
+        // Four boards for a day, at one unit an hour each.
+        assert_eq!(
+            (&quote["feasible"], &quote["affordable"]),
+            (&json!(true), &json!(true)),
+            "{engine} {quote}"
+        );
+        let ms = until.millis_since(from) / 1_000;
+        assert_eq!(quote["total_micros"], ms * 4_000, "{engine} {quote}");
+        h.price(7_200_000).await;
+        let path = format!("/orgs/{}/quotes/{}", h.org, quote["id"].as_str().unwrap());
+        let again = h.t.get(&h.ada, &path).await.expect(200);
+        assert_eq!(again, quote, "repricing changes nothing");
+        let made = h.confirm(&quote).await.expect(201)["items"][0].clone();
+        assert_eq!(
+            (&made["state"], &made["total_micros"]),
+            (&json!("scheduled"), &quote["total_micros"]),
+            "{engine}"
+        );
+        assert_eq!(made["devices"].as_array().unwrap().len(), 4);
+        assert_eq!(h.balance().await.1, made["held_micros"].as_i64().unwrap());
+        h.confirm(&quote).await.problem(409, "quote.used");
+
+        // Another tenant wants the same time: it learns that something is there, not whose.
+        let ask = h.ask(1, 2, h.at(DAY + HOUR), h.at(DAY + 7 * HOUR));
+        let refused = h.t.post(&h.bob, &format!("/orgs/{}/quotes", h.other), ask).await.expect(201);
+        assert_eq!(refused["feasible"], false, "{engine} {refused}");
+        assert_eq!(refused["conflicts"][0]["kind"], "reservation");
+        assert_eq!(
+            (&refused["conflicts"][0]["name"], &refused["conflicts"][0]["reservation"]),
+            (&Value::Null, &Value::Null)
+        );
+        let alternatives = refused["alternatives"].as_array().unwrap();
+        let begins = |w: &Value| w["starts_at"].as_str().unwrap().parse::<Timestamp>().unwrap();
+        assert!(alternatives.iter().any(|w| begins(w) >= until), "{engine} later: {refused}");
+        assert!(alternatives.iter().any(|w| begins(w) < from), "{engine} earlier: {refused}");
+        for window in alternatives {
+            let ask = h.ask(1, 2, begins(window), window["ends_at"].as_str().unwrap().parse().unwrap());
+            let free = h.t.post(&h.bob, &format!("/orgs/{}/quotes", h.other), ask).await.expect(201);
+            assert_eq!(free["feasible"], true, "{engine}: what is offered can be had");
+        }
+        let body = json!({"quote": refused["id"], "name": "mine"});
+        let path = format!("/orgs/{}/reservations", h.other);
+        h.t.post(&h.bob, &path, body).await.problem(409, "reservation.taken");
+        // Our own are named.
+        let own = h.quote(h.ask(1, 1, h.at(DAY + HOUR), h.at(DAY + 2 * HOUR))).await;
+        assert_eq!(own["conflicts"][0]["name"], "training week", "{engine} {own}");
+
+        // Foreign and unknown ones do not exist; an expired one is refused.
+        let body = json!({"quote": quote["id"], "name": "mine"});
+        h.t.post(&h.bob, &path, body).await.problem(422, "request.invalid");
+        let id = made["id"].as_str().unwrap();
+        h.t.get(&h.bob, &format!("/orgs/{}/reservations/{id}", h.other)).await.expect(404);
+        h.t.post(&h.bob, &format!("/orgs/{}/reservations/{id}/cancel", h.other), Value::Null)
+            .await
+            .expect(404);
+        let late = h.quote(h.ask(1, 1, h.at(3 * DAY), h.at(4 * DAY))).await;
+        h.t.clock.advance_s(901);
+        h.confirm(&late).await.problem(409, "quote.expired");
+        h.books_are_right().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_at_once_never_share_a_board() {
+    for (engine, db, _place) in engines("crowd").await {
+        let h = Harbour::on(db).await;
+        let mut quotes = Vec::new();
+        for n in 0..20 {
+            quotes.push(h.quote(h.ask(1, 1, h.at(DAY + n), h.at(DAY + HOUR))).await);
+        }
+        let all = futures::future::join_all(quotes.iter().map(|q| h.confirm(q))).await;
+        let of = |status: u16| all.iter().filter(|r| r.status.as_u16() == status).count();
+        assert_eq!((of(201), of(409)), (4, 16), "{engine}: four boards");
+        let page = h.t.get(&h.ada, &format!("/orgs/{}/reservations", h.org)).await.expect(200);
+        let mut boards: Vec<String> = page["items"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|r| r["devices"][0]["gpu_uuid"].to_string())
+            .collect();
+        boards.sort();
+        boards.dedup();
+        assert_eq!(boards.len(), 4, "{engine} {page}");
+        h.books_are_right().await;
+    }
+}
+
+#[tokio::test]
+async fn what_was_promised_is_charged_exactly_and_in_time() {
+    for (engine, db, _place) in engines("lifecycle").await {
+        let mut h = Harbour::on(db).await;
+        let before = h.balance().await.0;
+        let r = h.reserve(2, 1, h.at(HOUR), h.at(4 * HOUR)).await;
+        let total = r["total_micros"].as_i64().unwrap();
+        h.pass(HOUR).await;
+        assert_eq!(h.reservation(&r).await["state"], "active", "{engine}");
+        h.pass(HOUR).await;
+        let now = h.reservation(&r).await;
+        let posted = now["posted_micros"].as_i64().unwrap();
+        assert!((total / 4..total / 2).contains(&posted), "{engine}: an hour of three is charged: {now}");
+        assert_eq!(posted + now["held_micros"].as_i64().unwrap(), total, "{engine}");
+        h.books_are_right().await;
+        h.pass(3 * HOUR).await;
+        let done = h.reservation(&r).await;
+        assert_eq!(
+            (&done["state"], &done["posted_micros"], &done["held_micros"]),
+            (&json!("ended"), &json!(total), &json!(0))
+        );
+        assert_eq!(h.balance().await, (before - total, 0), "{engine}: what was quoted, and not a micro more");
+        assert_eq!(
+            (&done["used_device_ms"], done["elapsed_device_ms"].as_i64().unwrap() > 0),
+            (&json!(0), true)
+        );
+        h.cancel(&r).await.problem(409, "reservation.ended");
+        h.books_are_right().await;
+    }
+}
+
+#[tokio::test]
+async fn taking_back_costs_what_was_shown() {
+    for (engine, db, _place) in engines("cancel").await {
+        let mut h = Harbour::on(db).await;
+        h.policy(
+            json!({"cancel_free_before_s": 2 * HOUR, "late_cancel_percent": 30, "early_release_percent": 10}),
+        )
+        .await;
+        let before = h.balance().await.0;
+        let early = h.reserve(1, 1, h.at(5 * HOUR), h.at(6 * HOUR)).await;
+        assert_eq!(early["cancel_fee_micros"], 0, "{engine}");
+        assert_eq!(h.cancel(&early).await.expect(200)["state"], "cancelled");
+        assert_eq!(h.balance().await, (before, 0), "{engine}");
+        h.cancel(&early).await.expect(200);
+        let late = h.reserve(1, 1, h.at(HOUR), h.at(2 * HOUR)).await;
+        let fee = late["total_micros"].as_i64().unwrap() * 30 / 100;
+        assert_eq!(late["cancel_fee_micros"], fee, "{engine}: shown before it is asked for");
+        // New terms are not for what was confirmed under the old ones.
+        h.policy(json!({"late_cancel_percent": 100})).await;
+        h.cancel(&late).await.expect(200);
+        assert_eq!(h.balance().await, (before - fee, 0), "{engine}");
+        h.policy(json!({"early_release_percent": 10})).await;
+        let r = h.reserve(1, 1, h.at(0), h.at(10 * HOUR)).await;
+        h.pass(5 * HOUR).await;
+        let running = h.reservation(&r).await;
+        assert_eq!(running["state"], "active", "{engine}");
+        let done = h.cancel(&r).await.expect(200);
+        assert_eq!((&done["state"], &done["cause"]), (&json!("ended"), &json!("released")), "{engine}");
+        let (total, posted) = (r["total_micros"].as_i64().unwrap(), done["posted_micros"].as_i64().unwrap());
+        // Half of it was used, and a tenth of the other half is kept.
+        assert!((total * 55 / 100..total * 56 / 100).contains(&posted), "{engine} {total} {posted}");
+        assert_eq!(h.balance().await.1, 0);
+        // The board is free again at once.
+        h.reserve(2, 2, h.at(0), h.at(HOUR)).await;
+        h.books_are_right().await;
+    }
+}
+
+#[tokio::test]
+async fn approval_no_show_and_failed_boards() {
+    for (engine, db, _place) in engines("rules").await {
+        let mut h = Harbour::on(db).await;
+        h.policy(json!({"approval_above_boards_milli": 1_000, "no_show_after_s": HOUR, "early_release_percent": 0})).await;
+        let quote = h.quote(h.ask(1, 2, h.at(HOUR), h.at(3 * HOUR))).await;
+        assert_eq!(quote["needs_approval"], true, "{engine}");
+        let pending = h.confirm(&quote).await.expect(201)["items"][0].clone();
+        assert_eq!(pending["state"], "pending", "{engine}");
+        let path =
+            |r: &Value, what: &str| format!("/operator/reservations/{}/{what}", r["id"].as_str().unwrap());
+        h.t.post(&h.ada, &path(&pending, "approve"), Value::Null).await.expect(404);
+        let unapproved = h.reserve(1, 2, h.at(HOUR), h.at(3 * HOUR)).await;
+        h.t.post(&h.operator, &path(&pending, "approve"), Value::Null).await.expect(200);
+        h.t.post(&h.operator, &path(&pending, "approve"), Value::Null)
+            .await
+            .problem(409, "reservation.decided");
+        let declined = h.reserve(2, 1, h.at(DAY), h.at(DAY + HOUR)).await;
+        h.t.post(&h.operator, &path(&declined, "decline"), Value::Null).await.expect(200);
+        assert_eq!(h.reservation(&declined).await["state"], "cancelled", "{engine}");
+        h.pass(HOUR + 1).await;
+        assert_eq!(h.reservation(&unapproved).await["state"], "expired", "{engine}");
+        assert_eq!(h.reservation(&pending).await["state"], "active", "{engine}");
+
+        // Half of its hosts goes away for a while: that time is given back by itself.
+        let lost = pending["devices"][0]["node"].as_str().unwrap().parse::<NodeId>().unwrap();
+        let at = if lost == node(1) { 0 } else { 1 };
+        let session = h.sessions.remove(at);
+        drop(session);
+        h.pass(1).await;
+        assert_eq!(h.reservation(&pending).await["degraded_milli"], 1_000, "{engine}");
+        h.pass(600).await;
+        h.sessions.push(h.t.portal.live.open_session(lost));
+        h.pass(1).await;
+        let back = h.reservation(&pending).await;
+        let credited = back["credited_micros"].as_i64().unwrap();
+        assert_eq!(back["degraded_milli"], 0, "{engine}");
+        assert!(
+            (600 * 2_000..604 * 2_000).contains(&credited),
+            "{engine}: ten minutes of two boards: {back}"
+        );
+
+        // Nobody ever ran anything in it: it is given back by itself after an hour.
+        h.pass(HOUR).await;
+        let ended = h.reservation(&pending).await;
+        assert_eq!(
+            (&ended["state"], &ended["cause"]),
+            (&json!("ended"), &json!("nobody used it")),
+            "{engine}"
+        );
+        assert!(
+            ended["posted_micros"].as_i64().unwrap() < ended["total_micros"].as_i64().unwrap(),
+            "{engine}"
+        );
+        assert_eq!(h.balance().await.1, 0, "{engine}");
+        h.books_are_right().await;
+    }
+}
+
+#[tokio::test]
+async fn longer_again_and_again_and_within_limits() {
+    for (engine, db, _place) in engines("extend").await {
+        let h = Harbour::on(db).await;
+        let first = h.reserve(2, 2, h.at(HOUR), h.at(2 * HOUR)).await;
+        let next = h.reserve(2, 2, h.at(3 * HOUR), h.at(4 * HOUR)).await;
+        let path = format!("/orgs/{}/reservations/{}/extend", h.org, first["id"].as_str().unwrap());
+        let until = |t: Timestamp| json!({"ends_at": t});
+        h.t.post(&h.ada, &path, until(h.at(3 * HOUR + 60))).await.problem(409, "reservation.taken");
+        h.t.post(&h.ada, &path, until(h.at(HOUR))).await.problem(422, "request.invalid");
+        let longer =
+            h.t.post(&h.ada, &path, until(next["starts_at"].as_str().unwrap().parse().unwrap()))
+                .await
+                .expect(200);
+        assert_eq!(longer["ends_at"], next["starts_at"], "{engine}");
+        let total = longer["total_micros"].as_i64().unwrap();
+        assert!(
+            total > first["total_micros"].as_i64().unwrap() && longer["held_micros"] == total,
+            "{engine}"
+        );
+
+        // Every week, all or none.
+        let mut weekly = h.ask(1, 1, h.at(DAY), h.at(DAY + HOUR));
+        weekly["repeat"] = json!({"every": "week", "count": 3});
+        let quote = h.quote(weekly.clone()).await;
+        assert_eq!(
+            (quote["windows"].as_array().unwrap().len(), &quote["feasible"]),
+            (3, &json!(true)),
+            "{engine}"
+        );
+        let series = h.confirm(&quote).await.expect(201);
+        let items = series["items"].as_array().unwrap();
+        assert_eq!(items.len(), 3, "{engine}");
+        assert!(items.iter().all(|r| r["series"] == items[0]["id"]), "{engine}");
+        let sum: i64 = items.iter().map(|r| r["total_micros"].as_i64().unwrap()).sum();
+        assert_eq!(quote["total_micros"], sum, "{engine}");
+
+        // The limit of what may be reserved at one time.
+        let quota = format!("/operator/orgs/{}/quota", h.org);
+        h.t.call(&h.operator, "PUT", &quota, json!({"reserved_boards_milli": 4_000})).await.expect(200);
+        let at = |n: i64| h.ask(2, 1, h.at(10 * DAY + n), h.at(10 * DAY + HOUR));
+        h.confirm(&h.quote(at(0)).await).await.expect(201);
+        let small = json!({"reserved_boards_milli": 3_000});
+        h.t.call(&h.operator, "PUT", &quota, small).await.expect(200);
+        let beyond = h.quote(at(1)).await;
+        assert_eq!(beyond["feasible"], false, "{engine}");
+        assert!(
+            beyond["refusals"][0].as_str().unwrap().contains("may have 3 whole boards"),
+            "{engine} {beyond}"
+        );
+        h.confirm(&beyond).await.problem(403, "quota.exceeded");
+
+        // Not a micro more than there is.
+        h.price(1_000_000_000_000).await;
+        let dear = h.quote(h.ask(1, 1, h.at(20 * DAY), h.at(21 * DAY))).await;
+        assert_eq!((&dear["feasible"], &dear["affordable"]), (&json!(true), &json!(false)), "{engine}");
+        h.confirm(&dear).await.problem(402, "funds.insufficient");
+        h.books_are_right().await;
+    }
+}
+
+#[tokio::test]
+async fn absurd_windows_and_shapes_are_refused_at_their_fields() {
+    let h =
+        Harbour::on(Db::sqlite(&tempfile::tempdir().unwrap().keep().join("berth.db")).await.unwrap()).await;
+    let path = format!("/orgs/{}/quotes", h.org);
+    let with = |pointer: &str, value: Value| {
+        let mut body = h.ask(1, 1, h.at(HOUR), h.at(2 * HOUR));
+        body[pointer] = value;
+        body
+    };
+    for (body, pointer) in [
+        (with("nodes", json!(0)), "/nodes"),
+        (with("nodes", json!(1_000_000_000)), "/nodes"),
+        (with("gpus_per_node", json!(0)), "/gpus_per_node"),
+        (with("starts_at", json!(h.at(-DAY))), "/starts_at"),
+        (with("ends_at", json!(h.at(1_000 * 366 * DAY))), "/ends_at"),
+        (with("ends_at", json!(h.at(HOUR))), "/ends_at"),
+        (with("offering", json!("rtx-9090")), "/offering"),
+        (with("repeat", json!({"every": "day", "count": 1_000})), "/repeat/count"),
+    ] {
+        let problem = h.t.post(&h.ada, &path, body).await.problem(422, "request.invalid");
+        assert_eq!(problem["errors"][0]["pointer"], pointer, "{problem}");
+    }
+    h.t.post(&h.ada, &path, with("starts_at", json!("tomorrow"))).await.problem(422, "request.invalid");
+    let never = h.t.post(&h.ada, &path, h.ask(3, 2, h.at(HOUR), h.at(2 * HOUR))).await.expect(201);
+    assert!(never["refusals"][0].as_str().unwrap().contains("even when it is empty"), "{never}");
+    for bad in [
+        json!({"late_cancel_percent": 101}),
+        json!({"quote_valid_s": 0}),
+        json!({"cancel_free_before_s": -1}),
+    ] {
+        let mut whole = json!({
+            "cancel_free_before_s": 0, "late_cancel_percent": 0, "early_release_percent": 0, "quote_valid_s": 60,
+        });
+        whole.as_object_mut().unwrap().extend(bad.as_object().unwrap().clone());
+        h.t.call(&h.operator, "PUT", "/operator/reservation-policy", whole.clone())
+            .await
+            .problem(422, "request.invalid");
+        h.t.call(&h.ada, "PUT", "/operator/reservation-policy", whole).await.expect(404);
+    }
+    let calendar = format!("/orgs/{}/calendar", h.org);
+    h.t.get(&h.ada, &format!("{calendar}?from={}&until={}", h.at(DAY), h.at(0)))
+        .await
+        .problem(400, "request.malformed");
+    h.t.get(&h.ada, &calendar).await.problem(400, "request.malformed");
+}
+
+#[tokio::test]
+async fn maintenance_keeps_boards_free_and_the_calendar_shows_everything() {
+    let h =
+        Harbour::on(Db::sqlite(&tempfile::tempdir().unwrap().keep().join("berth.db")).await.unwrap()).await;
+    let reserved = h.reserve(1, 2, h.at(DAY), h.at(2 * DAY)).await;
+    let taken = reserved["devices"][0]["node"].clone();
+    let free = if taken == json!(node(1)) { json!(node(2)) } else { json!(node(1)) };
+    let plan = |node: &Value, from: Timestamp, until: Timestamp| json!({"node": node, "starts_at": from, "ends_at": until, "reason": "New driver"});
+    let post = |body: Value| h.t.post(&h.operator, "/operator/reservations", body);
+    post(plan(&taken, h.at(DAY + HOUR), h.at(DAY + 2 * HOUR))).await.problem(409, "maintenance.in_use");
+    let window = post(plan(&free, h.at(DAY), h.at(DAY + 2 * HOUR))).await.expect(201);
+    assert_eq!((&window["kind"], window["devices"].as_array().unwrap().len()), (&json!("maintenance"), 2));
+    post(plan(&json!("node_00000000000000000000000000"), h.at(DAY), h.at(2 * DAY)))
+        .await
+        .problem(422, "request.invalid");
+    h.t.post(&h.ada, "/operator/reservations", plan(&free, h.at(3 * DAY), h.at(4 * DAY))).await.expect(404);
+    let refused = h.quote(h.ask(2, 1, h.at(DAY + HOUR), h.at(DAY + 90 * 60))).await;
+    assert!(refused["conflicts"].as_array().unwrap().iter().any(|c| c["name"] == "New driver"), "{refused}");
+
+    // The tenant sees its own by name, others' without; the operator sees all.
+    let between = format!("calendar?from={}&until={}", h.at(0), h.at(7 * DAY));
+    let mine = h.t.get(&h.ada, &format!("/orgs/{}/{between}", h.org)).await.expect(200);
+    let theirs = h.t.get(&h.bob, &format!("/orgs/{}/{between}", h.other)).await.expect(200);
+    let all = h.t.get(&h.operator, &format!("/operator/{between}")).await.expect(200);
+    let names = |calendar: &Value| -> Vec<String> {
+        let rows = calendar["rows"].as_array().unwrap();
+        let spans = rows.iter().flat_map(|r| r["spans"].as_array().unwrap());
+        spans.map(|s| s["name"].as_str().unwrap_or("").to_owned()).collect()
+    };
+    assert_eq!(mine["rows"].as_array().unwrap().len(), 4);
+    let count = |list: Vec<String>, name: &str| list.iter().filter(|n| *n == name).count();
+    assert_eq!((count(names(&mine), "training week"), count(names(&mine), "New driver")), (2, 2), "{mine}");
+    assert_eq!((count(names(&theirs), "training week"), count(names(&theirs), "")), (0, 2), "{theirs}");
+    assert_eq!(count(names(&all), "training week"), 2);
+    let page = h.t.get(&h.operator, "/operator/reservations").await.expect(200);
+    assert_eq!(page["items"].as_array().unwrap().len(), 2, "{page}");
+    let cancel = format!("/operator/reservations/{}/cancel", window["id"].as_str().unwrap());
+    h.t.post(&h.operator, &cancel, Value::Null).await.expect(200);
+    h.reserve(1, 2, h.at(DAY + HOUR), h.at(DAY + 90 * 60)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_run_inside_at_no_further_charge_and_others_only_around() {
+    let quay = Quay::open().await;
+    let price = json!({"offering": "h100-80gb", "per_hour_micros": 3_600_000});
+    quay.t.post(&quay.operator, "/operator/prices", price).await.expect(201);
+    let ready = async || {
+        let nodes = quay.t.get(&quay.operator, "/operator/nodes").await.expect(200);
+        (nodes["items"][0]["state"] == "ready").then_some(())
+    };
+    quay::eventually("the node is ready", ready).await;
+    let now = quay.t.portal.now();
+    let ask = json!({"offering": "h100-80gb", "starts_at": now, "ends_at": now.plus_seconds(HOUR)});
+    let quote = quay.t.post(&quay.ada, &format!("/orgs/{}/quotes", quay.org), ask).await.expect(201);
+    let body = json!({"quote": quote["id"], "name": "now"});
+    let made = quay.t.post(&quay.ada, &format!("/orgs/{}/reservations", quay.org), body).await.expect(201);
+    let reservation = made["items"][0]["id"].clone();
+    quay.t.portal.tick_reservations().await.unwrap();
+
+    // Who has no part in it waits, and is told until when.
+    let outside = quay.submit(json!({"offering": "h100-80gb", "script": "true", "max_duration_s": 60})).await;
+    let why = format!("/orgs/{}/jobs/{outside}/explanation", quay.org);
+    let why = quay.t.get(&quay.ada, &why).await.expect(200);
+    assert_eq!(why["blockers"][0]["code"], "window.promised", "{why}");
+
+    let inside = |script: &str, offering: &str, seconds: u32| json!({"offering": offering, "script": script, "reservation": reservation, "max_duration_s": seconds});
+    let whole = quay.submit(inside("sleep 0.2", "h100-80gb", 600)).await;
+    let done = quay.ended(&whole).await;
+    assert_eq!((&done["state"], &done["cost_micros"]), (&json!("succeeded"), &json!(0)), "{done}");
+    assert_eq!(done["reservation"], reservation);
+    // A slice of the reserved board will do as well.
+    let slice = quay.submit(inside("exec sleep 300", "h100-80gb.1g.10gb", 600)).await;
+    quay.until(&slice, |j| j["state"] == "running").await;
+    let waits = quay.submit(inside("true", "h100-80gb", 3_590)).await;
+    for (body, pointer) in [
+        (inside("true", "h100-80gb", 3_601), "/max_duration_s"),
+        (
+            json!({"offering": "h100-80gb", "script": "true", "count": 2, "reservation": reservation, "max_duration_s": 60}),
+            "/count",
+        ),
+        (
+            json!({"offering": "h100-80gb", "script": "true", "reservation": "res_00000000000000000000000000"}),
+            "/reservation",
+        ),
+    ] {
+        let mut body = body;
+        body["name"] = json!("bad");
+        let path = format!("/orgs/{}/jobs", quay.org);
+        let problem = quay.t.post(&quay.ada, &path, body).await.problem(422, "request.invalid");
+        assert_eq!(problem["errors"][0]["pointer"], pointer, "{problem}");
+    }
+
+    // Its time is over: what runs in it is stopped, what waits for it ends, and others have their turn.
+    quay.t.clock.advance_s(HOUR);
+    quay.t.portal.tick_reservations().await.unwrap();
+    assert_eq!(quay.ended(&slice).await["state"], "cancelled");
+    let never = quay.ended(&waits).await;
+    assert_eq!(
+        (&never["state"], &never["failure"]["code"]),
+        (&json!("failed"), &json!("reservation.ended")),
+        "{never}"
+    );
+    assert_eq!(quay.ended(&outside).await["state"], "succeeded");
+    let path = format!("/orgs/{}/reservations/{}", quay.org, reservation.as_str().unwrap());
+    let over = quay.t.get(&quay.ada, &path).await.expect(200);
+    assert_eq!((&over["state"], &over["posted_micros"]), (&json!("ended"), &quote["total_micros"]), "{over}");
+    assert!(over["used_device_ms"].as_i64().unwrap() >= 200, "{over}");
+    quay.all_free().await;
+}
