@@ -91,10 +91,18 @@ def passes(row: MakeRow) -> list[Row]:
     return [one | {"value": round(said["one_p50_ms"], 3)}, row("placement-memory", said["resident_mb"], "MB", 500)]
 
 
+def quotes(row: MakeRow) -> list[Row]:
+    said = answers("quotes")[0]
+    note = f"{said['bookings']} bookings on {said['boards']} boards; refused with alternatives: {said['refused_p99_ms']:.2f} ms"
+    one = row("placement-quote", said["p99_ms"], "ms", 5, note=note)
+    return [one | {"value": round(said["p99_ms"], 3)}]
+
+
 BENCHES: dict[str, Callable[[MakeRow], list[Row]]] = {
     "placement-default placement-gpuspec25": inflation,
     "placement-rate": decisions,
     "placement-mig": mig,
     "placement-replay": replay,
     "placement-pass placement-memory": passes,
+    "placement-quote": quotes,
 }

@@ -12,7 +12,9 @@ use crate::store::StoreError;
 const PASS_EVERY: Duration = Duration::from_secs(5);
 /// Everything is read again at least this often.
 const READ_ALL_EVERY: Duration = Duration::from_secs(60);
-/// After a failure, and between the steps of a long search.
+/// Between the steps of a long search.
+const STEP: Duration = Duration::from_millis(10);
+/// After a failure.
 const SOON: Duration = Duration::from_millis(50);
 
 /// Runs for as long as the portal does.
@@ -25,7 +27,7 @@ pub async fn run(portal: Portal) {
         }
         let wait = match pass(&portal).await {
             Ok(Pass { unfinished: false, .. }) => PASS_EVERY,
-            Ok(_) => SOON,
+            Ok(_) => STEP,
             Err(error) => {
                 tracing::error!(%error, "a pass of the scheduler failed; the next one tries again");
                 portal.touch_everything();

@@ -3,15 +3,16 @@
 //!
 //! Must not decide what to book: it keeps bookings, and says what of a node is free for a while.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use berth_types::ids::OrgId;
 use berth_types::time::Timestamp;
 
 use crate::cluster::{
-    BookingId, Cluster, GpuView, NO_GPU, NodeIx, Owner, Part, Rank, Slot, View, WHOLE_MILLI,
+    BookingId, Cluster, GpuView, ModelIx, NO_GPU, NodeIx, Owner, Part, Rank, Slot, View, WHOLE_MILLI,
 };
 use crate::request::Ask;
+use crate::timeline::Timeline;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -43,10 +44,6 @@ pub struct Booking {
 }
 
 impl Booking {
-    fn overlaps(&self, from: Timestamp, until: Timestamp) -> bool {
-        self.from < until && from < self.until
-    }
-
     fn needs(&self) -> (i64, i64) {
         self.ask.map_or((0, 0), |a| (a.shape.cpu_milli, a.shape.memory_mib))
     }
@@ -61,11 +58,42 @@ pub struct But<'a> {
     pub owners: &'a [Owner],
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub struct Calendar {
     bookings: BTreeMap<BookingId, Booking>,
-    by_node: BTreeMap<NodeIx, BTreeSet<(Timestamp, BookingId)>>,
+    /// By begin, each with its end.
+    by_node: BTreeMap<NodeIx, BTreeMap<(Timestamp, BookingId), Timestamp>>,
+    /// Thousandths of boards that are booked: on each node, and of each model.
+    nodes: BTreeMap<NodeIx, Timeline>,
+    models: BTreeMap<ModelIx, Timeline>,
+    loads: BTreeMap<BookingId, Vec<Load>>,
     version: u64,
+}
+
+/// Thousandths of boards of a model on a node.
+type Load = (NodeIx, ModelIx, i64);
+
+/// What a booking takes on each node, by model: thousandths of boards.
+fn loads(cluster: &Cluster, booking: &Booking) -> Vec<Load> {
+    let whole = i64::from(WHOLE_MILLI);
+    let mut out = Vec::new();
+    for place in &booking.places {
+        let Some(node) = cluster.node(place.node) else { continue };
+        for slot in &place.slots {
+            let Some(index) = node.gpu_index(&slot.gpu) else { continue };
+            let model = node.model_ix(index);
+            let board = node.model(index, cluster.models()).and_then(crate::cluster::Model::mig);
+            let milli = match (slot.part, board) {
+                (Part::Share(milli), _) => i64::from(milli),
+                (Part::Slice(i), Some(board)) => board
+                    .profile(i.profile_id)
+                    .map_or(whole, |p| i64::from(p.size) * whole / i64::from(board.memory_slices.max(1))),
+                _ => whole,
+            };
+            out.push((place.node, model, milli));
+        }
+    }
+    out
 }
 
 impl Calendar {
@@ -83,21 +111,80 @@ impl Calendar {
     }
 
     /// States a booking, in place of what was known of it.
-    pub fn put(&mut self, booking: Booking) {
+    pub fn put(&mut self, cluster: &Cluster, booking: Booking) {
         if self.bookings.get(&booking.id) == Some(&booking) {
             return;
         }
         self.remove(booking.id);
         self.version += 1;
+        let loads = loads(cluster, &booking);
+        self.count(&loads, (booking.from, booking.until), 1);
+        self.loads.insert(booking.id, loads);
         for place in &booking.places {
-            self.by_node.entry(place.node).or_default().insert((booking.from, booking.id));
+            let of_node = self.by_node.entry(place.node).or_default();
+            of_node.insert((booking.from, booking.id), booking.until);
         }
         self.bookings.insert(booking.id, booking);
+    }
+
+    fn count(&mut self, loads: &[Load], (from, until): (Timestamp, Timestamp), sign: i64) {
+        for (node, model, milli) in loads {
+            self.nodes.entry(*node).or_default().add(from, until, sign * milli);
+            self.models.entry(*model).or_default().add(from, until, sign * milli);
+        }
+    }
+
+    /// The boards of a node are others now.
+    pub fn renew(&mut self, cluster: &Cluster, node: NodeIx) {
+        let on_it: Vec<BookingId> =
+            self.by_node.get(&node).into_iter().flatten().map(|((_, id), _)| *id).collect();
+        for id in on_it {
+            let Some(booking) = self.bookings.get(&id) else { continue };
+            let (new, window) = (loads(cluster, booking), (booking.from, booking.until));
+            let old = self.loads.insert(id, new.clone()).unwrap_or_default();
+            self.count(&old, window, -1);
+            self.count(&new, window, 1);
+        }
+    }
+
+    /// What is booked of boards of a model, over time.
+    pub fn of_model(&self, model: ModelIx) -> Option<&Timeline> {
+        self.models.get(&model)
+    }
+
+    /// Whether so much of a node is left all the time, of what it has in all. What is left may not be
+    /// together on one board; what is not left is surely not.
+    pub fn may_fit(&self, node: NodeIx, from: Timestamp, until: Timestamp, need: i64, all: i64) -> bool {
+        need <= all && self.nodes.get(&node).is_none_or(|line| line.stays(from, until, all - need))
+    }
+
+    /// Thinks bookings away and back. What `then` does with these and with `own` is undone, and the
+    /// version stays.
+    pub fn without<T>(
+        &mut self,
+        cluster: &Cluster,
+        gone: &[Booking],
+        own: BookingId,
+        then: impl FnOnce(&mut Self) -> T,
+    ) -> T {
+        let version = self.version;
+        for booking in gone {
+            self.remove(booking.id);
+        }
+        let answer = then(self);
+        self.remove(own);
+        for booking in gone {
+            self.put(cluster, booking.clone());
+        }
+        self.version = version;
+        answer
     }
 
     pub fn remove(&mut self, id: BookingId) -> Option<Booking> {
         let old = self.bookings.remove(&id)?;
         self.version += 1;
+        let loads = self.loads.remove(&id).unwrap_or_default();
+        self.count(&loads, (old.from, old.until), -1);
         for place in &old.places {
             if let Some(of_node) = self.by_node.get_mut(&place.node) {
                 of_node.remove(&(old.from, id));
@@ -121,9 +208,9 @@ impl Calendar {
     pub fn on(&self, node: NodeIx, from: Timestamp, until: Timestamp) -> impl Iterator<Item = &Booking> {
         let of_node = self.by_node.get(&node).into_iter().flatten();
         of_node
-            .take_while(move |(begin, _)| *begin < until)
-            .filter_map(|(_, id)| self.bookings.get(id))
-            .filter(move |b| b.overlaps(from, until))
+            .take_while(move |((begin, _), _)| *begin < until)
+            .filter(move |(_, end)| from < **end)
+            .filter_map(|((_, id), _)| self.bookings.get(id))
     }
 
     /// Whether nothing at all is booked on a node.

@@ -143,6 +143,11 @@ impl Node {
         gpus.position(|g| Arc::ptr_eq(&g.uuid, uuid) || g.uuid == *uuid)
     }
 
+    /// The place of a board's model in the cluster's list; beyond it for a board of no known model.
+    pub fn model_ix(&self, gpu: usize) -> ModelIx {
+        self.models.get(gpu).copied().unwrap_or(ModelIx::MAX)
+    }
+
     /// The model of a board by its place on this node.
     pub fn model<'a>(&self, gpu: usize, models: &'a [Model]) -> Option<&'a Model> {
         models.get(usize::from(*self.models.get(gpu)?))

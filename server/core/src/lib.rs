@@ -18,3 +18,4 @@ pub mod rating;
 pub mod request;
 pub mod scoring;
 pub mod shape;
+pub mod timeline;

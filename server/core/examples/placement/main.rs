@@ -4,13 +4,20 @@
 //! `placement mig [SEEDS]`: MIG requests accepted on 100 boards at load 1, for four mixes.
 //! `placement replay [SEEDS]`: waits with backfill and without, and reservations kept.
 //! `placement passes`: a pass at 10,000 nodes and 100,000 queued jobs.
+//! `placement quotes`: quotes on 1,000 boards with 10,000 bookings.
 //! `placement rate NODES.csv TASKS.csv`: decisions a second with a full queue.
 
 mod inflate;
 mod mig;
 mod passes;
+mod quotes;
 mod replay;
 mod trace;
+
+/// The value below which this part of a sorted list lies.
+fn percentile(sorted: &[f64], part: f64) -> f64 {
+    sorted.get((sorted.len() as f64 * part) as usize).or(sorted.last()).copied().unwrap_or(0.0)
+}
 
 fn main() -> Result<(), String> {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -30,6 +37,10 @@ fn main() -> Result<(), String> {
             replay::compare(seeds);
             Ok(())
         }
+        ["quotes"] => {
+            quotes::run();
+            Ok(())
+        }
         ["passes"] => {
             passes::run();
             Ok(())
@@ -40,7 +51,7 @@ fn main() -> Result<(), String> {
             Ok(())
         }
         _ => {
-            Err("usage: placement inflate|rate NODES.csv TASKS.csv [SEEDS], or placement mig [SEEDS], or placement passes|replay"
+            Err("usage: placement inflate|rate NODES.csv TASKS.csv [SEEDS], or placement mig [SEEDS], or placement passes|replay|quotes"
                 .to_owned())
         }
     }

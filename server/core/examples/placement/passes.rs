@@ -11,6 +11,7 @@ use berth_types::jobs::Priority;
 use berth_types::time::Timestamp;
 use uuid::Uuid;
 
+use crate::percentile;
 use crate::trace::{Random, node};
 
 const NODES: u32 = 10_000;
@@ -64,10 +65,6 @@ fn resident_mb() -> f64 {
     let line = status.lines().find(|l| l.starts_with("VmRSS"));
     let kib = line.and_then(|l| l.split_whitespace().nth(1)).and_then(|n| n.parse::<f64>().ok());
     kib.unwrap_or(0.0) / 1_024.0
-}
-
-fn percentile(sorted: &[f64], part: f64) -> f64 {
-    sorted.get((sorted.len() as f64 * part) as usize).or(sorted.last()).copied().unwrap_or(0.0)
 }
 
 pub fn run() {

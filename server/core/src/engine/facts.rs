@@ -189,7 +189,7 @@ impl Engine {
             }
             Fact::Booked { version, booking } => {
                 if self.is_news(Thing::Booking(booking.id), version) {
-                    self.calendar.put(booking);
+                    self.calendar.put(&self.cluster, booking);
                 }
             }
             Fact::Unbooked { version, id } => {
@@ -227,7 +227,11 @@ impl Engine {
 
     fn put_node(&mut self, facts: NodeFacts) {
         let id = facts.id;
+        let before = self.cluster.changes();
         let index = self.cluster.put_node(facts);
+        if self.cluster.changes() != before {
+            self.calendar.renew(&self.cluster, index);
+        }
         for owner in self.homeless.remove(&id).unwrap_or_default() {
             let Some(claim) = self.claims.get(&owner) else { continue };
             for rank in claim.ranks.iter().filter(|r| r.node == id) {

@@ -17,7 +17,7 @@ pub(super) const LATE_S: i64 = 30;
 /// Asks whose ready times are kept.
 const ASKS: usize = 256;
 /// As many nodes are looked at for an ask in one pass.
-const SCANNED: usize = 128;
+const SCANNED: usize = 32;
 /// Nodes that are looked at first for the earliest start.
 const FIRST: usize = 128;
 const NEVER: i64 = i64::MAX;
@@ -52,7 +52,8 @@ impl Engine {
         let (at, places) = self.earliest_known(&ask, seconds, now)?;
         let until = self.ends(at, seconds);
         let id = BookingId(job.uuid());
-        self.calendar.put(Booking { id, kind: Kind::Hold, org, ask: Some(ask), from: at, until, places });
+        let booking = Booking { id, kind: Kind::Hold, org, ask: Some(ask), from: at, until, places };
+        self.calendar.put(&self.cluster, booking);
         self.holds.insert(pool, Held { job, booking: id, at, changes });
         Some(at)
     }

@@ -17,7 +17,7 @@ use crate::request::Ask;
 const EXACT: usize = 10;
 
 /// As many nodes are looked at in one pass.
-const SCANNED: usize = 128;
+const SCANNED: usize = 32;
 
 /// Who could make room for a job on each node, found little by little.
 #[derive(Debug, Clone)]

@@ -1,17 +1,26 @@
 //! Books capacity for a time to come.
 
+use std::collections::BTreeMap;
+
 use berth_types::ids::{NodeId, OrgId};
 use berth_types::time::Timestamp;
 
 use super::Engine;
 use crate::calendar::{Booking, But, Calendar, Kind, Place};
-use crate::cluster::{BookingId, NodeIx, Slot};
+use crate::cluster::{BookingId, NodeIx, Slot, WHOLE_MILLI};
 use crate::request::{Absurd, Ask, Request};
+use crate::timeline::{Level, Timeline};
 
 /// The longest window, and how far ahead one may begin: a year.
 pub const MOST_S: i64 = 366 * 86_400;
 /// Alternatives that a refusal names on either side.
 const ALTERNATIVES: usize = 3;
+/// Windows that are looked at for them, on either side.
+const TRIED: usize = 48;
+/// Up to so many bookings are placed anew from scratch, when moving few of them is not enough.
+const SCRATCH: usize = 24;
+/// Else so many nodes are tried to be cleared.
+const CLEARED: usize = 6;
 
 /// Half open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,7 +73,8 @@ impl Engine {
         if able.len() < ask.nodes as usize {
             return Err(Refusal::Never);
         }
-        if let Some((places, moved)) = self.repack(&ask, org, window, now) {
+        let all = self.milli_of(&able);
+        if let Some((places, moved)) = self.repack(&ask, org, window, &able, now) {
             return Ok((ask, places, moved));
         }
         let mut conflicts: Vec<BookingId> = able
@@ -84,7 +94,7 @@ impl Engine {
             conflicts,
             running: u32::try_from(there.len()).unwrap_or(u32::MAX),
             running_until,
-            alternatives: self.alternatives(&ask, &able, window, now),
+            alternatives: self.alternatives(&ask, all, window, now),
         })
     }
 
@@ -127,15 +137,14 @@ impl Engine {
 
     /// Whether a booking has room where it is, itself and nobody else thought away.
     pub fn has_room(&self, booking: &Booking, now: Timestamp) -> bool {
-        let mut trial = self.calendar.clone();
-        trial.remove(booking.id);
-        self.rests(&trial, booking, now)
+        let but = But { booking: Some(booking.id), ..But::default() };
+        self.rests(&self.calendar, booking, now, but)
     }
 
     /// Books what [`Engine::quote`] answered. Whoever asked states the bookings as facts once they are kept.
     pub fn book(&mut self, booking: Booking, moved: Vec<Booking>) {
         for booking in moved.into_iter().chain([booking]) {
-            self.calendar.put(booking);
+            self.calendar.put(&self.cluster, booking);
         }
     }
 
@@ -149,13 +158,31 @@ impl Engine {
         .collect()
     }
 
+    /// Thousandths of boards on a node, or on some.
+    fn milli_of(&self, nodes: &[NodeIx]) -> i64 {
+        let boards = nodes.iter().filter_map(|n| self.cluster.node(*n)).map(|n| n.facts.gpus.len());
+        boards.sum::<usize>() as i64 * i64::from(WHOLE_MILLI)
+    }
+
     fn places_for(&self, ask: &Ask, window: Window, now: Timestamp) -> Option<Vec<Place>> {
+        self.places_in(&self.calendar, ask, window, now)
+    }
+
+    fn places_in(
+        &self,
+        calendar: &Calendar,
+        ask: &Ask,
+        window: Window,
+        now: Timestamp,
+    ) -> Option<Vec<Place>> {
+        let each = i64::from(ask.shape.milli(self.cluster.models()));
         let all = (0..self.cluster.nodes().len()).filter_map(|n| u32::try_from(n).ok()).map(NodeIx);
         let offers = all.filter_map(|node| {
-            // A start that is held gives way to nothing but itself; a hold is never in a booking's way
-            // only because it would be later.
-            let view =
-                self.calendar.view(&self.cluster, node, (window.from, window.until), now, But::default())?;
+            if !calendar.may_fit(node, window.from, window.until, each, self.milli_of(&[node])) {
+                return None;
+            }
+            // A start that is held is in the way like any other booking.
+            let view = calendar.view(&self.cluster, node, (window.from, window.until), now, But::default())?;
             let offer = self.finder.offer(&self.cluster, &view, &ask.shape)?;
             Some((offer.cost, node, offer))
         });
@@ -163,98 +190,172 @@ impl Engine {
         Some(self.places(ask, &chosen))
     }
 
-    /// Tries to make room by placing the bookings that have not begun anew, the largest first.
+    /// Whether there is a place at all.
+    fn fits_at(&self, ask: &Ask, window: Window, now: Timestamp) -> bool {
+        if ask.nodes > 1 {
+            return self.places_for(ask, window, now).is_some();
+        }
+        let each = i64::from(ask.shape.milli(self.cluster.models()));
+        let mut all = (0..self.cluster.nodes().len()).filter_map(|n| u32::try_from(n).ok()).map(NodeIx);
+        let (from, until) = (window.from, window.until);
+        all.any(|node| {
+            self.calendar.may_fit(node, from, until, each, self.milli_of(&[node]))
+                && self
+                    .calendar
+                    .view(&self.cluster, node, (from, until), now, But::default())
+                    .and_then(|view| self.finder.offer(&self.cluster, &view, &ask.shape))
+                    .is_some_and(|offer| self.gather(ask, vec![(0, node, offer)]).is_some())
+        })
+    }
+
+    /// Tries to make room by moving bookings that have not begun and are there at that time.
     fn repack(
-        &self,
+        &mut self,
         ask: &Ask,
         org: OrgId,
         window: Window,
+        able: &[NodeIx],
         now: Timestamp,
     ) -> Option<(Vec<Place>, Vec<Booking>)> {
+        if !self.may_ever(ask, window, self.milli_of(able)) {
+            return None;
+        }
         let own = BookingId(uuid::Uuid::nil());
-        let new = Booking {
-            id: own,
-            kind: Kind::Reservation,
-            org,
-            ask: Some(*ask),
-            from: window.from,
-            until: window.until,
-            places: Vec::new(),
-        };
+        let kind = Kind::Reservation;
+        let Window { from, until } = window;
+        let new = Booking { id: own, kind, org, ask: Some(*ask), from, until, places: Vec::new() };
         let may_move = |b: &&Booking| {
             b.kind == Kind::Reservation
                 && b.from > now
                 && b.ask.is_some_and(|a| a.shape.models.0 & ask.shape.models.0 != 0)
         };
-        let mut order: Vec<Booking> = self.calendar.iter().filter(may_move).cloned().chain([new]).collect();
-        if order.len() < 2 {
+        let mut movable: Vec<&Booking> = Vec::new();
+        let mut on_node: BTreeMap<NodeIx, (i64, Vec<BookingId>)> = BTreeMap::new();
+        for node in able {
+            for booking in self.calendar.on(*node, from, until).filter(may_move) {
+                let (milli, there) = on_node.entry(*node).or_default();
+                *milli += booking.ask.map_or(0, |a| self.milli(&a));
+                there.push(booking.id);
+                movable.push(booking);
+            }
+        }
+        movable.sort_unstable_by_key(|b| b.id);
+        movable.dedup_by_key(|b| b.id);
+        let mut gone: Vec<Booking> = Vec::new();
+        if movable.len() <= SCRATCH {
+            gone.extend(movable.into_iter().cloned());
+        } else {
+            // Where the least must move; everything else stays.
+            let mut nodes: Vec<(i64, Vec<BookingId>)> = on_node.into_values().collect();
+            nodes.sort_unstable();
+            let sets = nodes.into_iter().take(CLEARED).map(|(_, ids)| ids);
+            let sets: Vec<Vec<Booking>> = sets
+                .map(|ids| ids.iter().filter_map(|id| self.calendar.get(*id)).cloned().collect())
+                .collect();
+            let mut calendar = std::mem::take(&mut self.calendar);
+            let found = sets.iter().find_map(|gone| {
+                calendar.without(&self.cluster, gone, own, |c| self.move_few(c, gone, &new, now))
+            });
+            self.calendar = calendar;
+            return found;
+        }
+        if gone.is_empty() {
             return None;
         }
+        // The largest first: they find a place the least easily.
         let weight = |b: &Booking| {
             let milli = b.ask.map_or(0, |a| self.milli(&a));
             (std::cmp::Reverse(milli), b.from, b.id)
         };
-        order.sort_by_key(weight);
-        // First with as few moves as possible; then, if that does not do, with all of them in order.
-        self.rearrange(&order, own, true, now).or_else(|| self.rearrange(&order, own, false, now))
+        gone.sort_by_key(weight);
+        let mut calendar = std::mem::take(&mut self.calendar);
+        let few = calendar.without(&self.cluster, &gone, own, |c| self.move_few(c, &gone, &new, now));
+        let answer = few.or_else(|| {
+            calendar.without(&self.cluster, &gone, own, |c| self.move_all(c, &gone, &new, now))
+        });
+        self.calendar = calendar;
+        answer
     }
 
-    /// Places bookings one after the other as if none of them were there: the new one, and those that moved.
-    fn rearrange(
+    /// Whether so much is free at that time on all boards together that moving others can help.
+    fn may_ever(&self, ask: &Ask, window: Window, all: i64) -> bool {
+        let need = self.milli(ask);
+        match self.only_model(ask) {
+            Some(model) => self
+                .calendar
+                .of_model(model)
+                .is_none_or(|line| line.stays(window.from, window.until, all - need)),
+            None => true,
+        }
+    }
+
+    fn only_model(&self, ask: &Ask) -> Option<u8> {
+        let mut models = (0..64).filter(|m| ask.shape.models.has(*m));
+        models.next().filter(|_| models.next().is_none())
+    }
+
+    /// The new one where it fits best without the others; those that can stay do, the rest find places anew.
+    fn move_few(
         &self,
-        order: &[Booking],
-        own: BookingId,
-        keep: bool,
+        calendar: &mut Calendar,
+        others: &[Booking],
+        new: &Booking,
         now: Timestamp,
     ) -> Option<(Vec<Place>, Vec<Booking>)> {
-        let mut trial = self.clone_for_trial();
-        for booking in order {
-            trial.calendar.remove(booking.id);
-        }
-        let mut todo: Vec<&Booking> = order.iter().collect();
-        let (mut places, mut moved) = (None, Vec::new());
-        if keep {
-            todo.sort_by_key(|b| b.id != own);
-        }
-        let put = |trial: &mut Self, booking: &Booking, places: Vec<Place>| {
-            trial.calendar.put(Booking { places, ..booking.clone() });
-        };
-        if keep && let Some(new) = todo.first().copied() {
-            todo.remove(0);
-            let found = trial.places_for(&new.ask?, Window { from: new.from, until: new.until }, now)?;
-            put(&mut trial, new, found.clone());
-            places = Some(found);
-            todo.retain(|booking| {
-                let stays = trial.stays(booking, now);
-                if stays {
-                    put(&mut trial, booking, booking.places.clone());
-                }
-                !stays
-            });
-        }
-        for booking in todo {
-            let at = Window { from: booking.from, until: booking.until };
-            let found = trial.places_for(&booking.ask?, at, now)?;
-            put(&mut trial, booking, found.clone());
-            if booking.id == own {
-                places = Some(found);
-            } else if booking.places != found {
-                moved.push(Booking { places: found, ..booking.clone() });
+        let when = |b: &Booking| Window { from: b.from, until: b.until };
+        let places = self.places_in(calendar, &new.ask?, when(new), now)?;
+        calendar.put(&self.cluster, Booking { places: places.clone(), ..new.clone() });
+        let mut todo = Vec::new();
+        for booking in others {
+            if self.rests(calendar, booking, now, But::default()) {
+                calendar.put(&self.cluster, booking.clone());
+            } else {
+                todo.push(booking);
             }
         }
-        Some((places?, moved))
+        let mut moved = Vec::new();
+        for booking in todo {
+            let places = self.places_in(calendar, &booking.ask?, when(booking), now)?;
+            let booking = Booking { places, ..booking.clone() };
+            calendar.put(&self.cluster, booking.clone());
+            moved.push(booking);
+        }
+        Some((places, moved))
     }
 
-    /// Whether a booking still has room where it is.
-    fn stays(&self, booking: &Booking, now: Timestamp) -> bool {
-        self.rests(&self.calendar, booking, now)
+    /// All of them one after the other, the largest first.
+    fn move_all(
+        &self,
+        calendar: &mut Calendar,
+        others: &[Booking],
+        new: &Booking,
+        now: Timestamp,
+    ) -> Option<(Vec<Place>, Vec<Booking>)> {
+        let milli = |b: &Booking| b.ask.map_or(0, |a| self.milli(&a));
+        let mut order: Vec<&Booking> = others.iter().collect();
+        let at = order.partition_point(|b| milli(b) >= milli(new));
+        order.insert(at, new);
+        let (mut own, mut moved) = (None, Vec::new());
+        for booking in order {
+            let when = Window { from: booking.from, until: booking.until };
+            let places = self.places_in(calendar, &booking.ask?, when, now)?;
+            let placed = Booking { places, ..booking.clone() };
+            calendar.put(&self.cluster, placed.clone());
+            if booking.id == new.id {
+                own = Some(placed.places);
+            } else if placed.places != booking.places {
+                moved.push(placed);
+            }
+        }
+        Some((own?, moved))
     }
 
-    fn rests(&self, calendar: &Calendar, booking: &Booking, now: Timestamp) -> bool {
+    /// Whether a booking has room where it is.
+    fn rests(&self, calendar: &Calendar, booking: &Booking, now: Timestamp, but: But<'_>) -> bool {
         let window = (booking.from, booking.until);
         !booking.places.is_empty()
             && booking.places.iter().all(|place| {
-                let view = calendar.view(&self.cluster, place.node, window, now, But::default());
+                let view = calendar.view(&self.cluster, place.node, window, now, but);
                 let ask = booking.ask.map(|a| (a.shape.cpu_milli, a.shape.memory_mib)).unwrap_or_default();
                 view.is_some_and(|mut view| {
                     view.cpu_milli >= ask.0
@@ -276,34 +377,57 @@ impl Engine {
         }
     }
 
-    /// The nearest windows of the same length that are free, before and after.
-    fn alternatives(&self, ask: &Ask, able: &[NodeIx], window: Window, now: Timestamp) -> Vec<Window> {
+    /// The nearest windows of the same length that are free, after and before. What is booked in all
+    /// says quickly where one can be; a look at the boards, whether it is.
+    fn alternatives(&self, ask: &Ask, all: i64, window: Window, now: Timestamp) -> Vec<Window> {
         let length = window.until.micros() - window.from.micros();
-        let mut begins: Vec<i64> = vec![now.micros()];
-        let mut ends: Vec<i64> = Vec::new();
-        for node in able {
-            let far = Timestamp::from_micros(i64::MAX);
-            for booking in self.calendar.on(*node, now, far) {
-                begins.push(booking.until.micros());
-                ends.push(booking.from.micros());
-            }
-            let ranks = self.cluster.node(*node).into_iter().flat_map(|n| &n.ranks);
-            begins.extend(ranks.filter_map(|r| r.ends_by).map(Timestamp::micros));
-        }
-        // Later windows begin where something ends; earlier ones end where something begins.
-        begins.extend(ends.iter().map(|end| end - length));
-        begins.retain(|b| *b >= now.micros() && *b <= now.plus_seconds(MOST_S).micros());
-        begins.sort_unstable();
-        begins.dedup();
-        let asked = window.from.micros();
-        let free = |from: i64| {
-            let at =
-                Window { from: Timestamp::from_micros(from), until: Timestamp::from_micros(from + length) };
-            self.places_for(ask, at, now).map(|_| at)
+        let at = |from: Timestamp| Window {
+            from,
+            until: Timestamp::from_micros(from.micros().saturating_add(length)),
         };
-        let later = begins.iter().filter(|b| **b > asked).filter_map(|b| free(*b)).take(ALTERNATIVES);
-        let mut out: Vec<Window> = later.collect();
-        out.extend(begins.iter().rev().filter(|b| **b < asked).filter_map(|b| free(*b)).take(ALTERNATIVES));
+        let nothing = Timeline::default();
+        let line = self.only_model(ask).and_then(|m| self.calendar.of_model(m)).unwrap_or(&nothing);
+        let most = all - self.milli(ask);
+        // What runs ends some time; the calendar does not know it.
+        let mut ends: Vec<Timestamp> = self.claims.values().filter_map(|c| c.ends_by).collect();
+        ends.retain(|end| *end > window.from);
+        ends.sort_unstable();
+        let mut out = Vec::new();
+        let (mut from, far) = (window.from, now.plus_seconds(MOST_S));
+        for _ in 0..TRIED {
+            // The next time at which something changes for the better.
+            let freed = ends.get(ends.partition_point(|end| *end <= from)).copied();
+            let Some(next) = [line.next(from), freed].into_iter().flatten().min() else { break };
+            let Some(begin) = line.earliest(next, length, most).filter(|t| *t <= far) else { break };
+            if self.fits_at(ask, at(begin), now) {
+                out.push(at(begin));
+                if out.len() == ALTERNATIVES {
+                    break;
+                }
+            }
+            from = begin;
+        }
+        let mut earlier = 0;
+        let mut until = window.until;
+        for _ in 0..TRIED {
+            let Some(end) = line.last(until, Level::AtMost(i64::MAX)) else { break };
+            let Some(begin) = line.latest(end, length, most, now) else { break };
+            if begin < window.from && self.fits_at(ask, at(begin), now) {
+                out.push(at(begin));
+                earlier += 1;
+                if earlier == ALTERNATIVES {
+                    break;
+                }
+            }
+            until = at(begin).until;
+        }
+        if earlier < ALTERNATIVES
+            && now < window.from
+            && !out.iter().any(|w| w.from == now)
+            && self.fits_at(ask, at(now), now)
+        {
+            out.push(at(now));
+        }
         out
     }
 }

@@ -160,7 +160,7 @@ impl Portal {
         done.await??;
         self.touch_bookings();
         self.end_jobs_of(id).await?;
-        Ok(self.show_reservation(id).await?)
+        self.show_reservation(id).await
     }
 
     /// Makes a reservation longer at its own rate, where its devices are free then.
@@ -212,7 +212,7 @@ impl Portal {
         drop(reading);
         self.touch_bookings();
         done???;
-        Ok(self.show_reservation(id).await?)
+        self.show_reservation(id).await
     }
 
     async fn keep_longer(
@@ -313,7 +313,7 @@ impl Portal {
         });
         done.await??;
         self.touch_bookings();
-        Ok(self.show_reservation(id).await?)
+        self.show_reservation(id).await
     }
 }
 

@@ -454,6 +454,6 @@ impl Portal {
             let detail = "Something is promised there at that time, or runs and may still run then. Choose a later time, or cordon the node and wait until it is empty.";
             return Err(Problem::conflict("maintenance.in_use", "The boards are not free then", detail));
         }
-        Ok(self.show_reservation(id).await?)
+        self.show_reservation(id).await
     }
 }

@@ -145,11 +145,11 @@ impl Truth {
             }
             Decision::Preempt { victim, .. } => {
                 let version = self.next();
-                let Some(claim) = self.claims.get_mut(victim).filter(|_| accept) else {
+                let may_be_told = |c: &&mut Claim| accept && c.preemptible.is_some();
+                let Some(claim) = self.claims.get_mut(victim).filter(may_be_told) else {
                     let claim = self.claims.get(victim).cloned();
                     return Ok(claim.map(|claim| Fact::Claim { version, claim }).into_iter().collect());
                 };
-                assert!(claim.preemptible.is_some(), "only who may be told is told");
                 claim.preemptible = None;
                 claim.ends_by = Some(now.plus_seconds(60));
                 Ok(vec![Fact::Claim { version, claim: claim.clone() }])
@@ -402,6 +402,12 @@ impl Play {
                 let informed = self.mail.is_empty();
                 let decided = self.engine.pass(now);
                 for (index, decision) in decided.iter().enumerate() {
+                    if let Decision::Preempt { victim, .. } = decision
+                        && informed
+                        && self.truth.claims.get(victim).is_none_or(|c| c.preemptible.is_none())
+                    {
+                        return Err(format!("{decision:?}: only who may be told is told"));
+                    }
                     let accept = accept >> (index % 8) & 1 != 0;
                     match self.truth.commit(decision, &self.engine, now, accept) {
                         Ok(facts) => self.mail.extend(facts),
