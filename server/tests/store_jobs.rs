@@ -55,7 +55,7 @@ fn new_job(n: u128) -> NewJobRow {
         nodes: 1,
         grace_s: 10,
         board_milli: 125,
-        reservation: None,
+        reservation: None, labels: "{}".to_owned(), device_milli: 1_000,
         device_count: 1,
         max_duration_s: 60,
         price_version: 3,

@@ -99,7 +99,8 @@ fn StatementView(statement: Statement) -> impl IntoView {
     view! {
         {move || figures(&balance.get())}
         <p class="prose">
-            "A job sets aside the most that it can cost when it is submitted, pays from that for the milliseconds it is proved to have used, and gives back the rest when it ends."
+            "A job sets aside the most that it can cost when it is submitted, pays from that for the milliseconds it is proved to have used, and gives back the rest when it ends. How much may run and be spent at once is under "
+            <a href="/limits">"Limits"</a> "."
         </p>
         <section class="section">
             <div class="section__head">
@@ -205,14 +206,20 @@ const fn kind_words(kind: TransferKind) -> &'static str {
         TransferKind::Hold => "set aside",
         TransferKind::Release => "given back",
         TransferKind::Usage => "use",
+        TransferKind::Debit => "taken back",
     }
 }
 
 fn line(row: &Transfer) -> AnyView {
     let what = if row.memo.is_empty() { kind_words(row.kind).to_owned() } else { row.memo.clone() };
     let source = row.source_id.clone();
-    let source = if row.source == "job" {
-        let path = format!("/jobs/{source}");
+    let page = match row.source.as_str() {
+        "job" => Some("/jobs"),
+        "reservation" => Some("/reservations"),
+        _ => None,
+    };
+    let source = if let Some(page) = page {
+        let path = format!("{page}/{source}");
         view! { <a class="id" href=path>{source}</a> }.into_any()
     } else {
         view! { <span class="id">{source}</span> }.into_any()
@@ -221,7 +228,7 @@ fn line(row: &Transfer) -> AnyView {
     let class = match row.kind {
         TransferKind::Credit => "good",
         TransferKind::Hold | TransferKind::Release => "unit",
-        TransferKind::Usage => "",
+        TransferKind::Usage | TransferKind::Debit => "",
     };
     view! {
         <tr role="row">

@@ -14,7 +14,10 @@ pub struct Balance {
     pub held_micros: i64,
     /// Used by running jobs since their last posted charge; inside `held_micros`.
     pub accrued_micros: i64,
-    /// What a new job can draw on: posted less held.
+    /// How far below nothing the account may go: paid afterwards, by invoice.
+    #[serde(default)]
+    pub credit_limit_micros: i64,
+    /// What a new job can draw on: posted and the credit limit, less held.
     pub available_micros: i64,
     /// What is spent an hour at this moment.
     pub burn_per_hour_micros: i64,
@@ -31,16 +34,19 @@ pub enum TransferKind {
     Release,
     /// A charge for proved use.
     Usage,
+    /// Money that leaves the account unspent: a refund, or credit that has expired.
+    Debit,
 }
 
 impl TransferKind {
-    pub const ALL: [Self; 4] = [Self::Credit, Self::Hold, Self::Release, Self::Usage];
+    pub const ALL: [Self; 5] = [Self::Credit, Self::Hold, Self::Release, Self::Usage, Self::Debit];
     pub const fn name(self) -> &'static str {
         match self {
             Self::Credit => "credit",
             Self::Hold => "hold",
             Self::Release => "release",
             Self::Usage => "usage",
+            Self::Debit => "debit",
         }
     }
     pub fn parse(name: &str) -> Option<Self> {
@@ -73,4 +79,30 @@ pub struct NewCredit {
     /// Shown to the tenant in the statement.
     #[serde(default)]
     pub memo: String,
+}
+
+/// Money taken back from an account: a refund to a card, or a correction.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NewDebit {
+    pub amount_micros: i64,
+    /// Shown to the tenant in the statement.
+    pub memo: String,
+}
+
+/// How far below nothing an account may go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CreditLimit {
+    pub credit_limit_micros: i64,
+}
+
+/// Whether the books are right, as of a time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reconciliation {
+    pub at: Timestamp,
+    /// What does not add up; empty when everything does.
+    pub mismatches: Vec<String>,
+    pub transfers: i64,
+    pub took_ms: i64,
 }

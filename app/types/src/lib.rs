@@ -15,6 +15,7 @@ pub mod problems;
 pub mod quotas;
 pub mod reservations;
 pub mod time;
+pub mod usage;
 
 use serde::{Deserialize, Serialize};
 

@@ -12,6 +12,12 @@ pub struct Price {
     pub currency: String,
     /// Counts up by one with every change; 0 means that no price was set and nothing can be ordered.
     pub version: i64,
+    /// While reserved, where that is another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reserved_per_hour_micros: Option<i64>,
+    /// For preemptible jobs, where that is another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preemptible_per_hour_micros: Option<i64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,8 +48,23 @@ pub struct PriceVersion {
     pub nano_per_second: i64,
     pub per_hour_micros: i64,
     pub currency: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reserved_per_hour_micros: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preemptible_per_hour_micros: Option<i64>,
     pub effective_from: Timestamp,
     pub set_by: String,
+}
+
+/// What a price would have cost over the last thirty days, had it held then.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PricePreview {
+    pub offering: String,
+    pub since: Timestamp,
+    pub jobs: i64,
+    pub charged_micros: i64,
+    pub would_micros: i64,
+    pub currency: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,4 +74,13 @@ pub struct NewPrice {
     pub offering: String,
     /// Micro-units of the portal's currency for one device and hour.
     pub per_hour_micros: i64,
+    /// While reserved; as on demand when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reserved_per_hour_micros: Option<i64>,
+    /// For preemptible jobs; as on demand when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preemptible_per_hour_micros: Option<i64>,
+    /// From now on when absent; never in the past.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effective_from: Option<Timestamp>,
 }

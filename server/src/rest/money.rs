@@ -3,13 +3,14 @@
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{get, post, put};
 use axum::{Json as Answer, Router};
 use berth_types::Page;
 use berth_types::ids::OrgId;
-use berth_types::ledger::{Balance, NewCredit};
-use berth_types::offerings::{NewPrice, Offering};
+use berth_types::ledger::{Balance, CreditLimit, NewCredit, NewDebit, Reconciliation};
+use berth_types::offerings::{NewPrice, Offering, PriceVersion};
 use berth_types::problems::Problem;
+use berth_types::usage::GroupBy;
 use serde::Deserialize;
 
 use super::extract::{Failed, Format, Json, Path, Query, Signed, cursor, limit, plain_cell, wants_csv};
@@ -19,8 +20,12 @@ use crate::service::Caller;
 pub fn routes() -> Router<Portal> {
     Router::new()
         .route("/offerings", get(list_offerings))
-        .route("/operator/prices", post(set_price))
+        .route("/operator/prices", get(list_prices).post(set_price))
         .route("/operator/orgs/{org}/credits", post(grant_credit))
+        .route("/operator/orgs/{org}/debits", post(debit))
+        .route("/operator/orgs/{org}/credit-limit", put(set_credit_limit))
+        .route("/operator/reconciliation", get(reconciliation).post(reconcile))
+        .route("/orgs/{org}/usage", get(usage))
         .route("/orgs/{org}/balance", get(balance))
         .route("/orgs/{org}/transfers", get(list_transfers))
 }
@@ -29,12 +34,37 @@ async fn list_offerings(State(portal): State<Portal>) -> Result<Answer<Page<Offe
     Ok(Answer(Page::whole(portal.list_offerings().await?)))
 }
 
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Preview {
+    #[serde(default)]
+    preview: bool,
+}
+
 async fn set_price(
     State(portal): State<Portal>,
     Signed(caller): Signed,
+    Query(query): Query<Preview>,
     body: Json<NewPrice>,
-) -> Result<(StatusCode, Answer<Offering>), Failed> {
-    Ok((StatusCode::CREATED, Answer(portal.set_price(&caller, body.value).await?)))
+) -> Result<Response, Failed> {
+    if query.preview {
+        return Ok(Answer(portal.preview_price(&caller, body.value).await?).into_response());
+    }
+    Ok((StatusCode::CREATED, Answer(portal.set_price(&caller, body.value).await?)).into_response())
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OfOffering {
+    offering: String,
+}
+
+async fn list_prices(
+    State(portal): State<Portal>,
+    Signed(caller): Signed,
+    Query(query): Query<OfOffering>,
+) -> Result<Answer<Page<PriceVersion>>, Failed> {
+    Ok(Answer(portal.list_prices(&caller, &query.offering).await?))
 }
 
 async fn grant_credit(
@@ -44,6 +74,77 @@ async fn grant_credit(
     body: Json<NewCredit>,
 ) -> Result<(StatusCode, Answer<Balance>), Failed> {
     Ok((StatusCode::CREATED, Answer(portal.grant_credit(&caller, org, body.value).await?)))
+}
+
+async fn debit(
+    State(portal): State<Portal>,
+    Signed(caller): Signed,
+    Path(org): Path<OrgId>,
+    body: Json<NewDebit>,
+) -> Result<(StatusCode, Answer<Balance>), Failed> {
+    Ok((StatusCode::CREATED, Answer(portal.debit(&caller, org, body.value).await?)))
+}
+
+async fn set_credit_limit(
+    State(portal): State<Portal>,
+    Signed(caller): Signed,
+    Path(org): Path<OrgId>,
+    body: Json<CreditLimit>,
+) -> Result<Answer<Balance>, Failed> {
+    Ok(Answer(portal.set_credit_limit(&caller, org, body.value).await?))
+}
+
+async fn reconciliation(
+    State(portal): State<Portal>,
+    Signed(caller): Signed,
+) -> Result<Answer<Reconciliation>, Failed> {
+    Ok(Answer(portal.reconciliation(&caller, false).await?))
+}
+
+async fn reconcile(
+    State(portal): State<Portal>,
+    Signed(caller): Signed,
+) -> Result<Answer<Reconciliation>, Failed> {
+    Ok(Answer(portal.reconciliation(&caller, true).await?))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OfUsage {
+    from: Option<String>,
+    until: Option<String>,
+    #[serde(default)]
+    group: GroupBy,
+    label: Option<String>,
+    format: Option<Format>,
+}
+
+async fn usage(
+    State(portal): State<Portal>,
+    Signed(caller): Signed,
+    Path(org): Path<OrgId>,
+    Query(query): Query<OfUsage>,
+    headers: HeaderMap,
+) -> Result<Response, Failed> {
+    let days = (query.from.as_deref(), query.until.as_deref());
+    let usage = portal.usage(&caller, org, days, query.group, query.label.as_deref()).await?;
+    if !wants_csv(query.format, &headers) {
+        return Ok(Answer(usage).into_response());
+    }
+    let mut file = csv::Writer::from_writer(Vec::new());
+    let broken = |_| Failed(Problem::internal());
+    file.write_record(["day", "key", "device_ms", "cost_micros", "currency"]).map_err(broken)?;
+    for row in usage.rows {
+        let cells = [
+            row.day,
+            plain_cell(row.key),
+            row.device_ms.to_string(),
+            row.cost_micros.to_string(),
+            usage.currency.clone(),
+        ];
+        file.write_record(cells).map_err(broken)?;
+    }
+    csv_answer(file, "usage.csv")
 }
 
 async fn balance(
@@ -103,10 +204,14 @@ async fn transfers_csv(portal: &Portal, caller: &Caller, org: OrgId) -> Result<R
             Some(next) => cursor(Some(next))?,
         };
     }
+    csv_answer(file, "statement.csv")
+}
+
+fn csv_answer(file: csv::Writer<Vec<u8>>, name: &str) -> Result<Response, Failed> {
     let bytes = file.into_inner().map_err(|_| Failed(Problem::internal()))?;
     let head = [
-        (header::CONTENT_TYPE, "text/csv; charset=utf-8"),
-        (header::CONTENT_DISPOSITION, "attachment; filename=\"statement.csv\""),
+        (header::CONTENT_TYPE, "text/csv; charset=utf-8".to_owned()),
+        (header::CONTENT_DISPOSITION, format!("attachment; filename=\"{name}\"")),
     ];
     Ok((head, bytes).into_response())
 }

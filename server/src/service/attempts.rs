@@ -13,19 +13,17 @@ use berth_proto as proto;
 use berth_types::events::{JobCost, JobEvent};
 use berth_types::ids::{JobId, NodeId, OrgId};
 use berth_types::jobs::{Failure, JobState, NewJob};
-use berth_types::ledger::TransferKind;
 use berth_types::time::Timestamp;
 use futures::FutureExt;
 
 use super::cluster;
-use super::jobs::{advance, hold_posting};
+use super::jobs::{advance, charge};
 use super::planner::stored;
 use super::ranks::{self, RankEnd};
 use crate::live::News;
 use crate::portal::Portal;
 use crate::store::attempts::{AllocationRow, AttemptRow};
 use crate::store::jobs::JobRow;
-use crate::store::ledger::Posting;
 use crate::store::{self, StoreError, Tx};
 
 /// Use is charged at least this often while a job runs.
@@ -59,31 +57,6 @@ fn meter(row: &mut JobRow, metered_ms: i64) {
     row.metered_ms = metered_ms.min(row.max_duration_s.saturating_mul(1_000)).max(row.metered_ms);
     let most = row.posted_micros.saturating_add(row.held_micros);
     row.cost_micros = charge_micros(row.nano_per_second, row.metered_ms).unwrap_or(most).min(most);
-}
-
-/// Charges what was used since the last charge.
-async fn charge(
-    tx: &mut Tx<'_>,
-    portal: &Portal,
-    row: &mut JobRow,
-    now: Timestamp,
-) -> Result<(), StoreError> {
-    let due = row.cost_micros - row.posted_micros;
-    if due <= 0 {
-        return Ok(());
-    }
-    let (org, job): (OrgId, JobId) = (parse(&row.org_id)?, parse(&row.id)?);
-    let pending = store::ledger::find_hold(tx, "job", &row.id).await?;
-    let posting = Posting {
-        kind: TransferKind::Usage,
-        pending,
-        seq: row.metered_ms,
-        ..hold_posting(portal.new_id(now), org, job, due, row.name.clone(), now)
-    };
-    store::ledger::post(tx, &posting).await?;
-    row.posted_micros = row.cost_micros;
-    row.held_micros -= due;
-    Ok(())
 }
 
 async fn apply(

@@ -3,9 +3,10 @@
 use berth_types::Page;
 use berth_types::accounts::{Org, OrgSummary};
 use berth_types::ids::{OrgId, TransferId};
-use berth_types::ledger::{Balance, NewCredit, Transfer, TransferKind};
-use berth_types::money::per_hour_micros;
+use berth_types::ledger::{Balance, CreditLimit, NewCredit, NewDebit, Transfer, TransferKind};
+use berth_types::money::{money_text, per_hour_micros};
 use berth_types::problems::Problem;
+use berth_types::quotas::AuditEvent;
 use berth_types::time::Timestamp;
 use futures::FutureExt;
 
@@ -53,21 +54,99 @@ impl Portal {
             },
             at: now,
         };
-        let known = self
+        let what = money_text(posting.amount_micros, &self.settings.currency);
+        let event = self.audit_event(caller, "credit.granted", org.to_string(), format!("{what}: {}", posting.memo));
+        self.post_for(org, posting, event).await
+    }
+
+    /// An operator takes money back from an organization: a refund, or a correction. Never more than
+    /// is available.
+    pub async fn debit(&self, caller: &Caller, org: OrgId, input: NewDebit) -> Result<Balance, Problem> {
+        self.authorise_operator(caller)?;
+        if !(1..=MAX_GRANT_MICROS).contains(&input.amount_micros) {
+            return Err(Problem::invalid_field("/amount_micros", "Take more than zero and at most a billion."));
+        }
+        let memo = input.memo.trim().to_owned();
+        if memo.is_empty() || memo.chars().count() > 200 || memo.chars().any(char::is_control) {
+            return Err(Problem::invalid_field("/memo", "Say what for, in up to 200 printable characters."));
+        }
+        let now = self.now();
+        let id: TransferId = self.new_id(now);
+        let posting = Posting {
+            id,
+            org,
+            kind: TransferKind::Debit,
+            amount_micros: input.amount_micros,
+            pending: None,
+            source: "debit",
+            source_id: id.to_string(),
+            seq: 1,
+            memo,
+            at: now,
+        };
+        let what = money_text(posting.amount_micros, &self.settings.currency);
+        let event = self.audit_event(caller, "credit.taken_back", org.to_string(), format!("{what}: {}", posting.memo));
+        self.post_for(org, posting, event).await
+    }
+
+    async fn post_for(&self, org: OrgId, posting: Posting, event: AuditEvent) -> Result<Balance, Problem> {
+        let done = self
             .db
             .write(move |tx| {
-                let posting = posting.clone();
+                let (posting, event) = (posting.clone(), event.clone());
                 async move {
                     if store::accounts::find_org(tx, org).await?.is_none() {
-                        return Ok(false);
+                        return Ok(Err(Problem::not_found()));
+                    }
+                    let available = store::ledger::available(tx, org).await?;
+                    if posting.kind == TransferKind::Debit && posting.amount_micros > available {
+                        let detail = "More than is available: what is held for running jobs and reservations stays. Nothing was changed.";
+                        return Ok(Err(Problem::new(402, "funds.insufficient", "Not enough credit", detail)));
                     }
                     store::ledger::post(tx, &posting).await?;
-                    Ok(true)
+                    store::quotas::insert_audit(tx, Some(org), &event).await?;
+                    Ok(Ok(()))
                 }
                 .boxed()
             })
             .await?;
-        if known { self.balance_of(org).await } else { Err(Problem::not_found()) }
+        done?;
+        self.balance_of(org).await
+    }
+
+    /// Sets how far below nothing an organization may go: it pays afterwards, by invoice.
+    pub async fn set_credit_limit(
+        &self,
+        caller: &Caller,
+        org: OrgId,
+        input: CreditLimit,
+    ) -> Result<Balance, Problem> {
+        self.authorise_operator(caller)?;
+        let micros = input.credit_limit_micros;
+        if !(0..=MAX_GRANT_MICROS).contains(&micros) {
+            return Err(Problem::invalid_field("/credit_limit_micros", "Choose between zero and a billion."));
+        }
+        let what = money_text(micros, &self.settings.currency);
+        let event = self.audit_event(caller, "credit_limit.set", org.to_string(), what);
+        let done = self.db.write(move |tx| {
+            let event = event.clone();
+            async move {
+                if store::accounts::find_org(tx, org).await?.is_none() {
+                    return Ok(Err(Problem::not_found()));
+                }
+                let (posted, held) = store::ledger::balance(tx, org).await?;
+                if posted - held + micros < 0 {
+                    let detail = "More than that is drawn already; the limit can be lowered when it is paid. Nothing was changed.";
+                    return Ok(Err(Problem::conflict("credit_limit.drawn", "The limit is drawn on", detail)));
+                }
+                store::ledger::set_credit_limit(tx, org, micros).await?;
+                store::quotas::insert_audit(tx, Some(org), &event).await?;
+                Ok(Ok(()))
+            }
+            .boxed()
+        });
+        done.await??;
+        self.balance_of(org).await
     }
 
     pub async fn balance(&self, caller: &Caller, org: OrgId) -> Result<Balance, Problem> {
@@ -79,13 +158,15 @@ impl Portal {
         let mut conn = self.db.read().await?;
         let mut tx = conn.tx();
         let (posted, held) = store::ledger::balance(&mut tx, org).await?;
+        let credit_limit_micros = store::ledger::credit_limit(&mut tx, org).await?;
         let (accrued, rate) = store::jobs::open_use(&mut tx, org).await?;
         Ok(Balance {
             currency: self.settings.currency.clone(),
             posted_micros: posted,
             held_micros: held,
             accrued_micros: accrued,
-            available_micros: posted - held,
+            credit_limit_micros,
+            available_micros: posted - held + credit_limit_micros,
             burn_per_hour_micros: per_hour_micros(rate).unwrap_or(i64::MAX),
         })
     }

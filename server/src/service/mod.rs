@@ -4,6 +4,7 @@
 
 pub mod accounts;
 pub mod attempts;
+pub mod books;
 pub mod cluster;
 pub mod jobs;
 pub mod ledger;
@@ -13,6 +14,7 @@ pub mod planner;
 pub mod quotas;
 mod ranks;
 pub mod reservations;
+pub mod usage;
 
 use berth_types::accounts::{Role, User};
 use berth_types::ids::{OrgId, TokenId};

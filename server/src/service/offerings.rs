@@ -2,9 +2,11 @@
 
 use berth_core::plan::{Shape, availability};
 use berth_mig::Board;
-use berth_types::money::{nano_per_second, per_hour_micros};
-use berth_types::offerings::{NewPrice, Offering, Price};
+use berth_types::Page;
+use berth_types::money::{money_text, nano_per_second, per_hour_micros};
+use berth_types::offerings::{NewPrice, Offering, Price, PricePreview, PriceVersion};
 use berth_types::problems::Problem;
+use berth_types::time::Timestamp;
 use futures::FutureExt;
 
 use super::{Caller, cluster};
@@ -59,7 +61,7 @@ impl Portal {
     pub async fn list_offerings(&self) -> Result<Vec<Offering>, Problem> {
         let mut conn = self.db.read().await?;
         let mut tx = conn.tx();
-        let stored = store::offerings::list(&mut tx).await?;
+        let stored = store::offerings::list(&mut tx, self.now()).await?;
         let boards = cluster::boards(&mut tx, &self.live.connected()).await?;
         let with_room = |stored: StoredOffering| {
             let shape =
@@ -71,7 +73,8 @@ impl Portal {
     }
 
     fn offering(&self, stored: StoredOffering) -> Offering {
-        let price = stored.price.unwrap_or(StoredPrice { version: 0, nano_per_second: 0 });
+        let price = stored.price.unwrap_or_default();
+        let hour = |nano: i64| per_hour_micros(nano).unwrap_or(i64::MAX);
         let cells = |n: i64| u32::try_from(n).unwrap_or(0);
         Offering {
             id: stored.id,
@@ -89,39 +92,119 @@ impl Portal {
                 per_hour_micros: per_hour_micros(price.nano_per_second).unwrap_or(i64::MAX),
                 currency: self.settings.currency.clone(),
                 version: price.version,
+                reserved_per_hour_micros: price.reserved_nano_per_second.map(hour),
+                preemptible_per_hour_micros: price.preemptible_nano_per_second.map(hour),
             },
         }
     }
 
-    /// Sets a price as the next version. What runs or waits keeps the version it was submitted at.
+    /// Sets a price as the next version. What runs, waits or is reserved keeps the version it was
+    /// ordered at; the past is never priced anew.
     pub async fn set_price(&self, caller: &Caller, input: NewPrice) -> Result<Offering, Problem> {
         self.authorise_operator(caller)?;
-        let rate = Some(input.per_hour_micros)
-            .filter(|p| (0..=MAX_PER_HOUR_MICROS).contains(p))
-            .and_then(nano_per_second)
-            .ok_or_else(|| {
-                Problem::invalid_field("/per_hour_micros", "Choose between 0 and 1,000,000 an hour.")
-            })?;
-        let (now, set_by) = (self.now(), caller.user.email.clone());
+        let now = self.now();
+        let from = input.effective_from.unwrap_or(now);
+        let mut price = read_price(&input)?;
+        if from < now.plus_seconds(-60) || from > now.plus_seconds(366 * 86_400) {
+            let detail = "A price holds from now on, or from a time within a year; the past is never priced anew.";
+            return Err(Problem::invalid_field("/effective_from", detail));
+        }
+        let from = from.max(now);
+        let set_by = caller.user.email.clone();
+        let event = self.audit_event(
+            caller,
+            "price.set",
+            input.offering.clone(),
+            format!("{} an hour from {}", money_text(input.per_hour_micros, &self.settings.currency), from.minute()),
+        );
         let found = self
             .db
             .write(move |tx| {
-                let (slug, set_by) = (input.offering.clone(), set_by.clone());
+                let (slug, set_by, event) = (input.offering.clone(), set_by.clone(), event.clone());
                 async move {
-                    let Some(mut offering) = store::offerings::find(tx, &slug).await? else {
-                        return Ok(None);
-                    };
-                    let version = offering.price.map_or(0, |p| p.version) + 1;
-                    let price = StoredPrice { version, nano_per_second: rate };
-                    store::offerings::insert_price(tx, offering.id, price, now, &set_by).await?;
-                    offering.price = Some(price);
-                    Ok(Some(offering))
+                    let Some(offering) = store::offerings::find(tx, &slug, now).await? else { return Ok(None) };
+                    price.version = store::offerings::last_version(tx, offering.id).await? + 1;
+                    store::offerings::insert_price(tx, offering.id, price, from, &set_by).await?;
+                    store::quotas::insert_audit(tx, None, &event).await?;
+                    store::offerings::find(tx, &slug, now).await
                 }
                 .boxed()
             })
             .await?;
-        found
-            .map(|o| self.offering(o))
-            .ok_or_else(|| Problem::invalid_field("/offering", "There is no such offering."))
+        found.map(|o| self.offering(o)).ok_or_else(no_offering)
     }
+
+    /// What a price would have cost over the last thirty days.
+    pub async fn preview_price(&self, caller: &Caller, input: NewPrice) -> Result<PricePreview, Problem> {
+        self.authorise_operator(caller)?;
+        let new = read_price(&input)?;
+        let now = self.now();
+        let since = now.plus_seconds(-30 * 86_400);
+        let mut conn = self.db.read().await?;
+        let mut tx = conn.tx();
+        let offering = store::offerings::find(&mut tx, &input.offering, now).await?.ok_or_else(no_offering)?;
+        let versions = store::offerings::list_prices(&mut tx, offering.id).await?;
+        let (mut jobs, mut charged, mut would) = (0, 0i64, 0i128);
+        for (version, preemptible, count, micros) in
+            store::offerings::charged_since(&mut tx, offering.id, since).await?
+        {
+            let rate = |p: &StoredPrice| if preemptible { p.preemptible() } else { p.nano_per_second };
+            let old = versions.iter().find(|(p, ..)| p.version == version).map_or(0, |(p, ..)| rate(p));
+            jobs += count;
+            charged += micros;
+            // What was free says nothing of how much there was; it would stay out of the sum.
+            would += i128::from(micros) * i128::from(rate(&new)) / i128::from(old.max(1));
+        }
+        Ok(PricePreview {
+            offering: offering.slug,
+            since,
+            jobs,
+            charged_micros: charged,
+            would_micros: i64::try_from(would).unwrap_or(i64::MAX),
+            currency: self.settings.currency.clone(),
+        })
+    }
+
+    /// Every version of an offering's price, newest first.
+    pub async fn list_prices(&self, caller: &Caller, slug: &str) -> Result<Page<PriceVersion>, Problem> {
+        self.authorise_operator(caller)?;
+        let mut conn = self.db.read().await?;
+        let mut tx = conn.tx();
+        let offering = store::offerings::find(&mut tx, slug, self.now()).await?.ok_or_else(no_offering)?;
+        let hour = |nano: i64| per_hour_micros(nano).unwrap_or(i64::MAX);
+        let version = |(price, effective_from, set_by): (StoredPrice, Timestamp, String)| PriceVersion {
+            offering: offering.slug.clone(),
+            version: price.version,
+            nano_per_second: price.nano_per_second,
+            per_hour_micros: hour(price.nano_per_second),
+            currency: self.settings.currency.clone(),
+            reserved_per_hour_micros: price.reserved_nano_per_second.map(hour),
+            preemptible_per_hour_micros: price.preemptible_nano_per_second.map(hour),
+            effective_from,
+            set_by,
+        };
+        let rows = store::offerings::list_prices(&mut tx, offering.id).await?;
+        Ok(Page::whole(rows.into_iter().map(version).collect()))
+    }
+}
+
+fn no_offering() -> Problem {
+    Problem::invalid_field("/offering", "There is no such offering.")
+}
+
+/// A price as it is stored, without its version.
+fn read_price(input: &NewPrice) -> Result<StoredPrice, Problem> {
+    let rate = |pointer: &str, per_hour: i64| {
+        Some(per_hour)
+            .filter(|p| (0..=MAX_PER_HOUR_MICROS).contains(p))
+            .and_then(nano_per_second)
+            .ok_or_else(|| Problem::invalid_field(pointer, "Choose between 0 and 1,000,000 an hour."))
+    };
+    let other = |pointer: &str, per_hour: Option<i64>| per_hour.map(|p| rate(pointer, p)).transpose();
+    Ok(StoredPrice {
+        version: 0,
+        nano_per_second: rate("/per_hour_micros", input.per_hour_micros)?,
+        reserved_nano_per_second: other("/reserved_per_hour_micros", input.reserved_per_hour_micros)?,
+        preemptible_nano_per_second: other("/preemptible_per_hour_micros", input.preemptible_per_hour_micros)?,
+    })
 }

@@ -189,9 +189,10 @@ async fn unknown_offering(
     tx: &mut Tx<'_>,
     limits: &Limits,
     base: &str,
+    now: Timestamp,
 ) -> Result<Option<Problem>, StoreError> {
     for slug in limits.devices.keys() {
-        if store::offerings::find(tx, slug).await?.is_none() {
+        if store::offerings::find(tx, slug, now).await?.is_none() {
             let pointer = format!("{base}/devices/{slug}");
             return Ok(Some(Problem::invalid_field(&pointer, "There is no such offering.")));
         }
@@ -282,7 +283,7 @@ impl Portal {
                 {
                     return Ok(Some(Problem::not_found()));
                 }
-                if let Some(problem) = unknown_offering(tx, &limits, "").await? {
+                if let Some(problem) = unknown_offering(tx, &limits, "", now).await? {
                     return Ok(Some(problem));
                 }
                 store::quotas::put(tx, org, &limits, &event.actor, now).await?;
@@ -362,7 +363,7 @@ impl Portal {
         let done = self.db.write(move |tx| {
             let (request, event) = (request.clone(), event.clone());
             async move {
-                if let Some(problem) = unknown_offering(tx, &request.limits, "/limits").await? {
+                if let Some(problem) = unknown_offering(tx, &request.limits, "/limits", now).await? {
                     return Ok(Err(problem));
                 }
                 store::quotas::insert_request(tx, &request).await?;
@@ -423,7 +424,7 @@ impl Portal {
                 }
                 if input.grant {
                     let granted = input.limits.as_ref().unwrap_or(&request.limits);
-                    if let Some(problem) = unknown_offering(tx, granted, "/limits").await? {
+                    if let Some(problem) = unknown_offering(tx, granted, "/limits", now).await? {
                         return Ok(Err(problem));
                     }
                     let limits = effective(tx, request.org).await?.0.with(granted);

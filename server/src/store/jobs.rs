@@ -47,6 +47,14 @@ pub struct JobRow {
     pub board_milli: i64,
     /// It runs inside this.
     pub reservation_id: Option<String>,
+    /// Of its offering.
+    pub offering_id: String,
+    /// JSON.
+    pub labels: String,
+    /// The meter at the last charge.
+    pub posted_ms: i64,
+    /// Thousandths of devices on all its nodes.
+    pub device_milli: i64,
     pub created_by: String,
     pub created_at: i64,
     pub started_at: Option<i64>,
@@ -72,6 +80,9 @@ pub struct NewJobRow {
     pub grace_s: i64,
     pub board_milli: i64,
     pub reservation: Option<ReservationId>,
+    /// JSON.
+    pub labels: String,
+    pub device_milli: i64,
     pub device_count: i64,
     pub max_duration_s: i64,
     pub price_version: i64,
@@ -86,7 +97,7 @@ macro_rules! select_jobs {
         concat!(
             "SELECT j.id, j.org_id, j.name, o.slug, o.gpu_model, o.mig_profile, o.simulated, j.spec, j.state, \
              j.stop_cause, j.attempt, j.generation, j.priority, j.device_count, j.max_duration_s, j.price_version, \
-             j.nano_per_second, j.held_micros, j.cost_micros, j.posted_micros, j.metered_ms, j.metered_before_ms, j.preemptible, j.cpu_milli, j.memory_mib, j.nodes, j.grace_s, j.retries, j.board_milli, j.reservation_id, j.created_by, \
+             j.nano_per_second, j.held_micros, j.cost_micros, j.posted_micros, j.metered_ms, j.metered_before_ms, j.preemptible, j.cpu_milli, j.memory_mib, j.nodes, j.grace_s, j.retries, j.board_milli, j.reservation_id, j.offering_id, j.labels, j.posted_ms, j.device_milli, j.created_by, \
              j.created_at, j.started_at, j.ended_at, j.exit_code, j.failure_code, j.failure_detail \
              FROM jobs j JOIN offerings o ON o.id = j.offering_id ",
             $rest
@@ -99,8 +110,8 @@ pub async fn insert(tx: &mut Tx<'_>, job: &NewJobRow) -> Result<(), StoreError> 
         tx,
         "INSERT INTO jobs (id, org_id, name, offering_id, spec, state, attempt, generation, priority, device_count, \
          max_duration_s, price_version, nano_per_second, held_micros, cost_micros, posted_micros, metered_ms, \
-         created_by, created_at, preemptible, cpu_milli, memory_mib, nodes, grace_s, board_milli, reservation_id) \
-         VALUES ($1, $2, $3, $4, $5, 'queued', 0, 1, $6, $7, $8, $9, $10, $11, 0, 0, 0, $12, $13, $14, $15, $16, $17, $18, $19, $20)",
+         created_by, created_at, preemptible, cpu_milli, memory_mib, nodes, grace_s, board_milli, reservation_id, labels, device_milli) \
+         VALUES ($1, $2, $3, $4, $5, 'queued', 0, 1, $6, $7, $8, $9, $10, $11, 0, 0, 0, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22)",
         job.id.to_string(),
         job.org.to_string(),
         &job.name,
@@ -120,7 +131,9 @@ pub async fn insert(tx: &mut Tx<'_>, job: &NewJobRow) -> Result<(), StoreError> 
         job.nodes,
         job.grace_s,
         job.board_milli,
-        job.reservation.map(|r| r.to_string())
+        job.reservation.map(|r| r.to_string()),
+        &job.labels,
+        job.device_milli
     )
     .map(|_| ())
 }
@@ -151,7 +164,7 @@ pub async fn update(tx: &mut Tx<'_>, job: &JobRow) -> Result<(), StoreError> {
     let sql = "UPDATE jobs SET generation = generation + 1, state = $3, stop_cause = $4, held_micros = $5, \
                ended_at = $6, exit_code = $7, failure_code = $8, failure_detail = $9, attempt = $10, \
                started_at = $11, cost_micros = $12, posted_micros = $13, metered_ms = $14, metered_before_ms = $15, \
-               retries = $16 \
+               retries = $16, posted_ms = $17 \
                WHERE id = $1 AND generation = $2";
     let changed = exec!(
         tx,
@@ -171,15 +184,26 @@ pub async fn update(tx: &mut Tx<'_>, job: &JobRow) -> Result<(), StoreError> {
         job.posted_micros,
         job.metered_ms,
         job.metered_before_ms,
-        job.retries
+        job.retries,
+        job.posted_ms
     )?;
     if changed == 1 { Ok(()) } else { Err(StoreError::Contended) }
 }
 
 /// The meter of a job that runs on: no change of state, so the generation stays.
 pub async fn update_meter(tx: &mut Tx<'_>, job: &JobRow) -> Result<(), StoreError> {
-    let sql = "UPDATE jobs SET held_micros = $2, cost_micros = $3, posted_micros = $4, metered_ms = $5 WHERE id = $1";
-    exec!(tx, sql, &job.id, job.held_micros, job.cost_micros, job.posted_micros, job.metered_ms).map(|_| ())
+    let sql = "UPDATE jobs SET held_micros = $2, cost_micros = $3, posted_micros = $4, metered_ms = $5, posted_ms = $6 WHERE id = $1";
+    exec!(
+        tx,
+        sql,
+        &job.id,
+        job.held_micros,
+        job.cost_micros,
+        job.posted_micros,
+        job.metered_ms,
+        job.posted_ms
+    )
+    .map(|_| ())
 }
 
 /// A longer limit, and what is held for it.

@@ -53,6 +53,7 @@ pub async fn post(tx: &mut Tx<'_>, posting: &Posting) -> Result<(), StoreError> 
         TransferKind::Credit => (GRANTS, tenant.as_str()),
         TransferKind::Hold | TransferKind::Usage => (tenant.as_str(), REVENUE),
         TransferKind::Release => (REVENUE, tenant.as_str()),
+        TransferKind::Debit => (tenant.as_str(), GRANTS),
     };
     exec!(
         tx,
@@ -76,6 +77,7 @@ pub async fn post(tx: &mut Tx<'_>, posting: &Posting) -> Result<(), StoreError> 
         TransferKind::Credit => (amount, 0),
         TransferKind::Hold => (0, amount),
         TransferKind::Release => (0, -amount),
+        TransferKind::Debit => (-amount, 0),
         TransferKind::Usage => (-amount, if posting.pending.is_some() { -amount } else { 0 }),
     };
     let sql = "UPDATE accounts SET posted_micros = posted_micros + $2, held_micros = held_micros + $3 WHERE id = $1";
@@ -84,7 +86,8 @@ pub async fn post(tx: &mut Tx<'_>, posting: &Posting) -> Result<(), StoreError> 
         return Err(StoreError::Corrupt(format!("no account {tenant}")));
     }
     if posted != 0 {
-        let other = if posting.kind == TransferKind::Credit { GRANTS } else { REVENUE };
+        let grants = matches!(posting.kind, TransferKind::Credit | TransferKind::Debit);
+        let other = if grants { GRANTS } else { REVENUE };
         exec!(tx, sql, other, -posted, 0i64)?;
     }
     Ok(())
@@ -106,6 +109,24 @@ pub async fn find_hold(
 pub async fn balance(tx: &mut Tx<'_>, org: OrgId) -> Result<(i64, i64), StoreError> {
     let sql = "SELECT posted_micros, held_micros FROM accounts WHERE id = $1";
     Ok(find!(tx, (i64, i64), sql, org_account(org))?.unwrap_or((0, 0)))
+}
+
+/// How far below nothing an organization may go.
+pub async fn credit_limit(tx: &mut Tx<'_>, org: OrgId) -> Result<i64, StoreError> {
+    let sql = "SELECT credit_limit_micros FROM accounts WHERE id = $1";
+    Ok(find!(tx, (i64,), sql, org_account(org))?.map_or(0, |(n,)| n))
+}
+
+/// What an organization can still draw on.
+pub async fn available(tx: &mut Tx<'_>, org: OrgId) -> Result<i64, StoreError> {
+    let sql = "SELECT posted_micros - held_micros + credit_limit_micros FROM accounts WHERE id = $1";
+    Ok(find!(tx, (i64,), sql, org_account(org))?.map_or(0, |(n,)| n))
+}
+
+/// Sets it; [`StoreError::Refused`] when more is drawn already.
+pub async fn set_credit_limit(tx: &mut Tx<'_>, org: OrgId, micros: i64) -> Result<(), StoreError> {
+    let sql = "UPDATE accounts SET credit_limit_micros = $2 WHERE id = $1";
+    exec!(tx, sql, org_account(org), micros).map(|_| ())
 }
 
 /// A stored row, as a statement needs it.
@@ -137,10 +158,49 @@ pub async fn list(
 pub async fn mismatches(tx: &mut Tx<'_>) -> Result<Vec<String>, StoreError> {
     let sql = "SELECT a.id FROM accounts a WHERE a.posted_micros <> \
                (SELECT CAST(COALESCE(SUM(CASE WHEN t.credit = a.id THEN t.amount_micros ELSE -t.amount_micros END), 0) AS BIGINT) \
-                FROM transfers t WHERE (t.credit = a.id OR t.debit = a.id) AND t.kind IN ('credit', 'usage')) \
+                FROM transfers t WHERE (t.credit = a.id OR t.debit = a.id) AND t.kind IN ('credit', 'debit', 'usage')) \
                OR (NOT a.overdraft AND a.held_micros <> \
                (SELECT CAST(COALESCE(SUM(CASE WHEN t.kind = 'hold' THEN t.amount_micros WHEN t.kind = 'release' OR \
                 t.pending_id IS NOT NULL THEN -t.amount_micros ELSE 0 END), 0) AS BIGINT) \
                 FROM transfers t WHERE t.credit = a.id OR t.debit = a.id)) ORDER BY a.id";
     Ok(list!(tx, (String,), sql)?.into_iter().map(|(account,)| account).collect())
+}
+
+/// What does not add up between jobs, reservations, days and the ledger: jobs that are open or ended
+/// since a time, all reservations since then, and the days of every organization.
+pub async fn cross_mismatches(tx: &mut Tx<'_>, since: Timestamp) -> Result<Vec<String>, StoreError> {
+    let mut out = Vec::new();
+    for (table, source) in [("jobs", "job"), ("reservations", "reservation")] {
+        let sql = match table {
+            "jobs" => {
+                "SELECT j.id FROM jobs j WHERE (j.ended_at IS NULL OR j.ended_at >= $1) AND (j.posted_micros <> \
+                 (SELECT CAST(COALESCE(SUM(t.amount_micros), 0) AS BIGINT) FROM transfers t \
+                  WHERE t.source = $2 AND t.source_id = j.id AND t.kind = 'usage') OR j.held_micros <> \
+                 (SELECT CAST(COALESCE(SUM(CASE WHEN t.kind = 'hold' THEN t.amount_micros ELSE -t.amount_micros END), 0) \
+                  AS BIGINT) FROM transfers t WHERE t.source = $2 AND t.source_id = j.id)) ORDER BY j.id LIMIT 100"
+            }
+            _ => {
+                "SELECT j.id FROM reservations j WHERE (j.ended_at IS NULL OR j.ended_at >= $1) AND (j.posted_micros <> \
+                 (SELECT CAST(COALESCE(SUM(t.amount_micros), 0) AS BIGINT) FROM transfers t \
+                  WHERE t.source = $2 AND t.source_id = j.id AND t.kind = 'usage') OR j.held_micros <> \
+                 (SELECT CAST(COALESCE(SUM(CASE WHEN t.kind = 'hold' THEN t.amount_micros WHEN t.kind = 'credit' THEN 0 \
+                  ELSE -t.amount_micros END), 0) AS BIGINT) FROM transfers t WHERE t.source = $2 AND t.source_id = j.id)) \
+                 ORDER BY j.id LIMIT 100"
+            }
+        };
+        let rows = list!(tx, (String,), sql, since.micros(), source)?;
+        out.extend(rows.into_iter().map(|(id,)| format!("{id} and its transfers differ")));
+    }
+    let sql = "SELECT a.org_id FROM accounts a WHERE a.org_id IS NOT NULL AND \
+               (SELECT CAST(COALESCE(SUM(u.cost_micros), 0) AS BIGINT) FROM usage_days u WHERE u.org_id = a.org_id) <> \
+               (SELECT CAST(COALESCE(SUM(t.amount_micros), 0) AS BIGINT) FROM transfers t \
+                WHERE t.debit = a.id AND t.kind = 'usage') ORDER BY a.org_id LIMIT 100";
+    let rows = list!(tx, (String,), sql)?;
+    out.extend(rows.into_iter().map(|(id,)| format!("{id}: the days and the transfers differ")));
+    Ok(out)
+}
+
+/// How many transfers there are.
+pub async fn count(tx: &mut Tx<'_>) -> Result<i64, StoreError> {
+    Ok(find!(tx, (i64,), "SELECT CAST(COUNT(*) AS BIGINT) FROM transfers")?.map_or(0, |(n,)| n))
 }

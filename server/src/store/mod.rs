@@ -16,5 +16,6 @@ pub mod nodes;
 pub mod offerings;
 pub mod quotas;
 pub mod reservations;
+pub mod usage;
 
 pub use connect::{Db, ReadConn, StoreError, Tx, Work};

@@ -20,10 +20,23 @@ pub struct StoredOffering {
     pub price: Option<StoredPrice>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct StoredPrice {
     pub version: i64,
     pub nano_per_second: i64,
+    /// As on demand when absent, like the next.
+    pub reserved_nano_per_second: Option<i64>,
+    pub preemptible_nano_per_second: Option<i64>,
+}
+
+impl StoredPrice {
+    pub fn reserved(&self) -> i64 {
+        self.reserved_nano_per_second.unwrap_or(self.nano_per_second)
+    }
+
+    pub fn preemptible(&self) -> i64 {
+        self.preemptible_nano_per_second.unwrap_or(self.nano_per_second)
+    }
 }
 
 #[derive(sqlx::FromRow)]
@@ -38,6 +51,8 @@ struct OfferingRow {
     simulated: bool,
     version: Option<i64>,
     nano_per_second: Option<i64>,
+    reserved_nano_per_second: Option<i64>,
+    preemptible_nano_per_second: Option<i64>,
 }
 
 impl OfferingRow {
@@ -51,10 +66,12 @@ impl OfferingRow {
             cells: self.cells,
             board_cells: self.board_cells,
             simulated: self.simulated,
-            price: self
-                .version
-                .zip(self.nano_per_second)
-                .map(|(version, nano_per_second)| StoredPrice { version, nano_per_second }),
+            price: self.version.zip(self.nano_per_second).map(|(version, nano_per_second)| StoredPrice {
+                version,
+                nano_per_second,
+                reserved_nano_per_second: self.reserved_nano_per_second,
+                preemptible_nano_per_second: self.preemptible_nano_per_second,
+            }),
         })
     }
 }
@@ -79,19 +96,63 @@ pub async fn insert(tx: &mut Tx<'_>, offering: &StoredOffering, now: Timestamp) 
     Ok(new > 0)
 }
 
-pub async fn list(tx: &mut Tx<'_>) -> Result<Vec<StoredOffering>, StoreError> {
+/// Everything on offer, each with the price that holds at a time.
+pub async fn list(tx: &mut Tx<'_>, now: Timestamp) -> Result<Vec<StoredOffering>, StoreError> {
     let sql = "SELECT o.id, o.slug, o.gpu_model, o.mig_profile, o.memory_mib, o.cells, o.board_cells, o.simulated, \
-               p.version, p.nano_per_second FROM offerings o LEFT JOIN prices p ON p.offering_id = o.id \
-               AND p.version = (SELECT MAX(version) FROM prices q WHERE q.offering_id = o.id) \
+               p.version, p.nano_per_second, p.reserved_nano_per_second, p.preemptible_nano_per_second \
+               FROM offerings o LEFT JOIN prices p ON p.offering_id = o.id \
+               AND p.version = (SELECT q.version FROM prices q WHERE q.offering_id = o.id AND q.effective_from <= $1 \
+               ORDER BY q.effective_from DESC, q.version DESC LIMIT 1) \
                ORDER BY o.gpu_model, o.cells DESC, o.slug";
-    list!(tx, OfferingRow, sql)?.into_iter().map(OfferingRow::offering).collect()
+    list!(tx, OfferingRow, sql, now.micros())?.into_iter().map(OfferingRow::offering).collect()
 }
 
-pub async fn find(tx: &mut Tx<'_>, slug: &str) -> Result<Option<StoredOffering>, StoreError> {
+/// An offering with the price that holds at a time.
+pub async fn find(tx: &mut Tx<'_>, slug: &str, now: Timestamp) -> Result<Option<StoredOffering>, StoreError> {
     let sql = "SELECT o.id, o.slug, o.gpu_model, o.mig_profile, o.memory_mib, o.cells, o.board_cells, o.simulated, \
-               p.version, p.nano_per_second FROM offerings o LEFT JOIN prices p ON p.offering_id = o.id \
-               WHERE o.slug = $1 ORDER BY p.version DESC LIMIT 1";
-    find!(tx, OfferingRow, sql, slug)?.map(OfferingRow::offering).transpose()
+               p.version, p.nano_per_second, p.reserved_nano_per_second, p.preemptible_nano_per_second \
+               FROM offerings o LEFT JOIN prices p ON p.offering_id = o.id AND p.effective_from <= $2 \
+               WHERE o.slug = $1 ORDER BY p.effective_from DESC, p.version DESC LIMIT 1";
+    find!(tx, OfferingRow, sql, slug, now.micros())?.map(OfferingRow::offering).transpose()
+}
+
+/// The greatest version of a price so far, 0 for none.
+pub async fn last_version(tx: &mut Tx<'_>, offering: OfferingId) -> Result<i64, StoreError> {
+    let sql = "SELECT CAST(COALESCE(MAX(version), 0) AS BIGINT) FROM prices WHERE offering_id = $1";
+    Ok(find!(tx, (i64,), sql, offering.to_string())?.map_or(0, |(n,)| n))
+}
+
+/// Every version of a price, newest first: the price, from when it holds, who set it.
+pub async fn list_prices(
+    tx: &mut Tx<'_>,
+    offering: OfferingId,
+) -> Result<Vec<(StoredPrice, Timestamp, String)>, StoreError> {
+    let sql = "SELECT version, nano_per_second, reserved_nano_per_second, preemptible_nano_per_second, effective_from, \
+               set_by FROM prices WHERE offering_id = $1 ORDER BY version DESC";
+    let rows = list!(tx, (i64, i64, Option<i64>, Option<i64>, i64, String), sql, offering.to_string())?;
+    let price = |(version, nano_per_second, reserved, preemptible, from, by)| {
+        let price = StoredPrice {
+            version,
+            nano_per_second,
+            reserved_nano_per_second: reserved,
+            preemptible_nano_per_second: preemptible,
+        };
+        (price, Timestamp::from_micros(from), by)
+    };
+    Ok(rows.into_iter().map(price).collect())
+}
+
+/// What was charged for jobs of an offering that ended since a time, by price version and whether they
+/// were preemptible: (version, preemptible, jobs, micros).
+pub async fn charged_since(
+    tx: &mut Tx<'_>,
+    offering: OfferingId,
+    since: Timestamp,
+) -> Result<Vec<(i64, bool, i64, i64)>, StoreError> {
+    let sql = "SELECT price_version, preemptible, CAST(COUNT(*) AS BIGINT), CAST(COALESCE(SUM(cost_micros), 0) AS BIGINT) \
+               FROM jobs WHERE offering_id = $1 AND ended_at >= $2 AND reservation_id IS NULL AND metered_ms > 0 \
+               GROUP BY price_version, preemptible ORDER BY price_version, preemptible";
+    list!(tx, (i64, bool, i64, i64), sql, offering.to_string(), since.micros())
 }
 
 /// Adds the next price version; [`StoreError::Duplicate`] when another one took that number.
@@ -99,17 +160,20 @@ pub async fn insert_price(
     tx: &mut Tx<'_>,
     offering: OfferingId,
     price: StoredPrice,
-    now: Timestamp,
+    effective_from: Timestamp,
     set_by: &str,
 ) -> Result<(), StoreError> {
     exec!(
         tx,
-        "INSERT INTO prices (offering_id, version, nano_per_second, effective_from, set_by) VALUES ($1, $2, $3, $4, $5)",
+        "INSERT INTO prices (offering_id, version, nano_per_second, effective_from, set_by, reserved_nano_per_second, \
+         preemptible_nano_per_second) VALUES ($1, $2, $3, $4, $5, $6, $7)",
         offering.to_string(),
         price.version,
         price.nano_per_second,
-        now.micros(),
-        set_by
+        effective_from.micros(),
+        set_by,
+        price.reserved_nano_per_second,
+        price.preemptible_nano_per_second
     )
     .map(|_| ())
 }

@@ -243,3 +243,18 @@ pub async fn use_of(tx: &mut Tx<'_>, id: &str) -> Result<(i64, bool), StoreError
                CAST(COALESCE(MAX(attempt), 0) AS BIGINT) FROM jobs WHERE reservation_id = $1";
     Ok(find!(tx, (i64, i64), sql, id)?.map_or((0, false), |(used, attempts)| (used, attempts > 0)))
 }
+
+/// Device-milliseconds of an organization's reservations in which no job ran, since a time.
+pub async fn idle_device_ms(tx: &mut Tx<'_>, org: OrgId, since: i64, now: i64) -> Result<i64, StoreError> {
+    let sql = "SELECT r.id, CASE WHEN COALESCE(r.ended_at, $3) < $3 THEN COALESCE(r.ended_at, $3) ELSE $3 END, \
+               r.starts_at, r.ends_at, r.nodes * r.gpus_per_node FROM reservations r \
+               WHERE r.org_id = $1 AND r.starts_at < $3 AND r.ends_at > $2 AND r.state IN ('active', 'ended')";
+    let rows = list!(tx, (String, i64, i64, i64, i64), sql, org.to_string(), since, now)?;
+    let mut idle = 0i64;
+    for (id, until, starts_at, ends_at, devices) in rows {
+        let elapsed_ms = (until.min(ends_at) - starts_at).max(0) / 1_000;
+        let (used, _) = use_of(tx, &id).await?;
+        idle = idle.saturating_add((elapsed_ms.saturating_mul(devices) - used).max(0));
+    }
+    Ok(idle)
+}

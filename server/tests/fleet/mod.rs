@@ -118,7 +118,7 @@ pub async fn with_jobs(db: &Db) {
                     nodes: 1,
                     grace_s: 10,
                     board_milli: 125,
-                    reservation: None,
+                    reservation: None, labels: "{}".to_owned(), device_milli: 1_000,
                     device_count: 1,
                     max_duration_s: 60,
                     price_version: 1,

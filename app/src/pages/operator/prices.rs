@@ -12,7 +12,7 @@ use leptos::prelude::*;
 
 use super::super::launch::offers::berth;
 use super::super::parts::{Call, CallProblem, FieldError, Loading, ready};
-use super::super::words::price_text;
+use super::super::words::{price_text, typed_amount};
 use super::is_operator;
 use crate::api;
 use crate::api::Answer;
@@ -104,15 +104,6 @@ fn PriceTable(offerings: Vec<Offering>) -> impl IntoView {
     }
 }
 
-/// An amount as it would be typed: `2.41`, `0.0067`.
-fn typed(micros: i64) -> String {
-    let text = format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000);
-    let short = text.trim_end_matches('0');
-    // Two decimals stay, as prices are written.
-    let keep = short.len().max(text.len().saturating_sub(4));
-    text.get(..keep).unwrap_or(&text).to_owned()
-}
-
 #[component]
 fn PriceRow(number: usize, offering: Offering, ready: ReadSignal<bool>) -> impl IntoView {
     let call = Call::idle();
@@ -126,7 +117,7 @@ fn PriceRow(number: usize, offering: Offering, ready: ReadSignal<bool>) -> impl 
         offering.simulated.then(|| view! { " " <span class="tag tag--simulated">"simulated"</span> });
     let free = format!("{} of {}", offering.available, offering.capacity);
     let first =
-        if offering.price.version > 0 { typed(offering.price.per_hour_micros) } else { String::new() };
+        if offering.price.version > 0 { typed_amount(offering.price.per_hour_micros) } else { String::new() };
     let price = RwSignal::new(offering.price);
     let amount = RwSignal::new(first);
     let (input_id, error_id, form_id) =
@@ -141,9 +132,15 @@ fn PriceRow(number: usize, offering: Offering, ready: ReadSignal<bool>) -> impl 
                 call.problem.set(Some(Problem::invalid_field("/per_hour_micros", detail)));
                 return;
             };
-            let body = NewPrice { offering: slug.clone(), per_hour_micros };
+            let body = NewPrice {
+                offering: slug.clone(),
+                per_hour_micros,
+                reserved_per_hour_micros: None,
+                preemptible_per_hour_micros: None,
+                effective_from: None,
+            };
             call.run(api::money::set_price(&body), move |fresh: Offering| {
-                amount.set(typed(fresh.price.per_hour_micros));
+                amount.set(typed_amount(fresh.price.per_hour_micros));
                 price.set(fresh.price);
             });
         }
@@ -204,25 +201,5 @@ fn PriceRow(number: usize, offering: Offering, ready: ReadSignal<bool>) -> impl 
                 </button>
             </td>
         </tr>
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_amount_is_typed_as_it_is_written() {
-        for (micros, text) in [
-            (2_410_000, "2.41"),
-            (2_000_000, "2.00"),
-            (6_700, "0.0067"),
-            (500_000, "0.50"),
-            (0, "0.00"),
-            (1, "0.000001"),
-        ] {
-            assert_eq!(typed(micros), text);
-            assert_eq!(parse_amount_micros(text), Some(micros));
-        }
     }
 }

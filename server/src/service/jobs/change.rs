@@ -12,7 +12,7 @@ use berth_types::problems::Problem;
 use berth_types::time::{Timestamp, duration_text};
 use futures::FutureExt;
 
-use super::hold_posting;
+use super::{charge, hold_posting};
 use crate::portal::Portal;
 use crate::service::quotas::{self, month_of};
 use crate::service::{Caller, Right};
@@ -115,22 +115,17 @@ async fn settle(
     job: JobId,
     at: Timestamp,
 ) -> Result<(), StoreError> {
-    let due = row.cost_micros - row.posted_micros;
-    let pending = store::ledger::find_hold(tx, "job", &row.id).await?;
-    let posting = |kind, seq, amount_micros| Posting {
-        kind,
-        pending,
-        seq,
-        ..hold_posting(portal.new_id(at), org, job, amount_micros, row.name.clone(), at)
-    };
-    if due > 0 {
-        store::ledger::post(tx, &posting(TransferKind::Usage, row.metered_ms, due)).await?;
+    charge(tx, portal, row, at).await?;
+    if row.held_micros > 0 {
+        let pending = store::ledger::find_hold(tx, "job", &row.id).await?;
+        let rest = Posting {
+            kind: TransferKind::Release,
+            pending,
+            seq: row.generation,
+            ..hold_posting(portal.new_id(at), org, job, row.held_micros, row.name.clone(), at)
+        };
+        store::ledger::post(tx, &rest).await?;
     }
-    let rest = row.held_micros - due;
-    if rest > 0 {
-        store::ledger::post(tx, &posting(TransferKind::Release, row.generation, rest)).await?;
-    }
-    row.posted_micros = row.cost_micros;
     row.held_micros = 0;
     // What it was counted for and did not use is given back to the month in which it was submitted.
     let unused = row.max_duration_s - row.metered_ms / 1_000;
@@ -245,13 +240,13 @@ async fn extend(
         )));
     };
     let more = new_worst - old_worst;
-    let (posted, held) = store::ledger::balance(tx, org).await?;
-    if more > posted - held {
+    let available = store::ledger::available(tx, org).await?;
+    if more > available {
         let currency = &portal.settings.currency;
         let detail = format!(
             "The longer limit can cost {} more, and {} is available. The job goes on to its present limit.",
             money_text(more, currency),
-            money_text(posted - held, currency)
+            money_text(available, currency)
         );
         return Ok(Err(Problem::new(402, "funds.insufficient", "Not enough credit", detail)));
     }

@@ -4,6 +4,7 @@
 //! arrive at once, what is held never exceeds what is there.
 
 mod change;
+mod charge;
 mod show;
 
 use berth_core::admission::check_job;
@@ -26,10 +27,11 @@ use crate::portal::Portal;
 use crate::store::accounts::Replay;
 use crate::store::jobs::NewJobRow;
 use crate::store::ledger::Posting;
-use crate::store::offerings::StoredOffering;
+use crate::store::offerings::{StoredOffering, StoredPrice};
 use crate::store::{self, StoreError, Tx};
 
 pub(crate) use change::{advance, stop_cause};
+pub(crate) use charge::{charge, day_of};
 
 /// Seconds between SIGTERM and SIGKILL for jobs that do not choose: the worker's default.
 const DEFAULT_GRACE_S: i64 = 10;
@@ -46,6 +48,15 @@ pub struct Idempotency {
 struct Quote {
     rate: i64,
     worst: i64,
+}
+
+/// What a device costs this submission: what runs in a reservation is paid with it.
+fn rate_of(spec: &NewJob, price: &StoredPrice) -> i64 {
+    match (spec.reservation, spec.preemptible) {
+        (Some(_), _) => 0,
+        (None, true) => price.preemptible(),
+        (None, false) => price.nano_per_second,
+    }
 }
 
 fn quote(spec: &NewJob, nano_per_second: i64) -> Result<Quote, Problem> {
@@ -227,7 +238,7 @@ impl Portal {
                         Submitted::Refused(key_reused())
                     });
                 }
-                let Some(offering) = store::offerings::find(tx, &spec.offering).await? else {
+                let Some(offering) = store::offerings::find(tx, &spec.offering, now).await? else {
                     return Ok(Submitted::Refused(no_such_offering()));
                 };
                 let Some(price) = offering.price else { return Ok(Submitted::Refused(no_price())) };
@@ -240,8 +251,7 @@ impl Portal {
                 if let Some(problem) = check_reservation(tx, org, &spec, &offering).await? {
                     return Ok(Submitted::Refused(problem));
                 }
-                // What runs in a reservation is paid with it.
-                let rate = if spec.reservation.is_some() { 0 } else { price.nano_per_second };
+                let rate = rate_of(&spec, &price);
                 let quote = match quote(&spec, rate) {
                     Ok(quote) => quote,
                     Err(problem) => return Ok(Submitted::Refused(problem)),
@@ -253,9 +263,9 @@ impl Portal {
                     max_duration_s: i64::try_from(spec.max_duration_s).unwrap_or(i64::MAX),
                 };
                 let currency = &portal.settings.currency;
-                let (posted, held) = store::ledger::balance(tx, org).await?;
-                if quote.worst > posted - held {
-                    let missing = quote.worst - (posted - held);
+                let available = store::ledger::available(tx, org).await?;
+                if quote.worst > available {
+                    let missing = quote.worst - available;
                     return Ok(Submitted::Refused(too_little(missing, quote.worst, currency)));
                 }
                 if spec.reservation.is_none()
@@ -277,6 +287,9 @@ impl Portal {
                     // What a reservation takes is counted with it.
                     board_milli: if spec.reservation.is_some() { 0 } else { board_milli },
                     reservation: spec.reservation,
+                    labels: serde_json::to_string(&spec.labels)
+                        .map_err(|e| StoreError::Corrupt(e.to_string()))?,
+                    device_milli: order.need.devices_milli,
                     grace_s: spec.checkpoint.map_or(DEFAULT_GRACE_S, |c| i64::from(c.grace_s)),
                     device_count: i64::from(spec.count),
                     max_duration_s: i64::try_from(spec.max_duration_s).unwrap_or(i64::MAX),
@@ -336,11 +349,11 @@ impl Portal {
         }
         let mut conn = self.db.read().await?;
         let mut tx = conn.tx();
-        let offering = store::offerings::find(&mut tx, &spec.offering).await?.ok_or_else(no_such_offering)?;
+        let offering = store::offerings::find(&mut tx, &spec.offering, self.now()).await?.ok_or_else(no_such_offering)?;
         let price = offering.price.ok_or_else(no_price)?;
         check_share(spec, offering.mig_profile.as_deref())?;
-        let quote = quote(spec, price.nano_per_second)?;
-        let (posted, held) = store::ledger::balance(&mut tx, org).await?;
+        let quote = quote(spec, rate_of(spec, &price))?;
+        let available = store::ledger::available(&mut tx, org).await?;
         drop(conn);
         self.refresh().await?;
         let (why, places) = self.trial(org, spec, &offering, quote.rate);
@@ -354,8 +367,8 @@ impl Portal {
             price_version: price.version,
             per_hour_micros: per_hour_micros(quote.rate).unwrap_or(i64::MAX),
             worst_case_micros: quote.worst,
-            available_micros: posted - held,
-            affordable: quote.worst <= posted - held,
+            available_micros: available,
+            affordable: quote.worst <= available,
             currency: self.settings.currency.clone(),
             placement,
             blockers: why.blockers,

@@ -13,9 +13,11 @@ use futures::FutureExt;
 use super::confirm::posting;
 use super::state_of;
 use crate::portal::Portal;
+use crate::service::jobs::day_of;
 use crate::service::planner::bookings;
 use crate::service::{Caller, Right};
 use crate::store::reservations::ReservationRow;
+use crate::store::usage::Charged;
 use crate::store::{self, StoreError, Tx};
 
 pub(super) fn policy_of(row: &ReservationRow) -> Result<ReservationPolicy, StoreError> {
@@ -71,6 +73,24 @@ pub(super) async fn charge(
     let seq = row.posted_micros + due;
     let charge = posting(portal, row, TransferKind::Usage, due, seq, now)?;
     store::ledger::post(tx, &store::ledger::Posting { pending, ..charge }).await?;
+    // The time that this pays for: what has passed, less what was paid for before.
+    let ms_of = |micros: i64| {
+        let ms = i128::from(micros) * 1_000_000 / i128::from(row.nano_per_second.max(1));
+        i64::try_from(ms).unwrap_or(i64::MAX)
+    };
+    let passed_ms = (now.micros().min(row.ends_at) - row.starts_at).max(0) / 1_000;
+    let ms = (passed_ms - ms_of(row.posted_micros)).max(0);
+    let charged = Charged {
+        org: row.org_id.as_deref().unwrap_or_default(),
+        day: day_of(now),
+        offering: row.offering_id.as_deref().unwrap_or_default(),
+        mode: "reserved",
+        member: &row.created_by,
+        labels: Vec::new(),
+        device_milli_ms: ms.saturating_mul(row.nodes.saturating_mul(row.gpus_per_node)).saturating_mul(1_000),
+        cost_micros: due,
+    };
+    store::usage::count(tx, &charged).await?;
     row.posted_micros += due;
     row.held_micros -= due;
     Ok(())
@@ -246,13 +266,13 @@ impl Portal {
                         .as_deref()
                         .and_then(|o| o.parse().ok())
                         .ok_or_else(|| StoreError::Corrupt(row.id.clone()))?;
-                    let (posted, held) = store::ledger::balance(tx, org).await?;
-                    if more > posted - held {
+                    let available = store::ledger::available(tx, org).await?;
+                    if more > available {
                         let currency = &portal.settings.currency;
                         let detail = format!(
                             "The longer time costs {} more, and {} is available. Nothing was changed.",
                             money_text(more, currency),
-                            money_text(posted - held, currency)
+                            money_text(available, currency)
                         );
                         return Ok(Err(Problem::new(402, "funds.insufficient", "Not enough credit", detail)));
                     }

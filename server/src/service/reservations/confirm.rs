@@ -173,7 +173,7 @@ impl Portal {
             return Err(gone(&quote));
         }
         let offering =
-            store::offerings::find(&mut tx, &quote.offering).await?.ok_or_else(Problem::not_found)?;
+            store::offerings::find(&mut tx, &quote.offering, now).await?.ok_or_else(Problem::not_found)?;
         drop(conn);
         self.refresh().await?;
         // Nothing is read into the engine until this is recorded, or else it would be undone.
@@ -296,13 +296,13 @@ impl Portal {
                         return Ok(Err(Problem::new(403, "quota.exceeded", title, detail)));
                     }
                     let total: i64 = rows.iter().map(|r| r.total_micros).fold(0, i64::saturating_add);
-                    let (posted, held) = store::ledger::balance(tx, org).await?;
-                    if total > posted - held {
+                    let available = store::ledger::available(tx, org).await?;
+                    if total > available {
                         let currency = &portal.settings.currency;
                         let detail = format!(
                             "The reservation costs {}, which is {} more than is available. Add credit, or reserve less. Nothing was reserved.",
                             money_text(total, currency),
-                            money_text(total - (posted - held), currency)
+                            money_text(total - available, currency)
                         );
                         return Ok(Err(Problem::new(402, "funds.insufficient", "Not enough credit", detail)));
                     }

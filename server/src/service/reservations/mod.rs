@@ -177,12 +177,12 @@ impl Portal {
         }
         let mut conn = self.db.read().await?;
         let mut tx = conn.tx();
-        let offering = store::offerings::find(&mut tx, &input.offering).await?;
+        let offering = store::offerings::find(&mut tx, &input.offering, now).await?;
         let offering = offering.ok_or_else(super::jobs::no_such_offering)?;
         let price = offering.price.ok_or_else(super::jobs::no_price)?;
         let policy = policy(&mut tx).await?;
         let devices = input.nodes.saturating_mul(input.gpus_per_node);
-        let rate = total_rate(price.nano_per_second, devices);
+        let rate = total_rate(price.reserved(), devices);
         let cost = |w: &Window| {
             let seconds = u64::try_from(w.ends_at.millis_since(w.starts_at) / 1_000).ok()?;
             worst_case_micros(rate?, seconds)
@@ -196,7 +196,7 @@ impl Portal {
         };
         let milli = board_milli(&offering, input.nodes, input.gpus_per_node);
         let refusals: Vec<String> = beyond_limits(&mut tx, org, milli, &windows).await?.into_iter().collect();
-        let (posted, held) = store::ledger::balance(&mut tx, org).await?;
+        let available = store::ledger::available(&mut tx, org).await?;
         drop(conn);
         self.refresh().await?;
         let request = request_of(&input, &offering);
@@ -217,8 +217,8 @@ impl Portal {
             per_hour_micros: per_hour_micros(rate).unwrap_or(i64::MAX),
             currency: self.settings.currency.clone(),
             price_version: price.version,
-            available_micros: posted - held,
-            affordable: total_micros <= posted - held,
+            available_micros: available,
+            affordable: total_micros <= available,
             expires_at: now.plus_seconds(policy.quote_valid_s),
             feasible: verdict.is_ok() && refusals.is_empty(),
             refusals,

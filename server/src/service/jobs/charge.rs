@@ -1,0 +1,60 @@
+//! Posts what jobs used, and sums it up by day in the same transaction.
+
+use berth_types::ids::{JobId, OrgId};
+use berth_types::ledger::TransferKind;
+use berth_types::time::Timestamp;
+
+use super::hold_posting;
+use crate::portal::Portal;
+use crate::store::jobs::JobRow;
+use crate::store::ledger::Posting;
+use crate::store::usage::Charged;
+use crate::store::{self, StoreError, Tx};
+
+/// Days since 1970, UTC.
+pub(crate) const fn day_of(at: Timestamp) -> i64 {
+    at.micros().div_euclid(86_400_000_000)
+}
+
+/// Charges what was used since the last charge.
+pub(crate) async fn charge(
+    tx: &mut Tx<'_>,
+    portal: &Portal,
+    row: &mut JobRow,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let corrupt = |_| StoreError::Corrupt(row.id.clone());
+    let (org, job): (OrgId, JobId) = (row.org_id.parse().map_err(corrupt)?, row.id.parse().map_err(corrupt)?);
+    let due = row.cost_micros - row.posted_micros;
+    if due > 0 {
+        let pending = store::ledger::find_hold(tx, "job", &row.id).await?;
+        let posting = Posting {
+            kind: TransferKind::Usage,
+            pending,
+            seq: row.metered_ms,
+            ..hold_posting(portal.new_id(now), org, job, due, row.name.clone(), now)
+        };
+        store::ledger::post(tx, &posting).await?;
+        row.posted_micros = row.cost_micros;
+        row.held_micros -= due;
+    }
+    let ms = row.metered_ms - row.posted_ms;
+    if (ms <= 0 && due <= 0) || row.reservation_id.is_some() {
+        return Ok(());
+    }
+    let labels: std::collections::BTreeMap<String, String> =
+        serde_json::from_str(&row.labels).unwrap_or_default();
+    let charged = Charged {
+        org: &row.org_id,
+        day: day_of(now),
+        offering: &row.offering_id,
+        mode: if row.preemptible { "preemptible" } else { "on_demand" },
+        member: &row.created_by,
+        labels: labels.into_iter().collect(),
+        device_milli_ms: ms.saturating_mul(row.device_milli),
+        cost_micros: due.max(0),
+    };
+    store::usage::count(tx, &charged).await?;
+    row.posted_ms = row.metered_ms;
+    Ok(())
+}
