@@ -5,3 +5,8 @@ CREATE OR REPLACE TRIGGER transfers_immutable BEFORE UPDATE OR DELETE ON transfe
 FOR EACH ROW EXECUTE FUNCTION refuse_change();
 CREATE OR REPLACE TRIGGER prices_immutable BEFORE UPDATE OR DELETE ON prices
 FOR EACH ROW EXECUTE FUNCTION refuse_change();
+CREATE OR REPLACE TRIGGER invoices_final BEFORE UPDATE ON invoices
+FOR EACH ROW WHEN (NEW.number <> OLD.number OR NEW.document <> OLD.document OR NEW.total_micros <> OLD.total_micros
+  OR NEW.org_id <> OLD.org_id OR NEW.issued_at <> OLD.issued_at) EXECUTE FUNCTION refuse_change();
+CREATE OR REPLACE TRIGGER invoices_no_delete BEFORE DELETE ON invoices
+FOR EACH ROW EXECUTE FUNCTION refuse_change();

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use berth_server::clock::SystemClock;
 use berth_server::portal::{Portal, Settings};
-use berth_server::service::{books, reservations};
+use berth_server::service::{books, budgets, invoices, reservations};
 use berth_server::store::Db;
 use berth_server::web::Assets;
 use berth_server::{rest, scheduler, web, workers};
@@ -185,6 +185,8 @@ async fn serve(
     tokio::spawn(scheduler::run(portal.clone()));
     tokio::spawn(reservations::tick::run(portal.clone()));
     tokio::spawn(books::run(portal.clone()));
+    tokio::spawn(budgets::run(portal.clone()));
+    tokio::spawn(invoices::run(portal.clone()));
     let (stop, stopping) = tokio::sync::watch::channel(());
     let stopped_too = |mut stopping: tokio::sync::watch::Receiver<()>| async move {
         // The sender is dropped when it is time.

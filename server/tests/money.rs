@@ -160,3 +160,167 @@ async fn what_was_used_is_told_by_day_offering_member_and_label() {
     assert_eq!((&books["mismatches"], books["transfers"].as_i64() > Some(3)), (&json!([]), true), "{books}");
     quay.t.get(&quay.ada, "/operator/reconciliation").await.expect(404);
 }
+
+#[tokio::test]
+async fn a_budget_that_refuses_is_never_exceeded_and_tells_in_time() {
+    for (engine, db, _place) in engines("budgets").await {
+        let t = TestPortal::on(db);
+        let operator = t.operator().await;
+        let (ada, org) = t.tenant("lab").await;
+        let (bob, _) = t.tenant("bobs").await;
+        t.stock(&operator, &org, 1_000_000_000).await;
+        let budgets = format!("/orgs/{org}/budgets");
+        for (body, pointer) in [
+            (json!({"name": " ", "limit_micros": 1}), "/name"),
+            (json!({"name": "b", "limit_micros": 0}), "/limit_micros"),
+            (json!({"name": "b", "limit_micros": 1, "label": "project"}), "/value"),
+        ] {
+            let problem = t.post(&ada, &budgets, body).await.problem(422, "request.invalid");
+            assert_eq!(problem["errors"][0]["pointer"], pointer, "{engine} {problem}");
+        }
+        t.post(&bob, &budgets, json!({"name": "b", "limit_micros": 1})).await.expect(404);
+        // Three jobs at their longest, for one project only.
+        let alpha = json!({"name": "alpha", "label": "project", "value": "alpha", "limit_micros": 180_000, "at_limit": "refuse"});
+        let budget = t.post(&ada, &budgets, alpha).await.expect(201);
+        let labelled = |project: &str| {
+            let mut body = job();
+            body["labels"] = json!({"project": project});
+            body
+        };
+        let jobs = format!("/orgs/{org}/jobs");
+        let all = futures::future::join_all((0..10).map(|_| t.post(&ada, &jobs, labelled("alpha")))).await;
+        let made: Vec<&Value> = all.iter().filter(|r| r.status.as_u16() == 201).map(|r| &r.body).collect();
+        assert_eq!(made.len(), 3, "{engine}");
+        let refused = all.iter().find(|r| r.status.as_u16() == 403).unwrap();
+        assert_eq!(refused.body["code"], "budget.exceeded", "{engine}");
+        t.post(&ada, &jobs, labelled("beta")).await.expect(201);
+        let listed = t.get(&ada, &budgets).await.expect(200);
+        assert_eq!((&listed["items"][0]["spent_micros"], &listed["items"][0]["committed_micros"]), (&json!(0), &json!(180_000)));
+        let extend = format!("{jobs}/{}/extend", made[0]["id"].as_str().unwrap());
+        t.post(&ada, &extend, json!({"max_duration_s": 61})).await.problem(403, "budget.exceeded");
+        let cancel = format!("{jobs}/{}/cancel", made[0]["id"].as_str().unwrap());
+        t.post(&ada, &cancel, Value::Null).await.expect(202);
+        t.post(&ada, &jobs, labelled("alpha")).await.expect(201);
+        let path = format!("{budgets}/{}", budget["id"].as_str().unwrap());
+        t.call(&bob, "DELETE", &path, Value::Null).await.expect(404);
+        t.call(&ada, "DELETE", &path, Value::Null).await.expect(204);
+        t.post(&ada, &jobs, labelled("alpha")).await.expect(201);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_spent_budget_stops_what_runs_under_it() {
+    let quay = Quay::open().await;
+    let running = quay.submit(json!({"script": "exec sleep 300", "max_duration_s": 600})).await;
+    quay.until(&running, |j| j["metered_ms"].as_i64() > Some(1_000)).await;
+    let budgets = format!("/orgs/{}/budgets", quay.org);
+    let body = json!({"name": "all", "limit_micros": 1_000, "at_limit": "stop"});
+    quay.t.post(&quay.ada, &budgets, body).await.expect(201);
+    quay.t.portal.tick_budgets().await.unwrap();
+    quay.t.portal.tick_budgets().await.unwrap();
+    let done = quay.ended(&running).await;
+    assert_eq!(done["state"], "cancelled", "{done}");
+    let listed = quay.t.get(&quay.ada, &budgets).await.expect(200);
+    assert_eq!(listed["items"][0]["passed_percent"], 100, "{listed}");
+    let mut conn = quay.t.portal.db.read().await.unwrap();
+    let told = berth_server::store::budgets::list_notices(&mut conn.tx(), quay.org.parse().unwrap(), 10).await.unwrap();
+    assert_eq!(told.len(), 1, "told once: {told:?}");
+    assert_eq!(told[0].1, "100 % of the budget all is spent");
+}
+
+/// Ends a job's run as its worker would, and so charges it.
+async fn charged_month(t: &TestPortal, org: &str, micros: i64) {
+    use berth_server::store;
+    use futures::FutureExt;
+    let (org, at) = (org.to_owned(), t.portal.now());
+    let work = t.portal.db.write(move |tx| {
+        let org = org.clone();
+        async move {
+            let charged = store::usage::Charged {
+                org: &org,
+                day: at.micros() / 86_400_000_000,
+                offering: "none",
+                mode: "on_demand",
+                member: "Ada",
+                labels: Vec::new(),
+                device_milli_ms: 3_600_000_000,
+                cost_micros: micros,
+            };
+            store::usage::count(tx, &charged).await
+        }
+        .boxed()
+    });
+    work.await.unwrap();
+}
+
+#[tokio::test]
+async fn months_are_billed_once_numbered_without_gaps_and_final() {
+    for (engine, db, place) in engines("invoices").await {
+        let t = TestPortal::on(db);
+        let operator = t.operator().await;
+        let (_ada, org) = t.tenant("lab").await;
+        let (_bob, other) = t.tenant("bobs").await;
+        t.tenant("idle").await;
+        t.stock(&operator, &org, 1_000_000_000).await;
+        let settings = json!({"seller": "Harbour Ltd\nPier 1", "taxes": [{"name": "VAT", "basis_points": 2_000}], "due_days": 14});
+        t.call(&operator, "PUT", "/operator/billing-settings", settings).await.expect(200);
+        let limit = json!({"credit_limit_micros": 50_000_000});
+        t.call(&operator, "PUT", &format!("/operator/orgs/{other}/credit-limit"), limit).await.expect(200);
+        charged_month(&t, &org, 1_000_000).await;
+        charged_month(&t, &other, 2_000_000).await;
+        assert_eq!(t.portal.bill_last_month().await.unwrap(), 0, "{engine}: this month is not over");
+        t.clock.advance_s(20 * 86_400);
+        let [ada, bob, operator] = [t.sign_in("lab@example.org").await, t.sign_in("bobs@example.org").await, t.sign_in("harbour@example.org").await];
+        let made = futures::future::join_all((0..4).map(|_| t.portal.bill_last_month())).await;
+        let made: usize = made.into_iter().map(Result::unwrap).sum();
+        assert_eq!(made, 2, "{engine}: whoever used something, once");
+        let mine = t.get(&ada, &format!("/orgs/{org}/invoices")).await.expect(200)["items"][0].clone();
+        let theirs = t.get(&bob, &format!("/orgs/{other}/invoices")).await.expect(200)["items"][0].clone();
+        assert_eq!((&mine["state"], &theirs["state"]), (&json!("paid"), &json!("open")), "{engine}");
+        assert_eq!(theirs["document"]["total_micros"], 2_400_000, "{engine} {theirs}");
+        let mut numbers = [mine["number"].as_i64().unwrap(), theirs["number"].as_i64().unwrap()];
+        numbers.sort_unstable();
+        assert_eq!(numbers, [1, 2], "{engine}");
+        let path = |i: &Value| format!("/orgs/{org}/invoices/{}", i["id"].as_str().unwrap());
+        assert_eq!(t.get(&ada, &path(&mine)).await.expect(200), mine);
+        t.get(&ada, &path(&theirs)).await.expect(404);
+
+        let close = |i: &Value, what: &str| format!("/operator/invoices/{}/{what}", i["id"].as_str().unwrap());
+        t.post(&ada, &close(&theirs, "void"), Value::Null).await.expect(404);
+        t.post(&operator, &close(&mine, "void"), Value::Null).await.problem(409, "invoice.closed");
+        let void = t.post(&operator, &close(&theirs, "void"), Value::Null).await.expect(200);
+        assert_eq!(void["state"], "void", "{engine}");
+        t.post(&operator, &close(&theirs, "paid"), Value::Null).await.problem(409, "invoice.closed");
+        let all = t.get(&operator, "/operator/invoices").await.expect(200);
+        let note = &all["items"][0];
+        assert_eq!((&note["number"], &note["kind"], &note["corrects"]), (&json!(3), &json!("credit_note"), &theirs["id"]), "{engine}");
+        assert_eq!(note["document"]["total_micros"], -2_400_000, "{engine}");
+        // What the books gave back.
+        let balance = t.get(&bob, &format!("/orgs/{other}/balance")).await.expect(200);
+        assert_eq!(balance["posted_micros"], 2_000_000, "{engine} {balance}");
+        // Later settings change nothing that was issued, and nor can anything else.
+        t.call(&operator, "PUT", "/operator/billing-settings", json!({"seller": "Other"})).await.expect(200);
+        assert_eq!(t.get(&ada, &path(&mine)).await.expect(200), mine);
+        for sql in ["UPDATE invoices SET total_micros = 1", "DELETE FROM invoices"] {
+            use sqlx::Connection;
+            let refused = match &place {
+                common::Place::Sqlite(dir) => {
+                    let url = format!("sqlite://{}", dir.path().join("berth.db").display());
+                    let mut raw = sqlx::SqliteConnection::connect(&url).await.unwrap();
+                    sqlx::query(sql).execute(&mut raw).await.is_err()
+                }
+                common::Place::Postgres(url) => {
+                    let mut raw = sqlx::PgConnection::connect(url).await.unwrap();
+                    sqlx::query(sql).execute(&mut raw).await.is_err()
+                }
+            };
+            assert!(refused, "{engine}: {sql}");
+        }
+        for (body, status) in [(json!({"month": "2026-11"}), 201), (json!({"month": "2099-01"}), 422), (json!({"month": "x"}), 422)] {
+            t.post(&operator, "/operator/invoices", body).await.expect(status);
+        }
+        for bad in [json!({"due_days": 400}), json!({"taxes": [{"name": "", "basis_points": 1}]}), json!({"taxes": [{"name": "x", "basis_points": -1}]})] {
+            t.call(&operator, "PUT", "/operator/billing-settings", bad).await.problem(422, "request.invalid");
+        }
+    }
+}

@@ -104,6 +104,12 @@ ids! {
     JobId = "job";
     /// One row of the ledger.
     TransferId = "tr";
+    /// What may be spent in a month.
+    BudgetId = "bud";
+    /// What was billed for a month.
+    InvoiceId = "inv";
+    /// Something that happened which somebody should hear of.
+    NoticeId = "note";
     /// A price for a time to come.
     QuoteId = "quote";
     /// Capacity promised for a time.

@@ -3,8 +3,10 @@
 //! Must not do IO, read a clock or know a framework: it is built for the browser too.
 
 pub mod accounts;
+pub mod budgets;
 pub mod events;
 pub mod ids;
+pub mod invoices;
 pub mod jobs;
 pub mod ledger;
 pub mod metrics;

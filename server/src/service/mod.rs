@@ -5,7 +5,9 @@
 pub mod accounts;
 pub mod attempts;
 pub mod books;
+pub mod budgets;
 pub mod cluster;
+pub mod invoices;
 pub mod jobs;
 pub mod ledger;
 pub mod nodes;

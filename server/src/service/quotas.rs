@@ -247,7 +247,7 @@ impl Portal {
             queued_jobs: store::jobs::count_queued(&mut tx, org).await?,
             spend_per_hour_micros: per_hour_micros(held.nano_per_second).unwrap_or(i64::MAX),
             board_hours_milli: store::quotas::month_use(&mut tx, org, &month).await? / 3_600,
-            reserved_boards_milli: 0,
+            reserved_boards_milli: super::reservations::reserved_peak(&mut tx, org, self.now()).await?,
         };
         Ok(Quota { org, limits, is_default, used, month })
     }

@@ -10,6 +10,8 @@ mod writer;
 
 pub mod accounts;
 pub mod attempts;
+pub mod budgets;
+pub mod invoices;
 pub mod jobs;
 pub mod ledger;
 pub mod nodes;

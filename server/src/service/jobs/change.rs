@@ -14,6 +14,7 @@ use futures::FutureExt;
 
 use super::{charge, hold_posting};
 use crate::portal::Portal;
+use crate::service::budgets;
 use crate::service::quotas::{self, month_of};
 use crate::service::{Caller, Right};
 use crate::store::jobs::JobRow;
@@ -249,6 +250,11 @@ async fn extend(
             money_text(available, currency)
         );
         return Ok(Err(Problem::new(402, "funds.insufficient", "Not enough credit", detail)));
+    }
+    let labels = serde_json::from_str(&row.labels).unwrap_or_default();
+    let currency = &portal.settings.currency;
+    if let Some(problem) = budgets::exceeded(tx, org, &labels, more, currency, now).await? {
+        return Ok(Err(problem));
     }
     let (limits, _) = quotas::effective(tx, org).await?;
     let longer = row.board_milli.saturating_mul(new - row.max_duration_s);

@@ -21,6 +21,7 @@ use berth_types::time::Timestamp;
 use futures::FutureExt;
 
 use super::planner::{cpu_milli, memory_mib};
+use super::budgets;
 use super::quotas::{self, Order};
 use super::{Caller, Right};
 use crate::portal::Portal;
@@ -267,6 +268,11 @@ impl Portal {
                 if quote.worst > available {
                     let missing = quote.worst - available;
                     return Ok(Submitted::Refused(too_little(missing, quote.worst, currency)));
+                }
+                if let Some(problem) =
+                    budgets::exceeded(tx, org, &spec.labels, quote.worst, currency, now).await?
+                {
+                    return Ok(Submitted::Refused(problem));
                 }
                 if spec.reservation.is_none()
                     && let Some(problem) = quotas::admit(tx, org, &order, currency, now).await?

@@ -1,5 +1,7 @@
 //! Takes reservations back, makes them longer, approves them.
 
+use std::collections::BTreeMap;
+
 use berth_core::calendar::Booking;
 use berth_core::rating::{charge_micros, worst_case_micros};
 use berth_types::ids::{OrgId, ReservationId};
@@ -13,6 +15,7 @@ use futures::FutureExt;
 use super::confirm::posting;
 use super::state_of;
 use crate::portal::Portal;
+use crate::service::budgets;
 use crate::service::jobs::day_of;
 use crate::service::planner::bookings;
 use crate::service::{Caller, Right};
@@ -275,6 +278,10 @@ impl Portal {
                             money_text(available, currency)
                         );
                         return Ok(Err(Problem::new(402, "funds.insufficient", "Not enough credit", detail)));
+                    }
+                    let (none, currency) = (BTreeMap::new(), &portal.settings.currency);
+                    if let Some(problem) = budgets::exceeded(tx, org, &none, more, currency, now).await? {
+                        return Ok(Err(problem));
                     }
                     if more > 0 {
                         let hold = posting(&portal, &row, TransferKind::Hold, more, row.generation + 1, now)?;

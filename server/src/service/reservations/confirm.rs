@@ -1,6 +1,6 @@
 //! Makes a quote a promise: a place in the engine's calendar, money set aside, a record, all or nothing.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use berth_core::calendar::{Booking, Kind};
 use berth_core::engine::{Engine, Refusal};
@@ -18,6 +18,7 @@ use futures::FutureExt;
 
 use super::{beyond_limits, board_milli, request_of_quote, span};
 use crate::portal::Portal;
+use crate::service::budgets;
 use crate::service::planner::bookings::{self, booking_id, nobody, plan_slot, stored_places};
 use crate::service::{Caller, Right};
 use crate::store::ledger::Posting;
@@ -305,6 +306,10 @@ impl Portal {
                             money_text(total - available, currency)
                         );
                         return Ok(Err(Problem::new(402, "funds.insufficient", "Not enough credit", detail)));
+                    }
+                    let (none, currency) = (BTreeMap::new(), &portal.settings.currency);
+                    if let Some(problem) = budgets::exceeded(tx, org, &none, total, currency, now).await? {
+                        return Ok(Err(problem));
                     }
                     let own: Vec<String> = rows.iter().map(|r| r.id.clone()).collect();
                     for row in &rows {

@@ -136,6 +136,13 @@ fn peak_milli(rows: &[ReservationRow], org: &str, windows: &[Window]) -> i64 {
     peak
 }
 
+/// The most of an organization's boards that are reserved at any one time from now on.
+pub(crate) async fn reserved_peak(tx: &mut Tx<'_>, org: OrgId, now: Timestamp) -> Result<i64, StoreError> {
+    let ends_at = Timestamp::from_micros(i64::MAX);
+    let rows = store::reservations::list_between(tx, now.micros(), ends_at.micros()).await?;
+    Ok(peak_milli(&rows, &org.to_string(), &[Window { starts_at: now, ends_at }]))
+}
+
 /// Why the limits of an organization refuse it; `None` when they do not.
 async fn beyond_limits(
     tx: &mut Tx<'_>,

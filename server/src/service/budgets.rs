@@ -1,0 +1,295 @@
+//! What may be spent in a month: told at thresholds, and kept where that is wanted.
+//!
+//! A budget that refuses counts what runs, waits and is reserved at its longest, so what runs can never
+//! exceed it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use berth_core::jobs::Event;
+use berth_types::Page;
+use berth_types::budgets::{AtLimit, Budget, NewBudget};
+use berth_types::ids::{BudgetId, JobId, OrgId};
+use berth_types::money::money_text;
+use berth_types::problems::{FieldError, Problem};
+use berth_types::time::Timestamp;
+use futures::FutureExt;
+
+use super::jobs::day_of;
+use super::quotas::month_of;
+use super::{Caller, Right};
+use crate::portal::Portal;
+use crate::store::budgets::{BudgetRow, Notice};
+use crate::store::{self, StoreError, Tx};
+
+/// Of what is spent, in percent.
+const THRESHOLDS: [i64; 3] = [100, 75, 50];
+const LOOK_EVERY: Duration = Duration::from_secs(30);
+const MOST: usize = 100;
+const MAX_MICROS: i64 = 1_000_000_000_000_000;
+
+/// Runs for as long as the portal does.
+pub async fn run(portal: Portal) {
+    loop {
+        if let Err(error) = portal.tick_budgets().await {
+            tracing::error!(%error, "budgets could not be looked at; the next look tries again");
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// The first day of the month, and today.
+fn days(now: Timestamp) -> (i64, i64) {
+    let first = format!("{}-01T00:00:00Z", month_of(now)).parse().map_or(now, |t: Timestamp| t);
+    (day_of(first), day_of(now))
+}
+
+fn in_scope(row: &BudgetRow, labels: &BTreeMap<String, String>) -> bool {
+    row.label.is_empty() || labels.get(&row.label) == Some(&row.value)
+}
+
+/// What a budget's month has come to.
+struct Standing {
+    /// Charged, and used but not charged yet.
+    spent: i64,
+    /// Held beyond that, at its longest.
+    committed: i64,
+    jobs: Vec<JobId>,
+}
+
+async fn standing(tx: &mut Tx<'_>, row: &BudgetRow, now: Timestamp) -> Result<Standing, StoreError> {
+    let scope = (row.label.as_str(), row.value.as_str());
+    let mut out = Standing {
+        spent: store::budgets::spent(tx, &row.org_id, scope, days(now)).await?,
+        committed: 0,
+        jobs: Vec::new(),
+    };
+    for (id, labels, held, accrued) in store::budgets::open_jobs(tx, &row.org_id).await? {
+        if in_scope(row, &serde_json::from_str(&labels).unwrap_or_default()) {
+            out.spent += accrued;
+            out.committed += held - accrued;
+            out.jobs.push(id.parse().map_err(|_| StoreError::Corrupt(id.clone()))?);
+        }
+    }
+    if row.label.is_empty() {
+        out.committed += store::budgets::reserved(tx, &row.org_id).await?;
+    }
+    Ok(out)
+}
+
+/// The budget that something new would exceed at its longest.
+pub(crate) async fn exceeded(
+    tx: &mut Tx<'_>,
+    org: OrgId,
+    labels: &BTreeMap<String, String>,
+    worst_micros: i64,
+    currency: &str,
+    now: Timestamp,
+) -> Result<Option<Problem>, StoreError> {
+    for row in store::budgets::list(tx, &org.to_string()).await? {
+        if row.at_limit == AtLimit::Notify.name() || !in_scope(&row, labels) {
+            continue;
+        }
+        let standing = standing(tx, &row, now).await?;
+        let left = row.limit_micros - standing.spent - standing.committed;
+        if worst_micros > left {
+            let detail = format!(
+                "This can cost {} at its longest, and of the budget {} ({} a month) {} is left after what is spent and set aside. Shorten it, or raise the budget.",
+                money_text(worst_micros, currency),
+                row.name,
+                money_text(row.limit_micros, currency),
+                money_text(left.max(0), currency)
+            );
+            return Ok(Some(Problem::new(403, "budget.exceeded", "Beyond a budget", detail)));
+        }
+    }
+    Ok(None)
+}
+
+impl Portal {
+    /// Something that webhooks and mail should tell, to be recorded with what caused it.
+    pub(crate) fn notice(
+        &self,
+        org: &str,
+        kind: &str,
+        subject: String,
+        detail: String,
+        data: &serde_json::Value,
+    ) -> Notice {
+        let at = self.now();
+        let (id, org, kind) = (self.new_id(at), org.to_owned(), kind.to_owned());
+        Notice { id, org, kind, subject, detail, data: data.to_string(), at }
+    }
+
+    pub async fn create_budget(
+        &self,
+        caller: &Caller,
+        org: OrgId,
+        input: NewBudget,
+    ) -> Result<Budget, Problem> {
+        self.authorise(caller, org, Right::Manage).await?;
+        let mut errors = Vec::new();
+        berth_core::admission::check_name("/name", &input.name, &mut errors);
+        if !(1..=MAX_MICROS).contains(&input.limit_micros) {
+            errors.push(FieldError::new("/limit_micros", "Choose more than zero and at most a billion."));
+        }
+        if input.label.is_empty() != input.value.is_empty() {
+            errors.push(FieldError::new("/value", "Give a label with its value, or neither."));
+        }
+        if input.label.len() > 63 || input.value.len() > 63 {
+            errors.push(FieldError::new("/label", "A label's key and value have at most 63 characters."));
+        }
+        if !errors.is_empty() {
+            return Err(Problem::invalid(errors));
+        }
+        let now = self.now();
+        let row = BudgetRow {
+            id: self.new_id::<BudgetId>(now).to_string(),
+            org_id: org.to_string(),
+            name: input.name.trim().to_owned(),
+            label: input.label,
+            value: input.value,
+            limit_micros: input.limit_micros,
+            at_limit: input.at_limit.name().to_owned(),
+            told: 0,
+            told_month: String::new(),
+            created_by: caller.user.name.clone(),
+            created_at: now.micros(),
+        };
+        let event = self.audit_event(
+            caller,
+            "budget.created",
+            row.id.clone(),
+            format!("{}: {}", row.name, money_text(row.limit_micros, &self.settings.currency)),
+        );
+        let new = row.clone();
+        let done = self.db.write(move |tx| {
+            let (row, event) = (new.clone(), event.clone());
+            async move {
+                if store::budgets::list(tx, &row.org_id).await?.len() >= MOST {
+                    return Ok(Some(Problem::invalid_field("/name", "An organization has at most 100 budgets.")));
+                }
+                store::budgets::insert(tx, &row).await?;
+                store::quotas::insert_audit(tx, Some(org), &event).await?;
+                Ok(None)
+            }
+            .boxed()
+        });
+        if let Some(problem) = done.await? {
+            return Err(problem);
+        }
+        let mut conn = self.db.read().await?;
+        Ok(self.budget(&mut conn.tx(), row).await?)
+    }
+
+    async fn budget(&self, tx: &mut Tx<'_>, row: BudgetRow) -> Result<Budget, StoreError> {
+        let now = self.now();
+        let standing = standing(tx, &row, now).await?;
+        let corrupt = || StoreError::Corrupt(row.id.clone());
+        Ok(Budget {
+            id: row.id.parse().map_err(|_| corrupt())?,
+            at_limit: AtLimit::parse(&row.at_limit).ok_or_else(corrupt)?,
+            passed_percent: if row.told_month == month_of(now) { row.told } else { 0 },
+            name: row.name,
+            label: row.label,
+            value: row.value,
+            limit_micros: row.limit_micros,
+            currency: self.settings.currency.clone(),
+            spent_micros: standing.spent,
+            committed_micros: standing.committed,
+            created_at: Timestamp::from_micros(row.created_at),
+            created_by: row.created_by,
+        })
+    }
+
+    pub async fn list_budgets(&self, caller: &Caller, org: OrgId) -> Result<Page<Budget>, Problem> {
+        self.authorise(caller, org, Right::SeeMoney).await?;
+        let mut conn = self.db.read().await?;
+        let mut tx = conn.tx();
+        let mut items = Vec::new();
+        for row in store::budgets::list(&mut tx, &org.to_string()).await? {
+            items.push(self.budget(&mut tx, row).await?);
+        }
+        Ok(Page::whole(items))
+    }
+
+    pub async fn delete_budget(&self, caller: &Caller, org: OrgId, id: BudgetId) -> Result<(), Problem> {
+        self.authorise(caller, org, Right::Manage).await?;
+        let event = self.audit_event(caller, "budget.deleted", id.to_string(), String::new());
+        let known = self.db.write(move |tx| {
+            let event = event.clone();
+            async move {
+                let known = store::budgets::delete(tx, org, id).await?;
+                if known {
+                    store::quotas::insert_audit(tx, Some(org), &event).await?;
+                }
+                Ok(known)
+            }
+            .boxed()
+        });
+        if known.await? { Ok(()) } else { Err(Problem::not_found()) }
+    }
+
+    /// Tells of thresholds that were passed, and stops what a spent budget stops.
+    pub async fn tick_budgets(&self) -> Result<(), StoreError> {
+        let now = self.now();
+        let rows = {
+            let mut conn = self.db.read().await?;
+            store::budgets::list(&mut conn.tx(), "").await?
+        };
+        for row in rows {
+            let standing = {
+                let mut conn = self.db.read().await?;
+                standing(&mut conn.tx(), &row, now).await?
+            };
+            let percent = i64::try_from(i128::from(standing.spent) * 100 / i128::from(row.limit_micros.max(1)))
+                .unwrap_or(i64::MAX);
+            let Some(passed) = THRESHOLDS.into_iter().find(|t| percent >= *t) else { continue };
+            self.tell_budget(&row, passed, standing.spent, now).await?;
+            if passed == 100 && row.at_limit == AtLimit::Stop.name() {
+                for job in standing.jobs {
+                    let detail = format!("The budget {} is spent.", row.name);
+                    self.move_on(job, None, Event::Cancel, detail).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn tell_budget(&self, row: &BudgetRow, passed: i64, spent: i64, now: Timestamp) -> Result<(), StoreError> {
+        let month = month_of(now);
+        if row.told_month == month && row.told >= passed {
+            return Ok(());
+        }
+        let currency = &self.settings.currency;
+        let subject = format!("{passed} % of the budget {} is spent", row.name);
+        let what_next = match (AtLimit::parse(&row.at_limit), passed) {
+            (Some(AtLimit::Notify), _) => "Nothing is stopped or refused by it.",
+            (Some(AtLimit::Refuse), _) => "What could go beyond it is refused when it is submitted.",
+            (_, 100) => "What runs under it is stopped now.",
+            _ => "When it is spent, what runs under it is stopped.",
+        };
+        let detail = format!(
+            "{} of {} were spent in {month}. {what_next}",
+            money_text(spent, currency),
+            money_text(row.limit_micros, currency)
+        );
+        let data = serde_json::json!({
+            "budget": row.id, "percent": passed, "spent_micros": spent, "limit_micros": row.limit_micros, "month": month,
+        });
+        let notice = self.notice(&row.org_id, "budget.passed", subject, detail, &data);
+        let id = row.id.clone();
+        self.db
+            .write(move |tx| {
+                let (id, month, notice) = (id.clone(), month.clone(), notice.clone());
+                async move {
+                    if store::budgets::tell(tx, &id, passed, &month).await? {
+                        store::budgets::insert_notice(tx, &notice).await?;
+                    }
+                    Ok(())
+                }
+                .boxed()
+            })
+            .await
+    }
+}

@@ -1,0 +1,400 @@
+//! Bills months: one invoice for each organization that was charged, numbered without gaps, final.
+
+use std::time::Duration;
+
+use berth_types::Page;
+use berth_types::ids::{InvoiceId, OrgId, TransferId};
+use berth_types::invoices::{
+    BillingSettings, Invoice, InvoiceDocument, InvoiceKind, InvoiceLine, InvoiceState, TaxLine,
+};
+use berth_types::ledger::TransferKind;
+use berth_types::money::money_text;
+use berth_types::problems::{FieldError, Problem};
+use berth_types::time::Timestamp;
+use futures::FutureExt;
+
+use super::jobs::day_of;
+use super::quotas::month_of;
+use super::{Caller, Right};
+use crate::portal::Portal;
+use crate::store::invoices::InvoiceRow;
+use crate::store::ledger::Posting;
+use crate::store::{self, StoreError, Tx};
+
+/// Where the operator's settings are kept.
+const SETTINGS: &str = "billing";
+const LOOK_EVERY: Duration = Duration::from_secs(600);
+/// Charges of a month may come in for so long after its end.
+const SETTLE_S: i64 = 3_600;
+
+/// Runs for as long as the portal does.
+pub async fn run(portal: Portal) {
+    loop {
+        if let Err(error) = portal.bill_last_month().await {
+            tracing::error!(%error, "the last month could not be billed; the next look tries again");
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// The first moment of `2026-11`.
+fn begin_of(month: &str) -> Option<Timestamp> {
+    (month.len() == 7).then(|| format!("{month}-01T00:00:00Z").parse().ok())?
+}
+
+/// The month after one that begins then.
+fn next_month(begin: Timestamp) -> Option<Timestamp> {
+    begin_of(&month_of(begin.plus_seconds(32 * 86_400)))
+}
+
+async fn settings(tx: &mut Tx<'_>) -> Result<BillingSettings, StoreError> {
+    let text = store::accounts::find_setting(tx, SETTINGS).await?;
+    text.map_or(Ok(BillingSettings::default()), |text| {
+        serde_json::from_str(&text).map_err(|_| StoreError::Corrupt(SETTINGS.to_owned()))
+    })
+}
+
+/// What is billed: lines, taxes of their sum, each rounded down, and the total.
+fn document(
+    settings: &BillingSettings,
+    buyer: &str,
+    lines: Vec<InvoiceLine>,
+    currency: &str,
+) -> InvoiceDocument {
+    let subtotal: i64 = lines.iter().map(|l| l.amount_micros).fold(0, i64::saturating_add);
+    let tax = |rate: &berth_types::invoices::TaxRate| {
+        let amount = i128::from(subtotal.max(0)) * i128::from(rate.basis_points) / 10_000;
+        TaxLine {
+            name: rate.name.clone(),
+            basis_points: rate.basis_points,
+            amount_micros: i64::try_from(amount).unwrap_or(i64::MAX),
+        }
+    };
+    let taxes: Vec<TaxLine> = settings.taxes.iter().map(tax).collect();
+    InvoiceDocument {
+        seller: settings.seller.clone(),
+        buyer: buyer.to_owned(),
+        subtotal_micros: subtotal,
+        total_micros: taxes.iter().map(|t| t.amount_micros).fold(subtotal, i64::saturating_add),
+        lines,
+        taxes,
+        currency: currency.to_owned(),
+    }
+}
+
+fn invoice(row: InvoiceRow) -> Result<Invoice, StoreError> {
+    let corrupt = || StoreError::Corrupt(row.id.clone());
+    Ok(Invoice {
+        id: row.id.parse().map_err(|_| corrupt())?,
+        number: row.number,
+        kind: if row.kind == "invoice" { InvoiceKind::Invoice } else { InvoiceKind::CreditNote },
+        org: row.org_id.parse().map_err(|_| corrupt())?,
+        state: InvoiceState::parse(&row.state).ok_or_else(corrupt)?,
+        document: serde_json::from_str(&row.document).map_err(|_| corrupt())?,
+        issued_at: Timestamp::from_micros(row.issued_at),
+        due_at: row.due_at.map(Timestamp::from_micros),
+        paid_at: row.paid_at.map(Timestamp::from_micros),
+        corrects: row.corrects.as_deref().map(str::parse).transpose().map_err(|_| corrupt())?,
+        month: row.month,
+    })
+}
+
+impl Portal {
+    /// Bills the month before this one, as soon as its last charges are in.
+    pub async fn bill_last_month(&self) -> Result<usize, StoreError> {
+        let now = self.now();
+        let Some(this) = begin_of(&month_of(now)) else { return Ok(0) };
+        if now < this.plus_seconds(SETTLE_S) {
+            return Ok(0);
+        }
+        self.bill(&month_of(this.plus_seconds(-1))).await
+    }
+
+    /// Bills a month that is over; says how many invoices came of it. Whoever has one gets no other.
+    async fn bill(&self, month: &str) -> Result<usize, StoreError> {
+        let (Some(begin), now) = (begin_of(month), self.now()) else { return Ok(0) };
+        let Some(end) = next_month(begin) else { return Ok(0) };
+        let days = (day_of(begin), day_of(end) - 1);
+        let orgs = {
+            let mut conn = self.db.read().await?;
+            store::invoices::to_bill(&mut conn.tx(), month, days).await?
+        };
+        let mut made = 0;
+        for (org_id, buyer) in orgs {
+            let (portal, month) = (self.clone(), month.to_owned());
+            let done = self.db.write(move |tx| {
+                let (portal, month, org_id, buyer) =
+                    (portal.clone(), month.clone(), org_id.clone(), buyer.clone());
+                async move {
+                    let org: OrgId = org_id.parse().map_err(|_| StoreError::Corrupt(org_id.clone()))?;
+                    let settings = settings(tx).await?;
+                    let sums = store::invoices::lines(tx, &org_id, days).await?;
+                    let mut lines: Vec<InvoiceLine> = sums
+                        .into_iter()
+                        .map(|(item, mode, milli_ms, amount_micros)| InvoiceLine {
+                            item,
+                            mode,
+                            device_ms: milli_ms / 1_000,
+                            amount_micros,
+                        })
+                        .collect();
+                    let back = store::invoices::given_back(tx, org, begin.micros(), end.micros()).await?;
+                    if back > 0 {
+                        lines.push(InvoiceLine {
+                            item: "Given back for devices that were out of order".to_owned(),
+                            mode: String::new(),
+                            device_ms: 0,
+                            amount_micros: -back,
+                        });
+                    }
+                    let document = document(&settings, &buyer, lines, &portal.settings.currency);
+                    let afterwards = store::ledger::credit_limit(tx, org).await? > 0;
+                    let id: InvoiceId = portal.new_id(now);
+                    let row = InvoiceRow {
+                        id: id.to_string(),
+                        number: store::invoices::next_number(tx).await?,
+                        kind: "invoice".to_owned(),
+                        org_id: org_id.clone(),
+                        month: month.clone(),
+                        state: if afterwards { InvoiceState::Open } else { InvoiceState::Paid }.name().to_owned(),
+                        document: serde_json::to_string(&document).map_err(|e| StoreError::Corrupt(e.to_string()))?,
+                        total_micros: document.total_micros,
+                        issued_at: now.micros(),
+                        due_at: afterwards.then(|| now.plus_seconds(settings.due_days * 86_400).micros()),
+                        paid_at: (!afterwards).then(|| now.micros()),
+                        corrects: None,
+                    };
+                    store::invoices::insert(tx, &row).await?;
+                    let subject = format!("Invoice {} for {month}", row.number);
+                    let detail = format!(
+                        "{} for {month}. {}",
+                        money_text(document.total_micros, &document.currency),
+                        if afterwards { "It is to be paid." } else { "It was paid from the balance." }
+                    );
+                    let data = serde_json::json!({
+                        "invoice": row.id, "number": row.number, "month": month, "total_micros": document.total_micros,
+                    });
+                    let notice = portal.notice(&org_id, "invoice.issued", subject, detail, &data);
+                    store::budgets::insert_notice(tx, &notice).await
+                }
+                .boxed()
+            });
+            match done.await {
+                Ok(()) => made += 1,
+                // Another portal was faster.
+                Err(StoreError::Duplicate) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(made)
+    }
+
+    /// The operator bills a month that is over, and whose invoices were not made yet.
+    pub async fn bill_month(&self, caller: &Caller, month: &str) -> Result<usize, Problem> {
+        self.authorise_operator(caller)?;
+        let over = begin_of(month).and_then(next_month).is_some_and(|end| end <= self.now());
+        if !over {
+            let detail = "Name a month that is over, such as 2026-10.";
+            return Err(Problem::invalid_field("/month", detail));
+        }
+        Ok(self.bill(month).await?)
+    }
+
+    /// Invoices of an organization, or (`None`) of all for the operator, newest first.
+    pub async fn list_invoices(
+        &self,
+        caller: &Caller,
+        org: Option<OrgId>,
+        before: Option<i64>,
+        limit: u32,
+    ) -> Result<Page<Invoice>, Problem> {
+        match org {
+            Some(org) => {
+                self.authorise(caller, org, Right::SeeMoney).await?;
+            }
+            None => self.authorise_operator(caller)?,
+        }
+        let org = org.map_or_else(String::new, |o| o.to_string());
+        let mut conn = self.db.read().await?;
+        let rows = store::invoices::list(&mut conn.tx(), &org, before.unwrap_or(0), i64::from(limit)).await?;
+        let full = rows.len() == limit as usize;
+        let items = rows.into_iter().map(invoice).collect::<Result<Vec<_>, _>>()?;
+        let next_cursor = items.last().filter(|_| full).map(|i| i.number.to_string());
+        Ok(Page { items, next_cursor })
+    }
+
+    pub async fn get_invoice(&self, caller: &Caller, org: OrgId, id: InvoiceId) -> Result<Invoice, Problem> {
+        self.authorise(caller, org, Right::SeeMoney).await?;
+        let mut conn = self.db.read().await?;
+        let row = store::invoices::find_any(&mut conn.tx(), id).await?;
+        let row = row.filter(|r| r.org_id == org.to_string()).ok_or_else(Problem::not_found)?;
+        Ok(invoice(row)?)
+    }
+
+    /// The operator records that an open invoice was paid: its amount is credited.
+    pub async fn pay_invoice(&self, caller: &Caller, id: InvoiceId) -> Result<Invoice, Problem> {
+        self.authorise_operator(caller)?;
+        self.close_invoice(caller, id, InvoiceState::Paid).await
+    }
+
+    /// The operator takes an open invoice back: a credit note with a number of its own says so.
+    pub async fn void_invoice(&self, caller: &Caller, id: InvoiceId) -> Result<Invoice, Problem> {
+        self.authorise_operator(caller)?;
+        self.close_invoice(caller, id, InvoiceState::Void).await
+    }
+
+    async fn close_invoice(&self, caller: &Caller, id: InvoiceId, to: InvoiceState) -> Result<Invoice, Problem> {
+        let now = self.now();
+        let portal = self.clone();
+        let action = if to == InvoiceState::Paid { "invoice.paid" } else { "invoice.voided" };
+        let event = self.audit_event(caller, action, id.to_string(), String::new());
+        let done = self.db.write(move |tx| {
+            let (portal, event) = (portal.clone(), event.clone());
+            async move {
+                let Some(row) = store::invoices::find_any(tx, id).await? else {
+                    return Ok(Err(Problem::not_found()));
+                };
+                let paid_at = (to == InvoiceState::Paid).then_some(now);
+                let open = InvoiceState::Open.name();
+                if row.kind != "invoice" || !store::invoices::set_state(tx, id, (open, to.name()), paid_at).await? {
+                    let detail = format!("It is {}; only an open invoice can be paid or taken back.", row.state);
+                    return Ok(Err(Problem::conflict("invoice.closed", "The invoice is closed", detail)));
+                }
+                let org: OrgId = row.org_id.parse().map_err(|_| StoreError::Corrupt(row.id.clone()))?;
+                let document: InvoiceDocument =
+                    serde_json::from_str(&row.document).map_err(|_| StoreError::Corrupt(row.id.clone()))?;
+                // What was used is owed without the tax, which is passed on; so that is what comes back.
+                let amount_micros = document.subtotal_micros;
+                if amount_micros > 0 {
+                    let verb = if to == InvoiceState::Paid { "was paid" } else { "was taken back" };
+                    let posting = Posting {
+                        id: portal.new_id::<TransferId>(now),
+                        org,
+                        kind: TransferKind::Credit,
+                        amount_micros,
+                        pending: None,
+                        source: "invoice",
+                        source_id: row.id.clone(),
+                        seq: 1,
+                        memo: format!("Invoice {} {verb}", row.number),
+                        at: now,
+                    };
+                    store::ledger::post(tx, &posting).await?;
+                }
+                if to == InvoiceState::Void {
+                    let note = credit_note(&portal, tx, &row, &document, now).await?;
+                    store::invoices::insert(tx, &note).await?;
+                }
+                store::quotas::insert_audit(tx, Some(org), &event).await?;
+                Ok(store::invoices::find_any(tx, id).await?.ok_or_else(Problem::not_found))
+            }
+            .boxed()
+        });
+        Ok(invoice(done.await??)?)
+    }
+
+    pub async fn billing_settings(&self, caller: &Caller) -> Result<BillingSettings, Problem> {
+        self.authorise_operator(caller)?;
+        let mut conn = self.db.read().await?;
+        Ok(settings(&mut conn.tx()).await?)
+    }
+
+    /// Sets what invoices say from now on; those that are issued stay as they are.
+    pub async fn set_billing_settings(
+        &self,
+        caller: &Caller,
+        input: BillingSettings,
+    ) -> Result<BillingSettings, Problem> {
+        self.authorise_operator(caller)?;
+        let mut errors = Vec::new();
+        if input.seller.chars().count() > 500 {
+            errors.push(FieldError::new("/seller", "Use at most 500 characters."));
+        }
+        if input.taxes.len() > 5 {
+            errors.push(FieldError::new("/taxes", "At most five rates."));
+        }
+        for (index, tax) in input.taxes.iter().enumerate() {
+            if tax.name.trim().is_empty() || !(0..=10_000).contains(&tax.basis_points) {
+                let detail = "A rate has a name and 0 to 10000 hundredths of a percent.";
+                errors.push(FieldError::new(format!("/taxes/{index}"), detail));
+            }
+        }
+        if !(0..=365).contains(&input.due_days) {
+            errors.push(FieldError::new("/due_days", "Choose between 0 and 365 days."));
+        }
+        if !errors.is_empty() {
+            return Err(Problem::invalid(errors));
+        }
+        let text = serde_json::to_string(&input).map_err(|_| Problem::internal())?;
+        let event = self.audit_event(caller, "billing_settings.set", "default".to_owned(), text.clone());
+        self.db
+            .write(move |tx| {
+                let (text, event) = (text.clone(), event.clone());
+                async move {
+                    store::accounts::put_setting(tx, SETTINGS, &text).await?;
+                    store::quotas::insert_audit(tx, None, &event).await
+                }
+                .boxed()
+            })
+            .await?;
+        Ok(input)
+    }
+}
+
+/// What takes an invoice back: the same lines below nothing.
+async fn credit_note(
+    portal: &Portal,
+    tx: &mut Tx<'_>,
+    row: &InvoiceRow,
+    document: &InvoiceDocument,
+    now: Timestamp,
+) -> Result<InvoiceRow, StoreError> {
+    let minus = |line: &InvoiceLine| InvoiceLine { amount_micros: -line.amount_micros, ..line.clone() };
+    let note = InvoiceDocument {
+        lines: document.lines.iter().map(minus).collect(),
+        subtotal_micros: -document.subtotal_micros,
+        taxes: document.taxes.iter().map(|t| TaxLine { amount_micros: -t.amount_micros, ..t.clone() }).collect(),
+        total_micros: -document.total_micros,
+        ..document.clone()
+    };
+    Ok(InvoiceRow {
+        id: portal.new_id::<InvoiceId>(now).to_string(),
+        number: store::invoices::next_number(tx).await?,
+        kind: "credit_note".to_owned(),
+        state: InvoiceState::Paid.name().to_owned(),
+        document: serde_json::to_string(&note).map_err(|e| StoreError::Corrupt(e.to_string()))?,
+        total_micros: note.total_micros,
+        issued_at: now.micros(),
+        due_at: None,
+        paid_at: Some(now.micros()),
+        corrects: Some(row.id.clone()),
+        ..row.clone()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use berth_types::invoices::TaxRate;
+
+    #[test]
+    fn months_follow_each_other() {
+        let begin = begin_of("2027-12").unwrap();
+        assert_eq!(next_month(begin).map(month_of), Some("2028-01".to_owned()));
+        assert_eq!(begin_of("2028-02").and_then(next_month).map(month_of), Some("2028-03".to_owned()));
+        assert_eq!((begin_of("2026-13"), begin_of("soon")), (None, None));
+    }
+
+    #[test]
+    fn taxes_are_of_the_sum_and_rounded_down() {
+        let settings = BillingSettings {
+            taxes: vec![TaxRate { name: "VAT".into(), basis_points: 1_900 }],
+            ..BillingSettings::default()
+        };
+        let line = |amount_micros| InvoiceLine { item: "x".into(), mode: String::new(), device_ms: 0, amount_micros };
+        let bill = document(&settings, "lab", vec![line(1_000_003), line(-3)], "USD");
+        assert_eq!((bill.subtotal_micros, bill.taxes[0].amount_micros, bill.total_micros), (1_000_000, 190_000, 1_190_000));
+        assert_eq!(document(&settings, "lab", vec![line(5)], "USD").total_micros, 5);
+        assert_eq!(document(&settings, "lab", vec![line(-5)], "USD").taxes[0].amount_micros, 0);
+    }
+}

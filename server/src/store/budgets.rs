@@ -1,0 +1,139 @@
+//! Budgets, and what happened that somebody should hear of.
+
+use berth_types::ids::{BudgetId, NoticeId, OrgId};
+use berth_types::time::Timestamp;
+
+use super::{StoreError, Tx};
+
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub struct BudgetRow {
+    pub id: String,
+    pub org_id: String,
+    pub name: String,
+    pub label: String,
+    pub value: String,
+    pub limit_micros: i64,
+    pub at_limit: String,
+    pub told: i64,
+    pub told_month: String,
+    pub created_by: String,
+    pub created_at: i64,
+}
+
+macro_rules! select_budgets {
+    ($rest:literal) => {
+        concat!(
+            "SELECT id, org_id, name, label, value, limit_micros, at_limit, told, told_month, created_by, created_at \
+             FROM budgets ",
+            $rest
+        )
+    };
+}
+
+pub async fn insert(tx: &mut Tx<'_>, row: &BudgetRow) -> Result<(), StoreError> {
+    let sql = "INSERT INTO budgets (id, org_id, name, label, value, limit_micros, at_limit, told, told_month, created_by, \
+               created_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
+    exec!(
+        tx,
+        sql,
+        &row.id,
+        &row.org_id,
+        &row.name,
+        &row.label,
+        &row.value,
+        row.limit_micros,
+        &row.at_limit,
+        row.told,
+        &row.told_month,
+        &row.created_by,
+        row.created_at
+    )
+    .map(|_| ())
+}
+
+/// The budgets of an organization, or (`''`) of all.
+pub async fn list(tx: &mut Tx<'_>, org: &str) -> Result<Vec<BudgetRow>, StoreError> {
+    list!(tx, BudgetRow, select_budgets!("WHERE $1 = '' OR org_id = $1 ORDER BY org_id, id"), org)
+}
+
+/// Says whether there was such a budget in this organization.
+pub async fn delete(tx: &mut Tx<'_>, org: OrgId, id: BudgetId) -> Result<bool, StoreError> {
+    let sql = "DELETE FROM budgets WHERE org_id = $1 AND id = $2";
+    Ok(exec!(tx, sql, org.to_string(), id.to_string())? == 1)
+}
+
+/// Remembers that a threshold was told of; says whether nobody had told it before.
+pub async fn tell(tx: &mut Tx<'_>, id: &str, percent: i64, month: &str) -> Result<bool, StoreError> {
+    let sql = "UPDATE budgets SET told = $2, told_month = $3 WHERE id = $1 AND (told < $2 OR told_month <> $3)";
+    Ok(exec!(tx, sql, id, percent, month)? == 1)
+}
+
+/// What an organization was charged on some days, for everything or (`label` not empty) for one label.
+pub async fn spent(
+    tx: &mut Tx<'_>,
+    org: &str,
+    (label, value): (&str, &str),
+    (from, until): (i64, i64),
+) -> Result<i64, StoreError> {
+    let sql = "SELECT CAST(COALESCE(CASE WHEN $2 = '' THEN \
+               (SELECT SUM(cost_micros) FROM usage_days WHERE org_id = $1 AND day >= $4 AND day <= $5) ELSE \
+               (SELECT SUM(cost_micros) FROM usage_label_days WHERE org_id = $1 AND label = $2 AND value = $3 \
+                AND day >= $4 AND day <= $5) END, 0) AS BIGINT)";
+    Ok(find!(tx, (i64,), sql, org, label, value, from, until)?.map_or(0, |(n,)| n))
+}
+
+/// The jobs of an organization that have not ended: id, labels (JSON), held, used but not charged yet.
+pub async fn open_jobs(tx: &mut Tx<'_>, org: &str) -> Result<Vec<(String, String, i64, i64)>, StoreError> {
+    let sql = "SELECT id, labels, held_micros, cost_micros - posted_micros FROM jobs \
+               WHERE org_id = $1 AND ended_at IS NULL ORDER BY id";
+    list!(tx, (String, String, i64, i64), sql, org)
+}
+
+/// What reservations of an organization still hold.
+pub async fn reserved(tx: &mut Tx<'_>, org: &str) -> Result<i64, StoreError> {
+    let sql = "SELECT CAST(COALESCE(SUM(held_micros), 0) AS BIGINT) FROM reservations \
+               WHERE org_id = $1 AND state IN ('pending', 'scheduled', 'active')";
+    Ok(find!(tx, (i64,), sql, org)?.map_or(0, |(n,)| n))
+}
+
+/// Something that happened.
+#[derive(Debug, Clone)]
+pub struct Notice {
+    pub id: NoticeId,
+    pub org: String,
+    /// `budget.passed`, `reservation.ending`, `invoice.issued`, …
+    pub kind: String,
+    pub subject: String,
+    pub detail: String,
+    /// JSON.
+    pub data: String,
+    pub at: Timestamp,
+}
+
+pub async fn insert_notice(tx: &mut Tx<'_>, notice: &Notice) -> Result<(), StoreError> {
+    let sql = "INSERT INTO notices (id, org_id, kind, subject, detail, data, at, spread) \
+               VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
+    exec!(
+        tx,
+        sql,
+        notice.id.to_string(),
+        &notice.org,
+        &notice.kind,
+        &notice.subject,
+        &notice.detail,
+        &notice.data,
+        notice.at.micros(),
+        false
+    )
+    .map(|_| ())
+}
+
+/// What happened in an organization, newest first: kind, subject, detail, at.
+pub async fn list_notices(
+    tx: &mut Tx<'_>,
+    org: OrgId,
+    limit: i64,
+) -> Result<Vec<(String, String, String, i64)>, StoreError> {
+    let sql = "SELECT kind, subject, detail, at FROM notices WHERE org_id = $1 ORDER BY id DESC LIMIT $2";
+    list!(tx, (String, String, String, i64), sql, org.to_string(), limit)
+}

@@ -1,0 +1,116 @@
+//! Invoices and credit notes. Once inserted only their state changes; the engine's triggers see to it.
+
+use berth_types::ids::{InvoiceId, OrgId};
+use berth_types::time::Timestamp;
+
+use super::{StoreError, Tx};
+
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub struct InvoiceRow {
+    pub id: String,
+    pub number: i64,
+    pub kind: String,
+    pub org_id: String,
+    pub month: String,
+    pub state: String,
+    /// JSON.
+    pub document: String,
+    pub total_micros: i64,
+    pub issued_at: i64,
+    pub due_at: Option<i64>,
+    pub paid_at: Option<i64>,
+    pub corrects: Option<String>,
+}
+
+macro_rules! select_invoices {
+    ($rest:literal) => {
+        concat!(
+            "SELECT id, number, kind, org_id, month, state, document, total_micros, issued_at, due_at, paid_at, corrects \
+             FROM invoices ",
+            $rest
+        )
+    };
+}
+
+/// The next number. Whoever takes it inserts in the same transaction, so that there is no gap.
+pub async fn next_number(tx: &mut Tx<'_>) -> Result<i64, StoreError> {
+    let sql = "SELECT CAST(COALESCE(MAX(number), 0) AS BIGINT) + 1 FROM invoices";
+    Ok(find!(tx, (i64,), sql)?.map_or(1, |(n,)| n))
+}
+
+pub async fn insert(tx: &mut Tx<'_>, row: &InvoiceRow) -> Result<(), StoreError> {
+    let sql = "INSERT INTO invoices (id, number, kind, org_id, month, state, document, total_micros, issued_at, due_at, \
+               paid_at, corrects) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
+    exec!(
+        tx,
+        sql,
+        &row.id,
+        row.number,
+        &row.kind,
+        &row.org_id,
+        &row.month,
+        &row.state,
+        &row.document,
+        row.total_micros,
+        row.issued_at,
+        row.due_at,
+        row.paid_at,
+        &row.corrects
+    )
+    .map(|_| ())
+}
+
+/// Moves an invoice from one state to another; says whether it was in the first.
+pub async fn set_state(
+    tx: &mut Tx<'_>,
+    id: InvoiceId,
+    (from, to): (&str, &str),
+    paid_at: Option<Timestamp>,
+) -> Result<bool, StoreError> {
+    let sql = "UPDATE invoices SET state = $3, paid_at = $4 WHERE id = $1 AND state = $2";
+    Ok(exec!(tx, sql, id.to_string(), from, to, paid_at.map(Timestamp::micros))? == 1)
+}
+
+pub async fn find_any(tx: &mut Tx<'_>, id: InvoiceId) -> Result<Option<InvoiceRow>, StoreError> {
+    find!(tx, InvoiceRow, select_invoices!("WHERE id = $1"), id.to_string())
+}
+
+/// The newest invoices of an organization (`''`: of all) with a number below `before` (0: from the newest).
+pub async fn list(tx: &mut Tx<'_>, org: &str, before: i64, limit: i64) -> Result<Vec<InvoiceRow>, StoreError> {
+    let sql = select_invoices!(
+        "WHERE ($1 = '' OR org_id = $1) AND ($2 = 0 OR number < $2) ORDER BY number DESC LIMIT $3"
+    );
+    list!(tx, InvoiceRow, sql, org, before, limit)
+}
+
+/// The organizations that were charged in a month and have no invoice for it yet: id and name.
+pub async fn to_bill(
+    tx: &mut Tx<'_>,
+    month: &str,
+    (from, until): (i64, i64),
+) -> Result<Vec<(String, String)>, StoreError> {
+    let sql = "SELECT o.id, o.name FROM orgs o WHERE EXISTS (SELECT 1 FROM usage_days u WHERE u.org_id = o.id \
+               AND u.day >= $2 AND u.day <= $3 AND u.cost_micros > 0) AND NOT EXISTS \
+               (SELECT 1 FROM invoices i WHERE i.org_id = o.id AND i.month = $1 AND i.kind = 'invoice') ORDER BY o.id";
+    list!(tx, (String, String), sql, month, from, until)
+}
+
+/// What an organization used in some days, by offering and mode: (slug, mode, device milli-ms, micros).
+pub async fn lines(
+    tx: &mut Tx<'_>,
+    org: &str,
+    (from, until): (i64, i64),
+) -> Result<Vec<(String, String, i64, i64)>, StoreError> {
+    let sql = "SELECT COALESCE(o.slug, u.offering_id) AS item, u.mode, CAST(SUM(u.device_milli_ms) AS BIGINT), \
+               CAST(SUM(u.cost_micros) AS BIGINT) FROM usage_days u LEFT JOIN offerings o ON o.id = u.offering_id \
+               WHERE u.org_id = $1 AND u.day >= $2 AND u.day <= $3 GROUP BY item, u.mode ORDER BY item, u.mode";
+    list!(tx, (String, String, i64, i64), sql, org, from, until)
+}
+
+/// What an organization was given back for failed devices between two times.
+pub async fn given_back(tx: &mut Tx<'_>, org: OrgId, from: i64, until: i64) -> Result<i64, StoreError> {
+    let sql = "SELECT CAST(COALESCE(SUM(amount_micros), 0) AS BIGINT) FROM transfers \
+               WHERE credit = $1 AND kind = 'credit' AND source = 'reservation' AND at >= $2 AND at < $3";
+    let account = super::ledger::org_account(org);
+    Ok(find!(tx, (i64,), sql, account, from, until)?.map_or(0, |(n,)| n))
+}
