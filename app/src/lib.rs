@@ -37,12 +37,23 @@ pub fn App() -> impl IntoView {
                     <Route path=path!("/launch") view={Lazy::<routes::Launch>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/jobs") view={Lazy::<routes::Jobs>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/jobs/:job") view={Lazy::<routes::Job>::new()} ssr=SsrMode::Async/>
+                    <Route path=path!("/reservations") view={Lazy::<routes::Reservations>::new()} ssr=SsrMode::Async/>
+                    <Route
+                        path=path!("/reservations/:reservation")
+                        view={Lazy::<routes::Reservation>::new()}
+                        ssr=SsrMode::Async
+                    />
                     <Route path=path!("/cluster") view={Lazy::<routes::Cluster>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/billing") view={Lazy::<routes::Billing>::new()} ssr=SsrMode::Async/>
+                    <Route path=path!("/limits") view={Lazy::<routes::Limits>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/tokens") view={Lazy::<routes::Tokens>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/operator/nodes") view={Lazy::<routes::Nodes>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/operator/prices") view={Lazy::<routes::Prices>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/operator/orgs") view={Lazy::<routes::Orgs>::new()} ssr=SsrMode::Async/>
+                    <Route path=path!("/operator/limits") view={Lazy::<routes::AllLimits>::new()} ssr=SsrMode::Async/>
+                    <Route path=path!("/operator/limits/:org") view={Lazy::<routes::OrgLimits>::new()} ssr=SsrMode::Async/>
+                    <Route path=path!("/operator/reservations") view={Lazy::<routes::AllReservations>::new()} ssr=SsrMode::Async/>
+                    <Route path=path!("/operator/audit") view={Lazy::<routes::Audit>::new()} ssr=SsrMode::Async/>
                 </ParentRoute>
             </Routes>
         </Router>

@@ -60,9 +60,22 @@ route!(lists, Home, home, load_home, pages::home::HomePage);
 route!(forms, Launch, launch, load_launch, pages::launch::LaunchPage);
 route!(lists, Jobs, jobs, load_jobs, pages::jobs::JobsPage);
 route!(job, Job, job, load_job, pages::job::JobPage);
+route!(calendar, Reservations, reservations, load_reservations, pages::reservations::ReservationsPage);
+route!(calendar, Reservation, reservation, load_reservation, pages::reservations::ReservationPage);
 route!(lists, Cluster, cluster, load_cluster, pages::cluster::ClusterPage);
 route!(lists, Billing, billing, load_billing, pages::billing::BillingPage);
 route!(lists, Tokens, tokens, load_tokens, pages::tokens::TokensPage);
+route!(forms, Limits, limits, load_limits, pages::limits::LimitsPage);
 route!(forms, Nodes, nodes, load_nodes, operator::nodes::NodesPage);
 route!(forms, Prices, prices, load_prices, operator::prices::PricesPage);
 route!(forms, Orgs, orgs, load_orgs, operator::orgs::OrgsPage);
+route!(forms, AllLimits, all_limits, load_all_limits, operator::limits::LimitsPage);
+route!(forms, OrgLimits, org_limits, load_org_limits, operator::limits::org::OrgLimitsPage);
+route!(
+    forms,
+    AllReservations,
+    all_reservations,
+    load_all_reservations,
+    operator::reservations::ReservationsPage
+);
+route!(forms, Audit, audit, load_audit, operator::audit::AuditPage);

@@ -127,18 +127,26 @@ fn remember(org: OrgId) {
     let _ = org;
 }
 
-const PLACES: [(&str, &str); 6] = [
+const PLACES: [(&str, &str); 8] = [
     ("/", "Home"),
     ("/launch", "Launch"),
     ("/jobs", "Jobs"),
+    ("/reservations", "Reservations"),
     ("/cluster", "Cluster"),
     ("/billing", "Billing"),
+    ("/limits", "Limits"),
     ("/tokens", "Tokens"),
 ];
-const OPERATOR_PLACES: [(&str, &str); 3] =
-    [("/operator/nodes", "Nodes"), ("/operator/prices", "Prices"), ("/operator/orgs", "Organizations")];
+const OPERATOR_PLACES: [(&str, &str); 6] = [
+    ("/operator/nodes", "Nodes"),
+    ("/operator/reservations", "Reservations"),
+    ("/operator/prices", "Prices"),
+    ("/operator/orgs", "Organizations"),
+    ("/operator/limits", "Limits"),
+    ("/operator/audit", "Audit"),
+];
 /// The places that fit into the bar of a phone; the others are under More.
-const ALWAYS: usize = 4;
+const ALWAYS: [&str; 4] = ["/", "/launch", "/jobs", "/cluster"];
 
 #[component]
 fn RailLink(path: &'static str, name: &'static str, wide: bool) -> impl IntoView {
@@ -206,8 +214,7 @@ fn SignedIn(me: Me) -> impl IntoView {
     let operator = me.user.operator;
     let links = PLACES
         .iter()
-        .enumerate()
-        .map(|(i, (path, name))| view! { <RailLink path=path name=name wide={i >= ALWAYS}/> })
+        .map(|(path, name)| view! { <RailLink path=path name=name wide={!ALWAYS.contains(path)}/> })
         .collect_view();
     let operator_links = operator.then(|| {
         let links = OPERATOR_PLACES
@@ -218,7 +225,7 @@ fn SignedIn(me: Me) -> impl IntoView {
     });
     let more = PLACES
         .iter()
-        .skip(ALWAYS)
+        .filter(|(path, _)| !ALWAYS.contains(path))
         .map(|(path, name)| view! { <RailLink path=path name=name wide=false/> })
         .collect_view();
     let more_operator = operator.then(|| {

@@ -185,7 +185,7 @@ export async function openPage(browser, url, { headers, ...options } = {}) {
 export async function settled(page) {
   await page.locator('h1').first().waitFor();
   await page.evaluate(() => document.fonts.ready);
-  await page.waitForFunction(() => !document.querySelector('.skeleton'));
+  await page.waitForFunction(() => !document.querySelector('.skeleton, [aria-busy="true"]'));
 }
 
 /** `$2.41`, `$0.0067`: an amount of dollars as the pages write it. */

@@ -19,8 +19,9 @@ const VARIANTS = [
   { width: 390, height: 844, colorScheme: 'dark' },
 ];
 
-let demo, browser, bare;
+let demo, browser, bare, operator, request, maintenance;
 const jobs = {};
+const reservations = {};
 const who = {};
 
 async function submit(call, org, body) {
@@ -31,6 +32,7 @@ async function submit(call, org, body) {
 before(async () => {
   mkdirSync(SHOTS, { recursive: true });
   demo = await startDemo();
+  operator = bearer(demo.url, demo.operator.token);
   browser = await launchBrowser();
   bare = await startBarePortal();
   const { organization: org } = demo.tenant;
@@ -47,6 +49,26 @@ before(async () => {
   jobs.queued = await submit(call, org, { name: 'big-batch', offering: 'h100-80gb', count: 2, command: ['true'] });
   await waitFor('the queued job to say why', async () =>
     (await call('GET', `/orgs/${org}/jobs/${jobs.queued}`)).reasons.length > 0);
+  // Limits that are in nobody's way, a request that waits for its answer, and a plan far ahead.
+  const few = { boards_milli: 3_000, running_jobs: 20, spend_per_hour_micros: 12_500_000, weight_milli: 1_500 };
+  await operator('PUT', `/operator/orgs/${org}/quota`, { ...few, devices: { [SLICE]: 14 } });
+  const ask = { limits: { boards_milli: 8_000, devices: { [SLICE]: 16 } }, reason: 'A sweep over eight boards, until Friday.' };
+  request = (await call('POST', `/orgs/${org}/quota-requests`, ask)).id;
+  const [node] = (await operator('GET', '/operator/nodes')).items;
+  const at = (hours) => new Date(Date.now() + (40 * 24 + hours) * 3_600_000).toISOString();
+  const plan = { node: node.id, gpus: [node.gpus[2].uuid], starts_at: at(0), ends_at: at(2), reason: 'driver update' };
+  maintenance = (await operator('POST', '/operator/reservations', plan)).id;
+  // One on a board that no job above needs, which begins at once, and one for tomorrow.
+  const reserve = async (name, offering, from, hours) => {
+    const [starts_at, ends_at] = [from, from + hours * 3_600_000].map((ms) => new Date(ms).toISOString());
+    const quote = await call('POST', `/orgs/${org}/quotes`, { offering, starts_at, ends_at });
+    const { items } = await call('POST', `/orgs/${org}/reservations`, { quote: quote.id, name });
+    return items[0].id;
+  };
+  reservations.active = await reserve('morning-watch', 'a30-24gb', Date.now(), 1);
+  reservations.scheduled = await reserve('night-training', 'h100-80gb', Date.now() + 86_400_000, 6);
+  await waitFor('the reservation to begin', async () =>
+    (await call('GET', `/orgs/${org}/reservations/${reservations.active}`)).state === 'active');
   who.tenant = { url: demo.url, headers: await signIn(demo.url, demo.tenant) };
   who.operator = { url: demo.url, headers: await signIn(demo.url, demo.operator) };
   who.newcomer = { url: demo.url, headers: (await signUp(demo.url)).headers };
@@ -60,7 +82,13 @@ after(async () => {
     for (const job of [jobs.queued, jobs.running].filter(Boolean)) {
       await call('POST', `/orgs/${demo.tenant.organization}/jobs/${job}/cancel`);
     }
-    await boardsFree(bearer(demo.url, demo.operator.token));
+    for (const one of Object.values(reservations)) {
+      await call('POST', `/orgs/${demo.tenant.organization}/reservations/${one}/cancel`);
+    }
+    if (maintenance) await operator('POST', `/operator/reservations/${maintenance}/cancel`);
+    if (request) await operator('POST', `/operator/quota-requests/${request}`, { grant: false, note: 'Only for pictures.' });
+    await operator('DELETE', `/operator/orgs/${demo.tenant.organization}/quota`);
+    await boardsFree(operator);
   } finally {
     await browser?.close();
     await bare?.stop();
@@ -83,13 +111,24 @@ const SCREENS = [
   ['job-queued', 'tenant', () => `/jobs/${jobs.queued}`],
   ['job-succeeded', 'tenant', () => `/jobs/${jobs.succeeded}`],
   ['job-failed', 'tenant', () => `/jobs/${jobs.failed}`],
+  ['reservations', 'tenant', '/reservations'],
+  ['reservations-empty', 'newcomer', '/reservations'],
+  ['reservation-active', 'tenant', () => `/reservations/${reservations.active}`],
+  ['reservation-scheduled', 'tenant', () => `/reservations/${reservations.scheduled}`],
+  ['launch-inside', 'tenant', () => `/launch?reservation=${reservations.active}`],
   ['cluster', 'tenant', '/cluster'],
   ['billing', 'tenant', '/billing'],
   ['billing-empty', 'newcomer', '/billing'],
+  ['limits', 'tenant', '/limits'],
+  ['limits-empty', 'newcomer', '/limits'],
   ['tokens', 'tenant', '/tokens'],
   ['operator-nodes', 'operator', '/operator/nodes'],
   ['operator-prices', 'operator', '/operator/prices'],
   ['operator-orgs', 'operator', '/operator/orgs'],
+  ['operator-limits', 'operator', '/operator/limits'],
+  ['operator-org-limits', 'operator', () => `/operator/limits/${demo.tenant.organization}`],
+  ['operator-reservations', 'operator', '/operator/reservations'],
+  ['operator-audit', 'operator', '/operator/audit'],
 ];
 
 /** What is wrong with the page as it stands, in words. */
@@ -121,6 +160,7 @@ for (const [name, role, where] of SCREENS) {
         await settled(page);
         // A live page is looked at with something in it.
         if (name === 'job-running') await page.waitForTimeout(2_500);
+        if (name.startsWith('reservations')) await page.getByText(/The price holds for another/).waitFor();
         await page.screenshot({ path: join(SHOTS, `${name}-${width}-${colorScheme}.png`), fullPage: true });
         const expected = (fault) => name === 'not-found' && fault.includes('404');
         const all = [...faults.filter((fault) => !expected(fault)), ...(await wrongs(page))];

@@ -6,6 +6,7 @@
 
 pub mod clock;
 pub mod live;
+pub mod outbound;
 mod passwords;
 pub mod portal;
 pub mod recordings;

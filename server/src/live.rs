@@ -52,9 +52,22 @@ pub struct Live {
     orgs: Mutex<HashMap<OrgId, broadcast::Sender<News>>>,
     sessions: Mutex<HashMap<NodeId, NodeSession>>,
     readings: Mutex<HashMap<String, BoardReading>>,
+    /// Organizations with a webhook that wants to hear of jobs.
+    hooked: Mutex<HashSet<String>>,
     counter: AtomicU64,
     /// Wakes the scheduler.
     pub schedule: Notify,
+}
+
+impl Live {
+    /// States which organizations want to hear of jobs outside.
+    pub fn set_hooked(&self, orgs: HashSet<String>) {
+        *lock(&self.hooked) = orgs;
+    }
+
+    pub fn is_hooked(&self, org: &str) -> bool {
+        lock(&self.hooked).contains(org)
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

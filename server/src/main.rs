@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use berth_server::clock::SystemClock;
 use berth_server::portal::{Portal, Settings};
-use berth_server::service::{books, budgets, invoices, reservations};
+use berth_server::service::{books, budgets, invoices, reservations, webhooks};
 use berth_server::store::Db;
 use berth_server::web::Assets;
 use berth_server::{rest, scheduler, web, workers};
@@ -46,6 +46,17 @@ enum Command {
         /// Served over https, by a proxy in front: session cookies become Secure.
         #[arg(long, env = "BERTH_HTTPS")]
         https: bool,
+        /// Webhooks may lead into private networks and be plain http: for installations whose receivers
+        /// are beside them.
+        #[arg(long, env = "BERTH_PRIVATE_WEBHOOKS")]
+        private_webhooks: bool,
+        /// Where mail is handed in: smtps://USER:PASSWORD@HOST. Without it mail goes to files in the data
+        /// directory's outbox.
+        #[arg(long, env = "BERTH_SMTP", hide_env_values = true)]
+        smtp: Option<String>,
+        /// The sender of mail.
+        #[arg(long, env = "BERTH_MAIL_FROM", default_value = "Berth <berth@localhost.localdomain>")]
+        mail_from: String,
         /// Nobody can make an account by themselves.
         #[arg(long, env = "BERTH_SIGN_UP_CLOSED")]
         sign_up_closed: bool,
@@ -128,7 +139,18 @@ async fn start() -> std::process::ExitCode {
 async fn run(args: Args) -> Result<(), String> {
     match args.command {
         Command::Migrate { store } => store.open().await.map(|_| println!("the database is up to date")),
-        Command::Serve { store, listen, worker_listen, web, currency, https, sign_up_closed } => {
+        Command::Serve {
+            store,
+            listen,
+            worker_listen,
+            web,
+            currency,
+            https,
+            sign_up_closed,
+            private_webhooks,
+            smtp,
+            mail_from,
+        } => {
             workers::check_address(worker_listen)?;
             let assets = web.or_else(beside).map(|dir| Assets::open(&dir)).transpose()?;
             let db = store.open().await?;
@@ -138,6 +160,9 @@ async fn run(args: Args) -> Result<(), String> {
             let settings = Settings {
                 currency,
                 https,
+                private_webhooks,
+                smtp,
+                mail_from,
                 sign_up_open: !sign_up_closed,
                 data: store.data,
                 worker_url: format!("http://{worker_at}"),
@@ -187,6 +212,8 @@ async fn serve(
     tokio::spawn(books::run(portal.clone()));
     tokio::spawn(budgets::run(portal.clone()));
     tokio::spawn(invoices::run(portal.clone()));
+    portal.hear_webhooks().await.map_err(|e| e.to_string())?;
+    tokio::spawn(webhooks::run(portal.clone()));
     let (stop, stopping) = tokio::sync::watch::channel(());
     let stopped_too = |mut stopping: tokio::sync::watch::Receiver<()>| async move {
         // The sender is dropped when it is time.

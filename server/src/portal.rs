@@ -9,6 +9,7 @@ use rand_chacha::ChaCha20Rng;
 
 use crate::clock::Clock;
 use crate::live::Live;
+use crate::outbound::Outbound;
 use crate::passwords::Hasher;
 use crate::recordings::Recordings;
 use crate::service::planner::Planner;
@@ -30,6 +31,22 @@ pub struct Settings {
     pub data: PathBuf,
     /// Where workers reach the portal, for the line that an operator runs on a host.
     pub worker_url: String,
+    /// Webhooks may lead into private networks, and be plain http.
+    pub private_webhooks: bool,
+    /// `smtps://user:password@host`; mail goes to files in the data directory without one.
+    pub smtp: Option<String>,
+    pub mail_from: String,
+}
+
+impl Settings {
+    fn outbound(&self) -> Outbound {
+        let outbox = self.data.join("outbox");
+        let made = Outbound::new(self.private_webhooks, self.smtp.as_deref(), &self.mail_from, &outbox);
+        made.unwrap_or_else(|error| {
+            tracing::error!(error, "nothing is sent to webhooks or by mail");
+            Outbound::none()
+        })
+    }
 }
 
 impl Default for Settings {
@@ -42,6 +59,9 @@ impl Default for Settings {
             session_absolute_s: 14 * 86_400,
             data: PathBuf::from("./data"),
             worker_url: "http://127.0.0.1:8081".to_owned(),
+            private_webhooks: false,
+            smtp: None,
+            mail_from: "Berth <berth@localhost.localdomain>".to_owned(),
         }
     }
 }
@@ -55,6 +75,7 @@ pub struct Portal {
     pub live: Arc<Live>,
     pub(crate) planner: Arc<Planner>,
     pub recordings: Recordings,
+    pub(crate) outbound: Arc<Outbound>,
     pub(crate) throttle: Arc<Throttle>,
     clock: Arc<dyn Clock>,
     rng: Arc<Mutex<ChaCha20Rng>>,
@@ -68,6 +89,7 @@ impl Portal {
             live: Arc::default(),
             planner: Arc::default(),
             throttle: Arc::default(),
+            outbound: Arc::new(settings.outbound()),
             recordings: Recordings::new(&settings.data),
             settings: Arc::new(settings),
             clock,

@@ -49,8 +49,14 @@ async fn a_price_has_modes_and_a_date_and_the_past_is_never_priced_anew() {
         assert_eq!(rate(false).await, 10_000_000, "{engine}");
         for (body, pointer) in [
             (json!({"offering": SLICE, "per_hour_micros": -1}), "/per_hour_micros"),
-            (json!({"offering": SLICE, "per_hour_micros": 1, "reserved_per_hour_micros": i64::MAX}), "/reserved_per_hour_micros"),
-            (json!({"offering": SLICE, "per_hour_micros": 1, "effective_from": now.plus_seconds(-3_600)}), "/effective_from"),
+            (
+                json!({"offering": SLICE, "per_hour_micros": 1, "reserved_per_hour_micros": i64::MAX}),
+                "/reserved_per_hour_micros",
+            ),
+            (
+                json!({"offering": SLICE, "per_hour_micros": 1, "effective_from": now.plus_seconds(-3_600)}),
+                "/effective_from",
+            ),
             (json!({"offering": "rtx", "per_hour_micros": 1}), "/offering"),
         ] {
             let problem = set(body).await.problem(422, "request.invalid");
@@ -77,7 +83,10 @@ async fn an_account_goes_below_nothing_by_its_limit_and_no_further() {
         let limit = format!("/operator/orgs/{org}/credit-limit");
         let put = |micros: i64| t.call(&operator, "PUT", &limit, json!({"credit_limit_micros": micros}));
         let balance = put(120_000).await.expect(200);
-        assert_eq!((&balance["available_micros"], &balance["credit_limit_micros"]), (&json!(120_000), &json!(120_000)));
+        assert_eq!(
+            (&balance["available_micros"], &balance["credit_limit_micros"]),
+            (&json!(120_000), &json!(120_000))
+        );
         let all = futures::future::join_all((0..20).map(|_| t.post(&ada, &jobs, job()))).await;
         assert_eq!(all.iter().filter(|r| r.status.as_u16() == 201).count(), 2, "{engine}");
         put(60_000).await.problem(409, "credit_limit.drawn");
@@ -86,7 +95,8 @@ async fn an_account_goes_below_nothing_by_its_limit_and_no_further() {
 
         // Money may be taken back, as far as it is there.
         let debits = format!("/operator/orgs/{org}/debits");
-        let debit = |micros: i64| t.post(&operator, &debits, json!({"amount_micros": micros, "memo": "Refund"}));
+        let debit =
+            |micros: i64| t.post(&operator, &debits, json!({"amount_micros": micros, "memo": "Refund"}));
         debit(1).await.problem(402, "funds.insufficient");
         let credit = json!({"amount_micros": 500_000});
         t.post(&operator, &format!("/operator/orgs/{org}/credits"), credit).await.expect(201);
@@ -95,7 +105,10 @@ async fn an_account_goes_below_nothing_by_its_limit_and_no_further() {
         debit(0).await.problem(422, "request.invalid");
         t.post(&ada, &debits, json!({"amount_micros": 1, "memo": "x"})).await.expect(404);
         let statement = t.get(&ada, &format!("/orgs/{org}/transfers")).await.expect(200);
-        assert_eq!((&statement["items"][0]["kind"], &statement["items"][0]["amount_micros"]), (&json!("debit"), &json!(-400_000)));
+        assert_eq!(
+            (&statement["items"][0]["kind"], &statement["items"][0]["amount_micros"]),
+            (&json!("debit"), &json!(-400_000))
+        );
         let books = t.post(&operator, "/operator/reconciliation", Value::Null).await.expect(200);
         assert_eq!(books["mismatches"], json!([]), "{engine} {books}");
     }
@@ -104,9 +117,7 @@ async fn an_account_goes_below_nothing_by_its_limit_and_no_further() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_used_is_told_by_day_offering_member_and_label() {
     let quay = Quay::open().await;
-    let labelled = |project: &str, preemptible: bool| {
-        json!({"script": "sleep 0.3", "labels": {"project": project}, "preemptible": preemptible})
-    };
+    let labelled = |project: &str, preemptible: bool| json!({"script": "sleep 0.3", "labels": {"project": project}, "preemptible": preemptible});
     for (project, preemptible) in [("alpha", false), ("beta", true), ("alpha", false)] {
         let id = quay.submit(labelled(project, preemptible)).await;
         assert_eq!(quay.ended(&id).await["state"], "succeeded");
@@ -129,19 +140,29 @@ async fn what_was_used_is_told_by_day_offering_member_and_label() {
         .sum();
     assert_eq!(all["cost_micros"], charged, "{all}");
     assert!(all["device_ms"].as_i64().unwrap() >= 900, "{all}");
-    assert_eq!((keys(&get("?group=offering").await), keys(&get("?group=member").await)), (vec![SLICE.to_owned()], vec!["Ada".to_owned()]));
+    assert_eq!(
+        (keys(&get("?group=offering").await), keys(&get("?group=member").await)),
+        (vec![SLICE.to_owned()], vec!["Ada".to_owned()])
+    );
     assert_eq!(keys(&get("?group=mode").await), ["on_demand", "preemptible"]);
     let by_label = get("?group=label&label=project").await;
     assert_eq!(keys(&by_label), ["alpha", "beta"]);
-    let sum: i64 = by_label["rows"].as_array().unwrap().iter().map(|r| r["cost_micros"].as_i64().unwrap()).sum();
+    let sum: i64 =
+        by_label["rows"].as_array().unwrap().iter().map(|r| r["cost_micros"].as_i64().unwrap()).sum();
     assert_eq!(sum, charged);
     assert_eq!(get("?from=2020-01-01&until=2020-01-31").await["rows"], json!([]));
     let path = format!("/orgs/{}/usage", quay.org);
-    for bad in ["?group=label", "?from=yesterday", "?from=2026-01-02&until=2026-01-01", "?from=2020-01-01&until=2026-01-01"] {
+    for bad in [
+        "?group=label",
+        "?from=yesterday",
+        "?from=2026-01-02&until=2026-01-01",
+        "?from=2020-01-01&until=2026-01-01",
+    ] {
         quay.t.get(&quay.ada, &format!("{path}{bad}")).await.problem(400, "request.malformed");
     }
     let As::Cookie(cookie) = &quay.ada else { panic!("a person") };
-    let request = axum::http::Request::builder().uri(format!("/api/v1{path}?format=csv")).header("cookie", cookie);
+    let request =
+        axum::http::Request::builder().uri(format!("/api/v1{path}?format=csv")).header("cookie", cookie);
     let request = request.body(axum::body::Body::empty()).unwrap();
     let response = tower::ServiceExt::oneshot(quay.t.router.clone(), request).await.unwrap();
     let bytes = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
@@ -155,7 +176,10 @@ async fn what_was_used_is_told_by_day_offering_member_and_label() {
     let preview = json!({"offering": SLICE, "per_hour_micros": 7_200_000});
     let preview = quay.t.post(&quay.operator, "/operator/prices?preview=true", preview).await.expect(200);
     assert_eq!((&preview["jobs"], &preview["charged_micros"]), (&json!(3), &json!(charged)), "{preview}");
-    assert!((charged * 2 - 3..=charged * 2).contains(&preview["would_micros"].as_i64().unwrap()), "{preview}");
+    assert!(
+        (charged * 2 - 3..=charged * 2).contains(&preview["would_micros"].as_i64().unwrap()),
+        "{preview}"
+    );
     let books = quay.t.get(&quay.operator, "/operator/reconciliation").await.expect(200);
     assert_eq!((&books["mismatches"], books["transfers"].as_i64() > Some(3)), (&json!([]), true), "{books}");
     quay.t.get(&quay.ada, "/operator/reconciliation").await.expect(404);
@@ -195,7 +219,10 @@ async fn a_budget_that_refuses_is_never_exceeded_and_tells_in_time() {
         assert_eq!(refused.body["code"], "budget.exceeded", "{engine}");
         t.post(&ada, &jobs, labelled("beta")).await.expect(201);
         let listed = t.get(&ada, &budgets).await.expect(200);
-        assert_eq!((&listed["items"][0]["spent_micros"], &listed["items"][0]["committed_micros"]), (&json!(0), &json!(180_000)));
+        assert_eq!(
+            (&listed["items"][0]["spent_micros"], &listed["items"][0]["committed_micros"]),
+            (&json!(0), &json!(180_000))
+        );
         let extend = format!("{jobs}/{}/extend", made[0]["id"].as_str().unwrap());
         t.post(&ada, &extend, json!({"max_duration_s": 61})).await.problem(403, "budget.exceeded");
         let cancel = format!("{jobs}/{}/cancel", made[0]["id"].as_str().unwrap());
@@ -223,7 +250,9 @@ async fn a_spent_budget_stops_what_runs_under_it() {
     let listed = quay.t.get(&quay.ada, &budgets).await.expect(200);
     assert_eq!(listed["items"][0]["passed_percent"], 100, "{listed}");
     let mut conn = quay.t.portal.db.read().await.unwrap();
-    let told = berth_server::store::budgets::list_notices(&mut conn.tx(), quay.org.parse().unwrap(), 10).await.unwrap();
+    let told = berth_server::store::budgets::list_notices(&mut conn.tx(), quay.org.parse().unwrap(), 10)
+        .await
+        .unwrap();
     assert_eq!(told.len(), 1, "told once: {told:?}");
     assert_eq!(told[0].1, "100 % of the budget all is spent");
 }
@@ -270,7 +299,11 @@ async fn months_are_billed_once_numbered_without_gaps_and_final() {
         charged_month(&t, &other, 2_000_000).await;
         assert_eq!(t.portal.bill_last_month().await.unwrap(), 0, "{engine}: this month is not over");
         t.clock.advance_s(20 * 86_400);
-        let [ada, bob, operator] = [t.sign_in("lab@example.org").await, t.sign_in("bobs@example.org").await, t.sign_in("harbour@example.org").await];
+        let [ada, bob, operator] = [
+            t.sign_in("lab@example.org").await,
+            t.sign_in("bobs@example.org").await,
+            t.sign_in("harbour@example.org").await,
+        ];
         let made = futures::future::join_all((0..4).map(|_| t.portal.bill_last_month())).await;
         let made: usize = made.into_iter().map(Result::unwrap).sum();
         assert_eq!(made, 2, "{engine}: whoever used something, once");
@@ -285,7 +318,8 @@ async fn months_are_billed_once_numbered_without_gaps_and_final() {
         assert_eq!(t.get(&ada, &path(&mine)).await.expect(200), mine);
         t.get(&ada, &path(&theirs)).await.expect(404);
 
-        let close = |i: &Value, what: &str| format!("/operator/invoices/{}/{what}", i["id"].as_str().unwrap());
+        let close =
+            |i: &Value, what: &str| format!("/operator/invoices/{}/{what}", i["id"].as_str().unwrap());
         t.post(&ada, &close(&theirs, "void"), Value::Null).await.expect(404);
         t.post(&operator, &close(&mine, "void"), Value::Null).await.problem(409, "invoice.closed");
         let void = t.post(&operator, &close(&theirs, "void"), Value::Null).await.expect(200);
@@ -293,7 +327,11 @@ async fn months_are_billed_once_numbered_without_gaps_and_final() {
         t.post(&operator, &close(&theirs, "paid"), Value::Null).await.problem(409, "invoice.closed");
         let all = t.get(&operator, "/operator/invoices").await.expect(200);
         let note = &all["items"][0];
-        assert_eq!((&note["number"], &note["kind"], &note["corrects"]), (&json!(3), &json!("credit_note"), &theirs["id"]), "{engine}");
+        assert_eq!(
+            (&note["number"], &note["kind"], &note["corrects"]),
+            (&json!(3), &json!("credit_note"), &theirs["id"]),
+            "{engine}"
+        );
         assert_eq!(note["document"]["total_micros"], -2_400_000, "{engine}");
         // What the books gave back.
         let balance = t.get(&bob, &format!("/orgs/{other}/balance")).await.expect(200);
@@ -316,10 +354,18 @@ async fn months_are_billed_once_numbered_without_gaps_and_final() {
             };
             assert!(refused, "{engine}: {sql}");
         }
-        for (body, status) in [(json!({"month": "2026-11"}), 201), (json!({"month": "2099-01"}), 422), (json!({"month": "x"}), 422)] {
+        for (body, status) in [
+            (json!({"month": "2026-11"}), 201),
+            (json!({"month": "2099-01"}), 422),
+            (json!({"month": "x"}), 422),
+        ] {
             t.post(&operator, "/operator/invoices", body).await.expect(status);
         }
-        for bad in [json!({"due_days": 400}), json!({"taxes": [{"name": "", "basis_points": 1}]}), json!({"taxes": [{"name": "x", "basis_points": -1}]})] {
+        for bad in [
+            json!({"due_days": 400}),
+            json!({"taxes": [{"name": "", "basis_points": 1}]}),
+            json!({"taxes": [{"name": "x", "basis_points": -1}]}),
+        ] {
             t.call(&operator, "PUT", "/operator/billing-settings", bad).await.problem(422, "request.invalid");
         }
     }

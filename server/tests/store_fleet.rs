@@ -295,7 +295,10 @@ async fn an_offering_shows_its_latest_price() {
             .await
         };
         let price = async |n: u128, version: i64, nano_per_second: i64| {
-            let (id, price) = (offering(n, "", "", 1).id, StoredPrice { version, nano_per_second, ..StoredPrice::default() });
+            let (id, price) = (
+                offering(n, "", "", 1).id,
+                StoredPrice { version, nano_per_second, ..StoredPrice::default() },
+            );
             db.write(move |tx| {
                 async move { store::offerings::insert_price(tx, id, price, now(), "a@b").await }.boxed()
             })
@@ -315,7 +318,11 @@ async fn an_offering_shows_its_latest_price() {
             offering(1, "h100.1b", "H100", 1),
         ];
         assert_eq!(read!(db, store::offerings::list, later(1)), catalogue, "{engine}");
-        assert_eq!(read!(db, store::offerings::find, "h100", later(1)), Some(catalogue[1].clone()), "{engine}");
+        assert_eq!(
+            read!(db, store::offerings::find, "h100", later(1)),
+            Some(catalogue[1].clone()),
+            "{engine}"
+        );
         assert_eq!(read!(db, store::offerings::find, "h200", later(1)), None, "{engine}");
 
         for (n, version, nano) in [(3, 1, 500), (3, 2, 700), (4, 1, 0)] {
@@ -329,7 +336,8 @@ async fn an_offering_shows_its_latest_price() {
         assert!(matches!(unknown, Err(StoreError::Engine(_))), "{engine}: {unknown:?}");
         let latest = Some(StoredPrice { version: 2, nano_per_second: 700, ..StoredPrice::default() });
         let free = Some(StoredPrice { version: 1, ..StoredPrice::default() });
-        let prices = read!(db, store::offerings::list, later(1)).into_iter().map(|o| o.price).collect::<Vec<_>>();
+        let prices =
+            read!(db, store::offerings::list, later(1)).into_iter().map(|o| o.price).collect::<Vec<_>>();
         assert_eq!(prices, [free, latest, None, None], "{engine}");
         let whole = read!(db, store::offerings::find, "h100", later(1)).unwrap();
         assert_eq!((whole.price, whole.mig_profile), (latest, None), "{engine}");

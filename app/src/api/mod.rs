@@ -5,6 +5,9 @@ pub mod accounts;
 pub mod jobs;
 pub mod money;
 pub mod nodes;
+pub mod operator_reservations;
+pub mod quotas;
+pub mod reservations;
 mod transport;
 
 use std::future::Future;

@@ -9,12 +9,14 @@ use berth_types::ids::OrgId;
 use berth_types::jobs::{Job, JobState};
 use berth_types::ledger::Balance;
 use berth_types::money::money_text;
+use berth_types::quotas::Quota;
 use berth_types::time::duration_text;
 use leptos::prelude::*;
 use leptos::task::spawn_local;
 use serde::{Deserialize, Serialize};
 
 use super::curl;
+use super::limits::lines::tightest;
 use super::parts::{Loading, NoOrg, every, origin, when_some};
 use super::rows::{board_cell, merge, name_cell, offering_cell};
 use super::words::{counted, offering_text, runway};
@@ -34,11 +36,14 @@ struct Overview {
     org: OrgId,
     /// Absent for those who may not see money.
     balance: Option<Balance>,
+    /// Absent when it could not be had: the page is of use without.
+    quota: Option<Quota>,
     jobs: Vec<Job>,
 }
 
 fn load(org: OrgId) -> impl Future<Output = Answer<Overview>> + Send + 'static {
     let balance = api::money::balance(org);
+    let quota = api::quotas::get(org);
     let recent = api::jobs::list(org, None, None, 50);
     // The newest jobs may not hold a long-running or a long-waiting one.
     let running = api::jobs::list(org, Some(JobState::Running), None, 100);
@@ -49,11 +54,12 @@ fn load(org: OrgId) -> impl Future<Output = Answer<Overview>> + Send + 'static {
             Err(problem) if problem.status == 403 => None,
             Err(problem) => return Err(problem),
         };
+        let quota = quota.await.ok();
         let mut jobs = recent.await?.items;
         for job in running.await?.items.into_iter().chain(queued.await?.items) {
             merge(&mut jobs, job);
         }
-        Ok(Overview { org, balance, jobs })
+        Ok(Overview { org, balance, quota, jobs })
     }
 }
 
@@ -81,14 +87,18 @@ pub fn HomePage() -> impl IntoView {
 
 #[component]
 fn Overall(overview: Overview) -> impl IntoView {
-    let Overview { org, balance, jobs } = overview;
+    let Overview { org, balance, quota, jobs } = overview;
     let balance = RwSignal::new(balance);
+    let quota = RwSignal::new(quota);
     let jobs = RwSignal::new(jobs);
     let refresh = move || {
         spawn_local(async move {
             // A failed refresh leaves what is shown; the badge says how old the live view is.
             if let Ok(fresh) = load(org).await {
                 balance.set(fresh.balance);
+                if fresh.quota.is_some() {
+                    quota.set(fresh.quota);
+                }
                 jobs.update(|jobs| fresh.jobs.into_iter().for_each(|job| merge(jobs, job)));
             }
         });
@@ -118,10 +128,15 @@ fn Overall(overview: Overview) -> impl IntoView {
     let none = Memo::new(move |_| jobs.with(Vec::is_empty));
     move || {
         if none.get() {
-            view! { <NothingYet org=org balance=balance/> }.into_any()
+            view! {
+                <NothingYet org=org balance=balance/>
+                <TightestLimit quota=quota/>
+            }
+            .into_any()
         } else {
             view! {
                 <Figures balance=balance jobs=jobs/>
+                <TightestLimit quota=quota/>
                 <section class="section">
                     <div class="section__head">
                         <h2>"Running"</h2>
@@ -189,6 +204,23 @@ fn Figures(balance: RwSignal<Option<Balance>>, jobs: RwSignal<Vec<Job>>) -> impl
                 <dd class="stat__value">{queued}<span class="stat__unit">{move || unit(queued())}</span></dd>
             </div>
         </dl>
+    }
+}
+
+/// The limit that is nearest to being in the way, in one line; nothing where nothing limits.
+#[component]
+fn TightestLimit(quota: RwSignal<Option<Quota>>) -> impl IntoView {
+    let currency = use_session().me.currency;
+    let said = Memo::new(move |_| {
+        quota.with(|quota| {
+            let quota = quota.as_ref()?;
+            tightest(&quota.limits, &quota.used)?.sentence(&currency)
+        })
+    });
+    move || {
+        said.get().map(|said| {
+            view! { <p class="quiet">"Tightest limit: "{said}". "<a href="/limits">"All limits"</a></p> }
+        })
     }
 }
 

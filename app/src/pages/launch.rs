@@ -4,23 +4,27 @@
 
 pub mod draft;
 pub mod form;
+pub mod inside;
 pub mod more;
 pub mod offers;
 pub mod preview;
 
 use std::future::Future;
 
-use berth_types::ids::OrgId;
+use berth_types::ids::{OrgId, ReservationId};
 use berth_types::jobs::{Job, Priority};
 use berth_types::offerings::Offering;
 use berth_types::problems::Problem;
+use berth_types::reservations::{Reservation, ReservationState};
 use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 use leptos::task::spawn_local;
+use leptos_router::hooks::use_query_map;
 use serde::{Deserialize, Serialize};
 
 use self::draft::LimitUnit;
 use self::form::{EnvRows, FileRows, Form, TextBlock};
+use self::inside::RunsIn;
 use self::more::PlacementAndRetries;
 use self::offers::{Offers, first_choice};
 use self::preview::{CurlLine, Preview, Request};
@@ -45,6 +49,7 @@ const FIELDS: &[&str] = &[
     "/topology",
     "/retry/max",
     "/checkpoint/grace_s",
+    "/reservation",
 ];
 
 /// What the form starts with.
@@ -52,11 +57,20 @@ const FIELDS: &[&str] = &[
 struct Choices {
     org: OrgId,
     offerings: Vec<Offering>,
+    /// Those that a job can run in, now or later.
+    reservations: Vec<Reservation>,
 }
 
 fn load(org: OrgId) -> impl Future<Output = Answer<Choices>> + Send + 'static {
     let offerings = api::money::offerings();
-    async move { Ok(Choices { org, offerings: offerings.await?.items }) }
+    let of = |state: ReservationState| api::reservations::list(org, Some(state), None, 100);
+    let (active, scheduled) = (of(ReservationState::Active), of(ReservationState::Scheduled));
+    async move {
+        let offerings = offerings.await?.items;
+        // Without them a job still runs outside of any.
+        let reservations = [active.await, scheduled.await].into_iter().flatten().flat_map(|page| page.items);
+        Ok(Choices { org, offerings, reservations: reservations.collect() })
+    }
 }
 
 /// The page with the launch form.
@@ -117,7 +131,10 @@ fn below(call: Call, pointer: &'static str) -> Signal<Option<String>> {
 
 #[component]
 fn LaunchForm(choices: Choices) -> impl IntoView {
-    let Choices { org, offerings } = choices;
+    let Choices { org, offerings, reservations } = choices;
+    let asked = use_query_map()
+        .with_untracked(|query| query.get("reservation"))
+        .and_then(|id| id.parse::<ReservationId>().ok());
     let form = Form::with_offering(first_choice(&offerings));
     let offerings = RwSignal::new(offerings);
     let ready = ready();
@@ -194,6 +211,7 @@ fn LaunchForm(choices: Choices) -> impl IntoView {
                 </fieldset>
                 <fieldset class="form__section">
                     <legend>"Where it runs"</legend>
+                    <RunsIn reservations=reservations asked=asked form=form error=call.field("/reservation")/>
                     <Offers offerings=offerings chosen=form.offering error=call.field("/offering")/>
                     <div class="field-row">
                         <Field

@@ -143,9 +143,19 @@ pub fn price_text(micros: i64, currency: &str) -> String {
     text.strip_suffix("00").unwrap_or(&text).to_owned()
 }
 
+/// An amount as it would be typed: `2.41`, `0.0067`.
+pub fn typed_amount(micros: i64) -> String {
+    let text = format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000);
+    let short = text.trim_end_matches('0');
+    // Two decimals stay, as prices are written.
+    let keep = short.len().max(text.len().saturating_sub(4));
+    text.get(..keep).unwrap_or(&text).to_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use berth_types::money::parse_amount_micros;
 
     #[test]
     fn numbers_are_grouped() {
@@ -205,6 +215,21 @@ mod tests {
         assert_eq!(limit_text(930), "15 min 30 s");
         assert_eq!(price_text(299_998, "USD"), "$0.30");
         assert_eq!(price_text(1_495_000, "USD"), "$1.4950");
+    }
+
+    #[test]
+    fn an_amount_is_typed_as_it_is_written() {
+        for (micros, text) in [
+            (2_410_000, "2.41"),
+            (2_000_000, "2.00"),
+            (6_700, "0.0067"),
+            (500_000, "0.50"),
+            (0, "0.00"),
+            (1, "0.000001"),
+        ] {
+            assert_eq!(typed_amount(micros), text);
+            assert_eq!(parse_amount_micros(text), Some(micros));
+        }
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use berth_types::jobs::JobState;
 use berth_types::nodes::NodeState;
+use berth_types::quotas::QuotaRequestState;
+use berth_types::reservations::ReservationState;
 use leptos::prelude::*;
 
 /// The shapes; several states of different things share one.
@@ -88,6 +90,31 @@ pub fn NodeBadge(state: NodeState) -> impl IntoView {
         NodeState::Ready => Shape::Disc,
         NodeState::Cordoned => Shape::Bar,
         NodeState::Unreachable => Shape::Cross,
+    };
+    badge(state.name(), shape)
+}
+
+/// The state of a reservation, or of maintenance.
+#[component]
+pub fn ReservationBadge(state: ReservationState) -> impl IntoView {
+    let shape = match state {
+        ReservationState::Pending => Shape::Ring,
+        ReservationState::Scheduled => Shape::HalfRing,
+        ReservationState::Active => Shape::Disc,
+        ReservationState::Ended => Shape::Tick,
+        ReservationState::Cancelled => Shape::Bar,
+        ReservationState::Expired => Shape::Clock,
+    };
+    badge(state.name(), shape)
+}
+
+/// The state of a request for other limits.
+#[component]
+pub fn RequestBadge(state: QuotaRequestState) -> impl IntoView {
+    let shape = match state {
+        QuotaRequestState::Pending => Shape::Ring,
+        QuotaRequestState::Granted => Shape::Tick,
+        QuotaRequestState::Declined => Shape::Bar,
     };
     badge(state.name(), shape)
 }

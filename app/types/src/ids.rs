@@ -108,6 +108,10 @@ ids! {
     BudgetId = "bud";
     /// What was billed for a month.
     InvoiceId = "inv";
+    /// Where an organization hears of what happens.
+    WebhookId = "hook";
+    /// One notice on its way to one place.
+    DeliveryId = "dlv";
     /// Something that happened which somebody should hear of.
     NoticeId = "note";
     /// A price for a time to come.

@@ -18,6 +18,7 @@ pub mod quotas;
 pub mod reservations;
 pub mod time;
 pub mod usage;
+pub mod webhooks;
 
 use serde::{Deserialize, Serialize};
 

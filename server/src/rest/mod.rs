@@ -12,6 +12,7 @@ mod money;
 mod nodes;
 mod quotas;
 mod reservations;
+mod webhooks;
 
 use axum::Router;
 use axum::extract::State;
@@ -36,7 +37,8 @@ pub fn router(portal: Portal) -> Router {
         .merge(money::routes())
         .merge(nodes::routes())
         .merge(quotas::routes())
-        .merge(reservations::routes());
+        .merge(reservations::routes())
+        .merge(webhooks::routes());
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))

@@ -167,7 +167,10 @@ impl Portal {
             let (row, event) = (new.clone(), event.clone());
             async move {
                 if store::budgets::list(tx, &row.org_id).await?.len() >= MOST {
-                    return Ok(Some(Problem::invalid_field("/name", "An organization has at most 100 budgets.")));
+                    return Ok(Some(Problem::invalid_field(
+                        "/name",
+                        "An organization has at most 100 budgets.",
+                    )));
                 }
                 store::budgets::insert(tx, &row).await?;
                 store::quotas::insert_audit(tx, Some(org), &event).await?;
@@ -242,8 +245,9 @@ impl Portal {
                 let mut conn = self.db.read().await?;
                 standing(&mut conn.tx(), &row, now).await?
             };
-            let percent = i64::try_from(i128::from(standing.spent) * 100 / i128::from(row.limit_micros.max(1)))
-                .unwrap_or(i64::MAX);
+            let percent =
+                i64::try_from(i128::from(standing.spent) * 100 / i128::from(row.limit_micros.max(1)))
+                    .unwrap_or(i64::MAX);
             let Some(passed) = THRESHOLDS.into_iter().find(|t| percent >= *t) else { continue };
             self.tell_budget(&row, passed, standing.spent, now).await?;
             if passed == 100 && row.at_limit == AtLimit::Stop.name() {
@@ -256,7 +260,13 @@ impl Portal {
         Ok(())
     }
 
-    async fn tell_budget(&self, row: &BudgetRow, passed: i64, spent: i64, now: Timestamp) -> Result<(), StoreError> {
+    async fn tell_budget(
+        &self,
+        row: &BudgetRow,
+        passed: i64,
+        spent: i64,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
         let month = month_of(now);
         if row.told_month == month && row.told >= passed {
             return Ok(());

@@ -243,7 +243,12 @@ impl Portal {
         self.close_invoice(caller, id, InvoiceState::Void).await
     }
 
-    async fn close_invoice(&self, caller: &Caller, id: InvoiceId, to: InvoiceState) -> Result<Invoice, Problem> {
+    async fn close_invoice(
+        &self,
+        caller: &Caller,
+        id: InvoiceId,
+        to: InvoiceState,
+    ) -> Result<Invoice, Problem> {
         let now = self.now();
         let portal = self.clone();
         let action = if to == InvoiceState::Paid { "invoice.paid" } else { "invoice.voided" };
@@ -256,8 +261,11 @@ impl Portal {
                 };
                 let paid_at = (to == InvoiceState::Paid).then_some(now);
                 let open = InvoiceState::Open.name();
-                if row.kind != "invoice" || !store::invoices::set_state(tx, id, (open, to.name()), paid_at).await? {
-                    let detail = format!("It is {}; only an open invoice can be paid or taken back.", row.state);
+                if row.kind != "invoice"
+                    || !store::invoices::set_state(tx, id, (open, to.name()), paid_at).await?
+                {
+                    let detail =
+                        format!("It is {}; only an open invoice can be paid or taken back.", row.state);
                     return Ok(Err(Problem::conflict("invoice.closed", "The invoice is closed", detail)));
                 }
                 let org: OrgId = row.org_id.parse().map_err(|_| StoreError::Corrupt(row.id.clone()))?;
@@ -353,7 +361,11 @@ async fn credit_note(
     let note = InvoiceDocument {
         lines: document.lines.iter().map(minus).collect(),
         subtotal_micros: -document.subtotal_micros,
-        taxes: document.taxes.iter().map(|t| TaxLine { amount_micros: -t.amount_micros, ..t.clone() }).collect(),
+        taxes: document
+            .taxes
+            .iter()
+            .map(|t| TaxLine { amount_micros: -t.amount_micros, ..t.clone() })
+            .collect(),
         total_micros: -document.total_micros,
         ..document.clone()
     };
@@ -391,9 +403,17 @@ mod tests {
             taxes: vec![TaxRate { name: "VAT".into(), basis_points: 1_900 }],
             ..BillingSettings::default()
         };
-        let line = |amount_micros| InvoiceLine { item: "x".into(), mode: String::new(), device_ms: 0, amount_micros };
+        let line = |amount_micros| InvoiceLine {
+            item: "x".into(),
+            mode: String::new(),
+            device_ms: 0,
+            amount_micros,
+        };
         let bill = document(&settings, "lab", vec![line(1_000_003), line(-3)], "USD");
-        assert_eq!((bill.subtotal_micros, bill.taxes[0].amount_micros, bill.total_micros), (1_000_000, 190_000, 1_190_000));
+        assert_eq!(
+            (bill.subtotal_micros, bill.taxes[0].amount_micros, bill.total_micros),
+            (1_000_000, 190_000, 1_190_000)
+        );
         assert_eq!(document(&settings, "lab", vec![line(5)], "USD").total_micros, 5);
         assert_eq!(document(&settings, "lab", vec![line(-5)], "USD").taxes[0].amount_micros, 0);
     }

@@ -55,7 +55,8 @@ impl Portal {
             at: now,
         };
         let what = money_text(posting.amount_micros, &self.settings.currency);
-        let event = self.audit_event(caller, "credit.granted", org.to_string(), format!("{what}: {}", posting.memo));
+        let event =
+            self.audit_event(caller, "credit.granted", org.to_string(), format!("{what}: {}", posting.memo));
         self.post_for(org, posting, event).await
     }
 
@@ -64,7 +65,10 @@ impl Portal {
     pub async fn debit(&self, caller: &Caller, org: OrgId, input: NewDebit) -> Result<Balance, Problem> {
         self.authorise_operator(caller)?;
         if !(1..=MAX_GRANT_MICROS).contains(&input.amount_micros) {
-            return Err(Problem::invalid_field("/amount_micros", "Take more than zero and at most a billion."));
+            return Err(Problem::invalid_field(
+                "/amount_micros",
+                "Take more than zero and at most a billion.",
+            ));
         }
         let memo = input.memo.trim().to_owned();
         if memo.is_empty() || memo.chars().count() > 200 || memo.chars().any(char::is_control) {
@@ -85,7 +89,12 @@ impl Portal {
             at: now,
         };
         let what = money_text(posting.amount_micros, &self.settings.currency);
-        let event = self.audit_event(caller, "credit.taken_back", org.to_string(), format!("{what}: {}", posting.memo));
+        let event = self.audit_event(
+            caller,
+            "credit.taken_back",
+            org.to_string(),
+            format!("{what}: {}", posting.memo),
+        );
         self.post_for(org, posting, event).await
     }
 

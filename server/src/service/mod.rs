@@ -17,6 +17,7 @@ pub mod quotas;
 mod ranks;
 pub mod reservations;
 pub mod usage;
+pub mod webhooks;
 
 use berth_types::accounts::{Role, User};
 use berth_types::ids::{OrgId, TokenId};

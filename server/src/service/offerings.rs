@@ -106,7 +106,8 @@ impl Portal {
         let from = input.effective_from.unwrap_or(now);
         let mut price = read_price(&input)?;
         if from < now.plus_seconds(-60) || from > now.plus_seconds(366 * 86_400) {
-            let detail = "A price holds from now on, or from a time within a year; the past is never priced anew.";
+            let detail =
+                "A price holds from now on, or from a time within a year; the past is never priced anew.";
             return Err(Problem::invalid_field("/effective_from", detail));
         }
         let from = from.max(now);
@@ -115,14 +116,20 @@ impl Portal {
             caller,
             "price.set",
             input.offering.clone(),
-            format!("{} an hour from {}", money_text(input.per_hour_micros, &self.settings.currency), from.minute()),
+            format!(
+                "{} an hour from {}",
+                money_text(input.per_hour_micros, &self.settings.currency),
+                from.minute()
+            ),
         );
         let found = self
             .db
             .write(move |tx| {
                 let (slug, set_by, event) = (input.offering.clone(), set_by.clone(), event.clone());
                 async move {
-                    let Some(offering) = store::offerings::find(tx, &slug, now).await? else { return Ok(None) };
+                    let Some(offering) = store::offerings::find(tx, &slug, now).await? else {
+                        return Ok(None);
+                    };
                     price.version = store::offerings::last_version(tx, offering.id).await? + 1;
                     store::offerings::insert_price(tx, offering.id, price, from, &set_by).await?;
                     store::quotas::insert_audit(tx, None, &event).await?;
@@ -142,7 +149,8 @@ impl Portal {
         let since = now.plus_seconds(-30 * 86_400);
         let mut conn = self.db.read().await?;
         let mut tx = conn.tx();
-        let offering = store::offerings::find(&mut tx, &input.offering, now).await?.ok_or_else(no_offering)?;
+        let offering =
+            store::offerings::find(&mut tx, &input.offering, now).await?.ok_or_else(no_offering)?;
         let versions = store::offerings::list_prices(&mut tx, offering.id).await?;
         let (mut jobs, mut charged, mut would) = (0, 0i64, 0i128);
         for (version, preemptible, count, micros) in
@@ -205,6 +213,9 @@ fn read_price(input: &NewPrice) -> Result<StoredPrice, Problem> {
         version: 0,
         nano_per_second: rate("/per_hour_micros", input.per_hour_micros)?,
         reserved_nano_per_second: other("/reserved_per_hour_micros", input.reserved_per_hour_micros)?,
-        preemptible_nano_per_second: other("/preemptible_per_hour_micros", input.preemptible_per_hour_micros)?,
+        preemptible_nano_per_second: other(
+            "/preemptible_per_hour_micros",
+            input.preemptible_per_hour_micros,
+        )?,
     })
 }

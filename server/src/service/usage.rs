@@ -49,7 +49,9 @@ impl Portal {
         let mut conn = self.db.read().await?;
         let mut tx = conn.tx();
         let sums = match (group, label) {
-            (GroupBy::Label, Some(label)) => store::usage::by_label(&mut tx, org, (from, until), label).await?,
+            (GroupBy::Label, Some(label)) => {
+                store::usage::by_label(&mut tx, org, (from, until), label).await?
+            }
             (GroupBy::Label, None) => {
                 return Err(Problem::malformed("Name the label, as in `group=label&label=project`."));
             }
@@ -75,11 +77,13 @@ impl Portal {
         let first_of_month = parse_day(&format!("{}01", &date_of(today).chars().take(8).collect::<String>()));
         let month_to_date = store::usage::cost(&mut tx, org, first_of_month.unwrap_or(today), today).await?;
         let week = store::usage::cost(&mut tx, org, today - 7, today - 1).await?;
-        let next_month = (today..today + 32).find(|d| *d > today && date_of(*d).ends_with("-01")).unwrap_or(today);
+        let next_month =
+            (today..today + 32).find(|d| *d > today && date_of(*d).ends_with("-01")).unwrap_or(today);
         let available = store::ledger::available(&mut tx, org).await?;
         let (_, rate) = store::jobs::open_use(&mut tx, org).await?;
         let per_hour = berth_types::money::per_hour_micros(rate).unwrap_or(i64::MAX);
-        let idle = store::reservations::idle_device_ms(&mut tx, org, from * 86_400_000_000, now.micros()).await?;
+        let idle =
+            store::reservations::idle_device_ms(&mut tx, org, from * 86_400_000_000, now.micros()).await?;
         Ok(Usage {
             currency: self.settings.currency.clone(),
             from: date_of(from),

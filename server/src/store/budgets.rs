@@ -64,7 +64,8 @@ pub async fn delete(tx: &mut Tx<'_>, org: OrgId, id: BudgetId) -> Result<bool, S
 
 /// Remembers that a threshold was told of; says whether nobody had told it before.
 pub async fn tell(tx: &mut Tx<'_>, id: &str, percent: i64, month: &str) -> Result<bool, StoreError> {
-    let sql = "UPDATE budgets SET told = $2, told_month = $3 WHERE id = $1 AND (told < $2 OR told_month <> $3)";
+    let sql =
+        "UPDATE budgets SET told = $2, told_month = $3 WHERE id = $1 AND (told < $2 OR told_month <> $3)";
     Ok(exec!(tx, sql, id, percent, month)? == 1)
 }
 

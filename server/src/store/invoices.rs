@@ -76,7 +76,12 @@ pub async fn find_any(tx: &mut Tx<'_>, id: InvoiceId) -> Result<Option<InvoiceRo
 }
 
 /// The newest invoices of an organization (`''`: of all) with a number below `before` (0: from the newest).
-pub async fn list(tx: &mut Tx<'_>, org: &str, before: i64, limit: i64) -> Result<Vec<InvoiceRow>, StoreError> {
+pub async fn list(
+    tx: &mut Tx<'_>,
+    org: &str,
+    before: i64,
+    limit: i64,
+) -> Result<Vec<InvoiceRow>, StoreError> {
     let sql = select_invoices!(
         "WHERE ($1 = '' OR org_id = $1) AND ($2 = 0 OR number < $2) ORDER BY number DESC LIMIT $3"
     );

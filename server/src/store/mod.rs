@@ -19,5 +19,6 @@ pub mod offerings;
 pub mod quotas;
 pub mod reservations;
 pub mod usage;
+pub mod webhooks;
 
 pub use connect::{Db, ReadConn, StoreError, Tx, Work};

@@ -57,6 +57,8 @@ pub struct ReservationRow {
     pub policy: String,
     pub lost_milli: i64,
     pub lost_since: Option<i64>,
+    /// Its near end was told.
+    pub warned: bool,
     pub generation: i64,
     pub created_by: String,
     pub created_at: i64,
@@ -74,7 +76,7 @@ macro_rules! select_reservations {
             "SELECT r.id, r.org_id, g.name AS org_name, r.name, r.state, r.cause, r.quote_id, r.series, r.offering_id, \
              o.slug, o.gpu_model, o.mig_profile, r.nodes, r.gpus_per_node, r.topology, r.board_milli, r.starts_at, \
              r.ends_at, r.ended_at, r.nano_per_second, r.price_version, r.total_micros, r.held_micros, r.posted_micros, \
-             r.credited_micros, r.places, r.policy, r.lost_milli, r.lost_since, r.generation, r.created_by, r.created_at \
+             r.credited_micros, r.places, r.policy, r.lost_milli, r.lost_since, r.warned, r.generation, r.created_by, r.created_at \
              FROM reservations r LEFT JOIN offerings o ON o.id = r.offering_id LEFT JOIN orgs g ON g.id = r.org_id ",
             $rest
         )
@@ -164,7 +166,7 @@ pub async fn insert(tx: &mut Tx<'_>, row: &ReservationRow) -> Result<(), StoreEr
 pub async fn update(tx: &mut Tx<'_>, row: &ReservationRow) -> Result<(), StoreError> {
     let sql = "UPDATE reservations SET generation = generation + 1, state = $3, cause = $4, ends_at = $5, ended_at = $6, \
                total_micros = $7, held_micros = $8, posted_micros = $9, credited_micros = $10, places = $11, \
-               lost_milli = $12, lost_since = $13 WHERE id = $1 AND generation = $2";
+               lost_milli = $12, lost_since = $13, warned = $14 WHERE id = $1 AND generation = $2";
     let changed = exec!(
         tx,
         sql,
@@ -180,7 +182,8 @@ pub async fn update(tx: &mut Tx<'_>, row: &ReservationRow) -> Result<(), StoreEr
         row.credited_micros,
         &row.places,
         row.lost_milli,
-        row.lost_since
+        row.lost_since,
+        row.warned
     )?;
     if changed == 1 { Ok(()) } else { Err(StoreError::Contended) }
 }

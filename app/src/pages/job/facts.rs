@@ -36,7 +36,8 @@ pub fn Devices(
     }
 }
 
-fn device_line(device: &Device, name: &str, on_tile: String) -> AnyView {
+/// A device as its board, with the part of it that is taken.
+pub fn device_line(device: &Device, name: &str, on_tile: String) -> AnyView {
     let label = bar_words(device, name);
     let tiles = vec![own_tile(device, name, on_tile)];
     let gpu = format!("GPU {}", device.gpu_index);
@@ -167,6 +168,10 @@ fn facts(job: &Job) -> AnyView {
             Condition::Finished => " has ended",
         };
         pairs.push(pair("Starts after", view! { <a class="mono" href=path>{id}</a> {how} }.into_any()));
+    }
+    if let Some(id) = job.reservation {
+        let (path, id) = (format!("/reservations/{id}"), id.to_string());
+        pairs.push(pair("Reservation", view! { <a class="mono" href=path>{id}</a> }.into_any()));
     }
     if let Some(at) = job.started_at {
         pairs.push(pair("Started", view! { <When at=at/> }.into_any()));

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use berth_types::ids::ReservationId;
 use berth_types::jobs::{
     Checkpoint, CheckpointSignal, Condition, DependsOn, NewJob, Priority, Retry, RetryOn, Topology,
 };
@@ -131,6 +132,8 @@ pub struct Draft {
     pub grace: String,
     /// The signal of that notice.
     pub signal: CheckpointSignal,
+    /// The reservation that it runs in.
+    pub reservation: Option<ReservationId>,
 }
 
 /// Rows by their names; rows without anything in them do not count.
@@ -213,7 +216,7 @@ impl Draft {
             topology: self.closeness,
             retry,
             checkpoint,
-            reservation: None,
+            reservation: self.reservation,
             depends_on,
             labels: BTreeMap::new(),
         })
@@ -304,6 +307,7 @@ mod tests {
             tries: "0".to_owned(),
             grace: String::new(),
             signal: CheckpointSignal::Term,
+            reservation: None,
         }
     }
 
@@ -361,6 +365,9 @@ mod tests {
         let shared = for_plan(shared.request().unwrap());
         assert_eq!((shared.gpu_milli, shared.topology), (Some(250), Topology::Nvlink));
         let plain = Draft { preemptible: true, ..draft() };
+        let inside = "res_00000000000000000000000001".parse().ok();
+        let inside = for_plan(Draft { reservation: inside, ..draft() }.request().unwrap());
+        assert_ne!(inside, typed);
         let patient = Draft { tries: "3".to_owned(), grace: "60".to_owned(), ..plain.clone() };
         assert_eq!(for_plan(patient.request().unwrap()), for_plan(plain.request().unwrap()));
     }

@@ -2,6 +2,7 @@
 //!
 //! Must not talk to the portal.
 
+use berth_types::ids::ReservationId;
 use berth_types::jobs::{CheckpointSignal, Priority, Topology};
 use leptos::prelude::*;
 
@@ -91,6 +92,8 @@ pub struct Form {
     pub grace: RwSignal<String>,
     /// The signal of that notice.
     pub signal: RwSignal<CheckpointSignal>,
+    /// The reservation that it runs in.
+    pub reservation: RwSignal<Option<ReservationId>>,
 }
 
 impl Form {
@@ -116,6 +119,7 @@ impl Form {
             tries: RwSignal::new("0".to_owned()),
             grace: RwSignal::new(String::new()),
             signal: RwSignal::new(CheckpointSignal::Term),
+            reservation: RwSignal::new(None),
         }
     }
 
@@ -141,6 +145,7 @@ impl Form {
             tries: self.tries.get(),
             grace: self.grace.get(),
             signal: self.signal.get(),
+            reservation: self.reservation.get(),
         }
     }
 }

@@ -38,6 +38,8 @@ pub fn Preview(
     let plan = RwSignal::new(None::<Answer<JobPlan>>);
     let asked = StoredValue::new(0_u64);
     let wanted = Memo::new(move |_| request.get().ok().map(for_plan));
+    let inside =
+        Memo::new(move |_| request.with(|job| job.as_ref().is_ok_and(|job| job.reservation.is_some())));
     Effect::new(move || {
         let Some(job) = wanted.get() else { return };
         // The first price needs no pause: nobody is typing yet.
@@ -56,7 +58,7 @@ pub fn Preview(
     view! {
         <aside class="summary" aria-label="What this job costs">
             <h2 class="summary__title">"This job"</h2>
-            {move || figures(plan.get())}
+            {move || figures(plan.get(), inside.get())}
             <div class="summary__actions">
                 <button
                     class="btn btn--primary"
@@ -68,7 +70,7 @@ pub fn Preview(
                     {move || if call.pending.get() { "Launching" } else { "Launch job" }}
                 </button>
             </div>
-            {move || remarks(plan.get())}
+            {move || remarks(plan.get(), inside.get())}
         </aside>
     }
 }
@@ -101,7 +103,7 @@ fn row(name: &'static str, class: &'static str, value: AnyView) -> AnyView {
     view! { <div class=class><dt>{name}</dt><dd>{value}</dd></div> }.into_any()
 }
 
-fn figures(plan: Option<Answer<JobPlan>>) -> AnyView {
+fn figures(plan: Option<Answer<JobPlan>>, inside: bool) -> AnyView {
     let Some(Ok(plan)) = plan else {
         // The same rows, so that nothing moves when the answer comes.
         let blank = || "–".into_any();
@@ -116,11 +118,14 @@ fn figures(plan: Option<Answer<JobPlan>>) -> AnyView {
         .into_any();
     };
     let text = |micros: i64| money_text(micros, &plan.currency);
-    let price = words::price_text(plan.per_hour_micros, &plan.currency);
+    // What runs in a reservation is paid with it: the plan says what it would cost outside of any.
+    let (hourly, worst) = if inside { (0, 0) } else { (plan.per_hour_micros, plan.worst_case_micros) };
+    let price = words::price_text(hourly, &plan.currency);
     let price = view! { {price}<span class="unit">"/h"</span> }.into_any();
-    let at_most = text(plan.worst_case_micros);
+    let at_most = text(worst);
     let available = text(plan.available_micros);
-    let available_class = if plan.affordable { "summary__row" } else { "summary__row summary__row--short" };
+    let short = !inside && !plan.affordable;
+    let available_class = if short { "summary__row summary__row--short" } else { "summary__row" };
     let start = if plan.blockers.is_empty() { "at once" } else { "after a wait" };
     view! {
         <dl class="summary__rows" aria-live="polite">
@@ -133,7 +138,7 @@ fn figures(plan: Option<Answer<JobPlan>>) -> AnyView {
     .into_any()
 }
 
-fn remarks(plan: Option<Answer<JobPlan>>) -> AnyView {
+fn remarks(plan: Option<Answer<JobPlan>>, inside: bool) -> AnyView {
     match plan {
         None => view! { <p class="summary__note">"Asking for the price."</p> }.into_any(),
         Some(Err(problem)) => {
@@ -148,13 +153,15 @@ fn remarks(plan: Option<Answer<JobPlan>>) -> AnyView {
             let lead = if faults.is_empty() { problem.detail.clone() } else { String::new() };
             view! { <p class="summary__note">{lead}</p> {faults} }.into_any()
         }
-        Some(Ok(plan)) => plan_remarks(&plan),
+        Some(Ok(plan)) => plan_remarks(&plan, inside),
     }
 }
 
-fn plan_remarks(plan: &JobPlan) -> AnyView {
+fn plan_remarks(plan: &JobPlan, inside: bool) -> AnyView {
     let text = |micros: i64| money_text(micros, &plan.currency);
-    let money = if plan.affordable {
+    let money = if inside {
+        "Paid with the reservation: nothing more is set aside or charged.".to_owned()
+    } else if plan.affordable {
         format!(
             "{} is set aside until it ends. You pay for the milliseconds used; the rest comes back. Price version {}.",
             text(plan.worst_case_micros),
@@ -166,7 +173,7 @@ fn plan_remarks(plan: &JobPlan) -> AnyView {
             text(plan.worst_case_micros.saturating_sub(plan.available_micros))
         )
     };
-    let money_class = if plan.affordable { "summary__note" } else { "field__error" };
+    let money_class = if inside || plan.affordable { "summary__note" } else { "field__error" };
     let places: Vec<String> = plan.placement.iter().map(device_words).collect();
     let place = (!places.is_empty()).then(|| {
         let text = format!("Starts on {}.", places.join("; "));

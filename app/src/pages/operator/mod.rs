@@ -3,9 +3,12 @@
 //! Must not reveal to anybody else that they exist: the answer is the same as for an unknown path.
 //! The portal refuses the calls behind them regardless.
 
+pub mod audit;
+pub mod limits;
 pub mod nodes;
 pub mod orgs;
 pub mod prices;
+pub mod reservations;
 
 use crate::session::use_session;
 

@@ -105,6 +105,8 @@ fn row(
     let posted_class = if summary.posted_micros < 0 { "bad" } else { "" };
     let held = money_text(summary.held_micros, &summary.currency);
     let label = format!("Grant credit to {}", summary.org.name);
+    let limits = format!("/operator/limits/{}", summary.org.id);
+    let limits_label = format!("Limits of {}", summary.org.name);
     let this = summary.clone();
     view! {
         <tr role="row">
@@ -115,6 +117,8 @@ fn row(
             <td role="cell" class="num" data-label="Set aside">{held}</td>
             <td role="cell" class="nowrap" data-label="Since"><When at=summary.org.created_at/></td>
             <td role="cell" class="table__actions">
+                <a class="btn btn--small" href=limits aria-label=limits_label>"Limits"</a>
+                " "
                 <button
                     class="btn btn--small"
                     type="button"

@@ -182,7 +182,8 @@ impl Engine {
                 return None;
             }
             // A start that is held is in the way like any other booking.
-            let view = calendar.view(&self.cluster, node, (window.from, window.until), now, But::default())?;
+            let view =
+                calendar.view(&self.cluster, node, (window.from, window.until), now, But::default())?;
             let offer = self.finder.offer(&self.cluster, &view, &ask.shape)?;
             Some((offer.cost, node, offer))
         });
@@ -270,9 +271,8 @@ impl Engine {
         gone.sort_by_key(weight);
         let mut calendar = std::mem::take(&mut self.calendar);
         let few = calendar.without(&self.cluster, &gone, own, |c| self.move_few(c, &gone, &new, now));
-        let answer = few.or_else(|| {
-            calendar.without(&self.cluster, &gone, own, |c| self.move_all(c, &gone, &new, now))
-        });
+        let answer = few
+            .or_else(|| calendar.without(&self.cluster, &gone, own, |c| self.move_all(c, &gone, &new, now)));
         self.calendar = calendar;
         answer
     }

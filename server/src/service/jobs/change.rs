@@ -104,6 +104,18 @@ pub(crate) async fn advance(
         detail,
     };
     store::jobs::insert_event(tx, org, &event).await?;
+    let told = next.state().ended() || next.state() == JobState::Running;
+    if told && portal.live.is_hooked(&row.org_id) {
+        let state = next.state().name();
+        let data = serde_json::json!({
+            "job": row.id, "name": row.name, "state": state, "attempt": row.attempt, "exit_code": row.exit_code,
+            "cost_micros": row.cost_micros, "metered_ms": row.metered_ms,
+        });
+        let subject = format!("{} is {}", row.name, state.replace('_', " "));
+        let notice =
+            portal.notice(&row.org_id, &format!("job.{state}"), subject, event.detail.clone(), &data);
+        store::budgets::insert_notice(tx, &notice).await?;
+    }
     Ok(Ok(event))
 }
 

@@ -20,8 +20,8 @@ use berth_types::reservations::ReservationState;
 use berth_types::time::Timestamp;
 use futures::FutureExt;
 
-use super::planner::{cpu_milli, memory_mib};
 use super::budgets;
+use super::planner::{cpu_milli, memory_mib};
 use super::quotas::{self, Order};
 use super::{Caller, Right};
 use crate::portal::Portal;
@@ -355,7 +355,9 @@ impl Portal {
         }
         let mut conn = self.db.read().await?;
         let mut tx = conn.tx();
-        let offering = store::offerings::find(&mut tx, &spec.offering, self.now()).await?.ok_or_else(no_such_offering)?;
+        let offering = store::offerings::find(&mut tx, &spec.offering, self.now())
+            .await?
+            .ok_or_else(no_such_offering)?;
         let price = offering.price.ok_or_else(no_price)?;
         check_share(spec, offering.mig_profile.as_deref())?;
         let quote = quote(spec, rate_of(spec, &price))?;

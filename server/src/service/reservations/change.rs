@@ -288,6 +288,7 @@ impl Portal {
                         store::ledger::post(tx, &hold).await?;
                     }
                     row.ends_at = ends_at.micros();
+                    row.warned = false;
                     row.total_micros = total;
                     row.held_micros += more;
                     store::reservations::update(tx, &row).await?;
@@ -379,6 +380,7 @@ mod tests {
             policy: String::new(),
             lost_milli: 0,
             lost_since: None,
+            warned: false,
             generation: 1,
             created_by: String::new(),
             created_at: 0,

@@ -23,6 +23,8 @@ use crate::store::{self, StoreError, Tx};
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// What runs is charged at least this often.
 const CHARGE_EVERY_S: i64 = 3_600;
+/// An end is told of so long before.
+const WARNING_S: i64 = 900;
 /// Devices that are out of order for less are not worth a posting.
 const LEAST_LOST_S: i64 = 60;
 
@@ -34,6 +36,23 @@ pub async fn run(portal: Portal) {
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }
+}
+
+/// Records what happened to a reservation, for webhooks and mail.
+async fn tell(
+    tx: &mut Tx<'_>,
+    portal: &Portal,
+    row: &ReservationRow,
+    what: &str,
+    (subject, detail): (String, String),
+) -> Result<(), StoreError> {
+    let Some(org) = &row.org_id else { return Ok(()) };
+    let data = serde_json::json!({
+        "reservation": row.id, "name": row.name, "starts_at": Timestamp::from_micros(row.starts_at),
+        "ends_at": Timestamp::from_micros(row.ends_at), "degraded_milli": row.lost_milli,
+    });
+    let notice = portal.notice(org, &format!("reservation.{what}"), subject, detail, &data);
+    store::budgets::insert_notice(tx, &notice).await
 }
 
 /// Thousandths of its devices that are out of order.
@@ -86,11 +105,16 @@ async fn advance(
     if state == ReservationState::Pending && began {
         let cause = "nobody approved it before it was to begin";
         end(tx, portal, row, (ReservationState::Expired, cause), 0, now).await?;
+        let said = (format!("{} was not approved in time", row.name), "Nothing was charged.".to_owned());
+        tell(tx, portal, row, "expired", said).await?;
         return Ok(true);
     }
     let mut changed = false;
     if state == ReservationState::Scheduled && began {
         row.state = ReservationState::Active.name().to_owned();
+        let detail =
+            format!("Jobs that name it run in it until {}.", Timestamp::from_micros(row.ends_at).minute());
+        tell(tx, portal, row, "started", (format!("{} has begun", row.name), detail)).await?;
         changed = true;
     }
     if !began {
@@ -101,12 +125,29 @@ async fn advance(
         credit_lost(tx, portal, row, now).await?;
         row.lost_milli = lost;
         row.lost_since = (lost > 0).then_some(now.micros());
+        let (what, subject) = match lost {
+            0 => ("restored", format!("{} is whole again", row.name)),
+            _ => ("degraded", format!("{lost} ‰ of {} is out of order", row.name)),
+        };
+        let detail =
+            "What is out of order is given back by itself; the credit stands in the statement.".to_owned();
+        tell(tx, portal, row, what, (subject, detail)).await?;
         changed = true;
     }
     if over {
         let total = row.total_micros;
         end(tx, portal, row, (ReservationState::Ended, ""), total, now).await?;
+        let detail = "What still ran in it was stopped.".to_owned();
+        tell(tx, portal, row, "ended", (format!("{} is over", row.name), detail)).await?;
         return Ok(true);
+    }
+    if !row.warned && row.ends_at <= now.plus_seconds(WARNING_S).micros() {
+        row.warned = true;
+        let at = Timestamp::from_micros(row.ends_at).minute();
+        let detail =
+            "What runs in it then is stopped. It can be made longer while its devices are free.".to_owned();
+        tell(tx, portal, row, "ending", (format!("{} ends {at}", row.name), detail)).await?;
+        changed = true;
     }
     let policy = policy_of(row)?;
     let idle_s = (now.micros() - row.starts_at) / 1_000_000;
@@ -116,6 +157,8 @@ async fn advance(
     {
         let cost = cost_if_ended(row, ReservationState::Active, &policy, now);
         end(tx, portal, row, (ReservationState::Ended, "nobody used it"), cost, now).await?;
+        let detail = "Nothing had run in it, so it was given back as its terms say.".to_owned();
+        tell(tx, portal, row, "ended", (format!("{} was given back", row.name), detail)).await?;
         return Ok(true);
     }
     let cost = elapsed_micros(row, now);
@@ -187,7 +230,8 @@ impl Portal {
         let charge_due = row.nano_per_second > 0 && elapsed_micros(row, now) - row.posted_micros >= hour;
         let idle_s = (now.micros() - row.starts_at) / 1_000_000;
         let no_show = policy_of(row).is_ok_and(|p| p.no_show_after_s.is_some_and(|after| idle_s >= after));
-        charge_due || no_show || lost_milli(row, good).is_ok_and(|lost| lost != row.lost_milli)
+        let ending = !row.warned && row.ends_at <= now.plus_seconds(WARNING_S).micros();
+        charge_due || no_show || ending || lost_milli(row, good).is_ok_and(|lost| lost != row.lost_milli)
     }
 
     /// Ends the jobs of a reservation that is over: those that run are stopped, those that wait never start.

@@ -1,0 +1,166 @@
+//! Requests that wait for the operator: granted as they are, granted otherwise, or declined.
+//!
+//! Must not decide twice: an answered request leaves the list, and the portal refuses a second answer.
+
+use berth_types::problems::{FieldError as Wrong, Problem};
+use berth_types::quotas::{DecideQuotaRequest, Limits, QuotaRequest, QuotaRequestState};
+use leptos::ev::SubmitEvent;
+use leptos::prelude::*;
+
+use super::super::super::limits::form::{Frame, LimitForm, NamedLimits};
+use super::super::super::limits::kinds::described;
+use super::super::super::parts::{Call, CallProblem, FieldError, ready};
+use crate::api;
+use crate::ui::*;
+
+const FIELDS: &[&str] = &["/limits", "/note"];
+
+/// Every request that waits, a card each.
+#[component]
+pub fn Waiting(
+    /// All requests; an answer replaces its request.
+    all: RwSignal<Vec<QuotaRequest>>,
+    /// The portal's currency.
+    currency: String,
+) -> impl IntoView {
+    let ready = ready();
+    let said = RwSignal::new(String::new());
+    let waiting = move || {
+        let open = |request: &&QuotaRequest| request.state == QuotaRequestState::Pending;
+        all.with(|all| all.iter().filter(open).cloned().collect::<Vec<QuotaRequest>>())
+    };
+    let none = Memo::new(move |_| {
+        all.with(|all| !all.iter().any(|request| request.state == QuotaRequestState::Pending))
+    });
+    let card = move |request: QuotaRequest| {
+        view! { <Decision request=request all=all said=said currency=currency.clone() ready=ready/> }
+    };
+    view! {
+        <section class="section">
+            <div class="section__head">
+                <h2>"Waiting for your answer"</h2>
+                <div class="section__aside" role="status">{move || said.get()}</div>
+            </div>
+            {move || {
+                none.get()
+                    .then(|| {
+                        view! {
+                            <div class="empty">
+                                <p class="empty__text">
+                                    "Nobody waits for an answer. When an organization asks for more on its page of limits, the request stands here with its reason."
+                                </p>
+                            </div>
+                        }
+                    })
+            }}
+            <div class="stack" hidden=move || none.get()>
+                <For each=waiting key=|request: &QuotaRequest| request.id children=card/>
+            </div>
+        </section>
+    }
+}
+
+/// The limits to grant; one that is left empty stays as it is.
+fn granted(form: LimitForm) -> Result<Limits, Vec<Wrong>> {
+    let limits = form.limits("/limits")?;
+    if limits == Limits::default() {
+        let detail = "Everything is empty, so nothing would change. Give a value, or decline.";
+        return Err(vec![Wrong::new("/limits", detail)]);
+    }
+    Ok(limits)
+}
+
+#[component]
+fn Decision(
+    request: QuotaRequest,
+    all: RwSignal<Vec<QuotaRequest>>,
+    said: RwSignal<String>,
+    currency: String,
+    ready: ReadSignal<bool>,
+) -> impl IntoView {
+    let call = Call::idle();
+    let note = RwSignal::new(String::new());
+    let form = LimitForm::of(&request.limits);
+    let id = request.id;
+    let prefix = id.to_string();
+    let (note_id, note_error) = (format!("{prefix}-note"), format!("{prefix}-note-error"));
+    let (note_label, note_described) = (note_id.clone(), note_error.clone());
+    let asked = described(&request.limits, &currency).join(", ");
+    let frame = Frame { form, call, base: "/limits", prefix, currency, ready };
+    let org_name = request.org_name.clone();
+    let path = format!("/operator/limits/{}", request.org);
+    let send = move |limits: Option<Limits>| {
+        let grant = limits.is_some();
+        let body = DecideQuotaRequest { grant, limits, note: note.get_untracked().trim().to_owned() };
+        let name = org_name.clone();
+        call.run(api::quotas::decide(id, &body), move |answered: QuotaRequest| {
+            let verb = if grant { "Granted" } else { "Declined" };
+            said.set(format!("{verb} the request of {name}."));
+            all.update(|all| {
+                if let Some(known) = all.iter_mut().find(|known| known.id == answered.id) {
+                    *known = answered;
+                }
+            });
+        });
+    };
+    let decline = {
+        let send = send.clone();
+        move |_: leptos::ev::MouseEvent| send(None)
+    };
+    let grant = move |event: SubmitEvent| {
+        event.prevent_default();
+        match granted(form) {
+            Err(errors) => call.problem.set(Some(Problem::invalid(errors))),
+            Ok(limits) => send(Some(limits)),
+        }
+    };
+    let wrong_limits = call.field("/limits");
+    let wrong_note = call.field("/note");
+    let label = request.org_name.clone();
+    let heading = request.org_name.clone();
+    view! {
+        <form class="form card" method="post" aria-label=format!("Request of {label}") on:submit=grant>
+            <div class="card__head">
+                <h3 class="card__title"><a href=path>{heading}</a></h3>
+                <span class="card__aside">{request.created_by.clone()} ", " <When at=request.created_at/></span>
+            </div>
+            <p>{asked}</p>
+            <p class="prose">{request.reason.clone()}</p>
+            <CallProblem call=call beside_fields=FIELDS/>
+            <NamedLimits frame=frame named=request.limits/>
+            <FieldError id=format!("{id}-limits-error") error=wrong_limits/>
+            <div class="field field--wide">
+                <label class="field__label" for=note_label>"Note"</label>
+                <input
+                    id=note_id
+                    autocomplete="off"
+                    maxlength="1000"
+                    aria-describedby=note_described
+                    aria-invalid=move || wrong_note.get().map(|_| "true")
+                    prop:value=move || note.get()
+                    on:input=move |ev| note.set(event_target_value(&ev))
+                />
+                <p class="field__hint">"Shown to them with the answer."</p>
+                <FieldError id=note_error error=wrong_note/>
+            </div>
+            <div class="form__actions">
+                <button
+                    class="btn btn--primary"
+                    type="submit"
+                    disabled=move || !ready.get() || call.pending.get()
+                    aria-busy=move || call.pending.get().then_some("true")
+                >
+                    "Grant"
+                </button>
+                <button
+                    class="btn"
+                    type="button"
+                    disabled=move || !ready.get() || call.pending.get()
+                    on:click=decline
+                >
+                    "Decline"
+                </button>
+            </div>
+        </form>
+    }
+}

@@ -1,0 +1,308 @@
+//! Planning maintenance: boards of a node that nobody may use for a time.
+//!
+//! Must not stop what runs: where something is promised or may still run, the portal refuses the plan.
+
+use berth_types::ids::NodeId;
+use berth_types::nodes::{Gpu, Node};
+use berth_types::problems::{FieldError as Wrong, Problem};
+use berth_types::reservations::{NewMaintenance, Reservation};
+use berth_types::time::Timestamp;
+use leptos::ev::SubmitEvent;
+use leptos::prelude::*;
+
+use super::super::super::parts::{Call, CallProblem, FieldError, now_ms, ready};
+use super::merge;
+use crate::api;
+
+const FIELDS: &[&str] = &["/node", "/gpus", "/starts_at", "/ends_at", "/reason"];
+
+/// The text of a date-and-time field for an instant, by clocks in UTC: `2026-11-22T09:00`.
+fn field_text(at: Timestamp) -> String {
+    at.to_string().chars().take(16).collect()
+}
+
+/// The instant at which clocks in UTC show what a date-and-time field has.
+fn instant(field: &str) -> Option<Timestamp> {
+    let field = field.trim();
+    // Browsers leave the seconds out where they are none.
+    let seconds = if field.len() == 16 { ":00" } else { "" };
+    format!("{field}{seconds}Z").parse().ok()
+}
+
+/// What the form starts with: the next full hour, and two hours after it.
+fn first_window(now_ms: i64) -> (Timestamp, Timestamp) {
+    let hour = now_ms.div_euclid(3_600_000).saturating_add(1);
+    let begin = Timestamp::from_micros(hour.saturating_mul(3_600_000_000));
+    (begin, begin.plus_seconds(7_200))
+}
+
+/// What is typed, with times in UTC.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Draft {
+    node: Option<NodeId>,
+    gpus: Vec<String>,
+    begin: String,
+    end: String,
+    reason: String,
+}
+
+impl Draft {
+    fn request(self) -> Result<NewMaintenance, Vec<Wrong>> {
+        let mut errors = Vec::new();
+        let mut read = |pointer: &str, field: &str| {
+            let at = instant(field);
+            if at.is_none() {
+                errors.push(Wrong::new(pointer, "Give a day and a time."));
+            }
+            at
+        };
+        let (begin, end) = (read("/starts_at", &self.begin), read("/ends_at", &self.end));
+        let reason = self.reason.trim().to_owned();
+        if reason.is_empty() {
+            errors.push(Wrong::new("/reason", "Say why: those whose jobs wait for it read this."));
+        }
+        if self.node.is_none() {
+            errors.push(Wrong::new("/node", "Choose a node."));
+        }
+        match (self.node, begin, end) {
+            (Some(node), Some(starts_at), Some(ends_at)) if errors.is_empty() => {
+                Ok(NewMaintenance { node, gpus: self.gpus, starts_at, ends_at, reason })
+            }
+            _ => Err(errors),
+        }
+    }
+}
+
+/// Node, boards, begin, end and reason.
+#[component]
+pub fn MaintenanceForm(
+    /// Every node with its boards.
+    nodes: Vec<Node>,
+    /// Every reservation; what is planned takes its place among them.
+    all: RwSignal<Vec<Reservation>>,
+) -> impl IntoView {
+    let ready = ready();
+    let call = Call::idle();
+    let said = RwSignal::new("");
+    let node = RwSignal::new(nodes.first().map(|node| node.id));
+    let gpus = RwSignal::new(Vec::<String>::new());
+    let begin = RwSignal::new(String::new());
+    let end = RwSignal::new(String::new());
+    let reason = RwSignal::new(String::new());
+    // The clock is the browser's, so the server leaves the times empty.
+    Effect::new(move || {
+        if begin.with_untracked(String::is_empty) && end.with_untracked(String::is_empty) {
+            let (from, until) = first_window(now_ms());
+            begin.set(field_text(from));
+            end.set(field_text(until));
+        }
+    });
+    let submit = move |event: SubmitEvent| {
+        event.prevent_default();
+        said.set("");
+        let draft = Draft {
+            node: node.get_untracked(),
+            gpus: gpus.get_untracked(),
+            begin: begin.get_untracked(),
+            end: end.get_untracked(),
+            reason: reason.get_untracked(),
+        };
+        match draft.request() {
+            Err(errors) => call.problem.set(Some(Problem::invalid(errors))),
+            Ok(body) => {
+                call.run(api::operator_reservations::maintain(&body), move |made: Reservation| {
+                    all.update(|all| merge(all, made));
+                    gpus.set(Vec::new());
+                    reason.set(String::new());
+                    said.set("Planned. It is in the list above.");
+                });
+            }
+        }
+    };
+    if nodes.is_empty() {
+        return view! {
+            <section class="card">
+                <h2 class="card__title">"Plan maintenance"</h2>
+                <p class="quiet">"There is nothing to maintain yet: no node has joined."</p>
+                <p><a class="btn" href="/operator/nodes">"Add a node"</a></p>
+            </section>
+        }
+        .into_any();
+    }
+    let options: Vec<AnyView> = nodes
+        .iter()
+        .map(|known| {
+            let picked = node.get_untracked() == Some(known.id);
+            let (value, name) = (known.id.to_string(), known.name.clone());
+            view! { <option value=value selected=picked>{name}</option> }.into_any()
+        })
+        .collect();
+    let nodes = StoredValue::new(nodes);
+    let boards = move || {
+        let chosen = node.get();
+        nodes.with_value(|nodes| {
+            let of_chosen = nodes.iter().filter(|known| Some(known.id) == chosen);
+            of_chosen.flat_map(|known| &known.gpus).map(|gpu| board(gpu, gpus)).collect::<Vec<AnyView>>()
+        })
+    };
+    let wrong_node = call.field("/node");
+    let wrong_reason = call.field("/reason");
+    view! {
+        <form class="form card" method="post" on:submit=submit>
+            <h2 class="card__title">"Plan maintenance"</h2>
+            <p class="prose">
+                "Nobody can use or reserve the boards then. Jobs that could still run at its begin are not placed there any more; what is promised already stays promised, and then the plan is refused."
+            </p>
+            <CallProblem call=call beside_fields=FIELDS/>
+            <div class="field-row">
+                <div class="field">
+                    <label class="field__label" for="maintain-node">"Node"</label>
+                    <select
+                        id="maintain-node"
+                        aria-describedby="maintain-node-error"
+                        on:change=move |ev| {
+                            gpus.set(Vec::new());
+                            node.set(event_target_value(&ev).parse().ok());
+                        }
+                    >
+                        {options}
+                    </select>
+                    <FieldError id="maintain-node-error" error=wrong_node/>
+                </div>
+                <TimeField label="Begin, UTC" id="maintain-begin" value=begin error=call.field("/starts_at")/>
+                <TimeField label="End, UTC" id="maintain-end" value=end error=call.field("/ends_at")/>
+            </div>
+            <fieldset class="field field--wide" aria-describedby="maintain-gpus-hint maintain-gpus-error">
+                <legend class="field__label">"Boards"</legend>
+                <div class="row">{boards}</div>
+                <p class="field__hint" id="maintain-gpus-hint">"None ticked: all boards of the node."</p>
+                <FieldError id="maintain-gpus-error" error=call.field("/gpus")/>
+            </fieldset>
+            <div class="field field--wide">
+                <label class="field__label" for="maintain-reason">"Reason"</label>
+                <input
+                    id="maintain-reason"
+                    autocomplete="off"
+                    maxlength="100"
+                    aria-describedby="maintain-reason-hint maintain-reason-error"
+                    aria-invalid=move || wrong_reason.get().map(|_| "true")
+                    prop:value=move || reason.get()
+                    on:input=move |ev| reason.set(event_target_value(&ev))
+                />
+                <p class="field__hint" id="maintain-reason-hint">"Everybody sees it in the calendar, such as driver update."</p>
+                <FieldError id="maintain-reason-error" error=wrong_reason/>
+            </div>
+            <div class="form__actions">
+                <button
+                    class="btn btn--primary"
+                    type="submit"
+                    disabled=move || !ready.get() || call.pending.get()
+                    aria-busy=move || call.pending.get().then_some("true")
+                >
+                    "Plan maintenance"
+                </button>
+                <span class="quiet" role="status">{move || said.get()}</span>
+            </div>
+        </form>
+    }
+    .into_any()
+}
+
+/// A board to tick.
+fn board(gpu: &Gpu, gpus: RwSignal<Vec<String>>) -> AnyView {
+    let text = format!("GPU {}: {}", gpu.index, gpu.model);
+    let (uuid, shown) = (gpu.uuid.clone(), gpu.uuid.clone());
+    let tick = move |ev: leptos::ev::Event| {
+        let ticked = event_target_checked(&ev);
+        gpus.update(|gpus| {
+            gpus.retain(|known| *known != uuid);
+            if ticked {
+                gpus.push(uuid.clone());
+            }
+        });
+    };
+    view! {
+        <label class="check">
+            <input type="checkbox" prop:checked=move || gpus.with(|gpus| gpus.contains(&shown)) on:change=tick/>
+            {text}
+        </label>
+    }
+    .into_any()
+}
+
+/// A day and a time.
+#[component]
+fn TimeField(
+    label: &'static str,
+    id: &'static str,
+    value: RwSignal<String>,
+    error: Signal<Option<String>>,
+) -> impl IntoView {
+    let error_id = format!("{id}-error");
+    let described = error_id.clone();
+    view! {
+        <div class="field">
+            <label class="field__label" for=id>{label}</label>
+            <input
+                id=id
+                type="datetime-local"
+                aria-describedby=described
+                aria-invalid=move || error.get().map(|_| "true")
+                prop:value=move || value.get()
+                on:input=move |ev| value.set(event_target_value(&ev))
+            />
+            <FieldError id=error_id error=error/>
+        </div>
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn draft() -> Draft {
+        Draft {
+            node: "node_00000000000000000000000001".parse().ok(),
+            gpus: Vec::new(),
+            begin: "2026-03-01T09:00".to_owned(),
+            end: "2026-03-01T11:00".to_owned(),
+            reason: " driver update ".to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_form_becomes_a_plan() {
+        let plan = draft().request().unwrap();
+        assert_eq!(
+            (plan.starts_at.to_string().as_str(), plan.reason.as_str()),
+            ("2026-03-01T09:00:00Z", "driver update")
+        );
+        assert_eq!(plan.ends_at.millis_since(plan.starts_at), 7_200_000);
+        let empty = Draft {
+            node: None,
+            gpus: Vec::new(),
+            begin: String::new(),
+            end: "soon".to_owned(),
+            reason: String::new(),
+        };
+        let at: Vec<String> = empty.request().unwrap_err().into_iter().map(|error| error.pointer).collect();
+        assert_eq!(at, ["/starts_at", "/ends_at", "/reason", "/node"]);
+    }
+
+    #[test]
+    fn a_field_of_time_is_meant_in_utc() {
+        let at = instant("2026-03-01T09:30").unwrap();
+        assert_eq!(at.to_string(), "2026-03-01T09:30:00Z");
+        assert_eq!(field_text(at), "2026-03-01T09:30");
+        assert_eq!(instant("2026-03-01T09:30:00"), Some(at));
+        assert_eq!(instant(""), None);
+    }
+
+    #[test]
+    fn it_starts_with_the_next_full_hour() {
+        let (begin, end) = first_window(1_795_214_589_123);
+        assert_eq!(begin.millis() % 3_600_000, 0);
+        assert!((0..=3_600_000).contains(&(begin.millis() - 1_795_214_589_123)));
+        assert_eq!(end.millis_since(begin), 7_200_000);
+    }
+}

@@ -1,0 +1,111 @@
+use super::*;
+
+fn utc(_: i64) -> i64 {
+    0
+}
+
+/// Berlin in 2026: summer time from 29 March to 25 October, each at 01:00 UTC.
+fn berlin(at: i64) -> i64 {
+    if (1_774_746_000..1_792_890_000).contains(&at) { 7_200 } else { 3_600 }
+}
+
+fn time(text: &str) -> Timestamp {
+    text.parse().unwrap()
+}
+
+fn wall(text: &str) -> Wall {
+    Wall::parse_field(text).unwrap()
+}
+
+#[test]
+fn fields_are_read_and_written() {
+    for text in ["2026-11-22T09:00", "2024-02-29T23:59", "1970-01-01T00:00", "2000-03-01T12:30"] {
+        assert_eq!(wall(text).field(), text);
+        assert_eq!(wall(text).instant(&utc), time(&format!("{text}:00Z")), "{text}");
+    }
+    assert_eq!(wall("2026-11-22T09:00:30.5").field(), "2026-11-22T09:00");
+    let bad =
+        ["", "2026-11-22", "2026-02-29T09:00", "2026-13-01T09:00", "2026-11-22T24:00", "26-11-22T09:60"];
+    for text in bad {
+        assert_eq!(Wall::parse_field(text), None, "{text}");
+    }
+    assert_eq!(civil(-1), (1969, 12, 31));
+}
+
+#[test]
+fn times_read_well() {
+    let at = Wall::at(time("2026-11-22T08:05:59Z"), &berlin);
+    assert_eq!(at.stamp(), "2026-11-22 09:05");
+    assert_eq!(at.moment(), "Sun 22 Nov 09:05");
+    assert_eq!(at.long_date(), "Sunday 22 November 2026");
+    let until = |text: &str| window_text(at, wall(text));
+    assert_eq!(until("2026-11-22T11:00"), "Sun 22 Nov 09:05 to 11:00");
+    assert_eq!(until("2026-11-23T11:00"), "Sun 22 Nov 09:05 to Mon 23 Nov 11:00");
+}
+
+#[test]
+fn clocks_that_change_are_followed() {
+    let instant = |text: &str| wall(text).instant(&berlin).to_string();
+    assert_eq!(instant("2026-03-29T01:59"), "2026-03-29T00:59:00Z");
+    // Never shown: as much later as clocks jump.
+    assert_eq!(instant("2026-03-29T02:30"), "2026-03-29T01:30:00Z");
+    assert_eq!(instant("2026-03-29T03:00"), "2026-03-29T01:00:00Z");
+    // Shown twice: the first time.
+    assert_eq!(instant("2026-10-25T02:30"), "2026-10-25T00:30:00Z");
+    assert_eq!(instant("2026-10-25T03:00"), "2026-10-25T02:00:00Z");
+}
+
+#[test]
+fn a_day_has_the_half_hours_that_it_has() {
+    let day = |text: &str| Frame::new(View::Day, wall(text).day(), &berlin);
+    let plain = day("2026-11-22T12:00");
+    assert_eq!((plain.columns(), plain.change()), (48, None));
+    assert_eq!((plain.from(), plain.until()), (time("2026-11-21T23:00:00Z"), time("2026-11-22T23:00:00Z")));
+    assert_eq!(plain.title(), "Sunday 22 November 2026");
+    let spring = day("2026-03-29T12:00");
+    assert_eq!(spring.columns(), 46);
+    assert_eq!(spring.change().as_deref(), Some("Clocks change this day: it has 23 hours."));
+    let marks: Vec<(usize, String)> = spring.marks().into_iter().map(|m| (m.start, m.text)).collect();
+    assert_eq!(marks.first(), Some(&(0, "00:00".to_owned())));
+    assert_eq!(marks.get(1), Some(&(4, "03:00".to_owned())), "an hour is missing");
+    assert_eq!(day("2026-10-25T12:00").columns(), 50);
+    // What is between two days is in one of them.
+    assert_eq!(spring.until(), day("2026-03-30T12:00").from());
+}
+
+#[test]
+fn a_week_begins_on_monday_and_every_day_at_a_column() {
+    let week = Frame::new(View::Week, wall("2026-03-25T00:00").day(), &berlin);
+    assert_eq!(week.columns(), 56);
+    assert_eq!(week.title(), "23 to 29 March 2026");
+    assert_eq!(week.change().as_deref(), Some("* Clocks change on Sun 29 Mar: that day has 23 hours."));
+    let last = week.marks().pop().unwrap();
+    assert_eq!((last.start, last.size, last.text.as_str()), (48, 8, "Sun 29*"));
+    assert_eq!(week.column(48).unwrap().0, time("2026-03-28T23:00:00Z"));
+    // Two hours of sleep, not three.
+    assert_eq!(week.column(48).unwrap().1, time("2026-03-29T01:00:00Z"));
+    assert_eq!(week.column(56), None);
+    let over_the_year = Frame::new(View::Week, wall("2027-01-01T00:00").day(), &utc);
+    assert_eq!(over_the_year.title(), "28 December 2026 to 3 January 2027");
+    assert_eq!(View::Week.first(wall("2026-11-22T00:00").day()), wall("2026-11-16T00:00").day());
+    assert_eq!(View::Week.first(wall("2026-11-16T00:00").day()), wall("2026-11-16T00:00").day());
+}
+
+#[test]
+fn time_touches_columns() {
+    let frame = Frame::new(View::Day, wall("2026-11-22T00:00").day(), &utc);
+    let touched = |from: &str, until: &str| frame.touched(time(from), time(until));
+    assert_eq!(touched("2026-11-22T09:00:00Z", "2026-11-22T11:00:00Z"), Some((18, 4)));
+    assert_eq!(touched("2026-11-22T09:10:00Z", "2026-11-22T09:20:00Z"), Some((18, 1)));
+    assert_eq!(touched("2026-11-22T09:10:00Z", "2026-11-22T09:31:00Z"), Some((18, 2)));
+    assert_eq!(touched("2026-11-20T00:00:00Z", "2026-11-25T00:00:00Z"), Some((0, 48)));
+    assert_eq!(touched("2026-11-22T23:59:00Z", "2026-11-25T00:00:00Z"), Some((47, 1)));
+    assert_eq!(touched("2026-11-20T00:00:00Z", "2026-11-22T00:00:00Z"), None);
+    assert_eq!(touched("2026-11-23T00:00:00Z", "2026-11-24T00:00:00Z"), None);
+    assert_eq!(touched("2026-11-22T11:00:00Z", "2026-11-22T11:00:00Z"), None);
+    assert_eq!(frame.passed(time("2026-11-22T00:29:00Z")), 0);
+    assert_eq!(frame.passed(time("2026-11-22T00:30:00Z")), 1);
+    assert_eq!(frame.column_of(time("2026-11-22T00:30:00Z")), Some(1));
+    assert_eq!(frame.column_of(time("2026-11-23T00:00:00Z")), None);
+    assert_eq!(frame.moment(18), "Sun 22 Nov 09:00");
+}

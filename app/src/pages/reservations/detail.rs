@@ -1,0 +1,455 @@
+//! One reservation: when it is, what it holds, what it costs, what was used of it, and what can be done.
+//!
+//! Must not guess what ending it costs: the fee is the portal's word, asked for again and again.
+
+use std::future::Future;
+
+use berth_types::ids::{OrgId, ReservationId};
+use berth_types::jobs::Device;
+use berth_types::money::{money_text, per_hour_micros};
+use berth_types::problems::Problem;
+use berth_types::reservations::{Reservation, ReservationState};
+use berth_types::time::{Timestamp, duration_text};
+use leptos::prelude::*;
+use leptos::task::spawn_local;
+use leptos_meta::Title;
+use leptos_router::hooks::use_params_map;
+
+use super::change::{CancelDialog, ExtendDialog};
+use super::steps::Steps;
+use super::words::{cause_text, length_text, ordered, part_tiles, seen_at, terms, used_text};
+use super::zone::{Moment, Zone, ZoneSwitch, use_zone};
+use crate::api;
+use crate::api::Answer;
+use crate::pages::job::facts::device_line;
+use crate::pages::parts::{Loading, NoOrg, every, now_ms, ready, when_some};
+use crate::pages::words::{closeness_text, price_text};
+use crate::session::use_session;
+use crate::ui::*;
+
+/// Milliseconds between two looks.
+const AGAIN_MS: u64 = 5_000;
+/// It ends so soon that whoever looks should know.
+const SOON_MS: i64 = 30 * 60 * 1_000;
+/// Cells of a bar that shows parts of a whole.
+const PARTS: u32 = 48;
+
+/// The signals that the parts of the page draw from.
+#[derive(Clone, Copy)]
+pub struct Live {
+    /// The organization whose it is.
+    pub org: OrgId,
+    /// The reservation.
+    pub id: ReservationId,
+    /// As it is now.
+    pub one: RwSignal<Reservation>,
+    /// The zone of all times on the page.
+    pub zone: RwSignal<Zone>,
+    /// The present: by the portal as far as the reservation tells it, then by the browser.
+    pub now: RwSignal<Option<Timestamp>>,
+}
+
+impl Live {
+    /// Takes it in as an answer tells it, unless a newer one is known.
+    pub fn take(self, fresh: Reservation) {
+        self.one.maybe_update(|one| {
+            let newer = fresh.generation >= one.generation && *one != fresh;
+            if newer {
+                *one = fresh;
+            }
+            newer
+        });
+    }
+
+    /// Asks how it stands.
+    pub fn look(self) {
+        spawn_local(async move {
+            // A look that fails leaves what is shown.
+            if let Ok(fresh) = api::reservations::get(self.org, self.id).await {
+                self.take(fresh);
+            }
+        });
+    }
+
+    fn holds(self) -> bool {
+        self.one.with(|one| one.state.holds())
+    }
+
+    fn usable(self) -> bool {
+        self.one.with(|one| matches!(one.state, ReservationState::Scheduled | ReservationState::Active))
+    }
+}
+
+fn load(org: OrgId, id: Option<ReservationId>) -> impl Future<Output = Answer<Reservation>> + Send + 'static {
+    let call = id.map(|id| api::reservations::get(org, id));
+    async move {
+        // What is no id cannot be a reservation, and is answered like one that does not exist.
+        match call {
+            Some(call) => call.await,
+            None => Err(Problem::not_found()),
+        }
+    }
+}
+
+/// The page of one reservation.
+#[component]
+pub fn ReservationPage() -> impl IntoView {
+    let org = use_session().org;
+    let params = use_params_map();
+    let id = Memo::new(move |_| {
+        params.with(|params| params.get("reservation")).and_then(|text| text.parse::<ReservationId>().ok())
+    });
+    let data: Resource<Answer<Option<(OrgId, Reservation)>>> = Resource::new(
+        move || (org.get(), id.get()),
+        |(org, id): (Option<OrgId>, Option<ReservationId>)| {
+            when_some(org.map(|org| {
+                let one = load(org, id);
+                async move { one.await.map(|one| (org, one)) }
+            }))
+        },
+    );
+    view! {
+        <Suspense fallback=|| view! { <Loading/> }>
+            {move || Suspend::new(async move {
+                match data.await {
+                    Err(problem) if problem.status == 404 => view! { <NotFound/> }.into_any(),
+                    Err(problem) => view! { <ProblemNotice problem=problem/> }.into_any(),
+                    Ok(None) => view! { <NoOrg/> }.into_any(),
+                    Ok(Some((org, one))) => view! { <ReservationView org=org one=one/> }.into_any(),
+                }
+            })}
+        </Suspense>
+    }
+}
+
+#[component]
+fn ReservationView(org: OrgId, one: Reservation) -> impl IntoView {
+    let name = one.name.clone();
+    let title = format!("{name} · Berth");
+    let ready = ready();
+    let zone = use_zone();
+    let now = RwSignal::new(seen_at(&one));
+    let live = Live { org, id: one.id, one: RwSignal::new(one), zone, now };
+    let tick = move || now.set(Some(Timestamp::from_micros(now_ms().saturating_mul(1_000))));
+    Effect::new(tick);
+    every(AGAIN_MS, move || {
+        tick();
+        if untrack(move || live.holds()) {
+            live.look();
+        }
+    });
+    view! {
+        <Title text=title/>
+        <div class="page">
+            <nav class="crumbs" aria-label="Where you are">
+                <ol>
+                    <li><a href="/reservations">"Reservations"</a></li>
+                    <li><span aria-current="page" class="quiet">{name}</span></li>
+                </ol>
+            </nav>
+            <Head live=live ready=ready/>
+            {move || live.one.with(|one| notices(one, live.now.get()))}
+            <Steps live=live/>
+            <ZoneSwitch zone=zone choose=Callback::new(move |chosen: Zone| zone.set(chosen)) ready=ready/>
+            {move || live.one.with(figures)}
+            {move || live.one.with(bars)}
+            <section class="section">
+                <div class="section__head"><h2>"Devices"</h2></div>
+                <Devices live=live/>
+            </section>
+            <section class="section">
+                <div class="section__head"><h2>"Details"</h2></div>
+                <div class="card">{move || live.one.with(|one| facts(one, zone))}</div>
+            </section>
+        </div>
+    }
+}
+
+/// Name, state, and what can be done, with the dialogs for it.
+#[component]
+fn Head(live: Live, ready: ReadSignal<bool>) -> impl IntoView {
+    let one = live.one;
+    let (ending, extending) = (RwSignal::new(false), RwSignal::new(false));
+    let state = Memo::new(move |_| one.with(|one| one.state));
+    let holds = Memo::new(move |_| live.holds());
+    let usable = Memo::new(move |_| live.usable());
+    let name = one.with_untracked(|one| one.name.clone());
+    let (id, launch) = (live.id.to_string(), format!("/launch?reservation={}", live.id));
+    let verb = move || if state.get() == ReservationState::Active { "Give back" } else { "Cancel" };
+    view! {
+        <div class="page__head">
+            <h1>{name}</h1>
+            {move || view! { <ReservationBadge state=state.get()/> }}
+            <span class="id">{id}</span>
+            <div class="page__actions">
+                {move || {
+                    holds
+                        .get()
+                        .then(|| {
+                            view! {
+                                <button
+                                    class="btn btn--danger"
+                                    type="button"
+                                    disabled=move || !ready.get()
+                                    on:click=move |_| {
+                                        // What it costs is said as it is at this moment.
+                                        live.look();
+                                        ending.set(true);
+                                    }
+                                >
+                                    {verb}
+                                </button>
+                                <button
+                                    class="btn"
+                                    type="button"
+                                    disabled=move || !ready.get()
+                                    on:click=move |_| extending.set(true)
+                                >
+                                    "Extend"
+                                </button>
+                            }
+                        })
+                }}
+                {move || {
+                    let path = launch.clone();
+                    usable.get().then(|| view! { <a class="btn btn--primary" href=path>"Launch a job in it"</a> })
+                }}
+            </div>
+        </div>
+        <CancelDialog live=live open=ending/>
+        <ExtendDialog live=live open=extending/>
+    }
+}
+
+/// Milliseconds until it ends, when that is soon.
+fn ends_soon(one: &Reservation, now: Option<Timestamp>) -> Option<i64> {
+    let left = one.ends_at.millis_since(now?);
+    (one.state == ReservationState::Active && left > 0 && left < SOON_MS).then_some(left)
+}
+
+fn banner(tone: &'static str, title: String, text: String) -> AnyView {
+    view! {
+        <div class=tone role="status">
+            <div class="banner__text"><strong class="banner__title">{title}</strong>{text}</div>
+        </div>
+    }
+    .into_any()
+}
+
+/// What whoever looks must know first.
+fn notices(one: &Reservation, now: Option<Timestamp>) -> Vec<AnyView> {
+    let mut out = Vec::new();
+    let text = |micros: i64| money_text(micros, &one.currency);
+    if one.state == ReservationState::Pending {
+        let title = "It waits for the operator's approval".to_owned();
+        let rest = format!(
+            "Its devices and {} are held meanwhile. If nobody approves it before it begins, it ends and costs nothing.",
+            text(one.held_micros)
+        );
+        out.push(banner("banner banner--info", title, rest));
+    }
+    if let Some(left) = ends_soon(one, now) {
+        let minutes = (left / 60_000).max(1);
+        let title = format!("It ends in {}", length_text(minutes.saturating_mul(60)));
+        let rest =
+            "Jobs that run in it are stopped then. Let them save their state, or extend it.".to_owned();
+        out.push(banner("banner banner--warn", title, rest));
+    }
+    if one.degraded_milli > 0 {
+        let title = format!("{} of its devices are out of order", percent(one.degraded_milli));
+        let rest = format!(
+            "You do not pay for them: {} came back to your balance so far, and the rest does once they work again or it ends. Jobs keep what still works.",
+            text(one.credited_micros)
+        );
+        out.push(banner("banner banner--warn", title, rest));
+    }
+    if !one.state.holds() && !one.cause.is_empty() {
+        let rest = format!("You paid {} for it; nothing more is set aside.", text(one.posted_micros));
+        out.push(banner("banner banner--info", cause_text(&one.cause), rest));
+    }
+    out
+}
+
+fn stat(label: &'static str, value: String, note: String) -> AnyView {
+    view! {
+        <div class="stat">
+            <dt class="stat__label">{label}</dt>
+            <dd class="stat__value">{value}</dd>
+            <dd class="stat__note">{note}</dd>
+        </div>
+    }
+    .into_any()
+}
+
+fn figures(one: &Reservation) -> AnyView {
+    let text = |micros: i64| money_text(micros, &one.currency);
+    let hourly = per_hour_micros(one.nano_per_second).unwrap_or(i64::MAX);
+    let rate = format!("{}/h, price version {}", price_text(hourly, &one.currency), one.price_version);
+    let credited = match one.credited_micros {
+        0 => "as time passes".to_owned(),
+        micros => format!("{} came back", text(micros)),
+    };
+    let held =
+        if one.state.holds() { "held from your balance" } else { "the rest went back to your balance" };
+    let length = length_text(one.ends_at.millis_since(one.starts_at) / 1_000);
+    view! {
+        <dl class="stats">
+            {stat("Price", text(one.total_micros), rate)}
+            {stat("Paid", text(one.posted_micros), credited)}
+            {stat("Set aside", text(one.held_micros), held.to_owned())}
+            {stat("Length", length, used_text(one))}
+        </dl>
+    }
+    .into_any()
+}
+
+fn bar(label: String, line: String, tiles: Vec<BarTile>) -> AnyView {
+    view! {
+        <div class="berth">
+            <BerthBar
+                tiles=tiles
+                cells=PARTS
+                blocked=Vec::new()
+                quarantined=false
+                undivided=true
+                size=BarSize::Row
+                label=label
+            />
+            <p class="quiet small num">{line}</p>
+        </div>
+    }
+    .into_any()
+}
+
+/// Money and time as parts of a whole.
+fn bars(one: &Reservation) -> AnyView {
+    let text = |micros: i64| money_text(micros, &one.currency);
+    let back = one.total_micros.saturating_sub(one.posted_micros).saturating_sub(one.held_micros);
+    let money = [("paid", one.posted_micros, 1, "plain"), ("set aside", one.held_micros, 1, "stripes")];
+    let tiles = part_tiles(&money, back, PARTS);
+    let money_line = format!(
+        "Of {}: {} paid, {} set aside.",
+        text(one.total_micros),
+        text(one.posted_micros),
+        text(one.held_micros)
+    );
+    let devices = i64::from(one.nodes).saturating_mul(i64::from(one.gpus_per_node));
+    let whole = one.ends_at.millis_since(one.starts_at).saturating_mul(devices);
+    let used = one.used_device_ms.clamp(0, one.elapsed_device_ms.max(0));
+    let idle = one.elapsed_device_ms.saturating_sub(used).max(0);
+    let left = whole.saturating_sub(one.elapsed_device_ms).max(0);
+    let time = [("used", used, 3, "plain"), ("idle", idle, 5, "dots")];
+    let time_tiles = part_tiles(&time, left, PARTS);
+    let time_line = format!(
+        "Of {} on all devices together: {} used, {} idle, {} {}.",
+        duration_text(whole),
+        duration_text(used),
+        duration_text(idle),
+        duration_text(left),
+        if one.state.holds() { "to come" } else { "given back" }
+    );
+    view! {
+        <section class="section">
+            <div class="section__head"><h2>"Paid and used"</h2></div>
+            <div class="card">
+                {bar(money_line.clone(), money_line, tiles)}
+                {bar(time_line.clone(), time_line, time_tiles)}
+            </div>
+        </section>
+    }
+    .into_any()
+}
+
+/// The boards and slices that it holds.
+#[component]
+fn Devices(live: Live) -> impl IntoView {
+    let devices = Memo::new(move |_| live.one.with(|one| one.devices.clone()));
+    let name = live.one.with_untracked(|one| one.name.clone());
+    move || {
+        let devices = devices.get();
+        let many = devices.len() > 1;
+        let line = |(i, device): (usize, &Device)| {
+            device_line(device, &name, if many { format!("device {i}") } else { name.clone() })
+        };
+        let lines: Vec<AnyView> = devices.iter().enumerate().map(line).collect();
+        let moving =
+            live.one.with(|one| matches!(one.state, ReservationState::Pending | ReservationState::Scheduled));
+        let note = moving.then(|| {
+            view! {
+                <p class="quiet small">
+                    "Until it begins, the portal may move it to other devices of the same kind, to make room for more."
+                </p>
+            }
+        });
+        view! { <div class="card"><div class="stack">{lines}</div>{note}</div> }.into_any()
+    }
+}
+
+fn pair(name: &'static str, value: AnyView) -> AnyView {
+    view! { <dt>{name}</dt><dd>{value}</dd> }.into_any()
+}
+
+fn facts(one: &Reservation, zone: RwSignal<Zone>) -> AnyView {
+    let by = one.created_by.clone();
+    let mut pairs = vec![
+        pair("Devices", ordered(&one.offering, one.nodes, one.gpus_per_node).into_any()),
+        pair("Begins", view! { <Moment at=one.starts_at zone=zone/> }.into_any()),
+        pair("Ends", view! { <Moment at=one.ends_at zone=zone/> }.into_any()),
+        pair("Reserved", view! { <Moment at=one.created_at zone=zone/> " by " {by} }.into_any()),
+    ];
+    if let Some(at) = one.ended_at.filter(|at| *at != one.ends_at) {
+        pairs.push(pair("Over since", view! { <Moment at=at zone=zone/> }.into_any()));
+    }
+    if !one.topology.is_any() {
+        pairs.push(pair("Closeness", closeness_text(one.topology).into_any()));
+    }
+    if !one.series.is_empty() {
+        pairs.push(pair(
+            "Repeats",
+            "It was confirmed together with others, and can be ended by itself.".into_any(),
+        ));
+    }
+    for device in &one.devices {
+        let uuid = device.gpu_uuid.clone();
+        pairs.push(pair("Board", view! { <span class="mono">{uuid}</span> }.into_any()));
+    }
+    let (policy, starts_at, created_at) = (one.policy, one.starts_at, one.created_at);
+    let terms = move || {
+        // As they stood when it was made: what has passed since does not change them.
+        let lines = terms(&policy, starts_at, created_at, zone.get());
+        lines.into_iter().map(|line| view! { <li>{line}</li> }).collect_view()
+    };
+    view! {
+        <dl class="kv">{pairs}</dl>
+        <ul class="quote__list">{terms}</ul>
+    }
+    .into_any()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_running_one_ends_soon() {
+        let at = |text: &str| text.parse::<Timestamp>().unwrap();
+        let one = |state: ReservationState| -> Reservation {
+            serde_json::from_value(serde_json::json!({
+                "id": "res_00000000000000000000000001", "kind": "reservation", "name": "n", "state": state,
+                "nodes": 1, "gpus_per_node": 1, "topology": "any", "starts_at": "2026-11-22T09:00:00Z",
+                "ends_at": "2026-11-22T11:00:00Z", "degraded_milli": 0, "devices": [], "nano_per_second": 1,
+                "price_version": 1, "currency": "USD", "total_micros": 1, "held_micros": 1, "posted_micros": 0,
+                "credited_micros": 0, "elapsed_device_ms": 0, "used_device_ms": 0, "cancel_fee_micros": 0,
+                "created_at": "2026-11-20T09:00:00Z", "created_by": "a", "generation": 1,
+                "policy": berth_types::reservations::ReservationPolicy::default(),
+            }))
+            .unwrap()
+        };
+        let active = one(ReservationState::Active);
+        assert_eq!(ends_soon(&active, Some(at("2026-11-22T10:45:00Z"))), Some(900_000));
+        assert_eq!(ends_soon(&active, Some(at("2026-11-22T10:15:00Z"))), None);
+        assert_eq!(ends_soon(&active, Some(at("2026-11-22T11:15:00Z"))), None);
+        assert_eq!(ends_soon(&active, None), None);
+        assert_eq!(ends_soon(&one(ReservationState::Ended), Some(at("2026-11-22T10:45:00Z"))), None);
+    }
+}

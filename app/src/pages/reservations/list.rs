@@ -1,0 +1,284 @@
+//! The reservations of an organization, newest first.
+//!
+//! Must not end or change one: that is done on its own page, beside what it costs.
+
+use berth_types::ids::OrgId;
+use berth_types::money::money_text;
+use berth_types::reservations::Reservation;
+use leptos::prelude::*;
+use leptos::task::spawn_local;
+
+use super::PAGE;
+use super::booking::Form;
+use super::words::{length_text, ordered, shares, used_text};
+use super::zone::{Moment, Zone};
+use crate::api;
+use crate::pages::parts::{Call, CallProblem, every};
+use crate::pages::rows::{bar_words, cells_of, own_tile};
+use crate::pages::words::counted;
+use crate::ui::*;
+
+/// Milliseconds between two looks.
+const AGAIN_MS: u64 = 15_000;
+/// Cells of a bar that shows parts of a whole.
+const PARTS: u32 = 20;
+
+/// Puts a reservation where it belongs in a list that is newest first, unless the list knows it better.
+fn merge(known: &mut Vec<Reservation>, fresh: Reservation) {
+    // Ids sort by creation, so the place of a new one is before the first older id.
+    match known.iter_mut().find(|one| one.id == fresh.id) {
+        Some(one) if one.generation <= fresh.generation => *one = fresh,
+        Some(_) => {}
+        None => {
+            let place = known.iter().position(|one| one.id < fresh.id).unwrap_or(known.len());
+            known.insert(place, fresh);
+        }
+    }
+}
+
+/// The list, or what to do while it is empty.
+#[component]
+pub fn List(
+    /// The organization whose they are.
+    org: OrgId,
+    /// The first page.
+    first: Vec<Reservation>,
+    /// Where the next page begins.
+    cursor: Option<String>,
+    /// The form above, whose request an empty list shows as a line.
+    form: Form,
+) -> impl IntoView {
+    let all = RwSignal::new(first);
+    let cursor = RwSignal::new(cursor);
+    let more = Call::idle();
+    every(AGAIN_MS, move || {
+        spawn_local(async move {
+            // A look that fails leaves what is shown.
+            if let Ok(fresh) = api::reservations::list(org, None, None, PAGE).await {
+                all.maybe_update(|all| {
+                    let before = all.clone();
+                    fresh.items.into_iter().for_each(|one| merge(all, one));
+                    *all != before
+                });
+            }
+        });
+    });
+    let load_more = move |_: leptos::ev::MouseEvent| {
+        let next = api::reservations::list(org, None, cursor.get_untracked(), PAGE);
+        more.run(next, move |page: berth_types::Page<Reservation>| {
+            all.update(|all| page.items.into_iter().for_each(|one| merge(all, one)));
+            cursor.set(page.next_cursor);
+        });
+    };
+    let none = Memo::new(move |_| all.with(Vec::is_empty));
+    let zone = form.choice.zone;
+    let line = form.curl(org);
+    view! {
+        <section class="section" aria-labelledby="reservations-title">
+            <div class="section__head">
+                <h2 id="reservations-title">"Your reservations"</h2>
+                <div class="section__aside">{move || shown(all.with(Vec::len), cursor.get().is_some())}</div>
+            </div>
+            {move || {
+                if none.get() {
+                    view! {
+                        <div class="empty">
+                            <p class="empty__text">
+                                "No reservations yet. Choose a time above: its price, its terms and what is in the way stand beside the form before anything is booked. A request does the same."
+                            </p>
+                            <CopyBlock text=line label="The price of a reservation with curl".to_owned()/>
+                        </div>
+                    }
+                        .into_any()
+                } else {
+                    table(&all.get(), zone)
+                }
+            }}
+            <CallProblem call=more beside_fields=&[]/>
+            {move || {
+                cursor
+                    .get()
+                    .is_some()
+                    .then(|| {
+                        view! {
+                            <p>
+                                <button
+                                    class="btn"
+                                    type="button"
+                                    disabled=move || more.pending.get()
+                                    aria-busy=move || more.pending.get().then_some("true")
+                                    on:click=load_more
+                                >
+                                    "Load more"
+                                </button>
+                            </p>
+                        }
+                    })
+            }}
+        </section>
+    }
+}
+
+fn shown(count: usize, more: bool) -> String {
+    match (count, more) {
+        (0, _) => String::new(),
+        (_, true) => format!("the newest {}", counted(count, "reservation", "reservations")),
+        (_, false) => counted(count, "reservation", "reservations"),
+    }
+}
+
+fn table(all: &[Reservation], zone: RwSignal<Zone>) -> AnyView {
+    let rows: Vec<AnyView> = all.iter().map(|one| row(one, zone)).collect();
+    view! {
+        <div class="table-wrap">
+            <table class="table" role="table">
+                <caption class="visually-hidden">"Reservations"</caption>
+                <thead role="rowgroup">
+                    <tr role="row">
+                        <th role="columnheader" scope="col">"Reservation"</th>
+                        <th role="columnheader" scope="col" class="table__state">"State"</th>
+                        <th role="columnheader" scope="col">"Time"</th>
+                        <th role="columnheader" scope="col">"Devices"</th>
+                        <th role="columnheader" scope="col">"Used"</th>
+                        <th role="columnheader" scope="col" class="num">"Cost"</th>
+                    </tr>
+                </thead>
+                <tbody role="rowgroup">{rows}</tbody>
+            </table>
+        </div>
+    }
+    .into_any()
+}
+
+fn row(one: &Reservation, zone: RwSignal<Zone>) -> AnyView {
+    let path = format!("/reservations/{}", one.id);
+    let name = one.name.clone();
+    let what = ordered(&one.offering, one.nodes, one.gpus_per_node);
+    let length = length_text(one.ends_at.millis_since(one.starts_at) / 1_000);
+    let ended = !one.state.holds();
+    // What is over cost what was posted; the rest of its price came back.
+    let cost = money_text(if ended { one.posted_micros } else { one.total_micros }, &one.currency);
+    view! {
+        <tr role="row">
+            <th role="rowheader" scope="row">
+                <a href=path>{name}</a>
+                <span class="table__sub mono">{what}</span>
+            </th>
+            <td role="cell" class="table__state" data-label="State"><ReservationBadge state=one.state/></td>
+            <td role="cell" data-label="Time">
+                <span class="nowrap"><Moment at=one.starts_at zone=zone/></span>
+                <span class="table__sub nowrap">"to " <Moment at=one.ends_at zone=zone/> ", " {length}</span>
+            </td>
+            {devices_cell(one)}
+            {used_cell(one)}
+            <td role="cell" class="num" data-label="Cost">{cost}</td>
+        </tr>
+    }
+    .into_any()
+}
+
+/// The first board as a small bar, and how many more there are.
+fn devices_cell(one: &Reservation) -> AnyView {
+    let Some(device) = one.devices.first() else {
+        return view! { <td role="cell" data-label="Devices"></td> }.into_any();
+    };
+    let label = bar_words(device, &one.name);
+    let tiles = vec![own_tile(device, &one.name, String::new())];
+    let cells = cells_of(device);
+    let mut place = format!("{} / {}", device.node_name, device.gpu_index);
+    if one.devices.len() > 1 {
+        place = format!("{place} and {} more", one.devices.len() - 1);
+    }
+    view! {
+        <td role="cell" data-label="Devices">
+            <span class="row">
+                <BerthBar
+                    tiles=tiles
+                    cells=cells
+                    blocked=Vec::new()
+                    quarantined=false
+                    size=BarSize::Inline
+                    label=label
+                />
+                <span class="quiet nowrap">{place}</span>
+            </span>
+        </td>
+    }
+    .into_any()
+}
+
+/// How much of what has passed was used: the rest of it was idle.
+fn used_cell(one: &Reservation) -> AnyView {
+    let text = used_text(one);
+    let idle = one.elapsed_device_ms.saturating_sub(one.used_device_ms).max(0);
+    let parts = shares(&[one.used_device_ms, idle], PARTS);
+    let used = parts.first().copied().unwrap_or(0);
+    let tile = BarTile {
+        start: 0,
+        size: used,
+        label: String::new(),
+        meta: String::new(),
+        hue: 1,
+        pattern: "plain".to_owned(),
+        own: true,
+        foreign: false,
+        level: 0,
+        aria: text.clone(),
+    };
+    let tiles = if used > 0 { vec![tile] } else { Vec::new() };
+    let label = text.clone();
+    view! {
+        <td role="cell" data-label="Used">
+            <span class="row">
+                <BerthBar
+                    tiles=tiles
+                    cells=PARTS
+                    blocked=Vec::new()
+                    quarantined=false
+                    undivided=true
+                    size=BarSize::Inline
+                    label=label
+                />
+                <span class="quiet nowrap num">{text}</span>
+            </span>
+        </td>
+    }
+    .into_any()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(number: u32, generation: i64) -> Reservation {
+        serde_json::from_value(serde_json::json!({
+            "id": format!("res_{number:0>26}"), "kind": "reservation", "name": "n", "state": "scheduled",
+            "nodes": 1, "gpus_per_node": 1, "topology": "any", "starts_at": "2026-11-22T09:00:00Z",
+            "ends_at": "2026-11-22T11:00:00Z", "degraded_milli": 0, "devices": [], "nano_per_second": 1,
+            "price_version": 1, "currency": "USD", "total_micros": 1, "held_micros": 1, "posted_micros": 0,
+            "credited_micros": 0, "elapsed_device_ms": 0, "used_device_ms": 0, "cancel_fee_micros": 0,
+            "created_at": "2026-11-20T09:00:00Z", "created_by": "a", "generation": generation,
+            "policy": berth_types::reservations::ReservationPolicy::default(),
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn newer_ones_come_first_and_older_news_is_dropped() {
+        let mut all = vec![one(3, 1), one(1, 1)];
+        for (number, generation) in [(2, 1), (4, 1), (3, 5), (3, 2)] {
+            merge(&mut all, one(number, generation));
+        }
+        let seen: Vec<_> = all.iter().map(|one| (one.id.to_string(), one.generation)).collect();
+        let expected: Vec<_> =
+            [(4, 1), (3, 5), (2, 1), (1, 1)].map(|(n, g)| (format!("res_{n:0>26}"), g)).into();
+        assert_eq!(seen, expected);
+    }
+
+    #[test]
+    fn a_list_says_how_much_of_it_is_shown() {
+        assert_eq!(shown(0, false), "");
+        assert_eq!(shown(1, false), "1 reservation");
+        assert_eq!(shown(50, true), "the newest 50 reservations");
+    }
+}

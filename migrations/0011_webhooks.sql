@@ -1,0 +1,32 @@
+-- Where an organization wants to hear of what happens. The secret signs what is sent, so it is kept as it is.
+CREATE TABLE webhooks (
+  id TEXT PRIMARY KEY,
+  org_id TEXT NOT NULL REFERENCES orgs (id),
+  url TEXT NOT NULL,
+  secret TEXT NOT NULL,
+  -- Kinds of notices, apart by commas; each may end with *.
+  kinds TEXT NOT NULL,
+  created_by TEXT NOT NULL,
+  created_at BIGINT NOT NULL
+);
+CREATE INDEX webhooks_by_org ON webhooks (org_id, id);
+
+-- One notice on its way to one place: a webhook, or an address.
+CREATE TABLE deliveries (
+  id TEXT PRIMARY KEY,
+  notice_id TEXT NOT NULL REFERENCES notices (id),
+  org_id TEXT NOT NULL,
+  channel TEXT NOT NULL,
+  target TEXT NOT NULL,
+  state TEXT NOT NULL,
+  tries BIGINT NOT NULL,
+  next_at BIGINT NOT NULL,
+  last_status BIGINT,
+  last_error TEXT NOT NULL,
+  created_at BIGINT NOT NULL,
+  done_at BIGINT
+);
+CREATE INDEX deliveries_due ON deliveries (state, next_at);
+CREATE INDEX deliveries_by_target ON deliveries (target, id);
+
+ALTER TABLE reservations ADD COLUMN warned BOOLEAN NOT NULL DEFAULT FALSE;

@@ -1,0 +1,139 @@
+//! Webhooks, and notices on their way.
+
+use berth_types::ids::{DeliveryId, OrgId, WebhookId};
+use berth_types::time::Timestamp;
+
+use super::{StoreError, Tx};
+
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub struct WebhookRow {
+    pub id: String,
+    pub org_id: String,
+    pub url: String,
+    pub secret: String,
+    pub kinds: String,
+    pub created_by: String,
+    pub created_at: i64,
+}
+
+/// A delivery with the notice that it carries.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub struct DeliveryRow {
+    pub id: String,
+    pub notice_id: String,
+    pub org_id: String,
+    pub channel: String,
+    pub target: String,
+    pub state: String,
+    pub tries: i64,
+    pub next_at: i64,
+    pub last_status: Option<i64>,
+    pub last_error: String,
+    pub created_at: i64,
+    pub done_at: Option<i64>,
+    pub kind: String,
+    pub subject: String,
+    pub detail: String,
+    pub data: String,
+    pub at: i64,
+}
+
+macro_rules! select_deliveries {
+    ($rest:literal) => {
+        concat!(
+            "SELECT d.id, d.notice_id, d.org_id, d.channel, d.target, d.state, d.tries, d.next_at, d.last_status, \
+             d.last_error, d.created_at, d.done_at, n.kind, n.subject, n.detail, n.data, n.at \
+             FROM deliveries d JOIN notices n ON n.id = d.notice_id ",
+            $rest
+        )
+    };
+}
+
+pub async fn insert(tx: &mut Tx<'_>, row: &WebhookRow) -> Result<(), StoreError> {
+    let sql = "INSERT INTO webhooks (id, org_id, url, secret, kinds, created_by, created_at) \
+               VALUES ($1, $2, $3, $4, $5, $6, $7)";
+    exec!(tx, sql, &row.id, &row.org_id, &row.url, &row.secret, &row.kinds, &row.created_by, row.created_at)
+        .map(|_| ())
+}
+
+/// The webhooks of an organization, or (`''`) of all.
+pub async fn list(tx: &mut Tx<'_>, org: &str) -> Result<Vec<WebhookRow>, StoreError> {
+    let sql = "SELECT id, org_id, url, secret, kinds, created_by, created_at FROM webhooks \
+               WHERE $1 = '' OR org_id = $1 ORDER BY org_id, id";
+    list!(tx, WebhookRow, sql, org)
+}
+
+/// Says whether there was such a webhook in this organization. What was on its way there is given up.
+pub async fn delete(tx: &mut Tx<'_>, org: OrgId, id: WebhookId) -> Result<bool, StoreError> {
+    let sql = "DELETE FROM webhooks WHERE org_id = $1 AND id = $2";
+    let known = exec!(tx, sql, org.to_string(), id.to_string())? == 1;
+    if known {
+        let sql = "UPDATE deliveries SET state = 'failed', last_error = 'The webhook was removed.' \
+                   WHERE target = $1 AND state = 'pending'";
+        exec!(tx, sql, id.to_string())?;
+    }
+    Ok(known)
+}
+
+/// Notices of which no deliveries were made yet, oldest first: id, organization, kind.
+pub async fn to_spread(tx: &mut Tx<'_>, limit: i64) -> Result<Vec<(String, String, String)>, StoreError> {
+    let sql = "SELECT id, org_id, kind FROM notices WHERE spread = $1 ORDER BY id LIMIT $2";
+    list!(tx, (String, String, String), sql, false, limit)
+}
+
+/// Marks a notice; says whether nobody had done it before.
+pub async fn spread(tx: &mut Tx<'_>, notice: &str) -> Result<bool, StoreError> {
+    let sql = "UPDATE notices SET spread = $2 WHERE id = $1 AND spread = $3";
+    Ok(exec!(tx, sql, notice, true, false)? == 1)
+}
+
+pub async fn insert_delivery(
+    tx: &mut Tx<'_>,
+    id: DeliveryId,
+    (notice, org): (&str, &str),
+    (channel, target): (&str, &str),
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let sql = "INSERT INTO deliveries (id, notice_id, org_id, channel, target, state, tries, next_at, last_error, created_at) \
+               VALUES ($1, $2, $3, $4, $5, 'pending', 0, $6, '', $6)";
+    exec!(tx, sql, id.to_string(), notice, org, channel, target, now.micros()).map(|_| ())
+}
+
+/// What is due, oldest first.
+pub async fn due(tx: &mut Tx<'_>, now: Timestamp, limit: i64) -> Result<Vec<DeliveryRow>, StoreError> {
+    let sql =
+        select_deliveries!("WHERE d.state = 'pending' AND d.next_at <= $1 ORDER BY d.next_at, d.id LIMIT $2");
+    list!(tx, DeliveryRow, sql, now.micros(), limit)
+}
+
+/// The newest deliveries of a webhook.
+pub async fn list_deliveries(
+    tx: &mut Tx<'_>,
+    org: OrgId,
+    hook: WebhookId,
+    limit: i64,
+) -> Result<Vec<DeliveryRow>, StoreError> {
+    let sql = select_deliveries!("WHERE d.org_id = $1 AND d.target = $2 ORDER BY d.id DESC LIMIT $3");
+    list!(tx, DeliveryRow, sql, org.to_string(), hook.to_string(), limit)
+}
+
+/// Records how a try went.
+pub async fn update(tx: &mut Tx<'_>, row: &DeliveryRow) -> Result<(), StoreError> {
+    let sql = "UPDATE deliveries SET state = $2, tries = $3, next_at = $4, last_status = $5, last_error = $6, done_at = $7 \
+               WHERE id = $1";
+    exec!(tx, sql, &row.id, &row.state, row.tries, row.next_at, row.last_status, &row.last_error, row.done_at)
+        .map(|_| ())
+}
+
+/// Sends a delivery of this organization again; says whether there was one.
+pub async fn again(tx: &mut Tx<'_>, org: OrgId, id: DeliveryId, now: Timestamp) -> Result<bool, StoreError> {
+    let sql = "UPDATE deliveries SET state = 'pending', tries = 0, next_at = $3, done_at = NULL WHERE org_id = $1 AND id = $2";
+    Ok(exec!(tx, sql, org.to_string(), id.to_string(), now.micros())? == 1)
+}
+
+/// The addresses of those who see an organization's money: owners and billing.
+pub async fn billing_addresses(tx: &mut Tx<'_>, org: &str) -> Result<Vec<String>, StoreError> {
+    let sql = "SELECT u.email FROM members m JOIN users u ON u.id = m.user_id \
+               WHERE m.org_id = $1 AND m.role IN ('owner', 'billing') ORDER BY u.email";
+    Ok(list!(tx, (String,), sql, org)?.into_iter().map(|(email,)| email).collect())
+}

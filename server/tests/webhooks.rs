@@ -1,0 +1,173 @@
+//! What others are told: signed, tried again, and never into the portal's own network.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "helpers of tests fail loudly, like tests"
+)]
+
+mod common;
+#[expect(dead_code, reason = "this file uses a part of it")]
+mod quay;
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use berth_server::outbound::sign;
+use quay::Quay;
+use serde_json::{Value, json};
+
+/// Somebody who listens, and answers as told: with these statuses first, then 200.
+#[derive(Clone, Default)]
+struct Receiver {
+    answers: Arc<Mutex<VecDeque<u16>>>,
+    heard: Arc<Mutex<Vec<(String, String)>>>,
+}
+
+impl Receiver {
+    async fn open(answers: &[u16]) -> (Self, String) {
+        let receiver =
+            Self { answers: Arc::new(Mutex::new(answers.iter().copied().collect())), ..Self::default() };
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/hook", listener.local_addr().unwrap());
+        let app = axum::Router::new().route("/hook", axum::routing::post(hear)).with_state(receiver.clone());
+        tokio::spawn(async move { axum::serve(listener, app).await });
+        (receiver, url)
+    }
+
+    fn heard(&self) -> Vec<(String, String)> {
+        self.heard.lock().unwrap().clone()
+    }
+}
+
+async fn hear(State(receiver): State<Receiver>, headers: HeaderMap, body: String) -> StatusCode {
+    let signature = headers["berth-signature"].to_str().unwrap().to_owned();
+    receiver.heard.lock().unwrap().push((signature, body));
+    let answer = receiver.answers.lock().unwrap().pop_front().unwrap_or(200);
+    StatusCode::from_u16(answer).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_happens_is_told_signed_and_again_until_it_is_taken() {
+    let quay = Quay::open().await;
+    let (receiver, url) = Receiver::open(&[500, 302]).await;
+    let hooks = format!("/orgs/{}/webhooks", quay.org);
+    let hook = quay
+        .t
+        .post(&quay.ada, &hooks, json!({"url": url, "kinds": ["job.*", "budget.passed"]}))
+        .await
+        .expect(201);
+    let secret = hook["secret"].as_str().unwrap().to_owned();
+    let listed = quay.t.get(&quay.ada, &hooks).await.expect(200);
+    assert_eq!(
+        (&listed["items"][0]["url"], &listed["items"][0]["secret"]),
+        (&json!(url), &Value::Null),
+        "shown once"
+    );
+
+    let job = quay.script("sleep 0.2").await;
+    assert_eq!(quay.ended(&job).await["state"], "succeeded");
+    let deliver = || quay.t.portal.deliver();
+    deliver().await.unwrap();
+    assert_eq!(receiver.heard().len(), 2, "running, and succeeded");
+    deliver().await.unwrap();
+    assert_eq!(receiver.heard().len(), 2, "not at once again");
+    let deliveries = format!("{hooks}/{}/deliveries", hook["id"].as_str().unwrap());
+    let states = async || {
+        let page = quay.t.get(&quay.ada, &deliveries).await.expect(200);
+        let mut states: Vec<String> = page["items"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|d| format!("{}{}", d["state"].as_str().unwrap(), d["tries"]))
+            .collect();
+        states.sort();
+        states
+    };
+    // A redirect is followed by nobody: it could lead anywhere.
+    assert_eq!(states().await, ["pending1", "pending1"]);
+    quay.t.clock.advance_s(11);
+    deliver().await.unwrap();
+    assert_eq!(states().await, ["delivered2", "delivered2"]);
+    let heard = receiver.heard();
+    assert_eq!(heard.len(), 4);
+    for (signature, body) in &heard {
+        let (t, v1) = signature.strip_prefix("t=").unwrap().split_once(",v1=").unwrap();
+        assert_eq!(v1, sign(&secret, t.parse().unwrap(), body), "{signature}");
+        assert!(!body.contains(&secret));
+    }
+    let last: Value = serde_json::from_str(&heard[3].1).unwrap();
+    assert_eq!((&last["data"]["job"], &last["org"]), (&json!(job), &json!(quay.org)), "{last}");
+
+    // Sent again when asked to; nobody else may ask.
+    let page = quay.t.get(&quay.ada, &deliveries).await.expect(200);
+    let again =
+        |org: &str| format!("/orgs/{org}/deliveries/{}/redeliver", page["items"][0]["id"].as_str().unwrap());
+    quay.t.post(&quay.ada, &again(&quay.org), Value::Null).await.expect(202);
+    deliver().await.unwrap();
+    assert_eq!(receiver.heard().len(), 5);
+    let (bob, other) = quay.t.tenant("bobs").await;
+    quay.t.post(&bob, &again(&other), Value::Null).await.expect(404);
+    quay.t.get(&bob, &deliveries).await.expect(404);
+    quay.t
+        .call(&bob, "DELETE", &format!("{hooks}/{}", hook["id"].as_str().unwrap()), Value::Null)
+        .await
+        .expect(404);
+    quay.t
+        .call(&quay.ada, "DELETE", &format!("{hooks}/{}", hook["id"].as_str().unwrap()), Value::Null)
+        .await
+        .expect(204);
+    let job = quay.script("true").await;
+    quay.ended(&job).await;
+    deliver().await.unwrap();
+    assert_eq!(receiver.heard().len(), 5, "nobody listens any more");
+    for bad in [
+        json!({"url": "ftp://example.org", "kinds": ["*"]}),
+        json!({"url": "https://a:b@example.org", "kinds": ["*"]}),
+        json!({"url": url, "kinds": []}),
+        json!({"url": url, "kinds": ["Job!"]}),
+    ] {
+        quay.t.post(&quay.ada, &hooks, bad).await.problem(422, "request.invalid");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_about_money_is_mailed_and_a_dead_receiver_is_given_up() {
+    let quay = Quay::open().await;
+    let nobody = "http://127.0.0.1:9/hook";
+    let hooks = format!("/orgs/{}/webhooks", quay.org);
+    let hook = quay.t.post(&quay.ada, &hooks, json!({"url": nobody, "kinds": ["*"]})).await.expect(201);
+    let running = quay.submit(json!({"script": "exec sleep 300", "max_duration_s": 600})).await;
+    quay.until(&running, |j| j["metered_ms"].as_i64() > Some(500)).await;
+    let budget = json!({"name": "all", "limit_micros": 100, "at_limit": "notify"});
+    quay.t.post(&quay.ada, &format!("/orgs/{}/budgets", quay.org), budget).await.expect(201);
+    quay.t.portal.tick_budgets().await.unwrap();
+    quay.t.portal.deliver().await.unwrap();
+    let outbox = quay.t.data.path().join("outbox");
+    let mails: Vec<String> = std::fs::read_dir(&outbox)
+        .unwrap()
+        .map(|f| f.unwrap().path())
+        .filter(|p| p.extension().is_some_and(|e| e == "eml"))
+        .map(|p| std::fs::read_to_string(p).unwrap())
+        .collect();
+    assert_eq!(mails.len(), 1, "to the one owner");
+    assert!(
+        mails[0].contains("To: lab@example.org") && mails[0].contains("of the budget all is spent"),
+        "{}",
+        mails[0]
+    );
+    for _ in 0..14 {
+        quay.t.clock.advance_s(6 * 3_600);
+        quay.t.portal.deliver().await.unwrap();
+    }
+    let ada = quay.t.sign_in("lab@example.org").await;
+    let path = format!("{hooks}/{}/deliveries", hook["id"].as_str().unwrap());
+    let page = quay.t.get(&ada, &path).await.expect(200);
+    let of = page["items"].as_array().unwrap().iter().find(|d| d["kind"] == "budget.passed").unwrap().clone();
+    assert_eq!((&of["state"], &of["tries"]), (&json!("failed"), &json!(12)), "{page}");
+    assert!(of["last_error"].as_str().unwrap().to_lowercase().contains("refused"), "{of}");
+    quay.t.post(&ada, &format!("/orgs/{}/jobs/{running}/cancel", quay.org), Value::Null).await.expect(202);
+}
