@@ -15,6 +15,7 @@ pub mod scheduler;
 mod secrets;
 pub mod service;
 pub mod store;
+pub mod stripe;
 mod throttle;
 pub mod web;
 pub mod workers;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use berth_server::clock::SystemClock;
 use berth_server::portal::{Portal, Settings};
-use berth_server::service::{books, budgets, invoices, reservations, webhooks};
+use berth_server::service::{books, budgets, invoices, payments, reservations, webhooks};
 use berth_server::store::Db;
 use berth_server::web::Assets;
 use berth_server::{rest, scheduler, web, workers};
@@ -28,44 +28,60 @@ struct Args {
 #[derive(Subcommand)]
 enum Command {
     /// Serve the API.
-    Serve {
-        #[command(flatten)]
-        store: Store,
-        /// Where to listen for browsers and scripts.
-        #[arg(long, env = "BERTH_LISTEN", default_value = "127.0.0.1:8080")]
-        listen: SocketAddr,
-        /// Where to listen for workers. Loopback only, until their connections are encrypted.
-        #[arg(long, env = "BERTH_WORKER_LISTEN", default_value = "127.0.0.1:8081")]
-        worker_listen: SocketAddr,
-        /// The built pages; the directory `web` beside this program when there is one.
-        #[arg(long, env = "BERTH_WEB")]
-        web: Option<PathBuf>,
-        /// The one currency of this portal (ISO 4217).
-        #[arg(long, env = "BERTH_CURRENCY", default_value = "USD")]
-        currency: String,
-        /// Served over https, by a proxy in front: session cookies become Secure.
-        #[arg(long, env = "BERTH_HTTPS")]
-        https: bool,
-        /// Webhooks may lead into private networks and be plain http: for installations whose receivers
-        /// are beside them.
-        #[arg(long, env = "BERTH_PRIVATE_WEBHOOKS")]
-        private_webhooks: bool,
-        /// Where mail is handed in: smtps://USER:PASSWORD@HOST. Without it mail goes to files in the data
-        /// directory's outbox.
-        #[arg(long, env = "BERTH_SMTP", hide_env_values = true)]
-        smtp: Option<String>,
-        /// The sender of mail.
-        #[arg(long, env = "BERTH_MAIL_FROM", default_value = "Berth <berth@localhost.localdomain>")]
-        mail_from: String,
-        /// Nobody can make an account by themselves.
-        #[arg(long, env = "BERTH_SIGN_UP_CLOSED")]
-        sign_up_closed: bool,
-    },
+    Serve(Box<Serve>),
     /// Bring the database to this version and stop.
     Migrate {
         #[command(flatten)]
         store: Store,
     },
+}
+
+#[derive(clap::Args)]
+struct Serve {
+    #[command(flatten)]
+    store: Store,
+    /// Where to listen for browsers and scripts.
+    #[arg(long, env = "BERTH_LISTEN", default_value = "127.0.0.1:8080")]
+    listen: SocketAddr,
+    /// Where to listen for workers. Loopback only, until their connections are encrypted.
+    #[arg(long, env = "BERTH_WORKER_LISTEN", default_value = "127.0.0.1:8081")]
+    worker_listen: SocketAddr,
+    /// The built pages; the directory `web` beside this program when there is one.
+    #[arg(long, env = "BERTH_WEB")]
+    web: Option<PathBuf>,
+    /// The one currency of this portal (ISO 4217).
+    #[arg(long, env = "BERTH_CURRENCY", default_value = "USD")]
+    currency: String,
+    /// Served over https, by a proxy in front: session cookies become Secure.
+    #[arg(long, env = "BERTH_HTTPS")]
+    https: bool,
+    /// Webhooks may lead into private networks and be plain http: for installations whose receivers
+    /// are beside them.
+    #[arg(long, env = "BERTH_PRIVATE_WEBHOOKS")]
+    private_webhooks: bool,
+    /// Where mail is handed in: smtps://USER:PASSWORD@HOST. Without it mail goes to files in the data
+    /// directory's outbox.
+    #[arg(long, env = "BERTH_SMTP", hide_env_values = true)]
+    smtp: Option<String>,
+    /// The sender of mail.
+    #[arg(long, env = "BERTH_MAIL_FROM", default_value = "Berth <berth@localhost.localdomain>")]
+    mail_from: String,
+    /// Where people reach the portal, for links in mail and the way back from payments; its own address
+    /// when absent.
+    #[arg(long, env = "BERTH_PUBLIC_URL")]
+    public_url: Option<String>,
+    /// Stripe's secret key. Without it no cards are taken, and credit comes from the operator.
+    #[arg(long, env = "BERTH_STRIPE_KEY", hide_env_values = true)]
+    stripe_key: Option<String>,
+    /// Stripe, or a server that speaks as it does.
+    #[arg(long, env = "BERTH_STRIPE_URL", default_value = "https://api.stripe.com")]
+    stripe_url: String,
+    /// What Stripe signs its events with (whsec_…); several, apart by commas, while one is being replaced.
+    #[arg(long, env = "BERTH_STRIPE_WEBHOOK_SECRETS", hide_env_values = true, value_delimiter = ',')]
+    stripe_webhook_secrets: Vec<String>,
+    /// Nobody can make an account by themselves.
+    #[arg(long, env = "BERTH_SIGN_UP_CLOSED")]
+    sign_up_closed: bool,
 }
 
 #[derive(clap::Args)]
@@ -139,18 +155,23 @@ async fn start() -> std::process::ExitCode {
 async fn run(args: Args) -> Result<(), String> {
     match args.command {
         Command::Migrate { store } => store.open().await.map(|_| println!("the database is up to date")),
-        Command::Serve {
-            store,
-            listen,
-            worker_listen,
-            web,
-            currency,
-            https,
-            sign_up_closed,
-            private_webhooks,
-            smtp,
-            mail_from,
-        } => {
+        Command::Serve(args) => {
+            let Serve {
+                store,
+                listen,
+                worker_listen,
+                web,
+                currency,
+                https,
+                sign_up_closed,
+                private_webhooks,
+                smtp,
+                mail_from,
+                public_url,
+                stripe_key,
+                stripe_url,
+                stripe_webhook_secrets,
+            } = *args;
             workers::check_address(worker_listen)?;
             let assets = web.or_else(beside).map(|dir| Assets::open(&dir)).transpose()?;
             let db = store.open().await?;
@@ -163,6 +184,10 @@ async fn run(args: Args) -> Result<(), String> {
                 private_webhooks,
                 smtp,
                 mail_from,
+                public_url: public_url.unwrap_or_else(|| format!("http://{listen}")),
+                stripe_key,
+                stripe_url,
+                stripe_webhook_secrets,
                 sign_up_open: !sign_up_closed,
                 data: store.data,
                 worker_url: format!("http://{worker_at}"),
@@ -214,6 +239,7 @@ async fn serve(
     tokio::spawn(invoices::run(portal.clone()));
     portal.hear_webhooks().await.map_err(|e| e.to_string())?;
     tokio::spawn(webhooks::run(portal.clone()));
+    tokio::spawn(payments::run(portal.clone()));
     let (stop, stopping) = tokio::sync::watch::channel(());
     let stopped_too = |mut stopping: tokio::sync::watch::Receiver<()>| async move {
         // The sender is dropped when it is time.

@@ -14,11 +14,12 @@ use crate::passwords::Hasher;
 use crate::recordings::Recordings;
 use crate::service::planner::Planner;
 use crate::store::Db;
+use crate::stripe::Stripe;
 use crate::throttle::Throttle;
 use berth_types::time::Timestamp;
 
 /// Settings that do not change while the portal runs.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Settings {
     /// ISO 4217.
     pub currency: String,
@@ -36,9 +37,21 @@ pub struct Settings {
     /// `smtps://user:password@host`; mail goes to files in the data directory without one.
     pub smtp: Option<String>,
     pub mail_from: String,
+    /// Where people reach the portal.
+    pub public_url: String,
+    /// Stripe's secret key; without it the portal lives on credit from the operator.
+    pub stripe_key: Option<String>,
+    pub stripe_url: String,
+    /// What Stripe signs its events with; several while one is being replaced.
+    pub stripe_webhook_secrets: Vec<String>,
 }
 
 impl Settings {
+    fn stripe(&self) -> Option<Arc<Stripe>> {
+        let key = self.stripe_key.as_deref().filter(|key| !key.is_empty())?;
+        Stripe::new(&self.stripe_url, key, &self.stripe_webhook_secrets).map(Arc::new)
+    }
+
     fn outbound(&self) -> Outbound {
         let outbox = self.data.join("outbox");
         let made = Outbound::new(self.private_webhooks, self.smtp.as_deref(), &self.mail_from, &outbox);
@@ -62,6 +75,10 @@ impl Default for Settings {
             private_webhooks: false,
             smtp: None,
             mail_from: "Berth <berth@localhost.localdomain>".to_owned(),
+            public_url: "http://127.0.0.1:8080".to_owned(),
+            stripe_key: None,
+            stripe_url: "https://api.stripe.com".to_owned(),
+            stripe_webhook_secrets: Vec::new(),
         }
     }
 }
@@ -76,6 +93,8 @@ pub struct Portal {
     pub(crate) planner: Arc<Planner>,
     pub recordings: Recordings,
     pub(crate) outbound: Arc<Outbound>,
+    /// Absent: no cards are taken.
+    pub(crate) stripe: Option<Arc<Stripe>>,
     pub(crate) throttle: Arc<Throttle>,
     clock: Arc<dyn Clock>,
     rng: Arc<Mutex<ChaCha20Rng>>,
@@ -90,6 +109,7 @@ impl Portal {
             planner: Arc::default(),
             throttle: Arc::default(),
             outbound: Arc::new(settings.outbound()),
+            stripe: settings.stripe(),
             recordings: Recordings::new(&settings.data),
             settings: Arc::new(settings),
             clock,

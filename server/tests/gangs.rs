@@ -121,6 +121,35 @@ async fn ranks_on_two_nodes_exchange_data_and_are_charged_for_both() {
     pier.all_free().await;
 }
 
+/// The same by PyTorch's own collective over gloo.
+const TORCH: &str = r#"
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+mine = torch.arange(1000, dtype=torch.float64) * (dist.get_rank() + 1)
+dist.all_reduce(mine)
+print("torch rank", dist.get_rank(), "of", dist.get_world_size(), "sum", mine.sum().item())
+dist.destroy_process_group()
+"#;
+
+/// Runs where `BERTH_TEST_TORCH` names a Python that has PyTorch and that jobs can see.
+#[tokio::test(flavor = "multi_thread")]
+async fn pytorch_ranks_meet_by_what_they_are_told() {
+    let Ok(python) = std::env::var("BERTH_TEST_TORCH") else {
+        eprintln!("PyTorch is left out: BERTH_TEST_TORCH is not set");
+        return;
+    };
+    let pier = Pier::open().await;
+    let script = format!("export RANK=$NODE_RANK; exec {python} reduce.py");
+    let job = pier.submit(json!({"script": script, "files": {"reduce.py": TORCH}})).await;
+    let done = pier.quay.ended(&job).await;
+    for rank in 0..2 {
+        let log = pier.log(&job, rank).await;
+        assert!(log.contains(&format!("torch rank {rank} of 2 sum 1498500.0")), "{done} {log}");
+    }
+    assert_eq!(done["state"], "succeeded", "{done}");
+    pier.all_free().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn closeness_is_promised_only_where_nodes_say_where_they_are() {
     let pier = Pier::open().await;

@@ -108,6 +108,8 @@ ids! {
     BudgetId = "bud";
     /// What was billed for a month.
     InvoiceId = "inv";
+    /// Money that was asked for by card.
+    PaymentId = "pay";
     /// Where an organization hears of what happens.
     WebhookId = "hook";
     /// One notice on its way to one place.

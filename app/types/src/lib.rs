@@ -13,6 +13,7 @@ pub mod metrics;
 pub mod money;
 pub mod nodes;
 pub mod offerings;
+pub mod payments;
 pub mod problems;
 pub mod quotas;
 pub mod reservations;

@@ -10,6 +10,7 @@ mod jobs;
 mod live;
 mod money;
 mod nodes;
+mod payments;
 mod quotas;
 mod reservations;
 mod webhooks;
@@ -36,12 +37,14 @@ pub fn router(portal: Portal) -> Router {
         .merge(live::routes())
         .merge(money::routes())
         .merge(nodes::routes())
+        .merge(payments::routes())
         .merge(quotas::routes())
         .merge(reservations::routes())
         .merge(webhooks::routes());
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
+        .route("/metrics", get(metrics))
         .nest("/api/v1", api)
         .fallback(|| async { Failed(Problem::not_found()) })
         .method_not_allowed_fallback(|| async {
@@ -56,6 +59,11 @@ pub fn router(portal: Portal) -> Router {
         .layer(axum::middleware::from_fn_with_state(portal.clone(), guard::request_id))
         .layer(axum::extract::DefaultBodyLimit::max(BODY_LIMIT))
         .with_state(portal)
+}
+
+async fn metrics(State(portal): State<Portal>) -> Result<impl IntoResponse, Failed> {
+    let text = portal.metrics().await.map_err(Problem::from)?;
+    Ok(([(axum::http::header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text))
 }
 
 async fn ready(State(portal): State<Portal>) -> impl IntoResponse {

@@ -315,6 +315,12 @@ pub async fn use_by_day(
     rows.into_iter().map(row).collect()
 }
 
+/// How many jobs of everyone have not ended, by state.
+pub async fn count_by_state(tx: &mut Tx<'_>) -> Result<Vec<(String, i64)>, StoreError> {
+    let sql = "SELECT state, CAST(COUNT(*) AS BIGINT) FROM jobs WHERE ended_at IS NULL GROUP BY state ORDER BY state";
+    list!(tx, (String, i64), sql)
+}
+
 /// How many jobs of an organization wait.
 pub async fn count_queued(tx: &mut Tx<'_>, org: OrgId) -> Result<i64, StoreError> {
     let sql = "SELECT CAST(COUNT(*) AS BIGINT) FROM jobs WHERE org_id = $1 AND state = 'queued'";

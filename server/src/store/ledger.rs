@@ -85,12 +85,34 @@ pub async fn post(tx: &mut Tx<'_>, posting: &Posting) -> Result<(), StoreError> 
     if moved != 1 {
         return Err(StoreError::Corrupt(format!("no account {tenant}")));
     }
+    if posted > 0 || held < 0 {
+        ease(tx, &tenant).await?;
+    }
     if posted != 0 {
         let grants = matches!(posting.kind, TransferKind::Credit | TransferKind::Debit);
         let other = if grants { GRANTS } else { REVENUE };
         exec!(tx, sql, other, -posted, 0i64)?;
     }
     Ok(())
+}
+
+/// Posts a debit even when it was spent: the account is below nothing then, and nothing new starts until
+/// that is paid.
+pub async fn post_forced(tx: &mut Tx<'_>, posting: &Posting) -> Result<(), StoreError> {
+    let available = available(tx, posting.org).await?;
+    let short = posting.amount_micros - available.max(0);
+    if short > 0 {
+        let sql = "UPDATE accounts SET forced_micros = forced_micros + $2 WHERE id = $1";
+        exec!(tx, sql, org_account(posting.org), short)?;
+    }
+    post(tx, posting).await
+}
+
+/// What was forced is forgotten as far as it is paid.
+async fn ease(tx: &mut Tx<'_>, account: &str) -> Result<(), StoreError> {
+    let sql = "UPDATE accounts SET forced_micros = CASE WHEN posted_micros - held_micros + credit_limit_micros >= 0 THEN 0 \
+               ELSE held_micros - posted_micros - credit_limit_micros END WHERE id = $1 AND forced_micros > 0";
+    exec!(tx, sql, account).map(|_| ())
 }
 
 /// The hold that was placed for a cause, such as a job.

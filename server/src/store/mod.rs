@@ -16,6 +16,7 @@ pub mod jobs;
 pub mod ledger;
 pub mod nodes;
 pub mod offerings;
+pub mod payments;
 pub mod quotas;
 pub mod reservations;
 pub mod usage;

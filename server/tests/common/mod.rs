@@ -113,13 +113,18 @@ impl TestPortal {
     }
 
     pub fn on(db: Db) -> Self {
+        Self::with(db, |settings| settings)
+    }
+
+    /// With some settings changed.
+    pub fn with(db: Db, change: impl FnOnce(Settings) -> Settings) -> Self {
         let clock = Arc::new(ManualClock(AtomicI64::new(1_795_000_000_000_000)));
         let rng = rand_chacha::ChaCha20Rng::seed_from_u64(1);
         let data = tempfile::tempdir().unwrap();
         // Receivers of webhooks are beside the tests.
         let settings =
             Settings { data: data.path().to_owned(), private_webhooks: true, ..Settings::default() };
-        let portal = Portal::new(db, settings, clock.clone(), rng);
+        let portal = Portal::new(db, change(settings), clock.clone(), rng);
         Self { router: rest::router(portal.clone()), portal, clock, place: None, data }
     }
 

@@ -85,6 +85,8 @@ fn kind(code: &str) -> &'static str {
         Some("window") => "Calendar",
         Some("dependency") => "Other jobs",
         Some("request") => "Request",
+        Some("quota") => "Limits",
+        Some("reservation") => "Reservation",
         _ => "Other",
     }
 }

@@ -15,6 +15,7 @@ use crate::timeline::{Level, Timeline};
 pub const MOST_S: i64 = 366 * 86_400;
 /// Alternatives that a refusal names on either side.
 const ALTERNATIVES: usize = 3;
+const FAR_S: i64 = 14 * 86_400;
 /// Windows that are looked at for them, on either side.
 const TRIED: usize = 48;
 /// Up to so many bookings are placed anew from scratch, when moving few of them is not enough.
@@ -62,7 +63,9 @@ impl Engine {
     ) -> Result<(Ask, Vec<Place>, Vec<Booking>), Refusal> {
         let Window { from, until } = window;
         let seconds = (until.micros() - from.micros()) / 1_000_000;
-        if from < now || seconds <= 0 || seconds > MOST_S || from > now.plus_seconds(MOST_S) {
+        // The second that has begun is not over.
+        if from < now.plus_seconds(-1) || seconds <= 0 || seconds > MOST_S || from > now.plus_seconds(MOST_S)
+        {
             return Err(Refusal::Window);
         }
         let ask = Ask::of(request, org, &mut self.cluster)?;
@@ -399,6 +402,10 @@ impl Engine {
             let freed = ends.get(ends.partition_point(|end| *end <= from)).copied();
             let Some(next) = [line.next(from), freed].into_iter().flatten().min() else { break };
             let Some(begin) = line.earliest(next, length, most).filter(|t| *t <= far) else { break };
+            // Far behind one that was found nobody looks for another.
+            if out.first().is_some_and(|w: &Window| begin > w.from.plus_seconds(FAR_S)) {
+                break;
+            }
             if self.fits_at(ask, at(begin), now) {
                 out.push(at(begin));
                 if out.len() == ALTERNATIVES {

@@ -182,7 +182,8 @@ impl Portal {
         let mut windows = quote.windows.clone();
         if let Some(first) = windows.first_mut() {
             // It was to begin a moment ago: it begins now.
-            first.starts_at = first.starts_at.max(now);
+            let second = Timestamp::from_micros(now.micros().div_euclid(1_000_000) * 1_000_000);
+            first.starts_at = first.starts_at.max(second);
         }
         let windows: Vec<(ReservationId, Window)> =
             windows.into_iter().map(|w| (self.new_id(now), w)).collect();

@@ -54,7 +54,9 @@ fn windows(input: &NewQuote, now: Timestamp) -> Result<Vec<Window>, Vec<FieldErr
     let mut errors = Vec::new();
     let mut refuse = |pointer: &str, detail: &str| errors.push(FieldError::new(pointer, detail));
     let recent = input.starts_at >= now.plus_seconds(-LATE_S);
-    let starts_at = if recent { input.starts_at.max(now) } else { input.starts_at };
+    // Whole seconds: an hour from now is an hour.
+    let second = Timestamp::from_micros(now.micros().div_euclid(1_000_000) * 1_000_000);
+    let starts_at = if recent { input.starts_at.max(second) } else { input.starts_at };
     if !recent {
         refuse("/starts_at", "This is in the past; choose a time from now on.");
     } else if starts_at > now.plus_seconds(MOST_S) {

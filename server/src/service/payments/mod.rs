@@ -1,0 +1,438 @@
+//! Money by card: a person pays on Stripe's page, or a saved card is charged by rule. What was paid is
+//! what Stripe's signed events say (`events`); the ledger is the record.
+//!
+//! Every payment is recorded before Stripe is asked, and its id is the idempotency key, so an answer
+//! that never came is asked for again and nothing is charged twice.
+
+mod events;
+
+use std::time::Duration;
+
+use berth_types::Page;
+use berth_types::ids::{InvoiceId, OrgId, PaymentId};
+use berth_types::invoices::{InvoiceDocument, InvoiceState};
+use berth_types::money::money_text;
+use berth_types::payments::{AutoRecharge, NewTopUp, PayHere, Payment, PaymentSettings, PaymentState};
+use berth_types::problems::{FieldError, Problem};
+use berth_types::time::Timestamp;
+use futures::FutureExt;
+
+use super::jobs::day_of;
+use super::{Caller, Right};
+use crate::portal::Portal;
+use crate::store::payments::{PaymentRow, ProfileRow};
+use crate::store::{self, StoreError};
+use crate::stripe::{Checkout, Stripe, StripeError, minor_unit_micros};
+
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// The smallest and the largest payment, in units of the currency.
+const LEAST_UNITS: i64 = 1;
+const MOST_UNITS: i64 = 100_000;
+/// After so many failures in a row the saved card is left alone until the rule is set again.
+const FAILURES: i64 = 3;
+
+/// Runs for as long as the portal does.
+pub async fn run(portal: Portal) {
+    if portal.stripe.is_none() {
+        return;
+    }
+    loop {
+        if let Err(error) = portal.tick_payments().await {
+            tracing::error!(%error, "payments could not be looked at; the next look tries again");
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+fn off() -> Problem {
+    Problem::new(
+        409,
+        "payments.off",
+        "This portal takes no cards",
+        "Credit comes from the operator here; ask them for more.",
+    )
+}
+
+fn unanswered(error: &StripeError) -> Problem {
+    match error {
+        StripeError::Refused(why) => {
+            Problem::new(402, "payments.refused", "The payment was refused", format!("Stripe says: {why}"))
+        }
+        StripeError::Unknown(_) => Problem::unavailable(
+            "Stripe does not answer now. Nothing was charged by this; try again in a moment.",
+            5,
+        ),
+    }
+}
+
+impl Portal {
+    fn card_taker(&self) -> Result<&Stripe, Problem> {
+        self.stripe.as_deref().ok_or_else(off)
+    }
+
+    pub async fn payment_settings(&self, caller: &Caller, org: OrgId) -> Result<PaymentSettings, Problem> {
+        self.authorise(caller, org, Right::SeeMoney).await?;
+        let mut conn = self.db.read().await?;
+        let profile = store::payments::find_profile(&mut conn.tx(), org).await?;
+        let rule = profile.as_ref().map(|p| AutoRecharge {
+            below_micros: p.below_micros,
+            amount_micros: p.amount_micros,
+            most_a_day: p.most_a_day,
+        });
+        Ok(PaymentSettings {
+            enabled: self.stripe.is_some(),
+            card_saved: profile.is_some_and(|p| p.payment_method.is_some()),
+            auto_recharge: rule.unwrap_or_default(),
+            step_micros: minor_unit_micros(&self.settings.currency),
+        })
+    }
+
+    /// What can be paid: between a unit and a hundred thousand, in whole smallest units.
+    fn check_amount(&self, pointer: &str, micros: i64) -> Option<FieldError> {
+        let step = minor_unit_micros(&self.settings.currency);
+        let whole = micros % step == 0;
+        let inside = (LEAST_UNITS * 1_000_000..=MOST_UNITS * 1_000_000).contains(&micros);
+        let currency = &self.settings.currency;
+        (!whole || !inside).then(|| {
+            let detail = format!(
+                "Choose between {} and {}, in steps of {}.",
+                money_text(LEAST_UNITS * 1_000_000, currency),
+                money_text(MOST_UNITS * 1_000_000, currency),
+                money_text(step, currency)
+            );
+            FieldError::new(pointer, detail)
+        })
+    }
+
+    /// Begins a payment for the balance; the answer says where to pay.
+    pub async fn top_up(&self, caller: &Caller, org: OrgId, input: NewTopUp) -> Result<PayHere, Problem> {
+        self.authorise(caller, org, Right::SeeMoney).await?;
+        self.card_taker()?;
+        if let Some(error) = self.check_amount("/amount_micros", input.amount_micros) {
+            return Err(Problem::invalid(vec![error]));
+        }
+        self.checkout(caller, org, input.amount_micros, None, input.save_card, "Berth credit").await
+    }
+
+    /// Begins the payment of an open invoice.
+    pub async fn pay_invoice_by_card(
+        &self,
+        caller: &Caller,
+        org: OrgId,
+        id: InvoiceId,
+    ) -> Result<PayHere, Problem> {
+        self.authorise(caller, org, Right::SeeMoney).await?;
+        self.card_taker()?;
+        let mut conn = self.db.read().await?;
+        let row = store::invoices::find_any(&mut conn.tx(), id).await?;
+        drop(conn);
+        let row = row.filter(|r| r.org_id == org.to_string()).ok_or_else(Problem::not_found)?;
+        if row.kind != "invoice" || row.state != InvoiceState::Open.name() {
+            let detail = format!("It is {}; only an open invoice can be paid.", row.state);
+            return Err(Problem::conflict("invoice.closed", "The invoice is closed", detail));
+        }
+        // A card takes whole smallest units: what is less than one is let go.
+        let step = minor_unit_micros(&self.settings.currency);
+        let amount = row.total_micros / step * step;
+        if amount <= 0 {
+            let detail = "It is less than the smallest amount that a card takes; the operator can close it.";
+            return Err(Problem::conflict("invoice.too_small", "The invoice is too small", detail));
+        }
+        self.checkout(caller, org, amount, Some(id), false, &format!("Invoice {}", row.number)).await
+    }
+
+    async fn checkout(
+        &self,
+        caller: &Caller,
+        org: OrgId,
+        amount_micros: i64,
+        invoice: Option<InvoiceId>,
+        save_card: bool,
+        what: &str,
+    ) -> Result<PayHere, Problem> {
+        let stripe = self.card_taker()?;
+        let customer = self.customer(stripe, org).await?;
+        let now = self.now();
+        let payment: PaymentId = self.new_id(now);
+        let mut row = PaymentRow {
+            id: payment.to_string(),
+            org_id: org.to_string(),
+            kind: "checkout".to_owned(),
+            amount_micros,
+            invoice_id: invoice.map(|i| i.to_string()),
+            state: PaymentState::Open.name().to_owned(),
+            session: None,
+            intent: None,
+            created_by: caller.user.name.clone(),
+            created_at: now.micros(),
+            done_at: None,
+            failure: String::new(),
+        };
+        self.keep_payment(&row, true).await?;
+        let currency = &self.settings.currency;
+        let back = |state: &str| format!("{}/billing?payment={state}", self.settings.public_url);
+        let session = stripe
+            .create_checkout(&Checkout {
+                payment: &row.id,
+                customer: &customer,
+                what,
+                minor_units: amount_micros / minor_unit_micros(currency),
+                currency,
+                save_card,
+                success_url: back("done"),
+                cancel_url: back("cancelled"),
+            })
+            .await;
+        match session {
+            Ok(session) => {
+                row.session = Some(session.id);
+                self.keep_payment(&row, false).await?;
+                let url = session.url.ok_or_else(Problem::internal)?;
+                Ok(PayHere { payment, url })
+            }
+            Err(error) => {
+                // Nobody was sent anywhere to pay, so nothing can come of it.
+                row.state = PaymentState::Failed.name().to_owned();
+                row.failure = "Stripe gave no page to pay on.".to_owned();
+                self.keep_payment(&row, false).await?;
+                Err(unanswered(&error))
+            }
+        }
+    }
+
+    async fn keep_payment(&self, row: &PaymentRow, new: bool) -> Result<(), StoreError> {
+        let row = row.clone();
+        self.db
+            .write(move |tx| {
+                let row = row.clone();
+                async move {
+                    match new {
+                        true => store::payments::insert(tx, &row).await,
+                        false => store::payments::update(tx, &row).await,
+                    }
+                }
+                .boxed()
+            })
+            .await
+    }
+
+    /// Who the organization is at Stripe.
+    async fn customer(&self, stripe: &Stripe, org: OrgId) -> Result<String, Problem> {
+        let (known, name) = {
+            let mut conn = self.db.read().await?;
+            let mut tx = conn.tx();
+            let known = store::payments::find_profile(&mut tx, org).await?;
+            let name = store::accounts::find_org(&mut tx, org).await?.map(|o| o.name);
+            (known, name.unwrap_or_default())
+        };
+        if let Some(profile) = known {
+            return Ok(profile.customer);
+        }
+        let made = stripe.create_customer(&org.to_string(), &name).await.map_err(|e| unanswered(&e))?;
+        let kept = self.db.write(move |tx| {
+            let id = made.id.clone();
+            async move {
+                store::payments::put_customer(tx, org, &id).await?;
+                let profile = store::payments::find_profile(tx, org).await?;
+                profile.map(|p| p.customer).ok_or(StoreError::Unknown)
+            }
+            .boxed()
+        });
+        Ok(kept.await?)
+    }
+
+    /// Stripe's own page with receipts and cards.
+    pub async fn billing_portal(&self, caller: &Caller, org: OrgId) -> Result<String, Problem> {
+        self.authorise(caller, org, Right::SeeMoney).await?;
+        let stripe = self.card_taker()?;
+        let customer = self.customer(stripe, org).await?;
+        let key: PaymentId = self.new_id(self.now());
+        let back = format!("{}/billing", self.settings.public_url);
+        let session = stripe.create_portal(&customer, &back, &key.to_string()).await;
+        session.map_err(|e| unanswered(&e))?.url.ok_or_else(Problem::internal)
+    }
+
+    /// Sets when the saved card is charged by itself.
+    pub async fn set_auto_recharge(
+        &self,
+        caller: &Caller,
+        org: OrgId,
+        rule: AutoRecharge,
+    ) -> Result<PaymentSettings, Problem> {
+        self.authorise(caller, org, Right::Manage).await?;
+        self.card_taker()?;
+        let mut errors = Vec::new();
+        if rule.amount_micros != 0 {
+            errors.extend(self.check_amount("/amount_micros", rule.amount_micros));
+            if !(0..=MOST_UNITS * 1_000_000).contains(&rule.below_micros) {
+                errors.push(FieldError::new("/below_micros", "Choose a threshold from zero on."));
+            }
+            if !(1..=24).contains(&rule.most_a_day) {
+                errors.push(FieldError::new("/most_a_day", "Choose 1 to 24 a day."));
+            }
+        }
+        if !errors.is_empty() {
+            return Err(Problem::invalid(errors));
+        }
+        let known = self
+            .db
+            .write(move |tx| async move { store::payments::set_recharge(tx, org, rule).await }.boxed());
+        if !known.await? && rule.amount_micros != 0 {
+            let detail = "Top up once and save the card; then it can be charged by itself.";
+            return Err(Problem::conflict("payments.no_card", "No card is saved", detail));
+        }
+        self.payment_settings(caller, org).await
+    }
+
+    pub async fn list_payments(
+        &self,
+        caller: &Caller,
+        org: OrgId,
+        limit: u32,
+    ) -> Result<Page<Payment>, Problem> {
+        self.authorise(caller, org, Right::SeeMoney).await?;
+        let mut conn = self.db.read().await?;
+        let rows = store::payments::list(&mut conn.tx(), org, i64::from(limit)).await?;
+        let payment = |row: PaymentRow| {
+            let corrupt = || StoreError::Corrupt(row.id.clone());
+            Ok::<_, StoreError>(Payment {
+                id: row.id.parse().map_err(|_| corrupt())?,
+                state: PaymentState::parse(&row.state).ok_or_else(corrupt)?,
+                kind: row.kind,
+                amount_micros: row.amount_micros,
+                currency: self.settings.currency.clone(),
+                created_at: Timestamp::from_micros(row.created_at),
+                created_by: row.created_by,
+                done_at: row.done_at.map(Timestamp::from_micros),
+                failure: row.failure,
+            })
+        };
+        Ok(Page::whole(rows.into_iter().map(payment).collect::<Result<_, _>>()?))
+    }
+
+    /// Works through what Stripe told, and charges saved cards whose rule says so.
+    pub async fn tick_payments(&self) -> Result<(), StoreError> {
+        self.process_events().await?;
+        let Some(stripe) = self.stripe.clone() else { return Ok(()) };
+        let (open, due) = {
+            let mut conn = self.db.read().await?;
+            let mut tx = conn.tx();
+            (
+                store::payments::open_recharges(&mut tx).await?,
+                store::payments::to_recharge(&mut tx, FAILURES).await?,
+            )
+        };
+        // What nobody knows the end of is asked for again, under its own key.
+        for row in open {
+            self.charge_saved(&stripe, row).await?;
+        }
+        for profile in due {
+            if let Some(row) = self.begin_recharge(&profile).await? {
+                self.charge_saved(&stripe, row).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Records a recharge, unless one is open or the day has had enough of them.
+    async fn begin_recharge(&self, profile: &ProfileRow) -> Result<Option<PaymentRow>, StoreError> {
+        let now = self.now();
+        let today = day_of(now) * 86_400_000_000;
+        let row = PaymentRow {
+            id: self.new_id::<PaymentId>(now).to_string(),
+            org_id: profile.org_id.clone(),
+            kind: "recharge".to_owned(),
+            amount_micros: profile.amount_micros,
+            invoice_id: None,
+            state: PaymentState::Open.name().to_owned(),
+            session: None,
+            intent: None,
+            created_by: "automatic recharge".to_owned(),
+            created_at: now.micros(),
+            done_at: None,
+            failure: String::new(),
+        };
+        let (most, below) = (profile.most_a_day, profile.below_micros);
+        self.db
+            .write(move |tx| {
+                let row = row.clone();
+                async move {
+                    let (count, open) = store::payments::recharges(tx, &row.org_id, today).await?;
+                    // What was asked for a moment ago may have come meanwhile.
+                    let org: OrgId = row.org_id.parse().map_err(|_| StoreError::Corrupt(row.id.clone()))?;
+                    let enough = store::ledger::available(tx, org).await? >= below;
+                    if open || enough || count >= most {
+                        return Ok(None);
+                    }
+                    store::payments::insert(tx, &row).await?;
+                    Ok(Some(row))
+                }
+                .boxed()
+            })
+            .await
+    }
+
+    async fn charge_saved(&self, stripe: &Stripe, mut row: PaymentRow) -> Result<(), StoreError> {
+        let org: OrgId = row.org_id.parse().map_err(|_| StoreError::Corrupt(row.id.clone()))?;
+        let profile = {
+            let mut conn = self.db.read().await?;
+            store::payments::find_profile(&mut conn.tx(), org).await?
+        };
+        let Some((customer, method)) = profile.and_then(|p| Some((p.customer, p.payment_method?))) else {
+            return self.recharge_failed(row, "No card is saved any more.").await;
+        };
+        let currency = &self.settings.currency;
+        let minor = row.amount_micros / minor_unit_micros(currency);
+        match stripe.charge_saved(&row.id, (&customer, &method), (minor, currency)).await {
+            Ok(intent) => {
+                row.intent = Some(intent.id.clone());
+                if intent.status == "succeeded" {
+                    return self.paid(&row.id, &intent.id).await;
+                }
+                if intent.status == "processing" {
+                    // An event will say what became of it.
+                    return self.keep_payment(&row, false).await;
+                }
+                self.recharge_failed(row, "The bank wants the card's owner to confirm it.").await
+            }
+            Err(StripeError::Refused(why)) => self.recharge_failed(row, &why).await,
+            Err(StripeError::Unknown(why)) => {
+                tracing::warn!(
+                    payment = row.id,
+                    why,
+                    "it is not known whether a card was charged; it is asked for again"
+                );
+                Ok(())
+            }
+        }
+    }
+
+    async fn recharge_failed(&self, mut row: PaymentRow, why: &str) -> Result<(), StoreError> {
+        row.state = PaymentState::Failed.name().to_owned();
+        row.failure = why.to_owned();
+        row.done_at = Some(self.now().micros());
+        let subject = "The saved card could not be charged".to_owned();
+        let amount = money_text(row.amount_micros, &self.settings.currency);
+        let detail = format!("{amount} were to be added to the balance. {why}");
+        let data = serde_json::json!({"payment": row.id, "amount_micros": row.amount_micros});
+        let notice = self.notice(&row.org_id, "invoice.payment_failed", subject, detail, &data);
+        self.db
+            .write(move |tx| {
+                let (row, notice) = (row.clone(), notice.clone());
+                async move {
+                    let org: OrgId = row.org_id.parse().map_err(|_| StoreError::Corrupt(row.id.clone()))?;
+                    let failures = store::payments::find_profile(tx, org).await?.map_or(0, |p| p.failures);
+                    store::payments::set_failures(tx, &row.org_id, failures + 1).await?;
+                    store::payments::update(tx, &row).await?;
+                    store::budgets::insert_notice(tx, &notice).await
+                }
+                .boxed()
+            })
+            .await
+    }
+}
+
+/// What an invoice owes, as its document says.
+fn owed(document: &str) -> Result<InvoiceDocument, StoreError> {
+    serde_json::from_str(document).map_err(|_| StoreError::Corrupt("invoice".to_owned()))
+}

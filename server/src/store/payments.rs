@@ -1,0 +1,185 @@
+//! Payments by card, how organizations pay, and what Stripe told.
+
+use berth_types::ids::{OrgId, PaymentId};
+use berth_types::payments::AutoRecharge;
+use berth_types::time::Timestamp;
+
+use super::{StoreError, Tx};
+
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub struct ProfileRow {
+    pub org_id: String,
+    pub customer: String,
+    pub payment_method: Option<String>,
+    pub below_micros: i64,
+    pub amount_micros: i64,
+    pub most_a_day: i64,
+    /// Recharges that failed one after the other.
+    pub failures: i64,
+}
+
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub struct PaymentRow {
+    pub id: String,
+    pub org_id: String,
+    pub kind: String,
+    pub amount_micros: i64,
+    pub invoice_id: Option<String>,
+    pub state: String,
+    pub session: Option<String>,
+    pub intent: Option<String>,
+    pub created_by: String,
+    pub created_at: i64,
+    pub done_at: Option<i64>,
+    pub failure: String,
+}
+
+macro_rules! select_payments {
+    ($rest:literal) => {
+        concat!(
+            "SELECT id, org_id, kind, amount_micros, invoice_id, state, session, intent, created_by, created_at, done_at, \
+             failure FROM payments ",
+            $rest
+        )
+    };
+}
+
+pub async fn find_profile(tx: &mut Tx<'_>, org: OrgId) -> Result<Option<ProfileRow>, StoreError> {
+    let sql = "SELECT org_id, customer, payment_method, below_micros, amount_micros, most_a_day, failures \
+               FROM payment_profiles WHERE org_id = $1";
+    find!(tx, ProfileRow, sql, org.to_string())
+}
+
+/// Remembers who an organization is at Stripe; the first name stays.
+pub async fn put_customer(tx: &mut Tx<'_>, org: OrgId, customer: &str) -> Result<(), StoreError> {
+    let sql =
+        "INSERT INTO payment_profiles (org_id, customer) VALUES ($1, $2) ON CONFLICT (org_id) DO NOTHING";
+    exec!(tx, sql, org.to_string(), customer).map(|_| ())
+}
+
+pub async fn set_method(tx: &mut Tx<'_>, org: &str, method: &str) -> Result<(), StoreError> {
+    let sql = "UPDATE payment_profiles SET payment_method = $2, failures = 0 WHERE org_id = $1";
+    exec!(tx, sql, org, method).map(|_| ())
+}
+
+/// Says whether the organization has a profile.
+pub async fn set_recharge(tx: &mut Tx<'_>, org: OrgId, rule: AutoRecharge) -> Result<bool, StoreError> {
+    let sql = "UPDATE payment_profiles SET below_micros = $2, amount_micros = $3, most_a_day = $4, failures = 0 \
+               WHERE org_id = $1 AND payment_method IS NOT NULL";
+    Ok(exec!(tx, sql, org.to_string(), rule.below_micros, rule.amount_micros, rule.most_a_day)? == 1)
+}
+
+pub async fn set_failures(tx: &mut Tx<'_>, org: &str, failures: i64) -> Result<(), StoreError> {
+    exec!(tx, "UPDATE payment_profiles SET failures = $2 WHERE org_id = $1", org, failures).map(|_| ())
+}
+
+/// Those whose available money is below what they want to have, with a card to charge.
+pub async fn to_recharge(tx: &mut Tx<'_>, most_failures: i64) -> Result<Vec<ProfileRow>, StoreError> {
+    let sql = "SELECT p.org_id, p.customer, p.payment_method, p.below_micros, p.amount_micros, p.most_a_day, p.failures \
+               FROM payment_profiles p JOIN accounts a ON a.org_id = p.org_id \
+               WHERE p.payment_method IS NOT NULL AND p.amount_micros > 0 AND p.failures < $1 AND \
+               a.posted_micros - a.held_micros + a.credit_limit_micros < p.below_micros ORDER BY p.org_id";
+    list!(tx, ProfileRow, sql, most_failures)
+}
+
+/// Recharges of an organization since a time, and whether one is still open.
+pub async fn recharges(tx: &mut Tx<'_>, org: &str, since: i64) -> Result<(i64, bool), StoreError> {
+    let sql = "SELECT CAST(COALESCE(SUM(CASE WHEN created_at >= $2 THEN 1 ELSE 0 END), 0) AS BIGINT), \
+               CAST(COALESCE(SUM(CASE WHEN state = 'open' THEN 1 ELSE 0 END), 0) AS BIGINT) \
+               FROM payments WHERE org_id = $1 AND kind = 'recharge'";
+    Ok(find!(tx, (i64, i64), sql, org, since)?.map_or((0, false), |(count, open)| (count, open > 0)))
+}
+
+pub async fn insert(tx: &mut Tx<'_>, row: &PaymentRow) -> Result<(), StoreError> {
+    let sql = "INSERT INTO payments (id, org_id, kind, amount_micros, invoice_id, state, session, intent, created_by, \
+               created_at, failure) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
+    exec!(
+        tx,
+        sql,
+        &row.id,
+        &row.org_id,
+        &row.kind,
+        row.amount_micros,
+        &row.invoice_id,
+        &row.state,
+        &row.session,
+        &row.intent,
+        &row.created_by,
+        row.created_at,
+        &row.failure
+    )
+    .map(|_| ())
+}
+
+pub async fn find(tx: &mut Tx<'_>, id: PaymentId) -> Result<Option<PaymentRow>, StoreError> {
+    find!(tx, PaymentRow, select_payments!("WHERE id = $1"), id.to_string())
+}
+
+pub async fn find_by_intent(tx: &mut Tx<'_>, intent: &str) -> Result<Option<PaymentRow>, StoreError> {
+    find!(tx, PaymentRow, select_payments!("WHERE intent = $1 ORDER BY id LIMIT 1"), intent)
+}
+
+pub async fn list(tx: &mut Tx<'_>, org: OrgId, limit: i64) -> Result<Vec<PaymentRow>, StoreError> {
+    let sql = select_payments!("WHERE org_id = $1 ORDER BY id DESC LIMIT $2");
+    list!(tx, PaymentRow, sql, org.to_string(), limit)
+}
+
+/// Recharges of which nobody knows what became of them.
+pub async fn open_recharges(tx: &mut Tx<'_>) -> Result<Vec<PaymentRow>, StoreError> {
+    list!(
+        tx,
+        PaymentRow,
+        select_payments!("WHERE state = 'open' AND kind = 'recharge' ORDER BY id LIMIT 100")
+    )
+}
+
+pub async fn update(tx: &mut Tx<'_>, row: &PaymentRow) -> Result<(), StoreError> {
+    let sql =
+        "UPDATE payments SET state = $2, session = $3, intent = $4, done_at = $5, failure = $6 WHERE id = $1";
+    exec!(tx, sql, &row.id, &row.state, &row.session, &row.intent, row.done_at, &row.failure).map(|_| ())
+}
+
+/// What was posted so far for something at Stripe, by kind of transfer.
+pub async fn posted(tx: &mut Tx<'_>, source_id: &str, kind: &str) -> Result<i64, StoreError> {
+    let sql = "SELECT CAST(COALESCE(SUM(amount_micros), 0) AS BIGINT) FROM transfers \
+               WHERE source = 'stripe' AND source_id = $1 AND kind = $2";
+    Ok(find!(tx, (i64,), sql, source_id, kind)?.map_or(0, |(n,)| n))
+}
+
+/// Keeps what Stripe told; an event that is known already changes nothing.
+pub async fn insert_event(
+    tx: &mut Tx<'_>,
+    id: &str,
+    kind: &str,
+    payload: &str,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let sql = "INSERT INTO stripe_events (id, kind, payload, received_at, tries, next_at, error) \
+               VALUES ($1, $2, $3, $4, 0, $4, '') ON CONFLICT (id) DO NOTHING";
+    exec!(tx, sql, id, kind, payload, now.micros()).map(|_| ())
+}
+
+/// Events to be looked at: id, kind, payload, tries.
+pub async fn due_events(
+    tx: &mut Tx<'_>,
+    now: Timestamp,
+    limit: i64,
+) -> Result<Vec<(String, String, String, i64)>, StoreError> {
+    let sql = "SELECT id, kind, payload, tries FROM stripe_events WHERE done_at IS NULL AND next_at <= $1 \
+               ORDER BY received_at, id LIMIT $2";
+    list!(tx, (String, String, String, i64), sql, now.micros(), limit)
+}
+
+pub async fn event_done(tx: &mut Tx<'_>, id: &str, now: Timestamp) -> Result<(), StoreError> {
+    exec!(tx, "UPDATE stripe_events SET done_at = $2, error = '' WHERE id = $1", id, now.micros()).map(|_| ())
+}
+
+pub async fn event_later(
+    tx: &mut Tx<'_>,
+    id: &str,
+    next_at: Timestamp,
+    error: &str,
+) -> Result<(), StoreError> {
+    let sql = "UPDATE stripe_events SET tries = tries + 1, next_at = $2, error = $3 WHERE id = $1";
+    exec!(tx, sql, id, next_at.micros(), error).map(|_| ())
+}
