@@ -45,11 +45,17 @@ pub fn App() -> impl IntoView {
                     />
                     <Route path=path!("/cluster") view={Lazy::<routes::Cluster>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/billing") view={Lazy::<routes::Billing>::new()} ssr=SsrMode::Async/>
+                    <Route path=path!("/usage") view={Lazy::<routes::Usage>::new()} ssr=SsrMode::Async/>
+                    <Route path=path!("/budgets") view={Lazy::<routes::Budgets>::new()} ssr=SsrMode::Async/>
+                    <Route path=path!("/invoices") view={Lazy::<routes::Invoices>::new()} ssr=SsrMode::Async/>
+                    <Route path=path!("/invoices/:invoice") view={Lazy::<routes::Invoice>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/limits") view={Lazy::<routes::Limits>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/tokens") view={Lazy::<routes::Tokens>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/operator/nodes") view={Lazy::<routes::Nodes>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/operator/prices") view={Lazy::<routes::Prices>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/operator/orgs") view={Lazy::<routes::Orgs>::new()} ssr=SsrMode::Async/>
+                    <Route path=path!("/operator/invoices") view={Lazy::<routes::AllInvoices>::new()} ssr=SsrMode::Async/>
+                    <Route path=path!("/operator/books") view={Lazy::<routes::Books>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/operator/limits") view={Lazy::<routes::AllLimits>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/operator/limits/:org") view={Lazy::<routes::OrgLimits>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/operator/reservations") view={Lazy::<routes::AllReservations>::new()} ssr=SsrMode::Async/>

@@ -64,6 +64,10 @@ route!(calendar, Reservations, reservations, load_reservations, pages::reservati
 route!(calendar, Reservation, reservation, load_reservation, pages::reservations::ReservationPage);
 route!(lists, Cluster, cluster, load_cluster, pages::cluster::ClusterPage);
 route!(lists, Billing, billing, load_billing, pages::billing::BillingPage);
+route!(lists, Usage, usage, load_usage, pages::usage::UsagePage);
+route!(forms, Budgets, budgets, load_budgets, pages::budgets::BudgetsPage);
+route!(forms, Invoices, invoices, load_invoices, pages::invoices::InvoicesPage);
+route!(forms, Invoice, invoice, load_invoice, pages::invoices::InvoicePage);
 route!(lists, Tokens, tokens, load_tokens, pages::tokens::TokensPage);
 route!(forms, Limits, limits, load_limits, pages::limits::LimitsPage);
 route!(forms, Nodes, nodes, load_nodes, operator::nodes::NodesPage);
@@ -79,3 +83,5 @@ route!(
     operator::reservations::ReservationsPage
 );
 route!(forms, Audit, audit, load_audit, operator::audit::AuditPage);
+route!(forms, AllInvoices, all_invoices, load_all_invoices, operator::invoices::InvoicesPage);
+route!(forms, Books, books, load_books, operator::books::BooksPage);

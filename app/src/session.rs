@@ -10,6 +10,7 @@ use leptos_router::components::Outlet;
 use leptos_router::hooks::use_location;
 
 use crate::api;
+use crate::pages::billing::is_about_money;
 use crate::pages::parts::ready;
 use crate::ui::*;
 
@@ -137,11 +138,13 @@ const PLACES: [(&str, &str); 8] = [
     ("/limits", "Limits"),
     ("/tokens", "Tokens"),
 ];
-const OPERATOR_PLACES: [(&str, &str); 6] = [
+const OPERATOR_PLACES: [(&str, &str); 8] = [
     ("/operator/nodes", "Nodes"),
     ("/operator/reservations", "Reservations"),
     ("/operator/prices", "Prices"),
     ("/operator/orgs", "Organizations"),
+    ("/operator/invoices", "Invoices"),
+    ("/operator/books", "Books"),
     ("/operator/limits", "Limits"),
     ("/operator/audit", "Audit"),
 ];
@@ -154,7 +157,8 @@ fn RailLink(path: &'static str, name: &'static str, wide: bool) -> impl IntoView
     let current = move || {
         let here = location.pathname.get();
         let inside = here == path || path != "/" && here.starts_with(&format!("{path}/"));
-        inside.then_some("page")
+        // Usage, budgets and invoices are tabs of Billing.
+        (inside || path == "/billing" && is_about_money(&here)).then_some("page")
     };
     let class = if wide { "rail__link rail__link--wide" } else { "rail__link" };
     view! { <a class=class href=path aria-current=current>{name}</a> }

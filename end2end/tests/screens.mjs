@@ -22,6 +22,7 @@ const VARIANTS = [
 let demo, browser, bare, operator, request, maintenance;
 const jobs = {};
 const reservations = {};
+const budgets = [];
 const who = {};
 
 async function submit(call, org, body) {
@@ -69,6 +70,10 @@ before(async () => {
   reservations.scheduled = await reserve('night-training', 'h100-80gb', Date.now() + 86_400_000, 6);
   await waitFor('the reservation to begin', async () =>
     (await call('GET', `/orgs/${org}/reservations/${reservations.active}`)).state === 'active');
+  // Budgets that only tell: one nearly untouched, one that anything exceeds.
+  for (const [name, limit_micros] of [['All of the lab', 500_000_000], ['Small change', 1]]) {
+    budgets.push((await call('POST', `/orgs/${org}/budgets`, { name, limit_micros })).id);
+  }
   who.tenant = { url: demo.url, headers: await signIn(demo.url, demo.tenant) };
   who.operator = { url: demo.url, headers: await signIn(demo.url, demo.operator) };
   who.newcomer = { url: demo.url, headers: (await signUp(demo.url)).headers };
@@ -85,6 +90,7 @@ after(async () => {
     for (const one of Object.values(reservations)) {
       await call('POST', `/orgs/${demo.tenant.organization}/reservations/${one}/cancel`);
     }
+    for (const one of budgets) await call('DELETE', `/orgs/${demo.tenant.organization}/budgets/${one}`);
     if (maintenance) await operator('POST', `/operator/reservations/${maintenance}/cancel`);
     if (request) await operator('POST', `/operator/quota-requests/${request}`, { grant: false, note: 'Only for pictures.' });
     await operator('DELETE', `/operator/orgs/${demo.tenant.organization}/quota`);
@@ -119,12 +125,19 @@ const SCREENS = [
   ['cluster', 'tenant', '/cluster'],
   ['billing', 'tenant', '/billing'],
   ['billing-empty', 'newcomer', '/billing'],
+  ['usage', 'tenant', '/usage?group=offering'],
+  ['usage-empty', 'newcomer', '/usage'],
+  ['budgets', 'tenant', '/budgets'],
+  ['budgets-empty', 'newcomer', '/budgets'],
+  ['invoices-empty', 'newcomer', '/invoices'],
   ['limits', 'tenant', '/limits'],
   ['limits-empty', 'newcomer', '/limits'],
   ['tokens', 'tenant', '/tokens'],
   ['operator-nodes', 'operator', '/operator/nodes'],
   ['operator-prices', 'operator', '/operator/prices'],
   ['operator-orgs', 'operator', '/operator/orgs'],
+  ['operator-invoices', 'operator', '/operator/invoices'],
+  ['operator-books', 'operator', '/operator/books'],
   ['operator-limits', 'operator', '/operator/limits'],
   ['operator-org-limits', 'operator', () => `/operator/limits/${demo.tenant.organization}`],
   ['operator-reservations', 'operator', '/operator/reservations'],

@@ -49,7 +49,13 @@ pub struct Settings {
 impl Settings {
     fn stripe(&self) -> Option<Arc<Stripe>> {
         let key = self.stripe_key.as_deref().filter(|key| !key.is_empty())?;
-        Stripe::new(&self.stripe_url, key, &self.stripe_webhook_secrets).map(Arc::new)
+        // An empty secret would let anybody sign.
+        let secrets = self.stripe_webhook_secrets.iter().map(|s| s.trim().to_owned());
+        let secrets: Vec<String> = secrets.filter(|s| !s.is_empty()).collect();
+        if secrets.is_empty() {
+            tracing::warn!("there is no webhook secret of Stripe's, so no payment will ever be credited");
+        }
+        Stripe::new(&self.stripe_url, key, &secrets).map(Arc::new)
     }
 
     fn outbound(&self) -> Outbound {

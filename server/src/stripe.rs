@@ -219,10 +219,19 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
 /// Source: Stripe's list of zero-decimal and three-decimal currencies.
 pub fn minor_unit_micros(currency: &str) -> i64 {
     match currency.to_ascii_uppercase().as_str() {
-        "BIF" | "CLP" | "DJF" | "GNF" | "JPY" | "KMF" | "KRW" | "MGA" | "PYG" | "RWF" | "UGX" | "VND"
-        | "VUV" | "XAF" | "XOF" | "XPF" => 1_000_000,
+        "BIF" | "CLP" | "DJF" | "GNF" | "JPY" | "KMF" | "KRW" | "MGA" | "PYG" | "RWF" | "VND" | "VUV"
+        | "XAF" | "XOF" | "XPF" => 1_000_000,
         "BHD" | "JOD" | "KWD" | "OMR" | "TND" => 1_000,
         _ => 10_000,
+    }
+}
+
+/// The smallest step of a payment: Stripe takes whole units of some currencies that it counts in hundredths,
+/// and no last digit but 0 of those with three decimals.
+pub fn payable_step_micros(currency: &str) -> i64 {
+    match currency.to_ascii_uppercase().as_str() {
+        "UGX" | "ISK" => 1_000_000,
+        _ => minor_unit_micros(currency).max(10_000),
     }
 }
 
@@ -257,5 +266,7 @@ mod tests {
             (minor_unit_micros("usd"), minor_unit_micros("JPY"), minor_unit_micros("KWD")),
             (10_000, 1_000_000, 1_000)
         );
+        assert_eq!((minor_unit_micros("UGX"), payable_step_micros("UGX")), (10_000, 1_000_000));
+        assert_eq!((payable_step_micros("KWD"), payable_step_micros("EUR")), (10_000, 10_000));
     }
 }

@@ -374,6 +374,47 @@ async fn an_open_invoice_is_paid_once() {
     let balance = till.t.get(&ada, &till.path("balance")).await.expect(200);
     assert_eq!(balance["posted_micros"], 10_000_000, "what was used, without the tax: {balance}");
     till.t.post(&ada, &pay, Value::Null).await.problem(409, "invoice.closed");
+    // Refunded, the tax goes back from where it went, which was not the balance.
+    let refund =
+        json!({"payment_intent": intent["id"], "amount_refunded": 1_200, "metadata": intent["metadata"]});
+    till.tell("charge.refunded", &refund).await;
+    let balance = till.t.get(&ada, &till.path("balance")).await.expect(200);
+    assert_eq!(balance["posted_micros"], 0, "{balance}");
+}
+
+#[tokio::test]
+async fn an_inquiry_takes_nothing_until_it_becomes_a_dispute() {
+    let till = Till::on(sqlite().await, "USD").await;
+    let url = till.top_up(10_000_000, false).await;
+    let intent = till.stripe.pay(&url);
+    till.tell("payment_intent.succeeded", &intent).await;
+    let dispute = |status: &str| json!({"id": "dp_1", "payment_intent": intent["id"], "amount": 1_000, "status": status});
+    till.tell("charge.dispute.created", &dispute("warning_needs_response")).await;
+    till.tell("charge.dispute.closed", &dispute("warning_closed")).await;
+    assert_eq!(till.balance().await, 10_000_000);
+    till.tell("charge.dispute.funds_withdrawn", &dispute("needs_response")).await;
+    assert_eq!(till.balance().await, 0);
+    // Members run jobs; they do not pay.
+    let settings = till.t.get(&till.ada, &till.path("payment-settings")).await.expect(200);
+    assert_eq!(settings["step_micros"], 10_000);
+    till.books_are_right().await;
+}
+
+#[tokio::test]
+async fn an_empty_secret_signs_nothing() {
+    let (_stripe, url) = FakeStripe::open().await;
+    let t = TestPortal::with(sqlite().await, |settings| Settings {
+        stripe_key: Some(KEY.to_owned()),
+        stripe_url: url.clone(),
+        stripe_webhook_secrets: vec![String::new(), "  ".to_owned()],
+        ..settings
+    });
+    t.operator().await;
+    let now = t.portal.now().micros() / 1_000_000;
+    let body = "{}";
+    let header = format!("t={now},v1={}", sign("", now, body));
+    let request = Request::post("/api/v1/stripe/events").header("stripe-signature", header);
+    assert_eq!(t.send(request.body(Body::from(body)).unwrap()).await.status.as_u16(), 400);
 }
 
 proptest! {

@@ -171,6 +171,9 @@ async fn limits_are_the_operators_and_bad_ones_change_nothing() {
     let second = t.post(&ada, &requests, ask(16_000)).await.expect(201);
     let decide = |r: &Value| format!("/operator/quota-requests/{}", r["id"].as_str().unwrap());
     t.post(&ada, &decide(&first), json!({"grant": true})).await.expect(404);
+    // A slip of the pen decides nothing.
+    let slip = json!({"grant": true, "limits": {"devices": {"no-such": 1}}});
+    t.post(&operator, &decide(&first), slip).await.problem(422, "request.invalid");
     let granted = json!({"grant": true, "limits": {"boards_milli": 4_000}, "note": "Half for now."});
     let answer = t.post(&operator, &decide(&first), granted).await.expect(200);
     assert_eq!((&answer["state"], &answer["note"]), (&json!("granted"), &json!("Half for now.")));

@@ -349,11 +349,12 @@ async fn approval_no_show_and_failed_boards() {
         let at = if lost == node(1) { 0 } else { 1 };
         let session = h.sessions.remove(at);
         drop(session);
-        h.pass(1).await;
+        h.pass(61).await;
         assert_eq!(h.reservation(&pending).await["degraded_milli"], 1_000, "{engine}");
         h.pass(600).await;
         h.sessions.push(h.t.portal.live.open_session(lost));
         h.pass(1).await;
+        h.t.portal.tick_reservations().await.unwrap();
         let back = h.reservation(&pending).await;
         let credited = back["credited_micros"].as_i64().unwrap();
         assert_eq!(back["degraded_milli"], 0, "{engine}");
@@ -380,6 +381,45 @@ async fn approval_no_show_and_failed_boards() {
 }
 
 #[tokio::test]
+async fn what_could_not_be_used_is_not_paid() {
+    for (engine, db, _place) in engines("outage").await {
+        let mut h = Harbour::on(db).await;
+        let before = h.balance().await.0;
+        // The portal was down from before its begin until after its end.
+        let missed = h.reserve(1, 1, h.at(HOUR), h.at(2 * HOUR)).await;
+        h.pass(3 * HOUR).await;
+        let missed = h.reservation(&missed).await;
+        assert_eq!(
+            (&missed["state"], &missed["posted_micros"]),
+            (&json!("ended"), &json!(0)),
+            "{engine} {missed}"
+        );
+        assert_eq!(h.balance().await, (before, 0), "{engine}");
+        // Everything is out of order, and then it is given back: the outage is not paid.
+        h.policy(json!({"early_release_percent": 0, "no_show_after_s": HOUR})).await;
+        let r = h.reserve(2, 2, h.at(0), h.at(10 * HOUR)).await;
+        h.pass(1).await;
+        h.sessions.clear();
+        h.pass(61).await;
+        h.pass(4 * HOUR).await;
+        let now = h.reservation(&r).await;
+        assert_eq!(
+            (&now["state"], &now["degraded_milli"]),
+            (&json!("active"), &json!(1_000)),
+            "{engine}: no no-show"
+        );
+        let done = h.cancel(&r).await.expect(200);
+        let (posted, credited) =
+            (done["posted_micros"].as_i64().unwrap(), done["credited_micros"].as_i64().unwrap());
+        assert!(
+            posted > 4 * 4_000_000 && posted - credited < 4_000 * 70,
+            "{engine}: a minute is paid: {done}"
+        );
+        h.books_are_right().await;
+    }
+}
+
+#[tokio::test]
 async fn longer_again_and_again_and_within_limits() {
     for (engine, db, _place) in engines("extend").await {
         let h = Harbour::on(db).await;
@@ -394,6 +434,16 @@ async fn longer_again_and_again_and_within_limits() {
                 .await
                 .expect(200);
         assert_eq!(longer["ends_at"], next["starts_at"], "{engine}");
+        // Longer is within limits too.
+        let quota = format!("/operator/orgs/{}/quota", h.org);
+        h.t.call(&h.operator, "PUT", &quota, json!({"reserved_boards_milli": 4_000})).await.expect(200);
+        let after = format!("/orgs/{}/reservations/{}/extend", h.org, next["id"].as_str().unwrap());
+        let other = h.reserve(1, 1, h.at(5 * HOUR), h.at(6 * HOUR)).await;
+        h.t.post(&h.ada, &after, until(h.at(5 * HOUR + 60))).await.problem(409, "reservation.taken");
+        h.t.call(&h.operator, "PUT", &quota, json!({"reserved_boards_milli": 3_999})).await.expect(200);
+        h.t.post(&h.ada, &after, until(h.at(4 * HOUR + 60))).await.problem(403, "quota.exceeded");
+        h.t.call(&h.operator, "DELETE", &quota, Value::Null).await.expect(200);
+        h.cancel(&other).await.expect(200);
         let total = longer["total_micros"].as_i64().unwrap();
         assert!(
             total > first["total_micros"].as_i64().unwrap() && longer["held_micros"] == total,
@@ -523,6 +573,13 @@ async fn maintenance_keeps_boards_free_and_the_calendar_shows_everything() {
     assert_eq!(count(names(&all), "training week"), 2);
     let page = h.t.get(&h.operator, "/operator/reservations").await.expect(200);
     assert_eq!(page["items"].as_array().unwrap().len(), 2, "{page}");
+    // It can be planned for boards that are out of use already: they need it most.
+    let path = format!("/operator/nodes/{}", free.as_str().unwrap());
+    h.t.call(&h.operator, "PATCH", &path, json!({"cordoned": true})).await.expect(200);
+    let more = post(plan(&free, h.at(3 * DAY), h.at(4 * DAY))).await.expect(201);
+    let cancel = format!("/operator/reservations/{}/cancel", more["id"].as_str().unwrap());
+    h.t.post(&h.operator, &cancel, Value::Null).await.expect(200);
+    h.t.call(&h.operator, "PATCH", &path, json!({"cordoned": false})).await.expect(200);
     let cancel = format!("/operator/reservations/{}/cancel", window["id"].as_str().unwrap());
     h.t.post(&h.operator, &cancel, Value::Null).await.expect(200);
     h.reserve(1, 2, h.at(DAY + HOUR), h.at(DAY + 90 * 60)).await;
@@ -553,7 +610,10 @@ async fn jobs_run_inside_at_no_further_charge_and_others_only_around() {
     assert_eq!(why["blockers"][0]["code"], "window.promised", "{why}");
 
     let inside = |script: &str, offering: &str, seconds: u32| json!({"offering": offering, "script": script, "reservation": reservation, "max_duration_s": seconds});
-    let whole = quay.submit(inside("sleep 0.2", "h100-80gb", 600)).await;
+    let mut with_cpus = inside("sleep 0.2", "h100-80gb", 600);
+    // What stands beside the devices on their host is there for it.
+    (with_cpus["cpus"], with_cpus["memory_mib"]) = (json!(1), json!(64));
+    let whole = quay.submit(with_cpus).await;
     let done = quay.ended(&whole).await;
     assert_eq!((&done["state"], &done["cost_micros"]), (&json!("succeeded"), &json!(0)), "{done}");
     assert_eq!(done["reservation"], reservation);
@@ -562,7 +622,7 @@ async fn jobs_run_inside_at_no_further_charge_and_others_only_around() {
     quay.until(&slice, |j| j["state"] == "running").await;
     let waits = quay.submit(inside("true", "h100-80gb", 3_590)).await;
     for (body, pointer) in [
-        (inside("true", "h100-80gb", 3_601), "/max_duration_s"),
+        (inside("true", "h100-80gb", 3_600), "/max_duration_s"),
         (
             json!({"offering": "h100-80gb", "script": "true", "count": 2, "reservation": reservation, "max_duration_s": 60}),
             "/count",
@@ -594,5 +654,25 @@ async fn jobs_run_inside_at_no_further_charge_and_others_only_around() {
     let over = quay.t.get(&quay.ada, &path).await.expect(200);
     assert_eq!((&over["state"], &over["posted_micros"]), (&json!("ended"), &quote["total_micros"]), "{over}");
     assert!(over["used_device_ms"].as_i64().unwrap() >= 200, "{over}");
+    quay.all_free().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_is_not_made_longer_into_what_is_promised() {
+    let quay = Quay::open().await;
+    let price = json!({"offering": "h100-80gb", "per_hour_micros": 3_600_000});
+    quay.t.post(&quay.operator, "/operator/prices", price).await.expect(201);
+    let job = quay.submit(json!({"script": "exec sleep 300", "max_duration_s": 600})).await;
+    quay.until(&job, |j| j["state"] == "running").await;
+    let now = quay.t.portal.now();
+    let ask = json!({"offering": "h100-80gb", "starts_at": now.plus_seconds(HOUR), "ends_at": now.plus_seconds(2 * HOUR)});
+    let quote = quay.t.post(&quay.ada, &format!("/orgs/{}/quotes", quay.org), ask).await.expect(201);
+    let body = json!({"quote": quote["id"], "name": "later"});
+    quay.t.post(&quay.ada, &format!("/orgs/{}/reservations", quay.org), body).await.expect(201);
+    let extend = format!("/orgs/{}/jobs/{job}/extend", quay.org);
+    let longer = |seconds: i64| quay.t.post(&quay.ada, &extend, json!({"max_duration_s": seconds}));
+    longer(2 * HOUR).await.problem(409, "job.promised");
+    longer(1_800).await.expect(202);
+    quay.t.post(&quay.ada, &format!("/orgs/{}/jobs/{job}/cancel", quay.org), Value::Null).await.expect(202);
     quay.all_free().await;
 }

@@ -2,6 +2,9 @@
 //! rendered. It decides nothing and keeps nothing.
 
 pub mod accounts;
+pub mod budgets;
+mod escape;
+pub mod invoices;
 pub mod jobs;
 pub mod money;
 pub mod nodes;
@@ -9,6 +12,7 @@ pub mod operator_reservations;
 pub mod quotas;
 pub mod reservations;
 mod transport;
+pub mod usage;
 
 use std::future::Future;
 

@@ -1,12 +1,13 @@
-//! Offerings, prices, balance and ledger.
+//! Offerings, prices, balance, ledger, and whether the books are right.
 
 use std::future::Future;
 
 use berth_types::Page;
 use berth_types::ids::OrgId;
-use berth_types::ledger::{Balance, NewCredit, Transfer};
-use berth_types::offerings::{NewPrice, Offering};
+use berth_types::ledger::{Balance, CreditLimit, NewCredit, NewDebit, Reconciliation, Transfer};
+use berth_types::offerings::{NewPrice, Offering, PricePreview, PriceVersion};
 
+use super::escape::escaped;
 use super::{Answer, get, send};
 
 /// What can be ordered, with prices and what is free.
@@ -36,4 +37,37 @@ pub fn set_price(input: &NewPrice) -> impl Future<Output = Answer<Offering>> + S
 /// Gives an organization credit.
 pub fn grant(org: OrgId, input: &NewCredit) -> impl Future<Output = Answer<Balance>> + Send + 'static {
     send("POST", format!("/operator/orgs/{org}/credits"), input, None)
+}
+
+/// Every version of an offering's price, newest first, for operators.
+pub fn price_versions(slug: &str) -> impl Future<Output = Answer<Page<PriceVersion>>> + Send + 'static {
+    get(format!("/operator/prices?offering={}", escaped(slug)))
+}
+
+/// What a price would have cost over the last thirty days; sets nothing.
+pub fn preview_price(input: &NewPrice) -> impl Future<Output = Answer<PricePreview>> + Send + 'static {
+    send("POST", "/operator/prices?preview=true", input, None)
+}
+
+/// Takes money back from an organization.
+pub fn take_back(org: OrgId, input: &NewDebit) -> impl Future<Output = Answer<Balance>> + Send + 'static {
+    send("POST", format!("/operator/orgs/{org}/debits"), input, None)
+}
+
+/// Sets how far below nothing an organization may go.
+pub fn set_credit_limit(
+    org: OrgId,
+    input: &CreditLimit,
+) -> impl Future<Output = Answer<Balance>> + Send + 'static {
+    send("PUT", format!("/operator/orgs/{org}/credit-limit"), input, None)
+}
+
+/// Whether the books were right when they were last looked at, for operators.
+pub fn books() -> impl Future<Output = Answer<Reconciliation>> + Send + 'static {
+    get("/operator/reconciliation")
+}
+
+/// Looks anew whether the books are right.
+pub fn look_at_books() -> impl Future<Output = Answer<Reconciliation>> + Send + 'static {
+    send("POST", "/operator/reconciliation", &(), None)
 }

@@ -38,6 +38,29 @@ fn load(org: OrgId) -> impl Future<Output = Answer<Statement>> + Send + 'static 
     }
 }
 
+/// The pages about money, which share a row of tabs.
+const TABS: [(&str, &str); 4] =
+    [("/billing", "Ledger"), ("/usage", "Usage"), ("/budgets", "Budgets"), ("/invoices", "Invoices")];
+
+/// Whether an address is of one of the pages about money.
+pub fn is_about_money(path: &str) -> bool {
+    TABS.iter()
+        .any(|(tab, _)| path.strip_prefix(*tab).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')))
+}
+
+/// The tabs of the pages about money.
+#[component]
+pub fn BillingTabs(
+    /// The address of the page that they stand on.
+    current: &'static str,
+) -> impl IntoView {
+    let tab = |(path, name): (&'static str, &'static str)| {
+        let here = (path == current).then_some("page");
+        view! { <a href=path aria-current=here>{name}</a> }
+    };
+    view! { <nav class="tabs" aria-label="Billing">{TABS.map(tab).into_iter().collect_view()}</nav> }
+}
+
 /// The page with balance and ledger.
 #[component]
 pub fn BillingPage() -> impl IntoView {
@@ -46,6 +69,7 @@ pub fn BillingPage() -> impl IntoView {
         Resource::new(move || org.get(), |org: Option<OrgId>| when_some(org.map(load)));
     view! {
         <Page title="Billing".to_owned()>
+            <BillingTabs current="/billing"/>
             <Suspense fallback=|| view! { <Loading/> }>
                 {move || Suspend::new(async move {
                     match data.await {
@@ -141,6 +165,15 @@ fn figures(balance: &Balance) -> AnyView {
         Some(hours) => format!("lasts {hours} h at {}/h", text(balance.burn_per_hour_micros)),
         None => "nothing is being spent".to_owned(),
     };
+    let limit = (balance.credit_limit_micros > 0).then(|| {
+        view! {
+            <div class="stat">
+                <dt class="stat__label">"Credit limit"</dt>
+                <dd class="stat__value">{text(balance.credit_limit_micros)}</dd>
+                <dd class="stat__note">"how far below nothing it may go; inside what is available"</dd>
+            </div>
+        }
+    });
     view! {
         <dl class="stats">
             <div class="stat">
@@ -163,6 +196,7 @@ fn figures(balance: &Balance) -> AnyView {
                 <dd class="stat__value">{text(balance.accrued_micros)}</dd>
                 <dd class="stat__note">"inside what is set aside"</dd>
             </div>
+            {limit}
         </dl>
     }
     .into_any()
@@ -216,6 +250,7 @@ fn line(row: &Transfer) -> AnyView {
     let page = match row.source.as_str() {
         "job" => Some("/jobs"),
         "reservation" => Some("/reservations"),
+        "invoice" => Some("/invoices"),
         _ => None,
     };
     let source = if let Some(page) = page {
@@ -258,6 +293,16 @@ mod tests {
             source_id: String::new(),
             memo: String::new(),
             at: berth_types::time::Timestamp::from_micros(0),
+        }
+    }
+
+    #[test]
+    fn the_pages_about_money_are_known_by_their_address() {
+        for path in ["/billing", "/usage", "/invoices/inv_1"] {
+            assert!(is_about_money(path), "{path}");
+        }
+        for path in ["/", "/jobs", "/usages", "/operator/invoices"] {
+            assert!(!is_about_money(path), "{path}");
         }
     }
 

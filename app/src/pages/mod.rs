@@ -5,9 +5,12 @@
 //! from its answers.
 
 pub mod billing;
+pub mod budgets;
 pub mod cluster;
 pub mod curl;
+pub mod days;
 pub mod home;
+pub mod invoices;
 pub mod job;
 pub mod jobs;
 pub mod launch;
@@ -21,4 +24,5 @@ pub mod shell_words;
 pub mod sign_in;
 pub mod sign_up;
 pub mod tokens;
+pub mod usage;
 pub mod words;

@@ -1,5 +1,6 @@
 //! States as colour, shape and word together, and the mark of Berth.
 
+use berth_types::invoices::InvoiceState;
 use berth_types::jobs::JobState;
 use berth_types::nodes::NodeState;
 use berth_types::quotas::QuotaRequestState;
@@ -115,6 +116,18 @@ pub fn RequestBadge(state: QuotaRequestState) -> impl IntoView {
         QuotaRequestState::Pending => Shape::Ring,
         QuotaRequestState::Granted => Shape::Tick,
         QuotaRequestState::Declined => Shape::Bar,
+    };
+    badge(state.name(), shape)
+}
+
+/// The state of an invoice.
+#[component]
+pub fn InvoiceBadge(state: InvoiceState) -> impl IntoView {
+    let shape = match state {
+        InvoiceState::Open => Shape::Ring,
+        InvoiceState::Paid => Shape::Tick,
+        InvoiceState::Void => Shape::Bar,
+        InvoiceState::Uncollectible => Shape::Cross,
     };
     badge(state.name(), shape)
 }

@@ -274,8 +274,13 @@ impl Calendar {
         let mut view = *of.view();
         let (cpu, memory) = booking.needs();
         let inside = || of.ranks.iter().filter(|r| r.inside == Some(id));
-        view.cpu_milli = cpu.max(0) - inside().map(|r| r.cpu_milli).sum::<i64>();
-        view.memory_mib = memory.max(0) - inside().map(|r| r.memory_mib).sum::<i64>();
+        // Who reserved devices alone has what the host has left beside them.
+        if cpu > 0 {
+            view.cpu_milli = cpu - inside().map(|r| r.cpu_milli).sum::<i64>();
+        }
+        if memory > 0 {
+            view.memory_mib = memory - inside().map(|r| r.memory_mib).sum::<i64>();
+        }
         view.only(|index, gpu| {
             let uuid = of.facts.gpus.get(index).map(|g| &g.uuid);
             let mine = || slots.iter().filter(|s| Some(&s.gpu) == uuid);

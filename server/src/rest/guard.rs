@@ -32,6 +32,13 @@ pub async fn request_id(State(portal): State<Portal>, request: Request, next: Ne
     response
 }
 
+/// Does what was begun to its end even when whoever asked has hung up: half of it would leave the engine and
+/// the store apart until they are compared.
+pub async fn to_the_end(request: Request, next: Next) -> Response {
+    let done = tokio::spawn(next.run(request)).await;
+    done.unwrap_or_else(|_| Failed(Problem::internal()).into_response())
+}
+
 /// Refuses a request that changes something when a browser says that another site caused it. A
 /// bearer token never travels by itself, so requests with one are let through.
 pub async fn same_site(request: Request, next: Next) -> Response {

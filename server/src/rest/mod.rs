@@ -56,6 +56,7 @@ pub fn router(portal: Portal) -> Router {
             ))
         })
         .layer(axum::middleware::from_fn(guard::same_site))
+        .layer(axum::middleware::from_fn(guard::to_the_end))
         .layer(axum::middleware::from_fn_with_state(portal.clone(), guard::request_id))
         .layer(axum::extract::DefaultBodyLimit::max(BODY_LIMIT))
         .with_state(portal)

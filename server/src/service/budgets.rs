@@ -57,19 +57,35 @@ struct Standing {
     jobs: Vec<JobId>,
 }
 
-async fn standing(tx: &mut Tx<'_>, row: &BudgetRow, now: Timestamp) -> Result<Standing, StoreError> {
+/// A job that has not ended: id, labels, held, used but not charged yet.
+type OpenJob = (JobId, BTreeMap<String, String>, i64, i64);
+
+async fn open_jobs(tx: &mut Tx<'_>, org: &str) -> Result<Vec<OpenJob>, StoreError> {
+    let rows = store::budgets::open_jobs(tx, org).await?;
+    rows.into_iter()
+        .map(|(id, labels, held, accrued)| {
+            let job = id.parse().map_err(|_| StoreError::Corrupt(id.clone()))?;
+            Ok((job, serde_json::from_str(&labels).unwrap_or_default(), held, accrued))
+        })
+        .collect()
+}
+
+async fn standing(
+    tx: &mut Tx<'_>,
+    row: &BudgetRow,
+    open: &[OpenJob],
+    now: Timestamp,
+) -> Result<Standing, StoreError> {
     let scope = (row.label.as_str(), row.value.as_str());
     let mut out = Standing {
         spent: store::budgets::spent(tx, &row.org_id, scope, days(now)).await?,
         committed: 0,
         jobs: Vec::new(),
     };
-    for (id, labels, held, accrued) in store::budgets::open_jobs(tx, &row.org_id).await? {
-        if in_scope(row, &serde_json::from_str(&labels).unwrap_or_default()) {
-            out.spent += accrued;
-            out.committed += held - accrued;
-            out.jobs.push(id.parse().map_err(|_| StoreError::Corrupt(id.clone()))?);
-        }
+    for (job, _, held, accrued) in open.iter().filter(|(_, labels, ..)| in_scope(row, labels)) {
+        out.spent += accrued;
+        out.committed += held - accrued;
+        out.jobs.push(*job);
     }
     if row.label.is_empty() {
         out.committed += store::budgets::reserved(tx, &row.org_id).await?;
@@ -86,11 +102,12 @@ pub(crate) async fn exceeded(
     currency: &str,
     now: Timestamp,
 ) -> Result<Option<Problem>, StoreError> {
-    for row in store::budgets::list(tx, &org.to_string()).await? {
-        if row.at_limit == AtLimit::Notify.name() || !in_scope(&row, labels) {
-            continue;
-        }
-        let standing = standing(tx, &row, now).await?;
+    let mut rows = store::budgets::list(tx, &org.to_string()).await?;
+    rows.retain(|row| row.at_limit != AtLimit::Notify.name() && in_scope(row, labels));
+    // Read once for all of them.
+    let open = if rows.is_empty() { Vec::new() } else { open_jobs(tx, &org.to_string()).await? };
+    for row in rows {
+        let standing = standing(tx, &row, &open, now).await?;
         let left = row.limit_micros - standing.spent - standing.committed;
         if worst_micros > left {
             let detail = format!(
@@ -187,7 +204,8 @@ impl Portal {
 
     async fn budget(&self, tx: &mut Tx<'_>, row: BudgetRow) -> Result<Budget, StoreError> {
         let now = self.now();
-        let standing = standing(tx, &row, now).await?;
+        let open = open_jobs(tx, &row.org_id).await?;
+        let standing = standing(tx, &row, &open, now).await?;
         let corrupt = || StoreError::Corrupt(row.id.clone());
         Ok(Budget {
             id: row.id.parse().map_err(|_| corrupt())?,
@@ -243,7 +261,9 @@ impl Portal {
         for row in rows {
             let standing = {
                 let mut conn = self.db.read().await?;
-                standing(&mut conn.tx(), &row, now).await?
+                let mut tx = conn.tx();
+                let open = open_jobs(&mut tx, &row.org_id).await?;
+                standing(&mut tx, &row, &open, now).await?
             };
             let percent =
                 i64::try_from(i128::from(standing.spent) * 100 / i128::from(row.limit_micros.max(1)))

@@ -52,6 +52,8 @@ pub enum Right {
     Run,
     /// See balance and statement.
     SeeMoney,
+    /// Pay, and say how it is paid.
+    Pay,
     /// Make and remove tokens.
     Manage,
 }
@@ -62,6 +64,7 @@ impl Right {
             Self::Look => true,
             Self::Run => matches!(role, Role::Owner | Role::Member),
             Self::SeeMoney => matches!(role, Role::Owner | Role::Billing | Role::Member),
+            Self::Pay => matches!(role, Role::Owner | Role::Billing),
             Self::Manage => matches!(role, Role::Owner),
         }
     }

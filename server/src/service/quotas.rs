@@ -114,16 +114,26 @@ pub(crate) async fn admit(
     if let Some(beyond) = held_limits(&limits).never(&order.need, &order.slug) {
         return Ok(Some(alone(&beyond, currency)));
     }
-    if let Some(most) = limits.queued_jobs {
-        let queued = store::jobs::count_queued(tx, org).await?;
-        if queued >= most {
-            let detail = format!(
-                "{queued} jobs of the organization wait already, and {most} may. Submit it again when some have started, or ask the operator for more."
-            );
-            return Ok(Some(exceeded(detail, "/offering")));
-        }
+    if let Some(problem) = queue_full(tx, org, &limits).await? {
+        return Ok(Some(problem));
     }
     count(tx, org, order.need.boards_milli.saturating_mul(order.max_duration_s), &limits, now).await
+}
+
+/// The limit of jobs that wait, when it is reached.
+pub(crate) async fn queue_full(
+    tx: &mut Tx<'_>,
+    org: OrgId,
+    limits: &Limits,
+) -> Result<Option<Problem>, StoreError> {
+    let Some(most) = limits.queued_jobs else { return Ok(None) };
+    let queued = store::jobs::count_queued(tx, org).await?;
+    Ok((queued >= most).then(|| {
+        let detail = format!(
+            "{queued} jobs of the organization wait already, and {most} may. Submit it again when some have started, or ask the operator for more."
+        );
+        exceeded(detail, "/offering")
+    }))
 }
 
 /// Counts so many thousandths of boards × seconds more for the month of `submitted`, unless that is
@@ -415,6 +425,13 @@ impl Portal {
                 let Some(request) = store::quotas::find_request(tx, id).await? else {
                     return Ok(Err(Problem::not_found()));
                 };
+                // Looked at before anything is written: what is refused must change nothing.
+                let granted = input.limits.as_ref().unwrap_or(&request.limits);
+                if input.grant
+                    && let Some(problem) = unknown_offering(tx, granted, "/limits", now).await?
+                {
+                    return Ok(Err(problem));
+                }
                 let state =
                     if input.grant { QuotaRequestState::Granted } else { QuotaRequestState::Declined };
                 let note = input.note.trim();
@@ -423,10 +440,6 @@ impl Portal {
                     return Ok(Err(Problem::conflict("quota_request.decided", "It is decided", detail)));
                 }
                 if input.grant {
-                    let granted = input.limits.as_ref().unwrap_or(&request.limits);
-                    if let Some(problem) = unknown_offering(tx, granted, "/limits", now).await? {
-                        return Ok(Err(problem));
-                    }
                     let limits = effective(tx, request.org).await?.0.with(granted);
                     store::quotas::put(tx, Some(request.org), &limits, &event.actor, now).await?;
                 }

@@ -240,6 +240,14 @@ pub async fn open_jobs(tx: &mut Tx<'_>, id: &str) -> Result<Vec<(String, String,
     list!(tx, (String, String, i64), sql, id)
 }
 
+/// Reservations that are over and still have jobs which nobody told so.
+pub async fn over_with_jobs(tx: &mut Tx<'_>) -> Result<Vec<String>, StoreError> {
+    let sql = "SELECT DISTINCT j.reservation_id FROM jobs j JOIN reservations r ON r.id = j.reservation_id \
+               WHERE j.ended_at IS NULL AND j.state <> 'stopping' AND r.state NOT IN ('pending', 'scheduled', 'active') \
+               LIMIT 100";
+    Ok(list!(tx, (String,), sql)?.into_iter().map(|(id,)| id).collect())
+}
+
 /// Device-milliseconds that jobs ran inside a reservation, and whether any was ever placed.
 pub async fn use_of(tx: &mut Tx<'_>, id: &str) -> Result<(i64, bool), StoreError> {
     let sql = "SELECT CAST(COALESCE(SUM(metered_ms * device_count * nodes), 0) AS BIGINT), \

@@ -99,10 +99,13 @@ pub async fn insert_delivery(
     exec!(tx, sql, id.to_string(), notice, org, channel, target, now.micros()).map(|_| ())
 }
 
-/// What is due, oldest first.
+/// What is due, oldest first; a few of each organization, so that one whose receivers are dead holds up nobody
+/// else.
 pub async fn due(tx: &mut Tx<'_>, now: Timestamp, limit: i64) -> Result<Vec<DeliveryRow>, StoreError> {
-    let sql =
-        select_deliveries!("WHERE d.state = 'pending' AND d.next_at <= $1 ORDER BY d.next_at, d.id LIMIT $2");
+    let sql = select_deliveries!(
+        "WHERE d.id IN (SELECT q.id FROM (SELECT id, ROW_NUMBER() OVER (PARTITION BY org_id ORDER BY next_at, id) AS nth \
+         FROM deliveries WHERE state = 'pending' AND next_at <= $1) AS q WHERE q.nth <= 8) ORDER BY d.next_at, d.id LIMIT $2"
+    );
     list!(tx, DeliveryRow, sql, now.micros(), limit)
 }
 

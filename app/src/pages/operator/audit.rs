@@ -1,17 +1,21 @@
-//! Who did what when: limits, reservations and terms that somebody changed on purpose, newest first.
+//! Who did what when: limits, money, reservations and terms that somebody changed on purpose, newest
+//! first.
 //!
 //! Must not leave anything out or tidy it up: what has no words here is shown as it was recorded.
 
 use std::future::Future;
 
 use berth_types::Page as Rows;
+use berth_types::invoices::BillingSettings;
 use berth_types::quotas::{AuditEvent, Limits};
 use berth_types::reservations::ReservationPolicy;
 use leptos::prelude::*;
 use leptos::task::spawn_local;
 
+use super::super::invoices::words::rate_text;
 use super::super::limits::kinds::described;
 use super::super::parts::{Call, CallProblem, Loading, every, ready};
+use super::super::words::counted;
 use super::is_operator;
 use super::reservations::terms::policy_text;
 use crate::api;
@@ -117,7 +121,7 @@ fn table(events: &[AuditEvent], currency: &str) -> AnyView {
         return view! {
             <div class="empty">
                 <p class="empty__text">
-                    "Nothing was changed yet. Limits that are set, requests that are answered, reservations that are approved or taken back, and maintenance are recorded here, with who did it and when."
+                    "Nothing was changed yet. Limits and prices that are set, money that is granted or taken back, requests that are answered, reservations that are approved or taken back, and maintenance are recorded here, with who did it and when."
                 </p>
                 <a class="btn" href="/operator/limits">"Set limits"</a>
             </div>
@@ -159,6 +163,15 @@ fn action_text(action: &str) -> &str {
         "reservation.declined" => "declined a reservation",
         "reservation_policy.set" => "set the terms of reservations",
         "maintenance.planned" => "planned maintenance",
+        "price.set" => "set a price",
+        "credit.granted" => "granted credit",
+        "credit.taken_back" => "took money back",
+        "credit_limit.set" => "set a credit limit",
+        "budget.created" => "made a budget",
+        "budget.deleted" => "deleted a budget",
+        "invoice.paid" => "marked an invoice paid",
+        "invoice.voided" => "took an invoice back",
+        "billing_settings.set" => "set what invoices say",
         other => other,
     }
 }
@@ -173,9 +186,21 @@ fn detail_text(event: &AuditEvent, currency: &str) -> String {
         "reservation_policy.set" => {
             serde_json::from_str::<ReservationPolicy>(&event.detail).ok().map(|policy| policy_text(&policy))
         }
+        "billing_settings.set" => {
+            serde_json::from_str::<BillingSettings>(&event.detail).ok().map(|set| settings_text(&set))
+        }
         _ => None,
     };
     words.unwrap_or_else(|| event.detail.clone())
+}
+
+/// What invoices say, in one line.
+fn settings_text(settings: &BillingSettings) -> String {
+    let taxes: Vec<String> =
+        settings.taxes.iter().map(|tax| format!("{} {}", tax.name, rate_text(tax.basis_points))).collect();
+    let taxes = if taxes.is_empty() { "no taxes".to_owned() } else { taxes.join(", ") };
+    let due = counted(usize::try_from(settings.due_days).unwrap_or(0), "day", "days");
+    format!("{taxes}; due after {due}; billed by {}", settings.seller.replace('\n', ", "))
 }
 
 /// What it was done to, with a way there where there is one.
@@ -238,6 +263,12 @@ mod tests {
         assert_eq!(said("quota.set", r#"{"unknown":1}"#), r#"{"unknown":1}"#);
         let terms = serde_json::to_string(&ReservationPolicy::default()).unwrap();
         assert!(said("reservation_policy.set", &terms).starts_with("Free until 1 d before"));
+        let invoices =
+            r#"{"seller":"Harbour\nKade 4","taxes":[{"name":"VAT","basis_points":1900}],"due_days":14}"#;
+        assert_eq!(
+            said("billing_settings.set", invoices),
+            "VAT 19 %; due after 14 days; billed by Harbour, Kade 4"
+        );
         assert_eq!(action_text("quota.set"), "set limits");
         assert_eq!(action_text("moon.landed"), "moon.landed");
     }

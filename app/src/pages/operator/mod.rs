@@ -4,6 +4,8 @@
 //! The portal refuses the calls behind them regardless.
 
 pub mod audit;
+pub mod books;
+pub mod invoices;
 pub mod limits;
 pub mod nodes;
 pub mod orgs;

@@ -1,16 +1,23 @@
-//! Organizations as the operator sees them, and granting them credit.
+//! Organizations as the operator sees them: granting them credit, taking money back, letting them pay
+//! afterwards.
 //!
 //! Must not show what a tenant runs: counts and money only.
+
+pub mod back;
+pub mod limit;
 
 use std::future::Future;
 
 use berth_types::accounts::OrgSummary;
+use berth_types::ids::OrgId;
 use berth_types::ledger::{Balance, NewCredit};
 use berth_types::money::{money_text, parse_amount_micros};
 use berth_types::problems::Problem;
 use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 
+use self::back::TakeBackDialog;
+use self::limit::CreditLimitDialog;
 use super::super::parts::{Call, CallProblem, FieldError, Loading, Modal, ready};
 use super::super::words::counted;
 use super::is_operator;
@@ -60,15 +67,60 @@ fn Nobody() -> impl IntoView {
     }
 }
 
+/// What the rows and the dialogs act on.
+#[derive(Clone, Copy)]
+pub struct Desk {
+    orgs: RwSignal<Vec<OrgSummary>>,
+    /// The one that a dialog is about.
+    chosen: RwSignal<Option<OrgSummary>>,
+    granting: RwSignal<bool>,
+    taking: RwSignal<bool>,
+    limiting: RwSignal<bool>,
+    said: RwSignal<String>,
+    ready: ReadSignal<bool>,
+}
+
+impl Desk {
+    /// Takes in the balance that an answer tells, and says what was done.
+    fn take(self, org: OrgId, balance: &Balance, words: String) {
+        self.orgs.update(|orgs| {
+            if let Some(known) = orgs.iter_mut().find(|known| known.org.id == org) {
+                known.posted_micros = balance.posted_micros;
+                known.held_micros = balance.held_micros;
+            }
+        });
+        self.said.set(words);
+    }
+
+    /// The name of the chosen one behind some words, or the words alone.
+    fn titled(self, words: &str, alone: &str) -> String {
+        self.chosen.with(|org| match org {
+            Some(org) => format!("{words} {}", org.org.name),
+            None => alone.to_owned(),
+        })
+    }
+
+    fn currency(self) -> String {
+        self.chosen.with(|org| org.as_ref().map(|org| org.currency.clone()).unwrap_or_default())
+    }
+
+    fn org(self) -> Option<(OrgId, String)> {
+        self.chosen.with_untracked(|org| org.as_ref().map(|org| (org.org.id, org.org.name.clone())))
+    }
+}
+
 #[component]
 fn OrgTable(orgs: Vec<OrgSummary>) -> impl IntoView {
-    let ready = ready();
-    let orgs = RwSignal::new(orgs);
-    let chosen = RwSignal::new(None::<OrgSummary>);
-    let open = RwSignal::new(false);
-    let rows = move || {
-        orgs.with(|orgs| orgs.iter().map(|org| row(org, ready, chosen, open)).collect::<Vec<AnyView>>())
+    let desk = Desk {
+        orgs: RwSignal::new(orgs),
+        chosen: RwSignal::new(None),
+        granting: RwSignal::new(false),
+        taking: RwSignal::new(false),
+        limiting: RwSignal::new(false),
+        said: RwSignal::new(String::new()),
+        ready: ready(),
     };
+    let rows = move || desk.orgs.with(|orgs| orgs.iter().map(|org| row(org, desk)).collect::<Vec<AnyView>>());
     view! {
         <div class="table-wrap">
             <table class="table" role="table">
@@ -89,25 +141,41 @@ fn OrgTable(orgs: Vec<OrgSummary>) -> impl IntoView {
                 <tbody role="rowgroup">{rows}</tbody>
             </table>
         </div>
-        <GrantDialog orgs=orgs chosen=chosen open=open/>
+        <p class="quiet said" role="status">{move || desk.said.get()}</p>
+        <GrantDialog desk=desk/>
+        <TakeBackDialog desk=desk/>
+        <CreditLimitDialog desk=desk/>
     }
 }
 
-fn row(
-    summary: &OrgSummary,
-    ready: ReadSignal<bool>,
-    chosen: RwSignal<Option<OrgSummary>>,
-    open: RwSignal<bool>,
-) -> AnyView {
+fn row(summary: &OrgSummary, desk: Desk) -> AnyView {
     let name = summary.org.name.clone();
     let members = counted(usize::try_from(summary.members).unwrap_or(0), "member", "members");
     let posted = money_text(summary.posted_micros, &summary.currency);
     let posted_class = if summary.posted_micros < 0 { "bad" } else { "" };
     let held = money_text(summary.held_micros, &summary.currency);
-    let label = format!("Grant credit to {}", summary.org.name);
     let limits = format!("/operator/limits/{}", summary.org.id);
-    let limits_label = format!("Limits of {}", summary.org.name);
-    let this = summary.clone();
+    let limits_label = format!("Limits of {name}");
+    let button = |text: &'static str, label: String, open: RwSignal<bool>| {
+        let this = summary.clone();
+        view! {
+            <button
+                class="btn btn--small"
+                type="button"
+                aria-label=label
+                disabled=move || !desk.ready.get()
+                on:click=move |_| {
+                    desk.chosen.set(Some(this.clone()));
+                    open.set(true);
+                }
+            >
+                {text}
+            </button>
+        }
+    };
+    let grant = button("Grant credit", format!("Grant credit to {name}"), desk.granting);
+    let take_back = button("Take back", format!("Take money back from {name}"), desk.taking);
+    let limit = button("Credit limit", format!("Credit limit of {name}"), desk.limiting);
     view! {
         <tr role="row">
             <th role="rowheader" scope="row">{name}<span class="table__sub">{members}</span></th>
@@ -117,20 +185,12 @@ fn row(
             <td role="cell" class="num" data-label="Set aside">{held}</td>
             <td role="cell" class="nowrap" data-label="Since"><When at=summary.org.created_at/></td>
             <td role="cell" class="table__actions">
-                <a class="btn btn--small" href=limits aria-label=limits_label>"Limits"</a>
-                " "
-                <button
-                    class="btn btn--small"
-                    type="button"
-                    aria-label=label
-                    disabled=move || !ready.get()
-                    on:click=move |_| {
-                        chosen.set(Some(this.clone()));
-                        open.set(true);
-                    }
-                >
-                    "Grant credit"
-                </button>
+                <span class="btn-grid">
+                    <a class="btn btn--small" href=limits aria-label=limits_label>"Limits"</a>
+                    {grant}
+                    {limit}
+                    {take_back}
+                </span>
             </td>
         </tr>
     }
@@ -138,25 +198,15 @@ fn row(
 }
 
 #[component]
-fn GrantDialog(
-    orgs: RwSignal<Vec<OrgSummary>>,
-    chosen: RwSignal<Option<OrgSummary>>,
-    open: RwSignal<bool>,
-) -> impl IntoView {
+fn GrantDialog(desk: Desk) -> impl IntoView {
     let call = Call::idle();
+    let open = desk.granting;
     let amount = RwSignal::new(String::new());
     let memo = RwSignal::new(String::new());
-    let title = Signal::derive(move || {
-        chosen.with(|org| match org {
-            Some(org) => format!("Grant credit to {}", org.org.name),
-            None => "Grant credit".to_owned(),
-        })
-    });
-    let currency =
-        move || chosen.with(|org| org.as_ref().map(|org| org.currency.clone()).unwrap_or_default());
+    let title = Signal::derive(move || desk.titled("Grant credit to", "Grant credit"));
     let submit = move |event: SubmitEvent| {
         event.prevent_default();
-        let Some(org) = chosen.get_untracked().map(|org| org.org.id) else { return };
+        let Some((org, name)) = desk.org() else { return };
         let Some(amount_micros) = parse_amount_micros(&amount.get_untracked()) else {
             let detail = "Give an amount such as 500 or 12.50.";
             call.problem.set(Some(Problem::invalid_field("/amount_micros", detail)));
@@ -164,12 +214,8 @@ fn GrantDialog(
         };
         let body = NewCredit { amount_micros, memo: memo.get_untracked().trim().to_owned() };
         call.run(api::money::grant(org, &body), move |balance: Balance| {
-            orgs.update(|orgs| {
-                if let Some(known) = orgs.iter_mut().find(|known| known.org.id == org) {
-                    known.posted_micros = balance.posted_micros;
-                    known.held_micros = balance.held_micros;
-                }
-            });
+            let granted = money_text(amount_micros, &balance.currency);
+            desk.take(org, &balance, format!("{name} was granted {granted}."));
             amount.set(String::new());
             memo.set(String::new());
             open.set(false);
@@ -195,7 +241,7 @@ fn GrantDialog(
                                 prop:value=move || amount.get()
                                 on:input=move |ev| amount.set(event_target_value(&ev))
                             />
-                            <span class="with-unit__unit">{currency}</span>
+                            <span class="with-unit__unit">{move || desk.currency()}</span>
                         </span>
                         <FieldError id="grant-amount-error" error=wrong_amount/>
                     </div>

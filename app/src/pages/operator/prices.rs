@@ -2,21 +2,24 @@
 //!
 //! Must not change what was ordered before: that is the portal's promise, and the page says so.
 
+pub mod change;
+pub mod draft;
+pub mod history;
+
 use std::future::Future;
 
-use berth_types::money::parse_amount_micros;
-use berth_types::offerings::{NewPrice, Offering};
-use berth_types::problems::Problem;
-use leptos::ev::SubmitEvent;
+use berth_types::offerings::{Offering, Price};
 use leptos::prelude::*;
 
+use self::change::ChangeDialog;
+use self::history::History;
 use super::super::launch::offers::berth;
-use super::super::parts::{Call, CallProblem, FieldError, Loading, ready};
-use super::super::words::{price_text, typed_amount};
+use super::super::parts::{Loading, ready};
+use super::super::words::price_text;
 use super::is_operator;
 use crate::api;
 use crate::api::Answer;
-use crate::session::Page;
+use crate::session::{Page, use_session};
 use crate::ui::*;
 
 fn load() -> impl Future<Output = Answer<Vec<Offering>>> + Send + 'static {
@@ -43,7 +46,7 @@ fn Prices() -> impl IntoView {
                     match data.await {
                         Err(problem) => view! { <ProblemNotice problem=problem/> }.into_any(),
                         Ok(offerings) if offerings.is_empty() => view! { <Nothing/> }.into_any(),
-                        Ok(offerings) => view! { <PriceTable offerings=offerings/> }.into_any(),
+                        Ok(offerings) => view! { <PriceView offerings=offerings/> }.into_any(),
                     }
                 })}
             </Suspense>
@@ -61,11 +64,92 @@ fn Nothing() -> impl IntoView {
     }
 }
 
+/// What the parts of the page act on.
+#[derive(Clone, Copy)]
+pub struct Desk {
+    offerings: RwSignal<Vec<Offering>>,
+    /// The one whose price is changed.
+    chosen: RwSignal<Option<Offering>>,
+    changing: RwSignal<bool>,
+    /// The one whose price was changed last.
+    touched: RwSignal<Option<String>>,
+    said: RwSignal<String>,
+    ready: ReadSignal<bool>,
+}
+
+impl Desk {
+    /// Takes in a price that was set; an answer to that does not tell what is free.
+    fn take(self, fresh: Offering, words: String) {
+        let slug = fresh.slug;
+        let price = fresh.price;
+        self.offerings.update(|all| {
+            if let Some(known) = all.iter_mut().find(|known| known.slug == slug) {
+                known.price = price;
+            }
+        });
+        self.said.set(words);
+        self.touched.set(Some(slug));
+    }
+}
+
 #[component]
-fn PriceTable(offerings: Vec<Offering>) -> impl IntoView {
-    let ready = ready();
-    let unpriced = offerings.iter().filter(|offering| offering.price.version == 0).count();
-    let warning = (unpriced > 0).then(|| {
+fn PriceView(offerings: Vec<Offering>) -> impl IntoView {
+    let currency = use_session().me.currency;
+    let all = offerings.clone();
+    let desk = Desk {
+        offerings: RwSignal::new(offerings),
+        chosen: RwSignal::new(None),
+        changing: RwSignal::new(false),
+        touched: RwSignal::new(None),
+        said: RwSignal::new(String::new()),
+        ready: ready(),
+    };
+    let history = |offering: Offering| view! { <History desk=desk offering=offering/> }.into_any();
+    let histories: Vec<AnyView> = all.into_iter().map(history).collect();
+    let unpriced = Memo::new(move |_| {
+        desk.offerings.with(|all| all.iter().filter(|offering| offering.price.version == 0).count())
+    });
+    let rows = move || {
+        desk.offerings.with(|all| all.iter().map(|offering| row(offering, desk)).collect::<Vec<AnyView>>())
+    };
+    view! {
+        {move || warning(unpriced.get())}
+        <section class="section">
+            <div class="section__head">
+                <h2>"Now"</h2>
+                <div class="section__aside" role="status">{move || desk.said.get()}</div>
+            </div>
+            <div class="table-wrap">
+                <table class="table" role="table">
+                    <caption class="visually-hidden">"Prices an hour"</caption>
+                    <thead role="rowgroup">
+                        <tr role="row">
+                            <th role="columnheader" scope="col">"Offering"</th>
+                            <th role="columnheader" scope="col">"Berth"</th>
+                            <th role="columnheader" scope="col" class="num">"On demand"</th>
+                            <th role="columnheader" scope="col" class="num">"Reserved"</th>
+                            <th role="columnheader" scope="col" class="num">"Preemptible"</th>
+                            <th role="columnheader" scope="col" class="num">"Version"</th>
+                            <th role="columnheader" scope="col" class="num">"Free"</th>
+                            <th role="columnheader" scope="col" class="table__actions">
+                                <span class="visually-hidden">"Actions"</span>
+                            </th>
+                        </tr>
+                    </thead>
+                    <tbody role="rowgroup">{rows}</tbody>
+                </table>
+            </div>
+        </section>
+        <section class="section">
+            <div class="section__head"><h2>"Every version"</h2></div>
+            <div class="card">{histories}</div>
+        </section>
+        <ChangeDialog desk=desk currency=currency/>
+    }
+}
+
+fn warning(unpriced: usize) -> Option<AnyView> {
+    (unpriced > 0).then(|| {
         view! {
             <div class="banner banner--warn">
                 <div class="banner__text">
@@ -74,132 +158,71 @@ fn PriceTable(offerings: Vec<Offering>) -> impl IntoView {
                 </div>
             </div>
         }
-    });
-    let rows: Vec<AnyView> = offerings
-        .into_iter()
-        .enumerate()
-        .map(|(i, offering)| view! { <PriceRow number=i offering=offering ready=ready/> }.into_any())
-        .collect();
-    view! {
-        {warning}
-        <div class="table-wrap">
-            <table class="table" role="table">
-                <caption class="visually-hidden">"Prices"</caption>
-                <thead role="rowgroup">
-                    <tr role="row">
-                        <th role="columnheader" scope="col">"Offering"</th>
-                        <th role="columnheader" scope="col">"Berth"</th>
-                        <th role="columnheader" scope="col" class="num">"Price now"</th>
-                        <th role="columnheader" scope="col" class="num">"Version"</th>
-                        <th role="columnheader" scope="col" class="num">"Free"</th>
-                        <th role="columnheader" scope="col" class="num">"New price an hour"</th>
-                        <th role="columnheader" scope="col" class="table__actions">
-                            <span class="visually-hidden">"Actions"</span>
-                        </th>
-                    </tr>
-                </thead>
-                <tbody role="rowgroup">{rows}</tbody>
-            </table>
-        </div>
+        .into_any()
+    })
+}
+
+/// A price for one way of ordering, which is that on demand where there is no other.
+fn hourly(micros: Option<i64>, currency: &str) -> AnyView {
+    match micros {
+        Some(micros) => {
+            let text = price_text(micros, currency);
+            view! { {text}<span class="unit">"/h"</span> }.into_any()
+        }
+        None => view! { <span class="quiet">"same"</span> }.into_any(),
     }
 }
 
-#[component]
-fn PriceRow(number: usize, offering: Offering, ready: ReadSignal<bool>) -> impl IntoView {
-    let call = Call::idle();
+/// The prices of the ways to order, or that there is none.
+fn prices(price: &Price) -> [AnyView; 3] {
+    if price.version == 0 {
+        let none = || view! { <span class="quiet">"–"</span> }.into_any();
+        return [view! { <span class="warn">"not priced"</span> }.into_any(), none(), none()];
+    }
+    [
+        hourly(Some(price.per_hour_micros), &price.currency),
+        hourly(price.reserved_per_hour_micros, &price.currency),
+        hourly(price.preemptible_per_hour_micros, &price.currency),
+    ]
+}
+
+fn row(offering: &Offering, desk: Desk) -> AnyView {
     let name = match &offering.mig_profile {
         Some(profile) => format!("{} {profile}", offering.gpu_model),
         None => offering.gpu_model.clone(),
     };
     let slug = offering.slug.clone();
-    let bar = berth(&offering);
+    let bar = berth(offering);
     let simulated =
         offering.simulated.then(|| view! { " " <span class="tag tag--simulated">"simulated"</span> });
     let free = format!("{} of {}", offering.available, offering.capacity);
-    let first =
-        if offering.price.version > 0 { typed_amount(offering.price.per_hour_micros) } else { String::new() };
-    let price = RwSignal::new(offering.price);
-    let amount = RwSignal::new(first);
-    let (input_id, error_id, form_id) =
-        (format!("price-{number}"), format!("price-{number}-error"), format!("price-form-{number}"));
-    let label = format!("New price of {name} an hour");
-    let submit = {
-        let slug = slug.clone();
-        move |event: SubmitEvent| {
-            event.prevent_default();
-            let Some(per_hour_micros) = parse_amount_micros(&amount.get_untracked()) else {
-                let detail = "Give an amount such as 2.41, with six decimals at most.";
-                call.problem.set(Some(Problem::invalid_field("/per_hour_micros", detail)));
-                return;
-            };
-            let body = NewPrice {
-                offering: slug.clone(),
-                per_hour_micros,
-                reserved_per_hour_micros: None,
-                preemptible_per_hour_micros: None,
-                effective_from: None,
-            };
-            call.run(api::money::set_price(&body), move |fresh: Offering| {
-                amount.set(typed_amount(fresh.price.per_hour_micros));
-                price.set(fresh.price);
-            });
-        }
-    };
-    let now = move || {
-        let price = price.get();
-        if price.version == 0 {
-            view! { <span class="warn">"not priced"</span> }.into_any()
-        } else {
-            let text = price_text(price.per_hour_micros, &price.currency);
-            view! { {text}<span class="unit">"/h"</span> }.into_any()
-        }
-    };
-    let version = move || price.with(|price| price.version);
-    let changed = move || {
-        price.with(|price| {
-            price.version == 0 || parse_amount_micros(&amount.get()) != Some(price.per_hour_micros)
-        })
-    };
-    let error = call.field("/per_hour_micros");
-    let form_of_button = form_id.clone();
-    let describing = error_id.clone();
-    let for_input = input_id.clone();
+    let [on_demand, reserved, preemptible] = prices(&offering.price);
+    let label = format!("Change the price of {slug}");
+    let this = offering.clone();
     view! {
         <tr role="row">
             <th role="rowheader" scope="row">{name}{simulated}<span class="table__sub mono">{slug}</span></th>
             <td role="cell" data-label="Berth">{bar}</td>
-            <td role="cell" class="num" data-label="Price now">{now}</td>
-            <td role="cell" class="num" data-label="Version">{version}</td>
+            <td role="cell" class="num" data-label="On demand">{on_demand}</td>
+            <td role="cell" class="num" data-label="Reserved">{reserved}</td>
+            <td role="cell" class="num" data-label="Preemptible">{preemptible}</td>
+            <td role="cell" class="num" data-label="Version">{offering.price.version}</td>
             <td role="cell" class="num" data-label="Free">{free}</td>
-            <td role="cell" class="num" data-label="New price an hour">
-                <form id=form_id method="post" on:submit=submit>
-                    <label class="visually-hidden" for=for_input>{label}</label>
-                    <input
-                        class="input num"
-                        id=input_id
-                        inputmode="decimal"
-                        autocomplete="off"
-                        size="8"
-                        aria-describedby=describing
-                        aria-invalid=move || error.get().map(|_| "true")
-                        prop:value=move || amount.get()
-                        on:input=move |ev| amount.set(event_target_value(&ev))
-                    />
-                </form>
-                <FieldError id=error_id error=error/>
-                <CallProblem call=call beside_fields=&["/per_hour_micros"]/>
-            </td>
             <td role="cell" class="table__actions">
                 <button
                     class="btn btn--small"
-                    type="submit"
-                    form=form_of_button
-                    disabled=move || !ready.get() || call.pending.get() || !changed()
-                    aria-busy=move || call.pending.get().then_some("true")
+                    type="button"
+                    aria-label=label
+                    disabled=move || !desk.ready.get()
+                    on:click=move |_| {
+                        desk.chosen.set(Some(this.clone()));
+                        desk.changing.set(true);
+                    }
                 >
-                    "Save"
+                    "Change"
                 </button>
             </td>
         </tr>
     }
+    .into_any()
 }

@@ -138,6 +138,22 @@ impl Engine {
         Ask::of(request, org, &mut self.cluster)
     }
 
+    /// Whether nothing is promised on the boards of a booking meanwhile, and nothing may still run there.
+    /// Unlike [`Engine::has_room`] it does not ask whether the boards are of use: maintenance is for those
+    /// that are not.
+    pub fn is_clear(&self, booking: &Booking) -> bool {
+        booking.places.iter().all(|place| {
+            let meets = |slot: &Slot| place.slots.iter().any(|own| own.gpu == slot.gpu);
+            let others = self.calendar.on(place.node, booking.from, booking.until);
+            let others =
+                others.filter(|b| b.id != booking.id && b.kind != Kind::Hold).flat_map(|b| &b.places);
+            let promised = others.filter(|p| p.node == place.node).any(|p| p.slots.iter().any(meets));
+            let ranks = self.cluster.node(place.node).into_iter().flat_map(|n| &n.ranks);
+            let mut there = ranks.filter(|r| r.ends_by.is_none_or(|end| end > booking.from));
+            !promised && !there.any(|r| r.slots.iter().any(meets))
+        })
+    }
+
     /// Whether a booking has room where it is, itself and nobody else thought away.
     pub fn has_room(&self, booking: &Booking, now: Timestamp) -> bool {
         let but = But { booking: Some(booking.id), ..But::default() };

@@ -1,6 +1,8 @@
 //! What moves a job on: one function applies an event with everything that follows from it; stopping
 //! and extending are what members do.
 
+use std::collections::HashMap;
+
 use berth_core::jobs::{Effect, Event, Machine, Rejected, StopCause};
 use berth_core::rating::charge_micros;
 use berth_types::events::JobEvent;
@@ -16,9 +18,11 @@ use super::{charge, hold_posting};
 use crate::portal::Portal;
 use crate::service::budgets;
 use crate::service::quotas::{self, month_of};
+use crate::service::reservations::confirm::is_free;
 use crate::service::{Caller, Right};
 use crate::store::jobs::JobRow;
 use crate::store::ledger::Posting;
+use crate::store::reservations::{StoredDevice, StoredPlaces};
 use crate::store::{self, StoreError, Tx};
 
 /// Why it is being stopped.
@@ -193,6 +197,8 @@ impl Portal {
         self.authorise(caller, org, Right::Run).await?;
         let now = self.now();
         let portal = self.clone();
+        // Nothing is promised on its devices between the look and the longer limit.
+        let reading = self.planner.reading.lock().await;
         let done = self.db.write(move |tx| {
             let portal = portal.clone();
             async move {
@@ -203,7 +209,10 @@ impl Portal {
             }
             .boxed()
         });
-        let event = done.await??;
+        let done = done.await;
+        self.touch_job(job);
+        drop(reading);
+        let event = done??;
         self.wake_job(job).await?;
         self.tell_change(org, Some(event), job).await;
         self.show_job(org, job).await
@@ -220,6 +229,44 @@ impl Portal {
         }
         Ok(())
     }
+}
+
+/// Whether a job could run on to a later limit without running into what is promised.
+async fn stays_clear(
+    tx: &mut Tx<'_>,
+    row: &JobRow,
+    limit_s: i64,
+    now: Timestamp,
+) -> Result<bool, StoreError> {
+    let begun = row.started_at.map_or(now, Timestamp::from_micros);
+    let end = |seconds: i64| begun.plus_seconds(seconds - row.metered_before_ms / 1_000).micros();
+    let (from, until) = (end(row.max_duration_s), end(limit_s));
+    if let Some(id) = &row.reservation_id {
+        let id = id.parse().map_err(|_| StoreError::Corrupt(row.id.clone()))?;
+        let over = store::reservations::find_any(tx, id).await?.is_none_or(|r| until > r.ends_at);
+        if over {
+            return Ok(false);
+        }
+    }
+    if row.attempt == 0 || row.state == JobState::Queued.name() {
+        return Ok(true);
+    }
+    let mut places: StoredPlaces = Vec::new();
+    for a in store::attempts::list_allocations(tx, &row.id, row.attempt).await? {
+        let node: NodeId = a.node_id.parse().map_err(|_| StoreError::Corrupt(a.node_id.clone()))?;
+        let number = |n: i64| u32::try_from(n).unwrap_or(0);
+        places.push((
+            node,
+            vec![StoredDevice {
+                gpu_uuid: a.gpu_uuid,
+                profile_id: a.profile_id.map(number),
+                start: number(a.start),
+                size: number(a.size),
+            }],
+        ));
+    }
+    let own: Vec<String> = row.reservation_id.iter().cloned().collect();
+    is_free(tx, &places, (from, until), &HashMap::new(), &own).await
 }
 
 async fn extend(
@@ -244,6 +291,10 @@ async fn extend(
             duration_text(longest.saturating_mul(1_000))
         );
         return Ok(Err(Problem::invalid_field("/max_duration_s", detail)));
+    }
+    if !stays_clear(tx, row, new, now).await? {
+        let detail = "Its devices are promised to others after its present limit, or its reservation is over then. The job goes on to its present limit.";
+        return Ok(Err(Problem::conflict("job.promised", "Its devices are promised", detail)));
     }
     let worst = |seconds: i64| charge_micros(row.nano_per_second, seconds.saturating_mul(1_000));
     let (Some(old_worst), Some(new_worst)) = (worst(row.max_duration_s), worst(new)) else {

@@ -163,6 +163,7 @@ async fn check_reservation(
     org: OrgId,
     spec: &NewJob,
     offering: &StoredOffering,
+    now: Timestamp,
 ) -> Result<Option<Problem>, StoreError> {
     let Some(id) = spec.reservation else { return Ok(None) };
     let refuse = |pointer: &str, detail: String| Ok(Some(Problem::invalid_field(pointer, detail)));
@@ -189,9 +190,10 @@ async fn check_reservation(
         );
         return refuse("/count", detail);
     }
-    let most_s = (row.ends_at - row.starts_at) / 1_000_000;
-    if i64::try_from(spec.max_duration_s).unwrap_or(i64::MAX) > most_s {
-        let detail = format!("The reservation lasts {most_s} s; limit the job to less.");
+    // It starts a moment after it is submitted or the reservation begins, and must end before that does.
+    let most_s = (row.ends_at - row.starts_at.max(now.micros())) / 1_000_000;
+    if i64::try_from(spec.max_duration_s).unwrap_or(i64::MAX) >= most_s {
+        let detail = format!("The reservation has {most_s} s for it; limit the job to less than that.");
         return refuse("/max_duration_s", detail);
     }
     Ok(None)
@@ -249,7 +251,7 @@ impl Portal {
                 if let Some(problem) = check_dependencies(tx, org, &spec).await? {
                     return Ok(Submitted::Refused(problem));
                 }
-                if let Some(problem) = check_reservation(tx, org, &spec, &offering).await? {
+                if let Some(problem) = check_reservation(tx, org, &spec, &offering, now).await? {
                     return Ok(Submitted::Refused(problem));
                 }
                 let rate = rate_of(&spec, &price);
@@ -274,9 +276,15 @@ impl Portal {
                 {
                     return Ok(Submitted::Refused(problem));
                 }
-                if spec.reservation.is_none()
-                    && let Some(problem) = quotas::admit(tx, org, &order, currency, now).await?
-                {
+                let beyond = match spec.reservation {
+                    None => quotas::admit(tx, org, &order, currency, now).await?,
+                    // The reservation was counted; the queue is everyone's.
+                    Some(_) => {
+                        let (limits, _) = quotas::effective(tx, org).await?;
+                        quotas::queue_full(tx, org, &limits).await?
+                    }
+                };
+                if let Some(problem) = beyond {
                     return Ok(Submitted::Refused(problem));
                 }
                 let row = NewJobRow {

@@ -141,6 +141,23 @@ async fn credit(
     Ok(())
 }
 
+/// What of an amount of this payment was credited: all of it, or for an invoice what it came to without
+/// the tax. `None` while it is not credited.
+async fn credited_part(
+    tx: &mut Tx<'_>,
+    row: &PaymentRow,
+) -> Result<Option<impl Fn(i64) -> i64 + use<>>, StoreError> {
+    if row.state != PaymentState::Paid.name() {
+        return Ok(None);
+    }
+    let credited = store::payments::posted(tx, &row.id, TransferKind::Credit.name()).await?;
+    let paid = row.amount_micros;
+    Ok(Some(move |micros: i64| {
+        let part = i128::from(micros.min(paid)) * i128::from(credited) / i128::from(paid.max(1));
+        i64::try_from(part).unwrap_or(credited)
+    }))
+}
+
 async fn apply(
     tx: &mut Tx<'_>,
     portal: &Portal,
@@ -193,9 +210,10 @@ async fn apply(
             let Some(row) = find(tx, named, object.payment_intent.as_deref()).await? else {
                 return Ok(Applied::Later);
             };
+            let Some(part) = credited_part(tx, &row).await? else { return Ok(Applied::Later) };
             // The event says how much was refunded in all.
             let of = format!("{}:refund", row.id);
-            let total = micros(object.amount_refunded).min(row.amount_micros);
+            let total = part(micros(object.amount_refunded));
             let more = total - store::payments::posted(tx, &of, TransferKind::Debit.name()).await?;
             if more > 0 {
                 let kind = (TransferKind::Debit, more);
@@ -203,11 +221,19 @@ async fn apply(
                 store::ledger::post_forced(tx, &debit).await?;
             }
         }
-        "charge.dispute.created" | "charge.dispute.closed" => {
+        "charge.dispute.created"
+        | "charge.dispute.updated"
+        | "charge.dispute.funds_withdrawn"
+        | "charge.dispute.closed" => {
+            // An inquiry takes nothing; it may become a dispute that does.
+            if object.status.starts_with("warning_") || object.status == "prevented" {
+                return Ok(Applied::Done);
+            }
             let Some(row) = find(tx, named, object.payment_intent.as_deref()).await? else {
                 return Ok(Applied::Later);
             };
-            let amount = micros(object.amount).min(row.amount_micros);
+            let Some(part) = credited_part(tx, &row).await? else { return Ok(Applied::Later) };
+            let amount = part(micros(object.amount));
             let of = object.id.as_str();
             let done = async |tx: &mut Tx<'_>, kind: TransferKind| {
                 store::payments::posted(tx, of, kind.name()).await

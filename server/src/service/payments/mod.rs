@@ -22,12 +22,15 @@ use super::{Caller, Right};
 use crate::portal::Portal;
 use crate::store::payments::{PaymentRow, ProfileRow};
 use crate::store::{self, StoreError};
-use crate::stripe::{Checkout, Stripe, StripeError, minor_unit_micros};
+use crate::stripe::{Checkout, Stripe, StripeError, minor_unit_micros, payable_step_micros};
 
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// The smallest and the largest payment, in units of the currency.
 const LEAST_UNITS: i64 = 1;
 const MOST_UNITS: i64 = 100_000;
+/// Stripe forgets an idempotency key after a day; under a forgotten one nothing is asked for again. What was
+/// paid all the same is credited by its event.
+const KEY_S: i64 = 20 * 3_600;
 /// After so many failures in a row the saved card is left alone until the rule is set again.
 const FAILURES: i64 = 3;
 
@@ -83,13 +86,13 @@ impl Portal {
             enabled: self.stripe.is_some(),
             card_saved: profile.is_some_and(|p| p.payment_method.is_some()),
             auto_recharge: rule.unwrap_or_default(),
-            step_micros: minor_unit_micros(&self.settings.currency),
+            step_micros: payable_step_micros(&self.settings.currency),
         })
     }
 
     /// What can be paid: between a unit and a hundred thousand, in whole smallest units.
     fn check_amount(&self, pointer: &str, micros: i64) -> Option<FieldError> {
-        let step = minor_unit_micros(&self.settings.currency);
+        let step = payable_step_micros(&self.settings.currency);
         let whole = micros % step == 0;
         let inside = (LEAST_UNITS * 1_000_000..=MOST_UNITS * 1_000_000).contains(&micros);
         let currency = &self.settings.currency;
@@ -106,7 +109,7 @@ impl Portal {
 
     /// Begins a payment for the balance; the answer says where to pay.
     pub async fn top_up(&self, caller: &Caller, org: OrgId, input: NewTopUp) -> Result<PayHere, Problem> {
-        self.authorise(caller, org, Right::SeeMoney).await?;
+        self.authorise(caller, org, Right::Pay).await?;
         self.card_taker()?;
         if let Some(error) = self.check_amount("/amount_micros", input.amount_micros) {
             return Err(Problem::invalid(vec![error]));
@@ -121,7 +124,7 @@ impl Portal {
         org: OrgId,
         id: InvoiceId,
     ) -> Result<PayHere, Problem> {
-        self.authorise(caller, org, Right::SeeMoney).await?;
+        self.authorise(caller, org, Right::Pay).await?;
         self.card_taker()?;
         let mut conn = self.db.read().await?;
         let row = store::invoices::find_any(&mut conn.tx(), id).await?;
@@ -132,7 +135,7 @@ impl Portal {
             return Err(Problem::conflict("invoice.closed", "The invoice is closed", detail));
         }
         // A card takes whole smallest units: what is less than one is let go.
-        let step = minor_unit_micros(&self.settings.currency);
+        let step = payable_step_micros(&self.settings.currency);
         let amount = row.total_micros / step * step;
         if amount <= 0 {
             let detail = "It is less than the smallest amount that a card takes; the operator can close it.";
@@ -243,7 +246,7 @@ impl Portal {
 
     /// Stripe's own page with receipts and cards.
     pub async fn billing_portal(&self, caller: &Caller, org: OrgId) -> Result<String, Problem> {
-        self.authorise(caller, org, Right::SeeMoney).await?;
+        self.authorise(caller, org, Right::Pay).await?;
         let stripe = self.card_taker()?;
         let customer = self.customer(stripe, org).await?;
         let key: PaymentId = self.new_id(self.now());
@@ -259,7 +262,7 @@ impl Portal {
         org: OrgId,
         rule: AutoRecharge,
     ) -> Result<PaymentSettings, Problem> {
-        self.authorise(caller, org, Right::Manage).await?;
+        self.authorise(caller, org, Right::Pay).await?;
         self.card_taker()?;
         let mut errors = Vec::new();
         if rule.amount_micros != 0 {
@@ -324,6 +327,14 @@ impl Portal {
         };
         // What nobody knows the end of is asked for again, under its own key.
         for row in open {
+            if row.intent.is_some() {
+                // It is under way at the bank; an event says what becomes of it.
+                continue;
+            }
+            if row.created_at < self.now().plus_seconds(-KEY_S).micros() {
+                self.recharge_failed(row, "Stripe did not say what became of it.").await?;
+                continue;
+            }
             self.charge_saved(&stripe, row).await?;
         }
         for profile in due {

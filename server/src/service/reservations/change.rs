@@ -1,6 +1,6 @@
 //! Takes reservations back, makes them longer, approves them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use berth_core::calendar::Booking;
 use berth_core::rating::{charge_micros, worst_case_micros};
@@ -8,11 +8,13 @@ use berth_types::ids::{OrgId, ReservationId};
 use berth_types::ledger::TransferKind;
 use berth_types::money::money_text;
 use berth_types::problems::Problem;
-use berth_types::reservations::{ExtendReservation, Reservation, ReservationPolicy, ReservationState};
+use berth_types::reservations::{
+    ExtendReservation, Reservation, ReservationPolicy, ReservationState, Window,
+};
 use berth_types::time::Timestamp;
 use futures::FutureExt;
 
-use super::confirm::posting;
+use super::confirm::{is_free, posting};
 use super::state_of;
 use crate::portal::Portal;
 use crate::service::budgets;
@@ -108,6 +110,9 @@ pub(super) async fn end(
     cost_micros: i64,
     now: Timestamp,
 ) -> Result<(), StoreError> {
+    if state_of(row)? == ReservationState::Active {
+        super::tick::credit_lost(tx, portal, row, now).await?;
+    }
     charge(tx, portal, row, cost_micros, now).await?;
     if row.held_micros > 0 && row.org_id.is_some() {
         let pending = store::ledger::find_hold(tx, "reservation", &row.id).await?;
@@ -278,6 +283,15 @@ impl Portal {
                             money_text(available, currency)
                         );
                         return Ok(Err(Problem::new(402, "funds.insufficient", "Not enough credit", detail)));
+                    }
+                    let longer = Window { starts_at: Timestamp::from_micros(row.ends_at), ends_at };
+                    if let Some(detail) = super::beyond_limits(tx, org, row.board_milli, &[longer]).await? {
+                        let title = "Beyond the limits of the organization";
+                        return Ok(Err(Problem::new(403, "quota.exceeded", title, detail)));
+                    }
+                    let (window, own) = ((row.ends_at, ends_at.micros()), [row.id.clone()]);
+                    if !is_free(tx, &row.places()?, window, &HashMap::new(), &own).await? {
+                        return Ok(Err(super::confirm::taken()));
                     }
                     let (none, currency) = (BTreeMap::new(), &portal.settings.currency);
                     if let Some(problem) = budgets::exceeded(tx, org, &none, more, currency, now).await? {

@@ -44,7 +44,7 @@ fn used() -> Problem {
     Problem::conflict("quote.used", "The quote was used", "It is a reservation already; nothing was changed.")
 }
 
-fn taken() -> Problem {
+pub(super) fn taken() -> Problem {
     let detail = "Somebody was faster: the capacity is not free any more. Ask for a new quote, which names the nearest free times. Nothing was reserved.";
     Problem::new(409, "reservation.taken", "The capacity is taken", detail)
 }
@@ -75,7 +75,7 @@ pub(super) fn posting(
 }
 
 /// Whether nothing that is stored already holds one of these devices at that time.
-async fn is_free(
+pub(crate) async fn is_free(
     tx: &mut Tx<'_>,
     places: &StoredPlaces,
     (from, until): (i64, i64),
@@ -430,7 +430,7 @@ impl Portal {
                 until,
                 places: engine.places_named(&bookings::named_places(&places)),
             };
-            let fits = engine.has_room(&booking, now);
+            let fits = engine.is_clear(&booking);
             if fits {
                 engine.book(booking, Vec::new());
             }
@@ -459,7 +459,7 @@ impl Portal {
         drop(reading);
         self.touch_bookings();
         if !done? {
-            let detail = "Something is promised there at that time, or runs and may still run then. Choose a later time, or cordon the node and wait until it is empty.";
+            let detail = "Something is promised there at that time, or runs and may still run then. Choose a later time, or wait until what runs there has ended.";
             return Err(Problem::conflict("maintenance.in_use", "The boards are not free then", detail));
         }
         self.show_reservation(id).await

@@ -5,7 +5,7 @@
 //! more against what is stored, in the transaction that records it.
 
 mod change;
-mod confirm;
+pub(crate) mod confirm;
 mod show;
 pub mod tick;
 

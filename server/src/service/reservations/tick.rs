@@ -19,6 +19,8 @@ use crate::portal::Portal;
 use crate::store::reservations::ReservationRow;
 use crate::store::{self, StoreError, Tx};
 
+/// Time for workers to come back after a start.
+const START_AFTER: Duration = Duration::from_secs(15);
 /// Between two looks at the clock.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// What runs is charged at least this often.
@@ -30,6 +32,8 @@ const LEAST_LOST_S: i64 = 60;
 
 /// Runs for as long as the portal does.
 pub async fn run(portal: Portal) {
+    // Workers come back first: none of them is lost only because the portal was started.
+    tokio::time::sleep(START_AFTER).await;
     loop {
         if let Err(error) = portal.tick_reservations().await {
             tracing::error!(%error, "reservations could not be looked at; the next look tries again");
@@ -65,7 +69,7 @@ fn lost_milli(row: &ReservationRow, good: &HashSet<String>) -> Result<i64, Store
 }
 
 /// Gives back what was paid for devices that were out of order, up to now.
-async fn credit_lost(
+pub(super) async fn credit_lost(
     tx: &mut Tx<'_>,
     portal: &Portal,
     row: &mut ReservationRow,
@@ -110,6 +114,13 @@ async fn advance(
         return Ok(true);
     }
     let mut changed = false;
+    if state == ReservationState::Scheduled && over {
+        let cause = "the portal was not running at its time";
+        end(tx, portal, row, (ReservationState::Ended, cause), 0, now).await?;
+        let detail = "Nothing could run in it, so nothing was charged.".to_owned();
+        tell(tx, portal, row, "ended", (format!("{} was missed", row.name), detail)).await?;
+        return Ok(true);
+    }
     if state == ReservationState::Scheduled && began {
         row.state = ReservationState::Active.name().to_owned();
         let detail =
@@ -153,6 +164,7 @@ async fn advance(
     let idle_s = (now.micros() - row.starts_at) / 1_000_000;
     if policy.no_show_after_s.is_some_and(|after| idle_s >= after)
         && row.org_id.is_some()
+        && row.lost_milli == 0
         && !store::reservations::use_of(tx, &row.id).await?.1
     {
         let cost = cost_if_ended(row, ReservationState::Active, &policy, now);
@@ -182,7 +194,17 @@ impl Portal {
             let mut tx = conn.tx();
             let rows = store::reservations::list_holding(&mut tx).await?;
             let connected = self.live.connected();
-            let speaks = |node: &str| node.parse::<NodeId>().is_ok_and(|n| connected.contains(&n));
+            // A worker that was heard a moment ago is not lost yet.
+            let heard_since = now.plus_seconds(-LEAST_LOST_S).micros();
+            let nodes = store::nodes::list(&mut tx).await?;
+            let heard: HashSet<String> = nodes
+                .into_iter()
+                .filter(|n| n.last_seen_at.is_some_and(|at| at > heard_since))
+                .map(|n| n.id)
+                .collect();
+            let speaks = |node: &str| {
+                heard.contains(node) || node.parse::<NodeId>().is_ok_and(|n| connected.contains(&n))
+            };
             let boards = store::nodes::list_gpus(&mut tx).await?;
             let good: HashSet<String> = boards
                 .into_iter()
@@ -221,6 +243,14 @@ impl Portal {
         if touched {
             self.touch_bookings();
         }
+        // Whoever ended a reservation may not have come to its jobs.
+        let left = {
+            let mut conn = self.db.read().await?;
+            store::reservations::over_with_jobs(&mut conn.tx()).await?
+        };
+        for id in left.iter().filter_map(|id| id.parse().ok()) {
+            self.end_jobs_of(id).await?;
+        }
         Ok(())
     }
 
@@ -256,7 +286,9 @@ impl Portal {
                 }
                 false => (None, Event::Cancel),
             };
-            self.move_on(job, generation, event, detail).await?;
+            if let Err(error) = self.move_on(job, generation, event, detail).await {
+                tracing::error!(%job, %error, "a job outlives its reservation; the next look tries again");
+            }
         }
         Ok(())
     }

@@ -1,0 +1,137 @@
+//! One invoice as it is read on the screen and on paper.
+//!
+//! Must not calculate: what it says was fixed when it was issued, and never changes.
+
+use berth_types::invoices::{Invoice, InvoiceKind, InvoiceLine};
+use leptos::prelude::*;
+
+use super::super::days::date_text;
+use super::super::parts::ready;
+use super::super::usage::words::device_hours;
+use super::words::{exact_money, line_text, period, rate_text, standing};
+use crate::ui::*;
+
+/// Prints the page; every browser can save it as a PDF instead.
+#[component]
+pub fn PrintButton() -> impl IntoView {
+    let ready = ready();
+    let print = move |_: leptos::ev::MouseEvent| {
+        // Where printing is forbidden nothing happens; the page says all of it anyway.
+        let _ = window().print();
+    };
+    view! {
+        <button class="btn" type="button" disabled=move || !ready.get() on:click=print>
+            "Print or save as PDF"
+        </button>
+    }
+}
+
+/// Who bills whom, for what, and how much; `other` says what it takes back, or what takes it back.
+pub fn document(invoice: &Invoice, other: Option<AnyView>) -> AnyView {
+    let document = &invoice.document;
+    let text = |micros: i64| exact_money(micros, &document.currency);
+    let seller = if document.seller.trim().is_empty() {
+        "The operator of this portal".to_owned()
+    } else {
+        document.seller.clone()
+    };
+    let buyer = document.buyer.clone();
+    let number = invoice.number;
+    let kind = match invoice.kind {
+        InvoiceKind::Invoice => view! { <InvoiceBadge state=invoice.state/> }.into_any(),
+        InvoiceKind::CreditNote => view! { <span class="tag tag--accent">"credit note"</span> }.into_any(),
+    };
+    let due = invoice.due_at.map(|at| {
+        view! {
+            <br/>
+            <span class="invoice__label">"Due"</span>
+            <br/>
+            {date_text(at)}
+        }
+    });
+    let lines: Vec<AnyView> = document.lines.iter().map(|one| line(one, &document.currency)).collect();
+    let taxes: Vec<AnyView> = document
+        .taxes
+        .iter()
+        .map(|tax| {
+            let name = format!("{}, {}", tax.name, rate_text(tax.basis_points));
+            view! { <dt>{name}</dt><dd>{text(tax.amount_micros)}</dd> }.into_any()
+        })
+        .collect();
+    let standing = standing(invoice).map(|words| view! { <p>{words}</p> });
+    view! {
+        <article class="invoice">
+            <div class="invoice__head">
+                <span class="brand"><Mark class="brand__mark"/>"Berth"</span>
+                {kind}
+            </div>
+            <div class="invoice__parties">
+                <address>
+                    <span class="invoice__label">"From"</span>
+                    <span class="invoice__lines">{seller}</span>
+                </address>
+                <address>
+                    <span class="invoice__label">"To"</span>
+                    <span class="invoice__lines">{buyer}</span>
+                </address>
+                <div>
+                    <span class="invoice__label">"Number"</span>
+                    <br/>
+                    {number}
+                    <br/>
+                    <span class="invoice__label">"For"</span>
+                    <br/>
+                    {period(invoice)}
+                </div>
+                <div>
+                    <span class="invoice__label">"Issued"</span>
+                    <br/>
+                    {date_text(invoice.issued_at)}
+                    {due}
+                </div>
+            </div>
+            <div class="table-wrap">
+                <table class="table table--compact" role="table">
+                    <caption class="visually-hidden">"Lines"</caption>
+                    <thead role="rowgroup">
+                        <tr role="row">
+                            <th role="columnheader" scope="col">"Used"</th>
+                            <th role="columnheader" scope="col" class="num">"Device-hours"</th>
+                            <th role="columnheader" scope="col" class="num">"Amount"</th>
+                        </tr>
+                    </thead>
+                    <tbody role="rowgroup">{lines}</tbody>
+                </table>
+            </div>
+            <dl class="invoice__total">
+                <dt>"Net"</dt>
+                <dd>{text(document.subtotal_micros)}</dd>
+                {taxes}
+                <dt class="is-total">"Total"</dt>
+                <dd class="is-total">{text(document.total_micros)}</dd>
+            </dl>
+            {standing}
+            {other}
+        </article>
+    }
+    .into_any()
+}
+
+fn line(line: &InvoiceLine, currency: &str) -> AnyView {
+    // What is no use of a device has no hours.
+    let hours = if line.device_ms > 0 {
+        let hours = device_hours(line.device_ms);
+        view! { <td role="cell" class="num" data-label="Device-hours">{hours}</td> }.into_any()
+    } else {
+        view! { <td role="cell" class="num"></td> }.into_any()
+    };
+    let amount = exact_money(line.amount_micros, currency);
+    view! {
+        <tr role="row">
+            <th role="rowheader" scope="row">{line_text(line)}</th>
+            {hours}
+            <td role="cell" class="num" data-label="Amount">{amount}</td>
+        </tr>
+    }
+    .into_any()
+}

@@ -1,0 +1,106 @@
+//! The page of one invoice, made to be printed.
+//!
+//! Must not change anything: what is issued is final, and corrected only by a credit note.
+
+use std::future::Future;
+
+use berth_types::ids::{InvoiceId, OrgId};
+use berth_types::invoices::{Invoice, InvoiceKind};
+use berth_types::problems::Problem;
+use leptos::prelude::*;
+use leptos_meta::Title;
+use leptos_router::hooks::use_params_map;
+use serde::{Deserialize, Serialize};
+
+use super::super::parts::{Loading, NoOrg, when_some};
+use super::document::{PrintButton, document};
+use super::words::title;
+use crate::api;
+use crate::api::Answer;
+use crate::session::use_session;
+use crate::ui::*;
+
+/// An invoice, and what it takes back or is taken back by.
+#[derive(Clone, Serialize, Deserialize)]
+struct Loaded {
+    invoice: Invoice,
+    other: Option<Invoice>,
+}
+
+fn load(org: OrgId, id: Option<InvoiceId>) -> impl Future<Output = Answer<Loaded>> + Send + 'static {
+    let calls = id.map(|id| (api::invoices::one(org, id), api::invoices::list(org, None)));
+    async move {
+        // What is no id cannot be an invoice, and is answered like one that does not exist.
+        let Some((invoice, newest)) = calls else { return Err(Problem::not_found()) };
+        let invoice = invoice.await?;
+        // Without its other half it still says all that an invoice must.
+        let newest = newest.await.map(|page| page.items).unwrap_or_default();
+        let belongs =
+            |other: &Invoice| invoice.corrects == Some(other.id) || other.corrects == Some(invoice.id);
+        let other = newest.into_iter().find(belongs);
+        Ok(Loaded { invoice, other })
+    }
+}
+
+/// The page of one invoice.
+#[component]
+pub fn InvoicePage() -> impl IntoView {
+    let org = use_session().org;
+    let params = use_params_map();
+    let id = Memo::new(move |_| {
+        params.with(|params| params.get("invoice")).and_then(|text| text.parse::<InvoiceId>().ok())
+    });
+    let data: Resource<Answer<Option<Loaded>>> = Resource::new(
+        move || (org.get(), id.get()),
+        |(org, id): (Option<OrgId>, Option<InvoiceId>)| when_some(org.map(|org| load(org, id))),
+    );
+    view! {
+        <Suspense fallback=|| view! { <Loading/> }>
+            {move || Suspend::new(async move {
+                match data.await {
+                    Err(problem) if problem.status == 404 => view! { <NotFound/> }.into_any(),
+                    Err(problem) => view! { <ProblemNotice problem=problem/> }.into_any(),
+                    Ok(None) => view! { <NoOrg/> }.into_any(),
+                    Ok(Some(loaded)) => view! { <InvoiceView loaded=loaded/> }.into_any(),
+                }
+            })}
+        </Suspense>
+    }
+}
+
+/// What an invoice takes back, or what takes it back, with the way there.
+fn other_line(invoice: &Invoice, other: Option<&Invoice>) -> Option<AnyView> {
+    let (words, id, name) = match (invoice.kind, invoice.corrects, other) {
+        (InvoiceKind::CreditNote, Some(id), Some(other)) => ("It takes back ", id, title(other)),
+        (InvoiceKind::CreditNote, Some(id), None) => ("It takes back ", id, "an invoice".to_owned()),
+        (InvoiceKind::Invoice, _, Some(other)) => ("It was taken back by ", other.id, title(other)),
+        _ => return None,
+    };
+    let path = format!("/invoices/{id}");
+    Some(view! { <p>{words}<a href=path>{name}</a>"."</p> }.into_any())
+}
+
+#[component]
+fn InvoiceView(loaded: Loaded) -> impl IntoView {
+    let Loaded { invoice, other } = loaded;
+    let name = title(&invoice);
+    let heading = name.clone();
+    let window_title = format!("{name} · Berth");
+    let other = other_line(&invoice, other.as_ref());
+    view! {
+        <Title text=window_title/>
+        <div class="page">
+            <nav class="crumbs" aria-label="Where you are">
+                <ol>
+                    <li><a href="/invoices">"Invoices"</a></li>
+                    <li><span aria-current="page" class="quiet">{name}</span></li>
+                </ol>
+            </nav>
+            <div class="page__head">
+                <h1>{heading}</h1>
+                <div class="page__actions"><PrintButton/></div>
+            </div>
+            {document(&invoice, other)}
+        </div>
+    }
+}

@@ -1,0 +1,261 @@
+//! What invoices say: who bills, which taxes are on top, and when they are due.
+//!
+//! Must not touch what was issued: it keeps what it says.
+
+use berth_types::invoices::{BillingSettings, TaxRate};
+use berth_types::problems::{FieldError as Wrong, Problem};
+use leptos::ev::SubmitEvent;
+use leptos::prelude::*;
+
+use super::super::super::invoices::words::{parse_rate, typed_rate};
+use super::super::super::limits::form::NumberField;
+use super::super::super::limits::numbers::{Unit, parse_whole};
+use super::super::super::parts::{Call, CallProblem, FieldError, ready};
+use crate::api;
+
+const FIELDS: &[&str] = &["/seller", "/taxes", "/due_days"];
+
+/// A tax as it is typed: its name and its rate in percent.
+type Typed = (String, String);
+
+/// Settings from what is typed, or what keeps it from being some.
+fn read(seller: &str, due_days: &str, taxes: &[Typed]) -> Result<BillingSettings, Vec<Wrong>> {
+    let mut errors = Vec::new();
+    let mut rates = Vec::new();
+    for (index, (name, rate)) in taxes.iter().enumerate() {
+        match parse_rate(rate) {
+            Some(basis_points) => rates.push(TaxRate { name: name.trim().to_owned(), basis_points }),
+            None => {
+                let detail = "Give a percentage such as 19 or 7.25, with two decimals at most.";
+                errors.push(Wrong::new(format!("/taxes/{index}"), detail));
+            }
+        }
+    }
+    let days = parse_whole(due_days);
+    if days.is_none() {
+        errors.push(Wrong::new("/due_days", Unit::Whole.example()));
+    }
+    match days {
+        Some(due_days) if errors.is_empty() => {
+            Ok(BillingSettings { seller: seller.trim().to_owned(), taxes: rates, due_days })
+        }
+        _ => Err(errors),
+    }
+}
+
+/// A tax in the form.
+#[derive(Clone, Copy)]
+struct TaxRow {
+    /// Tells rows apart while they come and go.
+    id: u32,
+    name: RwSignal<String>,
+    rate: RwSignal<String>,
+}
+
+/// The signals behind the form.
+#[derive(Clone, Copy)]
+struct Fields {
+    seller: RwSignal<String>,
+    due_days: RwSignal<String>,
+    taxes: RwSignal<Vec<TaxRow>>,
+    next: StoredValue<u32>,
+}
+
+impl Fields {
+    fn of(settings: &BillingSettings) -> Self {
+        let fields = Self {
+            seller: RwSignal::new(String::new()),
+            due_days: RwSignal::new(String::new()),
+            taxes: RwSignal::new(Vec::new()),
+            next: StoredValue::new(0),
+        };
+        fields.show(settings);
+        fields
+    }
+
+    fn show(self, settings: &BillingSettings) {
+        self.seller.set(settings.seller.clone());
+        self.due_days.set(settings.due_days.to_string());
+        let rows = settings.taxes.iter().map(|tax| self.row(tax.name.clone(), typed_rate(tax.basis_points)));
+        self.taxes.set(rows.collect());
+    }
+
+    fn row(self, name: String, rate: String) -> TaxRow {
+        let id = self.next.get_value();
+        self.next.set_value(id.saturating_add(1));
+        TaxRow { id, name: RwSignal::new(name), rate: RwSignal::new(rate) }
+    }
+
+    fn settings(self) -> Result<BillingSettings, Vec<Wrong>> {
+        let taxes: Vec<Typed> = self.taxes.with_untracked(|rows| {
+            rows.iter().map(|row| (row.name.get_untracked(), row.rate.get_untracked())).collect()
+        });
+        read(&self.seller.get_untracked(), &self.due_days.get_untracked(), &taxes)
+    }
+}
+
+/// The form of the settings.
+#[component]
+pub fn SettingsForm(
+    /// As they are now.
+    settings: BillingSettings,
+) -> impl IntoView {
+    let ready = ready();
+    let call = Call::idle();
+    let said = RwSignal::new("");
+    let fields = Fields::of(&settings);
+    let submit = move |event: SubmitEvent| {
+        event.prevent_default();
+        said.set("");
+        match fields.settings() {
+            Err(errors) => call.problem.set(Some(Problem::invalid(errors))),
+            Ok(settings) => {
+                call.run(api::invoices::set_settings(&settings), move |fresh: BillingSettings| {
+                    fields.show(&fresh);
+                    said.set("Saved. Invoices say it from now on.");
+                });
+            }
+        }
+    };
+    let wrong_seller = call.field("/seller");
+    view! {
+        <form class="form card" method="post" on:submit=submit>
+            <h2 class="card__title">"What invoices say"</h2>
+            <p class="prose">"It holds for what is issued from now on. An invoice that is out stays as it is."</p>
+            <CallProblem call=call beside_fields=FIELDS/>
+            <div class="field">
+                <label class="field__label" for="seller">"Who bills"</label>
+                <textarea
+                    id="seller"
+                    rows="4"
+                    maxlength="500"
+                    aria-describedby="seller-hint seller-error"
+                    aria-invalid=move || wrong_seller.get().map(|_| "true")
+                    prop:value=move || fields.seller.get()
+                    on:input=move |ev| fields.seller.set(event_target_value(&ev))
+                ></textarea>
+                <p class="field__hint" id="seller-hint">
+                    "Name and address, and the numbers that the law asks for, a line each."
+                </p>
+                <FieldError id="seller-error" error=wrong_seller/>
+            </div>
+            <Taxes fields=fields call=call ready=ready/>
+            <NumberField
+                label="Due after"
+                id="due-days"
+                unit="days"
+                inputmode="numeric"
+                value=fields.due_days
+                hint="For organizations with a credit limit, which pay afterwards."
+                error=call.field("/due_days")
+            />
+            <div class="form__actions">
+                <button
+                    class="btn"
+                    type="submit"
+                    disabled=move || !ready.get() || call.pending.get()
+                    aria-busy=move || call.pending.get().then_some("true")
+                >
+                    "Save what they say"
+                </button>
+                <span class="quiet" role="status">{move || said.get()}</span>
+            </div>
+        </form>
+    }
+}
+
+/// Taxes on the sum, a row each.
+#[component]
+fn Taxes(fields: Fields, call: Call, ready: ReadSignal<bool>) -> impl IntoView {
+    let row = move |row: TaxRow| {
+        let id = row.id;
+        let error_id = format!("tax-{id}-error");
+        let (of_name, of_rate) = (error_id.clone(), error_id.clone());
+        let error = Signal::derive(move || {
+            let index = fields.taxes.with(|rows| rows.iter().position(|known| known.id == id))?;
+            let pointer = format!("/taxes/{index}");
+            call.problem.with(|problem| problem.as_ref()?.field(&pointer).map(str::to_owned))
+        });
+        let (name, rate) = (row.name.get_untracked(), row.rate.get_untracked());
+        let remove = move |_: leptos::ev::MouseEvent| {
+            // What was wrong is told by its place, which is another one now.
+            call.problem.set(None);
+            fields.taxes.update(|rows| rows.retain(|known| known.id != id));
+        };
+        view! {
+            <div class="stack">
+                <div class="pairs__row">
+                    <input
+                        class="input"
+                        aria-label="Name of the tax"
+                        autocomplete="off"
+                        value=name
+                        aria-describedby=of_name
+                        aria-invalid=move || error.get().map(|_| "true")
+                        prop:value=move || row.name.get()
+                        on:input=move |ev| row.name.set(event_target_value(&ev))
+                    />
+                    <input
+                        class="input"
+                        aria-label="Its rate in percent"
+                        inputmode="decimal"
+                        autocomplete="off"
+                        value=rate
+                        aria-describedby=of_rate
+                        aria-invalid=move || error.get().map(|_| "true")
+                        prop:value=move || row.rate.get()
+                        on:input=move |ev| row.rate.set(event_target_value(&ev))
+                    />
+                    <button class="btn btn--quiet" type="button" disabled=move || !ready.get() on:click=remove>
+                        "Remove"
+                    </button>
+                </div>
+                <FieldError id=error_id error=error/>
+            </div>
+        }
+    };
+    let add = move |_: leptos::ev::MouseEvent| {
+        let row = fields.row(String::new(), String::new());
+        fields.taxes.update(|rows| rows.push(row));
+    };
+    view! {
+        <div class="field">
+            <span class="field__label">"Taxes"</span>
+            <p class="field__hint">"Name and rate in percent. Each is of the net sum, rounded down. None: the net sum is the total."</p>
+            <div class="pairs">
+                <For each=move || fields.taxes.get() key=|row: &TaxRow| row.id children=row/>
+            </div>
+            <FieldError id="taxes-error" error=call.field("/taxes")/>
+            <p>
+                <button class="btn btn--small" type="button" disabled=move || !ready.get() on:click=add>
+                    "Add a tax"
+                </button>
+            </p>
+        </div>
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn typed(name: &str, rate: &str) -> Typed {
+        (name.to_owned(), rate.to_owned())
+    }
+
+    #[test]
+    fn a_form_becomes_settings() {
+        let read = read(" Harbour\nKade 4 ", "14", &[typed(" VAT ", "19"), typed("Levy", "0.5 %")]).unwrap();
+        assert_eq!((read.seller.as_str(), read.due_days), ("Harbour\nKade 4", 14));
+        let taxes: Vec<(&str, i64)> =
+            read.taxes.iter().map(|tax| (tax.name.as_str(), tax.basis_points)).collect();
+        assert_eq!(taxes, [("VAT", 1_900), ("Levy", 50)]);
+    }
+
+    #[test]
+    fn every_fault_is_told_at_its_place() {
+        let errors = read("", "two weeks", &[typed("VAT", "19"), typed("Levy", "much")]).unwrap_err();
+        let at: Vec<&str> = errors.iter().map(|error| error.pointer.as_str()).collect();
+        assert_eq!(at, ["/taxes/1", "/due_days"]);
+    }
+}

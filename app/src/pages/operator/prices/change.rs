@@ -1,0 +1,182 @@
+//! Changing a price: on demand, while reserved and for preemptible jobs, now or from a time on, with what
+//! the last thirty days would have cost.
+//!
+//! Must not change what was ordered before: that is the portal's promise, and the dialog says so.
+
+use berth_types::offerings::{Offering, PricePreview};
+use berth_types::problems::Problem;
+use leptos::ev::SubmitEvent;
+use leptos::prelude::*;
+
+use super::super::super::limits::form::NumberField;
+use super::super::super::parts::{Call, CallProblem, FieldError, Modal};
+use super::Desk;
+use super::draft::{Draft, preview_text, set_text};
+use crate::api;
+
+const FIELDS: &[&str] =
+    &["/per_hour_micros", "/reserved_per_hour_micros", "/preemptible_per_hour_micros", "/effective_from"];
+
+/// The signals behind the form.
+#[derive(Clone, Copy)]
+struct Fields {
+    on_demand: RwSignal<String>,
+    reserved: RwSignal<String>,
+    preemptible: RwSignal<String>,
+    from: RwSignal<String>,
+}
+
+impl Fields {
+    fn new() -> Self {
+        let empty = || RwSignal::new(String::new());
+        Self { on_demand: empty(), reserved: empty(), preemptible: empty(), from: empty() }
+    }
+
+    fn show(self, draft: Draft) {
+        self.on_demand.set(draft.on_demand);
+        self.reserved.set(draft.reserved);
+        self.preemptible.set(draft.preemptible);
+        self.from.set(draft.from);
+    }
+
+    fn draft(self) -> Draft {
+        Draft {
+            on_demand: self.on_demand.get(),
+            reserved: self.reserved.get(),
+            preemptible: self.preemptible.get(),
+            from: self.from.get(),
+        }
+    }
+}
+
+/// The form, for whichever offering was chosen.
+#[component]
+pub fn ChangeDialog(
+    /// What the page acts on.
+    desk: Desk,
+    /// The portal's currency.
+    currency: String,
+) -> impl IntoView {
+    let call = Call::idle();
+    let fields = Fields::new();
+    let preview = RwSignal::new(None::<PricePreview>);
+    let Desk { chosen, changing: open, .. } = desk;
+    // It opens with the price as it is, and nothing is left of the offering before.
+    Effect::new(move || {
+        if open.get() {
+            call.problem.set(None);
+            fields
+                .show(chosen.with_untracked(|offering| offering.as_ref().map(Draft::of).unwrap_or_default()));
+        }
+    });
+    // A preview of other figures than those in the form would be taken for theirs.
+    Effect::new(move || {
+        let _now = fields.draft();
+        preview.set(None);
+    });
+    let title = Signal::derive(move || {
+        chosen.with(|offering| match offering {
+            Some(offering) => format!("Price of {}", offering.slug),
+            None => "Price".to_owned(),
+        })
+    });
+    let asked = move || {
+        let slug = chosen.with_untracked(|offering| offering.as_ref().map(|offering| offering.slug.clone()));
+        let draft = untrack(move || fields.draft());
+        match draft.request(&slug.unwrap_or_default()) {
+            Ok(price) => Some(price),
+            Err(errors) => {
+                call.problem.set(Some(Problem::invalid(errors)));
+                None
+            }
+        }
+    };
+    let look = move |_: leptos::ev::MouseEvent| {
+        if let Some(price) = asked() {
+            call.run(api::money::preview_price(&price), move |found: PricePreview| preview.set(Some(found)));
+        }
+    };
+    let submit = move |event: SubmitEvent| {
+        event.prevent_default();
+        let Some(price) = asked() else { return };
+        let words = set_text(&price);
+        call.run(api::money::set_price(&price), move |fresh: Offering| {
+            desk.take(fresh, words);
+            open.set(false);
+        });
+    };
+    let per_hour = format!("{currency}/h");
+    let error_from = call.field("/effective_from");
+    view! {
+        <Modal id="change-price" title=title open=open>
+            <form method="post" novalidate=true on:submit=submit>
+                <div class="dialog__body">
+                    <p>
+                        "It holds for what is ordered after it. What runs, waits or is reserved keeps the price it was ordered at."
+                    </p>
+                    <CallProblem call=call beside_fields=FIELDS/>
+                    <NumberField
+                        label="On demand"
+                        id="price-on-demand"
+                        unit=per_hour.clone()
+                        value=fields.on_demand
+                        hint="One device, an hour. 0 gives it away."
+                        error=call.field("/per_hour_micros")
+                    />
+                    <NumberField
+                        label="Reserved"
+                        id="price-reserved"
+                        unit=per_hour.clone()
+                        value=fields.reserved
+                        hint="Empty: as on demand."
+                        error=call.field("/reserved_per_hour_micros")
+                    />
+                    <NumberField
+                        label="Preemptible"
+                        id="price-preemptible"
+                        unit=per_hour
+                        value=fields.preemptible
+                        hint="For jobs that make room for others. Empty: as on demand."
+                        error=call.field("/preemptible_per_hour_micros")
+                    />
+                    <div class="field">
+                        <label class="field__label" for="price-from">"From, UTC"</label>
+                        <input
+                            id="price-from"
+                            type="datetime-local"
+                            aria-describedby="price-from-hint price-from-error"
+                            aria-invalid=move || error_from.get().map(|_| "true")
+                            prop:value=move || fields.from.get()
+                            on:input=move |ev| fields.from.set(event_target_value(&ev))
+                        />
+                        <p class="field__hint" id="price-from-hint">"Empty: from now on. The past is never priced anew."</p>
+                        <FieldError id="price-from-error" error=error_from/>
+                    </div>
+                    <p class="preview" role="status">
+                        {move || preview.with(|preview| preview.as_ref().map(preview_text))}
+                    </p>
+                </div>
+                <div class="dialog__actions">
+                    <button class="btn" type="button" on:click=move |_| open.set(false)>"Keep the price"</button>
+                    <button
+                        class="btn"
+                        type="button"
+                        disabled=move || call.pending.get()
+                        aria-busy=move || call.pending.get().then_some("true")
+                        on:click=look
+                    >
+                        "Preview"
+                    </button>
+                    <button
+                        class="btn btn--primary"
+                        type="submit"
+                        disabled=move || call.pending.get()
+                        aria-busy=move || call.pending.get().then_some("true")
+                    >
+                        "Set price"
+                    </button>
+                </div>
+            </form>
+        </Modal>
+    }
+}

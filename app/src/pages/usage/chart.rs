@@ -1,0 +1,196 @@
+//! Cost by day as bars that stand on each other: one for each thing that is told apart.
+//!
+//! Must not carry a style: places are coordinates, colours are classes. The table below says the same in
+//! words; the line above says it of one day, by pointer or by arrow keys, and nothing moves.
+
+use berth_types::money::money_text;
+use leptos::prelude::*;
+use leptos::web_sys;
+
+use super::super::days;
+use super::series::{Bands, Series};
+
+/// The width of a day in the drawing; a tenth of it on either side stays free.
+const WIDE: usize = 10;
+/// With more days than these the bars are too thin for lines between them.
+const FEW_DAYS: usize = 62;
+
+/// The day that an event of the pointer is about.
+fn day_under(event: &web_sys::Event) -> Option<usize> {
+    event_target::<web_sys::Element>(event).get_attribute("data-day")?.parse().ok()
+}
+
+/// The chart with its line of values.
+#[component]
+pub fn Chart(
+    /// What is drawn.
+    bands: Memo<Bands>,
+) -> impl IntoView {
+    let at = RwSignal::new(None::<usize>);
+    let count = move || bands.with(|bands| bands.days.len());
+    let last = move || untrack(count).saturating_sub(1);
+    let over = move |event: leptos::ev::PointerEvent| {
+        let found = day_under(&event);
+        if at.get_untracked() != found {
+            at.set(found);
+        }
+    };
+    let walk = move |event: leptos::ev::KeyboardEvent| {
+        let last = last();
+        let now = at.get_untracked().unwrap_or(last).min(last);
+        let next = match event.key().as_str() {
+            "ArrowRight" | "ArrowUp" => now.saturating_add(1).min(last),
+            "ArrowLeft" | "ArrowDown" => now.saturating_sub(1),
+            "Home" => 0,
+            "End" => last,
+            _ => return,
+        };
+        event.prevent_default();
+        at.set(Some(next));
+    };
+    // The keyboard starts with the newest day.
+    let begin = move |_: leptos::ev::FocusEvent| {
+        if at.get_untracked().is_none() {
+            at.set(Some(last()));
+        }
+    };
+    let said = move || match at.get() {
+        Some(day) => bands.with(|bands| day_words(bands, day)),
+        None => "No day is chosen.".to_owned(),
+    };
+    let place = move || at.get().map_or_else(count, |day| day.saturating_add(1)).to_string();
+    view! {
+        <section class="chart" aria-labelledby="cost-by-day">
+            <div class="chart__head">
+                <h2 class="chart__title" id="cost-by-day">"Cost by day"</h2>
+                <p class="chart__values">{move || bands.with(|bands| values(bands, at.get()))}</p>
+            </div>
+            <div class="days">
+                <div class="days__scale" aria-hidden="true">{move || bands.with(scale)}</div>
+                <div
+                    class="days__plot"
+                    role="slider"
+                    tabindex="0"
+                    aria-label="Cost by day; arrow keys go from day to day"
+                    aria-orientation="horizontal"
+                    aria-valuemin="1"
+                    aria-valuemax=move || count().to_string()
+                    aria-valuenow=place
+                    aria-valuetext=said
+                    on:keydown=walk
+                    on:focus=begin
+                    on:blur=move |_| at.set(None)
+                    on:pointerover=over
+                    on:pointerleave=move |_| at.set(None)
+                >
+                    {move || bands.with(|bands| bars(bands, at))}
+                </div>
+                <div class="days__dates" aria-hidden="true">{move || bands.with(dates)}</div>
+            </div>
+        </section>
+    }
+}
+
+/// A day with what it cost, in words.
+fn day_words(bands: &Bands, day: usize) -> String {
+    let Some(name) = bands.days.get(day) else { return String::new() };
+    format!("{}: {}", days::day_text(name), money_text(bands.on(day), &bands.currency))
+}
+
+/// The line above: the chosen day, or how much the scale goes up to.
+fn values(bands: &Bands, at: Option<usize>) -> AnyView {
+    let Some(day) = at.filter(|day| *day < bands.days.len()) else {
+        return view! { <span class="chart__time">"by UTC"</span> }.into_any();
+    };
+    let words = day_words(bands, day);
+    let several = bands.series.len() > 1;
+    let of_day = |(index, series): (usize, &Series)| {
+        let cost = series.by_day.get(day).copied().filter(|cost| several && *cost > 0)?;
+        let class = format!("chart__value {}", series.class(index));
+        let text = format!("{} {}", series.label, money_text(cost, &bands.currency));
+        Some(view! { <span class=class><span class="days__key"></span>{text}</span> }.into_any())
+    };
+    let each: Vec<AnyView> = bands.series.iter().enumerate().filter_map(of_day).collect();
+    view! { <span class="chart__value">{words}</span> {each} }.into_any()
+}
+
+fn scale(bands: &Bands) -> AnyView {
+    let marks = [bands.top, bands.top / 2, 0].map(|micros| {
+        let text = money_text(micros, &bands.currency);
+        view! { <span>{text}</span> }
+    });
+    marks.into_iter().collect_view().into_any()
+}
+
+/// The first day, the one in the middle and the last one.
+fn dates(bands: &Bands) -> AnyView {
+    let last = bands.days.len().saturating_sub(1);
+    let mut places = vec![0, last / 2, last];
+    places.dedup();
+    let names = places.into_iter().filter_map(|place| bands.days.get(place));
+    names.map(|day| view! { <span>{days::short_day(day)}</span> }).collect_view().into_any()
+}
+
+fn bars(bands: &Bands, at: RwSignal<Option<usize>>) -> AnyView {
+    let count = bands.days.len();
+    let wide = count.saturating_mul(WIDE).to_string();
+    let frame = format!("0 0 {wide} 1000");
+    let class = if count > FEW_DAYS { "days__bars" } else { "days__bars days__bars--few" };
+    let grid: Vec<AnyView> = ["0", "500", "1000"]
+        .into_iter()
+        .map(|y| view! { <line class="chart__grid" x1="0" x2=wide.clone() y1=y y2=y></line> }.into_any())
+        .collect();
+    let mut drawn: Vec<AnyView> = Vec::new();
+    let mut hits: Vec<AnyView> = Vec::new();
+    for day in 0..count {
+        let left = day.saturating_mul(WIDE);
+        let stack = bands.stack(day).into_iter().zip(&bands.series).enumerate();
+        for (index, ((top, height), series)) in stack.filter(|(_, ((_, height), _))| *height > 0) {
+            let class = format!("chart__bar {}", series.class(index));
+            let (x, y, height) = ((left + 1).to_string(), top.to_string(), height.to_string());
+            drawn.push(view! { <rect class=class x=x y=y width="8" height=height></rect> }.into_any());
+        }
+        // The whole height answers to the pointer, not the bar alone.
+        let (x, number) = (left.to_string(), day.to_string());
+        hits.push(
+            view! { <rect class="days__hit" data-day=number x=x y="0" width="10" height="1000"></rect> }
+                .into_any(),
+        );
+    }
+    let chosen = move || {
+        at.get().filter(|day| *day < count).map(|day| {
+            let x = day.saturating_mul(WIDE).to_string();
+            view! { <rect class="days__at" x=x y="0" width="10" height="1000"></rect> }
+        })
+    };
+    view! {
+        <svg class=class viewBox=frame preserveAspectRatio="none" aria-hidden="true" focusable="false">
+            {chosen}
+            {grid}
+            {drawn}
+            {hits}
+        </svg>
+    }
+    .into_any()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_day_is_said_with_its_cost() {
+        let series = Series {
+            label: "Cost".to_owned(),
+            rest: false,
+            device_ms: 1,
+            cost_micros: 3_200_000,
+            by_day: vec![0, 3_200_000],
+        };
+        let days = vec!["2026-11-20".to_owned(), "2026-11-21".to_owned()];
+        let bands = Bands { days, series: vec![series], top: 5_000_000, currency: "USD".to_owned() };
+        assert_eq!(day_words(&bands, 1), "21 November 2026: $3.20");
+        assert_eq!(day_words(&bands, 0), "20 November 2026: $0.00");
+        assert_eq!(day_words(&bands, 2), "");
+    }
+}

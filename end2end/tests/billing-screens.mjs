@@ -1,0 +1,346 @@
+// Money in the browser: a budget that refuses, use that equals the statement, prices by mode with their
+// history, a credit limit and money taken back, invoices on the screen and on paper, and books that add up.
+import assert from 'node:assert/strict';
+import { mkdirSync } from 'node:fs';
+import { join } from 'node:path';
+import { after, before, test } from 'node:test';
+import {
+  bearer, boardsFree, jobIn, launchBrowser, moneyText, openPage, ROOT, settled, signIn, signUp, startDemo, waitFor,
+} from './harness.mjs';
+
+const SLICE = 'h100-80gb.1g.10gb';
+// One that no other test orders.
+const PRICED = 'h100-80gb.2g.20gb';
+const SHOTS = join(ROOT, 'target/screens');
+
+let demo, browser, operator, tenant, desk, view, priceBefore;
+
+before(async () => {
+  demo = await startDemo();
+  browser = await launchBrowser();
+  operator = bearer(demo.url, demo.operator.token);
+  // An organization of its own, so that no budget of it is in the way of other tests.
+  tenant = await signUp(demo.url, 'Breakwater');
+  await operator('POST', `/operator/orgs/${tenant.org}/credits`, { amount_micros: 20_000_000, memo: 'Welcome' });
+  const viewport = { width: 1440, height: 900 };
+  desk = await openPage(browser, demo.url, { headers: await signIn(demo.url, demo.operator), viewport });
+  view = await openPage(browser, demo.url, { headers: tenant.headers, viewport });
+});
+after(async () => {
+  try {
+    if (priceBefore) await operator('POST', '/operator/prices', { offering: PRICED, per_hour_micros: priceBefore });
+    await operator('PUT', '/operator/billing-settings', {});
+    await boardsFree(operator);
+  } finally {
+    await browser?.close();
+    await demo?.stop();
+  }
+});
+
+const awake = (button) => button.and(button.page().locator(':enabled')).waitFor();
+const button = (where, name) => where.getByRole('button', { name, exact: true });
+const textbox = (where, name) => where.getByRole('textbox', { name, exact: true });
+const stat = (page, name) =>
+  page.locator('.stat').filter({ has: page.getByText(name, { exact: true }) }).locator('.stat__value');
+const budgets = async () => (await tenant.api('GET', `/orgs/${tenant.org}/budgets`)).items;
+
+/** The launch form with an offering chosen and a command that does nothing. */
+async function openLaunch(page, name, slug) {
+  await page.goto('/launch');
+  await settled(page);
+  await awake(button(page, 'Launch job'));
+  await textbox(page, 'Name').fill(name);
+  await textbox(page, 'Command').fill('true');
+  // Not 1g.10gb+me, which is another profile.
+  await page.getByRole('radio', { name: new RegExp(`${slug.replaceAll('.', '\\.')}(?!\\+)`) }).check();
+}
+
+test('a budget that refuses is made by the form', async () => {
+  const { page } = view;
+  await page.goto('/billing');
+  await settled(page);
+  await page.getByRole('navigation', { name: 'Billing' }).getByRole('link', { name: 'Budgets' }).click();
+  await page.waitForURL(/\/budgets$/);
+  await page.getByText(/^No budget yet/).waitFor();
+  assert.equal(await page.locator('.rail [aria-current="page"]').first().innerText(), 'Billing');
+  const make = button(page, 'Make budget');
+  await awake(make);
+
+  await textbox(page, 'Name').fill('Small change');
+  await textbox(page, 'Amount').fill('a cent');
+  await make.click();
+  assert.match(await page.locator('#budget-amount-error').innerText(), /such as 500/);
+
+  await textbox(page, 'Amount').fill('0.01');
+  await page.locator('input[name="at-limit"][value="refuse"]').check();
+  await make.click();
+  const card = page.getByRole('article', { name: 'Small change' });
+  await card.getByText(/is refused when it is submitted\./).waitFor();
+  await card.getByRole('img', { name: 'Small change: 0 % spent, 0 % more set aside' }).waitFor();
+  const [made] = await budgets();
+  assert.deepEqual([made.at_limit, made.limit_micros], ['refuse', 10_000]);
+});
+
+test('a job that could go beyond it is refused with its words', async () => {
+  const { page } = view;
+  await openLaunch(page, 'too-dear', SLICE);
+  await button(page, 'Launch job').click();
+  const notice = page.getByRole('alert').filter({ hasText: 'Beyond a budget' });
+  await notice.getByText(/of the budget Small change \(\$0\.01 a month\) \$0\.01 is left/).waitFor();
+  assert.deepEqual((await tenant.api('GET', `/orgs/${tenant.org}/jobs`)).items, []);
+});
+
+test('a budget is deleted after a question', async () => {
+  const { page } = view;
+  await page.goto('/budgets');
+  await settled(page);
+  const remove = button(page, 'Delete Small change');
+  await awake(remove);
+  await remove.click();
+  const dialog = page.getByRole('dialog', { name: 'Delete Small change?' });
+  await button(dialog, 'Keep it').click();
+  await dialog.waitFor({ state: 'hidden' });
+  assert.equal((await budgets()).length, 1);
+  await remove.click();
+  await button(dialog, 'Delete budget').click();
+  await page.getByText(/^No budget yet/).waitFor();
+  assert.deepEqual(await budgets(), []);
+});
+
+test('what a finished job cost stands under usage, as in the statement', async () => {
+  const { page } = view;
+  const body = { name: 'measured', offering: SLICE, command: ['sleep', '1'], max_duration_s: 600 };
+  const job = await tenant.api('POST', `/orgs/${tenant.org}/jobs`, body);
+  await jobIn(tenant.api, tenant.org, job.id, ['succeeded']);
+  const charged = await waitFor('the job to be charged to its end', async () => {
+    if ((await tenant.api('GET', `/orgs/${tenant.org}/balance`)).held_micros > 0) return null;
+    const { items } = await tenant.api('GET', `/orgs/${tenant.org}/transfers?limit=200`);
+    return -items.filter((t) => t.kind === 'usage').reduce((sum, t) => sum + t.amount_micros, 0);
+  });
+  const money = moneyText(BigInt(charged));
+  await page.goto('/usage');
+  await settled(page);
+  assert.equal(await stat(page, 'Cost').innerText(), money);
+  const all = page.getByRole('row').filter({ hasText: 'In all' });
+  assert.equal(await all.locator('[data-label="Cost"]').innerText(), money);
+
+  const href = await page.getByRole('link', { name: 'Download CSV' }).getAttribute('href');
+  const [head, ...lines] = (await (await fetch(demo.url + href, { headers: tenant.headers })).text()).trim().split('\n');
+  assert.equal(head.trim(), 'day,key,device_ms,cost_micros,currency');
+  assert.equal(lines.reduce((sum, line) => sum + Number(line.split(',')[3]), 0), charged);
+
+  // From day to day by keyboard; nothing else is needed to read the chart.
+  const days = page.getByRole('slider', { name: /^Cost by day/ });
+  await days.focus();
+  await page.keyboard.press('End');
+  assert.match(await days.getAttribute('aria-valuetext'), /^\d+ \w+ \d{4}: \$/);
+  await page.keyboard.press('ArrowLeft');
+  assert.equal(await days.getAttribute('aria-valuenow'), '29');
+});
+
+test('use is told apart, and the choice is in the address', async () => {
+  const { page } = view;
+  const by = page.locator('.filters select');
+  await by.and(page.locator(':enabled')).waitFor();
+  await by.selectOption('offering');
+  await page.waitForURL(/\/usage\?group=offering$/);
+  await page.getByRole('heading', { name: 'By offering' }).waitFor();
+  await page.getByRole('row').filter({ hasText: SLICE }).first().waitFor();
+
+  await page.getByRole('radio', { name: '7 days' }).check();
+  await page.waitForURL(/from=\d{4}-\d\d-\d\d&group=offering$/);
+  await waitFor('seven days', async () =>
+    (await page.getByRole('slider').getAttribute('aria-valuemax')) === '7');
+  await page.goBack();
+  await waitFor('thirty days', async () =>
+    (await page.getByRole('slider').getAttribute('aria-valuemax')) === '30');
+
+  await page.goto('/usage?group=label&label=project');
+  await settled(page);
+  await page.getByText(/^No job with the label project was charged/).waitFor();
+  assert.equal(await page.getByLabel('with the key').inputValue(), 'project');
+});
+
+test('the operator previews and sets a price for preemptible jobs', async () => {
+  const { page } = desk;
+  const { items } = await operator('GET', '/offerings');
+  priceBefore = items.find((o) => o.slug === PRICED).price.per_hour_micros;
+  await page.goto('/operator/prices');
+  await settled(page);
+  const change = button(page, `Change the price of ${PRICED}`);
+  await awake(change);
+  await change.click();
+  const dialog = page.getByRole('dialog', { name: `Price of ${PRICED}` });
+  await textbox(dialog, 'Preemptible').fill('half');
+  await button(dialog, 'Preview').click();
+  assert.match(await page.locator('#price-preemptible-error').innerText(), /such as 2\.41/);
+  await textbox(dialog, 'Preemptible').fill('0.25');
+  await button(dialog, 'Preview').click();
+  await dialog.getByText(/^In the last 30 days/).waitFor();
+  await button(dialog, 'Set price').click();
+  await dialog.waitFor({ state: 'hidden' });
+  await page.getByText(`The price of ${PRICED} is set; it holds from now on.`).waitFor();
+  const row = page.getByRole('row').filter({ has: change });
+  assert.equal(await row.locator('[data-label="Preemptible"]').innerText(), '$0.25/h');
+  assert.equal(await row.locator('[data-label="Reserved"]').innerText(), 'same');
+
+  await page.locator('summary').filter({ hasText: PRICED }).click();
+  await page.getByRole('row').filter({ hasText: 'in force' }).filter({ hasText: '$0.25/h' }).waitFor();
+});
+
+test('the launch form shows that price when the job is preemptible', async () => {
+  const { page } = view;
+  await openLaunch(page, 'makes-room', PRICED);
+  const shown = async () =>
+    Number(/\$([\d.]+)/.exec(await page.locator('.summary__row--lead dd').innerText())?.[1]);
+  const near = (a, b) => Math.abs(a - b) < 0.001;
+  await waitFor('the price on demand', async () => near(await shown(), priceBefore / 1_000_000));
+  await page.getByRole('checkbox', { name: /^Preemptible/ }).check();
+  await waitFor('the price for preemptible jobs', async () => near(await shown(), 0.25));
+});
+
+test('an organization gets a credit limit, and money is taken back', async () => {
+  const { page } = desk;
+  await page.goto('/operator/orgs');
+  await settled(page);
+  const limit = button(page, `Credit limit of ${tenant.organization}`);
+  await awake(limit);
+  await limit.click();
+  const limiting = page.getByRole('dialog', { name: `Credit limit of ${tenant.organization}` });
+  await textbox(limiting, 'New limit').fill('5');
+  await button(limiting, 'Set limit').click();
+  await limiting.waitFor({ state: 'hidden' });
+  await page.getByText(`${tenant.organization} may go $5.00 below nothing`).waitFor();
+
+  await button(page, `Take money back from ${tenant.organization}`).click();
+  const taking = page.getByRole('dialog', { name: `Take money back from ${tenant.organization}` });
+  await textbox(taking, 'Amount').fill('1');
+  await button(taking, 'Take money back').click();
+  await page.locator('#back-memo-error').waitFor();
+  await textbox(taking, 'What for').fill('a correction');
+  await button(taking, 'Take money back').click();
+  await page.getByText(`$1.00 was taken back from ${tenant.organization}.`).waitFor();
+
+  await view.page.goto('/billing');
+  await settled(view.page);
+  assert.equal(await stat(view.page, 'Credit limit').innerText(), '$5.00');
+  const row = view.page.getByRole('row').filter({ hasText: 'a correction' });
+  await row.filter({ hasText: 'taken back' }).filter({ hasText: '−$1.00' }).waitFor();
+});
+
+test('the operator says what invoices say, and bills a month in which nothing was charged', async () => {
+  const { page } = desk;
+  await page.goto('/operator/invoices');
+  await settled(page);
+  const save = button(page, 'Save what they say');
+  await awake(save);
+  await textbox(page, 'Who bills').fill('Harbour Compute B.V.\nKade 4, Rotterdam');
+  await textbox(page, 'Due after').fill('14');
+  await button(page, 'Add a tax').click();
+  await textbox(page, 'Name of the tax').fill('VAT');
+  await textbox(page, 'Its rate in percent').fill('a fifth');
+  await save.click();
+  await page.getByText(/Give a percentage such as 19/).waitFor();
+  await textbox(page, 'Its rate in percent').fill('19');
+  await save.click();
+  await page.getByText('Saved. Invoices say it from now on.').waitFor();
+  assert.deepEqual(await operator('GET', '/operator/billing-settings'), {
+    seller: 'Harbour Compute B.V.\nKade 4, Rotterdam', taxes: [{ name: 'VAT', basis_points: 1900 }], due_days: 14,
+  });
+
+  assert.match(await page.locator('#bill-month').inputValue(), /^\d{4}-\d\d$/);
+  await button(page, 'Bill the month').click();
+  await page.getByText(/^Nobody is left to bill for /).waitFor();
+});
+
+/** An invoice as the portal would answer it; `sign` is below nothing for what takes one back. */
+function invoice(number, sign, rest) {
+  const [net, tax] = [sign * 747_500, sign * 142_025];
+  return {
+    id: `inv_${`${number}`.padStart(26, '0')}`, number, kind: 'invoice', org: tenant.org, month: '2026-10',
+    state: 'open', issued_at: '2026-11-01T01:00:00Z', ...rest,
+    document: {
+      seller: 'Harbour Compute B.V.\nKade 4, Rotterdam', buyer: tenant.organization, currency: 'USD',
+      lines: [{ item: SLICE, mode: 'on_demand', device_ms: 7_200_000, amount_micros: net }],
+      subtotal_micros: net, taxes: [{ name: 'VAT', basis_points: 1_900, amount_micros: tax }],
+      total_micros: net + tax,
+    },
+  };
+}
+
+test('an invoice is read on the screen and on paper', async () => {
+  const { page } = view;
+  // No month of this portal is over yet, so the answers are made up; the pages are the real ones.
+  const open = invoice(12, 1, { due_at: '2026-11-15T01:00:00Z' });
+  const taken = invoice(13, 1, { state: 'void' });
+  const note = invoice(14, -1, { state: 'paid', kind: 'credit_note', corrects: taken.id });
+  const items = [note, taken, open];
+  const path = `/api/v1/orgs/${tenant.org}/invoices`;
+  await page.route((url) => url.pathname.startsWith(path), (route) => {
+    const id = new URL(route.request().url()).pathname.slice(path.length + 1);
+    return route.fulfill({ json: id ? items.find((one) => one.id === id) : { items } });
+  });
+  await page.goto('/billing');
+  await settled(page);
+  await page.getByRole('navigation', { name: 'Billing' }).getByRole('link', { name: 'Invoices' }).click();
+  await page.getByRole('row').filter({ hasText: 'Credit note 14' }).getByText('takes back Invoice 13').waitFor();
+  await page.getByRole('link', { name: 'Credit note 14' }).click();
+  await page.getByRole('heading', { level: 1, name: 'Credit note 14' }).waitFor();
+  await page.getByText(/^It takes back/).getByRole('link', { name: 'Invoice 13' }).click();
+  await page.getByRole('heading', { level: 1, name: 'Invoice 13' }).waitFor();
+  await page.getByText(/^It was taken back by/).getByRole('link', { name: 'Credit note 14' }).waitFor();
+  await page.getByRole('navigation', { name: 'Where you are' }).getByRole('link', { name: 'Invoices' }).click();
+  await page.getByRole('link', { name: 'Invoice 12' }).click();
+  await page.getByRole('heading', { level: 1, name: 'Invoice 12' }).waitFor();
+  const paper = page.locator('.invoice');
+  const text = await paper.innerText();
+  for (const words of ['Kade 4, Rotterdam', tenant.organization, 'October 2026', 'VAT, 19 %', '$0.889525']) {
+    assert.ok(text.includes(words), words);
+  }
+  await paper.getByText('$0.88 is to be paid by 15 November 2026.').waitFor();
+
+  await page.evaluate(() => (window.print = () => (window.printed = true)));
+  const print = button(page, 'Print or save as PDF');
+  await awake(print);
+  await print.click();
+  assert.equal(await page.evaluate(() => window.printed), true);
+  await page.emulateMedia({ media: 'print' });
+  assert.equal(await paper.isVisible(), true);
+  for (const hidden of ['.rail', '.crumbs', '.page__actions']) {
+    assert.equal(await page.locator(hidden).isVisible(), false, hidden);
+  }
+  mkdirSync(SHOTS, { recursive: true });
+  await page.pdf({ path: join(SHOTS, 'invoice.pdf'), preferCSSPageSize: true });
+  await page.emulateMedia({ media: 'screen' });
+  await page.unrouteAll({ behavior: 'ignoreErrors' });
+});
+
+test('the books add up', async () => {
+  const { page } = desk;
+  await page.goto('/operator/books');
+  await settled(page);
+  await page.getByText('Everything adds up').waitFor();
+  const look = button(page, 'Look again');
+  await awake(look);
+  await look.click();
+  await page.getByText('Looked just now.').waitFor();
+  await page.getByText('Everything adds up').waitFor();
+  assert.deepEqual((await operator('GET', '/operator/reconciliation')).mismatches, []);
+});
+
+test('all of it stands in the record', async () => {
+  const { page } = desk;
+  await page.goto('/operator/audit');
+  await settled(page);
+  const row = (what) => page.getByRole('row').filter({ hasText: what }).first();
+  await row('set what invoices say').filter({ hasText: 'VAT 19 %; due after 14 days' }).waitFor();
+  await row('took money back').filter({ hasText: '$1.00: a correction' }).waitFor();
+  await row('set a credit limit').filter({ hasText: '$5.00' }).waitFor();
+  await row('set a price').filter({ hasText: PRICED }).waitFor();
+});
+
+test('nothing went wrong in the browser on the way', () => {
+  // The refusal of the budget is an answer, which the browser calls an error.
+  const expected = (fault) => fault.includes('403');
+  assert.deepEqual([...desk.faults, ...view.faults].filter((fault) => !expected(fault)), []);
+});
