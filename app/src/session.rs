@@ -2,7 +2,7 @@
 //!
 //! Decides no right: what a person may not do, the portal refuses.
 
-use berth_types::accounts::Me;
+use berth_types::accounts::{Me, Role};
 use berth_types::ids::OrgId;
 use leptos::prelude::*;
 use leptos_meta::Title;
@@ -21,6 +21,15 @@ const CHOSEN: &str = "berth.org";
 pub struct Session {
     pub me: Me,
     pub org: RwSignal<Option<OrgId>>,
+}
+
+impl Session {
+    /// Whether the person's role pays for an organization. It only leaves out buttons that the portal
+    /// would refuse.
+    pub fn pays_for(&self, org: OrgId) -> bool {
+        let member = self.me.memberships.iter().find(|member| member.org.id == org);
+        member.is_some_and(|member| matches!(member.role, Role::Owner | Role::Billing))
+    }
 }
 
 /// The session of the page; pages stand inside [`Layout`], which gives it.
@@ -128,7 +137,7 @@ fn remember(org: OrgId) {
     let _ = org;
 }
 
-const PLACES: [(&str, &str); 8] = [
+const PLACES: [(&str, &str); 9] = [
     ("/", "Home"),
     ("/launch", "Launch"),
     ("/jobs", "Jobs"),
@@ -137,6 +146,7 @@ const PLACES: [(&str, &str); 8] = [
     ("/billing", "Billing"),
     ("/limits", "Limits"),
     ("/tokens", "Tokens"),
+    ("/webhooks", "Webhooks"),
 ];
 const OPERATOR_PLACES: [(&str, &str); 8] = [
     ("/operator/nodes", "Nodes"),

@@ -212,7 +212,7 @@ test('an organization gets a credit limit, and money is taken back', async () =>
   await limiting.waitFor({ state: 'hidden' });
   await page.getByText(`${tenant.organization} may go $5.00 below nothing`).waitFor();
 
-  await button(page, `Take money back from ${tenant.organization}`).click();
+  await button(page, `Take back money from ${tenant.organization}`).click();
   const taking = page.getByRole('dialog', { name: `Take money back from ${tenant.organization}` });
   await textbox(taking, 'Amount').fill('1');
   await button(taking, 'Take money back').click();

@@ -75,15 +75,15 @@ export async function startDemo() {
   return { ...JSON.parse(readFileSync(file, 'utf8')), file, stop };
 }
 
-/** A portal that nobody has set up: its address, its setup token and `stop`. */
-export async function startBarePortal() {
+/** A portal that nobody has set up: its address, its setup token and `stop`. `env` are further settings. */
+export async function startBarePortal(env = {}) {
   const data = mkdtempSync(join(tmpdir(), 'berth-bare-'));
   const url = `http://127.0.0.1:${await freePort()}`;
   const argv = [
     join(DIST, 'berth'), 'serve', '--data', data, '--listen', url.slice('http://'.length),
     '--worker-listen', `127.0.0.1:${await freePort()}`, '--web', join(DIST, 'web'),
   ];
-  const { stop, output } = await start(argv, {}, 'Setup token', data);
+  const { stop, output } = await start(argv, env, 'Setup token', data);
   const token = await waitFor('the setup token', () => /next start: (\S+)\s/.exec(output())?.[1]);
   return { url, token, stop };
 }

@@ -19,7 +19,7 @@ const VARIANTS = [
   { width: 390, height: 844, colorScheme: 'dark' },
 ];
 
-let demo, browser, bare, operator, request, maintenance;
+let demo, browser, bare, operator, request, maintenance, webhook;
 const jobs = {};
 const reservations = {};
 const budgets = [];
@@ -74,6 +74,9 @@ before(async () => {
   for (const [name, limit_micros] of [['All of the lab', 500_000_000], ['Small change', 1]]) {
     budgets.push((await call('POST', `/orgs/${org}/budgets`, { name, limit_micros })).id);
   }
+  // Nobody is at that address: a delivery that waits for its next try is what there is to see.
+  const hook = { url: 'https://hooks.example.org/berth', kinds: ['job.*', 'budget.passed'] };
+  webhook = (await call('POST', `/orgs/${org}/webhooks`, hook)).id;
   who.tenant = { url: demo.url, headers: await signIn(demo.url, demo.tenant) };
   who.operator = { url: demo.url, headers: await signIn(demo.url, demo.operator) };
   who.newcomer = { url: demo.url, headers: (await signUp(demo.url)).headers };
@@ -91,6 +94,7 @@ after(async () => {
       await call('POST', `/orgs/${demo.tenant.organization}/reservations/${one}/cancel`);
     }
     for (const one of budgets) await call('DELETE', `/orgs/${demo.tenant.organization}/budgets/${one}`);
+    if (webhook) await call('DELETE', `/orgs/${demo.tenant.organization}/webhooks/${webhook}`);
     if (maintenance) await operator('POST', `/operator/reservations/${maintenance}/cancel`);
     if (request) await operator('POST', `/operator/quota-requests/${request}`, { grant: false, note: 'Only for pictures.' });
     await operator('DELETE', `/operator/orgs/${demo.tenant.organization}/quota`);
@@ -133,6 +137,8 @@ const SCREENS = [
   ['limits', 'tenant', '/limits'],
   ['limits-empty', 'newcomer', '/limits'],
   ['tokens', 'tenant', '/tokens'],
+  ['webhooks', 'tenant', '/webhooks'],
+  ['webhooks-empty', 'newcomer', '/webhooks'],
   ['operator-nodes', 'operator', '/operator/nodes'],
   ['operator-prices', 'operator', '/operator/prices'],
   ['operator-orgs', 'operator', '/operator/orgs'],

@@ -7,10 +7,12 @@ import { ROOT, startDemo } from '../tests/harness.mjs';
 
 const folder = join(ROOT, 'end2end/tests');
 const named = process.argv.slice(2);
+// What tests use, and what is none by itself.
+const HELPERS = ['harness.mjs', 'stripe.mjs'];
 // By name: what a folder means to `node --test` differs between versions of node.
 const files = named.length
   ? named
-  : readdirSync(folder).filter((f) => f.endsWith('.mjs') && f !== 'harness.mjs').sort().map((f) => join(folder, f));
+  : readdirSync(folder).filter((f) => f.endsWith('.mjs') && !HELPERS.includes(f)).sort().map((f) => join(folder, f));
 
 const demo = await startDemo();
 let code = 1;

@@ -146,6 +146,12 @@ async fn what_is_about_money_is_mailed_and_a_dead_receiver_is_given_up() {
     quay.t.post(&quay.ada, &format!("/orgs/{}/budgets", quay.org), budget).await.expect(201);
     quay.t.portal.tick_budgets().await.unwrap();
     quay.t.portal.deliver().await.unwrap();
+    quay.t
+        .post(&quay.ada, &format!("/orgs/{}/jobs/{running}/cancel", quay.org), Value::Null)
+        .await
+        .expect(202);
+    quay.ended(&running).await;
+    quay.all_free().await;
     let outbox = quay.t.data.path().join("outbox");
     let mails: Vec<String> = std::fs::read_dir(&outbox)
         .unwrap()
@@ -169,5 +175,4 @@ async fn what_is_about_money_is_mailed_and_a_dead_receiver_is_given_up() {
     let of = page["items"].as_array().unwrap().iter().find(|d| d["kind"] == "budget.passed").unwrap().clone();
     assert_eq!((&of["state"], &of["tries"]), (&json!("failed"), &json!(12)), "{page}");
     assert!(of["last_error"].as_str().unwrap().to_lowercase().contains("refused"), "{of}");
-    quay.t.post(&ada, &format!("/orgs/{}/jobs/{running}/cancel", quay.org), Value::Null).await.expect(202);
 }

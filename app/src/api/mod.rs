@@ -9,10 +9,12 @@ pub mod jobs;
 pub mod money;
 pub mod nodes;
 pub mod operator_reservations;
+pub mod payments;
 pub mod quotas;
 pub mod reservations;
 mod transport;
 pub mod usage;
+pub mod webhooks;
 
 use std::future::Future;
 

@@ -12,7 +12,9 @@ use leptos::prelude::*;
 use leptos::task::spawn_local;
 use serde::{Deserialize, Serialize};
 
+use super::limits::replace;
 use super::parts::{Call, CallProblem, Loading, NoOrg, every, when_some};
+use super::payments::{Paying, Wallet, came_back};
 use super::words::{runway, signed_money};
 use crate::api;
 use crate::api::Answer;
@@ -26,15 +28,19 @@ struct Statement {
     balance: Balance,
     rows: Vec<Transfer>,
     cursor: Option<String>,
+    /// Absent where the portal takes no cards.
+    wallet: Option<Wallet>,
 }
 
 fn load(org: OrgId) -> impl Future<Output = Answer<Statement>> + Send + 'static {
     let balance = api::money::balance(org);
     let rows = api::money::transfers(org, None);
+    let wallet = super::payments::load(org);
     async move {
         let balance = balance.await?;
         let rows = rows.await?;
-        Ok(Statement { org, balance, rows: rows.items, cursor: rows.next_cursor })
+        let wallet = wallet.await;
+        Ok(Statement { org, balance, rows: rows.items, cursor: rows.next_cursor, wallet })
     }
 }
 
@@ -93,19 +99,30 @@ fn prepend(known: &mut Vec<Transfer>, fresh: Vec<Transfer>) {
 
 #[component]
 fn StatementView(statement: Statement) -> impl IntoView {
-    let Statement { org, balance, rows, cursor } = statement;
+    let Statement { org, balance, rows, cursor, wallet } = statement;
+    let pays = use_session().pays_for(org);
+    let currency = balance.currency.clone();
     let balance = RwSignal::new(balance);
     let rows = RwSignal::new(rows);
     let cursor = RwSignal::new(cursor);
+    let wallet = wallet.map(RwSignal::new);
     let more = Call::idle();
-    every(10_000, move || {
+    let refresh = move || {
+        let fresh = load(org);
         spawn_local(async move {
-            if let Ok(fresh) = load(org).await {
-                balance.set(fresh.balance);
-                rows.update(|rows| prepend(rows, fresh.rows));
+            // What cannot be fetched now leaves what is shown; the next round tries again.
+            let Ok(fresh) = fresh.await else { return };
+            balance.set(fresh.balance);
+            rows.update(|rows| prepend(rows, fresh.rows));
+            if let (Some(known), Some(fresh)) = (wallet, fresh.wallet) {
+                replace(known, fresh);
             }
         });
-    });
+    };
+    every(10_000, refresh);
+    let told = wallet.map(|wallet| came_back(wallet, refresh));
+    let paying = wallet.map(|wallet| view! { <Paying org=org wallet=wallet pays=pays currency=currency/> });
+    let can_add = pays && wallet.is_some();
     let load_more = move |_: leptos::ev::MouseEvent| {
         let next = api::money::transfers(org, cursor.get_untracked());
         more.run(next, move |page: Rows<Transfer>| {
@@ -121,11 +138,13 @@ fn StatementView(statement: Statement) -> impl IntoView {
     };
     let csv = format!("/api/v1/orgs/{org}/transfers?format=csv");
     view! {
+        {told}
         {move || figures(&balance.get())}
         <p class="prose">
             "A job sets aside the most that it can cost when it is submitted, pays from that for the milliseconds it is proved to have used, and gives back the rest when it ends. How much may run and be spent at once is under "
             <a href="/limits">"Limits"</a> "."
         </p>
+        {paying}
         <section class="section">
             <div class="section__head">
                 <h2>"Ledger"</h2>
@@ -133,7 +152,7 @@ fn StatementView(statement: Statement) -> impl IntoView {
                     <a href=csv rel="external" download="ledger.csv">"Download CSV"</a>
                 </div>
             </div>
-            {move || ledger(&rows.get())}
+            {move || ledger(&rows.get(), can_add)}
             <CallProblem call=more beside_fields=&[]/>
             {move || {
                 cursor
@@ -202,12 +221,15 @@ fn figures(balance: &Balance) -> AnyView {
     .into_any()
 }
 
-fn ledger(rows: &[Transfer]) -> AnyView {
+/// The rows, newest first; where there are none, where credit comes from.
+fn ledger(rows: &[Transfer], can_add: bool) -> AnyView {
     if rows.is_empty() {
+        let how =
+            if can_add { "Add credit by card above." } else { "Ask the operator of this portal for credit." };
         return view! {
             <div class="empty">
                 <p class="empty__text">
-                    "The ledger is empty: no credit was granted and nothing was used. Ask the operator of this portal for credit."
+                    "The ledger is empty: no credit was granted and nothing was used. " {how}
                 </p>
             </div>
         }

@@ -106,6 +106,17 @@ pub fn leave() -> RwSignal<Option<String>> {
     target
 }
 
+/// Leaves the app for an address elsewhere, such as a page to pay on. The back button leads here again.
+pub fn leave_for(url: &str) {
+    #[cfg(feature = "hydrate")]
+    if let Some(window) = web_sys::window() {
+        // Refused only for what is no address.
+        let _ = window.location().assign(url);
+    }
+    #[cfg(not(feature = "hydrate"))]
+    let _ = url;
+}
+
 /// The address of this portal; an example until the page runs in a browser.
 pub fn origin() -> ReadSignal<String> {
     let (origin, set_origin) = signal("https://berth.example".to_owned());

@@ -51,7 +51,10 @@ pub fn TokensPage() -> impl IntoView {
         Resource::new(move || org.get(), |org: Option<OrgId>| when_some(org.map(load)));
     view! {
         <Page title="Tokens".to_owned()>
-            <p class="page__lead">"A token lets a program act for this organization, within the token's role."</p>
+            <p class="page__lead">
+                "A token lets a program act for this organization, within the token's role. A program that should be told of what happens, instead of asking, has a "
+                <a href="/webhooks">"webhook"</a> "."
+            </p>
             <Suspense fallback=|| view! { <Loading/> }>
                 {move || Suspend::new(async move {
                     match data.await {

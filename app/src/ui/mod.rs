@@ -15,7 +15,9 @@ pub use copy::CopyBlock;
 pub use field::Field;
 pub use log_view::LogView;
 pub use notice::{NotFound, ProblemNotice};
-pub use states::{InvoiceBadge, Mark, NodeBadge, RequestBadge, ReservationBadge, StateBadge};
+pub use states::{
+    DeliveryBadge, InvoiceBadge, Mark, NodeBadge, PaymentBadge, RequestBadge, ReservationBadge, StateBadge,
+};
 
 use berth_types::time::Timestamp;
 use leptos::prelude::*;

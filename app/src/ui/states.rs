@@ -3,8 +3,10 @@
 use berth_types::invoices::InvoiceState;
 use berth_types::jobs::JobState;
 use berth_types::nodes::NodeState;
+use berth_types::payments::PaymentState;
 use berth_types::quotas::QuotaRequestState;
 use berth_types::reservations::ReservationState;
+use berth_types::webhooks::DeliveryState;
 use leptos::prelude::*;
 
 /// The shapes; several states of different things share one.
@@ -128,6 +130,28 @@ pub fn InvoiceBadge(state: InvoiceState) -> impl IntoView {
         InvoiceState::Paid => Shape::Tick,
         InvoiceState::Void => Shape::Bar,
         InvoiceState::Uncollectible => Shape::Cross,
+    };
+    badge(state.name(), shape)
+}
+
+/// The state of a payment by card.
+#[component]
+pub fn PaymentBadge(state: PaymentState) -> impl IntoView {
+    let shape = match state {
+        PaymentState::Open => Shape::Ring,
+        PaymentState::Paid => Shape::Tick,
+        PaymentState::Failed => Shape::Cross,
+    };
+    badge(state.name(), shape)
+}
+
+/// The state of what is sent to a webhook.
+#[component]
+pub fn DeliveryBadge(state: DeliveryState) -> impl IntoView {
+    let shape = match state {
+        DeliveryState::Pending => Shape::Ring,
+        DeliveryState::Delivered => Shape::Tick,
+        DeliveryState::Failed => Shape::Cross,
     };
     badge(state.name(), shape)
 }

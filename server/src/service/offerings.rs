@@ -1,7 +1,7 @@
 //! The catalogue: what the inventory allows to order, and at what price.
 
-use berth_core::plan::{Shape, availability};
-use berth_mig::Board;
+use berth_core::plan::{Occupant, Shape, availability};
+use berth_mig::{Board, Instance};
 use berth_types::Page;
 use berth_types::money::{money_text, nano_per_second, per_hour_micros};
 use berth_types::offerings::{NewPrice, Offering, Price, PricePreview, PriceVersion};
@@ -62,7 +62,19 @@ impl Portal {
         let mut conn = self.db.read().await?;
         let mut tx = conn.tx();
         let stored = store::offerings::list(&mut tx, self.now()).await?;
-        let boards = cluster::boards(&mut tx, &self.live.connected()).await?;
+        let mut boards = cluster::boards(&mut tx, &self.live.connected()).await?;
+        // What is reserved now is not free for whoever orders without a reservation.
+        let now = self.now().micros();
+        for row in store::reservations::list_between(&mut tx, now, now + 1).await? {
+            for device in row.places()?.iter().flat_map(|(_, devices)| devices) {
+                let instance =
+                    device.profile_id.map(|profile_id| Instance { profile_id, start: device.start });
+                if let Some(gpu) = boards.iter_mut().find(|g| g.uuid == device.gpu_uuid) {
+                    gpu.occupants.retain(|o| o.instance != instance);
+                    gpu.occupants.push(Occupant { instance, share: None });
+                }
+            }
+        }
         let with_room = |stored: StoredOffering| {
             let shape =
                 Shape { model: stored.gpu_model.clone(), profile: stored.mig_profile.clone(), count: 1 };

@@ -1,18 +1,20 @@
 //! The page of one invoice, made to be printed.
 //!
-//! Must not change anything: what is issued is final, and corrected only by a credit note.
+//! Must not change anything: what is issued is final, and corrected only by a credit note. Paying it
+//! happens elsewhere.
 
 use std::future::Future;
 
 use berth_types::ids::{InvoiceId, OrgId};
-use berth_types::invoices::{Invoice, InvoiceKind};
+use berth_types::invoices::{Invoice, InvoiceKind, InvoiceState};
 use berth_types::problems::Problem;
 use leptos::prelude::*;
 use leptos_meta::Title;
 use leptos_router::hooks::use_params_map;
 use serde::{Deserialize, Serialize};
 
-use super::super::parts::{Loading, NoOrg, when_some};
+use super::super::parts::{Call, CallProblem, Loading, NoOrg, when_some};
+use super::super::payments::PayInvoice;
 use super::document::{PrintButton, document};
 use super::words::title;
 use crate::api;
@@ -25,20 +27,27 @@ use crate::ui::*;
 struct Loaded {
     invoice: Invoice,
     other: Option<Invoice>,
+    /// It is open, and this portal takes cards.
+    by_card: bool,
 }
 
 fn load(org: OrgId, id: Option<InvoiceId>) -> impl Future<Output = Answer<Loaded>> + Send + 'static {
-    let calls = id.map(|id| (api::invoices::one(org, id), api::invoices::list(org, None)));
+    let calls = id.map(|id| {
+        (api::invoices::one(org, id), api::invoices::list(org, None), api::payments::settings(org))
+    });
     async move {
         // What is no id cannot be an invoice, and is answered like one that does not exist.
-        let Some((invoice, newest)) = calls else { return Err(Problem::not_found()) };
+        let Some((invoice, newest, settings)) = calls else { return Err(Problem::not_found()) };
         let invoice = invoice.await?;
         // Without its other half it still says all that an invoice must.
         let newest = newest.await.map(|page| page.items).unwrap_or_default();
         let belongs =
             |other: &Invoice| invoice.corrects == Some(other.id) || other.corrects == Some(invoice.id);
         let other = newest.into_iter().find(belongs);
-        Ok(Loaded { invoice, other })
+        let open = invoice.kind == InvoiceKind::Invoice && invoice.state == InvoiceState::Open;
+        // Where that is not known there is no button, and all else stands.
+        let by_card = open && settings.await.is_ok_and(|settings| settings.enabled);
+        Ok(Loaded { invoice, other, by_card })
     }
 }
 
@@ -82,7 +91,11 @@ fn other_line(invoice: &Invoice, other: Option<&Invoice>) -> Option<AnyView> {
 
 #[component]
 fn InvoiceView(loaded: Loaded) -> impl IntoView {
-    let Loaded { invoice, other } = loaded;
+    let Loaded { invoice, other, by_card } = loaded;
+    let (org, id) = (invoice.org, invoice.id);
+    let call = Call::idle();
+    let pay =
+        (by_card && use_session().pays_for(org)).then(|| view! { <PayInvoice org=org id=id call=call/> });
     let name = title(&invoice);
     let heading = name.clone();
     let window_title = format!("{name} · Berth");
@@ -98,8 +111,9 @@ fn InvoiceView(loaded: Loaded) -> impl IntoView {
             </nav>
             <div class="page__head">
                 <h1>{heading}</h1>
-                <div class="page__actions"><PrintButton/></div>
+                <div class="page__actions">{pay}<PrintButton/></div>
             </div>
+            <CallProblem call=call beside_fields=&[]/>
             {document(&invoice, other)}
         </div>
     }

@@ -169,6 +169,8 @@ fn action_text(action: &str) -> &str {
         "credit_limit.set" => "set a credit limit",
         "budget.created" => "made a budget",
         "budget.deleted" => "deleted a budget",
+        "webhook.created" => "made a webhook",
+        "webhook.deleted" => "deleted a webhook",
         "invoice.paid" => "marked an invoice paid",
         "invoice.voided" => "took an invoice back",
         "billing_settings.set" => "set what invoices say",

@@ -174,7 +174,7 @@ fn row(summary: &OrgSummary, desk: Desk) -> AnyView {
         }
     };
     let grant = button("Grant credit", format!("Grant credit to {name}"), desk.granting);
-    let take_back = button("Take back", format!("Take money back from {name}"), desk.taking);
+    let take_back = button("Take back", format!("Take back money from {name}"), desk.taking);
     let limit = button("Credit limit", format!("Credit limit of {name}"), desk.limiting);
     view! {
         <tr role="row">

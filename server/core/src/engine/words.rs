@@ -114,6 +114,11 @@ fn said(blocker: &Blocker, asked: &Asked, now: Timestamp) -> Said {
             format!("{boards} suitable {} in quarantine.", plural(*boards, "board is", "boards are")),
             "The operator can clear the quarantine.".to_owned(),
         ),
+        Blocker::Promised { begins } if *begins <= now => (
+            "window.promised",
+            "There is room, but it is reserved at present.".to_owned(),
+            "Wait until the reservation ends, or run inside it if it is yours.".to_owned(),
+        ),
         Blocker::Promised { begins } => (
             "window.promised",
             format!(

@@ -118,11 +118,9 @@ impl Truth {
                         Some(claim) => Fact::Claim { version, claim },
                         None => Fact::Freed { version, owner },
                     };
-                    let again = self.waiting.get(job).cloned();
                     let version = self.next();
-                    return Ok(std::iter::once(freed)
-                        .chain(again.map(|facts| Fact::Waits { version, facts }))
-                        .collect());
+                    let again = self.waiting.get(job).cloned().map(|facts| Fact::Waits { version, facts });
+                    return Ok(std::iter::once(freed).chain(again).collect());
                 };
                 assert_eq!(ranks.len(), facts.request.nodes as usize, "all ranks or none");
                 assert!(ranks.iter().all(|(_, slots)| slots.len() == facts.request.count as usize));
@@ -389,7 +387,6 @@ impl Play {
                     together(&self.truth.bookings)?;
                 }
             }
-            Step::Book { .. } => {}
             Step::Unbook(which) => {
                 let ids: Vec<BookingId> = self.truth.bookings.keys().copied().collect();
                 if let Some(id) = ids.get(usize::from(which) % ids.len().max(1)) {
@@ -420,6 +417,7 @@ impl Play {
                     }
                 }
             }
+            Step::Book { .. } => {}
             Step::Sleep(seconds) => self.now += i64::from(seconds),
             Step::Deliver(which) => self.deliver(usize::from(which)),
             Step::Repeat(which) => {
