@@ -11,6 +11,7 @@ mod common;
 #[expect(dead_code, reason = "this file uses a part of it")]
 mod quay;
 
+use berth_types::ids::OrgId;
 use common::{As, TestPortal, engines, job};
 use quay::Quay;
 use serde_json::{Value, json};
@@ -377,5 +378,41 @@ async fn months_are_billed_once_numbered_without_gaps_and_final() {
         ] {
             t.call(&operator, "PUT", "/operator/billing-settings", bad).await.problem(422, "request.invalid");
         }
+    }
+}
+
+#[tokio::test]
+async fn credit_for_many_is_granted_to_all_or_to_nobody() {
+    for (engine, db, _place) in engines("grants").await {
+        let t = TestPortal::on(db);
+        let operator = t.operator().await;
+        let (ada, lab) = t.tenant("lab").await;
+        let (_, other) = t.tenant("bobs").await;
+        let grant = |grants: Value| t.post(&operator, "/operator/credits", json!({ "grants": grants }));
+        let one = |org: &str, micros: i64| json!({"organization": org, "amount_micros": micros, "memo": "November"});
+        let done = grant(json!([one(&lab, 5_000_000), one(&other, 7_000_000)])).await.expect(201);
+        assert_eq!(
+            done,
+            json!({"organizations": 2, "total_micros": 12_000_000, "currency": "USD"}),
+            "{engine}"
+        );
+        let stranger = OrgId::from_uuid(uuid::Uuid::from_u128(9)).to_string();
+        for (grants, pointer) in [
+            (json!([]), "/grants"),
+            (json!([one(&lab, 1), one(&lab, 1)]), "/grants/1/organization"),
+            (json!([one(&lab, 1), one(&other, 0)]), "/grants/1/amount_micros"),
+            (json!([one(&lab, 1), one(&stranger, 1)]), "/grants/1/organization"),
+        ] {
+            let refused = grant(grants.clone()).await.expect(422);
+            assert_eq!(refused["errors"][0]["pointer"], pointer, "{engine}: {grants}");
+        }
+        t.post(&ada, "/operator/credits", json!({"grants": [one(&lab, 1)]})).await.expect(404);
+        for (org, micros) in [(&lab, 5_000_000), (&other, 7_000_000)] {
+            let orgs = t.get(&operator, "/operator/orgs").await.expect(200);
+            let found = orgs["items"].as_array().unwrap().iter().find(|o| o["org"]["id"] == **org).unwrap();
+            assert_eq!(found["posted_micros"], micros, "{engine}: nothing else was granted");
+        }
+        let books = t.post(&operator, "/operator/reconciliation", Value::Null).await.expect(200);
+        assert_eq!(books["mismatches"], json!([]), "{engine}");
     }
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::TransferId;
+use crate::ids::{OrgId, TransferId};
 use crate::time::Timestamp;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,6 +79,33 @@ pub struct NewCredit {
     /// Shown to the tenant in the statement.
     #[serde(default)]
     pub memo: String,
+}
+
+/// One of many grants.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NewGrant {
+    pub organization: OrgId,
+    pub amount_micros: i64,
+    /// Shown to the tenant in the statement.
+    #[serde(default)]
+    pub memo: String,
+}
+
+/// Grants to many organizations at once, such as a month's credit for every group; all or none.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NewCredits {
+    /// 1 to 10,000.
+    pub grants: Vec<NewGrant>,
+}
+
+/// What was granted at once.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Granted {
+    pub organizations: i64,
+    pub total_micros: i64,
+    pub currency: String,
 }
 
 /// Money taken back from an account: a refund to a card, or a correction.

@@ -7,7 +7,7 @@ use axum::routing::{get, post, put};
 use axum::{Json as Answer, Router};
 use berth_types::Page;
 use berth_types::ids::OrgId;
-use berth_types::ledger::{Balance, CreditLimit, NewCredit, NewDebit, Reconciliation};
+use berth_types::ledger::{Balance, CreditLimit, Granted, NewCredit, NewCredits, NewDebit, Reconciliation};
 use berth_types::offerings::{NewPrice, Offering, PriceVersion};
 use berth_types::problems::Problem;
 use berth_types::usage::GroupBy;
@@ -21,6 +21,7 @@ pub fn routes() -> Router<Portal> {
     Router::new()
         .route("/offerings", get(list_offerings))
         .route("/operator/prices", get(list_prices).post(set_price))
+        .route("/operator/credits", post(grant_credits))
         .route("/operator/orgs/{org}/credits", post(grant_credit))
         .route("/operator/orgs/{org}/debits", post(debit))
         .route("/operator/orgs/{org}/credit-limit", put(set_credit_limit))
@@ -74,6 +75,14 @@ async fn grant_credit(
     body: Json<NewCredit>,
 ) -> Result<(StatusCode, Answer<Balance>), Failed> {
     Ok((StatusCode::CREATED, Answer(portal.grant_credit(&caller, org, body.value).await?)))
+}
+
+async fn grant_credits(
+    State(portal): State<Portal>,
+    Signed(caller): Signed,
+    body: Json<NewCredits>,
+) -> Result<(StatusCode, Answer<Granted>), Failed> {
+    Ok((StatusCode::CREATED, Answer(portal.grant_credits(&caller, body.value).await?)))
 }
 
 async fn debit(

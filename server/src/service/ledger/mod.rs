@@ -15,6 +15,8 @@ use crate::portal::Portal;
 use crate::store::ledger::{Posting, TransferRow};
 use crate::store::{self, StoreError};
 
+mod batch;
+
 /// The most that one grant can be: a billion units.
 const MAX_GRANT_MICROS: i64 = 1_000_000_000_000_000;
 

@@ -10,6 +10,10 @@ use berth_types::time::Timestamp;
 
 use super::{StoreError, Tx};
 
+mod batch;
+
+pub use batch::post_credits;
+
 /// Where granted credit comes from.
 pub const GRANTS: &str = "platform:grants";
 /// Where charges go.

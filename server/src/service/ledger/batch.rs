@@ -1,0 +1,89 @@
+//! Credit for many organizations in one request.
+
+use std::collections::BTreeSet;
+
+use berth_types::ids::TransferId;
+use berth_types::ledger::{Granted, NewCredits, TransferKind};
+use berth_types::money::money_text;
+use berth_types::problems::Problem;
+use futures::FutureExt;
+
+use super::MAX_GRANT_MICROS;
+use crate::portal::Portal;
+use crate::service::Caller;
+use crate::store::{self, ledger::Posting};
+
+const MOST: usize = 10_000;
+
+impl Portal {
+    /// An operator gives credit to many organizations, or to none when one of the grants is wrong.
+    pub async fn grant_credits(&self, caller: &Caller, input: NewCredits) -> Result<Granted, Problem> {
+        self.authorise_operator(caller)?;
+        if input.grants.is_empty() || input.grants.len() > MOST {
+            return Err(Problem::invalid_field("/grants", "Send 1 to 10,000 grants."));
+        }
+        let now = self.now();
+        let mut total_micros = 0i64;
+        let mut postings = Vec::with_capacity(input.grants.len());
+        let mut orgs = BTreeSet::new();
+        for (n, grant) in input.grants.into_iter().enumerate() {
+            let wrong = |field: &str, detail: &str| {
+                Err(Problem::invalid_field(&format!("/grants/{n}/{field}"), detail))
+            };
+            if !(1..=MAX_GRANT_MICROS).contains(&grant.amount_micros) {
+                return wrong("amount_micros", "Grant more than zero and at most a billion.");
+            }
+            if grant.memo.chars().count() > 200 || grant.memo.chars().any(char::is_control) {
+                return wrong("memo", "Use at most 200 printable characters.");
+            }
+            if !orgs.insert(grant.organization) {
+                return wrong("organization", "It is granted credit above already.");
+            }
+            // Ten thousand of the largest grants are more than an i64 of micros holds.
+            let Some(sum) = total_micros.checked_add(grant.amount_micros) else {
+                return wrong("amount_micros", "All of it together is beyond what can be counted.");
+            };
+            total_micros = sum;
+            let id: TransferId = self.new_id(now);
+            let memo = match grant.memo.trim() {
+                "" => "Credit from the operator".to_owned(),
+                memo => memo.to_owned(),
+            };
+            postings.push(Posting {
+                id,
+                org: grant.organization,
+                kind: TransferKind::Credit,
+                amount_micros: grant.amount_micros,
+                pending: None,
+                source: "grant",
+                source_id: id.to_string(),
+                seq: 1,
+                memo,
+                at: now,
+            });
+        }
+        let currency = self.settings.currency.clone();
+        let organizations = i64::try_from(postings.len()).unwrap_or(i64::MAX);
+        let what = format!("{} to {organizations} organizations", money_text(total_micros, &currency));
+        let event = self.audit_event(caller, "credit.granted", "organizations".to_owned(), what);
+        self.db
+            .write(move |tx| {
+                let (postings, event) = (postings.clone(), event.clone());
+                async move {
+                    let known: BTreeSet<_> =
+                        store::accounts::list_orgs(tx).await?.into_iter().map(|org| org.id).collect();
+                    if let Some(n) = postings.iter().position(|p| !known.contains(&p.org)) {
+                        let pointer = format!("/grants/{n}/organization");
+                        let detail = "There is no such organization. Nobody was granted anything.";
+                        return Ok(Err(Problem::invalid_field(&pointer, detail)));
+                    }
+                    store::ledger::post_credits(tx, &postings).await?;
+                    store::quotas::insert_audit(tx, None, &event).await?;
+                    Ok(Ok(()))
+                }
+                .boxed()
+            })
+            .await??;
+        Ok(Granted { organizations, total_micros, currency })
+    }
+}
