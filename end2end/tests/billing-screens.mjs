@@ -211,6 +211,8 @@ test('an organization gets a credit limit, and money is taken back', async () =>
   await button(limiting, 'Set limit').click();
   await limiting.waitFor({ state: 'hidden' });
   await page.getByText(`${tenant.organization} may go $5.00 below nothing`).waitFor();
+  const shown = page.getByRole('row').filter({ has: limit }).locator('[data-label="Credit limit"]');
+  assert.equal(await shown.innerText(), '$5.00');
 
   await button(page, `Take back money from ${tenant.organization}`).click();
   const taking = page.getByRole('dialog', { name: `Take money back from ${tenant.organization}` });
@@ -226,6 +228,31 @@ test('an organization gets a credit limit, and money is taken back', async () =>
   assert.equal(await stat(view.page, 'Credit limit').innerText(), '$5.00');
   const row = view.page.getByRole('row').filter({ hasText: 'a correction' });
   await row.filter({ hasText: 'taken back' }).filter({ hasText: '−$1.00' }).waitFor();
+});
+
+test('credit is granted until a time, and billing says until when', async () => {
+  const { page } = desk;
+  const until = new Date(Date.now() + 30 * 86_400_000).toISOString().slice(0, 16);
+  await page.goto('/operator/orgs');
+  await settled(page);
+  const grant = button(page, `Grant credit to ${tenant.organization}`);
+  await awake(grant);
+  await grant.click();
+  const granting = page.getByRole('dialog', { name: `Grant credit to ${tenant.organization}` });
+  await textbox(granting, 'Amount').fill('3');
+  await textbox(granting, 'Memo').fill('Trial month');
+  await granting.getByLabel('Expires, UTC').fill(until);
+  await button(granting, 'Grant credit').click();
+  await granting.waitFor({ state: 'hidden' });
+  await page.getByText(`${tenant.organization} was granted $3.00; it expires on ${until.replace('T', ' ')} UTC.`).waitFor();
+
+  const day = new Intl.DateTimeFormat('en-GB', { day: 'numeric', month: 'long', year: 'numeric', timeZone: 'UTC' })
+    .format(new Date(`${until}:00Z`));
+  await view.page.goto('/billing');
+  await settled(view.page);
+  const balance = view.page.locator('.stat').filter({ has: view.page.getByText('Balance', { exact: true }) });
+  await balance.getByText(`$3.00 expires on ${day}`).waitFor();
+  await view.page.getByRole('row').filter({ hasText: 'Trial month' }).getByText(`until ${day}`).waitFor();
 });
 
 test('the operator says what invoices say, and bills a month in which nothing was charged', async () => {

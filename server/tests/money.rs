@@ -115,6 +115,119 @@ async fn an_account_goes_below_nothing_by_its_limit_and_no_further() {
     }
 }
 
+/// Posted, held, and what of it is going to expire, soonest first.
+async fn purse(t: &TestPortal, who: &As, org: &str) -> (i64, i64, Vec<i64>) {
+    let balance = t.get(who, &format!("/orgs/{org}/balance")).await.expect(200);
+    let number = |value: &Value| value.as_i64().unwrap();
+    let left = balance["expiring"].as_array().unwrap().iter().map(|lot| number(&lot["amount_micros"]));
+    (number(&balance["posted_micros"]), number(&balance["held_micros"]), left.collect())
+}
+
+/// Grants credit that expires so many seconds from now.
+async fn lend(t: &TestPortal, operator: &As, org: &str, micros: i64, seconds: i64) -> common::Reply {
+    let until = t.portal.now().plus_seconds(seconds);
+    let body = json!({"amount_micros": micros, "memo": "Trial", "expires_at": until});
+    t.post(operator, &format!("/operator/orgs/{org}/credits"), body).await
+}
+
+#[tokio::test]
+async fn credit_that_expires_is_used_first_and_its_rest_is_taken_back() {
+    for (engine, db, _place) in engines("expiry").await {
+        let t = TestPortal::on(db);
+        let operator = t.operator().await;
+        let (ada, org) = t.tenant("lab").await;
+        t.stock(&operator, &org, 30_000).await;
+        for seconds in [0, -60, 3_654 * 86_400] {
+            let problem = lend(&t, &operator, &org, 1, seconds).await.problem(422, "request.invalid");
+            assert_eq!(problem["errors"][0]["pointer"], "/expires_at", "{engine} {problem}");
+        }
+        lend(&t, &operator, &org, 50_000, 7_200).await.expect(201);
+        lend(&t, &operator, &org, 100_000, 3_600).await.expect(201);
+        assert_eq!(purse(&t, &ada, &org).await, (180_000, 0, vec![100_000, 50_000]), "{engine}");
+        let debit = json!({"amount_micros": 120_000, "memo": "Used elsewhere"});
+        t.post(&operator, &format!("/operator/orgs/{org}/debits"), debit).await.expect(201);
+        t.clock.advance_s(3_600);
+        t.portal.tick_credit().await.unwrap();
+        assert_eq!(
+            purse(&t, &ada, &org).await,
+            (60_000, 0, vec![30_000]),
+            "{engine}: nothing was left of it"
+        );
+
+        let jobs = format!("/orgs/{org}/jobs");
+        let made = t.post(&ada, &jobs, job()).await.expect(201);
+        t.clock.advance_s(3_600);
+        t.portal.tick_credit().await.unwrap();
+        let credit = json!({"amount_micros": 40_000});
+        t.post(&operator, &format!("/operator/orgs/{org}/credits"), credit).await.expect(201);
+        t.portal.tick_credit().await.unwrap();
+        assert_eq!(purse(&t, &ada, &org).await, (100_000, 60_000, vec![]), "{engine}: it stays for the job");
+        let cancel = format!("{jobs}/{}/cancel", made["id"].as_str().unwrap());
+        t.post(&ada, &cancel, Value::Null).await.expect(202);
+        for _ in 0..2 {
+            t.portal.tick_credit().await.unwrap();
+            assert_eq!(purse(&t, &ada, &org).await, (70_000, 0, vec![]), "{engine}: once");
+        }
+        let statement = t.get(&ada, &format!("/orgs/{org}/transfers")).await.expect(200);
+        let rows = statement["items"].as_array().unwrap();
+        assert_eq!(
+            (&rows[0]["kind"], &rows[0]["source"], &rows[0]["amount_micros"], &rows[0]["memo"]),
+            (
+                &json!("debit"),
+                &json!("expiry"),
+                &json!(-30_000),
+                &json!("Expired: $0.05 granted on 2026-11-18 (Trial)")
+            ),
+            "{engine}"
+        );
+        let grant = rows.iter().find(|row| row["id"] == rows[0]["source_id"]).unwrap();
+        assert!(grant["expires_at"].as_str().unwrap().starts_with("2026-11-18T"), "{engine} {grant}");
+        let welcome = rows.iter().find(|row| row["memo"] == "Welcome").unwrap();
+        assert_eq!(welcome["expires_at"], Value::Null, "{engine}");
+        let books = t.post(&operator, "/operator/reconciliation", Value::Null).await.expect(200);
+        assert_eq!(books["mismatches"], json!([]), "{engine} {books}");
+    }
+}
+
+#[tokio::test]
+async fn expiry_takes_nobody_below_nothing_who_has_a_credit_limit() {
+    for (engine, db, _place) in engines("expiry_limit").await {
+        let t = TestPortal::on(db);
+        let operator = t.operator().await;
+        let (ada, org) = t.tenant("lab").await;
+        t.stock(&operator, &org, 0).await;
+        let limit = json!({"credit_limit_micros": 100_000});
+        t.call(&operator, "PUT", &format!("/operator/orgs/{org}/credit-limit"), limit).await.expect(200);
+        let listed = t.get(&operator, "/operator/orgs").await.expect(200);
+        assert_eq!(listed["items"][0]["credit_limit_micros"], 100_000, "{engine} {listed}");
+        let submit = async || {
+            let made = t.post(&ada, &format!("/orgs/{org}/jobs"), job()).await.expect(201);
+            format!("/orgs/{org}/jobs/{}/cancel", made["id"].as_str().unwrap())
+        };
+        lend(&t, &operator, &org, 60_000, 3_600).await.expect(201);
+        let before = submit().await;
+        t.clock.advance_s(3_600);
+        t.portal.tick_credit().await.unwrap();
+        assert_eq!(purse(&t, &ada, &org).await, (60_000, 60_000, vec![]), "{engine}");
+        // What is set aside after its time is set aside of the limit, and keeps nothing.
+        let after = submit().await;
+        t.post(&ada, &before, Value::Null).await.expect(202);
+        t.portal.tick_credit().await.unwrap();
+        assert_eq!(purse(&t, &ada, &org).await, (0, 60_000, vec![]), "{engine}");
+        // A grant pays what is below nothing first; only the rest of it can expire.
+        let debit = json!({"amount_micros": 30_000, "memo": "Refund"});
+        t.post(&operator, &format!("/operator/orgs/{org}/debits"), debit).await.expect(201);
+        lend(&t, &operator, &org, 50_000, 3_600).await.expect(201);
+        assert_eq!(purse(&t, &ada, &org).await, (20_000, 60_000, vec![20_000]), "{engine}");
+        t.post(&ada, &after, Value::Null).await.expect(202);
+        t.clock.advance_s(3_600);
+        t.portal.tick_credit().await.unwrap();
+        assert_eq!(purse(&t, &ada, &org).await, (0, 0, vec![]), "{engine}");
+        let books = t.post(&operator, "/operator/reconciliation", Value::Null).await.expect(200);
+        assert_eq!(books["mismatches"], json!([]), "{engine} {books}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_used_is_told_by_day_offering_member_and_label() {
     let quay = Quay::open().await;

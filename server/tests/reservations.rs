@@ -438,3 +438,29 @@ async fn maintenance_keeps_boards_free_and_the_calendar_shows_everything() {
     h.t.post(&h.operator, &cancel, Value::Null).await.expect(200);
     h.reserve(1, 2, h.at(DAY + HOUR), h.at(DAY + 90 * 60)).await;
 }
+
+#[tokio::test]
+async fn what_is_reserved_keeps_the_credit_that_pays_for_it() {
+    for (engine, db, _place) in engines("lent").await {
+        let mut h = Harbour::on(db).await;
+        h.policy(json!({})).await;
+        let lent = json!({"amount_micros": 4_000_000, "expires_at": h.at(HOUR / 2)});
+        h.t.post(&h.operator, &format!("/operator/orgs/{}/credits", h.org), lent).await.expect(201);
+        let from = h.at(HOUR);
+        let made = h.reserve(1, 1, from, from.plus_seconds(HOUR)).await;
+        h.pass(HOUR / 2).await;
+        h.t.portal.tick_credit().await.unwrap();
+        assert_eq!(h.balance().await, (10_003_600_000, 3_600_000), "{engine}: what it does not hold is gone");
+        // Half of its price is due; the other half comes back after its time.
+        h.cancel(&made).await.expect(200);
+        h.t.portal.tick_credit().await.unwrap();
+        assert_eq!(
+            h.balance().await,
+            (10_000_000_000, 0),
+            "{engine}: the rest of it, and nothing else, is gone"
+        );
+        let mut conn = h.t.portal.db.read().await.unwrap();
+        let wrong = berth_server::store::ledger::cross_mismatches(&mut conn.tx(), h.at(-DAY)).await.unwrap();
+        assert_eq!(wrong, Vec::<String>::new(), "{engine}");
+    }
+}

@@ -178,6 +178,78 @@ async fn the_ledger_balances_and_refuses() {
 }
 
 #[tokio::test]
+async fn use_is_paid_by_what_expires_soonest_and_had_not_when_it_was_set_aside() {
+    for (engine, db, _place) in engines("lots").await {
+        with_org(&db).await;
+        let lend = async |n: u128, amount: i64, seconds: i64| {
+            db.write(move |tx| {
+                async move {
+                    let grant = posting(n, TransferKind::Credit, amount);
+                    store::ledger::post(tx, &grant).await?;
+                    store::lots::insert(tx, &grant, now().plus_seconds(seconds)).await
+                }
+                .boxed()
+            })
+            .await
+            .unwrap();
+        };
+        let post = async |p: Posting, forced: bool| {
+            db.write(move |tx| {
+                let p = p.clone();
+                async move {
+                    if forced {
+                        store::ledger::post_forced(tx, &p).await
+                    } else {
+                        store::ledger::post(tx, &p).await
+                    }
+                }
+                .boxed()
+            })
+            .await
+            .unwrap();
+        };
+        let left = async || {
+            let mut conn = db.read().await.unwrap();
+            assert_eq!(store::lots::mismatches(&mut conn.tx()).await.unwrap(), Vec::<String>::new());
+            let lots = store::lots::live(&mut conn.tx(), org(1).id).await.unwrap();
+            lots.iter().map(|row| row.left_micros).collect::<Vec<i64>>()
+        };
+        lend(1, 50, 100).await;
+        lend(2, 60, 50).await;
+        post(posting(3, TransferKind::Credit, 40), false).await;
+        assert_eq!(left().await, [60, 50], "{engine}");
+        let hold = |n: u128, amount: i64, seconds: i64| Posting {
+            at: now().plus_seconds(seconds),
+            ..posting(n, TransferKind::Hold, amount)
+        };
+        post(hold(4, 70, 0), false).await;
+        post(hold(5, 30, 60), false).await;
+        let used = |n: u128, of: Posting, amount: i64| Posting {
+            pending: Some(of.id),
+            at: now().plus_seconds(70),
+            ..posting(n, TransferKind::Usage, amount)
+        };
+        post(used(6, hold(5, 30, 60), 30), false).await;
+        assert_eq!(left().await, [60, 20], "{engine}: the first had expired when it was set aside");
+        post(used(7, hold(4, 70, 0), 50), false).await;
+        assert_eq!(left().await, [10, 20], "{engine}");
+        // A refund to a card takes what does not expire, as far as there is any: 70 are left in all.
+        post(posting(8, TransferKind::Debit, 40), true).await;
+        assert_eq!(left().await, [10, 20], "{engine}");
+        post(posting(9, TransferKind::Debit, 15), true).await;
+        assert_eq!(left().await, [15], "{engine}");
+        post(posting(10, TransferKind::Debit, 20), true).await;
+        assert_eq!(left().await, Vec::<i64>::new(), "{engine}");
+        // Five below nothing, which the next grant pays first.
+        lend(11, 30, 200).await;
+        assert_eq!(left().await, [25], "{engine}");
+        let mut conn = db.read().await.unwrap();
+        assert_eq!(store::ledger::balance(&mut conn.tx(), org(1).id).await.unwrap(), (25, 20), "{engine}");
+        assert_eq!(store::ledger::mismatches(&mut conn.tx()).await.unwrap(), Vec::<String>::new());
+    }
+}
+
+#[tokio::test]
 async fn a_failed_write_undoes_itself_and_not_its_neighbours() {
     for (engine, db, _place) in engines("neighbours").await {
         with_org(&db).await;

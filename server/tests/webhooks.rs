@@ -17,6 +17,8 @@ use std::sync::{Arc, Mutex};
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use berth_server::outbound::sign;
+use berth_server::store;
+use common::{TestPortal, engines};
 use quay::Quay;
 use serde_json::{Value, json};
 
@@ -175,4 +177,49 @@ async fn what_is_about_money_is_mailed_and_a_dead_receiver_is_given_up() {
     let of = page["items"].as_array().unwrap().iter().find(|d| d["kind"] == "budget.passed").unwrap().clone();
     assert_eq!((&of["state"], &of["tries"]), (&json!("failed"), &json!(12)), "{page}");
     assert!(of["last_error"].as_str().unwrap().to_lowercase().contains("refused"), "{of}");
+}
+
+#[tokio::test]
+async fn credit_that_expires_is_told_of_seven_days_and_a_day_before() {
+    for (engine, db, _place) in engines("warnings").await {
+        let t = TestPortal::on(db);
+        let operator = t.operator().await;
+        let (_ada, org) = t.tenant("lab").await;
+        let lend = async |micros: i64, days: i64| {
+            let until = t.portal.now().plus_seconds(days * 86_400);
+            let body = json!({"amount_micros": micros, "memo": "Trial", "expires_at": until});
+            t.post(&operator, &format!("/operator/orgs/{org}/credits"), body).await.expect(201);
+        };
+        lend(5_000_000, 10).await;
+        // Nothing will be left of this one.
+        lend(2_000_000, 9).await;
+        let debit = json!({"amount_micros": 2_000_000, "memo": "Used elsewhere"});
+        t.post(&operator, &format!("/operator/orgs/{org}/debits"), debit).await.expect(201);
+        let told = async || {
+            for _ in 0..2 {
+                t.portal.tick_credit().await.unwrap();
+            }
+            let mut conn = t.portal.db.read().await.unwrap();
+            store::budgets::list_notices(&mut conn.tx(), org.parse().unwrap(), 10).await.unwrap()
+        };
+        assert_eq!(told().await.len(), 0, "{engine}");
+        t.clock.advance_s(3 * 86_400);
+        let first = told().await;
+        assert_eq!(first.len(), 1, "{engine}: {first:?}");
+        assert_eq!(first[0].0, "credit.expiring", "{engine}");
+        assert!(first[0].1.starts_with("$5.00 of credit expires on 2026-11-28 "), "{engine}: {first:?}");
+        assert!(first[0].2.contains("$5.00 is left of the credit \"Trial\""), "{engine}: {first:?}");
+        t.clock.advance_s(6 * 86_400);
+        assert_eq!(told().await.len(), 2, "{engine}");
+        t.clock.advance_s(2 * 86_400);
+        assert_eq!(told().await.len(), 2, "{engine}: it is gone now");
+        let mut conn = t.portal.db.read().await.unwrap();
+        let balance = store::ledger::balance(&mut conn.tx(), org.parse().unwrap()).await.unwrap();
+        drop(conn);
+        assert_eq!(balance, (0, 0), "{engine}");
+        t.portal.deliver().await.unwrap();
+        let outbox = std::fs::read_dir(t.data.path().join("outbox")).unwrap();
+        let mails = outbox.filter(|f| f.as_ref().unwrap().path().extension().is_some_and(|e| e == "eml"));
+        assert_eq!(mails.count(), 2, "{engine}: to the one owner");
+    }
 }

@@ -6,12 +6,13 @@ use std::future::Future;
 
 use berth_types::Page as Rows;
 use berth_types::ids::OrgId;
-use berth_types::ledger::{Balance, Transfer, TransferKind};
+use berth_types::ledger::{Balance, ExpiringCredit, Transfer, TransferKind};
 use berth_types::money::money_text;
 use leptos::prelude::*;
 use leptos::task::spawn_local;
 use serde::{Deserialize, Serialize};
 
+use super::days::date_text;
 use super::limits::replace;
 use super::parts::{Call, CallProblem, Loading, NoOrg, every, when_some};
 use super::payments::{Paying, Wallet, came_back};
@@ -178,12 +179,35 @@ fn StatementView(statement: Statement) -> impl IntoView {
     }
 }
 
+/// So much of the credit that expires is named.
+const NAMED: usize = 3;
+
+/// What expires when, soonest first.
+fn expiries(balance: &Balance) -> Vec<String> {
+    let text = |lot: &ExpiringCredit| {
+        format!(
+            "{} expires on {}",
+            money_text(lot.amount_micros, &balance.currency),
+            date_text(lot.expires_at)
+        )
+    };
+    let mut out: Vec<String> = balance.expiring.iter().take(NAMED).map(text).collect();
+    if balance.expiring.len() > NAMED {
+        out.push("more expires later".to_owned());
+    }
+    out
+}
+
 fn figures(balance: &Balance) -> AnyView {
     let text = |micros: i64| money_text(micros, &balance.currency);
     let lasts = match runway(balance.available_micros, balance.burn_per_hour_micros) {
         Some(hours) => format!("lasts {hours} h at {}/h", text(balance.burn_per_hour_micros)),
         None => "nothing is being spent".to_owned(),
     };
+    let expiring: Vec<AnyView> = expiries(balance)
+        .into_iter()
+        .map(|words| view! { <dd class="stat__note">{words}</dd> }.into_any())
+        .collect();
     let limit = (balance.credit_limit_micros > 0).then(|| {
         view! {
             <div class="stat">
@@ -204,6 +228,7 @@ fn figures(balance: &Balance) -> AnyView {
                 <dt class="stat__label">"Balance"</dt>
                 <dd class="stat__value">{text(balance.posted_micros)}</dd>
                 <dd class="stat__note">"credits less posted charges"</dd>
+                {expiring}
             </div>
             <div class="stat">
                 <dt class="stat__label">"Set aside"</dt>
@@ -268,6 +293,9 @@ const fn kind_words(kind: TransferKind) -> &'static str {
 
 fn line(row: &Transfer) -> AnyView {
     let what = if row.memo.is_empty() { kind_words(row.kind).to_owned() } else { row.memo.clone() };
+    let until = row.expires_at.map(|at| {
+        view! { <span class="table__sub">{format!("until {}", date_text(at))}</span> }
+    });
     let source = row.source_id.clone();
     let page = match row.source.as_str() {
         "job" => Some("/jobs"),
@@ -289,7 +317,7 @@ fn line(row: &Transfer) -> AnyView {
     };
     view! {
         <tr role="row">
-            <th role="rowheader" scope="row">{what}</th>
+            <th role="rowheader" scope="row">{what}{until}</th>
             <td role="cell" class="nowrap" data-label="When"><When at=row.at/></td>
             <td role="cell" data-label="Kind">{kind_words(row.kind)}</td>
             <td role="cell" class="table__lead" data-label="Source">{source}</td>
@@ -315,7 +343,30 @@ mod tests {
             source_id: String::new(),
             memo: String::new(),
             at: berth_types::time::Timestamp::from_micros(0),
+            expires_at: None,
         }
+    }
+
+    #[test]
+    fn what_expires_is_named_soonest_first_and_not_at_length() {
+        let lot = |days: i64| ExpiringCredit {
+            amount_micros: 5_000_000,
+            expires_at: berth_types::time::Timestamp::from_micros(0).plus_seconds(days * 86_400),
+        };
+        let balance = |lots: i64| Balance {
+            currency: "USD".to_owned(),
+            posted_micros: 0,
+            held_micros: 0,
+            accrued_micros: 0,
+            credit_limit_micros: 0,
+            available_micros: 0,
+            burn_per_hour_micros: 0,
+            expiring: (0..lots).map(lot).collect(),
+        };
+        assert_eq!(expiries(&balance(0)), Vec::<String>::new());
+        assert_eq!(expiries(&balance(1)), ["$5.00 expires on 1 January 1970"]);
+        assert_eq!(expiries(&balance(4)).len(), 4);
+        assert_eq!(expiries(&balance(4)).last().map(String::as_str), Some("more expires later"));
     }
 
     #[test]

@@ -155,5 +155,8 @@ pub struct OrgSummary {
     pub queued: i64,
     pub posted_micros: i64,
     pub held_micros: i64,
+    /// How far below nothing the account may go.
+    #[serde(default)]
+    pub credit_limit_micros: i64,
     pub currency: String,
 }

@@ -21,6 +21,16 @@ pub struct Balance {
     pub available_micros: i64,
     /// What is spent an hour at this moment.
     pub burn_per_hour_micros: i64,
+    /// Credit that is going to expire, soonest first; at most twenty of them. Inside `posted_micros`.
+    #[serde(default)]
+    pub expiring: Vec<ExpiringCredit>,
+}
+
+/// What is left of a grant that expires.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExpiringCredit {
+    pub amount_micros: i64,
+    pub expires_at: Timestamp,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,13 +73,16 @@ pub struct Transfer {
     /// they change what is available.
     pub amount_micros: i64,
     pub currency: String,
-    /// What caused it: `job`, `grant`.
+    /// What caused it: `job`, `grant`, `expiry`.
     pub source: String,
     /// The id of the cause, such as a job's.
     pub source_id: String,
     /// The cause's name, for people.
     pub memo: String,
     pub at: Timestamp,
+    /// When what is left of it is taken back, for a grant that expires.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<Timestamp>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,6 +92,9 @@ pub struct NewCredit {
     /// Shown to the tenant in the statement.
     #[serde(default)]
     pub memo: String,
+    /// When what is left of it is taken back: later than now, within ten years. Absent: never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<Timestamp>,
 }
 
 /// One of many grants.

@@ -25,6 +25,8 @@ use crate::store::{self, StoreError, Tx};
 /// Of what is spent, in percent.
 const THRESHOLDS: [i64; 3] = [100, 75, 50];
 const LOOK_EVERY: Duration = Duration::from_secs(30);
+/// Credit is looked at more often, so that what has expired is gone before it is set aside anew.
+const CREDIT_EVERY: Duration = Duration::from_secs(2);
 const MOST: usize = 100;
 const MAX_MICROS: i64 = 1_000_000_000_000_000;
 
@@ -34,7 +36,12 @@ pub async fn run(portal: Portal) {
         if let Err(error) = portal.tick_budgets().await {
             tracing::error!(%error, "budgets could not be looked at; the next look tries again");
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        for _ in 0..LOOK_EVERY.as_secs() / CREDIT_EVERY.as_secs() {
+            if let Err(error) = portal.tick_credit().await {
+                tracing::error!(%error, "credit that expires could not be looked at; the next look tries again");
+            }
+            tokio::time::sleep(CREDIT_EVERY).await;
+        }
     }
 }
 

@@ -27,7 +27,7 @@ const AT_ONCE: usize = 8;
 const TRIES: i64 = 12;
 const MOST: usize = 20;
 /// Families of notices that are mailed too.
-const MAILED: [&str; 3] = ["budget.", "invoice.", "reservation."];
+const MAILED: [&str; 4] = ["budget.", "credit.", "invoice.", "reservation."];
 
 /// Runs for as long as the portal does.
 pub async fn run(portal: Portal) {

@@ -102,7 +102,7 @@ pub async fn reserved(tx: &mut Tx<'_>, org: &str) -> Result<i64, StoreError> {
 pub struct Notice {
     pub id: NoticeId,
     pub org: String,
-    /// `budget.passed`, `reservation.ending`, `invoice.issued`, …
+    /// `budget.passed`, `credit.expiring`, `reservation.ending`, `invoice.issued`, …
     pub kind: String,
     pub subject: String,
     pub detail: String,

@@ -12,12 +12,13 @@ use berth_types::accounts::OrgSummary;
 use berth_types::ids::OrgId;
 use berth_types::ledger::{Balance, NewCredit};
 use berth_types::money::{money_text, parse_amount_micros};
-use berth_types::problems::Problem;
+use berth_types::problems::{FieldError as Wrong, Problem};
 use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 
 use self::back::TakeBackDialog;
 use self::limit::CreditLimitDialog;
+use super::super::days::moment;
 use super::super::parts::{Call, CallProblem, FieldError, Loading, Modal, ready};
 use super::super::words::counted;
 use super::is_operator;
@@ -26,7 +27,7 @@ use crate::api::Answer;
 use crate::session::Page;
 use crate::ui::*;
 
-const FIELDS: &[&str] = &["/amount_micros", "/memo"];
+const FIELDS: &[&str] = &["/amount_micros", "/memo", "/expires_at"];
 
 fn load() -> impl Future<Output = Answer<Vec<OrgSummary>>> + Send + 'static {
     let orgs = api::accounts::list_orgs();
@@ -87,6 +88,7 @@ impl Desk {
             if let Some(known) = orgs.iter_mut().find(|known| known.org.id == org) {
                 known.posted_micros = balance.posted_micros;
                 known.held_micros = balance.held_micros;
+                known.credit_limit_micros = balance.credit_limit_micros;
             }
         });
         self.said.set(words);
@@ -132,6 +134,7 @@ fn OrgTable(orgs: Vec<OrgSummary>) -> impl IntoView {
                         <th role="columnheader" scope="col" class="num">"Queued"</th>
                         <th role="columnheader" scope="col" class="num">"Balance"</th>
                         <th role="columnheader" scope="col" class="num">"Set aside"</th>
+                        <th role="columnheader" scope="col" class="num">"Credit limit"</th>
                         <th role="columnheader" scope="col" class="nowrap">"Since"</th>
                         <th role="columnheader" scope="col" class="table__actions">
                             <span class="visually-hidden">"Actions"</span>
@@ -154,6 +157,10 @@ fn row(summary: &OrgSummary, desk: Desk) -> AnyView {
     let posted = money_text(summary.posted_micros, &summary.currency);
     let posted_class = if summary.posted_micros < 0 { "bad" } else { "" };
     let held = money_text(summary.held_micros, &summary.currency);
+    let credit_limit = match summary.credit_limit_micros {
+        0 => "none".to_owned(),
+        micros => money_text(micros, &summary.currency),
+    };
     let limits = format!("/operator/limits/{}", summary.org.id);
     let limits_label = format!("Limits of {name}");
     let button = |text: &'static str, label: String, open: RwSignal<bool>| {
@@ -183,6 +190,7 @@ fn row(summary: &OrgSummary, desk: Desk) -> AnyView {
             <td role="cell" class="num" data-label="Queued">{summary.queued}</td>
             <td role="cell" class="num" data-label="Balance"><span class=posted_class>{posted}</span></td>
             <td role="cell" class="num" data-label="Set aside">{held}</td>
+            <td role="cell" class="num" data-label="Credit limit">{credit_limit}</td>
             <td role="cell" class="nowrap" data-label="Since"><When at=summary.org.created_at/></td>
             <td role="cell" class="table__actions">
                 <span class="btn-grid">
@@ -197,35 +205,61 @@ fn row(summary: &OrgSummary, desk: Desk) -> AnyView {
     .into_any()
 }
 
+/// What is granted, or what keeps it from being anything.
+fn read(amount: &str, memo: &str, expires: &str) -> Result<NewCredit, Vec<Wrong>> {
+    let mut errors = Vec::new();
+    let amount = parse_amount_micros(amount);
+    if amount.is_none() {
+        errors.push(Wrong::new("/amount_micros", "Give an amount such as 500 or 12.50."));
+    }
+    let expires_at = Some(expires.trim()).filter(|typed| !typed.is_empty()).map(moment);
+    if expires_at == Some(None) {
+        errors.push(Wrong::new("/expires_at", "Give a day and a time, or neither."));
+    }
+    match amount {
+        Some(amount_micros) if errors.is_empty() => {
+            Ok(NewCredit { amount_micros, memo: memo.trim().to_owned(), expires_at: expires_at.flatten() })
+        }
+        _ => Err(errors),
+    }
+}
+
 #[component]
 fn GrantDialog(desk: Desk) -> impl IntoView {
     let call = Call::idle();
     let open = desk.granting;
     let amount = RwSignal::new(String::new());
     let memo = RwSignal::new(String::new());
+    let expires = RwSignal::new(String::new());
     let title = Signal::derive(move || desk.titled("Grant credit to", "Grant credit"));
     let submit = move |event: SubmitEvent| {
         event.prevent_default();
         let Some((org, name)) = desk.org() else { return };
-        let Some(amount_micros) = parse_amount_micros(&amount.get_untracked()) else {
-            let detail = "Give an amount such as 500 or 12.50.";
-            call.problem.set(Some(Problem::invalid_field("/amount_micros", detail)));
-            return;
+        let typed = (amount.get_untracked(), memo.get_untracked(), expires.get_untracked());
+        let body = match read(&typed.0, &typed.1, &typed.2) {
+            Ok(body) => body,
+            Err(errors) => {
+                call.problem.set(Some(Problem::invalid(errors)));
+                return;
+            }
         };
-        let body = NewCredit { amount_micros, memo: memo.get_untracked().trim().to_owned() };
+        let (amount_micros, until) = (body.amount_micros, body.expires_at);
         call.run(api::money::grant(org, &body), move |balance: Balance| {
             let granted = money_text(amount_micros, &balance.currency);
-            desk.take(org, &balance, format!("{name} was granted {granted}."));
+            let until = until.map_or_else(String::new, |at| format!("; it expires on {}", at.minute()));
+            desk.take(org, &balance, format!("{name} was granted {granted}{until}."));
             amount.set(String::new());
             memo.set(String::new());
+            expires.set(String::new());
             open.set(false);
         });
     };
     let wrong_amount = call.field("/amount_micros");
     let wrong_memo = call.field("/memo");
+    let wrong_expiry = call.field("/expires_at");
     view! {
         <Modal id="grant" title=title open=open>
-            <form method="post" on:submit=submit>
+            <form method="post" novalidate=true on:submit=submit>
                 <div class="dialog__body">
                     <p>"It is available to them at once, and stands in their ledger for good."</p>
                     <CallProblem call=call beside_fields=FIELDS/>
@@ -258,6 +292,21 @@ fn GrantDialog(desk: Desk) -> impl IntoView {
                         <p class="field__hint" id="grant-memo-hint">"Shown to them in their ledger."</p>
                         <FieldError id="grant-memo-error" error=wrong_memo/>
                     </div>
+                    <div class="field">
+                        <label class="field__label" for="grant-expires">"Expires, UTC"</label>
+                        <input
+                            id="grant-expires"
+                            type="datetime-local"
+                            aria-describedby="grant-expires-hint grant-expires-error"
+                            aria-invalid=move || wrong_expiry.get().map(|_| "true")
+                            prop:value=move || expires.get()
+                            on:input=move |ev| expires.set(event_target_value(&ev))
+                        />
+                        <p class="field__hint" id="grant-expires-hint">
+                            "Empty: never. It is used before other credit, and what is left of it then is taken back."
+                        </p>
+                        <FieldError id="grant-expires-error" error=wrong_expiry/>
+                    </div>
                 </div>
                 <div class="dialog__actions">
                     <button class="btn" type="button" on:click=move |_| open.set(false)>"Grant nothing"</button>
@@ -272,5 +321,21 @@ fn GrantDialog(desk: Desk) -> impl IntoView {
                 </div>
             </form>
         </Modal>
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credit_is_granted_for_good_or_until_a_time() {
+        let body = read("12.50", " trial ", "").unwrap();
+        assert_eq!((body.amount_micros, body.memo.as_str(), body.expires_at), (12_500_000, "trial", None));
+        let until = read("1", "", "2026-12-31T00:00").unwrap().expires_at.unwrap();
+        assert_eq!(until.to_string(), "2026-12-31T00:00:00Z");
+        let wrong = read("much", "", "soon").unwrap_err();
+        let at: Vec<String> = wrong.into_iter().map(|error| error.pointer).collect();
+        assert_eq!(at, ["/amount_micros", "/expires_at"]);
     }
 }

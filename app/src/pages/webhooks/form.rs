@@ -14,10 +14,11 @@ use crate::ui::*;
 const FIELDS: &[&str] = &["/url", "/kinds"];
 
 /// What most want to hear of, and what that is.
-const KINDS: [(&str, &str); 4] = [
+const KINDS: [(&str, &str); 5] = [
     ("job.*", "A job runs, has ended, was stopped."),
     ("reservation.*", "A reservation begins, ends soon, is over."),
     ("budget.passed", "A budget has come to 50, 75 or 100 %."),
+    ("credit.expiring", "Credit expires in seven days, or in one."),
     ("invoice.*", "An invoice was issued; the saved card could not be charged."),
 ];
 

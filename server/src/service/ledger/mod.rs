@@ -3,7 +3,9 @@
 use berth_types::Page;
 use berth_types::accounts::{Org, OrgSummary};
 use berth_types::ids::{OrgId, TransferId};
-use berth_types::ledger::{Balance, CreditLimit, NewCredit, NewDebit, Transfer, TransferKind};
+use berth_types::ledger::{
+    Balance, CreditLimit, ExpiringCredit, NewCredit, NewDebit, Transfer, TransferKind,
+};
 use berth_types::money::{money_text, per_hour_micros};
 use berth_types::problems::Problem;
 use berth_types::quotas::AuditEvent;
@@ -19,6 +21,10 @@ mod batch;
 
 /// The most that one grant can be: a billion units.
 const MAX_GRANT_MICROS: i64 = 1_000_000_000_000_000;
+/// The longest that credit can wait for its end: ten years, with three leap days.
+const MAX_EXPIRY_S: i64 = 3_653 * 86_400;
+/// So many lots of credit that expires are shown with a balance.
+const MOST_EXPIRING: i64 = 20;
 
 impl Portal {
     /// An operator gives an organization credit.
@@ -39,6 +45,11 @@ impl Portal {
             return Err(Problem::invalid_field("/memo", "Use at most 200 printable characters."));
         }
         let now = self.now();
+        let expires_at = input.expires_at;
+        if expires_at.is_some_and(|at| at <= now || at > now.plus_seconds(MAX_EXPIRY_S)) {
+            let detail = "Credit expires later than now, and within ten years.";
+            return Err(Problem::invalid_field("/expires_at", detail));
+        }
         let id: TransferId = self.new_id(now);
         let posting = Posting {
             id,
@@ -57,9 +68,10 @@ impl Portal {
             at: now,
         };
         let what = money_text(posting.amount_micros, &self.settings.currency);
-        let event =
-            self.audit_event(caller, "credit.granted", org.to_string(), format!("{what}: {}", posting.memo));
-        self.post_for(org, posting, event).await
+        let until = expires_at.map_or_else(String::new, |at| format!(" until {}", at.minute()));
+        let detail = format!("{what}{until}: {}", posting.memo);
+        let event = self.audit_event(caller, "credit.granted", org.to_string(), detail);
+        self.post_for(org, posting, expires_at, event).await
     }
 
     /// An operator takes money back from an organization: a refund, or a correction. Never more than
@@ -97,10 +109,16 @@ impl Portal {
             org.to_string(),
             format!("{what}: {}", posting.memo),
         );
-        self.post_for(org, posting, event).await
+        self.post_for(org, posting, None, event).await
     }
 
-    async fn post_for(&self, org: OrgId, posting: Posting, event: AuditEvent) -> Result<Balance, Problem> {
+    async fn post_for(
+        &self,
+        org: OrgId,
+        posting: Posting,
+        expires_at: Option<Timestamp>,
+        event: AuditEvent,
+    ) -> Result<Balance, Problem> {
         let done = self
             .db
             .write(move |tx| {
@@ -115,6 +133,9 @@ impl Portal {
                         return Ok(Err(Problem::new(402, "funds.insufficient", "Not enough credit", detail)));
                     }
                     store::ledger::post(tx, &posting).await?;
+                    if let Some(at) = expires_at {
+                        store::lots::insert(tx, &posting, at).await?;
+                    }
                     store::quotas::insert_audit(tx, Some(org), &event).await?;
                     Ok(Ok(()))
                 }
@@ -171,6 +192,11 @@ impl Portal {
         let (posted, held) = store::ledger::balance(&mut tx, org).await?;
         let credit_limit_micros = store::ledger::credit_limit(&mut tx, org).await?;
         let (accrued, rate) = store::jobs::open_use(&mut tx, org).await?;
+        let expiring = store::lots::expiring(&mut tx, org, self.now(), MOST_EXPIRING).await?;
+        let expiring = expiring.into_iter().map(|(amount_micros, at)| ExpiringCredit {
+            amount_micros,
+            expires_at: Timestamp::from_micros(at),
+        });
         Ok(Balance {
             currency: self.settings.currency.clone(),
             posted_micros: posted,
@@ -179,6 +205,7 @@ impl Portal {
             credit_limit_micros,
             available_micros: posted - held + credit_limit_micros,
             burn_per_hour_micros: per_hour_micros(rate).unwrap_or(i64::MAX),
+            expiring: expiring.collect(),
         })
     }
 
@@ -212,6 +239,7 @@ impl Portal {
             source_id: row.source_id,
             memo: row.memo,
             at: Timestamp::from_micros(row.at),
+            expires_at: row.expires_at.map(Timestamp::from_micros),
         })
     }
 
@@ -225,8 +253,16 @@ impl Portal {
         for org in orgs {
             let (posted_micros, held_micros) = store::ledger::balance(&mut tx, org.id).await?;
             let (members, queued, running) = store::jobs::counts(&mut tx, org.id).await?;
-            let currency = self.settings.currency.clone();
-            out.push(OrgSummary { org, members, running, queued, posted_micros, held_micros, currency });
+            out.push(OrgSummary {
+                credit_limit_micros: store::ledger::credit_limit(&mut tx, org.id).await?,
+                org,
+                members,
+                running,
+                queued,
+                posted_micros,
+                held_micros,
+                currency: self.settings.currency.clone(),
+            });
         }
         Ok(out)
     }

@@ -50,8 +50,18 @@ pub async fn open_accounts(tx: &mut Tx<'_>, org: OrgId) -> Result<(), StoreError
     exec!(tx, sql, REVENUE, None::<String>, true).map(|_| ())
 }
 
-/// Posts one transfer and moves its balances.
+/// Posts one transfer and moves its balances. What leaves the balance is paid from the credit that expires
+/// soonest.
 pub async fn post(tx: &mut Tx<'_>, posting: &Posting) -> Result<(), StoreError> {
+    write(tx, posting).await?;
+    if matches!(posting.kind, TransferKind::Usage | TransferKind::Debit) {
+        super::lots::spend(tx, posting, posting.amount_micros).await?;
+    }
+    Ok(())
+}
+
+/// Posts one transfer and moves its balances, whatever credit pays for it.
+pub(super) async fn write(tx: &mut Tx<'_>, posting: &Posting) -> Result<(), StoreError> {
     let tenant = org_account(posting.org);
     let (debit, credit) = match posting.kind {
         TransferKind::Credit => (GRANTS, tenant.as_str()),
@@ -101,7 +111,8 @@ pub async fn post(tx: &mut Tx<'_>, posting: &Posting) -> Result<(), StoreError> 
 }
 
 /// Posts a debit even when it was spent: the account is below nothing then, and nothing new starts until
-/// that is paid.
+/// that is paid. What was paid by card does not expire, so credit that does is only touched when there is no
+/// other.
 pub async fn post_forced(tx: &mut Tx<'_>, posting: &Posting) -> Result<(), StoreError> {
     let available = available(tx, posting.org).await?;
     let short = posting.amount_micros - available.max(0);
@@ -109,7 +120,8 @@ pub async fn post_forced(tx: &mut Tx<'_>, posting: &Posting) -> Result<(), Store
         let sql = "UPDATE accounts SET forced_micros = forced_micros + $2 WHERE id = $1";
         exec!(tx, sql, org_account(posting.org), short)?;
     }
-    post(tx, posting).await
+    write(tx, posting).await?;
+    super::lots::spend(tx, posting, 0).await
 }
 
 /// What was forced is forgotten as far as it is paid.
@@ -165,6 +177,8 @@ pub struct TransferRow {
     pub source_id: String,
     pub memo: String,
     pub at: i64,
+    /// Of a grant that expires.
+    pub expires_at: Option<i64>,
 }
 
 /// The newest `limit` transfers of an organization with an id below `before`.
@@ -174,7 +188,8 @@ pub async fn list(
     before: &str,
     limit: i64,
 ) -> Result<Vec<TransferRow>, StoreError> {
-    let sql = "SELECT id, kind, amount_micros, source, source_id, memo, at FROM transfers \
+    let sql = "SELECT id, kind, amount_micros, source, source_id, memo, at, \
+               (SELECT l.expires_at FROM credit_lots l WHERE l.transfer_id = transfers.id) AS expires_at FROM transfers \
                WHERE (debit = $1 OR credit = $1) AND ($2 = '' OR id < $2) ORDER BY id DESC LIMIT $3";
     list!(tx, TransferRow, sql, org_account(org), before, limit)
 }
@@ -192,8 +207,8 @@ pub async fn mismatches(tx: &mut Tx<'_>) -> Result<Vec<String>, StoreError> {
     Ok(list!(tx, (String,), sql)?.into_iter().map(|(account,)| account).collect())
 }
 
-/// What does not add up between jobs, reservations, days and the ledger: jobs that are open or ended
-/// since a time, all reservations since then, and the days of every organization.
+/// What does not add up between jobs, reservations, days, credit that expires and the ledger: jobs that are
+/// open or ended since a time, all reservations since then, the days and the credit of every organization.
 pub async fn cross_mismatches(tx: &mut Tx<'_>, since: Timestamp) -> Result<Vec<String>, StoreError> {
     let mut out = Vec::new();
     for (table, source) in [("jobs", "job"), ("reservations", "reservation")] {
@@ -223,6 +238,7 @@ pub async fn cross_mismatches(tx: &mut Tx<'_>, since: Timestamp) -> Result<Vec<S
                 WHERE t.debit = a.id AND t.kind = 'usage') ORDER BY a.org_id LIMIT 100";
     let rows = list!(tx, (String,), sql)?;
     out.extend(rows.into_iter().map(|(id,)| format!("{id}: the days and the transfers differ")));
+    out.extend(super::lots::mismatches(tx).await?);
     Ok(out)
 }
 

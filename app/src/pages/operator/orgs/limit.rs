@@ -104,6 +104,7 @@ mod tests {
             credit_limit_micros: limit,
             available_micros: limit - 2_000_000,
             burn_per_hour_micros: 0,
+            expiring: Vec::new(),
         };
         assert_eq!(
             said("Kelda Lab", &balance(50_000_000)),
