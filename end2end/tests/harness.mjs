@@ -35,9 +35,14 @@ export async function waitFor(what, found, ms = 20_000) {
   }
 }
 
-/** Starts a program and resolves once its output has `ready`; `stop` ends it and removes `data`. */
-async function start(argv, env, ready, data) {
-  const child = spawn(argv[0], argv.slice(1), { env: { ...process.env, ...env }, stdio: ['ignore', 'pipe', 'pipe'] });
+/**
+ * Starts a program and resolves once its output has `ready`; `stop` ends it and removes `data`. With
+ * `stdin` as 'pipe' it is told lines by `tell`.
+ */
+async function start(argv, env, ready, data, stdin = 'ignore') {
+  const child = spawn(argv[0], argv.slice(1), { env: { ...process.env, ...env }, stdio: [stdin, 'pipe', 'pipe'] });
+  // One that has ended hears nothing any more; whoever waits for its answer says so.
+  child.stdin?.on('error', () => {});
   let output = '';
   let ended = false;
   child.stdout.on('data', (chunk) => (output += chunk));
@@ -59,7 +64,7 @@ async function start(argv, env, ready, data) {
     await stop();
     throw error;
   }
-  return { stop, output: () => output };
+  return { stop, output: () => output, tell: (line) => child.stdin.write(`${line}\n`) };
 }
 
 /** A whole demo: what its demo.json says, and `stop`. */
@@ -75,17 +80,61 @@ export async function startDemo() {
   return { ...JSON.parse(readFileSync(file, 'utf8')), file, stop };
 }
 
-/** A portal that nobody has set up: its address, its setup token and `stop`. `env` are further settings. */
-export async function startBarePortal(env = {}) {
+/** A portal that nobody has set up, of the program that begins `argv`: its addresses, its setup token and `stop`. */
+async function startPortal(argv, env, stdin) {
   const data = mkdtempSync(join(tmpdir(), 'berth-bare-'));
-  const url = `http://127.0.0.1:${await freePort()}`;
+  const [listen, workers] = [`127.0.0.1:${await freePort()}`, `127.0.0.1:${await freePort()}`];
+  const where = ['--data', data, '--listen', listen, '--worker-listen', workers, '--web', join(DIST, 'web')];
+  const program = await start([...argv, ...where], env, 'Setup token', data, stdin);
+  const token = await waitFor('the setup token', () => /next start: (\S+)\s/.exec(program.output())?.[1]);
+  return { ...program, url: `http://${listen}`, workers: `http://${workers}`, data, token };
+}
+
+/** A portal that nobody has set up: its address, its setup token and `stop`. `env` are further settings. */
+export const startBarePortal = (env = {}) => startPortal([join(DIST, 'berth'), 'serve'], env);
+
+/**
+ * The same with a clock of its own: `now` is its time in milliseconds, and `forward` moves it by so many
+ * seconds and resolves once all that is due then is done. BERTH_CLOCKED names the program.
+ */
+export async function startClockedPortal() {
+  const program = process.env.BERTH_CLOCKED || join(ROOT, 'target/debug/examples/clocked');
+  const portal = await startPortal([program], {}, 'pipe');
+  let ahead_s = 0;
+  const forward = async (seconds) => {
+    ahead_s += seconds;
+    portal.tell(`forward ${seconds}`);
+    await waitFor(`the clock to be ${ahead_s} s ahead`, () => {
+      const failed = /^failed: .*$/m.exec(portal.output());
+      if (failed) throw new Error(failed[0]);
+      return portal.output().includes(`moved ${ahead_s}\n`);
+    }, 60_000);
+  };
+  return { ...portal, forward, now: () => Date.now() + ahead_s * 1_000 };
+}
+
+/** A worker of this machine on simulated boards, which joined a portal; `stop` ends it. */
+export async function startWorker(portal, operator, name, fleet) {
+  const data = mkdtempSync(join(tmpdir(), 'berth-worker-'));
+  const { secret } = await operator('POST', '/operator/join-tokens', {});
   const argv = [
-    join(DIST, 'berth'), 'serve', '--data', data, '--listen', url.slice('http://'.length),
-    '--worker-listen', `127.0.0.1:${await freePort()}`, '--web', join(DIST, 'web'),
+    join(DIST, 'berth-worker'), 'run', '--portal', portal.workers, '--data', data, '--hide', portal.data,
+    '--name', name, '--simulate', fleet,
+    // Jobs run in a sandbox wherever one works; some containers forbid what it is made of.
+    '--allow-unisolated',
   ];
-  const { stop, output } = await start(argv, env, 'Setup token', data);
-  const token = await waitFor('the setup token', () => /next start: (\S+)\s/.exec(output())?.[1]);
-  return { url, token, stop };
+  // In the environment, where other people of this machine do not see it.
+  const worker = await start(argv, { BERTH_JOIN_TOKEN: secret }, `${name} is node_`, data);
+  try {
+    await waitFor(`${name} to be ready`, async () => {
+      const { items } = await operator('GET', '/operator/nodes');
+      return items.some((node) => node.name === name && node.state === 'ready' && node.gpus.length > 0);
+    });
+  } catch (error) {
+    await worker.stop();
+    throw error;
+  }
+  return worker;
 }
 
 /** Calls the REST interface as whoever the headers say; anything but success is an error. */

@@ -37,4 +37,6 @@ step 'the worker' cargo build --quiet -p berth-worker -p berth-nvml-sim
 step 'tests, on both engines' $tools/with-postgres.sh cargo test --workspace --no-fail-fast
 step 'the training example' python3 -m unittest discover -s examples/digits -p 'test_*.py'
 step 'what is delivered' $tools/build.sh
+# With the tests came the portal whose clock is moved.
+export BERTH_CLOCKED=$PWD/target/debug/examples/clocked
 step 'tests in a browser' node $tools/browser-tests.mjs

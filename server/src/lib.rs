@@ -13,6 +13,7 @@ pub mod recordings;
 pub mod rest;
 pub mod scheduler;
 mod secrets;
+pub mod serve;
 pub mod service;
 pub mod store;
 pub mod stripe;

@@ -1,7 +1,5 @@
 //! `berth`: the portal.
 
-use std::future::IntoFuture;
-use std::io::Write;
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
@@ -9,10 +7,10 @@ use std::sync::Arc;
 
 use berth_server::clock::SystemClock;
 use berth_server::portal::{Portal, Settings};
-use berth_server::service::{books, budgets, invoices, payments, reservations, webhooks};
+use berth_server::serve::serve;
 use berth_server::store::Db;
 use berth_server::web::Assets;
-use berth_server::{rest, scheduler, web, workers};
+use berth_server::workers;
 use clap::{Parser, Subcommand};
 use rand::SeedableRng;
 use rand_chacha::ChaCha20Rng;
@@ -194,14 +192,9 @@ async fn run(args: Args) -> Result<(), String> {
                 ..Settings::default()
             };
             let portal = Portal::new(db, settings, Arc::new(SystemClock), ChaCha20Rng::from_os_rng());
-            serve(portal, assets, listener, worker_listener).await
+            serve(portal, assets, listener, worker_listener, stopped()).await
         }
     }
-}
-
-/// A line for whoever started the portal; one who has stopped reading does not stop it.
-fn say(line: &str) {
-    let _ = writeln!(std::io::stdout(), "{line}");
 }
 
 async fn bind(address: SocketAddr) -> Result<TcpListener, String> {
@@ -212,52 +205,6 @@ async fn bind(address: SocketAddr) -> Result<TcpListener, String> {
 fn beside() -> Option<PathBuf> {
     let dir = std::env::current_exe().ok()?.parent()?.join("web");
     dir.join("build-id").exists().then_some(dir)
-}
-
-async fn serve(
-    portal: Portal,
-    assets: Option<Assets>,
-    listener: TcpListener,
-    worker_listener: TcpListener,
-) -> Result<(), String> {
-    if assets.is_none() {
-        tracing::warn!("there are no built pages; --web names their directory");
-    }
-    let at = listener.local_addr().map_err(|e| e.to_string())?;
-    let worker_at = worker_listener.local_addr().map_err(|e| e.to_string())?;
-    say(&format!("Berth listens on http://{at}"));
-    say(&format!("Workers connect to http://{worker_at}"));
-    if let Some(token) = portal.open_setup().await.map_err(|e| e.to_string())? {
-        say(&format!(
-            "No operator exists yet. Setup token, valid until used or until the next start: {token}"
-        ));
-    }
-    tokio::spawn(scheduler::run(portal.clone()));
-    tokio::spawn(reservations::tick::run(portal.clone()));
-    tokio::spawn(books::run(portal.clone()));
-    tokio::spawn(budgets::run(portal.clone()));
-    tokio::spawn(invoices::run(portal.clone()));
-    portal.hear_webhooks().await.map_err(|e| e.to_string())?;
-    tokio::spawn(webhooks::run(portal.clone()));
-    tokio::spawn(payments::run(portal.clone()));
-    let (stop, stopping) = tokio::sync::watch::channel(());
-    let stopped_too = |mut stopping: tokio::sync::watch::Receiver<()>| async move {
-        // The sender is dropped when it is time.
-        let _ = stopping.changed().await;
-    };
-    let router = web::router(rest::router(portal.clone()), assets.as_ref(), portal.settings.https);
-    let pages = axum::serve(listener, router.into_make_service_with_connect_info::<SocketAddr>())
-        .with_graceful_shutdown(stopped_too(stopping.clone()))
-        .into_future();
-    let workers = workers::serve(portal, worker_listener, stopped_too(stopping));
-    tokio::select! {
-        result = pages => result.map_err(|e| e.to_string()),
-        result = workers => result,
-        () = stopped() => {
-            drop(stop);
-            Ok(())
-        }
-    }
 }
 
 /// Resolves on Ctrl-C or SIGTERM.

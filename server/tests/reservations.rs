@@ -137,6 +137,53 @@ async fn what_was_promised_is_charged_exactly_and_in_time() {
 }
 
 #[tokio::test]
+async fn a_clock_that_is_set_back_charges_nothing_twice_and_undoes_nothing() {
+    for (engine, db, _place) in engines("set_back").await {
+        let mut h = Harbour::on(db).await;
+        let before = h.balance().await.0;
+        let r = h.reserve(1, 1, h.at(HOUR), h.at(4 * HOUR)).await;
+        let total = r["total_micros"].as_i64().unwrap();
+        h.pass(2 * HOUR + 60).await;
+        let charged = h.reservation(&r).await;
+        let posted = charged["posted_micros"].as_i64().unwrap();
+        assert!((total / 3..total / 2).contains(&posted), "{engine}: an hour of three: {charged}");
+        // To before its begin, and through the same hour once more.
+        for seconds in [-HOUR - 120, HOUR / 2, HOUR / 2 + 120] {
+            h.pass(seconds).await;
+            let now = h.reservation(&r).await;
+            assert_eq!(
+                (&now["state"], &now["posted_micros"], &now["held_micros"]),
+                (&json!("active"), &charged["posted_micros"], &charged["held_micros"]),
+                "{engine} {seconds}"
+            );
+        }
+        // To its end, and over it once more.
+        for seconds in [2 * HOUR, -2 * HOUR, 3 * HOUR] {
+            h.pass(seconds).await;
+            let done = h.reservation(&r).await;
+            assert_eq!(done["state"], "ended", "{engine} {done}");
+            assert_eq!(done["posted_micros"], total, "{engine} {done}");
+            assert_eq!(h.balance().await, (before - total, 0), "{engine}");
+        }
+        let usage = h.t.get(&h.ada, &format!("/orgs/{}/usage", h.org)).await.expect(200);
+        assert_eq!(usage["cost_micros"], total, "{engine} {usage}");
+        let more_ms = usage["device_ms"].as_i64().unwrap() - 3 * HOUR * 1_000;
+        assert!(more_ms.abs() < 1_000, "{engine}: three hours of a board: {usage}");
+
+        // A host that went before the clock was set back is out of order all the same.
+        let r = h.reserve(2, 2, h.at(0), h.at(10 * HOUR)).await;
+        h.pass(2 * HOUR).await;
+        h.report(1).await;
+        h.report(2).await;
+        h.sessions.clear();
+        h.pass(-HOUR).await;
+        assert_eq!(h.reservation(&r).await["degraded_milli"], 1_000, "{engine}");
+        let books = h.t.post(&h.operator, "/operator/reconciliation", Value::Null).await.expect(200);
+        assert_eq!(books["mismatches"], json!([]), "{engine} {books}");
+    }
+}
+
+#[tokio::test]
 async fn taking_back_costs_what_was_shown() {
     for (engine, db, _place) in engines("cancel").await {
         let mut h = Harbour::on(db).await;
@@ -283,6 +330,7 @@ async fn longer_again_and_again_and_within_limits() {
         let until = |t: Timestamp| json!({"ends_at": t});
         h.t.post(&h.ada, &path, until(h.at(3 * HOUR + 60))).await.problem(409, "reservation.taken");
         h.t.post(&h.ada, &path, until(h.at(HOUR))).await.problem(422, "request.invalid");
+        h.t.post(&h.ada, &path, until(h.at(3_652 * DAY))).await.problem(422, "request.invalid");
         let longer =
             h.t.post(&h.ada, &path, until(next["starts_at"].as_str().unwrap().parse().unwrap()))
                 .await
@@ -368,6 +416,16 @@ async fn absurd_windows_and_shapes_are_refused_at_their_fields() {
         assert_eq!(problem["errors"][0]["pointer"], pointer, "{problem}");
     }
     h.t.post(&h.ada, &path, with("starts_at", json!("tomorrow"))).await.problem(422, "request.invalid");
+    // No time at all, less than a minute, and ten years: whoever asks for it.
+    let begin = h.at(HOUR);
+    for until in [begin, begin.plus_seconds(59), begin.plus_seconds(3_652 * DAY)] {
+        let plan = json!({"node": node(1), "starts_at": begin, "ends_at": until, "reason": "New driver"});
+        let ask = h.ask(1, 1, begin, until);
+        for (who, at, body) in [(&h.ada, path.as_str(), ask), (&h.operator, "/operator/reservations", plan)] {
+            let problem = h.t.post(who, at, body).await.problem(422, "request.invalid");
+            assert_eq!(problem["errors"][0]["pointer"], "/ends_at", "{until} {problem}");
+        }
+    }
     let never = h.t.post(&h.ada, &path, h.ask(3, 2, h.at(HOUR), h.at(2 * HOUR))).await.expect(201);
     assert!(never["refusals"][0].as_str().unwrap().contains("even when it is empty"), "{never}");
     for bad in [

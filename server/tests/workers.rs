@@ -429,3 +429,34 @@ async fn a_job_sees_nothing_that_is_not_its_own() {
     quay.ended(&neighbour).await;
     quay.all_free().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clock_that_jumps_moves_no_meter_and_ends_no_job() {
+    let quay = Quay::open().await;
+    let job = quay.submit(json!({"script": "exec sleep 300", "max_duration_s": 600})).await;
+    let metered = |j: &Value| j["metered_ms"].as_i64().unwrap();
+    let mut last = quay.until(&job, |j| metered(j) > 200).await;
+    // An hour back, then far beyond the job's limit: the portal's clock is no meter.
+    for seconds in [-3_600, 11 * 3_600, -1_800] {
+        quay.t.clock.advance_s(seconds);
+        quay.t.portal.tick_reservations().await.unwrap();
+        let before = metered(&last);
+        last = quay.until(&job, |j| metered(j) != before).await;
+        assert_eq!(last["state"], "running", "{seconds}: {last}");
+        assert!((before..60_000).contains(&metered(&last)), "{seconds}: {before} {last}");
+        let nodes = quay.t.get(&quay.operator, "/operator/nodes").await.expect(200);
+        assert_eq!(nodes["items"][0]["state"], "ready", "{seconds}: {nodes}");
+    }
+    quay.t.post(&quay.ada, &format!("/orgs/{}/jobs/{job}/cancel", quay.org), Value::Null).await.expect(202);
+    let done = quay.ended(&job).await;
+    assert_eq!((&done["state"], &done["attempt"]), (&json!("cancelled"), &json!(1)), "{done}");
+    assert!((metered(&last)..60_000).contains(&metered(&done)), "{done}");
+    let path = format!("/orgs/{}/jobs/{job}/events?after=0", quay.org);
+    let events = quay.t.get(&quay.ada, &path).await.expect(200);
+    let order = ["queued", "assigned", "starting", "running", "stopping", "cancelled"];
+    let place = |e: &Value| order.iter().position(|state| e["state"] == *state).unwrap();
+    let places: Vec<usize> = events["items"].as_array().unwrap().iter().map(place).collect();
+    assert!(places.is_sorted(), "no state comes back: {events}");
+    quay.settled(&done).await;
+    quay.all_free().await;
+}

@@ -194,12 +194,13 @@ impl Portal {
             let mut tx = conn.tx();
             let rows = store::reservations::list_holding(&mut tx).await?;
             let connected = self.live.connected();
-            // A worker that was heard a moment ago is not lost yet.
-            let heard_since = now.plus_seconds(-LEAST_LOST_S).micros();
+            // A worker that was heard a moment ago is not lost yet. One that was heard in time to come was
+            // heard before the clock was set back, and nobody knows how long before.
+            let moment = (LEAST_LOST_S * 1_000_000).unsigned_abs();
             let nodes = store::nodes::list(&mut tx).await?;
             let heard: HashSet<String> = nodes
                 .into_iter()
-                .filter(|n| n.last_seen_at.is_some_and(|at| at > heard_since))
+                .filter(|n| n.last_seen_at.is_some_and(|at| at.abs_diff(now.micros()) < moment))
                 .map(|n| n.id)
                 .collect();
             let speaks = |node: &str| {

@@ -14,7 +14,8 @@ mod batch;
 
 pub use batch::post_credits;
 
-/// Where granted credit comes from.
+/// Where granted credit comes from. The platform's accounts are names in transfers only: a balance of
+/// theirs would be one row that every charge of every organization writes.
 pub const GRANTS: &str = "platform:grants";
 /// Where charges go.
 pub const REVENUE: &str = "platform:revenue";
@@ -45,9 +46,7 @@ pub struct Posting {
 pub async fn open_accounts(tx: &mut Tx<'_>, org: OrgId) -> Result<(), StoreError> {
     let sql = "INSERT INTO accounts (id, org_id, posted_micros, held_micros, overdraft) VALUES ($1, $2, 0, 0, $3) \
                ON CONFLICT (id) DO NOTHING";
-    exec!(tx, sql, org_account(org), Some(org.to_string()), false)?;
-    exec!(tx, sql, GRANTS, None::<String>, true)?;
-    exec!(tx, sql, REVENUE, None::<String>, true).map(|_| ())
+    exec!(tx, sql, org_account(org), Some(org.to_string()), false).map(|_| ())
 }
 
 /// Posts one transfer and moves its balances. What leaves the balance is paid from the credit that expires
@@ -86,7 +85,7 @@ pub(super) async fn write(tx: &mut Tx<'_>, posting: &Posting) -> Result<(), Stor
         posting.at.micros()
     )?;
     let amount = posting.amount_micros;
-    // What the tenant's account feels: posted, held. The other side mirrors what is posted.
+    // What the tenant's account feels: posted, held.
     let (posted, held) = match posting.kind {
         TransferKind::Credit => (amount, 0),
         TransferKind::Hold => (0, amount),
@@ -101,11 +100,6 @@ pub(super) async fn write(tx: &mut Tx<'_>, posting: &Posting) -> Result<(), Stor
     }
     if posted > 0 || held < 0 {
         ease(tx, &tenant).await?;
-    }
-    if posted != 0 {
-        let grants = matches!(posting.kind, TransferKind::Credit | TransferKind::Debit);
-        let other = if grants { GRANTS } else { REVENUE };
-        exec!(tx, sql, other, -posted, 0i64)?;
     }
     Ok(())
 }

@@ -109,3 +109,78 @@ fn time_touches_columns() {
     assert_eq!(frame.column_of(time("2026-11-23T00:00:00Z")), None);
     assert_eq!(frame.moment(18), "Sun 22 Nov 09:00");
 }
+
+#[test]
+fn a_leap_day_is_a_day_like_any_other() {
+    let days: Vec<String> = ["2028-02-28T09:00", "2028-02-29T09:00", "2028-03-01T09:00"]
+        .into_iter()
+        .map(|text| Frame::new(View::Day, wall(text).day(), &utc).title())
+        .collect();
+    assert_eq!(days, ["Monday 28 February 2028", "Tuesday 29 February 2028", "Wednesday 1 March 2028"]);
+    for (last, next) in [
+        ("2028-02-29T00:00", "2028-03-01T00:00"),
+        ("2027-02-28T00:00", "2027-03-01T00:00"),
+        ("2100-02-28T00:00", "2100-03-01T00:00"),
+        ("2000-02-29T00:00", "2000-03-01T00:00"),
+    ] {
+        assert_eq!(wall(last).day() + 1, wall(next).day(), "{last}");
+    }
+    for none in ["2027-02-29T09:00", "2100-02-29T09:00", "2028-02-30T09:00"] {
+        assert_eq!(Wall::parse_field(none), None, "{none}");
+    }
+    let week = Frame::new(View::Week, wall("2028-03-02T00:00").day(), &utc);
+    assert_eq!((week.title().as_str(), week.columns()), ("28 February to 5 March 2028", 56));
+    assert_eq!(week.change(), None);
+    let marks: Vec<String> = week.marks().into_iter().take(3).map(|m| m.text).collect();
+    assert_eq!(marks, ["Mon 28", "Tue 29", "Wed 1"]);
+    // From the eve to the day after it, through all of it.
+    let over = window_text(wall("2028-02-28T18:00"), wall("2028-03-01T06:00"));
+    assert_eq!(over, "Mon 28 Feb 18:00 to Wed 1 Mar 06:00");
+    let leap = Frame::new(View::Day, wall("2028-02-29T00:00").day(), &utc);
+    let touched = leap.touched(time("2028-02-28T18:00:00Z"), time("2028-03-01T06:00:00Z"));
+    assert_eq!((leap.columns(), touched), (48, Some((0, 48))));
+    assert_eq!(leap.until(), time("2028-03-01T00:00:00Z"));
+}
+
+#[test]
+fn a_window_over_clocks_that_change_is_as_long_as_it_is() {
+    let length = |from: &str, until: &str| {
+        wall(until).instant(&berlin).millis_since(wall(from).instant(&berlin)) / 3_600_000
+    };
+    assert_eq!(length("2026-03-28T12:00", "2026-03-29T12:00"), 23);
+    assert_eq!(length("2026-10-24T12:00", "2026-10-25T12:00"), 25);
+    assert_eq!(length("2026-03-29T01:00", "2026-03-29T03:00"), 1, "an hour is never shown");
+    assert_eq!(length("2026-10-25T01:00", "2026-10-25T04:00"), 4, "an hour is shown twice");
+    let day = |text: &str| Frame::new(View::Day, wall(text).day(), &berlin);
+    // 01:00 to 04:00 by the clocks on the wall: four half hours in spring, eight in autumn.
+    let touched = |date: &str| {
+        let at = |clock: &str| wall(&format!("{date}T{clock}")).instant(&berlin);
+        day(&format!("{date}T00:00")).touched(at("01:00"), at("04:00"))
+    };
+    assert_eq!(touched("2026-03-29"), Some((2, 4)));
+    assert_eq!(touched("2026-11-22"), Some((2, 6)));
+    assert_eq!(touched("2026-10-25"), Some((2, 8)));
+}
+
+#[test]
+fn a_day_of_25_hours_shows_one_of_them_twice() {
+    let autumn = Frame::new(View::Day, wall("2026-10-25T12:00").day(), &berlin);
+    assert_eq!(autumn.change().as_deref(), Some("Clocks change this day: it has 25 hours."));
+    assert_eq!((autumn.from(), autumn.until()), (time("2026-10-24T22:00:00Z"), time("2026-10-25T23:00:00Z")));
+    let twice: Vec<usize> = (0..autumn.columns()).filter(|c| autumn.moment(*c).ends_with(" 02:30")).collect();
+    assert_eq!(twice, [5, 7]);
+    let column = |utc: &str| autumn.column_of(time(utc));
+    assert_eq!((column("2026-10-25T00:30:00Z"), column("2026-10-25T01:30:00Z")), (Some(5), Some(7)));
+    // Columns follow each other without a gap, each half an hour long.
+    for column in 0..autumn.columns() {
+        let (from, until) = autumn.column(column).unwrap();
+        assert_eq!(until.millis_since(from), 1_800_000, "{column}");
+    }
+    let marks: Vec<(usize, String)> = autumn.marks().into_iter().map(|m| (m.start, m.text)).collect();
+    assert_eq!(marks.get(1), Some(&(8, "03:00".to_owned())), "an hour is there twice");
+    let week = Frame::new(View::Week, wall("2026-10-25T00:00").day(), &berlin);
+    assert_eq!(week.columns(), 56);
+    assert_eq!(week.change().as_deref(), Some("* Clocks change on Sun 25 Oct: that day has 25 hours."));
+    let (from, until) = week.column(48).unwrap();
+    assert_eq!(until.millis_since(from), 4 * 3_600_000, "midnight to three o'clock");
+}
