@@ -1,5 +1,6 @@
 // A share of a board: what it costs beside the whole one, how a job with it is launched by the form
-// and named on its page, and how the form says what is wrong with one.
+// and named on its page, and how the form says what is wrong with one. Labels and the rule for idle devices,
+// which stand in the same form.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import {
@@ -68,6 +69,36 @@ test('it is launched by the form and says on its page how much of a board it has
   assert.deepEqual(done.devices.map((device) => device.gpu_milli), [100]);
   const charge = (BigInt(done.nano_per_second) * BigInt(done.metered_ms)) / 1_000_000n;
   assert.equal(BigInt(done.cost_micros), charge);
+});
+
+test('labels and the rule for idle devices reach the portal', async () => {
+  const { page, close } = await openPage(browser, demo.url, { headers });
+  await openForm(page);
+  await textbox(page, 'Name').fill('labelled');
+  await textbox(page, 'Command').fill('echo labelled');
+  await textbox(page, 'Labels').fill('project=ocr\nteam');
+  await launch(page).click();
+  await page.locator('#labels-error').getByText(/Line 2/).waitFor();
+  await textbox(page, 'Labels').fill('project=ocr\nteam = night shift');
+  await page.getByRole('checkbox', { name: /Stop when idle/ }).check();
+  await textbox(page, 'Utilisation below').fill('30');
+  // What only the portal can judge stands at its field.
+  await textbox(page, 'For').fill('5');
+  await launch(page).click();
+  await page.locator('#idle_minutes-error').getByText(/10 minutes/).waitFor();
+  await textbox(page, 'For').fill('30');
+  await page.getByText('Copy as curl', { exact: true }).click();
+  await page.getByText(/"stop_when_idle":\{"below_percent":30,"for_s":1800\}/).first().waitFor();
+  await page.getByText(/"labels":\{"project":"ocr","team":"night shift"\}/).first().waitFor();
+  await launch(page).click();
+  await page.waitForURL(/\/jobs\/job_/);
+  await page.getByText('below 30 % utilisation for 30 min', { exact: true }).waitFor();
+  await page.getByText('team = night shift', { exact: true }).waitFor();
+  const [id] = /job_[0-9a-z]+/.exec(page.url());
+  const done = await jobIn(call, demo.tenant.organization, id, ['succeeded']);
+  assert.deepEqual(done.labels, { project: 'ocr', team: 'night shift' });
+  assert.deepEqual(done.stop_when_idle, { below_percent: 30, for_s: 1800 });
+  await close();
 });
 
 test('its part of the board is free again', () => boardsFree(bearer(demo.url, demo.operator.token)));

@@ -13,6 +13,7 @@ use crate::outbound::Outbound;
 use crate::passwords::Hasher;
 use crate::recordings::Recordings;
 use crate::service::planner::Planner;
+use crate::service::underuse::Watches;
 use crate::store::Db;
 use crate::stripe::Stripe;
 use crate::throttle::Throttle;
@@ -98,6 +99,7 @@ pub struct Portal {
     pub live: Arc<Live>,
     pub(crate) planner: Arc<Planner>,
     pub recordings: Recordings,
+    pub(crate) watches: Arc<Watches>,
     pub(crate) outbound: Arc<Outbound>,
     /// Absent: no cards are taken.
     pub(crate) stripe: Option<Arc<Stripe>>,
@@ -114,6 +116,7 @@ impl Portal {
             live: Arc::default(),
             planner: Arc::default(),
             throttle: Arc::default(),
+            watches: Arc::default(),
             outbound: Arc::new(settings.outbound()),
             stripe: settings.stripe(),
             recordings: Recordings::new(&settings.data),

@@ -376,6 +376,10 @@ impl Session {
             let Some(rank) = self.rank_of(job, number).await? else { continue };
             rows.iter_mut().for_each(|row| row.sample.rank = rank);
             let samples: Vec<Sample> = rows.iter().map(|r| r.sample).collect();
+            // Before they are recorded, so that what is read from the recordings is what came before.
+            if let Err(error) = self.portal.watch_use(job, number, &samples).await {
+                tracing::warn!(%job, %error, "idle devices cannot be told of; the next readings try again");
+            }
             if let Ok(text) = serde_json::to_string(&samples) {
                 self.portal.live.tell_job(job, News::Sample { at, text: text.into() });
             }

@@ -302,6 +302,9 @@ async fn bad_submissions_are_refused_and_leave_nothing() {
         with("command", json!([])),
         with("command", Value::Null),
         with("priority", json!("urgent")),
+        with("stop_when_idle", json!({"for_s": 60})),
+        with("stop_when_idle", json!({"below_percent": 101})),
+        with("stop_when_idle", json!({"after_s": 600})),
         json!([]),
         json!("text"),
     ];

@@ -1,4 +1,5 @@
-//! Boards that an organization shares, further tries, and the notice before a job makes room.
+//! Boards that an organization shares, further tries, jobs that end by themselves when their devices stand idle,
+//! and the notice before a job makes room.
 
 #![expect(
     clippy::unwrap_used,
@@ -11,6 +12,10 @@ mod common;
 #[expect(dead_code, reason = "this file uses a part of it")]
 mod quay;
 
+use berth_server::recordings::Recorded;
+use berth_types::ids::JobId;
+use berth_types::metrics::Sample;
+use berth_types::time::Timestamp;
 use quay::Quay;
 use serde_json::{Value, json};
 
@@ -90,6 +95,10 @@ async fn a_share_is_of_one_whole_board() {
         (json!({"offering": "h100-80gb", "gpu_milli": 500, "count": 2, "script": "true"}), "/gpu_milli"),
         (json!({"offering": "h100-80gb.1g.10gb", "gpu_milli": 500, "script": "true"}), "/gpu_milli"),
         (
+            json!({"offering": "h100-80gb", "gpu_milli": 500, "stop_when_idle": {}, "script": "true"}),
+            "/stop_when_idle",
+        ),
+        (
             json!({"offering": "h100-80gb", "nodes": 2, "topology": "same_node", "script": "true"}),
             "/topology",
         ),
@@ -137,6 +146,65 @@ async fn a_bad_end_is_followed_by_further_tries_and_all_of_them_are_charged() {
         (&json!("failed"), &json!(1)),
         "an exit is no loss of a node"
     );
+    quay.all_free().await;
+}
+
+/// The clock of the host, which the worker's readings carry.
+#[expect(clippy::disallowed_methods, reason = "readings carry the host's time")]
+fn host_time() -> Timestamp {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    Timestamp::from_micros(i64::try_from(since.as_micros()).unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_stands_idle_ends_by_itself_and_is_not_tried_again() {
+    let quay = open().await;
+    let first = quay.submit(json!({"script": "sleep 1", "stop_when_idle": {}})).await;
+    let rule = json!({"below_percent": 20, "for_s": 600});
+    let idle = quay
+        .submit(json!({
+            "script": "exec sleep 300", "max_duration_s": 600, "depends_on": [{"job": first}],
+            "stop_when_idle": rule, "retry": {"max": 3, "on": ["exit", "node_lost", "preempted"]},
+        }))
+        .await;
+    // Before it starts: the recordings of a run that did nothing for some minutes. What a portal finds there
+    // after a restart counts like what it heard itself.
+    let (job, now): (JobId, _) = (idle.parse().unwrap(), host_time());
+    let rows: Vec<Recorded> = (1..=13)
+        .rev()
+        .map(|minutes| Recorded {
+            sample: Sample {
+                at: now.plus_seconds(-60 * minutes),
+                rank: 0,
+                device: 0,
+                utilization_percent: Some(3.5),
+                memory_used_mib: None,
+                power_watts: None,
+                temperature_celsius: None,
+            },
+            memory_total_mib: 9_984.0,
+        })
+        .collect();
+    quay.t.portal.recordings.append_readings(job, 1, &rows).unwrap();
+    let usual = quay.ended(&first).await;
+    assert_eq!(usual["stop_when_idle"], json!({"below_percent": 40, "for_s": 3_600}), "{usual}");
+
+    let done = quay.ended(&idle).await;
+    assert_eq!(
+        (&done["state"], &done["attempt"], &done["retries"], &done["exit_code"]),
+        (&json!("cancelled"), &json!(1), &json!(0), &json!(143)),
+        "{done}"
+    );
+    let why = "Stopped by itself: GPU utilisation was 3 % for 10 minutes.";
+    assert_eq!(done["failure"], json!({"code": "job.idle", "detail": why}), "{done}");
+    assert_eq!(done["stop_when_idle"], rule);
+    quay.settled(&done).await;
+    let path = format!("/orgs/{}/jobs/{idle}/events?after=0", quay.org);
+    let events = quay.t.get(&quay.ada, &path).await.expect(200);
+    let events = events["items"].as_array().unwrap();
+    let [.., stopping, last] = events.as_slice() else { panic!("{events:?}") };
+    assert_eq!((&stopping["state"], &stopping["detail"]), (&json!("stopping"), &json!(why)));
+    assert!(last["detail"].as_str().unwrap().starts_with(why), "{last}");
     quay.all_free().await;
 }
 

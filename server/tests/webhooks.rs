@@ -1,4 +1,5 @@
-//! What others are told: signed, tried again, and never into the portal's own network.
+//! What others are told: signed, tried again, and never into the portal's own network; and what an hour of idle
+//! devices makes them be told.
 
 #![expect(
     clippy::unwrap_used,
@@ -9,6 +10,8 @@
 
 mod common;
 #[expect(dead_code, reason = "this file uses a part of it")]
+mod harbour;
+#[expect(dead_code, reason = "this file uses a part of it")]
 mod quay;
 
 use std::collections::VecDeque;
@@ -16,9 +19,16 @@ use std::sync::{Arc, Mutex};
 
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
+use berth_proto as proto;
 use berth_server::outbound::sign;
-use berth_server::store;
+use berth_server::portal::{Portal, Settings};
+use berth_server::recordings::Recorded;
+use berth_server::{scheduler, store};
+use berth_types::ids::{JobId, NodeId};
+use berth_types::metrics::Sample;
+use berth_types::time::Timestamp;
 use common::{TestPortal, engines};
+use harbour::Harbour;
 use quay::Quay;
 use serde_json::{Value, json};
 
@@ -221,5 +231,102 @@ async fn credit_that_expires_is_told_of_seven_days_and_a_day_before() {
         let outbox = std::fs::read_dir(t.data.path().join("outbox")).unwrap();
         let mails = outbox.filter(|f| f.as_ref().unwrap().path().extension().is_some_and(|e| e == "eml"));
         assert_eq!(mails.count(), 2, "{engine}: to the one owner");
+    }
+}
+
+/// Gives a portal readings of a job's two devices, every ten seconds, as a worker's session does.
+async fn read(portal: &Portal, job: JobId, from: Timestamp, seconds: std::ops::Range<i64>, percent: f64) {
+    for second in seconds.step_by(10) {
+        let sample = |device: u32, utilization_percent: Option<f64>| Sample {
+            at: from.plus_seconds(second),
+            rank: 0,
+            device,
+            utilization_percent,
+            memory_used_mib: None,
+            power_watts: None,
+            temperature_celsius: None,
+        };
+        // The second one tells nothing.
+        let samples = [sample(0, Some(percent)), sample(1, None)];
+        portal.watch_use(job, 1, &samples).await.unwrap();
+        let rows = samples.map(|sample| Recorded { sample, memory_total_mib: 81_920.0 });
+        portal.recordings.append_readings(job, 1, &rows).unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_idle_hour_is_told_with_what_it_cost_also_across_a_restart() {
+    for (engine, db, _place) in engines("underuse").await {
+        let h = Harbour::on(db.clone()).await;
+        let hook = json!({"url": "http://127.0.0.1:9/hook", "kinds": ["job.underused"]});
+        h.t.post(&h.ada, &format!("/orgs/{}/webhooks", h.org), hook).await.expect(201);
+        let body =
+            json!({"name": "train", "offering": "h100-80gb", "command": ["true"], "max_duration_s": 36_000});
+        let made = h.t.post(&h.ada, &format!("/orgs/{}/jobs", h.org), body).await.expect(201);
+        let path = format!("/orgs/{}/jobs/{}", h.org, made["id"].as_str().unwrap());
+        let job: JobId = made["id"].as_str().unwrap().parse().unwrap();
+        let mut passes = 0;
+        while h.t.get(&h.ada, &path).await.expect(200)["state"] == "queued" {
+            scheduler::pass(&h.t.portal).await.unwrap();
+            passes += 1;
+            assert!(passes < 100, "{engine}: it never starts");
+        }
+        let placed = h.t.get(&h.ada, &path).await.expect(200);
+        let node: NodeId = placed["devices"][0]["node"].as_str().unwrap().parse().unwrap();
+        let runs = |metered_ms: i64| proto::Status {
+            attempt: Some(proto::AttemptId::new(job.to_string(), 1)),
+            phase: proto::Phase::Running.into(),
+            metered_ms,
+            ..proto::Status::default()
+        };
+        let minute = h.t.portal.now().micros() / 60_000_000 * 60_000_000;
+        let begin = Timestamp::from_micros(minute);
+        // Readings of what is not known to run say nothing.
+        read(&h.t.portal, job, begin.plus_seconds(-20_000), 0..4_000, 1.0).await;
+        h.t.portal.apply_status(node, runs(0)).await.unwrap();
+        h.t.portal.apply_status(node, runs(8_000_000)).await.unwrap();
+        let told = async || -> Vec<String> {
+            let events = h.t.get(&h.ada, &format!("{path}/events")).await.expect(200);
+            let details = events["items"].as_array().unwrap().iter();
+            let details = details.map(|e| e["detail"].as_str().unwrap().to_owned());
+            details.filter(|d| d.starts_with("GPU utilisation")).collect()
+        };
+        assert_eq!(told().await, [] as [String; 0], "{engine}");
+        read(&h.t.portal, job, begin, 0..3_600, 12.5).await;
+        assert_eq!(told().await, [] as [String; 0], "{engine}: an hour is not over");
+        read(&h.t.portal, job, begin, 3_600..7_000, 12.5).await;
+        let first = told().await;
+        let words = "GPU utilisation was 12 % over the last hour; that hour cost $3.60.";
+        assert!(first.len() == 1 && first[0].starts_with(words), "{engine} {first:?}");
+        let shown = h.t.get(&h.ada, &path).await.expect(200);
+        let idle = json!({"since": begin, "until": begin.plus_seconds(3_600), "percent": 12, "cost_micros": 3_600_000});
+        assert_eq!((&shown["underused"], &shown["state"]), (&idle, &json!("running")), "{engine} {shown}");
+        let seqs = h.t.get(&h.ada, &format!("{path}/events")).await.expect(200);
+        assert_eq!(seqs["items"].as_array().unwrap().len(), shown["generation"], "{engine}: no gaps");
+
+        // Another portal takes over: it knows the last hour, and that it was told of the one before.
+        let data = h.t.data.path().to_owned();
+        let next = TestPortal::with(db.clone(), |settings| Settings { data, ..settings });
+        next.clock.advance_s(7_200);
+        next.portal.hear_webhooks().await.unwrap();
+        read(&next.portal, job, begin, 7_000..7_200, 12.5).await;
+        assert_eq!(told().await.len(), 1, "{engine}");
+        read(&next.portal, job, begin, 7_200..7_300, 12.5).await;
+        assert_eq!(told().await.len(), 2, "{engine}");
+        // Busy, and over.
+        read(&next.portal, job, begin, 7_300..12_000, 95.0).await;
+        let mut conn = next.portal.db.read().await.unwrap();
+        let notices = store::budgets::list_notices(&mut conn.tx(), h.org.parse().unwrap(), 10).await.unwrap();
+        let kinds: Vec<&str> = notices.iter().map(|(kind, ..)| kind.as_str()).collect();
+        let underused = kinds.iter().filter(|kind| **kind == "job.underused").count();
+        assert_eq!((underused, told().await.len()), (2, 2), "{engine} {kinds:?}");
+        assert_eq!(
+            notices.iter().find(|n| n.0 == "job.underused").unwrap().1,
+            "train uses 12 % of its devices"
+        );
+        let usage = h.t.get(&h.ada, &format!("/orgs/{}/usage", h.org)).await.expect(200);
+        assert_eq!(usage["underused_micros"], 7_200_000, "{engine} {usage}");
+        let theirs = h.t.get(&h.bob, &format!("/orgs/{}/usage", h.other)).await.expect(200);
+        assert_eq!(theirs["underused_micros"], 0, "{engine}");
     }
 }

@@ -4,7 +4,9 @@
 
 pub mod draft;
 pub mod form;
+pub mod idle;
 pub mod inside;
+pub mod labels;
 pub mod more;
 pub mod offers;
 pub mod preview;
@@ -25,6 +27,7 @@ use serde::{Deserialize, Serialize};
 use self::draft::LimitUnit;
 use self::form::{EnvRows, FileRows, Form, TextBlock};
 use self::inside::RunsIn;
+use self::labels::LabelLines;
 use self::more::PlacementAndRetries;
 use self::offers::{Offers, first_choice};
 use self::preview::{CurlLine, Preview, Request};
@@ -50,6 +53,8 @@ const FIELDS: &[&str] = &[
     "/retry/max",
     "/checkpoint/grace_s",
     "/reservation",
+    "/labels",
+    "/stop_when_idle",
 ];
 
 /// What the form starts with.
@@ -208,6 +213,7 @@ fn LaunchForm(choices: Choices) -> impl IntoView {
                     <WhatRuns form=form call=call/>
                     <FileRows pairs=form.files error=below(call, "/files")/>
                     <EnvRows pairs=form.env error=below(call, "/env")/>
+                    <LabelLines value=form.labels error=below(call, "/labels")/>
                 </fieldset>
                 <fieldset class="form__section">
                     <legend>"Where it runs"</legend>

@@ -128,6 +128,9 @@ pub struct NewJob {
     /// How it is told that it must make room.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<Checkpoint>,
+    /// It ends by itself when its devices stand idle.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop_when_idle: Option<StopWhenIdle>,
     /// It runs inside this reservation, at no further charge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reservation: Option<ReservationId>,
@@ -230,6 +233,44 @@ pub struct Checkpoint {
     pub signal: CheckpointSignal,
     /// Seconds from the signal until it is killed.
     pub grace_s: u32,
+}
+
+/// When a job's devices count as idle, so that it is stopped. Where the driver reports no utilisation they
+/// never do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StopWhenIdle {
+    /// Their mean utilisation is below this, 1 to 100.
+    #[serde(default = "idle_percent")]
+    pub below_percent: u32,
+    /// Seconds for which it must be so, 600 to 86400; rounded up to minutes.
+    #[serde(default = "idle_seconds")]
+    pub for_s: u32,
+}
+
+impl Default for StopWhenIdle {
+    fn default() -> Self {
+        Self { below_percent: idle_percent(), for_s: idle_seconds() }
+    }
+}
+
+fn idle_percent() -> u32 {
+    40
+}
+
+fn idle_seconds() -> u32 {
+    3_600
+}
+
+/// A stretch of time in which a job's devices stood idle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Underuse {
+    pub since: Timestamp,
+    pub until: Timestamp,
+    /// Mean utilisation, rounded down.
+    pub percent: u32,
+    /// What that time cost.
+    pub cost_micros: i64,
 }
 
 /// How the job that one waits for must end.
@@ -339,6 +380,11 @@ pub struct Job {
     pub retries: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<Checkpoint>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop_when_idle: Option<StopWhenIdle>,
+    /// The last hour in which its devices stood idle, while it runs and that is not long ago.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub underused: Option<Underuse>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reservation: Option<ReservationId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

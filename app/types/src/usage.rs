@@ -37,6 +37,9 @@ pub struct Usage {
     pub cost_micros: i64,
     /// Device-milliseconds of reservations in which no job ran, since the first day.
     pub idle_reserved_device_ms: i64,
+    /// What the hours cost in which devices of running jobs stood idle, as they were pointed out.
+    #[serde(default)]
+    pub underused_micros: i64,
     /// Hours until what is available is spent at the present rate; absent when nothing is being spent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runway_hours: Option<i64>,

@@ -19,6 +19,8 @@ pub const MAX_NODES: u32 = 64;
 pub const MAX_RETRIES: u32 = 100;
 /// Seconds that a job may take to save its state: the notice that a preemption gives at most.
 pub const MAX_GRACE_S: u32 = 600;
+/// Seconds over which a job can ask to be found idle: ten minutes to a day.
+pub const IDLE_S: std::ops::RangeInclusive<u32> = 600..=86_400;
 /// Thirty days.
 pub const MAX_DURATION_S: u64 = 30 * 86_400;
 
@@ -119,6 +121,7 @@ pub fn check_job(job: &NewJob) -> Vec<FieldError> {
     if job.checkpoint.is_some_and(|c| c.grace_s == 0 || c.grace_s > MAX_GRACE_S) {
         refuse("/checkpoint/grace_s", "Choose between 1 and 600 seconds.");
     }
+    check_idle(job, &mut refuse);
     if job.depends_on.len() > MAX_DEPENDENCIES {
         refuse("/depends_on", "A job can wait for at most 32 others.");
     }
@@ -138,6 +141,22 @@ pub fn check_job(job: &NewJob) -> Vec<FieldError> {
         }
     }
     errors
+}
+
+fn check_idle(job: &NewJob, refuse: &mut impl FnMut(&str, &str)) {
+    let Some(idle) = job.stop_when_idle else { return };
+    if !(1..=100).contains(&idle.below_percent) {
+        refuse("/stop_when_idle/below_percent", "Choose between 1 and 100 percent.");
+    }
+    if !IDLE_S.contains(&idle.for_s) {
+        refuse("/stop_when_idle/for_s", "Choose between 10 minutes (600) and a day (86400).");
+    }
+    if job.gpu_milli.is_some() {
+        refuse(
+            "/stop_when_idle",
+            "How busy a share is cannot be told: the driver reports the whole board, neighbours included. Leave this out, or ask for a slice or a whole board.",
+        );
+    }
 }
 
 fn check_command(command: &[String], refuse: &mut impl FnMut(&str, &str)) {
@@ -178,7 +197,7 @@ fn pointer_to(base: &str, key: &str) -> String {
 mod tests {
     use super::*;
     use berth_types::ids::JobId;
-    use berth_types::jobs::{Checkpoint, Condition, DependsOn, Retry, RetryOn};
+    use berth_types::jobs::{Checkpoint, Condition, DependsOn, Retry, RetryOn, StopWhenIdle};
     use proptest::prelude::*;
 
     fn job() -> NewJob {
@@ -206,7 +225,19 @@ mod tests {
     fn each_fault_is_named() {
         let dependency =
             DependsOn { job: JobId::from_uuid(uuid::Uuid::nil()), condition: Condition::Finished };
+        let idle = |below_percent, for_s| NewJob {
+            stop_when_idle: Some(StopWhenIdle { below_percent, for_s }),
+            ..job()
+        };
+        for (below_percent, for_s) in [(1, 600), (100, 86_400)] {
+            assert_eq!(pointers(&idle(below_percent, for_s)), Vec::<String>::new());
+        }
         let cases: Vec<(NewJob, &str)> = vec![
+            (idle(0, 600), "/stop_when_idle/below_percent"),
+            (idle(101, 600), "/stop_when_idle/below_percent"),
+            (idle(40, 599), "/stop_when_idle/for_s"),
+            (idle(40, u32::MAX), "/stop_when_idle/for_s"),
+            (NewJob { gpu_milli: Some(500), ..idle(40, 3_600) }, "/stop_when_idle"),
             (NewJob { name: "  ".into(), ..job() }, "/name"),
             (NewJob { name: "x".repeat(1 << 20), ..job() }, "/name"),
             (NewJob { name: "a\0b".into(), ..job() }, "/name"),

@@ -14,6 +14,13 @@ pub enum StopCause {
     Preempted,
     /// One of its ranks ended badly, so the others are stopped.
     RankFailed,
+    /// Its devices stood idle for as long as it had said.
+    Idle {
+        /// Their mean utilisation, whole percent.
+        percent: u8,
+        /// Seconds for which that was so.
+        for_s: u32,
+    },
 }
 
 /// How an attempt ended, as its worker proved it.
@@ -51,6 +58,8 @@ pub enum Event {
     Preempt { attempt: u32 },
     /// One of several ranks ended badly.
     RankFailed { attempt: u32 },
+    /// Its devices stand idle, and it was to be stopped then.
+    Idle { attempt: u32, percent: u8, for_s: u32 },
     /// A job that it waited for did not end as it had to.
     Orphan { failure: Failure },
     End {
@@ -152,6 +161,7 @@ impl Machine {
         | Event::Start { attempt }
         | Event::Preempt { attempt }
         | Event::RankFailed { attempt }
+        | Event::Idle { attempt, .. }
         | Event::End { attempt, .. } = event
         {
             if let Self::Ended(_) = self {
@@ -175,14 +185,19 @@ impl Machine {
             | (Self::Running { .. } | Self::Stopping { .. }, Event::Start { .. })
             | (
                 Self::Stopping {
-                    cause: StopCause::Cancelled | StopCause::TimedOut | StopCause::RankFailed,
+                    cause:
+                        StopCause::Cancelled
+                        | StopCause::TimedOut
+                        | StopCause::RankFailed
+                        | StopCause::Idle { .. },
                     ..
                 },
                 Event::Cancel,
             )
-            | (Self::Stopping { .. }, Event::Preempt { .. } | Event::RankFailed { .. }) => {
-                Err(Rejected::NoChange)
-            }
+            | (
+                Self::Stopping { .. },
+                Event::Preempt { .. } | Event::RankFailed { .. } | Event::Idle { .. },
+            ) => Err(Rejected::NoChange),
             // Who wants it ended does not want it queued again.
             (Self::Stopping { attempt, cause: StopCause::Preempted }, Event::Cancel) => {
                 Ok((Self::Stopping { attempt, cause: StopCause::Cancelled }, vec![]))
@@ -195,6 +210,10 @@ impl Machine {
                 Self::Assigned { attempt } | Self::Starting { attempt } | Self::Running { attempt },
                 Event::RankFailed { .. },
             ) => Ok((Self::Stopping { attempt, cause: StopCause::RankFailed }, vec![Effect::WakeNode])),
+            (Self::Running { attempt }, Event::Idle { percent, for_s, .. }) => {
+                let cause = StopCause::Idle { percent, for_s };
+                Ok((Self::Stopping { attempt, cause }, vec![Effect::WakeNode]))
+            }
             (Self::Queued, Event::Orphan { failure }) => {
                 let finish = Effect::Finish { exit_code: None, failure: Some(failure) };
                 Ok((Self::Ended(JobState::Failed), vec![Effect::Settle, finish]))
@@ -224,7 +243,8 @@ impl Machine {
                 Event::Assign { .. }
                 | Event::Orphan { .. }
                 | Event::Preempt { .. }
-                | Event::RankFailed { .. },
+                | Event::RankFailed { .. }
+                | Event::Idle { .. },
             ) => Err(Rejected::NotNow(machine.state())),
             (machine, Event::Prepare { .. } | Event::Start { .. }) => Err(Rejected::NotNow(machine.state())),
         }
@@ -244,6 +264,15 @@ fn end(machine: Machine, outcome: Outcome) -> (JobState, Option<i32>, Option<Fai
         (Machine::Stopping { cause: StopCause::Cancelled, .. }, Outcome::Failed(failure)) => {
             (JobState::Cancelled, None, Some(failure).filter(|f| f.code != "attempt.not_started"))
         }
+        // It was to end then, so it has not failed; but whoever looks for it must learn why it is over.
+        (Machine::Stopping { cause: StopCause::Idle { percent, for_s }, .. }, outcome) => {
+            let code = match outcome {
+                Outcome::Exited { code } | Outcome::TimedOut { code } => Some(code),
+                Outcome::Failed(_) => None,
+            };
+            let failure = Failure { code: "job.idle".to_owned(), detail: idle_text(percent, for_s) };
+            (JobState::Cancelled, code, Some(failure))
+        }
         (_, Outcome::Exited { code: 0 }) => (JobState::Succeeded, Some(0), None),
         (Machine::Stopping { cause: StopCause::Preempted, .. }, Outcome::Exited { code }) => {
             let detail = "It made room for a more important job, and its retry policy leaves it at that.";
@@ -253,6 +282,11 @@ fn end(machine: Machine, outcome: Outcome) -> (JobState, Option<i32>, Option<Fai
         (_, Outcome::Exited { code }) => (JobState::Failed, Some(code), Some(exit_failure(code))),
         (_, Outcome::Failed(failure)) => (JobState::Failed, None, Some(failure)),
     }
+}
+
+/// Why a job was stopped that asked for it.
+pub fn idle_text(percent: u8, for_s: u32) -> String {
+    format!("Stopped by itself: GPU utilisation was {percent} % for {} minutes.", for_s.div_ceil(60))
 }
 
 fn exit_failure(code: i32) -> Failure {
@@ -304,6 +338,10 @@ mod tests {
         assert_eq!(with(&[preempt.clone(), Cancel, again(143)]), JobState::Cancelled);
         assert_eq!(with(&[preempt, late]), JobState::TimedOut);
         assert_eq!(with(&[again(3)]), JobState::Queued);
+        let idle = Idle { attempt: 1, percent: 3, for_s: 3_600 };
+        assert_eq!(with(&[idle.clone(), Cancel, again(143)]), JobState::Cancelled, "never tried again");
+        assert_eq!(with(&[Cancel, idle.clone(), exit(1, 0)]), JobState::Cancelled);
+        assert_eq!(run(&[start[0].clone(), idle]).state(), JobState::Assigned, "only what runs is idle");
         assert_eq!(with(&[RankFailed { attempt: 1 }, again(3)]), JobState::Queued);
         assert_eq!(with(&[Cancel, again(143)]), JobState::Cancelled, "who wants it ended is heard");
     }
@@ -342,15 +380,38 @@ mod tests {
     }
 
     #[test]
+    fn a_job_that_stops_for_standing_idle_says_so() {
+        let idle =
+            Machine::Running { attempt: 1 }.apply(Event::Idle { attempt: 1, percent: 3, for_s: 3_600 });
+        let (stopping, effects) = idle.unwrap();
+        assert_eq!(effects, [Effect::WakeNode]);
+        for (event, code) in [(exit(1, 143), Some(143)), (exit(1, 0), Some(0)), (lost(), None)] {
+            let (ended, effects) = stopping.apply(event).unwrap();
+            assert_eq!(ended, Machine::Ended(JobState::Cancelled));
+            let detail = "Stopped by itself: GPU utilisation was 3 % for 60 minutes.".to_owned();
+            let failure = Some(Failure { code: "job.idle".to_owned(), detail });
+            assert!(effects.contains(&Effect::Finish { exit_code: code, failure }), "{effects:?}");
+        }
+        let older = stopping.apply(Event::Idle { attempt: 2, percent: 3, for_s: 60 });
+        assert_eq!(older, Err(Rejected::OldAttempt { reported: 2, current: 1 }));
+    }
+
+    fn lost() -> Event {
+        let failure = Failure { code: "attempt.unknown_outcome".into(), detail: String::new() };
+        Event::End { attempt: 1, outcome: Outcome::Failed(failure), again: true }
+    }
+
+    #[test]
     fn an_older_attempt_changes_nothing() {
         let machine = Machine::Running { attempt: 2 };
         assert_eq!(machine.apply(exit(1, 0)), Err(Rejected::OldAttempt { reported: 1, current: 2 }));
     }
 
     fn any_event() -> impl Strategy<Value = Event> {
-        (0u32..3, 0i32..3, 0u8..9).prop_map(|(attempt, code, kind)| match kind {
+        (0u32..3, 0i32..3, 0u8..10).prop_map(|(attempt, code, kind)| match kind {
             6 => Event::Preempt { attempt },
             8 => Event::RankFailed { attempt },
+            9 => Event::Idle { attempt, percent: 7, for_s: 600 },
             7 => Event::Orphan { failure: Failure { code: "x".into(), detail: String::new() } },
             0 => Event::Assign { attempt },
             1 => Event::Prepare { attempt },

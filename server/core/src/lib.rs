@@ -20,3 +20,4 @@ pub mod request;
 pub mod scoring;
 pub mod shape;
 pub mod timeline;
+pub mod underuse;

@@ -182,6 +182,9 @@ impl Portal {
             .await?;
         if let Some(org) = applied.org {
             for event in &applied.events {
+                if event.state.ended() || event.state == JobState::Queued {
+                    self.watches.forget(event.job);
+                }
                 self.tell_change(org, Some(event.clone()), event.job).await;
             }
             if let Some(cost) = applied.cost

@@ -19,6 +19,7 @@ pub mod planner;
 pub mod quotas;
 mod ranks;
 pub mod reservations;
+pub mod underuse;
 pub mod usage;
 pub mod webhooks;
 

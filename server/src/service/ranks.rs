@@ -1,6 +1,6 @@
 //! The ranks of an attempt: how each ended, how all of them did, and what each is told of the others.
 
-use berth_core::jobs::{Event, Outcome, StopCause, tries_again};
+use berth_core::jobs::{Event, Outcome, StopCause, idle_text, tries_again};
 use berth_proto as proto;
 use berth_types::ids::NodeId;
 use berth_types::jobs::{Failure, Retry};
@@ -93,7 +93,10 @@ pub fn ended_event(
     let time_left = job.metered_ms < job.max_duration_s.saturating_mul(1_000);
     let retries = u32::try_from(job.retries).unwrap_or(u32::MAX);
     let again = time_left && tries_again(retry.as_ref(), retries, stop, &outcome);
-    let wanted = !matches!(stop, Some(StopCause::Cancelled | StopCause::TimedOut));
+    let wanted = !matches!(stop, Some(StopCause::Cancelled | StopCause::TimedOut | StopCause::Idle { .. }));
+    if let Some(StopCause::Idle { percent, for_s }) = stop {
+        detail = format!("{} {detail}", idle_text(percent, for_s));
+    }
     if let Some(retry) = retry.filter(|_| again && wanted && stop != Some(StopCause::Preempted)) {
         detail = format!("{detail} It is tried again: {} of {}.", retries + 1, retry.max);
     }

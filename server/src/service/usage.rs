@@ -84,6 +84,7 @@ impl Portal {
         let per_hour = berth_types::money::per_hour_micros(rate).unwrap_or(i64::MAX);
         let idle =
             store::reservations::idle_device_ms(&mut tx, org, from * 86_400_000_000, now.micros()).await?;
+        let underused = store::underuse::cost(&mut tx, org, from, until).await?;
         Ok(Usage {
             currency: self.settings.currency.clone(),
             from: date_of(from),
@@ -92,6 +93,7 @@ impl Portal {
             cost_micros: rows.iter().map(|r| r.cost_micros).sum(),
             rows,
             idle_reserved_device_ms: idle,
+            underused_micros: underused,
             runway_hours: (per_hour > 0).then(|| available.max(0) / per_hour),
             forecast_month_micros: month_to_date + week / 7 * (next_month - today),
             month_to_date_micros: month_to_date,

@@ -206,6 +206,13 @@ pub async fn update_meter(tx: &mut Tx<'_>, job: &JobRow) -> Result<(), StoreErro
     .map(|_| ())
 }
 
+/// Raises the generation, for an event that leaves the job as it is.
+pub async fn raise(tx: &mut Tx<'_>, job: &str, generation: i64) -> Result<(), StoreError> {
+    let sql = "UPDATE jobs SET generation = generation + 1 WHERE id = $1 AND generation = $2";
+    let changed = exec!(tx, sql, job, generation)?;
+    if changed == 1 { Ok(()) } else { Err(StoreError::Contended) }
+}
+
 /// A longer limit, and what is held for it.
 pub async fn update_limit(
     tx: &mut Tx<'_>,

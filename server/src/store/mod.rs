@@ -20,6 +20,7 @@ pub mod offerings;
 pub mod payments;
 pub mod quotas;
 pub mod reservations;
+pub mod underuse;
 pub mod usage;
 pub mod webhooks;
 

@@ -11,6 +11,7 @@ use super::super::rows::{bar_words, cells_of, own_tile};
 use super::super::shell_words::join;
 use super::super::words::{charge, closeness_text, limit_text, offering_text, signal_text, tries_text};
 use super::LiveJob;
+use super::idle::stopped_idle;
 use crate::ui::*;
 
 /// The boards it runs on, or ran on last.
@@ -73,6 +74,9 @@ pub fn FailureNotice(
 
 fn failure(job: &Job) -> Option<AnyView> {
     let failure = job.failure.as_ref()?;
+    if failure.code == "job.idle" {
+        return Some(stopped_idle(job, &failure.detail));
+    }
     let exit = match job.exit_code {
         Some(code) if !failure.detail.contains(&format!("exit code {code}")) => {
             format!("Its exit code was {code}. ")
@@ -157,6 +161,11 @@ fn facts(job: &Job) -> AnyView {
     if let Some(notice) = job.checkpoint {
         let text = format!("{}, then {} s", signal_text(notice.signal), notice.grace_s);
         pairs.push(pair("Notice", text.into_any()));
+    }
+    if let Some(idle) = job.stop_when_idle {
+        let text =
+            format!("below {} % utilisation for {}", idle.below_percent, limit_text(idle.for_s.into()));
+        pairs.push(pair("Stops when idle", text.into_any()));
     }
     if let Some(retry) = &job.retry {
         pairs.push(pair("Tries", tries_text(job.retries, retry.max).into_any()));

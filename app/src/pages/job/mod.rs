@@ -6,6 +6,7 @@
 pub mod cost;
 pub mod facts;
 pub mod head;
+pub mod idle;
 pub mod timeline;
 pub mod waiting;
 
@@ -24,6 +25,7 @@ use serde::{Deserialize, Serialize};
 use self::cost::{CostFigures, Meter};
 use self::facts::{Devices, Facts, FailureNotice};
 use self::head::Head;
+use self::idle::IdleNotice;
 use self::timeline::Timeline;
 use self::waiting::Waiting;
 use super::parts::{Loading, NoOrg, now_ms, when_some};
@@ -216,6 +218,7 @@ fn JobView(loaded: Loaded) -> impl IntoView {
             </nav>
             <Head live=live/>
             <FailureNotice live=live/>
+            <IdleNotice live=live/>
             <Timeline live=live/>
             {move || queued.get().then(|| view! { <Waiting live=live seed=explanation.clone()/> })}
             <CostFigures live=live/>

@@ -14,6 +14,7 @@ use berth_types::problems::FieldError;
 
 use super::super::shell_words;
 use super::super::words::signal_text;
+use super::{idle, labels};
 
 /// Seconds between signal and end for a job that chooses only the signal: what the portal gives anyway.
 const USUAL_GRACE_S: u32 = 10;
@@ -134,6 +135,14 @@ pub struct Draft {
     pub signal: CheckpointSignal,
     /// The reservation that it runs in.
     pub reservation: Option<ReservationId>,
+    /// Labels, one on each line.
+    pub labels: String,
+    /// It ends by itself when its devices stand idle.
+    pub idle: bool,
+    /// Percent of utilisation below which they do, as typed.
+    pub idle_percent: String,
+    /// Minutes for which they must, as typed.
+    pub idle_minutes: String,
 }
 
 /// Rows by their names; rows without anything in them do not count.
@@ -193,6 +202,8 @@ impl Draft {
         let gpu_milli = self.gpu_milli(&mut errors);
         let retry = self.retry(&mut errors);
         let checkpoint = self.checkpoint(&mut errors);
+        let stop_when_idle = idle::parse(self.idle, &self.idle_percent, &self.idle_minutes, &mut errors);
+        let labels = labels::parse(&self.labels, &mut errors);
         let files = rows(&self.files, "/files", "file", &mut errors);
         let env = rows(&self.env, "/env", "variable", &mut errors);
         if !errors.is_empty() {
@@ -216,9 +227,10 @@ impl Draft {
             topology: self.closeness,
             retry,
             checkpoint,
+            stop_when_idle,
             reservation: self.reservation,
             depends_on,
-            labels: BTreeMap::new(),
+            labels,
         })
     }
 
@@ -267,7 +279,8 @@ impl Draft {
 }
 
 /// The request with stand-ins for what has no bearing on price and place: the preview says both
-/// before everything is typed, and asks again only when one of them can have changed.
+/// before everything is typed, and asks again only when one of them can have changed. Labels and the rule for
+/// idle devices stay as they are, so that what the portal refuses of them is said before the launch.
 pub fn for_plan(job: NewJob) -> NewJob {
     NewJob {
         name: "preview".to_owned(),
@@ -285,6 +298,7 @@ pub fn for_plan(job: NewJob) -> NewJob {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use berth_types::jobs::StopWhenIdle;
 
     fn draft() -> Draft {
         Draft {
@@ -308,6 +322,10 @@ mod tests {
             grace: String::new(),
             signal: CheckpointSignal::Term,
             reservation: None,
+            labels: String::new(),
+            idle: false,
+            idle_percent: "40".to_owned(),
+            idle_minutes: "60".to_owned(),
         }
     }
 
@@ -410,6 +428,19 @@ mod tests {
         // A field that is not shown is not meant.
         let stays = Draft { tries: "0".to_owned(), preemptible: false, ..bad };
         assert_eq!(stays.request().unwrap().checkpoint, None);
+    }
+
+    #[test]
+    fn labels_and_the_idle_rule_are_part_of_request_and_plan() {
+        let plain = draft().request().unwrap();
+        assert_eq!((plain.stop_when_idle, plain.labels.len()), (None, 0));
+        let wanted = Draft { labels: "project=ocr".to_owned(), idle: true, ..draft() };
+        let job = wanted.request().unwrap();
+        let rule = Some(StopWhenIdle { below_percent: 40, for_s: 3_600 });
+        assert_eq!((job.stop_when_idle, job.labels.get("project").map(String::as_str)), (rule, Some("ocr")));
+        assert_eq!((for_plan(job.clone()).labels, for_plan(job.clone()).stop_when_idle), (job.labels, rule));
+        let bad = Draft { labels: "project".to_owned(), idle_percent: "low".to_owned(), ..wanted };
+        assert_eq!(pointers(&bad), ["/stop_when_idle/below_percent", "/labels"]);
     }
 
     #[test]

@@ -94,6 +94,14 @@ pub struct Form {
     pub signal: RwSignal<CheckpointSignal>,
     /// The reservation that it runs in.
     pub reservation: RwSignal<Option<ReservationId>>,
+    /// Labels, one on each line.
+    pub labels: RwSignal<String>,
+    /// It ends by itself when its devices stand idle.
+    pub idle: RwSignal<bool>,
+    /// Percent of utilisation below which they do.
+    pub idle_percent: RwSignal<String>,
+    /// Minutes for which they must.
+    pub idle_minutes: RwSignal<String>,
 }
 
 impl Form {
@@ -120,6 +128,10 @@ impl Form {
             grace: RwSignal::new(String::new()),
             signal: RwSignal::new(CheckpointSignal::Term),
             reservation: RwSignal::new(None),
+            labels: RwSignal::new(String::new()),
+            idle: RwSignal::new(false),
+            idle_percent: RwSignal::new("40".to_owned()),
+            idle_minutes: RwSignal::new("60".to_owned()),
         }
     }
 
@@ -146,6 +158,10 @@ impl Form {
             grace: self.grace.get(),
             signal: self.signal.get(),
             reservation: self.reservation.get(),
+            labels: self.labels.get(),
+            idle: self.idle.get(),
+            idle_percent: self.idle_percent.get(),
+            idle_minutes: self.idle_minutes.get(),
         }
     }
 }

@@ -1,4 +1,5 @@
-//! What few jobs need: a share of a board, closeness, further tries, and notice before making room.
+//! What few jobs need: a share of a board, closeness, further tries, an end when its devices stand idle, and
+//! notice before making room.
 //!
 //! Must not decide what the portal accepts; only where a field can have no meaning, it is not offered.
 
@@ -9,6 +10,7 @@ use super::super::parts::{Call, FieldError};
 use super::super::words::{closeness_text, signal_text};
 use super::draft::{CLOSENESS, SIGNALS, parse_closeness, parse_signal};
 use super::form::Form;
+use super::idle::{self, EndsWhenIdle};
 
 /// The part of the form that is closed until somebody needs it.
 #[component]
@@ -23,9 +25,10 @@ pub fn PlacementAndRetries(
     let part = NodeRef::<leptos::html::Details>::new();
     let errors = ["/gpu_milli", "/topology", "/retry/max", "/checkpoint/grace_s"].map(|at| call.field(at));
     let [share, closeness, tries, notice] = errors;
+    let idle = idle::POINTERS.map(|at| call.field(at));
     // It opens for an error, but never closes by itself: somebody is at work in it.
     Effect::new(move || {
-        let wrong = errors.iter().any(|error| error.with(Option::is_some));
+        let wrong = errors.iter().chain(&idle).any(|error| error.with(Option::is_some));
         if wrong && let Some(part) = part.get() {
             part.set_open(true);
         }
@@ -62,6 +65,7 @@ pub fn PlacementAndRetries(
                         error=tries
                     />
                 </div>
+                <EndsWhenIdle form=form call=call/>
                 {move || form.preemptible.get().then(|| view! { <Notice form=form error=notice/> })}
             </div>
         </details>
@@ -70,7 +74,7 @@ pub fn PlacementAndRetries(
 
 /// A short figure with its unit.
 #[component]
-fn Figure(
+pub fn Figure(
     /// Above the field.
     label: &'static str,
     /// Name and id.

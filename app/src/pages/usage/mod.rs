@@ -335,6 +335,11 @@ fn figures(usage: &Usage) -> AnyView {
                 <dd class="stat__note">"device-hours in which no job ran"</dd>
             </div>
             <div class="stat">
+                <dt class="stat__label">"Idle hours"</dt>
+                <dd class="stat__value">{text(usage.underused_micros)}</dd>
+                <dd class="stat__note">"of jobs below 40 % utilisation"</dd>
+            </div>
+            <div class="stat">
                 <dt class="stat__label">"Lasts"</dt>
                 <dd class="stat__value">{lasts}</dd>
                 <dd class="stat__note">{rate_note}</dd>

@@ -15,7 +15,7 @@ const FIELDS: &[&str] = &["/url", "/kinds"];
 
 /// What most want to hear of, and what that is.
 const KINDS: [(&str, &str); 5] = [
-    ("job.*", "A job runs, has ended, was stopped."),
+    ("job.*", "A job runs, stands idle, has ended, was stopped."),
     ("reservation.*", "A reservation begins, ends soon, is over."),
     ("budget.passed", "A budget has come to 50, 75 or 100 %."),
     ("credit.expiring", "Credit expires in seven days, or in one."),

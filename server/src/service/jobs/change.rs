@@ -27,12 +27,28 @@ use crate::store::{self, StoreError, Tx};
 
 /// Why it is being stopped.
 pub(crate) fn stop_cause(row: &JobRow) -> Option<StopCause> {
-    match row.stop_cause.as_deref() {
-        Some("timed_out") => Some(StopCause::TimedOut),
-        Some("preempted") => Some(StopCause::Preempted),
-        Some("rank_failed") => Some(StopCause::RankFailed),
-        Some(_) => Some(StopCause::Cancelled),
-        None => None,
+    Some(match row.stop_cause.as_deref()? {
+        "timed_out" => StopCause::TimedOut,
+        "preempted" => StopCause::Preempted,
+        "rank_failed" => StopCause::RankFailed,
+        other => idle_cause(other).unwrap_or(StopCause::Cancelled),
+    })
+}
+
+/// Reads `idle:3:3600`.
+fn idle_cause(text: &str) -> Option<StopCause> {
+    let (percent, for_s) = text.strip_prefix("idle:")?.split_once(':')?;
+    Some(StopCause::Idle { percent: percent.parse().ok()?, for_s: for_s.parse().ok()? })
+}
+
+/// The cause as it is stored.
+fn cause_text(cause: StopCause) -> String {
+    match cause {
+        StopCause::TimedOut => "timed_out".to_owned(),
+        StopCause::Cancelled => "cancelled".to_owned(),
+        StopCause::Preempted => "preempted".to_owned(),
+        StopCause::RankFailed => "rank_failed".to_owned(),
+        StopCause::Idle { percent, for_s } => format!("idle:{percent}:{for_s}"),
     }
 }
 
@@ -85,10 +101,7 @@ pub(crate) async fn advance(
     }
     row.state = next.state().name().to_owned();
     row.stop_cause = match next {
-        Machine::Stopping { cause: StopCause::TimedOut, .. } => Some("timed_out".to_owned()),
-        Machine::Stopping { cause: StopCause::Cancelled, .. } => Some("cancelled".to_owned()),
-        Machine::Stopping { cause: StopCause::Preempted, .. } => Some("preempted".to_owned()),
-        Machine::Stopping { cause: StopCause::RankFailed, .. } => Some("rank_failed".to_owned()),
+        Machine::Stopping { cause, .. } => Some(cause_text(cause)),
         _ => None,
     };
     if next.state() == JobState::Running && row.started_at.is_none() {
@@ -113,7 +126,7 @@ pub(crate) async fn advance(
         let state = next.state().name();
         let data = serde_json::json!({
             "job": row.id, "name": row.name, "state": state, "attempt": row.attempt, "exit_code": row.exit_code,
-            "cost_micros": row.cost_micros, "metered_ms": row.metered_ms,
+            "cost_micros": row.cost_micros, "metered_ms": row.metered_ms, "failure": row.failure_code,
         });
         let subject = format!("{} is {}", row.name, state.replace('_', " "));
         let notice =

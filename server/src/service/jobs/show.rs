@@ -128,7 +128,8 @@ impl Portal {
         for row in rows {
             let devices = if row.attempt > 0 { stored_devices(tx, &row, &names).await? } else { Vec::new() };
             let why = (row.state == JobState::Queued.name()).then(|| self.why(&row));
-            let mut job = self.job(row, devices)?;
+            let underused = self.underuse_of(tx, &row).await?;
+            let mut job = Job { underused, ..self.job(row, devices)? };
             if let Some(why) = why {
                 job.reasons = match why.blockers.is_empty() {
                     true => vec![why.basis],
@@ -212,6 +213,8 @@ impl Portal {
             retry: spec.retry,
             retries: u32::try_from(row.retries).unwrap_or(0),
             checkpoint: spec.checkpoint,
+            stop_when_idle: spec.stop_when_idle,
+            underused: None,
             reservation: spec.reservation,
             command: spec.command,
             script: spec.script,

@@ -1,0 +1,118 @@
+//! Whether a job ends by itself when its devices stand idle, and what counts as that.
+//!
+//! Must not decide what the portal accepts: only what is no number is refused here.
+
+use berth_types::jobs::StopWhenIdle;
+use berth_types::problems::FieldError as Wrong;
+use leptos::prelude::*;
+
+use super::super::parts::{Call, FieldError};
+use super::form::Form;
+use super::more::Figure;
+
+/// Where the portal says what is wrong with it.
+pub const POINTERS: [&str; 3] = ["/stop_when_idle", "/stop_when_idle/below_percent", "/stop_when_idle/for_s"];
+
+/// The rule that percent and minutes mean, as typed; nothing when it is not wanted.
+pub fn parse(wanted: bool, percent: &str, minutes: &str, errors: &mut Vec<Wrong>) -> Option<StopWhenIdle> {
+    if !wanted {
+        return None;
+    }
+    let usual = StopWhenIdle::default();
+    let percent = percent.trim();
+    let below_percent =
+        percent.strip_suffix('%').unwrap_or(percent).trim_end().parse().unwrap_or_else(|_| {
+            errors.push(Wrong::new("/stop_when_idle/below_percent", "Give a whole percentage such as 40."));
+            usual.below_percent
+        });
+    let for_s = minutes.trim().parse::<u32>().map_or_else(
+        |_| {
+            errors.push(Wrong::new("/stop_when_idle/for_s", "Give whole minutes such as 60."));
+            usual.for_s
+        },
+        |minutes| minutes.saturating_mul(60),
+    );
+    Some(StopWhenIdle { below_percent, for_s })
+}
+
+/// The tick, and beside it the two numbers once it is set.
+#[component]
+pub fn EndsWhenIdle(
+    /// The form.
+    form: Form,
+    /// The submission.
+    call: Call,
+) -> impl IntoView {
+    let [whole, percent, minutes] = POINTERS.map(|at| call.field(at));
+    view! {
+        <div class="field field--wide">
+            <label class="check">
+                <input
+                    type="checkbox"
+                    name="stop_when_idle"
+                    aria-describedby="idle-error"
+                    prop:checked=move || form.idle.get()
+                    on:change=move |ev| form.idle.set(event_target_checked(&ev))
+                />
+                <span>
+                    "Stop when idle"
+                    <span class="check__hint">
+                        "It ends by itself when its devices had too little to do, and is not tried again. Where the driver does not tell how busy they are, it runs on."
+                    </span>
+                </span>
+            </label>
+            <FieldError id="idle-error" error=whole/>
+        </div>
+        {move || {
+            form.idle
+                .get()
+                .then(|| {
+                    view! {
+                        <div class="field-row">
+                            <Figure
+                                label="Utilisation below"
+                                name="idle_percent"
+                                unit="%"
+                                value=form.idle_percent
+                                hint="The mean of all its devices."
+                                error=percent
+                            />
+                            <Figure
+                                label="For"
+                                name="idle_minutes"
+                                unit="min"
+                                value=form.idle_minutes
+                                hint="10 minutes to a day."
+                                error=minutes
+                            />
+                        </div>
+                    }
+                })
+        }}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(percent: &str, minutes: &str) -> Result<StopWhenIdle, Vec<String>> {
+        let mut errors = Vec::new();
+        let rule = parse(true, percent, minutes, &mut errors);
+        if errors.is_empty() {
+            Ok(rule.unwrap())
+        } else {
+            Err(errors.into_iter().map(|e| e.pointer).collect())
+        }
+    }
+
+    #[test]
+    fn percent_and_minutes_are_a_rule() {
+        assert_eq!(read("40", "60"), Ok(StopWhenIdle::default()));
+        assert_eq!(read(" 5 % ", " 10"), Ok(StopWhenIdle { below_percent: 5, for_s: 600 }));
+        // What is too much, the portal says.
+        assert_eq!(read("500", "4294967295"), Ok(StopWhenIdle { below_percent: 500, for_s: u32::MAX }));
+        assert_eq!(read("few", "an hour"), Err(POINTERS[1..].iter().map(|p| (*p).to_owned()).collect()));
+        assert_eq!(parse(false, "few", "an hour", &mut Vec::new()), None);
+    }
+}
