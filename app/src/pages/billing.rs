@@ -270,7 +270,7 @@ fn line(row: &Transfer) -> AnyView {
     let what = if row.memo.is_empty() { kind_words(row.kind).to_owned() } else { row.memo.clone() };
     let source = row.source_id.clone();
     let page = match row.source.as_str() {
-        "job" => Some("/jobs"),
+        "job" | "evidence" => Some("/jobs"),
         "reservation" => Some("/reservations"),
         "invoice" => Some("/invoices"),
         _ => None,

@@ -14,6 +14,18 @@ use super::{StoreError, Tx};
 pub const GRANTS: &str = "platform:grants";
 /// Where charges go.
 pub const REVENUE: &str = "platform:revenue";
+/// The source of credits for what evidence does not bear out. They take a charge back, so they come from
+/// where charges go.
+pub const EVIDENCE: &str = "evidence";
+
+/// The platform's side of a posting.
+fn platform_side(posting: &Posting) -> &'static str {
+    match posting.kind {
+        TransferKind::Credit if posting.source == EVIDENCE => REVENUE,
+        TransferKind::Credit | TransferKind::Debit => GRANTS,
+        TransferKind::Hold | TransferKind::Usage | TransferKind::Release => REVENUE,
+    }
+}
 
 /// The tenant's account.
 pub fn org_account(org: OrgId) -> String {
@@ -49,11 +61,10 @@ pub async fn open_accounts(tx: &mut Tx<'_>, org: OrgId) -> Result<(), StoreError
 /// Posts one transfer and moves its balances.
 pub async fn post(tx: &mut Tx<'_>, posting: &Posting) -> Result<(), StoreError> {
     let tenant = org_account(posting.org);
+    let platform = platform_side(posting);
     let (debit, credit) = match posting.kind {
-        TransferKind::Credit => (GRANTS, tenant.as_str()),
-        TransferKind::Hold | TransferKind::Usage => (tenant.as_str(), REVENUE),
-        TransferKind::Release => (REVENUE, tenant.as_str()),
-        TransferKind::Debit => (tenant.as_str(), GRANTS),
+        TransferKind::Credit | TransferKind::Release => (platform, tenant.as_str()),
+        TransferKind::Hold | TransferKind::Usage | TransferKind::Debit => (tenant.as_str(), platform),
     };
     exec!(
         tx,
@@ -89,9 +100,7 @@ pub async fn post(tx: &mut Tx<'_>, posting: &Posting) -> Result<(), StoreError> 
         ease(tx, &tenant).await?;
     }
     if posted != 0 {
-        let grants = matches!(posting.kind, TransferKind::Credit | TransferKind::Debit);
-        let other = if grants { GRANTS } else { REVENUE };
-        exec!(tx, sql, other, -posted, 0i64)?;
+        exec!(tx, sql, platform, -posted, 0i64)?;
     }
     Ok(())
 }
@@ -125,6 +134,13 @@ pub async fn find_hold(
     find!(tx, (String,), sql, source, source_id)?
         .map(|(id,)| id.parse().map_err(|_| StoreError::Corrupt(id.clone())))
         .transpose()
+}
+
+/// What was credited for a cause, such as what a job's evidence does not bear out.
+pub async fn credited(tx: &mut Tx<'_>, source: &str, source_id: &str) -> Result<i64, StoreError> {
+    let sql = "SELECT CAST(COALESCE(SUM(amount_micros), 0) AS BIGINT) FROM transfers \
+               WHERE source = $1 AND source_id = $2 AND kind = 'credit'";
+    Ok(find!(tx, (i64,), sql, source, source_id)?.map_or(0, |(n,)| n))
 }
 
 /// Posted and held micros of an organization.
