@@ -87,6 +87,7 @@ test('a job is launched by the form and seen live to its end', async () => {
 
   await badge(/succeeded/i).waitFor({ timeout: 60_000 });
   await waitFor('the last line', async () => (await log.innerText()).includes('after 40 epochs'));
+  await page.getByText(/^Billed .*\. The process lived .*; its devices answered for .*, lost 0 s\.$/).waitFor();
   assert.equal(await page.evaluate(() => window.sameDocument), true);
 });
 

@@ -79,6 +79,15 @@ async fn a_page_hears_everything_live_and_can_take_it_up_again() {
     assert!(series["power_watts"][0].as_f64().unwrap() >= 70.0);
 }
 
+/// The meter is never beyond the life of the process, and at most a second short of it.
+fn borne_out(done: &Value) {
+    let seen = |what: &str| done["evidence"][0][what].as_i64().unwrap();
+    let (process, metered) = (seen("process_ms"), done["metered_ms"].as_i64().unwrap());
+    assert!((process - 1_000..=process).contains(&metered), "{done}");
+    assert_eq!((seen("lost_ms"), &done["credited_micros"]), (0, &json!(0)), "{done}");
+    assert!(seen("device_ms") <= process, "{done}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_runs_on_its_slice_and_is_charged_for_what_it_used() {
     let quay = Quay::open().await;
@@ -96,6 +105,7 @@ async fn a_job_runs_on_its_slice_and_is_charged_for_what_it_used() {
     let uuid = done["devices"][0]["mig_uuid"].as_str().unwrap();
     assert_eq!(log, format!("a b green 7\n{uuid}\n"));
     assert!(done["metered_ms"].as_i64().unwrap() > 0);
+    borne_out(&done);
     quay.settled(&done).await;
     quay.all_free().await;
     let events = quay.t.get(&quay.ada, &format!("/orgs/{}/jobs/{job}/events", quay.org)).await.expect(200);
@@ -190,6 +200,7 @@ async fn a_worker_that_vanishes_and_returns_loses_nothing() {
     assert_eq!(lines[1..61], expected, "no line is lost or repeated");
     assert_eq!(lines[0], lines[61], "the same process from begin to end");
     assert!(done["metered_ms"].as_i64().unwrap() >= 3_000);
+    borne_out(&done);
     quay.settled(&done).await;
     quay.all_free().await;
 }

@@ -14,8 +14,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::agent::{Cleaning, Key, Seen};
 use crate::daemon::Host;
+use crate::evidence::Tally;
 use crate::files::{find_json, inside, put_json};
 use crate::gpu::{GpuError, Gpus};
+use crate::life::EVIDENCE;
 use crate::shim::{self, Exit, Launch, Notice, Start};
 
 const RECORD: &str = "attempt.json";
@@ -48,7 +50,7 @@ impl Device {
     }
 
     /// What `CUDA_VISIBLE_DEVICES` calls it.
-    fn visible(&self) -> &str {
+    pub fn visible(&self) -> &str {
         self.mig_uuid.as_deref().unwrap_or(&self.gpu_uuid)
     }
 }
@@ -76,6 +78,8 @@ pub struct Attempt {
     pub cleaning: Cleaning,
     /// Why the last try to prove it clean failed.
     pub unclean: Option<String>,
+    /// What was seen of its process and devices.
+    pub tally: Tally,
 }
 
 /// Whether the daemon has recorded that this attempt failed, so that nothing may be started any more.
@@ -117,6 +121,10 @@ impl Attempt {
         Key { job: self.record.job.clone(), number: self.record.number }
     }
 
+    fn new(dir: PathBuf, record: Record, tally: Tally) -> Self {
+        Self { dir, record, start: None, exit: None, cleaning: Cleaning::Due, unclean: None, tally }
+    }
+
     fn save(&self) -> io::Result<()> {
         put_json(&self.dir.join(RECORD), &self.record, true)
     }
@@ -134,7 +142,7 @@ impl Attempt {
             stop_asked: false,
             clean: false,
         };
-        let attempt = Self { dir, record, start: None, exit: None, cleaning: Cleaning::Due, unclean: None };
+        let attempt = Self::new(dir, record, Tally::default());
         attempt.save()?;
         Ok(attempt)
     }
@@ -145,8 +153,8 @@ impl Attempt {
         for entry in std::fs::read_dir(root)? {
             let dir = entry?.path();
             let Some(record) = find_json::<Record>(&dir.join(RECORD)) else { continue };
-            let mut attempt =
-                Self { dir, record, start: None, exit: None, cleaning: Cleaning::Due, unclean: None };
+            let tally = find_json(&dir.join(EVIDENCE)).unwrap_or_default();
+            let mut attempt = Self::new(dir, record, tally);
             attempt.refresh();
             // Whether the shim was really told is not known: it is told again.
             attempt.record.stop_asked = false;
@@ -218,9 +226,8 @@ impl Attempt {
     pub fn metered_ms(&self) -> i64 {
         match (&self.exit, &self.start) {
             (Some(exit), _) => exit.metered_ms,
-            (None, Some(start)) if self.record.failure.is_none() => {
-                (shim::boottime_ms() - start.boottime_ms).clamp(0, self.record.limit_ms)
-            }
+            // A process that has gone costs nothing while what it left behind is being ended.
+            (None, Some(_)) if self.record.failure.is_none() => self.age_ms().clamp(0, self.record.limit_ms),
             _ => 0,
         }
     }
@@ -253,6 +260,7 @@ impl Attempt {
                 .or_else(|| self.exit.as_ref().filter(|e| e.log_full).map(|_| log_full())),
             log_bytes: ended.then(|| self.exit.as_ref().map_or_else(length, |e| e.log_bytes).min(LOG_LIMIT)),
             unclean: self.unclean.clone(),
+            evidence: self.evidence(),
         }
     }
 

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use berth_proto::{Assignment, Desired, Down, Heartbeat, Samples, Up, down, up};
+use berth_proto::{Assignment, Desired, Down, Heartbeat, Up, down, up};
 use nix::sys::signal::Signal;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
@@ -19,7 +19,7 @@ use crate::gpu::Gpus;
 use crate::hello::hello;
 use crate::link::{LinkEvent, Outbox};
 use crate::logs::follow;
-use crate::samples::sample;
+use crate::samples::{Sampled, sample};
 use crate::sandbox::Sandbox;
 use crate::shim;
 use crate::watch::Watch;
@@ -57,7 +57,7 @@ enum Done {
     Prepared(Box<Attempt>),
     ShimGone(Key),
     Cleaned(Key, Result<(), String>),
-    Sampled(Samples),
+    Sampled(Sampled),
 }
 
 pub struct Daemon {
@@ -284,8 +284,13 @@ impl Daemon {
                 }
                 self.told.entry(key).or_default().dirty = true;
             }
-            Done::Sampled(samples) => {
+            Done::Sampled(Sampled { samples, looks }) => {
                 self.sampling = false;
+                for (key, at_ms, look) in looks {
+                    if let Some(attempt) = self.attempts.get_mut(&key) {
+                        attempt.handle_look(at_ms, look);
+                    }
+                }
                 self.say(up::What::Samples(samples));
             }
         }
@@ -295,6 +300,7 @@ impl Daemon {
         self.say(up::What::Heartbeat(Heartbeat {}));
         let now = Instant::now();
         for (key, attempt) in &mut self.attempts {
+            attempt.observe();
             let told = self.told.entry(key.clone()).or_default();
             let overdue = told.sent.is_some_and(|(_, at)| now.duration_since(at) > RESEND);
             // The meter of what runs is reported all the time.
@@ -304,14 +310,11 @@ impl Daemon {
                 attempt.cleaning = Cleaning::Due;
             }
         }
-        if self.outbox.is_some() && !self.sampling {
+        let runs = |a: &&Attempt| matches!(a.seen(), Seen::Running { .. });
+        let running: Vec<Attempt> = self.attempts.values().filter(runs).cloned().collect();
+        // What runs is looked at whether the portal listens or not: its evidence goes on.
+        if !self.sampling && (self.outbox.is_some() || !running.is_empty()) {
             self.sampling = true;
-            let running: Vec<Attempt> = self
-                .attempts
-                .values()
-                .filter(|a| matches!(a.seen(), Seen::Running { .. }))
-                .cloned()
-                .collect();
             let (host, done) = (self.host.clone(), self.done.clone());
             tokio::task::spawn_blocking(move || {
                 let samples = sample(&host, &running);

@@ -82,6 +82,9 @@ pub struct Exit {
     /// It was stopped because its log outgrew the limit.
     #[serde(default)]
     pub log_full: bool,
+    /// `CLOCK_BOOTTIME` when the end of the command was seen; absent from older shims.
+    #[serde(default)]
+    pub boottime_ms: Option<i64>,
 }
 
 /// Milliseconds of `CLOCK_BOOTTIME`, which counts suspended time too and is never set.
@@ -93,14 +96,29 @@ pub fn boot_id() -> String {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
 
-/// Parent and start time of a process, from `/proc/PID/stat`.
-fn stat(pid: i32) -> Option<(i32, u64)> {
+/// A process as `/proc/PID/stat` has it.
+struct Stat {
+    /// It has ended and only waits to be collected.
+    dead: bool,
+    parent: i32,
+    started: u64,
+}
+
+fn stat(pid: i32) -> Option<Stat> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // Fields are counted after the name, which may hold spaces and brackets.
     let mut fields = text.rsplit_once(')')?.1.split_whitespace();
-    let parent = fields.nth(1)?.parse().ok()?;
+    let dead = matches!(fields.next()?, "Z" | "X");
+    let parent = fields.next()?.parse().ok()?;
     let started = fields.nth(17)?.parse().ok()?;
-    Some((parent, started))
+    Some(Stat { dead, parent, started })
+}
+
+/// Whether the process that began so is still there.
+pub fn exists(start: &Start) -> bool {
+    // 0: it could not be read at the start.
+    let same = |stat: Stat| !stat.dead && (start.start_ticks == 0 || stat.started == start.start_ticks);
+    start.boot_id == boot_id() && stat(start.pid).is_some_and(same)
 }
 
 /// Every process below `root` with its distance from it; `root` itself is not among them.
@@ -109,7 +127,7 @@ fn descendants(root: i32) -> Vec<(i32, u32)> {
     let pairs: Vec<(i32, i32)> = entries
         .flatten()
         .filter_map(|e| e.file_name().to_str()?.parse::<i32>().ok())
-        .filter_map(|pid| Some((pid, stat(pid)?.0)))
+        .filter_map(|pid| Some((pid, stat(pid)?.parent)))
         .collect();
     let mut out = Vec::new();
     let mut edge = vec![(root, 0)];
@@ -169,12 +187,12 @@ pub fn run(dir: &Path) -> Result<(), String> {
     let told = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
         .map_err(|e| e.to_string())?;
 
-    let began = Instant::now();
     let exit = match spawn(dir, &launch, &log, signals) {
-        Ok(child) => watch(dir, &launch, child, &told, began, &log),
+        Ok(child) => watch(dir, &launch, child, &told, began(dir), &log),
         Err(error) => {
             say(&mut log, &format!("the command could not be started: {error}"));
-            Exit { code: 127, timed_out: false, metered_ms: 0, log_bytes: 0, log_full: false }
+            let boottime_ms = Some(boottime_ms());
+            Exit { code: 127, timed_out: false, metered_ms: 0, log_bytes: 0, log_full: false, boottime_ms }
         }
     };
     end_all();
@@ -199,7 +217,7 @@ fn spawn(dir: &Path, launch: &Launch, log: &File, blocked: SigSet) -> io::Result
         setpgid(Pid::from_raw(0), Pid::from_raw(0))?;
         prctl::set_pdeathsig(Signal::SIGKILL)?;
         setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
-        let start_ticks = stat(pid).map_or(0, |(_, ticks)| ticks);
+        let start_ticks = stat(pid).map_or(0, |s| s.started);
         put_json(&start, &Start { pid, start_ticks, boot_id: boot_id(), boottime_ms: boottime_ms() }, true)?;
         blocked.thread_unblock()?;
         Ok(())
@@ -207,6 +225,14 @@ fn spawn(dir: &Path, launch: &Launch, log: &File, blocked: SigSet) -> io::Result
     // SAFETY: this process has one thread, so the child between fork and exec may allocate and use files.
     unsafe { command.pre_exec(hook) };
     command.spawn()
+}
+
+/// When the command began, by its own record: what the shim did before is not its use.
+fn began(dir: &Path) -> Instant {
+    let now = Instant::now();
+    let ago_ms = find_json::<Start>(&dir.join(START)).map_or(0, |start| boottime_ms() - start.boottime_ms);
+    let ago = Duration::from_millis(u64::try_from(ago_ms).unwrap_or(0));
+    now.checked_sub(ago).unwrap_or(now)
 }
 
 /// Waits for the command; ends it when told or at its limit.
@@ -218,6 +244,8 @@ fn watch(dir: &Path, launch: &Launch, mut child: Child, told: &SignalFd, began: 
     let mut asked_at: Option<i64> = None;
     let mut grace_ms = launch.grace_ms;
     loop {
+        // Taken before the look, so that what the look takes is nobody's use.
+        let now = elapsed_ms();
         reap_strays(pid);
         let ended = match child.try_wait() {
             Ok(None) => None,
@@ -225,9 +253,9 @@ fn watch(dir: &Path, launch: &Launch, mut child: Child, told: &SignalFd, began: 
             Err(_) => Some(255),
         };
         if let Some(code) = ended {
-            return Exit { code, timed_out, metered_ms: elapsed_ms().min(limit), log_bytes: 0, log_full };
+            let (metered_ms, boottime_ms) = (now.min(limit), Some(boottime_ms()));
+            return Exit { code, timed_out, metered_ms, log_bytes: 0, log_full, boottime_ms };
         }
-        let now = elapsed_ms();
         if asked_at.is_none() && now >= limit {
             timed_out = true;
             asked_at = Some(now);

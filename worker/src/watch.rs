@@ -3,6 +3,7 @@
 #![expect(unsafe_code, reason = "registering a descriptor with the runtime promises that it stays open")]
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::path::Path;
@@ -12,6 +13,7 @@ use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
 use tokio::io::unix::AsyncFd;
 
 use crate::agent::Key;
+use crate::life::EVIDENCE;
 
 struct Notices(Inotify);
 
@@ -19,6 +21,11 @@ impl AsRawFd for Notices {
     fn as_raw_fd(&self) -> RawFd {
         self.0.as_fd().as_raw_fd()
     }
+}
+
+/// Whether it is the evidence of an attempt, or the part of it that is being written.
+fn is_evidence(name: &OsStr) -> bool {
+    Path::new(name).file_stem() == Path::new(EVIDENCE).file_stem()
 }
 
 /// Watches the directories of attempts.
@@ -58,10 +65,16 @@ impl Watch {
                     let mut out = HashMap::new();
                     for event in events {
                         let Some(key) = self.keys.get(&event.wd) else { continue };
+                        // The daemon writes it itself, all the time.
+                        if event.name.as_deref().is_some_and(is_evidence) {
+                            continue;
+                        }
                         let log = event.name.as_deref().is_some_and(|n| n == crate::shim::LOG);
                         out.entry(key.clone()).and_modify(|only| *only &= log).or_insert(log);
                     }
-                    return Ok(out);
+                    if !out.is_empty() {
+                        return Ok(out);
+                    }
                 }
                 Err(Errno::EAGAIN) => ready.clear_ready(),
                 Err(errno) => return Err(errno.into()),

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use berth_worker::gpu::{GpuError, Gpus};
+use berth_worker::gpu::{GpuError, Gpus, Presence};
 use nvml_wrapper::Nvml;
 use nvml_wrapper_sys::bindings::{nvmlGpuInstance_t, nvmlGpuInstancePlacement_t};
 
@@ -156,5 +156,16 @@ fn slices_are_made_adopted_read_and_given_back() {
         let reading = gpus.read(ampere, Some(&on_ampere)).unwrap();
         assert_eq!(reading.utilization_percent, None, "it has no performance monitoring");
     }
+    // A board off the bus takes its slices with it and nobody else's.
+    let faults = dir.path().join("faults.json");
+    let there = || [gpus.presence(ampere, Some(&on_ampere)), gpus.presence(hopper, None)];
+    assert_eq!(there(), [Presence::There; 2]);
+    std::fs::write(&faults, format!(r#"{{"lost": ["{ampere}"]}}"#)).unwrap();
+    assert_eq!(there(), [Presence::Gone, Presence::There]);
+    assert_eq!(gpus.presence(ampere, None), Presence::Gone);
+    assert_eq!(gpus.inventory().unwrap().len(), 2, "what does not answer is left out");
+    std::fs::remove_file(&faults).unwrap();
+    assert_eq!(there(), [Presence::There; 2]);
     gpus.destroy_slice(ampere, small.profile_id, small.start).unwrap();
+    assert_eq!(gpus.presence(ampere, Some(&on_ampere)), Presence::Gone, "an instance that was destroyed");
 }

@@ -298,7 +298,7 @@ fn line(row: &Transfer) -> AnyView {
     });
     let source = row.source_id.clone();
     let page = match row.source.as_str() {
-        "job" => Some("/jobs"),
+        "job" | "evidence" => Some("/jobs"),
         "reservation" => Some("/reservations"),
         "invoice" => Some("/invoices"),
         _ => None,

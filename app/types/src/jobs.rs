@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::evidence::Evidence;
 use crate::ids::{JobId, NodeId, OrgId, ReservationId};
 use crate::time::Timestamp;
 
@@ -411,6 +412,13 @@ pub struct Job {
     /// Milliseconds of use that the worker has proved, over all attempts.
     pub metered_ms: i64,
     pub cost_micros: i64,
+    /// Given back of that by itself, where evidence did not bear it out. Only with one job, not in lists.
+    #[serde(default)]
+    pub credited_micros: i64,
+    /// Of the present attempt, by rank; a worker that cannot tell is left out. Only with one job, not in
+    /// lists.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub evidence: Vec<Evidence>,
     /// Set aside for what it can still cost.
     pub held_micros: i64,
     pub nano_per_second: i64,

@@ -73,7 +73,7 @@ pub struct Transfer {
     /// they change what is available.
     pub amount_micros: i64,
     pub currency: String,
-    /// What caused it: `job`, `grant`, `expiry`.
+    /// What caused it: `job`, `grant`, `expiry`; `evidence` for what a job's evidence does not bear out.
     pub source: String,
     /// The id of the cause, such as a job's.
     pub source_id: String,

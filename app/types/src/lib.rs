@@ -5,6 +5,7 @@
 pub mod accounts;
 pub mod budgets;
 pub mod events;
+pub mod evidence;
 pub mod ids;
 pub mod invoices;
 pub mod jobs;

@@ -17,6 +17,7 @@ use berth_types::time::Timestamp;
 use futures::FutureExt;
 
 use super::cluster;
+use super::evidence;
 use super::jobs::{advance, charge};
 use super::planner::stored;
 use super::ranks::{self, RankEnd};
@@ -59,6 +60,30 @@ fn meter(row: &mut JobRow, metered_ms: i64) {
     row.cost_micros = charge_micros(row.nano_per_second, row.metered_ms).unwrap_or(most).min(most);
 }
 
+/// Brings the meter up to a report, and charges what is due: by the minute, and when an attempt is over.
+async fn count_use(
+    tx: &mut Tx<'_>,
+    portal: &Portal,
+    row: &mut JobRow,
+    job: JobId,
+    reported_ms: i64,
+    all_ended: bool,
+    now: Timestamp,
+) -> Result<Option<JobCost>, StoreError> {
+    let before = row.metered_ms;
+    meter(row, row.metered_before_ms.saturating_add(reported_ms.max(0)));
+    let due = all_ended || before / CHARGE_EVERY_MS != row.metered_ms / CHARGE_EVERY_MS;
+    if due {
+        charge(tx, portal, row, now).await?;
+    }
+    if row.metered_ms == before && !due {
+        return Ok(None);
+    }
+    store::jobs::update_meter(tx, row).await?;
+    let (metered_ms, cost_micros, held_micros) = (row.metered_ms, row.cost_micros, row.held_micros);
+    Ok(Some(JobCost { job, metered_ms, cost_micros, held_micros }))
+}
+
 async fn apply(
     tx: &mut Tx<'_>,
     portal: &Portal,
@@ -90,6 +115,7 @@ async fn apply(
     let (number, ended) = (id.number, matches!(phase, proto::Phase::Ended | proto::Phase::Clean));
     attempt.running |= phase == proto::Phase::Running;
     let ends_now = ended && !attempt.ended;
+    evidence::keep(&mut attempt, status, ends_now)?;
     if ends_now {
         attempt.outcome = serde_json::to_string(&RankEnd::of(status)).ok();
         attempt.ended_at = Some(now.micros());
@@ -112,21 +138,15 @@ async fn apply(
         _ if ends_now => ranks::ended_event(&row, number, &ranks, &attempt)?,
         _ => None,
     };
+    let all_ended = ends_now && ranks.iter().all(|r| r.ended);
     if current
         && matches!(phase, proto::Phase::Running | proto::Phase::Ended | proto::Phase::Clean)
         && !attempt.ended
     {
-        let before = row.metered_ms;
-        let metered_ms = row.metered_before_ms.saturating_add(status.metered_ms.max(0));
-        meter(&mut row, metered_ms);
-        if before / CHARGE_EVERY_MS != row.metered_ms / CHARGE_EVERY_MS {
-            charge(tx, portal, &mut row, now).await?;
-        }
-        if row.metered_ms != before {
-            store::jobs::update_meter(tx, &row).await?;
-            let (metered_ms, cost_micros, held_micros) = (row.metered_ms, row.cost_micros, row.held_micros);
-            applied.cost = Some(JobCost { job, metered_ms, cost_micros, held_micros });
-        }
+        applied.cost = count_use(tx, portal, &mut row, job, status.metered_ms, all_ended, now).await?;
+    }
+    if current && all_ended {
+        evidence::credit(tx, portal, &row, row.metered_before_ms, &ranks, now).await?;
     }
     if let Some((event, detail)) = event
         && current

@@ -54,6 +54,22 @@ async fn settings(tx: &mut Tx<'_>) -> Result<BillingSettings, StoreError> {
     })
 }
 
+/// What comes back of the charges of some time, a line for each reason.
+async fn given_back(tx: &mut Tx<'_>, org: OrgId, within: (i64, i64)) -> Result<Vec<InvoiceLine>, StoreError> {
+    let mut lines = Vec::new();
+    for (source, item) in [
+        ("reservation", "Given back for devices that were out of order"),
+        (store::ledger::EVIDENCE, "Given back for time that device evidence does not bear out"),
+    ] {
+        let back = store::invoices::given_back(tx, org, source, within).await?;
+        if back > 0 {
+            let (item, mode) = (item.to_owned(), String::new());
+            lines.push(InvoiceLine { item, mode, device_ms: 0, amount_micros: -back });
+        }
+    }
+    Ok(lines)
+}
+
 /// What is billed: lines, taxes of their sum, each rounded down, and the total.
 fn document(
     settings: &BillingSettings,
@@ -138,15 +154,7 @@ impl Portal {
                             amount_micros,
                         })
                         .collect();
-                    let back = store::invoices::given_back(tx, org, begin.micros(), end.micros()).await?;
-                    if back > 0 {
-                        lines.push(InvoiceLine {
-                            item: "Given back for devices that were out of order".to_owned(),
-                            mode: String::new(),
-                            device_ms: 0,
-                            amount_micros: -back,
-                        });
-                    }
+                    lines.extend(given_back(tx, org, (begin.micros(), end.micros())).await?);
                     let document = document(&settings, &buyer, lines, &portal.settings.currency);
                     let afterwards = store::ledger::credit_limit(tx, org).await? > 0;
                     let id: InvoiceId = portal.new_id(now);

@@ -7,6 +7,7 @@ pub mod attempts;
 pub mod books;
 pub mod budgets;
 pub mod cluster;
+mod evidence;
 mod expiry;
 pub mod invoices;
 pub mod jobs;

@@ -21,6 +21,8 @@ pub struct AttemptRow {
     pub clean: bool,
     pub log_bytes: Option<i64>,
     pub is_open: bool,
+    /// JSON: what was seen of its process and devices.
+    pub evidence: Option<String>,
 }
 
 /// Slices that an attempt has or had.
@@ -73,7 +75,7 @@ macro_rules! select_attempts {
     ($rest:literal) => {
         concat!(
             "SELECT job_id, number, rank, org_id, node_id, known, running, ended, outcome, ended_at, clean, \
-             log_bytes, is_open FROM attempts ",
+             log_bytes, is_open, evidence FROM attempts ",
             $rest
         )
     };
@@ -148,7 +150,7 @@ pub async fn find_log_bytes(
 /// Writes what is known of a rank.
 pub async fn update(tx: &mut Tx<'_>, row: &AttemptRow) -> Result<(), StoreError> {
     let sql = "UPDATE attempts SET known = $4, running = $5, ended = $6, outcome = $7, ended_at = $8, clean = $9, \
-               log_bytes = $10, is_open = $11 WHERE job_id = $1 AND number = $2 AND rank = $3";
+               log_bytes = $10, is_open = $11, evidence = $12 WHERE job_id = $1 AND number = $2 AND rank = $3";
     exec!(
         tx,
         sql,
@@ -162,7 +164,8 @@ pub async fn update(tx: &mut Tx<'_>, row: &AttemptRow) -> Result<(), StoreError>
         row.ended_at,
         row.clean,
         row.log_bytes,
-        row.is_open
+        row.is_open,
+        &row.evidence
     )
     .map(|_| ())
 }

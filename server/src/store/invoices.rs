@@ -112,10 +112,15 @@ pub async fn lines(
     list!(tx, (String, String, i64, i64), sql, org, from, until)
 }
 
-/// What an organization was given back for failed devices between two times.
-pub async fn given_back(tx: &mut Tx<'_>, org: OrgId, from: i64, until: i64) -> Result<i64, StoreError> {
+/// What an organization was credited from a source, such as `reservation`, between two times.
+pub async fn given_back(
+    tx: &mut Tx<'_>,
+    org: OrgId,
+    source: &str,
+    (from, until): (i64, i64),
+) -> Result<i64, StoreError> {
     let sql = "SELECT CAST(COALESCE(SUM(amount_micros), 0) AS BIGINT) FROM transfers \
-               WHERE credit = $1 AND kind = 'credit' AND source = 'reservation' AND at >= $2 AND at < $3";
+               WHERE credit = $1 AND kind = 'credit' AND source = $2 AND at >= $3 AND at < $4";
     let account = super::ledger::org_account(org);
-    Ok(find!(tx, (i64,), sql, account, from, until)?.map_or(0, |(n,)| n))
+    Ok(find!(tx, (i64,), sql, account, source, from, until)?.map_or(0, |(n,)| n))
 }

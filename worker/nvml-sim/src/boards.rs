@@ -133,6 +133,7 @@ pub extern "C" fn nvmlErrorString(code: c_uint) -> *const c_char {
         3 => c"Not Supported",
         6 => c"Not Found",
         7 => c"Insufficient Size",
+        15 => c"GPU is lost",
         19 => c"In use by another client",
         23 => c"Insufficient Resources",
         _ => c"Unknown Error",
@@ -173,12 +174,14 @@ nvml! {
         let handle = with(|world| {
             let found = world.boards.iter().enumerate().find_map(|(i, board)| {
                 if board.uuid == uuid {
-                    return Some(Handle::Board(i));
+                    return Some((i, Handle::Board(i)));
                 }
                 let slice = board.instances.iter().find(|s| s.compute.as_ref().is_some_and(|c| c.uuid == uuid))?;
-                Some(Handle::Mig(i, slice.id))
+                Some((i, Handle::Mig(i, slice.id)))
             });
-            found.ok_or(Fault::NotFound)
+            let (index, handle) = found.ok_or(Fault::NotFound)?;
+            world.board(index)?;
+            Ok(handle)
         })?;
         // SAFETY: null or valid, by NVML's contract.
         unsafe { put(out, handle.dress()) }

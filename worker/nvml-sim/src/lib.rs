@@ -5,7 +5,9 @@
 //! and live neighbours. Load follows the real processes whose `CUDA_VISIBLE_DEVICES` names a device.
 //!
 //! Two variables configure it: `BERTH_NVML_SIM_DIR`, where the boards are kept, and
-//! `BERTH_NVML_SIM_FLEET`, such as `2xH100-80GB,1xA30`, with which an empty directory is filled.
+//! `BERTH_NVML_SIM_FLEET`, such as `2xH100-80GB,1xA30`, with which an empty directory is filled. A file
+//! `faults.json` in that directory, such as `{"lost": ["GPU-…"]}`, takes boards off the bus for as long
+//! as it names them.
 //! It must not know anything of Berth above `berth-mig`.
 
 #![expect(unsafe_code, reason = "the C interface of NVML is made of raw pointers")]

@@ -1,8 +1,8 @@
 //! The boards as they are, kept in a locked file so that they survive the process, as boards do.
 
 use std::fs::{File, OpenOptions};
-use std::io::{Read, Seek, SeekFrom, Write};
-use std::path::PathBuf;
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
 
 use berth_mig::{Board, Illegal, Instance, board_by_name, legal};
 use nix::fcntl::{Flock, FlockArg};
@@ -16,6 +16,8 @@ pub enum Fault {
     NotSupported,
     NotFound,
     InsufficientSize,
+    /// Its board has fallen off the bus.
+    GpuIsLost,
     InUse,
     OperatingSystem,
     InsufficientResources,
@@ -31,6 +33,7 @@ impl Fault {
             Self::NotSupported => 3,
             Self::NotFound => 6,
             Self::InsufficientSize => 7,
+            Self::GpuIsLost => 15,
             Self::OperatingSystem => 17,
             Self::InUse => 19,
             Self::InsufficientResources => 23,
@@ -123,13 +126,18 @@ impl SimBoard {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub struct World {
     pub boards: Vec<SimBoard>,
+    /// UUIDs of boards that do not answer at present.
+    #[serde(skip)]
+    lost: Vec<String>,
     /// Counts everything that got a UUID, so that none comes back.
     made: u64,
 }
 
 impl World {
+    /// A board that answers.
     pub fn board(&mut self, index: usize) -> Result<&mut SimBoard, Fault> {
-        self.boards.get_mut(index).ok_or(Fault::InvalidArgument)
+        let board = self.boards.get_mut(index).ok_or(Fault::InvalidArgument)?;
+        if self.lost.contains(&board.uuid) { Err(Fault::GpuIsLost) } else { Ok(board) }
     }
 
     /// A UUID that no device of this world had before.
@@ -189,6 +197,22 @@ fn new_world(dir: &str) -> Result<World, Fault> {
     Ok(world)
 }
 
+/// What is to go wrong, as `faults.json` beside the boards says it.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Faults {
+    #[serde(default)]
+    lost: Vec<String>,
+}
+
+fn lost_boards(dir: &Path) -> Result<Vec<String>, Fault> {
+    match std::fs::read_to_string(dir.join("faults.json")) {
+        Ok(text) => serde_json::from_str(&text).map(|f: Faults| f.lost).map_err(|_| Fault::Unknown),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+        Err(_) => Err(Fault::OperatingSystem),
+    }
+}
+
 /// Runs `work` on the world under the file's lock, and keeps what it changed.
 pub fn with<T>(work: impl FnOnce(&mut World) -> Result<T, Fault>) -> Result<T, Fault> {
     let dir = std::env::var("BERTH_NVML_SIM_DIR").map_err(|_| Fault::Uninitialized)?;
@@ -206,6 +230,7 @@ pub fn with<T>(work: impl FnOnce(&mut World) -> Result<T, Fault>) -> Result<T, F
     } else {
         serde_json::from_str(&text).map_err(|_| Fault::Unknown)?
     };
+    world.lost = lost_boards(Path::new(&dir))?;
     let before = if text.is_empty() { World::default() } else { world.clone() };
     let result = work(&mut world);
     if result.is_ok() && world != before {

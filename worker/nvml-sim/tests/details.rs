@@ -4,6 +4,7 @@
 
 use nvml_wrapper::Nvml;
 use nvml_wrapper::enum_wrappers::device::Clock;
+use nvml_wrapper::error::NvmlError;
 
 /// The library that cargo built with this test.
 fn library() -> std::path::PathBuf {
@@ -13,7 +14,7 @@ fn library() -> std::path::PathBuf {
 }
 
 #[test]
-fn a_board_describes_itself() {
+fn a_board_describes_itself_until_it_is_lost() {
     let dir = tempfile::tempdir().unwrap();
     // SAFETY: this test is the only one of its process and has started no thread.
     unsafe {
@@ -33,4 +34,17 @@ fn a_board_describes_itself() {
         assert!(board.clock_info(Clock::SM).unwrap() > 1_000);
         assert!(board.power_usage().unwrap() < board.power_management_limit().unwrap());
     }
+
+    let uuid = boards[0].uuid().unwrap();
+    let faults = dir.path().join("faults.json");
+    std::fs::write(&faults, format!(r#"{{"lost": ["{uuid}"]}}"#)).unwrap();
+    assert!(matches!(boards[0].power_usage(), Err(NvmlError::GpuLost)));
+    assert!(matches!(boards[0].memory_info(), Err(NvmlError::GpuLost)));
+    assert!(matches!(nvml.device_by_uuid(uuid.as_str()), Err(NvmlError::GpuLost)));
+    assert!(matches!(nvml.device_by_index(0), Err(NvmlError::GpuLost)));
+    assert!(boards[1].power_usage().is_ok(), "its neighbour stays");
+    std::fs::write(&faults, r#"{"lost": []}"#).unwrap();
+    assert_eq!(nvml.device_by_uuid(uuid.as_str()).unwrap().uuid().unwrap(), uuid, "it is back as it was");
+    std::fs::remove_file(&faults).unwrap();
+    assert!(boards[0].power_usage().is_ok());
 }

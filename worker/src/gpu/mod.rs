@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device, GpmSample, Nvml};
 
-pub use readings::Reading;
+pub use readings::{Presence, Reading};
 
 #[derive(Debug, thiserror::Error)]
 pub enum GpuError {

@@ -5,6 +5,7 @@ use std::sync::PoisonError;
 use nvml_wrapper::Device;
 use nvml_wrapper::enum_wrappers::device::TemperatureSensor;
 use nvml_wrapper::enums::gpm::GpmMetricId;
+use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::gpm::gpm_metrics_get;
 
 use super::{GpuError, Gpus, mig_enabled};
@@ -21,11 +22,67 @@ pub struct Reading {
     pub temperature_celsius: Option<f64>,
 }
 
+/// Whether a device is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Presence {
+    /// It answered.
+    There,
+    /// It was asked and did not answer: its board is off the bus or wants a reset, or its instance is gone.
+    Gone,
+    /// The library could not be asked, which says nothing about the device.
+    Unknown,
+}
+
+/// Asks a device for something that only it knows.
+fn asked(device: &Device<'_>) -> Result<(), NvmlError> {
+    match device.memory_info() {
+        // Some boards have no memory of their own to tell of.
+        Ok(_) | Err(NvmlError::NotSupported) => Ok(()),
+        Err(other) => Err(other),
+    }
+}
+
+const fn is_gone(error: &NvmlError) -> bool {
+    matches!(
+        error,
+        NvmlError::GpuLost
+            | NvmlError::NotFound
+            | NvmlError::InvalidArg
+            | NvmlError::ResetRequired
+            | NvmlError::InsufficientPower
+            | NvmlError::IrqIssue
+            | NvmlError::Timeout
+    )
+}
+
 fn mib(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }
 
 impl Gpus {
+    /// Whether a board, or a slice of it, answers.
+    pub fn presence(&self, gpu_uuid: &str, mig_uuid: Option<&str>) -> Presence {
+        let found = self.nvml.device_by_uuid(mig_uuid.unwrap_or(gpu_uuid)).and_then(|d| asked(&d));
+        match found {
+            Ok(()) => Presence::There,
+            // NVML's search by UUID may also stop at another board that is lost.
+            Err(NvmlError::GpuLost) if self.answers_by_index(gpu_uuid, mig_uuid) => Presence::There,
+            Err(error) if is_gone(&error) => Presence::Gone,
+            Err(_) => Presence::Unknown,
+        }
+    }
+
+    fn answers_by_index(&self, gpu_uuid: &str, mig_uuid: Option<&str>) -> bool {
+        let is = |device: &Device<'_>, uuid: &str| device.uuid().is_ok_and(|own| own == uuid);
+        let count = self.nvml.device_count().unwrap_or(0);
+        let mut boards = (0..count).filter_map(|index| self.nvml.device_by_index(index).ok());
+        let Some(board) = boards.find(|board| is(board, gpu_uuid)) else { return false };
+        let Some(slice) = mig_uuid else { return asked(&board).is_ok() };
+        (0..board.mig_device_count().unwrap_or(0))
+            .filter_map(|index| board.mig_device_by_index(index).ok())
+            .any(|device| is(&device, slice) && asked(&device).is_ok())
+    }
+
     /// Reads a board, or a slice of it.
     pub fn read(&self, gpu_uuid: &str, mig_uuid: Option<&str>) -> Result<Reading, GpuError> {
         let board = self.device(gpu_uuid)?;

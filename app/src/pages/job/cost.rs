@@ -163,6 +163,9 @@ pub fn CostFigures(
         {move || {
             over().then(|| job.with(sum)).flatten().map(|sum| view! { <p class="quiet small mono">{sum}</p> })
         }}
+        {move || {
+            over().then(|| job.with(borne_out)).flatten().map(|text| view! { <p class="quiet small">{text}</p> })
+        }}
     }
 }
 
@@ -179,9 +182,62 @@ fn sum(job: &Job) -> Option<String> {
     ))
 }
 
+/// What its process and devices say to what was billed, rank by rank, and what came back of it.
+fn borne_out(job: &Job) -> Option<String> {
+    if job.evidence.is_empty() {
+        return None;
+    }
+    let verb = if job.reservation.is_some() { "Metered" } else { "Billed" };
+    let mut text = format!("{verb} {}", duration_text(job.metered_ms));
+    text.push_str(&match job.attempt {
+        0 | 1 => ".".to_owned(),
+        tries => format!(" over {tries} attempts; what follows is of the last."),
+    });
+    let many = job.nodes > 1;
+    for seen in &job.evidence {
+        let process =
+            if many { format!("The process of rank {}", seen.rank) } else { "The process".to_owned() };
+        text.push_str(&format!(
+            " {process} lived {}; its devices answered for {}, lost {}.",
+            duration_text(seen.process_ms),
+            duration_text(seen.device_ms),
+            duration_text(seen.lost_ms)
+        ));
+    }
+    if job.credited_micros > 0 {
+        let back = full_money(job.credited_micros, &job.currency);
+        text.push_str(&format!(" {back} was credited for what this does not bear out."));
+    }
+    Some(text)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn ended() -> Job {
+        serde_json::from_value(serde_json::json!({
+            "id": "job_00000000000000000000000001", "org": "org_00000000000000000000000001", "name": "n",
+            "state": "succeeded", "reasons": [], "attempt": 1, "offering": "o", "simulated": false, "count": 1,
+            "priority": "normal", "max_duration_s": 900, "devices": [], "created_at": "2026-03-01T09:00:00Z",
+            "created_by": "a", "metered_ms": 724_000, "cost_micros": 9, "held_micros": 0, "nano_per_second": 1,
+            "currency": "USD", "price_version": 1, "generation": 1, "actions": [],
+            "evidence": [{"rank": 0, "process_ms": 724_000, "device_ms": 723_000, "lost_ms": 0}],
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_bill_stands_beside_what_was_seen() {
+        let job = ended();
+        let plain = "Billed 12 min 04 s. The process lived 12 min 04 s; its devices answered for 12 min 03 s, lost 0 s.";
+        assert_eq!(borne_out(&job).as_deref(), Some(plain));
+        let credited = borne_out(&Job { credited_micros: 42, ..job.clone() }).unwrap();
+        assert!(credited.ends_with("$0.000042 was credited for what this does not bear out."), "{credited}");
+        let gang = borne_out(&Job { nodes: 2, attempt: 3, ..job.clone() }).unwrap();
+        assert!(gang.contains("over 3 attempts") && gang.contains("The process of rank 0 lived"), "{gang}");
+        assert_eq!(borne_out(&Job { evidence: vec![], ..job }), None, "an older worker tells nothing");
+    }
 
     fn cost(metered_ms: i64) -> JobCost {
         JobCost {

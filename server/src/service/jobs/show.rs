@@ -14,7 +14,7 @@ use berth_types::time::Timestamp;
 
 use crate::live::News;
 use crate::portal::Portal;
-use crate::service::{Caller, Right};
+use crate::service::{Caller, Right, evidence};
 use crate::store::jobs::JobRow;
 use crate::store::{self, StoreError, Tx};
 
@@ -28,7 +28,13 @@ impl Portal {
         let mut conn = self.db.read().await?;
         let mut tx = conn.tx();
         let row = store::jobs::find(&mut tx, org, job).await?.ok_or_else(Problem::not_found)?;
-        self.show(&mut tx, vec![row]).await?.pop().ok_or_else(Problem::not_found)
+        let (id, attempt) = (row.id.clone(), row.attempt);
+        let mut shown = self.show(&mut tx, vec![row]).await?.pop().ok_or_else(Problem::not_found)?;
+        if attempt > 0 {
+            shown.evidence = evidence::of_attempt(&mut tx, &id, attempt).await?;
+            shown.credited_micros = store::ledger::credited(&mut tx, store::ledger::EVIDENCE, &id).await?;
+        }
+        Ok(shown)
     }
 
     /// Jobs, newest first.
@@ -232,6 +238,9 @@ impl Portal {
                 .map(|code| Failure { code, detail: row.failure_detail.unwrap_or_default() }),
             metered_ms: row.metered_ms,
             cost_micros: row.cost_micros,
+            // Known where one job is shown.
+            credited_micros: 0,
+            evidence: vec![],
             held_micros: row.held_micros,
             nano_per_second: row.nano_per_second,
             currency: self.settings.currency.clone(),

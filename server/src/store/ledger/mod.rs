@@ -19,6 +19,18 @@ pub use batch::post_credits;
 pub const GRANTS: &str = "platform:grants";
 /// Where charges go.
 pub const REVENUE: &str = "platform:revenue";
+/// The source of credits for what evidence does not bear out. They take a charge back, so they come from
+/// where charges go.
+pub const EVIDENCE: &str = "evidence";
+
+/// The platform's side of a posting.
+fn platform_side(posting: &Posting) -> &'static str {
+    match posting.kind {
+        TransferKind::Credit if posting.source == EVIDENCE => REVENUE,
+        TransferKind::Credit | TransferKind::Debit => GRANTS,
+        TransferKind::Hold | TransferKind::Usage | TransferKind::Release => REVENUE,
+    }
+}
 
 /// The tenant's account.
 pub fn org_account(org: OrgId) -> String {
@@ -62,11 +74,10 @@ pub async fn post(tx: &mut Tx<'_>, posting: &Posting) -> Result<(), StoreError> 
 /// Posts one transfer and moves its balances, whatever credit pays for it.
 pub(super) async fn write(tx: &mut Tx<'_>, posting: &Posting) -> Result<(), StoreError> {
     let tenant = org_account(posting.org);
+    let platform = platform_side(posting);
     let (debit, credit) = match posting.kind {
-        TransferKind::Credit => (GRANTS, tenant.as_str()),
-        TransferKind::Hold | TransferKind::Usage => (tenant.as_str(), REVENUE),
-        TransferKind::Release => (REVENUE, tenant.as_str()),
-        TransferKind::Debit => (tenant.as_str(), GRANTS),
+        TransferKind::Credit | TransferKind::Release => (platform, tenant.as_str()),
+        TransferKind::Hold | TransferKind::Usage | TransferKind::Debit => (tenant.as_str(), platform),
     };
     exec!(
         tx,
@@ -135,6 +146,13 @@ pub async fn find_hold(
     find!(tx, (String,), sql, source, source_id)?
         .map(|(id,)| id.parse().map_err(|_| StoreError::Corrupt(id.clone())))
         .transpose()
+}
+
+/// What was credited for a cause, such as what a job's evidence does not bear out.
+pub async fn credited(tx: &mut Tx<'_>, source: &str, source_id: &str) -> Result<i64, StoreError> {
+    let sql = "SELECT CAST(COALESCE(SUM(amount_micros), 0) AS BIGINT) FROM transfers \
+               WHERE source = $1 AND source_id = $2 AND kind = 'credit'";
+    Ok(find!(tx, (i64,), sql, source, source_id)?.map_or(0, |(n,)| n))
 }
 
 /// Posted and held micros of an organization.

@@ -1,0 +1,225 @@
+//! What was seen of processes and devices beside what was charged, and what comes back where it does not
+//! bear a charge out.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "helpers of tests fail loudly, like tests"
+)]
+
+mod common;
+#[expect(dead_code, reason = "this file uses a part of it")]
+mod harbour;
+#[expect(dead_code, reason = "this file uses a part of it")]
+mod quay;
+
+use berth_proto::{AttemptId, Evidence, Phase, Status};
+use berth_server::scheduler;
+use berth_types::ids::NodeId;
+use common::engines;
+use harbour::{DAY, Harbour};
+use quay::Quay;
+use serde_json::{Value, json};
+
+/// What a worker says of an attempt; `seen`: how long its process existed, and what it lost of that.
+fn status(job: &str, number: u32, phase: Phase, metered_ms: i64, seen: Option<(i64, i64)>) -> Status {
+    let ended = matches!(phase, Phase::Ended | Phase::Clean);
+    Status {
+        attempt: Some(AttemptId::new(job, number)),
+        phase: phase.into(),
+        metered_ms,
+        exit_code: ended.then_some(0),
+        log_bytes: ended.then_some(0),
+        evidence: seen.map(|(process_ms, lost_ms)| Evidence {
+            process_ms,
+            device_ms: process_ms - lost_ms,
+            lost_ms,
+            busy_ms: None,
+        }),
+        ..Status::default()
+    }
+}
+
+async fn show(h: &Harbour, job: &str) -> Value {
+    h.t.get(&h.ada, &format!("/orgs/{}/jobs/{job}", h.org)).await.expect(200)
+}
+
+/// The nodes of the job's ranks, once it has its place.
+async fn placed(h: &Harbour, job: &str) -> Vec<NodeId> {
+    for _ in 0..100 {
+        scheduler::pass(&h.t.portal).await.unwrap();
+        let now = show(h, job).await;
+        if now["state"] == "assigned" {
+            let devices = now["devices"].as_array().unwrap().clone();
+            return devices.iter().map(|d| d["node"].as_str().unwrap().parse().unwrap()).collect();
+        }
+    }
+    panic!("it never got its place: {}", show(h, job).await);
+}
+
+async fn submit(h: &Harbour, spec: Value) -> String {
+    let mut body =
+        json!({"name": "train", "offering": "h100-80gb", "command": ["true"], "max_duration_s": 60});
+    body.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+    let job = h.t.post(&h.ada, &format!("/orgs/{}/jobs", h.org), body).await.expect(201);
+    job["id"].as_str().unwrap().to_owned()
+}
+
+async fn say(h: &Harbour, node: NodeId, status: Status) {
+    h.t.portal.apply_status(node, status).await.unwrap();
+}
+
+/// What evidence gave back for a job: amounts and memos, oldest first.
+async fn credits(h: &Harbour, job: &str) -> Vec<(i64, String)> {
+    let page = h.t.get(&h.ada, &format!("/orgs/{}/transfers?limit=200", h.org)).await.expect(200);
+    let rows = page["items"].as_array().unwrap().iter().rev();
+    rows.filter(|r| r["source"] == "evidence" && r["source_id"] == job)
+        .inspect(|r| assert_eq!(r["kind"], "credit", "{r}"))
+        .map(|r| (r["amount_micros"].as_i64().unwrap(), r["memo"].as_str().unwrap().to_owned()))
+        .collect()
+}
+
+/// A job of one rank that ran so; what came back of it.
+async fn ran(h: &Harbour, metered_ms: i64, seen: Option<(i64, i64)>) -> i64 {
+    let job = submit(h, json!({})).await;
+    let node = placed(h, &job).await[0];
+    for phase in [Phase::Running, Phase::Ended, Phase::Clean] {
+        say(h, node, status(&job, 1, phase, metered_ms, seen)).await;
+    }
+    let (back, done) = (credits(h, &job).await, show(h, &job).await);
+    let sum: i64 = back.iter().map(|(micros, _)| *micros).sum();
+    assert_eq!((&done["cost_micros"], &done["credited_micros"]), (&json!(metered_ms), &json!(sum)), "{done}");
+    sum
+}
+
+#[tokio::test]
+async fn what_evidence_does_not_bear_out_is_given_back_once() {
+    for (engine, db, _place) in engines("evidence").await {
+        let mut h = Harbour::on(db).await;
+        let before = h.balance().await.0;
+        let job = submit(&h, json!({})).await;
+        let node = placed(&h, &job).await[0];
+        say(&h, node, status(&job, 1, Phase::Running, 5_000, Some((5_000, 1_000)))).await;
+        // One that comes late takes nothing back.
+        say(&h, node, status(&job, 1, Phase::Running, 6_000, Some((4_000, 500)))).await;
+        let shown = show(&h, &job).await;
+        let seen = json!([{"rank": 0, "process_ms": 5_000, "device_ms": 4_000, "lost_ms": 1_000}]);
+        assert_eq!(shown["evidence"], seen, "{engine}");
+        assert!(credits(&h, &job).await.is_empty(), "{engine}: not before the end");
+        for _ in 0..3 {
+            say(&h, node, status(&job, 1, Phase::Ended, 10_000, Some((10_000, 2_500)))).await;
+        }
+        say(&h, node, status(&job, 1, Phase::Clean, 10_000, Some((10_000, 9_000)))).await;
+        let done = show(&h, &job).await;
+        assert_eq!(done["evidence"][0]["lost_ms"], 2_500, "{engine}: what came with the end stands");
+        assert_eq!((&done["cost_micros"], &done["credited_micros"]), (&json!(10_000), &json!(2_500)));
+        let board = done["devices"][0]["gpu_uuid"].as_str().unwrap();
+        let memo = format!("Credit for 2.5 s in which {board} did not answer (attempt 1)");
+        assert_eq!(credits(&h, &job).await, [(2_500, memo)], "{engine}");
+        assert_eq!(h.balance().await, (before - 7_500, 0), "{engine}");
+
+        assert_eq!(ran(&h, 10_000, None).await, 0, "{engine}: an older worker");
+        assert_eq!(ran(&h, 10_000, Some((9_000, 0))).await, 0, "{engine}: within the tolerance");
+        assert_eq!(ran(&h, 10_000, Some((6_000, 0))).await, 3_000, "{engine}: beyond the process");
+        assert_eq!(
+            ran(&h, 10_000, Some((10_000, 60_000))).await,
+            10_000,
+            "{engine}: never more than it cost"
+        );
+
+        // The books know of it, and so does the invoice.
+        let back = 2_500 + 3_000 + 10_000;
+        assert_eq!(h.balance().await, (before - 50_000 + back, 0), "{engine}");
+        let books = h.t.post(&h.operator, "/operator/reconciliation", Value::Null).await.expect(200);
+        assert_eq!(books["mismatches"], json!([]), "{engine} {books}");
+        h.pass(20 * DAY).await;
+        h.t.portal.bill_last_month().await.unwrap();
+        let invoices = h.t.get(&h.ada, &format!("/orgs/{}/invoices", h.org)).await.expect(200);
+        let document = &invoices["items"][0]["document"];
+        let lines = document["lines"].as_array().unwrap();
+        let line = lines.iter().find(|l| l["item"].as_str().unwrap().contains("evidence")).unwrap();
+        assert_eq!(line["amount_micros"], -back, "{engine} {document}");
+        assert_eq!(document["subtotal_micros"], 50_000 - back, "{engine} {document}");
+    }
+}
+
+#[tokio::test]
+async fn ranks_are_looked_at_together_and_attempts_apart() {
+    for (engine, db, _place) in engines("evidence_ranks").await {
+        let h = Harbour::on(db).await;
+        let gang = submit(&h, json!({"nodes": 2})).await;
+        let nodes = placed(&h, &gang).await;
+        for node in &nodes {
+            say(&h, *node, status(&gang, 1, Phase::Running, 2_000, Some((2_000, 0)))).await;
+        }
+        say(&h, nodes[0], status(&gang, 1, Phase::Ended, 6_000, Some((6_000, 1_000)))).await;
+        assert!(credits(&h, &gang).await.is_empty(), "{engine}: not before all have ended");
+        say(&h, nodes[1], status(&gang, 1, Phase::Ended, 10_000, Some((10_000, 800)))).await;
+        let done = show(&h, &gang).await;
+        assert_eq!(done["evidence"].as_array().unwrap().len(), 2, "{engine} {done}");
+        let amounts: Vec<i64> = credits(&h, &gang).await.into_iter().map(|(micros, _)| micros).collect();
+        assert_eq!(amounts, [2_000], "{engine}: a second of two boards");
+        for node in &nodes {
+            say(&h, *node, status(&gang, 1, Phase::Clean, 10_000, None)).await;
+        }
+
+        // Each attempt is borne out by itself, up to what it alone was charged.
+        let flaky = submit(&h, json!({"retry": {"max": 1, "on": ["exit"]}})).await;
+        let mut amounts = Vec::new();
+        for (number, metered_ms, lost_ms, code) in [(1, 4_000, 9_000, 1), (2, 5_000, 1_000, 0)] {
+            let node = placed(&h, &flaky).await[0];
+            for phase in [Phase::Running, Phase::Ended, Phase::Ended, Phase::Clean] {
+                let said = status(&flaky, number, phase, metered_ms, Some((metered_ms, lost_ms)));
+                say(&h, node, Status { exit_code: said.exit_code.map(|_| code), ..said }).await;
+            }
+            amounts = credits(&h, &flaky).await.into_iter().map(|(micros, _)| micros).collect();
+        }
+        assert_eq!(amounts, [4_000, 1_000], "{engine}");
+        let done = show(&h, &flaky).await;
+        assert_eq!((&done["cost_micros"], &done["credited_micros"]), (&json!(9_000), &json!(5_000)));
+        let books = h.t.post(&h.operator, "/operator/reconciliation", Value::Null).await.expect(200);
+        assert_eq!(books["mismatches"], json!([]), "{engine} {books}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_board_that_is_lost_for_a_while_is_not_paid_for() {
+    let quay = Quay::open().await;
+    let told = |j: &Value, what: &str| j["evidence"][0][what].as_i64().unwrap_or(0);
+    let job = quay.script("exec sleep 300").await;
+    let running = quay.until(&job, |j| told(j, "device_ms") > 0).await;
+    assert_eq!(told(&running, "lost_ms"), 0, "{running}");
+    let boards = quay.data.join("simulated-boards");
+    // Renamed to its place, so that no call finds half of it.
+    std::fs::write(boards.join("next"), json!({"lost": [running["devices"][0]["gpu_uuid"]]}).to_string())
+        .unwrap();
+    std::fs::rename(boards.join("next"), boards.join("faults.json")).unwrap();
+    quay.until(&job, |j| told(j, "lost_ms") >= 2_000).await;
+    std::fs::remove_file(boards.join("faults.json")).unwrap();
+    let answered = told(&quay.job(&job).await, "device_ms");
+    quay.until(&job, |j| told(j, "device_ms") >= answered + 1_000).await;
+    let path = format!("/orgs/{}/jobs/{job}/cancel", quay.org);
+    quay.t.post(&quay.ada, &path, Value::Null).await.expect(202);
+    let done = quay.ended(&job).await;
+    assert_eq!(done["state"], "cancelled", "{done}");
+    let (process, lost) = (told(&done, "process_ms"), told(&done, "lost_ms"));
+    assert!(lost >= 2_000 && told(&done, "device_ms") + lost <= process, "{done}");
+    assert!(told(&done, "busy_ms") > 0, "its process was on the device: {done}");
+    let metered = done["metered_ms"].as_i64().unwrap();
+    assert!((process - 1_000..=process).contains(&metered), "{done}");
+
+    let rate = i128::from(done["nano_per_second"].as_i64().unwrap());
+    let worth = i64::try_from(rate * i128::from(lost) / 1_000_000).unwrap();
+    assert_eq!(done["credited_micros"], worth, "{done}");
+    let page = quay.t.get(&quay.ada, &format!("/orgs/{}/transfers?limit=200", quay.org)).await.expect(200);
+    let rows: Vec<&Value> =
+        page["items"].as_array().unwrap().iter().filter(|r| r["source"] == "evidence").collect();
+    assert_eq!(rows.len(), 1, "{page}");
+    assert_eq!((&rows[0]["amount_micros"], &rows[0]["source_id"]), (&json!(worth), &json!(job)), "{page}");
+    // The charge stays as it was metered.
+    quay.settled(&done).await;
+    let books = quay.t.post(&quay.operator, "/operator/reconciliation", Value::Null).await.expect(200);
+    assert_eq!(books["mismatches"], json!([]), "{books}");
+    quay.all_free().await;
+}
