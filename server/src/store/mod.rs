@@ -14,6 +14,7 @@ pub mod budgets;
 pub mod invoices;
 pub mod jobs;
 pub mod ledger;
+pub mod members;
 pub mod nodes;
 pub mod offerings;
 pub mod payments;
