@@ -32,6 +32,7 @@ pub fn App() -> impl IntoView {
                 <Route path=path!("/setup") view={Lazy::<routes::Setup>::new()} ssr=SsrMode::Async/>
                 <Route path=path!("/sign-in") view={Lazy::<routes::SignIn>::new()} ssr=SsrMode::Async/>
                 <Route path=path!("/sign-up") view={Lazy::<routes::SignUp>::new()} ssr=SsrMode::Async/>
+                <Route path=path!("/join") view={Lazy::<routes::Join>::new()} ssr=SsrMode::Async/>
                 <ParentRoute path=path!("") view=Layout ssr=SsrMode::Async>
                     <Route path=path!("/") view={Lazy::<routes::Home>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/launch") view={Lazy::<routes::Launch>::new()} ssr=SsrMode::Async/>
@@ -50,6 +51,7 @@ pub fn App() -> impl IntoView {
                     <Route path=path!("/invoices") view={Lazy::<routes::Invoices>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/invoices/:invoice") view={Lazy::<routes::Invoice>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/limits") view={Lazy::<routes::Limits>::new()} ssr=SsrMode::Async/>
+                    <Route path=path!("/team") view={Lazy::<routes::Team>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/tokens") view={Lazy::<routes::Tokens>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/webhooks") view={Lazy::<routes::Webhooks>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/operator/nodes") view={Lazy::<routes::Nodes>::new()} ssr=SsrMode::Async/>

@@ -56,6 +56,7 @@ macro_rules! route {
 route!(entry, Setup, setup, load_setup, pages::setup::SetupPage);
 route!(entry, SignIn, sign_in, load_sign_in, pages::sign_in::SignInPage);
 route!(entry, SignUp, sign_up, load_sign_up, pages::sign_up::SignUpPage);
+route!(entry, Join, join, load_join, pages::join::JoinPage);
 route!(lists, Home, home, load_home, pages::home::HomePage);
 route!(forms, Launch, launch, load_launch, pages::launch::LaunchPage);
 route!(lists, Jobs, jobs, load_jobs, pages::jobs::JobsPage);
@@ -68,6 +69,7 @@ route!(lists, Usage, usage, load_usage, pages::usage::UsagePage);
 route!(forms, Budgets, budgets, load_budgets, pages::budgets::BudgetsPage);
 route!(forms, Invoices, invoices, load_invoices, pages::invoices::InvoicesPage);
 route!(forms, Invoice, invoice, load_invoice, pages::invoices::InvoicePage);
+route!(forms, Team, team, load_team, pages::team::TeamPage);
 route!(lists, Tokens, tokens, load_tokens, pages::tokens::TokensPage);
 route!(forms, Webhooks, webhooks, load_webhooks, pages::webhooks::WebhooksPage);
 route!(forms, Limits, limits, load_limits, pages::limits::LimitsPage);

@@ -127,7 +127,8 @@ fn chosen() -> Option<OrgId> {
     None
 }
 
-fn remember(org: OrgId) {
+/// Looks at this organization from the next page on that is loaded.
+pub fn remember(org: OrgId) {
     #[cfg(feature = "hydrate")]
     if let Some(Ok(Some(storage))) = web_sys::window().map(|w| w.local_storage()) {
         // A browser that keeps nothing only forgets the choice.
@@ -137,7 +138,7 @@ fn remember(org: OrgId) {
     let _ = org;
 }
 
-const PLACES: [(&str, &str); 9] = [
+const PLACES: [(&str, &str); 10] = [
     ("/", "Home"),
     ("/launch", "Launch"),
     ("/jobs", "Jobs"),
@@ -145,6 +146,7 @@ const PLACES: [(&str, &str); 9] = [
     ("/cluster", "Cluster"),
     ("/billing", "Billing"),
     ("/limits", "Limits"),
+    ("/team", "Team"),
     ("/tokens", "Tokens"),
     ("/webhooks", "Webhooks"),
 ];

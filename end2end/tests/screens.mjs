@@ -19,7 +19,7 @@ const VARIANTS = [
   { width: 390, height: 844, colorScheme: 'dark' },
 ];
 
-let demo, browser, bare, operator, request, maintenance, webhook;
+let demo, browser, bare, operator, request, maintenance, webhook, invitation;
 const jobs = {};
 const reservations = {};
 const budgets = [];
@@ -77,6 +77,7 @@ before(async () => {
   // Nobody is at that address: a delivery that waits for its next try is what there is to see.
   const hook = { url: 'https://hooks.example.org/berth', kinds: ['job.*', 'budget.passed'] };
   webhook = (await call('POST', `/orgs/${org}/webhooks`, hook)).id;
+  invitation = await call('POST', `/orgs/${org}/invitations`, { email: 'grace.holm@example.org', role: 'member' });
   who.tenant = { url: demo.url, headers: await signIn(demo.url, demo.tenant) };
   who.operator = { url: demo.url, headers: await signIn(demo.url, demo.operator) };
   who.newcomer = { url: demo.url, headers: (await signUp(demo.url)).headers };
@@ -95,6 +96,7 @@ after(async () => {
     }
     for (const one of budgets) await call('DELETE', `/orgs/${demo.tenant.organization}/budgets/${one}`);
     if (webhook) await call('DELETE', `/orgs/${demo.tenant.organization}/webhooks/${webhook}`);
+    if (invitation) await call('DELETE', `/orgs/${demo.tenant.organization}/invitations/${invitation.invitation.id}`);
     if (maintenance) await operator('POST', `/operator/reservations/${maintenance}/cancel`);
     if (request) await operator('POST', `/operator/quota-requests/${request}`, { grant: false, note: 'Only for pictures.' });
     await operator('DELETE', `/operator/orgs/${demo.tenant.organization}/quota`);
@@ -136,6 +138,9 @@ const SCREENS = [
   ['invoices-empty', 'newcomer', '/invoices'],
   ['limits', 'tenant', '/limits'],
   ['limits-empty', 'newcomer', '/limits'],
+  ['team', 'tenant', '/team'],
+  ['team-alone', 'newcomer', '/team'],
+  ['join', 'nobody', () => `/join#${invitation.link.split('#')[1]}`],
   ['tokens', 'tenant', '/tokens'],
   ['webhooks', 'tenant', '/webhooks'],
   ['webhooks-empty', 'newcomer', '/webhooks'],

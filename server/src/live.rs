@@ -7,7 +7,7 @@ use std::hash::Hash;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use berth_types::ids::{JobId, NodeId, OrgId};
+use berth_types::ids::{JobId, NodeId, OrgId, UserId};
 use berth_types::time::Timestamp;
 use tokio::sync::{Notify, broadcast};
 
@@ -50,6 +50,8 @@ struct NodeSession {
 pub struct Live {
     jobs: Mutex<HashMap<JobId, broadcast::Sender<News>>>,
     orgs: Mutex<HashMap<OrgId, broadcast::Sender<News>>>,
+    /// Told when what somebody may see in an organization became something else.
+    members: Mutex<HashMap<(OrgId, UserId), broadcast::Sender<()>>>,
     sessions: Mutex<HashMap<NodeId, NodeSession>>,
     readings: Mutex<HashMap<String, BoardReading>>,
     /// Organizations with a webhook that wants to hear of jobs.
@@ -74,10 +76,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn subscribe<K: Eq + Hash>(
-    map: &Mutex<HashMap<K, broadcast::Sender<News>>>,
+fn subscribe<K: Eq + Hash, N: Clone>(
+    map: &Mutex<HashMap<K, broadcast::Sender<N>>>,
     key: K,
-) -> broadcast::Receiver<News> {
+) -> broadcast::Receiver<N> {
     let mut map = lock(map);
     if !map.contains_key(&key) {
         // Nobody tells what nobody listens to any more, so it would never be noticed.
@@ -86,7 +88,7 @@ fn subscribe<K: Eq + Hash>(
     map.entry(key).or_insert_with(|| broadcast::channel(BACKLOG).0).subscribe()
 }
 
-fn publish<K: Eq + Hash>(map: &Mutex<HashMap<K, broadcast::Sender<News>>>, key: K, news: News) {
+fn publish<K: Eq + Hash, N>(map: &Mutex<HashMap<K, broadcast::Sender<N>>>, key: K, news: N) {
     let mut map = lock(map);
     if map.get(&key).is_some_and(|sender| sender.send(news).is_err()) {
         // The last listener has left.
@@ -101,6 +103,20 @@ impl Live {
 
     pub fn listen_org(&self, org: OrgId) -> broadcast::Receiver<News> {
         subscribe(&self.orgs, org)
+    }
+
+    /// Ends every stream that somebody has open in an organization. A page that may go on asks again.
+    pub fn end_streams(&self, org: OrgId, user: UserId) {
+        publish(&self.members, (org, user), ());
+    }
+
+    /// Resolves when the streams of somebody in an organization end; listens from the call on.
+    pub fn streams_end(&self, org: OrgId, user: UserId) -> impl Future<Output = ()> + Send + 'static + use<> {
+        let mut ear = subscribe(&self.members, (org, user));
+        async move {
+            // Whatever it hears, to have missed something too, is the end.
+            let _ = ear.recv().await;
+        }
     }
 
     /// Whether anyone would hear news of this job: what nobody hears need not be made.
@@ -179,6 +195,8 @@ impl Drop for SessionGuard {
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt;
+
     use super::*;
 
     #[test]
@@ -189,6 +207,20 @@ mod tests {
             drop(live.listen_job(JobId::from_uuid(uuid::Uuid::from_u128(n))));
         }
         assert_eq!(lock(&live.jobs).len(), 1);
+    }
+
+    #[tokio::test]
+    async fn streams_end_for_one_member_of_one_organization() {
+        let live = Live::default();
+        let org = |n: u128| OrgId::from_uuid(uuid::Uuid::from_u128(n));
+        let user = |n: u128| UserId::from_uuid(uuid::Uuid::from_u128(n));
+        let (mut ada, mut bob) =
+            (Box::pin(live.streams_end(org(1), user(1))), Box::pin(live.streams_end(org(1), user(2))));
+        live.end_streams(org(2), user(1));
+        live.end_streams(org(1), user(3));
+        assert!((&mut ada).now_or_never().is_none() && (&mut bob).now_or_never().is_none());
+        live.end_streams(org(1), user(1));
+        assert!((&mut ada).now_or_never().is_some() && (&mut bob).now_or_never().is_none());
     }
 
     #[test]

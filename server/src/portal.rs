@@ -16,7 +16,7 @@ use crate::service::planner::Planner;
 use crate::service::underuse::Watches;
 use crate::store::Db;
 use crate::stripe::Stripe;
-use crate::throttle::Throttle;
+use crate::throttle::{Invites, Throttle};
 use berth_types::time::Timestamp;
 
 /// Settings that do not change while the portal runs.
@@ -104,6 +104,7 @@ pub struct Portal {
     /// Absent: no cards are taken.
     pub(crate) stripe: Option<Arc<Stripe>>,
     pub(crate) throttle: Arc<Throttle>,
+    pub(crate) invites: Arc<Invites>,
     clock: Arc<dyn Clock>,
     rng: Arc<Mutex<ChaCha20Rng>>,
 }
@@ -117,6 +118,7 @@ impl Portal {
             planner: Arc::default(),
             throttle: Arc::default(),
             watches: Arc::default(),
+            invites: Arc::default(),
             outbound: Arc::new(settings.outbound()),
             stripe: settings.stripe(),
             recordings: Recordings::new(&settings.data),

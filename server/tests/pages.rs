@@ -50,6 +50,7 @@ async fn pages_come_with_their_data_and_a_strict_policy() {
         page.policy
     );
     assert!(!page.html.contains(" style="), "no inline style");
+    assert_eq!(open(&pages, &nobody, "/join").await.status, StatusCode::OK, "nobody has to be signed in");
 
     let (ada, org) = t.tenant("lab").await;
     t.stock(&operator, &org, 5_000_000).await;
@@ -62,6 +63,7 @@ async fn pages_come_with_their_data_and_a_strict_policy() {
         ("/jobs", "train"),
         ("/cluster", "Cluster"),
         ("/billing", "Welcome"),
+        ("/team", "Member since"),
         ("/tokens", "Tokens"),
         (&format!("/jobs/{id}"), id),
     ] {

@@ -6,6 +6,7 @@ pub mod budgets;
 mod escape;
 pub mod invoices;
 pub mod jobs;
+pub mod members;
 pub mod money;
 pub mod nodes;
 pub mod operator_reservations;

@@ -64,6 +64,11 @@ pub fn decide(
     send("POST", format!("/operator/quota-requests/{id}"), input, None)
 }
 
+/// What was done in an organization lately, newest first, for its owners.
+pub fn changes(org: OrgId) -> impl Future<Output = Answer<Page<AuditEvent>>> + Send + 'static {
+    super::get(format!("/orgs/{org}/audit-events?limit=10"))
+}
+
 /// What was done anywhere, newest first, for operators.
 pub fn audit(cursor: Option<String>) -> impl Future<Output = Answer<Page<AuditEvent>>> + Send + 'static {
     let cursor = cursor.map_or_else(String::new, |c| format!("&cursor={c}"));

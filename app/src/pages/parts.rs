@@ -288,7 +288,7 @@ pub fn NoOrg() -> impl IntoView {
     view! {
         <div class="empty">
             <p class="empty__text">
-                "You are in no organization yet, so there is nothing to show here. Ask an owner to add you; if you operate this portal, the pages under Operator are yours."
+                "You are in no organization yet, so there is nothing to show here. Ask an owner to invite you; if you operate this portal, the pages under Operator are yours."
             </p>
         </div>
     }

@@ -163,7 +163,7 @@ fn NewTokenForm(org: OrgId, tokens: RwSignal<Vec<Token>>, secret: RwSignal<Optio
                     >
                         {roles}
                     </select>
-                    <p class="field__hint">{move || role_words(role.get())}</p>
+                    <p class="field__hint">{move || role.get().words()}</p>
                     <FieldError id="role-error" error=call.field("/role")/>
                 </div>
                 <div class="field">
@@ -190,15 +190,6 @@ fn NewTokenForm(org: OrgId, tokens: RwSignal<Vec<Token>>, secret: RwSignal<Optio
                 </button>
             </div>
         </form>
-    }
-}
-
-const fn role_words(role: Role) -> &'static str {
-    match role {
-        Role::Owner => "May do everything, members and money included.",
-        Role::Billing => "Sees and moves money; runs nothing.",
-        Role::Member => "Runs jobs and sees what they cost.",
-        Role::Viewer => "Looks, changes nothing, sees no money.",
     }
 }
 

@@ -31,6 +31,16 @@ impl Role {
         }
     }
 
+    /// What it allows, as people read it.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Owner => "May do everything, members and money included.",
+            Self::Billing => "Sees and moves money; runs nothing.",
+            Self::Member => "Runs jobs and sees what they cost.",
+            Self::Viewer => "Looks, changes nothing, sees no money.",
+        }
+    }
+
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|role| role.name() == name)
     }

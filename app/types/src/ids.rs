@@ -92,6 +92,8 @@ ids! {
     UserId = "user";
     /// A tenant.
     OrgId = "org";
+    /// Somebody who may become a member.
+    InvitationId = "invite";
     /// An API token (its record, never its secret).
     TokenId = "tok";
     /// What can be ordered.

@@ -10,6 +10,7 @@ pub mod ids;
 pub mod invoices;
 pub mod jobs;
 pub mod ledger;
+pub mod members;
 pub mod metrics;
 pub mod money;
 pub mod nodes;

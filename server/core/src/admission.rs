@@ -36,6 +36,15 @@ pub fn check_name(pointer: &str, name: &str, errors: &mut Vec<FieldError>) {
     }
 }
 
+/// Whether a text can be an e-mail address, and nothing beside one: no name before it, no list.
+pub fn is_email(text: &str) -> bool {
+    let fits = |c: char| !c.is_control() && !c.is_whitespace() && !"<>()[],;:\\\"".contains(c);
+    let parts = text.split_once('@');
+    text.len() <= 254
+        && text.chars().all(fits)
+        && parts.is_some_and(|(user, host)| !user.is_empty() && !host.is_empty() && !host.contains('@'))
+}
+
 /// Every fault of a submission that can be seen without looking anything up.
 pub fn check_job(job: &NewJob) -> Vec<FieldError> {
     let mut errors = Vec::new();
@@ -214,6 +223,27 @@ mod tests {
 
     fn pointers(job: &NewJob) -> Vec<String> {
         check_job(job).into_iter().map(|e| e.pointer).collect()
+    }
+
+    #[test]
+    fn an_address_is_one_address_and_nothing_else() {
+        for good in [
+            "a@b.c",
+            "ada.lovelace+gpu@example.org",
+            "o'brien@example.org",
+            "grüße@example.org",
+            "ada@localhost",
+        ] {
+            assert!(is_email(good), "{good}");
+        }
+        let long = format!("{}@example.org", "a".repeat(250));
+        let bad = [
+            "", "ada", "@b", "a@", "a@b@c", "a b@c", " a@b", "a@b\n", "Ada<a@b>", "a@b,c", "\"a\"@b",
+            "a@[::1]", &long,
+        ];
+        for bad in bad {
+            assert!(!is_email(bad), "{bad}");
+        }
     }
 
     #[test]

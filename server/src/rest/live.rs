@@ -58,9 +58,19 @@ fn beat() -> Event {
     Event::default().event("beat").data("")
 }
 
-fn stream<F: Future<Output = Result<(), Gone>> + Send + 'static>(work: impl FnOnce(Feed) -> F) -> Response {
+/// A stream that `work` fills, until it is done or `ended`: a listener may lose the right to it.
+fn stream<F: Future<Output = Result<(), Gone>> + Send + 'static>(
+    ended: impl Future<Output = ()> + Send + 'static,
+    work: impl FnOnce(Feed) -> F,
+) -> Response {
     let (feed, events) = mpsc::channel(16);
-    tokio::spawn(work(feed));
+    let work = work(feed);
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = work => {}
+            () = ended => {}
+        }
+    });
     let mut response = Sse::new(ReceiverStream::new(events)).into_response();
     let headers = response.headers_mut();
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
@@ -129,10 +139,11 @@ async fn job_events(
     if !wants_stream(&headers) {
         return Ok(Answer(portal.list_job_events(&caller, org, job, after).await?).into_response());
     }
+    let ended = portal.live.streams_end(org, caller.user.id);
     portal.get_job(&caller, org, job).await?;
     // Listening starts before reading, so nothing falls between.
     let mut ear = Ear::new(portal.live.listen_job(job));
-    Ok(stream(move |feed| async move {
+    Ok(stream(ended, move |feed| async move {
         let mut last = after;
         let read_up = async |last: &mut i64| {
             let page = portal.list_job_events(&caller, org, job, *last).await.map_err(|_| Gone)?;
@@ -176,10 +187,11 @@ async fn org_events(
     headers: HeaderMap,
 ) -> Result<Response, Failed> {
     let after = resume(&headers, query.after);
+    let ended = portal.live.streams_end(org, caller.user.id);
     // Authorises, and says now what could not be said inside the stream.
     portal.list_jobs(&caller, org, None, None, 1).await?;
     let mut ear = Ear::new(portal.live.listen_org(org));
-    Ok(stream(move |feed| async move {
+    Ok(stream(ended, move |feed| async move {
         let mut last = after.map(Timestamp::from_micros);
         let read_up = async |since: Timestamp| {
             let changes =
@@ -245,6 +257,7 @@ async fn logs(
     Query(query): Query<LogQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Failed> {
+    let ended = portal.live.streams_end(org, caller.user.id);
     let now = portal.get_job(&caller, org, job).await?;
     let mut ear = Ear::new(portal.live.listen_job(job));
     let from = resume(&headers, query.from).unwrap_or(0);
@@ -252,7 +265,7 @@ async fn logs(
     if !wants_stream(&headers) {
         return Ok(whole_log(&portal, job, query.attempt.unwrap_or(now.attempt), rank, from).await?);
     }
-    Ok(stream(move |feed| async move {
+    Ok(stream(ended, move |feed| async move {
         let mut offset = from;
         let mut number = query.attempt.unwrap_or(now.attempt);
         loop {
@@ -347,6 +360,7 @@ async fn metrics(
     Query(query): Query<MetricsQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Failed> {
+    let ended = portal.live.streams_end(org, caller.user.id);
     let now = portal.get_job(&caller, org, job).await?;
     if !wants_stream(&headers) {
         let recordings = portal.recordings.clone();
@@ -356,7 +370,7 @@ async fn metrics(
         return Ok(Answer(Metrics { step_s, series }).into_response());
     }
     let mut ear = Ear::new(portal.live.listen_job(job));
-    Ok(stream(move |feed| async move {
+    Ok(stream(ended, move |feed| async move {
         // Looked at again now that every change is heard.
         let mut ended = portal.get_job(&caller, org, job).await.map_err(|_| Gone)?.state.ended();
         put(&feed, beat()).await?;

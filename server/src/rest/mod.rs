@@ -8,6 +8,7 @@ mod guard;
 mod invoices;
 mod jobs;
 mod live;
+mod members;
 mod money;
 mod nodes;
 mod payments;
@@ -35,6 +36,7 @@ pub fn router(portal: Portal) -> Router {
         .merge(invoices::routes())
         .merge(jobs::routes())
         .merge(live::routes())
+        .merge(members::routes())
         .merge(money::routes())
         .merge(nodes::routes())
         .merge(payments::routes())

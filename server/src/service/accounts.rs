@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use berth_core::admission::check_name;
+use berth_core::admission::{check_name, is_email};
 use berth_types::accounts::{
     CreatedToken, Me, NewOperatorToken, NewToken, Org, PortalInfo, Role, Setup, SignIn, SignUp, SignedUp,
     Token, User,
@@ -12,6 +12,7 @@ use berth_types::problems::{FieldError, Problem};
 use berth_types::time::Timestamp;
 use futures::FutureExt;
 
+use super::members::manages_no_more;
 use super::{Caller, Right, TokenScope};
 use crate::passwords;
 use crate::portal::Portal;
@@ -22,15 +23,14 @@ const SETUP_TOKEN: &str = "setup_token";
 /// The last use of a token is recorded this exactly.
 const USED_EVERY_MS: i64 = 60_000;
 
-fn check_person(email: &str, name: &str, password: &str) -> Vec<FieldError> {
+/// What is said of a text that is no address.
+pub(super) const NO_ADDRESS: &str = "Give an e-mail address, such as ada@example.org.";
+
+/// What keeps somebody new from having an account.
+pub(super) fn check_person(email: &str, name: &str, password: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    let parts = email.split_once('@');
-    let plain = email.chars().all(|c| !c.is_control() && !c.is_whitespace());
-    if !plain
-        || email.len() > 254
-        || parts.is_none_or(|(user, host)| user.is_empty() || host.is_empty() || host.contains('@'))
-    {
-        errors.push(FieldError::new("/email", "Give an e-mail address, such as ada@example.org."));
+    if !is_email(email) {
+        errors.push(FieldError::new("/email", NO_ADDRESS));
     }
     check_name("/name", name, &mut errors);
     let known: Vec<&str> = if errors.is_empty() { vec![email, name] } else { vec![] };
@@ -38,7 +38,7 @@ fn check_person(email: &str, name: &str, password: &str) -> Vec<FieldError> {
     errors
 }
 
-fn taken() -> Problem {
+pub(super) fn taken() -> Problem {
     Problem::conflict(
         "account.exists",
         "There is an account already",
@@ -314,10 +314,22 @@ impl Portal {
         let (hash, user) = (fingerprint(&secret), caller.user.id);
         let insert = self.db.write(move |tx| {
             let (token, hash) = (token.clone(), hash.clone());
-            async move { store::accounts::insert_token(tx, org, user, &token, &hash).await }.boxed()
+            async move {
+                // Made a moment after its maker lost the right, it would outlive what ends with the right.
+                if let Some(org) = org
+                    && let Some(problem) = manages_no_more(tx, org, user).await?
+                {
+                    return Ok(Some(problem));
+                }
+                store::accounts::insert_token(tx, org, user, &token, &hash).await?;
+                Ok(None)
+            }
+            .boxed()
         });
-        insert.await?;
-        Ok(created)
+        match insert.await? {
+            Some(problem) => Err(problem),
+            None => Ok(created),
+        }
     }
 
     /// The tokens of an organization; without one, those of operators.

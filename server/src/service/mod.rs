@@ -9,9 +9,11 @@ pub mod budgets;
 pub mod cluster;
 mod evidence;
 mod expiry;
+pub mod invitations;
 pub mod invoices;
 pub mod jobs;
 pub mod ledger;
+pub mod members;
 mod metrics;
 pub mod nodes;
 pub mod offerings;
@@ -73,6 +75,11 @@ impl Right {
     }
 }
 
+/// What somebody hears whose role lacks the right.
+fn not_with(role: Role) -> Problem {
+    Problem::forbidden(format!("Your role here is {}. Ask an owner of the organization.", role.name()))
+}
+
 impl From<StoreError> for Problem {
     /// The cause goes to the log, never into the answer.
     fn from(error: StoreError) -> Self {
@@ -102,14 +109,7 @@ impl Portal {
             (Some(token), Some(member)) if right.held_by(member) => token.role,
             (_, Some(member)) => member,
         };
-        if right.held_by(role) {
-            Ok(role)
-        } else {
-            Err(Problem::forbidden(format!(
-                "Your role here is {}. Ask an owner of the organization.",
-                role.name()
-            )))
-        }
+        if right.held_by(role) { Ok(role) } else { Err(not_with(role)) }
     }
 
     /// Refuses everyone but operators. To others the operator's side does not exist.

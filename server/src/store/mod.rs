@@ -15,6 +15,7 @@ pub mod invoices;
 pub mod jobs;
 pub mod ledger;
 pub mod lots;
+pub mod members;
 pub mod nodes;
 pub mod offerings;
 pub mod payments;

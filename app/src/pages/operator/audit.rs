@@ -150,7 +150,7 @@ fn table(events: &[AuditEvent], currency: &str) -> AnyView {
 }
 
 /// An action in words; one that has none reads as it was recorded.
-fn action_text(action: &str) -> &str {
+pub(in crate::pages) fn action_text(action: &str) -> &str {
     match action {
         "quota.set" => "set limits",
         "quota.cleared" => "gave the default limits again",
@@ -171,6 +171,13 @@ fn action_text(action: &str) -> &str {
         "budget.deleted" => "deleted a budget",
         "webhook.created" => "made a webhook",
         "webhook.deleted" => "deleted a webhook",
+        "member.role_changed" => "changed a member's role",
+        "member.removed" => "removed a member",
+        "member.left" => "left the organization",
+        "member.joined" => "joined the organization",
+        "invitation.created" => "invited somebody",
+        "invitation.resent" => "sent an invitation again",
+        "invitation.withdrawn" => "withdrew an invitation",
         "invoice.paid" => "marked an invoice paid",
         "invoice.voided" => "took an invoice back",
         "billing_settings.set" => "set what invoices say",
@@ -179,7 +186,7 @@ fn action_text(action: &str) -> &str {
 }
 
 /// What was recorded beside an action, in words where it is a form of ours.
-fn detail_text(event: &AuditEvent, currency: &str) -> String {
+pub(in crate::pages) fn detail_text(event: &AuditEvent, currency: &str) -> String {
     let words = match event.action.as_str() {
         "quota.set" => serde_json::from_str::<Limits>(&event.detail).ok().map(|limits| {
             let words = described(&limits, currency);

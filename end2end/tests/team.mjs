@@ -1,0 +1,162 @@
+// A team as people make one: inviting, joining, another role, leaving nothing behind.
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+import { launchBrowser, openPage, settled, signUp, someone, startDemo, waitFor } from './harness.mjs';
+
+let demo, browser;
+before(async () => {
+  demo = await startDemo();
+  browser = await launchBrowser();
+});
+after(async () => {
+  await browser?.close();
+  await demo?.stop();
+});
+
+const path = (page) => new URL(page.url()).pathname;
+const awake = (button) => button.and(button.page().locator(':enabled')).waitFor();
+
+const team = (page) => page.getByRole('table', { name: 'Members', exact: true });
+
+/** What the portal answers to what is done meanwhile. */
+async function answerOf(page, method, end, act) {
+  const answered = page.waitForResponse((r) => r.request().method() === method && new URL(r.url()).pathname.endsWith(end));
+  await act();
+  const answer = await answered;
+  return { status: answer.status(), body: await answer.json() };
+}
+
+/** Invites by the form of an open team page; the link, as the portal answered it. */
+async function invite(page, email, role) {
+  const button = page.getByRole('button', { name: 'Send invitation' });
+  await awake(button);
+  await page.getByRole('textbox', { name: 'E-mail' }).fill(email);
+  await page.getByLabel('Role', { exact: true }).selectOption(role);
+  const { status, body } = await answerOf(page, 'POST', '/invitations', () => button.click());
+  assert.equal(status, 201, JSON.stringify(body));
+  await page.getByRole('group', { name: 'The link' }).getByText(body.link).waitFor();
+  return new URL(body.link).hash;
+}
+
+test('somebody new is invited, joins, gets another role, and is removed', async () => {
+  const owner = await signUp(demo.url);
+  const person = { ...someone(), name: 'Linus Berg' };
+  const desk = await openPage(browser, demo.url, { headers: owner.headers });
+  await desk.page.goto('/team');
+  await settled(desk.page);
+  const hash = await invite(desk.page, person.email, 'viewer');
+  const open = desk.page.getByRole('table', { name: 'Invitations that nobody has accepted yet' });
+  await open.getByRole('row').filter({ hasText: person.email }).getByText('viewer').waitFor();
+
+  const far = await openPage(browser, demo.url);
+  const asked = [];
+  far.page.on('request', (request) => asked.push(`${request.url()} ${request.headers().referer ?? ''}`));
+  await far.page.goto(`/join${hash}`);
+  await far.page.getByRole('heading', { level: 1, name: `Join ${owner.organization}` }).waitFor();
+  await far.page.getByText(person.email).waitFor();
+  const create = far.page.getByRole('button', { name: 'Create account and join' });
+  await awake(create);
+  await far.page.getByRole('textbox', { name: 'Your name' }).fill(person.name);
+  await far.page.getByLabel('Password', { exact: true }).fill('too short');
+  await create.click();
+  await far.page.locator('#password[aria-invalid="true"]').waitFor();
+  await far.page.getByLabel('Password', { exact: true }).fill(person.password);
+  await create.click();
+  await far.page.waitForURL((url) => url.pathname === '/');
+  await settled(far.page);
+  assert.deepEqual(asked.filter((line) => line.includes(hash.slice(1))), [], 'the secret was in no address');
+
+  // A viewer sees the team, and changes nothing of it.
+  await far.page.goto('/team');
+  await settled(far.page);
+  const row = (page) => team(page).getByRole('row').filter({ hasText: person.email });
+  await row(far.page).getByText('viewer').waitFor();
+  assert.equal(await far.page.getByRole('button', { name: 'Send invitation' }).count(), 0);
+  assert.equal(await far.page.getByRole('button', { name: /^Remove/ }).count(), 0);
+  assert.equal((await far.page.request.get(`/api/v1/orgs/${owner.org}/balance`)).status(), 403);
+
+  await desk.page.reload();
+  await settled(desk.page);
+  await desk.page.getByText('Nobody is invited at present.').waitFor();
+  const choice = desk.page.getByRole('combobox', { name: `Role of ${person.name}` });
+  await awake(choice);
+  await choice.selectOption('billing');
+  await desk.page.getByText(`${person.name} is billing now.`).waitFor();
+  assert.equal((await far.page.request.get(`/api/v1/orgs/${owner.org}/balance`)).status(), 200);
+  await desk.page.getByRole('row').filter({ hasText: 'changed a member' }).first().waitFor();
+
+  // The only owner stays, and the choice says so.
+  const own = desk.page.getByRole('combobox', { name: `Role of ${owner.name}` });
+  await own.selectOption('viewer');
+  await desk.page.getByRole('alert').getByText(/only owner/).waitFor();
+  assert.equal(await own.inputValue(), 'owner');
+
+  await desk.page.getByRole('button', { name: `Remove ${person.name}` }).click();
+  await desk.page.getByRole('button', { name: 'Remove member' }).click();
+  await row(desk.page).waitFor({ state: 'detached' });
+  assert.equal((await far.page.request.get(`/api/v1/orgs/${owner.org}/members`)).status(), 404);
+  await far.page.goto('/team');
+  await far.page.getByText(/in no organization/).waitFor();
+  // What a browser says of answers that were asked for here: the last owner, the short password.
+  const unasked = [...desk.faults, ...far.faults].filter((fault) => !/status of (409|422)/.test(fault));
+  assert.deepEqual(unasked, []);
+  await far.close();
+  await desk.close();
+});
+
+test('who has an account joins with it, and chooses between organizations', async () => {
+  const owner = await signUp(demo.url);
+  const guest = await signUp(demo.url);
+  const third = await signUp(demo.url);
+  const { link } = await owner.api('POST', `/orgs/${owner.org}/invitations`, { email: guest.email, role: 'member' });
+  const { hash } = new URL(link);
+
+  // Signed in as another: it says so, and signing out leads to the same invitation.
+  const { page, close } = await openPage(browser, demo.url, { headers: third.headers });
+  await page.goto(`/join${hash}`);
+  await page.getByText('You are signed in as another').waitFor();
+  await page.getByRole('button', { name: 'Sign out' }).click();
+  await page.getByRole('button', { name: 'Create account and join' }).waitFor();
+  await page.getByRole('button', { name: 'Sign in', exact: true }).click();
+  const button = page.getByRole('button', { name: 'Sign in and join' });
+  await awake(button);
+  await page.getByLabel('Password', { exact: true }).fill(guest.password);
+  await button.click();
+  await page.waitForURL((url) => url.pathname === '/');
+  await settled(page);
+  const orgs = page.locator('#org');
+  await waitFor('the new organization to be chosen', async () => (await orgs.inputValue()) === owner.org);
+  await page.goto('/team');
+  await settled(page);
+  await team(page).getByRole('row').filter({ hasText: owner.email }).waitFor();
+  await orgs.selectOption(guest.org);
+  await team(page).getByRole('row').filter({ hasText: owner.email }).waitFor({ state: 'detached' });
+  await team(page).getByRole('row').filter({ hasText: guest.email }).waitFor();
+  assert.equal(path(page), '/team');
+
+  // A used link says so, and what to do.
+  await page.goto(`/join${hash}`);
+  await page.getByRole('alert').getByText(/not valid/).first().waitFor();
+  await close();
+});
+
+test('an invitation is sent again with another link, and withdrawn', async () => {
+  const owner = await signUp(demo.url);
+  const person = someone();
+  const { page, close } = await openPage(browser, demo.url, { headers: owner.headers, viewport: { width: 390, height: 844 } });
+  await page.goto('/team');
+  await settled(page);
+  const first = await invite(page, person.email, 'member');
+  const again = page.getByRole('button', { name: `Send the invitation of ${person.email} again` });
+  await awake(again);
+  const { body } = await answerOf(page, 'POST', '/resend', () => again.click());
+  await page.getByRole('group', { name: 'The link' }).getByText(body.link).waitFor();
+  const look = (hash) => page.request.post('/api/v1/invitations/look', { data: { token: hash.slice(1) } });
+  assert.equal((await look(first)).status(), 404);
+  assert.equal((await look(new URL(body.link).hash)).status(), 200);
+  await page.getByRole('button', { name: `Withdraw the invitation of ${person.email}` }).click();
+  await page.getByText('Nobody is invited at present.').waitFor();
+  assert.equal((await look(new URL(body.link).hash)).status(), 404);
+  assert.equal(await page.getByRole('group', { name: 'The link' }).count(), 0);
+  await close();
+});
