@@ -12,6 +12,7 @@ use crate::live::Live;
 use crate::outbound::Outbound;
 use crate::passwords::Hasher;
 use crate::recordings::Recordings;
+use crate::service::keys::InFlight;
 use crate::service::planner::Planner;
 use crate::store::Db;
 use crate::stripe::Stripe;
@@ -102,6 +103,7 @@ pub struct Portal {
     /// Absent: no cards are taken.
     pub(crate) stripe: Option<Arc<Stripe>>,
     pub(crate) throttle: Arc<Throttle>,
+    pub(crate) in_flight: Arc<InFlight>,
     clock: Arc<dyn Clock>,
     rng: Arc<Mutex<ChaCha20Rng>>,
 }
@@ -114,6 +116,7 @@ impl Portal {
             live: Arc::default(),
             planner: Arc::default(),
             throttle: Arc::default(),
+            in_flight: Arc::default(),
             outbound: Arc::new(settings.outbound()),
             stripe: settings.stripe(),
             recordings: Recordings::new(&settings.data),

@@ -438,3 +438,39 @@ async fn maintenance_keeps_boards_free_and_the_calendar_shows_everything() {
     h.t.post(&h.operator, &cancel, Value::Null).await.expect(200);
     h.reserve(1, 2, h.at(DAY + HOUR), h.at(DAY + 90 * 60)).await;
 }
+
+#[tokio::test]
+async fn a_key_reserves_extends_and_cancels_once() {
+    for (engine, db, _place) in engines("reservation_keys").await {
+        let h = Harbour::on(db).await;
+        let quote = h.quote(h.ask(1, 1, h.at(2 * DAY), h.at(2 * DAY + HOUR))).await;
+        let path = format!("/orgs/{}/reservations", h.org);
+        let ask = async |path: &str, body: Value| {
+            h.t.call_with(&h.ada, "POST", path, body, &[("idempotency-key", path)]).await
+        };
+        let body = || json!({"quote": quote["id"], "name": "training week"});
+        let made = ask(&path, body()).await.expect(201);
+        let id = made["items"][0]["id"].as_str().unwrap();
+        assert_eq!(ask(&path, body()).await.expect(201), made, "{engine}");
+        h.t.lose_answer(&h.org, &path, id).await;
+        assert_eq!(ask(&path, body()).await.expect(201)["items"][0]["id"], id, "{engine}");
+        // Another key with the same quote is another request.
+        h.confirm(&quote).await.problem(409, "quote.used");
+        let held = h.balance().await.1;
+
+        let ends_at = h.at(2 * DAY + 3 * HOUR);
+        let extend = format!("{path}/{id}/extend");
+        let longer = ask(&extend, json!({"ends_at": ends_at})).await.expect(200);
+        h.t.lose_answer(&h.org, &extend, "").await;
+        assert_eq!(ask(&extend, json!({"ends_at": ends_at})).await.expect(200), longer, "{engine}");
+        assert!(h.balance().await.1 > held, "{engine}");
+        assert_eq!(longer["held_micros"], h.balance().await.1, "{engine}");
+
+        let cancel = format!("{path}/{id}/cancel");
+        ask(&cancel, Value::Null).await.expect(200);
+        h.t.lose_answer(&h.org, &cancel, "").await;
+        assert_eq!(ask(&cancel, Value::Null).await.expect(200)["state"], "cancelled", "{engine}");
+        assert_eq!(h.balance().await.1, 0, "{engine}");
+        h.books_are_right().await;
+    }
+}

@@ -10,7 +10,7 @@ use berth_types::quotas::AuditEvent;
 use berth_types::time::Timestamp;
 use futures::FutureExt;
 
-use super::{Caller, Right};
+use super::{Caller, Right, keys};
 use crate::portal::Portal;
 use crate::store::ledger::{Posting, TransferRow};
 use crate::store::{self, StoreError};
@@ -57,7 +57,7 @@ impl Portal {
         let what = money_text(posting.amount_micros, &self.settings.currency);
         let event =
             self.audit_event(caller, "credit.granted", org.to_string(), format!("{what}: {}", posting.memo));
-        self.post_for(org, posting, event).await
+        self.post_for(caller, org, posting, event).await
     }
 
     /// An operator takes money back from an organization: a refund, or a correction. Never more than
@@ -95,14 +95,24 @@ impl Portal {
             org.to_string(),
             format!("{what}: {}", posting.memo),
         );
-        self.post_for(org, posting, event).await
+        self.post_for(caller, org, posting, event).await
     }
 
-    async fn post_for(&self, org: OrgId, posting: Posting, event: AuditEvent) -> Result<Balance, Problem> {
+    async fn post_for(
+        &self,
+        caller: &Caller,
+        org: OrgId,
+        posting: Posting,
+        event: AuditEvent,
+    ) -> Result<Balance, Problem> {
+        if caller.done_before().is_some() {
+            return self.balance_of(org).await;
+        }
+        let once = caller.once.clone();
         let done = self
             .db
             .write(move |tx| {
-                let (posting, event) = (posting.clone(), event.clone());
+                let (posting, event, once) = (posting.clone(), event.clone(), once.clone());
                 async move {
                     if store::accounts::find_org(tx, org).await?.is_none() {
                         return Ok(Err(Problem::not_found()));
@@ -112,6 +122,7 @@ impl Portal {
                         let detail = "More than is available: what is held for running jobs and reservations stays. Nothing was changed.";
                         return Ok(Err(Problem::new(402, "funds.insufficient", "Not enough credit", detail)));
                     }
+                    keys::claim(tx, once.as_ref(), "", posting.at).await?;
                     store::ledger::post(tx, &posting).await?;
                     store::quotas::insert_audit(tx, Some(org), &event).await?;
                     Ok(Ok(()))

@@ -9,6 +9,7 @@ pub mod budgets;
 pub mod cluster;
 pub mod invoices;
 pub mod jobs;
+pub mod keys;
 pub mod ledger;
 mod metrics;
 pub mod nodes;
@@ -34,6 +35,8 @@ pub struct Caller {
     pub user: User,
     /// Set when an API token speaks: its organization (`None`: an operator's token) and its role.
     pub token: Option<TokenScope>,
+    /// Set when the request came with an Idempotency-Key.
+    pub once: Option<keys::Once>,
 }
 
 #[derive(Debug, Clone, Copy)]

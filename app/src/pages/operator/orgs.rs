@@ -18,7 +18,7 @@ use leptos::prelude::*;
 
 use self::back::TakeBackDialog;
 use self::limit::CreditLimitDialog;
-use super::super::parts::{Call, CallProblem, FieldError, Loading, Modal, ready};
+use super::super::parts::{Call, CallProblem, FieldError, FormKey, Loading, Modal, ready};
 use super::super::words::counted;
 use super::is_operator;
 use crate::api;
@@ -203,6 +203,7 @@ fn GrantDialog(desk: Desk) -> impl IntoView {
     let open = desk.granting;
     let amount = RwSignal::new(String::new());
     let memo = RwSignal::new(String::new());
+    let key = FormKey::fresh();
     let title = Signal::derive(move || desk.titled("Grant credit to", "Grant credit"));
     let submit = move |event: SubmitEvent| {
         event.prevent_default();
@@ -213,7 +214,9 @@ fn GrantDialog(desk: Desk) -> impl IntoView {
             return;
         };
         let body = NewCredit { amount_micros, memo: memo.get_untracked().trim().to_owned() };
-        call.run(api::money::grant(org, &body), move |balance: Balance| {
+        let asked = key.of(format!("{org} {amount_micros} {}", body.memo));
+        call.run(api::money::grant(org, &body, asked), move |balance: Balance| {
+            key.done();
             let granted = money_text(amount_micros, &balance.currency);
             desk.take(org, &balance, format!("{name} was granted {granted}."));
             amount.set(String::new());
