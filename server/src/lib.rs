@@ -5,6 +5,7 @@
 //! in `store` and nowhere else.
 
 pub mod clock;
+pub mod fault;
 pub mod live;
 pub mod outbound;
 mod passwords;

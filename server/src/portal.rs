@@ -12,6 +12,7 @@ use crate::live::Live;
 use crate::outbound::Outbound;
 use crate::passwords::Hasher;
 use crate::recordings::Recordings;
+use crate::service::keys::InFlight;
 use crate::service::planner::Planner;
 use crate::service::underuse::Watches;
 use crate::store::Db;
@@ -105,6 +106,7 @@ pub struct Portal {
     pub(crate) stripe: Option<Arc<Stripe>>,
     pub(crate) throttle: Arc<Throttle>,
     pub(crate) invites: Arc<Invites>,
+    pub(crate) in_flight: Arc<InFlight>,
     clock: Arc<dyn Clock>,
     rng: Arc<Mutex<ChaCha20Rng>>,
 }
@@ -119,6 +121,7 @@ impl Portal {
             throttle: Arc::default(),
             watches: Arc::default(),
             invites: Arc::default(),
+            in_flight: Arc::default(),
             outbound: Arc::new(settings.outbound()),
             stripe: settings.stripe(),
             recordings: Recordings::new(&settings.data),

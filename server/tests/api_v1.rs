@@ -4,7 +4,8 @@ mod common;
 
 use axum::body::Body;
 use axum::http::{Request, header};
-use common::{As, PASSWORD, TestPortal, job};
+use berth_server::store;
+use common::{As, PASSWORD, TestPortal, engines, job};
 use serde_json::{Value, json};
 
 #[tokio::test]
@@ -220,8 +221,16 @@ async fn the_same_key_answers_the_same_and_holds_once() {
     let key = [("idempotency-key", "k-1")];
     let many =
         futures::future::join_all((0..32).map(|_| t.call_with(&ada, "POST", &jobs, job(), &key))).await;
-    let ids: std::collections::BTreeSet<String> =
-        many.into_iter().map(|r| r.expect(201)["id"].to_string()).collect();
+    let mut ids = std::collections::BTreeSet::new();
+    for reply in many {
+        // Who asks while the first is under way is told so.
+        if reply.status == 409 {
+            reply.problem(409, "idempotency.in_flight");
+        } else {
+            ids.insert(reply.expect(201)["id"].to_string());
+        }
+    }
+    ids.insert(t.call_with(&ada, "POST", &jobs, job(), &key).await.expect(201)["id"].to_string());
     assert_eq!(ids.len(), 1);
     assert_eq!(t.get(&ada, &format!("/orgs/{org}/balance")).await.expect(200)["held_micros"], 60_000);
     let mut other = job();
@@ -230,6 +239,48 @@ async fn the_same_key_answers_the_same_and_holds_once() {
     t.call_with(&ada, "POST", &jobs, job(), &[("idempotency-key", "")])
         .await
         .problem(400, "request.malformed");
+}
+
+#[tokio::test]
+async fn a_secret_is_shown_once_and_a_key_is_of_its_caller() {
+    for (engine, db, _place) in engines("key_secrets").await {
+        let t = TestPortal::on(db);
+        let operator = t.operator().await;
+        let (ada, org) = t.tenant("lab").await;
+        let (bob, _) = t.tenant("bobs").await;
+        let (tokens, hooks) = (format!("/orgs/{org}/tokens"), format!("/orgs/{org}/webhooks"));
+        let hook = json!({"url": "http://127.0.0.1:9/", "kinds": ["*"]});
+        for (who, scope, path, body) in [
+            (&ada, org.as_str(), tokens.as_str(), json!({"name": "script", "role": "owner"})),
+            (&ada, org.as_str(), hooks.as_str(), hook),
+            (&operator, "operator", "/operator/join-tokens", json!({})),
+        ] {
+            let key = [("idempotency-key", path)];
+            let ask = || t.call_with(who, "POST", path, body.clone(), &key);
+            assert!(ask().await.expect(201)["secret"].is_string(), "{engine} {path}");
+            ask().await.problem(409, "idempotency.shown_once");
+            let mut conn = t.portal.db.read().await.unwrap();
+            let kept = store::accounts::find_idempotency(&mut conn.tx(), scope, path).await.unwrap().unwrap();
+            drop(conn);
+            assert_eq!(kept.answer, "", "{engine} {path}");
+            t.lose_answer(scope, path, "").await;
+            ask().await.problem(409, "idempotency.shown_once");
+        }
+        for path in [&tokens, &hooks] {
+            let listed = t.get(&ada, path).await.expect(200);
+            assert_eq!(listed["items"].as_array().unwrap().len(), 1, "{engine} {listed}");
+        }
+        let budgets = format!("/orgs/{org}/budgets");
+        let body = || json!({"name": "month", "limit_micros": 5});
+        let key = [("idempotency-key", "b")];
+        t.call_with(&ada, "POST", &budgets, body(), &key).await.expect(201);
+        t.call_with(&bob, "POST", &budgets, body(), &key).await.problem(404, "object.not_found");
+        t.call_with(&As::Nobody, "POST", &budgets, body(), &key).await.expect(401);
+        let new = json!({"name": "other", "role": "viewer"});
+        let secret = t.post(&ada, &tokens, new).await.expect(201)["secret"].as_str().unwrap().to_owned();
+        let viewer = As::Token(secret);
+        t.call_with(&viewer, "POST", &budgets, body(), &key).await.problem(422, "idempotency.other_request");
+    }
 }
 
 #[tokio::test]

@@ -3,9 +3,12 @@
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of tests fail loudly, like tests")]
 
 mod common;
+#[expect(dead_code, reason = "this file uses a part of it")]
+mod harbour;
 
 use berth_types::ids::OrgId;
 use common::{As, TestPortal, engines, job};
+use harbour::{DAY, HOUR, Harbour};
 use serde_json::{Value, json};
 
 /// Posted, held, and what of it is going to expire, soonest first.
@@ -154,5 +157,31 @@ async fn credit_for_many_is_granted_to_all_or_to_nobody() {
         }
         let books = t.post(&operator, "/operator/reconciliation", Value::Null).await.expect(200);
         assert_eq!(books["mismatches"], json!([]), "{engine}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_reserved_keeps_the_credit_that_pays_for_it() {
+    for (engine, db, _place) in engines("lent").await {
+        let mut h = Harbour::on(db).await;
+        h.policy(json!({})).await;
+        let lent = json!({"amount_micros": 4_000_000, "expires_at": h.at(HOUR / 2)});
+        h.t.post(&h.operator, &format!("/operator/orgs/{}/credits", h.org), lent).await.expect(201);
+        let from = h.at(HOUR);
+        let made = h.reserve(1, 1, from, from.plus_seconds(HOUR)).await;
+        h.pass(HOUR / 2).await;
+        h.t.portal.tick_credit().await.unwrap();
+        assert_eq!(h.balance().await, (10_003_600_000, 3_600_000), "{engine}: what it does not hold is gone");
+        // Half of its price is due; the other half comes back after its time.
+        h.cancel(&made).await.expect(200);
+        h.t.portal.tick_credit().await.unwrap();
+        assert_eq!(
+            h.balance().await,
+            (10_000_000_000, 0),
+            "{engine}: the rest of it, and nothing else, is gone"
+        );
+        let mut conn = h.t.portal.db.read().await.unwrap();
+        let wrong = berth_server::store::ledger::cross_mismatches(&mut conn.tx(), h.at(-DAY)).await.unwrap();
+        assert_eq!(wrong, Vec::<String>::new(), "{engine}");
     }
 }

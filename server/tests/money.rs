@@ -379,3 +379,66 @@ async fn months_are_billed_once_numbered_without_gaps_and_final() {
         }
     }
 }
+
+#[tokio::test]
+async fn what_has_a_key_is_done_once_and_answered_as_it_was() {
+    for (engine, db, _place) in engines("keys").await {
+        let t = TestPortal::on(db);
+        let operator = t.operator().await;
+        let (ada, org) = t.tenant("lab").await;
+        t.stock(&operator, &org, 0).await;
+        let credits = format!("/operator/orgs/{org}/credits");
+        let debits = format!("/operator/orgs/{org}/debits");
+        let ask = async |path: &str, body: Value, key: &str| {
+            let who = if path.starts_with("/operator") { &operator } else { &ada };
+            t.call_with(who, "POST", path, body, &[("idempotency-key", key)]).await
+        };
+        let posted = async || {
+            t.get(&ada, &format!("/orgs/{org}/balance")).await.expect(200)["posted_micros"].as_i64().unwrap()
+        };
+        let amount = |micros: i64| json!({"amount_micros": micros, "memo": "for it"});
+        // What was refused changed nothing, so it is not what the key stands for.
+        ask(&debits, amount(4), "d").await.problem(402, "funds.insufficient");
+        let first = ask(&credits, amount(10), "c").await.expect(201);
+        ask(&credits, amount(10), "c2").await.expect(201);
+        assert_eq!(ask(&credits, amount(10), "c").await.expect(201), first, "{engine}: as it was then");
+        for _ in 0..2 {
+            assert_eq!(ask(&debits, amount(4), "d").await.expect(201)["posted_micros"], 16, "{engine}");
+        }
+        ask(&debits, amount(10), "c").await.problem(422, "idempotency.other_request");
+        ask(&credits, amount(11), "c").await.problem(422, "idempotency.other_request");
+        t.lose_answer("operator", "d", "").await;
+        assert_eq!(ask(&debits, amount(4), "d").await.expect(201)["posted_micros"], 16, "{engine}: once");
+        assert_eq!(posted().await, 16, "{engine}");
+
+        let price = json!({"offering": "h100-80gb.1g.10gb", "per_hour_micros": 7_200_000});
+        for lost in [false, true, false] {
+            if lost {
+                t.lose_answer("operator", "p", "").await;
+            }
+            let offering = ask("/operator/prices", price.clone(), "p").await.expect(201);
+            assert_eq!(offering["price"]["version"], 2, "{engine}");
+        }
+        let preview = ask("/operator/prices?preview=true", price, "p2").await.expect(200);
+        assert_eq!(preview["jobs"], 0, "{engine}: it does nothing, and its key stays free");
+        ask(&credits, amount(1), "p2").await.expect(201);
+
+        let body = json!({"name": "month", "limit_micros": 5});
+        let jobs = format!("/orgs/{org}/jobs");
+        ask(&credits, amount(1_000_000), "c3").await.expect(201);
+        let reason = json!({"limits": {"running_jobs": 5}, "reason": "more"});
+        for (path, body) in [
+            (jobs, job()),
+            (format!("/orgs/{org}/budgets"), body),
+            (format!("/orgs/{org}/quota-requests"), reason),
+        ] {
+            let made = ask(&path, body.clone(), &path).await.expect(201);
+            let id = made["id"].as_str().unwrap();
+            assert_eq!(ask(&path, body.clone(), &path).await.expect(201), made, "{engine}");
+            t.lose_answer(&org, &path, id).await;
+            assert_eq!(ask(&path, body, &path).await.expect(201)["id"], id, "{engine}");
+            let listed = t.get(&ada, &path).await.expect(200);
+            assert_eq!(listed["items"].as_array().unwrap().len(), 1, "{engine} {listed}");
+        }
+    }
+}

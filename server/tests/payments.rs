@@ -75,6 +75,32 @@ impl Till {
 }
 
 #[tokio::test]
+async fn a_payment_with_a_key_is_begun_once() {
+    for (engine, db, _place) in engines("payment_keys").await {
+        let till = Till::on(db, "USD").await;
+        let body = || json!({"amount_micros": 25_000_000, "save_card": false});
+        let path = till.path("top-ups");
+        let ask = || till.t.call_with(&till.ada, "POST", &path, body(), &[("idempotency-key", "k")]);
+        // Its answer was lost on the way: the same payment is asked for again, under its own key.
+        till.stripe.be(&[Mood::Well, Mood::Forgetful]);
+        ask().await.expect(503);
+        let here = ask().await.expect(201);
+        assert_eq!(ask().await.expect(201), here, "{engine}");
+        let id = here["payment"].as_str().unwrap();
+        till.t.lose_answer(&till.org, "k", id).await;
+        assert_eq!(ask().await.expect(201), here, "{engine}: Stripe gives the same page");
+        let listed = till.t.get(&till.ada, &path).await.expect(200);
+        assert_eq!(listed["items"].as_array().unwrap().len(), 1, "{engine} {listed}");
+        assert_eq!(listed["items"][0]["state"], "open", "{engine}");
+        let intent = till.stripe.pay(here["url"].as_str().unwrap());
+        till.tell("payment_intent.succeeded", &intent).await;
+        till.t.lose_answer(&till.org, "k", id).await;
+        ask().await.problem(409, "payments.over");
+        assert_eq!(till.balance().await, 25_000_000, "{engine}");
+    }
+}
+
+#[tokio::test]
 async fn a_payment_is_credited_once_however_it_is_told() {
     for (engine, db, _place) in engines("payments").await {
         let till = Till::on(db, "USD").await;

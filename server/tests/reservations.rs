@@ -498,27 +498,37 @@ async fn maintenance_keeps_boards_free_and_the_calendar_shows_everything() {
 }
 
 #[tokio::test]
-async fn what_is_reserved_keeps_the_credit_that_pays_for_it() {
-    for (engine, db, _place) in engines("lent").await {
-        let mut h = Harbour::on(db).await;
-        h.policy(json!({})).await;
-        let lent = json!({"amount_micros": 4_000_000, "expires_at": h.at(HOUR / 2)});
-        h.t.post(&h.operator, &format!("/operator/orgs/{}/credits", h.org), lent).await.expect(201);
-        let from = h.at(HOUR);
-        let made = h.reserve(1, 1, from, from.plus_seconds(HOUR)).await;
-        h.pass(HOUR / 2).await;
-        h.t.portal.tick_credit().await.unwrap();
-        assert_eq!(h.balance().await, (10_003_600_000, 3_600_000), "{engine}: what it does not hold is gone");
-        // Half of its price is due; the other half comes back after its time.
-        h.cancel(&made).await.expect(200);
-        h.t.portal.tick_credit().await.unwrap();
-        assert_eq!(
-            h.balance().await,
-            (10_000_000_000, 0),
-            "{engine}: the rest of it, and nothing else, is gone"
-        );
-        let mut conn = h.t.portal.db.read().await.unwrap();
-        let wrong = berth_server::store::ledger::cross_mismatches(&mut conn.tx(), h.at(-DAY)).await.unwrap();
-        assert_eq!(wrong, Vec::<String>::new(), "{engine}");
+async fn a_key_reserves_extends_and_cancels_once() {
+    for (engine, db, _place) in engines("reservation_keys").await {
+        let h = Harbour::on(db).await;
+        let quote = h.quote(h.ask(1, 1, h.at(2 * DAY), h.at(2 * DAY + HOUR))).await;
+        let path = format!("/orgs/{}/reservations", h.org);
+        let ask = async |path: &str, body: Value| {
+            h.t.call_with(&h.ada, "POST", path, body, &[("idempotency-key", path)]).await
+        };
+        let body = || json!({"quote": quote["id"], "name": "training week"});
+        let made = ask(&path, body()).await.expect(201);
+        let id = made["items"][0]["id"].as_str().unwrap();
+        assert_eq!(ask(&path, body()).await.expect(201), made, "{engine}");
+        h.t.lose_answer(&h.org, &path, id).await;
+        assert_eq!(ask(&path, body()).await.expect(201)["items"][0]["id"], id, "{engine}");
+        // Another key with the same quote is another request.
+        h.confirm(&quote).await.problem(409, "quote.used");
+        let held = h.balance().await.1;
+
+        let ends_at = h.at(2 * DAY + 3 * HOUR);
+        let extend = format!("{path}/{id}/extend");
+        let longer = ask(&extend, json!({"ends_at": ends_at})).await.expect(200);
+        h.t.lose_answer(&h.org, &extend, "").await;
+        assert_eq!(ask(&extend, json!({"ends_at": ends_at})).await.expect(200), longer, "{engine}");
+        assert!(h.balance().await.1 > held, "{engine}");
+        assert_eq!(longer["held_micros"], h.balance().await.1, "{engine}");
+
+        let cancel = format!("{path}/{id}/cancel");
+        ask(&cancel, Value::Null).await.expect(200);
+        h.t.lose_answer(&h.org, &cancel, "").await;
+        assert_eq!(ask(&cancel, Value::Null).await.expect(200)["state"], "cancelled", "{engine}");
+        assert_eq!(h.balance().await.1, 0, "{engine}");
+        h.books_are_right().await;
     }
 }

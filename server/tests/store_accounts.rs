@@ -8,7 +8,7 @@ mod stores;
 use berth_server::store::accounts::Replay;
 use berth_server::store::{self, Db, StoreError};
 use berth_types::accounts::{Org, Role, Token, User};
-use berth_types::ids::{OrgId, TokenId, UserId};
+use berth_types::ids::{JoinTokenId, OrgId, TokenId, UserId};
 use berth_types::time::Timestamp;
 use common::engines;
 use futures::FutureExt;
@@ -254,5 +254,71 @@ async fn organizations_members_and_settings() {
         assert_eq!(read!(db, store::accounts::find_setting, "a"), None, "{engine}");
         assert_eq!(read!(db, store::accounts::find_setting, "b").as_deref(), Some("2"), "{engine}");
         db.ping().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn what_is_of_no_use_any_more_is_forgotten() {
+    for (engine, db, _place) in engines("accounts_old").await {
+        with_people(&db).await;
+        assert!(answer(&db, "org", "old", 1).await, "{engine}");
+        write(&db, |tx| {
+            async move {
+                for (hash, at, until) in [("over", 0, 50), ("idle", 0, 500), ("used", 90, 500)] {
+                    store::accounts::insert_session(tx, hash, user(1).id, later(at), later(until)).await?;
+                }
+                for (n, hash, until) in [(1, "spent", 500), (2, "late", 50), (3, "good", 500)] {
+                    let id = JoinTokenId::from_uuid(Uuid::from_u128(n));
+                    store::nodes::insert_join_token(tx, id, hash, "b", now(), later(until)).await?;
+                }
+                store::nodes::use_join_token(tx, "spent", later(1)).await.map(|_| ())
+            }
+            .boxed()
+        })
+        .await;
+        write(&db, |tx| {
+            async move {
+                store::accounts::forget_answers(tx, now()).await?;
+                store::accounts::forget_sessions(tx, later(100), later(60)).await?;
+                store::nodes::forget_join_tokens(tx, later(100)).await
+            }
+            .boxed()
+        })
+        .await;
+        assert!(answered(&db, "org", "old").await.is_some(), "{engine}: it is as old as that, not older");
+        // Looked for with a clock at which they would all be good.
+        for (hash, there) in [("over", false), ("idle", false), ("used", true)] {
+            let found = read!(db, store::accounts::find_session, hash, now(), later(-1));
+            assert_eq!(found.is_some(), there, "{engine}: {hash}");
+        }
+        for (hash, there) in [("late", false), ("good", true)] {
+            let used = write(&db, move |tx| {
+                async move { store::nodes::use_join_token(tx, hash, now()).await }.boxed()
+            });
+            assert_eq!(used.await, there, "{engine}: {hash}");
+        }
+        write(&db, |tx| async move { store::accounts::forget_answers(tx, later(1)).await }.boxed()).await;
+        assert!(answered(&db, "org", "old").await.is_none(), "{engine}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_is_kept_under_a_claimed_key_once() {
+    for (engine, db, _place) in engines("accounts_answers").await {
+        let put = async |n: u16| {
+            write(&db, move |tx| {
+                async move {
+                    let (request_hash, answer) = ("request".to_owned(), format!("answer {n}"));
+                    let replay = Replay { request_hash, status: n, answer };
+                    store::accounts::put_answer(tx, "org", "k", &replay, now()).await
+                }
+                .boxed()
+            })
+            .await;
+            answered(&db, "org", "k").await.unwrap().2
+        };
+        assert_eq!(put(0).await, "answer 0", "{engine}: claimed");
+        assert_eq!(put(201).await, "answer 201", "{engine}");
+        assert_eq!(put(200).await, "answer 201", "{engine}: it stays as it was answered");
     }
 }

@@ -1,67 +1,15 @@
 //! The portal as a process, killed without warning while it takes submissions.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail loudly, like tests")]
-
 mod common;
+mod process;
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::mpsc;
 
 use berth_server::store::{self, Db};
 use common::{TestPortal, job};
+use process::{Served, call, free_address, serve, serve_with, worker};
 use serde_json::{Value, json};
-
-/// A portal that ends with the test, however the test ends.
-struct Served {
-    process: Child,
-    address: String,
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-/// Starts the real binary on a free port and waits for the line that names it.
-fn serve(data: &Path) -> Served {
-    serve_workers(data, "127.0.0.1:0")
-}
-
-fn serve_workers(data: &Path, worker_listen: &str) -> Served {
-    let mut process = Command::new(env!("CARGO_BIN_EXE_berth"))
-        .args(["serve", "--listen", "127.0.0.1:0", "--worker-listen", worker_listen, "--data"])
-        .arg(data)
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
-    let line = lines.next().unwrap().unwrap();
-    let address = line.rsplit_once("http://").unwrap().1.to_owned();
-    Served { process, address }
-}
-
-/// One request on a connection of its own; `None` when the portal is gone before it answered.
-fn call(address: &str, method: &str, path: &str, token: &str, body: &Value) -> Option<(u16, Value)> {
-    let mut stream = TcpStream::connect(address).ok()?;
-    let body = if body.is_null() { String::new() } else { body.to_string() };
-    let request = format!(
-        "{method} /api/v1{path} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {token}\r\n\
-         Content-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
-        body.len()
-    );
-    stream.write_all(request.as_bytes()).ok()?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).ok()?;
-    let (head, body) = answer.split_once("\r\n\r\n")?;
-    let status = head.split(' ').nth(1)?.parse().ok()?;
-    Some((status, serde_json::from_str(body).ok()?))
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kill_9_loses_no_acknowledged_job_and_holds_each_once() {
@@ -96,8 +44,7 @@ async fn kill_9_loses_no_acknowledged_job_and_holds_each_once() {
         drop(told);
         // Killed in the middle: after a number of answers, with more under way.
         acknowledged.extend(heard.iter().take(40));
-        served.process.kill().unwrap();
-        served.process.wait().unwrap();
+        served.kill();
         acknowledged.extend(heard.iter());
         clients.into_iter().for_each(|c| c.join().unwrap());
     }
@@ -119,26 +66,9 @@ async fn kill_9_loses_no_acknowledged_job_and_holds_each_once() {
     let (_, balance) = call(&served.address, "GET", &path, &token, &Value::Null).unwrap();
     assert_eq!(balance["held_micros"].as_i64().unwrap(), 60_000 * i64::try_from(jobs.len()).unwrap());
     let mut served = served;
-    served.process.kill().unwrap();
-    served.process.wait().unwrap();
+    served.kill();
     let mut conn = Db::sqlite(&database).await.unwrap().read().await.unwrap();
     assert_eq!(store::ledger::mismatches(&mut conn.tx()).await.unwrap(), Vec::<String>::new());
-}
-
-/// Ends a child with the test, however the test ends.
-struct Ending(Child);
-
-impl Drop for Ending {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// An address that was free a moment ago, to be used again by a portal that restarts.
-fn free_address() -> String {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -158,20 +88,8 @@ async fn kill_9_during_a_run_charges_every_second_once() {
         (org, text(&created), text(&join))
     };
     let worker_address = free_address();
-    let mut served = serve_workers(dir.path(), &worker_address);
-    let program = std::env::current_exe().unwrap().parent().unwrap().parent().unwrap().join("berth-worker");
-    let _worker = Ending(
-        Command::new(program)
-            .args(["run", "--simulate", "1xH100-80GB", "--allow-unisolated", "--join-token", &join])
-            .arg("--portal")
-            .arg(format!("http://{worker_address}"))
-            .arg("--data")
-            .arg(dir.path().join("worker"))
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap(),
-    );
+    let mut served = serve_with(dir.path(), &worker_address, &[], None);
+    let _worker = worker(&dir.path().join("worker"), &worker_address, &join);
     let script = "i=0; while [ $i -lt 80 ]; do echo line $i; i=$((i+1)); sleep 0.05; done";
     let spec =
         json!({"name": "train", "offering": "h100-80gb.1g.10gb", "script": script, "max_duration_s": 60});
@@ -191,9 +109,8 @@ async fn kill_9_during_a_run_charges_every_second_once() {
     };
     for _ in 0..3 {
         until(&served, &|j| j["state"] == "running" && j["reasons"] == json!([]));
-        served.process.kill().unwrap();
-        served.process.wait().unwrap();
-        served = serve_workers(dir.path(), &worker_address);
+        served.kill();
+        served = serve_with(dir.path(), &worker_address, &[], None);
     }
     let done = until(&served, &|j| j["state"] == "succeeded");
     assert_eq!(done["attempt"], 1, "it ran once");
@@ -208,8 +125,7 @@ async fn kill_9_during_a_run_charges_every_second_once() {
         std::fs::read_to_string(dir.path().join("logs").join(job["id"].as_str().unwrap()).join("1-0.log"));
     let expected: String = (0..80).map(|i| format!("line {i}\n")).collect();
     assert_eq!(log.unwrap(), expected, "no byte is lost or repeated");
-    served.process.kill().unwrap();
-    served.process.wait().unwrap();
+    served.kill();
     let mut conn = Db::sqlite(&database).await.unwrap().read().await.unwrap();
     assert_eq!(store::ledger::mismatches(&mut conn.tx()).await.unwrap(), Vec::<String>::new());
 }

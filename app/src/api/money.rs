@@ -34,9 +34,13 @@ pub fn set_price(input: &NewPrice) -> impl Future<Output = Answer<Offering>> + S
     send("POST", "/operator/prices", input, None)
 }
 
-/// Gives an organization credit.
-pub fn grant(org: OrgId, input: &NewCredit) -> impl Future<Output = Answer<Balance>> + Send + 'static {
-    send("POST", format!("/operator/orgs/{org}/credits"), input, None)
+/// Gives an organization credit; the same key never gives it twice.
+pub fn grant(
+    org: OrgId,
+    input: &NewCredit,
+    key: Option<String>,
+) -> impl Future<Output = Answer<Balance>> + Send + 'static {
+    send("POST", format!("/operator/orgs/{org}/credits"), input, key)
 }
 
 /// Every version of an offering's price, newest first, for operators.
@@ -49,9 +53,13 @@ pub fn preview_price(input: &NewPrice) -> impl Future<Output = Answer<PricePrevi
     send("POST", "/operator/prices?preview=true", input, None)
 }
 
-/// Takes money back from an organization.
-pub fn take_back(org: OrgId, input: &NewDebit) -> impl Future<Output = Answer<Balance>> + Send + 'static {
-    send("POST", format!("/operator/orgs/{org}/debits"), input, None)
+/// Takes money back from an organization; the same key never takes it twice.
+pub fn take_back(
+    org: OrgId,
+    input: &NewDebit,
+    key: Option<String>,
+) -> impl Future<Output = Answer<Balance>> + Send + 'static {
+    send("POST", format!("/operator/orgs/{org}/debits"), input, key)
 }
 
 /// Sets how far below nothing an organization may go.

@@ -16,13 +16,13 @@ pub fn quote(org: OrgId, input: &NewQuote) -> impl Future<Output = Answer<Quote>
     send("POST", format!("/orgs/{org}/quotes"), input, None)
 }
 
-/// Confirms a quote: one reservation, or one for each of its windows. A quote is used once, so asking
-/// twice reserves once.
+/// Confirms a quote: one reservation, or one for each of its windows. A quote is used once, so it is its
+/// own key: asking twice reserves once, and answers the same.
 pub fn reserve(
     org: OrgId,
     input: &NewReservation,
 ) -> impl Future<Output = Answer<Page<Reservation>>> + Send + 'static {
-    send("POST", format!("/orgs/{org}/reservations"), input, None)
+    send("POST", format!("/orgs/{org}/reservations"), input, Some(input.quote.to_string()))
 }
 
 /// Newest first, of one state or of all.

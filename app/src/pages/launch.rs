@@ -171,9 +171,10 @@ fn LaunchForm(choices: Choices) -> impl IntoView {
     // that trying again cannot launch the job twice.
     Effect::new(move || {
         let judged = call.problem.with(|problem| {
-            problem
-                .as_ref()
-                .is_some_and(|problem| (400..500).contains(&problem.status) && problem.status != 429)
+            problem.as_ref().is_some_and(|problem| {
+                let undecided = problem.status == 429 || problem.code == "idempotency.in_flight";
+                (400..500).contains(&problem.status) && !undecided
+            })
         });
         if judged {
             key.set_value(String::new());

@@ -10,7 +10,7 @@ use berth_types::problems::Problem;
 use leptos::prelude::*;
 use leptos::task::spawn_local;
 
-use crate::api::Answer;
+use crate::api::{self, Answer};
 use crate::ui::*;
 
 /// One request that a button or a form makes: whether it is on its way, and what went wrong.
@@ -64,6 +64,34 @@ impl Call {
     /// The problem, unless every part of it stands beside a field already.
     pub fn unshown(self, beside_fields: &'static [&'static str]) -> Option<Problem> {
         self.problem.get().filter(|problem| !all_beside(problem, beside_fields))
+    }
+}
+
+/// The Idempotency-Key of a form: the same for as long as the same is asked for and has not succeeded, so
+/// that trying again after a lost answer does nothing twice.
+#[derive(Clone, Copy)]
+pub struct FormKey(StoredValue<(String, String)>);
+
+impl FormKey {
+    /// A form that has asked for nothing yet.
+    pub fn fresh() -> Self {
+        Self(StoredValue::new((String::new(), String::new())))
+    }
+
+    /// The key for what is asked for now.
+    pub fn of(self, asked: String) -> Option<String> {
+        self.0.update_value(|(last, key)| {
+            if *last != asked || key.is_empty() {
+                *key = api::new_key();
+                *last = asked;
+            }
+        });
+        Some(self.0.with_value(|(_, key)| key.clone())).filter(|key| !key.is_empty())
+    }
+
+    /// It succeeded: what comes next is another thing.
+    pub fn done(self) {
+        self.0.set_value((String::new(), String::new()));
     }
 }
 

@@ -5,14 +5,11 @@ use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use base64::Engine;
 use berth_types::problems::Problem;
 use serde::de::DeserializeOwned;
-use sha2::{Digest, Sha256};
 
 use crate::portal::Portal;
 use crate::service::Caller;
-use crate::service::jobs::Idempotency;
 
 /// A problem as an answer.
 pub struct Failed(pub Problem);
@@ -55,11 +52,16 @@ pub fn session_cookie(headers: &HeaderMap, https: bool) -> Option<String> {
 }
 
 /// Whoever is signed in. A request with a bearer token ignores cookies.
+#[derive(Clone)]
 pub struct Signed(pub Caller);
 
 impl FromRequestParts<Portal> for Signed {
     type Rejection = Failed;
     async fn from_request_parts(parts: &mut Parts, portal: &Portal) -> Result<Self, Failed> {
+        // Known already where the request has an Idempotency-Key.
+        if let Some(signed) = parts.extensions.get::<Self>() {
+            return Ok(signed.clone());
+        }
         let caller = match parts.headers.get(header::AUTHORIZATION) {
             Some(value) => {
                 let token = value.to_str().ok().and_then(|v| v.strip_prefix("Bearer "));
@@ -77,10 +79,22 @@ impl FromRequestParts<Portal> for Signed {
     }
 }
 
-/// A JSON body, and the fingerprint of its bytes.
+/// The bytes of a body, up to what is read of one.
+pub async fn read_body(request: Request, portal: &Portal) -> Result<Bytes, Failed> {
+    Bytes::from_request(request, portal).await.map_err(|rejection| {
+        let status = rejection.into_response().status();
+        Failed(if status == StatusCode::PAYLOAD_TOO_LARGE {
+            let detail = "A body may have at most 12 MiB.";
+            Problem::new(413, "request.too_large", "The request is too large", detail)
+        } else {
+            Problem::malformed("The body ended early.")
+        })
+    })
+}
+
+/// A JSON body.
 pub struct Json<T> {
     pub value: T,
-    pub hash: String,
 }
 
 impl<T: DeserializeOwned> FromRequest<Portal> for Json<T> {
@@ -94,19 +108,7 @@ impl<T: DeserializeOwned> FromRequest<Portal> for Json<T> {
             let detail = "Send JSON, with the header Content-Type: application/json.";
             return Err(Failed(Problem::new(415, "request.media_type", "JSON is expected", detail)));
         }
-        let bytes = Bytes::from_request(request, portal).await.map_err(|rejection| {
-            let status = rejection.into_response().status();
-            Failed(if status == StatusCode::PAYLOAD_TOO_LARGE {
-                Problem::new(
-                    413,
-                    "request.too_large",
-                    "The request is too large",
-                    "A body may have at most 12 MiB.",
-                )
-            } else {
-                Problem::malformed("The body ended early.")
-            })
-        })?;
+        let bytes = read_body(request, portal).await?;
         let value = serde_json::from_slice(&bytes).map_err(|error| {
             Failed(if error.is_data() {
                 Problem::invalid_field("", format!("The body does not fit: {error}."))
@@ -114,7 +116,7 @@ impl<T: DeserializeOwned> FromRequest<Portal> for Json<T> {
                 Problem::malformed(format!("The body is not JSON: {error}."))
             })
         })?;
-        Ok(Self { value, hash: base64::engine::general_purpose::STANDARD.encode(Sha256::digest(&bytes)) })
+        Ok(Self { value })
     }
 }
 
@@ -140,26 +142,6 @@ impl<T: DeserializeOwned> FromRequestParts<Portal> for Query<T> {
         axum::extract::Query::<T>::from_request_parts(parts, portal).await.map(|query| Self(query.0)).map_err(
             |error| Failed(Problem::malformed(format!("The query cannot be read: {}.", error.body_text()))),
         )
-    }
-}
-
-/// The `Idempotency-Key` of a request, if it has one.
-pub struct Key(pub Option<String>);
-
-impl Key {
-    pub fn with(self, request_hash: String) -> Option<Idempotency> {
-        self.0.map(|key| Idempotency { key, request_hash })
-    }
-}
-
-impl FromRequestParts<Portal> for Key {
-    type Rejection = Failed;
-    async fn from_request_parts(parts: &mut Parts, _: &Portal) -> Result<Self, Failed> {
-        let Some(value) = parts.headers.get("idempotency-key") else { return Ok(Self(None)) };
-        let key = value.to_str().ok().filter(|k| (1..=255).contains(&k.len()));
-        key.map(|k| Self(Some(k.to_owned()))).ok_or_else(|| {
-            Failed(Problem::malformed("An Idempotency-Key has 1 to 255 printable ASCII characters."))
-        })
     }
 }
 

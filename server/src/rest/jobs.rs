@@ -4,13 +4,14 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use axum::{Json as Answer, Router};
+use axum::{Extension, Json as Answer, Router};
 use berth_types::Page;
 use berth_types::ids::{JobId, OrgId};
 use berth_types::jobs::{Explanation, ExtendJob, Job, JobState, NewJob};
 use serde::Deserialize;
 
-use super::extract::{Failed, Json, Key, Path, Query, Signed, cursor, limit};
+use super::extract::{Failed, Json, Path, Query, Signed, cursor, limit};
+use super::once::NotKept;
 use crate::portal::Portal;
 
 pub fn routes() -> Router<Portal> {
@@ -34,13 +35,13 @@ async fn submit(
     Signed(caller): Signed,
     Path(org): Path<OrgId>,
     Query(query): Query<Submit>,
-    key: Key,
     body: Json<NewJob>,
 ) -> Result<Response, Failed> {
     if query.dry_run {
-        return Ok(Answer(portal.plan_job(&caller, org, &body.value).await?).into_response());
+        let plan = portal.plan_job(&caller, org, &body.value).await?;
+        return Ok((Extension(NotKept), Answer(plan)).into_response());
     }
-    let job = portal.submit_job(&caller, org, body.value, key.with(body.hash)).await?;
+    let job = portal.submit_job(&caller, org, body.value).await?;
     Ok((StatusCode::CREATED, Answer(job)).into_response())
 }
 

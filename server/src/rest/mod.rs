@@ -11,6 +11,7 @@ mod live;
 mod members;
 mod money;
 mod nodes;
+mod once;
 mod payments;
 mod quotas;
 mod reservations;
@@ -57,6 +58,7 @@ pub fn router(portal: Portal) -> Router {
                 "This address does not take this method.",
             ))
         })
+        .layer(axum::middleware::from_fn_with_state(portal.clone(), once::once))
         .layer(axum::middleware::from_fn(guard::same_site))
         .layer(axum::middleware::from_fn(guard::to_the_end))
         .layer(axum::middleware::from_fn_with_state(portal.clone(), guard::request_id))

@@ -4,7 +4,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
-use axum::{Json as Answer, Router};
+use axum::{Extension, Json as Answer, Router};
 use berth_types::Page;
 use berth_types::ids::OrgId;
 use berth_types::ledger::{Balance, CreditLimit, Granted, NewCredit, NewCredits, NewDebit, Reconciliation};
@@ -14,6 +14,7 @@ use berth_types::usage::GroupBy;
 use serde::Deserialize;
 
 use super::extract::{Failed, Format, Json, Path, Query, Signed, cursor, limit, plain_cell, wants_csv};
+use super::once::NotKept;
 use crate::portal::Portal;
 use crate::service::Caller;
 
@@ -49,7 +50,8 @@ async fn set_price(
     body: Json<NewPrice>,
 ) -> Result<Response, Failed> {
     if query.preview {
-        return Ok(Answer(portal.preview_price(&caller, body.value).await?).into_response());
+        let preview = portal.preview_price(&caller, body.value).await?;
+        return Ok((Extension(NotKept), Answer(preview)).into_response());
     }
     Ok((StatusCode::CREATED, Answer(portal.set_price(&caller, body.value).await?)).into_response())
 }

@@ -4,13 +4,14 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::routing::{get, post};
-use axum::{Json as Answer, Router};
+use axum::{Extension, Json as Answer, Router};
 use berth_types::Page;
 use berth_types::ids::{InvoiceId, OrgId};
 use berth_types::payments::{AutoRecharge, NewTopUp, PayHere, Payment, PaymentSettings};
 use serde::{Deserialize, Serialize};
 
 use super::extract::{Failed, Json, Path, Query, Signed, limit};
+use super::once::NotKept;
 use crate::portal::Portal;
 
 pub fn routes() -> Router<Portal> {
@@ -66,8 +67,9 @@ async fn billing_portal(
     State(portal): State<Portal>,
     Signed(caller): Signed,
     Path(org): Path<OrgId>,
-) -> Result<(StatusCode, Answer<There>), Failed> {
-    Ok((StatusCode::CREATED, Answer(There { url: portal.billing_portal(&caller, org).await? })))
+) -> Result<(StatusCode, Extension<NotKept>, Answer<There>), Failed> {
+    let url = portal.billing_portal(&caller, org).await?;
+    Ok((StatusCode::CREATED, Extension(NotKept), Answer(There { url })))
 }
 
 #[derive(Deserialize)]

@@ -13,7 +13,7 @@ use berth_types::time::Timestamp;
 use futures::FutureExt;
 
 use super::members::manages_no_more;
-use super::{Caller, Right, TokenScope};
+use super::{Caller, Right, TokenScope, keys};
 use crate::passwords;
 use crate::portal::Portal;
 use crate::secrets::{fingerprint, looks_like_api_token, new_api_token, new_opaque};
@@ -230,7 +230,7 @@ impl Portal {
             });
             touch.await?;
         }
-        Ok(Some(Caller { user, token: None }))
+        Ok(Some(Caller { user, token: None, once: None }))
     }
 
     /// Who an API token stands for.
@@ -250,7 +250,8 @@ impl Portal {
                 .write(move |tx| async move { store::accounts::touch_token(tx, id, now).await }.boxed());
             touch.await?;
         }
-        Ok(Some(Caller { user: g.user, token: Some(TokenScope { id: g.id, org: g.org, role: g.role }) }))
+        let token = Some(TokenScope { id: g.id, org: g.org, role: g.role });
+        Ok(Some(Caller { user: g.user, token, once: None }))
     }
 
     pub async fn me(&self, caller: &Caller) -> Result<Me, Problem> {
@@ -300,6 +301,9 @@ impl Portal {
         if !errors.is_empty() {
             return Err(Problem::invalid(errors));
         }
+        if caller.done_before().is_some() {
+            return Err(keys::shown_once());
+        }
         let secret = self.random(new_api_token);
         let token = Token {
             id: self.new_id(now),
@@ -311,9 +315,9 @@ impl Portal {
             last_used_at: None,
         };
         let created = CreatedToken { secret: secret.clone(), token: token.clone() };
-        let (hash, user) = (fingerprint(&secret), caller.user.id);
+        let (hash, user, once) = (fingerprint(&secret), caller.user.id, caller.once.clone());
         let insert = self.db.write(move |tx| {
-            let (token, hash) = (token.clone(), hash.clone());
+            let (token, hash, once) = (token.clone(), hash.clone(), once.clone());
             async move {
                 // Made a moment after its maker lost the right, it would outlive what ends with the right.
                 if let Some(org) = org
@@ -321,6 +325,7 @@ impl Portal {
                 {
                     return Ok(Some(problem));
                 }
+                keys::claim(tx, once.as_ref(), "", now).await?;
                 store::accounts::insert_token(tx, org, user, &token, &hash).await?;
                 Ok(None)
             }

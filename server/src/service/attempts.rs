@@ -21,6 +21,7 @@ use super::evidence;
 use super::jobs::{advance, charge};
 use super::planner::stored;
 use super::ranks::{self, RankEnd};
+use crate::fault;
 use crate::live::News;
 use crate::portal::Portal;
 use crate::store::attempts::{AllocationRow, AttemptRow};
@@ -44,6 +45,12 @@ pub struct Applied {
     pub wake: Vec<NodeId>,
     /// The worker has the job's files now, so there is room to send those of another.
     pub taken: bool,
+}
+
+impl Applied {
+    fn ends_the_job(&self) -> bool {
+        self.events.iter().any(|event| event.state.ended())
+    }
 }
 
 fn parse<T: std::str::FromStr>(text: &str) -> Result<T, StoreError> {
@@ -183,6 +190,9 @@ async fn apply(
     // Closed is closed: an old word of an older session opens nothing.
     attempt.is_open &= !(attempt.ended && attempt.clean && log_complete);
     store::attempts::update(tx, &attempt).await?;
+    if applied.ends_the_job() {
+        fault::point("job.end.recording");
+    }
     Ok(applied)
 }
 
@@ -200,6 +210,9 @@ impl Portal {
                 async move { apply(tx, &portal, node, &status, log_complete, now).await }.boxed()
             })
             .await?;
+        if applied.ends_the_job() {
+            fault::point("job.end.recorded");
+        }
         if let Some(org) = applied.org {
             for event in &applied.events {
                 if event.state.ended() || event.state == JobState::Queued {

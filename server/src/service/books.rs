@@ -1,4 +1,5 @@
-//! Whether the books are right: looked at every hour, shown to the operator, and as a metric.
+//! Whether the books are right: looked at every hour, shown to the operator, and as a metric. What is
+//! of no use any more is forgotten in the same hour.
 
 use std::time::Duration;
 
@@ -23,6 +24,9 @@ pub async fn run(portal: Portal) {
             Ok(result) if result.mismatches.is_empty() => {}
             Ok(result) => tracing::error!(mismatches = ?result.mismatches, "the books do not add up"),
             Err(error) => tracing::error!(%error, "the books could not be looked at"),
+        }
+        if let Err(error) = portal.forget_old().await {
+            tracing::error!(%error, "what is of no use any more could not be forgotten");
         }
         tokio::time::sleep(EVERY).await;
     }

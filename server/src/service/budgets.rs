@@ -17,7 +17,7 @@ use futures::FutureExt;
 
 use super::jobs::day_of;
 use super::quotas::month_of;
-use super::{Caller, Right};
+use super::{Caller, Right, keys};
 use crate::portal::Portal;
 use crate::store::budgets::{BudgetRow, Notice};
 use crate::store::{self, StoreError, Tx};
@@ -152,6 +152,13 @@ impl Portal {
         input: NewBudget,
     ) -> Result<Budget, Problem> {
         self.authorise(caller, org, Right::Manage).await?;
+        if let Some(made) = caller.done_before() {
+            let mut conn = self.db.read().await?;
+            let mut tx = conn.tx();
+            let rows = store::budgets::list(&mut tx, &org.to_string()).await?;
+            let row = rows.into_iter().find(|row| row.id == made).ok_or_else(Problem::not_found)?;
+            return Ok(self.budget(&mut tx, row).await?);
+        }
         let mut errors = Vec::new();
         berth_core::admission::check_name("/name", &input.name, &mut errors);
         if !(1..=MAX_MICROS).contains(&input.limit_micros) {
@@ -186,9 +193,9 @@ impl Portal {
             row.id.clone(),
             format!("{}: {}", row.name, money_text(row.limit_micros, &self.settings.currency)),
         );
-        let new = row.clone();
+        let (new, once) = (row.clone(), caller.once.clone());
         let done = self.db.write(move |tx| {
-            let (row, event) = (new.clone(), event.clone());
+            let (row, event, once) = (new.clone(), event.clone(), once.clone());
             async move {
                 if store::budgets::list(tx, &row.org_id).await?.len() >= MOST {
                     return Ok(Some(Problem::invalid_field(
@@ -196,6 +203,7 @@ impl Portal {
                         "An organization has at most 100 budgets.",
                     )));
                 }
+                keys::claim(tx, once.as_ref(), &row.id, now).await?;
                 store::budgets::insert(tx, &row).await?;
                 store::quotas::insert_audit(tx, Some(org), &event).await?;
                 Ok(None)

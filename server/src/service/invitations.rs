@@ -370,7 +370,7 @@ impl Portal {
         }
         let user = User { id: self.new_id(now), email, name: name.trim().to_owned(), operator: false };
         let password_hash = self.hasher.hash(password, self.salt()).await.map_err(|_| Problem::internal())?;
-        let actor = Caller { user: user.clone(), token: None };
+        let actor = Caller { user: user.clone(), token: None, once: None };
         let event = self.audit_event(&actor, "member.joined", user.id.to_string(), String::new());
         let done = self.db.write(move |tx| {
             let (hash, password_hash) = (hash.clone(), password_hash.clone());

@@ -12,6 +12,7 @@ mod expiry;
 pub mod invitations;
 pub mod invoices;
 pub mod jobs;
+pub mod keys;
 pub mod ledger;
 pub mod members;
 mod metrics;
@@ -39,6 +40,8 @@ pub struct Caller {
     pub user: User,
     /// Set when an API token speaks: its organization (`None`: an operator's token) and its role.
     pub token: Option<TokenScope>,
+    /// Set when the request came with an Idempotency-Key.
+    pub once: Option<keys::Once>,
 }
 
 #[derive(Debug, Clone, Copy)]

@@ -7,7 +7,7 @@ use berth_types::nodes::{JoinToken, NewJoinToken, Node, PatchNode};
 use berth_types::problems::Problem;
 use futures::FutureExt;
 
-use super::Caller;
+use super::{Caller, keys};
 use crate::portal::Portal;
 use crate::secrets::{fingerprint, new_opaque};
 use crate::store::nodes::NodeReport;
@@ -31,14 +31,19 @@ impl Portal {
                 "Choose between a minute and a week, in seconds.",
             ));
         }
+        if caller.done_before().is_some() {
+            return Err(keys::shown_once());
+        }
         let now = self.now();
         let (id, secret): (JoinTokenId, String) = (self.new_id(now), self.random(new_opaque));
         let expires_at = now.plus_seconds(i64::try_from(valid_s).unwrap_or(0));
         let (hash, created_by) = (fingerprint(&secret), caller.user.email.clone());
+        let once = caller.once.clone();
         self.db
             .write(move |tx| {
-                let (hash, created_by) = (hash.clone(), created_by.clone());
+                let (hash, created_by, once) = (hash.clone(), created_by.clone(), once.clone());
                 async move {
+                    keys::claim(tx, once.as_ref(), "", now).await?;
                     store::nodes::insert_join_token(tx, id, &hash, &created_by, now, expires_at).await
                 }
                 .boxed()

@@ -14,7 +14,7 @@ use berth_types::quotas::{
 use berth_types::time::Timestamp;
 use futures::FutureExt;
 
-use super::{Caller, Right};
+use super::{Caller, Right, keys};
 use crate::portal::Portal;
 use crate::store::{self, StoreError, Tx};
 
@@ -340,6 +340,11 @@ impl Portal {
         input: NewQuotaRequest,
     ) -> Result<QuotaRequest, Problem> {
         self.authorise(caller, org, Right::Manage).await?;
+        if let Some(made) = caller.done_before() {
+            let id = made.parse().map_err(|_| Problem::internal())?;
+            let mut conn = self.db.read().await?;
+            return store::quotas::find_request(&mut conn.tx(), id).await?.ok_or_else(Problem::not_found);
+        }
         let mut errors = check(&input.limits, "/limits");
         if input.limits == Limits::default() {
             errors.push(FieldError::new("/limits", "Say which limit should be another."));
@@ -369,13 +374,14 @@ impl Portal {
         };
         let event =
             self.audit_event(caller, "quota.requested", request.id.to_string(), request.reason.clone());
-        let id = request.id;
+        let (id, once) = (request.id, caller.once.clone());
         let done = self.db.write(move |tx| {
-            let (request, event) = (request.clone(), event.clone());
+            let (request, event, once) = (request.clone(), event.clone(), once.clone());
             async move {
                 if let Some(problem) = unknown_offering(tx, &request.limits, "/limits", now).await? {
                     return Ok(Err(problem));
                 }
+                keys::claim(tx, once.as_ref(), &id.to_string(), now).await?;
                 store::quotas::insert_request(tx, &request).await?;
                 store::quotas::insert_audit(tx, Some(org), &event).await?;
                 Ok(store::quotas::find_request(tx, id).await?.ok_or_else(Problem::not_found))
@@ -409,6 +415,10 @@ impl Portal {
         input: DecideQuotaRequest,
     ) -> Result<QuotaRequest, Problem> {
         self.authorise_operator(caller)?;
+        if caller.done_before().is_some() {
+            let mut conn = self.db.read().await?;
+            return store::quotas::find_request(&mut conn.tx(), id).await?.ok_or_else(Problem::not_found);
+        }
         let mut errors = input.limits.as_ref().map_or_else(Vec::new, |l| check(l, "/limits"));
         if input.note.chars().count() > MAX_REASON_CHARS {
             errors.push(FieldError::new("/note", "Use up to 1000 characters."));
@@ -419,8 +429,9 @@ impl Portal {
         let now = self.now();
         let action = if input.grant { "quota.granted" } else { "quota.declined" };
         let event = self.audit_event(caller, action, id.to_string(), input.note.clone());
+        let once = caller.once.clone();
         let done = self.db.write(move |tx| {
-            let (input, event) = (input.clone(), event.clone());
+            let (input, event, once) = (input.clone(), event.clone(), once.clone());
             async move {
                 let Some(request) = store::quotas::find_request(tx, id).await? else {
                     return Ok(Err(Problem::not_found()));
@@ -439,6 +450,7 @@ impl Portal {
                     let detail = format!("It was {} already; nothing was changed.", request.state.name());
                     return Ok(Err(Problem::conflict("quota_request.decided", "It is decided", detail)));
                 }
+                keys::claim(tx, once.as_ref(), "", now).await?;
                 if input.grant {
                     let limits = effective(tx, request.org).await?.0.with(granted);
                     store::quotas::put(tx, Some(request.org), &limits, &event.actor, now).await?;

@@ -11,7 +11,7 @@ use berth_types::time::Timestamp;
 use berth_types::webhooks::{Delivery, DeliveryState, NewWebhook, Webhook};
 use futures::{FutureExt, StreamExt};
 
-use super::{Caller, Right};
+use super::{Caller, Right, keys};
 use crate::outbound::Undelivered;
 use crate::portal::Portal;
 use crate::secrets::new_opaque;
@@ -71,6 +71,9 @@ impl Portal {
         input: NewWebhook,
     ) -> Result<Webhook, Problem> {
         self.authorise(caller, org, Right::Manage).await?;
+        if caller.done_before().is_some() {
+            return Err(keys::shown_once());
+        }
         let mut errors = Vec::new();
         if let Err(why) = self.outbound.check_url(&input.url) {
             errors.push(FieldError::new("/url", why));
@@ -98,9 +101,9 @@ impl Portal {
             created_at: now.micros(),
         };
         let event = self.audit_event(caller, "webhook.created", row.id.clone(), row.url.clone());
-        let new = row.clone();
+        let (new, once) = (row.clone(), caller.once.clone());
         let done = self.db.write(move |tx| {
-            let (row, event) = (new.clone(), event.clone());
+            let (row, event, once) = (new.clone(), event.clone(), once.clone());
             async move {
                 if store::webhooks::list(tx, &row.org_id).await?.len() >= MOST {
                     return Ok(Some(Problem::invalid_field(
@@ -108,6 +111,7 @@ impl Portal {
                         "An organization has at most 20 webhooks.",
                     )));
                 }
+                keys::claim(tx, once.as_ref(), "", now).await?;
                 store::webhooks::insert(tx, &row).await?;
                 store::quotas::insert_audit(tx, Some(org), &event).await?;
                 Ok(None)

@@ -329,3 +329,33 @@ pub async fn find_idempotency(tx: &mut Tx<'_>, scope: &str, key: &str) -> Result
         answer,
     }))
 }
+
+/// Keeps an answer under its key, unless one is kept.
+pub async fn put_answer(
+    tx: &mut Tx<'_>,
+    scope: &str,
+    key: &str,
+    replay: &Replay,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let sql = "INSERT INTO idempotency_keys (scope, idempotency_key, request_hash, status, answer, created_at) \
+               VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (scope, idempotency_key) \
+               DO UPDATE SET status = excluded.status, answer = excluded.answer WHERE idempotency_keys.status = 0";
+    let status = i64::from(replay.status);
+    exec!(tx, sql, scope, key, &replay.request_hash, status, &replay.answer, now.micros()).map(|_| ())
+}
+
+/// Forgets answers that were given before.
+pub async fn forget_answers(tx: &mut Tx<'_>, before: Timestamp) -> Result<(), StoreError> {
+    exec!(tx, "DELETE FROM idempotency_keys WHERE created_at < $1", before.micros()).map(|_| ())
+}
+
+/// Forgets sessions that are over: too old, or unused for too long.
+pub async fn forget_sessions(
+    tx: &mut Tx<'_>,
+    now: Timestamp,
+    idle_since: Timestamp,
+) -> Result<(), StoreError> {
+    let sql = "DELETE FROM sessions WHERE expires_at <= $1 OR last_seen_at <= $2";
+    exec!(tx, sql, now.micros(), idle_since.micros()).map(|_| ())
+}

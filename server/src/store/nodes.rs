@@ -79,6 +79,12 @@ pub async fn insert_join_token(
     exec!(tx, sql, id.to_string(), hash, created_by, now.micros(), expires_at.micros()).map(|_| ())
 }
 
+/// Forgets join tokens that can let nobody in any more.
+pub async fn forget_join_tokens(tx: &mut Tx<'_>, now: Timestamp) -> Result<(), StoreError> {
+    let sql = "DELETE FROM join_tokens WHERE used_at IS NOT NULL OR expires_at <= $1";
+    exec!(tx, sql, now.micros()).map(|_| ())
+}
+
 /// Spends a join token; `false` when there is none, or it was used or has expired.
 pub async fn use_join_token(tx: &mut Tx<'_>, hash: &str, now: Timestamp) -> Result<bool, StoreError> {
     let sql = "UPDATE join_tokens SET used_at = $2 WHERE hash = $1 AND used_at IS NULL AND expires_at > $2";

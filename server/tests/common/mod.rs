@@ -11,8 +11,10 @@ use axum::http::{HeaderMap, Request, StatusCode, header};
 use berth_server::clock::Clock;
 use berth_server::portal::{Portal, Settings};
 use berth_server::rest;
-use berth_server::store::Db;
+use berth_server::store::accounts::Replay;
+use berth_server::store::{self, Db};
 use berth_types::time::Timestamp;
+use futures::FutureExt;
 use rand::SeedableRng;
 use serde_json::{Value, json};
 use tower::ServiceExt;
@@ -175,6 +177,26 @@ impl TestPortal {
 
     pub async fn post(&self, who: &As, path: &str, body: Value) -> Reply {
         self.call(who, "POST", path, body).await
+    }
+
+    /// As if the portal had died after the effect of a request with a key, and before its answer was kept:
+    /// only what it made is known. Every other key is forgotten.
+    pub async fn lose_answer(&self, scope: &str, key: &str, made: &str) {
+        let mut conn = self.portal.db.read().await.unwrap();
+        let kept = store::accounts::find_idempotency(&mut conn.tx(), scope, key).await.unwrap().unwrap();
+        drop(conn);
+        let names = [scope, key, made].map(str::to_owned);
+        let (hash, now) = (kept.request_hash, self.portal.now());
+        let lost = self.portal.db.write(move |tx| {
+            let ([scope, key, answer], request_hash) = (names.clone(), hash.clone());
+            async move {
+                let claimed = Replay { request_hash, status: 0, answer };
+                store::accounts::forget_answers(tx, now.plus_seconds(1)).await?;
+                store::accounts::insert_idempotency(tx, &scope, &key, &claimed, now).await.map(|_| ())
+            }
+            .boxed()
+        });
+        lost.await.unwrap();
     }
 
     /// Signs in; the cookie as a browser would send it back.

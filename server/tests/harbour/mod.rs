@@ -31,7 +31,11 @@ pub fn node(n: u128) -> NodeId {
 
 impl Harbour {
     pub async fn on(db: Db) -> Self {
-        let t = TestPortal::on(db);
+        Self::of(TestPortal::on(db)).await
+    }
+
+    /// Around a portal whose clock was set before.
+    pub async fn of(t: TestPortal) -> Self {
         let operator = t.operator().await;
         let (ada, org) = t.tenant("lab").await;
         let (bob, other) = t.tenant("bobs").await;

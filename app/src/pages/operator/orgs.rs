@@ -19,7 +19,7 @@ use leptos::prelude::*;
 use self::back::TakeBackDialog;
 use self::limit::CreditLimitDialog;
 use super::super::days::moment;
-use super::super::parts::{Call, CallProblem, FieldError, Loading, Modal, ready};
+use super::super::parts::{Call, CallProblem, FieldError, FormKey, Loading, Modal, ready};
 use super::super::words::counted;
 use super::is_operator;
 use crate::api;
@@ -231,6 +231,7 @@ fn GrantDialog(desk: Desk) -> impl IntoView {
     let amount = RwSignal::new(String::new());
     let memo = RwSignal::new(String::new());
     let expires = RwSignal::new(String::new());
+    let key = FormKey::fresh();
     let title = Signal::derive(move || desk.titled("Grant credit to", "Grant credit"));
     let submit = move |event: SubmitEvent| {
         event.prevent_default();
@@ -244,7 +245,9 @@ fn GrantDialog(desk: Desk) -> impl IntoView {
             }
         };
         let (amount_micros, until) = (body.amount_micros, body.expires_at);
-        call.run(api::money::grant(org, &body), move |balance: Balance| {
+        let asked = key.of(format!("{org} {amount_micros} {until:?} {}", body.memo));
+        call.run(api::money::grant(org, &body, asked), move |balance: Balance| {
+            key.done();
             let granted = money_text(amount_micros, &balance.currency);
             let until = until.map_or_else(String::new, |at| format!("; it expires on {}", at.minute()));
             desk.take(org, &balance, format!("{name} was granted {granted}{until}."));

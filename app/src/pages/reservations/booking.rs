@@ -6,6 +6,7 @@ use berth_types::Page;
 use berth_types::ids::OrgId;
 use berth_types::jobs::Topology;
 use berth_types::offerings::Offering;
+use berth_types::problems::Problem;
 use berth_types::reservations::{Every, NewReservation, Reservation};
 use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
@@ -123,7 +124,8 @@ pub fn Booking(
     };
     // Somebody was faster, or the price is of yesterday: a new quote says what can be had now.
     Effect::new(move || {
-        if call.problem.with(|problem| problem.as_ref().is_some_and(|problem| problem.status == 409)) {
+        let lost = |problem: &Problem| problem.status == 409 && !problem.code.starts_with("idempotency.");
+        if call.problem.with(|problem| problem.as_ref().is_some_and(lost)) {
             quoting.again();
         }
     });

@@ -16,10 +16,9 @@ use futures::FutureExt;
 
 use super::{charge, hold_posting};
 use crate::portal::Portal;
-use crate::service::budgets;
 use crate::service::quotas::{self, month_of};
 use crate::service::reservations::confirm::is_free;
-use crate::service::{Caller, Right};
+use crate::service::{Caller, Right, budgets, keys};
 use crate::store::jobs::JobRow;
 use crate::store::ledger::Posting;
 use crate::store::reservations::{StoredDevice, StoredPlaces};
@@ -208,17 +207,24 @@ impl Portal {
         input: ExtendJob,
     ) -> Result<Job, Problem> {
         self.authorise(caller, org, Right::Run).await?;
+        if caller.done_before().is_some() {
+            return self.show_job(org, job).await;
+        }
         let now = self.now();
-        let portal = self.clone();
+        let (portal, once) = (self.clone(), caller.once.clone());
         // Nothing is promised on its devices between the look and the longer limit.
         let reading = self.planner.reading.lock().await;
         let done = self.db.write(move |tx| {
-            let portal = portal.clone();
+            let (portal, once) = (portal.clone(), once.clone());
             async move {
                 let Some(row) = store::jobs::find(tx, org, job).await? else {
                     return Ok(Err(Problem::not_found()));
                 };
-                extend(tx, &portal, &row, org, job, input, now).await
+                let done = extend(tx, &portal, &row, org, job, input, now).await?;
+                if done.is_ok() {
+                    keys::claim(tx, once.as_ref(), "", now).await?;
+                }
+                Ok(done)
             }
             .boxed()
         });

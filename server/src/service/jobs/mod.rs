@@ -20,12 +20,10 @@ use berth_types::reservations::ReservationState;
 use berth_types::time::Timestamp;
 use futures::FutureExt;
 
-use super::budgets;
 use super::planner::{cpu_milli, memory_mib};
 use super::quotas::{self, Order};
-use super::{Caller, Right};
+use super::{Caller, Right, budgets, keys};
 use crate::portal::Portal;
-use crate::store::accounts::Replay;
 use crate::store::jobs::NewJobRow;
 use crate::store::ledger::Posting;
 use crate::store::offerings::{StoredOffering, StoredPrice};
@@ -36,13 +34,6 @@ pub(crate) use charge::{charge, day_of};
 
 /// Seconds between SIGTERM and SIGKILL for jobs that do not choose: the worker's default.
 const DEFAULT_GRACE_S: i64 = 10;
-
-/// A key that the caller chose, and the fingerprint of the request that came with it.
-#[derive(Debug, Clone)]
-pub struct Idempotency {
-    pub key: String,
-    pub request_hash: String,
-}
 
 /// What a submission costs at most.
 #[derive(Debug, Clone, Copy)]
@@ -113,15 +104,6 @@ pub(crate) fn no_price() -> Problem {
     Problem::invalid_field(
         "/offering",
         "This offering has no price yet, so it cannot be ordered. Ask the operator to set one.",
-    )
-}
-
-fn key_reused() -> Problem {
-    Problem::new(
-        422,
-        "idempotency.other_request",
-        "The key belongs to another request",
-        "This Idempotency-Key was used with a different body. Use a new key for a new request.",
     )
 }
 
@@ -202,20 +184,15 @@ async fn check_reservation(
 enum Submitted {
     New(Box<Job>, JobEvent),
     Refused(Problem),
-    Replayed(Replay),
 }
 
 impl Portal {
-    /// Records a job, holds its worst case, and puts it in the queue. The same key with the same
-    /// request gives the first answer again.
-    pub async fn submit_job(
-        &self,
-        caller: &Caller,
-        org: OrgId,
-        spec: NewJob,
-        idempotency: Option<Idempotency>,
-    ) -> Result<Job, Problem> {
+    /// Records a job, holds its worst case, and puts it in the queue.
+    pub async fn submit_job(&self, caller: &Caller, org: OrgId, spec: NewJob) -> Result<Job, Problem> {
         self.authorise(caller, org, Right::Run).await?;
+        if let Some(made) = caller.done_before() {
+            return self.show_job(org, made.parse().map_err(|_| Problem::internal())?).await;
+        }
         let errors = check_job(&spec);
         if !errors.is_empty() {
             return Err(Problem::invalid(errors));
@@ -224,23 +201,12 @@ impl Portal {
         let (id, hold): (JobId, TransferId) = (self.new_id(now), self.new_id(now));
         let text = serde_json::to_string(&spec).map_err(|_| Problem::internal())?;
         let portal = self.clone();
-        let created_by = caller.user.name.clone();
+        let (created_by, once) = (caller.user.name.clone(), caller.once.clone());
         let done = self.db.write(move |tx| {
             let (portal, spec, text, created_by) =
                 (portal.clone(), spec.clone(), text.clone(), created_by.clone());
-            let idempotency = idempotency.clone();
+            let once = once.clone();
             async move {
-                let scope = org.to_string();
-                if let Some(ask) = &idempotency
-                    && let Some(replay) = store::accounts::find_idempotency(tx, &scope, &ask.key).await?
-                {
-                    let same = replay.request_hash == ask.request_hash;
-                    return Ok(if same {
-                        Submitted::Replayed(replay)
-                    } else {
-                        Submitted::Refused(key_reused())
-                    });
-                }
                 let Some(offering) = store::offerings::find(tx, &spec.offering, now).await? else {
                     return Ok(Submitted::Refused(no_such_offering()));
                 };
@@ -330,14 +296,7 @@ impl Portal {
                 store::jobs::insert_event(tx, org, &event).await?;
                 let stored = store::jobs::find(tx, org, id).await?.ok_or(StoreError::Unknown)?;
                 let job = portal.job(stored, vec![])?;
-                if let Some(ask) = &idempotency {
-                    let answer =
-                        serde_json::to_string(&job).map_err(|e| StoreError::Corrupt(e.to_string()))?;
-                    let replay = Replay { request_hash: ask.request_hash.clone(), status: 201, answer };
-                    if !store::accounts::insert_idempotency(tx, &scope, &ask.key, &replay, now).await? {
-                        return Err(StoreError::Contended);
-                    }
-                }
+                keys::claim(tx, once.as_ref(), &id.to_string(), now).await?;
                 Ok(Submitted::New(Box::new(job), event))
             }
             .boxed()
@@ -348,9 +307,6 @@ impl Portal {
                 Ok(*job)
             }
             Submitted::Refused(problem) => Err(problem),
-            Submitted::Replayed(replay) => {
-                serde_json::from_str(&replay.answer).map_err(|_| Problem::internal())
-            }
         }
     }
 

@@ -10,7 +10,7 @@ use futures::FutureExt;
 
 use super::MAX_GRANT_MICROS;
 use crate::portal::Portal;
-use crate::service::Caller;
+use crate::service::{Caller, keys};
 use crate::store::{self, ledger::Posting};
 
 const MOST: usize = 10_000;
@@ -23,6 +23,7 @@ impl Portal {
             return Err(Problem::invalid_field("/grants", "Send 1 to 10,000 grants."));
         }
         let now = self.now();
+        let again = caller.done_before().is_some();
         let mut total_micros = 0i64;
         let mut postings = Vec::with_capacity(input.grants.len());
         let mut orgs = BTreeSet::new();
@@ -65,10 +66,14 @@ impl Portal {
         let currency = self.settings.currency.clone();
         let organizations = i64::try_from(postings.len()).unwrap_or(i64::MAX);
         let what = format!("{} to {organizations} organizations", money_text(total_micros, &currency));
+        if again {
+            return Ok(Granted { organizations, total_micros, currency });
+        }
+        let once = caller.once.clone();
         let event = self.audit_event(caller, "credit.granted", "organizations".to_owned(), what);
         self.db
             .write(move |tx| {
-                let (postings, event) = (postings.clone(), event.clone());
+                let (postings, event, once) = (postings.clone(), event.clone(), once.clone());
                 async move {
                     let known: BTreeSet<_> =
                         store::accounts::list_orgs(tx).await?.into_iter().map(|org| org.id).collect();
@@ -77,6 +82,7 @@ impl Portal {
                         let detail = "There is no such organization. Nobody was granted anything.";
                         return Ok(Err(Problem::invalid_field(&pointer, detail)));
                     }
+                    keys::claim(tx, once.as_ref(), "", now).await?;
                     store::ledger::post_credits(tx, &postings).await?;
                     store::quotas::insert_audit(tx, None, &event).await?;
                     Ok(Ok(()))

@@ -12,7 +12,7 @@ use berth_types::quotas::AuditEvent;
 use berth_types::time::Timestamp;
 use futures::FutureExt;
 
-use super::{Caller, Right};
+use super::{Caller, Right, keys};
 use crate::portal::Portal;
 use crate::store::ledger::{Posting, TransferRow};
 use crate::store::{self, StoreError};
@@ -71,7 +71,7 @@ impl Portal {
         let until = expires_at.map_or_else(String::new, |at| format!(" until {}", at.minute()));
         let detail = format!("{what}{until}: {}", posting.memo);
         let event = self.audit_event(caller, "credit.granted", org.to_string(), detail);
-        self.post_for(org, posting, expires_at, event).await
+        self.post_for(caller, org, (posting, expires_at), event).await
     }
 
     /// An operator takes money back from an organization: a refund, or a correction. Never more than
@@ -109,20 +109,24 @@ impl Portal {
             org.to_string(),
             format!("{what}: {}", posting.memo),
         );
-        self.post_for(org, posting, None, event).await
+        self.post_for(caller, org, (posting, None), event).await
     }
 
     async fn post_for(
         &self,
+        caller: &Caller,
         org: OrgId,
-        posting: Posting,
-        expires_at: Option<Timestamp>,
+        (posting, expires_at): (Posting, Option<Timestamp>),
         event: AuditEvent,
     ) -> Result<Balance, Problem> {
+        if caller.done_before().is_some() {
+            return self.balance_of(org).await;
+        }
+        let once = caller.once.clone();
         let done = self
             .db
             .write(move |tx| {
-                let (posting, event) = (posting.clone(), event.clone());
+                let (posting, event, once) = (posting.clone(), event.clone(), once.clone());
                 async move {
                     if store::accounts::find_org(tx, org).await?.is_none() {
                         return Ok(Err(Problem::not_found()));
@@ -132,6 +136,7 @@ impl Portal {
                         let detail = "More than is available: what is held for running jobs and reservations stays. Nothing was changed.";
                         return Ok(Err(Problem::new(402, "funds.insufficient", "Not enough credit", detail)));
                     }
+                    keys::claim(tx, once.as_ref(), "", posting.at).await?;
                     store::ledger::post(tx, &posting).await?;
                     if let Some(at) = expires_at {
                         store::lots::insert(tx, &posting, at).await?;

@@ -11,6 +11,7 @@ use futures::FutureExt;
 use serde::Deserialize;
 
 use super::owed;
+use crate::fault;
 use crate::portal::Portal;
 use crate::store::ledger::Posting;
 use crate::store::payments::PaymentRow;
@@ -286,7 +287,9 @@ impl Portal {
             let (id, kind, text) = (head.id.clone(), head.kind.clone(), text.clone());
             async move { store::payments::insert_event(tx, &id, &kind, &text, now).await }.boxed()
         });
-        Ok(keep.await?)
+        keep.await?;
+        fault::point("payment.event.stored");
+        Ok(())
     }
 
     /// Applies events that were kept. One that speaks of something unknown is looked at again later.
@@ -310,11 +313,14 @@ impl Portal {
                     if matches!(applied, Applied::Done) {
                         store::payments::event_done(tx, &event.id, now).await?;
                     }
+                    fault::point("payment.event.applying");
                     Ok(matches!(applied, Applied::Done))
                 }
                 .boxed()
             });
-            match done.await {
+            let done = done.await;
+            fault::point("payment.event.applied");
+            match done {
                 Ok(true) => {}
                 Ok(false) if tries + 1 >= TRIES => {
                     self.event_over(&id, "Nobody here knows this payment.").await?

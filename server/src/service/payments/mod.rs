@@ -18,7 +18,7 @@ use berth_types::time::Timestamp;
 use futures::FutureExt;
 
 use super::jobs::day_of;
-use super::{Caller, Right};
+use super::{Caller, Right, keys};
 use crate::portal::Portal;
 use crate::store::payments::{PaymentRow, ProfileRow};
 use crate::store::{self, StoreError};
@@ -156,9 +156,8 @@ impl Portal {
         let stripe = self.card_taker()?;
         let customer = self.customer(stripe, org).await?;
         let now = self.now();
-        let payment: PaymentId = self.new_id(now);
-        let mut row = PaymentRow {
-            id: payment.to_string(),
+        let fresh = PaymentRow {
+            id: self.new_id::<PaymentId>(now).to_string(),
             org_id: org.to_string(),
             kind: "checkout".to_owned(),
             amount_micros,
@@ -171,7 +170,11 @@ impl Portal {
             done_at: None,
             failure: String::new(),
         };
-        self.keep_payment(&row, true).await?;
+        let mut row = match caller.done_before() {
+            Some(made) => self.asked_before(made).await?,
+            None => self.begin_checkout(caller, fresh).await?,
+        };
+        let payment: PaymentId = row.id.parse().map_err(|_| Problem::internal())?;
         let currency = &self.settings.currency;
         let back = |state: &str| format!("{}/billing?payment={state}", self.settings.public_url);
         let session = stripe
@@ -188,33 +191,64 @@ impl Portal {
             .await;
         match session {
             Ok(session) => {
-                row.session = Some(session.id);
-                self.keep_payment(&row, false).await?;
+                // Once somebody was sent there, what becomes of it is for Stripe's events to say.
+                if row.session.is_none() {
+                    row.session = Some(session.id);
+                    row.state = PaymentState::Open.name().to_owned();
+                    row.failure = String::new();
+                    self.keep_payment(&row).await?;
+                }
                 let url = session.url.ok_or_else(Problem::internal)?;
                 Ok(PayHere { payment, url })
             }
             Err(error) => {
                 // Nobody was sent anywhere to pay, so nothing can come of it.
-                row.state = PaymentState::Failed.name().to_owned();
-                row.failure = "Stripe gave no page to pay on.".to_owned();
-                self.keep_payment(&row, false).await?;
+                if row.session.is_none() {
+                    row.state = PaymentState::Failed.name().to_owned();
+                    row.failure = "Stripe gave no page to pay on.".to_owned();
+                    self.keep_payment(&row).await?;
+                }
                 Err(unanswered(&error))
             }
         }
     }
 
-    async fn keep_payment(&self, row: &PaymentRow, new: bool) -> Result<(), StoreError> {
+    async fn begin_checkout(&self, caller: &Caller, row: PaymentRow) -> Result<PaymentRow, StoreError> {
+        let (once, now) = (caller.once.clone(), self.now());
+        self.db
+            .write(move |tx| {
+                let (row, once) = (row.clone(), once.clone());
+                async move {
+                    keys::claim(tx, once.as_ref(), &row.id, now).await?;
+                    store::payments::insert(tx, &row).await?;
+                    Ok(row)
+                }
+                .boxed()
+            })
+            .await
+    }
+
+    /// The payment that an earlier request with the same key began. Asked for again, Stripe gives the same
+    /// page, for as long as it remembers.
+    async fn asked_before(&self, made: &str) -> Result<PaymentRow, Problem> {
+        let id: PaymentId = made.parse().map_err(|_| Problem::internal())?;
+        let mut conn = self.db.read().await?;
+        let row = store::payments::find(&mut conn.tx(), id).await?.ok_or_else(Problem::not_found)?;
+        let open = row.state == PaymentState::Open.name();
+        let decided = row.state == PaymentState::Paid.name() || (row.session.is_some() && !open);
+        if decided || row.created_at < self.now().plus_seconds(-KEY_S).micros() {
+            let detail = "The payment that was begun under this Idempotency-Key is over or too old; the list of payments says what became of it. Use a new key for a new payment.";
+            return Err(Problem::conflict("payments.over", "That payment is over", detail));
+        }
+        Ok(row)
+    }
+
+    async fn keep_payment(&self, row: &PaymentRow) -> Result<(), StoreError> {
         let row = row.clone();
         self.db
             .write(move |tx| {
                 let row = row.clone();
-                async move {
-                    match new {
-                        true => store::payments::insert(tx, &row).await,
-                        false => store::payments::update(tx, &row).await,
-                    }
-                }
-                .boxed()
+                async move { store::payments::update(tx, &row).await }.boxed()
             })
             .await
     }
@@ -402,7 +436,7 @@ impl Portal {
                 }
                 if intent.status == "processing" {
                     // An event will say what became of it.
-                    return self.keep_payment(&row, false).await;
+                    return self.keep_payment(&row).await;
                 }
                 self.recharge_failed(row, "The bank wants the card's owner to confirm it.").await
             }

@@ -16,11 +16,11 @@ use futures::FutureExt;
 
 use super::confirm::{is_free, posting};
 use super::state_of;
+use crate::fault;
 use crate::portal::Portal;
-use crate::service::budgets;
 use crate::service::jobs::day_of;
 use crate::service::planner::bookings;
-use crate::service::{Caller, Right};
+use crate::service::{Caller, Right, budgets, keys};
 use crate::store::reservations::ReservationRow;
 use crate::store::usage::Charged;
 use crate::store::{self, StoreError, Tx};
@@ -146,11 +146,15 @@ impl Portal {
             }
             None => self.authorise_operator(caller)?,
         }
+        if caller.done_before().is_some() {
+            return self.show_reservation(id).await;
+        }
         let now = self.now();
-        let portal = self.clone();
+        let (portal, once) = (self.clone(), caller.once.clone());
         let event = self.audit_event(caller, "reservation.cancelled", id.to_string(), String::new());
+        fault::point("reservation.cancel.begun");
         let done = self.db.write(move |tx| {
-            let (portal, event) = (portal.clone(), event.clone());
+            let (portal, event, once) = (portal.clone(), event.clone(), once.clone());
             async move {
                 let found = match org {
                     Some(org) => store::reservations::find(tx, org, id).await?,
@@ -181,11 +185,14 @@ impl Portal {
                 end(tx, &portal, &mut row, (ends, cause), cost, now).await?;
                 let of: Option<OrgId> = row.org_id.as_deref().and_then(|o| o.parse().ok());
                 store::quotas::insert_audit(tx, of, &event).await?;
+                keys::claim(tx, once.as_ref(), "", now).await?;
+                fault::point("reservation.cancel.recording");
                 Ok(Ok(()))
             }
             .boxed()
         });
         done.await??;
+        fault::point("reservation.cancel.recorded");
         self.touch_bookings();
         self.end_jobs_of(id).await?;
         self.show_reservation(id).await
@@ -200,6 +207,9 @@ impl Portal {
         input: ExtendReservation,
     ) -> Result<Reservation, Problem> {
         self.authorise(caller, org, Right::Run).await?;
+        if caller.done_before().is_some() {
+            return self.show_reservation(id).await;
+        }
         let now = self.now();
         let mut conn = self.db.read().await?;
         let found = store::reservations::find(&mut conn.tx(), org, id).await?;
@@ -228,6 +238,7 @@ impl Portal {
             }
             Ok::<bool, StoreError>(free)
         });
+        fault::point("reservation.extend.booked");
         let done = match free {
             Ok(true) => Ok(self.keep_longer(caller, row, input.ends_at, now).await),
             Ok(false) => Err(Problem::conflict(
@@ -237,6 +248,7 @@ impl Portal {
             )),
             Err(error) => Err(error.into()),
         };
+        fault::point("reservation.extend.recorded");
         drop(reading);
         self.touch_bookings();
         done???;
@@ -250,12 +262,12 @@ impl Portal {
         ends_at: Timestamp,
         now: Timestamp,
     ) -> Result<Result<(), Problem>, StoreError> {
-        let portal = self.clone();
+        let (portal, once) = (self.clone(), caller.once.clone());
         let id: ReservationId = old.id.parse().map_err(|_| StoreError::Corrupt(old.id.clone()))?;
         let event = self.audit_event(caller, "reservation.extended", old.id.clone(), ends_at.minute());
         self.db
             .write(move |tx| {
-                let (portal, old, event) = (portal.clone(), old.clone(), event.clone());
+                let (portal, old, event, once) = (portal.clone(), old.clone(), event.clone(), once.clone());
                 async move {
                     let Some(mut row) = store::reservations::find_any(tx, id).await? else {
                         return Ok(Err(Problem::not_found()));
@@ -307,6 +319,8 @@ impl Portal {
                     row.held_micros += more;
                     store::reservations::update(tx, &row).await?;
                     store::quotas::insert_audit(tx, Some(org), &event).await?;
+                    keys::claim(tx, once.as_ref(), "", now).await?;
+                    fault::point("reservation.extend.recording");
                     Ok(Ok(()))
                 }
                 .boxed()
@@ -322,12 +336,15 @@ impl Portal {
         approve: bool,
     ) -> Result<Reservation, Problem> {
         self.authorise_operator(caller)?;
+        if caller.done_before().is_some() {
+            return self.show_reservation(id).await;
+        }
         let now = self.now();
-        let portal = self.clone();
+        let (portal, once) = (self.clone(), caller.once.clone());
         let action = if approve { "reservation.approved" } else { "reservation.declined" };
         let event = self.audit_event(caller, action, id.to_string(), String::new());
         let done = self.db.write(move |tx| {
-            let (portal, event) = (portal.clone(), event.clone());
+            let (portal, event, once) = (portal.clone(), event.clone(), once.clone());
             async move {
                 let Some(mut row) = store::reservations::find_any(tx, id).await? else {
                     return Ok(Err(Problem::not_found()));
@@ -349,6 +366,7 @@ impl Portal {
                 }
                 let of: Option<OrgId> = row.org_id.as_deref().and_then(|o| o.parse().ok());
                 store::quotas::insert_audit(tx, of, &event).await?;
+                keys::claim(tx, once.as_ref(), "", now).await?;
                 Ok(Ok(()))
             }
             .boxed()

@@ -17,10 +17,10 @@ use berth_types::time::Timestamp;
 use futures::FutureExt;
 
 use super::{beyond_limits, board_milli, request_of_quote, span};
+use crate::fault;
 use crate::portal::Portal;
-use crate::service::budgets;
 use crate::service::planner::bookings::{self, booking_id, nobody, plan_slot, stored_places};
-use crate::service::{Caller, Right};
+use crate::service::{Caller, Right, budgets, keys};
 use crate::store::ledger::Posting;
 use crate::store::offerings::StoredOffering;
 use crate::store::reservations::{ReservationRow, StoredDevice, StoredPlaces};
@@ -152,6 +152,9 @@ impl Portal {
         input: NewReservation,
     ) -> Result<Vec<Reservation>, Problem> {
         self.authorise(caller, org, Right::Run).await?;
+        if let Some(made) = caller.done_before() {
+            return self.show_made(made).await;
+        }
         let mut errors = Vec::new();
         berth_core::admission::check_name("/name", &input.name, &mut errors);
         if !errors.is_empty() {
@@ -188,6 +191,7 @@ impl Portal {
         let windows: Vec<(ReservationId, Window)> =
             windows.into_iter().map(|w| (self.new_id(now), w)).collect();
         let request = request_of_quote(&quote, &offering);
+        fault::point("reservation.confirm.begun");
         let placed = self.ask(|e| book(e, &offering.gpu_model, &request, org, &windows, now));
         let placed = match placed {
             Ok(placed) => placed,
@@ -198,17 +202,23 @@ impl Portal {
             }
         };
         let rows = self.rows(caller, &quote, &offering, &input, org, &windows, &placed, now);
+        fault::point("reservation.confirm.booked");
         let done = match rows {
-            Ok(rows) => self.keep(org, &quote, rows, placed.moved, now).await,
+            Ok(rows) => self.keep(caller, org, &quote, rows, placed.moved, now).await,
             Err(error) => Err(error),
         };
+        fault::point("reservation.confirm.recorded");
         // Whatever came of it, the engine is told what is stored.
         drop(reading);
         self.touch_bookings();
-        let kept = done??;
+        self.show_made(&done??).await
+    }
+
+    /// Reservations whose ids stand apart by commas.
+    async fn show_made(&self, made: &str) -> Result<Vec<Reservation>, Problem> {
         let mut out = Vec::new();
-        for id in kept {
-            out.push(self.show_reservation(id).await?);
+        for id in made.split(',') {
+            out.push(self.show_reservation(id.parse().map_err(|_| Problem::internal())?).await?);
         }
         Ok(out)
     }
@@ -274,20 +284,22 @@ impl Portal {
         Ok(rows)
     }
 
-    /// Records what was placed, with its money; or says why not, and changes nothing.
+    /// Records what was placed, with its money, and gives the ids; or says why not, and changes nothing.
     async fn keep(
         &self,
+        caller: &Caller,
         org: OrgId,
         quote: &Quote,
         rows: Vec<ReservationRow>,
         moved: HashMap<String, StoredPlaces>,
         now: Timestamp,
-    ) -> Result<Result<Vec<ReservationId>, Problem>, StoreError> {
+    ) -> Result<Result<String, Problem>, StoreError> {
         let portal = self.clone();
-        let quote = quote.clone();
+        let (quote, once) = (quote.clone(), caller.once.clone());
         self.db
             .write(move |tx| {
                 let (portal, quote, rows, moved) = (portal.clone(), quote.clone(), rows.clone(), moved.clone());
+                let once = once.clone();
                 async move {
                     let used_at = store::reservations::find_quote(tx, org, quote.id).await?.and_then(|(_, used)| used);
                     if used_at.is_some() {
@@ -324,16 +336,17 @@ impl Portal {
                         return Ok(Err(taken()));
                     }
                     store::reservations::use_quote(tx, quote.id, now).await?;
-                    let mut ids = Vec::new();
                     for row in &rows {
                         store::reservations::insert(tx, row).await?;
                         if row.held_micros > 0 {
                             let hold = posting(&portal, row, TransferKind::Hold, row.held_micros, 1, now)?;
                             store::ledger::post(tx, &hold).await?;
                         }
-                        ids.push(row.id.parse().map_err(|_| StoreError::Corrupt(row.id.clone()))?);
                     }
-                    Ok(Ok(ids))
+                    let made = own.join(",");
+                    keys::claim(tx, once.as_ref(), &made, now).await?;
+                    fault::point("reservation.confirm.recording");
+                    Ok(Ok(made))
                 }
                 .boxed()
             })
@@ -348,6 +361,9 @@ impl Portal {
         input: NewMaintenance,
     ) -> Result<Reservation, Problem> {
         self.authorise_operator(caller)?;
+        if let Some(made) = caller.done_before() {
+            return self.show_reservation(made.parse().map_err(|_| Problem::internal())?).await;
+        }
         let now = self.now();
         let (from, until) = (input.starts_at.max(now), input.ends_at);
         let mut errors = Vec::new();
@@ -440,13 +456,16 @@ impl Portal {
         let done = match fits {
             false => Ok(false),
             true => {
+                let once = caller.once.clone();
                 let work = self.db.write(move |tx| {
-                    let (row, places, event) = (row.clone(), places.clone(), event.clone());
+                    let (row, places, event, once) =
+                        (row.clone(), places.clone(), event.clone(), once.clone());
                     async move {
                         let window = (row.starts_at, row.ends_at);
                         if !is_free(tx, &places, window, &HashMap::new(), &[]).await? {
                             return Ok(false);
                         }
+                        keys::claim(tx, once.as_ref(), &row.id, now).await?;
                         store::reservations::insert(tx, &row).await?;
                         store::quotas::insert_audit(tx, None, &event).await?;
                         Ok(true)

@@ -15,6 +15,7 @@ use futures::FutureExt;
 use super::change::{charge, cost_if_ended, elapsed_micros, end, policy_of};
 use super::confirm::posting;
 use super::state_of;
+use crate::fault;
 use crate::portal::Portal;
 use crate::store::reservations::ReservationRow;
 use crate::store::{self, StoreError, Tx};
@@ -113,7 +114,7 @@ async fn advance(
         tell(tx, portal, row, "expired", said).await?;
         return Ok(true);
     }
-    let mut changed = false;
+    let (mut changed, mut starts) = (false, false);
     if state == ReservationState::Scheduled && over {
         let cause = "the portal was not running at its time";
         end(tx, portal, row, (ReservationState::Ended, cause), 0, now).await?;
@@ -126,7 +127,7 @@ async fn advance(
         let detail =
             format!("Jobs that name it run in it until {}.", Timestamp::from_micros(row.ends_at).minute());
         tell(tx, portal, row, "started", (format!("{} has begun", row.name), detail)).await?;
-        changed = true;
+        (changed, starts) = (true, true);
     }
     if !began {
         return Ok(false);
@@ -150,6 +151,7 @@ async fn advance(
         end(tx, portal, row, (ReservationState::Ended, ""), total, now).await?;
         let detail = "What still ran in it was stopped.".to_owned();
         tell(tx, portal, row, "ended", (format!("{} is over", row.name), detail)).await?;
+        fault::point("reservation.end.recording");
         return Ok(true);
     }
     if !row.warned && row.ends_at <= now.plus_seconds(WARNING_S).micros() {
@@ -171,6 +173,7 @@ async fn advance(
         end(tx, portal, row, (ReservationState::Ended, "nobody used it"), cost, now).await?;
         let detail = "Nothing had run in it, so it was given back as its terms say.".to_owned();
         tell(tx, portal, row, "ended", (format!("{} was given back", row.name), detail)).await?;
+        fault::point("reservation.no_show.recording");
         return Ok(true);
     }
     let cost = elapsed_micros(row, now);
@@ -181,6 +184,9 @@ async fn advance(
     }
     if changed {
         store::reservations::update(tx, row).await?;
+    }
+    if starts {
+        fault::point("reservation.start.recording");
     }
     Ok(changed)
 }
@@ -223,6 +229,7 @@ impl Portal {
         let ids: Vec<ReservationId> = rows.iter().filter(due).filter_map(|r| r.id.parse().ok()).collect();
         for id in ids {
             let (portal, good) = (self.clone(), good.clone());
+            fault::point("reservation.tick.due");
             let changed = self.db.write(move |tx| {
                 let (portal, good) = (portal.clone(), good.clone());
                 async move {
@@ -237,6 +244,7 @@ impl Portal {
                 .boxed()
             });
             if changed.await? {
+                fault::point("reservation.tick.recorded");
                 touched = true;
                 self.end_jobs_of(id).await?;
             }

@@ -9,7 +9,7 @@ use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 
 use super::super::super::limits::form::NumberField;
-use super::super::super::parts::{Call, CallProblem, FieldError, Modal};
+use super::super::super::parts::{Call, CallProblem, FieldError, FormKey, Modal};
 use super::Desk;
 use crate::api;
 
@@ -42,6 +42,7 @@ pub fn TakeBackDialog(
     let open = desk.taking;
     let amount = RwSignal::new(String::new());
     let memo = RwSignal::new(String::new());
+    let key = FormKey::fresh();
     let title = Signal::derive(move || desk.titled("Take money back from", "Take money back"));
     // What was typed for one organization is not meant for the next.
     Effect::new(move || {
@@ -62,7 +63,9 @@ pub fn TakeBackDialog(
             }
         };
         let micros = body.amount_micros;
-        call.run(api::money::take_back(org, &body), move |balance: Balance| {
+        let asked = key.of(format!("{org} {micros} {}", body.memo));
+        call.run(api::money::take_back(org, &body, asked), move |balance: Balance| {
+            key.done();
             let taken = money_text(micros, &balance.currency);
             desk.take(org, &balance, format!("{taken} was taken back from {name}."));
             open.set(false);

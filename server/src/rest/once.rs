@@ -1,0 +1,115 @@
+//! `Idempotency-Key` in front of every route that is POSTed to: looks the key up before, keeps the answer
+//! after. What the key means is decided in `service::keys`.
+
+use axum::body::{Body, Bytes, to_bytes};
+use axum::extract::{FromRequestParts, Request, State};
+use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use base64::Engine;
+use berth_types::problems::Problem;
+use sha2::{Digest, Sha256};
+
+use super::extract::{Failed, Signed, read_body};
+use crate::portal::Portal;
+use crate::service::Caller;
+use crate::service::keys::{Begun, Side};
+
+const HEADER: &str = "idempotency-key";
+
+/// Beside an answer that is not to be kept: nothing was done, or it opens a door.
+#[derive(Clone, Copy)]
+pub struct NotKept;
+
+/// Answers a request with a key once.
+pub async fn once(State(portal): State<Portal>, request: Request, next: Next) -> Response {
+    if *request.method() != Method::POST || !request.headers().contains_key(HEADER) {
+        return next.run(request).await;
+    }
+    match answer(&portal, request, next).await {
+        Ok(response) => response,
+        Err(failed) => failed.into_response(),
+    }
+}
+
+/// The key of a request.
+fn key(headers: &HeaderMap) -> Result<String, Failed> {
+    let key = headers.get(HEADER).and_then(|v| v.to_str().ok()).filter(|k| (1..=255).contains(&k.len()));
+    key.map(str::to_owned).ok_or_else(|| {
+        Failed(Problem::malformed("An Idempotency-Key has 1 to 255 printable ASCII characters."))
+    })
+}
+
+/// On whose side an address is; `None` where keys mean nothing, as at the sign-in.
+fn side(path: &str) -> Result<Option<Side>, Problem> {
+    let Some(path) = path.strip_prefix("/api/v1/") else { return Ok(None) };
+    if path.starts_with("operator/") {
+        return Ok(Some(Side::Operator));
+    }
+    let Some(path) = path.strip_prefix("orgs/") else { return Ok(None) };
+    let org = path.split('/').next().and_then(|org| org.parse().ok());
+    org.map(|org| Some(Side::Org(org))).ok_or_else(Problem::not_found)
+}
+
+/// A fingerprint of all that makes it this request, whoever asks included.
+fn hash(caller: &Caller, address: &str, body: &Bytes) -> String {
+    let token = caller.token.map(|t| t.id.to_string()).unwrap_or_default();
+    let head = format!("POST {address}\n{}\n{token}\n", caller.user.id);
+    let mut sha = Sha256::new();
+    sha.update(head.as_bytes());
+    sha.update(body);
+    base64::engine::general_purpose::STANDARD.encode(sha.finalize())
+}
+
+async fn answer(portal: &Portal, request: Request, next: Next) -> Result<Response, Failed> {
+    let key = key(request.headers())?;
+    let Some(side) = side(request.uri().path())? else { return Ok(next.run(request).await) };
+    let address = request.uri().path_and_query().map_or_else(String::new, ToString::to_string);
+    let (mut parts, body) = request.into_parts();
+    let Signed(mut caller) = Signed::from_request_parts(&mut parts, portal).await?;
+    let bytes = read_body(Request::from_parts(parts.clone(), body), portal).await?;
+    let request_hash = hash(&caller, &address, &bytes);
+    // Under way until the answer is kept.
+    let (once, _under_way) = match portal.begin_once(&caller, side, key, request_hash).await? {
+        Begun::Now(once, under_way) => (once, under_way),
+        Begun::Answered { status, body } => return Ok(again(status, body)),
+    };
+    caller.once = Some(once.clone());
+    parts.extensions.insert(Signed(caller));
+    let response = next.run(Request::from_parts(parts, Body::from(bytes))).await;
+    if !response.status().is_success() || response.extensions().get::<NotKept>().is_some() {
+        return Ok(response);
+    }
+    let (parts, body) = response.into_parts();
+    let bytes = to_bytes(body, usize::MAX).await.map_err(|_| Failed(Problem::internal()))?;
+    if let Ok(text) = std::str::from_utf8(&bytes) {
+        portal.keep_answer(once, parts.status.as_u16(), text).await;
+    }
+    Ok(Response::from_parts(parts, Body::from(bytes)))
+}
+
+/// An answer that was given before.
+fn again(status: u16, body: String) -> Response {
+    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
+    if body.is_empty() {
+        return status.into_response();
+    }
+    (status, [(header::CONTENT_TYPE, "application/json")], body).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_count_on_a_side() {
+        let org = "org_00000000000000000000000001";
+        let of = |path: &str| side(path).ok().flatten();
+        assert_eq!(of("/api/v1/operator/prices"), Some(Side::Operator));
+        assert!(side("/api/v1/orgs/nobody/jobs").is_err());
+        for none in ["/api/v1/sessions", "/api/v1/sign-up", "/api/v1/stripe/events", "/healthz"] {
+            assert!(side(none).is_ok_and(|s| s.is_none()), "{none}");
+        }
+        assert_eq!(of(&format!("/api/v1/orgs/{org}/jobs")), org.parse().ok().map(Side::Org));
+    }
+}
