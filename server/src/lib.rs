@@ -4,7 +4,9 @@
 //! `service` decides, `store` remembers. Authorisation lives in `service` and nowhere else; SQL lives
 //! in `store` and nowhere else.
 
+pub mod authority;
 pub mod clock;
+pub mod install;
 pub mod live;
 pub mod outbound;
 mod passwords;
@@ -17,5 +19,6 @@ pub mod service;
 pub mod store;
 pub mod stripe;
 mod throttle;
+pub mod tls;
 pub mod web;
 pub mod workers;

@@ -10,6 +10,7 @@ pub mod engine;
 pub mod fair_share;
 pub mod finder;
 pub mod jobs;
+pub mod lineage;
 pub mod mix;
 pub mod plan;
 pub mod queue;

@@ -7,6 +7,7 @@ pub mod attempts;
 pub mod books;
 pub mod budgets;
 pub mod cluster;
+pub mod enrolment;
 pub mod invoices;
 pub mod jobs;
 pub mod ledger;
