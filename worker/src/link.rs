@@ -131,7 +131,9 @@ impl Link {
         let mut incoming =
             client.session(Request::new(outgoing)).await.map_err(|status| lost(&status))?.into_inner();
         let claim = Claim { instance: self.start.instance.clone(), epoch: self.start.epoch, connection };
-        let outbox = Outbox { words: words.clone(), bulk };
+        // Held weakly: the session ends when the daemon drops its outbox.
+        let answers = words.downgrade();
+        let outbox = Outbox { words, bulk };
         if events.send(LinkEvent::Open(outbox, claim)).await.is_err() {
             return Ok(End::Closed);
         }
@@ -142,8 +144,10 @@ impl Link {
                     None => return Ok(End::Closed),
                     // Answered here, where the session is: whoever has lost it cannot.
                     Some(Down { what: Some(down::What::Probe(probe)) }) => {
-                        // A session that just ended is noticed by the next message.
-                        let _ = words.send(up::What::Probe(probe).into());
+                        if let Some(words) = answers.upgrade() {
+                            // A session that just ended is noticed by the next message.
+                            let _ = words.send(up::What::Probe(probe).into());
+                        }
                     }
                     Some(message) => {
                         if events.send(LinkEvent::Down(message)).await.is_err() {
