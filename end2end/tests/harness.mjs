@@ -87,7 +87,7 @@ async function startPortal(argv, env, stdin) {
   const where = ['--data', data, '--listen', listen, '--worker-listen', workers, '--web', join(DIST, 'web')];
   const program = await start([...argv, ...where], env, 'Setup token', data, stdin);
   const token = await waitFor('the setup token', () => /next start: (\S+)\s/.exec(program.output())?.[1]);
-  return { ...program, url: `http://${listen}`, workers: `http://${workers}`, data, token };
+  return { ...program, url: `http://${listen}`, workers: `https://${workers}`, data, token };
 }
 
 /** A portal that nobody has set up: its address, its setup token and `stop`. `env` are further settings. */

@@ -141,12 +141,16 @@ def take_up(demo: dict[str, Any]) -> None:
 
 
 def start_worker(operator: Api, portal: Service) -> Service:
-    argv = [str(DIST / "berth-worker"), "run", "--portal", f"http://127.0.0.1:{WORKER_PORT}",
+    argv = [str(DIST / "berth-worker"), "run", "--portal", f"https://127.0.0.1:{WORKER_PORT}",
             "--data", str(DATA / "worker"), "--simulate", FLEET, "--name", NODE,
             # A worker that is not root runs jobs with its own rights to files: the portal's are hidden.
             "--hide", str(DATA)]
-    if not (DATA / "worker/identity.json").exists():
-        argv += ["--join-token", operator("POST", "/operator/join-tokens", {})["secret"]]
+    identity = DATA / "worker/identity.json"
+    # A certificate is good for a day: an earlier start's may have expired, so the node proves itself anew.
+    path = "/operator/join-tokens"
+    if identity.exists():
+        path = f"/operator/nodes/{json.loads(identity.read_text())['node']}/join-token"
+    argv += ["--join-token", operator("POST", path, {})["secret"]]
     # What the worker needs of it at the least: new namespaces are what a container may forbid.
     probe = ["bwrap", "--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts",
              "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "true"]

@@ -4,8 +4,10 @@
 //! `service` decides, `store` remembers. Authorisation lives in `service` and nowhere else; SQL lives
 //! in `store` and nowhere else.
 
+pub mod authority;
 pub mod clock;
 pub mod fault;
+pub mod install;
 pub mod live;
 pub mod outbound;
 mod passwords;
@@ -19,5 +21,6 @@ pub mod service;
 pub mod store;
 pub mod stripe;
 mod throttle;
+pub mod tls;
 pub mod web;
 pub mod workers;

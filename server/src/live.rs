@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use berth_types::ids::{JobId, NodeId, OrgId, UserId};
 use berth_types::time::Timestamp;
-use tokio::sync::{Notify, broadcast};
+use tokio::sync::{Notify, broadcast, oneshot};
 
 /// How many pieces of news a slow listener may fall behind before it must read up.
 const BACKLOG: usize = 256;
@@ -44,6 +44,8 @@ pub struct BoardReading {
 struct NodeSession {
     number: u64,
     wake: Arc<Notify>,
+    /// Who wants to know whether its worker still answers.
+    asked: Vec<oneshot::Sender<()>>,
 }
 
 #[derive(Default)]
@@ -141,7 +143,8 @@ impl Live {
     pub fn open_session(self: &Arc<Self>, node: NodeId) -> SessionGuard {
         let number = self.counter.fetch_add(1, Ordering::Relaxed);
         let wake = Arc::new(Notify::new());
-        let older = lock(&self.sessions).insert(node, NodeSession { number, wake: wake.clone() });
+        let older =
+            lock(&self.sessions).insert(node, NodeSession { number, wake: wake.clone(), asked: Vec::new() });
         if let Some(older) = older {
             older.wake.notify_one();
         }
@@ -158,6 +161,24 @@ impl Live {
         if let Some(session) = lock(&self.sessions).get(&node) {
             session.wake.notify_one();
         }
+    }
+
+    /// Ends a node's session, if it has one.
+    pub fn close_session(&self, node: NodeId) {
+        if let Some(session) = lock(&self.sessions).remove(&node) {
+            session.wake.notify_one();
+        }
+    }
+
+    /// Makes a node's session ask its worker for a sign of life. What is returned hears of it, or fails
+    /// when the session ends; `None` when there is no session.
+    pub fn ask_alive(&self, node: NodeId) -> Option<oneshot::Receiver<()>> {
+        let mut sessions = lock(&self.sessions);
+        let session = sessions.get_mut(&node)?;
+        let (answer, answered) = oneshot::channel();
+        session.asked.push(answer);
+        session.wake.notify_one();
+        Some(answered)
     }
 
     pub fn put_reading(&self, gpu_uuid: String, reading: BoardReading) {
@@ -181,6 +202,13 @@ impl SessionGuard {
     /// Whether no newer session of this node has begun.
     pub fn current(&self) -> bool {
         lock(&self.live.sessions).get(&self.node).is_some_and(|s| s.number == self.number)
+    }
+
+    /// Those who have asked for a sign of life since the last call.
+    pub fn asked(&self) -> Vec<oneshot::Sender<()>> {
+        let mut sessions = lock(&self.live.sessions);
+        let own = sessions.get_mut(&self.node).filter(|s| s.number == self.number);
+        own.map(|session| std::mem::take(&mut session.asked)).unwrap_or_default()
     }
 }
 
@@ -234,5 +262,26 @@ mod tests {
         assert!(live.connected().contains(&node), "the older one's end does not end the newer");
         drop(newer);
         assert!(live.connected().is_empty());
+    }
+
+    #[test]
+    fn a_session_is_asked_whether_it_lives() {
+        let live = Arc::new(Live::default());
+        let node = NodeId::from_uuid(uuid::Uuid::from_u128(1));
+        assert!(live.ask_alive(node).is_none());
+        let session = live.open_session(node);
+        let mut answered = live.ask_alive(node).unwrap();
+        for asked in session.asked() {
+            asked.send(()).unwrap();
+        }
+        assert_eq!(answered.try_recv(), Ok(()));
+        assert!(session.asked().is_empty());
+        let mut unanswered = live.ask_alive(node).unwrap();
+        live.close_session(node);
+        assert_eq!(unanswered.try_recv(), Err(oneshot::error::TryRecvError::Closed));
+        assert!(!session.current() && live.connected().is_empty());
+        let newer = live.open_session(node);
+        drop(session);
+        assert!(newer.current(), "the end of one that was closed does not end the next");
     }
 }

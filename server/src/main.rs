@@ -41,9 +41,16 @@ struct Serve {
     /// Where to listen for browsers and scripts.
     #[arg(long, env = "BERTH_LISTEN", default_value = "127.0.0.1:8080")]
     listen: SocketAddr,
-    /// Where to listen for workers. Loopback only, until their connections are encrypted.
+    /// Where to listen for workers.
     #[arg(long, env = "BERTH_WORKER_LISTEN", default_value = "127.0.0.1:8081")]
     worker_listen: SocketAddr,
+    /// Where workers reach the portal, such as https://portal.example.org:8081; its host stands in the
+    /// portal's certificate. The address that is listened on when absent.
+    #[arg(long, env = "BERTH_WORKER_URL", value_parser = worker_url)]
+    worker_url: Option<String>,
+    /// Seconds for which a node's certificate is good; it is renewed after two thirds of them.
+    #[arg(long, env = "BERTH_NODE_CERTIFICATE_S", default_value_t = 86_400, value_parser = clap::value_parser!(i64).range(60..=31_536_000))]
+    node_certificate_s: i64,
     /// The built pages; the directory `web` beside this program when there is one.
     #[arg(long, env = "BERTH_WEB")]
     web: Option<PathBuf>,
@@ -158,6 +165,8 @@ async fn run(args: Args) -> Result<(), String> {
                 store,
                 listen,
                 worker_listen,
+                worker_url,
+                node_certificate_s,
                 web,
                 currency,
                 https,
@@ -170,12 +179,16 @@ async fn run(args: Args) -> Result<(), String> {
                 stripe_url,
                 stripe_webhook_secrets,
             } = *args;
-            workers::check_address(worker_listen)?;
             let assets = web.or_else(beside).map(|dir| Assets::open(&dir)).transpose()?;
             let db = store.open().await?;
             let listener = bind(listen).await?;
             let worker_listener = bind(worker_listen).await?;
             let worker_at = worker_listener.local_addr().map_err(|e| e.to_string())?;
+            if worker_url.is_none() && worker_at.ip().is_unspecified() {
+                return Err(format!(
+                    "--worker-listen {worker_at} needs --worker-url https://HOST:PORT: where workers reach it"
+                ));
+            }
             let settings = Settings {
                 currency,
                 https,
@@ -188,10 +201,13 @@ async fn run(args: Args) -> Result<(), String> {
                 stripe_webhook_secrets,
                 sign_up_open: !sign_up_closed,
                 data: store.data,
-                worker_url: format!("http://{worker_at}"),
+                worker_url: worker_url.unwrap_or_else(|| format!("https://{worker_at}")),
+                worker_program: worker_program(),
+                node_certificate_s,
                 ..Settings::default()
             };
             let portal = Portal::new(db, settings, Arc::new(SystemClock), ChaCha20Rng::from_os_rng());
+            portal.authority()?;
             serve(portal, assets, listener, worker_listener, stopped()).await
         }
     }
@@ -199,6 +215,23 @@ async fn run(args: Args) -> Result<(), String> {
 
 async fn bind(address: SocketAddr) -> Result<TcpListener, String> {
     TcpListener::bind(address).await.map_err(|e| format!("cannot listen on {address}: {e}"))
+}
+
+/// The worker that was built with this program.
+fn worker_program() -> Option<PathBuf> {
+    let program = std::env::current_exe().ok()?.parent()?.join("berth-worker");
+    program.is_file().then_some(program)
+}
+
+/// `https://HOST:PORT`, of characters that need no quoting in a script.
+fn worker_url(text: &str) -> Result<String, String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-.:[]".contains(c);
+    let host = text.strip_prefix("https://").filter(|rest| !rest.is_empty() && rest.chars().all(plain));
+    if host.is_some() && berth_server::tls::host_of(text).is_some() {
+        Ok(text.to_owned())
+    } else {
+        Err("give it as https://HOST:PORT".to_owned())
+    }
 }
 
 /// The pages that were built with this program.

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rand::{Rng, RngCore};
 use rand_chacha::ChaCha20Rng;
 
+use crate::authority::Authority;
 use crate::clock::Clock;
 use crate::live::Live;
 use crate::outbound::Outbound;
@@ -34,6 +35,12 @@ pub struct Settings {
     pub data: PathBuf,
     /// Where workers reach the portal, for the line that an operator runs on a host.
     pub worker_url: String,
+    /// The worker's program for hosts to fetch; without it a host is set up by hand.
+    pub worker_program: Option<PathBuf>,
+    /// How long a node's certificate is good; it is renewed when two thirds have passed.
+    pub node_certificate_s: i64,
+    /// How long the portal's own certificate towards workers is good; a new one is made every day.
+    pub portal_certificate_s: i64,
     /// Webhooks may lead into private networks, and be plain http.
     pub private_webhooks: bool,
     /// `smtps://user:password@host`; mail goes to files in the data directory without one.
@@ -79,7 +86,10 @@ impl Default for Settings {
             session_idle_s: 12 * 3_600,
             session_absolute_s: 14 * 86_400,
             data: PathBuf::from("./data"),
-            worker_url: "http://127.0.0.1:8081".to_owned(),
+            worker_url: "https://127.0.0.1:8081".to_owned(),
+            worker_program: None,
+            node_certificate_s: 86_400,
+            portal_certificate_s: 30 * 86_400,
             private_webhooks: false,
             smtp: None,
             mail_from: "Berth <berth@localhost.localdomain>".to_owned(),
@@ -107,6 +117,8 @@ pub struct Portal {
     pub(crate) throttle: Arc<Throttle>,
     pub(crate) invites: Arc<Invites>,
     pub(crate) in_flight: Arc<InFlight>,
+    /// Opened when it is first needed.
+    authority: Arc<Mutex<Option<Arc<Authority>>>>,
     clock: Arc<dyn Clock>,
     rng: Arc<Mutex<ChaCha20Rng>>,
 }
@@ -126,6 +138,7 @@ impl Portal {
             stripe: settings.stripe(),
             recordings: Recordings::new(&settings.data),
             settings: Arc::new(settings),
+            authority: Arc::default(),
             clock,
             rng: Arc::new(Mutex::new(rng)),
         }
@@ -133,6 +146,17 @@ impl Portal {
 
     pub fn now(&self) -> Timestamp {
         self.clock.now()
+    }
+
+    /// The portal's certificate authority, kept in the data directory.
+    pub fn authority(&self) -> Result<Arc<Authority>, String> {
+        let mut kept = self.authority.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(authority) = kept.as_ref() {
+            return Ok(authority.clone());
+        }
+        let authority = Arc::new(Authority::open(&self.settings.data, self.now())?);
+        *kept = Some(authority.clone());
+        Ok(authority)
     }
 
     /// Runs `draw` with the portal's randomness.

@@ -33,7 +33,7 @@ pub async fn serve(
     let at = listener.local_addr().map_err(|e| e.to_string())?;
     let worker_at = worker_listener.local_addr().map_err(|e| e.to_string())?;
     say(&format!("Berth listens on http://{at}"));
-    say(&format!("Workers connect to http://{worker_at}"));
+    say(&format!("Workers connect to https://{worker_at}"));
     if let Some(token) = portal.open_setup().await.map_err(|e| e.to_string())? {
         say(&format!(
             "No operator exists yet. Setup token, valid until used or until the next start: {token}"

@@ -113,7 +113,8 @@ pub fn router(api: Router, assets: Option<&Assets>, https: bool) -> Router {
     let mut all = Router::new()
         .route("/api/{*rest}", any(to_api.clone()))
         .route("/healthz", any(to_api.clone()))
-        .route("/readyz", any(to_api));
+        .route("/readyz", any(to_api.clone()))
+        .route("/install/{*rest}", any(to_api));
     if let Some(assets) = assets {
         let files = ServeDir::new(assets.dir.join("pkg")).precompressed_br().precompressed_gzip();
         let forever = SetResponseHeaderLayer::if_not_present(

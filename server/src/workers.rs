@@ -1,11 +1,12 @@
 //! The gRPC side: workers join and hold their sessions here.
 //!
-//! Carries messages between a worker and `service`; decides nothing. Until both ends prove themselves
-//! by certificates it listens on loopback only.
+//! Carries messages between a worker and `service`; decides nothing. Which node speaks, its certificate
+//! says and nothing else.
+
+mod door;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
-use std::net::SocketAddr;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
@@ -14,15 +15,18 @@ use berth_proto as proto;
 use berth_proto::portal_server::{Portal as Contract, PortalServer};
 use berth_types::ids::{JobId, NodeId};
 use berth_types::metrics::Sample;
+use berth_types::problems::Problem;
 use berth_types::time::Timestamp;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::live::{BoardReading, News};
 use crate::portal::Portal;
 use crate::recordings::{Recorded, open_write};
+use crate::service::enrolment::{Certified, Credential};
 use crate::store::nodes::{GpuReport, NodeReport};
+use crate::tls::{self, Peer};
 
 /// A worker that says nothing for this long is out of reach.
 const SILENCE: Duration = Duration::from_secs(10);
@@ -37,7 +41,8 @@ pub async fn serve(
     listener: tokio::net::TcpListener,
     stopped: impl Future<Output = ()>,
 ) -> Result<(), String> {
-    let incoming = tokio_stream::wrappers::TcpListenerStream::new(listener);
+    let at = listener.local_addr().map_err(|e| format!("worker port: {e}"))?;
+    let incoming = tls::listen(listener, tls::config(&portal, at.ip())?);
     let service = PortalServer::new(Workers(portal))
         .max_decoding_message_size(proto::MESSAGE_LIMIT)
         .max_encoding_message_size(proto::MESSAGE_LIMIT);
@@ -53,31 +58,59 @@ pub async fn serve(
         .map_err(|e| format!("worker port: {e}"))
 }
 
-/// Refuses every address that others can reach.
-pub fn check_address(address: SocketAddr) -> Result<(), String> {
-    if address.ip().is_loopback() {
-        Ok(())
-    } else {
-        Err(format!(
-            "--worker-listen {address}: connections of workers are not encrypted yet, so they stay on this host; use a loopback address such as 127.0.0.1:8081"
-        ))
+struct Workers(Portal);
+
+impl Workers {
+    /// Who calls, as the connection's certificate proves.
+    async fn caller(&self, extensions: &tonic::Extensions) -> Result<Credential, Status> {
+        let Some(certificate) = extensions.get::<Peer>().and_then(Peer::certificate) else {
+            return Err(Status::unauthenticated(
+                "Only a worker with a certificate of this portal may call this.",
+            ));
+        };
+        match self.0.identify(certificate).await {
+            Ok(Ok(credential)) => Ok(credential),
+            Ok(Err(why)) => Err(Status::permission_denied(why)),
+            Err(_) => Err(unavailable()),
+        }
     }
 }
 
-struct Workers(Portal);
+fn unavailable() -> Status {
+    Status::unavailable("the portal cannot answer now; try again")
+}
+
+/// The answer to a request for a certificate.
+fn answer(certified: Result<Certified, Problem>) -> Result<Response<proto::Certificate>, Status> {
+    match certified {
+        Ok(Certified { node, chain, lifetime_s }) => {
+            Ok(Response::new(proto::Certificate { node: node.to_string(), chain, lifetime_s }))
+        }
+        Err(problem) if problem.status < 500 => {
+            let why = problem.errors.first().map_or(&problem.detail, |e| &e.detail);
+            Err(Status::permission_denied(why))
+        }
+        Err(_) => Err(unavailable()),
+    }
+}
 
 #[tonic::async_trait]
 impl Contract for Workers {
-    async fn join(&self, request: Request<proto::JoinRequest>) -> Result<Response<proto::JoinReply>, Status> {
-        let proto::JoinRequest { token, name } = request.into_inner();
-        match self.0.join(&token, &name).await {
-            Ok((node, secret)) => Ok(Response::new(proto::JoinReply { node: node.to_string(), secret })),
-            Err(problem) if problem.status < 500 => {
-                let why = problem.errors.first().map_or(&problem.detail, |e| &e.detail);
-                Err(Status::permission_denied(why))
-            }
-            Err(_) => Err(Status::unavailable("the portal cannot answer now; try again")),
-        }
+    async fn join(
+        &self,
+        request: Request<proto::JoinRequest>,
+    ) -> Result<Response<proto::Certificate>, Status> {
+        let proto::JoinRequest { token, name, csr, node } = request.into_inner();
+        let former = Some(node.as_str()).filter(|node| !node.is_empty());
+        answer(self.0.join(&token, &name, &csr, former).await)
+    }
+
+    async fn renew(
+        &self,
+        request: Request<proto::RenewRequest>,
+    ) -> Result<Response<proto::Certificate>, Status> {
+        let credential = self.caller(request.extensions()).await?;
+        answer(self.0.renew(&credential, &request.into_inner().csr).await)
     }
 
     type SessionStream = ReceiverStream<Result<proto::Down, Status>>;
@@ -86,28 +119,22 @@ impl Contract for Workers {
         &self,
         request: Request<Streaming<proto::Up>>,
     ) -> Result<Response<Self::SessionStream>, Status> {
-        let text = |key: &str| request.metadata().get(key).and_then(|v| v.to_str().ok());
-        let node: Option<NodeId> = text(proto::NODE_KEY).and_then(|n| n.parse().ok());
-        let secret = text("authorization").and_then(|v| v.strip_prefix("Bearer "));
-        let (Some(node), Some(secret)) = (node, secret) else {
-            return Err(Status::unauthenticated("a session names its node and carries its secret"));
-        };
-        match self.0.authenticate_node(node, secret).await {
-            Ok(true) => {}
-            Ok(false) => return Err(Status::unauthenticated("this portal does not know this node")),
-            Err(_) => return Err(Status::unavailable("the portal cannot answer now; try again")),
-        }
+        let credential = self.caller(request.extensions()).await?;
         let (down, replies) = mpsc::channel(64);
         let session = Session {
             portal: self.0.clone(),
-            node,
+            node: credential.node,
+            credential,
             down,
+            probe: 0,
+            asked: Vec::new(),
             logs: HashMap::new(),
             ends: HashMap::new(),
             mine: HashMap::new(),
             offered: HashSet::new(),
             sent: None,
         };
+        let node = session.node;
         tokio::spawn(async move {
             if let Err(why) = session.run(request.into_inner()).await {
                 tracing::info!(%node, why, "a worker's session ended");
@@ -129,7 +156,11 @@ fn node_labels(labels: HashMap<String, String>) -> String {
 struct Session {
     portal: Portal,
     node: NodeId,
+    credential: Credential,
     down: mpsc::Sender<Result<proto::Down, Status>>,
+    /// The last sign of life that was asked for, and who waits for it.
+    probe: u64,
+    asked: Vec<oneshot::Sender<()>>,
     /// Logs that are being written, with their length.
     logs: HashMap<(JobId, u32, u32), (File, u64)>,
     /// How long the logs of ended attempts are, as this session was told.
@@ -154,9 +185,12 @@ impl Session {
         else {
             return Err("the first message was no hello".to_owned());
         };
+        self.enter(&hello, &mut up).await?;
         self.greet(hello).await?;
         let live = self.portal.live.clone();
         let guard = live.open_session(self.node);
+        // Revoked meanwhile, when there was no session yet that could be ended.
+        self.still_good().await?;
         tracing::info!(node = %self.node, "a worker is connected");
         self.portal.touch_boards();
         let result = self.converse(&guard, &mut up).await;
@@ -214,11 +248,13 @@ impl Session {
                 biased;
                 () = guard.wake.notified() => {
                     if !guard.current() {
-                        return Err("a newer session took over".to_owned());
+                        return Err("a newer session took over, or it was closed".to_owned());
                     }
+                    self.ask(guard).await?;
                     self.send_desired().await?;
                 }
                 _ = look.tick() => {
+                    self.still_good().await?;
                     self.send_desired().await?;
                     self.portal.touch_node(self.node).await.map_err(|e| e.to_string())?;
                 }
@@ -296,6 +332,10 @@ impl Session {
             }
             Some(proto::up::What::Log(log)) => self.keep_log(log).await,
             Some(proto::up::What::Samples(samples)) => self.keep_samples(samples).await,
+            Some(proto::up::What::Probe(probe)) => {
+                self.answered(&probe);
+                Ok(())
+            }
             Some(proto::up::What::Heartbeat(_) | proto::up::What::Hello(_)) | None => Ok(()),
         }
     }
@@ -390,20 +430,5 @@ impl Session {
             }
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_loopback_is_listened_on() {
-        for good in ["127.0.0.1:8081", "[::1]:1", "127.8.9.1:0"] {
-            assert!(check_address(good.parse().unwrap()).is_ok());
-        }
-        for bad in ["0.0.0.0:8081", "192.168.0.2:8081", "[::]:1"] {
-            assert!(check_address(bad.parse().unwrap()).is_err());
-        }
     }
 }

@@ -159,6 +159,8 @@ async fn a_foreign_organization_does_not_exist() {
         ("GET", "/operator/nodes", Value::Null),
         ("PATCH", "/operator/nodes/node_00000000000000000000000000", json!({"cordoned": true})),
         ("POST", "/operator/join-tokens", json!({})),
+        ("POST", "/operator/nodes/node_00000000000000000000000000/join-token", json!({})),
+        ("POST", "/operator/nodes/node_00000000000000000000000000/revoke", Value::Null),
         ("POST", "/operator/tokens", json!({"name": "x"})),
         ("GET", "/operator/tokens", Value::Null),
         ("DELETE", "/operator/tokens/tok_00000000000000000000000001", Value::Null),

@@ -334,7 +334,10 @@ fn is_charged(world: &World, data: &Path, point: &'static str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_asked_for_on_boards_is_done_once() {
     let dir = tempfile::tempdir().unwrap();
-    let t = TestPortal::on(Db::sqlite(&dir.path().join("berth.db")).await.unwrap());
+    // One data directory, so that the token names the authority of the portals that are started.
+    let data = dir.path().to_owned();
+    let db = Db::sqlite(&data.join("berth.db")).await.unwrap();
+    let t = TestPortal::with(db, |settings| Settings { data, ..settings });
     World::clock(&t, 10).await;
     let operator = t.operator().await;
     let (ada, org) = t.tenant("lab").await;

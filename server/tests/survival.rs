@@ -6,6 +6,7 @@ mod process;
 use std::process::Command;
 use std::sync::mpsc;
 
+use berth_server::portal::Settings;
 use berth_server::store::{self, Db};
 use common::{TestPortal, job};
 use process::{Served, call, free_address, serve, serve_with, worker};
@@ -76,7 +77,10 @@ async fn kill_9_during_a_run_charges_every_second_once() {
     let dir = tempfile::tempdir().unwrap();
     let database = dir.path().join("berth.db");
     let (org, token, join) = {
-        let t = TestPortal::on(Db::sqlite(&database).await.unwrap());
+        // One data directory, so that the token names the authority of the portal that is started.
+        let data = dir.path().to_owned();
+        let t =
+            TestPortal::with(Db::sqlite(&database).await.unwrap(), |settings| Settings { data, ..settings });
         let operator = t.operator().await;
         let (ada, org) = t.tenant("lab").await;
         t.stock(&operator, &org, 1_000_000_000).await;
@@ -138,7 +142,8 @@ fn bad_settings_are_said_and_not_endured() {
     for (args, said) in [
         (vec!["serve", "--listen", "nowhere"], "nowhere"),
         (vec!["serve", "--data", "/proc/nothing"], "cannot be made"),
-        (vec!["serve", "--worker-listen", "0.0.0.0:0", "--data", data], "stay on this host"),
+        (vec!["serve", "--worker-listen", "0.0.0.0:0", "--data", data], "--worker-url"),
+        (vec!["serve", "--worker-url", "http://portal:8081", "--data", data], "https://HOST:PORT"),
         (vec!["migrate", "--data", data, "--database", "mysql://u:hunter2@h/d"], "postgres://"),
     ] {
         let out = run(&args);

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use berth_proto::{Assignment, Desired, Down, Heartbeat, Up, down, up};
+use berth_proto::{Assignment, Desired, Down, Heartbeat, Hello, Samples, Up, down, up};
 use nix::sys::signal::Signal;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
@@ -159,9 +159,14 @@ impl Daemon {
 
     async fn hear(&mut self, event: LinkEvent) -> Result<(), String> {
         match event {
-            LinkEvent::Open(outbox) => {
+            LinkEvent::Open(outbox, claim) => {
                 let hello = match hello(&self.host, &self.attempts).await {
-                    Ok(hello) => hello,
+                    Ok(hello) => Hello {
+                        instance: claim.instance,
+                        epoch: claim.epoch,
+                        connection: claim.connection,
+                        ..hello
+                    },
                     // The session ends with its outbox and is opened again; what runs goes on.
                     Err(error) => {
                         tracing::error!(error, "no session without a look at the GPUs");
@@ -189,7 +194,8 @@ impl Daemon {
                     }
                 }
             }
-            LinkEvent::Down(Down { what: None }) => {}
+            // The link has answered it.
+            LinkEvent::Down(Down { what: Some(down::What::Probe(_)) | None }) => {}
         }
         Ok(())
     }

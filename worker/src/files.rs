@@ -17,7 +17,12 @@ pub fn put_json<T: Serialize>(path: &Path, value: &T, sync: bool) -> io::Result<
     if sync {
         file.sync_all()?;
     }
-    std::fs::rename(part, path)
+    std::fs::rename(part, path)?;
+    match path.parent() {
+        // The name is the directory's to keep.
+        Some(dir) if sync => std::fs::File::open(dir)?.sync_all(),
+        _ => Ok(()),
+    }
 }
 
 /// Reads a JSON file; `None` when it is not there or cannot be read as `T`.

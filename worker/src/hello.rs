@@ -55,5 +55,7 @@ pub async fn hello(host: &Arc<Host>, attempts: &BTreeMap<Key, Attempt>) -> Resul
         address: host.address.clone(),
         labels: host.labels.clone(),
         attempts: attempts.keys().map(|k| AttemptId::new(&k.job, k.number)).collect(),
+        // Which daemon this is, whoever holds the session says.
+        ..Hello::default()
     })
 }

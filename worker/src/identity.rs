@@ -1,43 +1,177 @@
-//! Who this worker is to the portal: made once from a join token, kept in the data directory.
+//! Who this worker is to the portal: a key that never leaves its data directory, and a certificate for it.
+//!
+//! Made from a join token, renewed before it expires. Key and certificate are one file, so that one is
+//! never without the other.
 
 use std::path::Path;
+use std::time::Duration;
 
-use berth_proto::JoinRequest;
+use base64::Engine;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use berth_proto::portal_client::PortalClient;
+use berth_proto::{Certificate, JoinRequest, RenewRequest};
+use rand::RngCore;
+use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256};
+use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 use tonic::transport::{Channel, Endpoint};
 
 use crate::files::{find_json, put_json};
+use crate::tls::{Own, Way};
 
 const FILE: &str = "identity.json";
+const STARTS: &str = "starts.json";
 
+/// All times are this host's own: its clock need not agree with the portal's.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Identity {
     pub node: String,
-    pub secret: String,
+    /// The fingerprint of the portal's authority.
+    portal: String,
+    /// PKCS #8 DER, base64.
+    key: String,
+    /// DER, base64; the node's own first.
+    chain: Vec<String>,
+    /// In seconds since 1970.
+    renew_at_s: i64,
+    expires_at_s: i64,
+    /// The hash of the join token that this began with: another one is a wish to begin anew.
+    ticket: String,
 }
 
-/// The way to a portal. Until both sides prove themselves by certificates it must not leave the host.
+/// What an identity of an earlier version has in common with one of today.
+#[derive(Deserialize)]
+struct Former {
+    node: String,
+}
+
+/// This daemon among all that ever ran with the same data directory.
+#[derive(Clone)]
+pub struct Start {
+    /// Random, in memory only.
+    pub instance: String,
+    /// Counts the starts.
+    pub epoch: i64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Starts {
+    count: i64,
+}
+
+impl Start {
+    /// Counts this start. It is on the disk before anybody hears of it: a count never comes twice.
+    pub fn begin(data: &Path) -> Result<Self, String> {
+        let file = data.join(STARTS);
+        let epoch = find_json::<Starts>(&file).map_or(0, |starts| starts.count).saturating_add(1);
+        put_json(&file, &Starts { count: epoch }, true).map_err(|e| format!("{}: {e}", file.display()))?;
+        let mut instance = [0u8; 16];
+        rand::rng().fill_bytes(&mut instance);
+        Ok(Self { instance: URL_SAFE_NO_PAD.encode(instance), epoch })
+    }
+}
+
+/// A join token: the portal's secret, and how to know the portal.
+struct Ticket<'a> {
+    secret: &'a str,
+    fingerprint: &'a str,
+    hash: String,
+}
+
+impl<'a> Ticket<'a> {
+    fn parse(text: &'a str) -> Result<Self, String> {
+        let text = text.trim();
+        let (secret, fingerprint) = text
+            .split_once('.')
+            .filter(|(secret, fingerprint)| !secret.is_empty() && fingerprint.len() == 43)
+            .ok_or("this is not a whole join token: it has two parts with a dot between")?;
+        Ok(Self { secret, fingerprint, hash: URL_SAFE_NO_PAD.encode(Sha256::digest(text)) })
+    }
+}
+
+/// A new key and a request to certify it.
+fn new_key() -> Result<(KeyPair, Vec<u8>), String> {
+    let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(|e| e.to_string())?;
+    let request = CertificateParams::default().serialize_request(&key).map_err(|e| e.to_string())?;
+    let request = request.der().to_vec();
+    Ok((key, request))
+}
+
+#[expect(clippy::disallowed_methods, reason = "a certificate's age is told by the host's time")]
+fn wall_s() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+}
+
+impl Identity {
+    fn new(certificate: Certificate, key: &KeyPair, portal: &str, ticket: &str) -> Self {
+        let now = wall_s();
+        let lifetime_s = certificate.lifetime_s.max(1);
+        Self {
+            node: certificate.node,
+            portal: portal.to_owned(),
+            key: STANDARD.encode(key.serialized_der()),
+            chain: certificate.chain.iter().map(|der| STANDARD.encode(der)).collect(),
+            renew_at_s: now.saturating_add(lifetime_s.saturating_mul(2) / 3),
+            expires_at_s: now.saturating_add(lifetime_s),
+            ticket: ticket.to_owned(),
+        }
+    }
+
+    /// The way to the portal, on which this identity is proved.
+    pub fn way(&self, portal: &Endpoint) -> Result<Way, String> {
+        let broken = |_| "the identity in the data directory is broken".to_owned();
+        let key = STANDARD.decode(&self.key).map_err(broken)?;
+        let chain = self.chain.iter().map(|der| STANDARD.decode(der).map(CertificateDer::from));
+        let chain: Vec<CertificateDer<'static>> = chain.collect::<Result<_, _>>().map_err(broken)?;
+        let own = Own { chain, key: PrivatePkcs8KeyDer::from(key).into() };
+        Way::new(portal.clone(), &self.portal, Some(own))
+    }
+
+    /// How long until it should be renewed.
+    pub fn renew_in(&self) -> Duration {
+        Duration::from_secs(u64::try_from(self.renew_at_s.saturating_sub(wall_s())).unwrap_or(0))
+    }
+
+    pub fn expired(&self) -> bool {
+        self.expires_at_s <= wall_s()
+    }
+
+    /// A further certificate, with a key of its own, kept in `data` before it is used.
+    pub async fn renew(&self, data: &Path, channel: Channel) -> Result<Self, String> {
+        let (key, csr) = new_key()?;
+        let reply = PortalClient::new(channel).renew(RenewRequest { csr }).await;
+        let certificate = reply.map_err(|status| status.message().to_owned())?.into_inner();
+        let fresh = Self::new(certificate, &key, &self.portal, &self.ticket);
+        keep(data, &fresh)?;
+        Ok(fresh)
+    }
+}
+
+fn keep(data: &Path, identity: &Identity) -> Result<(), String> {
+    let file = data.join(FILE);
+    put_json(&file, identity, true).map_err(|e| format!("{}: {e}", file.display()))
+}
+
+/// The way to a portal.
 pub fn endpoint(portal: &str) -> Result<Endpoint, String> {
-    let endpoint = Endpoint::from_shared(portal.to_owned())
-        .map_err(|_| format!("{portal:?} is not an address; it looks like http://127.0.0.1:8081"))?;
-    let host = endpoint.uri().host().unwrap_or_default();
-    if !matches!(host, "127.0.0.1" | "localhost" | "[::1]") {
-        return Err(format!(
-            "the portal must be on this host until connections are encrypted, not on {host:?}"
-        ));
+    let wrong = || format!("{portal:?} is not an address; it looks like https://portal.example.org:8081");
+    let endpoint = Endpoint::from_shared(portal.to_owned()).map_err(|_| wrong())?;
+    if endpoint.uri().scheme_str() != Some("https") || endpoint.uri().host().is_none() {
+        return Err(wrong());
     }
     Ok(endpoint
-        .connect_timeout(std::time::Duration::from_secs(5))
-        .http2_keep_alive_interval(std::time::Duration::from_secs(3))
-        .keep_alive_timeout(std::time::Duration::from_secs(5))
+        .connect_timeout(Duration::from_secs(5))
+        .http2_keep_alive_interval(Duration::from_secs(3))
+        .keep_alive_timeout(Duration::from_secs(5))
         .keep_alive_while_idle(true)
         .initial_stream_window_size(Some(8 << 20))
         .initial_connection_window_size(Some(16 << 20))
         .tcp_nodelay(true))
 }
 
-/// The identity kept in `data`, or a new one for the join token.
+/// The identity kept in `data`, or a new one for a join token that was not used here yet.
 pub async fn obtain(
     data: &Path,
     portal: &Endpoint,
@@ -45,21 +179,98 @@ pub async fn obtain(
     name: &str,
 ) -> Result<Identity, String> {
     let file = data.join(FILE);
-    if let Some(identity) = find_json(&file) {
-        return Ok(identity);
-    }
-    let token = token.ok_or(
-        "this worker has not joined yet: give it --join-token; an operator makes one on the Nodes page",
-    )?;
-    let channel: Channel =
-        portal.connect().await.map_err(|e| format!("the portal at {} does not answer: {e}", portal.uri()))?;
-    let request = JoinRequest { token: token.to_owned(), name: name.to_owned() };
-    let reply = PortalClient::new(channel)
+    let kept: Option<Identity> = find_json(&file);
+    let Some(token) = token.filter(|token| !token.trim().is_empty()) else {
+        return kept.ok_or_else(|| {
+            "this worker has not joined yet: give it --join-token; an operator makes one on the Nodes page"
+                .to_owned()
+        });
+    };
+    let joined = match Ticket::parse(token) {
+        Err(error) => Err(error),
+        Ok(ticket) => {
+            if let Some(kept) = kept.as_ref().filter(|kept| kept.ticket == ticket.hash) {
+                return Ok(kept.clone());
+            }
+            let former = match &kept {
+                Some(kept) => Some(kept.node.clone()),
+                None => find_json::<Former>(&file).map(|former| former.node),
+            };
+            join(data, portal, &ticket, name, former).await
+        }
+    };
+    joined.or_else(|error| match kept.filter(|kept| !kept.expired()) {
+        // A token that was left in a setting must not keep a good node away.
+        Some(kept) => {
+            tracing::warn!(error, "the join token is of no use; this node goes on as it was");
+            Ok(kept)
+        }
+        None => Err(error),
+    })
+}
+
+async fn join(
+    data: &Path,
+    portal: &Endpoint,
+    ticket: &Ticket<'_>,
+    name: &str,
+    former: Option<String>,
+) -> Result<Identity, String> {
+    let (key, csr) = new_key()?;
+    let channel = Way::new(portal.clone(), ticket.fingerprint, None)?
+        .connect()
+        .await
+        .map_err(|e| format!("the portal at {} does not answer: {e}", portal.uri()))?;
+    let request = JoinRequest {
+        token: ticket.secret.to_owned(),
+        name: name.to_owned(),
+        csr,
+        node: former.unwrap_or_default(),
+    };
+    let certificate = PortalClient::new(channel)
         .join(request)
         .await
         .map_err(|status| format!("the portal refused the join token: {}", status.message()))?
         .into_inner();
-    let identity = Identity { node: reply.node, secret: reply.secret };
-    put_json(&file, &identity, true).map_err(|e| format!("{}: {e}", file.display()))?;
+    let identity = Identity::new(certificate, &key, ticket.fingerprint, &ticket.hash);
+    keep(data, &identity)?;
     Ok(identity)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_encrypted_portal_is_spoken_to() {
+        for good in ["https://127.0.0.1:8081", "https://portal.example.org", "https://[::1]:1"] {
+            assert!(endpoint(good).is_ok(), "{good}");
+        }
+        for bad in ["http://127.0.0.1:8081", "portal.example.org:8081", "", "https://"] {
+            assert!(endpoint(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_join_token_has_two_parts() {
+        let fingerprint = "f".repeat(43);
+        let text = format!("-secret.{fingerprint}\n");
+        let ticket = Ticket::parse(&text).unwrap();
+        assert_eq!((ticket.secret, ticket.fingerprint), ("-secret", fingerprint.as_str()));
+        for bad in ["", "secret", "secret.", &format!(".{fingerprint}"), "secret.short"] {
+            assert!(Ticket::parse(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn every_start_is_counted_and_has_a_name_of_its_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let (first, second) = (Start::begin(dir.path()).unwrap(), Start::begin(dir.path()).unwrap());
+        assert_eq!((first.epoch, second.epoch), (1, 2));
+        assert_ne!(first.instance, second.instance);
+        assert!(
+            Start::begin(&dir.path().join("missing")).is_err(),
+            "a start that is not kept does not begin"
+        );
+    }
 }

@@ -19,4 +19,5 @@ pub mod samples;
 pub mod sandbox;
 pub mod shim;
 pub mod simulate;
+pub mod tls;
 pub mod watch;

@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use berth_worker::daemon::{self, Host};
 use berth_worker::gpu::Gpus;
+use berth_worker::identity::Start;
+use berth_worker::link::Link;
 use berth_worker::sandbox::Sandbox;
 use berth_worker::{identity, link, shim, simulate};
 use clap::{Parser, Subcommand};
@@ -31,9 +33,10 @@ enum Command {
 #[derive(clap::Args)]
 struct Run {
     /// The portal's worker address.
-    #[arg(long, env = "BERTH_PORTAL", default_value = "http://127.0.0.1:8081")]
+    #[arg(long, env = "BERTH_PORTAL", default_value = "https://127.0.0.1:8081")]
     portal: String,
-    /// A one-time token from the operator's Nodes page; needed only the first time.
+    /// A one-time token from the operator's Nodes page; needed only the first time, or when the certificate
+    /// has expired or was revoked.
     // It may begin with a hyphen.
     #[arg(long, env = "BERTH_JOIN_TOKEN", hide_env_values = true, allow_hyphen_values = true)]
     join_token: Option<String>,
@@ -126,7 +129,9 @@ fn run(args: Run) -> Result<(), String> {
         let identity = identity::obtain(&data, &endpoint, args.join_token.as_deref(), &name).await?;
         println!("{name} is {}", identity.node);
         let (events, link) = tokio::sync::mpsc::channel(64);
-        tokio::spawn(link::keep(endpoint, identity, events));
+        let start = Start::begin(&data)?;
+        let link_with = Link { portal: endpoint, identity, data: data.clone(), start };
+        tokio::spawn(link::keep(link_with, events));
         let host = Host {
             root: data.join("attempts"),
             gpus: Arc::new(gpus),
@@ -195,7 +200,8 @@ mod tests {
     #[test]
     fn a_join_token_may_begin_with_a_hyphen() {
         for token in ["-Oabc", "--abc", "abc"] {
-            let line = ["berth-worker", "run", "--portal", "http://p", "--data", "/d", "--join-token", token];
+            let line =
+                ["berth-worker", "run", "--portal", "https://p", "--data", "/d", "--join-token", token];
             assert!(Args::try_parse_from(line).is_ok(), "{token}");
         }
     }

@@ -27,3 +27,16 @@ pub fn patch(node: NodeId, input: &PatchNode) -> impl Future<Output = Answer<Nod
 pub fn join_token(input: &NewJoinToken) -> impl Future<Output = Answer<JoinToken>> + Send + 'static {
     send("POST", "/operator/join-tokens", input, None)
 }
+
+/// Makes a one-time ticket with which a node proves itself anew.
+pub fn node_join_token(
+    node: NodeId,
+    input: &NewJoinToken,
+) -> impl Future<Output = Answer<JoinToken>> + Send + 'static {
+    send("POST", format!("/operator/nodes/{node}/join-token"), input, None)
+}
+
+/// Takes back every certificate of a node.
+pub fn revoke(node: NodeId) -> impl Future<Output = Answer<Node>> + Send + 'static {
+    send("POST", format!("/operator/nodes/{node}/revoke"), &(), None)
+}

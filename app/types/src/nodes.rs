@@ -104,6 +104,12 @@ pub struct Node {
     pub labels: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_seen_at: Option<Timestamp>,
+    /// Why two daemons must be holding its certificate. For operators only, like the next.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suspect: Option<String>,
+    /// Until when its certificate is good; absent when it has none, or it was revoked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certified_until: Option<Timestamp>,
     pub gpus: Vec<Gpu>,
 }
 

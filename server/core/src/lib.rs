@@ -13,6 +13,7 @@ pub mod fair_share;
 pub mod finder;
 pub mod jobs;
 pub mod members;
+pub mod lineage;
 pub mod mix;
 pub mod plan;
 pub mod queue;

@@ -48,6 +48,7 @@ pub fn router(portal: Portal) -> Router {
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
+        .merge(crate::install::routes(&portal))
         .nest("/api/v1", api)
         .fallback(|| async { Failed(Problem::not_found()) })
         .method_not_allowed_fallback(|| async {

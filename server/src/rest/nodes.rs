@@ -16,6 +16,8 @@ pub fn routes() -> Router<Portal> {
         .route("/orgs/{org}/nodes", get(list))
         .route("/operator/nodes", get(list_all))
         .route("/operator/nodes/{node}", patch(change))
+        .route("/operator/nodes/{node}/join-token", post(create_node_join_token))
+        .route("/operator/nodes/{node}/revoke", post(revoke))
         .route("/operator/join-tokens", post(create_join_token))
 }
 
@@ -48,5 +50,23 @@ async fn create_join_token(
     Signed(caller): Signed,
     body: Json<NewJoinToken>,
 ) -> Result<(StatusCode, Answer<JoinToken>), Failed> {
-    Ok((StatusCode::CREATED, Answer(portal.create_join_token(&caller, body.value).await?)))
+    Ok((StatusCode::CREATED, Answer(portal.create_join_token(&caller, None, body.value).await?)))
+}
+
+async fn create_node_join_token(
+    State(portal): State<Portal>,
+    Signed(caller): Signed,
+    Path(node): Path<NodeId>,
+    body: Json<NewJoinToken>,
+) -> Result<(StatusCode, Answer<JoinToken>), Failed> {
+    let made = portal.create_join_token(&caller, Some(node), body.value).await?;
+    Ok((StatusCode::CREATED, Answer(made)))
+}
+
+async fn revoke(
+    State(portal): State<Portal>,
+    Signed(caller): Signed,
+    Path(node): Path<NodeId>,
+) -> Result<Answer<Node>, Failed> {
+    Ok(Answer(portal.revoke_node(&caller, node).await?))
 }

@@ -176,6 +176,8 @@ impl Portal {
             labels,
             worker_version: row.worker_version,
             last_seen_at: row.last_seen_at.map(Timestamp::from_micros),
+            suspect: row.suspect.filter(|_| shown_to.is_none()),
+            certified_until: row.certified_until.filter(|_| shown_to.is_none()).map(Timestamp::from_micros),
             gpus: gpus.iter().map(|gpu| self.gpu(gpu, held, shown_to)).collect(),
         })
     }

@@ -10,6 +10,7 @@ pub mod cluster;
 mod evidence;
 mod expiry;
 pub mod invitations;
+pub mod enrolment;
 pub mod invoices;
 pub mod jobs;
 pub mod keys;

@@ -11,6 +11,7 @@ mod writer;
 pub mod accounts;
 pub mod attempts;
 pub mod budgets;
+pub mod certificates;
 pub mod invoices;
 pub mod jobs;
 pub mod ledger;

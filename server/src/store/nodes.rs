@@ -21,6 +21,10 @@ pub struct NodeRow {
     pub address: String,
     /// JSON.
     pub labels: String,
+    /// Why two daemons must be holding its certificate.
+    pub suspect: Option<String>,
+    /// Until when the newest of its certificates is good; absent when it has none that was not revoked.
+    pub certified_until: Option<i64>,
 }
 
 /// What a worker says of its host when a session begins.
@@ -91,27 +95,17 @@ pub async fn use_join_token(tx: &mut Tx<'_>, hash: &str, now: Timestamp) -> Resu
     Ok(exec!(tx, sql, hash, now.micros())? == 1)
 }
 
-pub async fn insert(
-    tx: &mut Tx<'_>,
-    node: NodeId,
-    name: &str,
-    secret_hash: &str,
-    now: Timestamp,
-) -> Result<(), StoreError> {
+pub async fn insert(tx: &mut Tx<'_>, node: NodeId, name: &str, now: Timestamp) -> Result<(), StoreError> {
+    // The column of a former secret has to hold something of its own.
     let sql = "INSERT INTO nodes (id, name, secret_hash, cordoned, simulated, unisolated, driver_version, \
-               worker_version, created_at) VALUES ($1, $2, $3, $4, $4, $4, '', '', $5)";
-    exec!(tx, sql, node.to_string(), name, secret_hash, false, now.micros()).map(|_| ())
-}
-
-/// Whether a node has this secret.
-pub async fn authenticate(tx: &mut Tx<'_>, node: NodeId, secret_hash: &str) -> Result<bool, StoreError> {
-    let sql = "SELECT id FROM nodes WHERE id = $1 AND secret_hash = $2";
-    Ok(find!(tx, (String,), sql, node.to_string(), secret_hash)?.is_some())
+               worker_version, created_at) VALUES ($1, $2, $1, $3, $3, $3, '', '', $4)";
+    exec!(tx, sql, node.to_string(), name, false, now.micros()).map(|_| ())
 }
 
 pub async fn list(tx: &mut Tx<'_>) -> Result<Vec<NodeRow>, StoreError> {
     let sql = "SELECT id, name, cordoned, simulated, unisolated, driver_version, worker_version, last_seen_at, \
-               cpu_milli, memory_mib, address, labels FROM nodes ORDER BY name, id";
+               cpu_milli, memory_mib, address, labels, suspect, (SELECT MAX(c.expires_at) FROM node_certificates c \
+               WHERE c.node_id = nodes.id AND c.revoked_at IS NULL) AS certified_until FROM nodes ORDER BY name, id";
     list!(tx, NodeRow, sql)
 }
 

@@ -124,8 +124,13 @@ impl TestPortal {
         let rng = rand_chacha::ChaCha20Rng::seed_from_u64(1);
         let data = tempfile::tempdir().unwrap();
         // Receivers of webhooks are beside the tests.
-        let settings =
-            Settings { data: data.path().to_owned(), private_webhooks: true, ..Settings::default() };
+        let settings = Settings {
+            data: data.path().to_owned(),
+            private_webhooks: true,
+            // This clock stands, and that of the workers, who look at the certificate, does not.
+            portal_certificate_s: 20 * 365 * 86_400,
+            ..Settings::default()
+        };
         let portal = Portal::new(db, change(settings), clock.clone(), rng);
         Self { router: rest::router(portal.clone()), portal, clock, place: None, data }
     }

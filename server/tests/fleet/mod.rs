@@ -89,8 +89,8 @@ pub fn slice(j: u128, attempt: i64, idx: i64, gpu: &str, start: i64) -> Allocati
 pub async fn with_nodes(db: &Db) {
     write(db, |tx| {
         async move {
-            store::nodes::insert(tx, node(2), "beta", "secret 2", now()).await?;
-            store::nodes::insert(tx, node(1), "alpha", "secret 1", now()).await
+            store::nodes::insert(tx, node(2), "beta", now()).await?;
+            store::nodes::insert(tx, node(1), "alpha", now()).await
         }
         .boxed()
     })
@@ -146,9 +146,8 @@ pub async fn report(db: &Db, n: u128, report: NodeReport, at: Timestamp) -> Resu
     .await
 }
 
-pub async fn join(db: &Db, n: u128, name: &'static str, secret: &'static str) -> Result<(), StoreError> {
-    db.write(move |tx| async move { store::nodes::insert(tx, node(n), name, secret, now()).await }.boxed())
-        .await
+pub async fn join(db: &Db, n: u128, name: &'static str) -> Result<(), StoreError> {
+    db.write(move |tx| async move { store::nodes::insert(tx, node(n), name, now()).await }.boxed()).await
 }
 
 pub async fn spend(db: &Db, hash: &'static str, at: Timestamp) -> bool {

@@ -48,8 +48,8 @@ impl Harbour {
             let at = harbour.t.portal.now();
             let join = harbour.t.portal.db.write(move |tx| {
                 async move {
-                    let (name, secret) = (format!("node-{n}"), format!("secret-{n}"));
-                    store::nodes::insert(tx, node(n), &name, &secret, at).await
+                    let name = format!("node-{n}");
+                    store::nodes::insert(tx, node(n), &name, at).await
                 }
                 .boxed()
             });

@@ -107,7 +107,7 @@ pub fn worker(data: &Path, portal: &str, join: &str) -> Ending {
     let child = Command::new(program)
         .args(["run", "--simulate", "1xH100-80GB", "--allow-unisolated", "--join-token", join])
         .arg("--portal")
-        .arg(format!("http://{portal}"))
+        .arg(format!("https://{portal}"))
         .arg("--data")
         .arg(data)
         .stdout(Stdio::null())

@@ -103,9 +103,13 @@ pub struct Quay {
 }
 
 pub async fn portal() -> Quay {
-    let t = TestPortal::sqlite().await;
+    portal_on(TestPortal::sqlite().await).await
+}
+
+/// With settings of one's own.
+pub async fn portal_on(t: TestPortal) -> Quay {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = format!("http://{}", listener.local_addr().unwrap());
+    let address = format!("https://{}", listener.local_addr().unwrap());
     tokio::spawn(workers::serve(t.portal.clone(), listener, std::future::pending()));
     tokio::spawn(scheduler::run(t.portal.clone()));
     let operator = t.operator().await;

@@ -3,6 +3,7 @@
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use berth_server::clock::{Clock, SystemClock};
 use serde_json::{Value, json};
@@ -44,6 +45,11 @@ impl World {
         let sql = format!("VACUUM INTO '{}'", dir.path().join("berth.db").display());
         sqlx::query(sqlx::AssertSqlSafe(sql)).execute(&mut conn).await.unwrap();
         conn.close().await.unwrap();
+        let authority = self.source.join("ca");
+        if authority.is_dir() {
+            let copy = Command::new("cp").arg("-a").arg(authority).arg(dir.path()).status();
+            assert!(copy.unwrap().success());
+        }
         dir
     }
 

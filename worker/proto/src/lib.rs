@@ -13,8 +13,6 @@ pub const MESSAGE_LIMIT: usize = 32 << 20;
 pub const LOG_CHUNK: usize = 256 << 10;
 /// Bytes of one log that are kept. A job that writes more is stopped.
 pub const LOG_LIMIT: u64 = 4 << 30;
-/// The metadata key that names the node.
-pub const NODE_KEY: &str = "berth-node";
 
 impl AttemptId {
     pub fn new(job: impl Into<String>, number: u32) -> Self {

@@ -2,6 +2,8 @@
 //!
 //! Must not keep a join token longer than it is shown.
 
+mod trust;
+
 use std::collections::BTreeMap;
 use std::future::Future;
 
@@ -9,6 +11,7 @@ use berth_types::nodes::{Gpu, JoinToken, NewJoinToken, Node, NodeState, PatchNod
 use leptos::prelude::*;
 use leptos::task::spawn_local;
 
+use self::trust::{Trust, TrustDialog, suspected};
 use super::super::parts::{Call, CallProblem, Loading, every, ready};
 use super::super::words::counted;
 use super::is_operator;
@@ -99,6 +102,7 @@ fn NodeList(nodes: Vec<Node>) -> impl IntoView {
     let ready = ready();
     let nodes = RwSignal::new(nodes);
     let call = Call::idle();
+    let trust = Trust { nodes, chosen: RwSignal::new(None), open: RwSignal::new(false) };
     every(5_000, move || {
         spawn_local(async move {
             if let Ok(fresh) = load().await {
@@ -123,11 +127,13 @@ fn NodeList(nodes: Vec<Node>) -> impl IntoView {
     };
     let rows = move || {
         let all = nodes.get();
-        all.iter().map(|node| row(node, call, ready, switch)).collect::<Vec<AnyView>>()
+        all.iter().map(|node| row(node, call, ready, trust, switch)).collect::<Vec<AnyView>>()
     };
     let none = Memo::new(move |_| nodes.with(Vec::is_empty));
     view! {
         <CallProblem call=call beside_fields=&[]/>
+        <TrustDialog trust=trust/>
+        {move || nodes.with(|nodes| nodes.iter().filter_map(suspected).collect::<Vec<AnyView>>())}
         {move || nodes.with(|nodes| nodes.iter().filter_map(silent).collect::<Vec<AnyView>>())}
         {move || {
             if none.get() {
@@ -289,6 +295,7 @@ fn row(
     node: &Node,
     call: Call,
     ready: ReadSignal<bool>,
+    trust: Trust,
     switch: impl Fn(&Node, bool) + Copy + 'static,
 ) -> AnyView {
     let name = node.name.clone();
@@ -307,6 +314,12 @@ fn row(
     let label = format!("{verb} {}", node.name);
     let what = if cordoned { "Take new jobs again" } else { "Runs what it runs, takes nothing new" };
     let this = node.clone();
+    let id = node.id;
+    let certificate = format!("Certificate of {}", node.name);
+    let ask = move |_: leptos::ev::MouseEvent| {
+        trust.chosen.set(Some(id));
+        trust.open.set(true);
+    };
     view! {
         <tr role="row">
             <th role="rowheader" scope="row">{name}{simulated}{unisolated}{labels}</th>
@@ -317,6 +330,15 @@ fn row(
             <td role="cell" data-label="Worker">{worker}</td>
             <td role="cell" class="num" data-label="Last seen">{seen}</td>
             <td role="cell" class="table__actions">
+                <button
+                    class="btn btn--small"
+                    type="button"
+                    aria-label=certificate
+                    disabled=move || !ready.get()
+                    on:click=ask
+                >
+                    "Certificate"
+                </button>
                 <button
                     class="btn btn--small"
                     type="button"

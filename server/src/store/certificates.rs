@@ -1,0 +1,95 @@
+//! Certificates of nodes, the nodes that join tokens are for, and which daemon was let in last.
+
+use berth_types::ids::{JoinTokenId, NodeId};
+use berth_types::time::Timestamp;
+
+use super::{StoreError, Tx};
+
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+pub struct CertificateRow {
+    /// Lower-case hex.
+    pub serial: String,
+    pub node_id: String,
+    pub issued_at: i64,
+    pub expires_at: i64,
+    pub revoked_at: Option<i64>,
+}
+
+/// The daemon that was last let in for a node; an empty `instance` when none was.
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+pub struct InstanceRow {
+    pub instance: String,
+    pub epoch: i64,
+    pub connections: i64,
+    pub suspect: Option<String>,
+}
+
+pub async fn insert(tx: &mut Tx<'_>, row: &CertificateRow) -> Result<(), StoreError> {
+    let sql = "INSERT INTO node_certificates (serial, node_id, issued_at, expires_at, revoked_at) \
+               VALUES ($1, $2, $3, $4, $5)";
+    exec!(tx, sql, &row.serial, &row.node_id, row.issued_at, row.expires_at, row.revoked_at).map(|_| ())
+}
+
+pub async fn find(tx: &mut Tx<'_>, serial: &str) -> Result<Option<CertificateRow>, StoreError> {
+    let sql =
+        "SELECT serial, node_id, issued_at, expires_at, revoked_at FROM node_certificates WHERE serial = $1";
+    find!(tx, CertificateRow, sql, serial)
+}
+
+/// Takes back every certificate of a node; says how many were still good.
+pub async fn revoke_all(tx: &mut Tx<'_>, node: NodeId, now: Timestamp) -> Result<u64, StoreError> {
+    let sql = "UPDATE node_certificates SET revoked_at = $2 WHERE node_id = $1 AND revoked_at IS NULL";
+    exec!(tx, sql, node.to_string(), now.micros())
+}
+
+/// Forgets certificates of a node that ended before `before`.
+pub async fn forget(tx: &mut Tx<'_>, node: NodeId, before: Timestamp) -> Result<(), StoreError> {
+    let sql = "DELETE FROM node_certificates WHERE node_id = $1 AND expires_at < $2";
+    exec!(tx, sql, node.to_string(), before.micros()).map(|_| ())
+}
+
+/// Says for which node a join token is.
+pub async fn set_token_node(tx: &mut Tx<'_>, token: JoinTokenId, node: NodeId) -> Result<(), StoreError> {
+    let sql = "UPDATE join_tokens SET node_id = $2 WHERE id = $1";
+    exec!(tx, sql, token.to_string(), node.to_string()).map(|_| ())
+}
+
+/// The node that a join token is for: `None` without such a token, an inner `None` for a new node.
+pub async fn find_token_node(tx: &mut Tx<'_>, hash: &str) -> Result<Option<Option<String>>, StoreError> {
+    let sql = "SELECT node_id FROM join_tokens WHERE hash = $1";
+    Ok(find!(tx, (Option<String>,), sql, hash)?.map(|(node,)| node))
+}
+
+/// Spends the join tokens for a node that nobody has used.
+pub async fn void_tokens(tx: &mut Tx<'_>, node: NodeId, now: Timestamp) -> Result<(), StoreError> {
+    let sql = "UPDATE join_tokens SET used_at = $2 WHERE node_id = $1 AND used_at IS NULL";
+    exec!(tx, sql, node.to_string(), now.micros()).map(|_| ())
+}
+
+pub async fn find_instance(tx: &mut Tx<'_>, node: NodeId) -> Result<Option<InstanceRow>, StoreError> {
+    let sql = "SELECT instance, epoch, connections, suspect FROM nodes WHERE id = $1";
+    find!(tx, InstanceRow, sql, node.to_string())
+}
+
+pub async fn set_instance(
+    tx: &mut Tx<'_>,
+    node: NodeId,
+    instance: &str,
+    epoch: i64,
+    connections: i64,
+) -> Result<(), StoreError> {
+    let sql = "UPDATE nodes SET instance = $2, epoch = $3, connections = $4 WHERE id = $1";
+    exec!(tx, sql, node.to_string(), instance, epoch, connections).map(|_| ())
+}
+
+/// Marks a node whose certificate is held twice; `false` when it was marked already.
+pub async fn suspect(tx: &mut Tx<'_>, node: NodeId, why: &str) -> Result<bool, StoreError> {
+    let sql = "UPDATE nodes SET suspect = $2 WHERE id = $1 AND suspect IS NULL";
+    Ok(exec!(tx, sql, node.to_string(), why)? == 1)
+}
+
+/// Forgets which daemon was let in: the next to come is the first.
+pub async fn forget_instance(tx: &mut Tx<'_>, node: NodeId) -> Result<(), StoreError> {
+    let sql = "UPDATE nodes SET instance = '', epoch = 0, connections = 0, suspect = NULL WHERE id = $1";
+    exec!(tx, sql, node.to_string()).map(|_| ())
+}
