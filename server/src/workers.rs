@@ -153,6 +153,14 @@ fn node_labels(labels: HashMap<String, String>) -> String {
     serde_json::to_string(&labels).unwrap_or_else(|_| "{}".to_owned())
 }
 
+/// A worker's words about what keeps jobs apart, as they are stored; what is too long or too many is left out.
+fn isolation(words: HashMap<String, String>) -> String {
+    let short = |text: &str| (1..=127).contains(&text.len()) && !text.chars().any(char::is_control);
+    let words: BTreeMap<String, String> = words.into_iter().filter(|(k, v)| short(k) && short(v)).collect();
+    let words: BTreeMap<_, _> = words.into_iter().take(32).collect();
+    serde_json::to_string(&words).unwrap_or_else(|_| "{}".to_owned())
+}
+
 struct Session {
     portal: Portal,
     node: NodeId,
@@ -226,6 +234,7 @@ impl Session {
             memory_mib: i64::try_from(hello.memory_mib).unwrap_or(i64::MAX),
             address: hello.address,
             labels: node_labels(hello.labels),
+            isolation: isolation(hello.isolation),
             driver_version: hello.driver_version,
             worker_version: hello.worker_version,
             boards: hello.boards.into_iter().filter_map(board).collect(),

@@ -103,6 +103,7 @@ async fn a_report_is_written_over_the_last_one() {
         };
         let second = NodeReport {
             labels: "{}".to_owned(),
+            isolation: r#"{"memory":"cgroup v2"}"#.to_owned(),
             simulated: false,
             unisolated: true,
             driver_version: "560".to_owned(),
@@ -120,6 +121,7 @@ async fn a_report_is_written_over_the_last_one() {
         assert_eq!((rows[1].mig_enabled, rows[1].foreign_instances.as_str()), (false, "[[19,0]]"));
         let alpha = nodes(&db).await.remove(0);
         assert_eq!((alpha.simulated, alpha.unisolated), (false, true), "{engine}");
+        assert_eq!(alpha.isolation, r#"{"memory":"cgroup v2"}"#, "{engine}");
         assert_eq!((alpha.driver_version.as_str(), alpha.worker_version.as_str()), ("560", "0.2"));
         assert_eq!((alpha.cpu_milli, alpha.memory_mib, alpha.address.as_str()), (8_000, 32_000, "10.0.0.2"));
         assert_eq!(alpha.last_seen_at, Some(later(10).micros()), "{engine}");

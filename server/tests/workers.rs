@@ -402,6 +402,41 @@ async fn a_longer_limit_reaches_the_running_job() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_a_job_asks_for_is_what_it_gets_and_no_more() {
+    let quay = Quay::open().await;
+    let nodes = quay.t.get(&quay.operator, "/operator/nodes").await.expect(200);
+    let isolation = &nodes["items"][0]["isolation"];
+    for name in ["sandbox", "seccomp", "users", "memory", "cpu", "pids", "devices", "network", "disk"] {
+        assert!(isolation[name].is_string(), "{name}: {isolation}");
+    }
+    let gang =
+        json!({"name": "x", "offering": "h100-80gb", "nodes": 2, "network": "none", "command": ["true"]});
+    let path = format!("/orgs/{}/jobs", quay.org);
+    quay.t.post(&quay.ada, &path, gang).await.problem(422, "request.invalid");
+    if isolation["network"] == "the host's, or none" {
+        let job = quay.submit(json!({"script": "wc -l < /proc/net/route", "network": "none"})).await;
+        assert_eq!(quay.ended(&job).await["network"], "none");
+        assert_eq!(quay.whole_log(&job).await, b"1\n", "only the heading of the table of routes");
+    } else {
+        eprintln!("left out: no network namespace can be made on this machine");
+    }
+    if isolation["memory"] == "not limited" {
+        eprintln!("left out: no cgroup limits memory on this machine");
+        return;
+    }
+    let script = "exec python3 -c 'x = bytearray(1 << 29)'";
+    let job = quay.submit(json!({"script": script, "memory_mib": 64})).await;
+    let done = quay.ended(&job).await;
+    assert_eq!(
+        (&done["state"], &done["failure"]["code"]),
+        (&json!("failed"), &json!("memory.exceeded")),
+        "{done}"
+    );
+    quay.settled(&done).await;
+    quay.all_free().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_job_sees_nothing_that_is_not_its_own() {
     let quay = Quay::open().await;
     // Whether a sandbox can work here is asked of the system, not of the worker under test.

@@ -13,6 +13,8 @@ use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
 
 use crate::agent::{Cleaning, Key, Seen};
+use crate::cgroups::Group;
+use crate::confinement;
 use crate::daemon::Host;
 use crate::evidence::Tally;
 use crate::files::{find_json, inside, put_json};
@@ -66,6 +68,12 @@ pub struct Record {
     pub failure: Option<(String, String)>,
     pub stop_asked: bool,
     pub clean: bool,
+    /// Whom its files belong to; nobody else gets this user while they are there.
+    #[serde(default)]
+    pub uid: Option<u32>,
+    /// What holds its processes.
+    #[serde(default)]
+    pub group: Group,
 }
 
 /// An attempt as it stands.
@@ -112,6 +120,12 @@ fn log_full() -> Failure {
     }
 }
 
+/// The limit that an attempt outgrew, if it ended for that.
+fn outgrown(exit: &Exit) -> Option<Failure> {
+    let found = exit.failure.clone().map(|(code, detail)| Failure { code, detail });
+    found.or_else(|| exit.log_full.then(log_full))
+}
+
 fn failed(code: &str, detail: impl Into<String>) -> (String, String) {
     (code.to_owned(), detail.into())
 }
@@ -141,6 +155,8 @@ impl Attempt {
             failure: None,
             stop_asked: false,
             clean: false,
+            uid: None,
+            group: Group::default(),
         };
         let attempt = Self::new(dir, record, Tally::default());
         attempt.save()?;
@@ -257,7 +273,7 @@ impl Attempt {
                 .as_ref()
                 .filter(|_| self.exit.is_none())
                 .map(|(code, detail)| Failure { code: code.clone(), detail: detail.clone() })
-                .or_else(|| self.exit.as_ref().filter(|e| e.log_full).map(|_| log_full())),
+                .or_else(|| self.exit.as_ref().and_then(outgrown)),
             log_bytes: ended.then(|| self.exit.as_ref().map_or_else(length, |e| e.log_bytes).min(LOG_LIMIT)),
             unclean: self.unclean.clone(),
             evidence: self.evidence(),
@@ -330,11 +346,13 @@ impl Attempt {
                 }
             }
         };
-        let owner = host.sandbox.owner(&self.record.job);
-        if let Some(uid) = owner {
+        if let Some(uid) = self.record.uid {
             give(&work, uid).map_err(io)?;
         }
-        let confined = host.sandbox.confine(&work, command, owner.unwrap_or(0));
+        let (confined, limits) = confinement::confine(&self.record, spec, host, &work, command)?;
+        // Known before anything can be in it; what was made and not recorded is swept at the next start.
+        self.record.group = limits.group.clone();
+        self.save().map_err(io)?;
         let launch = Launch {
             env: self.environment(spec, &confined.home),
             argv: confined.argv,
@@ -342,6 +360,7 @@ impl Attempt {
             limit_ms: self.record.limit_ms,
             grace_ms: host.grace_ms,
             sandbox_depth: confined.sandbox_depth,
+            limits,
         };
         put_json(&self.dir.join(shim::LAUNCH), &launch, true).map_err(io)?;
         let this = std::env::current_exe().map_err(io)?;
@@ -369,6 +388,7 @@ impl Attempt {
         let fixed = [
             ("HOME", home.to_owned()),
             ("CUDA_VISIBLE_DEVICES", devices.join(",")),
+            ("NVIDIA_VISIBLE_DEVICES", devices.join(",")),
             // A hint to the driver's own sharing service, where one runs; it limits nothing by itself.
             ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", self.thread_percentage()),
             ("BERTH_JOB_ID", self.record.job.clone()),
@@ -412,6 +432,8 @@ impl Attempt {
     /// `neighbours` are the directories of attempts that share boards with it.
     pub fn clean(&mut self, gpus: &Gpus, neighbours: &[PathBuf]) -> Result<(), String> {
         shim::wait_gone(&self.dir).map_err(|e| e.to_string())?;
+        // The shim leaves nothing; one that was killed could not see to that.
+        self.record.group.end()?;
         for device in &self.record.devices {
             let name = device.mig_uuid.as_deref().unwrap_or(&device.gpu_uuid);
             // A device that was never made holds nobody.
@@ -436,7 +458,11 @@ impl Attempt {
             }
         }
         // Only the log is kept until the portal has all of it.
-        let _ = std::fs::remove_dir_all(self.dir.join("work"));
+        if let Err(error) = std::fs::remove_dir_all(self.dir.join("work"))
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!(dir = %self.dir.display(), %error, "files of a job are left until it is forgotten");
+        }
         self.record.clean = true;
         self.save().map_err(|e| e.to_string())
     }

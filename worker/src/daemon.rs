@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use crate::agent::{Cleaning, Effect, Key, Seen, Wanted, converge};
 use crate::attempts::Attempt;
+use crate::cgroups::{Cgroups, Group};
 use crate::gpu::Gpus;
 use crate::hello::hello;
 use crate::link::{LinkEvent, Outbox};
@@ -37,6 +38,11 @@ pub struct Host {
     pub root: PathBuf,
     pub gpus: Arc<Gpus>,
     pub sandbox: Sandbox,
+    pub cgroups: Cgroups,
+    /// Processes and threads that a job may have.
+    pub job_pids: u64,
+    /// What a job's directory may hold.
+    pub job_disk_mib: u64,
     pub simulated: bool,
     /// Between SIGTERM and SIGKILL.
     pub grace_ms: i64,
@@ -67,6 +73,8 @@ pub struct Daemon {
     /// Attempts that a blocking step works on.
     busy: HashSet<Key>,
     clean_after: HashMap<Key, Instant>,
+    /// Users whose files could not be removed.
+    users_left: HashSet<u32>,
     /// `None` until the portal has spoken in this session.
     desired: Option<BTreeMap<Key, Assignment>>,
     outbox: Option<Outbox>,
@@ -93,6 +101,7 @@ pub async fn run(host: Host, mut link: mpsc::Receiver<LinkEvent>) -> Result<(), 
         told: HashMap::new(),
         busy: HashSet::new(),
         clean_after: HashMap::new(),
+        users_left: HashSet::new(),
         desired: None,
         outbox: None,
         followed: HashMap::new(),
@@ -126,6 +135,8 @@ pub async fn run(host: Host, mut link: mpsc::Receiver<LinkEvent>) -> Result<(), 
 impl Daemon {
     fn adopt_all(&mut self) -> Result<(), String> {
         let found = Attempt::load_all(&self.host.root).map_err(|e| e.to_string())?;
+        let groups: Vec<Group> = found.iter().map(|a| a.record.group.clone()).collect();
+        self.host.cgroups.sweep(&groups);
         for attempt in found {
             let key = attempt.key();
             if matches!(attempt.seen(), Seen::Running { .. } | Seen::Preparing) {
@@ -421,6 +432,7 @@ impl Daemon {
                     && let Err(error) = std::fs::remove_dir_all(&attempt.dir)
                 {
                     tracing::warn!(dir = %attempt.dir.display(), %error, "cannot be removed");
+                    self.users_left.extend(attempt.record.uid);
                 }
             }
         }
@@ -438,6 +450,13 @@ impl Daemon {
                 return;
             }
         };
+        let taken: HashSet<u32> = self
+            .attempts
+            .values()
+            .filter_map(|a| a.record.uid)
+            .chain(self.users_left.iter().copied())
+            .collect();
+        attempt.record.uid = self.host.sandbox.pick_user(&key.job, &taken);
         self.attempts.insert(key.clone(), attempt.clone());
         self.told.insert(key.clone(), Told { dirty: true, sent: None });
         self.busy.insert(key.clone());

@@ -8,6 +8,7 @@ use berth_proto::{AttemptId, Board, Hello, Instance};
 use crate::agent::Key;
 use crate::attempts::Attempt;
 use crate::capacity;
+use crate::confinement;
 use crate::daemon::Host;
 
 /// The first message of a session.
@@ -54,6 +55,7 @@ pub async fn hello(host: &Arc<Host>, attempts: &BTreeMap<Key, Attempt>) -> Resul
         memory_mib: capacity::memory_mib(),
         address: host.address.clone(),
         labels: host.labels.clone(),
+        isolation: confinement::words(host).into_iter().collect(),
         attempts: attempts.keys().map(|k| AttemptId::new(&k.job, k.number)).collect(),
         // Which daemon this is, whoever holds the session says.
         ..Hello::default()

@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use berth_worker::cgroups::Cgroups;
 use berth_worker::daemon::{self, Host};
 use berth_worker::gpu::Gpus;
 use berth_worker::identity::Start;
 use berth_worker::link::Link;
 use berth_worker::sandbox::Sandbox;
-use berth_worker::{identity, link, shim, simulate};
+use berth_worker::{capacity, identity, link, shim, simulate};
 use clap::{Parser, Subcommand};
 use nix::fcntl::{Flock, FlockArg};
 
@@ -66,6 +67,18 @@ struct Run {
     /// Seconds that a stopped job has between SIGTERM and SIGKILL.
     #[arg(long, env = "BERTH_STOP_GRACE_S", default_value_t = 10)]
     stop_grace_s: u32,
+    /// Processes and threads that one job may have.
+    #[arg(long, env = "BERTH_JOB_PIDS", default_value_t = 4_096, value_parser = clap::value_parser!(u64).range(16..))]
+    job_pids: u64,
+    /// MiB that one job's directory may hold.
+    #[arg(long, env = "BERTH_JOB_DISK_MIB", default_value_t = 20_480, value_parser = clap::value_parser!(u64).range(1..))]
+    job_disk_mib: u64,
+    /// Users that jobs get from a worker that is root, FIRST-LAST; no host gives these to people.
+    #[arg(long, env = "BERTH_JOB_USERS", value_name = "FIRST-LAST", default_value = "600000-699999", value_parser = users)]
+    job_users: (u32, u32),
+    /// The cgroup below which jobs get theirs, in each hierarchy.
+    #[arg(long, env = "BERTH_CGROUP", default_value = "berth")]
+    cgroup: String,
 }
 
 fn main() -> ExitCode {
@@ -103,7 +116,7 @@ fn run(args: Run) -> Result<(), String> {
     for dir in &args.hide {
         hidden.push(dir.canonicalize().map_err(|e| format!("--hide {}: {e}", dir.display()))?);
     }
-    let sandbox = match Sandbox::probe(hidden) {
+    let sandbox = match Sandbox::probe(hidden, args.job_users) {
         Ok(sandbox) => sandbox,
         Err(why) if args.allow_unisolated => {
             tracing::warn!(why, "jobs run WITHOUT isolation");
@@ -119,6 +132,8 @@ fn run(args: Run) -> Result<(), String> {
             .and_then(|n| n.into_string().ok())
             .unwrap_or_else(|| "worker".to_owned())
     });
+    let cgroups = Cgroups::find(&args.cgroup, &data.join("attempts"));
+    cgroups.leave_room(capacity::memory_mib());
     let endpoint = identity::endpoint(&args.portal)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -136,6 +151,9 @@ fn run(args: Run) -> Result<(), String> {
             root: data.join("attempts"),
             gpus: Arc::new(gpus),
             sandbox,
+            cgroups,
+            job_pids: args.job_pids,
+            job_disk_mib: args.job_disk_mib,
             simulated: library.is_some(),
             grace_ms: i64::from(args.stop_grace_s) * 1_000,
             address: args
@@ -162,6 +180,19 @@ fn label(text: &str) -> Result<(String, String), String> {
         Ok((name.to_owned(), value.to_owned()))
     } else {
         Err("a label's name and value have 1 to 63 printable characters".to_owned())
+    }
+}
+
+/// `FIRST-LAST` as the first and how many there are.
+fn users(text: &str) -> Result<(u32, u32), String> {
+    let range: Option<(u32, u32)> =
+        text.split_once('-').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
+    match range {
+        // Below are the system's own users.
+        Some((first, last)) if first >= 1_000 && last >= first && last - first < u32::MAX / 2 => {
+            Ok((first, last - first + 1))
+        }
+        _ => Err("give it as FIRST-LAST, such as 600000-699999, from 1000 on".to_owned()),
     }
 }
 
@@ -203,6 +234,15 @@ mod tests {
             let line =
                 ["berth-worker", "run", "--portal", "https://p", "--data", "/d", "--join-token", token];
             assert!(Args::try_parse_from(line).is_ok(), "{token}");
+        }
+    }
+
+    #[test]
+    fn users_are_a_range() {
+        assert_eq!(users("200000-265535"), Ok((200_000, 65_536)));
+        assert_eq!(users("1000-1000"), Ok((1_000, 1)));
+        for bad in ["", "5", "0-10", "2000-1999", "1000-4294967295", "a-b", "-"] {
+            assert!(users(bad).is_err(), "{bad:?}");
         }
     }
 

@@ -1,31 +1,79 @@
 //! How a command is shut in: bubblewrap where it works, nothing where the operator said so.
 //!
 //! Inside, the system is read-only, `/tmp` and the home directory are the attempt's own, other
-//! processes and the worker's data are not there, and no privilege can be gained. A worker that runs as
-//! root gives each attempt a user of its own, so that what only root or the portal may read stays so;
-//! any other worker uses a user namespace, in which a job has the worker's own rights to files.
+//! processes, other devices and the worker's data are not there, no privilege can be gained, and system
+//! calls that no job needs are refused. A worker that runs as root gives each attempt a user of its own,
+//! so that what only root, the portal or another attempt may read stays so; any other worker uses a user
+//! namespace, in which a job has the worker's own rights to files. docs/isolation.md says what is not
+//! kept apart.
 
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::{self, Seek, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+
+use nix::sys::memfd::{MFdFlags, memfd_create};
+
+use crate::seccomp;
 
 /// The home directory inside the sandbox.
 pub const HOME: &str = "/home/job";
 
-/// The users that attempts get from a worker that is root; no host gives these to people.
-const FIRST_UID: u32 = 600_000;
-const UIDS: u32 = 100_000;
+/// Ends the words for bubblewrap and begins the command.
+const COMMAND: &str = "--";
+/// Before the number of a file with a filter of system calls. Which number is known when it starts.
+const FILTER: &str = "--add-seccomp-fd";
+/// From this version on a tmpfs can be limited.
+const SIZES_SINCE: (u32, u32) = (0, 7);
+
+/// The users that attempts get from a worker that is root.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Users {
+    /// Changes the user.
+    setpriv: PathBuf,
+    first: u32,
+    count: u32,
+}
+
+impl Users {
+    /// A user that none of the `taken` is: the job's own place in the range, or the next that is free.
+    fn pick(&self, job: &str, taken: &HashSet<u32>) -> Option<u32> {
+        let hash = job.bytes().fold(2_166_136_261u32, |h, b| (h ^ u32::from(b)).wrapping_mul(16_777_619));
+        let place = |n: u32| self.first + (hash % self.count + n) % self.count;
+        (0..self.count).map(place).find(|uid| !taken.contains(uid))
+    }
+}
 
 /// How this worker runs commands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Sandbox {
     Bubblewrap {
         program: PathBuf,
+        version: (u32, u32),
         hidden: Vec<PathBuf>,
-        /// Drops root for the attempt's own user; `None` when the worker is not root.
-        setpriv: Option<PathBuf>,
+        /// `None` when the worker is not root.
+        users: Option<Users>,
+        /// A job can be kept from the network.
+        cuts_network: bool,
     },
     /// No isolation at all.
     Process,
+}
+
+/// What one attempt is shut in with.
+#[derive(Debug, Clone)]
+pub struct Terms<'a> {
+    /// Its home and directory.
+    pub work: &'a Path,
+    pub uid: u32,
+    /// It shares the host's network; otherwise it has none.
+    pub network: bool,
+    /// Device nodes of the host that are its own.
+    pub devices: &'a [PathBuf],
+    /// What `/tmp`, `/var/tmp` and `/dev/shm` hold at most, each.
+    pub scratch_mib: u64,
 }
 
 /// A command line with what the shim must know of it.
@@ -40,18 +88,68 @@ fn find_program(name: &str) -> Option<PathBuf> {
     ["/usr/bin", "/usr/local/bin", "/bin"].iter().map(|dir| Path::new(dir).join(name)).find(|p| p.exists())
 }
 
+/// The first two numbers in what `bwrap --version` says; nothing of it is as good as the oldest.
+fn version_in(said: &str) -> (u32, u32) {
+    let mut numbers = said.split_whitespace().last().unwrap_or_default().split('.').map(str::parse::<u32>);
+    let mut next = || numbers.next().and_then(Result::ok).unwrap_or(0);
+    (next(), next())
+}
+
+/// Puts the filters of system calls into files that the command will inherit, and their numbers into its
+/// words. The files must stay open until it has started.
+pub fn open_filters(argv: &[String]) -> io::Result<(Vec<String>, Vec<OwnedFd>)> {
+    let (mut argv, mut files) = (argv.to_vec(), Vec::new());
+    let mut filters = seccomp::filters().map_err(io::Error::other)?.into_iter();
+    let mut awaited = false;
+    for word in &mut argv {
+        if word.as_str() == COMMAND {
+            break;
+        }
+        if awaited {
+            let filter = filters.next().ok_or(io::ErrorKind::InvalidInput)?;
+            // Without the flag that would close it in the command.
+            let mut file = File::from(memfd_create(c"filter", MFdFlags::empty())?);
+            file.write_all(&filter)?;
+            file.rewind()?;
+            *word = file.as_raw_fd().to_string();
+            files.push(OwnedFd::from(file));
+        }
+        awaited = word.as_str() == FILTER;
+    }
+    Ok((argv, files))
+}
+
 impl Sandbox {
-    /// Bubblewrap if it can really run here. `hidden` are directories that no tenant may see.
-    pub fn probe(hidden: Vec<PathBuf>) -> Result<Self, String> {
+    /// Bubblewrap if it can really run here. `hidden` are directories that no tenant may see; `users` is
+    /// the range of users for attempts, first and number.
+    pub fn probe(hidden: Vec<PathBuf>, users: (u32, u32)) -> Result<Self, String> {
         let program = find_program("bwrap").ok_or("bubblewrap (bwrap) is not installed")?;
-        let setpriv = if nix::unistd::geteuid().is_root() {
-            Some(find_program("setpriv").ok_or("setpriv (of util-linux) is not installed")?)
+        let users = if nix::unistd::geteuid().is_root() {
+            let setpriv = find_program("setpriv").ok_or("setpriv (of util-linux) is not installed")?;
+            Some(Users { setpriv, first: users.0, count: users.1.max(1) })
         } else {
             None
         };
-        let sandbox = Self::Bubblewrap { program, hidden, setpriv };
-        let trial = sandbox.confine(Path::new("/"), vec!["true".to_owned()], FIRST_UID);
-        let (first, rest) = trial.argv.split_first().ok_or("no command")?;
+        let said = Command::new(&program).arg("--version").stdin(Stdio::null()).output();
+        let said = said.map_err(|e| format!("bubblewrap cannot be started: {e}"))?;
+        let version = version_in(&String::from_utf8_lossy(&said.stdout));
+        let mut sandbox = Self::Bubblewrap { program, version, hidden, users, cuts_network: true };
+        sandbox.try_out(true)?;
+        if let Err(why) = sandbox.try_out(false) {
+            tracing::warn!(why, "jobs cannot be kept from the network here");
+            if let Self::Bubblewrap { cuts_network, .. } = &mut sandbox {
+                *cuts_network = false;
+            }
+        }
+        Ok(sandbox)
+    }
+
+    fn try_out(&self, network: bool) -> Result<(), String> {
+        let uid = self.pick_user("", &HashSet::new()).unwrap_or(0);
+        let terms = Terms { work: Path::new("/"), uid, network, devices: &[], scratch_mib: 1 };
+        let trial = self.confine(&terms, vec!["true".to_owned()]);
+        let (argv, _files) = open_filters(&trial.argv).map_err(|e| e.to_string())?;
+        let (first, rest) = argv.split_first().ok_or("no command")?;
         let out = Command::new(first)
             .args(rest)
             .env_clear()
@@ -60,7 +158,7 @@ impl Sandbox {
             .output()
             .map_err(|e| format!("bubblewrap cannot be started: {e}"))?;
         if out.status.success() {
-            Ok(sandbox)
+            Ok(())
         } else {
             Err(format!("bubblewrap does not work here: {}", String::from_utf8_lossy(&out.stderr).trim()))
         }
@@ -70,49 +168,63 @@ impl Sandbox {
         matches!(self, Self::Bubblewrap { .. })
     }
 
-    /// Whom the files of a job belong to, when that is not this worker.
-    pub fn owner(&self, job: &str) -> Option<u32> {
-        let hash = job.bytes().fold(2_166_136_261u32, |h, b| (h ^ u32::from(b)).wrapping_mul(16_777_619));
+    /// Whether each attempt has a user of its own.
+    pub const fn has_users(&self) -> bool {
+        matches!(self, Self::Bubblewrap { users: Some(_), .. })
+    }
+
+    /// Whether a job can be kept from the network.
+    pub const fn cuts_network(&self) -> bool {
+        matches!(self, Self::Bubblewrap { cuts_network: true, .. })
+    }
+
+    /// In words.
+    pub fn name(&self) -> String {
         match self {
-            Self::Bubblewrap { setpriv: Some(_), .. } => Some(FIRST_UID + hash % UIDS),
+            Self::Bubblewrap { version: (major, minor), .. } => format!("bubblewrap {major}.{minor}"),
+            Self::Process => "none".to_owned(),
+        }
+    }
+
+    /// Whom the files of a job belong to, when that is not this worker. `taken` are users whose files
+    /// are still there.
+    pub fn pick_user(&self, job: &str, taken: &HashSet<u32>) -> Option<u32> {
+        match self {
+            Self::Bubblewrap { users: Some(users), .. } => users.pick(job, taken),
             _ => None,
         }
     }
 
-    /// The command as it is really started, with `work` as its home and directory, for the user `uid`.
-    pub fn confine(&self, work: &Path, command: Vec<String>, uid: u32) -> Confined {
+    /// The command as it is really started.
+    pub fn confine(&self, terms: &Terms<'_>, command: Vec<String>) -> Confined {
         // The shell turns a command that is missing or not executable into 127 or 126, and says so.
         let run = ["/bin/sh", "-c", "exec \"$@\"", "berth"].map(str::to_owned).into_iter().chain(command);
         match self {
             Self::Process => Confined {
                 argv: run.collect(),
-                cwd: work.to_owned(),
-                home: work.display().to_string(),
+                cwd: terms.work.to_owned(),
+                home: terms.work.display().to_string(),
                 sandbox_depth: 0,
             },
-            Self::Bubblewrap { program, hidden, setpriv } => {
+            Self::Bubblewrap { program, version, hidden, users, .. } => {
                 let mut argv: Vec<String> = vec![program.display().to_string()];
                 let mut add = |words: &[&str]| argv.extend(words.iter().map(|w| (*w).to_owned()));
-                add(&["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--die-with-parent"]);
-                add(&["--hostname", "berth", "--cap-drop", "ALL"]);
-                if setpriv.is_some() {
-                    // Only to change the user; setpriv gives them up with everything else.
-                    add(&["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID", "--cap-add", "CAP_SETPCAP"]);
-                } else {
-                    add(&["--unshare-user", "--uid", "1000", "--gid", "1000"]);
+                namespaces(&mut add, terms, users.is_some());
+                mounts(&mut add, terms, *version, hidden);
+                for _ in 0..seccomp::PROGRAMS {
+                    add(&[FILTER, "-"]);
                 }
-                add(&["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]);
-                add(&["--perms", "1777", "--tmpfs", "/tmp", "--perms", "1777", "--tmpfs", "/var/tmp"]);
-                // Sockets of the host's services are in /run; only the resolver's file is needed there.
-                add(&["--tmpfs", "/home", "--tmpfs", "/root", "--tmpfs", "/run"]);
-                add(&["--ro-bind-try", "/run/systemd/resolve", "/run/systemd/resolve"]);
-                for dir in hidden {
-                    add(&["--tmpfs", &dir.display().to_string()]);
-                }
-                add(&["--bind", &work.display().to_string(), HOME, "--chdir", HOME, "--"]);
-                if let Some(setpriv) = setpriv {
-                    let id = uid.to_string();
-                    add(&[&setpriv.display().to_string(), "--reuid", &id, "--regid", &id, "--clear-groups"]);
+                add(&["--chdir", HOME, COMMAND]);
+                if let Some(users) = users {
+                    let id = terms.uid.to_string();
+                    add(&[
+                        &users.setpriv.display().to_string(),
+                        "--reuid",
+                        &id,
+                        "--regid",
+                        &id,
+                        "--clear-groups",
+                    ]);
                     add(&["--inh-caps=-all", "--bounding-set=-all", "--no-new-privs", "--"]);
                 }
                 argv.extend(run);
@@ -120,5 +232,123 @@ impl Sandbox {
                 Confined { argv, cwd: PathBuf::from("/"), home: HOME.to_owned(), sandbox_depth: 2 }
             }
         }
+    }
+}
+
+/// What the attempt shares with nobody, and the rights that it loses.
+fn namespaces(add: &mut impl FnMut(&[&str]), terms: &Terms<'_>, own_user: bool) {
+    add(&["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]);
+    if !terms.network {
+        // With nothing in it but a loopback of its own.
+        add(&["--unshare-net"]);
+    }
+    // It ends with its shim, which outlives the daemon.
+    add(&["--die-with-parent", "--new-session", "--hostname", "berth", "--cap-drop", "ALL"]);
+    if own_user {
+        // Only to change the user; setpriv gives them up with everything else.
+        add(&["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID", "--cap-add", "CAP_SETPCAP"]);
+    } else {
+        add(&["--unshare-user", "--uid", "1000", "--gid", "1000"]);
+    }
+}
+
+/// What the attempt sees of the host's files.
+fn mounts(add: &mut impl FnMut(&[&str]), terms: &Terms<'_>, version: (u32, u32), hidden: &[PathBuf]) {
+    let bytes = terms.scratch_mib.saturating_mul(1 << 20).to_string();
+    let limited: Vec<&str> = if version >= SIZES_SINCE { vec!["--size", &bytes] } else { Vec::new() };
+    add(&["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]);
+    for place in ["/dev/shm", "/tmp", "/var/tmp"] {
+        add(&limited);
+        add(&["--perms", "1777", "--tmpfs", place]);
+    }
+    for node in terms.devices {
+        let node = node.display().to_string();
+        add(&["--dev-bind", &node, &node]);
+    }
+    // Sockets of the host's services are in /run; only the resolver's file is needed there.
+    let mut empty: Vec<String> = ["/home", "/root", "/run"].map(str::to_owned).into();
+    // The names of other attempts are there.
+    empty.extend(Some("/sys/fs/cgroup").filter(|dir| Path::new(dir).exists()).map(str::to_owned));
+    empty.extend(hidden.iter().map(|dir| dir.display().to_string()));
+    for place in &empty {
+        add(&["--tmpfs", place]);
+    }
+    add(&["--ro-bind-try", "/run/systemd/resolve", "/run/systemd/resolve"]);
+    add(&["--bind", &terms.work.display().to_string(), HOME]);
+    // What is made up and not for writing would take the host's memory.
+    for place in &empty {
+        add(&["--remount-ro", place]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn users(count: u32) -> Users {
+        Users { setpriv: PathBuf::from("/usr/bin/setpriv"), first: 600_000, count }
+    }
+
+    fn boxed(network: bool, own_user: bool) -> Vec<String> {
+        let sandbox = Sandbox::Bubblewrap {
+            program: PathBuf::from("/usr/bin/bwrap"),
+            version: (0, 8),
+            hidden: vec![PathBuf::from("/secret")],
+            users: own_user.then(|| users(10)),
+            cuts_network: true,
+        };
+        let devices = [PathBuf::from("/dev/nvidia3")];
+        let terms = Terms { work: Path::new("/w"), uid: 600_007, network, devices: &devices, scratch_mib: 2 };
+        sandbox.confine(&terms, vec!["echo".to_owned(), "--add-seccomp-fd".to_owned(), "x".to_owned()]).argv
+    }
+
+    fn has(argv: &[String], words: &[&str]) -> bool {
+        argv.windows(words.len()).any(|w| w.iter().zip(words).all(|(a, b)| a == b))
+    }
+
+    #[test]
+    fn a_user_is_not_given_twice() {
+        let (users, mut taken) = (users(3), HashSet::new());
+        for _ in 0..3 {
+            let uid = users.pick("job", &taken).unwrap();
+            assert!((600_000..600_003).contains(&uid) && taken.insert(uid), "{uid}");
+        }
+        assert_eq!(users.pick("job", &taken), None, "the range is used up");
+        taken.remove(&600_001);
+        assert_eq!(users.pick("another", &taken), Some(600_001));
+    }
+
+    #[test]
+    fn the_words_say_what_was_asked() {
+        let open = boxed(true, true);
+        assert!(!has(&open, &["--unshare-net"]) && has(&boxed(false, true), &["--unshare-net"]));
+        assert!(has(&open, &["--dev-bind", "/dev/nvidia3", "/dev/nvidia3"]));
+        assert!(has(&open, &["--tmpfs", "/secret"]) && has(&open, &["--bind", "/w", HOME]));
+        assert!(has(&open, &["--size", "2097152", "--perms", "1777", "--tmpfs", "/tmp"]));
+        assert!(has(&open, &["--reuid", "600007", "--regid", "600007", "--clear-groups"]));
+        assert!(!has(&open, &["--unshare-user"]) && has(&boxed(true, false), &["--unshare-user"]));
+        let seccomp = open.iter().position(|w| w == FILTER).unwrap();
+        assert!(seccomp < open.iter().position(|w| w == COMMAND).unwrap());
+    }
+
+    #[test]
+    fn filters_are_for_bubblewrap_and_not_for_the_command() {
+        let argv = boxed(true, true);
+        let (with, files) = open_filters(&argv).unwrap();
+        assert_eq!(files.len(), seccomp::PROGRAMS);
+        let numbers = files.iter().map(|f| f.as_raw_fd().to_string());
+        for number in numbers {
+            assert!(has(&with, &[FILTER, &number]));
+        }
+        assert!(has(&with, &["echo", FILTER, "x"]), "what the job says stays as it is");
+        let (plain, none) = open_filters(&["sh".to_owned()]).unwrap();
+        assert_eq!((plain, none.len()), (vec!["sh".to_owned()], 0));
+    }
+
+    #[test]
+    fn versions_are_read() {
+        assert_eq!(version_in("bubblewrap 0.8.0\n"), (0, 8));
+        assert_eq!(version_in("bubblewrap 1.2"), (1, 2));
+        assert_eq!(version_in(""), (0, 0));
     }
 }

@@ -1,8 +1,8 @@
 //! The process that stands over one attempt: `berth-worker shim DIR`.
 //!
 //! It lives in its own session and outlives the daemon. It starts the command, appends its output to
-//! a file, ends it at its limit or when told (SIGTERM; SIGUSR1 says that the limit changed), kills
-//! whatever the command leaves behind, and records the end. It must not speak to anyone: files and
+//! a file, ends it at its limit, when it outgrows its disk or when told (SIGTERM; SIGUSR1 says that the
+//! limit changed), kills whatever the command leaves behind, and records the end. It must not speak to anyone: files and
 //! signals are its whole interface.
 
 #![expect(unsafe_code, reason = "what happens between fork and exec can only be said in an unsafe hook")]
@@ -13,6 +13,7 @@ use std::os::fd::AsFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use berth_proto::LOG_LIMIT;
@@ -20,7 +21,7 @@ use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
-use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
@@ -28,7 +29,10 @@ use nix::time::{ClockId, clock_gettime};
 use nix::unistd::{Pid, setpgid, setsid};
 use serde::{Deserialize, Serialize};
 
+use crate::cgroups::{Controller, Group};
+use crate::disk::{self, Found};
 use crate::files::{find_json, put_json};
+use crate::sandbox::open_filters;
 
 pub const LAUNCH: &str = "launch.json";
 pub const START: &str = "start.json";
@@ -49,6 +53,21 @@ pub struct Launch {
     pub grace_ms: i64,
     /// How many of the outermost processes are the sandbox's own and are not signalled.
     pub sandbox_depth: u32,
+    #[serde(default)]
+    pub limits: Limits,
+}
+
+/// What it may use at most.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// Where the kernel limits it; empty where it cannot.
+    pub group: Group,
+    /// 0: what the jobs of this host may have together.
+    pub memory_mib: u64,
+    /// Processes and threads together; 0: any number.
+    pub pids: u64,
+    /// The job's directory, and what it may hold.
+    pub disk: Option<(PathBuf, u64)>,
 }
 
 /// How it is to be stopped, when not by SIGTERM and the usual grace.
@@ -85,6 +104,9 @@ pub struct Exit {
     /// `CLOCK_BOOTTIME` when the end of the command was seen; absent from older shims.
     #[serde(default)]
     pub boottime_ms: Option<i64>,
+    /// It outgrew another limit: code and sentence.
+    #[serde(default)]
+    pub failure: Option<(String, String)>,
 }
 
 /// Milliseconds of `CLOCK_BOOTTIME`, which counts suspended time too and is never set.
@@ -144,6 +166,8 @@ fn descendants(root: i32) -> Vec<(i32, u32)> {
 
 /// Between two looks at the size of the log.
 const LOOK_MS: i64 = 1_000;
+/// Between two looks at the size of the job's directory.
+const DISK_LOOK: Duration = Duration::from_secs(5);
 
 /// The lock of this directory; an error while a shim holds it.
 pub fn lock(dir: &Path) -> io::Result<Flock<File>> {
@@ -192,17 +216,87 @@ pub fn run(dir: &Path) -> Result<(), String> {
         Err(error) => {
             say(&mut log, &format!("the command could not be started: {error}"));
             let boottime_ms = Some(boottime_ms());
-            Exit { code: 127, timed_out: false, metered_ms: 0, log_bytes: 0, log_full: false, boottime_ms }
+            let (timed_out, log_full) = (false, false);
+            Exit { code: 127, timed_out, metered_ms: 0, log_bytes: 0, log_full, boottime_ms, failure: None }
         }
     };
     end_all();
+    let exit =
+        Exit { failure: exit.failure.clone().or_else(|| out_of_memory(&exit, &launch.limits)), ..exit };
     let log_bytes = log.metadata().map_err(what)?.len();
     put_json(&dir.join(EXIT), &Exit { log_bytes, ..exit }, true).map_err(what)
 }
 
+/// Why it ended, when that was for want of memory. A job that goes on without a process that was killed
+/// may end as it likes.
+fn out_of_memory(exit: &Exit, limits: &Limits) -> Option<(String, String)> {
+    let memory = limits.group.memory().filter(|m| m.kills > 0)?;
+    if exit.code == 0 || exit.timed_out || exit.log_full {
+        return None;
+    }
+    let peak = memory.peak_mib.map_or_else(String::new, |mib| format!(" at {mib} MiB"));
+    let detail = match limits.memory_mib {
+        0 => format!(
+            "The memory that this node has for jobs ran out, and it was killed{peak}; ask for memory_mib, so that room is kept for it."
+        ),
+        limit => format!(
+            "It needed more than its {limit} MiB of memory and was killed{peak}; ask for more with memory_mib."
+        ),
+    };
+    Some(("memory.exceeded".to_owned(), detail))
+}
+
+/// Looks after the size of the job's directory; what it finds too much is set once.
+fn watch_disk(limits: &Limits) -> Arc<OnceLock<(String, String)>> {
+    let told = Arc::new(OnceLock::new());
+    let Some((dir, most_mib)) = limits.disk.clone() else { return told };
+    let tell = told.clone();
+    std::thread::spawn(move || {
+        let most = most_mib.saturating_mul(1 << 20);
+        loop {
+            std::thread::sleep(DISK_LOOK);
+            let what = match disk::measure(&dir, most) {
+                Ok(Found::Bytes(bytes)) if bytes > most => format!("holds more than {most_mib} MiB"),
+                Ok(Found::TooMany) => "holds more than two million files".to_owned(),
+                Ok(Found::TooDeep) => "has more than 200 directories within each other".to_owned(),
+                // What cannot be looked at now is looked at again.
+                Ok(Found::Bytes(_)) | Err(_) => continue,
+            };
+            let detail = format!("Its directory {what}, so it was stopped.");
+            // Nobody else sets it.
+            let _ = tell.set(("disk.exceeded".to_owned(), detail));
+            return;
+        }
+    });
+    told
+}
+
+/// What every process of the command inherits. Called between fork and exec.
+fn limit(limits: &Limits) -> io::Result<()> {
+    setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
+    let lower = |resource, most: u64| {
+        let (_, hard) = getrlimit(resource)?;
+        setrlimit(resource, most.min(hard), most.min(hard))
+    };
+    if limits.pids > 0 && !limits.group.limits(Controller::Pids) {
+        lower(Resource::RLIMIT_NPROC, limits.pids)?;
+    }
+    if let Some((_, most_mib)) = &limits.disk {
+        // The log is written by the command too, and has its own end.
+        lower(Resource::RLIMIT_FSIZE, most_mib.saturating_mul(1 << 20).max(2 * LOG_LIMIT))?;
+    }
+    limits.group.join()
+}
+
 fn spawn(dir: &Path, launch: &Launch, log: &File, blocked: SigSet) -> io::Result<Child> {
-    let (program, args) = launch.argv.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+    // Open until it has started: the command inherits them.
+    let (argv, _filters) = match launch.sandbox_depth {
+        0 => (launch.argv.clone(), Vec::new()),
+        _ => open_filters(&launch.argv)?,
+    };
+    let (program, args) = argv.split_first().ok_or(io::ErrorKind::InvalidInput)?;
     let start = dir.join(START);
+    let limits = launch.limits.clone();
     let mut command = Command::new(program);
     command
         .args(args)
@@ -216,7 +310,7 @@ fn spawn(dir: &Path, launch: &Launch, log: &File, blocked: SigSet) -> io::Result
         let pid = Pid::this().as_raw();
         setpgid(Pid::from_raw(0), Pid::from_raw(0))?;
         prctl::set_pdeathsig(Signal::SIGKILL)?;
-        setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
+        limit(&limits)?;
         let start_ticks = stat(pid).map_or(0, |s| s.started);
         put_json(&start, &Start { pid, start_ticks, boot_id: boot_id(), boottime_ms: boottime_ms() }, true)?;
         blocked.thread_unblock()?;
@@ -240,7 +334,8 @@ fn watch(dir: &Path, launch: &Launch, mut child: Child, told: &SignalFd, began: 
     let pid = i32::try_from(child.id()).unwrap_or(0);
     let elapsed_ms = || i64::try_from(began.elapsed().as_millis()).unwrap_or(i64::MAX);
     let mut limit = limit_ms(dir, launch);
-    let (mut timed_out, mut log_full) = (false, false);
+    let (mut timed_out, mut log_full, mut failure) = (false, false, None);
+    let too_large = watch_disk(&launch.limits);
     let mut asked_at: Option<i64> = None;
     let mut grace_ms = launch.grace_ms;
     loop {
@@ -254,7 +349,7 @@ fn watch(dir: &Path, launch: &Launch, mut child: Child, told: &SignalFd, began: 
         };
         if let Some(code) = ended {
             let (metered_ms, boottime_ms) = (now.min(limit), Some(boottime_ms()));
-            return Exit { code, timed_out, metered_ms, log_bytes: 0, log_full, boottime_ms };
+            return Exit { code, timed_out, metered_ms, log_bytes: 0, log_full, boottime_ms, failure };
         }
         if asked_at.is_none() && now >= limit {
             timed_out = true;
@@ -263,6 +358,13 @@ fn watch(dir: &Path, launch: &Launch, mut child: Child, told: &SignalFd, began: 
         }
         if asked_at.is_none() && log.metadata().is_ok_and(|m| m.len() > LOG_LIMIT) {
             log_full = true;
+            asked_at = Some(now);
+            ask_to_end(pid, launch.sandbox_depth);
+        }
+        if asked_at.is_none()
+            && let Some(found) = too_large.get()
+        {
+            failure = Some(found.clone());
             asked_at = Some(now);
             ask_to_end(pid, launch.sandbox_depth);
         }

@@ -123,6 +123,9 @@ pub struct NewJob {
     pub gpu_milli: Option<u32>,
     #[serde(default, skip_serializing_if = "Topology::is_any")]
     pub topology: Topology,
+    /// What it reaches besides its own processes.
+    #[serde(default, skip_serializing_if = "Network::is_outbound")]
+    pub network: Network,
     /// What a try that ended badly is followed by.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<Retry>,
@@ -173,6 +176,23 @@ impl Topology {
 
     pub const fn is_any(&self) -> bool {
         matches!(self, Self::Any)
+    }
+}
+
+/// What a job reaches of the network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum Network {
+    /// Whatever its node reaches.
+    #[default]
+    Outbound,
+    /// Nothing but a loopback of its own.
+    None,
+}
+
+impl Network {
+    pub const fn is_outbound(&self) -> bool {
+        matches!(self, Self::Outbound)
     }
 }
 
@@ -374,6 +394,8 @@ pub struct Job {
     pub gpu_milli: Option<u32>,
     #[serde(default, skip_serializing_if = "Topology::is_any")]
     pub topology: Topology,
+    #[serde(default, skip_serializing_if = "Network::is_outbound")]
+    pub network: Network,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<Retry>,
     /// Tries after bad ends so far; those after preemption are not counted.

@@ -102,6 +102,10 @@ pub struct Node {
     /// What its worker was started with; `switch` and `rack` count for placement.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
+    /// What keeps jobs apart on it, in its worker's words: `sandbox`, `seccomp`, `users`, `memory`, `cpu`,
+    /// `pids`, `devices`, `network`, `disk`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub isolation: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_seen_at: Option<Timestamp>,
     /// Why two daemons must be holding its certificate. For operators only, like the next.

@@ -1,6 +1,6 @@
 //! What a submission must look like before anything is looked up or reserved.
 
-use berth_types::jobs::{NewJob, Topology};
+use berth_types::jobs::{Network, NewJob, Topology};
 use berth_types::problems::FieldError;
 
 /// Limits of one submission.
@@ -118,6 +118,9 @@ pub fn check_job(job: &NewJob) -> Vec<FieldError> {
     }
     if job.topology == Topology::SameNode && job.nodes > 1 {
         refuse("/topology", "Several nodes are never the same node; ask for one, or for same_switch.");
+    }
+    if job.network == Network::None && job.nodes > 1 {
+        refuse("/network", "The ranks of a job on several nodes meet over the network; leave it outbound.");
     }
     if let Some(retry) = &job.retry {
         if retry.max > MAX_RETRIES {
@@ -283,6 +286,7 @@ mod tests {
             (NewJob { gpu_milli: Some(1_000), ..job() }, "/gpu_milli"),
             (NewJob { gpu_milli: Some(500), count: 2, ..job() }, "/gpu_milli"),
             (NewJob { topology: Topology::SameNode, nodes: 2, ..job() }, "/topology"),
+            (NewJob { network: Network::None, nodes: 2, ..job() }, "/network"),
             (NewJob { retry: Some(Retry { max: 1, on: vec![] }), ..job() }, "/retry/on"),
             (NewJob { retry: Some(Retry { max: 101, on: vec![RetryOn::Exit] }), ..job() }, "/retry/max"),
             (

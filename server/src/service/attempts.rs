@@ -12,7 +12,7 @@ use berth_core::rating::charge_micros;
 use berth_proto as proto;
 use berth_types::events::{JobCost, JobEvent};
 use berth_types::ids::{JobId, NodeId, OrgId};
-use berth_types::jobs::{Failure, JobState, NewJob};
+use berth_types::jobs::{Failure, JobState, Network, NewJob};
 use berth_types::time::Timestamp;
 use futures::FutureExt;
 
@@ -340,6 +340,9 @@ impl Portal {
                     // What the tenant sets overrides what is set for it.
                     env: env.into_iter().chain(spec.env).collect(),
                     files: map(spec.files),
+                    cpu_milli: u64::from(spec.cpus.unwrap_or(0)) * 1_000,
+                    memory_mib: spec.memory_mib.unwrap_or(0),
+                    no_network: spec.network == Network::None,
                 },
             }),
             log_from: self.recordings.log_length(job, number, to_u32(row.rank)),

@@ -174,6 +174,7 @@ impl Portal {
             unisolated: row.unisolated,
             driver_version: row.driver_version,
             labels,
+            isolation: serde_json::from_str(&row.isolation).unwrap_or_default(),
             worker_version: row.worker_version,
             last_seen_at: row.last_seen_at.map(Timestamp::from_micros),
             suspect: row.suspect.filter(|_| shown_to.is_none()),

@@ -25,6 +25,8 @@ pub struct NodeRow {
     pub suspect: Option<String>,
     /// Until when the newest of its certificates is good; absent when it has none that was not revoked.
     pub certified_until: Option<i64>,
+    /// JSON.
+    pub isolation: String,
 }
 
 /// What a worker says of its host when a session begins.
@@ -41,6 +43,8 @@ pub struct NodeReport {
     pub address: String,
     /// JSON.
     pub labels: String,
+    /// JSON: what keeps jobs apart, in words.
+    pub isolation: String,
     pub boards: Vec<GpuReport>,
 }
 
@@ -104,7 +108,7 @@ pub async fn insert(tx: &mut Tx<'_>, node: NodeId, name: &str, now: Timestamp) -
 
 pub async fn list(tx: &mut Tx<'_>) -> Result<Vec<NodeRow>, StoreError> {
     let sql = "SELECT id, name, cordoned, simulated, unisolated, driver_version, worker_version, last_seen_at, \
-               cpu_milli, memory_mib, address, labels, suspect, (SELECT MAX(c.expires_at) FROM node_certificates c \
+               cpu_milli, memory_mib, address, labels, isolation, suspect, (SELECT MAX(c.expires_at) FROM node_certificates c \
                WHERE c.node_id = nodes.id AND c.revoked_at IS NULL) AS certified_until FROM nodes ORDER BY name, id";
     list!(tx, NodeRow, sql)
 }
@@ -124,7 +128,8 @@ pub async fn report(
 ) -> Result<(), StoreError> {
     let id = node.to_string();
     let sql = "UPDATE nodes SET simulated = $2, unisolated = $3, driver_version = $4, worker_version = $5, \
-               last_seen_at = $6, cpu_milli = $7, memory_mib = $8, address = $9, labels = $10 WHERE id = $1";
+               last_seen_at = $6, cpu_milli = $7, memory_mib = $8, address = $9, labels = $10, isolation = $11 \
+               WHERE id = $1";
     exec!(
         tx,
         sql,
@@ -137,7 +142,8 @@ pub async fn report(
         report.cpu_milli,
         report.memory_mib,
         &report.address,
-        &report.labels
+        &report.labels,
+        &report.isolation
     )?;
     exec!(tx, "UPDATE gpus SET present = $2 WHERE node_id = $1", &id, false)?;
     for board in &report.boards {

@@ -65,6 +65,7 @@ pub fn host(boards: Vec<GpuReport>) -> NodeReport {
         memory_mib: 512_000,
         address: "10.0.0.1".to_owned(),
         labels: r#"{"rack":"r1"}"#.to_owned(),
+        isolation: "{}".to_owned(),
         boards,
     }
 }

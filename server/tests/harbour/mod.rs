@@ -79,6 +79,7 @@ impl Harbour {
             memory_mib: 512_000,
             address: "10.0.0.1".to_owned(),
             labels: "{}".to_owned(),
+            isolation: "{}".to_owned(),
             boards: (0..2).map(board).collect(),
         };
         self.t.portal.report_node(node(n), report).await.unwrap();

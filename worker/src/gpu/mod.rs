@@ -18,6 +18,8 @@ use nvml_wrapper::{Device, GpmSample, Nvml};
 
 pub use readings::{Presence, Reading};
 
+use crate::device_nodes;
+
 #[derive(Debug, thiserror::Error)]
 pub enum GpuError {
     #[error("it is in use")]
@@ -214,6 +216,19 @@ impl Gpus {
         let Some(gi) = mig::destroy(self.nvml, &device, profile_id, start)? else { return Ok(()) };
         self.samples.lock().unwrap_or_else(PoisonError::into_inner).remove(&(gpu_uuid.to_owned(), gi));
         Ok(())
+    }
+
+    /// What a device is among the host's nodes: a board, or with a start the instance that is there.
+    pub fn node(&self, gpu_uuid: &str, start: Option<u32>) -> Result<device_nodes::Wanted, GpuError> {
+        let minor = self.device(gpu_uuid)?.minor_number()?;
+        let instance = match start {
+            None => None,
+            Some(start) => {
+                let there = self.slices(gpu_uuid)?.into_iter().find(|slice| slice.start == start);
+                Some(there.ok_or_else(|| GpuError::NotFound(format!("{gpu_uuid} at {start}")))?.gi)
+            }
+        };
+        Ok(device_nodes::Wanted { minor, instance })
     }
 
     /// The compute processes on a board or a MIG device.

@@ -154,6 +154,9 @@ fn facts(job: &Job) -> AnyView {
     if let Some(memory) = job.memory_mib {
         pairs.push(pair("Memory", format!("{memory} MiB").into_any()));
     }
+    if !job.network.is_outbound() {
+        pairs.push(pair("Network", "none".into_any()));
+    }
     if job.preemptible {
         let text = "yes: it may be stopped for a more important job, and is tried again";
         pairs.push(pair("Preemptible", text.into_any()));

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use berth_types::ids::ReservationId;
 use berth_types::jobs::{
-    Checkpoint, CheckpointSignal, Condition, DependsOn, NewJob, Priority, Retry, RetryOn, Topology,
+    Checkpoint, CheckpointSignal, Condition, DependsOn, Network, NewJob, Priority, Retry, RetryOn, Topology,
 };
 use berth_types::money::parse_amount_micros;
 use berth_types::problems::FieldError;
@@ -225,6 +225,7 @@ impl Draft {
             memory_mib: None,
             gpu_milli,
             topology: self.closeness,
+            network: Network::Outbound,
             retry,
             checkpoint,
             stop_when_idle,

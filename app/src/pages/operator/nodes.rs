@@ -291,6 +291,16 @@ fn label_chips(node: &Node) -> Option<AnyView> {
     (!chips.is_empty()).then(|| view! { <span class="tags">{chips}</span> }.into_any())
 }
 
+/// What keeps jobs apart on a node, in short: its sandbox, and what it limits by what.
+fn isolation_text(node: &Node) -> Option<String> {
+    let sandbox = node.isolation.get("sandbox")?;
+    let limits: Vec<String> = ["memory", "cpu", "pids"]
+        .iter()
+        .filter_map(|name| Some(format!("{name}: {}", node.isolation.get(*name)?)))
+        .collect();
+    Some(format!("{sandbox}; {}", limits.join(", ")))
+}
+
 fn row(
     node: &Node,
     call: Call,
@@ -302,6 +312,7 @@ fn row(
     let simulated = node.simulated.then(|| view! { " " <span class="tag tag--simulated">"simulated"</span> });
     let unisolated = node.unisolated.then(|| view! { " " <span class="tag tag--warn">"not isolated"</span> });
     let labels = label_chips(node);
+    let isolation = isolation_text(node).map(|text| view! { <span class="table__sub">{text}</span> });
     let nvlink = nvlink_text(node).map(|text| view! { <span class="table__sub">{text}</span> });
     let driver = node.driver_version.clone();
     let worker = node.worker_version.clone();
@@ -327,7 +338,7 @@ fn row(
             <td role="cell" data-label="Boards">{boards_text(node)}{nvlink}</td>
             <td role="cell" data-label="In use">{in_use(node)}</td>
             <td role="cell" data-label="Driver">{driver}</td>
-            <td role="cell" data-label="Worker">{worker}</td>
+            <td role="cell" data-label="Worker">{worker}{isolation}</td>
             <td role="cell" class="num" data-label="Last seen">{seen}</td>
             <td role="cell" class="table__actions">
                 <button
@@ -390,6 +401,19 @@ mod tests {
         let (a, b) = (("H100", Some(1)), ("A100", Some(2)));
         let two = node(&[a, a, ("A30", None), b, b, a]);
         assert_eq!(nvlink_text(&two).as_deref(), Some("NVLink: GPUs 0–1, 5; GPUs 3–4"));
+    }
+
+    #[test]
+    fn isolation_is_said_in_short() {
+        let mut node = node(&[]);
+        assert_eq!(isolation_text(&node), None, "a worker that does not say");
+        for (name, words) in [("sandbox", "bubblewrap 0.8"), ("memory", "cgroup v1"), ("seccomp", "on")] {
+            node.isolation.insert(name.to_owned(), words.to_owned());
+        }
+        assert_eq!(isolation_text(&node).as_deref(), Some("bubblewrap 0.8; memory: cgroup v1"));
+        node.isolation.insert("pids".to_owned(), "not limited".to_owned());
+        let text = "bubblewrap 0.8; memory: cgroup v1, pids: not limited";
+        assert_eq!(isolation_text(&node).as_deref(), Some(text));
     }
 
     #[test]

@@ -216,6 +216,7 @@ impl Portal {
             memory_mib: spec.memory_mib,
             gpu_milli: spec.gpu_milli,
             topology: spec.topology,
+            network: spec.network,
             retry: spec.retry,
             retries: u32::try_from(row.retries).unwrap_or(0),
             checkpoint: spec.checkpoint,

@@ -1,0 +1,435 @@
+//! What the kernel limits and counts for each attempt: memory, processors, processes, device nodes.
+//!
+//! Version 2 is used where it has a controller, version 1 where that is mounted instead, and nothing
+//! where neither can be written, which is said and not hidden. Each attempt has a directory of its own in
+//! each hierarchy. Must not decide how much anybody gets. Blocking.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::sys::stat::{major, minor};
+use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
+
+/// One kind of limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Controller {
+    Memory,
+    Cpu,
+    Pids,
+    /// Version 1 only; with version 2 the mount namespace alone keeps device nodes apart.
+    Devices,
+    /// Version 1 only: stops processes while they are killed.
+    Freezer,
+}
+
+impl Controller {
+    const ALL: [Self; 5] = [Self::Memory, Self::Cpu, Self::Pids, Self::Devices, Self::Freezer];
+    /// Those of version 2.
+    const UNIFIED: [Self; 3] = [Self::Memory, Self::Cpu, Self::Pids];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Cpu => "cpu",
+            Self::Pids => "pids",
+            Self::Devices => "devices",
+            Self::Freezer => "freezer",
+        }
+    }
+}
+
+/// A directory of one hierarchy, with what is limited there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    dir: PathBuf,
+    unified: bool,
+    controllers: Vec<Controller>,
+}
+
+impl Place {
+    fn has(&self, controller: Controller) -> bool {
+        self.controllers.contains(&controller)
+    }
+
+    /// Writes a control file; the error names it.
+    fn write(&self, file: &str, text: &str) -> io::Result<()> {
+        let path = self.dir.join(file);
+        fs::write(&path, text).map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))
+    }
+
+    /// The number after a word in a control file, or the file's only number when the word is empty.
+    fn number(&self, file: &str, word: &str) -> Option<u64> {
+        let text = fs::read_to_string(self.dir.join(file)).ok()?;
+        text.lines().find_map(|line| line.strip_prefix(word)?.trim().parse().ok())
+    }
+
+    fn processes(&self) -> io::Result<Vec<i32>> {
+        match fs::read_to_string(self.dir.join("cgroup.procs")) {
+            // A process of another PID namespace has no number here, and 0 would mean this process's own.
+            Ok(text) => Ok(text.lines().filter_map(|l| l.parse().ok()).filter(|pid| *pid > 0).collect()),
+            // After a restart of the host there are none.
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            Err(e) => Err(e),
+        }
+    }
+}
+
+/// What an attempt may have.
+#[derive(Debug, Clone, Default)]
+pub struct Allowance {
+    /// Thousandths of a processor; 0: as many as there are.
+    pub cpu_milli: u64,
+    /// 0: what the jobs of this host may have together.
+    pub memory_mib: u64,
+    /// Processes and threads together.
+    pub pids: u64,
+    /// Device nodes besides those that every process needs.
+    pub devices: Vec<PathBuf>,
+}
+
+/// Where attempts are limited on this host.
+#[derive(Debug, Clone, Default)]
+pub struct Cgroups {
+    parents: Vec<Place>,
+    /// Begins the name of every directory, so that two workers on a host keep out of each other's way.
+    prefix: String,
+}
+
+/// Of the host's memory, what stays for everything but jobs.
+const fn reserve_mib(total_mib: u64) -> u64 {
+    let (part, least) = (total_mib / 20, if total_mib / 4 < 512 { total_mib / 4 } else { 512 });
+    if part > least { part } else { least }
+}
+
+/// A line of the table of mounts that is a hierarchy: where, whether version 2, and its options.
+fn hierarchy(line: &str) -> Option<(PathBuf, bool, Vec<&str>)> {
+    let mut fields = line.split_whitespace().skip(1);
+    let (at, kind, options) = (fields.next()?, fields.next()?, fields.next()?);
+    let unified = kind == "cgroup2";
+    (unified || kind == "cgroup").then(|| (PathBuf::from(at), unified, options.split(',').collect()))
+}
+
+/// What version 2 limits below this directory, after everything was asked for that is used here.
+fn enabled(dir: &Path) -> Vec<Controller> {
+    for controller in Controller::UNIFIED {
+        // One that is not there, or belongs to version 1, is refused; the others are not.
+        let _ = fs::write(dir.join("cgroup.subtree_control"), format!("+{}", controller.name()));
+    }
+    let text = fs::read_to_string(dir.join("cgroup.subtree_control")).unwrap_or_default();
+    let there = |c: &Controller| text.split_whitespace().any(|word| word == c.name());
+    Controller::UNIFIED.into_iter().filter(there).collect()
+}
+
+/// Letters, digits and hyphens: what the name of a directory may have here.
+fn plain(name: &str) -> String {
+    name.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' }).collect()
+}
+
+impl Cgroups {
+    /// What can be limited here, in a directory `parent` of each mounted hierarchy. `root` is the
+    /// directory of this worker's attempts. Only root may move processes between cgroups; any other
+    /// worker limits nothing.
+    pub fn find(parent: &str, root: &Path) -> Self {
+        if !nix::unistd::geteuid().is_root() {
+            return Self::default();
+        }
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+        Self::among(&mounts, parent, root)
+    }
+
+    fn among(mounts: &str, parent: &str, root: &Path) -> Self {
+        let bytes = root.as_os_str().as_encoded_bytes();
+        let hash = bytes.iter().fold(2_166_136_261u32, |h, b| (h ^ u32::from(*b)).wrapping_mul(16_777_619));
+        let prefix = format!("{hash:08x}-");
+        let mut parents: Vec<Place> = Vec::new();
+        let mut found: Vec<(PathBuf, bool, Vec<&str>)> = mounts.lines().filter_map(hierarchy).collect();
+        // Version 2 first: a controller is in one hierarchy only.
+        found.sort_by_key(|(_, unified, _)| !unified);
+        for (at, unified, options) in found {
+            let dir = at.join(plain(parent));
+            if fs::create_dir_all(&dir).is_err() {
+                continue;
+            }
+            let controllers: Vec<Controller> = if unified {
+                enabled(&at);
+                enabled(&dir)
+            } else {
+                let mounted = |c: &Controller| options.contains(&c.name());
+                let free = |c: &Controller| !parents.iter().any(|p| p.has(*c));
+                Controller::ALL.into_iter().filter(|c| mounted(c) && free(c)).collect()
+            };
+            // Version 2 can kill what is in it even where it limits nothing.
+            if unified || !controllers.is_empty() {
+                parents.push(Place { dir, unified, controllers });
+            }
+        }
+        Self { parents, prefix }
+    }
+
+    /// Keeps the jobs of this host together below its memory, so that it outlives them.
+    pub fn leave_room(&self, total_mib: u64) {
+        if total_mib == 0 {
+            return;
+        }
+        let most = total_mib - reserve_mib(total_mib);
+        for place in self.parents.iter().filter(|p| p.has(Controller::Memory)) {
+            if let Err(error) = limit_memory(place, most) {
+                tracing::warn!(%error, "the jobs of this host are not kept below its memory");
+            }
+        }
+    }
+
+    /// In words: what limits this here; `None` when nothing does.
+    pub fn words(&self, controller: Controller) -> Option<&'static str> {
+        let place = self.parents.iter().find(|p| p.has(controller))?;
+        Some(if place.unified { "cgroup v2" } else { "cgroup v1" })
+    }
+
+    /// The cgroups of an attempt, made and limited. What was there of that name is ended first.
+    pub fn create(&self, name: &str, allowance: &Allowance) -> io::Result<Group> {
+        let name = format!("{}{}", self.prefix, plain(name));
+        let places = self.parents.iter().map(|p| Place { dir: p.dir.join(&name), ..p.clone() }).collect();
+        let group = Group { places };
+        group.end().map_err(io::Error::other)?;
+        let made = group.make(allowance);
+        if made.is_err() {
+            // The error that counts is the first one; what is left is swept at the next start.
+            let _ = group.end();
+        }
+        made.map(|()| group)
+    }
+
+    /// Ends what former daemons with this root left behind and no attempt knows.
+    pub fn sweep(&self, known: &[Group]) {
+        for parent in &self.parents {
+            let Ok(entries) = fs::read_dir(&parent.dir) else { continue };
+            for dir in entries.flatten().map(|e| e.path()) {
+                let ours =
+                    dir.file_name().and_then(|n| n.to_str()).is_some_and(|n| n.starts_with(&self.prefix));
+                let in_use = known.iter().any(|g| g.places.iter().any(|p| p.dir == dir));
+                if ours && !in_use && dir.is_dir() {
+                    let left = Group { places: vec![Place { dir, ..parent.clone() }] };
+                    if let Err(error) = left.end() {
+                        tracing::warn!(error, "a cgroup that nobody knows is left");
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Memory, with what would be swapped out counted in.
+fn limit_memory(place: &Place, mib: u64) -> io::Result<()> {
+    let bytes = mib.saturating_mul(1 << 20).to_string();
+    if place.unified {
+        place.write("memory.max", &bytes)?;
+        // Absent where the kernel does not count swap.
+        let _ = place.write("memory.swap.max", "0");
+    } else {
+        // The sum can never be below its part: whichever way the limit moves, one order is right.
+        let _ = place.write("memory.limit_in_bytes", &bytes);
+        let _ = place.write("memory.memsw.limit_in_bytes", &bytes);
+        place.write("memory.limit_in_bytes", &bytes)?;
+    }
+    Ok(())
+}
+
+/// Device nodes that every process may open: null, zero, full, random, urandom, tty, ptmx and pts.
+const USUAL_NODES: [&str; 8] = ["1:3", "1:5", "1:7", "1:8", "1:9", "5:0", "5:2", "136:*"];
+
+fn limit_devices(place: &Place, nodes: &[PathBuf]) -> io::Result<()> {
+    place.write("devices.deny", "a")?;
+    for node in USUAL_NODES {
+        place.write("devices.allow", &format!("c {node} rw"))?;
+    }
+    for node in nodes {
+        let device = fs::metadata(node)?.rdev();
+        place.write("devices.allow", &format!("c {}:{} rw", major(device), minor(device)))?;
+    }
+    Ok(())
+}
+
+/// What became of an attempt's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Memory {
+    /// Processes that were killed because there was no more.
+    pub kills: u64,
+    pub peak_mib: Option<u64>,
+}
+
+/// The cgroups of one attempt, one in each hierarchy.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Group {
+    places: Vec<Place>,
+}
+
+impl Group {
+    fn make(&self, allowance: &Allowance) -> io::Result<()> {
+        for place in &self.places {
+            fs::create_dir(&place.dir)?;
+            for controller in &place.controllers {
+                match controller {
+                    Controller::Memory => {
+                        if place.unified {
+                            // A job without one of its processes is no job.
+                            place.write("memory.oom.group", "1")?;
+                        }
+                        if allowance.memory_mib > 0 {
+                            limit_memory(place, allowance.memory_mib)?;
+                        }
+                    }
+                    Controller::Cpu if allowance.cpu_milli > 0 => {
+                        let quota = allowance.cpu_milli.saturating_mul(100);
+                        if place.unified {
+                            place.write("cpu.max", &format!("{quota} 100000"))?;
+                        } else {
+                            place.write("cpu.cfs_period_us", "100000")?;
+                            place.write("cpu.cfs_quota_us", &quota.to_string())?;
+                        }
+                    }
+                    Controller::Pids => place.write("pids.max", &allowance.pids.to_string())?,
+                    Controller::Devices => limit_devices(place, &allowance.devices)?,
+                    Controller::Cpu | Controller::Freezer => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether it limits this.
+    pub fn limits(&self, controller: Controller) -> bool {
+        self.places.iter().any(|p| p.has(controller))
+    }
+
+    /// Moves the calling process into it; what it starts is then in it too.
+    pub fn join(&self) -> io::Result<()> {
+        self.places.iter().try_for_each(|p| p.write("cgroup.procs", "0"))
+    }
+
+    /// Every process in it.
+    pub fn processes(&self) -> io::Result<Vec<i32>> {
+        let mut all = Vec::new();
+        for place in &self.places {
+            all.extend(place.processes()?);
+        }
+        all.sort_unstable();
+        all.dedup();
+        Ok(all)
+    }
+
+    /// Read while it is there.
+    pub fn memory(&self) -> Option<Memory> {
+        let place = self.places.iter().find(|p| p.has(Controller::Memory))?;
+        let (events, peak) = if place.unified {
+            ("memory.events", "memory.peak")
+        } else {
+            ("memory.oom_control", "memory.max_usage_in_bytes")
+        };
+        let kills = place.number(events, "oom_kill ")?;
+        Some(Memory { kills, peak_mib: place.number(peak, "").map(|bytes| bytes >> 20) })
+    }
+
+    /// Kills everything in it, proves it empty, and removes it. The reason when that cannot be done.
+    pub fn end(&self) -> Result<(), String> {
+        /// Between two looks, and how many.
+        const LOOK: (Duration, u32) = (Duration::from_millis(20), 250);
+        for _ in 0..LOOK.1 {
+            let left = self.processes().map_err(|e| format!("its cgroup cannot be read: {e}"))?;
+            if left.is_empty() && self.remove() {
+                return Ok(());
+            }
+            self.kill(&left);
+            // Nothing tells when the last of them is gone from every hierarchy.
+            std::thread::sleep(LOOK.0);
+        }
+        let left = self.processes().unwrap_or_default();
+        Err(format!("its cgroup is not empty: {left:?}"))
+    }
+
+    fn kill(&self, processes: &[i32]) {
+        for place in self.places.iter().filter(|p| p.unified) {
+            // Older kernels have no such file; then the signals below do it.
+            let _ = place.write("cgroup.kill", "1");
+        }
+        // What is frozen cannot start another while it is looked at; a kill takes effect when thawed.
+        let freezer = self.places.iter().find(|p| p.has(Controller::Freezer));
+        let freeze = |state: &str| freezer.map(|p| p.write("freezer.state", state));
+        let _ = freeze("FROZEN");
+        let now = self.processes().unwrap_or_else(|_| processes.to_vec());
+        for pid in now {
+            // One that ended meanwhile is what is wanted.
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        }
+        let _ = freeze("THAWED");
+    }
+
+    /// Whether all its directories are gone now.
+    fn remove(&self) -> bool {
+        self.places.iter().all(|place| match fs::remove_dir(&place.dir) {
+            Ok(()) => true,
+            Err(e) => e.kind() == io::ErrorKind::NotFound,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hierarchies_are_told_from_other_mounts() {
+        let of = |line| hierarchy(line).map(|(at, unified, options)| (at, unified, options.len()));
+        let v1 = "cgroup /sys/fs/cgroup/cpu,cpuacct cgroup rw,cpu,cpuacct 0 0";
+        assert_eq!(of(v1), Some((PathBuf::from("/sys/fs/cgroup/cpu,cpuacct"), false, 3)));
+        assert_eq!(of("x /c cgroup2 rw 0 0"), Some((PathBuf::from("/c"), true, 1)));
+        for other in ["tmpfs /sys/fs/cgroup tmpfs rw 0 0", "", "a", "cgroup /x"] {
+            assert_eq!(of(other), None, "{other:?}");
+        }
+    }
+
+    #[test]
+    fn a_controller_is_used_where_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        for name in ["unified", "memory", "both"] {
+            fs::create_dir_all(at(name)).unwrap();
+        }
+        let mounts = format!(
+            "cgroup {} cgroup rw,memory 0 0\ncgroup {} cgroup rw,cpu,pids,memory 0 0\ncgroup2 {} cgroup2 rw 0 0\n",
+            at("memory").display(),
+            at("both").display(),
+            at("unified").display()
+        );
+        let found = Cgroups::among(&mounts, "ber/th", Path::new("/attempts"));
+        let dirs: Vec<PathBuf> = found.parents.iter().map(|p| p.dir.clone()).collect();
+        let expected = ["unified", "memory", "both"].map(|name| at(name).join("ber_th"));
+        assert_eq!(dirs, expected, "version 2 comes first, and the name stays one name");
+        let controllers: Vec<&[Controller]> =
+            found.parents.iter().map(|p| p.controllers.as_slice()).collect();
+        let (memory, both) = ([Controller::Memory], [Controller::Cpu, Controller::Pids]);
+        assert_eq!(controllers, [&[] as &[Controller], &memory, &both], "each in one hierarchy");
+        assert_eq!(found.words(Controller::Memory), Some("cgroup v1"));
+        assert_eq!(found.words(Controller::Devices), None);
+    }
+
+    #[test]
+    fn nothing_to_limit_with_is_no_group() {
+        let group = Cgroups::default().create("job-1", &Allowance::default()).unwrap();
+        assert_eq!(group, Group::default());
+        assert_eq!(group.memory(), None);
+        assert!(group.processes().unwrap().is_empty() && group.end().is_ok() && group.join().is_ok());
+    }
+
+    #[test]
+    fn something_is_left_for_the_host() {
+        assert_eq!(reserve_mib(1 << 20), 52_428);
+        assert_eq!(reserve_mib(4_096), 512);
+        assert_eq!(reserve_mib(1_024), 256);
+    }
+}

@@ -1,0 +1,118 @@
+//! What one attempt is shut in with and limited to, put together from its specification and its host;
+//! and what a host says of that in words. It must not start anything.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use berth_proto::Spec;
+
+use crate::attempts::Record;
+use crate::capacity;
+use crate::cgroups::{Allowance, Controller};
+use crate::daemon::Host;
+use crate::device_nodes::Places;
+use crate::sandbox::{Confined, Terms};
+use crate::shim::Limits;
+
+/// A code and a sentence.
+type Failure = (String, String);
+
+fn failed(code: &str, detail: impl Into<String>) -> Failure {
+    (code.to_owned(), detail.into())
+}
+
+/// The device nodes of an attempt. Simulated boards have none.
+fn nodes(record: &Record, host: &Host) -> Result<Vec<PathBuf>, Failure> {
+    let mut all = Vec::new();
+    if host.simulated {
+        return Ok(all);
+    }
+    let missing = |why: String| failed("device.unavailable", format!("The device cannot be used: {why}."));
+    let places = Places::default();
+    for device in &record.devices {
+        let start = device.instance.map(|(_, start)| start);
+        let wanted = host.gpus.node(&device.gpu_uuid, start).map_err(|e| missing(e.to_string()))?;
+        all.extend(places.nodes(wanted).map_err(missing)?);
+    }
+    all.sort();
+    all.dedup();
+    Ok(all)
+}
+
+/// The command of an attempt as it is started, and its limits. Its cgroups are made; everything else only
+/// when it starts.
+pub fn confine(
+    record: &Record,
+    spec: &Spec,
+    host: &Host,
+    work: &Path,
+    command: Vec<String>,
+) -> Result<(Confined, Limits), Failure> {
+    if spec.no_network && !host.sandbox.cuts_network() {
+        let why = "This node cannot keep a job from the network, so it was not started.";
+        return Err(failed("worker.isolation", why));
+    }
+    if host.sandbox.has_users() && record.uid.is_none() {
+        return Err(failed("worker.isolation", "This node has no user left that no other job is."));
+    }
+    let devices = nodes(record, host)?;
+    let allowance = Allowance {
+        cpu_milli: spec.cpu_milli,
+        memory_mib: spec.memory_mib,
+        pids: host.job_pids,
+        devices: devices.clone(),
+    };
+    let group = host
+        .cgroups
+        .create(&format!("{}-{}", record.job, record.number), &allowance)
+        .map_err(|e| failed("worker.isolation", format!("The job's limits cannot be set: {e}.")))?;
+    let memory_mib = if spec.memory_mib > 0 { spec.memory_mib } else { capacity::memory_mib() / 4 };
+    let terms = Terms {
+        work,
+        uid: record.uid.unwrap_or(0),
+        network: !spec.no_network,
+        devices: &devices,
+        // What is there counts as the job's memory.
+        scratch_mib: memory_mib.clamp(1, host.job_disk_mib.max(1)),
+    };
+    let limits = Limits {
+        group,
+        memory_mib: spec.memory_mib,
+        pids: host.job_pids,
+        disk: Some((work.to_owned(), host.job_disk_mib)),
+    };
+    Ok((host.sandbox.confine(&terms, command), limits))
+}
+
+/// What keeps jobs apart on this host, in words.
+pub fn words(host: &Host) -> BTreeMap<String, String> {
+    let (sandbox, cgroups) = (&host.sandbox, &host.cgroups);
+    let limited = |controller| cgroups.words(controller).unwrap_or("not limited").to_owned();
+    let pids = match cgroups.words(Controller::Pids) {
+        Some(group) => group,
+        // A limit of a user counts for root's jobs only when each has its own.
+        None if sandbox.isolated() => "rlimit",
+        None => "not limited",
+    };
+    let devices = match (cgroups.words(Controller::Devices), sandbox.isolated()) {
+        (Some(group), true) => format!("mount namespace, {group}"),
+        (Some(group), false) => group.to_owned(),
+        (None, true) => "mount namespace".to_owned(),
+        (None, false) => "not limited".to_owned(),
+    };
+    let users = if sandbox.has_users() { "one for each job" } else { "the worker's, for all jobs" };
+    let network = if sandbox.cuts_network() { "the host's, or none" } else { "the host's" };
+    [
+        ("sandbox", sandbox.name()),
+        ("seccomp", if sandbox.isolated() { "on" } else { "off" }.to_owned()),
+        ("users", users.to_owned()),
+        ("memory", limited(Controller::Memory)),
+        ("cpu", limited(Controller::Cpu)),
+        ("pids", pids.to_owned()),
+        ("devices", devices),
+        ("network", network.to_owned()),
+        ("disk", format!("{} MiB, looked at every 5 s", host.job_disk_mib)),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .into()
+}

@@ -1,0 +1,112 @@
+//! How much a job's directory holds. The job changes it meanwhile and may try to lead this astray: no
+//! link is followed, and depth, number and size have their ends. Blocking.
+
+use std::ffi::CString;
+use std::path::Path;
+use std::rc::Rc;
+
+use nix::dir::Dir;
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, OFlag};
+use nix::sys::stat::{Mode, SFlag, fstatat};
+
+/// Directories within directories.
+const MOST_DEEP: usize = 200;
+/// Files and directories.
+const MOST_ENTRIES: usize = 2_000_000;
+
+/// What was found in a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Found {
+    Bytes(u64),
+    TooDeep,
+    TooMany,
+}
+
+/// The room that everything in `root` takes on the disk; at most a little above `most` is counted.
+pub fn measure(root: &Path, most: u64) -> Result<Found, Errno> {
+    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let (mut bytes, mut entries) = (0u64, 0usize);
+    let mut first = Some(Dir::open(root, flags, Mode::empty())?);
+    let mut waiting: Vec<(Rc<Dir>, CString, usize)> = Vec::new();
+    loop {
+        let (mut dir, depth) = match first.take() {
+            Some(root) => (root, 0),
+            None => {
+                let Some((parent, name, depth)) = waiting.pop() else { return Ok(Found::Bytes(bytes)) };
+                // What is gone by now, or became something else, is not counted.
+                match Dir::openat(&*parent, name.as_c_str(), flags, Mode::empty()) {
+                    Ok(dir) => (dir, depth),
+                    Err(Errno::EMFILE | Errno::ENFILE) => return Ok(Found::TooDeep),
+                    Err(_) => continue,
+                }
+            }
+        };
+        let mut names: Vec<CString> = Vec::new();
+        for entry in dir.iter() {
+            // A directory that cannot be read on is left as far as it was.
+            let Ok(entry) = entry else { break };
+            if !matches!(entry.file_name().to_bytes(), b"." | b"..") {
+                names.push(entry.file_name().to_owned());
+                entries += 1;
+            }
+            if entries > MOST_ENTRIES {
+                return Ok(Found::TooMany);
+            }
+        }
+        let dir = Rc::new(dir);
+        for name in names {
+            let Ok(stat) = fstatat(&*dir, name.as_c_str(), AtFlags::AT_SYMLINK_NOFOLLOW) else { continue };
+            bytes = bytes.saturating_add(u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512));
+            if bytes > most {
+                return Ok(Found::Bytes(bytes));
+            }
+            if SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT == SFlag::S_IFDIR {
+                if depth >= MOST_DEEP {
+                    return Ok(Found::TooDeep);
+                }
+                waiting.push((dir.clone(), name, depth + 1));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_in_it_counts_and_what_is_linked_does_not() {
+        let outside = tempfile::tempdir().unwrap();
+        std::fs::write(outside.path().join("large"), vec![1; 1 << 20]).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("a/b")).unwrap();
+        std::fs::write(dir.path().join("a/b/file"), vec![1; 100_000]).unwrap();
+        std::os::unix::fs::symlink(outside.path(), dir.path().join("link")).unwrap();
+        std::os::unix::fs::symlink(dir.path(), dir.path().join("a/loop")).unwrap();
+        let Found::Bytes(bytes) = measure(dir.path(), u64::MAX).unwrap() else { panic!("it has an end") };
+        assert!((100_000..600_000).contains(&bytes), "{bytes}");
+        // A hole takes no room.
+        std::fs::File::create(dir.path().join("hole")).unwrap().set_len(1 << 30).unwrap();
+        let Found::Bytes(with_hole) = measure(dir.path(), u64::MAX).unwrap() else { panic!("it has an end") };
+        assert!(with_hole < bytes + 100_000, "{with_hole}");
+        let Found::Bytes(early) = measure(dir.path(), 10_000).unwrap() else { panic!("it has an end") };
+        assert!(early > 10_000);
+    }
+
+    #[test]
+    fn a_directory_without_end_is_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut at = dir.path().to_owned();
+        for _ in 0..=MOST_DEEP {
+            at.push("d");
+        }
+        std::fs::create_dir_all(&at).unwrap();
+        assert_eq!(measure(dir.path(), u64::MAX), Ok(Found::TooDeep));
+        assert_eq!(measure(&dir.path().join("none"), 1), Err(Errno::ENOENT));
+        // The root itself must not be a link either.
+        let link = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink(dir.path(), link.path().join("x")).unwrap();
+        assert!(measure(&link.path().join("x"), 1).is_err());
+    }
+}

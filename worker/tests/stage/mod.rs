@@ -1,0 +1,219 @@
+//! Attempts without a daemon: the real shim, sandbox, filters and cgroups around a script.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use berth_worker::cgroups::{Allowance, Cgroups, Group};
+use berth_worker::files::{find_json, put_json};
+use berth_worker::sandbox::{Sandbox, Terms};
+use berth_worker::shim::{self, Exit, Launch, Limits, Start};
+use nix::sys::signal::Signal;
+
+/// A script with what it may have.
+pub struct Script<'a> {
+    pub text: &'a str,
+    pub network: bool,
+    pub devices: Vec<PathBuf>,
+    pub cpu_milli: u64,
+    pub memory_mib: u64,
+    pub pids: u64,
+    pub disk_mib: u64,
+}
+
+impl Default for Script<'_> {
+    fn default() -> Self {
+        Self {
+            text: "true",
+            network: true,
+            devices: Vec::new(),
+            cpu_milli: 0,
+            memory_mib: 0,
+            pids: 4_096,
+            disk_mib: 1_024,
+        }
+    }
+}
+
+pub struct Stage {
+    pub root: tempfile::TempDir,
+    pub sandbox: Sandbox,
+    pub cgroups: Cgroups,
+}
+
+/// A script that runs.
+pub struct Running {
+    pub dir: PathBuf,
+    pub uid: Option<u32>,
+    pub shim: Child,
+    pub group: Group,
+}
+
+fn left_out(why: &str) {
+    eprintln!("left out: {why}");
+}
+
+impl Stage {
+    /// With the sandbox; `None`, and said, where the system itself can run none.
+    pub fn sandboxed() -> Option<Self> {
+        let plain = ["--unshare-pid", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "true"];
+        if !Command::new("bwrap").args(plain).status().is_ok_and(|s| s.success()) {
+            left_out("no sandbox works on this machine");
+            return None;
+        }
+        let mut stage = Self::open();
+        let hidden = vec![stage.root.path().canonicalize().unwrap()];
+        stage.sandbox = Sandbox::probe(hidden, (600_000, 1_000)).unwrap();
+        Some(stage)
+    }
+
+    /// Without a sandbox.
+    pub fn open() -> Self {
+        let root = tempfile::tempdir().unwrap();
+        let cgroups = Cgroups::find("berth-test", root.path());
+        Self { root, sandbox: Sandbox::Process, cgroups }
+    }
+
+    /// Whether the kernel limits this here; said where it does not.
+    pub fn limits(&self, controller: berth_worker::cgroups::Controller) -> bool {
+        let limits = self.cgroups.words(controller).is_some();
+        if !limits {
+            left_out(&format!("no cgroup limits {controller:?} on this machine"));
+        }
+        limits
+    }
+
+    pub fn start(&self, name: &str, script: &Script<'_>) -> Running {
+        let dir = self.root.path().join(name);
+        let work = dir.join("work");
+        std::fs::create_dir_all(&work).unwrap();
+        let uid = self.sandbox.pick_user(name, &HashSet::new());
+        if let Some(uid) = uid {
+            std::os::unix::fs::chown(&work, Some(uid), Some(uid)).unwrap();
+        }
+        let allowance = Allowance {
+            cpu_milli: script.cpu_milli,
+            memory_mib: script.memory_mib,
+            pids: script.pids,
+            devices: script.devices.clone(),
+        };
+        let group = self.cgroups.create(name, &allowance).unwrap();
+        let terms = Terms {
+            work: &work,
+            uid: uid.unwrap_or(0),
+            network: script.network,
+            devices: &script.devices,
+            scratch_mib: 64,
+        };
+        let command = ["/bin/sh", "-c", script.text].map(str::to_owned).to_vec();
+        let confined = self.sandbox.confine(&terms, command);
+        let path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+        let launch = Launch {
+            argv: confined.argv,
+            env: vec![
+                ("PATH".to_owned(), path.to_owned()),
+                ("HOME".to_owned(), confined.home),
+                ("JOB_NAME".to_owned(), name.to_owned()),
+            ],
+            cwd: confined.cwd,
+            limit_ms: 60_000,
+            grace_ms: 200,
+            sandbox_depth: confined.sandbox_depth,
+            limits: Limits {
+                group: group.clone(),
+                memory_mib: script.memory_mib,
+                pids: script.pids,
+                disk: Some((work, script.disk_mib)),
+            },
+        };
+        put_json(&dir.join(shim::LAUNCH), &launch, false).unwrap();
+        let shim = Command::new(env!("CARGO_BIN_EXE_berth-worker"))
+            .arg("shim")
+            .arg(&dir)
+            .env_clear()
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        Running { dir, uid, shim, group }
+    }
+
+    /// Runs it to its end: how it ended, and what it wrote.
+    pub fn run(&self, name: &str, script: &Script<'_>) -> (Exit, String) {
+        self.start(name, script).ended()
+    }
+
+    pub fn script(&self, name: &str, text: &str) -> (Exit, String) {
+        self.run(name, &Script { text, ..Script::default() })
+    }
+}
+
+impl Running {
+    pub fn log(&self) -> String {
+        String::from_utf8_lossy(&std::fs::read(self.dir.join(shim::LOG)).unwrap_or_default()).into_owned()
+    }
+
+    /// Waits until it has written this.
+    pub fn until(&self, said: &str) {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !self.log().contains(said) {
+            assert!(Instant::now() < deadline, "it never said {said}: {}", self.log());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    pub fn started(&self) -> Start {
+        find_json(&self.dir.join(shim::START)).unwrap()
+    }
+
+    pub fn ended(mut self) -> (Exit, String) {
+        self.shim.wait().unwrap();
+        let exit = find_json(&self.dir.join(shim::EXIT)).unwrap();
+        self.group.end().unwrap();
+        (exit, self.log())
+    }
+
+    pub fn stop(self) {
+        shim::tell(&self.dir, Signal::SIGTERM);
+        self.ended();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // After a failed assertion too nothing of it may be left.
+        let _ = self.shim.kill();
+        let _ = self.shim.wait();
+        let _ = self.group.end();
+    }
+}
+
+/// A character device of NVIDIA's number, for which no driver is here: who may open it gets ENXIO.
+pub struct FakeNode(pub PathBuf);
+
+impl FakeNode {
+    /// `None`, and said, where no node can be made.
+    pub fn make(minor: u64) -> Option<Self> {
+        use nix::sys::stat::{Mode, SFlag, makedev, mknod};
+        let path = Path::new("/dev").join(format!("berth-test-{}-{minor}", std::process::id()));
+        let all = Mode::from_bits_truncate(0o666);
+        if let Err(errno) = mknod(&path, SFlag::S_IFCHR, all, makedev(195, minor)) {
+            left_out(&format!("no device node can be made: {errno}"));
+            return None;
+        }
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o666)).unwrap();
+        Some(Self(path))
+    }
+
+    pub fn name(&self) -> String {
+        self.0.display().to_string()
+    }
+}
+
+impl Drop for FakeNode {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
