@@ -16,7 +16,7 @@ use std::process::{Command, Stdio};
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
-use crate::seccomp;
+use crate::{seccomp, secrets};
 
 /// The home directory inside the sandbox.
 pub const HOME: &str = "/home/job";
@@ -72,6 +72,8 @@ pub struct Terms<'a> {
     pub network: bool,
     /// Device nodes of the host that are its own.
     pub devices: &'a [PathBuf],
+    /// Its files with secrets.
+    pub secrets: Option<&'a Path>,
     /// What `/tmp`, `/var/tmp` and `/dev/shm` hold at most, each.
     pub scratch_mib: u64,
 }
@@ -146,7 +148,7 @@ impl Sandbox {
 
     fn try_out(&self, network: bool) -> Result<(), String> {
         let uid = self.pick_user("", &HashSet::new()).unwrap_or(0);
-        let terms = Terms { work: Path::new("/"), uid, network, devices: &[], scratch_mib: 1 };
+        let terms = Terms { work: Path::new("/"), uid, network, devices: &[], secrets: None, scratch_mib: 1 };
         let trial = self.confine(&terms, vec!["true".to_owned()]);
         let (argv, _files) = open_filters(&trial.argv).map_err(|e| e.to_string())?;
         let (first, rest) = argv.split_first().ok_or("no command")?;
@@ -275,6 +277,9 @@ fn mounts(add: &mut impl FnMut(&[&str]), terms: &Terms<'_>, version: (u32, u32),
     }
     add(&["--ro-bind-try", "/run/systemd/resolve", "/run/systemd/resolve"]);
     add(&["--bind", &terms.work.display().to_string(), HOME]);
+    if let Some(dir) = terms.secrets {
+        add(&["--ro-bind", &dir.display().to_string(), secrets::INSIDE]);
+    }
     // What is made up and not for writing would take the host's memory.
     for place in &empty {
         add(&["--remount-ro", place]);
@@ -298,7 +303,9 @@ mod tests {
             cuts_network: true,
         };
         let devices = [PathBuf::from("/dev/nvidia3")];
-        let terms = Terms { work: Path::new("/w"), uid: 600_007, network, devices: &devices, scratch_mib: 2 };
+        let secrets = Some(Path::new("/dev/shm/berth-x"));
+        let work = Path::new("/w");
+        let terms = Terms { work, uid: 600_007, network, devices: &devices, secrets, scratch_mib: 2 };
         sandbox.confine(&terms, vec!["echo".to_owned(), "--add-seccomp-fd".to_owned(), "x".to_owned()]).argv
     }
 
@@ -324,6 +331,7 @@ mod tests {
         assert!(!has(&open, &["--unshare-net"]) && has(&boxed(false, true), &["--unshare-net"]));
         assert!(has(&open, &["--dev-bind", "/dev/nvidia3", "/dev/nvidia3"]));
         assert!(has(&open, &["--tmpfs", "/secret"]) && has(&open, &["--bind", "/w", HOME]));
+        assert!(has(&open, &["--ro-bind", "/dev/shm/berth-x", "/run/secrets"]));
         assert!(has(&open, &["--size", "2097152", "--perms", "1777", "--tmpfs", "/tmp"]));
         assert!(has(&open, &["--reuid", "600007", "--regid", "600007", "--clear-groups"]));
         assert!(!has(&open, &["--unshare-user"]) && has(&boxed(true, false), &["--unshare-user"]));
