@@ -309,12 +309,14 @@ async fn a_job_gets_its_secrets_and_its_log_does_not() {
         test \"$(stat -c %u \"$BERTH_SECRETS/key.pem\")\" = \"$(id -u)\" && echo mine\n\
         tr a-z A-Z < \"$BERTH_SECRETS/key.pem\"; cat \"$BERTH_SECRETS/key.pem\"; echo\n\
         echo \"$HF_TOKEN\" | tr a-z A-Z; echo \"say $HF_TOKEN.\"\n\
-        printf %s \"$HF_TOKEN\" | head -c 7; echo up >&2; while ! test -e go; do sleep 0.1; done\n\
+        echo \"$LD_LIBRARY_PATH $SEED\"; printf %s \"$HF_TOKEN\" | head -c 7; echo up >&2; while ! test -e go; do sleep 0.1; done\n\
         printf %s \"$HF_TOKEN\" | tail -c 7; printf %s \"$HF_TOKEN\" | head -c 7; sleep 0.3; printf %s \"$HF_TOKEN\" | tail -c 7\n";
     let job = quay
         .submit(json!({
             "script": script,
             "secrets": [{"name": "hf-token", "env": "HF_TOKEN"}, {"name": "key", "file": "key.pem"}],
+            // What the loader reads reaches the job too.
+            "env": {"LD_LIBRARY_PATH": "/opt/none", "SEED": "7"},
         }))
         .await;
     quay::eventually("it says that it is up", async || holds(&quay.log(&job).await, "up\n").then_some(()))
@@ -333,7 +335,7 @@ async fn a_job_gets_its_secrets_and_its_log_does_not() {
     let log = String::from_utf8(quay.whole_log(&job).await).unwrap();
     let twenty_six = "*".repeat(26);
     let expected = format!(
-        "mode 400\nmine\nLINE-ONE-ZQ7\nLINE-TWO-ZQ8\n{twenty_six}\nTOK_ZQ7W9X2M4K\nsay {STARS}.\ntok_Zq7up\nw9x2m4k{STARS}"
+        "mode 400\nmine\nLINE-ONE-ZQ7\nLINE-TWO-ZQ8\n{twenty_six}\nTOK_ZQ7W9X2M4K\nsay {STARS}.\n/opt/none 7\ntok_Zq7up\nw9x2m4k{STARS}"
     );
     assert_eq!(log, expected);
     quay.all_free().await;

@@ -20,6 +20,7 @@ use crate::evidence::Tally;
 use crate::files::{find_json, inside, put_json};
 use crate::gpu::{GpuError, Gpus};
 use crate::life::EVIDENCE;
+use crate::sandbox::{is_late, with_late};
 use crate::secrets::{self, Given};
 use crate::shim::{self, Exit, Launch, Notice, Start};
 
@@ -359,6 +360,7 @@ impl Attempt {
                 }
             }
         };
+        let command = with_late(&spec.env, command);
         if let Some(uid) = self.record.uid {
             give(&work, uid).map_err(io)?;
         }
@@ -400,7 +402,8 @@ impl Attempt {
             ("PYTHONUNBUFFERED", "1"),
         ];
         let mut env: Vec<(String, String)> = base.map(|(k, v)| (k.to_owned(), v.to_owned())).to_vec();
-        env.extend(spec.env.iter().map(|(k, v)| (k.clone(), v.clone())));
+        let early = spec.env.iter().filter(|(name, _)| !is_late(name));
+        env.extend(early.map(|(k, v)| (k.clone(), v.clone())));
         // These say what is, so a job cannot set them otherwise.
         let fixed = [
             ("HOME", home.to_owned()),

@@ -7,7 +7,7 @@
 //! namespace, in which a job has the worker's own rights to files. docs/isolation.md says what is not
 //! kept apart.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, Seek, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -84,6 +84,37 @@ pub struct Confined {
     pub cwd: PathBuf,
     pub home: String,
     pub sandbox_depth: u32,
+}
+
+/// Variables that the C library and its loader read in whatever program starts. What makes the sandbox starts
+/// with more rights than the job, so they are set only for the job's own command.
+const LATE: [&str; 10] = [
+    "GCONV_PATH",
+    "GETCONF_DIR",
+    "GLIBC_TUNABLES",
+    "HOSTALIASES",
+    "LOCALDOMAIN",
+    "LOCPATH",
+    "NLSPATH",
+    "RESOLV_HOST_CONF",
+    "RES_OPTIONS",
+    "TZDIR",
+];
+
+/// Whether a variable is set only for the job's own command.
+pub fn is_late(name: &str) -> bool {
+    name.starts_with("LD_") || LATE.contains(&name)
+}
+
+/// A command with those variables of the job that are set only for it.
+pub fn with_late(env: &HashMap<String, String>, command: Vec<String>) -> Vec<String> {
+    let mut late: Vec<String> =
+        env.iter().filter(|(name, _)| is_late(name)).map(|(name, value)| format!("{name}={value}")).collect();
+    if late.is_empty() {
+        return command;
+    }
+    late.sort_unstable();
+    std::iter::once("/usr/bin/env".to_owned()).chain(late).chain(command).collect()
 }
 
 fn find_program(name: &str) -> Option<PathBuf> {
@@ -351,6 +382,23 @@ mod tests {
         assert!(has(&with, &["echo", FILTER, "x"]), "what the job says stays as it is");
         let (plain, none) = open_filters(&["sh".to_owned()]).unwrap();
         assert_eq!((plain, none.len()), (vec!["sh".to_owned()], 0));
+    }
+
+    #[test]
+    fn what_the_loader_reads_is_for_the_command_alone() {
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let env = |pairs: &[(&str, &str)]| {
+            pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect::<HashMap<_, _>>()
+        };
+        assert_eq!(with_late(&env(&[("SEED", "7")]), words("python3 a.py")), words("python3 a.py"));
+        let env = env(&[("LD_PRELOAD", "/w/x.so"), ("SEED", "7"), ("GCONV_PATH", "/w")]);
+        assert_eq!(
+            with_late(&env, words("python3 a.py")),
+            words("/usr/bin/env GCONV_PATH=/w LD_PRELOAD=/w/x.so python3 a.py")
+        );
+        for name in env.keys() {
+            assert_eq!(is_late(name), name != "SEED", "{name}");
+        }
     }
 
     #[test]
