@@ -14,6 +14,7 @@ use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 use serde::{Deserialize, Serialize};
 
 use crate::files::inside;
+use crate::sandbox::is_late;
 
 /// Where the files are inside a sandbox.
 pub const INSIDE: &str = "/run/secrets";
@@ -33,7 +34,8 @@ pub struct Given {
 
 impl Given {
     pub fn of(spec: &Spec) -> Self {
-        let variables = spec.secrets.iter().filter(|secret| !secret.env.is_empty());
+        // What steers the loader would do so in the sandbox's own programs; the portal accepts none.
+        let variables = spec.secrets.iter().filter(|s| !s.env.is_empty() && !is_late(&s.env));
         Self {
             env: variables.map(|secret| (secret.env.clone(), secret.value.clone())).collect(),
             mask: spec.secrets.iter().map(|secret| secret.value.clone()).collect(),

@@ -18,17 +18,25 @@ pub const MAX_VALUE: usize = 32 << 10;
 
 const NAMED: &str = "A name has up to 64 letters, digits and . _ - and begins with a letter or a digit.";
 
-/// Variables that say how a job was started, so nothing else can be in them.
-const FIXED: [&str; 7] = [
+/// Variables that say how a job was started, and those that the C library reads before it begins.
+const FIXED: [&str; 15] = [
     "PATH",
     "HOME",
     "CUDA_VISIBLE_DEVICES",
     "NVIDIA_VISIBLE_DEVICES",
     "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
-    "GLIBC_TUNABLES",
     "GCONV_PATH",
+    "GETCONF_DIR",
+    "GLIBC_TUNABLES",
+    "HOSTALIASES",
+    "LOCALDOMAIN",
+    "LOCPATH",
+    "NLSPATH",
+    "RESOLV_HOST_CONF",
+    "RES_OPTIONS",
+    "TZDIR",
 ];
-/// Beginnings of such names: Berth's own, and the loader's, which are read before the job begins.
+/// Beginnings of such names: Berth's own, and the loader's.
 const FIXED_FAMILIES: [&str; 2] = ["BERTH_", "LD_"];
 
 /// Whether a text can be the name of a secret, or of its file.
