@@ -97,7 +97,8 @@ pub fn ended_event(
     if let Some(StopCause::Idle { percent, for_s }) = stop {
         detail = format!("{} {detail}", idle_text(percent, for_s));
     }
-    if let Some(retry) = retry.filter(|_| again && wanted && stop != Some(StopCause::Preempted)) {
+    let made_room = matches!(stop, Some(StopCause::Preempted | StopCause::Drained { .. }));
+    if let Some(retry) = retry.filter(|_| again && wanted && !made_room) {
         detail = format!("{detail} It is tried again: {} of {}.", retries + 1, retry.max);
     }
     Ok(Some((Event::End { attempt: number, outcome, again }, detail)))

@@ -3,11 +3,11 @@
 
 use std::collections::HashMap;
 
-use berth_core::jobs::{Effect, Event, Machine, Rejected, StopCause};
+use berth_core::jobs::{DRAINED, Effect, Event, Machine, Rejected, StopCause};
 use berth_core::rating::charge_micros;
 use berth_types::events::JobEvent;
 use berth_types::ids::{JobId, NodeId, OrgId};
-use berth_types::jobs::{ExtendJob, Job, JobState};
+use berth_types::jobs::{ExtendJob, Failure, Job, JobState};
 use berth_types::ledger::TransferKind;
 use berth_types::money::money_text;
 use berth_types::problems::Problem;
@@ -18,7 +18,7 @@ use super::{charge, hold_posting};
 use crate::portal::Portal;
 use crate::service::quotas::{self, month_of};
 use crate::service::reservations::confirm::is_free;
-use crate::service::{Caller, Right, budgets, keys};
+use crate::service::{Caller, Right, budgets, drains, keys};
 use crate::store::jobs::JobRow;
 use crate::store::ledger::Posting;
 use crate::store::reservations::{StoredDevice, StoredPlaces};
@@ -30,8 +30,21 @@ pub(crate) fn stop_cause(row: &JobRow) -> Option<StopCause> {
         "timed_out" => StopCause::TimedOut,
         "preempted" => StopCause::Preempted,
         "rank_failed" => StopCause::RankFailed,
-        other => idle_cause(other).unwrap_or(StopCause::Cancelled),
+        other => idle_cause(other).or_else(|| drain_cause(other)).unwrap_or(StopCause::Cancelled),
     })
+}
+
+/// Reads `drained:1:30:Who and why.`
+fn drain_cause(text: &str) -> Option<StopCause> {
+    let mut parts = text.strip_prefix("drained:")?.splitn(3, ':');
+    let again = parts.next()? == "1";
+    Some(StopCause::Drained { again, grace_s: parts.next()?.parse().ok()? })
+}
+
+/// Who emptied its node and why, as it was recorded when the job was told to stop.
+fn drain_words(row: &JobRow) -> Option<String> {
+    let words = row.stop_cause.as_deref()?.strip_prefix("drained:")?.splitn(3, ':').nth(2)?;
+    (!words.is_empty()).then(|| words.to_owned())
 }
 
 /// Reads `idle:3:3600`.
@@ -41,8 +54,11 @@ fn idle_cause(text: &str) -> Option<StopCause> {
 }
 
 /// The cause as it is stored.
-fn cause_text(cause: StopCause) -> String {
+fn cause_text(cause: StopCause, detail: &str) -> String {
     match cause {
+        StopCause::Drained { again, grace_s } => {
+            format!("drained:{}:{grace_s}:{detail}", i32::from(again))
+        }
         StopCause::TimedOut => "timed_out".to_owned(),
         StopCause::Cancelled => "cancelled".to_owned(),
         StopCause::Preempted => "preempted".to_owned(),
@@ -81,6 +97,7 @@ pub(crate) async fn advance(
         Err(rejected) => return Ok(Err(rejected)),
     };
     row.attempt = assigned.unwrap_or(row.attempt);
+    let drained = drain_words(row);
     if effects.contains(&Effect::Settle) {
         settle(tx, portal, row, org, job, now).await?;
     }
@@ -88,10 +105,13 @@ pub(crate) async fn advance(
         match effect {
             Effect::Finish { exit_code, failure } => {
                 row.exit_code = exit_code.map(i64::from);
-                (row.failure_code, row.failure_detail) = failure.map(|f| (f.code, f.detail)).unzip();
+                let said = |f: &Failure| drained.clone().filter(|_| f.code == DRAINED);
+                let failure = failure.map(|f| (said(&f).unwrap_or_else(|| f.detail.clone()), f.code));
+                (row.failure_detail, row.failure_code) = failure.unzip();
             }
             Effect::Requeue => {
-                row.retries += i64::from(stop_cause(row) != Some(StopCause::Preempted));
+                use StopCause::{Drained, Preempted};
+                row.retries += i64::from(!matches!(stop_cause(row), Some(Preempted | Drained { .. })));
                 row.metered_before_ms = row.metered_ms;
                 row.started_at = None;
             }
@@ -100,7 +120,7 @@ pub(crate) async fn advance(
     }
     row.state = next.state().name().to_owned();
     row.stop_cause = match next {
-        Machine::Stopping { cause, .. } => Some(cause_text(cause)),
+        Machine::Stopping { cause, .. } => Some(cause_text(cause, &detail)),
         _ => None,
     };
     if next.state() == JobState::Running && row.started_at.is_none() {
@@ -310,6 +330,9 @@ async fn extend(
             duration_text(longest.saturating_mul(1_000))
         );
         return Ok(Err(Problem::invalid_field("/max_duration_s", detail)));
+    }
+    if let Some(problem) = drains::in_the_way(tx, row, new, now).await? {
+        return Ok(Err(problem));
     }
     if !stays_clear(tx, row, new, now).await? {
         let detail = "Its devices are promised to others after its present limit, or its reservation is over then. The job goes on to its present limit.";
