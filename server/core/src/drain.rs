@@ -27,11 +27,7 @@ pub struct Due<Id> {
 
 /// Looks at a drain. Without a deadline everything may run to its own end. Said again as long as it is
 /// so: whoever acts on it may fail and look again.
-pub fn look<Id: Copy>(
-    deadline_at: Option<Timestamp>,
-    now: Timestamp,
-    residents: &[Resident<Id>],
-) -> Due<Id> {
+pub fn look<Id: Copy>(deadline_at: Option<Timestamp>, now: Timestamp, residents: &[Resident<Id>]) -> Due<Id> {
     let late = deadline_at.is_some_and(|at| at <= now);
     let goes = |r: &&Resident<Id>| {
         let runs = matches!(r.state, JobState::Assigned | JobState::Starting | JobState::Running);
@@ -41,12 +37,16 @@ pub fn look<Id: Copy>(
     Due { stop, empty: residents.is_empty() }
 }
 
-/// Whether a job that is told to leave waits for another place: it may be preempted, or its policy has a
-/// further try for a lost node. Others end.
-pub fn waits_again(preemptible: bool, policy: Option<&Retry>, retries: u32) -> bool {
-    let on = |cause: RetryOn| policy.is_some_and(|p| p.on.contains(&cause));
-    let preempted = preemptible && (policy.is_none() || on(RetryOn::Preempted));
-    preempted || (on(RetryOn::NodeLost) && policy.is_some_and(|p| retries < p.max))
+/// Whether a job that is told to leave waits for another place: its policy tries it again after the loss
+/// of its node or after preemption, or it has none and may be preempted. Others end. How often it was
+/// tried does not matter, since this is no try of its own.
+pub fn waits_again(preemptible: bool, policy: Option<&Retry>) -> bool {
+    match policy {
+        None => preemptible,
+        Some(policy) => {
+            policy.on.contains(&RetryOn::NodeLost) || (preemptible && policy.on.contains(&RetryOn::Preempted))
+        }
+    }
 }
 
 /// Seconds that a job gets between the signal and its end: what it asked for, but no more than the drain
@@ -83,23 +83,23 @@ mod tests {
         let due = look(Some(at(60)), at(60), &all);
         assert_eq!((due.stop, due.empty), (vec![(1, 1), (2, 1), (3, 1)], false));
         let older = Resident { latest: 2, ..resident(7, JobState::Running) };
-        assert_eq!(look(Some(at(0)), at(60), &[older]).stop, [], "it runs elsewhere by now");
+        assert!(look(Some(at(0)), at(60), &[older]).stop.is_empty(), "it runs elsewhere by now");
     }
 
     #[test]
     fn who_leaves_waits_again_or_ends() {
         let policy = |max, on: &[RetryOn]| Retry { max, on: on.to_vec() };
-        assert!(waits_again(true, None, 9));
-        assert!(!waits_again(false, None, 0));
-        assert!(waits_again(true, Some(&policy(0, &[RetryOn::Preempted])), 3));
-        assert!(!waits_again(true, Some(&policy(3, &[RetryOn::Exit])), 0));
-        let lost = policy(2, &[RetryOn::NodeLost]);
-        assert!(waits_again(false, Some(&lost), 1) && !waits_again(false, Some(&lost), 2));
+        assert!(waits_again(true, None) && !waits_again(false, None));
+        let preempted = policy(0, &[RetryOn::Preempted]);
+        assert!(waits_again(true, Some(&preempted)) && !waits_again(false, Some(&preempted)));
+        assert!(!waits_again(true, Some(&policy(3, &[RetryOn::Exit]))));
+        assert!(waits_again(false, Some(&policy(0, &[RetryOn::NodeLost]))), "it does not count as a try");
     }
 
     #[test]
     fn a_grace_is_the_shorter_of_both() {
-        let all = [(None, None), (Some(300), None), (None, Some(30)), (Some(300), Some(30)), (Some(5), Some(30))];
+        let all =
+            [(None, None), (Some(300), None), (None, Some(30)), (Some(300), Some(30)), (Some(5), Some(30))];
         assert_eq!(all.map(|(own, given)| grace_s(own, given)), [0, 300, 30, 30, 5]);
     }
 

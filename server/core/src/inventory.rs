@@ -83,7 +83,7 @@ mod tests {
         let same = host(&["H100"], &[("driver", "550"), ("kernel", "6.1")]);
         let other = host(&["H100"], &[("driver", "535"), ("kernel", "6.1")]);
         let found = odd_ones(&[same.clone(), other.clone(), same.clone()]);
-        assert_eq!(found[0], []);
+        assert!(found[0].is_empty());
         let odd = Odd { fact: "driver".into(), model: "H100".into(), usual: "550".into() };
         assert_eq!(found[1], [odd]);
         // Of two nobody knows which is right, and another model is another kind.

@@ -21,6 +21,8 @@ pub enum StopCause {
         /// Seconds for which that was so.
         for_s: u32,
     },
+    /// The operator wants it to end.
+    Halted,
     /// Its node is emptied for its operator.
     Drained {
         /// It waits for another place afterwards.
@@ -61,6 +63,8 @@ pub enum Event {
     Start { attempt: u32 },
     /// The tenant wants it to end.
     Cancel,
+    /// The operator wants it to end.
+    Halt,
     /// The scheduler wants its place.
     Preempt { attempt: u32 },
     /// One of several ranks ended badly.
@@ -94,8 +98,10 @@ pub fn tries_again(policy: Option<&Retry>, retries: u32, stop: Option<StopCause>
     };
     match stop {
         Some(StopCause::Preempted) if made_room => return policy.is_none() || on(RetryOn::Preempted),
-        // Decided when it was told to go.
-        Some(StopCause::Drained { again, .. }) if made_room => return again,
+        // Decided when it was told to go; what never ran has lost nothing by it.
+        Some(StopCause::Drained { again, .. }) if made_room => {
+            return again || matches!(outcome, Outcome::Failed(_));
+        }
         _ => {}
     }
     let left = policy.is_some_and(|p| retries < p.max);
@@ -197,24 +203,21 @@ impl Machine {
             | (
                 Self::Stopping {
                     cause:
-                        StopCause::Cancelled
-                        | StopCause::TimedOut
-                        | StopCause::RankFailed
-                        | StopCause::Idle { .. },
+                        StopCause::Cancelled | StopCause::TimedOut | StopCause::Halted | StopCause::Idle { .. },
                     ..
                 },
-                Event::Cancel,
+                Event::Cancel | Event::Halt,
             )
             | (
                 Self::Stopping { .. },
                 Event::Preempt { .. } | Event::RankFailed { .. } | Event::Idle { .. } | Event::Drain { .. },
             ) => Err(Rejected::NoChange),
-            // Who wants it ended does not want it queued again.
-            (
-                Self::Stopping { attempt, cause: StopCause::Preempted | StopCause::Drained { .. } },
-                Event::Cancel,
-            ) => {
+            // Who wants it ended does not want it queued again. No more than that changes for its worker.
+            (Self::Stopping { attempt, .. }, Event::Cancel) => {
                 Ok((Self::Stopping { attempt, cause: StopCause::Cancelled }, vec![]))
+            }
+            (Self::Stopping { attempt, .. }, Event::Halt) => {
+                Ok((Self::Stopping { attempt, cause: StopCause::Halted }, vec![]))
             }
             (
                 Self::Assigned { attempt } | Self::Starting { attempt } | Self::Running { attempt },
@@ -253,10 +256,18 @@ impl Machine {
                 let finish = Effect::Finish { exit_code: None, failure: None };
                 Ok((Self::Ended(JobState::Cancelled), vec![Effect::Settle, finish]))
             }
+            (Self::Queued, Event::Halt) => {
+                let finish = Effect::Finish { exit_code: None, failure: Some(halted()) };
+                Ok((Self::Ended(JobState::Cancelled), vec![Effect::Settle, finish]))
+            }
             (
                 Self::Assigned { attempt } | Self::Starting { attempt } | Self::Running { attempt },
                 Event::Cancel,
             ) => Ok((Self::Stopping { attempt, cause: StopCause::Cancelled }, vec![Effect::WakeNode])),
+            (
+                Self::Assigned { attempt } | Self::Starting { attempt } | Self::Running { attempt },
+                Event::Halt,
+            ) => Ok((Self::Stopping { attempt, cause: StopCause::Halted }, vec![Effect::WakeNode])),
             (machine, Event::End { outcome, .. }) => {
                 let (state, exit_code, failure) = end(machine, outcome);
                 let finish = Effect::Finish { exit_code, failure };
@@ -298,6 +309,14 @@ fn end(machine: Machine, outcome: Outcome) -> (JobState, Option<i32>, Option<Fai
             let failure = Failure { code: "job.idle".to_owned(), detail: idle_text(percent, for_s) };
             (JobState::Cancelled, code, Some(failure))
         }
+        // As with one that was cancelled, but whoever looks for it must learn who wanted that.
+        (Machine::Stopping { cause: StopCause::Halted, .. }, outcome) => {
+            let code = match outcome {
+                Outcome::Exited { code } | Outcome::TimedOut { code } => Some(code),
+                Outcome::Failed(_) => None,
+            };
+            (JobState::Cancelled, code, Some(halted()))
+        }
         // A program that saves its state and ends well has not done its work.
         (Machine::Stopping { cause: StopCause::Drained { .. }, .. }, outcome) => match outcome {
             Outcome::Exited { code } => (JobState::Failed, Some(code), Some(drained())),
@@ -324,6 +343,14 @@ pub const DRAINED: &str = "node.drained";
 fn drained() -> Failure {
     let detail = "Its node had to be empty, and it could not wait for another place.";
     Failure { code: DRAINED.to_owned(), detail: detail.to_owned() }
+}
+
+/// The code of what the operator stopped. Who did, and why, stands beside it.
+pub const HALTED: &str = "operator.stopped";
+
+fn halted() -> Failure {
+    let detail = "The operator of this cloud stopped it.";
+    Failure { code: HALTED.to_owned(), detail: detail.to_owned() }
 }
 
 /// Why a job was stopped that asked for it.

@@ -41,6 +41,8 @@ pub struct Open {
     pub connected: bool,
     /// Something of it is held and could not be proved clean.
     pub unclean: bool,
+    /// Nobody knows how its process ended.
+    pub unknown: bool,
     pub since: Timestamp,
 }
 
@@ -90,6 +92,7 @@ pub fn attempt(open: &Open, patience: &Patience, now: Timestamp) -> Option<Found
     let found = |cause| Some(Found { cause, since: open.since, help: StuckHelp::SeeNode });
     match (open.over, open.connected) {
         (true, false) if late => found(StuckCause::AttemptWithoutNode),
+        (true, true) if late && open.unknown && !open.clean => found(StuckCause::UnknownOutcome),
         // Its end and its clean devices are known; what is missing is the rest of its log.
         (true, true) if late && open.ended && open.clean => found(StuckCause::LogMissing),
         _ => None,
@@ -136,13 +139,24 @@ mod tests {
 
     #[test]
     fn what_is_left_of_attempts_is_told() {
-        let open = Open { over: true, ended: true, clean: false, connected: true, unclean: false, since: at(0) };
+        let open = Open {
+            over: true,
+            ended: true,
+            clean: false,
+            connected: true,
+            unclean: false,
+            unknown: false,
+            since: at(0),
+        };
         let found = |open: Open, now| attempt(&open, &PATIENCE, at(now)).map(|f| f.cause);
         assert_eq!(found(open, 9_000), None, "it is being cleaned up");
         assert_eq!(found(Open { unclean: true, ..open }, 0), Some(StuckCause::SliceUnclean));
         assert_eq!(found(Open { connected: false, ..open }, 120), None);
         assert_eq!(found(Open { connected: false, ..open }, 121), Some(StuckCause::AttemptWithoutNode));
         assert_eq!(found(Open { clean: true, ..open }, 121), Some(StuckCause::LogMissing));
+        let unknown = Open { unknown: true, ..open };
+        assert_eq!((found(unknown, 120), found(unknown, 121)), (None, Some(StuckCause::UnknownOutcome)));
+        assert_eq!(found(Open { clean: true, ..unknown }, 121), Some(StuckCause::LogMissing));
         assert_eq!(found(Open { over: false, connected: false, ..open }, 9_000), None, "its job says so");
     }
 }

@@ -6,19 +6,19 @@
 use std::collections::BTreeMap;
 
 use berth_core::cluster::{Owner, Slot};
-use berth_core::jobs::{Event, StopCause};
+use berth_core::jobs::Event;
 use berth_core::plan::{self, Assignment};
 use berth_core::rating::charge_micros;
 use berth_proto as proto;
 use berth_types::events::{JobCost, JobEvent};
 use berth_types::ids::{JobId, NodeId, OrgId};
-use berth_types::jobs::{Checkpoint, CheckpointSignal, Failure, JobState, Network, NewJob};
+use berth_types::jobs::{Failure, JobState, Network, NewJob};
 use berth_types::time::Timestamp;
 use futures::FutureExt;
 
 use super::cluster;
 use super::evidence;
-use super::jobs::{advance, charge, stop_cause};
+use super::jobs::{advance, charge};
 use super::planner::stored;
 use super::ranks::{self, RankEnd};
 use crate::fault;
@@ -323,7 +323,7 @@ impl Portal {
         let map = |m: BTreeMap<String, String>| m.into_iter().collect();
         let state = JobState::parse(&job_row.state);
         let over = state.is_none_or(|s| s.ended() || matches!(s, JobState::Stopping | JobState::Queued));
-        let (stop_signal, stop_grace_ms) = notice(job_row, spec.checkpoint);
+        let (stop_signal, stop_grace_ms) = ranks::notice(job_row, spec.checkpoint);
         Ok(proto::Assignment {
             attempt: Some(proto::AttemptId::new(&row.job_id, number)),
             stop: over || row.number != job_row.attempt,
@@ -437,21 +437,6 @@ impl Portal {
         }
         self.tell_change(org, Some(event), job).await;
         Ok(true)
-    }
-}
-
-/// The signal by which an attempt is told to stop, and milliseconds until it is killed; zeros: as its
-/// worker does it. Who makes room may save its state first; who is cancelled or late just ends.
-fn notice(row: &JobRow, own: Option<Checkpoint>) -> (i32, i64) {
-    match stop_cause(row) {
-        Some(StopCause::Preempted) => {
-            own.map_or((0, 0), |c| (c.signal.number(), i64::from(c.grace_s) * 1_000))
-        }
-        // Its grace was chosen when it was told to go.
-        Some(StopCause::Drained { grace_s, .. }) if grace_s > 0 => {
-            (own.map_or_else(CheckpointSignal::default, |c| c.signal).number(), i64::from(grace_s) * 1_000)
-        }
-        _ => (0, 0),
     }
 }
 

@@ -37,6 +37,9 @@ fn the_usual_lives() {
     assert_eq!(run(&[start[0].clone(), idle]).state(), JobState::Assigned, "only what runs is idle");
     assert_eq!(with(&[RankFailed { attempt: 1 }, again(3)]), JobState::Queued);
     assert_eq!(with(&[Cancel, again(143)]), JobState::Cancelled, "who wants it ended is heard");
+    let lost = RankFailed { attempt: 1 };
+    assert_eq!(with(&[lost.clone(), Cancel, again(3)]), JobState::Cancelled, "also then");
+    assert_eq!(with(&[lost, Halt, again(3)]), JobState::Cancelled);
 }
 
 #[test]
@@ -83,7 +86,10 @@ fn a_job_whose_node_is_emptied_waits_again_or_says_so() {
     let exited = |code| Outcome::Exited { code };
     assert!(tries_again(None, 9, stop, &exited(0)) && tries_again(None, 9, stop, &exited(143)));
     assert_eq!(stopping.apply(end(exited(0), true)).unwrap().0, Machine::Queued);
-    assert_eq!(stopping.apply(Event::Drain { attempt: 1, again: false, grace_s: 0 }), Err(Rejected::NoChange));
+    assert_eq!(
+        stopping.apply(Event::Drain { attempt: 1, again: false, grace_s: 0 }),
+        Err(Rejected::NoChange)
+    );
     let wanted = stopping.apply(Event::Cancel).unwrap().0;
     assert_eq!(wanted.apply(end(exited(143), true)).unwrap().0, Machine::Ended(JobState::Cancelled));
 
@@ -91,6 +97,8 @@ fn a_job_whose_node_is_emptied_waits_again_or_says_so() {
     let stop = Some(StopCause::Drained { again: false, grace_s: 30 });
     let policy = Retry { max: 9, on: vec![RetryOn::Exit, RetryOn::Preempted] };
     assert!(!tries_again(Some(&policy), 0, stop, &exited(143)));
+    let never_ran = Failure { code: "attempt.not_started".into(), detail: String::new() };
+    assert!(tries_again(None, 0, stop, &Outcome::Failed(never_ran)), "it lost nothing");
     for code in [0, 143] {
         let (ended, effects) = stopping.apply(end(exited(code), false)).unwrap();
         assert_eq!(ended, Machine::Ended(JobState::Failed));
@@ -102,9 +110,33 @@ fn a_job_whose_node_is_emptied_waits_again_or_says_so() {
 }
 
 #[test]
+fn a_job_that_the_operator_stops_ends_and_says_so() {
+    let said = Some(halted());
+    let (ended, effects) = Machine::Queued.apply(Event::Halt).unwrap();
+    assert_eq!(ended, Machine::Ended(JobState::Cancelled));
+    assert!(effects.contains(&Effect::Finish { exit_code: None, failure: said.clone() }), "{effects:?}");
+    let (stopping, effects) = Machine::Running { attempt: 1 }.apply(Event::Halt).unwrap();
+    assert_eq!(effects, [Effect::WakeNode]);
+    for again in [Event::Halt, Event::Cancel] {
+        assert_eq!(stopping.apply(again), Err(Rejected::NoChange), "asking twice is asking once");
+    }
+    let bad = Event::End { attempt: 1, outcome: Outcome::Exited { code: 143 }, again: true };
+    for (event, exit_code) in [(exit(1, 0), Some(0)), (bad, Some(143)), (lost(), None)] {
+        let (ended, effects) = stopping.apply(event).unwrap();
+        assert_eq!(ended, Machine::Ended(JobState::Cancelled));
+        let finish = Effect::Finish { exit_code, failure: said.clone() };
+        assert!(effects.contains(&finish), "{effects:?}");
+    }
+    let preempted = Machine::Stopping { attempt: 1, cause: StopCause::Preempted };
+    let (stopping, effects) = preempted.apply(Event::Halt).unwrap();
+    assert_eq!((stopping, effects), (Machine::Stopping { attempt: 1, cause: StopCause::Halted }, vec![]));
+    let ended = Machine::Ended(JobState::Succeeded);
+    assert_eq!(ended.apply(Event::Halt), Err(Rejected::Ended));
+}
+
+#[test]
 fn a_job_that_stops_for_standing_idle_says_so() {
-    let idle =
-        Machine::Running { attempt: 1 }.apply(Event::Idle { attempt: 1, percent: 3, for_s: 3_600 });
+    let idle = Machine::Running { attempt: 1 }.apply(Event::Idle { attempt: 1, percent: 3, for_s: 3_600 });
     let (stopping, effects) = idle.unwrap();
     assert_eq!(effects, [Effect::WakeNode]);
     for (event, code) in [(exit(1, 143), Some(143)), (exit(1, 0), Some(0)), (lost(), None)] {
@@ -134,6 +166,7 @@ fn any_event() -> impl Strategy<Value = Event> {
         6 => Event::Preempt { attempt },
         8 => Event::RankFailed { attempt },
         9 => Event::Idle { attempt, percent: 7, for_s: 600 },
+        11 => Event::Halt,
         10 => Event::Drain { attempt, again: code == 1, grace_s: 30 },
         7 => Event::Orphan { failure: Failure { code: "x".into(), detail: String::new() } },
         0 => Event::Assign { attempt },

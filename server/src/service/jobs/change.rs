@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use berth_core::jobs::{DRAINED, Effect, Event, Machine, Rejected, StopCause};
+use berth_core::jobs::{DRAINED, Effect, Event, HALTED, Machine, Rejected, StopCause};
 use berth_core::rating::charge_micros;
 use berth_types::events::JobEvent;
 use berth_types::ids::{JobId, NodeId, OrgId};
@@ -18,7 +18,7 @@ use super::{charge, hold_posting};
 use crate::portal::Portal;
 use crate::service::quotas::{self, month_of};
 use crate::service::reservations::confirm::is_free;
-use crate::service::{Caller, Right, budgets, drains, keys};
+use crate::service::{Caller, Right, budgets, keys};
 use crate::store::jobs::JobRow;
 use crate::store::ledger::Posting;
 use crate::store::reservations::{StoredDevice, StoredPlaces};
@@ -30,6 +30,7 @@ pub(crate) fn stop_cause(row: &JobRow) -> Option<StopCause> {
         "timed_out" => StopCause::TimedOut,
         "preempted" => StopCause::Preempted,
         "rank_failed" => StopCause::RankFailed,
+        halted if halted.starts_with("halted:") => StopCause::Halted,
         other => idle_cause(other).or_else(|| drain_cause(other)).unwrap_or(StopCause::Cancelled),
     })
 }
@@ -41,9 +42,13 @@ fn drain_cause(text: &str) -> Option<StopCause> {
     Some(StopCause::Drained { again, grace_s: parts.next()?.parse().ok()? })
 }
 
-/// Who emptied its node and why, as it was recorded when the job was told to stop.
-fn drain_words(row: &JobRow) -> Option<String> {
-    let words = row.stop_cause.as_deref()?.strip_prefix("drained:")?.splitn(3, ':').nth(2)?;
+/// Which operator stopped it or emptied its node, and why, as it was recorded when it was told to stop.
+fn operator_words(row: &JobRow) -> Option<String> {
+    let cause = row.stop_cause.as_deref()?;
+    let words = match cause.strip_prefix("drained:") {
+        Some(drained) => drained.splitn(3, ':').nth(2)?,
+        None => cause.strip_prefix("halted:")?,
+    };
     (!words.is_empty()).then(|| words.to_owned())
 }
 
@@ -59,6 +64,7 @@ fn cause_text(cause: StopCause, detail: &str) -> String {
         StopCause::Drained { again, grace_s } => {
             format!("drained:{}:{grace_s}:{detail}", i32::from(again))
         }
+        StopCause::Halted => format!("halted:{detail}"),
         StopCause::TimedOut => "timed_out".to_owned(),
         StopCause::Cancelled => "cancelled".to_owned(),
         StopCause::Preempted => "preempted".to_owned(),
@@ -92,12 +98,13 @@ pub(crate) async fn advance(
         Event::Assign { attempt } => Some(i64::from(attempt)),
         _ => None,
     };
+    // Who is stopped while it waits has not been told to stop before.
+    let words = operator_words(row).or_else(|| (event == Event::Halt).then(|| detail.clone()));
     let (next, effects) = match machine(row)?.apply(event) {
         Ok(change) => change,
         Err(rejected) => return Ok(Err(rejected)),
     };
     row.attempt = assigned.unwrap_or(row.attempt);
-    let drained = drain_words(row);
     if effects.contains(&Effect::Settle) {
         settle(tx, portal, row, org, job, now).await?;
     }
@@ -105,7 +112,8 @@ pub(crate) async fn advance(
         match effect {
             Effect::Finish { exit_code, failure } => {
                 row.exit_code = exit_code.map(i64::from);
-                let said = |f: &Failure| drained.clone().filter(|_| f.code == DRAINED);
+                let said =
+                    |f: &Failure| words.clone().filter(|_| [DRAINED, HALTED].contains(&f.code.as_str()));
                 let failure = failure.map(|f| (said(&f).unwrap_or_else(|| f.detail.clone()), f.code));
                 (row.failure_detail, row.failure_code) = failure.unzip();
             }
@@ -330,9 +338,6 @@ async fn extend(
             duration_text(longest.saturating_mul(1_000))
         );
         return Ok(Err(Problem::invalid_field("/max_duration_s", detail)));
-    }
-    if let Some(problem) = drains::in_the_way(tx, row, new, now).await? {
-        return Ok(Err(problem));
     }
     if !stays_clear(tx, row, new, now).await? {
         let detail = "Its devices are promised to others after its present limit, or its reservation is over then. The job goes on to its present limit.";
