@@ -26,7 +26,7 @@ pub struct Odd {
 fn usual<'a>(values: &[&'a str]) -> Option<&'a str> {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for value in values {
-        *counts.entry(value).or_default() += 1;
+        *counts.entry(*value).or_default() += 1;
     }
     counts.into_iter().find(|(_, n)| n * 2 > values.len()).map(|(value, _)| value)
 }

@@ -32,7 +32,7 @@ pub struct Placed {
 /// A rank of an attempt that is not closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Open {
-    /// The job has ended, or is at another attempt.
+    /// The job has ended, or waits for another attempt or is at one.
     pub over: bool,
     /// Its process is known to have ended.
     pub ended: bool,

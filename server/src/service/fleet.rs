@@ -77,7 +77,9 @@ fn stuck_job(rows: &[&OpenRow], silence: &Silence<'_>, now: Timestamp) -> Result
     let mut current: Vec<(&OpenRow, Option<Timestamp>)> = Vec::new();
     for row in rows.iter().copied() {
         let silent = silence.since(row)?;
-        let over = row.number != row.latest || JobState::parse(&row.state).is_none_or(JobState::ended);
+        // Who waits for another place has left this one.
+        let left = |state: JobState| state.ended() || state == JobState::Queued;
+        let over = row.number != row.latest || JobState::parse(&row.state).is_none_or(left);
         if !over {
             current.push((row, silent));
         }
