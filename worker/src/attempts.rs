@@ -19,6 +19,7 @@ use crate::daemon::Host;
 use crate::evidence::Tally;
 use crate::files::{find_json, inside, put_json};
 use crate::gpu::{GpuError, Gpus};
+use crate::lease::{self, Starting};
 use crate::life::EVIDENCE;
 use crate::shim::{self, Exit, Launch, Notice, Start};
 
@@ -281,8 +282,8 @@ impl Attempt {
     }
 
     /// Makes devices and files, and starts the shim. On an error the attempt has failed with it.
-    pub fn prepare(&mut self, spec: &Spec, host: &Host) -> Option<Child> {
-        match self.try_prepare(spec, host) {
+    pub fn prepare(&mut self, spec: &Spec, host: &Host, starting: &Starting) -> Option<Child> {
+        match self.try_prepare(spec, host, starting) {
             Ok(child) => Some(child),
             Err(failure) => {
                 self.fail(failure);
@@ -316,7 +317,12 @@ impl Attempt {
         Ok(())
     }
 
-    fn try_prepare(&mut self, spec: &Spec, host: &Host) -> Result<Child, (String, String)> {
+    fn try_prepare(
+        &mut self,
+        spec: &Spec,
+        host: &Host,
+        starting: &Starting,
+    ) -> Result<Child, (String, String)> {
         let gpus = &host.gpus;
         let io = |e: io::Error| failed("worker.io", format!("The worker cannot write the job's files: {e}."));
         let work = self.dir.join("work");
@@ -361,6 +367,7 @@ impl Attempt {
             grace_ms: host.grace_ms,
             sandbox_depth: confined.sandbox_depth,
             limits,
+            lease: lease::handed_over(starting, &host.root),
         };
         put_json(&self.dir.join(shim::LAUNCH), &launch, true).map_err(io)?;
         let this = std::env::current_exe().map_err(io)?;

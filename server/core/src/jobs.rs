@@ -71,8 +71,15 @@ pub enum Event {
 }
 
 /// Failures that are no fault of the job's own.
-const NODE_LOST: [&str; 5] =
-    ["attempt.unknown_outcome", "attempt.not_started", "device.unavailable", "worker.io", "worker.isolation"];
+const NODE_LOST: [&str; 7] = [
+    "attempt.unknown_outcome",
+    "attempt.not_started",
+    "device.unavailable",
+    "worker.io",
+    "worker.isolation",
+    "lease.ended",
+    "node.lost",
+];
 
 /// Whether an end is followed by another try, after `retries` of them. What makes room is tried again
 /// unless its policy leaves that out, however often.
@@ -362,6 +369,9 @@ mod tests {
             (&[NodeLost], 0, None, bad.clone(), false),
             (&[NodeLost], 0, None, failed("attempt.unknown_outcome"), true),
             (&[NodeLost], 2, None, failed("attempt.unknown_outcome"), false),
+            (&[NodeLost], 0, None, failed("node.lost"), true),
+            (&[NodeLost], 1, Some(StopCause::RankFailed), failed("lease.ended"), true),
+            (&[Exit, Preempted], 0, None, failed("node.lost"), false),
             (&[NodeLost], 0, None, failed("log.full"), false),
             (&[Exit], 0, preempted, bad.clone(), false),
             (&[Preempted], 9, preempted, bad.clone(), true),

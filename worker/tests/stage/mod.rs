@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use berth_worker::cgroups::{Allowance, Cgroups, Group};
 use berth_worker::files::{find_json, put_json};
+use berth_worker::lease::Leased;
 use berth_worker::sandbox::{Sandbox, Terms};
 use berth_worker::shim::{self, Exit, Launch, Limits, Start};
 use nix::sys::signal::Signal;
@@ -20,6 +21,7 @@ pub struct Script<'a> {
     pub memory_mib: u64,
     pub pids: u64,
     pub disk_mib: u64,
+    pub lease: Option<Leased>,
 }
 
 impl Default for Script<'_> {
@@ -32,6 +34,7 @@ impl Default for Script<'_> {
             memory_mib: 0,
             pids: 4_096,
             disk_mib: 1_024,
+            lease: None,
         }
     }
 }
@@ -126,6 +129,7 @@ impl Stage {
                 pids: script.pids,
                 disk: Some((work, script.disk_mib)),
             },
+            lease: script.lease.clone(),
         };
         put_json(&dir.join(shim::LAUNCH), &launch, false).unwrap();
         let shim = Command::new(env!("CARGO_BIN_EXE_berth-worker"))
