@@ -2,6 +2,7 @@
 //!
 //! Must not keep a join token longer than it is shown.
 
+mod lost;
 mod trust;
 
 use std::collections::BTreeMap;
@@ -11,6 +12,7 @@ use berth_types::nodes::{Gpu, JoinToken, NewJoinToken, Node, NodeState, PatchNod
 use leptos::prelude::*;
 use leptos::task::spawn_local;
 
+use self::lost::{Loss, LostDialog, silent};
 use self::trust::{Trust, TrustDialog, suspected};
 use super::super::parts::{Call, CallProblem, Loading, every, ready};
 use super::super::words::counted;
@@ -103,6 +105,7 @@ fn NodeList(nodes: Vec<Node>) -> impl IntoView {
     let nodes = RwSignal::new(nodes);
     let call = Call::idle();
     let trust = Trust { nodes, chosen: RwSignal::new(None), open: RwSignal::new(false) };
+    let loss = Loss { nodes, chosen: RwSignal::new(None), open: RwSignal::new(false) };
     every(5_000, move || {
         spawn_local(async move {
             if let Ok(fresh) = load().await {
@@ -133,8 +136,9 @@ fn NodeList(nodes: Vec<Node>) -> impl IntoView {
     view! {
         <CallProblem call=call beside_fields=&[]/>
         <TrustDialog trust=trust/>
+        <LostDialog loss=loss/>
         {move || nodes.with(|nodes| nodes.iter().filter_map(suspected).collect::<Vec<AnyView>>())}
-        {move || nodes.with(|nodes| nodes.iter().filter_map(silent).collect::<Vec<AnyView>>())}
+        {move || nodes.with(|nodes| nodes.iter().filter_map(|node| silent(node, loss)).collect::<Vec<AnyView>>())}
         {move || {
             if none.get() {
                 view! {
@@ -172,29 +176,6 @@ fn NodeList(nodes: Vec<Node>) -> impl IntoView {
             }
         }}
     }
-}
-
-/// What it means that a node does not answer.
-fn silent(node: &Node) -> Option<AnyView> {
-    if node.state != NodeState::Unreachable {
-        return None;
-    }
-    let title = format!("{} is silent", node.name);
-    let id = node.id.to_string();
-    let seen = node.last_seen_at.map(|at| view! { " It was last seen " <When at=at/> "." });
-    Some(
-        view! {
-            <div class="banner banner--error" role="alert">
-                <div class="banner__text">
-                    <strong class="banner__title">{title}</strong>
-                    "Nothing new is placed there. Its jobs may go on without telling; they are charged for proved use only."
-                    {seen}
-                    <span class="banner__id">{id}</span>
-                </div>
-            </div>
-        }
-        .into_any(),
-    )
 }
 
 /// `8 × H100 80 GB, 2 × A30 24 GB`.
