@@ -220,19 +220,22 @@ impl Portal {
             let node = node_id(&row)?;
             let ends = row.lost_at.is_some() || row.leased;
             if row.last_seen_at.is_some() && ends && self.leases.holder(node).is_silent() {
-                ended += self.look_after(node, &row).await?;
+                ended += self.look_after(node).await?;
             }
         }
         Ok(ended)
     }
 
     /// Ends what of a silent node's work is due, and marks the node when nothing is left.
-    async fn look_after(&self, node: NodeId, row: &NodeLeaseRow) -> Result<usize, StoreError> {
-        // Listed before it is known that nobody speaks: what is given to the node after that is not among them.
-        let unended = {
+    async fn look_after(&self, node: NodeId) -> Result<usize, StoreError> {
+        // Listed before it is known that nobody speaks, and that the node is still lost if it was: what it is
+        // given after that is not among them.
+        let (unended, row) = {
             let mut conn = self.db.read().await?;
-            store::leases::list_unended(&mut conn.tx(), node).await?
+            let unended = store::leases::list_unended(&mut conn.tx(), node).await?;
+            (unended, store::leases::find_node(&mut conn.tx(), node).await?)
         };
+        let Some(row) = row else { return Ok(0) };
         let lost = row.lost_at.is_some();
         let mut ended = 0;
         for attempt in &unended {
