@@ -287,6 +287,32 @@ async fn whoever_keeps_no_lease_is_only_lost_by_somebodys_word() {
     }
 }
 
+#[tokio::test]
+async fn a_job_chooses_how_long_it_goes_on() {
+    let (_, db, _place) = engines("lease_chosen").await.remove(0);
+    let mut c = Cut::on(db, true).await;
+    let short = c.submit(json!({"nodes": 2, "lease_s": 60})).await;
+    let long = c.submit(json!({"nodes": 2, "lease_s": 3600})).await;
+    let (at, _) = (c.placed(&short).await[0], c.placed(&long).await);
+    let told = c.h.t.portal.desired(at).await.unwrap().attempts;
+    let lease_ms =
+        |job: &str| told.iter().find(|a| a.attempt.as_ref().unwrap().job == job).map(|a| a.lease_ms).unwrap();
+    assert_eq!((lease_ms(&short), lease_ms(&long)), (60_000, 3_600_000));
+    c.cut(at);
+    assert_eq!(c.tick(68).await, 1);
+    assert_eq!(
+        (&c.job(&short).await["state"], &c.job(&long).await["state"]),
+        (&json!("stopping"), &json!("assigned"))
+    );
+    assert_eq!(c.shown(at).await["silence"]["state"], "suspect", "something may still run there");
+    assert_eq!(c.tick(3_600).await, 1, "its lease and margin are over an hour");
+    assert_eq!(c.shown(at).await["silence"]["state"], "lost");
+    let path = format!("/orgs/{}/jobs", c.h.org);
+    let bad = json!({"name": "x", "offering": "h100-80gb", "command": ["true"], "max_duration_s": 60, "lease_s": 5});
+    let refused = c.h.t.post(&c.h.ada, &path, bad).await.expect(422);
+    assert_eq!(refused["errors"][0]["pointer"], "/lease_s", "{refused}");
+}
+
 /// One way to be cut off: how long there is a connection and then none, each with how long its end takes
 /// to be noticed.
 type Spell = (u16, u16, u16);

@@ -17,9 +17,11 @@ use berth_types::problems::Problem;
 use berth_types::quotas::AuditEvent;
 use berth_types::time::{Timestamp, duration_text};
 use futures::FutureExt;
+use serde::Deserialize;
 
 use super::Caller;
 use crate::portal::Portal;
+use crate::store::jobs::JobRow;
 use crate::store::leases::{NodeLeaseRow, UnendedCount, UnendedRow};
 use crate::store::{self, StoreError};
 
@@ -93,6 +95,19 @@ impl Drop for Taking {
     fn drop(&mut self) {
         self.leases.with(self.node, Holder::taken);
     }
+}
+
+/// What a submission says of its lease; the rest of it, files above all, is passed over.
+#[derive(Deserialize)]
+struct Chosen {
+    #[serde(default)]
+    lease_s: Option<u32>,
+}
+
+/// How long the lease of a job's attempts is: what it chose, or else `usual_ms`.
+pub(super) fn length_ms(job: &JobRow, usual_ms: i64) -> Result<i64, StoreError> {
+    let chosen: Chosen = serde_json::from_str(&job.spec).map_err(|_| StoreError::Corrupt(job.id.clone()))?;
+    Ok(chosen.lease_s.map_or(usual_ms, |s| i64::from(s) * 1_000))
 }
 
 /// Puts an attempt's lease into what its worker is told.

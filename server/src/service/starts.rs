@@ -13,6 +13,7 @@ use futures::FutureExt;
 use super::attempts::parse;
 use super::cluster;
 use super::jobs::advance;
+use super::leases;
 use super::planner::stored;
 use crate::portal::Portal;
 use crate::store::attempts::AllocationRow;
@@ -107,6 +108,7 @@ async fn assign(
             store::attempts::insert_allocation(tx, &row).await?;
         }
     }
-    store::leases::set_attempt(tx, assignment.job, number, portal.settings.lease_ms).await?;
+    let lease_ms = leases::length_ms(&row, portal.settings.lease_ms)?;
+    store::leases::set_attempt(tx, assignment.job, number, lease_ms).await?;
     Ok(Some((org, event)))
 }
