@@ -79,6 +79,10 @@ struct Serve {
     /// Seconds for which a node's certificate is good; it is renewed after two thirds of them.
     #[arg(long, env = "BERTH_NODE_CERTIFICATE_S", default_value_t = 86_400, value_parser = clap::value_parser!(i64).range(60..=31_536_000))]
     node_certificate_s: i64,
+    /// Seconds for which a worker's jobs go on without a word from this portal. Then the worker ends them, and a
+    /// little later this portal takes them for ended.
+    #[arg(long, env = "BERTH_LEASE_S", default_value_t = 600, value_parser = clap::value_parser!(i64).range(3..=86_400))]
+    lease_s: i64,
     /// The built pages; the directory `web` beside this program when there is one.
     #[arg(long, env = "BERTH_WEB")]
     web: Option<PathBuf>,
@@ -197,6 +201,7 @@ async fn run(args: Args) -> Result<(), String> {
                 worker_listen,
                 worker_url,
                 node_certificate_s,
+                lease_s,
                 web,
                 currency,
                 https,
@@ -236,6 +241,7 @@ async fn run(args: Args) -> Result<(), String> {
                 worker_url: worker_url.unwrap_or_else(|| format!("https://{worker_at}")),
                 worker_program: worker_program(),
                 node_certificate_s,
+                lease_ms: lease_s * 1_000,
                 ..Settings::default()
             };
             let portal = Portal::new(db, settings, Arc::new(SystemClock), ChaCha20Rng::from_os_rng());

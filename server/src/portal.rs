@@ -15,6 +15,7 @@ use crate::outbound::Outbound;
 use crate::passwords::Hasher;
 use crate::recordings::Recordings;
 use crate::service::keys::InFlight;
+use crate::service::leases::Leases;
 use crate::service::planner::Planner;
 use crate::service::underuse::Watches;
 use crate::store::Db;
@@ -40,6 +41,8 @@ pub struct Settings {
     pub worker_program: Option<PathBuf>,
     /// How long a node's certificate is good; it is renewed when two thirds have passed.
     pub node_certificate_s: i64,
+    /// How long what a worker runs goes on without a word from this portal.
+    pub lease_ms: i64,
     /// How long the portal's own certificate towards workers is good; a new one is made every day.
     pub portal_certificate_s: i64,
     /// The file with the key that seals secrets; one in the data directory when absent.
@@ -99,6 +102,7 @@ impl Default for Settings {
             worker_url: "https://127.0.0.1:8081".to_owned(),
             worker_program: None,
             node_certificate_s: 86_400,
+            lease_ms: 600_000,
             portal_certificate_s: 30 * 86_400,
             secrets_key: None,
             secrets_old_keys: Vec::new(),
@@ -129,6 +133,7 @@ pub struct Portal {
     pub(crate) throttle: Arc<Throttle>,
     pub(crate) invites: Arc<Invites>,
     pub(crate) in_flight: Arc<InFlight>,
+    pub(crate) leases: Arc<Leases>,
     /// Opened when it is first needed.
     authority: Arc<Mutex<Option<Arc<Authority>>>>,
     keys: Arc<Mutex<Option<Arc<Keys>>>>,
@@ -147,6 +152,7 @@ impl Portal {
             watches: Arc::default(),
             invites: Arc::default(),
             in_flight: Arc::default(),
+            leases: Arc::new(Leases::since(clock.monotonic_ms())),
             outbound: Arc::new(settings.outbound()),
             stripe: settings.stripe(),
             recordings: Recordings::new(&settings.data),
@@ -160,6 +166,11 @@ impl Portal {
 
     pub fn now(&self) -> Timestamp {
         self.clock.now()
+    }
+
+    /// For what must not depend on whoever sets the clock.
+    pub(crate) fn monotonic_ms(&self) -> i64 {
+        self.clock.monotonic_ms()
     }
 
     /// The portal's certificate authority, kept in the data directory.

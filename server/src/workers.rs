@@ -195,7 +195,10 @@ impl Session {
             return Err("the first message was no hello".to_owned());
         };
         self.enter(&hello, &mut up).await?;
+        let _held = self.portal.hold_lease(self.node).ok_or("its work is being taken; it may come again")?;
+        let leased = hello.leases;
         self.greet(hello).await?;
+        self.portal.node_returned(self.node, leased).await.map_err(|e| e.to_string())?;
         let live = self.portal.live.clone();
         let guard = live.open_session(self.node);
         // Revoked meanwhile, when there was no session yet that could be ended.
@@ -350,6 +353,11 @@ impl Session {
             Some(proto::up::What::Probe(probe)) => {
                 self.answered(&probe);
                 Ok(())
+            }
+            // Older workers do not count them, and need no answer.
+            Some(proto::up::What::Heartbeat(beat)) if beat.seq > 0 => {
+                self.portal.renew_lease(self.node);
+                self.say(proto::down::What::Renewed(proto::Renewed { seq: beat.seq })).await
             }
             Some(proto::up::What::Heartbeat(_) | proto::up::What::Hello(_)) | None => Ok(()),
         }

@@ -19,6 +19,7 @@ use crate::daemon::Host;
 use crate::evidence::Tally;
 use crate::files::{find_json, inside, put_json};
 use crate::gpu::{GpuError, Gpus};
+use crate::lease::{self, Starting};
 use crate::life::EVIDENCE;
 use crate::sandbox::{is_late, with_late};
 use crate::secrets::{self, Given};
@@ -287,8 +288,8 @@ impl Attempt {
     }
 
     /// Makes devices and files, and starts the shim. On an error the attempt has failed with it.
-    pub fn prepare(&mut self, spec: &Spec, host: &Host) -> Option<Child> {
-        match self.try_prepare(spec, host) {
+    pub fn prepare(&mut self, spec: &Spec, host: &Host, starting: &Starting) -> Option<Child> {
+        match self.try_prepare(spec, host, starting) {
             Ok(child) => Some(child),
             Err(failure) => {
                 self.fail(failure);
@@ -322,7 +323,12 @@ impl Attempt {
         Ok(())
     }
 
-    fn try_prepare(&mut self, spec: &Spec, host: &Host) -> Result<Child, (String, String)> {
+    fn try_prepare(
+        &mut self,
+        spec: &Spec,
+        host: &Host,
+        starting: &Starting,
+    ) -> Result<Child, (String, String)> {
         if let Some(why) = &spec.unusable {
             return Err(failed(&why.code, why.detail.clone()));
         }
@@ -378,6 +384,7 @@ impl Attempt {
             limits,
             told: !spec.secrets.is_empty(),
             secrets: self.record.secrets.clone(),
+            lease: lease::handed_over(starting, &host.root),
         };
         put_json(&self.dir.join(shim::LAUNCH), &launch, true).map_err(io)?;
         let this = std::env::current_exe().map_err(io)?;

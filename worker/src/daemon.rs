@@ -3,21 +3,23 @@
 //!
 //! It owns every attempt's state. Blocking steps run elsewhere and come back as results.
 
+mod adopt;
+
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use berth_proto::{Assignment, Desired, Down, Heartbeat, Hello, Up, down, up};
-use nix::sys::signal::Signal;
+use berth_proto::{Assignment, Desired, Down, Hello, Up, down, up};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use crate::agent::{Cleaning, Effect, Key, Seen, Wanted, converge};
 use crate::attempts::Attempt;
-use crate::cgroups::{Cgroups, Group};
+use crate::cgroups::Cgroups;
 use crate::gpu::Gpus;
 use crate::hello::hello;
+use crate::lease::Renewals;
 use crate::link::{LinkEvent, Outbox};
 use crate::logs::follow;
 use crate::samples::{Sampled, sample};
@@ -81,6 +83,7 @@ pub struct Daemon {
     /// The logs that are followed in this session.
     followed: HashMap<Key, watch::Sender<()>>,
     watch: Watch,
+    renewals: Renewals,
     seq: u64,
     done: mpsc::UnboundedSender<Done>,
     sampling: bool,
@@ -95,6 +98,7 @@ fn notice(assignment: &Assignment) -> Option<shim::Notice> {
 /// Runs until the process is ended. Attempts go on without it.
 pub async fn run(host: Host, mut link: mpsc::Receiver<LinkEvent>) -> Result<(), String> {
     let (done, mut results) = mpsc::unbounded_channel();
+    let renewals = Renewals::open(&host.root);
     let mut daemon = Daemon {
         host: Arc::new(host),
         attempts: BTreeMap::new(),
@@ -106,6 +110,7 @@ pub async fn run(host: Host, mut link: mpsc::Receiver<LinkEvent>) -> Result<(), 
         outbox: None,
         followed: HashMap::new(),
         watch: Watch::new().map_err(|e| e.to_string())?,
+        renewals,
         seq: 0,
         done,
         sampling: false,
@@ -133,41 +138,6 @@ pub async fn run(host: Host, mut link: mpsc::Receiver<LinkEvent>) -> Result<(), 
 }
 
 impl Daemon {
-    fn adopt_all(&mut self) -> Result<(), String> {
-        let found = Attempt::load_all(&self.host.root).map_err(|e| e.to_string())?;
-        let groups: Vec<Group> = found.iter().map(|a| a.record.group.clone()).collect();
-        self.host.cgroups.sweep(&groups);
-        for attempt in found {
-            let key = attempt.key();
-            if matches!(attempt.seen(), Seen::Running { .. } | Seen::Preparing) {
-                tracing::info!(job = key.job, "adopted");
-                self.watch.add(&key, &attempt.dir).map_err(|e| e.to_string())?;
-                // The end may have been recorded before the watch stood.
-                let mut attempt = attempt.clone();
-                attempt.adopt();
-                if !matches!(attempt.seen(), Seen::Ended(_)) {
-                    self.attend(&key, &attempt);
-                }
-                self.attempts.insert(key, attempt);
-            } else {
-                self.attempts.insert(key, attempt);
-            }
-        }
-        Ok(())
-    }
-
-    /// Waits for the end of a shim that a former daemon started, and tells it again what may not have
-    /// reached it.
-    fn attend(&self, key: &Key, attempt: &Attempt) {
-        shim::tell(&attempt.dir, Signal::SIGUSR1);
-        let (dir, key, done) = (attempt.dir.clone(), key.clone(), self.done.clone());
-        tokio::task::spawn_blocking(move || {
-            // A lock that cannot be waited for is as good as free: the files say the rest.
-            let _ = shim::wait_gone(&dir);
-            let _ = done.send(Done::ShimGone(key));
-        });
-    }
-
     async fn hear(&mut self, event: LinkEvent) -> Result<(), String> {
         match event {
             LinkEvent::Open(outbox, claim) => {
@@ -186,6 +156,8 @@ impl Daemon {
                 };
                 // A session that ended meanwhile is followed by a Closed.
                 let _ = outbox.words.send(up::What::Hello(hello).into());
+                let beat = self.renewals.beat(shim::boottime_ms());
+                let _ = outbox.words.send(up::What::Heartbeat(beat).into());
                 self.outbox = Some(outbox);
                 self.desired = None;
                 self.followed.clear();
@@ -204,6 +176,9 @@ impl Daemon {
                         told.sent = None;
                     }
                 }
+            }
+            LinkEvent::Down(Down { what: Some(down::What::Renewed(renewed)) }) => {
+                self.renewals.acknowledged(renewed.seq, shim::boottime_ms());
             }
             // The link has answered it.
             LinkEvent::Down(Down { what: Some(down::What::Probe(_)) | None }) => {}
@@ -314,7 +289,10 @@ impl Daemon {
     }
 
     fn tick(&mut self) {
-        self.say(up::What::Heartbeat(Heartbeat {}));
+        if self.outbox.is_some() {
+            let beat = self.renewals.beat(shim::boottime_ms());
+            self.say(up::What::Heartbeat(beat));
+        }
         let now = Instant::now();
         for (key, attempt) in &mut self.attempts {
             attempt.observe();
@@ -441,6 +419,7 @@ impl Daemon {
     fn prepare(&mut self, key: Key) {
         let Some(assignment) = self.desired.as_ref().and_then(|d| d.get(&key)).cloned() else { return };
         let Some(spec) = assignment.spec.clone() else { return };
+        let Some(starting) = self.renewals.begin(&assignment, shim::boottime_ms()) else { return };
         let made = Attempt::create(&self.host.root, &key, &assignment)
             .and_then(|attempt| self.watch.add(&key, &attempt.dir).map(|()| attempt));
         let mut attempt = match made {
@@ -462,7 +441,9 @@ impl Daemon {
         self.busy.insert(key.clone());
         let (host, done) = (self.host.clone(), self.done.clone());
         tokio::task::spawn_blocking(move || {
-            let child = attempt.prepare(&spec, &host);
+            let child = attempt.prepare(&spec, &host, &starting);
+            // The shim counts from here on.
+            drop(starting);
             let _ = done.send(Done::Prepared(Box::new(attempt)));
             if let Some(mut child) = child {
                 // Collected, so that no zombie is left; its own record says how it went.

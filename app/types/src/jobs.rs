@@ -139,6 +139,10 @@ pub struct NewJob {
     /// It ends by itself when its devices stand idle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop_when_idle: Option<StopWhenIdle>,
+    /// Seconds that it goes on on a node that is cut off, before it is ended there and counts as lost; the
+    /// portal's own choice when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease_s: Option<u32>,
     /// It runs inside this reservation, at no further charge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reservation: Option<ReservationId>,

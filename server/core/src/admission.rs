@@ -17,6 +17,9 @@ pub const MAX_MEMORY_MIB: u64 = 1 << 30;
 pub const MAX_DEVICES: u32 = 64;
 pub const MAX_NODES: u32 = 64;
 pub const MAX_RETRIES: u32 = 100;
+/// Of a lease that a job chooses; shorter, and a hiccup of the network ends it.
+pub const MIN_LEASE_S: u32 = 60;
+pub const MAX_LEASE_S: u32 = 86_400;
 /// Seconds that a job may take to save its state: the notice that a preemption gives at most.
 pub const MAX_GRACE_S: u32 = 600;
 /// Seconds over which a job can ask to be found idle: ten minutes to a day.
@@ -139,6 +142,9 @@ pub fn check_job(job: &NewJob) -> Vec<FieldError> {
         refuse("/checkpoint/grace_s", "Choose between 1 and 600 seconds.");
     }
     check_idle(job, &mut refuse);
+    if job.lease_s.is_some_and(|s| !(MIN_LEASE_S..=MAX_LEASE_S).contains(&s)) {
+        refuse("/lease_s", "Choose between 60 seconds and a day (86400), or leave it out.");
+    }
     if job.depends_on.len() > MAX_DEPENDENCIES {
         refuse("/depends_on", "A job can wait for at most 32 others.");
     }
@@ -276,6 +282,8 @@ mod tests {
             (idle(40, 599), "/stop_when_idle/for_s"),
             (idle(40, u32::MAX), "/stop_when_idle/for_s"),
             (NewJob { gpu_milli: Some(500), ..idle(40, 3_600) }, "/stop_when_idle"),
+            (NewJob { lease_s: Some(59), ..job() }, "/lease_s"),
+            (NewJob { lease_s: Some(86_401), ..job() }, "/lease_s"),
             (NewJob { name: "  ".into(), ..job() }, "/name"),
             (NewJob { name: "x".repeat(1 << 20), ..job() }, "/name"),
             (NewJob { name: "a\0b".into(), ..job() }, "/name"),

@@ -14,6 +14,7 @@ pub mod fair_share;
 pub mod finder;
 pub mod inventory;
 pub mod jobs;
+pub mod lease;
 pub mod lineage;
 pub mod members;
 pub mod mix;

@@ -14,6 +14,7 @@ pub mod budgets;
 pub mod certificates;
 pub mod invoices;
 pub mod jobs;
+pub mod leases;
 pub mod ledger;
 pub mod lots;
 pub mod members;

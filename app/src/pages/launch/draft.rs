@@ -233,6 +233,7 @@ impl Draft {
             retry,
             checkpoint,
             stop_when_idle,
+            lease_s: None,
             reservation: self.reservation,
             depends_on,
             labels,
