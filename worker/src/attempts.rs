@@ -74,6 +74,9 @@ pub struct Record {
     /// What holds its processes.
     #[serde(default)]
     pub group: Group,
+    /// Whose it is; empty when an earlier daemon recorded it.
+    #[serde(default)]
+    pub organization: String,
 }
 
 /// An attempt as it stands.
@@ -157,6 +160,7 @@ impl Attempt {
             clean: false,
             uid: None,
             group: Group::default(),
+            organization: assignment.organization.clone(),
         };
         let attempt = Self::new(dir, record, Tally::default());
         attempt.save()?;

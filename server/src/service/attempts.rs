@@ -348,6 +348,7 @@ impl Portal {
             log_from: self.recordings.log_length(job, number, to_u32(row.rank)),
             stop_signal: notice.map_or(0, |c| c.signal.number()),
             stop_grace_ms: notice.map_or(0, |c| i64::from(c.grace_s) * 1_000),
+            organization: job_row.org_id.clone(),
         })
     }
 
@@ -385,6 +386,7 @@ impl Portal {
         let done = done?;
         for (org, nodes, event) in &done {
             nodes.iter().for_each(|node| self.live.wake_node(*node));
+            self.telemetry.placed(event.job, event.attempt, now);
             self.tell_change(*org, Some(event.clone()), event.job).await;
         }
         Ok(done.len())

@@ -17,6 +17,7 @@ pub mod jobs;
 pub mod ledger;
 pub mod lots;
 pub mod members;
+pub mod metrics_tokens;
 pub mod nodes;
 pub mod offerings;
 pub mod payments;
