@@ -18,7 +18,7 @@ pub struct SliceRead {
 pub struct BoardRead {
     pub board: Reading,
     pub slices: Vec<SliceRead>,
-    /// A slice did not answer: the board is not as it was thought to be.
+    /// The board is not as it was thought to be: its mode is another, or a slice did not answer.
     pub changed: bool,
 }
 
@@ -33,13 +33,15 @@ impl Gpus {
         let board = self.device(&info.uuid)?;
         let monitored = board.gpm_support().unwrap_or(false);
         let mut whole = board_reading(&board)?;
-        if !info.mig_enabled {
+        // Asked each time: a share of time that the driver tells under MIG means nothing.
+        let under_mig = super::mig_enabled(&board)?;
+        if !under_mig {
             whole.utilization_percent = board.utilization_rates().ok().map(|u| f64::from(u.gpu));
             let percent = if monitored { self.busy_percent(&board, &info.uuid, None) } else { None };
             whole.engine_active = percent.map(|p| p / 100.0);
         }
         let usable = info.slices.iter().filter(|slice| slice.mig_uuid.is_some());
-        let mut read = BoardRead { board: whole, slices: Vec::new(), changed: false };
+        let mut read = BoardRead { board: whole, slices: Vec::new(), changed: under_mig != info.mig_enabled };
         for slice in usable {
             let Some(memory) = self.slice_memory(slice) else {
                 read.changed = true;
