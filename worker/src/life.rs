@@ -90,6 +90,7 @@ mod tests {
                 uid: None,
                 group: Group::default(),
                 organization: String::new(),
+                secrets: None,
             },
             start: None,
             exit: None,
