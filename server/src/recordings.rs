@@ -236,6 +236,21 @@ mod tests {
     }
 
     #[test]
+    fn what_cannot_be_read_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let job = JobId::from_uuid(uuid::Uuid::from_u128(3));
+        let path = files::readings(dir.path(), (job, 1));
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, b"of another version").unwrap();
+        let r = Recordings::new(dir.path());
+        assert_eq!(r.series(job, 1, None, None, 0).unwrap(), (1, vec![]));
+        r.settle(at(i64::MAX / 2_000_000)).unwrap();
+        r.append_readings(job, 1, &[recorded(100, 0, None)]).unwrap();
+        assert_eq!(r.series(job, 1, None, None, 0).unwrap().1.len(), 1);
+        assert!(std::fs::read(&path).unwrap().starts_with(b"of another version"));
+    }
+
+    #[test]
     fn a_log_is_read_from_any_byte() {
         let dir = tempfile::tempdir().unwrap();
         let r = Recordings::new(dir.path());

@@ -81,8 +81,8 @@ struct Run {
     /// The cgroup below which jobs get theirs, in each hierarchy.
     #[arg(long, env = "BERTH_CGROUP", default_value = "berth")]
     cgroup: String,
-    /// Where to serve /metrics for Prometheus, such as 127.0.0.1:9400; nowhere when absent. Whoever reads it
-    /// needs the token in the data directory's metrics-token.
+    /// Where to serve /metrics for Prometheus, such as 127.0.0.1:940; nowhere when absent. Whoever reads it
+    /// needs the token in the data directory's metrics-token. Jobs may listen on ports from 1024 on.
     #[arg(long, env = "BERTH_METRICS_LISTEN")]
     metrics_listen: Option<SocketAddr>,
 }
@@ -153,7 +153,7 @@ fn run(args: Run) -> Result<(), String> {
         let start = Start::begin(&data)?;
         let telemetry = Arc::new(Telemetry::new(&name, args.metrics_listen.is_some()));
         if let Some(address) = args.metrics_listen {
-            serve_metrics(address, &data, telemetry.clone()).await?;
+            metrics::start(address, &data, telemetry.clone()).await?;
         }
         let link_with = Link { portal: endpoint, identity, data: data.clone(), start };
         tokio::spawn(link::keep(link_with, events));
@@ -180,16 +180,6 @@ fn run(args: Run) -> Result<(), String> {
     })?;
     // Attempts live under their shims and go on; threads that wait for them do not hold the exit.
     runtime.shutdown_background();
-    Ok(())
-}
-
-/// Serves `/metrics` for as long as the daemon runs.
-async fn serve_metrics(address: SocketAddr, data: &Path, telemetry: Arc<Telemetry>) -> Result<(), String> {
-    let token = metrics::token(data)?;
-    let listener = tokio::net::TcpListener::bind(address).await;
-    let listener = listener.map_err(|e| format!("cannot serve metrics on {address}: {e}"))?;
-    tracing::info!(%address, token = %data.join(metrics::TOKEN).display(), "metrics are served");
-    tokio::spawn(metrics::serve(listener, telemetry, token));
     Ok(())
 }
 

@@ -3,10 +3,12 @@
 //! Jobs use the host's network, so an address of the host itself keeps nobody out: whoever asks needs the token
 //! that lies in the daemon's data directory, where no job comes.
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
+use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
@@ -24,6 +26,8 @@ use crate::telemetry::Telemetry;
 
 /// The file with the token, for whoever sets up the scraping.
 pub const TOKEN: &str = "metrics-token";
+/// Between two tries to listen.
+const BIND_AGAIN: Duration = Duration::from_secs(10);
 /// A shorter one is no token of ours: the file was cut off.
 const LEAST: usize = 32;
 
@@ -71,11 +75,37 @@ fn router(telemetry: Arc<Telemetry>, token: &str) -> Router {
     Router::new().route("/metrics", get(show)).with_state(Served { telemetry, hash: hash(token) })
 }
 
-/// Answers for as long as the daemon runs.
-pub async fn serve(listener: TcpListener, telemetry: Arc<Telemetry>, token: String) {
-    if let Err(error) = axum::serve(listener, router(telemetry, &token)).await {
-        tracing::error!(%error, "the metrics of this host are not served any more");
+/// Binds the address. `None`, and said: it is taken, perhaps by a job, which must not keep the daemon from its
+/// work.
+async fn bind(address: SocketAddr) -> Result<Option<TcpListener>, String> {
+    match TcpListener::bind(address).await {
+        Ok(listener) => Ok(Some(listener)),
+        Err(error) if error.kind() == ErrorKind::AddrInUse => {
+            tracing::warn!(%address, "somebody else listens where the metrics are to be served; tried again soon");
+            Ok(None)
+        }
+        Err(error) => Err(format!("cannot serve metrics on {address}: {error}")),
     }
+}
+
+/// Begins to answer, for as long as the daemon runs.
+pub async fn start(address: SocketAddr, data: &Path, telemetry: Arc<Telemetry>) -> Result<(), String> {
+    let router = router(telemetry, &token(data)?);
+    let mut listener = bind(address).await?;
+    tracing::info!(%address, token = %data.join(TOKEN).display(), "metrics are served to who has the token");
+    tokio::spawn(async move {
+        loop {
+            if let Some(listener) = listener.take()
+                && let Err(error) = axum::serve(listener, router.clone()).await
+            {
+                tracing::error!(%error, "the metrics of this host are not served");
+            }
+            tokio::time::sleep(BIND_AGAIN).await;
+            // What was possible at the start may fail only for a while.
+            listener = bind(address).await.unwrap_or_default();
+        }
+    });
+    Ok(())
 }
 
 #[cfg(test)]

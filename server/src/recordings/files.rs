@@ -134,9 +134,9 @@ impl Files {
             other => other?,
         };
         let blocks = codec::decode(&bytes);
-        // Nothing in it can be read, or it was added to until the portal ended.
+        // It was added to until the portal ended; many small frames are worth a rewriting.
         let added = u32::try_from(blocks.len()).unwrap_or(u32::MAX);
-        let due = if blocks.is_empty() { i64::MIN } else { due_s(&blocks, keep) };
+        let due = if bytes.is_empty() { i64::MIN } else { due_s(&blocks, keep) };
         let mut all = lock(&self.all);
         let known = all.known.entry(key).or_insert(Known { due_s: due, added });
         known.due_s = known.due_s.min(due);
@@ -153,7 +153,14 @@ impl Files {
             }
             other => other?,
         };
-        let blocks = settle(codec::decode(&bytes), keep, now_s);
+        let found = codec::decode(&bytes);
+        if found.is_empty() && !bytes.is_empty() {
+            // Another version's, perhaps: it is not this one's to remove.
+            tracing::warn!(file = %path.display(), "nothing in this file of readings can be read; it is left alone");
+            lock(&self.all).known.remove(&key);
+            return Ok(());
+        }
+        let blocks = settle(found, keep, now_s);
         let draft = path.with_extension("new");
         if blocks.is_empty() {
             std::fs::remove_file(&path)?;
