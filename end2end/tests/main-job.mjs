@@ -91,6 +91,15 @@ test('a job is launched by the form and seen live to its end', async () => {
   assert.equal(await page.evaluate(() => window.sameDocument), true);
 });
 
+test('its charts are there when its page is opened after the end', async () => {
+  await page.reload();
+  await settled(page);
+  await page.getByText('ended, all of it is here').first().waitFor();
+  await page.locator('.chart canvas').first().waitFor();
+  const values = page.locator('.chart__values');
+  await waitFor('the last values', async () => /\d W/.test((await values.allInnerTexts()).join(' ')));
+});
+
 test('it is charged to the millisecond, and the ledger shows it', async () => {
   const done = await jobIn(call, org, job(), ['succeeded']);
   const charge = (BigInt(done.nano_per_second) * BigInt(done.metered_ms)) / 1_000_000n;

@@ -22,6 +22,7 @@ pub mod serve;
 pub mod service;
 pub mod store;
 pub mod stripe;
+pub mod telemetry;
 mod throttle;
 pub mod tls;
 pub mod web;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use berth_server::clock::SystemClock;
 use berth_server::portal::{Portal, Settings};
+use berth_server::recordings::Keep;
 use berth_server::serve::serve;
 use berth_server::store::Db;
 use berth_server::web::Assets;
@@ -119,6 +120,32 @@ struct Serve {
     /// Nobody can make an account by themselves.
     #[arg(long, env = "BERTH_SIGN_UP_CLOSED")]
     sign_up_closed: bool,
+    #[command(flatten)]
+    readings: Readings,
+}
+
+#[derive(clap::Args)]
+struct Readings {
+    /// Seconds for which the readings of jobs' devices are kept by the second.
+    #[arg(long, env = "BERTH_READINGS_BY_SECOND_S", default_value_t = Keep::default().by_second_s, value_parser = clap::value_parser!(i64).range(60..=86_400))]
+    readings_by_second_s: i64,
+    /// Seconds for which means of ten seconds are kept.
+    #[arg(long, env = "BERTH_READINGS_BY_TEN_S", default_value_t = Keep::default().by_ten_s, value_parser = clap::value_parser!(i64).range(60..=31_536_000))]
+    readings_by_ten_s: i64,
+    /// Days for which means of a minute are kept; then a job's charts are gone.
+    #[arg(long, env = "BERTH_READINGS_DAYS", default_value_t = Keep::default().by_minute_s / 86_400, value_parser = clap::value_parser!(i64).range(1..=3_650))]
+    readings_days: i64,
+}
+
+impl Readings {
+    fn keep(&self) -> Result<Keep, String> {
+        let by_minute_s = self.readings_days * 86_400;
+        let keep =
+            Keep { by_second_s: self.readings_by_second_s, by_ten_s: self.readings_by_ten_s, by_minute_s };
+        let why = "readings are kept at each step for at least as long as at the finer one: \
+                   --readings-by-second-s, then --readings-by-ten-s, then --readings-days";
+        if keep.is_sound() { Ok(keep) } else { Err(why.to_owned()) }
+    }
 }
 
 #[derive(clap::Args)]
@@ -213,7 +240,9 @@ async fn run(args: Args) -> Result<(), String> {
                 stripe_key,
                 stripe_url,
                 stripe_webhook_secrets,
+                readings,
             } = *args;
+            let keep_readings = readings.keep()?;
             let assets = web.or_else(beside).map(|dir| Assets::open(&dir)).transpose()?;
             let db = store.open().await?;
             let listener = bind(listen).await?;
@@ -238,6 +267,7 @@ async fn run(args: Args) -> Result<(), String> {
                 stripe_webhook_secrets,
                 sign_up_open: !sign_up_closed,
                 data: store.data,
+                keep_readings,
                 worker_url: worker_url.unwrap_or_else(|| format!("https://{worker_at}")),
                 worker_program: worker_program(),
                 node_certificate_s,

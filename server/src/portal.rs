@@ -13,13 +13,14 @@ use crate::envelope::{self, Keys};
 use crate::live::Live;
 use crate::outbound::Outbound;
 use crate::passwords::Hasher;
-use crate::recordings::Recordings;
+use crate::recordings::{Keep, Recordings};
 use crate::service::keys::InFlight;
 use crate::service::leases::Leases;
 use crate::service::planner::Planner;
 use crate::service::underuse::Watches;
 use crate::store::Db;
 use crate::stripe::Stripe;
+use crate::telemetry::Telemetry;
 use crate::throttle::{Invites, Throttle};
 use berth_types::time::Timestamp;
 
@@ -35,6 +36,8 @@ pub struct Settings {
     pub session_absolute_s: i64,
     /// Where logs and readings are kept.
     pub data: PathBuf,
+    /// For how long readings are kept.
+    pub keep_readings: Keep,
     /// Where workers reach the portal, for the line that an operator runs on a host.
     pub worker_url: String,
     /// The worker's program for hosts to fetch; without it a host is set up by hand.
@@ -99,6 +102,7 @@ impl Default for Settings {
             session_idle_s: 12 * 3_600,
             session_absolute_s: 14 * 86_400,
             data: PathBuf::from("./data"),
+            keep_readings: Keep::default(),
             worker_url: "https://127.0.0.1:8081".to_owned(),
             worker_program: None,
             node_certificate_s: 86_400,
@@ -134,6 +138,7 @@ pub struct Portal {
     pub(crate) invites: Arc<Invites>,
     pub(crate) in_flight: Arc<InFlight>,
     pub(crate) leases: Arc<Leases>,
+    pub(crate) telemetry: Arc<Telemetry>,
     /// Opened when it is first needed.
     authority: Arc<Mutex<Option<Arc<Authority>>>>,
     keys: Arc<Mutex<Option<Arc<Keys>>>>,
@@ -155,7 +160,8 @@ impl Portal {
             leases: Arc::new(Leases::since(clock.monotonic_ms())),
             outbound: Arc::new(settings.outbound()),
             stripe: settings.stripe(),
-            recordings: Recordings::new(&settings.data),
+            recordings: Recordings::keeping(&settings.data, settings.keep_readings),
+            telemetry: Arc::new(Telemetry::new(clock.now())),
             settings: Arc::new(settings),
             authority: Arc::default(),
             keys: Arc::default(),

@@ -11,7 +11,7 @@ use tokio::net::TcpListener;
 use crate::portal::Portal;
 use crate::service::{books, budgets, drains, invoices, leases, payments, reservations, webhooks};
 use crate::web::{self, Assets};
-use crate::{rest, scheduler, workers};
+use crate::{rest, scheduler, telemetry, workers};
 
 /// A line for whoever started the portal; one who has stopped reading does not stop it.
 fn say(line: &str) {
@@ -47,6 +47,7 @@ pub async fn serve(
     tokio::spawn(books::run(portal.clone()));
     tokio::spawn(budgets::run(portal.clone()));
     tokio::spawn(invoices::run(portal.clone()));
+    tokio::spawn(telemetry::run(portal.clone()));
     portal.hear_webhooks().await.map_err(|e| e.to_string())?;
     tokio::spawn(webhooks::run(portal.clone()));
     tokio::spawn(payments::run(portal.clone()));

@@ -411,15 +411,16 @@ impl Session {
 
     async fn keep_samples(&mut self, samples: proto::Samples) -> Result<(), String> {
         let at = Timestamp::from_micros(samples.at_micros);
-        for board in samples.boards {
-            let Some(r) = board.reading else { continue };
+        for board in &samples.boards {
+            let Some(r) = &board.reading else { continue };
             let reading = BoardReading {
                 power_watts: r.power_watts,
                 temperature_celsius: r.temperature_celsius,
                 utilization_percent: r.utilization_percent,
             };
-            self.portal.live.put_reading(board.gpu_uuid, reading);
+            self.portal.live.put_reading(board.gpu_uuid.clone(), reading);
         }
+        self.portal.telemetry.put_samples(self.node, samples.boards, samples.slices);
         let mut by_attempt: HashMap<(JobId, u32), Vec<Recorded>> = HashMap::new();
         for row in samples.attempts {
             let (Some(key), Some(r)) = (attempt(row.attempt.as_ref()), row.reading) else { continue };

@@ -143,6 +143,7 @@ fn bad_settings_are_said_and_not_endured() {
         (vec!["serve", "--listen", "nowhere"], "nowhere"),
         (vec!["serve", "--data", "/proc/nothing"], "cannot be made"),
         (vec!["serve", "--worker-listen", "0.0.0.0:0", "--data", data], "--worker-url"),
+        (vec!["serve", "--readings-by-second-s", "7200", "--readings-by-ten-s", "60"], "--readings-by-ten-s"),
         (vec!["serve", "--worker-url", "http://portal:8081", "--data", data], "https://HOST:PORT"),
         (vec!["migrate", "--data", data, "--database", "mysql://u:hunter2@h/d"], "postgres://"),
     ] {

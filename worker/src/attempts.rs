@@ -77,6 +77,9 @@ pub struct Record {
     /// What holds its processes.
     #[serde(default)]
     pub group: Group,
+    /// Whose it is; empty when an earlier daemon recorded it.
+    #[serde(default)]
+    pub organization: String,
     /// Where its files with secrets lie until it is clean.
     #[serde(default)]
     pub secrets: Option<PathBuf>,
@@ -163,6 +166,7 @@ impl Attempt {
             clean: false,
             uid: None,
             group: Group::default(),
+            organization: assignment.organization.clone(),
             secrets: None,
         };
         let attempt = Self::new(dir, record, Tally::default());

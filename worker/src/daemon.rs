@@ -25,6 +25,7 @@ use crate::logs::follow;
 use crate::samples::{Sampled, sample};
 use crate::sandbox::Sandbox;
 use crate::shim;
+use crate::telemetry::Telemetry;
 use crate::watch::Watch;
 
 /// A report that was not acknowledged is sent again after this long.
@@ -52,6 +53,7 @@ pub struct Host {
     pub address: String,
     /// Where it stands, and whatever else the operator says of it.
     pub labels: HashMap<String, String>,
+    pub telemetry: Arc<Telemetry>,
 }
 
 /// How far the portal knows of an attempt.
@@ -308,7 +310,7 @@ impl Daemon {
         let runs = |a: &&Attempt| matches!(a.seen(), Seen::Running { .. });
         let running: Vec<Attempt> = self.attempts.values().filter(runs).cloned().collect();
         // What runs is looked at whether the portal listens or not: its evidence goes on.
-        if !self.sampling && (self.outbox.is_some() || !running.is_empty()) {
+        if !self.sampling && (self.outbox.is_some() || !running.is_empty() || self.host.telemetry.served) {
             self.sampling = true;
             let (host, done) = (self.host.clone(), self.done.clone());
             tokio::task::spawn_blocking(move || {

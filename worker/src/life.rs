@@ -89,6 +89,7 @@ mod tests {
                 clean: false,
                 uid: None,
                 group: Group::default(),
+                organization: String::new(),
                 secrets: None,
             },
             start: None,

@@ -1,6 +1,8 @@
 //! One reading of everything on the host, as the portal is told it. Blocking; decides nothing.
 
-use berth_proto::{AttemptId, AttemptSample, BoardSample, Reading, Samples};
+use std::collections::HashMap;
+
+use berth_proto::{AttemptId, AttemptSample, Samples};
 
 use crate::agent::Key;
 use crate::attempts::{Attempt, Device};
@@ -8,6 +10,7 @@ use crate::daemon::Host;
 use crate::evidence::Look;
 use crate::gpu::{self, Presence};
 use crate::shim;
+use crate::telemetry::{Found, wire};
 
 /// What was read.
 pub struct Sampled {
@@ -59,36 +62,32 @@ fn look(host: &Host, attempt: &Attempt) -> Look {
 
 /// Reads every board, and every device of what runs. What cannot be read is left out.
 pub fn sample(host: &Host, running: &[Attempt]) -> Sampled {
-    let wire = |r: gpu::Reading| Reading {
-        utilization_percent: r.utilization_percent,
-        memory_used_mib: r.memory_used_mib,
-        memory_total_mib: r.memory_total_mib,
-        power_watts: r.power_watts,
-        temperature_celsius: r.temperature_celsius,
-    };
+    let needed: Vec<&str> =
+        running.iter().flat_map(|attempt| attempt.record.devices.iter().map(Device::visible)).collect();
+    let found = host.telemetry.read(&host.gpus, &needed);
+    let mut read: HashMap<&str, gpu::Reading> = HashMap::new();
+    for Found { info, read: board } in &found {
+        read.insert(&info.uuid, board.board);
+        let slices = board.slices.iter();
+        read.extend(slices.filter_map(|s| Some((s.slice.mig_uuid.as_deref()?, s.reading))));
+    }
     let mut attempts = Vec::new();
     let mut looks = Vec::new();
     for attempt in running {
         let found = look(host, attempt);
         looks.push((attempt.key(), shim::boottime_ms(), found));
         for (device, d) in (0..).zip(&attempt.record.devices) {
-            if let Ok(reading) = host.gpus.read(&d.gpu_uuid, d.mig_uuid.as_deref()) {
-                attempts.push(AttemptSample {
-                    attempt: Some(AttemptId::new(&attempt.record.job, attempt.record.number)),
-                    rank: 0,
-                    device,
-                    reading: Some(wire(reading)),
-                });
-            }
+            // One that was made a moment ago is not among the boards as they were found.
+            let reading = read.get(d.visible()).copied();
+            let reading = reading.or_else(|| host.gpus.read(&d.gpu_uuid, d.mig_uuid.as_deref()).ok());
+            attempts.extend(reading.map(|reading| AttemptSample {
+                attempt: Some(AttemptId::new(&attempt.record.job, attempt.record.number)),
+                rank: 0,
+                device,
+                reading: Some(wire(reading)),
+            }));
         }
     }
-    let boards = host.gpus.inventory().unwrap_or_default();
-    let boards = boards
-        .into_iter()
-        .filter_map(|b| {
-            let reading = host.gpus.read(&b.uuid, None).ok()?;
-            Some(BoardSample { gpu_uuid: b.uuid, reading: Some(wire(reading)) })
-        })
-        .collect();
-    Sampled { samples: Samples { at_micros: wall_micros(), boards, attempts }, looks }
+    let (boards, slices) = host.telemetry.keep(&found, running);
+    Sampled { samples: Samples { at_micros: wall_micros(), boards, attempts, slices }, looks }
 }

@@ -9,6 +9,7 @@ mod invoices;
 mod jobs;
 mod live;
 mod members;
+mod metrics;
 mod money;
 mod nodes;
 mod once;
@@ -40,6 +41,7 @@ pub fn router(portal: Portal) -> Router {
         .merge(jobs::routes())
         .merge(live::routes())
         .merge(members::routes())
+        .merge(metrics::routes())
         .merge(money::routes())
         .merge(nodes::routes())
         .merge(operations::routes())
@@ -51,7 +53,7 @@ pub fn router(portal: Portal) -> Router {
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
-        .route("/metrics", get(metrics))
+        .route("/metrics", get(metrics::show))
         .merge(crate::install::routes(&portal))
         .nest("/api/v1", api)
         .fallback(|| async { Failed(Problem::not_found()) })
@@ -67,13 +69,9 @@ pub fn router(portal: Portal) -> Router {
         .layer(axum::middleware::from_fn(guard::same_site))
         .layer(axum::middleware::from_fn(guard::to_the_end))
         .layer(axum::middleware::from_fn_with_state(portal.clone(), guard::request_id))
+        .layer(axum::middleware::from_fn_with_state(portal.clone(), guard::count))
         .layer(axum::extract::DefaultBodyLimit::max(BODY_LIMIT))
         .with_state(portal)
-}
-
-async fn metrics(State(portal): State<Portal>) -> Result<impl IntoResponse, Failed> {
-    let text = portal.metrics().await.map_err(Problem::from)?;
-    Ok(([(axum::http::header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text))
 }
 
 async fn ready(State(portal): State<Portal>) -> impl IntoResponse {

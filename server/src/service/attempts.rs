@@ -349,6 +349,7 @@ impl Portal {
             log_from: self.recordings.log_length(job, number, to_u32(row.rank)),
             stop_signal,
             stop_grace_ms,
+            organization: job_row.org_id.clone(),
             ..proto::Assignment::default()
         })
     }

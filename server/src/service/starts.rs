@@ -57,6 +57,7 @@ impl Portal {
         let done = done?;
         for (org, nodes, event) in &done {
             nodes.iter().for_each(|node| self.live.wake_node(*node));
+            self.telemetry.placed(event.job, event.attempt, now);
             self.tell_change(*org, Some(event.clone()), event.job).await;
         }
         Ok(done.len())

@@ -18,6 +18,7 @@ pub mod leases;
 pub mod ledger;
 pub mod lots;
 pub mod members;
+pub mod metrics_tokens;
 pub mod nodes;
 pub mod offerings;
 pub mod operations;

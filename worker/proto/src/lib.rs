@@ -2,6 +2,8 @@
 //!
 //! Must not hold rules: what a message means is decided by `berth-core` and the worker's agent.
 
+pub mod exposition;
+
 tonic::include_proto!("berth.worker.v1");
 
 /// For the length of a message on the wire.

@@ -8,6 +8,7 @@
 mod mig;
 mod nvlink;
 mod readings;
+mod whole;
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -17,6 +18,7 @@ use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device, GpmSample, Nvml};
 
 pub use readings::{Presence, Reading};
+pub use whole::{BoardRead, SliceRead};
 
 use crate::device_nodes;
 

@@ -20,6 +20,13 @@ pub struct Reading {
     pub power_watts: Option<f64>,
     /// Of the whole board.
     pub temperature_celsius: Option<f64>,
+    /// Of the whole board, like the next two.
+    pub sm_clock_mhz: Option<f64>,
+    pub memory_clock_mhz: Option<f64>,
+    /// Since the driver was loaded.
+    pub energy_millijoules: Option<f64>,
+    /// Share of the time in which the graphics or compute engine was busy, 0 to 1.
+    pub engine_active: Option<f64>,
 }
 
 /// Whether a device is there.
@@ -55,7 +62,7 @@ const fn is_gone(error: &NvmlError) -> bool {
     )
 }
 
-fn mib(bytes: u64) -> f64 {
+pub(super) fn mib(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }
 
@@ -102,6 +109,10 @@ impl Gpus {
             memory_total_mib: mib(memory.total),
             power_watts: board.power_usage().ok().map(|milliwatts| f64::from(milliwatts) / 1_000.0),
             temperature_celsius: board.temperature(TemperatureSensor::Gpu).ok().map(f64::from),
+            sm_clock_mhz: None,
+            memory_clock_mhz: None,
+            energy_millijoules: None,
+            engine_active: None,
         })
     }
 
@@ -112,9 +123,23 @@ impl Gpus {
             return None;
         }
         let gi = super::mig::instance_of(self.nvml.lib(), slice).ok()?;
-        let sample = board.gpm_mig_sample(gi).ok()?;
+        self.busy_percent(board, gpu_uuid, Some(gi))
+    }
+
+    /// How busy a board, or a GPU instance of it, was since it was asked about last; absent the first time.
+    pub(super) fn busy_percent(
+        &self,
+        board: &Device<'static>,
+        gpu_uuid: &str,
+        instance: Option<u32>,
+    ) -> Option<f64> {
+        let sample = match instance {
+            Some(gi) => board.gpm_mig_sample(gi).ok()?,
+            None => board.gpm_sample().ok()?,
+        };
         let mut samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = (gpu_uuid.to_owned(), gi);
+        // No instance has this number.
+        let key = (gpu_uuid.to_owned(), instance.unwrap_or(u32::MAX));
         let percent = samples.get(&key).and_then(|before| {
             let metrics = gpm_metrics_get(self.nvml, before, &sample, &[GpmMetricId::GraphicsUtil]).ok()?;
             metrics.into_iter().next()?.ok().map(|m| m.value)

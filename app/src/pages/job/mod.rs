@@ -240,7 +240,7 @@ fn JobView(loaded: Loaded) -> impl IntoView {
                         <section class="section">
                             <div class="section__head"><h2>"Readings"</h2></div>
                             {if unread {
-                                view! { <p class="quiet">"The job ended before the first reading was taken."</p> }.into_any()
+                                view! { <p class="quiet">"There are no readings: the job ended before the first was taken, or they are too old to be kept."</p> }.into_any()
                             } else {
                                 view! { <Charts org=org job=id seed=metrics.get_value() over=over/> }.into_any()
                             }}
