@@ -6,6 +6,7 @@
 
 pub mod authority;
 pub mod clock;
+pub mod depot;
 pub mod fault;
 pub mod install;
 pub mod live;

@@ -19,6 +19,7 @@ use crate::daemon::Host;
 use crate::evidence::Tally;
 use crate::files::{find_json, inside, put_json};
 use crate::gpu::{GpuError, Gpus};
+use crate::keeping::{self, Keep};
 use crate::life::EVIDENCE;
 use crate::shim::{self, Exit, Launch, Notice, Start};
 
@@ -74,6 +75,12 @@ pub struct Record {
     /// What holds its processes.
     #[serde(default)]
     pub group: Group,
+    /// What of it outlives it.
+    #[serde(default)]
+    pub keep: Keep,
+    /// The portal has all of that.
+    #[serde(default)]
+    pub kept: bool,
 }
 
 /// An attempt as it stands.
@@ -139,7 +146,7 @@ impl Attempt {
         Self { dir, record, start: None, exit: None, cleaning: Cleaning::Due, unclean: None, tally }
     }
 
-    fn save(&self) -> io::Result<()> {
+    pub(crate) fn save(&self) -> io::Result<()> {
         put_json(&self.dir.join(RECORD), &self.record, true)
     }
 
@@ -157,6 +164,8 @@ impl Attempt {
             clean: false,
             uid: None,
             group: Group::default(),
+            keep: assignment.spec.as_ref().map(Keep::of).unwrap_or_default(),
+            kept: false,
         };
         let attempt = Self::new(dir, record, Tally::default());
         attempt.save()?;
@@ -277,6 +286,7 @@ impl Attempt {
             log_bytes: ended.then(|| self.exit.as_ref().map_or_else(length, |e| e.log_bytes).min(LOG_LIMIT)),
             unclean: self.unclean.clone(),
             evidence: self.evidence(),
+            saving: ended && self.saves(),
         }
     }
 
@@ -329,6 +339,7 @@ impl Attempt {
             }
             std::fs::write(to, text).map_err(io)?;
         }
+        keeping::restore(&self.dir, spec).map_err(io)?;
         for index in 0..self.record.devices.len() {
             self.make_device(index, gpus)?;
         }
@@ -457,11 +468,9 @@ impl Attempt {
                 gpus.destroy_slice(&device.gpu_uuid, profile, start).map_err(|e| e.to_string())?;
             }
         }
-        // Only the log is kept until the portal has all of it.
-        if let Err(error) = std::fs::remove_dir_all(self.dir.join("work"))
-            && error.kind() != io::ErrorKind::NotFound
-        {
-            tracing::warn!(dir = %self.dir.display(), %error, "files of a job are left until it is forgotten");
+        // Only the log is kept until the portal has all of it, and what outlives the attempt.
+        if !self.saves() {
+            self.remove_work();
         }
         self.record.clean = true;
         self.save().map_err(|e| e.to_string())

@@ -16,6 +16,7 @@ pub mod files;
 pub mod gpu;
 pub mod hello;
 pub mod identity;
+pub mod keeping;
 pub mod life;
 pub mod link;
 pub mod logs;

@@ -89,6 +89,8 @@ mod tests {
                 clean: false,
                 uid: None,
                 group: Group::default(),
+                keep: crate::keeping::Keep::default(),
+                kept: false,
             },
             start: None,
             exit: None,

@@ -12,6 +12,7 @@ pub mod expiry;
 pub mod fair_share;
 pub mod finder;
 pub mod jobs;
+pub mod keeping;
 pub mod lineage;
 pub mod members;
 pub mod mix;

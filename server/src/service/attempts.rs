@@ -174,6 +174,8 @@ async fn apply(
     if ended {
         attempt.ended = true;
         attempt.log_bytes = status.log_bytes.and_then(|n| i64::try_from(n).ok());
+        applied.taken |= attempt.saving && !status.saving;
+        attempt.saving = status.saving;
     }
     if phase == proto::Phase::Clean {
         applied.freed = !attempt.clean;
@@ -188,7 +190,7 @@ async fn apply(
         }
     }
     // Closed is closed: an old word of an older session opens nothing.
-    attempt.is_open &= !(attempt.ended && attempt.clean && log_complete);
+    attempt.is_open &= !(attempt.ended && attempt.clean && log_complete && !attempt.saving);
     store::attempts::update(tx, &attempt).await?;
     if applied.ends_the_job() {
         fault::point("job.end.recording");
@@ -271,7 +273,7 @@ impl Portal {
                         return Ok(false);
                     };
                     let complete = row.log_bytes.is_some_and(|n| u64::try_from(n).is_ok_and(|n| length >= n));
-                    if complete && row.ended && row.clean && row.is_open {
+                    if complete && row.ended && row.clean && row.is_open && !row.saving {
                         row.is_open = false;
                         store::attempts::update(tx, &row).await?;
                     }
@@ -292,9 +294,11 @@ impl Portal {
             let Some(job_row) = store::jobs::find_any(&mut tx, job).await? else { continue };
             let mut slots = store::attempts::list_allocations(&mut tx, &row.job_id, row.number).await?;
             slots.retain(|slot| slot.node_id == row.node_id);
-            let env =
+            let mut env =
                 if row.known { Vec::new() } else { ranks::environment(&mut tx, &job_row, &row).await? };
-            attempts.push(self.assignment(job, &row, &job_row, &slots, env)?);
+            let Some(kept) = self.kept_terms(&mut tx, &row, &job_row).await? else { continue };
+            env.extend(kept.env.clone());
+            attempts.push(self.assignment(job, &row, &job_row, &slots, env, kept)?);
         }
         Ok(proto::Desired { attempts })
     }
@@ -306,6 +310,7 @@ impl Portal {
         job_row: &JobRow,
         slots: &[AllocationRow],
         env: Vec<(String, String)>,
+        kept: proto::Spec,
     ) -> Result<proto::Assignment, StoreError> {
         let spec: NewJob =
             serde_json::from_str(&job_row.spec).map_err(|_| StoreError::Corrupt(job_row.id.clone()))?;
@@ -325,7 +330,7 @@ impl Portal {
         let over = state.is_none_or(|s| s.ended() || matches!(s, JobState::Stopping | JobState::Queued));
         // Who makes room may save its state first; who is cancelled or late just ends.
         let makes_room = job_row.stop_cause.as_deref() == Some("preempted");
-        let notice = spec.checkpoint.filter(|_| makes_room);
+        let notice = spec.checkpoint.as_ref().filter(|_| makes_room).map(|c| (c.signal.number(), c.grace_s));
         Ok(proto::Assignment {
             attempt: Some(proto::AttemptId::new(&row.job_id, number)),
             stop: over || row.number != job_row.attempt,
@@ -343,11 +348,12 @@ impl Portal {
                     cpu_milli: u64::from(spec.cpus.unwrap_or(0)) * 1_000,
                     memory_mib: spec.memory_mib.unwrap_or(0),
                     no_network: spec.network == Network::None,
+                    ..kept
                 },
             }),
             log_from: self.recordings.log_length(job, number, to_u32(row.rank)),
-            stop_signal: notice.map_or(0, |c| c.signal.number()),
-            stop_grace_ms: notice.map_or(0, |c| i64::from(c.grace_s) * 1_000),
+            stop_signal: notice.map_or(0, |(signal, _)| signal),
+            stop_grace_ms: notice.map_or(0, |(_, grace_s)| i64::from(grace_s) * 1_000),
         })
     }
 

@@ -1,0 +1,564 @@
+//! What of an attempt outlives it: its checkpoint directory and the files that it said should be kept are
+//! handed to the portal, and the newest checkpoint is fetched before an attempt starts.
+//!
+//! A checkpoint is a moment at which nothing in the directory changed, or it is none. Everything can be
+//! broken off and taken up again: what was packed stays until the portal has it.
+
+pub mod archive;
+pub mod patterns;
+pub mod tree;
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use berth_proto::portal_client::PortalClient;
+use berth_proto::{AttemptId, MESSAGE_LIMIT, MOST_ARTIFACTS, PIECE, Parcel, Piece, Restore, Spec, Wish};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use tonic::transport::Channel;
+
+use self::archive::{PackError, Sum};
+use self::tree::{Entry, Kind, ListError, Listing};
+use crate::agent::Key;
+use crate::attempts::Attempt;
+use crate::files::{find_json, put_json};
+use crate::shim;
+
+/// The packed checkpoint, while the portal has not all of it.
+const PACKED: &str = "checkpoint.tar";
+const PROGRESS: &str = "keeping.json";
+/// What an attempt starts with.
+const RESTORE: &str = "restore.tar";
+/// Looks at a directory for a moment in which nothing changes, and the time between two of them: several
+/// ticks of the clock by which the kernel tells changes.
+const LOOKS: u32 = 20;
+const BETWEEN_LOOKS: Duration = Duration::from_millis(25);
+/// A portal that does not give what is to be restored is asked so often.
+const FETCHES: u32 = 30;
+const BETWEEN_FETCHES: Duration = Duration::from_secs(2);
+/// For one piece.
+const ANSWER: Duration = Duration::from_secs(60);
+
+/// What is kept of an attempt, as its specification says.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Keep {
+    /// The checkpoint directory, inside the job's own.
+    pub dir: Option<String>,
+    /// 0: at the end only.
+    pub every_s: u32,
+    /// Patterns.
+    pub artifacts: Vec<String>,
+}
+
+impl Keep {
+    pub fn of(spec: &Spec) -> Self {
+        Self {
+            dir: Some(spec.checkpoint_dir.clone()).filter(|dir| !dir.is_empty()),
+            every_s: spec.checkpoint_every_s,
+            artifacts: spec.artifacts.clone(),
+        }
+    }
+
+    pub fn is_nothing(&self) -> bool {
+        self.dir.is_none() && self.artifacts.is_empty()
+    }
+}
+
+impl Attempt {
+    /// Whether it has, or will have, files that the portal should have and has not. One that never ran has
+    /// none; what a host's crash left may be torn.
+    pub fn saves(&self) -> bool {
+        !self.record.kept
+            && !self.record.keep.is_nothing()
+            && self.start.as_ref().is_some_and(|start| start.boot_id == shim::boot_id())
+    }
+
+    /// What there is to keep now.
+    pub fn keeping(&self, over: bool, most_bytes: u64) -> Task {
+        Task {
+            key: self.key(),
+            dir: self.dir.clone(),
+            keep: self.record.keep.clone(),
+            uid: self.record.uid,
+            over,
+            most_bytes,
+        }
+    }
+
+    /// The portal has everything of it.
+    pub fn note_kept(&mut self) {
+        self.record.kept = true;
+        self.remove_work();
+        if let Err(error) = self.save() {
+            tracing::error!(dir = %self.dir.display(), %error, "an attempt cannot be recorded; its files are asked for again");
+        }
+    }
+
+    /// Removes the job's own directory.
+    pub fn remove_work(&self) {
+        if let Err(error) = std::fs::remove_dir_all(self.dir.join("work"))
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!(dir = %self.dir.display(), %error, "files of a job are left until it is forgotten");
+        }
+    }
+}
+
+/// One attempt whose files are kept.
+#[derive(Debug, Clone)]
+pub struct Task {
+    pub key: Key,
+    /// The attempt's directory, with the job's own in it.
+    pub dir: PathBuf,
+    pub keep: Keep,
+    /// Only what belongs to this user is the job's.
+    pub uid: Option<u32>,
+    /// Nothing of it runs any more.
+    pub over: bool,
+    /// No checkpoint is larger.
+    pub most_bytes: u64,
+}
+
+/// A packed checkpoint.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Packed {
+    seq: u64,
+    bytes: u64,
+    sha256: Vec<u8>,
+    files: u64,
+    note: String,
+    /// It is too large, or has too many files: only its note is sent.
+    refused: bool,
+    fingerprint: String,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Progress {
+    packed: Option<Packed>,
+    /// What the portal has.
+    sent: Option<String>,
+}
+
+type Portal = PortalClient<Channel>;
+
+fn client(channel: Channel) -> Portal {
+    PortalClient::new(channel)
+        .max_decoding_message_size(MESSAGE_LIMIT)
+        .max_encoding_message_size(MESSAGE_LIMIT)
+}
+
+fn failed(error: &io::Error) -> String {
+    format!("the files of a job cannot be read: {error}")
+}
+
+/// Runs a blocking step.
+async fn blocking<T: Send + 'static>(
+    step: impl FnOnce() -> Result<T, String> + Send + 'static,
+) -> Result<T, String> {
+    tokio::task::spawn_blocking(step).await.map_err(|e| e.to_string())?
+}
+
+/// Hands over what there is to keep now. What is half done at an error is taken up by the next call.
+pub async fn keep(task: Task, channel: Channel) -> Result<(), String> {
+    let mut portal = client(channel);
+    if let Some(dir) = task.keep.dir.clone() {
+        checkpoint(&task, &dir, &mut portal).await?;
+    }
+    if task.over && !task.keep.artifacts.is_empty() {
+        artifacts(&task, &mut portal).await?;
+    }
+    Ok(())
+}
+
+async fn checkpoint(task: &Task, dir: &str, portal: &mut Portal) -> Result<(), String> {
+    let packing = (task.clone(), dir.to_owned());
+    let Some(packed) = blocking(move || look(&packing.0, &packing.1)).await? else { return Ok(()) };
+    let parcel = Parcel {
+        attempt: Some(AttemptId::new(&task.key.job, task.key.number)),
+        checkpoint: true,
+        path: dir.to_owned(),
+        seq: packed.seq,
+        bytes: packed.bytes,
+        sha256: packed.sha256.clone(),
+        files: packed.files,
+        note: packed.note.clone(),
+        refused: packed.refused,
+    };
+    send(portal, parcel, Source::Path(task.dir.join(PACKED))).await?;
+    let at = task.dir.clone();
+    blocking(move || {
+        put_json(&at.join(PROGRESS), &Progress { packed: None, sent: Some(packed.fingerprint) }, true)
+            .map_err(|e| failed(&e))?;
+        // It may be a note only.
+        let _ = std::fs::remove_file(at.join(PACKED));
+        Ok(())
+    })
+    .await
+}
+
+/// The job's own directory. `None`: everything of it was kept, and it was removed.
+fn work(task: &Task) -> Result<Option<OwnedFd>, String> {
+    match tree::open_root(&task.dir.join("work")) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        other => other.map(Some).map_err(|e| failed(&e)),
+    }
+}
+
+/// The checkpoint that is to be sent, packed. `None`: there is none, the portal has it, or nothing was ever
+/// still.
+fn look(task: &Task, dir: &str) -> Result<Option<Packed>, String> {
+    let Some(root) = work(task)? else { return Ok(None) };
+    let parts: Vec<&str> = dir.split('/').collect();
+    // It may not be there, or be a link, which is not followed.
+    let Ok(root) = tree::descend(&root, &parts, false) else { return Ok(None) };
+    let progress: Progress = find_json(&task.dir.join(PROGRESS)).unwrap_or_default();
+    for _ in 0..LOOKS {
+        let began = tree::file_clock();
+        let listing = match tree::list(&root, task.uid) {
+            Ok(listing) => listing,
+            Err(ListError::TooMany) => return note(task, &progress, "It has too many files to be kept."),
+            Err(ListError::Io(error)) => return Err(failed(&error.into())),
+        };
+        let fingerprint = listing.fingerprint();
+        if listing.files() == 0 || progress.sent.as_ref() == Some(&fingerprint) {
+            return Ok(None);
+        }
+        if let Some(packed) = progress.packed.as_ref().filter(|p| p.fingerprint == fingerprint) {
+            return Ok(Some(packed.clone()));
+        }
+        // Changed in this very tick: what follows in it could not be told from what was.
+        if listing.changed() < began {
+            match pack(task, &root, &listing) {
+                Ok(sum) if still(&root, task, &fingerprint) => {
+                    return packed(task, &listing, sum, fingerprint).map(Some);
+                }
+                Ok(_) | Err(PackError::Changed) => {}
+                Err(PackError::TooLarge) => return note(task, &progress, "It is too large to be kept."),
+                Err(PackError::Io(error)) => return Err(failed(&error)),
+            }
+        }
+        std::thread::sleep(BETWEEN_LOOKS);
+    }
+    // At the end nothing changes any more, so only a clock that was set back leads here.
+    if task.over { Err("a checkpoint was never still".to_owned()) } else { Ok(None) }
+}
+
+fn still(root: &OwnedFd, task: &Task, fingerprint: &str) -> bool {
+    tree::list(root, task.uid).is_ok_and(|now| now.fingerprint() == fingerprint)
+}
+
+fn pack(task: &Task, root: &OwnedFd, listing: &Listing) -> Result<Sum, PackError> {
+    let file = create(&task.dir.join(PACKED))?;
+    archive::pack(root, listing, file, task.most_bytes)
+}
+
+fn create(path: &Path) -> io::Result<File> {
+    File::options().write(true).create(true).truncate(true).mode(0o600).open(path)
+}
+
+fn left_out(count: u64) -> String {
+    match count {
+        0 => String::new(),
+        n => format!("{n} left out: only files, directories and links inside them are kept."),
+    }
+}
+
+/// By the clock since the host's start: a later checkpoint has a higher number.
+fn next_seq() -> u64 {
+    u64::try_from(shim::boottime_ms()).unwrap_or(0)
+}
+
+fn packed(task: &Task, listing: &Listing, sum: Sum, fingerprint: String) -> Result<Packed, String> {
+    let packed = Packed {
+        seq: next_seq(),
+        bytes: sum.bytes,
+        sha256: sum.sha256,
+        files: listing.files(),
+        note: left_out(listing.left_out),
+        refused: false,
+        fingerprint,
+    };
+    record(task, packed)
+}
+
+fn record(task: &Task, packed: Packed) -> Result<Packed, String> {
+    let sent = find_json::<Progress>(&task.dir.join(PROGRESS)).and_then(|p| p.sent);
+    let progress = Progress { packed: Some(packed.clone()), sent };
+    put_json(&task.dir.join(PROGRESS), &progress, true).map_err(|e| failed(&e))?;
+    Ok(packed)
+}
+
+/// In place of a checkpoint; said once.
+fn note(task: &Task, progress: &Progress, why: &str) -> Result<Option<Packed>, String> {
+    if progress.sent.as_deref() == Some(why) {
+        return Ok(None);
+    }
+    let packed = Packed {
+        seq: next_seq(),
+        bytes: 0,
+        sha256: Sha256::digest(b"").to_vec(),
+        files: 0,
+        note: why.to_owned(),
+        refused: true,
+        fingerprint: why.to_owned(),
+    };
+    record(task, packed).map(Some)
+}
+
+/// Where the bytes of a parcel are.
+enum Source {
+    Path(PathBuf),
+    Open(File),
+}
+
+impl Source {
+    fn read_at(&self, offset: u64, length: usize) -> io::Result<Vec<u8>> {
+        let opened;
+        let file = match self {
+            Self::Open(file) => file,
+            Self::Path(path) => {
+                opened = File::open(path)?;
+                &opened
+            }
+        };
+        let mut data = vec![0; length];
+        let read = file.read_at(&mut data, offset)?;
+        data.truncate(read);
+        Ok(data)
+    }
+}
+
+/// Hands over a parcel from where the portal is.
+async fn send(portal: &mut Portal, parcel: Parcel, source: Source) -> Result<(), String> {
+    let (source, bytes) = (std::sync::Arc::new(source), parcel.bytes);
+    // The first asks only where to begin.
+    let (mut offset, mut data) = (0, Vec::new());
+    loop {
+        let asked = data.is_empty();
+        let piece = Piece { parcel: Some(parcel.clone()), offset, data };
+        let answer = tokio::time::timeout(ANSWER, portal.keep(piece)).await;
+        let kept = answer.map_err(|_| "the portal does not answer")?.map_err(|s| s.message().to_owned())?;
+        let kept = kept.into_inner();
+        if kept.done {
+            return Ok(());
+        }
+        if kept.bytes > bytes || (!asked && kept.bytes <= offset) {
+            return Err("the portal does not take a file".to_owned());
+        }
+        offset = kept.bytes;
+        let length = usize::try_from(bytes - offset).unwrap_or(PIECE).min(PIECE);
+        let from = source.clone();
+        data = blocking(move || from.read_at(offset, length).map_err(|e| failed(&e))).await?;
+        if data.is_empty() {
+            return Err("a file is shorter than it was".to_owned());
+        }
+    }
+}
+
+/// The job's directory, the files in it that its patterns mean, and whether there were more than are kept.
+type Chosen = (OwnedFd, Vec<Entry>, bool);
+
+fn chosen(task: &Task) -> Result<Option<Chosen>, String> {
+    let Some(root) = work(task)? else { return Ok(None) };
+    let listing = match tree::list(&root, task.uid) {
+        Ok(listing) => listing,
+        Err(ListError::TooMany) => return Ok(Some((root, Vec::new(), true))),
+        Err(ListError::Io(error)) => return Err(failed(&error.into())),
+    };
+    let wanted = |e: &Entry| {
+        e.kind == Kind::File && task.keep.artifacts.iter().any(|pattern| patterns::matches(pattern, &e.path))
+    };
+    let mut entries: Vec<Entry> = listing.entries.into_iter().filter(wanted).collect();
+    entries.sort_by(|a, b| a.path.cmp(&b.path));
+    let more = entries.len() > MOST_ARTIFACTS;
+    entries.truncate(MOST_ARTIFACTS);
+    Ok(Some((root, entries, more)))
+}
+
+fn hash_of(root: &OwnedFd, entry: &Entry) -> Result<Option<(File, Vec<u8>)>, String> {
+    let Some(file) = tree::open_file(root, entry).map_err(|e| failed(&e))? else { return Ok(None) };
+    let mut hash = Sha256::new();
+    let (mut offset, mut buffer) = (0, vec![0; 1 << 20]);
+    loop {
+        let read = file.read_at(&mut buffer, offset).map_err(|e| failed(&e))?;
+        let Some(data) = buffer.get(..read).filter(|d| !d.is_empty()) else { break };
+        hash.update(data);
+        offset += read as u64;
+    }
+    Ok((offset == entry.bytes).then(|| (file, hash.finalize().to_vec())))
+}
+
+async fn artifacts(task: &Task, portal: &mut Portal) -> Result<(), String> {
+    let looking = task.clone();
+    let Some((root, entries, more)) = blocking(move || chosen(&looking)).await? else { return Ok(()) };
+    let root = std::sync::Arc::new(root);
+    let attempt = Some(AttemptId::new(&task.key.job, task.key.number));
+    for entry in entries {
+        let (from, this) = (root.clone(), entry.clone());
+        // Nothing of the job runs, so a file that is another now is the worker's own doing: the disk's end.
+        let Some((file, sha256)) = blocking(move || hash_of(&from, &this)).await? else { continue };
+        let parcel = Parcel {
+            attempt: attempt.clone(),
+            path: entry.path,
+            bytes: entry.bytes,
+            sha256,
+            files: 1,
+            ..Parcel::default()
+        };
+        send(portal, parcel, Source::Open(file)).await?;
+    }
+    if more {
+        let note = format!("Only {MOST_ARTIFACTS} files of an attempt are kept; pack them into archives.");
+        let parcel = Parcel { attempt, path: "more".to_owned(), note, refused: true, ..Parcel::default() };
+        send(portal, Parcel { sha256: Sha256::digest(b"").to_vec(), ..parcel }, Source::Path(PathBuf::new()))
+            .await?;
+    }
+    Ok(())
+}
+
+/// Fetches what an attempt begins with into its directory, and goes on where it was broken off.
+pub async fn fetch(dir: PathBuf, key: Key, restore: Restore, channel: Channel) -> Result<(), String> {
+    let mut portal = client(channel);
+    let mut tries = 0;
+    let file = dir.join(RESTORE);
+    let target = file.clone();
+    let out = blocking(move || create(&target).map_err(|e| e.to_string())).await?;
+    let out = std::sync::Arc::new(out);
+    let (mut offset, mut hash) = (0, Sha256::new());
+    while offset < restore.bytes {
+        let attempt = Some(AttemptId::new(&key.job, key.number));
+        let wish = Wish { attempt, file: restore.file.clone(), offset };
+        let answer = tokio::time::timeout(ANSWER, portal.fetch(wish)).await;
+        let data = match answer {
+            Ok(Ok(part)) if !part.get_ref().data.is_empty() => part.into_inner().data,
+            other => {
+                tries += 1;
+                if tries == FETCHES {
+                    return Err("the portal did not give it".to_owned());
+                }
+                tracing::warn!(job = key.job, answer = ?other.map(|a| a.map(|_| ())), "a checkpoint cannot be fetched; trying again");
+                tokio::time::sleep(BETWEEN_FETCHES).await;
+                continue;
+            }
+        };
+        tries = 0;
+        hash.update(&data);
+        let (to, length) = (out.clone(), data.len() as u64);
+        blocking(move || to.write_all_at(&data, offset).map_err(|e| e.to_string())).await?;
+        offset += length;
+    }
+    if offset == restore.bytes && hash.finalize().as_slice() == restore.sha256 {
+        return Ok(());
+    }
+    Err("it is not what was kept".to_owned())
+}
+
+/// Makes the checkpoint directory of an attempt that has not started, with what was fetched for it.
+pub fn restore(dir: &Path, spec: &Spec) -> io::Result<()> {
+    if spec.checkpoint_dir.is_empty() {
+        return Ok(());
+    }
+    let root = tree::open_root(&dir.join("work"))?;
+    let parts: Vec<&str> = spec.checkpoint_dir.split('/').collect();
+    let root = tree::descend(&root, &parts, true)?;
+    if spec.restore.is_some() {
+        let file = dir.join(RESTORE);
+        archive::unpack(io::BufReader::with_capacity(1 << 20, File::open(&file)?), &root)?;
+        std::fs::remove_file(file)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn task(dir: &Path, over: bool) -> Task {
+        let keep =
+            Keep { dir: Some("a/ckpt".to_owned()), every_s: 5, artifacts: vec!["out/*.txt".to_owned()] };
+        let key = Key { job: "job".to_owned(), number: 1 };
+        Task { key, dir: dir.to_owned(), keep, uid: None, over, most_bytes: 1 << 20 }
+    }
+
+    #[test]
+    fn a_checkpoint_is_packed_once_and_again_when_it_changed() {
+        let dir = tempfile::tempdir().unwrap();
+        let task = task(dir.path(), true);
+        std::fs::create_dir_all(dir.path().join("work")).unwrap();
+        assert!(look(&task, "a/ckpt").unwrap().is_none(), "it is not there");
+        let ckpt = dir.path().join("work/a/ckpt");
+        std::fs::create_dir_all(&ckpt).unwrap();
+        assert!(look(&task, "a/ckpt").unwrap().is_none(), "nothing is in it");
+        std::fs::write(ckpt.join("epoch"), "1").unwrap();
+        let first = look(&task, "a/ckpt").unwrap().unwrap();
+        assert_eq!((first.files, first.refused, first.note.as_str()), (1, false, ""));
+        let bytes = std::fs::read(dir.path().join(PACKED)).unwrap();
+        assert_eq!(Sha256::digest(&bytes).to_vec(), first.sha256);
+        // Broken off and taken up: the same one.
+        assert_eq!(look(&task, "a/ckpt").unwrap().unwrap().seq, first.seq);
+        let done = Progress { packed: None, sent: Some(first.fingerprint) };
+        put_json(&dir.path().join(PROGRESS), &done, false).unwrap();
+        assert!(look(&task, "a/ckpt").unwrap().is_none(), "the portal has it");
+        std::fs::write(ckpt.join("epoch"), "2").unwrap();
+        let second = look(&task, "a/ckpt").unwrap().unwrap();
+        assert!(second.seq > first.seq);
+        // It comes back as it was.
+        let next = tempfile::tempdir().unwrap();
+        std::fs::create_dir(next.path().join("work")).unwrap();
+        std::fs::copy(dir.path().join(PACKED), next.path().join(RESTORE)).unwrap();
+        let spec = Spec {
+            checkpoint_dir: "a/ckpt".to_owned(),
+            restore: Some(Restore::default()),
+            ..Spec::default()
+        };
+        restore(next.path(), &spec).unwrap();
+        assert_eq!(std::fs::read_to_string(next.path().join("work/a/ckpt/epoch")).unwrap(), "2");
+        assert!(!next.path().join(RESTORE).exists());
+    }
+
+    #[test]
+    fn what_changes_while_it_is_packed_is_not_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let task = task(dir.path(), false);
+        std::fs::write(dir.path().join("x"), "before").unwrap();
+        let root = tree::open_root(dir.path()).unwrap();
+        let listing = tree::list(&root, None).unwrap();
+        assert!(still(&root, &task, &listing.fingerprint()));
+        std::fs::write(dir.path().join("x"), "after it was listed").unwrap();
+        assert!(!still(&root, &task, &listing.fingerprint()));
+        assert!(matches!(pack(&task, &root, &listing), Err(PackError::Changed)));
+    }
+
+    #[test]
+    fn what_is_too_large_is_said_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let task = Task { most_bytes: 1_000, ..task(dir.path(), true) };
+        std::fs::create_dir_all(dir.path().join("work/a/ckpt")).unwrap();
+        std::fs::write(dir.path().join("work/a/ckpt/x"), vec![1; 2_000]).unwrap();
+        let said = look(&task, "a/ckpt").unwrap().unwrap();
+        assert!(said.refused && said.note.contains("too large"));
+        put_json(&dir.path().join(PROGRESS), &Progress { packed: None, sent: Some(said.fingerprint) }, false)
+            .unwrap();
+        assert!(look(&task, "a/ckpt").unwrap().is_none());
+    }
+
+    #[test]
+    fn artifacts_are_files_that_the_patterns_mean() {
+        let dir = tempfile::tempdir().unwrap();
+        let work = dir.path().join("work");
+        std::fs::create_dir_all(work.join("out/deep")).unwrap();
+        for name in ["out/b.txt", "out/a.txt", "out/c.png", "out/deep/d.txt", "e.txt"] {
+            std::fs::write(work.join(name), name).unwrap();
+        }
+        std::os::unix::fs::symlink("a.txt", work.join("out/link.txt")).unwrap();
+        let (root, entries, more) = chosen(&task(dir.path(), true)).unwrap().unwrap();
+        let paths: Vec<&str> = entries.iter().map(|e| e.path.as_str()).collect();
+        assert_eq!((paths, more), (vec!["out/a.txt", "out/b.txt"], false));
+        let (_, sha256) = hash_of(&root, &entries[0]).unwrap().unwrap();
+        assert_eq!(sha256, Sha256::digest(b"out/a.txt").to_vec());
+    }
+}
