@@ -5,43 +5,44 @@
 //! broken off and taken up again: what was packed stays until the portal has it.
 
 pub mod archive;
+mod artifacts;
 pub mod patterns;
+mod transfer;
 pub mod tree;
 
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use berth_proto::portal_client::PortalClient;
-use berth_proto::{AttemptId, MESSAGE_LIMIT, MOST_ARTIFACTS, PIECE, Parcel, Piece, Restore, Spec, Wish};
+use berth_proto::{AttemptId, Parcel, Spec};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use tonic::transport::Channel;
 
 use self::archive::{PackError, Sum};
-use self::tree::{Entry, Kind, ListError, Listing};
+use self::transfer::{Portal, Source, client, send};
+use self::tree::{ListError, Listing};
 use crate::agent::Key;
 use crate::attempts::Attempt;
 use crate::files::{find_json, put_json};
 use crate::shim;
 
+pub use self::transfer::fetch;
+
+/// Below the attempt's directory, where nobody waits for changes.
+const PLACE: &str = "kept";
 /// The packed checkpoint, while the portal has not all of it.
-const PACKED: &str = "checkpoint.tar";
-const PROGRESS: &str = "keeping.json";
+const PACKED: &str = "kept/checkpoint.tar";
+const PROGRESS: &str = "kept/progress.json";
 /// What an attempt starts with.
-const RESTORE: &str = "restore.tar";
+const RESTORE: &str = "kept/restore.tar";
 /// Looks at a directory for a moment in which nothing changes, and the time between two of them: several
 /// ticks of the clock by which the kernel tells changes.
 const LOOKS: u32 = 20;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(25);
-/// A portal that does not give what is to be restored is asked so often.
-const FETCHES: u32 = 30;
-const BETWEEN_FETCHES: Duration = Duration::from_secs(2);
-/// For one piece.
-const ANSWER: Duration = Duration::from_secs(60);
 
 /// What is kept of an attempt, as its specification says.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -143,14 +144,6 @@ struct Progress {
     sent: Option<String>,
 }
 
-type Portal = PortalClient<Channel>;
-
-fn client(channel: Channel) -> Portal {
-    PortalClient::new(channel)
-        .max_decoding_message_size(MESSAGE_LIMIT)
-        .max_encoding_message_size(MESSAGE_LIMIT)
-}
-
 fn failed(error: &io::Error) -> String {
     format!("the files of a job cannot be read: {error}")
 }
@@ -169,7 +162,7 @@ pub async fn keep(task: Task, channel: Channel) -> Result<(), String> {
         checkpoint(&task, &dir, &mut portal).await?;
     }
     if task.over && !task.keep.artifacts.is_empty() {
-        artifacts(&task, &mut portal).await?;
+        artifacts::keep(&task, &mut portal).await?;
     }
     Ok(())
 }
@@ -215,6 +208,7 @@ fn look(task: &Task, dir: &str) -> Result<Option<Packed>, String> {
     let parts: Vec<&str> = dir.split('/').collect();
     // It may not be there, or be a link, which is not followed.
     let Ok(root) = tree::descend(&root, &parts, false) else { return Ok(None) };
+    make_place(&task.dir).map_err(|e| failed(&e))?;
     let progress: Progress = find_json(&task.dir.join(PROGRESS)).unwrap_or_default();
     for _ in 0..LOOKS {
         let began = tree::file_clock();
@@ -230,8 +224,8 @@ fn look(task: &Task, dir: &str) -> Result<Option<Packed>, String> {
         if let Some(packed) = progress.packed.as_ref().filter(|p| p.fingerprint == fingerprint) {
             return Ok(Some(packed.clone()));
         }
-        // Changed in this very tick: what follows in it could not be told from what was.
-        if listing.changed() < began {
+        // While it runs: what was changed in this very tick cannot be told from what follows in it.
+        if task.over || listing.changed() < began {
             match pack(task, &root, &listing) {
                 Ok(sum) if still(&root, task, &fingerprint) => {
                     return packed(task, &listing, sum, fingerprint).map(Some);
@@ -243,7 +237,7 @@ fn look(task: &Task, dir: &str) -> Result<Option<Packed>, String> {
         }
         std::thread::sleep(BETWEEN_LOOKS);
     }
-    // At the end nothing changes any more, so only a clock that was set back leads here.
+    // At the end nothing changes any more, so another look will find it so.
     if task.over { Err("a checkpoint was never still".to_owned()) } else { Ok(None) }
 }
 
@@ -254,6 +248,14 @@ fn still(root: &OwnedFd, task: &Task, fingerprint: &str) -> bool {
 fn pack(task: &Task, root: &OwnedFd, listing: &Listing) -> Result<Sum, PackError> {
     let file = create(&task.dir.join(PACKED))?;
     archive::pack(root, listing, file, task.most_bytes)
+}
+
+/// Makes the place for what is on its way. Not the attempt's directory: it may have been forgotten.
+fn make_place(dir: &Path) -> io::Result<()> {
+    match std::fs::create_dir(dir.join(PLACE)) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(()),
+    }
 }
 
 fn create(path: &Path) -> io::Result<File> {
@@ -309,154 +311,6 @@ fn note(task: &Task, progress: &Progress, why: &str) -> Result<Option<Packed>, S
     record(task, packed).map(Some)
 }
 
-/// Where the bytes of a parcel are.
-enum Source {
-    Path(PathBuf),
-    Open(File),
-}
-
-impl Source {
-    fn read_at(&self, offset: u64, length: usize) -> io::Result<Vec<u8>> {
-        let opened;
-        let file = match self {
-            Self::Open(file) => file,
-            Self::Path(path) => {
-                opened = File::open(path)?;
-                &opened
-            }
-        };
-        let mut data = vec![0; length];
-        let read = file.read_at(&mut data, offset)?;
-        data.truncate(read);
-        Ok(data)
-    }
-}
-
-/// Hands over a parcel from where the portal is.
-async fn send(portal: &mut Portal, parcel: Parcel, source: Source) -> Result<(), String> {
-    let (source, bytes) = (std::sync::Arc::new(source), parcel.bytes);
-    // The first asks only where to begin.
-    let (mut offset, mut data) = (0, Vec::new());
-    loop {
-        let asked = data.is_empty();
-        let piece = Piece { parcel: Some(parcel.clone()), offset, data };
-        let answer = tokio::time::timeout(ANSWER, portal.keep(piece)).await;
-        let kept = answer.map_err(|_| "the portal does not answer")?.map_err(|s| s.message().to_owned())?;
-        let kept = kept.into_inner();
-        if kept.done {
-            return Ok(());
-        }
-        if kept.bytes > bytes || (!asked && kept.bytes <= offset) {
-            return Err("the portal does not take a file".to_owned());
-        }
-        offset = kept.bytes;
-        let length = usize::try_from(bytes - offset).unwrap_or(PIECE).min(PIECE);
-        let from = source.clone();
-        data = blocking(move || from.read_at(offset, length).map_err(|e| failed(&e))).await?;
-        if data.is_empty() {
-            return Err("a file is shorter than it was".to_owned());
-        }
-    }
-}
-
-/// The job's directory, the files in it that its patterns mean, and whether there were more than are kept.
-type Chosen = (OwnedFd, Vec<Entry>, bool);
-
-fn chosen(task: &Task) -> Result<Option<Chosen>, String> {
-    let Some(root) = work(task)? else { return Ok(None) };
-    let listing = match tree::list(&root, task.uid) {
-        Ok(listing) => listing,
-        Err(ListError::TooMany) => return Ok(Some((root, Vec::new(), true))),
-        Err(ListError::Io(error)) => return Err(failed(&error.into())),
-    };
-    let wanted = |e: &Entry| {
-        e.kind == Kind::File && task.keep.artifacts.iter().any(|pattern| patterns::matches(pattern, &e.path))
-    };
-    let mut entries: Vec<Entry> = listing.entries.into_iter().filter(wanted).collect();
-    entries.sort_by(|a, b| a.path.cmp(&b.path));
-    let more = entries.len() > MOST_ARTIFACTS;
-    entries.truncate(MOST_ARTIFACTS);
-    Ok(Some((root, entries, more)))
-}
-
-fn hash_of(root: &OwnedFd, entry: &Entry) -> Result<Option<(File, Vec<u8>)>, String> {
-    let Some(file) = tree::open_file(root, entry).map_err(|e| failed(&e))? else { return Ok(None) };
-    let mut hash = Sha256::new();
-    let (mut offset, mut buffer) = (0, vec![0; 1 << 20]);
-    loop {
-        let read = file.read_at(&mut buffer, offset).map_err(|e| failed(&e))?;
-        let Some(data) = buffer.get(..read).filter(|d| !d.is_empty()) else { break };
-        hash.update(data);
-        offset += read as u64;
-    }
-    Ok((offset == entry.bytes).then(|| (file, hash.finalize().to_vec())))
-}
-
-async fn artifacts(task: &Task, portal: &mut Portal) -> Result<(), String> {
-    let looking = task.clone();
-    let Some((root, entries, more)) = blocking(move || chosen(&looking)).await? else { return Ok(()) };
-    let root = std::sync::Arc::new(root);
-    let attempt = Some(AttemptId::new(&task.key.job, task.key.number));
-    for entry in entries {
-        let (from, this) = (root.clone(), entry.clone());
-        // Nothing of the job runs, so a file that is another now is the worker's own doing: the disk's end.
-        let Some((file, sha256)) = blocking(move || hash_of(&from, &this)).await? else { continue };
-        let parcel = Parcel {
-            attempt: attempt.clone(),
-            path: entry.path,
-            bytes: entry.bytes,
-            sha256,
-            files: 1,
-            ..Parcel::default()
-        };
-        send(portal, parcel, Source::Open(file)).await?;
-    }
-    if more {
-        let note = format!("Only {MOST_ARTIFACTS} files of an attempt are kept; pack them into archives.");
-        let parcel = Parcel { attempt, path: "more".to_owned(), note, refused: true, ..Parcel::default() };
-        send(portal, Parcel { sha256: Sha256::digest(b"").to_vec(), ..parcel }, Source::Path(PathBuf::new()))
-            .await?;
-    }
-    Ok(())
-}
-
-/// Fetches what an attempt begins with into its directory, and goes on where it was broken off.
-pub async fn fetch(dir: PathBuf, key: Key, restore: Restore, channel: Channel) -> Result<(), String> {
-    let mut portal = client(channel);
-    let mut tries = 0;
-    let file = dir.join(RESTORE);
-    let target = file.clone();
-    let out = blocking(move || create(&target).map_err(|e| e.to_string())).await?;
-    let out = std::sync::Arc::new(out);
-    let (mut offset, mut hash) = (0, Sha256::new());
-    while offset < restore.bytes {
-        let attempt = Some(AttemptId::new(&key.job, key.number));
-        let wish = Wish { attempt, file: restore.file.clone(), offset };
-        let answer = tokio::time::timeout(ANSWER, portal.fetch(wish)).await;
-        let data = match answer {
-            Ok(Ok(part)) if !part.get_ref().data.is_empty() => part.into_inner().data,
-            other => {
-                tries += 1;
-                if tries == FETCHES {
-                    return Err("the portal did not give it".to_owned());
-                }
-                tracing::warn!(job = key.job, answer = ?other.map(|a| a.map(|_| ())), "a checkpoint cannot be fetched; trying again");
-                tokio::time::sleep(BETWEEN_FETCHES).await;
-                continue;
-            }
-        };
-        tries = 0;
-        hash.update(&data);
-        let (to, length) = (out.clone(), data.len() as u64);
-        blocking(move || to.write_all_at(&data, offset).map_err(|e| e.to_string())).await?;
-        offset += length;
-    }
-    if offset == restore.bytes && hash.finalize().as_slice() == restore.sha256 {
-        return Ok(());
-    }
-    Err("it is not what was kept".to_owned())
-}
-
 /// Makes the checkpoint directory of an attempt that has not started, with what was fetched for it.
 pub fn restore(dir: &Path, spec: &Spec) -> io::Result<()> {
     if spec.checkpoint_dir.is_empty() {
@@ -475,6 +329,8 @@ pub fn restore(dir: &Path, spec: &Spec) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use berth_proto::Restore;
+
     use super::*;
 
     fn task(dir: &Path, over: bool) -> Task {
@@ -487,7 +343,7 @@ mod tests {
     #[test]
     fn a_checkpoint_is_packed_once_and_again_when_it_changed() {
         let dir = tempfile::tempdir().unwrap();
-        let task = task(dir.path(), true);
+        let task = task(dir.path(), false);
         std::fs::create_dir_all(dir.path().join("work")).unwrap();
         assert!(look(&task, "a/ckpt").unwrap().is_none(), "it is not there");
         let ckpt = dir.path().join("work/a/ckpt");
@@ -509,6 +365,7 @@ mod tests {
         // It comes back as it was.
         let next = tempfile::tempdir().unwrap();
         std::fs::create_dir(next.path().join("work")).unwrap();
+        make_place(next.path()).unwrap();
         std::fs::copy(dir.path().join(PACKED), next.path().join(RESTORE)).unwrap();
         let spec = Spec {
             checkpoint_dir: "a/ckpt".to_owned(),
@@ -524,6 +381,7 @@ mod tests {
     fn what_changes_while_it_is_packed_is_not_kept() {
         let dir = tempfile::tempdir().unwrap();
         let task = task(dir.path(), false);
+        make_place(dir.path()).unwrap();
         std::fs::write(dir.path().join("x"), "before").unwrap();
         let root = tree::open_root(dir.path()).unwrap();
         let listing = tree::list(&root, None).unwrap();
@@ -544,21 +402,5 @@ mod tests {
         put_json(&dir.path().join(PROGRESS), &Progress { packed: None, sent: Some(said.fingerprint) }, false)
             .unwrap();
         assert!(look(&task, "a/ckpt").unwrap().is_none());
-    }
-
-    #[test]
-    fn artifacts_are_files_that_the_patterns_mean() {
-        let dir = tempfile::tempdir().unwrap();
-        let work = dir.path().join("work");
-        std::fs::create_dir_all(work.join("out/deep")).unwrap();
-        for name in ["out/b.txt", "out/a.txt", "out/c.png", "out/deep/d.txt", "e.txt"] {
-            std::fs::write(work.join(name), name).unwrap();
-        }
-        std::os::unix::fs::symlink("a.txt", work.join("out/link.txt")).unwrap();
-        let (root, entries, more) = chosen(&task(dir.path(), true)).unwrap().unwrap();
-        let paths: Vec<&str> = entries.iter().map(|e| e.path.as_str()).collect();
-        assert_eq!((paths, more), (vec!["out/a.txt", "out/b.txt"], false));
-        let (_, sha256) = hash_of(&root, &entries[0]).unwrap().unwrap();
-        assert_eq!(sha256, Sha256::digest(b"out/a.txt").to_vec());
     }
 }
