@@ -90,7 +90,7 @@ mod tests {
                 uid: None,
                 group: Group::default(),
                 keep: crate::keeping::Keep::default(),
-                kept: false,
+                secrets: None,
             },
             start: None,
             exit: None,

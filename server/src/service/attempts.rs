@@ -174,8 +174,7 @@ async fn apply(
     if ended {
         attempt.ended = true;
         attempt.log_bytes = status.log_bytes.and_then(|n| i64::try_from(n).ok());
-        applied.taken |= attempt.saving && !status.saving;
-        attempt.saving = status.saving;
+        applied.taken |= std::mem::replace(&mut attempt.saving, status.saving) && !status.saving;
     }
     if phase == proto::Phase::Clean {
         applied.freed = !attempt.clean;
@@ -294,11 +293,13 @@ impl Portal {
             let Some(job_row) = store::jobs::find_any(&mut tx, job).await? else { continue };
             let mut slots = store::attempts::list_allocations(&mut tx, &row.job_id, row.number).await?;
             slots.retain(|slot| slot.node_id == row.node_id);
-            let mut env =
+            let env =
                 if row.known { Vec::new() } else { ranks::environment(&mut tx, &job_row, &row).await? };
-            let Some(kept) = self.kept_terms(&mut tx, &row, &job_row).await? else { continue };
-            env.extend(kept.env.clone());
-            attempts.push(self.assignment(job, &row, &job_row, &slots, env, kept)?);
+            let mut assignment = self.assignment(job, &row, &job_row, &slots, env)?;
+            self.add_secrets(&mut tx, &job_row, &mut assignment).await?;
+            if self.add_kept(&mut tx, &row, &job_row, &mut assignment).await? {
+                attempts.push(assignment);
+            }
         }
         Ok(proto::Desired { attempts })
     }
@@ -310,7 +311,6 @@ impl Portal {
         job_row: &JobRow,
         slots: &[AllocationRow],
         env: Vec<(String, String)>,
-        kept: proto::Spec,
     ) -> Result<proto::Assignment, StoreError> {
         let spec: NewJob =
             serde_json::from_str(&job_row.spec).map_err(|_| StoreError::Corrupt(job_row.id.clone()))?;
@@ -348,7 +348,7 @@ impl Portal {
                     cpu_milli: u64::from(spec.cpus.unwrap_or(0)) * 1_000,
                     memory_mib: spec.memory_mib.unwrap_or(0),
                     no_network: spec.network == Network::None,
-                    ..kept
+                    ..proto::Spec::default()
                 },
             }),
             log_from: self.recordings.log_length(job, number, to_u32(row.rank)),

@@ -53,6 +53,8 @@ pub struct Keep {
     pub every_s: u32,
     /// Patterns.
     pub artifacts: Vec<String>,
+    /// The portal has all of it.
+    pub done: bool,
 }
 
 impl Keep {
@@ -61,6 +63,7 @@ impl Keep {
             dir: Some(spec.checkpoint_dir.clone()).filter(|dir| !dir.is_empty()),
             every_s: spec.checkpoint_every_s,
             artifacts: spec.artifacts.clone(),
+            done: false,
         }
     }
 
@@ -73,7 +76,7 @@ impl Attempt {
     /// Whether it has, or will have, files that the portal should have and has not. One that never ran has
     /// none; what a host's crash left may be torn.
     pub fn saves(&self) -> bool {
-        !self.record.kept
+        !self.record.keep.done
             && !self.record.keep.is_nothing()
             && self.start.as_ref().is_some_and(|start| start.boot_id == shim::boot_id())
     }
@@ -92,7 +95,7 @@ impl Attempt {
 
     /// The portal has everything of it.
     pub fn note_kept(&mut self) {
-        self.record.kept = true;
+        self.record.keep.done = true;
         self.remove_work();
         if let Err(error) = self.save() {
             tracing::error!(dir = %self.dir.display(), %error, "an attempt cannot be recorded; its files are asked for again");
@@ -334,8 +337,7 @@ mod tests {
     use super::*;
 
     fn task(dir: &Path, over: bool) -> Task {
-        let keep =
-            Keep { dir: Some("a/ckpt".to_owned()), every_s: 5, artifacts: vec!["out/*.txt".to_owned()] };
+        let keep = Keep { dir: Some("a/ckpt".to_owned()), every_s: 5, ..Keep::default() };
         let key = Key { job: "job".to_owned(), number: 1 };
         Task { key, dir: dir.to_owned(), keep, uid: None, over, most_bytes: 1 << 20 }
     }

@@ -10,7 +10,6 @@ use berth_core::keeping::outdated;
 use berth_proto as proto;
 use berth_types::files::{Checkpoint, FileKind, FileState};
 use berth_types::ids::{FileId, JobId, NodeId, OrgId};
-use berth_types::jobs::JobState;
 use berth_types::problems::Problem;
 use futures::FutureExt;
 use serde::Deserialize;
@@ -235,40 +234,37 @@ impl Portal {
         Ok(self.depot.read_piece(&row.id, offset.min(end)..end).await?.to_vec())
     }
 
-    /// What of an attempt's specification is about files. `None`: it waits for what the attempt before it
-    /// still has to hand over.
-    pub(crate) async fn kept_terms(
+    /// Adds to an attempt's specification what is about files. False: it is not told yet, because it waits
+    /// for what the attempt before it still has to hand over.
+    pub(crate) async fn add_kept(
         &self,
         tx: &mut Tx<'_>,
         row: &AttemptRow,
         job: &JobRow,
-    ) -> Result<Option<proto::Spec>, StoreError> {
-        let state = JobState::parse(&job.state);
-        let begins = matches!(state, Some(JobState::Assigned | JobState::Starting | JobState::Running));
-        if row.known || !begins || row.number != job.attempt {
-            return Ok(Some(proto::Spec::default()));
-        }
+        assignment: &mut proto::Assignment,
+    ) -> Result<bool, StoreError> {
+        let Some(spec) = assignment.spec.as_mut().filter(|_| !assignment.stop) else { return Ok(true) };
         let wanted = wanted(job)?;
-        let mut terms = proto::Spec { artifacts: wanted.artifacts, ..proto::Spec::default() };
-        let checkpoint = wanted.checkpoint;
-        let Some((dir, every_s)) = checkpoint.and_then(|c| Some((c.dir?, c.every_s))) else {
-            return Ok(Some(terms));
+        spec.artifacts = wanted.artifacts;
+        let Some((dir, every_s)) = wanted.checkpoint.and_then(|c| Some((c.dir?, c.every_s))) else {
+            return Ok(true);
         };
         let saving = store::attempts::list_saving(tx, &row.job_id, row.number).await?;
         if waits(&saving, self.now().micros(), &self.live.connected()) {
-            return Ok(None);
+            return Ok(false);
         }
         let checkpoints = store::files::list_checkpoints(tx, &row.job_id, row.rank).await?;
         let newest = checkpoints.into_iter().find(|c| c.state == FileState::Complete.name());
-        terms.restore = newest.map(|file| proto::Restore {
+        spec.restore = newest.map(|file| proto::Restore {
             bytes: u64::try_from(file.bytes).unwrap_or(0),
             sha256: digits(&file.sha256),
             file: file.id,
         });
-        terms.env.insert("BERTH_CHECKPOINT_DIR".to_owned(), dir.clone());
-        terms.checkpoint_dir = dir;
-        terms.checkpoint_every_s = every_s.unwrap_or(0);
-        Ok(Some(terms))
+        // What the tenant sets overrides what is set for it.
+        spec.env.entry("BERTH_CHECKPOINT_DIR".to_owned()).or_insert_with(|| dir.clone());
+        spec.checkpoint_dir = dir;
+        spec.checkpoint_every_s = every_s.unwrap_or(0);
+        Ok(true)
     }
 }
 
