@@ -136,6 +136,20 @@ test('a job is stopped in the dialog', async () => {
   assert.equal(BigInt(stopped.cost_micros), charge);
 });
 
+test('what a job leaves is on its page, to be downloaded', async () => {
+  const script = 'mkdir out; echo kept > out/result.txt';
+  const body = { name: 'leaves-a-file', offering: SLICE, script, artifacts: ['out/**'], max_duration_s: 60 };
+  const made = await call('POST', `/orgs/${org}/jobs`, body);
+  await page.goto(`/jobs/${made.id}`);
+  // It comes when the job is over, without the page being asked for again.
+  const link = page.getByRole('link', { name: 'Download out/result.txt' });
+  await link.waitFor({ timeout: 60_000 });
+  const [download] = await Promise.all([page.waitForEvent('download'), link.click()]);
+  assert.equal(download.suggestedFilename(), 'result.txt');
+  assert.equal(readFileSync(await download.path(), 'utf8'), 'kept\n');
+  await jobIn(call, org, made.id, ['succeeded']);
+});
+
 test('its slices are free again, for the portal and on the map', async () => {
   await boardsFree(operator);
   const { items } = await call('GET', '/offerings');

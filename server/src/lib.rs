@@ -6,6 +6,7 @@
 
 pub mod authority;
 pub mod clock;
+pub mod depot;
 pub mod envelope;
 pub mod fault;
 pub mod install;

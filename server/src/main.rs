@@ -117,6 +117,13 @@ struct Serve {
     /// What Stripe signs its events with (whsec_…); several, apart by commas, while one is being replaced.
     #[arg(long, env = "BERTH_STRIPE_WEBHOOK_SECRETS", hide_env_values = true, value_delimiter = ',')]
     stripe_webhook_secrets: Vec<String>,
+    /// A bucket for jobs' files, s3://BUCKET; credentials as AWS_* in the environment. Without it they are in
+    /// the data directory.
+    #[arg(long, env = "BERTH_OBJECT_STORE")]
+    object_store: Option<String>,
+    /// GiB of jobs' files that one organization may have.
+    #[arg(long, env = "BERTH_ORG_STORAGE_GIB", default_value_t = 100, value_parser = clap::value_parser!(i64).range(0..=1_048_576))]
+    org_storage_gib: i64,
     /// Nobody can make an account by themselves.
     #[arg(long, env = "BERTH_SIGN_UP_CLOSED")]
     sign_up_closed: bool,
@@ -241,6 +248,8 @@ async fn run(args: Args) -> Result<(), String> {
                 stripe_url,
                 stripe_webhook_secrets,
                 readings,
+                object_store,
+                org_storage_gib,
             } = *args;
             let keep_readings = readings.keep()?;
             let assets = web.or_else(beside).map(|dir| Assets::open(&dir)).transpose()?;
@@ -272,10 +281,13 @@ async fn run(args: Args) -> Result<(), String> {
                 worker_program: worker_program(),
                 node_certificate_s,
                 lease_ms: lease_s * 1_000,
+                object_store,
+                org_storage_bytes: org_storage_gib << 30,
                 ..Settings::default()
             };
             let portal = Portal::new(db, settings, Arc::new(SystemClock), ChaCha20Rng::from_os_rng());
             portal.authority()?;
+            portal.depot.check().map_err(|e| e.to_string())?;
             serve(portal, assets, listener, worker_listener, stopped()).await
         }
     }

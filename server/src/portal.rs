@@ -9,6 +9,7 @@ use rand_chacha::ChaCha20Rng;
 
 use crate::authority::Authority;
 use crate::clock::Clock;
+use crate::depot::Depot;
 use crate::envelope::{self, Keys};
 use crate::live::Live;
 use crate::outbound::Outbound;
@@ -64,6 +65,10 @@ pub struct Settings {
     pub stripe_url: String,
     /// What Stripe signs its events with; several while one is being replaced.
     pub stripe_webhook_secrets: Vec<String>,
+    /// Where jobs' files are kept; the data directory without one.
+    pub object_store: Option<String>,
+    /// Bytes of jobs' files that one organization may have.
+    pub org_storage_bytes: i64,
 }
 
 impl Settings {
@@ -117,6 +122,8 @@ impl Default for Settings {
             stripe_key: None,
             stripe_url: "https://api.stripe.com".to_owned(),
             stripe_webhook_secrets: Vec::new(),
+            object_store: None,
+            org_storage_bytes: 100 << 30,
         }
     }
 }
@@ -130,6 +137,7 @@ pub struct Portal {
     pub live: Arc<Live>,
     pub(crate) planner: Arc<Planner>,
     pub recordings: Recordings,
+    pub depot: Arc<Depot>,
     pub(crate) watches: Arc<Watches>,
     pub(crate) outbound: Arc<Outbound>,
     /// Absent: no cards are taken.
@@ -162,6 +170,7 @@ impl Portal {
             stripe: settings.stripe(),
             recordings: Recordings::keeping(&settings.data, settings.keep_readings),
             telemetry: Arc::new(Telemetry::new(clock.now())),
+            depot: Arc::new(Depot::new(&settings.data, settings.object_store.clone())),
             settings: Arc::new(settings),
             authority: Arc::default(),
             keys: Arc::default(),

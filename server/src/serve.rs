@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use tokio::net::TcpListener;
 
 use crate::portal::Portal;
-use crate::service::{books, budgets, drains, invoices, leases, payments, reservations, webhooks};
+use crate::service::{books, budgets, drains, files, invoices, leases, payments, reservations, webhooks};
 use crate::web::{self, Assets};
 use crate::{rest, scheduler, telemetry, workers};
 
@@ -48,6 +48,7 @@ pub async fn serve(
     tokio::spawn(budgets::run(portal.clone()));
     tokio::spawn(invoices::run(portal.clone()));
     tokio::spawn(telemetry::run(portal.clone()));
+    tokio::spawn(files::run(portal.clone()));
     portal.hear_webhooks().await.map_err(|e| e.to_string())?;
     tokio::spawn(webhooks::run(portal.clone()));
     tokio::spawn(payments::run(portal.clone()));

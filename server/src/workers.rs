@@ -4,6 +4,7 @@
 //! says and nothing else.
 
 mod door;
+mod parcels;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
@@ -111,6 +112,16 @@ impl Contract for Workers {
     ) -> Result<Response<proto::Certificate>, Status> {
         let credential = self.caller(request.extensions()).await?;
         answer(self.0.renew(&credential, &request.into_inner().csr).await)
+    }
+
+    async fn keep(&self, request: Request<proto::Piece>) -> Result<Response<proto::Kept>, Status> {
+        let node = self.caller(request.extensions()).await?.node;
+        parcels::keep(&self.0, node, request.into_inner()).await
+    }
+
+    async fn fetch(&self, request: Request<proto::Wish>) -> Result<Response<proto::Part>, Status> {
+        let node = self.caller(request.extensions()).await?.node;
+        parcels::fetch(&self.0, node, request.into_inner()).await
     }
 
     type SessionStream = ReceiverStream<Result<proto::Down, Status>>;

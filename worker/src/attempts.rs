@@ -20,6 +20,7 @@ use crate::evidence::Tally;
 use crate::files::{find_json, inside, put_json};
 use crate::gpu::{GpuError, Gpus};
 use crate::lease::{self, Starting};
+use crate::keeping::{self, Keep};
 use crate::life::EVIDENCE;
 use crate::sandbox::{is_late, with_late};
 use crate::secrets::{self, Given};
@@ -80,6 +81,9 @@ pub struct Record {
     /// Whose it is; empty when an earlier daemon recorded it.
     #[serde(default)]
     pub organization: String,
+    /// What of it outlives it.
+    #[serde(default)]
+    pub keep: Keep,
     /// Where its files with secrets lie until it is clean.
     #[serde(default)]
     pub secrets: Option<PathBuf>,
@@ -148,7 +152,7 @@ impl Attempt {
         Self { dir, record, start: None, exit: None, cleaning: Cleaning::Due, unclean: None, tally }
     }
 
-    fn save(&self) -> io::Result<()> {
+    pub(crate) fn save(&self) -> io::Result<()> {
         put_json(&self.dir.join(RECORD), &self.record, true)
     }
 
@@ -167,6 +171,7 @@ impl Attempt {
             uid: None,
             group: Group::default(),
             organization: assignment.organization.clone(),
+            keep: assignment.spec.as_ref().map(Keep::of).unwrap_or_default(),
             secrets: None,
         };
         let attempt = Self::new(dir, record, Tally::default());
@@ -288,6 +293,7 @@ impl Attempt {
             log_bytes: ended.then(|| self.exit.as_ref().map_or_else(length, |e| e.log_bytes).min(LOG_LIMIT)),
             unclean: self.unclean.clone(),
             evidence: self.evidence(),
+            saving: ended && self.saves(),
         }
     }
 
@@ -348,6 +354,7 @@ impl Attempt {
             }
             std::fs::write(to, text).map_err(io)?;
         }
+        keeping::restore(&self.dir, spec).map_err(io)?;
         for index in 0..self.record.devices.len() {
             self.make_device(index, gpus)?;
         }
@@ -492,11 +499,9 @@ impl Attempt {
                 gpus.destroy_slice(&device.gpu_uuid, profile, start).map_err(|e| e.to_string())?;
             }
         }
-        // Only the log is kept until the portal has all of it.
-        if let Err(error) = std::fs::remove_dir_all(self.dir.join("work"))
-            && error.kind() != io::ErrorKind::NotFound
-        {
-            tracing::warn!(dir = %self.dir.display(), %error, "files of a job are left until it is forgotten");
+        // Only the log is kept until the portal has all of it, and what outlives the attempt.
+        if !self.saves() {
+            self.remove_work();
         }
         self.record.clean = true;
         self.save().map_err(|e| e.to_string())

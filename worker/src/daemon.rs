@@ -4,6 +4,7 @@
 //! It owns every attempt's state. Blocking steps run elsewhere and come back as results.
 
 mod adopt;
+mod files;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
@@ -68,6 +69,7 @@ enum Done {
     ShimGone(Key),
     Cleaned(Key, Result<(), String>),
     Sampled(Sampled),
+    Kept(Key, bool, Result<(), String>),
 }
 
 pub struct Daemon {
@@ -89,6 +91,10 @@ pub struct Daemon {
     seq: u64,
     done: mpsc::UnboundedSender<Done>,
     sampling: bool,
+    /// Whose files are being handed over.
+    keeping: HashSet<Key>,
+    /// Whether that was last done for an attempt that is over, and when it is next due.
+    keep_after: HashMap<Key, (bool, Instant)>,
 }
 
 /// The way in which an attempt is to be stopped, when the portal chose one.
@@ -116,6 +122,8 @@ pub async fn run(host: Host, mut link: mpsc::Receiver<LinkEvent>) -> Result<(), 
         seq: 0,
         done,
         sampling: false,
+        keeping: HashSet::new(),
+        keep_after: HashMap::new(),
     };
     daemon.adopt_all()?;
     let mut tick = tokio::time::interval(Duration::from_secs(1));
@@ -135,6 +143,7 @@ pub async fn run(host: Host, mut link: mpsc::Receiver<LinkEvent>) -> Result<(), 
             _ = tick.tick() => daemon.tick(),
         }
         daemon.act();
+        daemon.keep_files();
         daemon.report();
     }
 }
@@ -278,6 +287,7 @@ impl Daemon {
                 }
                 self.told.entry(key).or_default().dirty = true;
             }
+            Done::Kept(key, over, result) => self.files_kept(&key, over, result),
             Done::Sampled(Sampled { samples, looks }) => {
                 self.sampling = false;
                 for (key, at_ms, look) in looks {
@@ -408,6 +418,7 @@ impl Daemon {
                 self.followed.remove(&key);
                 self.watch.remove(&key);
                 self.told.remove(&key);
+                self.keep_after.remove(&key);
                 if let Some(attempt) = self.attempts.remove(&key)
                     && let Err(error) = std::fs::remove_dir_all(&attempt.dir)
                 {
@@ -416,43 +427,6 @@ impl Daemon {
                 }
             }
         }
-    }
-
-    fn prepare(&mut self, key: Key) {
-        let Some(assignment) = self.desired.as_ref().and_then(|d| d.get(&key)).cloned() else { return };
-        let Some(spec) = assignment.spec.clone() else { return };
-        let Some(starting) = self.renewals.begin(&assignment, shim::boottime_ms()) else { return };
-        let made = Attempt::create(&self.host.root, &key, &assignment)
-            .and_then(|attempt| self.watch.add(&key, &attempt.dir).map(|()| attempt));
-        let mut attempt = match made {
-            Ok(attempt) => attempt,
-            Err(error) => {
-                tracing::error!(job = key.job, %error, "an attempt cannot be recorded");
-                return;
-            }
-        };
-        let taken: HashSet<u32> = self
-            .attempts
-            .values()
-            .filter_map(|a| a.record.uid)
-            .chain(self.users_left.iter().copied())
-            .collect();
-        attempt.record.uid = self.host.sandbox.pick_user(&key.job, &taken);
-        self.attempts.insert(key.clone(), attempt.clone());
-        self.told.insert(key.clone(), Told { dirty: true, sent: None });
-        self.busy.insert(key.clone());
-        let (host, done) = (self.host.clone(), self.done.clone());
-        tokio::task::spawn_blocking(move || {
-            let child = attempt.prepare(&spec, &host, &starting);
-            // The shim counts from here on.
-            drop(starting);
-            let _ = done.send(Done::Prepared(Box::new(attempt)));
-            if let Some(mut child) = child {
-                // Collected, so that no zombie is left; its own record says how it went.
-                let _ = child.wait();
-                let _ = done.send(Done::ShimGone(key));
-            }
-        });
     }
 
     fn say(&self, what: up::What) {

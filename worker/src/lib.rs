@@ -17,6 +17,7 @@ pub mod gpu;
 pub mod hello;
 pub mod identity;
 pub mod lease;
+pub mod keeping;
 pub mod life;
 pub mod link;
 pub mod logs;

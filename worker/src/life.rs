@@ -90,6 +90,7 @@ mod tests {
                 uid: None,
                 group: Group::default(),
                 organization: String::new(),
+                keep: crate::keeping::Keep::default(),
                 secrets: None,
             },
             start: None,

@@ -24,6 +24,12 @@ pub const MAX_LEASE_S: u32 = 86_400;
 pub const MAX_GRACE_S: u32 = 600;
 /// Seconds over which a job can ask to be found idle: ten minutes to a day.
 pub const IDLE_S: std::ops::RangeInclusive<u32> = 600..=86_400;
+/// Seconds between two checkpoints of a running job.
+pub const CHECKPOINT_EVERY_S: std::ops::RangeInclusive<u32> = 5..=86_400;
+/// Checkpoints of a job: the one before the newest too, because the newest may have been made by a job that
+/// was already going wrong.
+pub const CHECKPOINTS_KEPT: std::ops::RangeInclusive<u32> = 2..=10;
+pub const MAX_PATTERNS: usize = 32;
 /// Thirty days.
 pub const MAX_DURATION_S: u64 = 30 * 86_400;
 
@@ -138,9 +144,7 @@ pub fn check_job(job: &NewJob) -> Vec<FieldError> {
             refuse("/retry/on", "Say what is tried again: node_lost, preempted, exit.");
         }
     }
-    if job.checkpoint.is_some_and(|c| c.grace_s == 0 || c.grace_s > MAX_GRACE_S) {
-        refuse("/checkpoint/grace_s", "Choose between 1 and 600 seconds.");
-    }
+    check_keeping(job, &mut refuse);
     check_idle(job, &mut refuse);
     if job.lease_s.is_some_and(|s| !(MIN_LEASE_S..=MAX_LEASE_S).contains(&s)) {
         refuse("/lease_s", "Choose between 60 seconds and a day (86400), or leave it out.");
@@ -164,6 +168,35 @@ pub fn check_job(job: &NewJob) -> Vec<FieldError> {
         }
     }
     errors
+}
+
+/// What is kept of its files.
+fn check_keeping(job: &NewJob, refuse: &mut impl FnMut(&str, &str)) {
+    if let Some(checkpoint) = &job.checkpoint {
+        if checkpoint.grace_s == 0 || checkpoint.grace_s > MAX_GRACE_S {
+            refuse("/checkpoint/grace_s", "Choose between 1 and 600 seconds.");
+        }
+        if let Some(Err(detail)) = checkpoint.dir.as_deref().map(check_path) {
+            refuse("/checkpoint/dir", detail);
+        }
+        if checkpoint.dir.is_none() && (checkpoint.every_s.is_some() || checkpoint.keep.is_some()) {
+            refuse("/checkpoint/dir", "Say which directory is kept.");
+        }
+        if checkpoint.every_s.is_some_and(|s| !CHECKPOINT_EVERY_S.contains(&s)) {
+            refuse("/checkpoint/every_s", "Choose between 5 seconds and a day (86400).");
+        }
+        if checkpoint.keep.is_some_and(|n| !CHECKPOINTS_KEPT.contains(&n)) {
+            refuse("/checkpoint/keep", "Keep 2 to 10 of them.");
+        }
+    }
+    if job.artifacts.len() > MAX_PATTERNS {
+        refuse("/artifacts", "At most 32 patterns.");
+    }
+    for (index, pattern) in job.artifacts.iter().enumerate() {
+        if let Err(detail) = check_path(pattern) {
+            refuse(&format!("/artifacts/{index}"), detail);
+        }
+    }
 }
 
 fn check_idle(job: &NewJob, refuse: &mut impl FnMut(&str, &str)) {
@@ -273,6 +306,11 @@ mod tests {
             stop_when_idle: Some(StopWhenIdle { below_percent, for_s }),
             ..job()
         };
+        let kept = |dir: Option<&str>, every_s, keep| {
+            let dir = dir.map(str::to_owned);
+            NewJob { checkpoint: Some(Checkpoint { dir, every_s, keep, ..Default::default() }), ..job() }
+        };
+        assert_eq!(pointers(&kept(Some("state/ckpt"), Some(5), Some(10))), Vec::<String>::new());
         for (below_percent, for_s) in [(1, 600), (100, 86_400)] {
             assert_eq!(pointers(&idle(below_percent, for_s)), Vec::<String>::new());
         }
@@ -303,9 +341,15 @@ mod tests {
             (NewJob { retry: Some(Retry { max: 1, on: vec![] }), ..job() }, "/retry/on"),
             (NewJob { retry: Some(Retry { max: 101, on: vec![RetryOn::Exit] }), ..job() }, "/retry/max"),
             (
-                NewJob { checkpoint: Some(Checkpoint { signal: Default::default(), grace_s: 0 }), ..job() },
+                NewJob { checkpoint: Some(Checkpoint { grace_s: 0, ..Default::default() }), ..job() },
                 "/checkpoint/grace_s",
             ),
+            (kept(Some("../ckpt"), None, None), "/checkpoint/dir"),
+            (kept(None, Some(60), None), "/checkpoint/dir"),
+            (kept(Some("ckpt"), Some(4), None), "/checkpoint/every_s"),
+            (kept(Some("ckpt"), None, Some(1)), "/checkpoint/keep"),
+            (NewJob { artifacts: vec!["out/**".into(), "/etc/*".into()], ..job() }, "/artifacts/1"),
+            (NewJob { artifacts: vec!["x".into(); 33], ..job() }, "/artifacts"),
             (NewJob { max_duration_s: 0, ..job() }, "/max_duration_s"),
             (NewJob { max_duration_s: u64::MAX, ..job() }, "/max_duration_s"),
             (NewJob { command: None, ..job() }, "/command"),

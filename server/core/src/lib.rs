@@ -15,6 +15,7 @@ pub mod finder;
 pub mod inventory;
 pub mod jobs;
 pub mod lease;
+pub mod keeping;
 pub mod lineage;
 pub mod members;
 pub mod mix;

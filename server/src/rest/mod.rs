@@ -4,6 +4,7 @@
 
 mod accounts;
 mod extract;
+mod files;
 mod guard;
 mod invoices;
 mod jobs;
@@ -37,6 +38,7 @@ const BODY_LIMIT: usize = 12 << 20;
 pub fn router(portal: Portal) -> Router {
     let api = Router::new()
         .merge(accounts::routes())
+        .merge(files::routes())
         .merge(invoices::routes())
         .merge(jobs::routes())
         .merge(live::routes())

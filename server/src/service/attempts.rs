@@ -172,6 +172,7 @@ async fn apply(
     if ended {
         attempt.ended = true;
         attempt.log_bytes = status.log_bytes.and_then(|n| i64::try_from(n).ok());
+        applied.taken |= std::mem::replace(&mut attempt.saving, status.saving) && !status.saving;
     }
     if phase == proto::Phase::Clean {
         applied.freed = !attempt.clean;
@@ -186,7 +187,7 @@ async fn apply(
         }
     }
     // Closed is closed: an old word of an older session opens nothing.
-    attempt.is_open &= !(attempt.ended && attempt.clean && log_complete);
+    attempt.is_open &= !(attempt.ended && attempt.clean && log_complete && !attempt.saving);
     store::attempts::update(tx, &attempt).await?;
     if applied.ends_the_job() {
         fault::point("job.end.recording");
@@ -269,7 +270,7 @@ impl Portal {
                         return Ok(false);
                     };
                     let complete = row.log_bytes.is_some_and(|n| u64::try_from(n).is_ok_and(|n| length >= n));
-                    if complete && row.ended && row.clean && row.is_open {
+                    if complete && row.ended && row.clean && row.is_open && !row.saving {
                         row.is_open = false;
                         store::attempts::update(tx, &row).await?;
                     }
@@ -295,8 +296,11 @@ impl Portal {
                 if row.known { Vec::new() } else { ranks::environment(&mut tx, &job_row, &row).await? };
             let mut assignment = self.assignment(job, &row, &job_row, &slots, env)?;
             self.add_secrets(&mut tx, &job_row, &mut assignment).await?;
+            let kept = self.add_kept(&mut tx, &row, &job_row, &mut assignment).await?;
             leases::impose(&mut assignment, lease_ms.get(&(row.job_id, row.number)).copied().unwrap_or(0));
-            attempts.push(assignment);
+            if kept {
+                attempts.push(assignment);
+            }
         }
         Ok(proto::Desired { attempts })
     }
@@ -325,7 +329,7 @@ impl Portal {
         let map = |m: BTreeMap<String, String>| m.into_iter().collect();
         let state = JobState::parse(&job_row.state);
         let over = state.is_none_or(|s| s.ended() || matches!(s, JobState::Stopping | JobState::Queued));
-        let (stop_signal, stop_grace_ms) = ranks::notice(job_row, spec.checkpoint);
+        let (stop_signal, stop_grace_ms) = ranks::notice(job_row, spec.checkpoint.as_ref());
         Ok(proto::Assignment {
             attempt: Some(proto::AttemptId::new(&row.job_id, number)),
             stop: over || row.number != job_row.attempt,

@@ -13,6 +13,7 @@ pub mod everyone;
 mod evidence;
 mod expiry;
 pub mod fleet;
+pub mod files;
 pub mod invitations;
 pub mod invoices;
 pub mod jobs;

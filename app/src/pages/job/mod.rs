@@ -5,6 +5,7 @@
 
 pub mod cost;
 pub mod facts;
+pub mod files;
 pub mod head;
 pub mod idle;
 pub mod timeline;
@@ -24,6 +25,7 @@ use serde::{Deserialize, Serialize};
 
 use self::cost::{CostFigures, Meter};
 use self::facts::{Devices, Facts, FailureNotice};
+use self::files::Files;
 use self::head::Head;
 use self::idle::IdleNotice;
 use self::timeline::Timeline;
@@ -258,6 +260,7 @@ fn JobView(loaded: Loaded) -> impl IntoView {
                     view! { <p class="quiet">"Readings and the log appear here once the job is placed."</p> }.into_any()
                 }
             }}
+            <Files live=live/>
             <Facts live=live/>
         </div>
     }
