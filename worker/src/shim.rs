@@ -32,11 +32,10 @@ use serde::{Deserialize, Serialize};
 use crate::cgroups::{Controller, Group};
 use crate::disk;
 use crate::files::{find_json, put_json};
+use crate::lease::{Leased, Remains};
 use crate::mask::{Masking, Output};
 use crate::sandbox::open_filters;
 use crate::secrets::{self, Given};
-use crate::lease::{Leased, Remains};
-use crate::sandbox::open_filters;
 use tree::{Stat, ask_to_end, descendants, end_all, give_notice, kill_tree, reap_strays, stat};
 
 pub const LAUNCH: &str = "launch.json";
