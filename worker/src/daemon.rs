@@ -3,6 +3,8 @@
 //!
 //! It owns every attempt's state. Blocking steps run elsewhere and come back as results.
 
+mod visitors;
+
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,6 +25,7 @@ use crate::logs::follow;
 use crate::samples::{Sampled, sample};
 use crate::sandbox::Sandbox;
 use crate::shim;
+use crate::tunnels::Tunnels;
 use crate::watch::Watch;
 
 /// A report that was not acknowledged is sent again after this long.
@@ -84,6 +87,7 @@ pub struct Daemon {
     seq: u64,
     done: mpsc::UnboundedSender<Done>,
     sampling: bool,
+    tunnels: Tunnels,
 }
 
 /// The way in which an attempt is to be stopped, when the portal chose one.
@@ -109,6 +113,7 @@ pub async fn run(host: Host, mut link: mpsc::Receiver<LinkEvent>) -> Result<(), 
         seq: 0,
         done,
         sampling: false,
+        tunnels: Tunnels::default(),
     };
     daemon.adopt_all()?;
     let mut tick = tokio::time::interval(Duration::from_secs(1));
@@ -205,6 +210,7 @@ impl Daemon {
                     }
                 }
             }
+            LinkEvent::Down(Down { what: Some(down::What::Dial(dial)) }) => self.dial(dial),
             // The link has answered it.
             LinkEvent::Down(Down { what: Some(down::What::Probe(_)) | None }) => {}
         }
@@ -349,6 +355,7 @@ impl Daemon {
             .filter(|(key, _)| !self.busy.contains(*key))
             .map(|(key, a)| (key.clone(), a.seen()))
             .collect();
+        self.tunnels.keep(|key| matches!(seen.get(key), Some(Seen::Running { .. })));
         let effects = match &self.desired {
             Some(desired) => {
                 let wanted = desired

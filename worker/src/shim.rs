@@ -119,14 +119,14 @@ pub fn boot_id() -> String {
 }
 
 /// A process as `/proc/PID/stat` has it.
-struct Stat {
+pub(crate) struct Stat {
     /// It has ended and only waits to be collected.
     dead: bool,
-    parent: i32,
-    started: u64,
+    pub parent: i32,
+    pub started: u64,
 }
 
-fn stat(pid: i32) -> Option<Stat> {
+pub(crate) fn stat(pid: i32) -> Option<Stat> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // Fields are counted after the name, which may hold spaces and brackets.
     let mut fields = text.rsplit_once(')')?.1.split_whitespace();
@@ -144,7 +144,7 @@ pub fn exists(start: &Start) -> bool {
 }
 
 /// Every process below `root` with its distance from it; `root` itself is not among them.
-fn descendants(root: i32) -> Vec<(i32, u32)> {
+pub(crate) fn descendants(root: i32) -> Vec<(i32, u32)> {
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
     let pairs: Vec<(i32, i32)> = entries
         .flatten()
@@ -272,7 +272,7 @@ fn watch_disk(limits: &Limits) -> Arc<OnceLock<(String, String)>> {
 }
 
 /// What every process of the command inherits. Called between fork and exec.
-fn limit(limits: &Limits) -> io::Result<()> {
+pub(crate) fn limit(limits: &Limits) -> io::Result<()> {
     setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
     let lower = |resource, most: u64| {
         let (_, hard) = getrlimit(resource)?;
@@ -442,7 +442,7 @@ fn kill_tree(command: i32) {
 
 /// Kills and collects until no child is left. A child that forks while it is killed is found in the
 /// next round, because its children become this process's own.
-fn end_all() {
+pub(crate) fn end_all() {
     let this = Pid::this().as_raw();
     loop {
         for (pid, _) in descendants(this) {
@@ -468,10 +468,11 @@ pub fn shim_pid(dir: &Path) -> Option<i32> {
     }
 }
 
-/// Every process of the attempt in this directory.
+/// Every process of the attempt in this directory, and of people who are inside it.
 pub fn processes(dir: &Path) -> Vec<u32> {
-    let Some(shim) = shim_pid(dir) else { return Vec::new() };
-    descendants(shim).into_iter().filter_map(|(pid, _)| u32::try_from(pid).ok()).collect()
+    let own = shim_pid(dir).map(descendants).unwrap_or_default();
+    let own = own.into_iter().filter_map(|(pid, _)| u32::try_from(pid).ok());
+    own.chain(crate::enter::processes(dir)).collect()
 }
 
 /// Tells the shim of this directory something; nothing happens when there is none.

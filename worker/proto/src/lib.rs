@@ -4,6 +4,8 @@
 
 tonic::include_proto!("berth.worker.v1");
 
+pub mod window;
+
 /// For the length of a message on the wire.
 pub use prost::Message;
 
@@ -14,7 +16,7 @@ pub const LOG_CHUNK: usize = 256 << 10;
 /// Bytes of one log that are kept. A job that writes more is stopped.
 pub const LOG_LIMIT: u64 = 4 << 30;
 
-/// Bytes that a worker sends into one tunnel beyond what the portal has said was taken.
+/// Bytes that one side sends into a tunnel beyond what the other has said was taken.
 pub const TUNNEL_WINDOW: u64 = 256 << 10;
 /// Data bytes in one frame of a tunnel.
 pub const TUNNEL_CHUNK: usize = 16 << 10;
