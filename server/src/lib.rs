@@ -22,5 +22,6 @@ pub mod store;
 pub mod stripe;
 mod throttle;
 pub mod tls;
+pub mod tunnels;
 pub mod web;
 pub mod workers;

@@ -19,6 +19,7 @@ use crate::service::underuse::Watches;
 use crate::store::Db;
 use crate::stripe::Stripe;
 use crate::throttle::{Invites, Throttle};
+use crate::tunnels::Tunnels;
 use berth_types::time::Timestamp;
 
 /// Settings that do not change while the portal runs.
@@ -117,6 +118,7 @@ pub struct Portal {
     pub(crate) throttle: Arc<Throttle>,
     pub(crate) invites: Arc<Invites>,
     pub(crate) in_flight: Arc<InFlight>,
+    pub(crate) tunnels: Arc<Tunnels>,
     /// Opened when it is first needed.
     authority: Arc<Mutex<Option<Arc<Authority>>>>,
     clock: Arc<dyn Clock>,
@@ -134,6 +136,7 @@ impl Portal {
             watches: Arc::default(),
             invites: Arc::default(),
             in_flight: Arc::default(),
+            tunnels: Arc::default(),
             outbound: Arc::new(settings.outbound()),
             stripe: settings.stripe(),
             recordings: Recordings::new(&settings.data),

@@ -44,6 +44,7 @@ pub async fn serve(
     tokio::spawn(books::run(portal.clone()));
     tokio::spawn(budgets::run(portal.clone()));
     tokio::spawn(invoices::run(portal.clone()));
+    portal.resume_terminals().await.map_err(|e| e.to_string())?;
     portal.hear_webhooks().await.map_err(|e| e.to_string())?;
     tokio::spawn(webhooks::run(portal.clone()));
     tokio::spawn(payments::run(portal.clone()));

@@ -19,6 +19,7 @@ pub mod payments;
 pub mod problems;
 pub mod quotas;
 pub mod reservations;
+pub mod terminals;
 pub mod time;
 pub mod usage;
 pub mod webhooks;

@@ -7,6 +7,7 @@ pub mod admission;
 pub mod calendar;
 pub mod cluster;
 pub mod engine;
+pub mod entry;
 pub mod evidence;
 pub mod expiry;
 pub mod fair_share;

@@ -15,6 +15,7 @@ mod once;
 mod payments;
 mod quotas;
 mod reservations;
+mod terminals;
 mod webhooks;
 
 use axum::Router;
@@ -43,6 +44,7 @@ pub fn router(portal: Portal) -> Router {
         .merge(payments::routes())
         .merge(quotas::routes())
         .merge(reservations::routes())
+        .merge(terminals::routes())
         .merge(webhooks::routes());
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))

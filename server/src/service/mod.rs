@@ -24,6 +24,7 @@ pub mod planner;
 pub mod quotas;
 mod ranks;
 pub mod reservations;
+pub mod terminals;
 pub mod underuse;
 pub mod usage;
 pub mod webhooks;
