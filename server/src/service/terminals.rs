@@ -13,7 +13,7 @@ use berth_types::terminals::{NewTerminal, Terminal, TerminalTicket};
 use berth_types::time::{Timestamp, duration_text};
 use futures::FutureExt;
 
-use super::{Caller, Right};
+use super::{Caller, Right, keys};
 use crate::portal::Portal;
 use crate::secrets::new_opaque;
 use crate::store::terminals::TerminalRow;
@@ -135,13 +135,17 @@ impl Portal {
         input: NewTerminal,
     ) -> Result<TerminalTicket, Problem> {
         let reason = self.authorise_entry(caller, org, input.reason.as_deref()).await?;
+        if let Some(made) = caller.done_before() {
+            return self.terminal_ticket(caller, org, job, parse(made)?).await;
+        }
         let now = self.now();
         let id: TerminalId = self.new_id(now);
+        let once = caller.once.clone();
         let why = reason.as_ref().map_or_else(String::new, |reason| format!(", as operator: {reason}"));
         let event = self.audit_event(caller, "terminal.opened", job.to_string(), format!("{id}{why}"));
         let (user, actor, rank) = (caller.user.id, caller.user.name.clone(), input.rank);
         let done = self.db.write(move |tx| {
-            let (event, actor, reason) = (event.clone(), actor.clone(), reason.clone());
+            let (event, actor, reason, once) = (event.clone(), actor.clone(), reason.clone(), once.clone());
             async move {
                 let Some(row) = store::jobs::find(tx, org, job).await? else {
                     return Ok(Err(Problem::not_found()));
@@ -174,6 +178,7 @@ impl Portal {
                 };
                 store::terminals::insert(tx, &row).await?;
                 store::quotas::insert_audit(tx, Some(org), &event).await?;
+                keys::claim(tx, once.as_ref(), &row.id, now).await?;
                 Ok(Ok(row))
             }
             .boxed()

@@ -96,7 +96,7 @@ async fn pass_on(tunnel: &mut Tunnel, typist: &mut Typist) -> Result<(), ()> {
 
 /// Takes in one message of a person.
 async fn hear(message: Message, tunnel: &mut Tunnel, typist: &mut Typist) -> Result<(), End> {
-    let gone = |()| (Parting::Left, None);
+    let gone = |()| -> End { (Parting::Left, None) };
     let refuse = |detail: &str| {
         // The shell stays: the page may come back and do better.
         (Parting::Left, Some(last("refused", detail)))
@@ -127,7 +127,7 @@ async fn hear(message: Message, tunnel: &mut Tunnel, typist: &mut Typist) -> Res
 
 /// Passes on what the shell says.
 async fn tell(heard: Heard, page: &mut Page) -> Result<(), End> {
-    let gone = |()| (Parting::Left, None);
+    let gone = |()| -> End { (Parting::Left, None) };
     match heard {
         Heard::Data(data) => page.send(Message::binary(data)).await.map_err(gone),
         Heard::Taken(bytes) => page.say(&TerminalNews::Taken { bytes }).await.map_err(gone),
