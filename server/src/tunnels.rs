@@ -11,7 +11,7 @@ use berth_proto::{AttemptId, Closed, Dial, Frame, TUNNEL_CHUNK, dial, frame};
 use berth_types::ids::{NodeId, TerminalId, UserId};
 use berth_types::problems::Problem;
 use berth_types::time::Timestamp;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tonic::{Status, Streaming};
 
 use crate::portal::Portal;
@@ -31,10 +31,20 @@ pub struct Tunnel {
     inn: Incoming,
     /// What the worker must be told of what was taken.
     tell: Option<u64>,
+    /// Closes when its node is shut out. Absent until it was handed over.
+    life: Option<watch::Receiver<()>>,
+}
+
+/// Waits until a node is shut out.
+async fn cut(life: Option<&mut watch::Receiver<()>>) {
+    match life {
+        Some(life) => while life.changed().await.is_ok() {},
+        None => std::future::pending().await,
+    }
 }
 
 /// What came through a tunnel.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq)]
 pub enum Heard {
     Begins(u64),
     Data(Vec<u8>),
@@ -50,13 +60,17 @@ impl Tunnel {
     pub fn new(frames: Streaming<Frame>) -> (Self, mpsc::Receiver<Result<Frame, Status>>) {
         let (words, replies) = mpsc::channel(QUEUE);
         let (out, inn) = (Outgoing::default(), Incoming::default());
-        (Self { words, frames, out, inn, tell: None }, replies)
+        (Self { words, frames, out, inn, tell: None, life: None }, replies)
     }
 
     /// What the worker says next. Cancel-safe.
     pub async fn next(&mut self) -> Heard {
         loop {
-            let Ok(Some(frame)) = self.frames.message().await else { return Heard::Gone };
+            let frame = tokio::select! {
+                () = cut(self.life.as_mut()) => return Heard::Gone,
+                frame = self.frames.message() => frame,
+            };
+            let Ok(Some(frame)) = frame else { return Heard::Gone };
             match frame.what {
                 Some(frame::What::Data(data)) => {
                     return if self.inn.note_came(data.len() as u64) {
@@ -85,11 +99,6 @@ impl Tunnel {
     pub fn note_taken(&mut self, bytes: u64) {
         self.inn.note_taken(bytes);
         self.tell = self.inn.due().or(self.tell);
-    }
-
-    /// Whether the worker waits for word of what was taken.
-    pub const fn has_news(&self) -> bool {
-        self.tell.is_some()
     }
 
     async fn say(&self, what: frame::What) -> Result<(), ()> {
@@ -133,6 +142,8 @@ struct Ticket {
 pub struct Tunnels {
     awaited: Mutex<HashMap<String, (NodeId, oneshot::Sender<Tunnel>)>>,
     tickets: Mutex<HashMap<String, Ticket>>,
+    /// Dropped when a node is shut out.
+    nodes: Mutex<HashMap<NodeId, watch::Sender<()>>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -148,7 +159,14 @@ impl Tunnels {
         if awaited.get(&key).is_none_or(|(of, _)| *of != node) {
             return false;
         }
+        let life = lock(&self.nodes).entry(node).or_insert_with(|| watch::channel(()).0).subscribe();
+        let tunnel = Tunnel { life: Some(life), ..tunnel };
         awaited.remove(&key).is_some_and(|(_, taker)| taker.send(tunnel).is_ok())
+    }
+
+    /// Ends every tunnel of a node.
+    pub fn cut(&self, node: NodeId) {
+        lock(&self.nodes).remove(&node);
     }
 
     /// Keeps a ticket; those that are too old go.

@@ -28,6 +28,9 @@ use crate::tunnels::{Tunnel, closed};
 
 /// A process that should open a door is given up after this long.
 const DOOR: Duration = Duration::from_secs(10);
+/// The exit code of what SIGKILL ended, and how long it is waited for word of its job's end.
+const KILLED: i32 = 137;
+const HOLD: Duration = Duration::from_secs(2);
 
 /// A tunnel that wants to this shell.
 pub struct Visit {
@@ -98,6 +101,7 @@ enum Event {
     Room(bool),
     Readable(io::Result<()>),
     Writable(io::Result<()>),
+    Held,
 }
 
 /// Whether the shell goes on.
@@ -121,6 +125,8 @@ pub struct Shell {
     exit: Option<i32>,
     /// Nothing more can be read.
     dry: bool,
+    /// Who was killed may have been so with its job, which is heard of a little later.
+    hold_until: Instant,
     alone_until: Instant,
 }
 
@@ -152,6 +158,7 @@ impl Shell {
             typed: VecDeque::new(),
             exit: None,
             dry: false,
+            hold_until: Instant::now(),
             alone_until: Instant::now() + TERMINAL_PATIENCE,
         })
     }
@@ -171,11 +178,12 @@ impl Shell {
         }
     }
 
-    /// How much of what was read is not known to have arrived: only so much is read ahead.
-    fn may_read(&self) -> bool {
+    /// How many bytes may be read now: what is not known to have arrived is no more than is kept.
+    fn readable(&self) -> usize {
         let known = |guest: &Guest| guest.next - guest.out.under_way();
         let ahead = self.guest.as_ref().map_or(0, |guest| self.past.end().saturating_sub(known(guest)));
-        !self.dry && ahead + TUNNEL_CHUNK as u64 <= TUNNEL_WINDOW
+        let room = if self.dry { 0 } else { TUNNEL_WINDOW.saturating_sub(ahead) };
+        usize::try_from(room).unwrap_or(0).min(TUNNEL_CHUNK)
     }
 
     /// Bytes that the guest may be told now.
@@ -183,15 +191,19 @@ impl Shell {
         self.guest.as_ref().map_or(0, |guest| (self.past.end() - guest.next).min(guest.out.room()))
     }
 
+    fn holds(&self) -> bool {
+        Instant::now() < self.hold_until
+    }
+
     fn told_all(&self) -> bool {
         let all = |guest: &Guest| guest.next == self.past.end();
-        self.exit.is_some() && self.dry && self.guest.as_ref().is_some_and(all)
+        self.exit.is_some() && self.dry && !self.holds() && self.guest.as_ref().is_some_and(all)
     }
 
     async fn wait(&mut self) -> Event {
-        let (may_read, may_write) = (self.may_read(), !self.typed.is_empty());
+        let (may_read, may_write) = (self.readable() > 0, !self.typed.is_empty());
         let speaks = self.sendable() > 0 || self.guest.as_ref().is_some_and(|guest| guest.tell.is_some());
-        let (there, ended) = (self.guest.is_some(), self.exit.is_some());
+        let (there, ended, holds) = (self.guest.is_some(), self.exit.is_some(), self.holds());
         let words = self.guest.as_ref().map(|guest| guest.tunnel.words.clone());
         let room = async move {
             match words {
@@ -207,6 +219,7 @@ impl Shell {
             () = tokio::time::sleep_until(self.alone_until), if !there => Event::Tired,
             frame = next_frame(tunnel), if there => Event::Frame(frame),
             there = room, if speaks => Event::Room(there),
+            () = tokio::time::sleep_until(self.hold_until), if holds => Event::Held,
             ready = self.terminal.readable(), if may_read => Event::Readable(ready.map(|_| ())),
             ready = self.terminal.writable(), if may_write => Event::Writable(ready.map(|_| ())),
         }
@@ -223,11 +236,16 @@ impl Shell {
             }
             Event::Exit(status) => {
                 let code = |s: ExitStatus| s.code().unwrap_or_else(|| 128 + s.signal().unwrap_or(0));
-                self.exit = Some(status.map_or(255, code));
+                let code = status.map_or(255, code);
+                if code == KILLED {
+                    self.hold_until = Instant::now() + HOLD;
+                }
+                self.exit = Some(code);
             }
             Event::Frame(frame) => self.hear(frame),
             Event::Room(true) => self.speak(),
             Event::Room(false) => self.leave(),
+            Event::Held => {}
             Event::Readable(ready) => {
                 if ready.is_err() || !self.read() {
                     self.dry = true;
@@ -312,7 +330,8 @@ impl Shell {
     /// Reads what the terminal has. `false`: there will be no more.
     fn read(&mut self) -> bool {
         let mut buffer = [0u8; TUNNEL_CHUNK];
-        let read = self.terminal.try_io(Interest::READABLE, |fd| Ok(nix::unistd::read(fd, &mut buffer)?));
+        let room = buffer.get_mut(..self.readable()).unwrap_or_default();
+        let read = self.terminal.try_io(Interest::READABLE, |fd| Ok(nix::unistd::read(fd, room)?));
         match read {
             // Nobody has the other side open any more.
             Ok(0) => false,
@@ -327,9 +346,10 @@ impl Shell {
     /// Reads what is left when the shell has ended. What it started may have the terminal open still, so its
     /// end is not waited for.
     fn read_rest(&mut self) {
-        while self.exit.is_some() && self.may_read() {
+        while self.exit.is_some() && self.readable() > 0 {
             let mut buffer = [0u8; TUNNEL_CHUNK];
-            match nix::unistd::read(self.terminal.get_ref(), &mut buffer) {
+            let room = buffer.get_mut(..self.readable()).unwrap_or_default();
+            match nix::unistd::read(self.terminal.get_ref(), room) {
                 Ok(length) if length > 0 => self.past.push(buffer.get(..length).unwrap_or_default()),
                 _ => self.dry = true,
             }

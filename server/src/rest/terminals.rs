@@ -100,8 +100,8 @@ async fn enter(
     Signed(caller): Signed,
     Path((org, job, id)): Path<(OrgId, JobId, TerminalId)>,
     Query(look): Query<Look>,
-    headers: HeaderMap,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+    headers: HeaderMap,
 ) -> Result<Response, Failed> {
     let ticket = offered_ticket(&headers);
     // A cookie travels by itself with whatever any site opens; a token does not.

@@ -262,7 +262,7 @@ impl Portal {
         (cols, rows): (u32, u32),
     ) -> Result<(Tunnel, u64), Shut> {
         let row = &entry.row;
-        let away = |_| Shut::Away(Problem::internal());
+        let away = |_: StoreError| Shut::Away(Problem::internal());
         let node: NodeId = parse(&row.node_id).map_err(away)?;
         // Read anew: another socket may have begun the shell since.
         let begun = self.terminal_begun(row).await.map_err(away)?;

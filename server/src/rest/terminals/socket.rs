@@ -107,7 +107,7 @@ async fn hear(message: Message, tunnel: &mut Tunnel, typist: &mut Typist) -> Res
             if (typist.typed.len() + data.len()) as u64 > WINDOW_BYTES {
                 return Err(refuse("More was typed than the job has taken; wait for it."));
             }
-            typist.typed.extend(data.as_ref());
+            typist.typed.extend(data.iter());
         }
         Message::Text(text) => match serde_json::from_str(text.as_str()) {
             Ok(TerminalSaid::Size { cols, rows }) => tunnel.resize(cols, rows).await.map_err(gone)?,
@@ -163,7 +163,7 @@ async fn carry(page: &mut Page, mut tunnel: Tunnel, ended: impl Future<Output = 
                 if typist.heard_at.elapsed() > SILENCE {
                     Err((Parting::Left, None))
                 } else {
-                    page.send(Message::Ping(Vec::new().into())).await.map_err(|()| (Parting::Left, None))
+                    page.send(Message::Ping(bytes::Bytes::new())).await.map_err(|()| (Parting::Left, None))
                 }
             }
         };
