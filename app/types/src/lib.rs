@@ -19,6 +19,7 @@ pub mod payments;
 pub mod problems;
 pub mod quotas;
 pub mod reservations;
+pub mod secrets;
 pub mod terminals;
 pub mod time;
 pub mod usage;

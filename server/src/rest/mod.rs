@@ -15,6 +15,7 @@ mod once;
 mod payments;
 mod quotas;
 mod reservations;
+mod secrets;
 mod terminals;
 mod webhooks;
 
@@ -44,6 +45,7 @@ pub fn router(portal: Portal) -> Router {
         .merge(payments::routes())
         .merge(quotas::routes())
         .merge(reservations::routes())
+        .merge(secrets::routes())
         .merge(terminals::routes())
         .merge(webhooks::routes());
     Router::new()

@@ -22,6 +22,7 @@ pub mod offerings;
 pub mod payments;
 pub mod quotas;
 pub mod reservations;
+pub mod secrets;
 pub mod terminals;
 pub mod underuse;
 pub mod usage;
