@@ -101,7 +101,7 @@ impl Tunnel {
         self.tell = self.inn.due().or(self.tell);
     }
 
-    async fn say(&self, what: frame::What) -> Result<(), ()> {
+    async fn say(&mut self, what: frame::What) -> Result<(), ()> {
         self.words.send(Ok(what.into())).await.map_err(|_| ())
     }
 
@@ -119,12 +119,12 @@ impl Tunnel {
         self.say(frame::What::Data(data)).await
     }
 
-    pub async fn resize(&self, cols: u32, rows: u32) -> Result<(), ()> {
+    pub async fn resize(&mut self, cols: u32, rows: u32) -> Result<(), ()> {
         self.say(frame::What::Size(berth_proto::Size { cols, rows })).await
     }
 
     /// Says that nobody wants what is at the other end.
-    pub async fn hang_up(&self) {
+    pub async fn hang_up(&mut self) {
         // Whoever is gone has let go by that.
         let _ = self.say(frame::What::HangUp(berth_proto::HangUp {})).await;
     }

@@ -269,16 +269,16 @@ impl Portal {
         let wanted =
             Dialled { id: row.id.clone(), cols, rows, resume_from: begun.then(|| from.unwrap_or(0)) };
         let attempt = AttemptId::new(&row.job_id, u32::try_from(row.attempt).unwrap_or(0));
-        let opened = self.open_tunnel(node, attempt, dial::To::Terminal(wanted)).await?;
+        let (mut tunnel, begins) = self.open_tunnel(node, attempt, dial::To::Terminal(wanted)).await?;
         let (id, now) = (row.id.clone(), self.now());
         let attached = self.db.write(move |tx| {
             let id = id.clone();
             async move { store::terminals::attach(tx, &id, now).await }.boxed()
         });
         if attached.await.map_err(away)? {
-            return Ok(opened);
+            return Ok((tunnel, begins));
         }
-        opened.0.hang_up().await;
+        tunnel.hang_up().await;
         let (cause, detail) = ("gone".to_owned(), "This terminal is closed.".to_owned());
         Err(Shut::Closed(Closed { exit_code: None, cause, detail }))
     }
