@@ -28,6 +28,7 @@ use crate::recordings::{Recorded, open_write};
 use crate::service::enrolment::{Certified, Credential};
 use crate::store::nodes::{GpuReport, NodeReport};
 use crate::tls::{self, Peer};
+use crate::tunnels::Tunnel;
 
 /// A worker that says nothing for this long is out of reach.
 const SILENCE: Duration = Duration::from_secs(10);
@@ -122,6 +123,21 @@ impl Contract for Workers {
     async fn fetch(&self, request: Request<proto::Wish>) -> Result<Response<proto::Part>, Status> {
         let node = self.caller(request.extensions()).await?.node;
         parcels::fetch(&self.0, node, request.into_inner()).await
+    type TunnelStream = ReceiverStream<Result<proto::Frame, Status>>;
+
+    async fn tunnel(
+        &self,
+        request: Request<Streaming<proto::Frame>>,
+    ) -> Result<Response<Self::TunnelStream>, Status> {
+        let credential = self.caller(request.extensions()).await?;
+        let token = request.metadata().get(proto::TUNNEL_TOKEN).and_then(|v| v.to_str().ok());
+        let token = token.unwrap_or_default().to_owned();
+        let (tunnel, replies) = Tunnel::new(request.into_inner());
+        if self.0.tunnels.hand_over(credential.node, &token, tunnel) {
+            Ok(Response::new(ReceiverStream::new(replies)))
+        } else {
+            Err(Status::not_found("Nobody waits for this tunnel."))
+        }
     }
 
     type SessionStream = ReceiverStream<Result<proto::Down, Status>>;
@@ -273,6 +289,9 @@ impl Session {
                 () = guard.wake.notified() => {
                     if !guard.current() {
                         return Err("a newer session took over, or it was closed".to_owned());
+                    }
+                    for dial in guard.dials() {
+                        self.say(proto::down::What::Dial(dial)).await?;
                     }
                     self.ask(guard).await?;
                     self.send_desired().await?;

@@ -108,6 +108,11 @@ pub fn given_up(dir: &Path) -> bool {
     find_json::<Record>(&dir.join(RECORD)).is_some_and(|record| record.failure.is_some())
 }
 
+/// Whom the processes of the attempt in this directory belong to, when that is not this worker.
+pub fn user_of(dir: &Path) -> Option<u32> {
+    find_json::<Record>(&dir.join(RECORD)).and_then(|record| record.uid)
+}
+
 pub fn directory(root: &Path, key: &Key) -> PathBuf {
     root.join(format!("{}-{}", key.job, key.number))
 }
@@ -471,6 +476,7 @@ impl Attempt {
     /// `neighbours` are the directories of attempts that share boards with it.
     pub fn clean(&mut self, gpus: &Gpus, neighbours: &[PathBuf]) -> Result<(), String> {
         shim::wait_gone(&self.dir).map_err(|e| e.to_string())?;
+        crate::enter::turn_out(&self.dir).map_err(|e| e.to_string())?;
         if let Some(place) = &self.record.secrets {
             secrets::remove(place).map_err(|e| format!("its files with secrets are still there: {e}"))?;
         }

@@ -5,6 +5,7 @@
 
 mod adopt;
 mod files;
+mod visitors;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
@@ -27,6 +28,7 @@ use crate::samples::{Sampled, sample};
 use crate::sandbox::Sandbox;
 use crate::shim;
 use crate::telemetry::Telemetry;
+use crate::tunnels::Tunnels;
 use crate::watch::Watch;
 
 /// A report that was not acknowledged is sent again after this long.
@@ -95,6 +97,7 @@ pub struct Daemon {
     keeping: HashSet<Key>,
     /// Whether that was last done for an attempt that is over, and when it is next due.
     keep_after: HashMap<Key, (bool, Instant)>,
+    tunnels: Tunnels,
 }
 
 /// The way in which an attempt is to be stopped, when the portal chose one.
@@ -124,6 +127,7 @@ pub async fn run(host: Host, mut link: mpsc::Receiver<LinkEvent>) -> Result<(), 
         sampling: false,
         keeping: HashSet::new(),
         keep_after: HashMap::new(),
+        tunnels: Tunnels::default(),
     };
     daemon.adopt_all()?;
     let mut tick = tokio::time::interval(Duration::from_secs(1));
@@ -191,6 +195,7 @@ impl Daemon {
             LinkEvent::Down(Down { what: Some(down::What::Renewed(renewed)) }) => {
                 self.renewals.acknowledged(renewed.seq, shim::boottime_ms());
             }
+            LinkEvent::Down(Down { what: Some(down::What::Dial(dial)) }) => self.dial(dial),
             // The link has answered it.
             LinkEvent::Down(Down { what: Some(down::What::Probe(_)) | None }) => {}
         }
@@ -339,6 +344,7 @@ impl Daemon {
             .filter(|(key, _)| !self.busy.contains(*key))
             .map(|(key, a)| (key.clone(), a.seen()))
             .collect();
+        self.tunnels.keep(|key| matches!(seen.get(key), Some(Seen::Running { .. })));
         let effects = match &self.desired {
             Some(desired) => {
                 let wanted = desired

@@ -8,12 +8,14 @@ use std::sync::Arc;
 
 use berth_worker::cgroups::Cgroups;
 use berth_worker::daemon::{self, Host};
+use berth_worker::enter::Wish;
 use berth_worker::gpu::Gpus;
 use berth_worker::identity::Start;
 use berth_worker::link::Link;
+use berth_worker::pty::Size;
 use berth_worker::sandbox::Sandbox;
 use berth_worker::telemetry::Telemetry;
-use berth_worker::{capacity, identity, link, metrics, shim, simulate};
+use berth_worker::{capacity, enter, identity, link, metrics, shim, simulate};
 use clap::{Parser, Subcommand};
 use nix::fcntl::{Flock, FlockArg};
 
@@ -31,6 +33,18 @@ enum Command {
     /// Stand over one attempt. Started by the daemon, not by people.
     #[command(hide = true)]
     Shim { dir: PathBuf },
+    /// Bring somebody into an attempt. Started by the daemon, not by people.
+    #[command(hide = true)]
+    Enter {
+        dir: PathBuf,
+        #[arg(long, default_value_t = 80)]
+        cols: u32,
+        #[arg(long, default_value_t = 24)]
+        rows: u32,
+        /// A port of the attempt in place of a shell.
+        #[arg(long)]
+        port: Option<u16>,
+    },
 }
 
 #[derive(clap::Args)]
@@ -90,6 +104,14 @@ struct Run {
 fn main() -> ExitCode {
     let result = match Args::parse().command {
         Command::Shim { dir } => shim::run(&dir),
+        Command::Enter { dir, cols, rows, port } => {
+            let wish = port.map_or_else(|| Wish::Shell(Size::clamped(cols, rows)), Wish::Port);
+            match enter::run(&dir, wish) {
+                // The shell's own.
+                Ok(code) => std::process::exit(code),
+                Err(error) => Err(error),
+            }
+        }
         Command::Run(args) => run(*args),
     };
     match result {

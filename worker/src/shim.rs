@@ -7,7 +7,7 @@
 
 #![expect(unsafe_code, reason = "what happens between fork and exec can only be said in an unsafe hook")]
 
-mod tree;
+pub mod tree;
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -235,7 +235,7 @@ fn out_of_memory(exit: &Exit, limits: &Limits) -> Option<(String, String)> {
 }
 
 /// What every process of the command inherits. Called between fork and exec.
-fn limit(limits: &Limits) -> io::Result<()> {
+pub(crate) fn limit(limits: &Limits) -> io::Result<()> {
     setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
     let lower = |resource, most: u64| {
         let (_, hard) = getrlimit(resource)?;
@@ -425,10 +425,11 @@ pub fn shim_pid(dir: &Path) -> Option<i32> {
     }
 }
 
-/// Every process of the attempt in this directory.
+/// Every process of the attempt in this directory, and of people who are inside it.
 pub fn processes(dir: &Path) -> Vec<u32> {
-    let Some(shim) = shim_pid(dir) else { return Vec::new() };
-    descendants(shim).into_iter().filter_map(|(pid, _)| u32::try_from(pid).ok()).collect()
+    let own = shim_pid(dir).map(descendants).unwrap_or_default();
+    let own = own.into_iter().filter_map(|(pid, _)| u32::try_from(pid).ok());
+    own.chain(crate::enter::processes(dir)).collect()
 }
 
 /// Tells the shim of this directory something; nothing happens when there is none.

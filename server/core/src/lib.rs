@@ -8,6 +8,7 @@ pub mod calendar;
 pub mod cluster;
 pub mod drain;
 pub mod engine;
+pub mod entry;
 pub mod evidence;
 pub mod expiry;
 pub mod fair_share;

@@ -31,6 +31,7 @@ mod ranks;
 pub mod reservations;
 pub mod secrets;
 mod starts;
+pub mod terminals;
 pub mod underuse;
 pub mod usage;
 pub mod webhooks;
