@@ -90,7 +90,7 @@ def start_portal() -> Service:
     portal = Service(
         "portal", DATA / "portal.log", str(DIST / "berth"), "serve", "--data", str(DATA),
         "--listen", f"127.0.0.1:{PORT}", "--worker-listen", f"127.0.0.1:{WORKER_PORT}",
-        "--web", str(DIST / "web"))
+        "--web", str(DIST / "web"), "--ports-origin", f"http://*.localhost:{PORT}")
     try:
         wait_for("the portal to be ready", lambda: Api(PORT).exchange("GET", "/readyz")[0] == 200, portal)
     except BaseException:

@@ -15,6 +15,7 @@ pub mod live;
 pub mod outbound;
 mod passwords;
 pub mod portal;
+pub mod ports;
 pub mod recordings;
 pub mod rest;
 pub mod scheduler;

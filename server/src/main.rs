@@ -5,6 +5,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use berth_core::ports::Origin;
 use berth_server::clock::SystemClock;
 use berth_server::portal::{Portal, Settings};
 use berth_server::recordings::Keep;
@@ -108,6 +109,11 @@ struct Serve {
     /// when absent.
     #[arg(long, env = "BERTH_PUBLIC_URL")]
     public_url: Option<String>,
+    /// Where ports of jobs are seen in the browser: https://ports.example.org, or https://*.ports.example.org with
+    /// a name for each job. Never the portal's own host name, since pages of tenants are there. Ports cannot be
+    /// opened without it.
+    #[arg(long, env = "BERTH_PORTS_ORIGIN")]
+    ports_origin: Option<Origin>,
     /// Stripe's secret key. Without it no cards are taken, and credit comes from the operator.
     #[arg(long, env = "BERTH_STRIPE_KEY", hide_env_values = true)]
     stripe_key: Option<String>,
@@ -244,6 +250,7 @@ async fn run(args: Args) -> Result<(), String> {
                 smtp,
                 mail_from,
                 public_url,
+                ports_origin,
                 stripe_key,
                 stripe_url,
                 stripe_webhook_secrets,
@@ -262,6 +269,8 @@ async fn run(args: Args) -> Result<(), String> {
                     "--worker-listen {worker_at} needs --worker-url https://HOST:PORT: where workers reach it"
                 ));
             }
+            let public_url = public_url.unwrap_or_else(|| format!("http://{listen}"));
+            apart(ports_origin.as_ref(), &public_url)?;
             let settings = Settings {
                 currency,
                 https,
@@ -270,7 +279,8 @@ async fn run(args: Args) -> Result<(), String> {
                 private_webhooks,
                 smtp,
                 mail_from,
-                public_url: public_url.unwrap_or_else(|| format!("http://{listen}")),
+                public_url,
+                ports_origin,
                 stripe_key,
                 stripe_url,
                 stripe_webhook_secrets,
@@ -330,6 +340,19 @@ fn worker_url(text: &str) -> Result<String, String> {
         Ok(text.to_owned())
     } else {
         Err("give it as https://HOST:PORT".to_owned())
+    }
+}
+
+/// Whether pages of jobs are under another host name than the portal: browsers keep cookies by the name, whatever
+/// the port.
+fn apart(ports: Option<&Origin>, public_url: &str) -> Result<(), String> {
+    let Some((ports, host)) = ports.zip(berth_server::tls::host_of(public_url)) else { return Ok(()) };
+    let host = if host.contains(':') { format!("[{host}]") } else { host };
+    match ports.recognise(&host) {
+        None => Ok(()),
+        Some(_) => Err(format!(
+            "--ports-origin {ports} has the portal's own host name ({public_url}); ports of jobs need another, since a job's page must not get the portal's cookies. On one machine http://*.localhost:PORT will do"
+        )),
     }
 }
 

@@ -14,6 +14,7 @@ use crate::envelope::{self, Keys};
 use crate::live::Live;
 use crate::outbound::Outbound;
 use crate::passwords::Hasher;
+use crate::ports::Ports;
 use crate::recordings::{Keep, Recordings};
 use crate::service::keys::InFlight;
 use crate::service::leases::Leases;
@@ -24,6 +25,7 @@ use crate::stripe::Stripe;
 use crate::telemetry::Telemetry;
 use crate::throttle::{Invites, Throttle};
 use crate::tunnels::Tunnels;
+use berth_core::ports::Origin;
 use berth_types::time::Timestamp;
 
 /// Settings that do not change while the portal runs.
@@ -61,6 +63,8 @@ pub struct Settings {
     pub mail_from: String,
     /// Where people reach the portal.
     pub public_url: String,
+    /// Where ports of jobs are seen: a host name that is not the portal's; without one they are not.
+    pub ports_origin: Option<Origin>,
     /// Stripe's secret key; without it the portal lives on credit from the operator.
     pub stripe_key: Option<String>,
     pub stripe_url: String,
@@ -120,6 +124,7 @@ impl Default for Settings {
             smtp: None,
             mail_from: "Berth <berth@localhost.localdomain>".to_owned(),
             public_url: "http://127.0.0.1:8080".to_owned(),
+            ports_origin: None,
             stripe_key: None,
             stripe_url: "https://api.stripe.com".to_owned(),
             stripe_webhook_secrets: Vec::new(),
@@ -149,6 +154,7 @@ pub struct Portal {
     pub(crate) leases: Arc<Leases>,
     pub(crate) telemetry: Arc<Telemetry>,
     pub(crate) tunnels: Arc<Tunnels>,
+    pub(crate) ports: Arc<Ports>,
     /// Opened when it is first needed.
     authority: Arc<Mutex<Option<Arc<Authority>>>>,
     keys: Arc<Mutex<Option<Arc<Keys>>>>,
@@ -169,6 +175,7 @@ impl Portal {
             in_flight: Arc::default(),
             leases: Arc::new(Leases::since(clock.monotonic_ms())),
             tunnels: Arc::default(),
+            ports: Arc::default(),
             outbound: Arc::new(settings.outbound()),
             stripe: settings.stripe(),
             recordings: Recordings::keeping(&settings.data, settings.keep_readings),

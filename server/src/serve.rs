@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use tokio::net::TcpListener;
 
 use crate::portal::Portal;
+use crate::ports;
 use crate::service::{books, budgets, drains, files, invoices, leases, payments, reservations, webhooks};
 use crate::web::{self, Assets};
 use crate::{rest, scheduler, telemetry, workers};
@@ -59,6 +60,7 @@ pub async fn serve(
         let _ = stopping.changed().await;
     };
     let router = web::router(rest::router(portal.clone()), assets.as_ref(), portal.settings.https);
+    let router = ports::in_front(router, portal.clone());
     let pages = axum::serve(listener, router.into_make_service_with_connect_info::<SocketAddr>())
         .with_graceful_shutdown(stopped_too(stopping.clone()))
         .into_future();

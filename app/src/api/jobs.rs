@@ -8,6 +8,7 @@ use berth_types::files::JobFile;
 use berth_types::ids::{JobId, OrgId};
 use berth_types::jobs::{Explanation, ExtendJob, Job, JobPlan, JobState, NewJob};
 use berth_types::metrics::Metrics;
+use berth_types::ports::{NewPortTicket, PortTicket};
 
 use super::{Answer, send};
 
@@ -76,4 +77,15 @@ pub fn files(org: OrgId, job: JobId) -> impl Future<Output = Answer<Page<JobFile
 /// A job's readings over its whole life.
 pub fn metrics(org: OrgId, job: JobId) -> impl Future<Output = Answer<Metrics>> + Send + 'static {
     super::get(format!("/orgs/{org}/jobs/{job}/metrics"))
+}
+
+/// Lets somebody into a port of a job, once.
+pub fn port_ticket(
+    org: OrgId,
+    job: JobId,
+    port: u32,
+    rank: u32,
+) -> impl Future<Output = Answer<PortTicket>> + Send + 'static {
+    let input = NewPortTicket { rank, reason: None };
+    send("POST", format!("/orgs/{org}/jobs/{job}/ports/{port}/tickets"), &input, None)
 }

@@ -9,6 +9,7 @@ pub mod inside;
 pub mod labels;
 pub mod more;
 pub mod offers;
+pub mod ports;
 pub mod preview;
 pub mod secrets;
 
@@ -31,6 +32,7 @@ use self::inside::RunsIn;
 use self::labels::LabelLines;
 use self::more::PlacementAndRetries;
 use self::offers::{Offers, first_choice};
+use self::ports::PortFields;
 use self::preview::{CurlLine, Preview, Request};
 use self::secrets::SecretLines;
 use super::parts::{Call, CallProblem, FieldError, Loading, NoOrg, every, leave, ready, when_some};
@@ -56,6 +58,7 @@ const FIELDS: &[&str] = &[
     "/checkpoint/grace_s",
     "/reservation",
     "/labels",
+    "/ports",
     "/secrets",
     "/stop_when_idle",
 ];
@@ -219,6 +222,7 @@ fn LaunchForm(choices: Choices) -> impl IntoView {
                     <EnvRows pairs=form.env error=below(call, "/env")/>
                     <SecretLines value=form.secrets error=below(call, "/secrets")/>
                     <LabelLines value=form.labels error=below(call, "/labels")/>
+                    <PortFields form=form call=call/>
                 </fieldset>
                 <fieldset class="form__section">
                     <legend>"Where it runs"</legend>

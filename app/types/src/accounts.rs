@@ -84,6 +84,9 @@ pub struct PortalInfo {
     pub needs_setup: bool,
     pub sign_up_open: bool,
     pub version: String,
+    /// Ports of jobs can be opened in the browser.
+    #[serde(default)]
+    pub ports: bool,
 }
 
 #[derive(Clone, Serialize, Deserialize)]

@@ -131,6 +131,13 @@ pub struct NewJob {
     /// What it reaches besides its own processes.
     #[serde(default, skip_serializing_if = "Network::is_outbound")]
     pub network: Network,
+    /// TCP ports on which it listens and which can be opened in the browser while it runs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ports: Vec<u32>,
+    /// What listens there is asked for the whole path under which the browser sees it, and not for the part
+    /// behind the port.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ports_keep_path: bool,
     /// What a try that ended badly is followed by.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<Retry>,
@@ -369,6 +376,10 @@ pub struct Job {
     pub topology: Topology,
     #[serde(default, skip_serializing_if = "Network::is_outbound")]
     pub network: Network,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ports: Vec<u32>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ports_keep_path: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<Retry>,
     /// Tries after bad ends so far; those after preemption are not counted.

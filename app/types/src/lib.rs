@@ -18,6 +18,7 @@ pub mod nodes;
 pub mod offerings;
 pub mod operations;
 pub mod payments;
+pub mod ports;
 pub mod problems;
 pub mod quotas;
 pub mod reservations;

@@ -106,6 +106,7 @@ pub fn check_job(job: &NewJob) -> Vec<FieldError> {
         }
     }
     crate::secrets::check_uses(job, &mut refuse);
+    crate::ports::check(&job.ports, &mut refuse);
     if job.files.len() > MAX_FILES || job.files.values().map(String::len).sum::<usize>() > MAX_FILES_BYTES {
         refuse("/files", "At most 256 files and 8 MiB in all.");
     }
@@ -350,6 +351,7 @@ mod tests {
             (kept(Some("ckpt"), None, Some(1)), "/checkpoint/keep"),
             (NewJob { artifacts: vec!["out/**".into(), "/etc/*".into()], ..job() }, "/artifacts/1"),
             (NewJob { artifacts: vec!["x".into(); 33], ..job() }, "/artifacts"),
+            (NewJob { ports: vec![8_888, 0], ..job() }, "/ports/1"),
             (NewJob { max_duration_s: 0, ..job() }, "/max_duration_s"),
             (NewJob { max_duration_s: u64::MAX, ..job() }, "/max_duration_s"),
             (NewJob { command: None, ..job() }, "/command"),

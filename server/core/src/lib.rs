@@ -21,6 +21,7 @@ pub mod lineage;
 pub mod members;
 pub mod mix;
 pub mod plan;
+pub mod ports;
 pub mod power;
 pub mod queue;
 pub mod quotas;

@@ -16,6 +16,7 @@ mod nodes;
 mod once;
 mod operations;
 mod payments;
+mod ports;
 mod quotas;
 mod reservations;
 mod secrets;
@@ -49,6 +50,7 @@ pub fn router(portal: Portal) -> Router {
         .merge(nodes::routes())
         .merge(operations::routes())
         .merge(payments::routes())
+        .merge(ports::routes())
         .merge(quotas::routes())
         .merge(reservations::routes())
         .merge(secrets::routes())

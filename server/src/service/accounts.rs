@@ -72,6 +72,7 @@ impl Portal {
             needs_setup: !store::accounts::operator_exists(&mut conn.tx()).await?,
             sign_up_open: self.settings.sign_up_open,
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            ports: self.settings.ports_origin.is_some(),
         })
     }
 
@@ -206,6 +207,9 @@ impl Portal {
     }
 
     pub async fn sign_out(&self, cookie: &str) -> Result<(), Problem> {
+        if let Some(caller) = self.caller_by_session(cookie).await? {
+            self.ports.passes.forget(caller.user.id);
+        }
         let hash = fingerprint(cookie);
         let done = self.db.write(move |tx| {
             let hash = hash.clone();

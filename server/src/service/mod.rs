@@ -26,6 +26,7 @@ pub mod nodes;
 pub mod offerings;
 pub mod payments;
 pub mod planner;
+pub mod ports;
 pub mod quotas;
 mod ranks;
 pub mod reservations;

@@ -113,7 +113,7 @@ fn closing(row: &TerminalRow, id: AuditEventId, at: Timestamp, cause: &str) -> A
 
 impl Portal {
     /// Lets members in who may stop jobs, and operators who say why; gives their reason.
-    async fn authorise_entry(
+    pub(super) async fn authorise_entry(
         &self,
         caller: &Caller,
         org: OrgId,

@@ -233,6 +233,12 @@ pub async fn find_token(
         .transpose()
 }
 
+/// Whether a token is there and has not expired.
+pub async fn token_exists(tx: &mut Tx<'_>, token: TokenId, now: Timestamp) -> Result<bool, StoreError> {
+    let sql = "SELECT id FROM tokens WHERE id = $1 AND (expires_at IS NULL OR expires_at > $2)";
+    Ok(find!(tx, (String,), sql, token.to_string(), now.micros())?.is_some())
+}
+
 pub async fn touch_token(tx: &mut Tx<'_>, token: TokenId, now: Timestamp) -> Result<(), StoreError> {
     exec!(tx, "UPDATE tokens SET last_used_at = $2 WHERE id = $1", token.to_string(), now.micros())
         .map(|_| ())

@@ -157,6 +157,10 @@ fn facts(job: &Job) -> AnyView {
     if !job.network.is_outbound() {
         pairs.push(pair("Network", "none".into_any()));
     }
+    if !job.ports.is_empty() {
+        let ports: Vec<String> = job.ports.iter().map(u32::to_string).collect();
+        pairs.push(pair("Ports", ports.join(", ").into_any()));
+    }
     if job.preemptible {
         let text = "yes: it may be stopped for a more important job, and is tried again";
         pairs.push(pair("Preemptible", text.into_any()));

@@ -8,6 +8,7 @@ pub mod facts;
 pub mod files;
 pub mod head;
 pub mod idle;
+pub mod ports;
 pub mod timeline;
 pub mod waiting;
 
@@ -28,6 +29,7 @@ use self::facts::{Devices, Facts, FailureNotice};
 use self::files::Files;
 use self::head::Head;
 use self::idle::IdleNotice;
+use self::ports::Ports;
 use self::timeline::Timeline;
 use self::waiting::Waiting;
 use super::parts::{Loading, NoOrg, now_ms, ready, when_some};
@@ -45,16 +47,18 @@ struct Loaded {
     events: Vec<JobEvent>,
     explanation: Option<Explanation>,
     metrics: Metrics,
+    /// The portal has a host name for ports of jobs.
+    ports_on: bool,
 }
 
 fn load(org: OrgId, id: Option<JobId>) -> impl Future<Output = Answer<Loaded>> + Send + 'static {
     let calls = id.map(|id| {
         let (job, events) = (api::jobs::get(org, id), api::jobs::events(org, id));
-        (job, events, api::jobs::explanation(org, id), api::jobs::metrics(org, id))
+        (job, events, api::jobs::explanation(org, id), api::jobs::metrics(org, id), api::accounts::info())
     });
     async move {
         // What is no id cannot be a job, and is answered like a job that does not exist.
-        let Some((job, events, explanation, metrics)) = calls else {
+        let Some((job, events, explanation, metrics, info)) = calls else {
             return Err(Problem::not_found());
         };
         // The events first: a job that is newer than they are is brought up by the feed, which begins
@@ -64,7 +68,8 @@ fn load(org: OrgId, id: Option<JobId>) -> impl Future<Output = Answer<Loaded>> +
         let explanation = if job.state == JobState::Queued { explanation.await.ok() } else { None };
         // A job without readings is still a job; its charts stay empty.
         let metrics = metrics.await.unwrap_or(Metrics { step_s: 1, series: Vec::new() });
-        Ok(Loaded { job, events, explanation, metrics })
+        let ports_on = !job.ports.is_empty() && info.await.is_ok_and(|info| info.ports);
+        Ok(Loaded { job, events, explanation, metrics, ports_on })
     }
 }
 
@@ -186,7 +191,7 @@ fn Ranks(ranks: u32, chosen: RwSignal<u32>) -> impl IntoView {
 
 #[component]
 fn JobView(loaded: Loaded) -> impl IntoView {
-    let Loaded { job, events, explanation, metrics } = loaded;
+    let Loaded { job, events, explanation, metrics, ports_on } = loaded;
     let name = job.name.clone();
     let over = job.state.ended();
     let (ranks, rank) = (job.nodes, RwSignal::new(0));
@@ -256,6 +261,7 @@ fn JobView(loaded: Loaded) -> impl IntoView {
                             </div>
                             {move || view! { <LogView org=org job=id rank=rank.get() over=over/> }}
                         </section>
+                        <Ports live=live on=ports_on rank=rank running=running ready=ready/>
                         <section class="section">
                             <div class="section__head"><h2>"Terminal"</h2></div>
                             <TerminalView org=org job=id rank=rank running=running ready=ready/>

@@ -14,7 +14,7 @@ use berth_types::problems::FieldError;
 
 use super::super::shell_words;
 use super::super::words::signal_text;
-use super::{idle, labels, secrets};
+use super::{idle, labels, ports, secrets};
 
 /// Seconds between signal and end for a job that chooses only the signal: what the portal gives anyway.
 const USUAL_GRACE_S: u32 = 10;
@@ -139,6 +139,10 @@ pub struct Draft {
     pub secrets: String,
     /// Labels, one on each line.
     pub labels: String,
+    /// Ports, as typed.
+    pub ports: String,
+    /// What listens there is asked for the whole path.
+    pub ports_keep_path: bool,
     /// It ends by itself when its devices stand idle.
     pub idle: bool,
     /// Percent of utilisation below which they do, as typed.
@@ -207,6 +211,7 @@ impl Draft {
         let stop_when_idle = idle::parse(self.idle, &self.idle_percent, &self.idle_minutes, &mut errors);
         let secrets = secrets::parse(&self.secrets, &mut errors);
         let labels = labels::parse(&self.labels, &mut errors);
+        let ports = ports::parse(&self.ports, &mut errors);
         let files = rows(&self.files, "/files", "file", &mut errors);
         let env = rows(&self.env, "/env", "variable", &mut errors);
         if !errors.is_empty() {
@@ -230,6 +235,8 @@ impl Draft {
             gpu_milli,
             topology: self.closeness,
             network: Network::Outbound,
+            ports_keep_path: self.ports_keep_path && !ports.is_empty(),
+            ports,
             retry,
             checkpoint,
             artifacts: Vec::new(),
@@ -299,6 +306,7 @@ pub fn for_plan(job: NewJob) -> NewJob {
         retry: None,
         checkpoint: None,
         artifacts: Vec::new(),
+        ports_keep_path: false,
         ..job
     }
 }
@@ -332,6 +340,8 @@ mod tests {
             reservation: None,
             secrets: String::new(),
             labels: String::new(),
+            ports: String::new(),
+            ports_keep_path: false,
             idle: false,
             idle_percent: "40".to_owned(),
             idle_minutes: "60".to_owned(),
@@ -454,6 +464,8 @@ mod tests {
         let rule = Some(StopWhenIdle { below_percent: 40, for_s: 3_600 });
         assert_eq!((job.stop_when_idle, job.labels.get("project").map(String::as_str)), (rule, Some("ocr")));
         assert_eq!((for_plan(job.clone()).labels, for_plan(job.clone()).stop_when_idle), (job.labels, rule));
+        let ported = Draft { ports: "8888".to_owned(), ports_keep_path: true, ..draft() }.request().unwrap();
+        assert_eq!((ported.ports, ported.ports_keep_path), (vec![8_888], true));
         let bad = Draft { labels: "project".to_owned(), idle_percent: "low".to_owned(), ..wanted };
         assert_eq!(pointers(&bad), ["/stop_when_idle/below_percent", "/labels"]);
     }

@@ -98,6 +98,10 @@ pub struct Form {
     pub secrets: RwSignal<String>,
     /// Labels, one on each line.
     pub labels: RwSignal<String>,
+    /// Ports that can be opened in the browser.
+    pub ports: RwSignal<String>,
+    /// What listens there is asked for the whole path.
+    pub ports_keep_path: RwSignal<bool>,
     /// It ends by itself when its devices stand idle.
     pub idle: RwSignal<bool>,
     /// Percent of utilisation below which they do.
@@ -132,6 +136,8 @@ impl Form {
             reservation: RwSignal::new(None),
             secrets: RwSignal::new(String::new()),
             labels: RwSignal::new(String::new()),
+            ports: RwSignal::new(String::new()),
+            ports_keep_path: RwSignal::new(false),
             idle: RwSignal::new(false),
             idle_percent: RwSignal::new("40".to_owned()),
             idle_minutes: RwSignal::new("60".to_owned()),
@@ -163,6 +169,8 @@ impl Form {
             reservation: self.reservation.get(),
             secrets: self.secrets.get(),
             labels: self.labels.get(),
+            ports: self.ports.get(),
+            ports_keep_path: self.ports_keep_path.get(),
             idle: self.idle.get(),
             idle_percent: self.idle_percent.get(),
             idle_minutes: self.idle_minutes.get(),

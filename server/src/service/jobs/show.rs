@@ -225,6 +225,8 @@ impl Portal {
             gpu_milli: spec.gpu_milli,
             topology: spec.topology,
             network: spec.network,
+            ports: spec.ports,
+            ports_keep_path: spec.ports_keep_path,
             retry: spec.retry,
             retries: u32::try_from(row.retries).unwrap_or(0),
             checkpoint: spec.checkpoint,

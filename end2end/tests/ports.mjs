@@ -1,0 +1,83 @@
+// A port of a running job, in a real browser: opened from the job's page, in a window of its own and under another
+// host name, out of reach of the portal.
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+import { bearer, freePort, jobIn, launchBrowser, openPage, startDemo, waitFor } from './harness.mjs';
+
+let demo, browser, page, call, org, job, port;
+
+before(async () => {
+  demo = await startDemo();
+  browser = await launchBrowser();
+  call = bearer(demo.url, demo.tenant.token);
+  org = demo.tenant.organization;
+  port = await freePort();
+  ({ page } = await openPage(browser, demo.url, { viewport: { width: 1280, height: 900 } }));
+  await page.goto('/sign-in');
+  const button = page.getByRole('button', { name: /sign in/i });
+  await button.and(page.locator(':enabled')).waitFor();
+  await page.getByRole('textbox', { name: 'E-mail', exact: true }).fill(demo.tenant.email);
+  await page.getByLabel('Password', { exact: true }).fill(demo.tenant.password);
+  await button.click();
+  await page.waitForURL((url) => !url.pathname.startsWith('/sign'));
+});
+after(async () => {
+  if (job) await call('POST', `/orgs/${org}/jobs/${job}/cancel`).catch(() => {});
+  await browser?.close();
+  await demo?.stop();
+});
+
+test('the launch form takes ports, and says what is wrong with one', async () => {
+  await page.goto('/launch');
+  const ports = page.getByRole('textbox', { name: 'Ports', exact: true });
+  await page.getByRole('button', { name: 'Launch job' }).and(page.locator(':enabled')).waitFor();
+  await ports.fill('http');
+  await page.getByRole('button', { name: 'Launch job' }).click();
+  await page.getByText('http is no port, which is a number such as 8888.').first().waitFor();
+});
+
+test('a port is opened from the page of the job', async () => {
+  const files = { 'site/index.html': '<!DOCTYPE html><title>Inside</title><h1>Served by the job</h1><a href="b/">b</a>', 'site/b/index.html': '<h1>Further in</h1>' };
+  const script = `exec python3 -m http.server --directory site --bind 127.0.0.1 ${port}`;
+  const spec = { name: 'shows-a-page', offering: 'h100-80gb.1g.10gb', max_duration_s: 600, script, files, ports: [port] };
+  job = (await call('POST', `/orgs/${org}/jobs`, spec)).id;
+  await jobIn(call, org, job, ['running']);
+  await page.goto(`/jobs/${job}`);
+  const open = page.getByRole('button', { name: `Open port ${port}` });
+  await open.and(page.locator(':enabled')).waitFor();
+  const [tab] = await Promise.all([page.context().waitForEvent('page'), open.click()]);
+  // It may not listen yet: the page looks again by itself.
+  await tab.getByRole('heading', { name: 'Served by the job' }).waitFor({ timeout: 30_000 });
+  const at = new URL(tab.url());
+  assert.equal(at.hostname, `${job.replace('_', '-')}.localhost`);
+  assert.deepEqual([at.pathname, at.hash], [`/${job}/${port}/`, ''], 'no ticket stays in the address');
+  await tab.getByRole('link', { name: 'b' }).click();
+  await tab.getByRole('heading', { name: 'Further in' }).waitFor();
+  // The page is nobody to the portal: it holds no way back to its window, sees no cookie, and cannot ask.
+  assert.equal(await tab.evaluate(() => window.opener), null);
+  assert.equal(await tab.evaluate(() => document.cookie), '');
+  const asked = await tab.evaluate(
+    (url) => fetch(`${url}/api/v1/me`, { credentials: 'include' }).then(() => 'answered', () => 'kept out'),
+    demo.url,
+  );
+  assert.equal(asked, 'kept out');
+  // Under its host there is nothing of the portal.
+  const answer = await tab.goto(new URL('/jobs', at).href);
+  assert.equal(answer.status(), 404);
+  await tab.getByRole('heading', { name: 'Nothing is here' }).waitFor();
+  await tab.close();
+});
+
+test('with the job the port ends, and its page says so', async () => {
+  const open = page.getByRole('button', { name: `Open port ${port}` });
+  const [tab] = await Promise.all([page.context().waitForEvent('page'), open.click()]);
+  await tab.getByRole('heading', { name: 'Served by the job' }).waitFor({ timeout: 30_000 });
+  await call('POST', `/orgs/${org}/jobs/${job}/cancel`);
+  await page.getByText(`Port ${port} can be opened while the job runs.`).waitFor();
+  assert.equal(await open.count(), 0, 'no button that does nothing');
+  await tab.reload();
+  await tab.getByRole('heading', { name: 'The job does not run any more' }).waitFor();
+  await tab.getByRole('link', { name: 'Open the portal' }).click();
+  await waitFor('the page of the job', () => new URL(tab.url()).pathname === `/jobs/${job}`);
+  job = undefined;
+});
