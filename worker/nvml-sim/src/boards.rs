@@ -131,8 +131,10 @@ pub extern "C" fn nvmlErrorString(code: c_uint) -> *const c_char {
         1 => c"Uninitialized",
         2 => c"Invalid Argument",
         3 => c"Not Supported",
+        4 => c"Insufficient Permissions",
         6 => c"Not Found",
         7 => c"Insufficient Size",
+        10 => c"Timeout",
         15 => c"GPU is lost",
         19 => c"In use by another client",
         23 => c"Insufficient Resources",
@@ -290,7 +292,11 @@ nvml! {
         if mode > 1 {
             return Err(Fault::InvalidArgument);
         }
-        let activation = on_whole_board(device, |sim, _| {
+        let Handle::Board(index) = Handle::read(device)? else { return Err(Fault::InvalidArgument) };
+        let activation = with(|world| {
+            let uuids = device_uuids(world.board(index)?, None);
+            world.may_change(&uuids)?;
+            let sim = world.board(index)?;
             let scan = fresh();
             if device_uuids(sim, None).iter().any(|uuid| !scan.of(uuid).pids.is_empty()) {
                 return Err(Fault::InUse);
