@@ -150,6 +150,20 @@ def submit_to_running() -> list[Row]:
             row("submit-to-running-p99", percentile(took, 0.99), "ms", 400)]
 
 
+def metering_drift() -> list[Row]:
+    """What jobs of many lengths are billed for, beside how long their processes lived by the shim's record."""
+    jobs = [stack().submit(f"bench-meter-{n}", f"sleep {0.2 + n * 0.37:.2f}", 60) for n in range(24)]
+    late, over = [], []
+    for path in jobs:
+        stack().until(path, *ENDED)
+        job = stack().api("GET", path)
+        lived = max(evidence["process_ms"] for evidence in job["evidence"])
+        late.append(lived - job["metered_ms"])
+        over.append(job["metered_ms"] - lived)
+    return [row("metering-drift", max(late), "ms", 1_000, note=f"the worst of {len(jobs)} jobs"),
+            row("metering-over", max(0, *over), "ms", 0, note="billed beyond the process's life")]
+
+
 def log_throughput() -> list[Row]:
     """A job's 500 MB through worker and portal to one reader, complete to the byte."""
     script = "head -c 500M /dev/zero | tr '\\0' 'x' | fold -w 100"
@@ -245,6 +259,7 @@ BENCHES: dict[str, Callable[[], list[Row]]] = {
     "first-page": first_page,
     "portal-rss worker-rss": idle_memory,
     "submit-to-running": submit_to_running,
+    "metering-drift metering-over": metering_drift,
     "log-throughput": log_throughput,
     "sample-to-event": sample_to_event,
     "durable-submissions": durable_submissions,

@@ -10,7 +10,6 @@ use berth_server::portal::{Portal, Settings};
 use berth_server::serve::serve;
 use berth_server::store::Db;
 use berth_server::web::Assets;
-use berth_server::workers;
 use clap::{Parser, Subcommand};
 use rand::SeedableRng;
 use rand_chacha::ChaCha20Rng;

@@ -304,7 +304,7 @@ async fn what_is_of_no_use_any_more_is_forgotten() {
 
 #[tokio::test]
 async fn an_answer_is_kept_under_a_claimed_key_once() {
-    for (engine, db, _place) in engines("accounts_answers").await {
+    for (engine, db, _place) in engines("accounts_claims").await {
         let put = async |n: u16| {
             write(&db, move |tx| {
                 async move {

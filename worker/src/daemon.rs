@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use berth_proto::{Assignment, Desired, Down, Heartbeat, Hello, Samples, Up, down, up};
+use berth_proto::{Assignment, Desired, Down, Heartbeat, Hello, Up, down, up};
 use nix::sys::signal::Signal;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;

@@ -72,6 +72,7 @@ mod tests {
     use super::*;
     use crate::agent::Cleaning;
     use crate::attempts::Record;
+    use crate::cgroups::Group;
     use crate::evidence::Tally;
     use crate::shim::{Exit, Start};
 
@@ -86,6 +87,8 @@ mod tests {
                 failure: None,
                 stop_asked: false,
                 clean: false,
+                uid: None,
+                group: Group::default(),
             },
             start: None,
             exit: None,
@@ -130,7 +133,15 @@ mod tests {
         attempt.start = Some(Start { boottime_ms: 10_000, ..started(0) });
         let exit = |boottime_ms: Option<i64>| {
             let (code, metered_ms, log_bytes) = (0, 4_900, 0);
-            Some(Exit { code, timed_out: false, metered_ms, log_bytes, log_full: false, boottime_ms })
+            Some(Exit {
+                code,
+                timed_out: false,
+                metered_ms,
+                log_bytes,
+                log_full: false,
+                boottime_ms,
+                failure: None,
+            })
         };
         attempt.exit = exit(Some(15_000));
         assert_eq!(attempt.evidence().map(|e| e.process_ms), Some(5_000));

@@ -25,7 +25,7 @@ struct Args {
 #[derive(Subcommand)]
 enum Command {
     /// Join the portal and run what it assigns.
-    Run(Run),
+    Run(Box<Run>),
     /// Stand over one attempt. Started by the daemon, not by people.
     #[command(hide = true)]
     Shim { dir: PathBuf },
@@ -84,7 +84,7 @@ struct Run {
 fn main() -> ExitCode {
     let result = match Args::parse().command {
         Command::Shim { dir } => shim::run(&dir),
-        Command::Run(args) => run(args),
+        Command::Run(args) => run(*args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
