@@ -103,7 +103,8 @@ fn memory(sim: &mut SimBoard, board: &'static Board, instance: Option<u32>) -> R
     Ok((total, memory_used(sim, instance).min(total)))
 }
 
-fn busy_percent(sim: &SimBoard) -> u32 {
+/// How busy a board is with everything on it.
+pub fn busy_percent(sim: &SimBoard) -> u32 {
     let scan = recent();
     let busy = device_uuids(sim, None).iter().map(|u| utilization_percent(u, &scan.of(u))).sum::<u32>();
     busy.min(100)
@@ -136,6 +137,7 @@ pub extern "C" fn nvmlErrorString(code: c_uint) -> *const c_char {
         7 => c"Insufficient Size",
         10 => c"Timeout",
         15 => c"GPU is lost",
+        16 => c"GPU requires reset",
         19 => c"In use by another client",
         23 => c"Insufficient Resources",
         _ => c"Unknown Error",

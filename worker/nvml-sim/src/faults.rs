@@ -98,7 +98,8 @@ impl Faults {
 
 /// Milliseconds since the host started, for what a board counts.
 pub fn now_ms() -> u64 {
-    let now = clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(0, |t| t.tv_sec() * 1_000 + t.tv_nsec() / 1_000_000);
+    let now =
+        clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(0, |t| t.tv_sec() * 1_000 + t.tv_nsec() / 1_000_000);
     u64::try_from(now).unwrap_or(0)
 }
 
@@ -110,7 +111,11 @@ mod tests {
     fn what_is_not_known_is_refused() {
         let read = |text: &str| serde_json::from_str::<Faults>(text);
         assert!(read(r#"{"lost": ["GPU-a"], "xid": [{"gpu": "GPU-a", "xid": 79, "at": 1}]}"#).is_ok());
-        for bad in [r#"{"losst": []}"#, r#"{"xid": [{"gpu": "GPU-a", "xid": 79}]}"#, r#"{"ecc": {"GPU-a": {"x": 1}}}"#] {
+        for bad in [
+            r#"{"losst": []}"#,
+            r#"{"xid": [{"gpu": "GPU-a", "xid": 79}]}"#,
+            r#"{"ecc": {"GPU-a": {"x": 1}}}"#,
+        ] {
             assert!(read(bad).is_err(), "{bad}");
         }
     }
@@ -118,7 +123,8 @@ mod tests {
     #[test]
     fn a_board_that_fell_off_stays_off_until_it_is_mended() {
         let xid = |gpu: &str, xid, at| Xid { gpu: gpu.to_owned(), xid, at, start: None };
-        let faults = Faults { xid: vec![xid("a", 13, 1), xid("a", 79, 4), xid("b", 79, 2)], ..Faults::default() };
+        let faults =
+            Faults { xid: vec![xid("a", 13, 1), xid("a", 79, 4), xid("b", 79, 2)], ..Faults::default() };
         assert!(faults.is_lost("a", 0) && faults.is_lost("a", 3) && !faults.is_lost("a", 4));
         assert_eq!((faults.latest("a"), faults.latest("c")), (4, 0));
         assert_eq!(faults.next_after("a", 1).map(|x| x.xid), Some(79));

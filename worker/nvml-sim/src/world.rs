@@ -344,7 +344,11 @@ mod tests {
             uuid: format!("GPU-{model}"),
             mig: true,
             mig_pending: true,
-            instances: vec![GpuInstance { id: 1, placed: Instance { profile_id: 19, start: 6 }, compute: None }],
+            instances: vec![GpuInstance {
+                id: 1,
+                placed: Instance { profile_id: 19, start: 6 },
+                compute: None,
+            }],
             since_ms: 0,
             resets: 0,
             mended: 0,
