@@ -21,6 +21,7 @@ use crate::files::{find_json, inside, put_json};
 use crate::gpu::{GpuError, Gpus};
 use crate::life::EVIDENCE;
 use crate::shim::{self, Exit, Launch, Notice, Start};
+use crate::ward;
 
 const RECORD: &str = "attempt.json";
 
@@ -38,6 +39,9 @@ pub struct Device {
     /// The instance is this attempt's own, so it is destroyed with it.
     #[serde(default)]
     pub made: bool,
+    /// MiB that were in use on a whole board before anything was started on it.
+    #[serde(default)]
+    pub idle_mib: Option<u64>,
 }
 
 impl Device {
@@ -48,6 +52,7 @@ impl Device {
             share_milli: Some(slot.share_milli).filter(|n| *n > 0),
             mig_uuid: None,
             made: false,
+            idle_mib: None,
         }
     }
 
@@ -66,6 +71,9 @@ pub struct Record {
     pub limit_ms: i64,
     /// It ended without the shim's word: code and sentence.
     pub failure: Option<(String, String)>,
+    /// A board failed under it, so it is ended: code and sentence.
+    #[serde(default)]
+    pub device_fault: Option<(String, String)>,
     pub stop_asked: bool,
     pub clean: bool,
     /// Whom its files belong to; nobody else gets this user while they are there.
@@ -139,7 +147,7 @@ impl Attempt {
         Self { dir, record, start: None, exit: None, cleaning: Cleaning::Due, unclean: None, tally }
     }
 
-    fn save(&self) -> io::Result<()> {
+    pub(crate) fn save(&self) -> io::Result<()> {
         put_json(&self.dir.join(RECORD), &self.record, true)
     }
 
@@ -153,6 +161,7 @@ impl Attempt {
             devices: assignment.slots.iter().map(Device::from_slot).collect(),
             limit_ms: assignment.limit_ms,
             failure: None,
+            device_fault: None,
             stop_asked: false,
             clean: false,
             uid: None,
@@ -272,6 +281,8 @@ impl Attempt {
                 .failure
                 .as_ref()
                 .filter(|_| self.exit.is_none())
+                // Whatever the process made of it: what it computed there cannot be trusted.
+                .or(self.record.device_fault.as_ref().filter(|_| ended))
                 .map(|(code, detail)| Failure { code: code.clone(), detail: detail.clone() })
                 .or_else(|| self.exit.as_ref().and_then(outgrown)),
             log_bytes: ended.then(|| self.exit.as_ref().map_or_else(length, |e| e.log_bytes).min(LOG_LIMIT)),
@@ -298,7 +309,9 @@ impl Attempt {
         let Some(device) = self.record.devices.get_mut(index) else { return Ok(()) };
         let gpu = device.gpu_uuid.clone();
         let Some((profile, start)) = device.instance else {
-            return gpus.set_mig(&gpu, false).map_err(unavailable);
+            gpus.set_mig(&gpu, false).map_err(unavailable)?;
+            device.idle_mib = gpus.used_mib(&gpu).ok();
+            return Ok(());
         };
         gpus.set_mig(&gpu, true).map_err(unavailable)?;
         device.made = true;
@@ -435,9 +448,8 @@ impl Attempt {
         // The shim leaves nothing; one that was killed could not see to that.
         self.record.group.end()?;
         for device in &self.record.devices {
-            let name = device.mig_uuid.as_deref().unwrap_or(&device.gpu_uuid);
             // A device that was never made holds nobody.
-            let held = match gpus.holders(name) {
+            let held = match gpus.holders(&device.gpu_uuid, device.mig_uuid.as_deref()) {
                 Ok(pids) => pids,
                 Err(GpuError::NotFound(_)) => Vec::new(),
                 Err(error) => return Err(error.to_string()),
@@ -453,6 +465,7 @@ impl Attempt {
             if started && !held.is_empty() {
                 return Err(format!("processes are still on it: {held:?}"));
             }
+            ward::given_back(gpus, device)?;
             if let Some((profile, start)) = device.instance.filter(|_| device.made) {
                 gpus.destroy_slice(&device.gpu_uuid, profile, start).map_err(|e| e.to_string())?;
             }

@@ -3,19 +3,21 @@
 //!
 //! It owns every attempt's state. Blocking steps run elsewhere and come back as results.
 
+mod adopt;
+mod boards;
+
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use berth_proto::{Assignment, Desired, Down, Heartbeat, Hello, Up, down, up};
-use nix::sys::signal::Signal;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use crate::agent::{Cleaning, Effect, Key, Seen, Wanted, converge};
 use crate::attempts::Attempt;
-use crate::cgroups::{Cgroups, Group};
+use crate::cgroups::Cgroups;
 use crate::gpu::Gpus;
 use crate::hello::hello;
 use crate::link::{LinkEvent, Outbox};
@@ -24,6 +26,7 @@ use crate::samples::{Sampled, sample};
 use crate::sandbox::Sandbox;
 use crate::shim;
 use crate::watch::Watch;
+use boards::{BoardNews, Boards};
 
 /// A report that was not acknowledged is sent again after this long.
 const RESEND: Duration = Duration::from_secs(5);
@@ -64,6 +67,7 @@ enum Done {
     ShimGone(Key),
     Cleaned(Key, Result<(), String>),
     Sampled(Sampled),
+    Boards(BoardNews),
 }
 
 pub struct Daemon {
@@ -84,6 +88,7 @@ pub struct Daemon {
     seq: u64,
     done: mpsc::UnboundedSender<Done>,
     sampling: bool,
+    boards: Boards,
 }
 
 /// The way in which an attempt is to be stopped, when the portal chose one.
@@ -95,6 +100,7 @@ fn notice(assignment: &Assignment) -> Option<shim::Notice> {
 /// Runs until the process is ended. Attempts go on without it.
 pub async fn run(host: Host, mut link: mpsc::Receiver<LinkEvent>) -> Result<(), String> {
     let (done, mut results) = mpsc::unbounded_channel();
+    let boards = Boards::open(&host.root);
     let mut daemon = Daemon {
         host: Arc::new(host),
         attempts: BTreeMap::new(),
@@ -109,8 +115,10 @@ pub async fn run(host: Host, mut link: mpsc::Receiver<LinkEvent>) -> Result<(), 
         seq: 0,
         done,
         sampling: false,
+        boards,
     };
     daemon.adopt_all()?;
+    daemon.watch_boards();
     let mut tick = tokio::time::interval(Duration::from_secs(1));
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
@@ -129,45 +137,11 @@ pub async fn run(host: Host, mut link: mpsc::Receiver<LinkEvent>) -> Result<(), 
         }
         daemon.act();
         daemon.report();
+        daemon.tell_health();
     }
 }
 
 impl Daemon {
-    fn adopt_all(&mut self) -> Result<(), String> {
-        let found = Attempt::load_all(&self.host.root).map_err(|e| e.to_string())?;
-        let groups: Vec<Group> = found.iter().map(|a| a.record.group.clone()).collect();
-        self.host.cgroups.sweep(&groups);
-        for attempt in found {
-            let key = attempt.key();
-            if matches!(attempt.seen(), Seen::Running { .. } | Seen::Preparing) {
-                tracing::info!(job = key.job, "adopted");
-                self.watch.add(&key, &attempt.dir).map_err(|e| e.to_string())?;
-                // The end may have been recorded before the watch stood.
-                let mut attempt = attempt.clone();
-                attempt.adopt();
-                if !matches!(attempt.seen(), Seen::Ended(_)) {
-                    self.attend(&key, &attempt);
-                }
-                self.attempts.insert(key, attempt);
-            } else {
-                self.attempts.insert(key, attempt);
-            }
-        }
-        Ok(())
-    }
-
-    /// Waits for the end of a shim that a former daemon started, and tells it again what may not have
-    /// reached it.
-    fn attend(&self, key: &Key, attempt: &Attempt) {
-        shim::tell(&attempt.dir, Signal::SIGUSR1);
-        let (dir, key, done) = (attempt.dir.clone(), key.clone(), self.done.clone());
-        tokio::task::spawn_blocking(move || {
-            // A lock that cannot be waited for is as good as free: the files say the rest.
-            let _ = shim::wait_gone(&dir);
-            let _ = done.send(Done::ShimGone(key));
-        });
-    }
-
     async fn hear(&mut self, event: LinkEvent) -> Result<(), String> {
         match event {
             LinkEvent::Open(outbox, claim) => {
@@ -186,6 +160,7 @@ impl Daemon {
                 };
                 // A session that ended meanwhile is followed by a Closed.
                 let _ = outbox.words.send(up::What::Hello(hello).into());
+                self.boards.greet();
                 self.outbox = Some(outbox);
                 self.desired = None;
                 self.followed.clear();
@@ -212,6 +187,7 @@ impl Daemon {
     }
 
     fn want(&mut self, desired: Desired) {
+        self.begin_tasks(&desired.tasks);
         let mut all = BTreeMap::new();
         for assignment in desired.attempts {
             let Some(id) = &assignment.attempt else { continue };
@@ -301,6 +277,7 @@ impl Daemon {
                 }
                 self.told.entry(key).or_default().dirty = true;
             }
+            Done::Boards(news) => self.boards_news(news),
             Done::Sampled(Sampled { samples, looks }) => {
                 self.sampling = false;
                 for (key, at_ms, look) in looks {
@@ -314,6 +291,7 @@ impl Daemon {
     }
 
     fn tick(&mut self) {
+        self.look_at_boards();
         self.say(up::What::Heartbeat(Heartbeat {}));
         let now = Instant::now();
         for (key, attempt) in &mut self.attempts {

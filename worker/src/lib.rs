@@ -25,4 +25,5 @@ pub mod seccomp;
 pub mod shim;
 pub mod simulate;
 pub mod tls;
+pub mod ward;
 pub mod watch;

@@ -17,16 +17,16 @@ pub struct Sampled {
     pub looks: Vec<(Key, i64, Look)>,
 }
 
-/// The wall clock, for the time of a reading.
+/// The wall clock, for the time of a reading, in microseconds.
 #[expect(clippy::disallowed_methods, reason = "readings carry the host's time")]
-fn wall_micros() -> i64 {
+pub(crate) fn wall_micros() -> i64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }
 
 /// Whether a process of the attempt computes on a device of its own; `None`: NVML cannot say.
 fn is_busy(host: &Host, attempt: &Attempt, device: &Device) -> Option<bool> {
-    let pids = host.gpus.holders(device.visible()).ok()?;
+    let pids = host.gpus.holders(&device.gpu_uuid, device.mig_uuid.as_deref()).ok()?;
     if device.share_milli.is_none() || pids.is_empty() {
         return Some(!pids.is_empty());
     }
@@ -65,6 +65,13 @@ pub fn sample(host: &Host, running: &[Attempt]) -> Sampled {
         memory_total_mib: r.memory_total_mib,
         power_watts: r.power_watts,
         temperature_celsius: r.temperature_celsius,
+        sm_clock_mhz: r.sm_clock_mhz,
+        memory_clock_mhz: r.memory_clock_mhz,
+        throttle_reasons: r.throttle_reasons,
+        pcie_received_kb_s: r.pcie_received_kb_s,
+        pcie_sent_kb_s: r.pcie_sent_kb_s,
+        nvlink_received_kib_s: r.nvlink_received_kib_s,
+        nvlink_sent_kib_s: r.nvlink_sent_kib_s,
     };
     let mut attempts = Vec::new();
     let mut looks = Vec::new();
@@ -82,12 +89,13 @@ pub fn sample(host: &Host, running: &[Attempt]) -> Sampled {
             }
         }
     }
-    let boards = host.gpus.inventory().unwrap_or_default();
-    let boards = boards
+    let boards = host
+        .gpus
+        .known()
         .into_iter()
-        .filter_map(|b| {
-            let reading = host.gpus.read(&b.uuid, None).ok()?;
-            Some(BoardSample { gpu_uuid: b.uuid, reading: Some(wire(reading)) })
+        .filter_map(|gpu_uuid| {
+            let reading = host.gpus.read(&gpu_uuid, None).ok()?;
+            Some(BoardSample { gpu_uuid, reading: Some(wire(reading)) })
         })
         .collect();
     Sampled { samples: Samples { at_micros: wall_micros(), boards, attempts }, looks }
