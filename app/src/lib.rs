@@ -55,6 +55,7 @@ pub fn App() -> impl IntoView {
                     <Route path=path!("/tokens") view={Lazy::<routes::Tokens>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/webhooks") view={Lazy::<routes::Webhooks>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/operator/nodes") view={Lazy::<routes::Nodes>::new()} ssr=SsrMode::Async/>
+                    <Route path=path!("/operator/nodes/:node") view={Lazy::<routes::Boards>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/operator/prices") view={Lazy::<routes::Prices>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/operator/orgs") view={Lazy::<routes::Orgs>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/operator/invoices") view={Lazy::<routes::AllInvoices>::new()} ssr=SsrMode::Async/>

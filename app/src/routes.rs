@@ -74,6 +74,7 @@ route!(lists, Tokens, tokens, load_tokens, pages::tokens::TokensPage);
 route!(forms, Webhooks, webhooks, load_webhooks, pages::webhooks::WebhooksPage);
 route!(forms, Limits, limits, load_limits, pages::limits::LimitsPage);
 route!(forms, Nodes, nodes, load_nodes, operator::nodes::NodesPage);
+route!(forms, Boards, boards, load_boards, operator::boards::BoardsPage);
 route!(forms, Prices, prices, load_prices, operator::prices::PricesPage);
 route!(forms, Orgs, orgs, load_orgs, operator::orgs::OrgsPage);
 route!(forms, AllLimits, all_limits, load_all_limits, operator::limits::LimitsPage);

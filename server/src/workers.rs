@@ -13,6 +13,7 @@ use std::time::Duration;
 use berth_mig::board_by_name;
 use berth_proto as proto;
 use berth_proto::portal_server::{Portal as Contract, PortalServer};
+use berth_types::health::GpuReading;
 use berth_types::ids::{JobId, NodeId};
 use berth_types::metrics::Sample;
 use berth_types::problems::Problem;
@@ -161,6 +162,19 @@ fn isolation(words: HashMap<String, String>) -> String {
     serde_json::to_string(&words).unwrap_or_else(|_| "{}".to_owned())
 }
 
+/// What only whole boards tell.
+fn whole_reading(r: &proto::Reading) -> GpuReading {
+    GpuReading {
+        sm_clock_mhz: r.sm_clock_mhz,
+        memory_clock_mhz: r.memory_clock_mhz,
+        throttle_reasons: r.throttle_reasons,
+        pcie_received_kb_s: r.pcie_received_kb_s,
+        pcie_sent_kb_s: r.pcie_sent_kb_s,
+        nvlink_received_kib_s: r.nvlink_received_kib_s,
+        nvlink_sent_kib_s: r.nvlink_sent_kib_s,
+    }
+}
+
 struct Session {
     portal: Portal,
     node: NodeId,
@@ -292,6 +306,7 @@ impl Session {
 
     async fn send_desired(&mut self) -> Result<(), String> {
         let mut desired = self.portal.desired(self.node).await.map_err(|e| e.to_string())?;
+        desired.tasks = self.portal.board_tasks(self.node).await.map_err(|e| e.to_string())?;
         let keys: HashSet<_> = desired.attempts.iter().filter_map(|a| attempt(a.attempt.as_ref())).collect();
         self.logs.retain(|(job, number, _), _| keys.contains(&(*job, *number)));
         self.ends.retain(|key, _| keys.contains(key));
@@ -341,6 +356,9 @@ impl Session {
             }
             Some(proto::up::What::Log(log)) => self.keep_log(log).await,
             Some(proto::up::What::Samples(samples)) => self.keep_samples(samples).await,
+            Some(proto::up::What::Health(health)) => {
+                self.portal.apply_health(self.node, health).await.map_err(|e| e.to_string())
+            }
             Some(proto::up::What::Probe(probe)) => {
                 self.answered(&probe);
                 Ok(())
@@ -404,6 +422,7 @@ impl Session {
                 temperature_celsius: r.temperature_celsius,
                 utilization_percent: r.utilization_percent,
             };
+            self.portal.live.put_whole_reading(&board.gpu_uuid, whole_reading(&r));
             self.portal.live.put_reading(board.gpu_uuid, reading);
         }
         let mut by_attempt: HashMap<(JobId, u32), Vec<Recorded>> = HashMap::new();

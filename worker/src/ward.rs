@@ -3,7 +3,7 @@
 //! A fault stays until a check has found the board fit; the portal acts once on each, by its serial. Must
 //! not call NVML, except to prove memory given back: what was found comes in as values.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use berth_proto::{BoardFacts, BoardFault, BoardHealth, BoardTask, Health, TaskDone, TaskKind};
@@ -84,8 +84,8 @@ pub struct Ward {
     file: PathBuf,
     boards: BTreeMap<String, Kept>,
     conditions: BTreeMap<String, Condition>,
-    /// Boards that a task is at work on.
-    busy: HashSet<String>,
+    /// Boards that a task is at work on, with their newest serial when it began.
+    busy: BTreeMap<String, u64>,
     /// What the portal was told in this session.
     told: Option<Health>,
 }
@@ -97,7 +97,7 @@ impl Ward {
             file: file.to_owned(),
             boards: find_json(file).unwrap_or_default(),
             conditions: BTreeMap::new(),
-            busy: HashSet::new(),
+            busy: BTreeMap::new(),
             told: None,
         }
     }
@@ -140,23 +140,25 @@ impl Ward {
     pub fn due(&mut self, wanted: &[BoardTask]) -> Vec<BoardTask> {
         let mut out: Vec<BoardTask> = Vec::new();
         for task in wanted {
-            let done = self.boards.get(&task.gpu_uuid).and_then(|kept| kept.done.as_ref());
-            if done.is_none_or(|done| done.number < task.number) && self.busy.insert(task.gpu_uuid.clone()) {
+            let kept = self.boards.get(&task.gpu_uuid);
+            let done = kept.and_then(|kept| kept.done.as_ref()).map_or(0, |done| done.number);
+            if done < task.number && !self.busy.contains_key(&task.gpu_uuid) {
+                self.busy.insert(task.gpu_uuid.clone(), kept.map_or(0, |kept| kept.serial));
                 out.push(task.clone());
             }
         }
         out
     }
 
-    /// Records how a task went. A check that was passed ends the fault.
+    /// Records how a task went. A check that was passed ends the fault, unless that came meanwhile.
     pub fn done(&mut self, task: &BoardTask, result: Result<String, String>) {
-        self.busy.remove(&task.gpu_uuid);
+        let known = self.busy.remove(&task.gpu_uuid).unwrap_or(0);
         let good = result.is_ok();
         let words = result.unwrap_or_else(|why| why);
         tracing::info!(gpu = task.gpu_uuid, number = task.number, good, words, "a task for a board is done");
         let kept = self.boards.entry(task.gpu_uuid.clone()).or_default();
         if good && task.kind() == TaskKind::Check {
-            kept.fault = None;
+            kept.fault = kept.fault.take().filter(|fault| fault.serial > known);
         }
         kept.done = Some(Done { number: task.number, good, words });
         self.save();
@@ -321,7 +323,12 @@ mod tests {
         assert_eq!(ward.due(&[check, mode.clone()]), [mode.clone()]);
         ward.done(&mode, Ok(String::new()));
         assert!(fault(&mut ward).is_some(), "a mode proves nothing");
-        let again = task(3, TaskKind::Check);
+        let meanwhile = task(3, TaskKind::Check);
+        assert_eq!(ward.due(std::slice::from_ref(&meanwhile)).len(), 1);
+        ward.fault("gpu", "gpu.xid", "48", 25);
+        ward.done(&meanwhile, Ok("fit".to_owned()));
+        assert_eq!(fault(&mut ward), Some((25, "gpu.xid".to_owned())), "the check knew nothing of it");
+        let again = task(4, TaskKind::Check);
         assert_eq!(ward.due(std::slice::from_ref(&again)).len(), 1);
         ward.done(&again, Ok("fit".to_owned()));
         assert_eq!(fault(&mut ward), None);
@@ -329,6 +336,6 @@ mod tests {
         assert!(ward.news().is_none(), "nobody has looked yet");
         ward.looked(found(counted(2, false)), 30);
         let done = ward.news().unwrap().boards[0].done.clone().unwrap();
-        assert_eq!((done.number, done.good, done.words.as_str()), (3, true, "fit"));
+        assert_eq!((done.number, done.good, done.words.as_str()), (4, true, "fit"));
     }
 }

@@ -5,7 +5,12 @@
 //! (`BERTH_HARDWARE_MIG=1`), on boards that nobody uses and that have no instances.
 
 #![expect(unsafe_code, reason = "the environment is set before the library loads")]
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail loudly, like tests")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "helpers of tests fail loudly, like tests"
+)]
 
 use std::path::PathBuf;
 

@@ -5,6 +5,7 @@
 mod accounts;
 mod extract;
 mod guard;
+mod health;
 mod invoices;
 mod jobs;
 mod live;
@@ -34,6 +35,7 @@ const BODY_LIMIT: usize = 12 << 20;
 pub fn router(portal: Portal) -> Router {
     let api = Router::new()
         .merge(accounts::routes())
+        .merge(health::routes())
         .merge(invoices::routes())
         .merge(jobs::routes())
         .merge(live::routes())

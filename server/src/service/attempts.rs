@@ -296,7 +296,7 @@ impl Portal {
                 if row.known { Vec::new() } else { ranks::environment(&mut tx, &job_row, &row).await? };
             attempts.push(self.assignment(job, &row, &job_row, &slots, env)?);
         }
-        Ok(proto::Desired { attempts })
+        Ok(proto::Desired { attempts, ..proto::Desired::default() })
     }
 
     fn assignment(

@@ -10,6 +10,7 @@ pub mod cluster;
 pub mod enrolment;
 mod evidence;
 mod expiry;
+pub mod health;
 pub mod invitations;
 pub mod invoices;
 pub mod jobs;

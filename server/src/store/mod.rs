@@ -12,6 +12,7 @@ pub mod accounts;
 pub mod attempts;
 pub mod budgets;
 pub mod certificates;
+pub mod health;
 pub mod invoices;
 pub mod jobs;
 pub mod ledger;

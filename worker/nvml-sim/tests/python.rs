@@ -1,7 +1,5 @@
 //! The library under NVIDIA's own binding for Python, where that is installed.
 
-#![expect(clippy::unwrap_used, reason = "a test fails loudly")]
-
 use std::process::Command;
 
 #[test]
