@@ -54,6 +54,7 @@ pub fn App() -> impl IntoView {
                     <Route path=path!("/team") view={Lazy::<routes::Team>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/tokens") view={Lazy::<routes::Tokens>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/webhooks") view={Lazy::<routes::Webhooks>::new()} ssr=SsrMode::Async/>
+                    <Route path=path!("/secrets") view={Lazy::<routes::Secrets>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/operator/nodes") view={Lazy::<routes::Nodes>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/operator/nodes/:node") view={Lazy::<routes::Boards>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/operator/prices") view={Lazy::<routes::Prices>::new()} ssr=SsrMode::Async/>

@@ -72,6 +72,7 @@ route!(forms, Invoice, invoice, load_invoice, pages::invoices::InvoicePage);
 route!(forms, Team, team, load_team, pages::team::TeamPage);
 route!(lists, Tokens, tokens, load_tokens, pages::tokens::TokensPage);
 route!(forms, Webhooks, webhooks, load_webhooks, pages::webhooks::WebhooksPage);
+route!(forms, Secrets, secrets, load_secrets, pages::secrets::SecretsPage);
 route!(forms, Limits, limits, load_limits, pages::limits::LimitsPage);
 route!(forms, Nodes, nodes, load_nodes, operator::nodes::NodesPage);
 route!(forms, Boards, boards, load_boards, operator::boards::BoardsPage);

@@ -138,7 +138,7 @@ pub fn remember(org: OrgId) {
     let _ = org;
 }
 
-const PLACES: [(&str, &str); 10] = [
+const PLACES: [(&str, &str); 11] = [
     ("/", "Home"),
     ("/launch", "Launch"),
     ("/jobs", "Jobs"),
@@ -147,6 +147,7 @@ const PLACES: [(&str, &str); 10] = [
     ("/billing", "Billing"),
     ("/limits", "Limits"),
     ("/team", "Team"),
+    ("/secrets", "Secrets"),
     ("/tokens", "Tokens"),
     ("/webhooks", "Webhooks"),
 ];

@@ -141,6 +141,7 @@ const SCREENS = [
   ['team', 'tenant', '/team'],
   ['team-alone', 'newcomer', '/team'],
   ['join', 'nobody', () => `/join#${invitation.link.split('#')[1]}`],
+  ['secrets-empty', 'newcomer', '/secrets'],
   ['tokens', 'tenant', '/tokens'],
   ['webhooks', 'tenant', '/webhooks'],
   ['webhooks-empty', 'newcomer', '/webhooks'],

@@ -31,12 +31,41 @@ enum Command {
         #[command(flatten)]
         store: Store,
     },
+    /// What is done with the secrets of organizations, while no portal runs.
+    Secrets {
+        #[command(subcommand)]
+        command: Secrets,
+    },
+}
+
+#[derive(Subcommand)]
+enum Secrets {
+    /// Seal everything anew that is sealed with a former key, and stop.
+    Rewrap {
+        #[command(flatten)]
+        store: Store,
+        #[command(flatten)]
+        keys: KeyFiles,
+    },
+}
+
+#[derive(clap::Args)]
+struct KeyFiles {
+    /// The file with the key that seals secrets: 32 bytes in base64. By default secrets.key in the data
+    /// directory; it is made where there is none. Without it the secrets in the database cannot be read.
+    #[arg(long, env = "BERTH_SECRETS_KEY_FILE")]
+    secrets_key_file: Option<PathBuf>,
+    /// Files with the keys before it, apart by commas: what they sealed is sealed anew at the start.
+    #[arg(long, env = "BERTH_SECRETS_OLD_KEY_FILES", value_delimiter = ',')]
+    secrets_old_key_files: Vec<PathBuf>,
 }
 
 #[derive(clap::Args)]
 struct Serve {
     #[command(flatten)]
     store: Store,
+    #[command(flatten)]
+    keys: KeyFiles,
     /// Where to listen for browsers and scripts.
     #[arg(long, env = "BERTH_LISTEN", default_value = "127.0.0.1:8080")]
     listen: SocketAddr,
@@ -159,9 +188,11 @@ async fn start() -> std::process::ExitCode {
 async fn run(args: Args) -> Result<(), String> {
     match args.command {
         Command::Migrate { store } => store.open().await.map(|_| println!("the database is up to date")),
+        Command::Secrets { command: Secrets::Rewrap { store, keys } } => rewrap(store, keys).await,
         Command::Serve(args) => {
             let Serve {
                 store,
+                keys,
                 listen,
                 worker_listen,
                 worker_url,
@@ -191,6 +222,8 @@ async fn run(args: Args) -> Result<(), String> {
             let settings = Settings {
                 currency,
                 https,
+                secrets_key: keys.secrets_key_file,
+                secrets_old_keys: keys.secrets_old_key_files,
                 private_webhooks,
                 smtp,
                 mail_from,
@@ -209,6 +242,25 @@ async fn run(args: Args) -> Result<(), String> {
             portal.authority()?;
             serve(portal, assets, listener, worker_listener, stopped()).await
         }
+    }
+}
+
+async fn rewrap(store: Store, keys: KeyFiles) -> Result<(), String> {
+    let db = store.open().await?;
+    let settings = Settings {
+        secrets_key: keys.secrets_key_file,
+        secrets_old_keys: keys.secrets_old_key_files,
+        data: store.data,
+        ..Settings::default()
+    };
+    let portal = Portal::new(db, settings, Arc::new(SystemClock), ChaCha20Rng::from_os_rng());
+    let found = portal.open_secrets().await?;
+    println!("{} sealed anew", found.done);
+    match found.unreadable {
+        0 => Ok(()),
+        n => Err(format!(
+            "{n} are sealed with a key that was not given, or damaged; the log above names them. --secrets-old-key-files takes the keys that are still needed"
+        )),
     }
 }
 

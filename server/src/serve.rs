@@ -30,6 +30,7 @@ pub async fn serve(
     if assets.is_none() {
         tracing::warn!("there are no built pages; --web names their directory");
     }
+    portal.open_secrets().await?;
     let at = listener.local_addr().map_err(|e| e.to_string())?;
     let worker_at = worker_listener.local_addr().map_err(|e| e.to_string())?;
     say(&format!("Berth listens on http://{at}"));

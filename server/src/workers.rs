@@ -191,7 +191,8 @@ struct Session {
     mine: HashMap<(JobId, u32), u32>,
     /// Attempts that the worker has, or was sent: leaving one of them out would end it.
     offered: HashSet<(JobId, u32)>,
-    /// What was last sent as desired, without the places in logs, which move by themselves.
+    /// What was last sent as desired, without secrets, and without the places in logs, which move by
+    /// themselves.
     sent: Option<proto::Desired>,
 }
 
@@ -313,12 +314,17 @@ impl Session {
         self.mine.retain(|key, _| keys.contains(key));
         self.ration(&mut desired);
         let mut compared = desired.clone();
+        let mut given = Vec::new();
         for assignment in &mut compared.attempts {
             assignment.log_from = 0;
+            let Some(spec) = &mut assignment.spec else { continue };
+            let job = assignment.attempt.as_ref().map_or("", |id| id.job.as_str());
+            given.extend(spec.secrets.drain(..).map(|secret| (job.to_owned(), secret.name)));
         }
         if self.sent.as_ref() != Some(&compared) {
             self.say(proto::down::What::Desired(desired)).await?;
             self.sent = Some(compared);
+            self.portal.secrets_given(given).await;
         }
         Ok(())
     }

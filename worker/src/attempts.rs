@@ -20,6 +20,8 @@ use crate::evidence::Tally;
 use crate::files::{find_json, inside, put_json};
 use crate::gpu::{GpuError, Gpus};
 use crate::life::EVIDENCE;
+use crate::sandbox::{is_late, with_late};
+use crate::secrets::{self, Given};
 use crate::shim::{self, Exit, Launch, Notice, Start};
 use crate::ward;
 
@@ -82,6 +84,9 @@ pub struct Record {
     /// What holds its processes.
     #[serde(default)]
     pub group: Group,
+    /// Where its files with secrets lie until it is clean.
+    #[serde(default)]
+    pub secrets: Option<PathBuf>,
 }
 
 /// An attempt as it stands.
@@ -166,6 +171,7 @@ impl Attempt {
             clean: false,
             uid: None,
             group: Group::default(),
+            secrets: None,
         };
         let attempt = Self::new(dir, record, Tally::default());
         attempt.save()?;
@@ -330,6 +336,9 @@ impl Attempt {
     }
 
     fn try_prepare(&mut self, spec: &Spec, host: &Host) -> Result<Child, (String, String)> {
+        if let Some(why) = &spec.unusable {
+            return Err(failed(&why.code, why.detail.clone()));
+        }
         let gpus = &host.gpus;
         let io = |e: io::Error| failed("worker.io", format!("The worker cannot write the job's files: {e}."));
         let work = self.dir.join("work");
@@ -345,7 +354,12 @@ impl Attempt {
         for index in 0..self.record.devices.len() {
             self.make_device(index, gpus)?;
         }
+        // Known before they are there, so that they are removed whatever happens.
+        self.record.secrets = secrets::place(&self.dir, spec);
         self.save().map_err(io)?;
+        if let Some(place) = &self.record.secrets {
+            secrets::write(place, spec, self.record.uid).map_err(io)?;
+        }
         let command = match &spec.script {
             None => spec.command.clone(),
             Some(text) => {
@@ -359,6 +373,7 @@ impl Attempt {
                 }
             }
         };
+        let command = with_late(&spec.env, command);
         if let Some(uid) = self.record.uid {
             give(&work, uid).map_err(io)?;
         }
@@ -367,28 +382,32 @@ impl Attempt {
         self.record.group = limits.group.clone();
         self.save().map_err(io)?;
         let launch = Launch {
-            env: self.environment(spec, &confined.home),
+            env: self.environment(spec, &confined.home, host.sandbox.isolated()),
             argv: confined.argv,
             cwd: confined.cwd,
             limit_ms: self.record.limit_ms,
             grace_ms: host.grace_ms,
             sandbox_depth: confined.sandbox_depth,
             limits,
+            told: !spec.secrets.is_empty(),
+            secrets: self.record.secrets.clone(),
         };
         put_json(&self.dir.join(shim::LAUNCH), &launch, true).map_err(io)?;
         let this = std::env::current_exe().map_err(io)?;
-        Command::new(this)
+        let mut shim = Command::new(this)
             .arg("shim")
             .arg(&self.dir)
             .env_clear()
-            .stdin(Stdio::null())
+            .stdin(if launch.told { Stdio::piped() } else { Stdio::null() })
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
-            .map_err(io)
+            .map_err(io)?;
+        Given::of(spec).tell(&mut shim);
+        Ok(shim)
     }
 
-    fn environment(&self, spec: &Spec, home: &str) -> Vec<(String, String)> {
+    fn environment(&self, spec: &Spec, home: &str, isolated: bool) -> Vec<(String, String)> {
         let devices: Vec<&str> = self.record.devices.iter().map(Device::visible).collect();
         let base = [
             ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
@@ -396,7 +415,8 @@ impl Attempt {
             ("PYTHONUNBUFFERED", "1"),
         ];
         let mut env: Vec<(String, String)> = base.map(|(k, v)| (k.to_owned(), v.to_owned())).to_vec();
-        env.extend(spec.env.iter().map(|(k, v)| (k.clone(), v.clone())));
+        let early = spec.env.iter().filter(|(name, _)| !is_late(name));
+        env.extend(early.map(|(k, v)| (k.clone(), v.clone())));
         // These say what is, so a job cannot set them otherwise.
         let fixed = [
             ("HOME", home.to_owned()),
@@ -406,6 +426,7 @@ impl Attempt {
             ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", self.thread_percentage()),
             ("BERTH_JOB_ID", self.record.job.clone()),
             ("BERTH_ATTEMPT", self.record.number.to_string()),
+            (secrets::PLACE, secrets::seen_at(self.record.secrets.as_deref(), isolated)),
         ];
         env.retain(|(k, _)| fixed.iter().all(|(f, _)| f != k));
         env.extend(fixed.map(|(k, v)| (k.to_owned(), v)).into_iter().filter(|(_, v)| !v.is_empty()));
@@ -445,6 +466,9 @@ impl Attempt {
     /// `neighbours` are the directories of attempts that share boards with it.
     pub fn clean(&mut self, gpus: &Gpus, neighbours: &[PathBuf]) -> Result<(), String> {
         shim::wait_gone(&self.dir).map_err(|e| e.to_string())?;
+        if let Some(place) = &self.record.secrets {
+            secrets::remove(place).map_err(|e| format!("its files with secrets are still there: {e}"))?;
+        }
         // The shim leaves nothing; one that was killed could not see to that.
         self.record.group.end()?;
         for device in &self.record.devices {

@@ -72,6 +72,7 @@ pub fn confine(
         uid: record.uid.unwrap_or(0),
         network: !spec.no_network,
         devices: &devices,
+        secrets: record.secrets.as_deref(),
         // What is there counts as the job's memory.
         scratch_mib: memory_mib.clamp(1, host.job_disk_mib.max(1)),
     };

@@ -90,6 +90,7 @@ mod tests {
                 clean: false,
                 uid: None,
                 group: Group::default(),
+                secrets: None,
             },
             start: None,
             exit: None,

@@ -13,7 +13,6 @@ use std::os::fd::AsFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use berth_proto::LOG_LIMIT;
@@ -30,9 +29,11 @@ use nix::unistd::{Pid, setpgid, setsid};
 use serde::{Deserialize, Serialize};
 
 use crate::cgroups::{Controller, Group};
-use crate::disk::{self, Found};
+use crate::disk;
 use crate::files::{find_json, put_json};
+use crate::mask::{Masking, Output};
 use crate::sandbox::open_filters;
+use crate::secrets::{self, Given};
 
 pub const LAUNCH: &str = "launch.json";
 pub const START: &str = "start.json";
@@ -55,6 +56,12 @@ pub struct Launch {
     pub sandbox_depth: u32,
     #[serde(default)]
     pub limits: Limits,
+    /// It is told secrets on its standard input.
+    #[serde(default)]
+    pub told: bool,
+    /// Where files with secrets lie until its end.
+    #[serde(default)]
+    pub secrets: Option<PathBuf>,
 }
 
 /// What it may use at most.
@@ -166,8 +173,6 @@ fn descendants(root: i32) -> Vec<(i32, u32)> {
 
 /// Between two looks at the size of the log.
 const LOOK_MS: i64 = 1_000;
-/// Between two looks at the size of the job's directory.
-const DISK_LOOK: Duration = Duration::from_secs(5);
 
 /// The lock of this directory; an error while a shim holds it.
 pub fn lock(dir: &Path) -> io::Result<Flock<File>> {
@@ -199,6 +204,7 @@ pub fn run(dir: &Path) -> Result<(), String> {
     }
     let launch: Launch =
         find_json(&dir.join(LAUNCH)).ok_or_else(|| format!("{}: no {LAUNCH}", dir.display()))?;
+    let given = if launch.told { Given::hear()? } else { Given::default() };
     let mut log = OpenOptions::new().append(true).create(true).open(dir.join(LOG)).map_err(what)?;
 
     // Whatever the command leaves behind becomes a child of this process, which can then end it.
@@ -211,8 +217,12 @@ pub fn run(dir: &Path) -> Result<(), String> {
     let told = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
         .map_err(|e| e.to_string())?;
 
-    let exit = match spawn(dir, &launch, &log, signals) {
-        Ok(child) => watch(dir, &launch, child, &told, began(dir), &log),
+    let mut masking = None;
+    let exit = match spawn(dir, &launch, &given, &log, signals) {
+        Ok((child, masks)) => {
+            masking = masks;
+            watch(dir, &launch, child, &told, began(dir), &log)
+        }
         Err(error) => {
             say(&mut log, &format!("the command could not be started: {error}"));
             let boottime_ms = Some(boottime_ms());
@@ -221,6 +231,13 @@ pub fn run(dir: &Path) -> Result<(), String> {
         }
     };
     end_all();
+    if let Some(Err(error)) = launch.secrets.as_deref().map(secrets::remove) {
+        // The daemon tries again, and nothing is clean before.
+        say(&mut log, &format!("files with secrets cannot be removed yet: {error}"));
+    }
+    if let Some(masking) = masking {
+        masking.end();
+    }
     let exit =
         Exit { failure: exit.failure.clone().or_else(|| out_of_memory(&exit, &launch.limits)), ..exit };
     let log_bytes = log.metadata().map_err(what)?.len();
@@ -246,31 +263,6 @@ fn out_of_memory(exit: &Exit, limits: &Limits) -> Option<(String, String)> {
     Some(("memory.exceeded".to_owned(), detail))
 }
 
-/// Looks after the size of the job's directory; what it finds too much is set once.
-fn watch_disk(limits: &Limits) -> Arc<OnceLock<(String, String)>> {
-    let told = Arc::new(OnceLock::new());
-    let Some((dir, most_mib)) = limits.disk.clone() else { return told };
-    let tell = told.clone();
-    std::thread::spawn(move || {
-        let most = most_mib.saturating_mul(1 << 20);
-        loop {
-            std::thread::sleep(DISK_LOOK);
-            let what = match disk::measure(&dir, most) {
-                Ok(Found::Bytes(bytes)) if bytes > most => format!("holds more than {most_mib} MiB"),
-                Ok(Found::TooMany) => "holds more than two million files".to_owned(),
-                Ok(Found::TooDeep) => "has more than 200 directories within each other".to_owned(),
-                // What cannot be looked at now is looked at again.
-                Ok(Found::Bytes(_)) | Err(_) => continue,
-            };
-            let detail = format!("Its directory {what}, so it was stopped.");
-            // Nobody else sets it.
-            let _ = tell.set(("disk.exceeded".to_owned(), detail));
-            return;
-        }
-    });
-    told
-}
-
 /// What every process of the command inherits. Called between fork and exec.
 fn limit(limits: &Limits) -> io::Result<()> {
     setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
@@ -288,7 +280,15 @@ fn limit(limits: &Limits) -> io::Result<()> {
     limits.group.join()
 }
 
-fn spawn(dir: &Path, launch: &Launch, log: &File, blocked: SigSet) -> io::Result<Child> {
+/// A job that is given secrets writes into a pipe, and what masks them writes the log.
+fn spawn(
+    dir: &Path,
+    launch: &Launch,
+    given: &Given,
+    log: &File,
+    blocked: SigSet,
+) -> io::Result<(Child, Option<Masking>)> {
+    let output = Output::of(log, &given.mask)?;
     // Open until it has started: the command inherits them.
     let (argv, _filters) = match launch.sandbox_depth {
         0 => (launch.argv.clone(), Vec::new()),
@@ -301,11 +301,11 @@ fn spawn(dir: &Path, launch: &Launch, log: &File, blocked: SigSet) -> io::Result
     command
         .args(args)
         .env_clear()
-        .envs(launch.env.iter().map(|(k, v)| (k, v)))
+        .envs(launch.env.iter().chain(&given.env).map(|(k, v)| (k, v)))
         .current_dir(&launch.cwd)
         .stdin(Stdio::null())
-        .stdout(log.try_clone()?)
-        .stderr(log.try_clone()?);
+        .stdout(output.stdio()?)
+        .stderr(output.stdio()?);
     let hook = move || {
         let pid = Pid::this().as_raw();
         setpgid(Pid::from_raw(0), Pid::from_raw(0))?;
@@ -318,7 +318,10 @@ fn spawn(dir: &Path, launch: &Launch, log: &File, blocked: SigSet) -> io::Result
     };
     // SAFETY: this process has one thread, so the child between fork and exec may allocate and use files.
     unsafe { command.pre_exec(hook) };
-    command.spawn()
+    let child = command.spawn()?;
+    // It holds the job's end of the output too.
+    drop(command);
+    Ok((child, output.begin()))
 }
 
 /// When the command began, by its own record: what the shim did before is not its use.
@@ -335,7 +338,7 @@ fn watch(dir: &Path, launch: &Launch, mut child: Child, told: &SignalFd, began: 
     let elapsed_ms = || i64::try_from(began.elapsed().as_millis()).unwrap_or(i64::MAX);
     let mut limit = limit_ms(dir, launch);
     let (mut timed_out, mut log_full, mut failure) = (false, false, None);
-    let too_large = watch_disk(&launch.limits);
+    let too_large = disk::watch(launch.limits.disk.clone());
     let mut asked_at: Option<i64> = None;
     let mut grace_ms = launch.grace_ms;
     loop {

@@ -14,6 +14,7 @@ pub mod operator_reservations;
 pub mod payments;
 pub mod quotas;
 pub mod reservations;
+pub mod secrets;
 mod transport;
 pub mod usage;
 pub mod webhooks;

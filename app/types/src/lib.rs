@@ -20,6 +20,7 @@ pub mod payments;
 pub mod problems;
 pub mod quotas;
 pub mod reservations;
+pub mod secrets;
 pub mod time;
 pub mod usage;
 pub mod webhooks;

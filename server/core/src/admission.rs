@@ -45,6 +45,13 @@ pub fn is_email(text: &str) -> bool {
         && parts.is_some_and(|(user, host)| !user.is_empty() && !host.is_empty() && !host.contains('@'))
 }
 
+/// Whether a text can be the name of a variable.
+pub fn is_variable(name: &str) -> bool {
+    (1..=256).contains(&name.len())
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+        && !name.starts_with(|c: char| c.is_ascii_digit())
+}
+
 /// Every fault of a submission that can be seen without looking anything up.
 pub fn check_job(job: &NewJob) -> Vec<FieldError> {
     let mut errors = Vec::new();
@@ -80,10 +87,7 @@ pub fn check_job(job: &NewJob) -> Vec<FieldError> {
         refuse("/env", "At most 256 variables.");
     }
     for (key, value) in &job.env {
-        let named = key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-            && !key.is_empty()
-            && !key.starts_with(|c: char| c.is_ascii_digit());
-        if !named || key.len() > 256 {
+        if !is_variable(key) {
             refuse(
                 &pointer_to("/env", key),
                 "A variable's name has letters, digits and _ and does not start with a digit.",
@@ -92,6 +96,7 @@ pub fn check_job(job: &NewJob) -> Vec<FieldError> {
             refuse(&pointer_to("/env", key), "A value has at most 128 KiB and no NUL bytes.");
         }
     }
+    crate::secrets::check_uses(job, &mut refuse);
     if job.files.len() > MAX_FILES || job.files.values().map(String::len).sum::<usize>() > MAX_FILES_BYTES {
         refuse("/files", "At most 256 files and 8 MiB in all.");
     }

@@ -21,6 +21,7 @@ pub mod quotas;
 pub mod rating;
 pub mod request;
 pub mod scoring;
+pub mod secrets;
 pub mod shape;
 pub mod timeline;
 pub mod underuse;

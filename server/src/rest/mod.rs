@@ -16,6 +16,7 @@ mod once;
 mod payments;
 mod quotas;
 mod reservations;
+mod secrets;
 mod webhooks;
 
 use axum::Router;
@@ -45,6 +46,7 @@ pub fn router(portal: Portal) -> Router {
         .merge(payments::routes())
         .merge(quotas::routes())
         .merge(reservations::routes())
+        .merge(secrets::routes())
         .merge(webhooks::routes());
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))

@@ -294,7 +294,9 @@ impl Portal {
             slots.retain(|slot| slot.node_id == row.node_id);
             let env =
                 if row.known { Vec::new() } else { ranks::environment(&mut tx, &job_row, &row).await? };
-            attempts.push(self.assignment(job, &row, &job_row, &slots, env)?);
+            let mut assignment = self.assignment(job, &row, &job_row, &slots, env)?;
+            self.add_secrets(&mut tx, &job_row, &mut assignment).await?;
+            attempts.push(assignment);
         }
         Ok(proto::Desired { attempts, ..proto::Desired::default() })
     }
@@ -343,6 +345,7 @@ impl Portal {
                     cpu_milli: u64::from(spec.cpus.unwrap_or(0)) * 1_000,
                     memory_mib: spec.memory_mib.unwrap_or(0),
                     no_network: spec.network == Network::None,
+                    ..proto::Spec::default()
                 },
             }),
             log_from: self.recordings.log_length(job, number, to_u32(row.rank)),

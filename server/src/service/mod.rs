@@ -25,6 +25,7 @@ pub mod planner;
 pub mod quotas;
 mod ranks;
 pub mod reservations;
+pub mod secrets;
 pub mod underuse;
 pub mod usage;
 pub mod webhooks;
@@ -64,7 +65,7 @@ pub enum Right {
     SeeMoney,
     /// Pay, and say how it is paid.
     Pay,
-    /// Make and remove tokens.
+    /// Make and remove tokens, webhooks and secrets.
     Manage,
 }
 

@@ -23,6 +23,7 @@ pub mod offerings;
 pub mod payments;
 pub mod quotas;
 pub mod reservations;
+pub mod secrets;
 pub mod underuse;
 pub mod usage;
 pub mod webhooks;
