@@ -8,7 +8,7 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use berth_proto::{Assignment, AttemptId, Failure, LOG_LIMIT, Phase, Slot, Spec, Status};
+use berth_proto::{Assignment, Slot, Spec};
 use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
 
@@ -121,22 +121,6 @@ fn give(path: &Path, uid: u32) -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-fn log_full() -> Failure {
-    Failure {
-        code: "log.full".to_owned(),
-        detail: format!(
-            "Its log grew past {} MiB, so it was stopped; write large output to files.",
-            LOG_LIMIT >> 20
-        ),
-    }
-}
-
-/// The limit that an attempt outgrew, if it ended for that.
-fn outgrown(exit: &Exit) -> Option<Failure> {
-    let found = exit.failure.clone().map(|(code, detail)| Failure { code, detail });
-    found.or_else(|| exit.log_full.then(log_full))
 }
 
 fn failed(code: &str, detail: impl Into<String>) -> (String, String) {
@@ -260,40 +244,6 @@ impl Attempt {
             // A process that has gone costs nothing while what it left behind is being ended.
             (None, Some(_)) if self.record.failure.is_none() => self.age_ms().clamp(0, self.record.limit_ms),
             _ => 0,
-        }
-    }
-
-    /// The report for the portal.
-    pub fn status(&self, seq: u64) -> Status {
-        let phase = match self.seen() {
-            Seen::Preparing => Phase::Preparing,
-            Seen::Running { .. } => Phase::Running,
-            Seen::Ended(Cleaning::Done) => Phase::Clean,
-            Seen::Ended(_) if self.unclean.is_some() => Phase::Clean,
-            Seen::Ended(_) => Phase::Ended,
-        };
-        let ended = matches!(phase, Phase::Ended | Phase::Clean);
-        let length = || std::fs::metadata(self.dir.join(shim::LOG)).map_or(0, |m| m.len());
-        Status {
-            seq,
-            attempt: Some(AttemptId::new(&self.record.job, self.record.number)),
-            phase: phase.into(),
-            metered_ms: self.metered_ms(),
-            mig_uuids: self.record.devices.iter().filter_map(|d| d.mig_uuid.clone()).collect(),
-            exit_code: self.exit.as_ref().map(|e| e.code),
-            timed_out: self.exit.as_ref().is_some_and(|e| e.timed_out),
-            failure: self
-                .record
-                .failure
-                .as_ref()
-                .filter(|_| self.exit.is_none())
-                // Whatever the process made of it: what it computed there cannot be trusted.
-                .or(self.record.device_fault.as_ref().filter(|_| ended))
-                .map(|(code, detail)| Failure { code: code.clone(), detail: detail.clone() })
-                .or_else(|| self.exit.as_ref().and_then(outgrown)),
-            log_bytes: ended.then(|| self.exit.as_ref().map_or_else(length, |e| e.log_bytes).min(LOG_LIMIT)),
-            unclean: self.unclean.clone(),
-            evidence: self.evidence(),
         }
     }
 

@@ -20,6 +20,7 @@ pub mod life;
 pub mod link;
 pub mod logs;
 pub mod mask;
+pub mod report;
 pub mod samples;
 pub mod sandbox;
 pub mod seccomp;
