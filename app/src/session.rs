@@ -151,8 +151,11 @@ const PLACES: [(&str, &str); 11] = [
     ("/tokens", "Tokens"),
     ("/webhooks", "Webhooks"),
 ];
-const OPERATOR_PLACES: [(&str, &str); 8] = [
+const OPERATOR_PLACES: [(&str, &str); 11] = [
     ("/operator/nodes", "Nodes"),
+    ("/operator/fleet", "Fleet"),
+    ("/operator/jobs", "All jobs"),
+    ("/operator/stuck", "Stuck"),
     ("/operator/reservations", "Reservations"),
     ("/operator/prices", "Prices"),
     ("/operator/orgs", "Organizations"),

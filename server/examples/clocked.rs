@@ -69,6 +69,7 @@ fn lines() -> UnboundedReceiver<String> {
 /// One round of every loop that looks at the clock.
 async fn do_what_is_due(portal: &Portal) -> Result<(), StoreError> {
     portal.tick_reservations().await?;
+    portal.tick_drains().await?;
     portal.live.schedule.notify_one();
     portal.tick_budgets().await?;
     portal.bill_last_month().await?;

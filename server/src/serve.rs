@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use tokio::net::TcpListener;
 
 use crate::portal::Portal;
-use crate::service::{books, budgets, invoices, payments, reservations, webhooks};
+use crate::service::{books, budgets, drains, invoices, payments, reservations, webhooks};
 use crate::web::{self, Assets};
 use crate::{rest, scheduler, workers};
 
@@ -42,6 +42,7 @@ pub async fn serve(
     }
     tokio::spawn(scheduler::run(portal.clone()));
     tokio::spawn(reservations::tick::run(portal.clone()));
+    tokio::spawn(drains::run(portal.clone()));
     tokio::spawn(books::run(portal.clone()));
     tokio::spawn(budgets::run(portal.clone()));
     tokio::spawn(invoices::run(portal.clone()));

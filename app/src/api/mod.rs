@@ -10,6 +10,7 @@ pub mod jobs;
 pub mod members;
 pub mod money;
 pub mod nodes;
+pub mod operations;
 pub mod operator_reservations;
 pub mod payments;
 pub mod quotas;

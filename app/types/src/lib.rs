@@ -16,6 +16,7 @@ pub mod metrics;
 pub mod money;
 pub mod nodes;
 pub mod offerings;
+pub mod operations;
 pub mod payments;
 pub mod problems;
 pub mod quotas;

@@ -13,6 +13,7 @@ mod members;
 mod money;
 mod nodes;
 mod once;
+mod operations;
 mod payments;
 mod quotas;
 mod reservations;
@@ -43,6 +44,7 @@ pub fn router(portal: Portal) -> Router {
         .merge(members::routes())
         .merge(money::routes())
         .merge(nodes::routes())
+        .merge(operations::routes())
         .merge(payments::routes())
         .merge(quotas::routes())
         .merge(reservations::routes())

@@ -325,9 +325,7 @@ impl Portal {
         let map = |m: BTreeMap<String, String>| m.into_iter().collect();
         let state = JobState::parse(&job_row.state);
         let over = state.is_none_or(|s| s.ended() || matches!(s, JobState::Stopping | JobState::Queued));
-        // Who makes room may save its state first; who is cancelled or late just ends.
-        let makes_room = job_row.stop_cause.as_deref() == Some("preempted");
-        let notice = spec.checkpoint.filter(|_| makes_room);
+        let (stop_signal, stop_grace_ms) = ranks::notice(job_row, spec.checkpoint);
         Ok(proto::Assignment {
             attempt: Some(proto::AttemptId::new(&row.job_id, number)),
             stop: over || row.number != job_row.attempt,
@@ -349,8 +347,8 @@ impl Portal {
                 },
             }),
             log_from: self.recordings.log_length(job, number, to_u32(row.rank)),
-            stop_signal: notice.map_or(0, |c| c.signal.number()),
-            stop_grace_ms: notice.map_or(0, |c| i64::from(c.grace_s) * 1_000),
+            stop_signal,
+            stop_grace_ms,
         })
     }
 

@@ -20,6 +20,7 @@ pub mod lots;
 pub mod members;
 pub mod nodes;
 pub mod offerings;
+pub mod operations;
 pub mod payments;
 pub mod quotas;
 pub mod reservations;

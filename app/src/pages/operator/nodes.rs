@@ -2,6 +2,7 @@
 //!
 //! Must not keep a join token longer than it is shown.
 
+mod drain;
 mod trust;
 
 use std::collections::BTreeMap;
@@ -11,6 +12,7 @@ use berth_types::nodes::{Gpu, JoinToken, NewJoinToken, Node, NodeState, PatchNod
 use leptos::prelude::*;
 use leptos::task::spawn_local;
 
+use self::drain::{DrainDesk, Drains};
 use self::trust::{Trust, TrustDialog, suspected};
 use super::super::parts::{Call, CallProblem, Loading, every, ready};
 use super::super::words::counted;
@@ -102,6 +104,7 @@ fn NodeList(nodes: Vec<Node>) -> impl IntoView {
     let ready = ready();
     let nodes = RwSignal::new(nodes);
     let call = Call::idle();
+    let desk = DrainDesk::closed();
     let trust = Trust { nodes, chosen: RwSignal::new(None), open: RwSignal::new(false) };
     every(5_000, move || {
         spawn_local(async move {
@@ -127,12 +130,13 @@ fn NodeList(nodes: Vec<Node>) -> impl IntoView {
     };
     let rows = move || {
         let all = nodes.get();
-        all.iter().map(|node| row(node, call, ready, trust, switch)).collect::<Vec<AnyView>>()
+        all.iter().map(|node| row(node, call, ready, (trust, desk), switch)).collect::<Vec<AnyView>>()
     };
     let none = Memo::new(move |_| nodes.with(Vec::is_empty));
     view! {
         <CallProblem call=call beside_fields=&[]/>
         <TrustDialog trust=trust/>
+        <Drains desk=desk/>
         {move || nodes.with(|nodes| nodes.iter().filter_map(suspected).collect::<Vec<AnyView>>())}
         {move || nodes.with(|nodes| nodes.iter().filter_map(silent).collect::<Vec<AnyView>>())}
         {move || {
@@ -305,7 +309,7 @@ fn row(
     node: &Node,
     call: Call,
     ready: ReadSignal<bool>,
-    trust: Trust,
+    (trust, desk): (Trust, DrainDesk),
     switch: impl Fn(&Node, bool) + Copy + 'static,
 ) -> AnyView {
     let name = node.name.clone();
@@ -328,6 +332,7 @@ fn row(
     let this = node.clone();
     let id = node.id;
     let certificate = format!("Certificate of {}", node.name);
+    let drain = desk.button(node, ready);
     let ask = move |_: leptos::ev::MouseEvent| {
         trust.chosen.set(Some(id));
         trust.open.set(true);
@@ -351,6 +356,7 @@ fn row(
                 >
                     "Certificate"
                 </button>
+                {drain}
                 <button
                     class="btn btn--small"
                     type="button"
