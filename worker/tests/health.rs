@@ -132,6 +132,7 @@ fn boards_that_fail_take_nothing_with_them() {
     assert_eq!(found.len(), 3);
     assert_eq!(found[0].silent.as_deref(), Some("NVML does not answer for it."));
     assert_eq!((found[0].nvlink_island, found[1].nvlink_island), (1, 1), "as it was when it answered");
+    assert_eq!(gpus.unheard(), std::slice::from_ref(first));
     put(dir.path(), "{}");
     let deadline = Instant::now() + LONG;
     while silent(&gpus, first).is_some() && Instant::now() < deadline {

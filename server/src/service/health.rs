@@ -240,7 +240,7 @@ impl Portal {
                 let (once, gpu, event) = (once.clone(), gpu.clone(), event.clone());
                 async move {
                     keys::claim(tx, once.as_ref(), &gpu, now).await?;
-                    store::health::want(tx, &gpu, GpuTaskKind::Check.name()).await?;
+                    store::health::want(tx, &gpu, GpuTaskKind::Check.name(), now).await?;
                     store::quotas::insert_audit(tx, None, &event).await
                 }
                 .boxed()
@@ -318,7 +318,7 @@ impl Portal {
                     }
                     keys::claim(tx, once.as_ref(), &gpu, now).await?;
                     store::health::set_aside(tx, &gpu, &why).await?;
-                    store::health::want(tx, &gpu, kind.name()).await?;
+                    store::health::want(tx, &gpu, kind.name(), now).await?;
                     store::quotas::insert_audit(tx, None, &event).await?;
                     Ok(true)
                 }

@@ -99,11 +99,12 @@ pub async fn lift(tx: &mut Tx<'_>, gpu_uuid: &str) -> Result<bool, StoreError> {
     Ok(exec!(tx, sql, gpu_uuid)? == 1)
 }
 
-/// Wants something done with a board, in place of what was wanted before.
-pub async fn want(tx: &mut Tx<'_>, gpu_uuid: &str, kind: &str) -> Result<(), StoreError> {
-    let sql = "UPDATE gpus SET task_number = task_number + 1, task_kind = $2, task_good = NULL, task_words = NULL \
-               WHERE uuid = $1";
-    exec!(tx, sql, gpu_uuid, kind).map(|_| ())
+/// Wants something done with a board, in place of what was wanted before. Its number grows with time, so that
+/// it is a new one for the worker even when this database was put back from a backup.
+pub async fn want(tx: &mut Tx<'_>, gpu_uuid: &str, kind: &str, now: Timestamp) -> Result<(), StoreError> {
+    let sql = "UPDATE gpus SET task_number = CASE WHEN task_number >= $3 THEN task_number + 1 ELSE $3 END, \
+               task_kind = $2, task_good = NULL, task_words = NULL WHERE uuid = $1";
+    exec!(tx, sql, gpu_uuid, kind, now.micros()).map(|_| ())
 }
 
 /// Wants nothing done any more.

@@ -86,6 +86,7 @@ impl Daemon {
             BoardNews::Happened(happened) => self.happened(&happened),
             BoardNews::Looked(found) => {
                 self.boards.looking = false;
+                self.hear_again(&found);
                 self.boards.ward.looked(found, wall_micros());
             }
             BoardNews::Done(task, result) => {
@@ -93,6 +94,21 @@ impl Daemon {
                 // What the portal is told next is how the board is now.
                 self.boards.look_after = None;
             }
+        }
+    }
+
+    /// Begins another session when a board answers of which the last hello knew only what had been: what is
+    /// on it now may be something else.
+    fn hear_again(&mut self, found: &[(String, Condition)]) {
+        let unheard = self.host.gpus.unheard();
+        let back = |(uuid, condition): &(String, Condition)| {
+            condition.silent.is_none() && unheard.iter().any(|board| board == uuid)
+        };
+        if self.outbox.is_some() && found.iter().any(back) {
+            tracing::info!("a board answers again, so the session is opened anew");
+            // The session ends with its outbox; what runs goes on.
+            self.outbox = None;
+            self.followed.clear();
         }
     }
 

@@ -140,6 +140,8 @@ pub struct Gpus {
     seen: Mutex<BTreeMap<u32, BoardInfo>>,
     /// Where the links of each board led when it answered last.
     links: Mutex<HashMap<String, nvlink::Links>>,
+    /// Boards that did not answer the last inventory.
+    unheard: Mutex<Vec<String>>,
 }
 
 impl Gpus {
@@ -151,6 +153,7 @@ impl Gpus {
             deadlines: Deadlines::default(),
             seen: Mutex::default(),
             links: Mutex::default(),
+            unheard: Mutex::default(),
         })
     }
 
@@ -201,8 +204,20 @@ impl Gpus {
         lock(&self.seen).values().map(|board| board.uuid.clone()).collect()
     }
 
+    /// The boards that were told of as they had been, when everything was listed last.
+    pub fn unheard(&self) -> Vec<String> {
+        lock(&self.unheard).clone()
+    }
+
     /// Every board with what is on it. One that does not answer is as it was, and says why.
     pub fn inventory(&self) -> Result<Vec<BoardInfo>, GpuError> {
+        let boards = self.look_at_all()?;
+        let silent = boards.iter().filter(|board| board.silent.is_some());
+        *lock(&self.unheard) = silent.map(|board| board.uuid.clone()).collect();
+        Ok(boards)
+    }
+
+    fn look_at_all(&self) -> Result<Vec<BoardInfo>, GpuError> {
         let count = match self.ask(HOST, self.deadlines.look, |library| Ok(library.nvml.device_count()?)) {
             Ok(count) => count,
             Err(error) => {
