@@ -1,7 +1,8 @@
 //! What is wrong with boards, and what operators want done about it, kept over restarts of the daemon.
 //!
-//! A fault stays until a check has found the board fit; the portal acts once on each, by its serial. Must
-//! not call NVML, except to prove memory given back: what was found comes in as values.
+//! A fault stays until a check has found the board fit; the portal acts once on each, by its serial. The
+//! ward itself never calls NVML: what was found comes in as values. The functions beside it do what a task
+//! or a clean proof needs, through `gpu`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
