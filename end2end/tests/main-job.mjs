@@ -91,6 +91,15 @@ test('a job is launched by the form and seen live to its end', async () => {
   assert.equal(await page.evaluate(() => window.sameDocument), true);
 });
 
+test('its charts are there when its page is opened after the end', async () => {
+  await page.reload();
+  await settled(page);
+  await page.getByText('ended, all of it is here').first().waitFor();
+  await page.locator('.chart canvas').first().waitFor();
+  const values = page.locator('.chart__values');
+  await waitFor('the last values', async () => /\d W/.test((await values.allInnerTexts()).join(' ')));
+});
+
 test('it is charged to the millisecond, and the ledger shows it', async () => {
   const done = await jobIn(call, org, job(), ['succeeded']);
   const charge = (BigInt(done.nano_per_second) * BigInt(done.metered_ms)) / 1_000_000n;
@@ -125,6 +134,20 @@ test('a job is stopped in the dialog', async () => {
   assert.equal(stopped.state, 'cancelled');
   const charge = (BigInt(stopped.nano_per_second) * BigInt(stopped.metered_ms)) / 1_000_000n;
   assert.equal(BigInt(stopped.cost_micros), charge);
+});
+
+test('what a job leaves is on its page, to be downloaded', async () => {
+  const script = 'mkdir out; echo kept > out/result.txt';
+  const body = { name: 'leaves-a-file', offering: SLICE, script, artifacts: ['out/**'], max_duration_s: 60 };
+  const made = await call('POST', `/orgs/${org}/jobs`, body);
+  await page.goto(`/jobs/${made.id}`);
+  // It comes when the job is over, without the page being asked for again.
+  const link = page.getByRole('link', { name: 'Download out/result.txt' });
+  await link.waitFor({ timeout: 60_000 });
+  const [download] = await Promise.all([page.waitForEvent('download'), link.click()]);
+  assert.equal(download.suggestedFilename(), 'result.txt');
+  assert.equal(readFileSync(await download.path(), 'utf8'), 'kept\n');
+  await jobIn(call, org, made.id, ['succeeded']);
 });
 
 test('its slices are free again, for the portal and on the map', async () => {

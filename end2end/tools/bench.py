@@ -24,7 +24,9 @@ from pathlib import Path
 from typing import Any
 
 import books_bench
+import metrics_bench
 import placement_bench
+import worker_bench
 from rest import Api, Failed, find_json, put_json
 from sse import Splitter, events, request
 
@@ -50,9 +52,9 @@ def free_port() -> int:
 class Stack:
     """A demo on data of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, fleet: str = "") -> None:
         self.data, self.port = Path(tempfile.mkdtemp(prefix="berth-bench-")), free_port()
-        env = os.environ | {"DATA": str(self.data), "PORT": str(self.port), "WORKER_PORT": str(free_port())}
+        env = os.environ | {"DATA": str(self.data), "PORT": str(self.port), "WORKER_PORT": str(free_port()), "FLEET": fleet}
         argv = [sys.executable, str(TOOLS / "demo.py")]
         self.demo = subprocess.Popen(argv, env=env, text=True, stdout=subprocess.PIPE)
         assert self.demo.stdout
@@ -136,6 +138,21 @@ def first_page() -> list[Row]:
 def idle_memory() -> list[Row]:
     portal, worker = stack().rss_mb("/berth serve"), stack().rss_mb("/berth-worker run")
     return [row("portal-rss", portal, "MB", 80), row("worker-rss", worker, "MB", 40)]
+
+
+def busy_memory() -> list[Row]:
+    """The worker with 50 jobs at once, on boards of their own demo."""
+    busy = Stack("8xH100-80GB")
+    try:
+        jobs = [busy.submit(f"bench-many-{number}", "exec sleep 300") for number in range(50)]
+        for job in jobs:
+            busy.until(job, "running", *ENDED)
+        states = {busy.api("GET", job)["state"] for job in jobs}
+        if states != {"running"}:
+            raise Failed(f"not all of 50 jobs run: {', '.join(sorted(states))}")
+        return [row("worker-rss-50-jobs", busy.rss_mb("/berth-worker run"), "MB", 60)]
+    finally:
+        busy.stop()
 
 
 def submit_to_running() -> list[Row]:
@@ -258,12 +275,14 @@ def durable_submissions() -> list[Row]:
 BENCHES: dict[str, Callable[[], list[Row]]] = {
     "first-page": first_page,
     "portal-rss worker-rss": idle_memory,
+    "worker-rss-50-jobs": busy_memory,
     "submit-to-running": submit_to_running,
     "metering-drift metering-over": metering_drift,
     "log-throughput": log_throughput,
     "sample-to-event": sample_to_event,
     "durable-submissions": durable_submissions,
-} | {names: partial(bench, row) for names, bench in (placement_bench.BENCHES | books_bench.BENCHES).items()}
+} | {names: partial(bench, row) for names, bench in (placement_bench.BENCHES | books_bench.BENCHES | worker_bench.BENCHES
+    | metrics_bench.BENCHES).items()}
 
 
 def show(rows: list[Row]) -> None:

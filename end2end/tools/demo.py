@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Start a whole Berth on this machine: portal, one worker with simulated boards, two accounts.
 
-Takes PORT (8080), WORKER_PORT (8081), DATA (./data) and DIST (target/dist) from the environment.
+Takes PORT (8080), WORKER_PORT (8081), DATA (./data), DIST (target/dist) and FLEET (2xH100-80GB,1xA30) from the
+environment.
 What a script needs to use it is in DATA/demo.json. Ctrl-C or SIGTERM stops all of it; started
 again with the same DATA, it takes up where it stopped.
 """
@@ -30,7 +31,8 @@ DIST = Path(os.environ.get("DIST") or ROOT / "target/dist").resolve()
 DATA = Path(os.environ.get("DATA") or "./data").resolve()
 PORT = int(os.environ.get("PORT") or 8080)
 WORKER_PORT = int(os.environ.get("WORKER_PORT") or 8081)
-FLEET, NODE, BOARDS = "2xH100-80GB,1xA30", "quay-1", 3
+FLEET, NODE = os.environ.get("FLEET") or "2xH100-80GB,1xA30", "quay-1"
+BOARDS = sum(int(part.split("x")[0]) for part in FLEET.split(","))
 CREDIT_MICROS = 250_000_000
 # A whole board, an hour, by what its model's name contains; a slice costs its share of the memory.
 WHOLE_BOARD_MICROS = {"H100": 2_990_000, "A30": 600_000}

@@ -46,6 +46,11 @@ impl Clock for Ahead {
     fn now(&self) -> Timestamp {
         SystemClock.now().plus_seconds(self.0.load(Ordering::SeqCst))
     }
+
+    // Leases are counted together with workers, whose clocks do not move.
+    fn monotonic_ms(&self) -> i64 {
+        SystemClock.monotonic_ms()
+    }
 }
 
 /// A line for whoever moves the clock; one who has stopped reading is about to end this.

@@ -6,6 +6,7 @@
 
 pub mod authority;
 pub mod clock;
+pub mod depot;
 pub mod envelope;
 pub mod fault;
 pub mod install;
@@ -22,6 +23,7 @@ pub mod serve;
 pub mod service;
 pub mod store;
 pub mod stripe;
+pub mod telemetry;
 mod throttle;
 pub mod tls;
 pub mod web;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use berth_server::clock::SystemClock;
 use berth_server::portal::{Portal, Settings};
+use berth_server::recordings::Keep;
 use berth_server::serve::serve;
 use berth_server::store::Db;
 use berth_server::web::Assets;
@@ -79,6 +80,10 @@ struct Serve {
     /// Seconds for which a node's certificate is good; it is renewed after two thirds of them.
     #[arg(long, env = "BERTH_NODE_CERTIFICATE_S", default_value_t = 86_400, value_parser = clap::value_parser!(i64).range(60..=31_536_000))]
     node_certificate_s: i64,
+    /// Seconds for which a worker's jobs go on without a word from this portal. Then the worker ends them, and a
+    /// little later this portal takes them for ended.
+    #[arg(long, env = "BERTH_LEASE_S", default_value_t = 600, value_parser = clap::value_parser!(i64).range(3..=86_400))]
+    lease_s: i64,
     /// The built pages; the directory `web` beside this program when there is one.
     #[arg(long, env = "BERTH_WEB")]
     web: Option<PathBuf>,
@@ -112,9 +117,42 @@ struct Serve {
     /// What Stripe signs its events with (whsec_…); several, apart by commas, while one is being replaced.
     #[arg(long, env = "BERTH_STRIPE_WEBHOOK_SECRETS", hide_env_values = true, value_delimiter = ',')]
     stripe_webhook_secrets: Vec<String>,
+    /// A bucket for jobs' files, s3://BUCKET; credentials as AWS_* in the environment. Without it they are in
+    /// the data directory.
+    #[arg(long, env = "BERTH_OBJECT_STORE")]
+    object_store: Option<String>,
+    /// GiB of jobs' files that one organization may have.
+    #[arg(long, env = "BERTH_ORG_STORAGE_GIB", default_value_t = 100, value_parser = clap::value_parser!(i64).range(0..=1_048_576))]
+    org_storage_gib: i64,
     /// Nobody can make an account by themselves.
     #[arg(long, env = "BERTH_SIGN_UP_CLOSED")]
     sign_up_closed: bool,
+    #[command(flatten)]
+    readings: Readings,
+}
+
+#[derive(clap::Args)]
+struct Readings {
+    /// Seconds for which the readings of jobs' devices are kept by the second.
+    #[arg(long, env = "BERTH_READINGS_BY_SECOND_S", default_value_t = Keep::default().by_second_s, value_parser = clap::value_parser!(i64).range(60..=86_400))]
+    readings_by_second_s: i64,
+    /// Seconds for which means of ten seconds are kept.
+    #[arg(long, env = "BERTH_READINGS_BY_TEN_S", default_value_t = Keep::default().by_ten_s, value_parser = clap::value_parser!(i64).range(60..=31_536_000))]
+    readings_by_ten_s: i64,
+    /// Days for which means of a minute are kept; then a job's charts are gone.
+    #[arg(long, env = "BERTH_READINGS_DAYS", default_value_t = Keep::default().by_minute_s / 86_400, value_parser = clap::value_parser!(i64).range(1..=3_650))]
+    readings_days: i64,
+}
+
+impl Readings {
+    fn keep(&self) -> Result<Keep, String> {
+        let by_minute_s = self.readings_days * 86_400;
+        let keep =
+            Keep { by_second_s: self.readings_by_second_s, by_ten_s: self.readings_by_ten_s, by_minute_s };
+        let why = "readings are kept at each step for at least as long as at the finer one: \
+                   --readings-by-second-s, then --readings-by-ten-s, then --readings-days";
+        if keep.is_sound() { Ok(keep) } else { Err(why.to_owned()) }
+    }
 }
 
 #[derive(clap::Args)]
@@ -197,6 +235,7 @@ async fn run(args: Args) -> Result<(), String> {
                 worker_listen,
                 worker_url,
                 node_certificate_s,
+                lease_s,
                 web,
                 currency,
                 https,
@@ -208,7 +247,11 @@ async fn run(args: Args) -> Result<(), String> {
                 stripe_key,
                 stripe_url,
                 stripe_webhook_secrets,
+                readings,
+                object_store,
+                org_storage_gib,
             } = *args;
+            let keep_readings = readings.keep()?;
             let assets = web.or_else(beside).map(|dir| Assets::open(&dir)).transpose()?;
             let db = store.open().await?;
             let listener = bind(listen).await?;
@@ -233,13 +276,18 @@ async fn run(args: Args) -> Result<(), String> {
                 stripe_webhook_secrets,
                 sign_up_open: !sign_up_closed,
                 data: store.data,
+                keep_readings,
                 worker_url: worker_url.unwrap_or_else(|| format!("https://{worker_at}")),
                 worker_program: worker_program(),
                 node_certificate_s,
+                lease_ms: lease_s * 1_000,
+                object_store,
+                org_storage_bytes: org_storage_gib << 30,
                 ..Settings::default()
             };
             let portal = Portal::new(db, settings, Arc::new(SystemClock), ChaCha20Rng::from_os_rng());
             portal.authority()?;
+            portal.depot.check().map_err(|e| e.to_string())?;
             serve(portal, assets, listener, worker_listener, stopped()).await
         }
     }

@@ -9,16 +9,19 @@ use rand_chacha::ChaCha20Rng;
 
 use crate::authority::Authority;
 use crate::clock::Clock;
+use crate::depot::Depot;
 use crate::envelope::{self, Keys};
 use crate::live::Live;
 use crate::outbound::Outbound;
 use crate::passwords::Hasher;
-use crate::recordings::Recordings;
+use crate::recordings::{Keep, Recordings};
 use crate::service::keys::InFlight;
+use crate::service::leases::Leases;
 use crate::service::planner::Planner;
 use crate::service::underuse::Watches;
 use crate::store::Db;
 use crate::stripe::Stripe;
+use crate::telemetry::Telemetry;
 use crate::throttle::{Invites, Throttle};
 use berth_types::time::Timestamp;
 
@@ -34,12 +37,16 @@ pub struct Settings {
     pub session_absolute_s: i64,
     /// Where logs and readings are kept.
     pub data: PathBuf,
+    /// For how long readings are kept.
+    pub keep_readings: Keep,
     /// Where workers reach the portal, for the line that an operator runs on a host.
     pub worker_url: String,
     /// The worker's program for hosts to fetch; without it a host is set up by hand.
     pub worker_program: Option<PathBuf>,
     /// How long a node's certificate is good; it is renewed when two thirds have passed.
     pub node_certificate_s: i64,
+    /// How long what a worker runs goes on without a word from this portal.
+    pub lease_ms: i64,
     /// How long the portal's own certificate towards workers is good; a new one is made every day.
     pub portal_certificate_s: i64,
     /// The file with the key that seals secrets; one in the data directory when absent.
@@ -58,6 +65,10 @@ pub struct Settings {
     pub stripe_url: String,
     /// What Stripe signs its events with; several while one is being replaced.
     pub stripe_webhook_secrets: Vec<String>,
+    /// Where jobs' files are kept; the data directory without one.
+    pub object_store: Option<String>,
+    /// Bytes of jobs' files that one organization may have.
+    pub org_storage_bytes: i64,
 }
 
 impl Settings {
@@ -96,9 +107,11 @@ impl Default for Settings {
             session_idle_s: 12 * 3_600,
             session_absolute_s: 14 * 86_400,
             data: PathBuf::from("./data"),
+            keep_readings: Keep::default(),
             worker_url: "https://127.0.0.1:8081".to_owned(),
             worker_program: None,
             node_certificate_s: 86_400,
+            lease_ms: 600_000,
             portal_certificate_s: 30 * 86_400,
             secrets_key: None,
             secrets_old_keys: Vec::new(),
@@ -109,6 +122,8 @@ impl Default for Settings {
             stripe_key: None,
             stripe_url: "https://api.stripe.com".to_owned(),
             stripe_webhook_secrets: Vec::new(),
+            object_store: None,
+            org_storage_bytes: 100 << 30,
         }
     }
 }
@@ -122,6 +137,7 @@ pub struct Portal {
     pub live: Arc<Live>,
     pub(crate) planner: Arc<Planner>,
     pub recordings: Recordings,
+    pub depot: Arc<Depot>,
     pub(crate) watches: Arc<Watches>,
     pub(crate) outbound: Arc<Outbound>,
     /// Absent: no cards are taken.
@@ -129,6 +145,8 @@ pub struct Portal {
     pub(crate) throttle: Arc<Throttle>,
     pub(crate) invites: Arc<Invites>,
     pub(crate) in_flight: Arc<InFlight>,
+    pub(crate) leases: Arc<Leases>,
+    pub(crate) telemetry: Arc<Telemetry>,
     /// Opened when it is first needed.
     authority: Arc<Mutex<Option<Arc<Authority>>>>,
     keys: Arc<Mutex<Option<Arc<Keys>>>>,
@@ -147,9 +165,12 @@ impl Portal {
             watches: Arc::default(),
             invites: Arc::default(),
             in_flight: Arc::default(),
+            leases: Arc::new(Leases::since(clock.monotonic_ms())),
             outbound: Arc::new(settings.outbound()),
             stripe: settings.stripe(),
-            recordings: Recordings::new(&settings.data),
+            recordings: Recordings::keeping(&settings.data, settings.keep_readings),
+            telemetry: Arc::new(Telemetry::new(clock.now())),
+            depot: Arc::new(Depot::new(&settings.data, settings.object_store.clone())),
             settings: Arc::new(settings),
             authority: Arc::default(),
             keys: Arc::default(),
@@ -160,6 +181,11 @@ impl Portal {
 
     pub fn now(&self) -> Timestamp {
         self.clock.now()
+    }
+
+    /// For what must not depend on whoever sets the clock.
+    pub(crate) fn monotonic_ms(&self) -> i64 {
+        self.clock.monotonic_ms()
     }
 
     /// The portal's certificate authority, kept in the data directory.

@@ -1,28 +1,34 @@
 //! Logs and readings of jobs, as files under the data directory.
 //!
-//! A log is the bytes themselves, so an offset in it is an offset in the file. A reading is eight
-//! little-endian doubles; NaN stands for what the driver does not report. Blocking: call it off the
-//! async threads.
+//! A log is the bytes themselves, so an offset in it is an offset in the file. Readings of an attempt are a
+//! file of frames (`codec`): each is added as it comes, so nothing waits in memory, and from time to time the
+//! file is written anew, at the steps at which readings of that age are kept (`tiers`). Blocking: call it off
+//! the async threads.
+
+mod codec;
+mod files;
+mod series;
+mod tiers;
 
 use std::fs::File;
-use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use berth_types::ids::JobId;
 use berth_types::metrics::{Sample, Series};
 use berth_types::time::Timestamp;
 
-const FIELDS: usize = 8;
-const RECORD: usize = FIELDS * 8;
-/// Points of a series when no step is asked for.
-const POINTS: u64 = 600;
-/// No series is longer, whatever step is asked for.
-const MOST_POINTS: u64 = 10_000;
+use codec::{Block, Row};
+use files::Files;
+pub use tiers::Keep;
 
 #[derive(Debug, Clone)]
 pub struct Recordings {
     root: PathBuf,
+    keep: Keep,
+    files: Arc<Files>,
 }
 
 /// A reading with the memory that it is out of.
@@ -32,17 +38,28 @@ pub struct Recorded {
     pub memory_total_mib: f64,
 }
 
+impl Recorded {
+    fn block(&self) -> Block {
+        let s = &self.sample;
+        let values = [s.utilization_percent, s.memory_used_mib, s.power_watts, s.temperature_celsius];
+        let row = Row { at_s: s.at.micros().div_euclid(1_000_000), values };
+        let (rank, device, memory_total_mib) = (s.rank, s.device, self.memory_total_mib);
+        Block { rank, device, step_s: 1, memory_total_mib, rows: vec![row] }
+    }
+}
+
 impl Recordings {
     pub fn new(root: &Path) -> Self {
-        Self { root: root.to_owned() }
+        Self::keeping(root, Keep::default())
+    }
+
+    /// With times of one's own for which readings are kept.
+    pub fn keeping(root: &Path, keep: Keep) -> Self {
+        Self { root: root.to_owned(), keep, files: Arc::default() }
     }
 
     pub fn log(&self, job: JobId, attempt: u32, rank: u32) -> PathBuf {
         self.root.join("logs").join(job.to_string()).join(format!("{attempt}-{rank}.log"))
-    }
-
-    fn readings(&self, job: JobId, attempt: u32) -> PathBuf {
-        self.root.join("readings").join(job.to_string()).join(format!("{attempt}.f64"))
     }
 
     /// Bytes of a log that are here.
@@ -71,26 +88,15 @@ impl Recordings {
 
     /// Adds one reading of each device.
     pub fn append_readings(&self, job: JobId, attempt: u32, rows: &[Recorded]) -> io::Result<()> {
-        let mut bytes = Vec::with_capacity(rows.len() * RECORD);
-        for row in rows {
-            let s = &row.sample;
-            let fields: [f64; FIELDS] = [
-                s.at.micros() as f64 / 1e6,
-                f64::from(s.rank),
-                f64::from(s.device),
-                s.utilization_percent.unwrap_or(f64::NAN),
-                s.memory_used_mib.unwrap_or(f64::NAN),
-                s.power_watts.unwrap_or(f64::NAN),
-                s.temperature_celsius.unwrap_or(f64::NAN),
-                row.memory_total_mib,
-            ];
-            bytes.extend(fields.iter().flat_map(|f| f.to_le_bytes()));
-        }
-        open_append(&self.readings(job, attempt))?.write_all(&bytes)
+        let mut bytes = Vec::with_capacity(rows.len() * 48);
+        rows.iter().for_each(|row| codec::encode(&mut bytes, &row.block()));
+        let first_s = rows.iter().map(|row| row.sample.at.micros().div_euclid(1_000_000)).min();
+        let Some(first_s) = first_s else { return Ok(()) };
+        self.files.append(&self.root, (job, attempt), &bytes, self.keep.first_due_s(first_s))
     }
 
     /// The readings from `from` to `to`, averaged over steps of `step_s` seconds (0: as fits), and
-    /// the step that was taken.
+    /// the step that was taken. What is old enough to be kept at a longer step comes at that.
     pub fn series(
         &self,
         job: JobId,
@@ -99,38 +105,18 @@ impl Recordings {
         to: Option<Timestamp>,
         step_s: u64,
     ) -> io::Result<(u64, Vec<Series>)> {
-        let file = match File::open(self.readings(job, attempt)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((step_s.max(1), Vec::new())),
+        let bytes = match std::fs::read(files::readings(&self.root, (job, attempt))) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             other => other?,
         };
-        let seconds = |t: Option<Timestamp>| t.map(|t| t.micros() as f64 / 1e6);
-        let (mut from, mut to) = (seconds(from).unwrap_or(f64::MIN), seconds(to).unwrap_or(f64::MAX));
-        let count = file.metadata()?.len() / RECORD as u64;
-        if count > 0 {
-            from = from.max(time_of(&file, 0)?);
-            to = to.min(time_of(&file, count - 1)?);
-        }
-        let span = (to - from).max(0.0) as u64;
-        let step = if step_s > 0 { step_s.max(span / MOST_POINTS) } else { span / POINTS }.max(1);
-        // Times only grow within a file, so what is asked for is one stretch of it.
-        let (mut low, mut high) = (0, count);
-        while low < high {
-            let middle = low.midpoint(high);
-            if time_of(&file, middle)? < from { low = middle + 1 } else { high = middle }
-        }
-        let mut reader = BufReader::with_capacity(1 << 18, file);
-        reader.seek(SeekFrom::Start(low * RECORD as u64))?;
-        let mut collected = Collected::new(step);
-        let mut record = [0; RECORD];
-        for _ in low..count {
-            reader.read_exact(&mut record)?;
-            let row = fields(&record);
-            if row[0] > to {
-                break;
-            }
-            collected.add(row);
-        }
-        Ok((step, collected.finish()))
+        let seconds = |t: Timestamp| t.micros() as f64 / 1e6;
+        Ok(series::collect(codec::decode(&bytes), from.map(seconds), to.map(seconds), step_s))
+    }
+
+    /// Brings the readings of every attempt to the steps at which they are kept at this time, where that is
+    /// due, and removes what is too old. To be called every minute or so.
+    pub fn settle(&self, now: Timestamp) -> io::Result<()> {
+        self.files.settle(&self.root, self.keep, now.micros().div_euclid(1_000_000))
     }
 }
 
@@ -150,98 +136,10 @@ pub fn open_append(path: &Path) -> io::Result<File> {
     File::options().append(true).create(true).open(path)
 }
 
-/// When a record was taken, in seconds.
-fn time_of(file: &File, index: u64) -> io::Result<f64> {
-    let mut at = [0; 8];
-    file.read_exact_at(&mut at, index * RECORD as u64)?;
-    Ok(f64::from_le_bytes(at))
-}
-
-fn fields(record: &[u8]) -> [f64; FIELDS] {
-    let mut out = [f64::NAN; FIELDS];
-    for (to, from) in out.iter_mut().zip(record.chunks_exact(8)) {
-        *to = from.try_into().map_or(f64::NAN, f64::from_le_bytes);
-    }
-    out
-}
-
-#[derive(Default, Clone, Copy)]
-struct Mean {
-    sum: f64,
-    count: u32,
-}
-
-impl Mean {
-    fn add(&mut self, value: f64) {
-        if !value.is_nan() {
-            self.sum += value;
-            self.count += 1;
-        }
-    }
-    fn take(&mut self) -> Option<f64> {
-        let Self { sum, count } = std::mem::take(self);
-        (count > 0).then(|| sum / f64::from(count))
-    }
-}
-
-/// The series of a file, record by record.
-struct Collected {
-    step: f64,
-    open: Vec<(Series, f64, [Mean; 4])>,
-}
-
-impl Collected {
-    fn new(step_s: u64) -> Self {
-        Self { step: step_s as f64, open: Vec::new() }
-    }
-
-    fn add(&mut self, [at, rank, device, utilization, memory, power, temperature, total]: [f64; FIELDS]) {
-        let (rank, device) = (rank as u32, device as u32);
-        let slot = (at / self.step).floor() * self.step;
-        let same = |(s, ..): &(Series, f64, [Mean; 4])| s.rank == rank && s.device == device;
-        let index = self.open.iter().position(same).unwrap_or_else(|| {
-            let new = Series {
-                rank,
-                device,
-                memory_total_mib: total,
-                at_s: vec![],
-                utilization_percent: vec![],
-                memory_used_mib: vec![],
-                power_watts: vec![],
-                temperature_celsius: vec![],
-            };
-            self.open.push((new, slot, Default::default()));
-            self.open.len() - 1
-        });
-        let Some((s, open, means)) = self.open.get_mut(index) else { return };
-        if slot > *open {
-            flush(s, *open, means);
-            *open = slot;
-        }
-        for (mean, value) in means.iter_mut().zip([utilization, memory, power, temperature]) {
-            mean.add(value);
-        }
-    }
-
-    fn finish(self) -> Vec<Series> {
-        let close = |(mut s, at, mut means): (Series, f64, [Mean; 4])| {
-            flush(&mut s, at, &mut means);
-            s
-        };
-        self.open.into_iter().map(close).collect()
-    }
-}
-
-fn flush(s: &mut Series, at_s: f64, [utilization, memory, power, temperature]: &mut [Mean; 4]) {
-    s.at_s.push(at_s);
-    s.utilization_percent.push(utilization.take());
-    s.memory_used_mib.push(memory.take());
-    s.power_watts.push(power.take());
-    s.temperature_celsius.push(temperature.take());
-}
-
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use super::*;
 
     fn recorded(second: i64, device: u32, utilization: Option<f64>) -> Recorded {
@@ -275,6 +173,81 @@ mod tests {
         assert_eq!(series[1].utilization_percent, [None, None]);
         let late = Some(Timestamp::from_micros(102_500_000));
         assert_eq!(r.series(job, 1, late, None, 1).unwrap().1[0].at_s, [103.0]);
+    }
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_micros(second * 1_000_000)
+    }
+
+    #[test]
+    fn readings_grow_coarse_with_age_and_outlive_the_portal_until_they_are_too_old() {
+        let dir = tempfile::tempdir().unwrap();
+        let job = JobId::from_uuid(uuid::Uuid::from_u128(1));
+        let size = || std::fs::metadata(files::readings(dir.path(), (job, 1))).map_or(0, |m| m.len());
+        let r = Recordings::new(dir.path());
+        let start = 1_800_000_000;
+        for second in 0..1_800 {
+            let busy = Some(90.0 + (second % 10) as f64);
+            r.append_readings(job, 1, &[recorded(start + second, 0, busy)]).unwrap();
+        }
+        let loose = size();
+        let end = start + 1_800;
+        r.settle(at(end)).unwrap();
+        assert!(size() * 4 < loose, "{} of {loose}", size());
+        let points = |r: &Recordings, from: i64, to: i64| {
+            let found = r.series(job, 1, Some(at(from)), Some(at(to)), 1).unwrap().1;
+            found.into_iter().next().map_or_else(Vec::new, |s| s.at_s)
+        };
+        assert_eq!(
+            points(&r, start, start + 59),
+            [0.0, 10.0, 20.0, 30.0, 40.0, 50.0].map(|s| s + start as f64)
+        );
+        assert_eq!(points(&r, end - 60, end).len(), 60);
+        // Another portal on the same data, a day later: nobody adds to it any more, and it is found.
+        let day = 86_400;
+        let r = Recordings::new(dir.path());
+        r.settle(at(end + day + 9_000)).unwrap();
+        assert_eq!(points(&r, start, end).len(), 30, "a minute each");
+        let (_, series) = r.series(job, 1, None, None, 60).unwrap();
+        assert!(series[0].utilization_percent.iter().all(|v| *v == Some(94.5)), "{series:?}");
+        r.settle(at(end + 89 * day)).unwrap();
+        assert_eq!(points(&r, start, end).len(), 30);
+        r.settle(at(end + 92 * day)).unwrap();
+        assert_eq!((points(&r, start, end).len(), size()), (0, 0));
+        assert!(!dir.path().join("readings").join(job.to_string()).exists(), "no empty directory stays");
+    }
+
+    #[test]
+    fn what_was_torn_off_in_the_middle_costs_one_reading() {
+        let dir = tempfile::tempdir().unwrap();
+        let job = JobId::from_uuid(uuid::Uuid::from_u128(2));
+        let r = Recordings::new(dir.path());
+        let path = files::readings(dir.path(), (job, 1));
+        r.append_readings(job, 1, &[recorded(100, 0, Some(1.0)), recorded(101, 0, Some(2.0))]).unwrap();
+        let whole = std::fs::read(&path).unwrap();
+        std::fs::write(&path, &whole[..whole.len() - 3]).unwrap();
+        r.append_readings(job, 1, &[recorded(102, 0, Some(3.0))]).unwrap();
+        assert_eq!(r.series(job, 1, None, None, 1).unwrap().1[0].at_s, [100.0, 102.0]);
+        // A draft that a portal left when it died is no file of readings.
+        std::fs::write(path.with_extension("new"), b"half").unwrap();
+        let again = Recordings::new(dir.path());
+        again.settle(at(103)).unwrap();
+        assert_eq!(again.series(job, 1, None, None, 1).unwrap().1[0].at_s, [100.0, 102.0]);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let job = JobId::from_uuid(uuid::Uuid::from_u128(3));
+        let path = files::readings(dir.path(), (job, 1));
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, b"of another version").unwrap();
+        let r = Recordings::new(dir.path());
+        assert_eq!(r.series(job, 1, None, None, 0).unwrap(), (1, vec![]));
+        r.settle(at(i64::MAX / 2_000_000)).unwrap();
+        r.append_readings(job, 1, &[recorded(100, 0, None)]).unwrap();
+        assert_eq!(r.series(job, 1, None, None, 0).unwrap().1.len(), 1);
+        assert!(std::fs::read(&path).unwrap().starts_with(b"of another version"));
     }
 
     #[test]

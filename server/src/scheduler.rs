@@ -25,7 +25,10 @@ pub async fn run(portal: Portal) {
             portal.touch_everything();
             read_all = Instant::now();
         }
-        let wait = match pass(&portal).await {
+        let began = Instant::now();
+        let passed = pass(&portal).await;
+        portal.telemetry.passed(began.elapsed());
+        let wait = match passed {
             Ok(Pass { unfinished: false, .. }) => PASS_EVERY,
             Ok(_) => STEP,
             Err(error) => {

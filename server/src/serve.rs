@@ -9,9 +9,9 @@ use std::net::SocketAddr;
 use tokio::net::TcpListener;
 
 use crate::portal::Portal;
-use crate::service::{books, budgets, drains, invoices, payments, reservations, webhooks};
+use crate::service::{books, budgets, drains, files, invoices, leases, payments, reservations, webhooks};
 use crate::web::{self, Assets};
-use crate::{rest, scheduler, workers};
+use crate::{rest, scheduler, telemetry, workers};
 
 /// A line for whoever started the portal; one who has stopped reading does not stop it.
 fn say(line: &str) {
@@ -43,9 +43,12 @@ pub async fn serve(
     tokio::spawn(scheduler::run(portal.clone()));
     tokio::spawn(reservations::tick::run(portal.clone()));
     tokio::spawn(drains::run(portal.clone()));
+    tokio::spawn(leases::run(portal.clone()));
     tokio::spawn(books::run(portal.clone()));
     tokio::spawn(budgets::run(portal.clone()));
     tokio::spawn(invoices::run(portal.clone()));
+    tokio::spawn(telemetry::run(portal.clone()));
+    tokio::spawn(files::run(portal.clone()));
     portal.hear_webhooks().await.map_err(|e| e.to_string())?;
     tokio::spawn(webhooks::run(portal.clone()));
     tokio::spawn(payments::run(portal.clone()));

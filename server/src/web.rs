@@ -114,6 +114,7 @@ pub fn router(api: Router, assets: Option<&Assets>, https: bool) -> Router {
         .route("/api/{*rest}", any(to_api.clone()))
         .route("/healthz", any(to_api.clone()))
         .route("/readyz", any(to_api.clone()))
+        .route("/metrics", any(to_api.clone()))
         .route("/install/{*rest}", any(to_api));
     if let Some(assets) = assets {
         let files = ServeDir::new(assets.dir.join("pkg")).precompressed_br().precompressed_gzip();

@@ -4,6 +4,7 @@
 //! says and nothing else.
 
 mod door;
+mod parcels;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
@@ -114,6 +115,16 @@ impl Contract for Workers {
         answer(self.0.renew(&credential, &request.into_inner().csr).await)
     }
 
+    async fn keep(&self, request: Request<proto::Piece>) -> Result<Response<proto::Kept>, Status> {
+        let node = self.caller(request.extensions()).await?.node;
+        parcels::keep(&self.0, node, request.into_inner()).await
+    }
+
+    async fn fetch(&self, request: Request<proto::Wish>) -> Result<Response<proto::Part>, Status> {
+        let node = self.caller(request.extensions()).await?.node;
+        parcels::fetch(&self.0, node, request.into_inner()).await
+    }
+
     type SessionStream = ReceiverStream<Result<proto::Down, Status>>;
 
     async fn session(
@@ -209,7 +220,10 @@ impl Session {
             return Err("the first message was no hello".to_owned());
         };
         self.enter(&hello, &mut up).await?;
+        let _held = self.portal.hold_lease(self.node).ok_or("its work is being taken; it may come again")?;
+        let leased = hello.leases;
         self.greet(hello).await?;
+        self.portal.node_returned(self.node, leased).await.map_err(|e| e.to_string())?;
         let live = self.portal.live.clone();
         let guard = live.open_session(self.node);
         // Revoked meanwhile, when there was no session yet that could be ended.
@@ -369,6 +383,11 @@ impl Session {
                 self.answered(&probe);
                 Ok(())
             }
+            // Older workers do not count them, and need no answer.
+            Some(proto::up::What::Heartbeat(beat)) if beat.seq > 0 => {
+                self.portal.renew_lease(self.node);
+                self.say(proto::down::What::Renewed(proto::Renewed { seq: beat.seq })).await
+            }
             Some(proto::up::What::Heartbeat(_) | proto::up::What::Hello(_)) | None => Ok(()),
         }
     }
@@ -421,16 +440,17 @@ impl Session {
 
     async fn keep_samples(&mut self, samples: proto::Samples) -> Result<(), String> {
         let at = Timestamp::from_micros(samples.at_micros);
-        for board in samples.boards {
-            let Some(r) = board.reading else { continue };
+        for board in &samples.boards {
+            let Some(r) = &board.reading else { continue };
             let reading = BoardReading {
                 power_watts: r.power_watts,
                 temperature_celsius: r.temperature_celsius,
                 utilization_percent: r.utilization_percent,
             };
-            self.portal.live.put_whole_reading(&board.gpu_uuid, whole_reading(&r));
-            self.portal.live.put_reading(board.gpu_uuid, reading);
+            self.portal.live.put_whole_reading(&board.gpu_uuid, whole_reading(r));
+            self.portal.live.put_reading(board.gpu_uuid.clone(), reading);
         }
+        self.portal.telemetry.put_samples(self.node, samples.boards, samples.slices);
         let mut by_attempt: HashMap<(JobId, u32), Vec<Recorded>> = HashMap::new();
         for row in samples.attempts {
             let (Some(key), Some(r)) = (attempt(row.attempt.as_ref()), row.reading) else { continue };

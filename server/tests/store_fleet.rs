@@ -6,9 +6,12 @@ mod stores;
 mod fleet;
 
 use berth_server::store::attempts::AllocationRow;
+use berth_server::store::files::FileRow;
 use berth_server::store::nodes::{GpuReport, NodeReport, NodeRow};
 use berth_server::store::offerings::StoredPrice;
 use berth_server::store::{self, StoreError};
+use berth_types::files::{FileKind, FileState};
+use berth_types::ids::FileId;
 use common::{Place, engines};
 use fleet::*;
 use futures::FutureExt;
@@ -349,5 +352,125 @@ async fn an_offering_shows_its_latest_price() {
             };
             assert!(refused, "{engine}: {sql}");
         }
+    }
+}
+
+fn file(n: u128, attempt: i64, kind: FileKind, seq: i64, state: FileState) -> FileRow {
+    FileRow {
+        id: FileId::from_uuid(uuid::Uuid::from_u128(n)).to_string(),
+        org_id: org().to_string(),
+        job_id: job(1).to_string(),
+        attempt,
+        rank: 0,
+        kind: kind.name().to_owned(),
+        seq,
+        path: format!("p{seq}"),
+        bytes: 100,
+        sha256: "00".to_owned(),
+        files: 1,
+        state: state.name().to_owned(),
+        note: None,
+        created_at: now().micros(),
+    }
+}
+
+#[tokio::test]
+async fn files_are_counted_ordered_and_given_up() {
+    for (engine, db, _place) in engines("fleet_files").await {
+        with_nodes(&db).await;
+        with_jobs(&db).await;
+        use FileKind::{Artifact, Checkpoint};
+        use FileState::{Complete, Gone, Partial, Refused};
+        write(&db, |tx| {
+            async move {
+                store::attempts::insert(tx, job(1), 2, 0, org(), node(1), now()).await?;
+                for row in [
+                    file(1, 1, Checkpoint, 7, Complete),
+                    file(2, 2, Checkpoint, 3, Complete),
+                    file(3, 2, Checkpoint, 4, Partial),
+                    file(4, 1, Checkpoint, 9, Partial),
+                    file(5, 1, Artifact, 0, Refused),
+                ] {
+                    store::files::insert(tx, &row).await?;
+                }
+                Ok(())
+            }
+            .boxed()
+        })
+        .await;
+        let twice = db.write(|tx| {
+            async move { store::files::insert(tx, &file(6, 2, Checkpoint, 3, Partial)).await }.boxed()
+        });
+        assert!(matches!(twice.await, Err(StoreError::Duplicate)), "{engine}");
+        let (id, harbour) = (job(1).to_string(), org().to_string());
+        assert_eq!(
+            read!(db, store::files::bytes_of, &harbour),
+            400,
+            "{engine}: what is refused takes no room"
+        );
+        assert_eq!(read!(db, store::files::count_of, &id), 5, "{engine}");
+        let order = read!(db, store::files::list_checkpoints, &id, 0);
+        let order: Vec<(i64, i64)> = order.iter().map(|f| (f.attempt, f.seq)).collect();
+        assert_eq!(order, [(2, 4), (2, 3), (1, 9), (1, 7)], "{engine}: a later attempt's are newer");
+        let page = read!(db, store::files::list, org(), job(1), "", 2);
+        let ids: Vec<&str> = page.iter().map(|f| f.id.as_str()).collect();
+        assert_eq!(
+            ids,
+            [file(5, 1, Artifact, 0, Refused).id, file(4, 1, Checkpoint, 9, Partial).id],
+            "{engine}"
+        );
+        let same = read!(db, store::files::find_same, &file(9, 2, Checkpoint, 4, Complete)).unwrap();
+        assert_eq!(same, file(3, 2, Checkpoint, 4, Partial), "{engine}");
+        // The first attempt is closed, or was never there: nobody sends its files any more.
+        let given_up = write(&db, |tx| async move { store::files::abandon(tx).await }.boxed()).await;
+        assert_eq!(given_up, 1, "{engine}");
+        let moved = write(&db, |tx| {
+            async move {
+                let id = file(3, 2, Checkpoint, 4, Partial).id;
+                let first = store::files::set_state(tx, &id, Partial, Complete, Some("n")).await?;
+                Ok((first, store::files::set_state(tx, &id, Partial, Gone, None).await?))
+            }
+            .boxed()
+        })
+        .await;
+        assert_eq!(moved, (true, false), "{engine}");
+        let expired =
+            write(&db, |tx| async move { store::files::expire(tx, Checkpoint, later(60)).await }.boxed());
+        assert_eq!(expired.await, 0, "{engine}: the job has not ended");
+        let gone = read!(db, store::files::list_gone, 10);
+        assert_eq!(gone.len(), 1, "{engine}");
+        write(&db, |tx| {
+            async move {
+                for n in 1..=5 {
+                    store::files::remove(tx, &file(n, 1, Artifact, 0, Gone).id).await?;
+                }
+                Ok(())
+            }
+            .boxed()
+        })
+        .await;
+        assert_eq!(read!(db, store::files::count_of, &id), 4, "{engine}: only what is gone is removed");
+    }
+}
+
+#[tokio::test]
+async fn whose_files_are_on_their_way_is_known() {
+    for (engine, db, _place) in engines("fleet_saving").await {
+        with_nodes(&db).await;
+        with_jobs(&db).await;
+        write(&db, |tx| {
+            async move {
+                store::attempts::insert(tx, job(1), 1, 0, org(), node(1), now()).await?;
+                let mut row =
+                    store::attempts::find(tx, job(1), 1, node(1)).await?.ok_or(StoreError::Unknown)?;
+                row.saving = true;
+                store::attempts::update(tx, &row).await
+            }
+            .boxed()
+        })
+        .await;
+        let id = job(1).to_string();
+        assert_eq!(read!(db, store::attempts::list_saving, &id, 2).len(), 1, "{engine}");
+        assert!(read!(db, store::attempts::list_saving, &id, 1).is_empty(), "{engine}: only those before it");
     }
 }

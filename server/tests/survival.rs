@@ -81,13 +81,13 @@ async fn kill_9_during_a_run_charges_every_second_once() {
         let data = dir.path().to_owned();
         let t =
             TestPortal::with(Db::sqlite(&database).await.unwrap(), |settings| Settings { data, ..settings });
+        t.clock.set_by_the_machine();
         let operator = t.operator().await;
         let (ada, org) = t.tenant("lab").await;
         t.stock(&operator, &org, 1_000_000_000).await;
         let new = json!({"name": "script", "role": "member"});
         let created = t.post(&ada, &format!("/orgs/{org}/tokens"), new).await.expect(201);
-        // The clock of this portal is not the machine's, so the ticket is made to last.
-        let join = t.post(&operator, "/operator/join-tokens", json!({"valid_s": 604_800})).await.expect(201);
+        let join = t.post(&operator, "/operator/join-tokens", json!({})).await.expect(201);
         let text = |v: &Value| v["secret"].as_str().unwrap().to_owned();
         (org, text(&created), text(&join))
     };
@@ -143,6 +143,7 @@ fn bad_settings_are_said_and_not_endured() {
         (vec!["serve", "--listen", "nowhere"], "nowhere"),
         (vec!["serve", "--data", "/proc/nothing"], "cannot be made"),
         (vec!["serve", "--worker-listen", "0.0.0.0:0", "--data", data], "--worker-url"),
+        (vec!["serve", "--readings-by-second-s", "7200", "--readings-by-ten-s", "60"], "--readings-by-ten-s"),
         (vec!["serve", "--worker-url", "http://portal:8081", "--data", data], "https://HOST:PORT"),
         (vec!["migrate", "--data", data, "--database", "mysql://u:hunter2@h/d"], "postgres://"),
     ] {

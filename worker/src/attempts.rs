@@ -19,6 +19,8 @@ use crate::daemon::Host;
 use crate::evidence::Tally;
 use crate::files::{find_json, inside, put_json};
 use crate::gpu::{GpuError, Gpus};
+use crate::keeping::{self, Keep};
+use crate::lease::{self, Starting};
 use crate::life::EVIDENCE;
 use crate::sandbox::{is_late, with_late};
 use crate::secrets::{self, Given};
@@ -84,6 +86,12 @@ pub struct Record {
     /// What holds its processes.
     #[serde(default)]
     pub group: Group,
+    /// Whose it is; empty when an earlier daemon recorded it.
+    #[serde(default)]
+    pub organization: String,
+    /// What of it outlives it.
+    #[serde(default)]
+    pub keep: Keep,
     /// Where its files with secrets lie until it is clean.
     #[serde(default)]
     pub secrets: Option<PathBuf>,
@@ -155,6 +163,8 @@ impl Attempt {
             clean: false,
             uid: None,
             group: Group::default(),
+            organization: assignment.organization.clone(),
+            keep: assignment.spec.as_ref().map(Keep::of).unwrap_or_default(),
             secrets: None,
         };
         let attempt = Self::new(dir, record, Tally::default());
@@ -248,8 +258,8 @@ impl Attempt {
     }
 
     /// Makes devices and files, and starts the shim. On an error the attempt has failed with it.
-    pub fn prepare(&mut self, spec: &Spec, host: &Host) -> Option<Child> {
-        match self.try_prepare(spec, host) {
+    pub fn prepare(&mut self, spec: &Spec, host: &Host, starting: &Starting) -> Option<Child> {
+        match self.try_prepare(spec, host, starting) {
             Ok(child) => Some(child),
             Err(failure) => {
                 self.fail(failure);
@@ -285,7 +295,12 @@ impl Attempt {
         Ok(())
     }
 
-    fn try_prepare(&mut self, spec: &Spec, host: &Host) -> Result<Child, (String, String)> {
+    fn try_prepare(
+        &mut self,
+        spec: &Spec,
+        host: &Host,
+        starting: &Starting,
+    ) -> Result<Child, (String, String)> {
         if let Some(why) = &spec.unusable {
             return Err(failed(&why.code, why.detail.clone()));
         }
@@ -301,6 +316,7 @@ impl Attempt {
             }
             std::fs::write(to, text).map_err(io)?;
         }
+        keeping::restore(&self.dir, spec).map_err(io)?;
         for index in 0..self.record.devices.len() {
             self.make_device(index, gpus)?;
         }
@@ -341,6 +357,7 @@ impl Attempt {
             limits,
             told: !spec.secrets.is_empty(),
             secrets: self.record.secrets.clone(),
+            lease: lease::handed_over(starting, &host.root),
         };
         put_json(&self.dir.join(shim::LAUNCH), &launch, true).map_err(io)?;
         let this = std::env::current_exe().map_err(io)?;
@@ -444,11 +461,9 @@ impl Attempt {
                 gpus.destroy_slice(&device.gpu_uuid, profile, start).map_err(|e| e.to_string())?;
             }
         }
-        // Only the log is kept until the portal has all of it.
-        if let Err(error) = std::fs::remove_dir_all(self.dir.join("work"))
-            && error.kind() != io::ErrorKind::NotFound
-        {
-            tracing::warn!(dir = %self.dir.display(), %error, "files of a job are left until it is forgotten");
+        // Only the log is kept until the portal has all of it, and what outlives the attempt.
+        if !self.saves() {
+            self.remove_work();
         }
         self.record.clean = true;
         self.save().map_err(|e| e.to_string())

@@ -5,13 +5,14 @@
 
 mod adopt;
 mod boards;
+mod files;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use berth_proto::{Assignment, Desired, Down, Heartbeat, Hello, Up, down, up};
+use berth_proto::{Assignment, Desired, Down, Hello, Up, down, up};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
@@ -20,11 +21,13 @@ use crate::attempts::Attempt;
 use crate::cgroups::Cgroups;
 use crate::gpu::Gpus;
 use crate::hello::hello;
+use crate::lease::Renewals;
 use crate::link::{LinkEvent, Outbox};
 use crate::logs::follow;
 use crate::samples::{Sampled, sample};
 use crate::sandbox::Sandbox;
 use crate::shim;
+use crate::telemetry::Telemetry;
 use crate::watch::Watch;
 use boards::{BoardNews, Boards};
 
@@ -53,6 +56,7 @@ pub struct Host {
     pub address: String,
     /// Where it stands, and whatever else the operator says of it.
     pub labels: HashMap<String, String>,
+    pub telemetry: Arc<Telemetry>,
 }
 
 /// How far the portal knows of an attempt.
@@ -68,6 +72,7 @@ enum Done {
     Cleaned(Key, Result<(), String>),
     Sampled(Sampled),
     Boards(BoardNews),
+    Kept(Key, bool, Result<(), String>),
 }
 
 pub struct Daemon {
@@ -85,9 +90,14 @@ pub struct Daemon {
     /// The logs that are followed in this session.
     followed: HashMap<Key, watch::Sender<()>>,
     watch: Watch,
+    renewals: Renewals,
     seq: u64,
     done: mpsc::UnboundedSender<Done>,
     sampling: bool,
+    /// Whose files are being handed over.
+    keeping: HashSet<Key>,
+    /// Whether that was last done for an attempt that is over, and when it is next due.
+    keep_after: HashMap<Key, (bool, Instant)>,
     boards: Boards,
 }
 
@@ -100,6 +110,7 @@ fn notice(assignment: &Assignment) -> Option<shim::Notice> {
 /// Runs until the process is ended. Attempts go on without it.
 pub async fn run(host: Host, mut link: mpsc::Receiver<LinkEvent>) -> Result<(), String> {
     let (done, mut results) = mpsc::unbounded_channel();
+    let renewals = Renewals::open(&host.root);
     let boards = Boards::open(&host.root);
     let mut daemon = Daemon {
         host: Arc::new(host),
@@ -112,9 +123,12 @@ pub async fn run(host: Host, mut link: mpsc::Receiver<LinkEvent>) -> Result<(), 
         outbox: None,
         followed: HashMap::new(),
         watch: Watch::new().map_err(|e| e.to_string())?,
+        renewals,
         seq: 0,
         done,
         sampling: false,
+        keeping: HashSet::new(),
+        keep_after: HashMap::new(),
         boards,
     };
     daemon.adopt_all()?;
@@ -136,6 +150,7 @@ pub async fn run(host: Host, mut link: mpsc::Receiver<LinkEvent>) -> Result<(), 
             _ = tick.tick() => daemon.tick(),
         }
         daemon.act();
+        daemon.keep_files();
         daemon.report();
         daemon.tell_health();
     }
@@ -161,6 +176,8 @@ impl Daemon {
                 // A session that ended meanwhile is followed by a Closed.
                 let _ = outbox.words.send(up::What::Hello(hello).into());
                 self.boards.greet();
+                let beat = self.renewals.beat(shim::boottime_ms());
+                let _ = outbox.words.send(up::What::Heartbeat(beat).into());
                 self.outbox = Some(outbox);
                 self.desired = None;
                 self.followed.clear();
@@ -179,6 +196,9 @@ impl Daemon {
                         told.sent = None;
                     }
                 }
+            }
+            LinkEvent::Down(Down { what: Some(down::What::Renewed(renewed)) }) => {
+                self.renewals.acknowledged(renewed.seq, shim::boottime_ms());
             }
             // The link has answered it.
             LinkEvent::Down(Down { what: Some(down::What::Probe(_)) | None }) => {}
@@ -278,6 +298,7 @@ impl Daemon {
                 self.told.entry(key).or_default().dirty = true;
             }
             Done::Boards(news) => self.boards_news(news),
+            Done::Kept(key, over, result) => self.files_kept(&key, over, result),
             Done::Sampled(Sampled { samples, looks }) => {
                 self.sampling = false;
                 for (key, at_ms, look) in looks {
@@ -292,7 +313,10 @@ impl Daemon {
 
     fn tick(&mut self) {
         self.look_at_boards();
-        self.say(up::What::Heartbeat(Heartbeat {}));
+        if self.outbox.is_some() {
+            let beat = self.renewals.beat(shim::boottime_ms());
+            self.say(up::What::Heartbeat(beat));
+        }
         let now = Instant::now();
         for (key, attempt) in &mut self.attempts {
             attempt.observe();
@@ -308,7 +332,7 @@ impl Daemon {
         let runs = |a: &&Attempt| matches!(a.seen(), Seen::Running { .. });
         let running: Vec<Attempt> = self.attempts.values().filter(runs).cloned().collect();
         // What runs is looked at whether the portal listens or not: its evidence goes on.
-        if !self.sampling && (self.outbox.is_some() || !running.is_empty()) {
+        if !self.sampling && (self.outbox.is_some() || !running.is_empty() || self.host.telemetry.served) {
             self.sampling = true;
             let (host, done) = (self.host.clone(), self.done.clone());
             tokio::task::spawn_blocking(move || {
@@ -406,6 +430,7 @@ impl Daemon {
                 self.followed.remove(&key);
                 self.watch.remove(&key);
                 self.told.remove(&key);
+                self.keep_after.remove(&key);
                 if let Some(attempt) = self.attempts.remove(&key)
                     && let Err(error) = std::fs::remove_dir_all(&attempt.dir)
                 {
@@ -414,40 +439,6 @@ impl Daemon {
                 }
             }
         }
-    }
-
-    fn prepare(&mut self, key: Key) {
-        let Some(assignment) = self.desired.as_ref().and_then(|d| d.get(&key)).cloned() else { return };
-        let Some(spec) = assignment.spec.clone() else { return };
-        let made = Attempt::create(&self.host.root, &key, &assignment)
-            .and_then(|attempt| self.watch.add(&key, &attempt.dir).map(|()| attempt));
-        let mut attempt = match made {
-            Ok(attempt) => attempt,
-            Err(error) => {
-                tracing::error!(job = key.job, %error, "an attempt cannot be recorded");
-                return;
-            }
-        };
-        let taken: HashSet<u32> = self
-            .attempts
-            .values()
-            .filter_map(|a| a.record.uid)
-            .chain(self.users_left.iter().copied())
-            .collect();
-        attempt.record.uid = self.host.sandbox.pick_user(&key.job, &taken);
-        self.attempts.insert(key.clone(), attempt.clone());
-        self.told.insert(key.clone(), Told { dirty: true, sent: None });
-        self.busy.insert(key.clone());
-        let (host, done) = (self.host.clone(), self.done.clone());
-        tokio::task::spawn_blocking(move || {
-            let child = attempt.prepare(&spec, &host);
-            let _ = done.send(Done::Prepared(Box::new(attempt)));
-            if let Some(mut child) = child {
-                // Collected, so that no zombie is left; its own record says how it went.
-                let _ = child.wait();
-                let _ = done.send(Done::ShimGone(key));
-            }
-        });
     }
 
     fn say(&self, what: up::What) {

@@ -90,6 +90,8 @@ mod tests {
                 clean: false,
                 uid: None,
                 group: Group::default(),
+                organization: String::new(),
+                keep: crate::keeping::Keep::default(),
                 secrets: None,
             },
             start: None,

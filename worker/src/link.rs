@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::{ReceiverStream, UnboundedReceiverStream};
-use tonic::transport::Endpoint;
+use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status};
 
 use crate::identity::{Identity, Start};
@@ -40,6 +40,8 @@ pub struct Claim {
 pub struct Outbox {
     pub words: mpsc::UnboundedSender<Up>,
     pub bulk: mpsc::Sender<Up>,
+    /// For what is no part of the session: files.
+    pub portal: Channel,
 }
 
 pub enum LinkEvent {
@@ -133,7 +135,7 @@ impl Link {
         let claim = Claim { instance: self.start.instance.clone(), epoch: self.start.epoch, connection };
         // Held weakly: the session ends when the daemon drops its outbox.
         let answers = words.downgrade();
-        let outbox = Outbox { words, bulk };
+        let outbox = Outbox { words, bulk, portal: channel.clone() };
         if events.send(LinkEvent::Open(outbox, claim)).await.is_err() {
             return Ok(End::Closed);
         }

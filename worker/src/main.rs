@@ -1,5 +1,6 @@
 //! `berth-worker`: the daemon on a GPU host.
 
+use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -11,7 +12,8 @@ use berth_worker::gpu::Gpus;
 use berth_worker::identity::Start;
 use berth_worker::link::Link;
 use berth_worker::sandbox::Sandbox;
-use berth_worker::{capacity, identity, link, shim, simulate};
+use berth_worker::telemetry::Telemetry;
+use berth_worker::{capacity, identity, link, metrics, shim, simulate};
 use clap::{Parser, Subcommand};
 use nix::fcntl::{Flock, FlockArg};
 
@@ -79,6 +81,10 @@ struct Run {
     /// The cgroup below which jobs get theirs, in each hierarchy.
     #[arg(long, env = "BERTH_CGROUP", default_value = "berth")]
     cgroup: String,
+    /// Where to serve /metrics for Prometheus, such as 127.0.0.1:940; nowhere when absent. Whoever reads it
+    /// needs the token in the data directory's metrics-token. Jobs may listen on ports from 1024 on.
+    #[arg(long, env = "BERTH_METRICS_LISTEN")]
+    metrics_listen: Option<SocketAddr>,
 }
 
 fn main() -> ExitCode {
@@ -145,6 +151,10 @@ fn run(args: Run) -> Result<(), String> {
         println!("{name} is {}", identity.node);
         let (events, link) = tokio::sync::mpsc::channel(64);
         let start = Start::begin(&data)?;
+        let telemetry = Arc::new(Telemetry::new(&name, args.metrics_listen.is_some()));
+        if let Some(address) = args.metrics_listen {
+            metrics::start(address, &data, telemetry.clone()).await?;
+        }
         let link_with = Link { portal: endpoint, identity, data: data.clone(), start };
         tokio::spawn(link::keep(link_with, events));
         let host = Host {
@@ -161,6 +171,7 @@ fn run(args: Run) -> Result<(), String> {
                 .clone()
                 .unwrap_or_else(|| berth_worker::capacity::address_towards(&args.portal)),
             labels: args.labels.into_iter().collect(),
+            telemetry,
         };
         tokio::select! {
             result = daemon::run(host, link) => result,

@@ -56,6 +56,7 @@ impl Attempt {
             log_bytes: ended.then(|| self.exit.as_ref().map_or_else(length, |e| e.log_bytes).min(LOG_LIMIT)),
             unclean: self.unclean.clone(),
             evidence: self.evidence(),
+            saving: ended && self.saves(),
         }
     }
 }

@@ -1,6 +1,8 @@
 //! One reading of everything on the host, as the portal is told it. Blocking; decides nothing.
 
-use berth_proto::{AttemptId, AttemptSample, BoardSample, Reading, Samples};
+use std::collections::{HashMap, HashSet};
+
+use berth_proto::{AttemptId, AttemptSample, Samples};
 
 use crate::agent::Key;
 use crate::attempts::{Attempt, Device};
@@ -8,6 +10,7 @@ use crate::daemon::Host;
 use crate::evidence::Look;
 use crate::gpu::{self, Presence};
 use crate::shim;
+use crate::telemetry::{Found, wire};
 
 /// What was read.
 pub struct Sampled {
@@ -35,10 +38,14 @@ fn is_busy(host: &Host, attempt: &Attempt, device: &Device) -> Option<bool> {
     Some(pids.iter().any(|pid| own.contains(pid)))
 }
 
-/// Asks every device of an attempt.
-fn look(host: &Host, attempt: &Attempt) -> Look {
+/// Asks every device of an attempt but those of boards that were late a moment ago, which would only be waited
+/// for again.
+fn look(host: &Host, attempt: &Attempt, late: &HashSet<&str>) -> Look {
     let devices = &attempt.record.devices;
-    let ask = |d: &Device| host.gpus.presence(&d.gpu_uuid, d.mig_uuid.as_deref());
+    let ask = |d: &Device| match late.contains(d.gpu_uuid.as_str()) {
+        true => Presence::Unknown,
+        false => host.gpus.presence(&d.gpu_uuid, d.mig_uuid.as_deref()),
+    };
     let found: Vec<Presence> = devices.iter().map(ask).collect();
     if found.contains(&Presence::Gone) {
         return Look::Lost;
@@ -59,44 +66,40 @@ fn look(host: &Host, attempt: &Attempt) -> Look {
 
 /// Reads every board, and every device of what runs. What cannot be read is left out.
 pub fn sample(host: &Host, running: &[Attempt]) -> Sampled {
-    let wire = |r: gpu::Reading| Reading {
-        utilization_percent: r.utilization_percent,
-        memory_used_mib: r.memory_used_mib,
-        memory_total_mib: r.memory_total_mib,
-        power_watts: r.power_watts,
-        temperature_celsius: r.temperature_celsius,
-        sm_clock_mhz: r.sm_clock_mhz,
-        memory_clock_mhz: r.memory_clock_mhz,
-        throttle_reasons: r.throttle_reasons,
-        pcie_received_kb_s: r.pcie_received_kb_s,
-        pcie_sent_kb_s: r.pcie_sent_kb_s,
-        nvlink_received_kib_s: r.nvlink_received_kib_s,
-        nvlink_sent_kib_s: r.nvlink_sent_kib_s,
-    };
+    let needed: Vec<&str> =
+        running.iter().flat_map(|attempt| attempt.record.devices.iter().map(Device::visible)).collect();
+    let found = host.telemetry.read(&host.gpus, &needed);
+    let late: HashSet<&str> =
+        found.iter().filter(|board| board.is_late()).map(|board| board.info.uuid.as_str()).collect();
+    let mut read: HashMap<&str, gpu::Reading> = HashMap::new();
+    for Found { info, read: board } in &found {
+        let Ok(board) = board else { continue };
+        read.insert(&info.uuid, board.board);
+        let slices = board.slices.iter();
+        read.extend(slices.filter_map(|s| Some((s.slice.mig_uuid.as_deref()?, s.reading))));
+    }
     let mut attempts = Vec::new();
     let mut looks = Vec::new();
     for attempt in running {
-        let found = look(host, attempt);
+        let found = look(host, attempt, &late);
         looks.push((attempt.key(), shim::boottime_ms(), found));
         for (device, d) in (0..).zip(&attempt.record.devices) {
-            if let Ok(reading) = host.gpus.read(&d.gpu_uuid, d.mig_uuid.as_deref()) {
-                attempts.push(AttemptSample {
-                    attempt: Some(AttemptId::new(&attempt.record.job, attempt.record.number)),
-                    rank: 0,
-                    device,
-                    reading: Some(wire(reading)),
-                });
-            }
+            // One that was made a moment ago is not among the boards as they were found.
+            let reading = read.get(d.visible()).copied();
+            let reading = match reading {
+                None if !late.contains(d.gpu_uuid.as_str()) => {
+                    host.gpus.read(&d.gpu_uuid, d.mig_uuid.as_deref()).ok()
+                }
+                found => found,
+            };
+            attempts.extend(reading.map(|reading| AttemptSample {
+                attempt: Some(AttemptId::new(&attempt.record.job, attempt.record.number)),
+                rank: 0,
+                device,
+                reading: Some(wire(reading)),
+            }));
         }
     }
-    let boards = host
-        .gpus
-        .known()
-        .into_iter()
-        .filter_map(|gpu_uuid| {
-            let reading = host.gpus.read(&gpu_uuid, None).ok()?;
-            Some(BoardSample { gpu_uuid, reading: Some(wire(reading)) })
-        })
-        .collect();
-    Sampled { samples: Samples { at_micros: wall_micros(), boards, attempts }, looks }
+    let (boards, slices) = host.telemetry.keep(&found, running);
+    Sampled { samples: Samples { at_micros: wall_micros(), boards, attempts, slices }, looks }
 }

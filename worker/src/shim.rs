@@ -1,11 +1,13 @@
 //! The process that stands over one attempt: `berth-worker shim DIR`.
 //!
 //! It lives in its own session and outlives the daemon. It starts the command, appends its output to
-//! a file, ends it at its limit, when it outgrows its disk or when told (SIGTERM; SIGUSR1 says that the
-//! limit changed), kills whatever the command leaves behind, and records the end. It must not speak to anyone: files and
+//! a file, ends it at its limit, when its lease ends, when it outgrows its disk or when told (SIGTERM;
+//! SIGUSR1 says that the limit changed), kills whatever the command leaves behind, and records the end. It must not speak to anyone: files and
 //! signals are its whole interface.
 
 #![expect(unsafe_code, reason = "what happens between fork and exec can only be said in an unsafe hook")]
+
+mod tree;
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -16,14 +18,13 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use berth_proto::LOG_LIMIT;
-use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::sys::timerfd::{self, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::{Pid, setpgid, setsid};
 use serde::{Deserialize, Serialize};
@@ -31,9 +32,11 @@ use serde::{Deserialize, Serialize};
 use crate::cgroups::{Controller, Group};
 use crate::disk;
 use crate::files::{find_json, put_json};
+use crate::lease::{Leased, Remains};
 use crate::mask::{Masking, Output};
 use crate::sandbox::open_filters;
 use crate::secrets::{self, Given};
+use tree::{Stat, ask_to_end, descendants, end_all, give_notice, kill_tree, reap_strays, stat};
 
 pub const LAUNCH: &str = "launch.json";
 pub const START: &str = "start.json";
@@ -62,6 +65,9 @@ pub struct Launch {
     /// Where files with secrets lie until its end.
     #[serde(default)]
     pub secrets: Option<PathBuf>,
+    /// Absent: it goes on however long the portal is silent.
+    #[serde(default)]
+    pub lease: Option<Leased>,
 }
 
 /// What it may use at most.
@@ -125,50 +131,11 @@ pub fn boot_id() -> String {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
 
-/// A process as `/proc/PID/stat` has it.
-struct Stat {
-    /// It has ended and only waits to be collected.
-    dead: bool,
-    parent: i32,
-    started: u64,
-}
-
-fn stat(pid: i32) -> Option<Stat> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // Fields are counted after the name, which may hold spaces and brackets.
-    let mut fields = text.rsplit_once(')')?.1.split_whitespace();
-    let dead = matches!(fields.next()?, "Z" | "X");
-    let parent = fields.next()?.parse().ok()?;
-    let started = fields.nth(17)?.parse().ok()?;
-    Some(Stat { dead, parent, started })
-}
-
 /// Whether the process that began so is still there.
 pub fn exists(start: &Start) -> bool {
     // 0: it could not be read at the start.
     let same = |stat: Stat| !stat.dead && (start.start_ticks == 0 || stat.started == start.start_ticks);
     start.boot_id == boot_id() && stat(start.pid).is_some_and(same)
-}
-
-/// Every process below `root` with its distance from it; `root` itself is not among them.
-fn descendants(root: i32) -> Vec<(i32, u32)> {
-    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
-    let pairs: Vec<(i32, i32)> = entries
-        .flatten()
-        .filter_map(|e| e.file_name().to_str()?.parse::<i32>().ok())
-        .filter_map(|pid| Some((pid, stat(pid)?.parent)))
-        .collect();
-    let mut out = Vec::new();
-    let mut edge = vec![(root, 0)];
-    while let Some((parent, depth)) = edge.pop() {
-        for (pid, of) in &pairs {
-            if *of == parent {
-                out.push((*pid, depth + 1));
-                edge.push((*pid, depth + 1));
-            }
-        }
-    }
-    out
 }
 
 /// Between two looks at the size of the log.
@@ -205,6 +172,10 @@ pub fn run(dir: &Path) -> Result<(), String> {
     let launch: Launch =
         find_json(&dir.join(LAUNCH)).ok_or_else(|| format!("{}: no {LAUNCH}", dir.display()))?;
     let given = if launch.told { Given::hear()? } else { Given::default() };
+    // Its place may have been given to another by now.
+    if launch.lease.clone().is_some_and(|mut lease| lease.look(boottime_ms()).ends_in_ms <= 0) {
+        return Err(format!("{}: its lease ended before it started", dir.display()));
+    }
     let mut log = OpenOptions::new().append(true).create(true).open(dir.join(LOG)).map_err(what)?;
 
     // Whatever the command leaves behind becomes a child of this process, which can then end it.
@@ -332,7 +303,40 @@ fn began(dir: &Path) -> Instant {
     now.checked_sub(ago).unwrap_or(now)
 }
 
-/// Waits for the command; ends it when told or at its limit.
+/// Wakes the shim when a lease ends: by the clock that goes on while the host sleeps, unlike `poll`'s own.
+/// Where there is none, the next look finds out.
+struct Alarm(Option<TimerFd>);
+
+impl Alarm {
+    fn new() -> Self {
+        let flags = TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK;
+        Self(TimerFd::new(timerfd::ClockId::CLOCK_BOOTTIME, flags).ok())
+    }
+
+    /// Rings once, so many milliseconds from now; never for what is past or far.
+    fn set(&self, in_ms: i64) {
+        let Some(timer) = &self.0 else { return };
+        let soon = u64::try_from(in_ms).ok().filter(|ms| (1..=86_400_000).contains(ms));
+        // Set again by the next look.
+        let _ = match soon {
+            Some(ms) => {
+                let once = Expiration::OneShot(Duration::from_millis(ms).into());
+                timer.set(once, TimerSetTimeFlags::empty())
+            }
+            None => timer.unset(),
+        };
+    }
+}
+
+fn lease_ended(launch: &Launch) -> (String, String) {
+    let lease_s = launch.lease.as_ref().map_or(0, |lease| lease.term.lease_ms / 1_000);
+    let detail = format!(
+        "Its node had no word from the portal for {lease_s} s, so it was stopped there: it may have been given to another."
+    );
+    ("lease.ended".to_owned(), detail)
+}
+
+/// Waits for the command; ends it when told, at its limit, or when its lease ends.
 fn watch(dir: &Path, launch: &Launch, mut child: Child, told: &SignalFd, began: Instant, log: &File) -> Exit {
     let pid = i32::try_from(child.id()).unwrap_or(0);
     let elapsed_ms = || i64::try_from(began.elapsed().as_millis()).unwrap_or(i64::MAX);
@@ -341,6 +345,7 @@ fn watch(dir: &Path, launch: &Launch, mut child: Child, told: &SignalFd, began: 
     let too_large = disk::watch(launch.limits.disk.clone());
     let mut asked_at: Option<i64> = None;
     let mut grace_ms = launch.grace_ms;
+    let (mut lease, alarm) = (launch.lease.clone(), Alarm::new());
     loop {
         // Taken before the look, so that what the look takes is nobody's use.
         let now = elapsed_ms();
@@ -371,16 +376,25 @@ fn watch(dir: &Path, launch: &Launch, mut child: Child, told: &SignalFd, began: 
             asked_at = Some(now);
             ask_to_end(pid, launch.sandbox_depth);
         }
+        let lease = lease.as_mut().map_or(Remains::EVER, |lease| lease.look(boottime_ms()));
+        if asked_at.is_none() && lease.ends_in_ms <= 0 {
+            failure = Some(lease_ended(launch));
+            asked_at = Some(now);
+            grace_ms = lease.killed_in_ms.saturating_sub(lease.ends_in_ms);
+            ask_to_end(pid, launch.sandbox_depth);
+        }
         let next = match asked_at {
-            Some(at) if now >= at.saturating_add(grace_ms) => {
+            Some(at) if now >= at.saturating_add(grace_ms) || lease.killed_in_ms <= 0 => {
                 kill_tree(pid);
                 now + 200
             }
             Some(at) => at.saturating_add(grace_ms),
             None => limit,
         };
+        alarm.set(if asked_at.is_some() { lease.killed_in_ms } else { lease.ends_in_ms });
         let wait = u16::try_from((next - now).clamp(1, LOOK_MS)).unwrap_or(1_000);
-        let mut fds = [PollFd::new(told.as_fd(), PollFlags::POLLIN)];
+        let mut fds = vec![PollFd::new(told.as_fd(), PollFlags::POLLIN)];
+        fds.extend(alarm.0.as_ref().map(|timer| PollFd::new(timer.as_fd(), PollFlags::POLLIN)));
         // An interrupted wait is as good as one that ended: the loop looks at everything again.
         let _ = poll(&mut fds, PollTimeout::from(wait));
         while let Ok(Some(signal)) = told.read_signal() {
@@ -399,66 +413,6 @@ fn watch(dir: &Path, launch: &Launch, mut child: Child, told: &SignalFd, began: 
                 Some(_) => {}
             }
         }
-    }
-}
-
-/// Collects orphans that ended; the command itself is left to its own wait.
-fn reap_strays(command: i32) {
-    for (pid, depth) in descendants(Pid::this().as_raw()) {
-        if depth == 1 && pid != command {
-            let _ = waitpid(Pid::from_raw(pid), Some(WaitPidFlag::WNOHANG));
-        }
-    }
-}
-
-/// SIGTERM to the tenant's processes. The sandbox's own would take the rest down at once.
-fn ask_to_end(command: i32, sandbox_depth: u32) {
-    if sandbox_depth == 0 {
-        let _ = kill(Pid::from_raw(command), Signal::SIGTERM);
-    }
-    for (pid, depth) in descendants(command) {
-        if depth >= sandbox_depth {
-            let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
-        }
-    }
-}
-
-/// The signal that a job chose, to its first process only: the others are its helpers, which most
-/// signals would end before the state is saved.
-fn give_notice(command: i32, sandbox_depth: u32, signal: Signal) {
-    if sandbox_depth == 0 {
-        let _ = kill(Pid::from_raw(command), signal);
-    }
-    for (pid, depth) in descendants(command) {
-        if depth == sandbox_depth {
-            let _ = kill(Pid::from_raw(pid), signal);
-        }
-    }
-}
-
-fn kill_tree(command: i32) {
-    for (pid, _) in descendants(command) {
-        let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
-    }
-    let _ = kill(Pid::from_raw(command), Signal::SIGKILL);
-}
-
-/// Kills and collects until no child is left. A child that forks while it is killed is found in the
-/// next round, because its children become this process's own.
-fn end_all() {
-    let this = Pid::this().as_raw();
-    loop {
-        for (pid, _) in descendants(this) {
-            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
-        }
-        loop {
-            match waitpid(Pid::from_raw(-1), Some(WaitPidFlag::WNOHANG)) {
-                Err(Errno::ECHILD) => return,
-                Ok(WaitStatus::StillAlive) | Err(_) => break,
-                Ok(_) => {}
-            }
-        }
-        std::thread::sleep(Duration::from_millis(5));
     }
 }
 

@@ -110,6 +110,18 @@ fn slices_are_made_adopted_read_and_given_back() {
     let again = Gpus::open(Some(&library())).unwrap();
     assert_eq!(again.inventory().unwrap()[0].slices, [adopted, slice]);
 
+    // All of a board at once, as it is read every second.
+    let found = again.inventory().unwrap();
+    let info = &found[0];
+    let whole = again.read_whole(info).unwrap();
+    assert_eq!((whole.board.utilization_percent, whole.slices.len(), whole.changed), (None, 2, false));
+    assert!(whole.board.sm_clock_mhz.unwrap() > 0.0 && whole.board.power_watts.unwrap() > 0.0);
+    let memory: Vec<f64> = whole.slices.iter().map(|s| s.reading.memory_total_mib).collect();
+    assert_eq!(memory[1], 9_984.0, "{memory:?}");
+    assert!(again.profile_names(hopper).unwrap().contains(&(19, "1g.10gb".to_owned())));
+    let idle = again.read_whole(info).unwrap();
+    assert_eq!(idle.slices[1].reading.engine_active, Some(0.0), "between two readings it did nothing");
+
     // In use, it stays; its neighbour is idle.
     let tenant = Tenant::on(&device);
     let pid = tenant.0.id();
@@ -138,6 +150,8 @@ fn slices_are_made_adopted_read_and_given_back() {
     gpus.destroy_slice(hopper, 19, 6).unwrap();
     gpus.destroy_slice(hopper, 19, 6).unwrap();
     assert!(matches!(gpus.holders(hopper, Some(&device)), Err(GpuError::NotFound(name)) if name == device));
+    let left = again.read_whole(info).unwrap();
+    assert_eq!((left.slices.len(), left.changed), (1, true), "one of them is gone, and that is said");
     gpus.destroy_slice(hopper, 9, 0).unwrap();
     assert!(gpus.slices(hopper).unwrap().is_empty());
     gpus.set_mig(hopper, false).unwrap();

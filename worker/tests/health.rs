@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use berth_proto::{BoardTask, TaskKind};
 use berth_worker::gpu::{self, Deadlines, GpuError, Gpus, Happening, Presence, What};
+use berth_worker::telemetry::{Found, Telemetry};
 use berth_worker::ward::{Ward, carry_out};
 
 /// Longer than anything here takes.
@@ -128,6 +129,12 @@ fn boards_that_fail_take_nothing_with_them() {
     assert_eq!(gpus.create_slice(first, 19, 0), Err(GpuError::Unresponsive));
     assert!(gpus.read(second, None).is_ok() && gpus.read(ampere, None).is_ok());
     assert!(begun.elapsed() < Duration::from_millis(1_500));
+    let read = gpus.read_all(&boards);
+    assert_eq!(read[0], Err(GpuError::Unresponsive));
+    assert!(read[1].is_ok() && read[2].is_ok());
+    let read = Telemetry::new("quay", true).read(&gpus, &[]);
+    assert_eq!(read.iter().map(Found::is_late).collect::<Vec<_>>(), [true, false, false]);
+    assert!(gpus.unheard().is_empty(), "what the portal was told last is not touched by readings");
     let found = gpus.inventory().unwrap();
     assert_eq!(found.len(), 3);
     assert_eq!(found[0].silent.as_deref(), Some("NVML does not answer for it."));

@@ -4,6 +4,7 @@ use std::future::Future;
 
 use berth_types::Page;
 use berth_types::events::JobEvent;
+use berth_types::files::JobFile;
 use berth_types::ids::{JobId, OrgId};
 use berth_types::jobs::{Explanation, ExtendJob, Job, JobPlan, JobState, NewJob};
 use berth_types::metrics::Metrics;
@@ -65,6 +66,11 @@ pub fn explanation(org: OrgId, job: JobId) -> impl Future<Output = Answer<Explan
 /// What happened to a job, oldest first.
 pub fn events(org: OrgId, job: JobId) -> impl Future<Output = Answer<Page<JobEvent>>> + Send + 'static {
     super::get(format!("/orgs/{org}/jobs/{job}/events"))
+}
+
+/// The newest files that a job left.
+pub fn files(org: OrgId, job: JobId) -> impl Future<Output = Answer<Page<JobFile>>> + Send + 'static {
+    super::get(format!("/orgs/{org}/jobs/{job}/files?limit=200"))
 }
 
 /// A job's readings over its whole life.

@@ -104,6 +104,8 @@ ids! {
     JoinTokenId = "join";
     /// What a tenant asked to run.
     JobId = "job";
+    /// A file of a job that is kept.
+    FileId = "file";
     /// One row of the ledger.
     TransferId = "tr";
     /// What may be spent in a month.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::evidence::Evidence;
+pub use crate::files::{Checkpoint, CheckpointSignal};
 use crate::ids::{JobId, NodeId, OrgId, ReservationId};
 use crate::secrets::SecretUse;
 use crate::time::Timestamp;
@@ -133,12 +134,19 @@ pub struct NewJob {
     /// What a try that ended badly is followed by.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<Retry>,
-    /// How it is told that it must make room.
+    /// How it is told that it must make room, and what it saves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<Checkpoint>,
+    /// Files of the job's directory that are kept when an attempt ends, such as `out/**`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub artifacts: Vec<String>,
     /// It ends by itself when its devices stand idle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop_when_idle: Option<StopWhenIdle>,
+    /// Seconds that it goes on on a node that is cut off, before it is ended there and counts as lost; the
+    /// portal's own choice when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease_s: Option<u32>,
     /// It runs inside this reservation, at no further charge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reservation: Option<ReservationId>,
@@ -219,45 +227,6 @@ pub struct Retry {
     /// Tries after the first, up to 100.
     pub max: u32,
     pub on: Vec<RetryOn>,
-}
-
-/// A signal by which a job is told to save its state.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, Default)]
-pub enum CheckpointSignal {
-    #[default]
-    #[serde(rename = "SIGTERM")]
-    Term,
-    #[serde(rename = "SIGINT")]
-    Int,
-    #[serde(rename = "SIGHUP")]
-    Hup,
-    #[serde(rename = "SIGUSR1")]
-    Usr1,
-    #[serde(rename = "SIGUSR2")]
-    Usr2,
-}
-
-impl CheckpointSignal {
-    /// Its number on Linux.
-    pub const fn number(self) -> i32 {
-        match self {
-            Self::Hup => 1,
-            Self::Int => 2,
-            Self::Usr1 => 10,
-            Self::Usr2 => 12,
-            Self::Term => 15,
-        }
-    }
-}
-
-/// What a job gets before it must make room: a signal, and time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Checkpoint {
-    #[serde(default)]
-    pub signal: CheckpointSignal,
-    /// Seconds from the signal until it is killed.
-    pub grace_s: u32,
 }
 
 /// When a job's devices count as idle, so that it is stopped. Where the driver reports no utilisation they

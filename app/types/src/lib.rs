@@ -6,6 +6,7 @@ pub mod accounts;
 pub mod budgets;
 pub mod events;
 pub mod evidence;
+pub mod files;
 pub mod health;
 pub mod ids;
 pub mod invoices;

@@ -34,6 +34,7 @@ pub struct Series {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Metrics {
+    /// Seconds that a value stands for; what is old enough to be kept at a longer step comes at that.
     pub step_s: u64,
     pub series: Vec<Series>,
 }

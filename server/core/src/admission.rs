@@ -17,10 +17,19 @@ pub const MAX_MEMORY_MIB: u64 = 1 << 30;
 pub const MAX_DEVICES: u32 = 64;
 pub const MAX_NODES: u32 = 64;
 pub const MAX_RETRIES: u32 = 100;
+/// Of a lease that a job chooses; shorter, and a hiccup of the network ends it.
+pub const MIN_LEASE_S: u32 = 60;
+pub const MAX_LEASE_S: u32 = 86_400;
 /// Seconds that a job may take to save its state: the notice that a preemption gives at most.
 pub const MAX_GRACE_S: u32 = 600;
 /// Seconds over which a job can ask to be found idle: ten minutes to a day.
 pub const IDLE_S: std::ops::RangeInclusive<u32> = 600..=86_400;
+/// Seconds between two checkpoints of a running job.
+pub const CHECKPOINT_EVERY_S: std::ops::RangeInclusive<u32> = 5..=86_400;
+/// Checkpoints of a job: the one before the newest too, because the newest may have been made by a job that
+/// was already going wrong.
+pub const CHECKPOINTS_KEPT: std::ops::RangeInclusive<u32> = 2..=10;
+pub const MAX_PATTERNS: usize = 32;
 /// Thirty days.
 pub const MAX_DURATION_S: u64 = 30 * 86_400;
 
@@ -135,10 +144,11 @@ pub fn check_job(job: &NewJob) -> Vec<FieldError> {
             refuse("/retry/on", "Say what is tried again: node_lost, preempted, exit.");
         }
     }
-    if job.checkpoint.is_some_and(|c| c.grace_s == 0 || c.grace_s > MAX_GRACE_S) {
-        refuse("/checkpoint/grace_s", "Choose between 1 and 600 seconds.");
-    }
+    check_keeping(job, &mut refuse);
     check_idle(job, &mut refuse);
+    if job.lease_s.is_some_and(|s| !(MIN_LEASE_S..=MAX_LEASE_S).contains(&s)) {
+        refuse("/lease_s", "Choose between 60 seconds and a day (86400), or leave it out.");
+    }
     if job.depends_on.len() > MAX_DEPENDENCIES {
         refuse("/depends_on", "A job can wait for at most 32 others.");
     }
@@ -158,6 +168,35 @@ pub fn check_job(job: &NewJob) -> Vec<FieldError> {
         }
     }
     errors
+}
+
+/// What is kept of its files.
+fn check_keeping(job: &NewJob, refuse: &mut impl FnMut(&str, &str)) {
+    if let Some(checkpoint) = &job.checkpoint {
+        if checkpoint.grace_s == 0 || checkpoint.grace_s > MAX_GRACE_S {
+            refuse("/checkpoint/grace_s", "Choose between 1 and 600 seconds.");
+        }
+        if let Some(Err(detail)) = checkpoint.dir.as_deref().map(check_path) {
+            refuse("/checkpoint/dir", detail);
+        }
+        if checkpoint.dir.is_none() && (checkpoint.every_s.is_some() || checkpoint.keep.is_some()) {
+            refuse("/checkpoint/dir", "Say which directory is kept.");
+        }
+        if checkpoint.every_s.is_some_and(|s| !CHECKPOINT_EVERY_S.contains(&s)) {
+            refuse("/checkpoint/every_s", "Choose between 5 seconds and a day (86400).");
+        }
+        if checkpoint.keep.is_some_and(|n| !CHECKPOINTS_KEPT.contains(&n)) {
+            refuse("/checkpoint/keep", "Keep 2 to 10 of them.");
+        }
+    }
+    if job.artifacts.len() > MAX_PATTERNS {
+        refuse("/artifacts", "At most 32 patterns.");
+    }
+    for (index, pattern) in job.artifacts.iter().enumerate() {
+        if let Err(detail) = check_path(pattern) {
+            refuse(&format!("/artifacts/{index}"), detail);
+        }
+    }
 }
 
 fn check_idle(job: &NewJob, refuse: &mut impl FnMut(&str, &str)) {
@@ -267,6 +306,11 @@ mod tests {
             stop_when_idle: Some(StopWhenIdle { below_percent, for_s }),
             ..job()
         };
+        let kept = |dir: Option<&str>, every_s, keep| {
+            let dir = dir.map(str::to_owned);
+            NewJob { checkpoint: Some(Checkpoint { dir, every_s, keep, ..Default::default() }), ..job() }
+        };
+        assert_eq!(pointers(&kept(Some("state/ckpt"), Some(5), Some(10))), Vec::<String>::new());
         for (below_percent, for_s) in [(1, 600), (100, 86_400)] {
             assert_eq!(pointers(&idle(below_percent, for_s)), Vec::<String>::new());
         }
@@ -276,6 +320,8 @@ mod tests {
             (idle(40, 599), "/stop_when_idle/for_s"),
             (idle(40, u32::MAX), "/stop_when_idle/for_s"),
             (NewJob { gpu_milli: Some(500), ..idle(40, 3_600) }, "/stop_when_idle"),
+            (NewJob { lease_s: Some(59), ..job() }, "/lease_s"),
+            (NewJob { lease_s: Some(86_401), ..job() }, "/lease_s"),
             (NewJob { name: "  ".into(), ..job() }, "/name"),
             (NewJob { name: "x".repeat(1 << 20), ..job() }, "/name"),
             (NewJob { name: "a\0b".into(), ..job() }, "/name"),
@@ -295,9 +341,15 @@ mod tests {
             (NewJob { retry: Some(Retry { max: 1, on: vec![] }), ..job() }, "/retry/on"),
             (NewJob { retry: Some(Retry { max: 101, on: vec![RetryOn::Exit] }), ..job() }, "/retry/max"),
             (
-                NewJob { checkpoint: Some(Checkpoint { signal: Default::default(), grace_s: 0 }), ..job() },
+                NewJob { checkpoint: Some(Checkpoint { grace_s: 0, ..Default::default() }), ..job() },
                 "/checkpoint/grace_s",
             ),
+            (kept(Some("../ckpt"), None, None), "/checkpoint/dir"),
+            (kept(None, Some(60), None), "/checkpoint/dir"),
+            (kept(Some("ckpt"), Some(4), None), "/checkpoint/every_s"),
+            (kept(Some("ckpt"), None, Some(1)), "/checkpoint/keep"),
+            (NewJob { artifacts: vec!["out/**".into(), "/etc/*".into()], ..job() }, "/artifacts/1"),
+            (NewJob { artifacts: vec!["x".into(); 33], ..job() }, "/artifacts"),
             (NewJob { max_duration_s: 0, ..job() }, "/max_duration_s"),
             (NewJob { max_duration_s: u64::MAX, ..job() }, "/max_duration_s"),
             (NewJob { command: None, ..job() }, "/command"),

@@ -84,13 +84,15 @@ pub enum Event {
 }
 
 /// Failures that are no fault of the job's own.
-const NODE_LOST: [&str; 6] = [
-    "device.failed",
+const NODE_LOST: [&str; 8] = [
     "attempt.unknown_outcome",
     "attempt.not_started",
+    "device.failed",
     "device.unavailable",
     "worker.io",
     "worker.isolation",
+    "lease.ended",
+    "node.lost",
 ];
 
 /// Whether an end is followed by another try, after `retries` of them. What makes room is tried again

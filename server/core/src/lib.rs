@@ -14,6 +14,8 @@ pub mod fair_share;
 pub mod finder;
 pub mod inventory;
 pub mod jobs;
+pub mod keeping;
+pub mod lease;
 pub mod lineage;
 pub mod members;
 pub mod mix;

@@ -32,6 +32,14 @@ pub async fn request_id(State(portal): State<Portal>, request: Request, next: Ne
     response
 }
 
+/// Counts requests and how long they take.
+pub async fn count(State(portal): State<Portal>, request: Request, next: Next) -> Response {
+    let (method, began) = (request.method().clone(), tokio::time::Instant::now());
+    let response = next.run(request).await;
+    portal.telemetry.answered(method.as_str(), response.status().as_u16(), began.elapsed());
+    response
+}
+
 /// Does what was begun to its end even when whoever asked has hung up: half of it would leave the engine and
 /// the store apart until they are compared.
 pub async fn to_the_end(request: Request, next: Next) -> Response {

@@ -4,12 +4,14 @@
 
 mod accounts;
 mod extract;
+mod files;
 mod guard;
 mod health;
 mod invoices;
 mod jobs;
 mod live;
 mod members;
+mod metrics;
 mod money;
 mod nodes;
 mod once;
@@ -37,11 +39,13 @@ const BODY_LIMIT: usize = 12 << 20;
 pub fn router(portal: Portal) -> Router {
     let api = Router::new()
         .merge(accounts::routes())
+        .merge(files::routes())
         .merge(health::routes())
         .merge(invoices::routes())
         .merge(jobs::routes())
         .merge(live::routes())
         .merge(members::routes())
+        .merge(metrics::routes())
         .merge(money::routes())
         .merge(nodes::routes())
         .merge(operations::routes())
@@ -53,7 +57,7 @@ pub fn router(portal: Portal) -> Router {
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
-        .route("/metrics", get(metrics))
+        .route("/metrics", get(metrics::show))
         .merge(crate::install::routes(&portal))
         .nest("/api/v1", api)
         .fallback(|| async { Failed(Problem::not_found()) })
@@ -69,13 +73,9 @@ pub fn router(portal: Portal) -> Router {
         .layer(axum::middleware::from_fn(guard::same_site))
         .layer(axum::middleware::from_fn(guard::to_the_end))
         .layer(axum::middleware::from_fn_with_state(portal.clone(), guard::request_id))
+        .layer(axum::middleware::from_fn_with_state(portal.clone(), guard::count))
         .layer(axum::extract::DefaultBodyLimit::max(BODY_LIMIT))
         .with_state(portal)
-}
-
-async fn metrics(State(portal): State<Portal>) -> Result<impl IntoResponse, Failed> {
-    let text = portal.metrics().await.map_err(Problem::from)?;
-    Ok(([(axum::http::header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text))
 }
 
 async fn ready(State(portal): State<Portal>) -> impl IntoResponse {

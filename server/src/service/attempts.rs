@@ -5,9 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use berth_core::cluster::{Owner, Slot};
+use berth_core::cluster::Owner;
 use berth_core::jobs::Event;
-use berth_core::plan::{self, Assignment};
 use berth_core::rating::charge_micros;
 use berth_proto as proto;
 use berth_types::events::{JobCost, JobEvent};
@@ -16,10 +15,9 @@ use berth_types::jobs::{Failure, JobState, Network, NewJob};
 use berth_types::time::Timestamp;
 use futures::FutureExt;
 
-use super::cluster;
 use super::evidence;
 use super::jobs::{advance, charge};
-use super::planner::stored;
+use super::leases;
 use super::ranks::{self, RankEnd};
 use crate::fault;
 use crate::live::News;
@@ -53,7 +51,7 @@ impl Applied {
     }
 }
 
-fn parse<T: std::str::FromStr>(text: &str) -> Result<T, StoreError> {
+pub(super) fn parse<T: std::str::FromStr>(text: &str) -> Result<T, StoreError> {
     text.parse().map_err(|_| StoreError::Corrupt(text.to_owned()))
 }
 
@@ -174,6 +172,7 @@ async fn apply(
     if ended {
         attempt.ended = true;
         attempt.log_bytes = status.log_bytes.and_then(|n| i64::try_from(n).ok());
+        applied.taken |= std::mem::replace(&mut attempt.saving, status.saving) && !status.saving;
     }
     if phase == proto::Phase::Clean {
         applied.freed = !attempt.clean;
@@ -188,7 +187,7 @@ async fn apply(
         }
     }
     // Closed is closed: an old word of an older session opens nothing.
-    attempt.is_open &= !(attempt.ended && attempt.clean && log_complete);
+    attempt.is_open &= !(attempt.ended && attempt.clean && log_complete && !attempt.saving);
     store::attempts::update(tx, &attempt).await?;
     if applied.ends_the_job() {
         fault::point("job.end.recording");
@@ -271,7 +270,7 @@ impl Portal {
                         return Ok(false);
                     };
                     let complete = row.log_bytes.is_some_and(|n| u64::try_from(n).is_ok_and(|n| length >= n));
-                    if complete && row.ended && row.clean && row.is_open {
+                    if complete && row.ended && row.clean && row.is_open && !row.saving {
                         row.is_open = false;
                         store::attempts::update(tx, &row).await?;
                     }
@@ -287,6 +286,7 @@ impl Portal {
         let mut conn = self.db.read().await?;
         let mut tx = conn.tx();
         let mut attempts = Vec::new();
+        let lease_ms = store::leases::of_node(&mut tx, node).await?;
         for row in store::attempts::list_open(&mut tx, node).await? {
             let job: JobId = parse(&row.job_id)?;
             let Some(job_row) = store::jobs::find_any(&mut tx, job).await? else { continue };
@@ -296,7 +296,11 @@ impl Portal {
                 if row.known { Vec::new() } else { ranks::environment(&mut tx, &job_row, &row).await? };
             let mut assignment = self.assignment(job, &row, &job_row, &slots, env)?;
             self.add_secrets(&mut tx, &job_row, &mut assignment).await?;
-            attempts.push(assignment);
+            let kept = self.add_kept(&mut tx, &row, &job_row, &mut assignment).await?;
+            leases::impose(&mut assignment, lease_ms.get(&(row.job_id, row.number)).copied().unwrap_or(0));
+            if kept {
+                attempts.push(assignment);
+            }
         }
         Ok(proto::Desired { attempts, ..proto::Desired::default() })
     }
@@ -325,7 +329,7 @@ impl Portal {
         let map = |m: BTreeMap<String, String>| m.into_iter().collect();
         let state = JobState::parse(&job_row.state);
         let over = state.is_none_or(|s| s.ended() || matches!(s, JobState::Stopping | JobState::Queued));
-        let (stop_signal, stop_grace_ms) = ranks::notice(job_row, spec.checkpoint);
+        let (stop_signal, stop_grace_ms) = ranks::notice(job_row, spec.checkpoint.as_ref());
         Ok(proto::Assignment {
             attempt: Some(proto::AttemptId::new(&row.job_id, number)),
             stop: over || row.number != job_row.attempt,
@@ -349,46 +353,9 @@ impl Portal {
             log_from: self.recordings.log_length(job, number, to_u32(row.rank)),
             stop_signal,
             stop_grace_ms,
+            organization: job_row.org_id.clone(),
+            ..proto::Assignment::default()
         })
-    }
-
-    /// Keeps the starts that were decided. One whose job changed meanwhile, or that does not fit any
-    /// more, is left out, and the engine is told how things are.
-    pub(crate) async fn commit(&self, starts: Vec<Start>) -> Result<usize, StoreError> {
-        let now = self.now();
-        let connected = self.live.connected();
-        let portal = self.clone();
-        let jobs: Vec<JobId> = starts.iter().map(|(job, ..)| *job).collect();
-        let done = self
-            .db
-            .write(move |tx| {
-                let (portal, starts, connected) = (portal.clone(), starts.clone(), connected.clone());
-                async move {
-                    let mut boards = cluster::boards(tx, &connected).await?;
-                    let mut done: Vec<(OrgId, Vec<NodeId>, JobEvent)> = Vec::new();
-                    for start in starts {
-                        let Some(assignment) = assignment_of(tx, start).await? else { continue };
-                        if !plan::still_fits(&boards, &assignment) {
-                            continue;
-                        }
-                        if let Some((org, event)) = assign(tx, &portal, &assignment, now).await? {
-                            plan::take(&mut boards, &assignment);
-                            done.push((org, assignment.ranks.iter().map(|(n, _)| *n).collect(), event));
-                        }
-                    }
-                    Ok(done)
-                }
-                .boxed()
-            })
-            .await;
-        // Whatever came of it, the engine learns it from what is stored.
-        jobs.into_iter().for_each(|job| self.touch_job(job));
-        let done = done?;
-        for (org, nodes, event) in &done {
-            nodes.iter().for_each(|node| self.live.wake_node(*node));
-            self.tell_change(*org, Some(event.clone()), event.job).await;
-        }
-        Ok(done.len())
     }
 
     /// Stops an attempt to make room; says whether it still could be.
@@ -441,55 +408,4 @@ impl Portal {
         self.tell_change(org, Some(event), job).await;
         Ok(true)
     }
-}
-
-/// A decided start: job, generation, attempt and what it gets on which nodes.
-type Start = (JobId, i64, u32, Vec<(NodeId, Vec<Slot>)>);
-
-/// The form in which a start is kept. `None`: its job is gone.
-async fn assignment_of(tx: &mut Tx<'_>, start: Start) -> Result<Option<Assignment>, StoreError> {
-    let (job, generation, attempt, ranks) = start;
-    let Some(row) = store::jobs::find_any(tx, job).await? else { return Ok(None) };
-    let ranks = ranks.into_iter().map(|(node, slots)| (node, stored(&row.gpu_model, &slots))).collect();
-    let org = parse(&row.org_id)?;
-    Ok(Some(Assignment { job, org, generation, attempt, ranks }))
-}
-
-async fn assign(
-    tx: &mut Tx<'_>,
-    portal: &Portal,
-    assignment: &Assignment,
-    now: Timestamp,
-) -> Result<Option<(OrgId, JobEvent)>, StoreError> {
-    let Some(mut row) = store::jobs::find_any(tx, assignment.job).await? else { return Ok(None) };
-    let number = assignment.attempt;
-    if row.generation != assignment.generation || i64::from(number) != row.attempt + 1 {
-        return Ok(None);
-    }
-    let org: OrgId = parse(&row.org_id)?;
-    let detail = "A place was found; the worker is told.".to_owned();
-    let event = Event::Assign { attempt: number };
-    let Ok(event) = advance(tx, portal, &mut row, event, detail, now).await? else { return Ok(None) };
-    let mut idx = 0..;
-    for (rank, (node, slots)) in (0..).zip(&assignment.ranks) {
-        store::attempts::insert(tx, assignment.job, number, rank, org, *node, now).await?;
-        for (slot, idx) in slots.iter().zip(&mut idx) {
-            let row = AllocationRow {
-                job_id: row.id.clone(),
-                attempt: i64::from(number),
-                idx,
-                org_id: row.org_id.clone(),
-                node_id: node.to_string(),
-                gpu_uuid: slot.gpu_uuid.clone(),
-                profile_id: slot.instance.map(|i| i64::from(i.profile_id)),
-                start: slot.instance.map_or(0, |i| i64::from(i.start)),
-                size: i64::from(slot.size),
-                share_milli: slot.share_milli.map(i64::from),
-                mig_uuid: None,
-                unclean: None,
-            };
-            store::attempts::insert_allocation(tx, &row).await?;
-        }
-    }
-    Ok(Some((org, event)))
 }

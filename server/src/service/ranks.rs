@@ -109,7 +109,7 @@ pub fn ended_event(
 
 /// The signal by which an attempt is told to stop, and milliseconds until it is killed; zeros: as its
 /// worker does it. Who makes room may save its state first; who is cancelled or late just ends.
-pub fn notice(row: &JobRow, own: Option<Checkpoint>) -> (i32, i64) {
+pub fn notice(row: &JobRow, own: Option<&Checkpoint>) -> (i32, i64) {
     match super::jobs::stop_cause(row) {
         Some(StopCause::Preempted) => {
             own.map_or((0, 0), |c| (c.signal.number(), i64::from(c.grace_s) * 1_000))

@@ -23,6 +23,8 @@ pub struct AttemptRow {
     pub is_open: bool,
     /// JSON: what was seen of its process and devices.
     pub evidence: Option<String>,
+    /// Its worker has files that are to be kept.
+    pub saving: bool,
 }
 
 /// Slices that an attempt has or had.
@@ -75,7 +77,7 @@ macro_rules! select_attempts {
     ($rest:literal) => {
         concat!(
             "SELECT job_id, number, rank, org_id, node_id, known, running, ended, outcome, ended_at, clean, \
-             log_bytes, is_open, evidence FROM attempts ",
+             log_bytes, is_open, evidence, saving FROM attempts ",
             $rest
         )
     };
@@ -150,7 +152,7 @@ pub async fn find_log_bytes(
 /// Writes what is known of a rank.
 pub async fn update(tx: &mut Tx<'_>, row: &AttemptRow) -> Result<(), StoreError> {
     let sql = "UPDATE attempts SET known = $4, running = $5, ended = $6, outcome = $7, ended_at = $8, clean = $9, \
-               log_bytes = $10, is_open = $11, evidence = $12 WHERE job_id = $1 AND number = $2 AND rank = $3";
+               log_bytes = $10, is_open = $11, evidence = $12, saving = $13 WHERE job_id = $1 AND number = $2 AND rank = $3";
     exec!(
         tx,
         sql,
@@ -165,9 +167,16 @@ pub async fn update(tx: &mut Tx<'_>, row: &AttemptRow) -> Result<(), StoreError>
         row.clean,
         row.log_bytes,
         row.is_open,
-        &row.evidence
+        &row.evidence,
+        row.saving
     )
     .map(|_| ())
+}
+
+/// The ranks of earlier attempts of a job whose files are still on their way.
+pub async fn list_saving(tx: &mut Tx<'_>, job: &str, before: i64) -> Result<Vec<AttemptRow>, StoreError> {
+    let sql = select_attempts!("WHERE job_id = $1 AND number < $2 AND saving = $3");
+    list!(tx, AttemptRow, sql, job, before, true)
 }
 
 /// The ranks of a node that are not closed yet.

@@ -328,6 +328,12 @@ pub async fn count_by_state(tx: &mut Tx<'_>) -> Result<Vec<(String, i64)>, Store
     list!(tx, (String, i64), sql)
 }
 
+/// When the job was submitted that was submitted first of all that wait.
+pub async fn oldest_queued(tx: &mut Tx<'_>) -> Result<Option<i64>, StoreError> {
+    let sql = "SELECT MIN(created_at) FROM jobs WHERE state = 'queued'";
+    Ok(find!(tx, (Option<i64>,), sql)?.and_then(|(at,)| at))
+}
+
 /// How many jobs of an organization wait.
 pub async fn count_queued(tx: &mut Tx<'_>, org: OrgId) -> Result<i64, StoreError> {
     let sql = "SELECT CAST(COUNT(*) AS BIGINT) FROM jobs WHERE org_id = $1 AND state = 'queued'";

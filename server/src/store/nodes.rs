@@ -1,5 +1,6 @@
 //! Nodes, boards and join tokens.
 
+use berth_types::health::GpuFacts;
 use berth_types::ids::{JoinTokenId, NodeId};
 use berth_types::time::Timestamp;
 
@@ -76,6 +77,15 @@ pub struct GpuRow {
     /// Why nothing is placed on it: it is out of service, or does not answer.
     pub quarantined: Option<String>,
     pub foreign_instances: String,
+    /// JSON.
+    pub facts: String,
+}
+
+impl GpuRow {
+    /// What its worker read of it, as far as it did.
+    pub fn told(&self) -> GpuFacts {
+        serde_json::from_str(&self.facts).unwrap_or_default()
+    }
 }
 
 pub async fn insert_join_token(
@@ -118,7 +128,7 @@ pub async fn list(tx: &mut Tx<'_>) -> Result<Vec<NodeRow>, StoreError> {
 }
 
 pub async fn list_gpus(tx: &mut Tx<'_>) -> Result<Vec<GpuRow>, StoreError> {
-    let sql = "SELECT uuid, node_id, idx, model, memory_mib, mig_enabled, nvlink_island, present, COALESCE(quarantined, silent) AS quarantined, foreign_instances \
+    let sql = "SELECT uuid, node_id, idx, model, memory_mib, mig_enabled, nvlink_island, present, COALESCE(quarantined, silent) AS quarantined, foreign_instances, facts \
                FROM gpus ORDER BY node_id, idx, uuid";
     list!(tx, GpuRow, sql)
 }

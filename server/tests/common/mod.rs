@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::{HeaderMap, Request, StatusCode, header};
-use berth_server::clock::Clock;
+use berth_server::clock::{Clock, SystemClock};
 use berth_server::portal::{Portal, Settings};
 use berth_server::rest;
 use berth_server::store::accounts::Replay;
@@ -27,6 +27,11 @@ pub struct ManualClock(AtomicI64);
 impl ManualClock {
     pub fn advance_s(&self, seconds: i64) {
         self.0.fetch_add(seconds * 1_000_000, Ordering::SeqCst);
+    }
+
+    /// Sets it to the machine's time, for what a portal with a clock of its own goes on with.
+    pub fn set_by_the_machine(&self) {
+        self.0.store(SystemClock.now().micros(), Ordering::SeqCst);
     }
 }
 

@@ -2,6 +2,8 @@
 //!
 //! Must not hold rules: what a message means is decided by `berth-core` and the worker's agent.
 
+pub mod exposition;
+
 tonic::include_proto!("berth.worker.v1");
 
 /// For the length of a message on the wire.
@@ -11,6 +13,11 @@ pub use prost::Message;
 pub const MESSAGE_LIMIT: usize = 32 << 20;
 /// Log bytes in one message.
 pub const LOG_CHUNK: usize = 256 << 10;
+/// Bytes of a kept file in one message.
+pub const PIECE: usize = 4 << 20;
+/// Files of one attempt that are kept: in a checkpoint, and artifacts.
+pub const MOST_FILES: usize = 100_000;
+pub const MOST_ARTIFACTS: usize = 1_000;
 /// Bytes of one log that are kept. A job that writes more is stopped.
 pub const LOG_LIMIT: u64 = 4 << 30;
 

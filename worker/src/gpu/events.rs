@@ -178,7 +178,7 @@ pub fn watch(gpus: &Gpus, mut tell: impl FnMut(Happening) -> bool) {
         loop {
             if looked.is_none_or(|at| at.elapsed() >= AGAIN) {
                 if gpus.known().is_empty()
-                    && let Err(error) = gpus.inventory()
+                    && let Err(error) = gpus.look_at_all()
                 {
                     tracing::debug!(%error, "no boards to hear of");
                 }

@@ -23,6 +23,39 @@ struct Lane {
     thread: JoinHandle<()>,
 }
 
+/// A call that its lane was handed.
+pub struct Pending<T> {
+    answered: mpsc::Receiver<T>,
+    /// It has begun, or is not wanted any more.
+    taken: Arc<AtomicBool>,
+    running: Running,
+    limit: Duration,
+}
+
+impl<T> Pending<T> {
+    /// Its answer. `None` when it was not done in time: then it either never begins, or hangs and its lane
+    /// with it.
+    fn wait(self) -> Option<T> {
+        match self.answered.recv_timeout(self.limit) {
+            Ok(result) => return Some(result),
+            Err(RecvTimeoutError::Disconnected) => return None,
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        if !self.taken.swap(true, Ordering::SeqCst) {
+            return None;
+        }
+        // It began late, behind another: it has the whole of its own time.
+        self.answered.recv_timeout(left(&self.running).unwrap_or(Duration::ZERO)).ok()
+    }
+
+    /// Its answer, if that comes by then. One that has begun goes on unheard, with the time that it has.
+    pub fn by(self, at: Instant) -> Option<T> {
+        let answer = self.answered.recv_timeout(at.saturating_duration_since(Instant::now())).ok();
+        self.taken.store(true, Ordering::SeqCst);
+        answer
+    }
+}
+
 /// A thread for each name.
 #[derive(Default)]
 pub struct Lanes {
@@ -78,6 +111,16 @@ impl Lanes {
         limit: Duration,
         call: impl FnOnce() -> T + Send + 'static,
     ) -> Option<T> {
+        self.start(name, limit, call)?.wait()
+    }
+
+    /// Hands a call to its lane, after those that are there already. `None` while the lane is stuck.
+    pub fn start<T: Send + 'static>(
+        &self,
+        name: &str,
+        limit: Duration,
+        call: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<Pending<T>> {
         let (queue, running) = self.lane(name)?;
         let (answer, answered) = mpsc::sync_channel(1);
         let taken = Arc::new(AtomicBool::new(false));
@@ -94,16 +137,7 @@ impl Lanes {
             let _ = answer.send(result);
         });
         queue.send(job).ok()?;
-        match answered.recv_timeout(limit) {
-            Ok(result) => return Some(result),
-            Err(RecvTimeoutError::Disconnected) => return None,
-            Err(RecvTimeoutError::Timeout) => {}
-        }
-        if !taken.swap(true, Ordering::SeqCst) {
-            return None;
-        }
-        // It began late, behind another: it has the whole of its own time.
-        answered.recv_timeout(left(&running).unwrap_or(Duration::ZERO)).ok()
+        Some(Pending { answered, taken, running, limit })
     }
 }
 
@@ -154,6 +188,30 @@ mod tests {
         assert_eq!(first.join().unwrap(), Some(true));
         assert_eq!(lanes.run("a", LONG, || 1), Some(1));
         assert!(!happened.load(Ordering::SeqCst));
+    }
+
+    #[test]
+    fn who_has_no_patience_hears_the_others() {
+        let lanes = Lanes::default();
+        let (go, gate) = mpsc::channel::<()>();
+        let (begun, began) = mpsc::channel::<()>();
+        let hold = move || {
+            begun.send(()).unwrap();
+            gate.recv().is_ok()
+        };
+        let slow = lanes.start("a", LONG, hold).unwrap();
+        began.recv().unwrap();
+        let behind = Arc::new(AtomicBool::new(false));
+        let flag = behind.clone();
+        let second = lanes.start("a", LONG, move || flag.store(true, Ordering::SeqCst)).unwrap();
+        let other = lanes.start("b", LONG, || 3).unwrap();
+        assert_eq!(other.by(Instant::now() + LONG), Some(3));
+        let at = Instant::now() + SHORT;
+        assert_eq!((slow.by(at), second.by(at)), (None, None));
+        assert!(!lanes.is_stuck("a"), "it has its time");
+        go.send(()).unwrap();
+        assert_eq!(lanes.run("a", LONG, || 4), Some(4));
+        assert!(!behind.load(Ordering::SeqCst), "nobody wanted it any more");
     }
 
     #[test]

@@ -46,8 +46,11 @@ macro_rules! call {
     }};
 }
 
-/// The ids of a board's GPU instance profiles, each with its memory in MiB.
-pub fn profiles(lib: &NvmlLib, device: &Device<'_>) -> Result<Vec<(u32, u64)>, GpuError> {
+/// A board's GPU instance profiles.
+fn profile_infos(
+    lib: &NvmlLib,
+    device: &Device<'_>,
+) -> Result<Vec<nvmlGpuInstanceProfileInfo_v2_t>, GpuError> {
     let mut out = Vec::new();
     for index in 0..MOST_PROFILES {
         // SAFETY: a plain C struct, for which zeroes are a value.
@@ -56,13 +59,29 @@ pub fn profiles(lib: &NvmlLib, device: &Device<'_>) -> Result<Vec<(u32, u64)>, G
         // SAFETY: the handle is used only for this call.
         let handle = unsafe { device.handle() };
         match call!(lib, nvmlDeviceGetGpuInstanceProfileInfoV(handle, index, &raw mut info)) {
-            0 => out.push((info.id, info.memorySizeMB)),
+            0 => out.push(info),
             3 => {}
             2 => break,
             other => return Err(from_code(other)),
         }
     }
     Ok(out)
+}
+
+/// The ids of a board's GPU instance profiles, each with its memory in MiB.
+pub fn profiles(lib: &NvmlLib, device: &Device<'_>) -> Result<Vec<(u32, u64)>, GpuError> {
+    Ok(profile_infos(lib, device)?.iter().map(|info| (info.id, info.memorySizeMB)).collect())
+}
+
+/// The names of a board's GPU instance profiles by their ids, such as 1g.10gb.
+pub fn profile_names(lib: &NvmlLib, device: &Device<'_>) -> Result<Vec<(u32, String)>, GpuError> {
+    let name = |info: &nvmlGpuInstanceProfileInfo_v2_t| {
+        let bytes = info.name.iter().map(|c| u8::from_ne_bytes(c.to_ne_bytes()));
+        let bytes: Vec<u8> = bytes.take_while(|byte| *byte != 0).collect();
+        let text = String::from_utf8_lossy(&bytes);
+        text.strip_prefix("MIG ").unwrap_or(&text).to_owned()
+    };
+    Ok(profile_infos(lib, device)?.iter().map(|info| (info.id, name(info))).collect())
 }
 
 fn instances(

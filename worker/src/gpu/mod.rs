@@ -12,21 +12,23 @@ mod library;
 mod mig;
 mod nvlink;
 mod readings;
+mod whole;
 pub mod xids;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nvml_wrapper::error::NvmlError;
 
 pub use events::{Happening, What, watch};
 pub use health::{Condition, Counts, Facts, complaints, is_given_back};
 pub use readings::{Presence, Reading};
+pub use whole::{BoardRead, SliceRead};
 
 use crate::device_nodes;
-use lanes::Lanes;
+use lanes::{Lanes, Pending};
 use library::{Library, lock};
 
 /// The lane of what is no board's.
@@ -115,6 +117,9 @@ pub struct Slice {
     pub mig_uuid: Option<String>,
     pub memory_mib: u64,
 }
+
+/// How long a reading of all boards waits for one of them. Later it is left out, and still has its deadline.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// How long a call may take before its board counts as unresponsive.
 #[derive(Debug, Clone, Copy)]
@@ -217,7 +222,8 @@ impl Gpus {
         Ok(boards)
     }
 
-    fn look_at_all(&self) -> Result<Vec<BoardInfo>, GpuError> {
+    /// The same, for who tells the portal nothing of it: what the portal has not heard stays so.
+    pub fn look_at_all(&self) -> Result<Vec<BoardInfo>, GpuError> {
         let count = match self.ask(HOST, self.deadlines.look, |library| Ok(library.nvml.device_count()?)) {
             Ok(count) => count,
             Err(error) => {
@@ -308,6 +314,31 @@ impl Gpus {
     pub fn profiles(&self, gpu_uuid: &str) -> Result<Vec<(u32, u64)>, GpuError> {
         let gpu = gpu_uuid.to_owned();
         self.look(gpu_uuid, move |library| mig::profiles(library.nvml.lib(), &library.device(&gpu)?))
+    }
+
+    /// The names of a board's GPU instance profiles by their ids, such as 1g.10gb.
+    pub fn profile_names(&self, gpu_uuid: &str) -> Result<Vec<(u32, String)>, GpuError> {
+        let gpu = gpu_uuid.to_owned();
+        self.look(gpu_uuid, move |library| mig::profile_names(library.nvml.lib(), &library.device(&gpu)?))
+    }
+
+    /// Reads a board and its slices as they were found earlier.
+    pub fn read_whole(&self, info: &BoardInfo) -> Result<BoardRead, GpuError> {
+        let board = info.clone();
+        self.look(&info.uuid, move |library| library.read_whole(&board))
+    }
+
+    /// The same of many boards at once, in their order: each holds up nobody, and one that has no answer in time is
+    /// left out as unresponsive.
+    pub fn read_all(&self, infos: &[BoardInfo]) -> Vec<Result<BoardRead, GpuError>> {
+        let begin = |info: &BoardInfo| {
+            let (library, board) = (self.library.clone(), info.clone());
+            self.lanes.start(&info.uuid, self.deadlines.look, move || library.read_whole(&board))
+        };
+        let begun: Vec<_> = infos.iter().map(begin).collect();
+        let by = Instant::now() + PATIENCE;
+        let answer = |call: Option<Pending<_>>| call.and_then(|call| call.by(by));
+        begun.into_iter().map(|call| answer(call).unwrap_or(Err(GpuError::Unresponsive))).collect()
     }
 
     /// The compute processes on a board, or on a MIG device of it.

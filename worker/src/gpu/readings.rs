@@ -30,10 +30,15 @@ pub struct Reading {
     pub power_watts: Option<f64>,
     /// Of the whole board.
     pub temperature_celsius: Option<f64>,
-    /// Of the whole board, as is all that follows; absent in the reading of a slice.
+    /// Of the whole board, like the next two.
     pub sm_clock_mhz: Option<f64>,
     pub memory_clock_mhz: Option<f64>,
-    /// NVML's bits (`nvmlClocksEventReason*`) for what holds its clocks back.
+    /// Since the driver was loaded.
+    pub energy_millijoules: Option<f64>,
+    /// Share of the time in which the graphics or compute engine was busy, 0 to 1.
+    pub engine_active: Option<f64>,
+    /// NVML's bits (`nvmlClocksEventReason*`) for what holds its clocks back. Of the whole board, as is all
+    /// that follows; absent in the reading of a slice.
     pub throttle_reasons: Option<u64>,
     /// Kilobytes a second, as NVML counts them.
     pub pcie_received_kb_s: Option<f64>,
@@ -76,7 +81,7 @@ const fn is_gone(error: &NvmlError) -> bool {
     )
 }
 
-fn mib(bytes: u64) -> f64 {
+pub(super) fn mib(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }
 
@@ -108,6 +113,28 @@ fn over_all_links(library: &Library, device: &Device<'_>, field: u32) -> Option<
     (code == 0 && value.nvmlReturn == 0).then(|| unsafe { value.value.ullVal })
 }
 
+/// What a board tells of itself, but for how busy it is. Clocks and power are its slices' too.
+pub(super) fn board_reading(board: &Device<'_>) -> Result<Reading, GpuError> {
+    let memory = board.memory_info()?;
+    let clock = |kind: Clock| board.clock_info(kind).ok().map(f64::from);
+    Ok(Reading {
+        utilization_percent: None,
+        memory_used_mib: Some(mib(memory.used)),
+        memory_total_mib: mib(memory.total),
+        power_watts: board.power_usage().ok().map(|milliwatts| f64::from(milliwatts) / 1_000.0),
+        temperature_celsius: board.temperature(TemperatureSensor::Gpu).ok().map(f64::from),
+        sm_clock_mhz: clock(Clock::SM),
+        memory_clock_mhz: clock(Clock::Memory),
+        energy_millijoules: board.total_energy_consumption().ok().map(|millijoules| millijoules as f64),
+        engine_active: None,
+        throttle_reasons: None,
+        pcie_received_kb_s: None,
+        pcie_sent_kb_s: None,
+        nvlink_received_kib_s: None,
+        nvlink_sent_kib_s: None,
+    })
+}
+
 impl Library {
     fn presence(&self, gpu_uuid: &str, mig_uuid: Option<&str>) -> Presence {
         let found = self.nvml.device_by_uuid(mig_uuid.unwrap_or(gpu_uuid)).and_then(|d| asked(&d));
@@ -130,42 +157,25 @@ impl Library {
 
     fn read(&self, gpu_uuid: &str, mig_uuid: Option<&str>) -> Result<Reading, GpuError> {
         let board = self.device(gpu_uuid)?;
-        let memory_of = match mig_uuid {
-            Some(uuid) => self.device(uuid)?,
-            None => self.device(gpu_uuid)?,
+        let mut reading = board_reading(&board)?;
+        let Some(uuid) = mig_uuid else {
+            if !mig_enabled(&board)? {
+                reading.utilization_percent = board.utilization_rates().ok().map(|u| f64::from(u.gpu));
+            }
+            self.read_rest(&board, gpu_uuid, &mut reading);
+            return Ok(reading);
         };
-        let memory = memory_of.memory_info()?;
-        let utilization_percent = match mig_uuid {
-            None if mig_enabled(&board)? => None,
-            None => board.utilization_rates().ok().map(|u| f64::from(u.gpu)),
-            Some(_) => self.slice_utilization(&board, gpu_uuid, &memory_of),
-        };
-        let mut reading = Reading {
-            utilization_percent,
-            memory_used_mib: Some(mib(memory.used)),
-            memory_total_mib: mib(memory.total),
-            power_watts: board.power_usage().ok().map(|milliwatts| f64::from(milliwatts) / 1_000.0),
-            temperature_celsius: board.temperature(TemperatureSensor::Gpu).ok().map(f64::from),
-            sm_clock_mhz: None,
-            memory_clock_mhz: None,
-            throttle_reasons: None,
-            pcie_received_kb_s: None,
-            pcie_sent_kb_s: None,
-            nvlink_received_kib_s: None,
-            nvlink_sent_kib_s: None,
-        };
-        if mig_uuid.is_none() {
-            self.read_whole(&board, gpu_uuid, &mut reading);
-        }
+        let slice = self.device(uuid)?;
+        let memory = slice.memory_info()?;
+        reading.memory_used_mib = Some(mib(memory.used));
+        reading.memory_total_mib = mib(memory.total);
+        reading.utilization_percent = self.slice_utilization(&board, gpu_uuid, &slice);
         Ok(reading)
     }
 
     /// What only a whole board has.
-    fn read_whole(&self, board: &Device<'_>, gpu_uuid: &str, reading: &mut Reading) {
-        let clock = |kind: Clock| board.clock_info(kind).ok().map(f64::from);
+    pub(super) fn read_rest(&self, board: &Device<'_>, gpu_uuid: &str, reading: &mut Reading) {
         let pcie = |way: PcieUtilCounter| board.pcie_throughput(way).ok().map(f64::from);
-        reading.sm_clock_mhz = clock(Clock::SM);
-        reading.memory_clock_mhz = clock(Clock::Memory);
         reading.throttle_reasons = board.current_throttle_reasons().ok().map(|reasons| reasons.bits());
         reading.pcie_received_kb_s = pcie(PcieUtilCounter::Receive);
         reading.pcie_sent_kb_s = pcie(PcieUtilCounter::Send);
@@ -190,8 +200,22 @@ impl Library {
             return None;
         }
         let gi = super::mig::instance_of(self.nvml.lib(), slice).ok()?;
-        let sample = board.gpm_mig_sample(gi).ok()?;
-        let key = (gpu_uuid.to_owned(), gi);
+        self.busy_percent(board, gpu_uuid, Some(gi))
+    }
+
+    /// How busy a board, or a GPU instance of it, was since it was asked about last; absent the first time.
+    pub(super) fn busy_percent(
+        &self,
+        board: &Device<'static>,
+        gpu_uuid: &str,
+        instance: Option<u32>,
+    ) -> Option<f64> {
+        let sample = match instance {
+            Some(gi) => board.gpm_mig_sample(gi).ok()?,
+            None => board.gpm_sample().ok()?,
+        };
+        // No instance has this number.
+        let key = (gpu_uuid.to_owned(), instance.unwrap_or(u32::MAX));
         // Nobody waits for the lock while NVML thinks.
         let before = lock(&self.samples).remove(&key);
         let percent = before.and_then(|before| {

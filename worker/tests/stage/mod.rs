@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use berth_proto::{Secret, Spec};
 use berth_worker::cgroups::{Allowance, Cgroups, Group};
 use berth_worker::files::{find_json, put_json};
+use berth_worker::lease::Leased;
 use berth_worker::sandbox::{Sandbox, Terms};
 use berth_worker::secrets::{self, Given};
 use berth_worker::shim::{self, Exit, Launch, Limits, Start};
@@ -23,6 +24,7 @@ pub struct Script<'a> {
     pub pids: u64,
     pub disk_mib: u64,
     pub secrets: Vec<Secret>,
+    pub lease: Option<Leased>,
 }
 
 impl Default for Script<'_> {
@@ -36,6 +38,7 @@ impl Default for Script<'_> {
             pids: 4_096,
             disk_mib: 1_024,
             secrets: Vec::new(),
+            lease: None,
         }
     }
 }
@@ -138,6 +141,7 @@ impl Stage {
             },
             told: !spec.secrets.is_empty(),
             secrets: place,
+            lease: script.lease.clone(),
         };
         put_json(&dir.join(shim::LAUNCH), &launch, false).unwrap();
         let mut shim = Command::new(env!("CARGO_BIN_EXE_berth-worker"))

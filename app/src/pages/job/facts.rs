@@ -161,9 +161,10 @@ fn facts(job: &Job) -> AnyView {
         let text = "yes: it may be stopped for a more important job, and is tried again";
         pairs.push(pair("Preemptible", text.into_any()));
     }
-    if let Some(notice) = job.checkpoint {
+    if let Some(notice) = &job.checkpoint {
         let text = format!("{}, then {} s", signal_text(notice.signal), notice.grace_s);
         pairs.push(pair("Notice", text.into_any()));
+        pairs.extend(notice.dir.clone().map(|dir| pair("Checkpoint", dir.into_any())));
     }
     if let Some(idle) = job.stop_when_idle {
         let text =

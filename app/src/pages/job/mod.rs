@@ -5,6 +5,7 @@
 
 pub mod cost;
 pub mod facts;
+pub mod files;
 pub mod head;
 pub mod idle;
 pub mod timeline;
@@ -24,6 +25,7 @@ use serde::{Deserialize, Serialize};
 
 use self::cost::{CostFigures, Meter};
 use self::facts::{Devices, Facts, FailureNotice};
+use self::files::Files;
 use self::head::Head;
 use self::idle::IdleNotice;
 use self::timeline::Timeline;
@@ -240,7 +242,7 @@ fn JobView(loaded: Loaded) -> impl IntoView {
                         <section class="section">
                             <div class="section__head"><h2>"Readings"</h2></div>
                             {if unread {
-                                view! { <p class="quiet">"The job ended before the first reading was taken."</p> }.into_any()
+                                view! { <p class="quiet">"There are no readings: the job ended before the first was taken, or they are too old to be kept."</p> }.into_any()
                             } else {
                                 view! { <Charts org=org job=id seed=metrics.get_value() over=over/> }.into_any()
                             }}
@@ -258,6 +260,7 @@ fn JobView(loaded: Loaded) -> impl IntoView {
                     view! { <p class="quiet">"Readings and the log appear here once the job is placed."</p> }.into_any()
                 }
             }}
+            <Files live=live/>
             <Facts live=live/>
         </div>
     }

@@ -232,7 +232,9 @@ impl Draft {
             network: Network::Outbound,
             retry,
             checkpoint,
+            artifacts: Vec::new(),
             stop_when_idle,
+            lease_s: None,
             reservation: self.reservation,
             depends_on,
             labels,
@@ -270,10 +272,10 @@ impl Draft {
             return None;
         }
         if text.is_empty() {
-            return Some(Checkpoint { signal, grace_s: USUAL_GRACE_S });
+            return Some(Checkpoint { signal, grace_s: USUAL_GRACE_S, ..Checkpoint::default() });
         }
         match text.parse::<u32>() {
-            Ok(grace_s) => Some(Checkpoint { signal, grace_s }),
+            Ok(grace_s) => Some(Checkpoint { signal, grace_s, ..Checkpoint::default() }),
             Err(_) => {
                 let detail = "Give whole seconds, or leave it empty for the usual 10.";
                 errors.push(FieldError::new("/checkpoint/grace_s", detail));
@@ -296,6 +298,7 @@ pub fn for_plan(job: NewJob) -> NewJob {
         depends_on: Vec::new(),
         retry: None,
         checkpoint: None,
+        artifacts: Vec::new(),
         ..job
     }
 }
@@ -424,9 +427,15 @@ mod tests {
         let job = wanted.request().unwrap();
         let on = vec![RetryOn::NodeLost, RetryOn::Preempted, RetryOn::Exit];
         assert_eq!(job.retry, Some(Retry { max: 3, on }));
-        assert_eq!(job.checkpoint, Some(Checkpoint { signal: CheckpointSignal::Usr1, grace_s: 60 }));
+        assert_eq!(
+            job.checkpoint,
+            Some(Checkpoint { signal: CheckpointSignal::Usr1, grace_s: 60, ..Checkpoint::default() })
+        );
         let usual_time = Draft { grace: String::new(), ..wanted.clone() }.request().unwrap();
-        assert_eq!(usual_time.checkpoint, Some(Checkpoint { signal: CheckpointSignal::Usr1, grace_s: 10 }));
+        assert_eq!(
+            usual_time.checkpoint,
+            Some(Checkpoint { signal: CheckpointSignal::Usr1, grace_s: 10, ..Checkpoint::default() })
+        );
         let usual = Draft { grace: String::new(), signal: CheckpointSignal::Term, ..wanted.clone() };
         assert_eq!(usual.request().unwrap().checkpoint, None);
         let bad = Draft { tries: "-1".to_owned(), grace: "soon".to_owned(), ..wanted };

@@ -3,6 +3,7 @@
 //! Must not keep a join token longer than it is shown.
 
 mod drain;
+mod lost;
 mod trust;
 
 use std::collections::BTreeMap;
@@ -13,6 +14,7 @@ use leptos::prelude::*;
 use leptos::task::spawn_local;
 
 use self::drain::{DrainDesk, Drains};
+use self::lost::{Loss, LostDialog, silent};
 use self::trust::{Trust, TrustDialog, suspected};
 use super::super::parts::{Call, CallProblem, Loading, every, ready};
 use super::super::words::counted;
@@ -106,6 +108,7 @@ fn NodeList(nodes: Vec<Node>) -> impl IntoView {
     let call = Call::idle();
     let desk = DrainDesk::closed();
     let trust = Trust { nodes, chosen: RwSignal::new(None), open: RwSignal::new(false) };
+    let loss = Loss { nodes, chosen: RwSignal::new(None), open: RwSignal::new(false) };
     every(5_000, move || {
         spawn_local(async move {
             if let Ok(fresh) = load().await {
@@ -137,8 +140,9 @@ fn NodeList(nodes: Vec<Node>) -> impl IntoView {
         <CallProblem call=call beside_fields=&[]/>
         <TrustDialog trust=trust/>
         <Drains desk=desk/>
+        <LostDialog loss=loss/>
         {move || nodes.with(|nodes| nodes.iter().filter_map(suspected).collect::<Vec<AnyView>>())}
-        {move || nodes.with(|nodes| nodes.iter().filter_map(silent).collect::<Vec<AnyView>>())}
+        {move || nodes.with(|nodes| nodes.iter().filter_map(|node| silent(node, loss)).collect::<Vec<AnyView>>())}
         {move || {
             if none.get() {
                 view! {
@@ -176,29 +180,6 @@ fn NodeList(nodes: Vec<Node>) -> impl IntoView {
             }
         }}
     }
-}
-
-/// What it means that a node does not answer.
-fn silent(node: &Node) -> Option<AnyView> {
-    if node.state != NodeState::Unreachable {
-        return None;
-    }
-    let title = format!("{} is silent", node.name);
-    let id = node.id.to_string();
-    let seen = node.last_seen_at.map(|at| view! { " It was last seen " <When at=at/> "." });
-    Some(
-        view! {
-            <div class="banner banner--error" role="alert">
-                <div class="banner__text">
-                    <strong class="banner__title">{title}</strong>
-                    "Nothing new is placed there. Its jobs may go on without telling; they are charged for proved use only."
-                    {seen}
-                    <span class="banner__id">{id}</span>
-                </div>
-            </div>
-        }
-        .into_any(),
-    )
 }
 
 /// `8 × H100 80 GB, 2 × A30 24 GB`.

@@ -16,6 +16,8 @@ use crate::api::Answer;
 
 /// Silence of the stream after which what it may have missed is read again.
 const SILENCE_MS: f64 = 3_000.0;
+/// What a live chart shows, in seconds; the same as in `js/chart.js`.
+const SHOWN_S: i64 = 600;
 /// The words of a chart change no more often than this, for those who hear them.
 const WORDS_MS: f64 = 5_000.0;
 
@@ -162,6 +164,10 @@ pub(super) fn start(org: OrgId, job: JobId, seed: Metrics, blocks: RwSignal<Vec<
     }
     let hand: Hand = StoredValue::new_local(live);
     provide_context(hand);
+    if seed.step_s > 1 && !over {
+        // The seed is of the whole life of the job, and what is shown first is the end of it.
+        with(hand, |live| live.fetch(hand, live.last.map(|last| last.plus_seconds(-SHOWN_S))));
+    }
     let resume = move || format!("/api/v1/orgs/{org}/jobs/{job}/metrics");
     crate::live::open(resume, &["sample", "beat", "end"], move |name: &str, data: &str, _: &str| {
         with(hand, |live| live.hear(hand, name, data));

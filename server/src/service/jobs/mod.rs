@@ -273,7 +273,7 @@ impl Portal {
                     labels: serde_json::to_string(&spec.labels)
                         .map_err(|e| StoreError::Corrupt(e.to_string()))?,
                     device_milli: order.need.devices_milli,
-                    grace_s: spec.checkpoint.map_or(DEFAULT_GRACE_S, |c| i64::from(c.grace_s)),
+                    grace_s: spec.checkpoint.as_ref().map_or(DEFAULT_GRACE_S, |c| i64::from(c.grace_s)),
                     device_count: i64::from(spec.count),
                     max_duration_s: i64::try_from(spec.max_duration_s).unwrap_or(i64::MAX),
                     price_version: price.version,

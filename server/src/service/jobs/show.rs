@@ -147,7 +147,7 @@ impl Portal {
             let silent = job.devices.iter().find(|d| !connected.contains(&d.node));
             if let Some(device) = silent.filter(|_| !job.state.ended()) {
                 job.reasons.push(format!(
-                    "The worker on {} is out of reach. The job goes on there, and its log and cost follow when the worker is back.",
+                    "The worker on {} is out of reach. The job goes on there for as long as its lease lasts, and its log and cost follow when the worker is back.",
                     device.node_name
                 ));
             }

@@ -136,6 +136,17 @@ async fn ease(tx: &mut Tx<'_>, account: &str) -> Result<(), StoreError> {
     exec!(tx, sql, account).map(|_| ())
 }
 
+/// How many transfers there are after one id and up to another, by kind.
+pub async fn count_between(
+    tx: &mut Tx<'_>,
+    after: TransferId,
+    until: TransferId,
+) -> Result<Vec<(String, i64)>, StoreError> {
+    let sql = "SELECT kind, CAST(COUNT(*) AS BIGINT) FROM transfers WHERE id > $1 AND id <= $2 \
+               GROUP BY kind ORDER BY kind";
+    list!(tx, (String, i64), sql, after.to_string(), until.to_string())
+}
+
 /// The hold that was placed for a cause, such as a job.
 pub async fn find_hold(
     tx: &mut Tx<'_>,

@@ -1,0 +1,140 @@
+//! What a job left: its checkpoints and the files that it said should be kept.
+//!
+//! Must not fetch a file by itself: the browser does that, to the disk.
+
+use berth_types::Page;
+use berth_types::files::{FileKind, FileState, JobFile};
+use berth_types::ids::{JobId, OrgId};
+use leptos::prelude::*;
+
+use super::LiveJob;
+use crate::api;
+use crate::api::Answer;
+use crate::ui::*;
+
+/// A length as people say it: `1.5 MiB`.
+fn size_text(bytes: u64) -> String {
+    let units = ["KiB", "MiB", "GiB", "TiB"];
+    let mut tenths = u128::from(bytes) * 10;
+    let mut unit = "bytes";
+    for larger in units {
+        if tenths < 10_240 {
+            break;
+        }
+        tenths /= 1_024;
+        unit = larger;
+    }
+    match unit {
+        "bytes" => format!("{bytes} bytes"),
+        unit => format!("{}.{} {unit}", tenths / 10, tenths % 10),
+    }
+}
+
+fn what(file: &JobFile) -> String {
+    match file.kind {
+        FileKind::Artifact => file.path.clone(),
+        FileKind::Checkpoint => format!("{} (checkpoint, tar)", file.path),
+    }
+}
+
+fn row(org: OrgId, job: JobId, file: &JobFile) -> AnyView {
+    let name = what(file);
+    let label = format!("Download {name}");
+    let href = format!("/api/v1/orgs/{org}/jobs/{job}/files/{}", file.id);
+    let action = match file.state {
+        FileState::Complete => {
+            view! { <a href=href rel="external" download="" aria-label=label>"Download"</a> }.into_any()
+        }
+        FileState::Partial => view! { <span class="quiet">"on its way"</span> }.into_any(),
+        FileState::Refused | FileState::Gone => view! { <span class="quiet">"not kept"</span> }.into_any(),
+    };
+    let note = file.note.clone().map(|note| view! { <span class="table__sub">{note}</span> });
+    let from = format!("attempt {}, rank {}", file.attempt, file.rank);
+    view! {
+        <tr role="row">
+            <th role="rowheader" scope="row"><span class="break mono">{name}</span>{note}</th>
+            <td role="cell" class="nowrap" data-label="Size">{size_text(file.bytes)}</td>
+            <td role="cell" class="nowrap" data-label="From">{from}</td>
+            <td role="cell" class="nowrap" data-label="Kept"><When at=file.created_at/></td>
+            <td role="cell" class="table__actions">{action}</td>
+        </tr>
+    }
+    .into_any()
+}
+
+fn table(org: OrgId, job: JobId, page: &Page<JobFile>) -> AnyView {
+    let rows: Vec<AnyView> = page.items.iter().map(|file| row(org, job, file)).collect();
+    let more = page.next_cursor.as_ref().map(|_| {
+        let path = format!("/api/v1/orgs/{org}/jobs/{job}/files");
+        view! { <p class="quiet">"Only the newest are shown; all of them are listed at "<span class="mono">{path}</span>"."</p> }
+    });
+    view! {
+        <section class="section">
+            <div class="section__head"><h2>"Files"</h2></div>
+            <div class="table-wrap">
+                <table class="table" role="table">
+                    <caption class="visually-hidden">"Files that the job left"</caption>
+                    <thead role="rowgroup">
+                        <tr role="row">
+                            <th role="columnheader" scope="col">"File"</th>
+                            <th role="columnheader" scope="col">"Size"</th>
+                            <th role="columnheader" scope="col">"From"</th>
+                            <th role="columnheader" scope="col">"Kept"</th>
+                            <th role="columnheader" scope="col">
+                                <span class="visually-hidden">"Actions"</span>
+                            </th>
+                        </tr>
+                    </thead>
+                    <tbody role="rowgroup">{rows}</tbody>
+                </table>
+            </div>
+            {more}
+        </section>
+    }
+    .into_any()
+}
+
+/// The files of a job, where it has any. A file that arrives changes the job's feed.
+#[component]
+pub fn Files(
+    /// The job.
+    live: LiveJob,
+) -> impl IntoView {
+    let (org, id) = (live.org, live.id);
+    let data: Resource<Answer<Page<JobFile>>> = Resource::new(|| (), move |()| api::jobs::files(org, id));
+    Effect::new(move |before: Option<()>| {
+        live.job.track();
+        if before.is_some() {
+            data.refetch();
+        }
+    });
+    view! {
+        <Transition>
+            {move || Suspend::new(async move {
+                match data.await {
+                    Err(problem) => view! { <ProblemNotice problem=problem/> }.into_any(),
+                    Ok(page) if page.items.is_empty() => ().into_any(),
+                    Ok(page) => table(org, id, &page),
+                }
+            })}
+        </Transition>
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_said_as_people_say_them() {
+        for (bytes, text) in [
+            (0, "0 bytes"),
+            (1_023, "1023 bytes"),
+            (1_024, "1.0 KiB"),
+            (1_587_200, "1.5 MiB"),
+            (u64::MAX, "16777215.9 TiB"),
+        ] {
+            assert_eq!(size_text(bytes), text);
+        }
+    }
+}

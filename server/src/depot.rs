@@ -1,0 +1,280 @@
+//! Where the bytes of kept files are: an object store, and a place on this host where what arrives in parts
+//! is put together first.
+//!
+//! Without a URL the store is a directory beside the database. Must not know what a file is for, nor hand
+//! out anything that is not whole.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::{self, Read};
+use std::ops::Range;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use futures::stream::{BoxStream, StreamExt};
+use object_store::local::LocalFileSystem;
+use object_store::path::Path as Place;
+use object_store::{GetOptions, GetRange, ObjectStore, WriteMultipart};
+use sha2::{Digest, Sha256};
+
+/// Bytes of one part of an upload to a remote store, and how many are under way at a time.
+const PART: usize = 8 << 20;
+const PARTS: usize = 4;
+
+#[derive(Debug, thiserror::Error)]
+pub enum DepotError {
+    #[error("files: {0}")]
+    Io(#[from] io::Error),
+    #[error("object store: {0}")]
+    Store(#[from] object_store::Error),
+    #[error("object store: {0}")]
+    Setting(String),
+}
+
+/// The bytes of kept files.
+pub struct Depot {
+    data: PathBuf,
+    url: Option<String>,
+    store: Mutex<Option<Arc<dyn ObjectStore>>>,
+    /// Files that somebody writes.
+    claimed: Mutex<HashSet<String>>,
+}
+
+/// The right to write one file, until it is dropped.
+pub struct Claim<'a> {
+    depot: &'a Depot,
+    id: String,
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        self.depot.claimed.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.id);
+    }
+}
+
+fn place(id: &str) -> Place {
+    Place::from(format!("files/{id}"))
+}
+
+fn make_dir(path: &Path) -> io::Result<()> {
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+/// A bucket. Its credentials come from the environment, as everywhere with this store.
+#[cfg(feature = "s3")]
+fn bucket(url: &str) -> Result<Arc<dyn ObjectStore>, DepotError> {
+    let builder = object_store::aws::AmazonS3Builder::from_env().with_url(url);
+    Ok(Arc::new(builder.build()?))
+}
+
+#[cfg(not(feature = "s3"))]
+fn bucket(_url: &str) -> Result<Arc<dyn ObjectStore>, DepotError> {
+    let why = "this program was built without the feature s3, so files are kept in the data directory only";
+    Err(DepotError::Setting(why.to_owned()))
+}
+
+impl Depot {
+    /// Opened when it is first needed.
+    pub fn new(data: &Path, url: Option<String>) -> Self {
+        Self { data: data.to_owned(), url, store: Mutex::default(), claimed: Mutex::default() }
+    }
+
+    /// Whether it can be used at all.
+    pub fn check(&self) -> Result<(), DepotError> {
+        self.store().map(|_| ())
+    }
+
+    fn objects(&self) -> PathBuf {
+        self.data.join("objects")
+    }
+
+    fn store(&self) -> Result<Arc<dyn ObjectStore>, DepotError> {
+        let mut kept = self.store.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(store) = kept.as_ref() {
+            return Ok(store.clone());
+        }
+        let store: Arc<dyn ObjectStore> = match &self.url {
+            Some(url) => bucket(url)?,
+            None => {
+                make_dir(&self.objects().join("files"))?;
+                Arc::new(LocalFileSystem::new_with_prefix(self.objects())?)
+            }
+        };
+        *kept = Some(store.clone());
+        Ok(store)
+    }
+
+    /// The right to write a file; `None` while somebody else has it.
+    pub fn claim(&self, id: &str) -> Option<Claim<'_>> {
+        let mut claimed = self.claimed.lock().unwrap_or_else(PoisonError::into_inner);
+        claimed.insert(id.to_owned()).then(|| Claim { depot: self, id: id.to_owned() })
+    }
+
+    fn staged(&self, id: &str) -> PathBuf {
+        self.data.join("uploads").join(id)
+    }
+
+    /// Adds a piece to what has arrived of a file of `total` bytes; says how much that is now. A piece that
+    /// does not follow on what is there, or goes beyond the end, is not taken. Blocking.
+    pub fn stage(&self, id: &str, offset: u64, data: &[u8], total: u64) -> io::Result<u64> {
+        make_dir(&self.data.join("uploads"))?;
+        let file =
+            File::options().write(true).create(true).truncate(false).mode(0o600).open(self.staged(id))?;
+        let length = file.metadata()?.len();
+        if offset != length || data.len() as u64 > total.saturating_sub(length) {
+            return Ok(length);
+        }
+        file.write_all_at(data, offset)?;
+        Ok(length + data.len() as u64)
+    }
+
+    /// The hash of what has arrived, in hexadecimal digits. Blocking.
+    pub fn hash(&self, id: &str) -> io::Result<String> {
+        let mut file = File::open(self.staged(id))?;
+        let (mut hash, mut buffer) = (Sha256::new(), vec![0; 1 << 20]);
+        loop {
+            let read = file.read(&mut buffer)?;
+            let Some(data) = buffer.get(..read).filter(|d| !d.is_empty()) else { break };
+            hash.update(data);
+        }
+        Ok(format!("{:x}", hash.finalize()))
+    }
+
+    /// Puts what has arrived into the store, where it survives a power cut when this returns.
+    pub async fn finish(&self, id: &str) -> Result<(), DepotError> {
+        let store = self.store()?;
+        let staged = self.staged(id);
+        if self.url.is_none() {
+            // In one step and without a copy: both are on the same disk.
+            let target = self.objects().join("files").join(id);
+            let moved = tokio::task::spawn_blocking(move || {
+                File::open(&staged)?.sync_all()?;
+                std::fs::rename(&staged, &target)?;
+                target.parent().map_or(Ok(()), |dir| File::open(dir)?.sync_all())
+            });
+            return Ok(moved.await.map_err(io::Error::other)??);
+        }
+        self.upload(store.as_ref(), id).await?;
+        self.unstage(id);
+        Ok(())
+    }
+
+    async fn upload(&self, store: &dyn ObjectStore, id: &str) -> Result<(), DepotError> {
+        let upload = store.put_multipart(&place(id)).await?;
+        let mut writer = WriteMultipart::new_with_chunk_size(upload, PART);
+        let path = self.staged(id);
+        let mut offset = 0;
+        loop {
+            let path = path.clone();
+            let read = tokio::task::spawn_blocking(move || {
+                let mut buffer = vec![0; PART];
+                let read = File::open(&path)?.read_at(&mut buffer, offset)?;
+                buffer.truncate(read);
+                Ok::<_, io::Error>(buffer)
+            });
+            let data = read.await.map_err(io::Error::other)??;
+            if data.is_empty() {
+                break;
+            }
+            offset += data.len() as u64;
+            writer.wait_for_capacity(PARTS).await?;
+            writer.put(Bytes::from(data));
+        }
+        // What is not finished never becomes an object.
+        writer.finish().await?;
+        Ok(())
+    }
+
+    /// Forgets what has arrived of a file.
+    pub fn unstage(&self, id: &str) {
+        if let Err(error) = std::fs::remove_file(self.staged(id))
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!(id, %error, "what arrived of a file cannot be removed");
+        }
+    }
+
+    /// A part of a file, as a stream.
+    pub async fn read(
+        &self,
+        id: &str,
+        range: Range<u64>,
+    ) -> Result<BoxStream<'static, io::Result<Bytes>>, DepotError> {
+        // A store has no empty ranges.
+        if range.is_empty() {
+            return Ok(futures::stream::empty().boxed());
+        }
+        let options = GetOptions { range: Some(GetRange::Bounded(range)), ..GetOptions::default() };
+        let found = self.store()?.get_opts(&place(id), options).await?;
+        Ok(found.into_stream().map(|piece| piece.map_err(io::Error::other)).boxed())
+    }
+
+    /// A part of a file.
+    pub async fn read_piece(&self, id: &str, range: Range<u64>) -> Result<Bytes, DepotError> {
+        if range.is_empty() {
+            return Ok(Bytes::new());
+        }
+        Ok(self.store()?.get_range(&place(id), range).await?)
+    }
+
+    /// Removes a file, whatever there is of it.
+    pub async fn remove(&self, id: &str) -> Result<(), DepotError> {
+        self.unstage(id);
+        match self.store()?.delete(&place(id)).await {
+            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn whole(depot: &Depot, id: &str, range: Range<u64>) -> Vec<u8> {
+        let pieces: Vec<io::Result<Bytes>> = depot.read(id, range).await.unwrap().collect().await;
+        pieces.into_iter().flat_map(|piece| piece.unwrap().to_vec()).collect()
+    }
+
+    async fn round(depot: &Depot) {
+        assert_eq!(depot.stage("a", 0, b"", 10).unwrap(), 0);
+        assert_eq!(depot.stage("a", 0, b"01234", 10).unwrap(), 5);
+        assert_eq!(depot.stage("a", 0, b"01234", 10).unwrap(), 5, "a repeated piece changes nothing");
+        assert_eq!(depot.stage("a", 7, b"789", 10).unwrap(), 5, "there is no gap");
+        assert_eq!(depot.stage("a", 5, b"567890", 10).unwrap(), 5, "nor anything beyond the end");
+        assert_eq!(depot.stage("a", 5, b"56789", 10).unwrap(), 10);
+        assert_eq!(depot.hash("a").unwrap(), format!("{:x}", Sha256::digest(b"0123456789")));
+        assert!(depot.read("a", 0..1).await.is_err(), "what is not whole cannot be read");
+        depot.finish("a").await.unwrap();
+        assert_eq!(whole(depot, "a", 0..10).await, b"0123456789");
+        assert_eq!(whole(depot, "a", 3..5).await, b"34");
+        assert_eq!(whole(depot, "a", 3..3).await, b"");
+        assert_eq!(depot.read_piece("a", 8..10).await.unwrap(), "89");
+        assert_eq!(depot.stage("a", 0, b"", 10).unwrap(), 0, "nothing is left where it was put together");
+        depot.remove("a").await.unwrap();
+        depot.remove("a").await.unwrap();
+        assert!(depot.read("a", 0..1).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_file_is_whole_or_not_there() {
+        let dir = tempfile::tempdir().unwrap();
+        round(&Depot::new(dir.path(), None)).await;
+        // The way of every remote store.
+        let remote = Depot::new(dir.path(), Some("memory".to_owned()));
+        *remote.store.lock().unwrap() = Some(Arc::new(object_store::memory::InMemory::new()));
+        round(&remote).await;
+    }
+
+    #[test]
+    fn one_writes_at_a_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let depot = Depot::new(dir.path(), None);
+        let first = depot.claim("a").unwrap();
+        assert!(depot.claim("a").is_none() && depot.claim("b").is_some());
+        drop(first);
+        assert!(depot.claim("a").is_some());
+    }
+}

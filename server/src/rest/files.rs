@@ -1,0 +1,184 @@
+//! Files that jobs left: the list, the bytes, and their removal.
+
+use std::ops::Range;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json as Answer, Router};
+use berth_types::Page;
+use berth_types::files::{FileKind, JobFile};
+use berth_types::ids::{FileId, JobId, OrgId};
+use berth_types::problems::Problem;
+use serde::Deserialize;
+
+use super::extract::{Failed, Path, Query, Signed, cursor, limit};
+use crate::portal::Portal;
+
+pub fn routes() -> Router<Portal> {
+    Router::new()
+        .route("/orgs/{org}/jobs/{job}/files", get(list))
+        .route("/orgs/{org}/jobs/{job}/files/{file}", get(content).delete(remove))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ListFiles {
+    limit: Option<u32>,
+    cursor: Option<String>,
+}
+
+async fn list(
+    State(portal): State<Portal>,
+    Signed(caller): Signed,
+    Path((org, job)): Path<(OrgId, JobId)>,
+    Query(query): Query<ListFiles>,
+) -> Result<Answer<Page<JobFile>>, Failed> {
+    let page = portal.list_files(&caller, org, job, cursor(query.cursor)?, limit(query.limit)?);
+    Ok(Answer(page.await?))
+}
+
+async fn remove(
+    State(portal): State<Portal>,
+    Signed(caller): Signed,
+    Path((org, job, file)): Path<(OrgId, JobId, FileId)>,
+) -> Result<StatusCode, Failed> {
+    portal.remove_file(&caller, org, job, file).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// What of a file is asked for.
+#[derive(Debug, PartialEq, Eq)]
+enum Asked {
+    All,
+    Part(Range<u64>),
+    Nothing,
+}
+
+/// Reads a `Range`. What cannot be read, and several at once, mean all of it, as the standard allows.
+fn asked(range: Option<&str>, bytes: u64) -> Asked {
+    let Some((first, last)) = range.and_then(|r| r.trim().strip_prefix("bytes=")?.split_once('-')) else {
+        return Asked::All;
+    };
+    let (first, last) = (first.trim(), last.trim());
+    let number = |text: &str| text.parse::<u64>().ok().filter(|_| text.bytes().all(|b| b.is_ascii_digit()));
+    let (start, end) = match (number(first), number(last)) {
+        (Some(start), Some(last)) if last >= start => (start, last.saturating_add(1).min(bytes)),
+        (Some(start), None) if last.is_empty() => (start, bytes),
+        (None, Some(count)) if first.is_empty() => (bytes.saturating_sub(count), bytes),
+        _ => return Asked::All,
+    };
+    if start < end { Asked::Part(start..end) } else { Asked::Nothing }
+}
+
+/// What a browser calls the file that it saves.
+fn saved_as(file: &JobFile) -> String {
+    let last = file.path.rsplit('/').next().unwrap_or_default();
+    let name = match file.kind {
+        FileKind::Artifact => last.to_owned(),
+        FileKind::Checkpoint => format!("{last}-{}-{}.tar", file.attempt, file.rank),
+    };
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._".contains(&b);
+    let escape = |b: u8| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") };
+    let escaped: String = name.bytes().map(escape).collect();
+    format!("attachment; filename*=UTF-8''{escaped}")
+}
+
+async fn content(
+    State(portal): State<Portal>,
+    Signed(caller): Signed,
+    Path((org, job, file)): Path<(OrgId, JobId, FileId)>,
+    headers: HeaderMap,
+) -> Result<Response, Failed> {
+    let file = portal.get_file(&caller, org, job, file).await?;
+    let text = |name: header::HeaderName| headers.get(name).and_then(|v| v.to_str().ok());
+    let tag = format!("\"{}\"", file.sha256);
+    // What was broken off of another file is not gone on with.
+    let same = text(header::IF_RANGE).is_none_or(|known| known.trim() == tag);
+    let asked = asked(text(header::RANGE).filter(|_| same), file.bytes);
+    let (status, range) = match asked {
+        Asked::All => (StatusCode::OK, 0..file.bytes),
+        Asked::Part(range) => (StatusCode::PARTIAL_CONTENT, range),
+        Asked::Nothing => {
+            let detail = format!("The file has {} bytes; the range begins after them.", file.bytes);
+            let problem = Problem::new(416, "file.range", "There is nothing in this range", detail);
+            let said = [(header::CONTENT_RANGE, format!("bytes */{}", file.bytes))];
+            return Ok((said, Failed(problem)).into_response());
+        }
+    };
+    let length = range.end - range.start;
+    let place = format!("bytes {}-{}/{}", range.start, range.end.saturating_sub(1), file.bytes);
+    let body = Body::from_stream(portal.read_file(&file, range).await?);
+    let mut response = (status, body).into_response();
+    let mut put = |name: header::HeaderName, value: &str| {
+        if let Ok(value) = HeaderValue::from_str(value) {
+            response.headers_mut().insert(name, value);
+        }
+    };
+    put(header::CONTENT_LENGTH, &length.to_string());
+    if status == StatusCode::PARTIAL_CONTENT {
+        put(header::CONTENT_RANGE, &place);
+    }
+    put(header::ACCEPT_RANGES, "bytes");
+    put(header::ETAG, &tag);
+    // Sent as it is: how far a download has come is then known, and a part is a part of this.
+    put(header::CONTENT_ENCODING, "identity");
+    put(header::CACHE_CONTROL, "private, no-transform");
+    // It is a stranger's file: it is saved, never shown.
+    put(header::CONTENT_TYPE, "application/octet-stream");
+    put(header::CONTENT_DISPOSITION, &saved_as(&file));
+    put(header::X_CONTENT_TYPE_OPTIONS, "nosniff");
+    put(header::CONTENT_SECURITY_POLICY, "sandbox; default-src 'none'");
+    Ok(response)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_read_as_the_standard_says() {
+        for (range, wanted) in [
+            (None, Asked::All),
+            (Some("bytes=0-9"), Asked::Part(0..10)),
+            (Some("bytes=3-"), Asked::Part(3..10)),
+            (Some("bytes=3-3"), Asked::Part(3..4)),
+            (Some("bytes=-4"), Asked::Part(6..10)),
+            (Some("bytes=-40"), Asked::Part(0..10)),
+            (Some("bytes=5-500"), Asked::Part(5..10)),
+            (Some("bytes=10-"), Asked::Nothing),
+            (Some("bytes=-0"), Asked::Nothing),
+            (Some("bytes=4-3"), Asked::All),
+            (Some("bytes=0-1,3-4"), Asked::All),
+            (Some("bytes=+1-"), Asked::All),
+            (Some("bytes=-"), Asked::All),
+            (Some("lines=1-2"), Asked::All),
+            (Some("bytes=18446744073709551615-18446744073709551615"), Asked::Nothing),
+        ] {
+            assert_eq!(asked(range, 10), wanted, "{range:?}");
+        }
+        assert_eq!(asked(Some("bytes=0-"), 0), Asked::Nothing);
+    }
+
+    #[test]
+    fn a_name_stays_a_name() {
+        let file = |kind, path: &str| JobFile {
+            id: "file_00000000000000000000000001".parse().unwrap(),
+            kind,
+            state: berth_types::files::FileState::Complete,
+            path: path.to_owned(),
+            bytes: 1,
+            sha256: String::new(),
+            attempt: 2,
+            rank: 0,
+            files: 1,
+            note: None,
+            created_at: berth_types::time::Timestamp::from_micros(0),
+        };
+        let name = |kind, path| saved_as(&file(kind, path));
+        assert_eq!(name(FileKind::Artifact, "out/a b\".png"), "attachment; filename*=UTF-8''a%20b%22.png");
+        assert_eq!(name(FileKind::Checkpoint, "ckpt"), "attachment; filename*=UTF-8''ckpt-2-0.tar");
+    }
+}

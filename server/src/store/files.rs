@@ -1,0 +1,151 @@
+//! Files of jobs that outlive their attempt. Their bytes are elsewhere.
+
+use berth_types::files::{FileKind, FileState};
+use berth_types::ids::{FileId, JobId, OrgId};
+use berth_types::time::Timestamp;
+
+use super::{StoreError, Tx};
+
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+pub struct FileRow {
+    pub id: String,
+    pub org_id: String,
+    pub job_id: String,
+    pub attempt: i64,
+    pub rank: i64,
+    pub kind: String,
+    pub seq: i64,
+    pub path: String,
+    pub bytes: i64,
+    /// Lower-case hex.
+    pub sha256: String,
+    pub files: i64,
+    pub state: String,
+    pub note: Option<String>,
+    pub created_at: i64,
+}
+
+macro_rules! select_files {
+    ($rest:literal) => {
+        concat!(
+            "SELECT id, org_id, job_id, attempt, rank, kind, seq, path, bytes, sha256, files, state, note, created_at \
+             FROM job_files ",
+            $rest
+        )
+    };
+}
+
+pub async fn insert(tx: &mut Tx<'_>, row: &FileRow) -> Result<(), StoreError> {
+    let sql = "INSERT INTO job_files (id, org_id, job_id, attempt, rank, kind, seq, path, bytes, sha256, files, state, \
+               note, created_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)";
+    exec!(
+        tx,
+        sql,
+        &row.id,
+        &row.org_id,
+        &row.job_id,
+        row.attempt,
+        row.rank,
+        &row.kind,
+        row.seq,
+        &row.path,
+        row.bytes,
+        &row.sha256,
+        row.files,
+        &row.state,
+        &row.note,
+        row.created_at
+    )
+    .map(|_| ())
+}
+
+/// The row that stands for the same file as this one would.
+pub async fn find_same(tx: &mut Tx<'_>, row: &FileRow) -> Result<Option<FileRow>, StoreError> {
+    let sql = select_files!(
+        "WHERE job_id = $1 AND attempt = $2 AND rank = $3 AND kind = $4 AND seq = $5 AND path = $6"
+    );
+    find!(tx, FileRow, sql, &row.job_id, row.attempt, row.rank, &row.kind, row.seq, &row.path)
+}
+
+/// A file of a job of this organization, in whatever state.
+pub async fn find(
+    tx: &mut Tx<'_>,
+    org: OrgId,
+    job: JobId,
+    file: FileId,
+) -> Result<Option<FileRow>, StoreError> {
+    let sql = select_files!("WHERE org_id = $1 AND job_id = $2 AND id = $3");
+    find!(tx, FileRow, sql, org.to_string(), job.to_string(), file.to_string())
+}
+
+/// The newest `limit` files of a job with an id below `before` (`''`: from the newest).
+pub async fn list(
+    tx: &mut Tx<'_>,
+    org: OrgId,
+    job: JobId,
+    before: &str,
+    limit: i64,
+) -> Result<Vec<FileRow>, StoreError> {
+    let sql = select_files!(
+        "WHERE org_id = $1 AND job_id = $2 AND state <> 'gone' AND ($3 = '' OR id < $3) ORDER BY id DESC LIMIT $4"
+    );
+    list!(tx, FileRow, sql, org.to_string(), job.to_string(), before, limit)
+}
+
+/// Bytes that an organization has, or is about to have.
+pub async fn bytes_of(tx: &mut Tx<'_>, org: &str) -> Result<i64, StoreError> {
+    let sql = "SELECT CAST(COALESCE(SUM(bytes), 0) AS BIGINT) FROM job_files \
+               WHERE org_id = $1 AND state IN ('partial', 'complete')";
+    Ok(find!(tx, (i64,), sql, org)?.map_or(0, |(bytes,)| bytes))
+}
+
+/// Files that a job has or had a moment ago.
+pub async fn count_of(tx: &mut Tx<'_>, job: &str) -> Result<i64, StoreError> {
+    let sql = "SELECT CAST(COUNT(*) AS BIGINT) FROM job_files WHERE job_id = $1";
+    Ok(find!(tx, (i64,), sql, job)?.map_or(0, |(count,)| count))
+}
+
+/// Checkpoints of one rank of a job that are not gone, newest first.
+pub async fn list_checkpoints(tx: &mut Tx<'_>, job: &str, rank: i64) -> Result<Vec<FileRow>, StoreError> {
+    let sql = select_files!(
+        "WHERE job_id = $1 AND rank = $2 AND kind = 'checkpoint' AND state <> 'gone' ORDER BY attempt DESC, seq DESC"
+    );
+    list!(tx, FileRow, sql, job, rank)
+}
+
+/// Moves a file on from one state; says whether it was in that.
+pub async fn set_state(
+    tx: &mut Tx<'_>,
+    id: &str,
+    from: FileState,
+    to: FileState,
+    note: Option<&str>,
+) -> Result<bool, StoreError> {
+    let sql = "UPDATE job_files SET state = $3, note = COALESCE($4, note) WHERE id = $1 AND state = $2";
+    Ok(exec!(tx, sql, id, from.name(), to.name(), note)? == 1)
+}
+
+/// Gives up files of one kind whose job ended before `before`.
+pub async fn expire(tx: &mut Tx<'_>, kind: FileKind, before: Timestamp) -> Result<u64, StoreError> {
+    let sql = "UPDATE job_files SET state = 'gone' WHERE state <> 'gone' AND kind = $1 \
+               AND job_id IN (SELECT id FROM jobs WHERE ended_at IS NOT NULL AND ended_at < $2)";
+    exec!(tx, sql, kind.name(), before.micros())
+}
+
+/// Gives up what nobody sends any more: its attempt is closed.
+pub async fn abandon(tx: &mut Tx<'_>) -> Result<u64, StoreError> {
+    let sql = "UPDATE job_files SET state = 'gone' WHERE state = 'partial' AND NOT EXISTS (SELECT 1 FROM attempts a \
+               WHERE a.job_id = job_files.job_id AND a.number = job_files.attempt AND a.rank = job_files.rank \
+               AND a.is_open = $1)";
+    exec!(tx, sql, true)
+}
+
+/// Files whose bytes are to be removed.
+pub async fn list_gone(tx: &mut Tx<'_>, limit: i64) -> Result<Vec<FileRow>, StoreError> {
+    list!(tx, FileRow, select_files!("WHERE state = 'gone' ORDER BY id LIMIT $1"), limit)
+}
+
+/// Removes the row of a file that is gone.
+pub async fn remove(tx: &mut Tx<'_>, id: &str) -> Result<(), StoreError> {
+    exec!(tx, "DELETE FROM job_files WHERE id = $1 AND state = 'gone'", id).map(|_| ())
+}

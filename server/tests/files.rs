@@ -1,0 +1,220 @@
+//! Files that outlive their attempt, with real workers: a run that loses its node or makes room goes on from
+//! its checkpoint, and what it left can be fetched.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "helpers of tests fail loudly, like tests"
+)]
+
+mod common;
+#[expect(dead_code, reason = "this file uses a part of it")]
+mod quay;
+
+use std::process::Command;
+
+use axum::body::{Body, to_bytes};
+use axum::http::{HeaderMap, Request};
+use common::{As, TestPortal};
+use quay::{Quay, eventually, portal_on};
+use serde_json::{Value, json};
+use tower::ServiceExt;
+
+const TRAIN: &str = include_str!("../../examples/epochs/train.py");
+
+fn training(arguments: &[&str], more: Value) -> Value {
+    let mut command = vec!["python3", "train.py"];
+    command.extend(arguments);
+    let mut spec = json!({
+        "command": command, "files": {"train.py": TRAIN}, "max_duration_s": 300,
+        "checkpoint": {"signal": "SIGUSR1", "grace_s": 30, "dir": "ckpt", "every_s": 5},
+        "artifacts": ["out/**"],
+    });
+    spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    spec
+}
+
+async fn files(quay: &Quay, job: &str) -> Vec<Value> {
+    let path = format!("/orgs/{}/jobs/{job}/files", quay.org);
+    quay.t.get(&quay.ada, &path).await.expect(200)["items"].as_array().unwrap().clone()
+}
+
+/// A file's bytes, as whoever asks gets them.
+async fn fetch(quay: &Quay, path: &str, headers: &[(&str, &str)]) -> (u16, HeaderMap, Vec<u8>) {
+    let As::Cookie(cookie) = &quay.ada else { panic!("a person") };
+    let mut request = Request::builder().uri(format!("/api/v1{path}")).header("cookie", cookie);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let response = quay.t.router.clone().oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
+    let (parts, body) = response.into_parts();
+    (parts.status.as_u16(), parts.headers, to_bytes(body, usize::MAX).await.unwrap().to_vec())
+}
+
+fn holds(bytes: &[u8], text: &str) -> bool {
+    bytes.windows(text.len()).any(|window| window == text.as_bytes())
+}
+
+/// The newest whole checkpoint of a job.
+async fn newest(quay: &Quay, job: &str) -> Option<(Value, Vec<u8>)> {
+    let whole = |f: &Value| f["kind"] == "checkpoint" && f["state"] == "complete";
+    let file = files(quay, job).await.into_iter().find(whole)?;
+    let path = format!("/orgs/{}/jobs/{job}/files/{}", quay.org, file["id"].as_str().unwrap());
+    let (status, _, bytes) = fetch(quay, &path, &[]).await;
+    (status == 200).then_some((file, bytes))
+}
+
+async fn log_of(quay: &Quay, job: &str, attempt: u32) -> String {
+    let id = job.parse().unwrap();
+    let ended = async || quay.t.portal.log_ended(id, attempt, 0).await.unwrap().then_some(());
+    eventually("the log's end", ended).await;
+    std::fs::read_to_string(quay.t.portal.recordings.log(id, attempt, 0)).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_whose_node_is_lost_goes_on_from_its_checkpoint() {
+    let mut quay = Quay::open().await;
+    let more = json!({"retry": {"max": 2, "on": ["node_lost"]}});
+    let job = quay.submit(training(&["--epochs", "4", "--seconds", "0.1", "--stall-after", "2"], more)).await;
+    // The state of the second epoch is kept; the third is under way and never ends.
+    eventually("a checkpoint of the second epoch", async || {
+        newest(&quay, &job).await.filter(|(_, bytes)| holds(bytes, "\"epoch\": 2"))
+    })
+    .await;
+    // The host is gone without a warning, with everything on its disk.
+    let attempt = quay.data.join("attempts").join(format!("{job}-1"));
+    let shim = std::fs::read_to_string(attempt.join("shim.lock")).unwrap();
+    let start: Value = serde_json::from_slice(&std::fs::read(attempt.join("start.json")).unwrap()).unwrap();
+    quay.worker.as_mut().unwrap().kill();
+    for pid in [shim.trim().to_owned(), start["pid"].to_string()] {
+        // The second may have ended with the first.
+        let _ = Command::new("kill").args(["-9", &pid]).status().unwrap();
+    }
+    std::fs::remove_dir_all(attempt.join("work")).unwrap();
+    quay.start_worker(None).unwrap();
+    let done = quay.ended(&job).await;
+    assert_eq!((&done["state"], &done["attempt"]), (&json!("succeeded"), &json!(2)), "{done}");
+    let log = log_of(&quay, &job, 2).await;
+    assert!(log.starts_with("begins after epoch 2\nepoch 3 "), "only the epoch under way was lost: {log}");
+    quay.settled(&done).await;
+    quay.all_free().await;
+    let left = files(&quay, &job).await;
+    let model = left.iter().find(|f| f["kind"] == "artifact").unwrap();
+    assert_eq!((&model["path"], &model["attempt"]), (&json!("out/model.json"), &json!(2)));
+    let checkpoints = left.iter().filter(|f| f["kind"] == "checkpoint").count();
+    assert!((1..=2).contains(&checkpoints), "older ones are given up: {left:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_makes_room_goes_on_with_what_it_saved() {
+    let quay = Quay::open().await;
+    let price = json!({"offering": "h100-80gb", "per_hour_micros": 3_600_000});
+    quay.t.post(&quay.operator, "/operator/prices", price).await.expect(201);
+    // Nothing is kept while it runs: only the end of the attempt can have kept it.
+    let more = json!({
+        "offering": "h100-80gb", "preemptible": true, "priority": "low",
+        "checkpoint": {"signal": "SIGUSR1", "grace_s": 30, "dir": "ckpt"},
+    });
+    let low = quay.submit(training(&["--epochs", "3", "--seconds", "0.1", "--stall-after", "1"], more)).await;
+    eventually("the first epoch", async || holds(&quay.log(&low).await, "epoch 1 ").then_some(())).await;
+    let high = quay.submit(json!({"offering": "h100-80gb", "priority": "high", "script": "true"})).await;
+    assert_eq!(quay.ended(&high).await["state"], "succeeded");
+    let done = quay.ended(&low).await;
+    assert_eq!((&done["state"], &done["attempt"]), (&json!("succeeded"), &json!(2)), "{done}");
+    assert!(log_of(&quay, &low, 1).await.ends_with("makes room after epoch 1\n"));
+    assert!(log_of(&quay, &low, 2).await.starts_with("begins after epoch 1\nepoch 2 "));
+    quay.settled(&done).await;
+    quay.all_free().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_job_leaves_is_fetched_in_parts_and_only_by_its_own() {
+    let quay = Quay::open().await;
+    let script = "mkdir -p out/deep; seq 1 1000000 > out/numbers; : > out/deep/empty; echo x > other
+        ln -s numbers out/link; ln -s /etc/passwd out/away; mkfifo out/pipe";
+    let job = quay.submit(json!({"script": script, "artifacts": ["out/**", "none/*"]})).await;
+    assert_eq!(quay.ended(&job).await["state"], "succeeded");
+    quay.all_free().await;
+    let mut left = files(&quay, &job).await;
+    left.sort_by_key(|f| f["path"].as_str().unwrap().to_owned());
+    let paths: Vec<&str> = left.iter().map(|f| f["path"].as_str().unwrap()).collect();
+    assert_eq!(paths, ["out/deep/empty", "out/numbers"], "links and pipes are not files: {left:?}");
+    let whole: String = (1..=1_000_000).map(|n| format!("{n}\n")).collect();
+    assert_eq!(left[1]["bytes"], whole.len());
+    let list = format!("/orgs/{}/jobs/{job}/files", quay.org);
+    let path = format!("{list}/{}", left[1]["id"].as_str().unwrap());
+    let (status, headers, bytes) = fetch(&quay, &path, &[]).await;
+    assert_eq!((status, bytes == whole.as_bytes()), (200, true));
+    assert_eq!(headers["content-length"], whole.len().to_string());
+    assert_eq!(headers["content-disposition"], "attachment; filename*=UTF-8''numbers");
+    assert_eq!(headers["x-content-type-options"], "nosniff");
+    let tag = headers["etag"].to_str().unwrap();
+    assert_eq!(tag.trim_matches('"'), left[1]["sha256"]);
+    // Broken off and gone on with.
+    let rest = [("range", "bytes=1000-"), ("if-range", tag)];
+    let (status, headers, bytes) = fetch(&quay, &path, &rest).await;
+    assert_eq!((status, bytes == whole.as_bytes()[1_000..]), (206, true));
+    assert_eq!(headers["content-range"], format!("bytes 1000-{}/{}", whole.len() - 1, whole.len()));
+    let other = [("range", "bytes=1000-"), ("if-range", "\"of another file\"")];
+    assert_eq!(fetch(&quay, &path, &other).await.0, 200);
+    let (status, headers, _) = fetch(&quay, &path, &[("range", "bytes=99999999-")]).await;
+    assert_eq!(
+        (status, headers["content-range"].to_str().unwrap()),
+        (416, &*format!("bytes */{}", whole.len()))
+    );
+    let empty = format!("{list}/{}", left[0]["id"].as_str().unwrap());
+    assert_eq!(fetch(&quay, &empty, &[]).await.2, b"");
+
+    let (eve, eves) = quay.t.tenant("eve").await;
+    quay.t.get(&eve, &list).await.problem(404, "object.not_found");
+    quay.t.get(&eve, &path).await.problem(404, "object.not_found");
+    quay.t.call(&eve, "DELETE", &path, Value::Null).await.problem(404, "object.not_found");
+    let hers = format!("/orgs/{eves}/jobs/{job}/files");
+    quay.t.get(&eve, &hers).await.problem(404, "object.not_found");
+    let aimed = path.replace(&quay.org, &eves);
+    quay.t.get(&eve, &aimed).await.problem(404, "object.not_found");
+    quay.t.call(&eve, "DELETE", &aimed, Value::Null).await.problem(404, "object.not_found");
+    quay.t.get(&As::Nobody, &path).await.problem(401, "auth.required");
+
+    let stored = quay.t.data.path().join("objects/files").join(left[1]["id"].as_str().unwrap());
+    assert!(stored.exists());
+    assert_eq!(quay.t.call(&quay.ada, "DELETE", &path, Value::Null).await.status, 204);
+    quay.t.call(&quay.ada, "DELETE", &path, Value::Null).await.problem(404, "object.not_found");
+    quay.t.get(&quay.ada, &path).await.problem(404, "object.not_found");
+    assert!(!stored.exists(), "its bytes are removed too");
+    assert_eq!(files(&quay, &job).await.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_does_not_fit_is_refused_with_its_reason_and_old_files_go() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = berth_server::store::Db::sqlite(&dir.path().join("berth.db")).await.unwrap();
+    let t = TestPortal::with(db, |settings| berth_server::portal::Settings {
+        org_storage_bytes: 1_000,
+        ..settings
+    });
+    let mut quay = portal_on(t).await;
+    let token = quay.join_token(json!({})).await;
+    quay.start_worker(Some(&token)).unwrap();
+    quay.t.stock(&quay.operator, &quay.org, 1_000_000_000).await;
+    let script = "mkdir out; head -c 600 /dev/zero > out/a; head -c 600 /dev/zero > out/b";
+    let job = quay.submit(json!({"script": script, "artifacts": ["out/*"]})).await;
+    assert_eq!(quay.ended(&job).await["state"], "succeeded");
+    quay.all_free().await;
+    let mut left = files(&quay, &job).await;
+    left.sort_by_key(|f| f["path"].as_str().unwrap().to_owned());
+    assert_eq!((&left[0]["state"], &left[1]["state"]), (&json!("complete"), &json!("refused")));
+    assert!(left[1]["note"].as_str().unwrap().contains("used up"), "{left:?}");
+    let path = format!("/orgs/{}/jobs/{job}/files/{}", quay.org, left[1]["id"].as_str().unwrap());
+    quay.t.get(&quay.ada, &path).await.problem(409, "file.incomplete");
+    quay.t.portal.tidy_files().await.unwrap();
+    assert_eq!(files(&quay, &job).await.len(), 2, "it is not old yet");
+    quay.t.clock.advance_s(31 * 86_400);
+    quay.t.portal.tidy_files().await.unwrap();
+    let ada = quay.t.sign_in("lab@example.org").await;
+    let list = quay.t.get(&ada, &format!("/orgs/{}/jobs/{job}/files", quay.org)).await.expect(200);
+    assert_eq!(list["items"], json!([]));
+    let kept = std::fs::read_dir(quay.t.data.path().join("objects/files")).unwrap().count();
+    assert_eq!(kept, 0);
+}

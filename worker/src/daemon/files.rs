@@ -1,0 +1,129 @@
+//! Starting an attempt with what is fetched for it, and handing over what it leaves.
+//!
+//! Files travel beside the session, one attempt's at a time; nothing here waits for them.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use berth_proto::Spec;
+use tokio::time::Instant;
+use tonic::transport::Channel;
+
+use super::{Daemon, Done, Told};
+use crate::agent::{Cleaning, Key, Seen};
+use crate::attempts::Attempt;
+use crate::keeping;
+use crate::shim;
+
+/// After a try that failed.
+const AGAIN: Duration = Duration::from_secs(2);
+
+/// Fetches what the attempt begins with. What cannot be fetched ends it: starting from nothing would lose
+/// what it has saved.
+async fn fetched(attempt: &mut Attempt, spec: &Spec, channel: Option<Channel>) -> bool {
+    let Some(restore) = spec.restore.clone() else { return true };
+    let result = match channel {
+        Some(channel) => keeping::fetch(attempt.dir.clone(), attempt.key(), restore, channel).await,
+        None => Err("the portal is out of reach".to_owned()),
+    };
+    if let Err(error) = &result {
+        let detail = format!("Its checkpoint could not be restored, so it was not started: {error}.");
+        attempt.fail(("worker.io".to_owned(), detail));
+    }
+    result.is_ok()
+}
+
+impl Daemon {
+    pub(super) fn prepare(&mut self, key: Key) {
+        let Some(assignment) = self.desired.as_ref().and_then(|d| d.get(&key)).cloned() else { return };
+        let Some(spec) = assignment.spec.clone() else { return };
+        let Some(starting) = self.renewals.begin(&assignment, shim::boottime_ms()) else { return };
+        let made = Attempt::create(&self.host.root, &key, &assignment)
+            .and_then(|attempt| self.watch.add(&key, &attempt.dir).map(|()| attempt));
+        let mut attempt = match made {
+            Ok(attempt) => attempt,
+            Err(error) => {
+                tracing::error!(job = key.job, %error, "an attempt cannot be recorded");
+                return;
+            }
+        };
+        let taken: HashSet<u32> = self
+            .attempts
+            .values()
+            .filter_map(|a| a.record.uid)
+            .chain(self.users_left.iter().copied())
+            .collect();
+        attempt.record.uid = self.host.sandbox.pick_user(&key.job, &taken);
+        self.attempts.insert(key.clone(), attempt.clone());
+        self.told.insert(key.clone(), Told { dirty: true, sent: None });
+        self.busy.insert(key.clone());
+        let (host, done) = (self.host.clone(), self.done.clone());
+        let channel = self.outbox.as_ref().map(|outbox| outbox.portal.clone());
+        tokio::spawn(async move {
+            let ready = fetched(&mut attempt, &spec, channel).await;
+            tokio::task::spawn_blocking(move || {
+                let child = if ready { attempt.prepare(&spec, &host, &starting) } else { None };
+                // The shim counts from here on.
+                drop(starting);
+                let _ = done.send(Done::Prepared(Box::new(attempt)));
+                if let Some(mut child) = child {
+                    // Collected, so that no zombie is left; its own record says how it went.
+                    let _ = child.wait();
+                    let _ = done.send(Done::ShimGone(key));
+                }
+            });
+        });
+    }
+
+    /// Hands over what there is to keep: at the end, and now and then while an attempt runs.
+    pub(super) fn keep_files(&mut self) {
+        let Some(outbox) = &self.outbox else { return };
+        let now = Instant::now();
+        let most_bytes = self.host.job_disk_mib.saturating_mul(1 << 20);
+        for (key, attempt) in &self.attempts {
+            if self.busy.contains(key) || self.keeping.contains(key) || !attempt.saves() {
+                continue;
+            }
+            let over = match attempt.seen() {
+                Seen::Preparing => continue,
+                Seen::Running { .. } => false,
+                // Nothing of it runs any more: its shim has said so, or its devices are clean.
+                Seen::Ended(cleaning) if attempt.exit.is_some() || cleaning == Cleaning::Done => true,
+                Seen::Ended(_) => continue,
+            };
+            let every = Duration::from_secs(attempt.record.keep.every_s.into());
+            if !over && (every.is_zero() || attempt.record.keep.dir.is_none()) {
+                continue;
+            }
+            // The first comes one interval after the start; what is over is due at once, and waits only
+            // after a failure.
+            let (was_over, due) = self.keep_after.entry(key.clone()).or_insert((false, now + every));
+            if *was_over == over && *due > now {
+                continue;
+            }
+            (*was_over, *due) = (over, now + if over { AGAIN } else { every });
+            self.keeping.insert(key.clone());
+            let (task, channel) = (attempt.keeping(over, most_bytes), outbox.portal.clone());
+            let (key, done) = (key.clone(), self.done.clone());
+            tokio::spawn(async move {
+                let result = keeping::keep(task, channel).await;
+                // The daemon ends only with the process.
+                let _ = done.send(Done::Kept(key, over, result));
+            });
+        }
+    }
+
+    pub(super) fn files_kept(&mut self, key: &Key, over: bool, result: Result<(), String>) {
+        self.keeping.remove(key);
+        if let Err(error) = &result {
+            tracing::warn!(job = key.job, error, "files of a job are not kept yet; trying again");
+        }
+        if over
+            && result.is_ok()
+            && let Some(attempt) = self.attempts.get_mut(key)
+        {
+            attempt.note_kept();
+            self.told.entry(key.clone()).or_default().dirty = true;
+        }
+    }
+}
