@@ -1,7 +1,12 @@
 //! What Prometheus is told and by whom it may be read, on the portal and on a host; and charts that stay after
 //! the end of a job and of the portal.
 
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of tests fail loudly, like tests")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "helpers of tests fail loudly, like tests"
+)]
 
 mod common;
 #[expect(dead_code, reason = "this file uses a part of it")]

@@ -236,9 +236,21 @@ impl Gpus {
                 };
             }
         };
-        let mut boards: Vec<BoardInfo> = (0..count).filter_map(|index| self.board(index)).collect();
+        // All at once: several that hang take no longer than one, while a session waits for this.
+        let found: Vec<(BoardInfo, nvlink::Links)> = std::thread::scope(|scope| {
+            let begin = |index: u32| {
+                let look = move || self.linked_board(index);
+                std::thread::Builder::new().spawn_scoped(scope, look).map_err(|_| index)
+            };
+            let begun: Vec<_> = (0..count).map(begin).collect();
+            let ended = begun.into_iter().filter_map(|thread| match thread {
+                Ok(thread) => thread.join().ok().flatten(),
+                Err(index) => self.linked_board(index),
+            });
+            ended.collect()
+        });
         // An island is a matter of all boards: each only tells where its own links lead.
-        let links: Vec<nvlink::Links> = boards.iter().map(|board| self.links(board)).collect();
+        let (mut boards, links): (Vec<BoardInfo>, Vec<nvlink::Links>) = found.into_iter().unzip();
         for (board, island) in boards.iter_mut().zip(nvlink::islands(&links)) {
             board.nvlink_island = island;
         }
@@ -247,6 +259,13 @@ impl Gpus {
             seen.insert(board.index, board.clone());
         }
         Ok(boards)
+    }
+
+    /// The board at an index, and where its links lead.
+    fn linked_board(&self, index: u32) -> Option<(BoardInfo, nvlink::Links)> {
+        let board = self.board(index)?;
+        let links = self.links(&board);
+        Some((board, links))
     }
 
     /// The board at an index. One that cannot be looked at must not take the others with it.

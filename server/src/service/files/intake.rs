@@ -314,8 +314,9 @@ mod tests {
         let (here, gone) = (HashSet::from([node]), HashSet::new());
         let at = |s: i64| s * 1_000_000;
         assert!(!waits(&[], 0, &here));
-        assert!(waits(&[rank.clone()], at(599), &here) && !waits(&[rank.clone()], at(600), &here));
-        assert!(waits(&[rank.clone()], at(59), &gone) && !waits(&[rank], at(60), &gone));
+        let ranks = [rank];
+        assert!(waits(&ranks, at(599), &here) && !waits(&ranks, at(600), &here));
+        assert!(waits(&ranks, at(59), &gone) && !waits(&ranks, at(60), &gone));
     }
 
     #[test]
