@@ -3,9 +3,12 @@
 //!
 //! It owns every attempt's state. Blocking steps run elsewhere and come back as results.
 
+mod preparing;
+
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use berth_proto::{Assignment, Desired, Down, Heartbeat, Hello, Up, down, up};
@@ -15,13 +18,12 @@ use tokio::time::Instant;
 
 use crate::agent::{Cleaning, Effect, Key, Seen, Wanted, converge};
 use crate::attempts::Attempt;
-use crate::cgroups::{Cgroups, Group};
-use crate::gpu::Gpus;
+use crate::cgroups::Group;
 use crate::hello::hello;
+pub use crate::host::Host;
 use crate::link::{LinkEvent, Outbox};
 use crate::logs::follow;
 use crate::samples::{Sampled, sample};
-use crate::sandbox::Sandbox;
 use crate::shim;
 use crate::watch::Watch;
 
@@ -32,26 +34,6 @@ const CLEAN_AGAIN: Duration = Duration::from_secs(2);
 /// Whatever the portal says, nobody gets longer than this to end.
 const MOST_GRACE_MS: i64 = 600_000;
 
-/// What the daemon works with.
-pub struct Host {
-    /// Holds one directory for each attempt.
-    pub root: PathBuf,
-    pub gpus: Arc<Gpus>,
-    pub sandbox: Sandbox,
-    pub cgroups: Cgroups,
-    /// Processes and threads that a job may have.
-    pub job_pids: u64,
-    /// What a job's directory may hold.
-    pub job_disk_mib: u64,
-    pub simulated: bool,
-    /// Between SIGTERM and SIGKILL.
-    pub grace_ms: i64,
-    /// Where other nodes reach this one.
-    pub address: String,
-    /// Where it stands, and whatever else the operator says of it.
-    pub labels: HashMap<String, String>,
-}
-
 /// How far the portal knows of an attempt.
 #[derive(Default)]
 struct Told {
@@ -61,6 +43,8 @@ struct Told {
 
 enum Done {
     Prepared(Box<Attempt>),
+    /// How far it is, in a sentence.
+    Progress(Key, String),
     ShimGone(Key),
     Cleaned(Key, Result<(), String>),
     Sampled(Sampled),
@@ -72,6 +56,8 @@ pub struct Daemon {
     told: HashMap<Key, Told>,
     /// Attempts that a blocking step works on.
     busy: HashSet<Key>,
+    /// Those that are being prepared, with what tells them that they are wanted no more.
+    preparing: HashMap<Key, Arc<AtomicBool>>,
     clean_after: HashMap<Key, Instant>,
     /// Users whose files could not be removed.
     users_left: HashSet<u32>,
@@ -100,6 +86,7 @@ pub async fn run(host: Host, mut link: mpsc::Receiver<LinkEvent>) -> Result<(), 
         attempts: BTreeMap::new(),
         told: HashMap::new(),
         busy: HashSet::new(),
+        preparing: HashMap::new(),
         clean_after: HashMap::new(),
         users_left: HashSet::new(),
         desired: None,
@@ -224,6 +211,7 @@ impl Daemon {
             all.insert(key, assignment);
         }
         self.desired = Some(all);
+        self.give_up();
         self.follow_logs();
     }
 
@@ -269,11 +257,13 @@ impl Daemon {
             Done::Prepared(attempt) => {
                 let key = attempt.key();
                 self.busy.remove(&key);
+                self.preparing.remove(&key);
                 self.attempts.insert(key.clone(), *attempt);
                 self.told.entry(key.clone()).or_default().dirty = true;
                 self.refresh(&key);
                 self.follow_logs();
             }
+            Done::Progress(key, words) => self.progressed(key, words),
             Done::ShimGone(key) => {
                 self.refresh(&key);
                 if let Some(attempt) = self.attempts.get_mut(&key)
@@ -420,7 +410,7 @@ impl Daemon {
                 let neighbours: Vec<PathBuf> =
                     others.filter(|a| attempt.shares_with(a)).map(|a| a.dir.clone()).collect();
                 tokio::task::spawn_blocking(move || {
-                    let result = attempt.clean(&host.gpus, &neighbours);
+                    let result = attempt.clean(&host, &neighbours);
                     let _ = done.send(Done::Cleaned(key, result));
                 });
             }
@@ -436,40 +426,6 @@ impl Daemon {
                 }
             }
         }
-    }
-
-    fn prepare(&mut self, key: Key) {
-        let Some(assignment) = self.desired.as_ref().and_then(|d| d.get(&key)).cloned() else { return };
-        let Some(spec) = assignment.spec.clone() else { return };
-        let made = Attempt::create(&self.host.root, &key, &assignment)
-            .and_then(|attempt| self.watch.add(&key, &attempt.dir).map(|()| attempt));
-        let mut attempt = match made {
-            Ok(attempt) => attempt,
-            Err(error) => {
-                tracing::error!(job = key.job, %error, "an attempt cannot be recorded");
-                return;
-            }
-        };
-        let taken: HashSet<u32> = self
-            .attempts
-            .values()
-            .filter_map(|a| a.record.uid)
-            .chain(self.users_left.iter().copied())
-            .collect();
-        attempt.record.uid = self.host.sandbox.pick_user(&key.job, &taken);
-        self.attempts.insert(key.clone(), attempt.clone());
-        self.told.insert(key.clone(), Told { dirty: true, sent: None });
-        self.busy.insert(key.clone());
-        let (host, done) = (self.host.clone(), self.done.clone());
-        tokio::task::spawn_blocking(move || {
-            let child = attempt.prepare(&spec, &host);
-            let _ = done.send(Done::Prepared(Box::new(attempt)));
-            if let Some(mut child) = child {
-                // Collected, so that no zombie is left; its own record says how it went.
-                let _ = child.wait();
-                let _ = done.send(Done::ShimGone(key));
-            }
-        });
     }
 
     fn say(&self, what: up::What) {

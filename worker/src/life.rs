@@ -89,12 +89,15 @@ mod tests {
                 clean: false,
                 uid: None,
                 group: Group::default(),
+                image: None,
+                contained: false,
             },
             start: None,
             exit: None,
             cleaning: Cleaning::Due,
             unclean: None,
             tally: Tally::default(),
+            progress: String::new(),
         }
     }
 

@@ -17,14 +17,12 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use berth_proto::LOG_LIMIT;
-use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::{Pid, setpgid, setsid};
 use serde::{Deserialize, Serialize};
@@ -32,6 +30,7 @@ use serde::{Deserialize, Serialize};
 use crate::cgroups::{Controller, Group};
 use crate::disk::{self, Found};
 use crate::files::{find_json, put_json};
+use crate::processes::{Tenant, Word, descendants, end_all, reap_strays, stat};
 use crate::sandbox::open_filters;
 
 pub const LAUNCH: &str = "launch.json";
@@ -55,6 +54,18 @@ pub struct Launch {
     pub sandbox_depth: u32,
     #[serde(default)]
     pub limits: Limits,
+    /// The command only holds on to a container, which others start.
+    #[serde(default)]
+    pub container: Option<Container>,
+}
+
+/// A container as its shim must know it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Container {
+    /// A file with the number of the process that stands over it.
+    pub supervisor: PathBuf,
+    /// Prints how the container stands, by the environment of the command.
+    pub inspect: Vec<String>,
 }
 
 /// What it may use at most.
@@ -68,6 +79,9 @@ pub struct Limits {
     pub pids: u64,
     /// The job's directory, and what it may hold.
     pub disk: Option<(PathBuf, u64)>,
+    /// Whoever makes the container puts its processes into the group; the command stays outside.
+    #[serde(default)]
+    pub nested: bool,
 }
 
 /// How it is to be stopped, when not by SIGTERM and the usual grace.
@@ -118,24 +132,6 @@ pub fn boot_id() -> String {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
 
-/// A process as `/proc/PID/stat` has it.
-struct Stat {
-    /// It has ended and only waits to be collected.
-    dead: bool,
-    parent: i32,
-    started: u64,
-}
-
-fn stat(pid: i32) -> Option<Stat> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // Fields are counted after the name, which may hold spaces and brackets.
-    let mut fields = text.rsplit_once(')')?.1.split_whitespace();
-    let dead = matches!(fields.next()?, "Z" | "X");
-    let parent = fields.next()?.parse().ok()?;
-    let started = fields.nth(17)?.parse().ok()?;
-    Some(Stat { dead, parent, started })
-}
-
 /// Whether the process that began so is still there.
 pub fn exists(start: &Start) -> bool {
     // 0: it could not be read at the start.
@@ -143,29 +139,12 @@ pub fn exists(start: &Start) -> bool {
     start.boot_id == boot_id() && stat(start.pid).is_some_and(same)
 }
 
-/// Every process below `root` with its distance from it; `root` itself is not among them.
-fn descendants(root: i32) -> Vec<(i32, u32)> {
-    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
-    let pairs: Vec<(i32, i32)> = entries
-        .flatten()
-        .filter_map(|e| e.file_name().to_str()?.parse::<i32>().ok())
-        .filter_map(|pid| Some((pid, stat(pid)?.parent)))
-        .collect();
-    let mut out = Vec::new();
-    let mut edge = vec![(root, 0)];
-    while let Some((parent, depth)) = edge.pop() {
-        for (pid, of) in &pairs {
-            if *of == parent {
-                out.push((*pid, depth + 1));
-                edge.push((*pid, depth + 1));
-            }
-        }
-    }
-    out
-}
-
 /// Between two looks at the size of the log.
 const LOOK_MS: i64 = 1_000;
+/// Beyond its grace, for whoever stands over a container to tell its end.
+const PATIENCE_MS: i64 = 5_000;
+/// What the program for containers ends with when it cannot run one.
+const NOT_RUN: i32 = 125;
 /// Between two looks at the size of the job's directory.
 const DISK_LOOK: Duration = Duration::from_secs(5);
 
@@ -211,6 +190,8 @@ pub fn run(dir: &Path) -> Result<(), String> {
     let told = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
         .map_err(|e| e.to_string())?;
 
+    // Heard from before anything can run out of it.
+    let memory = launch.limits.nested.then(|| launch.limits.group.watch_memory()).flatten();
     let exit = match spawn(dir, &launch, &log, signals) {
         Ok(child) => watch(dir, &launch, child, &told, began(dir), &log),
         Err(error) => {
@@ -220,17 +201,22 @@ pub fn run(dir: &Path) -> Result<(), String> {
             Exit { code: 127, timed_out, metered_ms: 0, log_bytes: 0, log_full, boottime_ms, failure: None }
         }
     };
+    let never =
+        launch.container.as_ref().filter(|_| exit.code == NOT_RUN).and_then(|c| never_ran(c, &launch));
     end_all();
-    let exit =
-        Exit { failure: exit.failure.clone().or_else(|| out_of_memory(&exit, &launch.limits)), ..exit };
+    // Without a limit of its own it may have been somebody else who was killed.
+    let ran_out = memory.is_some_and(|watch| watch.ran_out())
+        && (launch.limits.memory_mib > 0 || exit.code == 128 + Signal::SIGKILL as i32);
+    let failure = exit.failure.clone().or(never).or_else(|| out_of_memory(&exit, &launch.limits, ran_out));
+    let exit = Exit { failure, ..exit };
     let log_bytes = log.metadata().map_err(what)?.len();
     put_json(&dir.join(EXIT), &Exit { log_bytes, ..exit }, true).map_err(what)
 }
 
 /// Why it ended, when that was for want of memory. A job that goes on without a process that was killed
 /// may end as it likes.
-fn out_of_memory(exit: &Exit, limits: &Limits) -> Option<(String, String)> {
-    let memory = limits.group.memory().filter(|m| m.kills > 0)?;
+fn out_of_memory(exit: &Exit, limits: &Limits, ran_out: bool) -> Option<(String, String)> {
+    let memory = limits.group.memory().filter(|m| ran_out || m.kills > 0)?;
     if exit.code == 0 || exit.timed_out || exit.log_full {
         return None;
     }
@@ -244,6 +230,23 @@ fn out_of_memory(exit: &Exit, limits: &Limits) -> Option<(String, String)> {
         ),
     };
     Some(("memory.exceeded".to_owned(), detail))
+}
+
+/// Why a container whose command says that it could not be run ended without having run; `None` when it ran,
+/// and ended with that code itself.
+fn never_ran(container: &Container, launch: &Launch) -> Option<(String, String)> {
+    let (program, args) = container.inspect.split_first()?;
+    let said = Command::new(program)
+        .args(args)
+        .env_clear()
+        .envs(launch.env.iter().map(|(k, v)| (k, v)))
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .output()
+        .ok()?;
+    let ran = matches!(String::from_utf8_lossy(&said.stdout).trim(), "exited" | "stopped");
+    let detail = "The image could not be started on this node; the end of its log says why.";
+    (!ran).then(|| ("image.not_started".to_owned(), detail.to_owned()))
 }
 
 /// Looks after the size of the job's directory; what it finds too much is set once.
@@ -278,14 +281,14 @@ fn limit(limits: &Limits) -> io::Result<()> {
         let (_, hard) = getrlimit(resource)?;
         setrlimit(resource, most.min(hard), most.min(hard))
     };
-    if limits.pids > 0 && !limits.group.limits(Controller::Pids) {
+    if limits.pids > 0 && !limits.nested && !limits.group.limits(Controller::Pids) {
         lower(Resource::RLIMIT_NPROC, limits.pids)?;
     }
     if let Some((_, most_mib)) = &limits.disk {
         // The log is written by the command too, and has its own end.
         lower(Resource::RLIMIT_FSIZE, most_mib.saturating_mul(1 << 20).max(2 * LOG_LIMIT))?;
     }
-    limits.group.join()
+    if limits.nested { Ok(()) } else { limits.group.join() }
 }
 
 fn spawn(dir: &Path, launch: &Launch, log: &File, blocked: SigSet) -> io::Result<Child> {
@@ -336,7 +339,13 @@ fn watch(dir: &Path, launch: &Launch, mut child: Child, told: &SignalFd, began: 
     let mut limit = limit_ms(dir, launch);
     let (mut timed_out, mut log_full, mut failure) = (false, false, None);
     let too_large = watch_disk(&launch.limits);
+    let tenant = Tenant {
+        command: pid,
+        depth: launch.sandbox_depth,
+        supervisor: launch.container.as_ref().map(|c| c.supervisor.clone()),
+    };
     let mut asked_at: Option<i64> = None;
+    let mut unheard: Option<Word> = None;
     let mut grace_ms = launch.grace_ms;
     loop {
         // Taken before the look, so that what the look takes is nobody's use.
@@ -353,26 +362,26 @@ fn watch(dir: &Path, launch: &Launch, mut child: Child, told: &SignalFd, began: 
         }
         if asked_at.is_none() && now >= limit {
             timed_out = true;
-            asked_at = Some(now);
-            ask_to_end(pid, launch.sandbox_depth);
+            (asked_at, unheard) = (Some(now), Some(Word::End));
         }
         if asked_at.is_none() && log.metadata().is_ok_and(|m| m.len() > LOG_LIMIT) {
             log_full = true;
-            asked_at = Some(now);
-            ask_to_end(pid, launch.sandbox_depth);
+            (asked_at, unheard) = (Some(now), Some(Word::End));
         }
         if asked_at.is_none()
             && let Some(found) = too_large.get()
         {
             failure = Some(found.clone());
-            asked_at = Some(now);
-            ask_to_end(pid, launch.sandbox_depth);
+            (asked_at, unheard) = (Some(now), Some(Word::End));
         }
+        // Who is not there yet hears it as soon as it is.
+        unheard = unheard.filter(|word| !tenant.tell(*word));
         let next = match asked_at {
             Some(at) if now >= at.saturating_add(grace_ms) => {
-                kill_tree(pid);
+                tenant.kill(now >= at.saturating_add(grace_ms).saturating_add(PATIENCE_MS));
                 now + 200
             }
+            Some(_) if unheard.is_some() => now + 50,
             Some(at) => at.saturating_add(grace_ms),
             None => limit,
         };
@@ -388,74 +397,12 @@ fn watch(dir: &Path, launch: &Launch, mut child: Child, told: &SignalFd, began: 
                     asked_at = Some(elapsed_ms());
                     let notice = find_json::<Notice>(&dir.join(NOTICE));
                     grace_ms = notice.map_or(launch.grace_ms, |n| n.grace_ms);
-                    match notice.and_then(|n| Signal::try_from(n.signal).ok()) {
-                        Some(signal) => give_notice(pid, launch.sandbox_depth, signal),
-                        None => ask_to_end(pid, launch.sandbox_depth),
-                    }
+                    let signal = notice.and_then(|n| Signal::try_from(n.signal).ok());
+                    unheard = Some(signal.map_or(Word::End, Word::Notice));
                 }
                 Some(_) => {}
             }
         }
-    }
-}
-
-/// Collects orphans that ended; the command itself is left to its own wait.
-fn reap_strays(command: i32) {
-    for (pid, depth) in descendants(Pid::this().as_raw()) {
-        if depth == 1 && pid != command {
-            let _ = waitpid(Pid::from_raw(pid), Some(WaitPidFlag::WNOHANG));
-        }
-    }
-}
-
-/// SIGTERM to the tenant's processes. The sandbox's own would take the rest down at once.
-fn ask_to_end(command: i32, sandbox_depth: u32) {
-    if sandbox_depth == 0 {
-        let _ = kill(Pid::from_raw(command), Signal::SIGTERM);
-    }
-    for (pid, depth) in descendants(command) {
-        if depth >= sandbox_depth {
-            let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
-        }
-    }
-}
-
-/// The signal that a job chose, to its first process only: the others are its helpers, which most
-/// signals would end before the state is saved.
-fn give_notice(command: i32, sandbox_depth: u32, signal: Signal) {
-    if sandbox_depth == 0 {
-        let _ = kill(Pid::from_raw(command), signal);
-    }
-    for (pid, depth) in descendants(command) {
-        if depth == sandbox_depth {
-            let _ = kill(Pid::from_raw(pid), signal);
-        }
-    }
-}
-
-fn kill_tree(command: i32) {
-    for (pid, _) in descendants(command) {
-        let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
-    }
-    let _ = kill(Pid::from_raw(command), Signal::SIGKILL);
-}
-
-/// Kills and collects until no child is left. A child that forks while it is killed is found in the
-/// next round, because its children become this process's own.
-fn end_all() {
-    let this = Pid::this().as_raw();
-    loop {
-        for (pid, _) in descendants(this) {
-            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
-        }
-        loop {
-            match waitpid(Pid::from_raw(-1), Some(WaitPidFlag::WNOHANG)) {
-                Err(Errno::ECHILD) => return,
-                Ok(WaitStatus::StillAlive) | Err(_) => break,
-                Ok(_) => {}
-            }
-        }
-        std::thread::sleep(Duration::from_millis(5));
     }
 }
 

@@ -125,7 +125,9 @@ impl Stage {
                 memory_mib: script.memory_mib,
                 pids: script.pids,
                 disk: Some((work, script.disk_mib)),
+                nested: false,
             },
+            container: None,
         };
         put_json(&dir.join(shim::LAUNCH), &launch, false).unwrap();
         let shim = Command::new(env!("CARGO_BIN_EXE_berth-worker"))
