@@ -235,6 +235,7 @@ impl Session {
             address: hello.address,
             labels: node_labels(hello.labels),
             isolation: isolation(hello.isolation),
+            images: hello.runs_images,
             driver_version: hello.driver_version,
             worker_version: hello.worker_version,
             boards: hello.boards.into_iter().filter_map(board).collect(),

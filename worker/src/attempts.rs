@@ -322,7 +322,12 @@ impl Attempt {
         if self.record.contained {
             // Its end is podman's to know; whatever of it is left after that is the cgroup's to kill.
             let podman = host.images.as_ref().map_err(|why| format!("its container needs podman: {why}"))?;
-            podman.remove(&confinement::container_name(&self.record))?;
+            let name = confinement::container_name(&self.record);
+            if podman.remove(&name).is_err() {
+                // It may have lost what stood over the container: then there must be nothing to end any more.
+                self.record.group.end()?;
+                podman.remove(&name)?;
+            }
         }
         // The shim leaves nothing; one that was killed could not see to that.
         self.record.group.end()?;

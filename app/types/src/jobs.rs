@@ -98,6 +98,9 @@ pub struct NewJob {
     /// The text of a script. It runs by its `#!` line, or by `/bin/sh`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub script: Option<String>,
+    /// The image that it runs in, such as `docker.io/library/alpine:3.20`; its node's own system when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
     /// Written into the job's own directory before it starts: relative path → text.
@@ -414,6 +417,12 @@ pub struct Job {
     pub command: Option<Vec<String>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub script: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    /// What its registry calls exactly the image of the present attempt, by rank, once it is there. Only with
+    /// one job, not in lists.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub image_digests: Vec<String>,
     /// Paths of the files given with the job.
     #[serde(default)]
     pub files: Vec<String>,

@@ -3,6 +3,8 @@
 use berth_types::jobs::{Network, NewJob, Topology};
 use berth_types::problems::FieldError;
 
+use crate::images::Reference;
+
 /// Limits of one submission.
 pub const MAX_NAME_CHARS: usize = 100;
 pub const MAX_FILES: usize = 256;
@@ -10,6 +12,8 @@ pub const MAX_FILES_BYTES: usize = 8 << 20;
 pub const MAX_SCRIPT_BYTES: usize = 1 << 20;
 pub const MAX_ARGS: usize = 1_024;
 pub const MAX_ENV: usize = 256;
+/// Name and value of one variable of a job in an image.
+pub const MAX_IMAGE_ENV_BYTES: usize = 48 << 10;
 pub const MAX_LABELS: usize = 32;
 pub const MAX_DEPENDENCIES: usize = 32;
 pub const MAX_CPUS: u32 = 65_536;
@@ -134,6 +138,7 @@ pub fn check_job(job: &NewJob) -> Vec<FieldError> {
         refuse("/checkpoint/grace_s", "Choose between 1 and 600 seconds.");
     }
     check_idle(job, &mut refuse);
+    check_image(job, &mut refuse);
     if job.depends_on.len() > MAX_DEPENDENCIES {
         refuse("/depends_on", "A job can wait for at most 32 others.");
     }
@@ -153,6 +158,21 @@ pub fn check_job(job: &NewJob) -> Vec<FieldError> {
         }
     }
     errors
+}
+
+fn check_image(job: &NewJob, refuse: &mut impl FnMut(&str, &str)) {
+    let Some(image) = &job.image else { return };
+    if let Err(detail) = Reference::parse(image) {
+        refuse("/image", detail);
+    }
+    for (key, value) in &job.env {
+        if value.contains(['\n', '\r']) || key.len() + value.len() > MAX_IMAGE_ENV_BYTES {
+            refuse(
+                &pointer_to("/env", key),
+                "In an image a variable has at most 48 KiB and no line breaks; put more into files.",
+            );
+        }
+    }
 }
 
 fn check_idle(job: &NewJob, refuse: &mut impl FnMut(&str, &str)) {
@@ -262,6 +282,12 @@ mod tests {
             stop_when_idle: Some(StopWhenIdle { below_percent, for_s }),
             ..job()
         };
+        let in_image = |value: &str| NewJob {
+            image: Some("alpine".into()),
+            env: [("A".to_owned(), value.to_owned())].into(),
+            ..job()
+        };
+        assert_eq!(pointers(&in_image("a b")), Vec::<String>::new());
         for (below_percent, for_s) in [(1, 600), (100, 86_400)] {
             assert_eq!(pointers(&idle(below_percent, for_s)), Vec::<String>::new());
         }
@@ -293,6 +319,10 @@ mod tests {
                 NewJob { checkpoint: Some(Checkpoint { signal: Default::default(), grace_s: 0 }), ..job() },
                 "/checkpoint/grace_s",
             ),
+            (NewJob { image: Some("dir:/etc".into()), ..job() }, "/image"),
+            (NewJob { image: Some(String::new()), ..job() }, "/image"),
+            (in_image("a\nb"), "/env/A"),
+            (in_image(&"x".repeat(MAX_IMAGE_ENV_BYTES)), "/env/A"),
             (NewJob { max_duration_s: 0, ..job() }, "/max_duration_s"),
             (NewJob { max_duration_s: u64::MAX, ..job() }, "/max_duration_s"),
             (NewJob { command: None, ..job() }, "/command"),

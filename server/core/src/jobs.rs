@@ -71,8 +71,14 @@ pub enum Event {
 }
 
 /// Failures that are no fault of the job's own.
-const NODE_LOST: [&str; 5] =
-    ["attempt.unknown_outcome", "attempt.not_started", "device.unavailable", "worker.io", "worker.isolation"];
+const NODE_LOST: [&str; 6] = [
+    "attempt.unknown_outcome",
+    "attempt.not_started",
+    "device.unavailable",
+    "image.unavailable",
+    "worker.io",
+    "worker.isolation",
+];
 
 /// Whether an end is followed by another try, after `retries` of them. What makes room is tried again
 /// unless its policy leaves that out, however often.

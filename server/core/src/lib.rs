@@ -11,6 +11,7 @@ pub mod evidence;
 pub mod expiry;
 pub mod fair_share;
 pub mod finder;
+pub mod images;
 pub mod jobs;
 pub mod lineage;
 pub mod members;

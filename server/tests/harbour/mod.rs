@@ -80,6 +80,7 @@ impl Harbour {
             address: "10.0.0.1".to_owned(),
             labels: "{}".to_owned(),
             isolation: "{}".to_owned(),
+            images: false,
             boards: (0..2).map(board).collect(),
         };
         self.t.portal.report_node(node(n), report).await.unwrap();

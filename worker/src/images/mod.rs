@@ -80,17 +80,6 @@ fn numbers(version: &str) -> (u32, u32) {
     (parts.next().unwrap_or(0), parts.next().unwrap_or(0))
 }
 
-fn first_line(text: &[u8]) -> String {
-    let text = String::from_utf8_lossy(text);
-    text.lines()
-        .map(str::trim)
-        .find(|l| !l.is_empty())
-        .unwrap_or("it said nothing")
-        .chars()
-        .take(200)
-        .collect()
-}
-
 impl Podman {
     /// A podman that works here, or why there is none. `data` is the worker's own directory.
     pub fn probe(data: &Path, terms: Terms) -> Result<Self, String> {
@@ -127,6 +116,11 @@ impl Podman {
 
     fn settings(&self) -> PathBuf {
         self.storage.join("containers.conf")
+    }
+
+    /// Where it keeps what is gone after a restart of the host.
+    pub fn volatile(&self) -> &Path {
+        &self.volatile
     }
 
     /// In words.
@@ -177,7 +171,8 @@ impl Podman {
         if out.status.success() {
             Ok(String::from_utf8_lossy(&out.stdout).trim().to_owned())
         } else {
-            Err(format!("podman {}: {}", words.first().unwrap_or(&""), first_line(&out.stderr)))
+            let why = pull::last_words(&String::from_utf8_lossy(&out.stderr), None);
+            Err(format!("podman {}: {why}", words.first().unwrap_or(&"")))
         }
     }
 

@@ -87,7 +87,7 @@ impl Progress {
 }
 
 /// What podman said last, in one line, without a secret.
-fn last_words(said: &str, secret: Option<&str>) -> String {
+pub(super) fn last_words(said: &str, secret: Option<&str>) -> String {
     let error = said.lines().rev().find(|l| l.starts_with("Error:"));
     let line =
         error.or_else(|| said.lines().rev().find(|l| !l.trim().is_empty())).unwrap_or("it said nothing");

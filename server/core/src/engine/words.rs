@@ -104,6 +104,15 @@ fn said(blocker: &Blocker, asked: &Asked, now: Timestamp) -> Said {
             ),
             "Ask for fewer processors or less memory.".to_owned(),
         ),
+        Blocker::Images { nodes } => (
+            "capacity.images",
+            format!(
+                "{nodes} {} {what}, but {} no images: podman is not there, or does not work.",
+                plural(*nodes, "node has", "nodes have"),
+                plural(*nodes, "runs", "run"),
+            ),
+            "Run it without an image, or ask the operator to install podman on such a node.".to_owned(),
+        ),
         Blocker::Away { nodes } => (
             "node.unavailable",
             format!("{nodes} suitable {} cordoned or out of reach.", plural(*nodes, "node is", "nodes are")),
