@@ -404,6 +404,9 @@ async fn a_longer_limit_reaches_the_running_job() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_job_asks_for_is_what_it_gets_and_no_more() {
     let quay = Quay::open().await;
+    // What has run a job has said what it can keep apart.
+    let first = quay.script("true").await;
+    quay.ended(&first).await;
     let nodes = quay.t.get(&quay.operator, "/operator/nodes").await.expect(200);
     let isolation = &nodes["items"][0]["isolation"];
     for name in ["sandbox", "seccomp", "users", "memory", "cpu", "pids", "devices", "network", "disk"] {

@@ -257,7 +257,8 @@ fn mounts(add: &mut impl FnMut(&[&str]), terms: &Terms<'_>, version: (u32, u32),
     let bytes = terms.scratch_mib.saturating_mul(1 << 20).to_string();
     let limited: Vec<&str> = if version >= SIZES_SINCE { vec!["--size", &bytes] } else { Vec::new() };
     add(&["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]);
-    for place in ["/dev/shm", "/tmp", "/var/tmp"] {
+    let private = ["/dev/shm", "/tmp", "/var/tmp"];
+    for place in private {
         add(&limited);
         add(&["--perms", "1777", "--tmpfs", place]);
     }
@@ -266,10 +267,19 @@ fn mounts(add: &mut impl FnMut(&[&str]), terms: &Terms<'_>, version: (u32, u32),
         add(&["--dev-bind", &node, &node]);
     }
     // Sockets of the host's services are in /run; only the resolver's file is needed there.
-    let mut empty: Vec<String> = ["/home", "/root", "/run"].map(str::to_owned).into();
+    let mut empty: Vec<&Path> = ["/home", "/root", "/run"].map(Path::new).into();
     // The names of other attempts are there.
-    empty.extend(Some("/sys/fs/cgroup").filter(|dir| Path::new(dir).exists()).map(str::to_owned));
-    empty.extend(hidden.iter().map(|dir| dir.display().to_string()));
+    empty.extend(Some(Path::new("/sys/fs/cgroup")).filter(|dir| dir.exists()));
+    empty.extend(hidden.iter().map(PathBuf::as_path));
+    // What lies below another of them is gone with it, and cannot be mounted there any more.
+    let all = empty.clone();
+    empty.retain(|dir| {
+        let below = |other: &&Path| dir != other && dir.starts_with(other);
+        !all.iter().any(below) && !private.iter().any(|place| dir.starts_with(place))
+    });
+    empty.sort();
+    empty.dedup();
+    let empty: Vec<String> = empty.iter().map(|dir| dir.display().to_string()).collect();
     for place in &empty {
         add(&["--tmpfs", place]);
     }
@@ -293,7 +303,7 @@ mod tests {
         let sandbox = Sandbox::Bubblewrap {
             program: PathBuf::from("/usr/bin/bwrap"),
             version: (0, 8),
-            hidden: vec![PathBuf::from("/secret")],
+            hidden: ["/secret/worker", "/secret", "/tmp/worker", "/secret"].map(PathBuf::from).into(),
             users: own_user.then(|| users(10)),
             cuts_network: true,
         };
@@ -324,6 +334,12 @@ mod tests {
         assert!(!has(&open, &["--unshare-net"]) && has(&boxed(false, true), &["--unshare-net"]));
         assert!(has(&open, &["--dev-bind", "/dev/nvidia3", "/dev/nvidia3"]));
         assert!(has(&open, &["--tmpfs", "/secret"]) && has(&open, &["--bind", "/w", HOME]));
+        assert_eq!(
+            open.iter().filter(|w| w.contains("secret")).count(),
+            2,
+            "mounted once, and made read-only"
+        );
+        assert!(!has(&open, &["/tmp/worker"]), "it is hidden already");
         assert!(has(&open, &["--size", "2097152", "--perms", "1777", "--tmpfs", "/tmp"]));
         assert!(has(&open, &["--reuid", "600007", "--regid", "600007", "--clear-groups"]));
         assert!(!has(&open, &["--unshare-user"]) && has(&boxed(true, false), &["--unshare-user"]));
