@@ -166,6 +166,9 @@ pub fn confine(
     Ok((host.sandbox.confine(&terms, command), limits))
 }
 
+/// The portal leaves out longer words.
+const MOST_CHARS: usize = 120;
+
 /// What keeps jobs apart on this host, in words.
 pub fn words(host: &Host) -> BTreeMap<String, String> {
     let (sandbox, cgroups) = (&host.sandbox, &host.cgroups);
@@ -183,6 +186,7 @@ pub fn words(host: &Host) -> BTreeMap<String, String> {
         (None, false) => "not limited".to_owned(),
     };
     let users = if sandbox.has_users() { "one for each job" } else { "the worker's, for all jobs" };
+    let images = host.images.as_ref().map_or_else(|why| format!("off: {why}"), Podman::name);
     let network = if sandbox.cuts_network() { "the host's, or none" } else { "the host's" };
     [
         ("sandbox", sandbox.name()),
@@ -194,7 +198,7 @@ pub fn words(host: &Host) -> BTreeMap<String, String> {
         ("devices", devices),
         ("network", network.to_owned()),
         ("disk", format!("{} MiB, looked at every 5 s", host.job_disk_mib)),
-        ("images", host.images.as_ref().map_or_else(|why| format!("off: {why}"), Podman::name)),
+        ("images", images.chars().take(MOST_CHARS).collect()),
     ]
     .map(|(name, value)| (name.to_owned(), value))
     .into()
