@@ -23,8 +23,8 @@ const KEPT: usize = 16 << 10;
 /// Of what it says last, so much is told.
 const TOLD: usize = 400;
 
-/// What a pull may take.
-#[derive(Debug, Clone)]
+/// What a pull may take. It is never printed, for its secret.
+#[derive(Clone)]
 pub struct Terms<'a> {
     /// For sentences.
     pub image: &'a str,

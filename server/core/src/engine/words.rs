@@ -206,7 +206,9 @@ pub fn explanation(why: &Why, asked: &Asked, now: Timestamp) -> Explanation {
             "The jobs in its way reach their limits in {} at the latest.",
             duration_text(at.millis_since(now).max(0))
         ),
-        (_, None, Some(Blocker::None { .. } | Blocker::Absurd(_))) => "The present inventory.".to_owned(),
+        (_, None, Some(Blocker::None { .. } | Blocker::Images { .. } | Blocker::Absurd(_))) => {
+            "The present inventory.".to_owned()
+        }
         (_, None, Some(Blocker::Quota(_))) => "The limits of the organization.".to_owned(),
         (_, None, Some(Blocker::Dependency(_))) => "The jobs that it waits for.".to_owned(),
         (_, None, _) => "Nothing that runs now frees a suitable place by itself.".to_owned(),
