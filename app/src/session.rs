@@ -138,7 +138,7 @@ pub fn remember(org: OrgId) {
     let _ = org;
 }
 
-const PLACES: [(&str, &str); 10] = [
+const PLACES: [(&str, &str); 11] = [
     ("/", "Home"),
     ("/launch", "Launch"),
     ("/jobs", "Jobs"),
@@ -147,11 +147,15 @@ const PLACES: [(&str, &str); 10] = [
     ("/billing", "Billing"),
     ("/limits", "Limits"),
     ("/team", "Team"),
+    ("/secrets", "Secrets"),
     ("/tokens", "Tokens"),
     ("/webhooks", "Webhooks"),
 ];
-const OPERATOR_PLACES: [(&str, &str); 8] = [
+const OPERATOR_PLACES: [(&str, &str); 11] = [
     ("/operator/nodes", "Nodes"),
+    ("/operator/fleet", "Fleet"),
+    ("/operator/jobs", "All jobs"),
+    ("/operator/stuck", "Stuck"),
     ("/operator/reservations", "Reservations"),
     ("/operator/prices", "Prices"),
     ("/operator/orgs", "Organizations"),

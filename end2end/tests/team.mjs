@@ -147,7 +147,7 @@ test('an invitation is sent again with another link, and withdrawn', async () =>
   await page.goto('/team');
   await settled(page);
   const first = await invite(page, person.email, 'member');
-  const again = page.getByRole('button', { name: `Send the invitation of ${person.email} again` });
+  const again = page.getByRole('button', { name: `Send again the invitation of ${person.email}` });
   await awake(again);
   const { body } = await answerOf(page, 'POST', '/resend', () => again.click());
   await page.getByRole('group', { name: 'The link' }).getByText(body.link).waitFor();

@@ -25,6 +25,7 @@ from typing import Any
 
 import books_bench
 import placement_bench
+import worker_bench
 from rest import Api, Failed, find_json, put_json
 from sse import Splitter, events, request
 
@@ -263,7 +264,7 @@ BENCHES: dict[str, Callable[[], list[Row]]] = {
     "log-throughput": log_throughput,
     "sample-to-event": sample_to_event,
     "durable-submissions": durable_submissions,
-} | {names: partial(bench, row) for names, bench in (placement_bench.BENCHES | books_bench.BENCHES).items()}
+} | {names: partial(bench, row) for names, bench in (placement_bench.BENCHES | books_bench.BENCHES | worker_bench.BENCHES).items()}
 
 
 def show(rows: list[Row]) -> None:

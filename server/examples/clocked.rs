@@ -46,6 +46,11 @@ impl Clock for Ahead {
     fn now(&self) -> Timestamp {
         SystemClock.now().plus_seconds(self.0.load(Ordering::SeqCst))
     }
+
+    // Leases are counted together with workers, whose clocks do not move.
+    fn monotonic_ms(&self) -> i64 {
+        SystemClock.monotonic_ms()
+    }
 }
 
 /// A line for whoever moves the clock; one who has stopped reading is about to end this.
@@ -69,6 +74,7 @@ fn lines() -> UnboundedReceiver<String> {
 /// One round of every loop that looks at the clock.
 async fn do_what_is_due(portal: &Portal) -> Result<(), StoreError> {
     portal.tick_reservations().await?;
+    portal.tick_drains().await?;
     portal.live.schedule.notify_one();
     portal.tick_budgets().await?;
     portal.bill_last_month().await?;

@@ -3,10 +3,7 @@
 //! Decides nothing: who gets a certificate is the service's. Keys come from the system's randomness,
 //! never from the portal's, which tests can repeat.
 
-use std::fs::{DirBuilder, OpenOptions};
-use std::io::Write;
 use std::net::IpAddr;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
 use base64::Engine;
@@ -24,6 +21,8 @@ use rustls::pki_types::{CertificateDer, CertificateSigningRequestDer, PrivateKey
 use sha2::{Digest, Sha256};
 use time::OffsetDateTime;
 use x509_parser::extensions::GeneralName;
+
+use crate::keyfile;
 
 /// Begins the name by which a node is known in its certificate.
 const NODE_URI: &str = "berth://node/";
@@ -53,32 +52,9 @@ pub struct Issued {
 impl Authority {
     /// The authority kept in the portal's data directory; a new one at the first start.
     pub fn open(data: &Path, now: Timestamp) -> Result<Self, String> {
-        let dir = data.join(DIR);
-        let file = dir.join(FILE);
-        let failed = |e: std::io::Error| format!("{}: {e}", file.display());
-        match std::fs::read(&file) {
-            Ok(text) => return Self::read(&text).map_err(|e| format!("{}: {e}", file.display())),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => return Err(failed(error)),
-        }
-        DirBuilder::new().recursive(true).mode(0o700).create(&dir).map_err(failed)?;
-        let text = make(now).map_err(|e| format!("no authority can be made: {e}"))?;
-        let part = dir.join(format!("ca.{}.part", std::process::id()));
-        let write = || {
-            let mut out =
-                OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&part)?;
-            out.write_all(text.as_bytes())?;
-            out.sync_all()?;
-            // A second portal that starts now finds the first one's: a link never replaces.
-            match std::fs::hard_link(&part, &file) {
-                Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => return Err(e),
-                _ => {}
-            }
-            std::fs::remove_file(&part)?;
-            std::fs::File::open(&dir)?.sync_all()
-        };
-        write().map_err(failed)?;
-        let text = std::fs::read(&file).map_err(failed)?;
+        let file = data.join(DIR).join(FILE);
+        let made = || make(now).map_err(|e| format!("no authority can be made: {e}"));
+        let text = keyfile::find_or_make(&file, made)?;
         Self::read(&text).map_err(|e| format!("{}: {e}", file.display()))
     }
 

@@ -6,8 +6,10 @@
 
 pub mod authority;
 pub mod clock;
+pub mod envelope;
 pub mod fault;
 pub mod install;
+mod keyfile;
 pub mod live;
 pub mod outbound;
 mod passwords;

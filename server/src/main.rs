@@ -31,12 +31,41 @@ enum Command {
         #[command(flatten)]
         store: Store,
     },
+    /// What is done with the secrets of organizations, while no portal runs.
+    Secrets {
+        #[command(subcommand)]
+        command: Secrets,
+    },
+}
+
+#[derive(Subcommand)]
+enum Secrets {
+    /// Seal everything anew that is sealed with a former key, and stop.
+    Rewrap {
+        #[command(flatten)]
+        store: Store,
+        #[command(flatten)]
+        keys: KeyFiles,
+    },
+}
+
+#[derive(clap::Args)]
+struct KeyFiles {
+    /// The file with the key that seals secrets: 32 bytes in base64. By default secrets.key in the data
+    /// directory; it is made where there is none. Without it the secrets in the database cannot be read.
+    #[arg(long, env = "BERTH_SECRETS_KEY_FILE")]
+    secrets_key_file: Option<PathBuf>,
+    /// Files with the keys before it, apart by commas: what they sealed is sealed anew at the start.
+    #[arg(long, env = "BERTH_SECRETS_OLD_KEY_FILES", value_delimiter = ',')]
+    secrets_old_key_files: Vec<PathBuf>,
 }
 
 #[derive(clap::Args)]
 struct Serve {
     #[command(flatten)]
     store: Store,
+    #[command(flatten)]
+    keys: KeyFiles,
     /// Where to listen for browsers and scripts.
     #[arg(long, env = "BERTH_LISTEN", default_value = "127.0.0.1:8080")]
     listen: SocketAddr,
@@ -50,6 +79,10 @@ struct Serve {
     /// Seconds for which a node's certificate is good; it is renewed after two thirds of them.
     #[arg(long, env = "BERTH_NODE_CERTIFICATE_S", default_value_t = 86_400, value_parser = clap::value_parser!(i64).range(60..=31_536_000))]
     node_certificate_s: i64,
+    /// Seconds for which a worker's jobs go on without a word from this portal. Then the worker ends them, and a
+    /// little later this portal takes them for ended.
+    #[arg(long, env = "BERTH_LEASE_S", default_value_t = 600, value_parser = clap::value_parser!(i64).range(3..=86_400))]
+    lease_s: i64,
     /// The built pages; the directory `web` beside this program when there is one.
     #[arg(long, env = "BERTH_WEB")]
     web: Option<PathBuf>,
@@ -159,13 +192,16 @@ async fn start() -> std::process::ExitCode {
 async fn run(args: Args) -> Result<(), String> {
     match args.command {
         Command::Migrate { store } => store.open().await.map(|_| println!("the database is up to date")),
+        Command::Secrets { command: Secrets::Rewrap { store, keys } } => rewrap(store, keys).await,
         Command::Serve(args) => {
             let Serve {
                 store,
+                keys,
                 listen,
                 worker_listen,
                 worker_url,
                 node_certificate_s,
+                lease_s,
                 web,
                 currency,
                 https,
@@ -191,6 +227,8 @@ async fn run(args: Args) -> Result<(), String> {
             let settings = Settings {
                 currency,
                 https,
+                secrets_key: keys.secrets_key_file,
+                secrets_old_keys: keys.secrets_old_key_files,
                 private_webhooks,
                 smtp,
                 mail_from,
@@ -203,12 +241,32 @@ async fn run(args: Args) -> Result<(), String> {
                 worker_url: worker_url.unwrap_or_else(|| format!("https://{worker_at}")),
                 worker_program: worker_program(),
                 node_certificate_s,
+                lease_ms: lease_s * 1_000,
                 ..Settings::default()
             };
             let portal = Portal::new(db, settings, Arc::new(SystemClock), ChaCha20Rng::from_os_rng());
             portal.authority()?;
             serve(portal, assets, listener, worker_listener, stopped()).await
         }
+    }
+}
+
+async fn rewrap(store: Store, keys: KeyFiles) -> Result<(), String> {
+    let db = store.open().await?;
+    let settings = Settings {
+        secrets_key: keys.secrets_key_file,
+        secrets_old_keys: keys.secrets_old_key_files,
+        data: store.data,
+        ..Settings::default()
+    };
+    let portal = Portal::new(db, settings, Arc::new(SystemClock), ChaCha20Rng::from_os_rng());
+    let found = portal.open_secrets().await?;
+    println!("{} sealed anew", found.done);
+    match found.unreadable {
+        0 => Ok(()),
+        n => Err(format!(
+            "{n} are sealed with a key that was not given, or damaged; the log above names them. --secrets-old-key-files takes the keys that are still needed"
+        )),
     }
 }
 

@@ -9,11 +9,13 @@ use rand_chacha::ChaCha20Rng;
 
 use crate::authority::Authority;
 use crate::clock::Clock;
+use crate::envelope::{self, Keys};
 use crate::live::Live;
 use crate::outbound::Outbound;
 use crate::passwords::Hasher;
 use crate::recordings::Recordings;
 use crate::service::keys::InFlight;
+use crate::service::leases::Leases;
 use crate::service::planner::Planner;
 use crate::service::underuse::Watches;
 use crate::store::Db;
@@ -39,8 +41,14 @@ pub struct Settings {
     pub worker_program: Option<PathBuf>,
     /// How long a node's certificate is good; it is renewed when two thirds have passed.
     pub node_certificate_s: i64,
+    /// How long what a worker runs goes on without a word from this portal.
+    pub lease_ms: i64,
     /// How long the portal's own certificate towards workers is good; a new one is made every day.
     pub portal_certificate_s: i64,
+    /// The file with the key that seals secrets; one in the data directory when absent.
+    pub secrets_key: Option<PathBuf>,
+    /// Files with the keys before it, whose secrets are sealed anew at the start.
+    pub secrets_old_keys: Vec<PathBuf>,
     /// Webhooks may lead into private networks, and be plain http.
     pub private_webhooks: bool,
     /// `smtps://user:password@host`; mail goes to files in the data directory without one.
@@ -56,6 +64,11 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// Where the key that seals secrets is.
+    pub fn secrets_key_file(&self) -> PathBuf {
+        self.secrets_key.clone().unwrap_or_else(|| self.data.join(envelope::FILE))
+    }
+
     fn stripe(&self) -> Option<Arc<Stripe>> {
         let key = self.stripe_key.as_deref().filter(|key| !key.is_empty())?;
         // An empty secret would let anybody sign.
@@ -89,7 +102,10 @@ impl Default for Settings {
             worker_url: "https://127.0.0.1:8081".to_owned(),
             worker_program: None,
             node_certificate_s: 86_400,
+            lease_ms: 600_000,
             portal_certificate_s: 30 * 86_400,
+            secrets_key: None,
+            secrets_old_keys: Vec::new(),
             private_webhooks: false,
             smtp: None,
             mail_from: "Berth <berth@localhost.localdomain>".to_owned(),
@@ -117,8 +133,10 @@ pub struct Portal {
     pub(crate) throttle: Arc<Throttle>,
     pub(crate) invites: Arc<Invites>,
     pub(crate) in_flight: Arc<InFlight>,
+    pub(crate) leases: Arc<Leases>,
     /// Opened when it is first needed.
     authority: Arc<Mutex<Option<Arc<Authority>>>>,
+    keys: Arc<Mutex<Option<Arc<Keys>>>>,
     clock: Arc<dyn Clock>,
     rng: Arc<Mutex<ChaCha20Rng>>,
 }
@@ -134,11 +152,13 @@ impl Portal {
             watches: Arc::default(),
             invites: Arc::default(),
             in_flight: Arc::default(),
+            leases: Arc::new(Leases::since(clock.monotonic_ms())),
             outbound: Arc::new(settings.outbound()),
             stripe: settings.stripe(),
             recordings: Recordings::new(&settings.data),
             settings: Arc::new(settings),
             authority: Arc::default(),
+            keys: Arc::default(),
             clock,
             rng: Arc::new(Mutex::new(rng)),
         }
@@ -146,6 +166,11 @@ impl Portal {
 
     pub fn now(&self) -> Timestamp {
         self.clock.now()
+    }
+
+    /// For what must not depend on whoever sets the clock.
+    pub(crate) fn monotonic_ms(&self) -> i64 {
+        self.clock.monotonic_ms()
     }
 
     /// The portal's certificate authority, kept in the data directory.
@@ -157,6 +182,18 @@ impl Portal {
         let authority = Arc::new(Authority::open(&self.settings.data, self.now())?);
         *kept = Some(authority.clone());
         Ok(authority)
+    }
+
+    /// What seals secrets and opens them.
+    pub fn keys(&self) -> Result<Arc<Keys>, String> {
+        let mut kept = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(keys) = kept.as_ref() {
+            return Ok(keys.clone());
+        }
+        let keys = Keys::open(&self.settings.secrets_key_file(), &self.settings.secrets_old_keys)?;
+        let keys = Arc::new(keys);
+        *kept = Some(keys.clone());
+        Ok(keys)
     }
 
     /// Runs `draw` with the portal's randomness.

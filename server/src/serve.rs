@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use tokio::net::TcpListener;
 
 use crate::portal::Portal;
-use crate::service::{books, budgets, invoices, payments, reservations, webhooks};
+use crate::service::{books, budgets, drains, invoices, leases, payments, reservations, webhooks};
 use crate::web::{self, Assets};
 use crate::{rest, scheduler, workers};
 
@@ -30,6 +30,7 @@ pub async fn serve(
     if assets.is_none() {
         tracing::warn!("there are no built pages; --web names their directory");
     }
+    portal.open_secrets().await?;
     let at = listener.local_addr().map_err(|e| e.to_string())?;
     let worker_at = worker_listener.local_addr().map_err(|e| e.to_string())?;
     say(&format!("Berth listens on http://{at}"));
@@ -41,6 +42,8 @@ pub async fn serve(
     }
     tokio::spawn(scheduler::run(portal.clone()));
     tokio::spawn(reservations::tick::run(portal.clone()));
+    tokio::spawn(drains::run(portal.clone()));
+    tokio::spawn(leases::run(portal.clone()));
     tokio::spawn(books::run(portal.clone()));
     tokio::spawn(budgets::run(portal.clone()));
     tokio::spawn(invoices::run(portal.clone()));

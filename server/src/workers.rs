@@ -177,7 +177,8 @@ struct Session {
     mine: HashMap<(JobId, u32), u32>,
     /// Attempts that the worker has, or was sent: leaving one of them out would end it.
     offered: HashSet<(JobId, u32)>,
-    /// What was last sent as desired, without the places in logs, which move by themselves.
+    /// What was last sent as desired, without secrets, and without the places in logs, which move by
+    /// themselves.
     sent: Option<proto::Desired>,
 }
 
@@ -194,7 +195,10 @@ impl Session {
             return Err("the first message was no hello".to_owned());
         };
         self.enter(&hello, &mut up).await?;
+        let _held = self.portal.hold_lease(self.node).ok_or("its work is being taken; it may come again")?;
+        let leased = hello.leases;
         self.greet(hello).await?;
+        self.portal.node_returned(self.node, leased).await.map_err(|e| e.to_string())?;
         let live = self.portal.live.clone();
         let guard = live.open_session(self.node);
         // Revoked meanwhile, when there was no session yet that could be ended.
@@ -299,12 +303,18 @@ impl Session {
         self.mine.retain(|key, _| keys.contains(key));
         self.ration(&mut desired);
         let mut compared = desired.clone();
+        let mut given = Vec::new();
         for assignment in &mut compared.attempts {
             assignment.log_from = 0;
+            let Some(spec) = &mut assignment.spec else { continue };
+            let job = assignment.attempt.as_ref().map_or("", |id| id.job.as_str());
+            given.extend(spec.secrets.drain(..).map(|secret| (job.to_owned(), secret.name)));
+            given.extend(spec.registry_auth.take().map(|auth| (job.to_owned(), auth.secret)));
         }
         if self.sent.as_ref() != Some(&compared) {
             self.say(proto::down::What::Desired(desired)).await?;
             self.sent = Some(compared);
+            self.portal.secrets_given(given).await;
         }
         Ok(())
     }
@@ -345,6 +355,11 @@ impl Session {
             Some(proto::up::What::Probe(probe)) => {
                 self.answered(&probe);
                 Ok(())
+            }
+            // Older workers do not count them, and need no answer.
+            Some(proto::up::What::Heartbeat(beat)) if beat.seq > 0 => {
+                self.portal.renew_lease(self.node);
+                self.say(proto::down::What::Renewed(proto::Renewed { seq: beat.seq })).await
             }
             Some(proto::up::What::Heartbeat(_) | proto::up::What::Hello(_)) | None => Ok(()),
         }

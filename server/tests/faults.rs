@@ -57,7 +57,10 @@ fn every_point_is_tried() {
 
 /// Reservations in every state, and use of long ago that nobody has billed.
 async fn prepared(dir: &Path) -> (World, Plan) {
-    let t = TestPortal::on(Db::sqlite(&dir.join("berth.db")).await.unwrap());
+    // Beside the database, so that the portals on copies of both can read what this one sealed.
+    let secrets_key = Some(dir.join("secrets.key"));
+    let db = Db::sqlite(&dir.join("berth.db")).await.unwrap();
+    let t = TestPortal::with(db, |settings| Settings { secrets_key, ..settings });
     World::clock(&t, 70 * DAY).await;
     let mut h = Harbour::of(t).await;
     let (from, until) = (h.at(60), h.at(60 + HOUR));

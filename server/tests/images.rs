@@ -17,7 +17,8 @@ mod quay;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use harbour::Harbour;
+use berth_server::scheduler;
+use harbour::{Harbour, node};
 use quay::{Quay, worker_program};
 use serde_json::{Value, json};
 
@@ -57,6 +58,60 @@ async fn an_image_is_checked_kept_and_keeps_a_job_from_nodes_without_podman() {
         assert_eq!((&shown["state"], &shown["image"]), (&json!("queued"), &json!("alpine:3.20")), "{engine}");
         let nodes = harbour.t.get(&harbour.operator, "/operator/nodes").await.expect(200);
         assert_eq!(nodes["items"].as_array().unwrap().len(), 2, "{engine}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_registry_is_told_who_asks() {
+    for (engine, db, _place) in common::engines("image_registry").await {
+        let harbour = Harbour::on(db).await;
+        for n in 1..=2 {
+            harbour.report_with(n, true).await;
+        }
+        for (name, value) in [("pull", "ada:pw-Zq7w9x2m\n"), ("other", "no-colon-in-here")] {
+            let path = format!("/orgs/{}/secrets/{name}", harbour.org);
+            harbour.t.call(&harbour.ada, "PUT", &path, json!({"value": value})).await.expect(201);
+        }
+        let path = format!("/orgs/{}/jobs", harbour.org);
+        let image = json!("r.example:5000/x:1");
+        let job = |image: &Value, secret: &str| json!({"name": "x", "offering": "h100-80gb", "command": ["true"], "image": image, "registry": {"secret": secret}, "max_duration_s": 60});
+        for (body, pointer) in [
+            (job(&image, "none"), "/registry/secret"),
+            (job(&image, "../x"), "/registry/secret"),
+            (job(&Value::Null, "pull"), "/registry"),
+            (job(&json!("localhost/x:1"), "pull"), "/registry"),
+        ] {
+            for path in [path.clone(), format!("{path}?dry_run=true")] {
+                let refused = harbour.t.post(&harbour.ada, &path, body.clone()).await;
+                let problem = refused.problem(422, "request.invalid");
+                assert_eq!(problem["errors"][0]["pointer"], pointer, "{engine} {body}");
+            }
+        }
+        let made = harbour.t.post(&harbour.ada, &path, job(&image, "pull")).await.expect(201);
+        assert!(!made.to_string().contains("Zq7w9x2m"), "{engine}");
+        harbour.t.post(&harbour.ada, &path, job(&image, "other")).await.expect(201);
+        for _ in 0..2 {
+            scheduler::pass(&harbour.t.portal).await.unwrap();
+        }
+        let mut sent = Vec::new();
+        for n in 1..=2 {
+            sent.extend(harbour.t.portal.desired(node(n)).await.unwrap().attempts);
+        }
+        assert_eq!(sent.len(), 2, "{engine}");
+        for assignment in sent {
+            let (id, spec) = (assignment.attempt.unwrap().job, assignment.spec.unwrap());
+            assert_eq!((spec.image.as_str(), spec.secrets.len()), ("r.example:5000/x:1", 0), "{engine}");
+            assert!(!format!("{spec:?}").contains("Zq7w9x2m"), "{engine}: it is not written down");
+            if made["id"] == json!(id) {
+                let auth = spec.registry_auth.unwrap();
+                let told = (auth.registry.as_str(), auth.username.as_str(), auth.password.as_str());
+                assert_eq!(told, ("r.example:5000", "ada", "pw-Zq7w9x2m"), "{engine}");
+                assert!(spec.unusable.is_none(), "{engine}");
+            } else {
+                assert_eq!(spec.unusable.unwrap().code, "secret.no_credentials", "{engine}");
+                assert!(spec.registry_auth.is_none(), "{engine}");
+            }
+        }
     }
 }
 

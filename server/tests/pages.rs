@@ -64,6 +64,7 @@ async fn pages_come_with_their_data_and_a_strict_policy() {
         ("/cluster", "Cluster"),
         ("/billing", "Welcome"),
         ("/team", "Member since"),
+        ("/secrets", "No secret yet"),
         ("/tokens", "Tokens"),
         (&format!("/jobs/{id}"), id),
     ] {

@@ -19,8 +19,9 @@ use crate::daemon::Host;
 use crate::evidence::Tally;
 use crate::files::{find_json, put_json};
 use crate::gpu::GpuError;
-use crate::images::Image;
+use crate::images::{Image, registry};
 use crate::life::EVIDENCE;
+use crate::secrets;
 use crate::shim::{self, Exit, Notice, Start};
 
 const RECORD: &str = "attempt.json";
@@ -81,6 +82,9 @@ pub struct Record {
     /// A container may be there, which is removed with it.
     #[serde(default)]
     pub contained: bool,
+    /// Where its files with secrets lie until it is clean.
+    #[serde(default)]
+    pub secrets: Option<PathBuf>,
 }
 
 /// An attempt as it stands.
@@ -166,6 +170,7 @@ impl Attempt {
             group: Group::default(),
             image: None,
             contained: false,
+            secrets: None,
         };
         let attempt = Self::new(dir, record, Tally::default());
         attempt.save()?;
@@ -319,6 +324,13 @@ impl Attempt {
     pub fn clean(&mut self, host: &Host, neighbours: &[PathBuf]) -> Result<(), String> {
         let gpus = &host.gpus;
         shim::wait_gone(&self.dir).map_err(|e| e.to_string())?;
+        // First, so that nothing else that fails keeps them there.
+        if let Some(place) = &self.record.secrets {
+            secrets::remove(place).map_err(|e| format!("its files with secrets are still there: {e}"))?;
+        }
+        // A daemon that ended while it pulled an image left them.
+        registry::remove(&self.dir)
+            .map_err(|e| format!("its credentials for a registry are still there: {e}"))?;
         if self.record.contained {
             // Its end is podman's to know; whatever of it is left after that is the cgroup's to kill.
             let podman = host.images.as_ref().map_err(|why| format!("its container needs podman: {why}"))?;

@@ -103,6 +103,7 @@ pub fn contain(
         uid,
         network: !spec.no_network,
         devices: &devices,
+        secrets: record.secrets.as_deref(),
         scratch_mib: scratch_mib(spec, host),
         cgroup,
         pids: host.job_pids,
@@ -154,6 +155,7 @@ pub fn confine(
         uid: record.uid.unwrap_or(0),
         network: !spec.no_network,
         devices: &devices,
+        secrets: record.secrets.as_deref(),
         scratch_mib: scratch_mib(spec, host),
     };
     let limits = Limits {

@@ -3,6 +3,7 @@
 //!
 //! It owns every attempt's state. Blocking steps run elsewhere and come back as results.
 
+mod adopt;
 mod preparing;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -11,16 +12,15 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use berth_proto::{Assignment, Desired, Down, Heartbeat, Hello, Up, down, up};
-use nix::sys::signal::Signal;
+use berth_proto::{Assignment, Desired, Down, Hello, Up, down, up};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use crate::agent::{Cleaning, Effect, Key, Seen, Wanted, converge};
 use crate::attempts::Attempt;
-use crate::cgroups::Group;
 use crate::hello::hello;
 pub use crate::host::Host;
+use crate::lease::Renewals;
 use crate::link::{LinkEvent, Outbox};
 use crate::logs::follow;
 use crate::samples::{Sampled, sample};
@@ -67,6 +67,7 @@ pub struct Daemon {
     /// The logs that are followed in this session.
     followed: HashMap<Key, watch::Sender<()>>,
     watch: Watch,
+    renewals: Renewals,
     seq: u64,
     done: mpsc::UnboundedSender<Done>,
     sampling: bool,
@@ -81,6 +82,7 @@ fn notice(assignment: &Assignment) -> Option<shim::Notice> {
 /// Runs until the process is ended. Attempts go on without it.
 pub async fn run(host: Host, mut link: mpsc::Receiver<LinkEvent>) -> Result<(), String> {
     let (done, mut results) = mpsc::unbounded_channel();
+    let renewals = Renewals::open(&host.root);
     let mut daemon = Daemon {
         host: Arc::new(host),
         attempts: BTreeMap::new(),
@@ -93,6 +95,7 @@ pub async fn run(host: Host, mut link: mpsc::Receiver<LinkEvent>) -> Result<(), 
         outbox: None,
         followed: HashMap::new(),
         watch: Watch::new().map_err(|e| e.to_string())?,
+        renewals,
         seq: 0,
         done,
         sampling: false,
@@ -120,41 +123,6 @@ pub async fn run(host: Host, mut link: mpsc::Receiver<LinkEvent>) -> Result<(), 
 }
 
 impl Daemon {
-    fn adopt_all(&mut self) -> Result<(), String> {
-        let found = Attempt::load_all(&self.host.root).map_err(|e| e.to_string())?;
-        let groups: Vec<Group> = found.iter().map(|a| a.record.group.clone()).collect();
-        self.host.cgroups.sweep(&groups);
-        for attempt in found {
-            let key = attempt.key();
-            if matches!(attempt.seen(), Seen::Running { .. } | Seen::Preparing) {
-                tracing::info!(job = key.job, "adopted");
-                self.watch.add(&key, &attempt.dir).map_err(|e| e.to_string())?;
-                // The end may have been recorded before the watch stood.
-                let mut attempt = attempt.clone();
-                attempt.adopt();
-                if !matches!(attempt.seen(), Seen::Ended(_)) {
-                    self.attend(&key, &attempt);
-                }
-                self.attempts.insert(key, attempt);
-            } else {
-                self.attempts.insert(key, attempt);
-            }
-        }
-        Ok(())
-    }
-
-    /// Waits for the end of a shim that a former daemon started, and tells it again what may not have
-    /// reached it.
-    fn attend(&self, key: &Key, attempt: &Attempt) {
-        shim::tell(&attempt.dir, Signal::SIGUSR1);
-        let (dir, key, done) = (attempt.dir.clone(), key.clone(), self.done.clone());
-        tokio::task::spawn_blocking(move || {
-            // A lock that cannot be waited for is as good as free: the files say the rest.
-            let _ = shim::wait_gone(&dir);
-            let _ = done.send(Done::ShimGone(key));
-        });
-    }
-
     async fn hear(&mut self, event: LinkEvent) -> Result<(), String> {
         match event {
             LinkEvent::Open(outbox, claim) => {
@@ -173,6 +141,8 @@ impl Daemon {
                 };
                 // A session that ended meanwhile is followed by a Closed.
                 let _ = outbox.words.send(up::What::Hello(hello).into());
+                let beat = self.renewals.beat(shim::boottime_ms());
+                let _ = outbox.words.send(up::What::Heartbeat(beat).into());
                 self.outbox = Some(outbox);
                 self.desired = None;
                 self.followed.clear();
@@ -191,6 +161,9 @@ impl Daemon {
                         told.sent = None;
                     }
                 }
+            }
+            LinkEvent::Down(Down { what: Some(down::What::Renewed(renewed)) }) => {
+                self.renewals.acknowledged(renewed.seq, shim::boottime_ms());
             }
             // The link has answered it.
             LinkEvent::Down(Down { what: Some(down::What::Probe(_)) | None }) => {}
@@ -304,7 +277,10 @@ impl Daemon {
     }
 
     fn tick(&mut self) {
-        self.say(up::What::Heartbeat(Heartbeat {}));
+        if self.outbox.is_some() {
+            let beat = self.renewals.beat(shim::boottime_ms());
+            self.say(up::What::Heartbeat(beat));
+        }
         let now = Instant::now();
         for (key, attempt) in &mut self.attempts {
             attempt.observe();

@@ -2,8 +2,10 @@
 //! link is followed, and depth, number and size have their ends. Blocking.
 
 use std::ffi::CString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use nix::dir::Dir;
 use nix::errno::Errno;
@@ -14,6 +16,8 @@ use nix::sys::stat::{Mode, SFlag, fstatat};
 const MOST_DEEP: usize = 200;
 /// Files and directories.
 const MOST_ENTRIES: usize = 2_000_000;
+/// Between two looks at the size of a job's directory.
+const LOOK: Duration = Duration::from_secs(5);
 
 /// What was found in a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,6 +73,31 @@ pub fn measure(root: &Path, most: u64) -> Result<Found, Errno> {
             }
         }
     }
+}
+
+/// Looks after the size of the job's directory; what it finds too much is set once.
+pub fn watch(limit: Option<(PathBuf, u64)>) -> Arc<OnceLock<(String, String)>> {
+    let told = Arc::new(OnceLock::new());
+    let Some((dir, most_mib)) = limit else { return told };
+    let tell = told.clone();
+    std::thread::spawn(move || {
+        let most = most_mib.saturating_mul(1 << 20);
+        loop {
+            std::thread::sleep(LOOK);
+            let what = match measure(&dir, most) {
+                Ok(Found::Bytes(bytes)) if bytes > most => format!("holds more than {most_mib} MiB"),
+                Ok(Found::TooMany) => "holds more than two million files".to_owned(),
+                Ok(Found::TooDeep) => "has more than 200 directories within each other".to_owned(),
+                // What cannot be looked at now is looked at again.
+                Ok(Found::Bytes(_)) | Err(_) => continue,
+            };
+            let detail = format!("Its directory {what}, so it was stopped.");
+            // Nobody else sets it.
+            let _ = tell.set(("disk.exceeded".to_owned(), detail));
+            return;
+        }
+    });
+    told
 }
 
 #[cfg(test)]

@@ -91,6 +91,7 @@ mod tests {
                 group: Group::default(),
                 image: None,
                 contained: false,
+                secrets: None,
             },
             start: None,
             exit: None,

@@ -16,7 +16,9 @@ use crate::daemon::Host;
 use crate::files::{inside, put_json};
 use crate::gpu::{GpuError, Gpus};
 use crate::images::Podman;
-use crate::sandbox;
+use crate::lease::{self, Starting};
+use crate::sandbox::{self, is_late, with_late};
+use crate::secrets::{self, Given};
 use crate::shim::{self, Launch};
 
 /// A code and a sentence.
@@ -28,6 +30,8 @@ pub struct Outside<'a> {
     pub cancelled: &'a AtomicBool,
     /// Takes a sentence about how far it is.
     pub tell: &'a dyn Fn(String),
+    /// The portal's word that it may go on, renewed meanwhile; its shim takes it over.
+    pub lease: &'a Starting,
 }
 
 fn failed(code: &str, detail: impl Into<String>) -> Failed {
@@ -103,6 +107,9 @@ impl Attempt {
     }
 
     fn try_prepare(&mut self, spec: &Spec, host: &Host, outside: &Outside<'_>) -> Result<Child, Failed> {
+        if let Some(why) = &spec.unusable {
+            return Err(failed(&why.code, why.detail.clone()));
+        }
         let work = self.dir.join("work");
         std::fs::create_dir_all(&work).map_err(unwritable)?;
         for (path, text) in &spec.files {
@@ -121,7 +128,12 @@ impl Attempt {
         for index in 0..self.record.devices.len() {
             self.make_device(index, &host.gpus)?;
         }
+        // Known before they are there, so that they are removed whatever happens.
+        self.record.secrets = secrets::place(&self.dir, spec);
         self.save().map_err(unwritable)?;
+        if let Some(place) = &self.record.secrets {
+            secrets::write(place, spec, self.record.uid).map_err(unwritable)?;
+        }
         let command = match &spec.script {
             None => spec.command.clone(),
             Some(text) => written(&work, text).map_err(unwritable)?,
@@ -130,21 +142,23 @@ impl Attempt {
             give(&work, uid).map_err(unwritable)?;
         }
         let launch = if spec.image.is_empty() {
-            self.sandboxed(spec, host, &work, command)?
+            self.sandboxed(spec, host, &work, command, outside.lease)?
         } else {
-            self.contained(spec, host, &work, &command)?
+            self.contained(spec, host, &work, &command, outside.lease)?
         };
         put_json(&self.dir.join(shim::LAUNCH), &launch, true).map_err(unwritable)?;
         let this = std::env::current_exe().map_err(unwritable)?;
-        Command::new(this)
+        let mut shim = Command::new(this)
             .arg("shim")
             .arg(&self.dir)
             .env_clear()
-            .stdin(Stdio::null())
+            .stdin(if launch.told { Stdio::piped() } else { Stdio::null() })
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
-            .map_err(unwritable)
+            .map_err(unwritable)?;
+        Given::of(spec).tell(&mut shim);
+        Ok(shim)
     }
 
     fn sandboxed(
@@ -153,19 +167,24 @@ impl Attempt {
         host: &Host,
         work: &Path,
         command: Vec<String>,
+        lease: &Starting,
     ) -> Result<Launch, Failed> {
+        let command = with_late(&spec.env, command);
         let (confined, limits) = confinement::confine(&self.record, spec, host, work, command)?;
         // Known before anything can be in it; what was made and not recorded is swept at the next start.
         self.record.group = limits.group.clone();
         self.save().map_err(unwritable)?;
         Ok(Launch {
-            env: self.environment(spec, &confined.home),
+            env: self.environment(spec, &confined.home, host.sandbox.isolated()),
             argv: confined.argv,
             cwd: confined.cwd,
             limit_ms: self.record.limit_ms,
             grace_ms: host.grace_ms,
             sandbox_depth: confined.sandbox_depth,
             limits,
+            told: !spec.secrets.is_empty(),
+            secrets: self.record.secrets.clone(),
+            lease: lease::handed_over(lease, &host.root),
             container: None,
         })
     }
@@ -176,6 +195,7 @@ impl Attempt {
         host: &Host,
         work: &Path,
         command: &[String],
+        lease: &Starting,
     ) -> Result<Launch, Failed> {
         let podman = podman_of(host)?;
         let (limits, cgroup) = confinement::contained_limits(&self.record, spec, host, work)?;
@@ -183,7 +203,7 @@ impl Attempt {
         self.record.group = limits.group.clone();
         self.record.contained = true;
         self.save().map_err(unwritable)?;
-        let env = self.environment(spec, sandbox::HOME);
+        let env = self.environment(spec, sandbox::HOME, true);
         let dirs = (self.dir.as_path(), work);
         let made = confinement::contain(&self.record, spec, (host, podman), dirs, &cgroup, &env, command)?;
         Ok(Launch {
@@ -194,11 +214,16 @@ impl Attempt {
             grace_ms: host.grace_ms,
             sandbox_depth: made.confined.sandbox_depth,
             limits,
+            told: !spec.secrets.is_empty(),
+            secrets: self.record.secrets.clone(),
+            lease: lease::handed_over(lease, &host.root),
             container: Some(made.container),
         })
     }
 
-    fn environment(&self, spec: &Spec, home: &str) -> Vec<(String, String)> {
+    /// The job's variables. Without an image what made its sandbox starts with them too, so what is not for that
+    /// comes later; in one they are podman's to hand on, secret ones with them.
+    fn environment(&self, spec: &Spec, home: &str, isolated: bool) -> Vec<(String, String)> {
         let devices: Vec<&str> = self.record.devices.iter().map(Device::visible).collect();
         let base = [
             ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
@@ -209,7 +234,11 @@ impl Attempt {
         let of_host = |(name, _): &(&str, &str)| spec.image.is_empty() || *name == "PYTHONUNBUFFERED";
         let base = base.into_iter().filter(of_host);
         let mut env: Vec<(String, String)> = base.map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
-        env.extend(spec.env.iter().map(|(k, v)| (k.clone(), v.clone())));
+        let early = spec.env.iter().filter(|(name, _)| !spec.image.is_empty() || !is_late(name));
+        env.extend(early.map(|(k, v)| (k.clone(), v.clone())));
+        if !spec.image.is_empty() {
+            env.extend(secrets::variables(spec));
+        }
         // These say what is, so a job cannot set them otherwise.
         let fixed = [
             ("HOME", home.to_owned()),
@@ -219,6 +248,7 @@ impl Attempt {
             ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", self.thread_percentage()),
             ("BERTH_JOB_ID", self.record.job.clone()),
             ("BERTH_ATTEMPT", self.record.number.to_string()),
+            (secrets::PLACE, secrets::seen_at(self.record.secrets.as_deref(), isolated)),
         ];
         env.retain(|(k, _)| fixed.iter().all(|(f, _)| f != k));
         env.extend(fixed.map(|(k, v)| (k.to_owned(), v)).into_iter().filter(|(_, v)| !v.is_empty()));

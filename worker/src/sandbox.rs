@@ -7,7 +7,7 @@
 //! namespace, in which a job has the worker's own rights to files. docs/isolation.md says what is not
 //! kept apart.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, Seek, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -16,7 +16,7 @@ use std::process::{Command, Stdio};
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
-use crate::seccomp;
+use crate::{seccomp, secrets};
 
 /// The home directory inside the sandbox.
 pub const HOME: &str = "/home/job";
@@ -72,6 +72,8 @@ pub struct Terms<'a> {
     pub network: bool,
     /// Device nodes of the host that are its own.
     pub devices: &'a [PathBuf],
+    /// Its files with secrets.
+    pub secrets: Option<&'a Path>,
     /// What `/tmp`, `/var/tmp` and `/dev/shm` hold at most, each.
     pub scratch_mib: u64,
 }
@@ -82,6 +84,37 @@ pub struct Confined {
     pub cwd: PathBuf,
     pub home: String,
     pub sandbox_depth: u32,
+}
+
+/// Variables that the C library and its loader read in whatever program starts. What makes the sandbox starts
+/// with more rights than the job, so they are set only for the job's own command.
+const LATE: [&str; 10] = [
+    "GCONV_PATH",
+    "GETCONF_DIR",
+    "GLIBC_TUNABLES",
+    "HOSTALIASES",
+    "LOCALDOMAIN",
+    "LOCPATH",
+    "NLSPATH",
+    "RESOLV_HOST_CONF",
+    "RES_OPTIONS",
+    "TZDIR",
+];
+
+/// Whether a variable is set only for the job's own command.
+pub fn is_late(name: &str) -> bool {
+    name.starts_with("LD_") || LATE.contains(&name)
+}
+
+/// A command with those variables of the job that are set only for it.
+pub fn with_late(env: &HashMap<String, String>, command: Vec<String>) -> Vec<String> {
+    let mut late: Vec<String> =
+        env.iter().filter(|(name, _)| is_late(name)).map(|(name, value)| format!("{name}={value}")).collect();
+    if late.is_empty() {
+        return command;
+    }
+    late.sort_unstable();
+    std::iter::once("/usr/bin/env".to_owned()).chain(late).chain(command).collect()
 }
 
 fn find_program(name: &str) -> Option<PathBuf> {
@@ -146,7 +179,7 @@ impl Sandbox {
 
     fn try_out(&self, network: bool) -> Result<(), String> {
         let uid = self.pick_user("", &HashSet::new()).unwrap_or(0);
-        let terms = Terms { work: Path::new("/"), uid, network, devices: &[], scratch_mib: 1 };
+        let terms = Terms { work: Path::new("/"), uid, network, devices: &[], secrets: None, scratch_mib: 1 };
         let trial = self.confine(&terms, vec!["true".to_owned()]);
         let (argv, _files) = open_filters(&trial.argv).map_err(|e| e.to_string())?;
         let (first, rest) = argv.split_first().ok_or("no command")?;
@@ -285,6 +318,9 @@ fn mounts(add: &mut impl FnMut(&[&str]), terms: &Terms<'_>, version: (u32, u32),
     }
     add(&["--ro-bind-try", "/run/systemd/resolve", "/run/systemd/resolve"]);
     add(&["--bind", &terms.work.display().to_string(), HOME]);
+    if let Some(dir) = terms.secrets {
+        add(&["--ro-bind", &dir.display().to_string(), secrets::INSIDE]);
+    }
     // What is made up and not for writing would take the host's memory.
     for place in &empty {
         add(&["--remount-ro", place]);
@@ -308,7 +344,9 @@ mod tests {
             cuts_network: true,
         };
         let devices = [PathBuf::from("/dev/nvidia3")];
-        let terms = Terms { work: Path::new("/w"), uid: 600_007, network, devices: &devices, scratch_mib: 2 };
+        let secrets = Some(Path::new("/dev/shm/berth-x"));
+        let work = Path::new("/w");
+        let terms = Terms { work, uid: 600_007, network, devices: &devices, secrets, scratch_mib: 2 };
         sandbox.confine(&terms, vec!["echo".to_owned(), "--add-seccomp-fd".to_owned(), "x".to_owned()]).argv
     }
 
@@ -334,12 +372,9 @@ mod tests {
         assert!(!has(&open, &["--unshare-net"]) && has(&boxed(false, true), &["--unshare-net"]));
         assert!(has(&open, &["--dev-bind", "/dev/nvidia3", "/dev/nvidia3"]));
         assert!(has(&open, &["--tmpfs", "/secret"]) && has(&open, &["--bind", "/w", HOME]));
-        assert_eq!(
-            open.iter().filter(|w| w.contains("secret")).count(),
-            2,
-            "mounted once, and made read-only"
-        );
-        assert!(!has(&open, &["/tmp/worker"]), "it is hidden already");
+        assert!(has(&open, &["--ro-bind", "/dev/shm/berth-x", "/run/secrets"]));
+        assert_eq!(open.iter().filter(|w| *w == "/secret").count(), 2, "mounted once, and made read-only");
+        assert!(!has(&open, &["/tmp/worker"]) && !has(&open, &["/secret/worker"]), "they are hidden already");
         assert!(has(&open, &["--size", "2097152", "--perms", "1777", "--tmpfs", "/tmp"]));
         assert!(has(&open, &["--reuid", "600007", "--regid", "600007", "--clear-groups"]));
         assert!(!has(&open, &["--unshare-user"]) && has(&boxed(true, false), &["--unshare-user"]));
@@ -359,6 +394,23 @@ mod tests {
         assert!(has(&with, &["echo", FILTER, "x"]), "what the job says stays as it is");
         let (plain, none) = open_filters(&["sh".to_owned()]).unwrap();
         assert_eq!((plain, none.len()), (vec!["sh".to_owned()], 0));
+    }
+
+    #[test]
+    fn what_the_loader_reads_is_for_the_command_alone() {
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let env = |pairs: &[(&str, &str)]| {
+            pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect::<HashMap<_, _>>()
+        };
+        assert_eq!(with_late(&env(&[("SEED", "7")]), words("python3 a.py")), words("python3 a.py"));
+        let env = env(&[("LD_PRELOAD", "/w/x.so"), ("SEED", "7"), ("GCONV_PATH", "/w")]);
+        assert_eq!(
+            with_late(&env, words("python3 a.py")),
+            words("/usr/bin/env GCONV_PATH=/w LD_PRELOAD=/w/x.so python3 a.py")
+        );
+        for name in env.keys() {
+            assert_eq!(is_late(name), name != "SEED", "{name}");
+        }
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! The process that stands over one attempt: `berth-worker shim DIR`.
 //!
 //! It lives in its own session and outlives the daemon. It starts the command, appends its output to
-//! a file, ends it at its limit, when it outgrows its disk or when told (SIGTERM; SIGUSR1 says that the
-//! limit changed), kills whatever the command leaves behind, and records the end. It must not speak to anyone: files and
-//! signals are its whole interface.
+//! a file, ends it at its limit, when its lease ends, when it outgrows its disk or when told (SIGTERM;
+//! SIGUSR1 says that the limit changed), kills whatever the command leaves behind, and records the end. It
+//! must not speak to anyone: files and signals are its whole interface.
 
 #![expect(unsafe_code, reason = "what happens between fork and exec can only be said in an unsafe hook")]
 
@@ -13,7 +13,6 @@ use std::os::fd::AsFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use berth_proto::LOG_LIMIT;
@@ -23,15 +22,19 @@ use nix::sys::prctl;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::timerfd::{self, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::{Pid, setpgid, setsid};
 use serde::{Deserialize, Serialize};
 
 use crate::cgroups::{Controller, Group};
-use crate::disk::{self, Found};
+use crate::disk;
 use crate::files::{find_json, put_json};
-use crate::processes::{Tenant, Word, descendants, end_all, reap_strays, stat};
+use crate::lease::{Leased, Remains};
+use crate::mask::{Masking, Output};
+use crate::processes::{Stat, Tenant, Word, descendants, end_all, reap_strays, stat};
 use crate::sandbox::open_filters;
+use crate::secrets::{self, Given};
 
 pub const LAUNCH: &str = "launch.json";
 pub const START: &str = "start.json";
@@ -54,6 +57,15 @@ pub struct Launch {
     pub sandbox_depth: u32,
     #[serde(default)]
     pub limits: Limits,
+    /// It is told secrets on its standard input.
+    #[serde(default)]
+    pub told: bool,
+    /// Where files with secrets lie until its end.
+    #[serde(default)]
+    pub secrets: Option<PathBuf>,
+    /// Absent: it goes on however long the portal is silent.
+    #[serde(default)]
+    pub lease: Option<Leased>,
     /// The command only holds on to a container, which others start.
     #[serde(default)]
     pub container: Option<Container>,
@@ -145,8 +157,6 @@ const LOOK_MS: i64 = 1_000;
 const PATIENCE_MS: i64 = 5_000;
 /// What the program for containers ends with when it cannot run one.
 const NOT_RUN: i32 = 125;
-/// Between two looks at the size of the job's directory.
-const DISK_LOOK: Duration = Duration::from_secs(5);
 
 /// The lock of this directory; an error while a shim holds it.
 pub fn lock(dir: &Path) -> io::Result<Flock<File>> {
@@ -178,6 +188,11 @@ pub fn run(dir: &Path) -> Result<(), String> {
     }
     let launch: Launch =
         find_json(&dir.join(LAUNCH)).ok_or_else(|| format!("{}: no {LAUNCH}", dir.display()))?;
+    let given = if launch.told { Given::hear()? } else { Given::default() };
+    // Its place may have been given to another by now.
+    if launch.lease.clone().is_some_and(|mut lease| lease.look(boottime_ms()).ends_in_ms <= 0) {
+        return Err(format!("{}: its lease ended before it started", dir.display()));
+    }
     let mut log = OpenOptions::new().append(true).create(true).open(dir.join(LOG)).map_err(what)?;
 
     // Whatever the command leaves behind becomes a child of this process, which can then end it.
@@ -192,8 +207,12 @@ pub fn run(dir: &Path) -> Result<(), String> {
 
     // Heard from before anything can run out of it.
     let memory = launch.limits.nested.then(|| launch.limits.group.watch_memory()).flatten();
-    let exit = match spawn(dir, &launch, &log, signals) {
-        Ok(child) => watch(dir, &launch, child, &told, began(dir), &log),
+    let mut masking = None;
+    let exit = match spawn(dir, &launch, &given, &log, signals) {
+        Ok((child, masks)) => {
+            masking = masks;
+            watch(dir, &launch, child, &told, began(dir), &log)
+        }
         Err(error) => {
             say(&mut log, &format!("the command could not be started: {error}"));
             let boottime_ms = Some(boottime_ms());
@@ -204,6 +223,13 @@ pub fn run(dir: &Path) -> Result<(), String> {
     let never =
         launch.container.as_ref().filter(|_| exit.code == NOT_RUN).and_then(|c| never_ran(c, &launch));
     end_all();
+    if let Some(Err(error)) = launch.secrets.as_deref().map(secrets::remove) {
+        // The daemon tries again, and nothing is clean before.
+        say(&mut log, &format!("files with secrets cannot be removed yet: {error}"));
+    }
+    if let Some(masking) = masking {
+        masking.end();
+    }
     // Without a limit of its own it may have been somebody else who was killed.
     let ran_out = memory.is_some_and(|watch| watch.ran_out())
         && (launch.limits.memory_mib > 0 || exit.code == 128 + Signal::SIGKILL as i32);
@@ -249,31 +275,6 @@ fn never_ran(container: &Container, launch: &Launch) -> Option<(String, String)>
     (!ran).then(|| ("image.not_started".to_owned(), detail.to_owned()))
 }
 
-/// Looks after the size of the job's directory; what it finds too much is set once.
-fn watch_disk(limits: &Limits) -> Arc<OnceLock<(String, String)>> {
-    let told = Arc::new(OnceLock::new());
-    let Some((dir, most_mib)) = limits.disk.clone() else { return told };
-    let tell = told.clone();
-    std::thread::spawn(move || {
-        let most = most_mib.saturating_mul(1 << 20);
-        loop {
-            std::thread::sleep(DISK_LOOK);
-            let what = match disk::measure(&dir, most) {
-                Ok(Found::Bytes(bytes)) if bytes > most => format!("holds more than {most_mib} MiB"),
-                Ok(Found::TooMany) => "holds more than two million files".to_owned(),
-                Ok(Found::TooDeep) => "has more than 200 directories within each other".to_owned(),
-                // What cannot be looked at now is looked at again.
-                Ok(Found::Bytes(_)) | Err(_) => continue,
-            };
-            let detail = format!("Its directory {what}, so it was stopped.");
-            // Nobody else sets it.
-            let _ = tell.set(("disk.exceeded".to_owned(), detail));
-            return;
-        }
-    });
-    told
-}
-
 /// What every process of the command inherits. Called between fork and exec.
 fn limit(limits: &Limits) -> io::Result<()> {
     setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
@@ -291,7 +292,15 @@ fn limit(limits: &Limits) -> io::Result<()> {
     if limits.nested { Ok(()) } else { limits.group.join() }
 }
 
-fn spawn(dir: &Path, launch: &Launch, log: &File, blocked: SigSet) -> io::Result<Child> {
+/// A job that is given secrets writes into a pipe, and what masks them writes the log.
+fn spawn(
+    dir: &Path,
+    launch: &Launch,
+    given: &Given,
+    log: &File,
+    blocked: SigSet,
+) -> io::Result<(Child, Option<Masking>)> {
+    let output = Output::of(log, &given.mask)?;
     // Open until it has started: the command inherits them.
     let (argv, _filters) = match launch.sandbox_depth {
         0 => (launch.argv.clone(), Vec::new()),
@@ -304,11 +313,11 @@ fn spawn(dir: &Path, launch: &Launch, log: &File, blocked: SigSet) -> io::Result
     command
         .args(args)
         .env_clear()
-        .envs(launch.env.iter().map(|(k, v)| (k, v)))
+        .envs(launch.env.iter().chain(&given.env).map(|(k, v)| (k, v)))
         .current_dir(&launch.cwd)
         .stdin(Stdio::null())
-        .stdout(log.try_clone()?)
-        .stderr(log.try_clone()?);
+        .stdout(output.stdio()?)
+        .stderr(output.stdio()?);
     let hook = move || {
         let pid = Pid::this().as_raw();
         setpgid(Pid::from_raw(0), Pid::from_raw(0))?;
@@ -321,7 +330,10 @@ fn spawn(dir: &Path, launch: &Launch, log: &File, blocked: SigSet) -> io::Result
     };
     // SAFETY: this process has one thread, so the child between fork and exec may allocate and use files.
     unsafe { command.pre_exec(hook) };
-    command.spawn()
+    let child = command.spawn()?;
+    // It holds the job's end of the output too.
+    drop(command);
+    Ok((child, output.begin()))
 }
 
 /// When the command began, by its own record: what the shim did before is not its use.
@@ -332,13 +344,46 @@ fn began(dir: &Path) -> Instant {
     now.checked_sub(ago).unwrap_or(now)
 }
 
-/// Waits for the command; ends it when told or at its limit.
+/// Wakes the shim when a lease ends: by the clock that goes on while the host sleeps, unlike `poll`'s own.
+/// Where there is none, the next look finds out.
+struct Alarm(Option<TimerFd>);
+
+impl Alarm {
+    fn new() -> Self {
+        let flags = TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK;
+        Self(TimerFd::new(timerfd::ClockId::CLOCK_BOOTTIME, flags).ok())
+    }
+
+    /// Rings once, so many milliseconds from now; never for what is past or far.
+    fn set(&self, in_ms: i64) {
+        let Some(timer) = &self.0 else { return };
+        let soon = u64::try_from(in_ms).ok().filter(|ms| (1..=86_400_000).contains(ms));
+        // Set again by the next look.
+        let _ = match soon {
+            Some(ms) => {
+                let once = Expiration::OneShot(Duration::from_millis(ms).into());
+                timer.set(once, TimerSetTimeFlags::empty())
+            }
+            None => timer.unset(),
+        };
+    }
+}
+
+fn lease_ended(launch: &Launch) -> (String, String) {
+    let lease_s = launch.lease.as_ref().map_or(0, |lease| lease.term.lease_ms / 1_000);
+    let detail = format!(
+        "Its node had no word from the portal for {lease_s} s, so it was stopped there: it may have been given to another."
+    );
+    ("lease.ended".to_owned(), detail)
+}
+
+/// Waits for the command; ends it when told, at its limit, or when its lease ends.
 fn watch(dir: &Path, launch: &Launch, mut child: Child, told: &SignalFd, began: Instant, log: &File) -> Exit {
     let pid = i32::try_from(child.id()).unwrap_or(0);
     let elapsed_ms = || i64::try_from(began.elapsed().as_millis()).unwrap_or(i64::MAX);
     let mut limit = limit_ms(dir, launch);
     let (mut timed_out, mut log_full, mut failure) = (false, false, None);
-    let too_large = watch_disk(&launch.limits);
+    let too_large = disk::watch(launch.limits.disk.clone());
     let tenant = Tenant {
         command: pid,
         depth: launch.sandbox_depth,
@@ -347,6 +392,7 @@ fn watch(dir: &Path, launch: &Launch, mut child: Child, told: &SignalFd, began: 
     let mut asked_at: Option<i64> = None;
     let mut unheard: Option<Word> = None;
     let mut grace_ms = launch.grace_ms;
+    let (mut lease, alarm) = (launch.lease.clone(), Alarm::new());
     loop {
         // Taken before the look, so that what the look takes is nobody's use.
         let now = elapsed_ms();
@@ -374,19 +420,29 @@ fn watch(dir: &Path, launch: &Launch, mut child: Child, told: &SignalFd, began: 
             failure = Some(found.clone());
             (asked_at, unheard) = (Some(now), Some(Word::End));
         }
+        let lease = lease.as_mut().map_or(Remains::EVER, |lease| lease.look(boottime_ms()));
+        if asked_at.is_none() && lease.ends_in_ms <= 0 {
+            failure = Some(lease_ended(launch));
+            grace_ms = lease.killed_in_ms.saturating_sub(lease.ends_in_ms);
+            (asked_at, unheard) = (Some(now), Some(Word::End));
+        }
         // Who is not there yet hears it as soon as it is.
         unheard = unheard.filter(|word| !tenant.tell(*word));
         let next = match asked_at {
-            Some(at) if now >= at.saturating_add(grace_ms) => {
-                tenant.kill(now >= at.saturating_add(grace_ms).saturating_add(PATIENCE_MS));
+            Some(at) if now >= at.saturating_add(grace_ms) || lease.killed_in_ms <= 0 => {
+                let patient = now < at.saturating_add(grace_ms).saturating_add(PATIENCE_MS)
+                    && lease.killed_in_ms > -PATIENCE_MS;
+                tenant.kill(!patient);
                 now + 200
             }
             Some(_) if unheard.is_some() => now + 50,
             Some(at) => at.saturating_add(grace_ms),
             None => limit,
         };
+        alarm.set(if asked_at.is_some() { lease.killed_in_ms } else { lease.ends_in_ms });
         let wait = u16::try_from((next - now).clamp(1, LOOK_MS)).unwrap_or(1_000);
-        let mut fds = [PollFd::new(told.as_fd(), PollFlags::POLLIN)];
+        let mut fds = vec![PollFd::new(told.as_fd(), PollFlags::POLLIN)];
+        fds.extend(alarm.0.as_ref().map(|timer| PollFd::new(timer.as_fd(), PollFlags::POLLIN)));
         // An interrupted wait is as good as one that ended: the loop looks at everything again.
         let _ = poll(&mut fds, PollTimeout::from(wait));
         while let Ok(Some(signal)) = told.read_signal() {

@@ -8,13 +8,14 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use berth_proto::{RegistryAuth, Spec};
+use berth_proto::{RegistryAuth, Secret, Spec};
 use berth_worker::cgroups::{Allowance, Cgroups, Controller, Group};
 use berth_worker::files::{find_json, put_json};
 use berth_worker::images::container;
 use berth_worker::images::{Failure, Podman, Terms};
 use berth_worker::processes::descendants;
-use berth_worker::shim::{self, Exit, Launch, Limits};
+use berth_worker::secrets::{self, Given};
+use berth_worker::shim::{self, Exit, Launch, Limits, Start};
 use nix::sys::signal::Signal;
 
 const IMAGE: &str = "localhost/berth-test:1";
@@ -31,6 +32,11 @@ for name in sh cat sleep id ls env grep touch head tail mknod; do
     done
 done
 tar cf ../system.tar ."#;
+
+/// A job that asks for nothing but its image.
+fn in_image() -> Spec {
+    Spec { image: IMAGE.to_owned(), ..Spec::default() }
+}
 
 struct Stage {
     root: tempfile::TempDir,
@@ -80,7 +86,7 @@ impl Stage {
 
     fn start(&self, name: &str, text: &str, memory_mib: u64, devices: &[String]) -> Running {
         let command = ["sh", "-c", text].map(str::to_owned);
-        self.launch(name, &command, memory_mib, devices).unwrap()
+        self.launch(name, &command, memory_mib, devices, &in_image()).unwrap()
     }
 
     fn launch(
@@ -89,6 +95,7 @@ impl Stage {
         command: &[String],
         memory_mib: u64,
         devices: &[String],
+        spec: &Spec,
     ) -> Result<Running, Failure> {
         let dir = self.root.path().join(name);
         let work = dir.join("work");
@@ -96,6 +103,10 @@ impl Stage {
         std::os::unix::fs::chown(&work, Some(UID), Some(UID)).unwrap();
         let allowance = Allowance { cpu_milli: 0, memory_mib, pids: 256, devices: vec![] };
         let (group, cgroup) = self.cgroups.create_nested(name, &allowance).unwrap();
+        let place = secrets::place(&dir, spec);
+        if let Some(place) = &place {
+            secrets::write(place, spec, Some(UID)).unwrap();
+        }
         let terms = container::Terms {
             name,
             image: &self.podman.find(IMAGE).unwrap(),
@@ -104,12 +115,16 @@ impl Stage {
             uid: UID,
             network: false,
             devices,
+            secrets: place.as_deref(),
             scratch_mib: 32,
             cgroup: &cgroup,
             pids: 256,
         };
-        let env = [("HOME", "/home/job"), ("JOB_NAME", name), ("ODD", "a \"b\" # c=d")]
-            .map(|(k, v)| (k.to_owned(), v.to_owned()));
+        let mut env = [("HOME", "/home/job"), ("JOB_NAME", name), ("ODD", "a \"b\" # c=d")]
+            .map(|(k, v)| (k.to_owned(), v.to_owned()))
+            .to_vec();
+        env.extend(spec.env.clone());
+        env.extend(secrets::variables(spec));
         let made = self.podman.create(&terms, &env, command);
         if made.is_err() {
             group.end().unwrap();
@@ -129,18 +144,22 @@ impl Stage {
                 disk: Some((work, 1_024)),
                 nested: true,
             },
+            told: !spec.secrets.is_empty(),
+            secrets: place,
+            lease: None,
             container: Some(container),
         };
         put_json(&dir.join(shim::LAUNCH), &launch, false).unwrap();
-        let shim = Command::new(env!("CARGO_BIN_EXE_berth-worker"))
+        let mut shim = Command::new(env!("CARGO_BIN_EXE_berth-worker"))
             .arg("shim")
             .arg(&dir)
             .env_clear()
-            .stdin(Stdio::null())
+            .stdin(if launch.told { Stdio::piped() } else { Stdio::null() })
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
+        Given::of(spec).tell(&mut shim);
         Ok(Running { name: name.to_owned(), dir, shim, group, podman: self.podman.clone() })
     }
 
@@ -216,15 +235,68 @@ fn a_command_in_an_image_is_as_shut_in_as_any_other() {
     assert_eq!(std::os::unix::fs::MetadataExt::uid(&own), UID, "outside too it is nobody's but the job's");
 }
 
+/// What a process was started with: its words and its variables. Nothing when it is gone.
+fn started_with(pid: i32) -> String {
+    let read = |name: &str| std::fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
+    String::from_utf8_lossy(&[read("cmdline"), read("environ")].concat()).into_owned()
+}
+
+#[test]
+fn a_jobs_variables_and_secrets_are_its_containers_and_nobody_elses() {
+    let Some(stage) = Stage::open() else { return };
+    let secret = |env: &str, file: &str, value: &str| Secret {
+        name: "any".to_owned(),
+        value: value.to_owned(),
+        env: env.to_owned(),
+        file: file.to_owned(),
+    };
+    let odd = ["CONTAINERS_CONF", "CONTAINERS_STORAGE_CONF", "XDG_RUNTIME_DIR", "LD_LIBRARY_PATH", "PATH"];
+    let env = odd.map(|name| (name.to_owned(), "/bin:/odd-place".to_owned())).into();
+    let secrets = vec![
+        secret("TOKEN", "", "tok_Zq7w9x2m4k"),
+        // Of the names that podman itself would heed.
+        secret("HTTPS_PROXY", "", "http://odd-place:1"),
+        secret("", "key", "key_Zq7w9x2m4k"),
+    ];
+    let spec = Spec { env, secrets, ..in_image() };
+    let text = "echo $XDG_RUNTIME_DIR $LD_LIBRARY_PATH; echo say $TOKEN. $HTTPS_PROXY; cat /run/secrets/key; echo\n\
+        touch /run/secrets/other && echo WROTE; echo up; sleep 300";
+    let command = ["sh", "-c", text].map(str::to_owned);
+    let running = stage.launch("secrets-in-image", &command, 0, &[], &spec).unwrap();
+    running.until("up\n");
+    let inside = running.group.processes().unwrap();
+    let shim = i32::try_from(running.shim.id()).unwrap();
+    let below = descendants(shim).into_iter().map(|(pid, _)| pid);
+    let outside: Vec<i32> = below.chain([shim]).filter(|pid| !inside.contains(pid)).collect();
+    let start: Start = find_json(&running.dir.join(shim::START)).unwrap();
+    assert!(outside.contains(&start.pid), "podman is among them: {outside:?}");
+    for pid in outside {
+        let with = started_with(pid);
+        assert!(!with.contains("odd-place") && !with.contains("Zq7w9x2m4k"), "{pid}: {with:?}");
+    }
+    assert!(inside.iter().any(|pid| started_with(*pid).contains("TOKEN=tok_Zq7w9x2m4k")));
+    let place = secrets::place(&running.dir, &spec).unwrap();
+    assert!(place.exists());
+    shim::tell(&running.dir, Signal::SIGTERM);
+    let (_, log) = running.ended();
+    let stars = "*".repeat(14);
+    let expected = format!("/bin:/odd-place /bin:/odd-place\nsay {stars}. {}\n{stars}\n", "*".repeat(18));
+    assert!(log.starts_with(&expected) && log.contains("up\n") && !log.contains("WROTE"), "{log}");
+    assert!(!log.contains("Zq7w9x2m4k"), "{log}");
+    assert!(!place.exists(), "gone with the job");
+    let kept = Command::new("grep").args(["-rlaE", "Zq7w9x2m4k|http://odd"]).arg(stage.root.path()).output();
+    assert_eq!(String::from_utf8_lossy(&kept.unwrap().stdout), "", "on no disk when it is gone");
+}
+
 #[test]
 fn what_cannot_be_run_says_so() {
     let Some(stage) = Stage::open() else { return };
     let missing = ["/no/such/program".to_owned()];
-    let (exit, log) = stage.launch("missing", &missing, 0, &[]).unwrap().ended();
+    let (exit, log) = stage.launch("missing", &missing, 0, &[], &in_image()).unwrap().ended();
     assert!(exit.code != 0 && log.contains("No such file"), "{}: {log}", exit.code);
     // A device that is not there is found when the container is made, before anything is charged.
     let ghost = ["/dev/no-such-node".to_owned()];
-    let failure = stage.launch("ghost", &missing, 0, &ghost).map(|_| ()).unwrap_err();
+    let failure = stage.launch("ghost", &missing, 0, &ghost, &in_image()).map(|_| ()).unwrap_err();
     assert_eq!(failure.0, "image.not_started", "{}", failure.1);
     // The job's own 125 is not taken for podman's.
     let (exit, _) = stage.run("own-code", "exit 125");
@@ -289,7 +361,7 @@ fn a_pull_that_fails_leaves_nothing_behind() {
     let spec = Spec {
         // Nobody listens there.
         image: "127.0.0.1:9/none/such:1".to_owned(),
-        registry_auth: Some(RegistryAuth { registry, username, password }),
+        registry_auth: Some(RegistryAuth { registry, username, password, ..RegistryAuth::default() }),
         ..Spec::default()
     };
     let told = std::cell::RefCell::new(Vec::new());

@@ -9,6 +9,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 
+use berth_proto::Secret;
 use berth_worker::cgroups::Controller;
 use berth_worker::disk::{self, Found};
 use stage::{FakeNode, Script, Stage};
@@ -343,4 +344,51 @@ fn nothing_outlives_a_killed_shim() {
     for pid in left {
         assert!(!std::path::Path::new(&format!("/proc/{pid}/exe")).exists(), "{pid} is gone");
     }
+}
+
+#[test]
+fn a_secret_is_in_the_job_and_nowhere_else() {
+    let Some(stage) = Stage::sandboxed() else { return };
+    let secret = |env: &str, file: &str, value: &str| Secret {
+        name: "any".to_owned(),
+        value: value.to_owned(),
+        env: env.to_owned(),
+        file: file.to_owned(),
+    };
+    let text = "stat -c 'file %a %u' /run/secrets/key; stat -c 'dir %a' /run/secrets; id -u\n\
+        cat /run/secrets/key; cat /run/secrets/key | tr a-z A-Z; echo \"token $TOKEN\"; echo \"$TOKEN\" | tr a-z A-Z\n\
+        chmod 644 /run/secrets/key && echo CHANGED; touch /run/secrets/new && echo WROTE; ls /dev/shm\n\
+        printf 'tok_abcdef'; sleep 0.3; printf 'ghij\\n'; echo up; sleep 300";
+    let name = format!("secrets-{}", std::process::id());
+    let secrets = vec![secret("", "key", "file-abcdefgh\n"), secret("TOKEN", "", "tok_abcdefghij")];
+    let running = stage.start(&name, &Script { text, secrets, ..Script::default() });
+    running.until("up");
+    let place = std::path::Path::new("/dev/shm").join(format!("berth-{name}"));
+    let inside = running.uid.unwrap_or(1_000);
+    let (dir, log) = (running.dir.clone(), running.log());
+    for line in [
+        format!("file 400 {inside}").as_str(),
+        "dir 500",
+        inside.to_string().as_str(),
+        "**************FILE-ABCDEFGH",
+        "token **************",
+        "TOK_ABCDEFGHIJ",
+        // Written in two pieces.
+        "**************",
+    ] {
+        assert!(log.lines().any(|l| l == line), "{line}: {log}");
+    }
+    for bad in ["abcdefgh", "CHANGED", "WROTE", "berth-"] {
+        assert!(!log.contains(bad), "{bad}: {log}");
+    }
+    for entry in std::fs::read_dir(&dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_file() {
+            let text = String::from_utf8_lossy(&std::fs::read(&path).unwrap()).into_owned();
+            assert!(!text.contains("abcdefgh"), "{}", path.display());
+        }
+    }
+    assert!(place.exists() || dir.join("secrets").exists());
+    running.stop();
+    assert!(!place.exists() && !dir.join("secrets").exists(), "gone with the job");
 }

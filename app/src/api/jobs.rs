@@ -22,6 +22,12 @@ pub fn list(
     super::get(format!("/orgs/{org}/jobs?limit={limit}{state}{cursor}"))
 }
 
+/// Where the same, all of it, can be downloaded.
+pub fn csv_path(org: OrgId, state: Option<JobState>) -> String {
+    let state = state.map_or_else(String::new, |s| format!("?state={}", s.name()));
+    format!("/api/v1/orgs/{org}/jobs.csv{state}")
+}
+
 /// One job.
 pub fn get(org: OrgId, job: JobId) -> impl Future<Output = Answer<Job>> + Send + 'static {
     super::get(format!("/orgs/{org}/jobs/{job}"))

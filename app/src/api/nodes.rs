@@ -40,3 +40,8 @@ pub fn node_join_token(
 pub fn revoke(node: NodeId) -> impl Future<Output = Answer<Node>> + Send + 'static {
     send("POST", format!("/operator/nodes/{node}/revoke"), &(), None)
 }
+
+/// Says that nothing runs on a node any more.
+pub fn declare_lost(node: NodeId) -> impl Future<Output = Answer<Node>> + Send + 'static {
+    send("POST", format!("/operator/nodes/{node}/lost"), &(), None)
+}

@@ -156,6 +156,7 @@ fn JobList(first: FirstPage) -> impl IntoView {
             cursor.set(page.next_cursor);
         });
     };
+    let csv = api::jobs::csv_path(org, state);
     let none = Memo::new(move |_| jobs.with(Vec::is_empty));
     view! {
         {move || {
@@ -166,7 +167,10 @@ fn JobList(first: FirstPage) -> impl IntoView {
                     <section class="section">
                         <div class="section__head">
                             <p class="quiet">{move || shown(jobs.with(Vec::len), cursor.get().is_some())}</p>
-                            <div class="section__aside"><FeedBadge feed=feed/></div>
+                            <div class="section__aside">
+                                <a href=csv.clone() rel="external" download="jobs.csv">"Download CSV"</a>
+                                <FeedBadge feed=feed/>
+                            </div>
                         </div>
                         {move || table(&jobs.get())}
                     </section>

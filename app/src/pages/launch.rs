@@ -10,6 +10,7 @@ pub mod labels;
 pub mod more;
 pub mod offers;
 pub mod preview;
+pub mod secrets;
 
 use std::future::Future;
 
@@ -31,6 +32,7 @@ use self::labels::LabelLines;
 use self::more::PlacementAndRetries;
 use self::offers::{Offers, first_choice};
 use self::preview::{CurlLine, Preview, Request};
+use self::secrets::SecretLines;
 use super::parts::{Call, CallProblem, FieldError, Loading, NoOrg, every, leave, ready, when_some};
 use crate::api;
 use crate::api::Answer;
@@ -54,6 +56,7 @@ const FIELDS: &[&str] = &[
     "/checkpoint/grace_s",
     "/reservation",
     "/labels",
+    "/secrets",
     "/stop_when_idle",
 ];
 
@@ -214,6 +217,7 @@ fn LaunchForm(choices: Choices) -> impl IntoView {
                     <WhatRuns form=form call=call/>
                     <FileRows pairs=form.files error=below(call, "/files")/>
                     <EnvRows pairs=form.env error=below(call, "/env")/>
+                    <SecretLines value=form.secrets error=below(call, "/secrets")/>
                     <LabelLines value=form.labels error=below(call, "/labels")/>
                 </fieldset>
                 <fieldset class="form__section">

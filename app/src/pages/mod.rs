@@ -21,6 +21,7 @@ pub mod parts;
 pub mod payments;
 pub mod reservations;
 pub mod rows;
+pub mod secrets;
 pub mod setup;
 pub mod shell_words;
 pub mod sign_in;

@@ -1,12 +1,17 @@
 //! Jobs: what a tenant asks for, and what became of it.
 
+mod ends;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 use crate::evidence::Evidence;
 use crate::ids::{JobId, NodeId, OrgId, ReservationId};
+use crate::secrets::{RegistryUse, SecretUse};
 use crate::time::Timestamp;
+
+pub use ends::{Checkpoint, CheckpointSignal, Retry, RetryOn, StopWhenIdle};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -101,8 +106,14 @@ pub struct NewJob {
     /// The image that it runs in, such as `docker.io/library/alpine:3.20`; its node's own system when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
+    /// What the image's registry asks for, when not everybody may have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub registry: Option<RegistryUse>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
+    /// Secrets of its organization that it is given when it starts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub secrets: Vec<SecretUse>,
     /// Written into the job's own directory before it starts: relative path → text.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub files: BTreeMap<String, String>,
@@ -138,6 +149,10 @@ pub struct NewJob {
     /// It ends by itself when its devices stand idle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop_when_idle: Option<StopWhenIdle>,
+    /// Seconds that it goes on on a node that is cut off, before it is ended there and counts as lost; the
+    /// portal's own choice when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease_s: Option<u32>,
     /// It runs inside this reservation, at no further charge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reservation: Option<ReservationId>,
@@ -197,93 +212,6 @@ impl Network {
     pub const fn is_outbound(&self) -> bool {
         matches!(self, Self::Outbound)
     }
-}
-
-/// What may be followed by another try.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RetryOn {
-    /// Its node or worker went down, or could not make its devices.
-    NodeLost,
-    /// It made room for a more important job. Such tries are not counted.
-    Preempted,
-    /// It ended with an exit code other than 0, or by a signal.
-    Exit,
-}
-
-/// When a job is tried again. Without it only a preempted job is.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Retry {
-    /// Tries after the first, up to 100.
-    pub max: u32,
-    pub on: Vec<RetryOn>,
-}
-
-/// A signal by which a job is told to save its state.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, Default)]
-pub enum CheckpointSignal {
-    #[default]
-    #[serde(rename = "SIGTERM")]
-    Term,
-    #[serde(rename = "SIGINT")]
-    Int,
-    #[serde(rename = "SIGHUP")]
-    Hup,
-    #[serde(rename = "SIGUSR1")]
-    Usr1,
-    #[serde(rename = "SIGUSR2")]
-    Usr2,
-}
-
-impl CheckpointSignal {
-    /// Its number on Linux.
-    pub const fn number(self) -> i32 {
-        match self {
-            Self::Hup => 1,
-            Self::Int => 2,
-            Self::Usr1 => 10,
-            Self::Usr2 => 12,
-            Self::Term => 15,
-        }
-    }
-}
-
-/// What a job gets before it must make room: a signal, and time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Checkpoint {
-    #[serde(default)]
-    pub signal: CheckpointSignal,
-    /// Seconds from the signal until it is killed.
-    pub grace_s: u32,
-}
-
-/// When a job's devices count as idle, so that it is stopped. Where the driver reports no utilisation they
-/// never do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct StopWhenIdle {
-    /// Their mean utilisation is below this, 1 to 100.
-    #[serde(default = "idle_percent")]
-    pub below_percent: u32,
-    /// Seconds for which it must be so, 600 to 86400; rounded up to minutes.
-    #[serde(default = "idle_seconds")]
-    pub for_s: u32,
-}
-
-impl Default for StopWhenIdle {
-    fn default() -> Self {
-        Self { below_percent: idle_percent(), for_s: idle_seconds() }
-    }
-}
-
-fn idle_percent() -> u32 {
-    40
-}
-
-fn idle_seconds() -> u32 {
-    3_600
 }
 
 /// A stretch of time in which a job's devices stood idle.

@@ -114,7 +114,34 @@ pub struct Node {
     /// Until when its certificate is good; absent when it has none, or it was revoked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certified_until: Option<Timestamp>,
+    /// Present while its worker does not speak. For operators only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub silence: Option<Silence>,
     pub gpus: Vec<Gpu>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SilenceState {
+    /// What runs there may still run; nothing of it is started elsewhere.
+    Suspect,
+    /// What ran there has ended, by its lease or by an operator's word.
+    Lost,
+}
+
+/// What it means that a node's worker does not speak.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Silence {
+    pub state: SilenceState,
+    /// Ranks of attempts there whose end is not known.
+    pub attempts: u32,
+    /// When it was lost, or will be if it stays silent; absent where only an operator's word ends its work,
+    /// because its worker is too old to do that by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost_at: Option<Timestamp>,
+    /// Why it is lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

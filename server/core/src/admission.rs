@@ -21,6 +21,9 @@ pub const MAX_MEMORY_MIB: u64 = 1 << 30;
 pub const MAX_DEVICES: u32 = 64;
 pub const MAX_NODES: u32 = 64;
 pub const MAX_RETRIES: u32 = 100;
+/// Of a lease that a job chooses; shorter, and a hiccup of the network ends it.
+pub const MIN_LEASE_S: u32 = 60;
+pub const MAX_LEASE_S: u32 = 86_400;
 /// Seconds that a job may take to save its state: the notice that a preemption gives at most.
 pub const MAX_GRACE_S: u32 = 600;
 /// Seconds over which a job can ask to be found idle: ten minutes to a day.
@@ -47,6 +50,13 @@ pub fn is_email(text: &str) -> bool {
     text.len() <= 254
         && text.chars().all(fits)
         && parts.is_some_and(|(user, host)| !user.is_empty() && !host.is_empty() && !host.contains('@'))
+}
+
+/// Whether a text can be the name of a variable.
+pub fn is_variable(name: &str) -> bool {
+    (1..=256).contains(&name.len())
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+        && !name.starts_with(|c: char| c.is_ascii_digit())
 }
 
 /// Every fault of a submission that can be seen without looking anything up.
@@ -84,10 +94,7 @@ pub fn check_job(job: &NewJob) -> Vec<FieldError> {
         refuse("/env", "At most 256 variables.");
     }
     for (key, value) in &job.env {
-        let named = key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-            && !key.is_empty()
-            && !key.starts_with(|c: char| c.is_ascii_digit());
-        if !named || key.len() > 256 {
+        if !is_variable(key) {
             refuse(
                 &pointer_to("/env", key),
                 "A variable's name has letters, digits and _ and does not start with a digit.",
@@ -96,6 +103,7 @@ pub fn check_job(job: &NewJob) -> Vec<FieldError> {
             refuse(&pointer_to("/env", key), "A value has at most 128 KiB and no NUL bytes.");
         }
     }
+    crate::secrets::check_uses(job, &mut refuse);
     if job.files.len() > MAX_FILES || job.files.values().map(String::len).sum::<usize>() > MAX_FILES_BYTES {
         refuse("/files", "At most 256 files and 8 MiB in all.");
     }
@@ -139,6 +147,9 @@ pub fn check_job(job: &NewJob) -> Vec<FieldError> {
     }
     check_idle(job, &mut refuse);
     check_image(job, &mut refuse);
+    if job.lease_s.is_some_and(|s| !(MIN_LEASE_S..=MAX_LEASE_S).contains(&s)) {
+        refuse("/lease_s", "Choose between 60 seconds and a day (86400), or leave it out.");
+    }
     if job.depends_on.len() > MAX_DEPENDENCIES {
         refuse("/depends_on", "A job can wait for at most 32 others.");
     }
@@ -161,9 +172,26 @@ pub fn check_job(job: &NewJob) -> Vec<FieldError> {
 }
 
 fn check_image(job: &NewJob, refuse: &mut impl FnMut(&str, &str)) {
-    let Some(image) = &job.image else { return };
-    if let Err(detail) = Reference::parse(image) {
-        refuse("/image", detail);
+    if let Some(registry) = &job.registry
+        && let Err(detail) = crate::secrets::check_name(&registry.secret)
+    {
+        refuse("/registry/secret", detail);
+    }
+    let Some(image) = &job.image else {
+        if job.registry.is_some() {
+            refuse("/registry", "Only an image comes from a registry; name one, or leave this out.");
+        }
+        return;
+    };
+    match Reference::parse(image) {
+        Err(detail) => refuse("/image", detail),
+        Ok(image) if image.is_local() && job.registry.is_some() => {
+            refuse(
+                "/registry",
+                "An image of localhost is on the node already and is never pulled; leave this out.",
+            );
+        }
+        Ok(_) => {}
     }
     for (key, value) in &job.env {
         if value.contains(['\n', '\r']) || key.len() + value.len() > MAX_IMAGE_ENV_BYTES {
@@ -230,6 +258,7 @@ mod tests {
     use super::*;
     use berth_types::ids::JobId;
     use berth_types::jobs::{Checkpoint, Condition, DependsOn, Retry, RetryOn, StopWhenIdle};
+    use berth_types::secrets::RegistryUse;
     use proptest::prelude::*;
 
     fn job() -> NewJob {
@@ -297,6 +326,13 @@ mod tests {
             (idle(40, 599), "/stop_when_idle/for_s"),
             (idle(40, u32::MAX), "/stop_when_idle/for_s"),
             (NewJob { gpu_milli: Some(500), ..idle(40, 3_600) }, "/stop_when_idle"),
+            (NewJob { registry: Some(RegistryUse { secret: "pull".into() }), ..job() }, "/registry"),
+            (
+                NewJob { registry: Some(RegistryUse { secret: "../x".into() }), ..in_image("") },
+                "/registry/secret",
+            ),
+            (NewJob { lease_s: Some(59), ..job() }, "/lease_s"),
+            (NewJob { lease_s: Some(86_401), ..job() }, "/lease_s"),
             (NewJob { name: "  ".into(), ..job() }, "/name"),
             (NewJob { name: "x".repeat(1 << 20), ..job() }, "/name"),
             (NewJob { name: "a\0b".into(), ..job() }, "/name"),

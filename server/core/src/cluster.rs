@@ -371,6 +371,11 @@ impl Cluster {
         self.log(index);
     }
 
+    /// Says that something about a node changed which its facts and ranks do not show.
+    pub(crate) fn stir(&mut self, index: NodeIx) {
+        self.log(index);
+    }
+
     fn log(&mut self, index: NodeIx) {
         self.log.push(index);
         if self.log.len() > 1_024 + 4 * self.nodes.len() {

@@ -79,6 +79,16 @@ impl Reference {
         Ok(Self { registry: owned(registry), path, tag: tag.map(owned), digest: digest.map(owned) })
     }
 
+    /// Host, and port where it has one.
+    pub fn registry(&self) -> &str {
+        &self.registry
+    }
+
+    /// It is the operator's own and on the node already; no registry has it.
+    pub fn is_local(&self) -> bool {
+        self.registry == "localhost"
+    }
+
     /// In full, as a worker is told it: what has a digest needs no tag, what has neither means `latest`.
     pub fn in_full(&self) -> String {
         let Self { registry, path, tag, digest } = self;
@@ -87,6 +97,14 @@ impl Reference {
             (None, tag) => format!("{registry}/{path}:{}", tag.as_deref().unwrap_or("latest")),
         }
     }
+}
+
+/// A text as the user and password that a registry asks for; `None` when it can be no such thing.
+pub fn credentials(text: &str) -> Option<(&str, &str)> {
+    // What ends the line was written by whoever made the text, not chosen for the password.
+    let (user, password) = text.trim_end_matches(['\r', '\n']).split_once(':')?;
+    let plain = |part: &str| !part.is_empty() && !part.contains(char::is_control);
+    (plain(user) && plain(password)).then_some((user, password))
 }
 
 #[cfg(test)]
@@ -109,6 +127,27 @@ mod tests {
             (&tagged, format!("nvcr.io/nvidia/pytorch@{digest}")),
         ] {
             assert_eq!(Reference::parse(text).map(|r| r.in_full()), Ok(full), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_registry_is_told_from_the_nodes_own_images() {
+        for (text, registry, local) in [
+            ("alpine", "docker.io", false),
+            ("r.example:5000/x:1", "r.example:5000", false),
+            ("localhost/own:1", "localhost", true),
+            ("localhost:5000/x", "localhost:5000", false),
+        ] {
+            let found = Reference::parse(text).unwrap();
+            assert_eq!((found.registry(), found.is_local()), (registry, local), "{text}");
+        }
+    }
+
+    #[test]
+    fn credentials_are_a_user_and_a_password() {
+        assert_eq!(credentials("ada:pw:1 x\n"), Some(("ada", "pw:1 x")));
+        for bad in ["", "ada", "ada:", ":password", "ada:pw\nnext", "a\0da:pw", "ada:\n"] {
+            assert_eq!(credentials(bad), None, "{bad:?}");
         }
     }
 

@@ -21,6 +21,15 @@ pub enum StopCause {
         /// Seconds for which that was so.
         for_s: u32,
     },
+    /// The operator wants it to end.
+    Halted,
+    /// Its node is emptied for its operator.
+    Drained {
+        /// It waits for another place afterwards.
+        again: bool,
+        /// Seconds from the signal until it is killed; 0: as long as its worker gives.
+        grace_s: u32,
+    },
 }
 
 /// How an attempt ended, as its worker proved it.
@@ -54,12 +63,16 @@ pub enum Event {
     Start { attempt: u32 },
     /// The tenant wants it to end.
     Cancel,
+    /// The operator wants it to end.
+    Halt,
     /// The scheduler wants its place.
     Preempt { attempt: u32 },
     /// One of several ranks ended badly.
     RankFailed { attempt: u32 },
     /// Its devices stand idle, and it was to be stopped then.
     Idle { attempt: u32, percent: u8, for_s: u32 },
+    /// Its node is to be empty.
+    Drain { attempt: u32, again: bool, grace_s: u32 },
     /// A job that it waited for did not end as it had to.
     Orphan { failure: Failure },
     End {
@@ -71,28 +84,33 @@ pub enum Event {
 }
 
 /// Failures that are no fault of the job's own.
-const NODE_LOST: [&str; 6] = [
+const NODE_LOST: [&str; 8] = [
     "attempt.unknown_outcome",
     "attempt.not_started",
     "device.unavailable",
     "image.unavailable",
     "worker.io",
     "worker.isolation",
+    "lease.ended",
+    "node.lost",
 ];
 
 /// Whether an end is followed by another try, after `retries` of them. What makes room is tried again
 /// unless its policy leaves that out, however often.
 pub fn tries_again(policy: Option<&Retry>, retries: u32, stop: Option<StopCause>, outcome: &Outcome) -> bool {
     let on = |cause: RetryOn| policy.is_some_and(|p| p.on.contains(&cause));
-    if stop == Some(StopCause::Preempted) {
-        let made_room = match outcome {
-            Outcome::Exited { .. } => true,
-            Outcome::TimedOut { .. } => false,
-            Outcome::Failed(failure) => failure.code == "attempt.not_started",
-        };
-        if made_room {
-            return policy.is_none() || on(RetryOn::Preempted);
+    let made_room = match outcome {
+        Outcome::Exited { .. } => true,
+        Outcome::TimedOut { .. } => false,
+        Outcome::Failed(failure) => failure.code == "attempt.not_started",
+    };
+    match stop {
+        Some(StopCause::Preempted) if made_room => return policy.is_none() || on(RetryOn::Preempted),
+        // Decided when it was told to go; what never ran has lost nothing by it.
+        Some(StopCause::Drained { again, .. }) if made_room => {
+            return again || matches!(outcome, Outcome::Failed(_));
         }
+        _ => {}
     }
     let left = policy.is_some_and(|p| retries < p.max);
     left && match outcome {
@@ -168,6 +186,7 @@ impl Machine {
         | Event::Preempt { attempt }
         | Event::RankFailed { attempt }
         | Event::Idle { attempt, .. }
+        | Event::Drain { attempt, .. }
         | Event::End { attempt, .. } = event
         {
             if let Self::Ended(_) = self {
@@ -192,21 +211,21 @@ impl Machine {
             | (
                 Self::Stopping {
                     cause:
-                        StopCause::Cancelled
-                        | StopCause::TimedOut
-                        | StopCause::RankFailed
-                        | StopCause::Idle { .. },
+                        StopCause::Cancelled | StopCause::TimedOut | StopCause::Halted | StopCause::Idle { .. },
                     ..
                 },
-                Event::Cancel,
+                Event::Cancel | Event::Halt,
             )
             | (
                 Self::Stopping { .. },
-                Event::Preempt { .. } | Event::RankFailed { .. } | Event::Idle { .. },
+                Event::Preempt { .. } | Event::RankFailed { .. } | Event::Idle { .. } | Event::Drain { .. },
             ) => Err(Rejected::NoChange),
-            // Who wants it ended does not want it queued again.
-            (Self::Stopping { attempt, cause: StopCause::Preempted }, Event::Cancel) => {
+            // Who wants it ended does not want it queued again. No more than that changes for its worker.
+            (Self::Stopping { attempt, .. }, Event::Cancel) => {
                 Ok((Self::Stopping { attempt, cause: StopCause::Cancelled }, vec![]))
+            }
+            (Self::Stopping { attempt, .. }, Event::Halt) => {
+                Ok((Self::Stopping { attempt, cause: StopCause::Halted }, vec![]))
             }
             (
                 Self::Assigned { attempt } | Self::Starting { attempt } | Self::Running { attempt },
@@ -216,6 +235,13 @@ impl Machine {
                 Self::Assigned { attempt } | Self::Starting { attempt } | Self::Running { attempt },
                 Event::RankFailed { .. },
             ) => Ok((Self::Stopping { attempt, cause: StopCause::RankFailed }, vec![Effect::WakeNode])),
+            (
+                Self::Assigned { attempt } | Self::Starting { attempt } | Self::Running { attempt },
+                Event::Drain { again, grace_s, .. },
+            ) => {
+                let cause = StopCause::Drained { again, grace_s };
+                Ok((Self::Stopping { attempt, cause }, vec![Effect::WakeNode]))
+            }
             (Self::Running { attempt }, Event::Idle { percent, for_s, .. }) => {
                 let cause = StopCause::Idle { percent, for_s };
                 Ok((Self::Stopping { attempt, cause }, vec![Effect::WakeNode]))
@@ -228,17 +254,28 @@ impl Machine {
                 Self::Assigned { .. }
                 | Self::Starting { .. }
                 | Self::Running { .. }
-                | Self::Stopping { cause: StopCause::Preempted | StopCause::RankFailed, .. },
+                | Self::Stopping {
+                    cause: StopCause::Preempted | StopCause::RankFailed | StopCause::Drained { .. },
+                    ..
+                },
                 Event::End { again: true, .. },
             ) => Ok((Self::Queued, vec![Effect::Requeue, Effect::WakeNode])),
             (Self::Queued, Event::Cancel) => {
                 let finish = Effect::Finish { exit_code: None, failure: None };
                 Ok((Self::Ended(JobState::Cancelled), vec![Effect::Settle, finish]))
             }
+            (Self::Queued, Event::Halt) => {
+                let finish = Effect::Finish { exit_code: None, failure: Some(halted()) };
+                Ok((Self::Ended(JobState::Cancelled), vec![Effect::Settle, finish]))
+            }
             (
                 Self::Assigned { attempt } | Self::Starting { attempt } | Self::Running { attempt },
                 Event::Cancel,
             ) => Ok((Self::Stopping { attempt, cause: StopCause::Cancelled }, vec![Effect::WakeNode])),
+            (
+                Self::Assigned { attempt } | Self::Starting { attempt } | Self::Running { attempt },
+                Event::Halt,
+            ) => Ok((Self::Stopping { attempt, cause: StopCause::Halted }, vec![Effect::WakeNode])),
             (machine, Event::End { outcome, .. }) => {
                 let (state, exit_code, failure) = end(machine, outcome);
                 let finish = Effect::Finish { exit_code, failure };
@@ -250,7 +287,8 @@ impl Machine {
                 | Event::Orphan { .. }
                 | Event::Preempt { .. }
                 | Event::RankFailed { .. }
-                | Event::Idle { .. },
+                | Event::Idle { .. }
+                | Event::Drain { .. },
             ) => Err(Rejected::NotNow(machine.state())),
             (machine, Event::Prepare { .. } | Event::Start { .. }) => Err(Rejected::NotNow(machine.state())),
         }
@@ -279,6 +317,23 @@ fn end(machine: Machine, outcome: Outcome) -> (JobState, Option<i32>, Option<Fai
             let failure = Failure { code: "job.idle".to_owned(), detail: idle_text(percent, for_s) };
             (JobState::Cancelled, code, Some(failure))
         }
+        // As with one that was cancelled, but whoever looks for it must learn who wanted that.
+        (Machine::Stopping { cause: StopCause::Halted, .. }, outcome) => {
+            let code = match outcome {
+                Outcome::Exited { code } | Outcome::TimedOut { code } => Some(code),
+                Outcome::Failed(_) => None,
+            };
+            (JobState::Cancelled, code, Some(halted()))
+        }
+        // A program that saves its state and ends well has not done its work.
+        (Machine::Stopping { cause: StopCause::Drained { .. }, .. }, outcome) => match outcome {
+            Outcome::Exited { code } => (JobState::Failed, Some(code), Some(drained())),
+            Outcome::TimedOut { code } => (JobState::TimedOut, Some(code), None),
+            Outcome::Failed(failure) if failure.code == "attempt.not_started" => {
+                (JobState::Failed, None, Some(drained()))
+            }
+            Outcome::Failed(failure) => (JobState::Failed, None, Some(failure)),
+        },
         (_, Outcome::Exited { code: 0 }) => (JobState::Succeeded, Some(0), None),
         (Machine::Stopping { cause: StopCause::Preempted, .. }, Outcome::Exited { code }) => {
             let detail = "It made room for a more important job, and its retry policy leaves it at that.";
@@ -288,6 +343,22 @@ fn end(machine: Machine, outcome: Outcome) -> (JobState, Option<i32>, Option<Fai
         (_, Outcome::Exited { code }) => (JobState::Failed, Some(code), Some(exit_failure(code))),
         (_, Outcome::Failed(failure)) => (JobState::Failed, None, Some(failure)),
     }
+}
+
+/// The code of what ended because its node had to be empty. Who wanted that, and why, stands beside it.
+pub const DRAINED: &str = "node.drained";
+
+fn drained() -> Failure {
+    let detail = "Its node had to be empty, and it could not wait for another place.";
+    Failure { code: DRAINED.to_owned(), detail: detail.to_owned() }
+}
+
+/// The code of what the operator stopped. Who did, and why, stands beside it.
+pub const HALTED: &str = "operator.stopped";
+
+fn halted() -> Failure {
+    let detail = "The operator of this cloud stopped it.";
+    Failure { code: HALTED.to_owned(), detail: detail.to_owned() }
 }
 
 /// Why a job was stopped that asked for it.
@@ -312,145 +383,4 @@ fn exit_failure(code: i32) -> Failure {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn exit(attempt: u32, code: i32) -> Event {
-        Event::End { attempt, outcome: Outcome::Exited { code }, again: false }
-    }
-
-    fn run(events: &[Event]) -> Machine {
-        events.iter().fold(Machine::Queued, |m, e| m.apply(e.clone()).map_or(m, |(m, _)| m))
-    }
-
-    #[test]
-    fn the_usual_lives() {
-        use Event::*;
-        let start = [Assign { attempt: 1 }, Prepare { attempt: 1 }, Start { attempt: 1 }];
-        let with = |more: &[Event]| run(&[&start, more].concat()).state();
-        assert_eq!(with(&[]), JobState::Running);
-        assert_eq!(with(&[exit(1, 0)]), JobState::Succeeded);
-        assert_eq!(with(&[exit(1, 3)]), JobState::Failed);
-        assert_eq!(with(&[Cancel, exit(1, 143)]), JobState::Cancelled);
-        assert_eq!(with(&[Cancel, Cancel, exit(1, 0), exit(1, 3)]), JobState::Cancelled);
-        let late = End { attempt: 1, outcome: Outcome::TimedOut { code: 143 }, again: false };
-        assert_eq!(with(std::slice::from_ref(&late)), JobState::TimedOut);
-        assert_eq!(run(&[Cancel]).state(), JobState::Cancelled);
-        let preempt = Preempt { attempt: 1 };
-        let again = |code| End { attempt: 1, outcome: Outcome::Exited { code }, again: true };
-        assert_eq!(with(&[preempt.clone(), again(0)]), JobState::Queued, "however it ends, it made room");
-        assert_eq!(with(&[preempt.clone(), exit(1, 143)]), JobState::Failed);
-        assert_eq!(with(&[preempt.clone(), Cancel, again(143)]), JobState::Cancelled);
-        assert_eq!(with(&[preempt, late]), JobState::TimedOut);
-        assert_eq!(with(&[again(3)]), JobState::Queued);
-        let idle = Idle { attempt: 1, percent: 3, for_s: 3_600 };
-        assert_eq!(with(&[idle.clone(), Cancel, again(143)]), JobState::Cancelled, "never tried again");
-        assert_eq!(with(&[Cancel, idle.clone(), exit(1, 0)]), JobState::Cancelled);
-        assert_eq!(run(&[start[0].clone(), idle]).state(), JobState::Assigned, "only what runs is idle");
-        assert_eq!(with(&[RankFailed { attempt: 1 }, again(3)]), JobState::Queued);
-        assert_eq!(with(&[Cancel, again(143)]), JobState::Cancelled, "who wants it ended is heard");
-    }
-
-    #[test]
-    fn a_policy_says_what_is_tried_again() {
-        use RetryOn::*;
-        let policy = |on: &[RetryOn]| Retry { max: 2, on: on.to_vec() };
-        let failed = |code: &str| Outcome::Failed(Failure { code: code.into(), detail: String::new() });
-        let (bad, late) = (Outcome::Exited { code: 1 }, Outcome::TimedOut { code: 143 });
-        let preempted = Some(StopCause::Preempted);
-        for (on, retries, stop, outcome, again) in [
-            (&[Exit][..], 0, None, bad.clone(), true),
-            (&[Exit], 1, Some(StopCause::RankFailed), bad.clone(), true),
-            (&[Exit], 2, None, bad.clone(), false),
-            (&[Exit], 0, None, Outcome::Exited { code: 0 }, false),
-            (&[Exit, NodeLost, Preempted], 0, None, late.clone(), false),
-            (&[NodeLost], 0, None, bad.clone(), false),
-            (&[NodeLost], 0, None, failed("attempt.unknown_outcome"), true),
-            (&[NodeLost], 2, None, failed("attempt.unknown_outcome"), false),
-            (&[NodeLost], 0, None, failed("log.full"), false),
-            (&[Exit], 0, preempted, bad.clone(), false),
-            (&[Preempted], 9, preempted, bad.clone(), true),
-            (&[NodeLost], 0, preempted, failed("attempt.unknown_outcome"), true),
-            (&[Preempted], 0, preempted, late.clone(), false),
-        ] {
-            assert_eq!(
-                tries_again(Some(&policy(on)), retries, stop, &outcome),
-                again,
-                "{on:?} {stop:?} {outcome:?}"
-            );
-        }
-        assert!(!tries_again(None, 0, None, &bad));
-        assert!(tries_again(None, 50, preempted, &bad));
-        assert!(!tries_again(None, 0, preempted, &failed("attempt.unknown_outcome")));
-    }
-
-    #[test]
-    fn a_job_that_stops_for_standing_idle_says_so() {
-        let idle =
-            Machine::Running { attempt: 1 }.apply(Event::Idle { attempt: 1, percent: 3, for_s: 3_600 });
-        let (stopping, effects) = idle.unwrap();
-        assert_eq!(effects, [Effect::WakeNode]);
-        for (event, code) in [(exit(1, 143), Some(143)), (exit(1, 0), Some(0)), (lost(), None)] {
-            let (ended, effects) = stopping.apply(event).unwrap();
-            assert_eq!(ended, Machine::Ended(JobState::Cancelled));
-            let detail = "Stopped by itself: GPU utilisation was 3 % for 60 minutes.".to_owned();
-            let failure = Some(Failure { code: "job.idle".to_owned(), detail });
-            assert!(effects.contains(&Effect::Finish { exit_code: code, failure }), "{effects:?}");
-        }
-        let older = stopping.apply(Event::Idle { attempt: 2, percent: 3, for_s: 60 });
-        assert_eq!(older, Err(Rejected::OldAttempt { reported: 2, current: 1 }));
-    }
-
-    fn lost() -> Event {
-        let failure = Failure { code: "attempt.unknown_outcome".into(), detail: String::new() };
-        Event::End { attempt: 1, outcome: Outcome::Failed(failure), again: true }
-    }
-
-    #[test]
-    fn an_older_attempt_changes_nothing() {
-        let machine = Machine::Running { attempt: 2 };
-        assert_eq!(machine.apply(exit(1, 0)), Err(Rejected::OldAttempt { reported: 1, current: 2 }));
-    }
-
-    fn any_event() -> impl Strategy<Value = Event> {
-        (0u32..3, 0i32..3, 0u8..10).prop_map(|(attempt, code, kind)| match kind {
-            6 => Event::Preempt { attempt },
-            8 => Event::RankFailed { attempt },
-            9 => Event::Idle { attempt, percent: 7, for_s: 600 },
-            7 => Event::Orphan { failure: Failure { code: "x".into(), detail: String::new() } },
-            0 => Event::Assign { attempt },
-            1 => Event::Prepare { attempt },
-            2 => Event::Start { attempt },
-            3 => Event::Cancel,
-            4 => exit(attempt, code),
-            _ => Event::End {
-                attempt,
-                outcome: Outcome::Failed(Failure { code: "x".into(), detail: String::new() }),
-                again: code == 1,
-            },
-        })
-    }
-
-    proptest! {
-        #[test]
-        fn an_ended_job_stays_ended_and_settles_once(events in prop::collection::vec(any_event(), 0..40)) {
-            let (mut machine, mut settled) = (Machine::Queued, 0);
-            for event in events {
-                if let Ok((next, effects)) = machine.apply(event) {
-                    prop_assert!(!machine.state().ended());
-                    settled += effects.iter().filter(|e| **e == Effect::Settle).count();
-                    machine = next;
-                }
-                prop_assert_eq!(settled, usize::from(machine.state().ended()));
-            }
-        }
-
-        #[test]
-        fn a_machine_survives_its_stored_form(events in prop::collection::vec(any_event(), 0..12)) {
-            let machine = run(&events);
-            let stop = match machine { Machine::Stopping { cause, .. } => Some(cause), _ => None };
-            prop_assert_eq!(Machine::restore(machine.state(), machine.attempt(), stop), machine);
-        }
-    }
-}
+mod tests;

@@ -12,9 +12,11 @@ mod members;
 mod money;
 mod nodes;
 mod once;
+mod operations;
 mod payments;
 mod quotas;
 mod reservations;
+mod secrets;
 mod webhooks;
 
 use axum::Router;
@@ -40,9 +42,11 @@ pub fn router(portal: Portal) -> Router {
         .merge(members::routes())
         .merge(money::routes())
         .merge(nodes::routes())
+        .merge(operations::routes())
         .merge(payments::routes())
         .merge(quotas::routes())
         .merge(reservations::routes())
+        .merge(secrets::routes())
         .merge(webhooks::routes());
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))

@@ -18,6 +18,7 @@ pub fn routes() -> Router<Portal> {
         .route("/operator/nodes/{node}", patch(change))
         .route("/operator/nodes/{node}/join-token", post(create_node_join_token))
         .route("/operator/nodes/{node}/revoke", post(revoke))
+        .route("/operator/nodes/{node}/lost", post(declare_lost))
         .route("/operator/join-tokens", post(create_join_token))
 }
 
@@ -69,4 +70,12 @@ async fn revoke(
     Path(node): Path<NodeId>,
 ) -> Result<Answer<Node>, Failed> {
     Ok(Answer(portal.revoke_node(&caller, node).await?))
+}
+
+async fn declare_lost(
+    State(portal): State<Portal>,
+    Signed(caller): Signed,
+    Path(node): Path<NodeId>,
+) -> Result<Answer<Node>, Failed> {
+    Ok(Answer(portal.declare_lost(&caller, node).await?))
 }

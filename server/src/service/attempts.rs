@@ -5,9 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use berth_core::cluster::{Owner, Slot};
+use berth_core::cluster::Owner;
 use berth_core::jobs::Event;
-use berth_core::plan::{self, Assignment};
 use berth_core::rating::charge_micros;
 use berth_proto as proto;
 use berth_types::events::{JobCost, JobEvent};
@@ -16,10 +15,9 @@ use berth_types::jobs::{Failure, JobState, Network, NewJob};
 use berth_types::time::Timestamp;
 use futures::FutureExt;
 
-use super::cluster;
 use super::evidence;
 use super::jobs::{advance, charge};
-use super::planner::stored;
+use super::leases;
 use super::prepared;
 use super::ranks::{self, RankEnd};
 use crate::fault;
@@ -56,7 +54,7 @@ impl Applied {
     }
 }
 
-fn parse<T: std::str::FromStr>(text: &str) -> Result<T, StoreError> {
+pub(super) fn parse<T: std::str::FromStr>(text: &str) -> Result<T, StoreError> {
     text.parse().map_err(|_| StoreError::Corrupt(text.to_owned()))
 }
 
@@ -254,6 +252,7 @@ impl Portal {
         let mut conn = self.db.read().await?;
         let mut tx = conn.tx();
         let mut attempts = Vec::new();
+        let lease_ms = store::leases::of_node(&mut tx, node).await?;
         for row in store::attempts::list_open(&mut tx, node).await? {
             let job: JobId = parse(&row.job_id)?;
             let Some(job_row) = store::jobs::find_any(&mut tx, job).await? else { continue };
@@ -261,7 +260,10 @@ impl Portal {
             slots.retain(|slot| slot.node_id == row.node_id);
             let env =
                 if row.known { Vec::new() } else { ranks::environment(&mut tx, &job_row, &row).await? };
-            attempts.push(self.assignment(job, &row, &job_row, &slots, env)?);
+            let mut assignment = self.assignment(job, &row, &job_row, &slots, env)?;
+            self.add_secrets(&mut tx, &job_row, &mut assignment).await?;
+            leases::impose(&mut assignment, lease_ms.get(&(row.job_id, row.number)).copied().unwrap_or(0));
+            attempts.push(assignment);
         }
         Ok(proto::Desired { attempts })
     }
@@ -290,9 +292,7 @@ impl Portal {
         let map = |m: BTreeMap<String, String>| m.into_iter().collect();
         let state = JobState::parse(&job_row.state);
         let over = state.is_none_or(|s| s.ended() || matches!(s, JobState::Stopping | JobState::Queued));
-        // Who makes room may save its state first; who is cancelled or late just ends.
-        let makes_room = job_row.stop_cause.as_deref() == Some("preempted");
-        let notice = spec.checkpoint.filter(|_| makes_room);
+        let (stop_signal, stop_grace_ms) = ranks::notice(job_row, spec.checkpoint);
         Ok(proto::Assignment {
             attempt: Some(proto::AttemptId::new(&row.job_id, number)),
             stop: over || row.number != job_row.attempt,
@@ -311,52 +311,14 @@ impl Portal {
                     memory_mib: spec.memory_mib.unwrap_or(0),
                     no_network: spec.network == Network::None,
                     image: prepared::image(spec.image.as_deref()),
-                    registry_auth: None,
+                    ..proto::Spec::default()
                 },
             }),
             log_from: self.recordings.log_length(job, number, to_u32(row.rank)),
-            stop_signal: notice.map_or(0, |c| c.signal.number()),
-            stop_grace_ms: notice.map_or(0, |c| i64::from(c.grace_s) * 1_000),
+            stop_signal,
+            stop_grace_ms,
+            ..proto::Assignment::default()
         })
-    }
-
-    /// Keeps the starts that were decided. One whose job changed meanwhile, or that does not fit any
-    /// more, is left out, and the engine is told how things are.
-    pub(crate) async fn commit(&self, starts: Vec<Start>) -> Result<usize, StoreError> {
-        let now = self.now();
-        let connected = self.live.connected();
-        let portal = self.clone();
-        let jobs: Vec<JobId> = starts.iter().map(|(job, ..)| *job).collect();
-        let done = self
-            .db
-            .write(move |tx| {
-                let (portal, starts, connected) = (portal.clone(), starts.clone(), connected.clone());
-                async move {
-                    let mut boards = cluster::boards(tx, &connected).await?;
-                    let mut done: Vec<(OrgId, Vec<NodeId>, JobEvent)> = Vec::new();
-                    for start in starts {
-                        let Some(assignment) = assignment_of(tx, start).await? else { continue };
-                        if !plan::still_fits(&boards, &assignment) {
-                            continue;
-                        }
-                        if let Some((org, event)) = assign(tx, &portal, &assignment, now).await? {
-                            plan::take(&mut boards, &assignment);
-                            done.push((org, assignment.ranks.iter().map(|(n, _)| *n).collect(), event));
-                        }
-                    }
-                    Ok(done)
-                }
-                .boxed()
-            })
-            .await;
-        // Whatever came of it, the engine learns it from what is stored.
-        jobs.into_iter().for_each(|job| self.touch_job(job));
-        let done = done?;
-        for (org, nodes, event) in &done {
-            nodes.iter().for_each(|node| self.live.wake_node(*node));
-            self.tell_change(*org, Some(event.clone()), event.job).await;
-        }
-        Ok(done.len())
     }
 
     /// Stops an attempt to make room; says whether it still could be.
@@ -409,55 +371,4 @@ impl Portal {
         self.tell_change(org, Some(event), job).await;
         Ok(true)
     }
-}
-
-/// A decided start: job, generation, attempt and what it gets on which nodes.
-type Start = (JobId, i64, u32, Vec<(NodeId, Vec<Slot>)>);
-
-/// The form in which a start is kept. `None`: its job is gone.
-async fn assignment_of(tx: &mut Tx<'_>, start: Start) -> Result<Option<Assignment>, StoreError> {
-    let (job, generation, attempt, ranks) = start;
-    let Some(row) = store::jobs::find_any(tx, job).await? else { return Ok(None) };
-    let ranks = ranks.into_iter().map(|(node, slots)| (node, stored(&row.gpu_model, &slots))).collect();
-    let org = parse(&row.org_id)?;
-    Ok(Some(Assignment { job, org, generation, attempt, ranks }))
-}
-
-async fn assign(
-    tx: &mut Tx<'_>,
-    portal: &Portal,
-    assignment: &Assignment,
-    now: Timestamp,
-) -> Result<Option<(OrgId, JobEvent)>, StoreError> {
-    let Some(mut row) = store::jobs::find_any(tx, assignment.job).await? else { return Ok(None) };
-    let number = assignment.attempt;
-    if row.generation != assignment.generation || i64::from(number) != row.attempt + 1 {
-        return Ok(None);
-    }
-    let org: OrgId = parse(&row.org_id)?;
-    let detail = "A place was found; the worker is told.".to_owned();
-    let event = Event::Assign { attempt: number };
-    let Ok(event) = advance(tx, portal, &mut row, event, detail, now).await? else { return Ok(None) };
-    let mut idx = 0..;
-    for (rank, (node, slots)) in (0..).zip(&assignment.ranks) {
-        store::attempts::insert(tx, assignment.job, number, rank, org, *node, now).await?;
-        for (slot, idx) in slots.iter().zip(&mut idx) {
-            let row = AllocationRow {
-                job_id: row.id.clone(),
-                attempt: i64::from(number),
-                idx,
-                org_id: row.org_id.clone(),
-                node_id: node.to_string(),
-                gpu_uuid: slot.gpu_uuid.clone(),
-                profile_id: slot.instance.map(|i| i64::from(i.profile_id)),
-                start: slot.instance.map_or(0, |i| i64::from(i.start)),
-                size: i64::from(slot.size),
-                share_milli: slot.share_milli.map(i64::from),
-                mig_uuid: None,
-                unclean: None,
-            };
-            store::attempts::insert_allocation(tx, &row).await?;
-        }
-    }
-    Ok(Some((org, event)))
 }

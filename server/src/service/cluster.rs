@@ -11,6 +11,7 @@ use berth_types::nodes::{Gpu, Node, NodeState, Tile, TileOwner};
 use berth_types::problems::Problem;
 use berth_types::time::Timestamp;
 
+use super::leases::Silences;
 use super::{Caller, Right};
 use crate::portal::Portal;
 use crate::store::attempts::{AllocationRow, HeldRow};
@@ -139,13 +140,19 @@ impl Portal {
         let nodes = store::nodes::list(&mut tx).await?;
         let gpus = store::nodes::list_gpus(&mut tx).await?;
         let held = store::attempts::list_held(&mut tx).await?;
+        let silences = match shown_to {
+            None => Some(Silences::read(&mut tx).await?),
+            Some(_) => None,
+        };
         let connected = self.live.connected();
         nodes
             .into_iter()
             .map(|row| {
                 let of_node: Vec<&GpuRow> =
                     gpus.iter().filter(|g| g.node_id == row.id && g.present).collect();
-                self.node(row, &of_node, &held, &connected, shown_to)
+                let mut node = self.node(row, &of_node, &held, &connected, shown_to)?;
+                node.silence = silences.as_ref().and_then(|silences| silences.of(self, node.id));
+                Ok::<Node, Problem>(node)
             })
             .collect()
     }
@@ -179,6 +186,7 @@ impl Portal {
             last_seen_at: row.last_seen_at.map(Timestamp::from_micros),
             suspect: row.suspect.filter(|_| shown_to.is_none()),
             certified_until: row.certified_until.filter(|_| shown_to.is_none()).map(Timestamp::from_micros),
+            silence: None,
             gpus: gpus.iter().map(|gpu| self.gpu(gpu, held, shown_to)).collect(),
         })
     }

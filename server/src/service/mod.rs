@@ -7,13 +7,17 @@ pub mod attempts;
 pub mod books;
 pub mod budgets;
 pub mod cluster;
+pub mod drains;
 pub mod enrolment;
+pub mod everyone;
 mod evidence;
 mod expiry;
+pub mod fleet;
 pub mod invitations;
 pub mod invoices;
 pub mod jobs;
 pub mod keys;
+pub mod leases;
 pub mod ledger;
 mod logs;
 pub mod members;
@@ -26,6 +30,8 @@ mod prepared;
 pub mod quotas;
 mod ranks;
 pub mod reservations;
+pub mod secrets;
+mod starts;
 pub mod underuse;
 pub mod usage;
 pub mod webhooks;
@@ -65,7 +71,7 @@ pub enum Right {
     SeeMoney,
     /// Pay, and say how it is paid.
     Pay,
-    /// Make and remove tokens.
+    /// Make and remove tokens, webhooks and secrets.
     Manage,
 }
 

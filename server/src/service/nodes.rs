@@ -34,13 +34,21 @@ impl Portal {
         self.db.write(move |tx| async move { store::nodes::touch(tx, node, now).await }.boxed()).await
     }
 
-    /// A cordoned node keeps what it runs and takes nothing new.
+    /// A cordoned node keeps what it runs and takes nothing new. One that takes new work is not emptied.
     pub async fn patch_node(&self, caller: &Caller, node: NodeId, patch: PatchNode) -> Result<Node, Problem> {
         self.authorise_operator(caller)?;
         let cordoned = patch.cordoned;
         let found = self
             .db
-            .write(move |tx| async move { store::nodes::set_cordoned(tx, node, cordoned).await }.boxed())
+            .write(move |tx| {
+                async move {
+                    if !cordoned {
+                        store::operations::delete_drain(tx, node).await?;
+                    }
+                    store::nodes::set_cordoned(tx, node, cordoned).await
+                }
+                .boxed()
+            })
             .await?;
         self.touch_boards();
         let known = if found { self.nodes(None).await?.into_iter().find(|n| n.id == node) } else { None };

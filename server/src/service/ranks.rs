@@ -3,7 +3,7 @@
 use berth_core::jobs::{Event, Outcome, StopCause, idle_text, tries_again};
 use berth_proto as proto;
 use berth_types::ids::NodeId;
-use berth_types::jobs::{Failure, Retry};
+use berth_types::jobs::{Checkpoint, CheckpointSignal, Failure, Retry};
 use serde::{Deserialize, Serialize};
 
 use crate::store::attempts::AttemptRow;
@@ -93,14 +93,33 @@ pub fn ended_event(
     let time_left = job.metered_ms < job.max_duration_s.saturating_mul(1_000);
     let retries = u32::try_from(job.retries).unwrap_or(u32::MAX);
     let again = time_left && tries_again(retry.as_ref(), retries, stop, &outcome);
-    let wanted = !matches!(stop, Some(StopCause::Cancelled | StopCause::TimedOut | StopCause::Idle { .. }));
+    let wanted = !matches!(
+        stop,
+        Some(StopCause::Cancelled | StopCause::TimedOut | StopCause::Halted | StopCause::Idle { .. })
+    );
     if let Some(StopCause::Idle { percent, for_s }) = stop {
         detail = format!("{} {detail}", idle_text(percent, for_s));
     }
-    if let Some(retry) = retry.filter(|_| again && wanted && stop != Some(StopCause::Preempted)) {
+    let made_room = matches!(stop, Some(StopCause::Preempted | StopCause::Drained { .. }));
+    if let Some(retry) = retry.filter(|_| again && wanted && !made_room) {
         detail = format!("{detail} It is tried again: {} of {}.", retries + 1, retry.max);
     }
     Ok(Some((Event::End { attempt: number, outcome, again }, detail)))
+}
+
+/// The signal by which an attempt is told to stop, and milliseconds until it is killed; zeros: as its
+/// worker does it. Who makes room may save its state first; who is cancelled or late just ends.
+pub fn notice(row: &JobRow, own: Option<Checkpoint>) -> (i32, i64) {
+    match super::jobs::stop_cause(row) {
+        Some(StopCause::Preempted) => {
+            own.map_or((0, 0), |c| (c.signal.number(), i64::from(c.grace_s) * 1_000))
+        }
+        // Its grace was chosen when it was told to go.
+        Some(StopCause::Drained { grace_s, .. }) if grace_s > 0 => {
+            (own.map_or_else(CheckpointSignal::default, |c| c.signal).number(), i64::from(grace_s) * 1_000)
+        }
+        _ => (0, 0),
+    }
 }
 
 /// A port for the ranks of an attempt to meet at, the same for all of them.

@@ -52,14 +52,14 @@ fn wait_s(tries: i64) -> i64 {
     (10i64 << tries.clamp(0, 11)).min(6 * 3_600)
 }
 
-fn webhook(row: WebhookRow, secret: bool) -> Result<Webhook, StoreError> {
+fn webhook(row: WebhookRow, secret: Option<String>) -> Result<Webhook, StoreError> {
     Ok(Webhook {
         id: row.id.parse().map_err(|_| StoreError::Corrupt(row.id.clone()))?,
         url: row.url,
         kinds: row.kinds.split(',').map(str::to_owned).collect(),
         created_at: Timestamp::from_micros(row.created_at),
         created_by: row.created_by,
-        secret: secret.then_some(row.secret),
+        secret,
     })
 }
 
@@ -100,6 +100,8 @@ impl Portal {
             created_by: caller.user.name.clone(),
             created_at: now.micros(),
         };
+        let secret = row.secret.clone();
+        let row = self.seal_hook(row)?;
         let event = self.audit_event(caller, "webhook.created", row.id.clone(), row.url.clone());
         let (new, once) = (row.clone(), caller.once.clone());
         let done = self.db.write(move |tx| {
@@ -122,14 +124,14 @@ impl Portal {
             return Err(problem);
         }
         self.hear_webhooks().await?;
-        Ok(webhook(row, true)?)
+        Ok(webhook(row, Some(secret))?)
     }
 
     pub async fn list_webhooks(&self, caller: &Caller, org: OrgId) -> Result<Page<Webhook>, Problem> {
         self.authorise(caller, org, Right::Manage).await?;
         let mut conn = self.db.read().await?;
         let rows = store::webhooks::list(&mut conn.tx(), &org.to_string()).await?;
-        Ok(Page::whole(rows.into_iter().map(|row| webhook(row, false)).collect::<Result<_, _>>()?))
+        Ok(Page::whole(rows.into_iter().map(|row| webhook(row, None)).collect::<Result<_, _>>()?))
     }
 
     pub async fn delete_webhook(&self, caller: &Caller, org: OrgId, id: WebhookId) -> Result<(), Problem> {
@@ -269,13 +271,16 @@ impl Portal {
         let hook = hooks.map_err(|_| gone("the portal's store did not answer"))?;
         let hook =
             hook.into_iter().find(|h| h.id == row.target).ok_or_else(|| gone("The webhook was removed."))?;
+        let secret = self
+            .signing_secret(&hook)
+            .ok_or_else(|| gone("The portal cannot open the webhook's secret; make the webhook again."))?;
         let data: serde_json::Value = serde_json::from_str(&row.data).unwrap_or_default();
         let body = serde_json::json!({
             "id": row.notice_id, "type": row.kind, "at": Timestamp::from_micros(row.at), "org": row.org_id,
             "subject": row.subject, "detail": row.detail, "data": data,
         });
         let at_s = self.now().micros() / 1_000_000;
-        self.outbound.call(&hook.url, &hook.secret, body.to_string(), at_s).await.map(Some)
+        self.outbound.call(&hook.url, &secret, body.to_string(), at_s).await.map(Some)
     }
 
     async fn record(

@@ -10,6 +10,7 @@ pub struct WebhookRow {
     pub id: String,
     pub org_id: String,
     pub url: String,
+    /// Sealed; as it is where it was made before secrets were sealed, until the next start.
     pub secret: String,
     pub kinds: String,
     pub created_by: String,
@@ -61,6 +62,12 @@ pub async fn list(tx: &mut Tx<'_>, org: &str) -> Result<Vec<WebhookRow>, StoreEr
     let sql = "SELECT id, org_id, url, secret, kinds, created_by, created_at FROM webhooks \
                WHERE $1 = '' OR org_id = $1 ORDER BY org_id, id";
     list!(tx, WebhookRow, sql, org)
+}
+
+/// Puts another envelope around the secret; says whether it was still there.
+pub async fn reseal(tx: &mut Tx<'_>, row: &WebhookRow, sealed: &str) -> Result<bool, StoreError> {
+    let sql = "UPDATE webhooks SET secret = $2 WHERE id = $1 AND secret = $3";
+    Ok(exec!(tx, sql, &row.id, sealed, &row.secret)? == 1)
 }
 
 /// Says whether there was such a webhook in this organization. What was on its way there is given up.

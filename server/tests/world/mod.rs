@@ -51,10 +51,12 @@ impl World {
         let heard = SystemClock.now().plus_seconds(30).micros();
         sqlx::query("UPDATE nodes SET last_seen_at = $1").bind(heard).execute(&mut conn).await.unwrap();
         conn.close().await.unwrap();
-        let authority = self.source.join("ca");
-        if authority.is_dir() {
-            let copy = Command::new("cp").arg("-a").arg(authority).arg(dir.path()).status();
-            assert!(copy.unwrap().success());
+        for keys in ["ca", "secrets.key"] {
+            let keys = self.source.join(keys);
+            if keys.exists() {
+                let copy = Command::new("cp").arg("-a").arg(keys).arg(dir.path()).status();
+                assert!(copy.unwrap().success());
+            }
         }
         dir
     }

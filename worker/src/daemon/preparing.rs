@@ -8,11 +8,13 @@ use super::{Daemon, Done, Told};
 use crate::agent::Key;
 use crate::attempts::Attempt;
 use crate::preparing::Outside;
+use crate::shim;
 
 impl Daemon {
     pub(super) fn prepare(&mut self, key: Key) {
         let Some(assignment) = self.desired.as_ref().and_then(|d| d.get(&key)).cloned() else { return };
         let Some(spec) = assignment.spec.clone() else { return };
+        let Some(starting) = self.renewals.begin(&assignment, shim::boottime_ms()) else { return };
         let made = Attempt::create(&self.host.root, &key, &assignment)
             .and_then(|attempt| self.watch.add(&key, &attempt.dir).map(|()| attempt));
         let mut attempt = match made {
@@ -40,7 +42,10 @@ impl Daemon {
                 // The daemon ends only with the process.
                 let _ = done.send(Done::Progress(key.clone(), words));
             };
-            let child = attempt.prepare(&spec, &host, &Outside { cancelled: &cancelled, tell: &tell });
+            let outside = Outside { cancelled: &cancelled, tell: &tell, lease: &starting };
+            let child = attempt.prepare(&spec, &host, &outside);
+            // The shim counts from here on.
+            drop(starting);
             let _ = done.send(Done::Prepared(Box::new(attempt)));
             if let Some(mut child) = child {
                 // Collected, so that no zombie is left; its own record says how it went.

@@ -3,18 +3,18 @@
 //! Inside it is as in the sandbox of docs/isolation.md, with the image's system in place of the host's.
 
 use std::fmt::Write as _;
-use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use nix::sys::resource::{Resource, getrlimit};
 
 use super::{Failure, Image, Podman, failed};
 use crate::sandbox::{Confined, HOME};
+use crate::secrets;
 use crate::shim::Container;
 
-/// Names of files in the attempt's directory.
-const ENVIRONMENT: &str = "environment";
+/// Where podman reads the job's variables: they are told to it, and are never its own.
+const ENVIRONMENT: &str = "/dev/stdin";
+/// Name of a file in the attempt's directory.
 const SUPERVISOR: &str = "supervisor.pid";
 /// What podman reads in one line at most, and a little less.
 const MOST_LINE: usize = 60_000;
@@ -36,6 +36,8 @@ pub struct Terms<'a> {
     pub network: bool,
     /// Devices as podman is asked for them: names of the Container Device Interface, or nodes.
     pub devices: &'a [String],
+    /// Its files with secrets.
+    pub secrets: Option<&'a Path>,
     /// What `/tmp`, `/var/tmp` and `/dev/shm` hold at most, each.
     pub scratch_mib: u64,
     /// The cgroup below which the container's own is made.
@@ -67,7 +69,6 @@ fn mountable(path: &Path) -> Result<String, Failure> {
 impl Podman {
     /// The words that make a container, without those before `create`.
     fn create_words(&self, terms: &Terms<'_>, command: &[String]) -> Result<Vec<String>, Failure> {
-        let at = |name: &str| terms.dir.join(name).display().to_string();
         let uid = terms.uid;
         let scratch = terms.scratch_mib;
         let mut words: Vec<String> = Vec::new();
@@ -75,9 +76,12 @@ impl Podman {
         add("--name", terms.name.to_owned());
         add("--cgroup-parent", terms.cgroup.to_owned());
         add("--user", format!("{uid}:{uid}"));
-        add("--env-file", at(ENVIRONMENT));
-        add("--conmon-pidfile", at(SUPERVISOR));
+        add("--env-file", ENVIRONMENT.to_owned());
+        add("--conmon-pidfile", terms.dir.join(SUPERVISOR).display().to_string());
         add("--mount", format!("type=bind,src={},dst={HOME}", mountable(terms.work)?));
+        if let Some(place) = terms.secrets {
+            add("--mount", format!("type=bind,src={},dst={},ro", mountable(place)?, secrets::INSIDE));
+        }
         add("--workdir", HOME.to_owned());
         for place in ["/tmp", "/var/tmp"] {
             add("--tmpfs", format!("{place}:rw,nosuid,nodev,mode=1777,size={scratch}m"));
@@ -125,7 +129,7 @@ impl Podman {
     }
 
     /// Makes the container, which starts with its shim: the command to hold on to it, and what the shim must
-    /// know. `env` is the job's.
+    /// know. `env` is the job's, with its secrets; podman has an environment of its own.
     pub fn create(
         &self,
         terms: &Terms<'_>,
@@ -133,21 +137,12 @@ impl Podman {
         command: &[String],
     ) -> Result<(Confined, Vec<(String, String)>, Container), Failure> {
         let text = environment(env)?;
-        let io = |e: io::Error| failed("worker.io", format!("The worker cannot write the job's files: {e}."));
-        let file = terms.dir.join(ENVIRONMENT);
-        let mut opened = std::fs::OpenOptions::new();
-        let opened = opened.write(true).create(true).truncate(true).mode(0o600).open(&file);
-        opened.and_then(|mut f| f.write_all(text.as_bytes())).map_err(io)?;
         let words = self.create_words(terms, command)?;
         let mut all = vec!["create"];
         all.extend(words.iter().map(String::as_str));
-        let made = self.ask(&all);
-        // podman has it now.
-        let gone = std::fs::remove_file(&file);
-        made.map_err(|why| {
+        self.ask_with(&all, &text).map_err(|why| {
             failed("image.not_started", format!("No container could be made of the image: {why}."))
         })?;
-        gone.map_err(io)?;
         let words = |rest: &[&str]| {
             let mut words = self.base();
             words.extend(rest.iter().map(|w| (*w).to_owned()));
@@ -168,10 +163,14 @@ impl Podman {
     }
 }
 
-/// The job's variables as podman reads them from a file: one on each line, as it is.
+/// The job's variables as podman reads them: one on each line, as it is.
 fn environment(env: &[(String, String)]) -> Result<String, Failure> {
     let mut text = String::new();
     for (name, value) in env {
+        // Anything else podman would read as another variable, as a comment, or as one of its own.
+        if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
+            return Err(failed("image.environment", "A variable has a name that an image cannot be given."));
+        }
         if value.contains(['\n', '\r']) || name.len() + value.len() >= MOST_LINE {
             let detail = format!(
                 "The variable {name} holds a line break or more than {MOST_LINE} bytes, which an image cannot be given; put it into a file."
@@ -211,6 +210,7 @@ pub(super) mod tests {
             uid: 600_007,
             network,
             devices,
+            secrets: Some(Path::new("/dev/shm/berth-job-1")),
             scratch_mib: 64,
             cgroup: "/berth/x",
             pids: 4_096,
@@ -235,7 +235,8 @@ pub(super) mod tests {
             ["--ulimit", "nproc=4096:4096"],
             ["--device", "nvidia.com/gpu=GPU-1"],
             ["--device", "/dev/nvidia-caps/nvidia-cap30"],
-            ["--env-file", "/a/environment"],
+            ["--env-file", "/dev/stdin"],
+            ["--mount", "type=bind,src=/dev/shm/berth-job-1,dst=/run/secrets,ro"],
         ] {
             assert!(has(&argv, &pair), "{pair:?}: {argv:?}");
         }
@@ -265,6 +266,10 @@ pub(super) mod tests {
         assert_eq!(text, "A=b c \"d\" # e=f\nB=\n");
         for bad in ["a\nC=d", "a\r", &"x".repeat(MOST_LINE)] {
             assert_eq!(environment(&[pair("A", bad)]).unwrap_err().0, "image.environment");
+        }
+        // podman takes a name alone for one of its own variables, and a star for many.
+        for bad in ["", "A\nPATH", "#A", "LD_*", "A=B", "A B"] {
+            assert_eq!(environment(&[pair(bad, "x")]).unwrap_err().0, "image.environment", "{bad:?}");
         }
     }
 

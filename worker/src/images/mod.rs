@@ -12,10 +12,10 @@ pub mod reference;
 pub mod registry;
 
 use std::fs;
-use std::io;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -35,6 +35,10 @@ pub fn failed(code: &str, detail: impl Into<String>) -> Failure {
 /// shim's file has everything; no hook of the host runs, since hooks take words of images as orders.
 const SETTINGS: &str = "[containers]\n[engine]\ncgroup_manager = \"cgroupfs\"\nevents_logger = \"none\"\n\
     lock_type = \"file\"\nhooks_dir = []\n";
+/// What podman calls the directory of its own records: what containers were made of, variables included. It is
+/// kept in memory, since secrets are among them, and a container that podman does not know any more after a
+/// restart of the host is removed all the same.
+const RECORDS: &str = "libpod";
 /// Where podman looks for an init, and where others put theirs.
 const INITS: [&str; 4] =
     ["/usr/libexec/podman/catatonit", "/usr/bin/catatonit", "/usr/bin/tini", "/usr/bin/dumb-init"];
@@ -74,6 +78,27 @@ pub struct Image {
     pub digest: String,
 }
 
+/// Makes a link to a directory, in place of whatever else is there.
+fn link(at: &Path, to: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(at) {
+        Ok(found) if found.is_symlink() && fs::read_link(at)? == to => return Ok(()),
+        Ok(found) if found.is_dir() => fs::remove_dir_all(at)?,
+        Ok(_) => fs::remove_file(at)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    symlink(to, at)
+}
+
+/// What a podman that has ended printed; what it said of an error when it failed.
+fn printed(words: &[&str], out: &Output) -> Result<String, String> {
+    if out.status.success() {
+        return Ok(String::from_utf8_lossy(&out.stdout).trim().to_owned());
+    }
+    let why = pull::last_words(&String::from_utf8_lossy(&out.stderr), None);
+    Err(format!("podman {}: {why}", words.first().unwrap_or(&"")))
+}
+
 /// The first two numbers of a version.
 fn numbers(version: &str) -> (u32, u32) {
     let mut parts = version.split('.').map(|n| n.parse::<u32>().unwrap_or(0));
@@ -107,10 +132,12 @@ impl Podman {
     }
 
     fn set_up(&self) -> io::Result<()> {
-        for dir in [&self.storage, &self.volatile] {
+        let (root, records) = (self.storage.join("storage"), self.volatile.join(RECORDS));
+        for dir in [&self.storage, &root, &self.volatile, &records] {
             fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
             fs::set_permissions(dir, fs::Permissions::from_mode(0o700))?;
         }
+        link(&root.join(RECORDS), &records)?;
         fs::write(self.settings(), SETTINGS)
     }
 
@@ -168,12 +195,20 @@ impl Podman {
     /// What it prints; what it says of an error when that fails.
     fn ask(&self, words: &[&str]) -> Result<String, String> {
         let out = self.command(words).output().map_err(|e| format!("podman cannot be started: {e}"))?;
-        if out.status.success() {
-            Ok(String::from_utf8_lossy(&out.stdout).trim().to_owned())
-        } else {
-            let why = pull::last_words(&String::from_utf8_lossy(&out.stderr), None);
-            Err(format!("podman {}: {why}", words.first().unwrap_or(&"")))
-        }
+        printed(words, &out)
+    }
+
+    /// As [`Self::ask`], for what podman reads from its standard input: that is on no disk and in no argument.
+    fn ask_with(&self, words: &[&str], input: &str) -> Result<String, String> {
+        let broken = |e: io::Error| format!("podman cannot be started: {e}");
+        let mut command = self.command(words);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().map_err(broken)?;
+        // Closed when all is written, so that it ends there.
+        let told = child.stdin.take().map_or(Ok(()), |mut pipe| pipe.write_all(input.as_bytes()));
+        let said = printed(words, &child.wait_with_output().map_err(broken)?)?;
+        told.map_err(|e| format!("podman did not hear everything: {e}"))?;
+        Ok(said)
     }
 
     /// Makes sure that the image is here, as its registry has it now. `dir` is the attempt's own, for what
@@ -216,7 +251,7 @@ impl Podman {
             secret: spec.registry_auth.as_ref().map(|a| a.password.as_str()),
         };
         let done = pull::run(command, &terms, cancelled, tell);
-        for left in [fs::remove_file(&auth), fs::remove_dir_all(&scratch)] {
+        for left in [registry::remove(dir), fs::remove_dir_all(&scratch)] {
             if let Err(error) = left {
                 tracing::warn!(%error, dir = %dir.display(), "what a pull left behind cannot be removed");
             }
@@ -247,6 +282,21 @@ mod tests {
     fn versions_are_compared_by_number() {
         assert!(numbers("4.10.1") > SINCE && numbers("5.0.0-dev") > SINCE && numbers("3.4.4") < SINCE);
         assert_eq!(numbers(""), (0, 0));
+    }
+
+    #[test]
+    fn a_link_takes_the_place_of_what_was_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let (at, to, other) = (dir.path().join("at"), dir.path().join("to"), dir.path().join("other"));
+        fs::create_dir_all(at.join("within")).unwrap();
+        fs::create_dir_all(&to).unwrap();
+        for target in [&to, &to, &other, &to] {
+            link(&at, target).unwrap();
+            assert_eq!(&fs::read_link(&at).unwrap(), target);
+        }
+        fs::write(at.join("file"), "").unwrap();
+        link(&at, &other).unwrap();
+        assert!(to.join("file").exists(), "what it led to stays");
     }
 
     #[test]

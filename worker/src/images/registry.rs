@@ -35,13 +35,18 @@ pub fn write(dir: &Path, operator: Option<&Path>, own: Option<&RegistryAuth>) ->
     let operator = operator.map(fs::read_to_string).transpose()?;
     let text = serde_json::to_vec(&contents(operator.as_deref(), own)?).map_err(io::Error::other)?;
     let path = dir.join(AUTH);
-    match fs::remove_file(&path) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-        _ => {}
-    }
+    remove(dir)?;
     let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
     file.write_all(&text)?;
     Ok(path)
+}
+
+/// Removes the file; nothing happens when it is gone.
+pub fn remove(dir: &Path) -> io::Result<()> {
+    match fs::remove_file(dir.join(AUTH)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]
@@ -52,7 +57,7 @@ mod tests {
 
     fn own() -> RegistryAuth {
         let (registry, username, password) = ("r.example".to_owned(), "ada".to_owned(), "pw:1".to_owned());
-        RegistryAuth { registry, username, password }
+        RegistryAuth { registry, username, password, ..RegistryAuth::default() }
     }
 
     #[test]
@@ -72,7 +77,10 @@ mod tests {
         fs::write(dir.path().join(AUTH), "older").unwrap();
         let path = write(dir.path(), None, Some(&own())).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        assert!(fs::read_to_string(path).unwrap().contains("r.example"));
+        assert!(fs::read_to_string(&path).unwrap().contains("r.example"));
+        remove(dir.path()).unwrap();
+        assert!(!path.exists());
+        remove(dir.path()).unwrap();
         assert!(write(dir.path(), Some(Path::new("/no/such/file")), None).is_err());
     }
 }

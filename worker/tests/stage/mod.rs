@@ -5,9 +5,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use berth_proto::{Secret, Spec};
 use berth_worker::cgroups::{Allowance, Cgroups, Group};
 use berth_worker::files::{find_json, put_json};
+use berth_worker::lease::Leased;
 use berth_worker::sandbox::{Sandbox, Terms};
+use berth_worker::secrets::{self, Given};
 use berth_worker::shim::{self, Exit, Launch, Limits, Start};
 use nix::sys::signal::Signal;
 
@@ -20,6 +23,8 @@ pub struct Script<'a> {
     pub memory_mib: u64,
     pub pids: u64,
     pub disk_mib: u64,
+    pub secrets: Vec<Secret>,
+    pub lease: Option<Leased>,
 }
 
 impl Default for Script<'_> {
@@ -32,6 +37,8 @@ impl Default for Script<'_> {
             memory_mib: 0,
             pids: 4_096,
             disk_mib: 1_024,
+            secrets: Vec::new(),
+            lease: None,
         }
     }
 }
@@ -99,11 +106,17 @@ impl Stage {
             devices: script.devices.clone(),
         };
         let group = self.cgroups.create(name, &allowance).unwrap();
+        let spec = Spec { secrets: script.secrets.clone(), ..Spec::default() };
+        let place = secrets::place(&dir, &spec);
+        if let Some(place) = &place {
+            secrets::write(place, &spec, uid).unwrap();
+        }
         let terms = Terms {
             work: &work,
             uid: uid.unwrap_or(0),
             network: script.network,
             devices: &script.devices,
+            secrets: place.as_deref(),
             scratch_mib: 64,
         };
         let command = ["/bin/sh", "-c", script.text].map(str::to_owned).to_vec();
@@ -127,18 +140,22 @@ impl Stage {
                 disk: Some((work, script.disk_mib)),
                 nested: false,
             },
+            told: !spec.secrets.is_empty(),
+            secrets: place,
+            lease: script.lease.clone(),
             container: None,
         };
         put_json(&dir.join(shim::LAUNCH), &launch, false).unwrap();
-        let shim = Command::new(env!("CARGO_BIN_EXE_berth-worker"))
+        let mut shim = Command::new(env!("CARGO_BIN_EXE_berth-worker"))
             .arg("shim")
             .arg(&dir)
             .env_clear()
-            .stdin(Stdio::null())
+            .stdin(if launch.told { Stdio::piped() } else { Stdio::null() })
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
+        Given::of(&spec).tell(&mut shim);
         Running { dir, uid, shim, group }
     }
 

@@ -14,7 +14,7 @@ use berth_types::problems::FieldError;
 
 use super::super::shell_words;
 use super::super::words::signal_text;
-use super::{idle, labels};
+use super::{idle, labels, secrets};
 
 /// Seconds between signal and end for a job that chooses only the signal: what the portal gives anyway.
 const USUAL_GRACE_S: u32 = 10;
@@ -137,6 +137,8 @@ pub struct Draft {
     pub signal: CheckpointSignal,
     /// The reservation that it runs in.
     pub reservation: Option<ReservationId>,
+    /// Secrets, one on each line.
+    pub secrets: String,
     /// Labels, one on each line.
     pub labels: String,
     /// It ends by itself when its devices stand idle.
@@ -205,6 +207,7 @@ impl Draft {
         let retry = self.retry(&mut errors);
         let checkpoint = self.checkpoint(&mut errors);
         let stop_when_idle = idle::parse(self.idle, &self.idle_percent, &self.idle_minutes, &mut errors);
+        let secrets = secrets::parse(&self.secrets, &mut errors);
         let labels = labels::parse(&self.labels, &mut errors);
         let files = rows(&self.files, "/files", "file", &mut errors);
         let env = rows(&self.env, "/env", "variable", &mut errors);
@@ -219,7 +222,9 @@ impl Draft {
             command,
             script: self.as_script.then(|| self.script.clone()),
             image: Some(self.image.trim()).filter(|image| !image.is_empty()).map(str::to_owned),
+            registry: None,
             env,
+            secrets,
             files,
             max_duration_s,
             priority: self.priority,
@@ -232,6 +237,7 @@ impl Draft {
             retry,
             checkpoint,
             stop_when_idle,
+            lease_s: None,
             reservation: self.reservation,
             depends_on,
             labels,
@@ -327,6 +333,7 @@ mod tests {
             grace: String::new(),
             signal: CheckpointSignal::Term,
             reservation: None,
+            secrets: String::new(),
             labels: String::new(),
             idle: false,
             idle_percent: "40".to_owned(),

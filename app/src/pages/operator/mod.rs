@@ -5,12 +5,15 @@
 
 pub mod audit;
 pub mod books;
+pub mod fleet;
 pub mod invoices;
+pub mod jobs;
 pub mod limits;
 pub mod nodes;
 pub mod orgs;
 pub mod prices;
 pub mod reservations;
+pub mod stuck;
 
 use crate::session::use_session;
 

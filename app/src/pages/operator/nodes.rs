@@ -2,6 +2,8 @@
 //!
 //! Must not keep a join token longer than it is shown.
 
+mod drain;
+mod lost;
 mod trust;
 
 use std::collections::BTreeMap;
@@ -11,6 +13,8 @@ use berth_types::nodes::{Gpu, JoinToken, NewJoinToken, Node, NodeState, PatchNod
 use leptos::prelude::*;
 use leptos::task::spawn_local;
 
+use self::drain::{DrainDesk, Drains};
+use self::lost::{Loss, LostDialog, silent};
 use self::trust::{Trust, TrustDialog, suspected};
 use super::super::parts::{Call, CallProblem, Loading, every, ready};
 use super::super::words::counted;
@@ -102,7 +106,9 @@ fn NodeList(nodes: Vec<Node>) -> impl IntoView {
     let ready = ready();
     let nodes = RwSignal::new(nodes);
     let call = Call::idle();
+    let desk = DrainDesk::closed();
     let trust = Trust { nodes, chosen: RwSignal::new(None), open: RwSignal::new(false) };
+    let loss = Loss { nodes, chosen: RwSignal::new(None), open: RwSignal::new(false) };
     every(5_000, move || {
         spawn_local(async move {
             if let Ok(fresh) = load().await {
@@ -127,14 +133,16 @@ fn NodeList(nodes: Vec<Node>) -> impl IntoView {
     };
     let rows = move || {
         let all = nodes.get();
-        all.iter().map(|node| row(node, call, ready, trust, switch)).collect::<Vec<AnyView>>()
+        all.iter().map(|node| row(node, call, ready, (trust, desk), switch)).collect::<Vec<AnyView>>()
     };
     let none = Memo::new(move |_| nodes.with(Vec::is_empty));
     view! {
         <CallProblem call=call beside_fields=&[]/>
         <TrustDialog trust=trust/>
+        <Drains desk=desk/>
+        <LostDialog loss=loss/>
         {move || nodes.with(|nodes| nodes.iter().filter_map(suspected).collect::<Vec<AnyView>>())}
-        {move || nodes.with(|nodes| nodes.iter().filter_map(silent).collect::<Vec<AnyView>>())}
+        {move || nodes.with(|nodes| nodes.iter().filter_map(|node| silent(node, loss)).collect::<Vec<AnyView>>())}
         {move || {
             if none.get() {
                 view! {
@@ -172,29 +180,6 @@ fn NodeList(nodes: Vec<Node>) -> impl IntoView {
             }
         }}
     }
-}
-
-/// What it means that a node does not answer.
-fn silent(node: &Node) -> Option<AnyView> {
-    if node.state != NodeState::Unreachable {
-        return None;
-    }
-    let title = format!("{} is silent", node.name);
-    let id = node.id.to_string();
-    let seen = node.last_seen_at.map(|at| view! { " It was last seen " <When at=at/> "." });
-    Some(
-        view! {
-            <div class="banner banner--error" role="alert">
-                <div class="banner__text">
-                    <strong class="banner__title">{title}</strong>
-                    "Nothing new is placed there. Its jobs may go on without telling; they are charged for proved use only."
-                    {seen}
-                    <span class="banner__id">{id}</span>
-                </div>
-            </div>
-        }
-        .into_any(),
-    )
 }
 
 /// `8 × H100 80 GB, 2 × A30 24 GB`.
@@ -306,7 +291,7 @@ fn row(
     node: &Node,
     call: Call,
     ready: ReadSignal<bool>,
-    trust: Trust,
+    (trust, desk): (Trust, DrainDesk),
     switch: impl Fn(&Node, bool) + Copy + 'static,
 ) -> AnyView {
     let name = node.name.clone();
@@ -328,6 +313,7 @@ fn row(
     let this = node.clone();
     let id = node.id;
     let certificate = format!("Certificate of {}", node.name);
+    let drain = desk.button(node, ready);
     let ask = move |_: leptos::ev::MouseEvent| {
         trust.chosen.set(Some(id));
         trust.open.set(true);
@@ -351,6 +337,7 @@ fn row(
                 >
                     "Certificate"
                 </button>
+                {drain}
                 <button
                     class="btn btn--small"
                     type="button"

@@ -57,7 +57,7 @@ pub(super) fn Invitations(
     };
     let row = move |one: &Invitation| {
         let id = one.id;
-        let resend_label = format!("Send the invitation of {} again", one.email);
+        let resend_label = format!("Send again the invitation of {}", one.email);
         let withdraw_label = format!("Withdraw the invitation of {}", one.email);
         let email = one.email.clone();
         let by = one.created_by.clone();

@@ -319,6 +319,7 @@ impl Engine {
             for rank in old.ranks.iter().filter(|r| !claim.ranks.iter().any(|n| n.node == r.node)) {
                 self.forget_rank(rank.node, owner);
             }
+            self.stir_racks_of(&old);
         }
         self.count(&claim, 1, now);
         for rank in &claim.ranks {
@@ -329,6 +330,7 @@ impl Engine {
                 }
             }
         }
+        self.stir_racks_of(&claim);
         self.claims.insert(owner, claim);
     }
 
@@ -348,6 +350,15 @@ impl Engine {
         self.count(&old, -1, now);
         for rank in &old.ranks {
             self.forget_rank(rank.node, owner);
+        }
+        self.stir_racks_of(&old);
+    }
+
+    fn stir_racks_of(&mut self, claim: &Claim) {
+        for rank in &claim.ranks {
+            if let Some(index) = self.cluster.find_node(rank.node) {
+                self.stir_rack(index);
+            }
         }
     }
 }

@@ -145,9 +145,10 @@ impl Engine {
                 let offer = self.finder.offer(&self.cluster, &view, &ask.shape)?;
                 Some((offer.cost, *node, offer))
             });
+            let offers = offers.filter(|offer| !self.fed_ever(vec![offer.clone()], ask).is_empty());
             // For one node any place will do; the best of the first few is good enough.
             let some = if wanted == 1 { offers.take(8).collect() } else { offers.collect() };
-            if let Some(chosen) = self.gather(ask, some) {
+            if let Some(chosen) = self.gather(ask, self.fed_ever(some, ask)) {
                 return Some((at, self.places(ask, &chosen)));
             }
         }

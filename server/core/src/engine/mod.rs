@@ -13,12 +13,14 @@ mod facts;
 mod hold;
 mod pass;
 mod place;
+mod power;
 mod preempt;
 mod reserve;
 mod why;
 mod words;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
 use berth_types::ids::{JobId, NodeId, OrgId};
 use berth_types::time::Timestamp;
@@ -104,6 +106,8 @@ pub struct Engine {
     holds: BTreeMap<u64, Held>,
     memory: Memory,
     backfill: bool,
+    /// Watts that racks can feed.
+    racks: BTreeMap<Arc<str>, i64>,
 }
 
 impl Default for Engine {
@@ -124,6 +128,7 @@ impl Default for Engine {
             holds: BTreeMap::new(),
             memory: Memory::default(),
             backfill: true,
+            racks: BTreeMap::new(),
         }
     }
 }

@@ -40,11 +40,19 @@ impl Engine {
         except: Option<BookingId>,
     ) -> Option<Vec<Place>> {
         self.finder.sync(&self.cluster, &ask.shape);
+        let left = self.power_now(ask, (now, until), except);
         let fits = |node: NodeIx| {
-            self.calendar.is_free(node)
-                || self
-                    .view_until(node, now, until, except)
-                    .is_some_and(|view| self.finder.offer(&self.cluster, &view, &ask.shape).is_some())
+            // Without bookings and budgets the finder knows already.
+            if self.calendar.is_free(node) && left.is_none() {
+                return true;
+            }
+            let view = self.view_until(node, now, until, except);
+            let offer = view.and_then(|v| self.finder.offer(&self.cluster, &v, &ask.shape));
+            let fed = |offer: Offer| match left.clone() {
+                Some(left) => !self.fed(left, vec![(0, node, offer)], ask, (now, until), except).is_empty(),
+                None => true,
+            };
+            offer.is_some_and(fed)
         };
         let mut found: Vec<Candidate> = Vec::new();
         if ask.nodes == 1 {
@@ -57,6 +65,9 @@ impl Engine {
                 let offer = view.and_then(|v| self.finder.offer(&self.cluster, &v, &ask.shape));
                 found.extend(offer.map(|offer| (cost, node, offer)));
             }
+        }
+        if let Some(left) = left.clone().filter(|_| ask.nodes > 1) {
+            found = self.fed(left, found, ask, (now, until), except);
         }
         let chosen = self.gather(ask, found)?;
         Some(self.places(ask, &chosen))

@@ -206,13 +206,14 @@ impl Engine {
             let offer = self.finder.offer(&self.cluster, &view, &ask.shape)?;
             Some((offer.cost, node, offer))
         });
-        let chosen = self.gather(ask, offers.collect())?;
+        let fed = self.fed_beside(calendar, offers.collect(), ask, (window.from, window.until));
+        let chosen = self.gather(ask, fed)?;
         Some(self.places(ask, &chosen))
     }
 
     /// Whether there is a place at all.
     fn fits_at(&self, ask: &Ask, window: Window, now: Timestamp) -> bool {
-        if ask.nodes > 1 {
+        if ask.nodes > 1 || !self.racks.is_empty() {
             return self.places_for(ask, window, now).is_some();
         }
         let each = i64::from(ask.shape.milli(self.cluster.models()));
@@ -392,6 +393,7 @@ impl Engine {
             cluster: self.cluster.clone(),
             finder: self.finder.clone(),
             calendar: self.calendar.clone(),
+            racks: self.racks.clone(),
             ..Self::default()
         }
     }

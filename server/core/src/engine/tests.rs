@@ -2,6 +2,7 @@
 
 mod calendar;
 mod history;
+mod power;
 mod quotas;
 
 use std::sync::Arc;

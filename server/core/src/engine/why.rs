@@ -1,5 +1,7 @@
 //! Why a job waits: everything that keeps it back, the smallest change that would not, and when it may start.
 
+use std::sync::Arc;
+
 use berth_types::ids::{JobId, NodeId, OrgId};
 use berth_types::jobs::{Condition, DependsOn};
 use berth_types::time::Timestamp;
@@ -32,6 +34,8 @@ pub enum Blocker {
     Images { nodes: u32 },
     /// So many suitable nodes take no work.
     Away { nodes: u32 },
+    /// A rack has power left for less than this needs, in watts.
+    Power { rack: Arc<str>, left: i64, budget: i64, need: i64 },
     /// So many suitable boards are in quarantine.
     Quarantined { boards: u32 },
     /// It would still run when something that is promised begins.
@@ -120,7 +124,10 @@ impl Engine {
         if ahead > 0 && !why.fits {
             why.blockers.push(Blocker::Ahead { jobs: u32::try_from(ahead).unwrap_or(u32::MAX) });
         }
-        why.earliest = own.map(|(_, at)| at).or(why.earliest);
+        // A start that is held for want of power alone is due all the time.
+        let short = why.blockers.iter().any(|b| matches!(b, Blocker::Power { .. }));
+        let soon = self.ends(now, super::hold::LATE_S);
+        why.earliest = own.map(|(_, at)| at).filter(|at| !short || *at > soon).or(why.earliest);
         Some(why)
     }
 
@@ -176,6 +183,10 @@ impl Engine {
         let until = self.ends(now, seconds);
         if self.place(ask, now, until, own).is_some() {
             return Why { blockers: Vec::new(), changes: Vec::new(), earliest: Some(now), fits: true };
+        }
+        if let Some(short) = self.short_of_power(ask, (now, until), own) {
+            let changes = self.changes(ask, org, seconds, own, now);
+            return Why { blockers: vec![short], changes, earliest: None, fits: false };
         }
         let able = self.able(ask);
         let mut bare = *ask;

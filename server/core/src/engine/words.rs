@@ -4,6 +4,7 @@ use berth_types::jobs::{Blocker as Said, Explanation};
 use berth_types::time::{Timestamp, duration_text};
 
 use super::why::{Blocker, Change, Why};
+use crate::power::watts_text;
 use crate::quotas::{Exceeded, Kind};
 use crate::request::Wanted;
 
@@ -117,6 +118,20 @@ fn said(blocker: &Blocker, asked: &Asked, now: Timestamp) -> Said {
             "node.unavailable",
             format!("{nodes} suitable {} cordoned or out of reach.", plural(*nodes, "node is", "nodes are")),
             "The operator can bring the node back.".to_owned(),
+        ),
+        Blocker::Power { rack, left, budget, need } => (
+            "rack.power",
+            format!(
+                "Rack {rack} has {} left of {}, this needs {}.",
+                watts_text((*left).max(0)),
+                watts_text(*budget),
+                watts_text(*need)
+            ),
+            if need > budget {
+                "Ask for fewer devices, or ask the operator for a rack that can feed them.".to_owned()
+            } else {
+                "Wait for a job in that rack to end, or ask for fewer devices.".to_owned()
+            },
         ),
         Blocker::Quarantined { boards } => (
             "health.quarantined",

@@ -3,11 +3,11 @@
 
 use std::collections::HashMap;
 
-use berth_core::jobs::{Effect, Event, Machine, Rejected, StopCause};
+use berth_core::jobs::{DRAINED, Effect, Event, HALTED, Machine, Rejected, StopCause};
 use berth_core::rating::charge_micros;
 use berth_types::events::JobEvent;
 use berth_types::ids::{JobId, NodeId, OrgId};
-use berth_types::jobs::{ExtendJob, Job, JobState};
+use berth_types::jobs::{ExtendJob, Failure, Job, JobState};
 use berth_types::ledger::TransferKind;
 use berth_types::money::money_text;
 use berth_types::problems::Problem;
@@ -30,8 +30,26 @@ pub(crate) fn stop_cause(row: &JobRow) -> Option<StopCause> {
         "timed_out" => StopCause::TimedOut,
         "preempted" => StopCause::Preempted,
         "rank_failed" => StopCause::RankFailed,
-        other => idle_cause(other).unwrap_or(StopCause::Cancelled),
+        halted if halted.starts_with("halted:") => StopCause::Halted,
+        other => idle_cause(other).or_else(|| drain_cause(other)).unwrap_or(StopCause::Cancelled),
     })
+}
+
+/// Reads `drained:1:30:Who and why.`
+fn drain_cause(text: &str) -> Option<StopCause> {
+    let mut parts = text.strip_prefix("drained:")?.splitn(3, ':');
+    let again = parts.next()? == "1";
+    Some(StopCause::Drained { again, grace_s: parts.next()?.parse().ok()? })
+}
+
+/// Which operator stopped it or emptied its node, and why, as it was recorded when it was told to stop.
+fn operator_words(row: &JobRow) -> Option<String> {
+    let cause = row.stop_cause.as_deref()?;
+    let words = match cause.strip_prefix("drained:") {
+        Some(drained) => drained.splitn(3, ':').nth(2)?,
+        None => cause.strip_prefix("halted:")?,
+    };
+    (!words.is_empty()).then(|| words.to_owned())
 }
 
 /// Reads `idle:3:3600`.
@@ -41,8 +59,12 @@ fn idle_cause(text: &str) -> Option<StopCause> {
 }
 
 /// The cause as it is stored.
-fn cause_text(cause: StopCause) -> String {
+fn cause_text(cause: StopCause, detail: &str) -> String {
     match cause {
+        StopCause::Drained { again, grace_s } => {
+            format!("drained:{}:{grace_s}:{detail}", i32::from(again))
+        }
+        StopCause::Halted => format!("halted:{detail}"),
         StopCause::TimedOut => "timed_out".to_owned(),
         StopCause::Cancelled => "cancelled".to_owned(),
         StopCause::Preempted => "preempted".to_owned(),
@@ -76,6 +98,8 @@ pub(crate) async fn advance(
         Event::Assign { attempt } => Some(i64::from(attempt)),
         _ => None,
     };
+    // Who is stopped while it waits has not been told to stop before.
+    let words = operator_words(row).or_else(|| (event == Event::Halt).then(|| detail.clone()));
     let (next, effects) = match machine(row)?.apply(event) {
         Ok(change) => change,
         Err(rejected) => return Ok(Err(rejected)),
@@ -88,10 +112,14 @@ pub(crate) async fn advance(
         match effect {
             Effect::Finish { exit_code, failure } => {
                 row.exit_code = exit_code.map(i64::from);
-                (row.failure_code, row.failure_detail) = failure.map(|f| (f.code, f.detail)).unzip();
+                let said =
+                    |f: &Failure| words.clone().filter(|_| [DRAINED, HALTED].contains(&f.code.as_str()));
+                let failure = failure.map(|f| (said(&f).unwrap_or_else(|| f.detail.clone()), f.code));
+                (row.failure_detail, row.failure_code) = failure.unzip();
             }
             Effect::Requeue => {
-                row.retries += i64::from(stop_cause(row) != Some(StopCause::Preempted));
+                use StopCause::{Drained, Preempted};
+                row.retries += i64::from(!matches!(stop_cause(row), Some(Preempted | Drained { .. })));
                 row.metered_before_ms = row.metered_ms;
                 row.started_at = None;
             }
@@ -100,7 +128,7 @@ pub(crate) async fn advance(
     }
     row.state = next.state().name().to_owned();
     row.stop_cause = match next {
-        Machine::Stopping { cause, .. } => Some(cause_text(cause)),
+        Machine::Stopping { cause, .. } => Some(cause_text(cause, &detail)),
         _ => None,
     };
     if next.state() == JobState::Running && row.started_at.is_none() {

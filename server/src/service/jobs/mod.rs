@@ -22,7 +22,7 @@ use futures::FutureExt;
 
 use super::planner::{cpu_milli, memory_mib};
 use super::quotas::{self, Order};
-use super::{Caller, Right, budgets, keys};
+use super::{Caller, Right, budgets, keys, secrets};
 use crate::portal::Portal;
 use crate::store::jobs::NewJobRow;
 use crate::store::ledger::Posting;
@@ -220,6 +220,9 @@ impl Portal {
                 if let Some(problem) = check_reservation(tx, org, &spec, &offering, now).await? {
                     return Ok(Submitted::Refused(problem));
                 }
+                if let Some(problem) = secrets::check_wanted(tx, org, &spec).await? {
+                    return Ok(Submitted::Refused(problem));
+                }
                 let rate = rate_of(&spec, &price);
                 let quote = match quote(&spec, rate) {
                     Ok(quote) => quote,
@@ -324,6 +327,9 @@ impl Portal {
             .ok_or_else(no_such_offering)?;
         let price = offering.price.ok_or_else(no_price)?;
         check_share(spec, offering.mig_profile.as_deref())?;
+        if let Some(problem) = secrets::check_wanted(&mut tx, org, spec).await? {
+            return Err(problem);
+        }
         let quote = quote(spec, rate_of(spec, &price))?;
         let available = store::ledger::available(&mut tx, org).await?;
         drop(conn);

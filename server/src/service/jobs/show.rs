@@ -14,7 +14,7 @@ use berth_types::time::Timestamp;
 
 use crate::live::News;
 use crate::portal::Portal;
-use crate::service::{Caller, Right, evidence, prepared};
+use crate::service::{Caller, Right, drains, evidence, prepared};
 use crate::store::jobs::JobRow;
 use crate::store::{self, StoreError, Tx};
 
@@ -131,6 +131,8 @@ impl Portal {
         let connected = self.live.connected();
         let names =
             if rows.iter().any(|r| r.attempt > 0) { self.board_names(tx).await? } else { HashMap::new() };
+        let leaving =
+            if rows.iter().any(|r| r.attempt > 0) { drains::notices(tx).await? } else { Vec::new() };
         let mut out = Vec::with_capacity(rows.len());
         for row in rows {
             let devices = if row.attempt > 0 { stored_devices(tx, &row, &names).await? } else { Vec::new() };
@@ -146,9 +148,15 @@ impl Portal {
             let silent = job.devices.iter().find(|d| !connected.contains(&d.node));
             if let Some(device) = silent.filter(|_| !job.state.ended()) {
                 job.reasons.push(format!(
-                    "The worker on {} is out of reach. The job goes on there, and its log and cost follow when the worker is back.",
+                    "The worker on {} is out of reach. The job goes on there for as long as its lease lasts, and its log and cost follow when the worker is back.",
                     device.node_name
                 ));
+            }
+            let placed = !job.state.ended() && job.state != JobState::Queued;
+            for (node, notice) in leaving.iter().filter(|_| placed) {
+                if job.devices.iter().any(|d| d.node == *node) {
+                    job.reasons.push(notice.clone());
+                }
             }
             out.push(job);
         }

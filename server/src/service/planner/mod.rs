@@ -132,6 +132,10 @@ impl Portal {
         if touched.boards || touched.everything {
             facts.extend(self.nodes_as_facts(&mut tx, version).await?);
         }
+        let racks = match touched.boards || touched.everything {
+            true => Some(store::operations::list_racks(&mut tx).await?),
+            false => None,
+        };
         if touched.orgs || touched.everything {
             facts.extend(self.orgs_as_facts(&mut tx, now).await?);
         }
@@ -165,6 +169,9 @@ impl Portal {
             facts.into_iter().partition(|f| matches!(f, Fact::Node { .. }));
         for fact in nodes {
             engine.apply(fact, now);
+        }
+        if let Some(racks) = racks {
+            engine.put_racks(racks.into_iter().map(|(name, watts)| (name.into(), watts)).collect());
         }
         if let Some(rows) = bookings {
             bookings::state_bookings(&mut engine, &rows, version, now)?;

@@ -114,7 +114,7 @@ pub fn TrustDialog(
             <div class="dialog__body">
                 <p>{state}</p>
                 <p>
-                    "Revoking ends its session at once. Its jobs may go on without telling; they are charged for proved use only."
+                    "Revoking ends its session at once. Its jobs go on without telling until their leases end; they are charged for proved use only."
                 </p>
                 <CallProblem call=call beside_fields=&[]/>
                 {shown}

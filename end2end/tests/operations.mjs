@@ -1,0 +1,139 @@
+// What operators do with nodes and jobs of everyone: emptying a node and calling that off, looking for jobs
+// and stopping them for a reason that their owner sees, a rack's budget, and that nothing is stuck.
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+import {
+  api, bearer, boardsFree, jobIn, launchBrowser, openPage, settled, signIn, signUp, startBarePortal, startWorker,
+  waitFor,
+} from './harness.mjs';
+
+const OPERATOR = { name: 'Harbour master', email: 'operator@example.org', password: 'lantern quay seven drizzle' };
+
+let portal, browser, worker, operator, tenant, page, faults;
+
+before(async () => {
+  portal = await startBarePortal();
+  browser = await launchBrowser();
+  await api(portal.url, {})('POST', '/setup', { token: portal.token, ...OPERATOR });
+  const headers = await signIn(portal.url, OPERATOR);
+  operator = bearer(portal.url, (await api(portal.url, headers)('POST', '/operator/tokens', { name: 'test' })).secret);
+  worker = await startWorker(portal, operator, 'pier-9', '1xH100-80GB');
+  await operator('POST', '/operator/prices', { offering: 'h100-80gb', per_hour_micros: 3_600_000 });
+  tenant = await signUp(portal.url, 'Longshore');
+  await operator('POST', `/operator/orgs/${tenant.org}/credits`, { amount_micros: 10_000_000, memo: 'Welcome' });
+  ({ page, faults } = await openPage(browser, portal.url, { headers, viewport: { width: 1440, height: 900 } }));
+});
+after(async () => {
+  await browser?.close();
+  await worker?.stop();
+  await portal?.stop();
+});
+
+const awake = (button) => button.and(page.locator(':enabled')).waitFor();
+const button = (where, name) => where.getByRole('button', { name, exact: true });
+const submit = (name, labels) =>
+  tenant.api('POST', `/orgs/${tenant.org}/jobs`, {
+    name, offering: 'h100-80gb', script: 'sleep 600', max_duration_s: 900, labels,
+  });
+const job = (id) => tenant.api('GET', `/orgs/${tenant.org}/jobs/${id}`);
+
+async function open(path) {
+  await page.goto(path);
+  await settled(page);
+}
+
+test('a node is emptied and that is called off', async () => {
+  await open('/operator/nodes');
+  await awake(button(page, 'Drain pier-9'));
+  await button(page, 'Drain pier-9').click();
+  const dialog = page.getByRole('dialog', { name: 'Drain pier-9' });
+  await dialog.waitFor();
+  // Without a reason the portal refuses, and says so at the field.
+  await button(dialog, 'Drain').click();
+  await page.locator('#drain-reason-error').waitFor();
+  await dialog.getByLabel('Reason').fill('new firmware');
+  await button(dialog, 'Drain').click();
+  await dialog.waitFor({ state: 'hidden' });
+  const banner = page.getByRole('status').filter({ hasText: 'pier-9 is emptied' });
+  await banner.getByText('Nothing is left on it', { exact: false }).waitFor();
+  await banner.getByText('Harbour master: new firmware', { exact: false }).waitFor();
+  await page.getByRole('row').filter({ hasText: 'pier-9' }).getByText('cordoned').waitFor();
+  await awake(button(page, 'Call off the drain of pier-9'));
+  await button(page, 'Call off the drain of pier-9').click();
+  await banner.waitFor({ state: 'detached' });
+  const { items } = await operator('GET', '/operator/nodes');
+  assert.equal(items[0].state, 'ready');
+  // That refusal is the one thing that the browser's console may tell of.
+  assert.deepEqual(faults.splice(0).filter((fault) => !fault.includes('422')), []);
+});
+
+test('jobs are found by what is chosen, and stopped with a reason', async () => {
+  const runs = await submit('runs', { team: 'vision' });
+  await jobIn(tenant.api, tenant.org, runs.id, ['running']);
+  const waits = await submit('waits', { team: 'sound' });
+  await open('/operator/jobs');
+  const rows = page.getByRole('table', { name: 'Jobs of everyone, newest first' }).getByRole('row');
+  await rows.filter({ hasText: 'runs' }).filter({ hasText: 'pier-9' }).waitFor();
+  await rows.filter({ hasText: 'waits' }).waitFor();
+  await page.getByLabel('Label').fill('team=vision');
+  await button(page, 'Show').click();
+  await page.waitForURL(/label=team%3Dvision/);
+  await settled(page);
+  await rows.filter({ hasText: 'runs' }).waitFor();
+  assert.equal(await rows.filter({ hasText: 'waits' }).count(), 0);
+  await awake(button(page, 'Stop these jobs'));
+  await button(page, 'Stop these jobs').click();
+  const dialog = page.getByRole('dialog', { name: 'Stop these jobs?' });
+  await dialog.getByText(`1 job: 1 of ${tenant.organization}.`).waitFor();
+  await dialog.getByLabel('Reason').fill('power cut');
+  await button(dialog, 'Stop 1 job').click();
+  await dialog.waitFor({ state: 'hidden' });
+  await page.getByText('1 job told to stop.').waitFor();
+  const ended = await jobIn(tenant.api, tenant.org, runs.id, ['cancelled']);
+  assert.deepEqual(ended.failure, {
+    code: 'operator.stopped', detail: 'Stopped by the operator (Harbour master): power cut.',
+  });
+  await waitFor('the other one to go on', async () => (await job(waits.id)).state === 'running');
+  await tenant.api('POST', `/orgs/${tenant.org}/jobs/${waits.id}/cancel`);
+  await boardsFree(operator);
+  assert.deepEqual(faults.splice(0), []);
+});
+
+test('their owner has the list as a file', async () => {
+  const { page: own, close } = await openPage(browser, portal.url, { headers: tenant.headers });
+  await own.goto('/jobs');
+  await settled(own);
+  const link = own.getByRole('link', { name: 'Download CSV' });
+  const answer = await own.request.get(await link.getAttribute('href'));
+  assert.match(await answer.text(), /^id,org,org_name,name,state,/);
+  await close();
+});
+
+test('the fleet shows hosts, and a rack gets a budget', async () => {
+  await open('/operator/fleet');
+  await page.getByText('1 host; none differs from most of its kind.').waitFor();
+  await awake(button(page, 'Set budget'));
+  await page.getByLabel('Rack', { exact: true }).fill('r12');
+  await page.getByLabel('Watts').fill('a lot');
+  await button(page, 'Set budget').click();
+  await page.getByText('Give whole watts, such as 20000.').waitFor();
+  await page.getByLabel('Watts').fill('20000');
+  await button(page, 'Set budget').click();
+  const row = page.getByRole('row').filter({ hasText: 'r12' });
+  await row.getByText('0 W of 20.0 kW').waitFor();
+  await awake(button(page, 'Remove the budget of r12'));
+  await button(page, 'Remove the budget of r12').click();
+  await row.waitFor({ state: 'detached' });
+  assert.deepEqual(faults.splice(0), []);
+});
+
+test('nothing is stuck, and somebody else finds none of these pages', async () => {
+  await open('/operator/stuck');
+  await page.getByText('Nothing is stuck.', { exact: false }).waitFor();
+  const { page: own, close } = await openPage(browser, portal.url, { headers: tenant.headers });
+  for (const path of ['/operator/stuck', '/operator/fleet', '/operator/jobs']) {
+    const answer = await own.goto(path);
+    assert.equal(answer.status(), 404, path);
+  }
+  await close();
+});

@@ -1,0 +1,56 @@
+// Secrets as people keep them: set, named in a job, replaced, deleted, and never shown again.
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+import { launchBrowser, openPage, settled, signUp, startDemo } from './harness.mjs';
+
+let demo, browser;
+before(async () => {
+  demo = await startDemo();
+  browser = await launchBrowser();
+});
+after(async () => {
+  await browser?.close();
+  await demo?.stop();
+});
+
+const VALUE = 'tok_Zq7w9x2m4k';
+const awake = (button) => button.and(button.page().locator(':enabled')).waitFor();
+
+test('a secret is set, replaced and deleted, and its value never comes back', async () => {
+  const owner = await signUp(demo.url);
+  const { page } = await openPage(browser, demo.url, { headers: owner.headers });
+  const heard = [];
+  page.on('response', async (response) => heard.push(await response.text().catch(() => '')));
+  await page.goto('/secrets');
+  await settled(page);
+  await page.getByText('No secret yet.').waitFor();
+  const create = page.getByRole('button', { name: 'Create secret' });
+  await awake(create);
+  await page.getByRole('textbox', { name: 'Name' }).fill('hf-token');
+  await page.getByRole('textbox', { name: 'Value' }).fill('short');
+  await create.click();
+  await page.locator('#secret-value[aria-invalid="true"]').waitFor();
+  await page.getByRole('textbox', { name: 'Value' }).fill(VALUE);
+  await create.click();
+  const row = page.getByRole('table', { name: 'Secrets' }).getByRole('row').filter({ hasText: 'hf-token' });
+  await row.getByText('never').waitFor();
+  assert.equal(await page.getByRole('textbox', { name: 'Value' }).inputValue(), '', 'it is nowhere in the page');
+
+  await page.getByRole('button', { name: 'Give hf-token a new value' }).click();
+  await page.getByRole('textbox', { name: 'Value' }).fill(`${VALUE}-second`);
+  await page.getByRole('button', { name: 'Replace value' }).click();
+  await row.getByRole('cell', { name: '2', exact: true }).waitFor();
+  await page.reload();
+  await settled(page);
+  await row.getByRole('cell', { name: '2', exact: true }).waitFor();
+  assert.ok(!(await page.content()).includes(VALUE));
+
+  const remove = page.getByRole('button', { name: 'Delete hf-token' });
+  await awake(remove);
+  await remove.click();
+  await page.getByRole('button', { name: 'Keep it' }).click();
+  await remove.click();
+  await page.getByRole('button', { name: 'Delete secret' }).click();
+  await page.getByText('No secret yet.').waitFor();
+  assert.deepEqual(heard.filter((text) => text.includes(VALUE)), [], 'no answer has it');
+});

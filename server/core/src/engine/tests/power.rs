@@ -1,0 +1,94 @@
+//! Racks that cannot feed all of their boards at once.
+
+use super::*;
+use crate::engine::words::{Asked, explanation};
+
+/// Nodes in one rack that feeds so many watts.
+fn fed(nodes: u128, gpus: usize, watts: i64) -> Engine {
+    let mut engine = engine(nodes, gpus);
+    engine.put_racks([("rack-1".into(), watts)].into());
+    engine
+}
+
+fn said(engine: &mut Engine, n: u128, count: u32, now: i64) -> String {
+    let why = engine.why(job_id(n), at(now)).unwrap();
+    let asked = Asked { model: "H100-80GB".to_owned(), wanted: Wanted::Board, count };
+    let said = explanation(&why, &asked, at(now));
+    assert_eq!(said.blockers[0].code, "rack.power", "{said:?}");
+    said.blockers[0].detail.clone()
+}
+
+#[test]
+fn a_rack_feeds_what_it_can_and_says_so() {
+    // Eight boards of 700 W behind a budget for five of them.
+    let mut engine = fed(2, 4, 3_500);
+    submit(&mut engine, waits(1, boards(4, 1)));
+    submit(&mut engine, waits(2, boards(2, 1)));
+    submit(&mut engine, waits(3, boards(1, 1)));
+    assert_eq!(starts(&engine.pass(at(0))), [job_id(1)], "the small one leaves the next in line its power");
+    assert_eq!(said(&mut engine, 2, 2, 1), "Rack rack-1 has 700 W left of 3.5 kW, this needs 1.4 kW.");
+    assert_eq!(engine.why(job_id(2), at(1)).unwrap().earliest, None, "nobody knows when that is");
+    // What ends on one node lets somebody start on the other.
+    let owner = engine.owners().next().unwrap();
+    engine.apply(Fact::Freed { version: 9, owner }, at(2));
+    assert_eq!(starts(&engine.pass(at(2))), [job_id(2), job_id(3)]);
+}
+
+#[test]
+fn a_slice_beside_others_draws_no_more() {
+    let mut engine = fed(1, 2, 700);
+    for n in 1..=3 {
+        submit(&mut engine, waits(n, slice("1g.10gb")));
+    }
+    submit(&mut engine, waits(4, slice("7g.80gb")));
+    assert_eq!(starts(&engine.pass(at(0))).len(), 3, "all on one board");
+    let gpus: std::collections::BTreeSet<_> =
+        engine.claims.values().flat_map(|c| &c.ranks).flat_map(|r| &r.slots).map(|s| s.gpu.clone()).collect();
+    assert_eq!(gpus.len(), 1);
+}
+
+#[test]
+fn other_racks_are_taken_and_a_budget_can_be_raised() {
+    let mut engine = fed(1, 4, 1_400);
+    let far = NodeFacts { rack: Some("rack-2".into()), ..node(2, "H100-80GB", 4) };
+    engine.apply(Fact::Node { version: 1, facts: far }, at(0));
+    submit(&mut engine, waits(1, boards(4, 1)));
+    submit(&mut engine, waits(2, boards(4, 1)));
+    let started = engine.pass(at(0));
+    assert_eq!(starts(&started), [job_id(1)]);
+    let Decision::Start { ranks, .. } = &started[0] else { panic!("a start") };
+    assert_eq!(ranks[0].0, node_id(2), "where power is");
+    let detail = said(&mut engine, 2, 4, 1);
+    assert_eq!(detail, "Rack rack-1 has 1.4 kW left of 1.4 kW, this needs 2.8 kW.");
+    assert!(starts(&engine.pass(at(5))).is_empty());
+    engine.put_racks([("rack-1".into(), 2_800)].into());
+    assert_eq!(starts(&engine.pass(at(10))), [job_id(2)]);
+}
+
+#[test]
+fn a_gang_is_fed_as_a_whole_and_one_that_never_is_keeps_nobody_back() {
+    let mut engine = fed(2, 4, 4_200);
+    submit(&mut engine, waits(1, boards(4, 2)));
+    assert!(starts(&engine.pass(at(0))).is_empty());
+    assert_eq!(said(&mut engine, 1, 4, 1), "Rack rack-1 has 4.2 kW left of 4.2 kW, this needs 5.6 kW.");
+    submit(&mut engine, waits(2, boards(3, 2)));
+    assert_eq!(starts(&engine.pass(at(1))), [job_id(2)]);
+}
+
+#[test]
+fn what_is_reserved_is_fed_and_more_is_not_promised() {
+    let mut engine = fed(2, 4, 3_500);
+    let when = window(100, 200);
+    let (ask, places, moved) = engine.quote(&boards(4, 1), org(2), when, at(0)).unwrap();
+    let id = BookingId(Uuid::from_u128(77));
+    let (kind, Window { from, until }) = (crate::calendar::Kind::Reservation, when);
+    let new = crate::calendar::Booking { id, kind, org: org(2), ask: Some(ask), from, until, places };
+    engine.book(new, moved);
+    assert!(engine.quote(&boards(2, 1), org(3), when, at(0)).is_err(), "beyond what the rack feeds");
+    assert!(engine.quote(&boards(1, 1), org(3), when, at(0)).is_ok());
+    assert!(engine.quote(&boards(2, 1), org(3), window(200, 300), at(0)).is_ok(), "afterwards there is more");
+    submit(&mut engine, JobFacts { max_duration_s: 150, ..waits(1, boards(2, 1)) });
+    assert!(starts(&engine.pass(at(0))).is_empty(), "it would still draw then");
+    submit(&mut engine, JobFacts { max_duration_s: 90, ..waits(2, boards(2, 1)) });
+    assert_eq!(starts(&engine.pass(at(1))), [job_id(2)]);
+}

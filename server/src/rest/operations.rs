@@ -1,0 +1,323 @@
+//! Drains, jobs of everyone, what is stuck, the inventory, racks; jobs as CSV.
+
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post, put};
+use axum::{Extension, Json as Answer, Router};
+use berth_types::Page;
+use berth_types::ids::{JobId, NodeId, OrgId};
+use berth_types::jobs::JobState;
+use berth_types::operations::{
+    Drain, InventoryHost, JobFilter, NewDrain, OperatedJob, PutRack, Rack, StopJobs, Stuck,
+};
+use berth_types::problems::Problem;
+use serde::Deserialize;
+
+use super::extract::{Failed, Format, Json, Path, Query, Signed, cursor, limit, plain_cell, wants_csv};
+use super::once::NotKept;
+use crate::portal::Portal;
+use crate::service::Caller;
+
+pub fn routes() -> Router<Portal> {
+    Router::new()
+        .route("/orgs/{org}/jobs.csv", get(own_jobs_csv))
+        .route("/operator/jobs", get(list_jobs))
+        .route("/operator/jobs.csv", get(jobs_csv))
+        .route("/operator/jobs/stop", post(stop_jobs))
+        .route("/operator/drains", get(list_drains))
+        .route("/operator/nodes/{node}/drain", put(drain).delete(call_off))
+        .route("/operator/stuck", get(list_stuck))
+        .route("/operator/inventory", get(inventory))
+        .route("/operator/racks", get(list_racks))
+        .route("/operator/racks/{rack}", put(set_rack).delete(unset_rack))
+}
+
+/// What is meant, as a query has it.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Meant {
+    org: Option<OrgId>,
+    node: Option<NodeId>,
+    state: Option<JobState>,
+    offering: Option<String>,
+    label: Option<String>,
+    limit: Option<u32>,
+    cursor: Option<String>,
+    format: Option<Format>,
+}
+
+impl Meant {
+    fn filter(&mut self) -> JobFilter {
+        JobFilter {
+            org: self.org,
+            node: self.node,
+            state: self.state,
+            offering: self.offering.take(),
+            label: self.label.take(),
+        }
+    }
+}
+
+async fn list_jobs(
+    State(portal): State<Portal>,
+    Signed(caller): Signed,
+    Query(mut query): Query<Meant>,
+    headers: HeaderMap,
+) -> Result<Response, Failed> {
+    let filter = query.filter();
+    if wants_csv(query.format, &headers) {
+        return all_csv(&portal, &caller, &filter).await;
+    }
+    let (from, most) = (cursor(query.cursor)?, limit(query.limit)?);
+    Ok(Answer(portal.list_all_jobs(&caller, &filter, from, most).await?).into_response())
+}
+
+async fn jobs_csv(
+    State(portal): State<Portal>,
+    Signed(caller): Signed,
+    Query(mut query): Query<Meant>,
+) -> Result<Response, Failed> {
+    all_csv(&portal, &caller, &query.filter()).await
+}
+
+/// All that are meant, newest first.
+async fn all_csv(portal: &Portal, caller: &Caller, filter: &JobFilter) -> Result<Response, Failed> {
+    let mut file = JobsFile::new()?;
+    let mut from = None;
+    loop {
+        let page = portal.list_all_jobs(caller, filter, from, 200).await?;
+        match file.add(page)? {
+            None => return file.answer(),
+            next => from = next,
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OfState {
+    state: Option<JobState>,
+}
+
+/// All of an organization, newest first.
+async fn own_jobs_csv(
+    State(portal): State<Portal>,
+    Signed(caller): Signed,
+    Path(org): Path<OrgId>,
+    Query(query): Query<OfState>,
+) -> Result<Response, Failed> {
+    let mut file = JobsFile::new()?;
+    let mut from = None;
+    loop {
+        let page = portal.list_own_jobs(&caller, org, query.state, from, 200).await?;
+        match file.add(page)? {
+            None => return file.answer(),
+            next => from = next,
+        }
+    }
+}
+
+fn broken<E>(_: E) -> Failed {
+    Failed(Problem::internal())
+}
+
+/// Jobs as CSV, a page after the other.
+struct JobsFile(csv::Writer<Vec<u8>>);
+
+impl JobsFile {
+    fn new() -> Result<Self, Failed> {
+        let mut file = csv::Writer::from_writer(Vec::new());
+        file.write_record([
+            "id",
+            "org",
+            "org_name",
+            "name",
+            "state",
+            "attempt",
+            "offering",
+            "count",
+            "nodes",
+            "node_name",
+            "labels",
+            "created_by",
+            "created_at",
+            "started_at",
+            "ended_at",
+            "exit_code",
+            "failure",
+            "metered_ms",
+            "cost_micros",
+            "currency",
+        ])
+        .map_err(broken)?;
+        Ok(Self(file))
+    }
+
+    /// Adds a page; gives where the next one begins.
+    fn add(&mut self, page: Page<OperatedJob>) -> Result<Option<JobId>, Failed> {
+        let text = |value: Option<String>| value.unwrap_or_default();
+        for job in page.items {
+            let labels: Vec<String> =
+                job.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+            let cells = [
+                job.id.to_string(),
+                job.org.to_string(),
+                plain_cell(job.org_name),
+                plain_cell(job.name),
+                job.state.name().to_owned(),
+                job.attempt.to_string(),
+                job.offering,
+                job.count.to_string(),
+                job.nodes.to_string(),
+                plain_cell(text(job.node_name)),
+                plain_cell(labels.join("; ")),
+                plain_cell(job.created_by),
+                job.created_at.to_string(),
+                text(job.started_at.map(|at| at.to_string())),
+                text(job.ended_at.map(|at| at.to_string())),
+                text(job.exit_code.map(|code| code.to_string())),
+                text(job.failure.map(|failure| failure.code)),
+                job.metered_ms.to_string(),
+                job.cost_micros.to_string(),
+                job.currency,
+            ];
+            self.0.write_record(cells).map_err(broken)?;
+        }
+        cursor(page.next_cursor)
+    }
+
+    fn answer(self) -> Result<Response, Failed> {
+        csv_answer(self.0, "jobs.csv")
+    }
+}
+
+fn csv_answer(file: csv::Writer<Vec<u8>>, name: &str) -> Result<Response, Failed> {
+    let bytes = file.into_inner().map_err(broken)?;
+    let head = [
+        (header::CONTENT_TYPE, "text/csv; charset=utf-8".to_owned()),
+        (header::CONTENT_DISPOSITION, format!("attachment; filename=\"{name}\"")),
+    ];
+    Ok((head, bytes).into_response())
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Preview {
+    #[serde(default)]
+    preview: bool,
+}
+
+async fn stop_jobs(
+    State(portal): State<Portal>,
+    Signed(caller): Signed,
+    Query(query): Query<Preview>,
+    body: Json<StopJobs>,
+) -> Result<Response, Failed> {
+    if query.preview {
+        let preview = portal.preview_stop(&caller, &body.value).await?;
+        return Ok((Extension(NotKept), Answer(preview)).into_response());
+    }
+    Ok((StatusCode::ACCEPTED, Answer(portal.stop_jobs(&caller, body.value).await?)).into_response())
+}
+
+async fn list_drains(
+    State(portal): State<Portal>,
+    Signed(caller): Signed,
+) -> Result<Answer<Page<Drain>>, Failed> {
+    Ok(Answer(portal.list_drains(&caller).await?))
+}
+
+async fn drain(
+    State(portal): State<Portal>,
+    Signed(caller): Signed,
+    Path(node): Path<NodeId>,
+    body: Json<NewDrain>,
+) -> Result<Answer<Drain>, Failed> {
+    Ok(Answer(portal.drain_node(&caller, node, body.value).await?))
+}
+
+async fn call_off(
+    State(portal): State<Portal>,
+    Signed(caller): Signed,
+    Path(node): Path<NodeId>,
+) -> Result<StatusCode, Failed> {
+    portal.call_off_drain(&caller, node).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn list_stuck(
+    State(portal): State<Portal>,
+    Signed(caller): Signed,
+) -> Result<Answer<Page<Stuck>>, Failed> {
+    Ok(Answer(portal.list_stuck(&caller).await?))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    format: Option<Format>,
+}
+
+async fn inventory(
+    State(portal): State<Portal>,
+    Signed(caller): Signed,
+    Query(query): Query<Written>,
+    headers: HeaderMap,
+) -> Result<Response, Failed> {
+    let page = portal.inventory(&caller).await?;
+    if !wants_csv(query.format, &headers) {
+        return Ok(Answer(page).into_response());
+    }
+    inventory_csv(page.items)
+}
+
+/// A line for each fact of each host, so that new facts add lines and no columns.
+fn inventory_csv(hosts: Vec<InventoryHost>) -> Result<Response, Failed> {
+    let mut file = csv::Writer::from_writer(Vec::new());
+    file.write_record(["node", "name", "boards", "fact", "value", "usual", "last_seen_at"])
+        .map_err(broken)?;
+    for host in hosts {
+        let boards: Vec<String> = host.boards.iter().map(|(model, n)| format!("{n} x {model}")).collect();
+        for (fact, value) in &host.facts {
+            let usual = host.odd.iter().find(|o| o.fact == *fact).map(|o| o.usual.clone());
+            let cells = [
+                host.node.to_string(),
+                plain_cell(host.name.clone()),
+                boards.join("; "),
+                fact.clone(),
+                plain_cell(value.clone()),
+                plain_cell(usual.unwrap_or_default()),
+                host.last_seen_at.map_or_else(String::new, |at| at.to_string()),
+            ];
+            file.write_record(cells).map_err(broken)?;
+        }
+    }
+    csv_answer(file, "inventory.csv")
+}
+
+async fn list_racks(
+    State(portal): State<Portal>,
+    Signed(caller): Signed,
+) -> Result<Answer<Page<Rack>>, Failed> {
+    Ok(Answer(portal.list_racks(&caller).await?))
+}
+
+async fn set_rack(
+    State(portal): State<Portal>,
+    Signed(caller): Signed,
+    Path(rack): Path<String>,
+    body: Json<PutRack>,
+) -> Result<StatusCode, Failed> {
+    portal.set_rack(&caller, &rack, Some(body.value)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn unset_rack(
+    State(portal): State<Portal>,
+    Signed(caller): Signed,
+    Path(rack): Path<String>,
+) -> Result<StatusCode, Failed> {
+    portal.set_rack(&caller, &rack, None).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

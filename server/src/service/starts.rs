@@ -1,0 +1,114 @@
+//! Starts as the engine decides them: looked at once more, then recorded with what they hold.
+//!
+//! A start whose job changed meanwhile, or that does not fit any more, is left out.
+
+use berth_core::cluster::Slot;
+use berth_core::jobs::Event;
+use berth_core::plan::{self, Assignment};
+use berth_types::events::JobEvent;
+use berth_types::ids::{JobId, NodeId, OrgId};
+use berth_types::time::Timestamp;
+use futures::FutureExt;
+
+use super::attempts::parse;
+use super::cluster;
+use super::jobs::advance;
+use super::leases;
+use super::planner::stored;
+use crate::portal::Portal;
+use crate::store::attempts::AllocationRow;
+use crate::store::{self, StoreError, Tx};
+
+/// A decided start: job, generation, attempt and what it gets on which nodes.
+type Start = (JobId, i64, u32, Vec<(NodeId, Vec<Slot>)>);
+
+impl Portal {
+    /// Keeps the starts that were decided. One whose job changed meanwhile, or that does not fit any
+    /// more, is left out, and the engine is told how things are.
+    pub(crate) async fn commit(&self, starts: Vec<Start>) -> Result<usize, StoreError> {
+        let now = self.now();
+        let connected = self.live.connected();
+        let portal = self.clone();
+        let jobs: Vec<JobId> = starts.iter().map(|(job, ..)| *job).collect();
+        let done = self
+            .db
+            .write(move |tx| {
+                let (portal, starts, connected) = (portal.clone(), starts.clone(), connected.clone());
+                async move {
+                    let mut boards = cluster::boards(tx, &connected).await?;
+                    let mut done: Vec<(OrgId, Vec<NodeId>, JobEvent)> = Vec::new();
+                    for start in starts {
+                        let Some(assignment) = assignment_of(tx, start).await? else { continue };
+                        if !plan::still_fits(&boards, &assignment) {
+                            continue;
+                        }
+                        if let Some((org, event)) = assign(tx, &portal, &assignment, now).await? {
+                            plan::take(&mut boards, &assignment);
+                            done.push((org, assignment.ranks.iter().map(|(n, _)| *n).collect(), event));
+                        }
+                    }
+                    Ok(done)
+                }
+                .boxed()
+            })
+            .await;
+        // Whatever came of it, the engine learns it from what is stored.
+        jobs.into_iter().for_each(|job| self.touch_job(job));
+        let done = done?;
+        for (org, nodes, event) in &done {
+            nodes.iter().for_each(|node| self.live.wake_node(*node));
+            self.tell_change(*org, Some(event.clone()), event.job).await;
+        }
+        Ok(done.len())
+    }
+}
+
+/// The form in which a start is kept. `None`: its job is gone.
+async fn assignment_of(tx: &mut Tx<'_>, start: Start) -> Result<Option<Assignment>, StoreError> {
+    let (job, generation, attempt, ranks) = start;
+    let Some(row) = store::jobs::find_any(tx, job).await? else { return Ok(None) };
+    let ranks = ranks.into_iter().map(|(node, slots)| (node, stored(&row.gpu_model, &slots))).collect();
+    let org = parse(&row.org_id)?;
+    Ok(Some(Assignment { job, org, generation, attempt, ranks }))
+}
+
+async fn assign(
+    tx: &mut Tx<'_>,
+    portal: &Portal,
+    assignment: &Assignment,
+    now: Timestamp,
+) -> Result<Option<(OrgId, JobEvent)>, StoreError> {
+    let Some(mut row) = store::jobs::find_any(tx, assignment.job).await? else { return Ok(None) };
+    let number = assignment.attempt;
+    if row.generation != assignment.generation || i64::from(number) != row.attempt + 1 {
+        return Ok(None);
+    }
+    let org: OrgId = parse(&row.org_id)?;
+    let detail = "A place was found; the worker is told.".to_owned();
+    let event = Event::Assign { attempt: number };
+    let Ok(event) = advance(tx, portal, &mut row, event, detail, now).await? else { return Ok(None) };
+    let mut idx = 0..;
+    for (rank, (node, slots)) in (0..).zip(&assignment.ranks) {
+        store::attempts::insert(tx, assignment.job, number, rank, org, *node, now).await?;
+        for (slot, idx) in slots.iter().zip(&mut idx) {
+            let row = AllocationRow {
+                job_id: row.id.clone(),
+                attempt: i64::from(number),
+                idx,
+                org_id: row.org_id.clone(),
+                node_id: node.to_string(),
+                gpu_uuid: slot.gpu_uuid.clone(),
+                profile_id: slot.instance.map(|i| i64::from(i.profile_id)),
+                start: slot.instance.map_or(0, |i| i64::from(i.start)),
+                size: i64::from(slot.size),
+                share_milli: slot.share_milli.map(i64::from),
+                mig_uuid: None,
+                unclean: None,
+            };
+            store::attempts::insert_allocation(tx, &row).await?;
+        }
+    }
+    let lease_ms = leases::length_ms(&row, portal.settings.lease_ms)?;
+    store::leases::set_attempt(tx, assignment.job, number, lease_ms).await?;
+    Ok(Some((org, event)))
+}

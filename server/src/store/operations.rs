@@ -1,0 +1,219 @@
+//! What operators ask of everyone's jobs, nodes that are emptied, and racks.
+
+use berth_types::ids::NodeId;
+use berth_types::time::Timestamp;
+
+use super::{StoreError, Tx};
+
+/// Which jobs are meant; an empty text does not matter.
+#[derive(Debug, Clone, Default)]
+pub struct Meant {
+    pub org: String,
+    pub node: String,
+    pub state: String,
+    pub offering: String,
+    /// `"key":"value"`, as labels are stored.
+    pub label: String,
+}
+
+/// A job among those of everyone.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub struct OperatedRow {
+    pub id: String,
+    pub org_id: String,
+    pub org_name: String,
+    pub name: String,
+    pub slug: String,
+    pub state: String,
+    pub attempt: i64,
+    pub device_count: i64,
+    pub nodes: i64,
+    pub node_name: Option<String>,
+    /// JSON.
+    pub labels: String,
+    pub created_by: String,
+    pub created_at: i64,
+    pub started_at: Option<i64>,
+    pub ended_at: Option<i64>,
+    pub exit_code: Option<i64>,
+    pub failure_code: Option<String>,
+    pub failure_detail: Option<String>,
+    pub metered_ms: i64,
+    pub cost_micros: i64,
+}
+
+// A key of labels begins after `{` or `,`; REPLACE tells capital letters apart on both engines, which
+// LIKE does not.
+macro_rules! meant_jobs {
+    ($select:literal, $rest:literal) => {
+        concat!(
+            $select,
+            " FROM jobs j JOIN orgs o ON o.id = j.org_id JOIN offerings f ON f.id = j.offering_id \
+             WHERE ($1 = '' OR j.org_id = $1) AND ($2 = '' OR EXISTS (SELECT 1 FROM allocations a \
+             WHERE a.job_id = j.id AND a.attempt = j.attempt AND a.node_id = $2)) \
+             AND ($3 = '' OR j.state = $3) AND ($4 = '' OR f.slug = $4) \
+             AND ($5 = '' OR REPLACE(j.labels, '{' || $5, '') <> j.labels OR REPLACE(j.labels, ',' || $5, '') <> j.labels) ",
+            $rest
+        )
+    };
+}
+
+/// The newest `limit` jobs of those that are meant, with an id below `before` (`''`: from the newest).
+pub async fn list_jobs(
+    tx: &mut Tx<'_>,
+    meant: &Meant,
+    before: &str,
+    limit: i64,
+) -> Result<Vec<OperatedRow>, StoreError> {
+    let sql = meant_jobs!(
+        "SELECT j.id, j.org_id, o.name AS org_name, j.name, f.slug, j.state, j.attempt, j.device_count, j.nodes, \
+         (SELECT MIN(n.name) FROM allocations a JOIN nodes n ON n.id = a.node_id \
+         WHERE a.job_id = j.id AND a.attempt = j.attempt) AS node_name, j.labels, j.created_by, j.created_at, \
+         j.started_at, j.ended_at, j.exit_code, j.failure_code, j.failure_detail, j.metered_ms, j.cost_micros",
+        "AND ($6 = '' OR j.id < $6) ORDER BY j.id DESC LIMIT $7"
+    );
+    let Meant { org, node, state, offering, label } = meant;
+    list!(tx, OperatedRow, sql, org, node, state, offering, label, before, limit)
+}
+
+/// How many of them can be told to stop, by organization: (id, name, jobs). Those that stop for good
+/// already are left out.
+pub async fn count_stoppable(
+    tx: &mut Tx<'_>,
+    meant: &Meant,
+) -> Result<Vec<(String, String, i64)>, StoreError> {
+    let sql = meant_jobs!(
+        "SELECT j.org_id, o.name, CAST(COUNT(*) AS BIGINT)",
+        "AND j.ended_at IS NULL AND (j.stop_cause IS NULL OR j.stop_cause IN ('preempted', 'rank_failed') \
+         OR j.stop_cause LIKE 'drained:%') GROUP BY j.org_id, o.name ORDER BY o.name, j.org_id"
+    );
+    let Meant { org, node, state, offering, label } = meant;
+    list!(tx, (String, String, i64), sql, org, node, state, offering, label)
+}
+
+/// The oldest of them, so many at most.
+pub async fn list_stoppable(tx: &mut Tx<'_>, meant: &Meant, limit: i64) -> Result<Vec<String>, StoreError> {
+    let sql = meant_jobs!(
+        "SELECT j.id",
+        "AND j.ended_at IS NULL AND (j.stop_cause IS NULL OR j.stop_cause IN ('preempted', 'rank_failed') \
+         OR j.stop_cause LIKE 'drained:%') ORDER BY j.id LIMIT $6"
+    );
+    let Meant { org, node, state, offering, label } = meant;
+    let rows = list!(tx, (String,), sql, org, node, state, offering, label, limit)?;
+    Ok(rows.into_iter().map(|(id,)| id).collect())
+}
+
+/// A node that is emptied.
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+pub struct DrainRow {
+    pub node_id: String,
+    pub node_name: String,
+    pub reason: String,
+    pub deadline_at: Option<i64>,
+    pub grace_s: Option<i64>,
+    pub was_cordoned: bool,
+    pub started_by: String,
+    pub started_at: i64,
+    pub emptied_at: Option<i64>,
+}
+
+/// Starts to empty a node, or says otherwise how it is emptied; it takes nothing new. Says whether there
+/// is such a node.
+pub async fn put_drain(tx: &mut Tx<'_>, node: NodeId, drain: &DrainRow) -> Result<bool, StoreError> {
+    let id = node.to_string();
+    let found = find!(tx, (bool,), "SELECT cordoned FROM nodes WHERE id = $1", &id)?;
+    let Some((was_cordoned,)) = found else { return Ok(false) };
+    let sql = "INSERT INTO drains (node_id, reason, deadline_at, grace_s, was_cordoned, started_by, started_at) \
+               VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (node_id) DO UPDATE SET reason = $2, \
+               deadline_at = $3, grace_s = $4, started_by = $6, emptied_at = NULL";
+    exec!(
+        tx,
+        sql,
+        &id,
+        &drain.reason,
+        drain.deadline_at,
+        drain.grace_s,
+        was_cordoned,
+        &drain.started_by,
+        drain.started_at
+    )?;
+    super::nodes::set_cordoned(tx, node, true).await
+}
+
+pub async fn list_drains(tx: &mut Tx<'_>) -> Result<Vec<DrainRow>, StoreError> {
+    let sql = "SELECT d.node_id, n.name AS node_name, d.reason, d.deadline_at, d.grace_s, d.was_cordoned, d.started_by, \
+               d.started_at, d.emptied_at FROM drains d JOIN nodes n ON n.id = d.node_id ORDER BY n.name, d.node_id";
+    list!(tx, DrainRow, sql)
+}
+
+/// Says whether there was one.
+pub async fn delete_drain(tx: &mut Tx<'_>, node: NodeId) -> Result<bool, StoreError> {
+    Ok(exec!(tx, "DELETE FROM drains WHERE node_id = $1", node.to_string())? == 1)
+}
+
+/// Notes that nothing is left on a node; `false` when that was noted before, or nobody empties it.
+pub async fn set_emptied(tx: &mut Tx<'_>, node: NodeId, now: Timestamp) -> Result<bool, StoreError> {
+    let sql = "UPDATE drains SET emptied_at = $2 WHERE node_id = $1 AND emptied_at IS NULL AND NOT EXISTS \
+               (SELECT 1 FROM attempts a WHERE a.node_id = $1 AND a.is_open = $3)";
+    Ok(exec!(tx, sql, node.to_string(), now.micros(), true)? == 1)
+}
+
+/// A rank of an attempt that is not closed, with its job.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub struct OpenRow {
+    pub job_id: String,
+    pub number: i64,
+    pub org_id: String,
+    pub org_name: String,
+    pub job_name: String,
+    pub node_id: String,
+    pub node_name: String,
+    pub created_at: i64,
+    pub ended: bool,
+    pub ended_at: Option<i64>,
+    pub clean: bool,
+    /// JSON: how it ended.
+    pub outcome: Option<String>,
+    /// Why something that it holds could not be proved clean.
+    pub unclean: Option<String>,
+    /// The job's, like the next.
+    pub state: String,
+    pub latest: i64,
+    pub spec: String,
+    pub preemptible: bool,
+    pub grace_s: i64,
+    pub started_at: Option<i64>,
+    pub max_duration_s: i64,
+    pub metered_before_ms: i64,
+    /// When the job came into its state.
+    pub since: Option<i64>,
+    pub job_ended_at: Option<i64>,
+}
+
+/// Those of a node (`''`: of all).
+pub async fn list_open(tx: &mut Tx<'_>, node: &str) -> Result<Vec<OpenRow>, StoreError> {
+    let sql = "SELECT a.job_id, a.number, a.org_id, o.name AS org_name, j.name AS job_name, a.node_id, n.name AS node_name, \
+               a.created_at, a.ended, a.ended_at, a.clean, a.outcome, (SELECT MIN(h.unclean) FROM allocations h \
+               WHERE h.job_id = a.job_id AND h.attempt = a.number AND h.node_id = a.node_id AND h.held = $2) AS unclean, \
+               j.state, j.attempt AS latest, j.spec, j.preemptible, j.grace_s, j.started_at, j.max_duration_s, \
+               j.metered_before_ms, (SELECT MIN(e.at) FROM job_events e WHERE e.job_id = j.id AND e.state = j.state \
+               AND e.attempt = j.attempt) AS since, j.ended_at AS job_ended_at \
+               FROM attempts a JOIN jobs j ON j.id = a.job_id JOIN orgs o ON o.id = a.org_id JOIN nodes n ON n.id = a.node_id \
+               WHERE ($1 = '' OR a.node_id = $1) AND a.is_open = $2 ORDER BY a.job_id, a.number, a.rank";
+    list!(tx, OpenRow, sql, node, true)
+}
+
+/// Watts by rack.
+pub async fn list_racks(tx: &mut Tx<'_>) -> Result<Vec<(String, i64)>, StoreError> {
+    list!(tx, (String, i64), "SELECT name, budget_watts FROM racks ORDER BY name")
+}
+
+pub async fn put_rack(tx: &mut Tx<'_>, name: &str, budget_watts: i64) -> Result<(), StoreError> {
+    let sql = "INSERT INTO racks (name, budget_watts) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET budget_watts = $2";
+    exec!(tx, sql, name, budget_watts).map(|_| ())
+}
+
+/// Says whether there was one.
+pub async fn delete_rack(tx: &mut Tx<'_>, name: &str) -> Result<bool, StoreError> {
+    Ok(exec!(tx, "DELETE FROM racks WHERE name = $1", name)? == 1)
+}

@@ -1,0 +1,97 @@
+//! Secrets of organizations, sealed; what is in them is not known here.
+
+use berth_types::ids::OrgId;
+use berth_types::time::Timestamp;
+
+use super::{StoreError, Tx};
+
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub struct SecretRow {
+    pub org_id: String,
+    pub name: String,
+    pub version: i64,
+    pub sealed: String,
+    pub created_by: String,
+    pub created_at: i64,
+    pub updated_by: String,
+    pub updated_at: i64,
+    pub last_used_at: Option<i64>,
+}
+
+macro_rules! select_secrets {
+    ($rest:literal) => {
+        concat!(
+            "SELECT org_id, name, version, sealed, created_by, created_at, updated_by, updated_at, last_used_at \
+             FROM secrets ",
+            $rest
+        )
+    };
+}
+
+/// The secrets of an organization by name, from after `after` on.
+pub async fn list(
+    tx: &mut Tx<'_>,
+    org: OrgId,
+    after: &str,
+    limit: i64,
+) -> Result<Vec<SecretRow>, StoreError> {
+    let sql = select_secrets!("WHERE org_id = $1 AND name > $2 ORDER BY name LIMIT $3");
+    list!(tx, SecretRow, sql, org.to_string(), after, limit)
+}
+
+/// The secrets of everybody.
+pub async fn list_all(tx: &mut Tx<'_>) -> Result<Vec<SecretRow>, StoreError> {
+    list!(tx, SecretRow, select_secrets!("ORDER BY org_id, name"))
+}
+
+pub async fn find(tx: &mut Tx<'_>, org: OrgId, name: &str) -> Result<Option<SecretRow>, StoreError> {
+    let sql = select_secrets!("WHERE org_id = $1 AND name = $2");
+    find!(tx, SecretRow, sql, org.to_string(), name)
+}
+
+/// How many an organization has.
+pub async fn count(tx: &mut Tx<'_>, org: OrgId) -> Result<i64, StoreError> {
+    let sql = "SELECT CAST(COUNT(*) AS BIGINT) FROM secrets WHERE org_id = $1";
+    Ok(find!(tx, (i64,), sql, org.to_string())?.map_or(0, |(count,)| count))
+}
+
+/// Records a secret, in the place of the version before.
+pub async fn put(tx: &mut Tx<'_>, row: &SecretRow) -> Result<(), StoreError> {
+    let sql = "INSERT INTO secrets (org_id, name, version, sealed, created_by, created_at, updated_by, updated_at, last_used_at) \
+               VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) \
+               ON CONFLICT (org_id, name) DO UPDATE SET version = excluded.version, sealed = excluded.sealed, \
+               updated_by = excluded.updated_by, updated_at = excluded.updated_at";
+    exec!(
+        tx,
+        sql,
+        &row.org_id,
+        &row.name,
+        row.version,
+        &row.sealed,
+        &row.created_by,
+        row.created_at,
+        &row.updated_by,
+        row.updated_at,
+        row.last_used_at
+    )
+    .map(|_| ())
+}
+
+/// Says whether there was such a secret.
+pub async fn delete(tx: &mut Tx<'_>, org: OrgId, name: &str) -> Result<bool, StoreError> {
+    let sql = "DELETE FROM secrets WHERE org_id = $1 AND name = $2";
+    Ok(exec!(tx, sql, org.to_string(), name)? == 1)
+}
+
+/// Notes that a secret was given to a worker.
+pub async fn mark_used(tx: &mut Tx<'_>, org: &str, name: &str, now: Timestamp) -> Result<(), StoreError> {
+    let sql = "UPDATE secrets SET last_used_at = $3 WHERE org_id = $1 AND name = $2";
+    exec!(tx, sql, org, name, now.micros()).map(|_| ())
+}
+
+/// Puts another envelope around the same version; says whether it was still there.
+pub async fn reseal(tx: &mut Tx<'_>, row: &SecretRow, sealed: &str) -> Result<bool, StoreError> {
+    let sql =
+        "UPDATE secrets SET sealed = $4 WHERE org_id = $1 AND name = $2 AND version = $3 AND sealed = $5";
+    Ok(exec!(tx, sql, &row.org_id, &row.name, row.version, sealed, &row.sealed)? == 1)
+}

@@ -1,0 +1,219 @@
+//! Portal and workers as processes, with the machine's clocks: workers that are cut off, stopped or killed
+//! while a job runs under a lease of a few seconds.
+
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of tests fail loudly, like tests")]
+
+mod common;
+mod process;
+mod relay;
+
+use std::path::{Path, PathBuf};
+
+use berth_server::portal::Settings;
+use berth_server::store::{self, Db};
+use berth_worker::files::find_json;
+use berth_worker::lease::Renewal;
+use berth_worker::shim::{EXIT, Exit, START, Start, boottime_ms, exists};
+use common::TestPortal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use process::{Ending, Served, call, eventually, free_address, serve_with, worker};
+use relay::Relay;
+use serde_json::{Value, json};
+
+const LEASE_MS: i64 = 3_000;
+/// SIGTERM to SIGKILL for a lease of that length, and what the machine may be late.
+const GRACE_MS: i64 = 500;
+const LATE_MS: i64 = 2_500;
+
+struct Site {
+    dir: tempfile::TempDir,
+    served: Served,
+    worker_address: String,
+    org: String,
+    token: String,
+    tickets: Vec<String>,
+}
+
+impl Site {
+    /// A portal with a tenant, and join tokens for so many workers.
+    async fn open(workers: usize) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let data = dir.path().to_owned();
+        let database = Db::sqlite(&dir.path().join("berth.db")).await.unwrap();
+        let t = TestPortal::with(database, |settings| Settings { data, ..settings });
+        let operator = t.operator().await;
+        let (ada, org) = t.tenant("lab").await;
+        t.stock(&operator, &org, 1_000_000_000).await;
+        let new = json!({"name": "script", "role": "member"});
+        let created = t.post(&ada, &format!("/orgs/{org}/tokens"), new).await.expect(201);
+        let mut tickets = Vec::new();
+        for _ in 0..workers {
+            // The clock of this portal is not the machine's, so the ticket is made to last.
+            let made = t.post(&operator, "/operator/join-tokens", json!({"valid_s": 604_800})).await;
+            tickets.push(made.expect(201)["secret"].as_str().unwrap().to_owned());
+        }
+        drop(t);
+        let worker_address = free_address();
+        let served = serve_with(dir.path(), &worker_address, &["--lease-s".to_owned(), "3".to_owned()], None);
+        let token = created["secret"].as_str().unwrap().to_owned();
+        Self { dir, served, worker_address, org, token, tickets }
+    }
+
+    fn data(&self, n: usize) -> PathBuf {
+        self.dir.path().join(format!("worker-{n}"))
+    }
+
+    fn start(&self, n: usize, portal: &str) -> Ending {
+        worker(&self.data(n), portal, &self.tickets[n])
+    }
+
+    fn submit(&self, script: &str, retry: bool) -> String {
+        let mut spec = json!({"name": "train", "offering": "h100-80gb.1g.10gb", "script": script, "max_duration_s": 600});
+        if retry {
+            spec["retry"] = json!({"max": 3, "on": ["node_lost"]});
+        }
+        let path = format!("/orgs/{}/jobs", self.org);
+        let (status, job) = call(&self.served.address, "POST", &path, &self.token, &spec).unwrap();
+        assert_eq!(status, 201, "{job}");
+        job["id"].as_str().unwrap().to_owned()
+    }
+
+    fn job(&self, job: &str) -> Value {
+        let path = format!("/orgs/{}/jobs/{job}", self.org);
+        call(&self.served.address, "GET", &path, &self.token, &Value::Null).unwrap().1
+    }
+
+    fn until(&self, job: &str, ready: impl Fn(&Value) -> bool) -> Value {
+        eventually(|| {
+            let now = self.job(job);
+            if ready(&now) { Ok(now) } else { Err(now.to_string()) }
+        })
+    }
+
+    /// The worker that has an attempt, and the attempt's directory there, once its process began.
+    fn began(&self, job: &str, number: u32) -> (usize, PathBuf, Start) {
+        eventually(|| {
+            for n in 0..self.tickets.len() {
+                let dir = self.data(n).join("attempts").join(format!("{job}-{number}"));
+                if let Some(start) = find_json::<Start>(&dir.join(START)) {
+                    return Ok((n, dir, start));
+                }
+            }
+            Err(self.job(job).to_string())
+        })
+    }
+
+    /// What was charged for a job is what its meter says.
+    fn charged_once(&self, job: &Value) {
+        let path = format!("/orgs/{}/transfers?limit=200", self.org);
+        let (_, page) = call(&self.served.address, "GET", &path, &self.token, &Value::Null).unwrap();
+        let rows = page["items"].as_array().unwrap().iter();
+        let usage = rows.filter(|r| r["kind"] == "usage" && r["source_id"] == job["id"]);
+        let charged: i64 = usage.map(|r| -r["amount_micros"].as_i64().unwrap()).sum();
+        assert_eq!(charged, job["metered_ms"].as_i64().unwrap(), "one micro a millisecond: {job}");
+    }
+
+    async fn close(mut self) {
+        self.served.kill();
+        let db = Db::sqlite(&self.dir.path().join("berth.db")).await.unwrap();
+        let mut conn = db.read().await.unwrap();
+        assert_eq!(store::ledger::mismatches(&mut conn.tx()).await.unwrap(), Vec::<String>::new());
+    }
+}
+
+fn ended(dir: &Path) -> Exit {
+    eventually(|| find_json::<Exit>(&dir.join(EXIT)).ok_or_else(|| format!("{} goes on", dir.display())))
+}
+
+/// It does not heed SIGTERM, so that only SIGKILL ends it.
+const STUBBORN: &str = "trap '' TERM; while :; do sleep 0.1; done";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_second_attempt_begins_when_the_first_is_dead() {
+    let site = Site::open(2).await;
+    let ways = [Relay::to(&site.worker_address), Relay::to(&site.worker_address)];
+    let _workers = [site.start(0, &ways[0].address), site.start(1, &ways[1].address)];
+    let job = site.submit(STUBBORN, true);
+    let (first, dir, start) = site.began(&job, 1);
+    site.until(&job, |j| j["state"] == "running" && j["metered_ms"].as_i64().unwrap() > 0);
+    ways[first].cut();
+    let (second, _, again) = site.began(&job, 2);
+    assert_ne!(second, first);
+    // The attempt's own record, written while nobody could be told of it.
+    let exit = find_json::<Exit>(&dir.join(EXIT)).unwrap();
+    assert_eq!(exit.failure.unwrap().0, "lease.ended");
+    assert!(exit.boottime_ms.unwrap() < again.boottime_ms, "{exit:?} {again:?}", exit = exit.code);
+    assert!(!exists(&start));
+    let before = site.until(&job, |j| j["attempt"] == 2 && j["state"] == "running");
+    // It comes back late, is told to forget, and changes nothing.
+    ways[first].mend();
+    eventually(|| if dir.exists() { Err(format!("{} is still there", dir.display())) } else { Ok(()) });
+    let after = site.job(&job);
+    assert_eq!((&after["attempt"], &after["state"]), (&json!(2), &json!("running")), "{before} {after}");
+    assert!(exists(&again), "nobody disturbed the second");
+    let path = format!("/orgs/{}/jobs/{job}/cancel", site.org);
+    call(&site.served.address, "POST", &path, &site.token, &Value::Null).unwrap();
+    let done = site.until(&job, |j| j["state"] == "cancelled");
+    site.charged_once(&done);
+    let span = boottime_ms() - start.boottime_ms;
+    assert!(done["metered_ms"].as_i64().unwrap() < span, "two at once would cost more than the time: {done}");
+    site.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stopped_daemon_does_not_keep_its_jobs_alive() {
+    let site = Site::open(1).await;
+    let daemon = site.start(0, &site.worker_address);
+    let job = site.submit(STUBBORN, false);
+    let (_, dir, start) = site.began(&job, 1);
+    let pid = Pid::from_raw(i32::try_from(daemon.0.id()).unwrap());
+    site.until(&job, |j| j["state"] == "running");
+    kill(pid, Signal::SIGSTOP).unwrap();
+    let renewed = find_json::<Renewal>(&site.data(0).join("lease.json")).unwrap();
+    let exit = ended(&dir);
+    assert_eq!((exit.failure.unwrap().0.as_str(), exit.code), ("lease.ended", 137));
+    let after = exit.boottime_ms.unwrap() - renewed.sent_ms;
+    // A renewal that was on its way may have been written down while the daemon was being stopped.
+    assert!((LEASE_MS..LEASE_MS + GRACE_MS + 1_000 + LATE_MS).contains(&after), "{after} ms");
+    assert!(!exists(&start));
+    kill(pid, Signal::SIGCONT).unwrap();
+    let done = site.until(&job, |j| j["state"] == "failed");
+    let code = done["failure"]["code"].as_str().unwrap();
+    assert!(["lease.ended", "node.lost"].contains(&code), "{done}");
+    site.charged_once(&done);
+    drop(daemon);
+    site.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_daemon_that_returns_within_the_lease_disturbs_nothing() {
+    let site = Site::open(1).await;
+    let mut daemon = site.start(0, &site.worker_address);
+    let job = site.submit("i=0; while [ $i -lt 120 ]; do echo line $i; i=$((i+1)); sleep 0.05; done", false);
+    let (_, dir, start) = site.began(&job, 1);
+    site.until(&job, |j| j["state"] == "running");
+    for _ in 0..3 {
+        daemon.0.kill().unwrap();
+        daemon.0.wait().unwrap();
+        let renewed = find_json::<Renewal>(&site.data(0).join("lease.json")).unwrap();
+        daemon = site.start(0, &site.worker_address);
+        // It goes on, and keeps the lease from now on.
+        eventually(|| {
+            let now = find_json::<Renewal>(&site.data(0).join("lease.json")).unwrap();
+            if now.sent_ms > renewed.sent_ms { Ok(()) } else { Err(format!("{now:?}")) }
+        });
+        assert!(exists(&start), "{:?}", find_json::<Exit>(&dir.join(EXIT)));
+    }
+    let done = site.until(&job, |j| j["state"] == "succeeded");
+    assert_eq!(done["attempt"], 1, "{done}");
+    site.charged_once(&done);
+    let log = site.dir.path().join("logs").join(&job).join("1-0.log");
+    let expected: String = (0..120).map(|i| format!("line {i}\n")).collect();
+    eventually(|| {
+        let log = std::fs::read_to_string(&log).unwrap_or_default();
+        if log == expected { Ok(()) } else { Err(format!("{} of {} bytes", log.len(), expected.len())) }
+    });
+    drop(daemon);
+    site.close().await;
+}

@@ -1,0 +1,46 @@
+//! Taking up what a former daemon left running.
+
+use nix::sys::signal::Signal;
+
+use super::{Daemon, Done};
+use crate::agent::{Key, Seen};
+use crate::attempts::Attempt;
+use crate::cgroups::Group;
+use crate::shim;
+
+impl Daemon {
+    pub(super) fn adopt_all(&mut self) -> Result<(), String> {
+        let found = Attempt::load_all(&self.host.root).map_err(|e| e.to_string())?;
+        let groups: Vec<Group> = found.iter().map(|a| a.record.group.clone()).collect();
+        self.host.cgroups.sweep(&groups);
+        for attempt in found {
+            let key = attempt.key();
+            if matches!(attempt.seen(), Seen::Running { .. } | Seen::Preparing) {
+                tracing::info!(job = key.job, "adopted");
+                self.watch.add(&key, &attempt.dir).map_err(|e| e.to_string())?;
+                // The end may have been recorded before the watch stood.
+                let mut attempt = attempt.clone();
+                attempt.adopt();
+                if !matches!(attempt.seen(), Seen::Ended(_)) {
+                    self.attend(&key, &attempt);
+                }
+                self.attempts.insert(key, attempt);
+            } else {
+                self.attempts.insert(key, attempt);
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for the end of a shim that a former daemon started, and tells it again what may not have
+    /// reached it.
+    fn attend(&self, key: &Key, attempt: &Attempt) {
+        shim::tell(&attempt.dir, Signal::SIGUSR1);
+        let (dir, key, done) = (attempt.dir.clone(), key.clone(), self.done.clone());
+        tokio::task::spawn_blocking(move || {
+            // A lock that cannot be waited for is as good as free: the files say the rest.
+            let _ = shim::wait_gone(&dir);
+            let _ = done.send(Done::ShimGone(key));
+        });
+    }
+}

@@ -1,0 +1,115 @@
+//! The end of a lease: the real shim around real processes, without any daemon.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail loudly, like tests")]
+
+#[expect(dead_code, reason = "this file uses a part of it")]
+mod stage;
+
+use std::path::Path;
+use std::time::Duration;
+
+use berth_worker::files::{find_json, put_json};
+use berth_worker::lease::{Leased, Renewal, Term};
+use berth_worker::shim::{self, Notice, boot_id, boottime_ms};
+use nix::sys::signal::Signal;
+use stage::{Script, Stage};
+
+const GRACE_MS: i64 = 400;
+/// What the machine may be late, beyond what is promised.
+const LATE_MS: i64 = 2_000;
+
+fn leased(file: &Path, lease_ms: i64, renewed_ms: i64) -> Option<Leased> {
+    let term = Term { lease_ms, answer_ms: 500, grace_ms: GRACE_MS, renewed_ms };
+    Some(Leased::new(file.to_owned(), term))
+}
+
+fn renew(file: &Path, sent_ms: i64) {
+    let renewal = Renewal { boot_id: boot_id(), sent_ms, heard_ms: sent_ms };
+    put_json(file, &renewal, false).unwrap();
+}
+
+/// Prints until it is killed: SIGTERM does not end it, nor its child in a session of its own.
+const STUBBORN: &str = "trap '' TERM; setsid sh -c 'trap \"\" TERM; while :; do sleep 0.05; done' & \
+                        echo child $!; while :; do echo on; sleep 0.05; done";
+
+#[test]
+fn without_a_word_the_whole_tree_ends() {
+    let stage = Stage::open();
+    let file = stage.root.path().join("lease.json");
+    let began = boottime_ms();
+    let lease = leased(&file, 1_500, began);
+    let running = stage.start("silent", &Script { text: STUBBORN, lease, ..Script::default() });
+    running.until("child");
+    let mut tree = shim::processes(&running.dir);
+    assert!(tree.len() >= 2, "{tree:?}");
+    // One renewal, sent a while after the start: it is counted from then.
+    let sent = boottime_ms();
+    renew(&file, sent);
+    let (exit, log) = running.ended();
+    let (code, detail) = exit.failure.clone().unwrap();
+    assert_eq!((code.as_str(), exit.code), ("lease.ended", 137), "{detail} {log}");
+    let after = exit.boottime_ms.unwrap() - sent;
+    assert!((1_500 + GRACE_MS..1_500 + GRACE_MS + LATE_MS).contains(&after), "{after} ms");
+    tree.retain(|pid| Path::new(&format!("/proc/{pid}")).exists());
+    assert!(tree.is_empty(), "{tree:?} are left");
+}
+
+#[test]
+fn what_ends_by_itself_in_the_grace_may() {
+    let stage = Stage::open();
+    let file = stage.root.path().join("lease.json");
+    let text = "trap 'echo saved; exit 3' TERM; while :; do sleep 0.05; done";
+    let mut lease = leased(&file, 1_000, boottime_ms()).unwrap();
+    lease.term.grace_ms = 10_000;
+    let lease = Some(lease);
+    let (exit, log) = stage.run("saves", &Script { text, lease, ..Script::default() });
+    assert_eq!((exit.failure.unwrap().0.as_str(), exit.code), ("lease.ended", 3), "{log}");
+    assert!(log.contains("saved"), "{log}");
+}
+
+#[test]
+fn a_renewed_lease_disturbs_nobody() {
+    let stage = Stage::open();
+    let file = stage.root.path().join("lease.json");
+    let lease = leased(&file, 1_500, boottime_ms());
+    let running = stage.start("renewed", &Script { text: "sleep 5; echo done", lease, ..Script::default() });
+    let began = boottime_ms();
+    while boottime_ms() - began < 5_000 {
+        renew(&file, boottime_ms());
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    let (exit, log) = running.ended();
+    assert_eq!((exit.failure, exit.code, log.as_str()), (None, 0, "done\n"));
+}
+
+#[test]
+fn what_comes_after_the_end_renews_nothing_and_nothing_starts() {
+    let stage = Stage::open();
+    let file = stage.root.path().join("lease.json");
+    // The renewal was sent when the lease had ended.
+    renew(&file, boottime_ms());
+    let lease = leased(&file, 1_000, boottime_ms() - 3_000);
+    let mut late = stage.start("late", &Script { text: "echo ran", lease, ..Script::default() });
+    assert!(!late.shim.wait().unwrap().success());
+    assert_eq!(late.log(), "");
+    assert!(!late.dir.join(shim::START).exists() && !late.dir.join(shim::EXIT).exists());
+}
+
+#[test]
+fn a_long_grace_does_not_outlast_the_lease() {
+    let stage = Stage::open();
+    let file = stage.root.path().join("lease.json");
+    let began = boottime_ms();
+    let lease = leased(&file, 2_000, began);
+    let running = stage.start("saving", &Script { text: STUBBORN, lease, ..Script::default() });
+    running.until("on");
+    let notice = Notice { signal: Signal::SIGTERM as i32, grace_ms: 600_000 };
+    put_json(&running.dir.join(shim::NOTICE), &notice, false).unwrap();
+    shim::tell(&running.dir, Signal::SIGTERM);
+    let dir = running.dir.clone();
+    let (exit, log) = running.ended();
+    assert_eq!((exit.failure, exit.code), (None, 137), "it was being stopped already: {log}");
+    let after = exit.boottime_ms.unwrap() - began;
+    assert!((2_000 + GRACE_MS..2_000 + GRACE_MS + LATE_MS).contains(&after), "{after} ms");
+    assert!(find_json::<shim::Start>(&dir.join(shim::START)).is_some());
+}
