@@ -1,14 +1,14 @@
-//! One attempt on this host: its directory, how it stands, and the steps that prepare, end and clean it.
+//! One attempt on this host: its directory, how it stands, and the steps that end and clean it. `preparing`
+//! has those before its start.
 //!
 //! Everything known is in the directory, so a daemon that starts again reads it and goes on. Blocking:
 //! call it off the async threads. It decides nothing; `agent` does.
 
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 
-use berth_proto::{Assignment, AttemptId, Failure, LOG_LIMIT, Phase, Slot, Spec, Status};
+use berth_proto::{Assignment, AttemptId, Failure, LOG_LIMIT, Phase, Slot, Status};
 use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
 
@@ -17,14 +17,13 @@ use crate::cgroups::Group;
 use crate::confinement;
 use crate::daemon::Host;
 use crate::evidence::Tally;
-use crate::files::{find_json, inside, put_json};
-use crate::gpu::{GpuError, Gpus};
+use crate::files::{find_json, put_json};
+use crate::gpu::GpuError;
+use crate::images::{Image, registry};
 use crate::keeping::{self, Keep};
-use crate::lease::{self, Starting};
 use crate::life::EVIDENCE;
-use crate::sandbox::{is_late, with_late};
-use crate::secrets::{self, Given};
-use crate::shim::{self, Exit, Launch, Notice, Start};
+use crate::secrets;
+use crate::shim::{self, Exit, Notice, Start};
 
 const RECORD: &str = "attempt.json";
 
@@ -84,6 +83,12 @@ pub struct Record {
     /// What of it outlives it.
     #[serde(default)]
     pub keep: Keep,
+    /// The image that it runs in.
+    #[serde(default)]
+    pub image: Option<Image>,
+    /// A container may be there, which is removed with it.
+    #[serde(default)]
+    pub contained: bool,
     /// Where its files with secrets lie until it is clean.
     #[serde(default)]
     pub secrets: Option<PathBuf>,
@@ -101,6 +106,8 @@ pub struct Attempt {
     pub unclean: Option<String>,
     /// What was seen of its process and devices.
     pub tally: Tally,
+    /// How far its preparation is, in a sentence.
+    pub progress: String,
 }
 
 /// Whether the daemon has recorded that this attempt failed, so that nothing may be started any more.
@@ -115,17 +122,6 @@ pub fn user_of(dir: &Path) -> Option<u32> {
 
 pub fn directory(root: &Path, key: &Key) -> PathBuf {
     root.join(format!("{}-{}", key.job, key.number))
-}
-
-/// Gives a directory and everything in it to a user.
-fn give(path: &Path, uid: u32) -> io::Result<()> {
-    std::os::unix::fs::lchown(path, Some(uid), Some(uid))?;
-    if path.symlink_metadata()?.is_dir() {
-        for entry in std::fs::read_dir(path)? {
-            give(&entry?.path(), uid)?;
-        }
-    }
-    Ok(())
 }
 
 fn log_full() -> Failure {
@@ -154,7 +150,16 @@ impl Attempt {
     }
 
     fn new(dir: PathBuf, record: Record, tally: Tally) -> Self {
-        Self { dir, record, start: None, exit: None, cleaning: Cleaning::Due, unclean: None, tally }
+        Self {
+            dir,
+            record,
+            start: None,
+            exit: None,
+            cleaning: Cleaning::Due,
+            unclean: None,
+            tally,
+            progress: String::new(),
+        }
     }
 
     pub(crate) fn save(&self) -> io::Result<()> {
@@ -177,6 +182,8 @@ impl Attempt {
             group: Group::default(),
             organization: assignment.organization.clone(),
             keep: assignment.spec.as_ref().map(Keep::of).unwrap_or_default(),
+            image: None,
+            contained: false,
             secrets: None,
         };
         let attempt = Self::new(dir, record, Tally::default());
@@ -449,6 +456,11 @@ impl Attempt {
         share.map_or_else(String::new, |milli| (milli / 10).clamp(1, 100).to_string())
     }
 
+            progress: if phase == Phase::Preparing { self.progress.clone() } else { String::new() },
+            image_digest: self.record.image.as_ref().map_or_else(String::new, |i| i.digest.clone()),
+        }
+    }
+
     /// Asks the shim to end it, in this way when the portal chose one.
     pub fn stop(&mut self, notice: Option<Notice>) {
         self.record.stop_asked = true;
@@ -474,11 +486,25 @@ impl Attempt {
     /// Proves that nothing of it is left on its devices, and destroys its instances. The reason when
     /// that cannot be proved.
     /// `neighbours` are the directories of attempts that share boards with it.
-    pub fn clean(&mut self, gpus: &Gpus, neighbours: &[PathBuf]) -> Result<(), String> {
+    pub fn clean(&mut self, host: &Host, neighbours: &[PathBuf]) -> Result<(), String> {
+        let gpus = &host.gpus;
         shim::wait_gone(&self.dir).map_err(|e| e.to_string())?;
-        crate::enter::turn_out(&self.dir).map_err(|e| e.to_string())?;
+        // First, so that nothing else that fails keeps them there.
         if let Some(place) = &self.record.secrets {
             secrets::remove(place).map_err(|e| format!("its files with secrets are still there: {e}"))?;
+        }
+        // A daemon that ended while it pulled an image left them.
+        registry::remove(&self.dir)
+            .map_err(|e| format!("its credentials for a registry are still there: {e}"))?;
+        if self.record.contained {
+            // Its end is podman's to know; whatever of it is left after that is the cgroup's to kill.
+            let podman = host.images.as_ref().map_err(|why| format!("its container needs podman: {why}"))?;
+            let name = confinement::container_name(&self.record);
+            if podman.remove(&name).is_err() {
+                // It may have lost what stood over the container: then there must be nothing to end any more.
+                self.record.group.end()?;
+                podman.remove(&name)?;
+            }
         }
         // The shim leaves nothing; one that was killed could not see to that.
         self.record.group.end()?;
