@@ -27,6 +27,7 @@ import books_bench
 import metrics_bench
 import placement_bench
 import worker_bench
+import terminal_bench
 from rest import Api, Failed, find_json, put_json
 from sse import Splitter, events, request
 
@@ -271,6 +272,16 @@ def durable_submissions() -> list[Row]:
     return [one]
 
 
+def terminal_echo() -> list[Row]:
+    """A key through a terminal to a program in a job's sandbox and back."""
+    job = stack().submit("bench-terminal", "exec sleep 300", 300)
+    stack().until(job, "running", *ENDED)
+    opened = stack().api("POST", f"{job}/terminals", {})
+    took = terminal_bench.echoes(stack().port, stack().token, f"{job}/terminals", opened, 500)
+    stack().api("POST", f"{job}/cancel")
+    return [row("terminal-echo-p99", percentile(took, 0.99), "ms", 30)]
+
+
 # The names that a function's rows begin with, and the function. Memory first: idle is idle only once.
 BENCHES: dict[str, Callable[[], list[Row]]] = {
     "first-page": first_page,
@@ -280,6 +291,7 @@ BENCHES: dict[str, Callable[[], list[Row]]] = {
     "metering-drift metering-over": metering_drift,
     "log-throughput": log_throughput,
     "sample-to-event": sample_to_event,
+    "terminal-echo": terminal_echo,
     "durable-submissions": durable_submissions,
 } | {names: partial(bench, row) for names, bench in (placement_bench.BENCHES | books_bench.BENCHES | worker_bench.BENCHES
     | metrics_bench.BENCHES).items()}

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds what the portal serves to browsers, into target/web. Does nothing when nothing changed.
 # usage: web.sh [release|dev]
-#   pkg/       berth_app.js, berth_app_bg.wasm, snippets/, berth.css, uPlot.esm.js; served at /pkg/<build id>/
+#   pkg/       berth_app.js, berth_app_bg.wasm, snippets/, berth.css, uPlot.esm.js, xterm.js and .css; served at /pkg/<build id>/
 #   fonts/     served at /fonts/
 #   build-id   a short hash of pkg/, so that a browser never mixes two builds
 # Text and wasm files have .br and .gz beside them.
@@ -55,7 +55,7 @@ next=target/front/web.next
 rm -rf "$next"
 mkdir -p "$next/fonts"
 cp -r "$code" "$next/pkg"
-cp $npm/uplot/dist/uPlot.esm.js "$next/pkg/"
+cp $npm/uplot/dist/uPlot.esm.js $npm/@xterm/xterm/lib/xterm.js $npm/@xterm/xterm/css/xterm.css "$next/pkg/"
 cp style/fonts/*.woff2 style/fonts/OFL.txt "$next/fonts/"
 $npm/.bin/sass --no-source-map --style=compressed style/main.scss "$next/pkg/berth.css"
 node end2end/tools/compress.mjs "$next" "$mode"

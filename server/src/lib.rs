@@ -26,5 +26,6 @@ pub mod stripe;
 pub mod telemetry;
 mod throttle;
 pub mod tls;
+pub mod tunnels;
 pub mod web;
 pub mod workers;

@@ -7,6 +7,7 @@ use std::hash::Hash;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use berth_proto::Dial;
 use berth_types::health::GpuReading;
 use berth_types::ids::{JobId, NodeId, OrgId, UserId};
 use berth_types::time::Timestamp;
@@ -47,6 +48,8 @@ struct NodeSession {
     wake: Arc<Notify>,
     /// Who wants to know whether its worker still answers.
     asked: Vec<oneshot::Sender<()>>,
+    /// Tunnels that its worker should open.
+    dials: Vec<Dial>,
 }
 
 #[derive(Default)]
@@ -146,8 +149,8 @@ impl Live {
     pub fn open_session(self: &Arc<Self>, node: NodeId) -> SessionGuard {
         let number = self.counter.fetch_add(1, Ordering::Relaxed);
         let wake = Arc::new(Notify::new());
-        let older =
-            lock(&self.sessions).insert(node, NodeSession { number, wake: wake.clone(), asked: Vec::new() });
+        let older = lock(&self.sessions)
+            .insert(node, NodeSession { number, wake: wake.clone(), asked: Vec::new(), dials: Vec::new() });
         if let Some(older) = older {
             older.wake.notify_one();
         }
@@ -182,6 +185,15 @@ impl Live {
         session.asked.push(answer);
         session.wake.notify_one();
         Some(answered)
+    }
+
+    /// Makes a node's session ask its worker for a tunnel; `false` when there is no session.
+    pub fn dial(&self, node: NodeId, dial: Dial) -> bool {
+        let mut sessions = lock(&self.sessions);
+        let Some(session) = sessions.get_mut(&node) else { return false };
+        session.dials.push(dial);
+        session.wake.notify_one();
+        true
     }
 
     pub fn put_reading(&self, gpu_uuid: String, reading: BoardReading) {
@@ -220,6 +232,13 @@ impl SessionGuard {
         let mut sessions = lock(&self.live.sessions);
         let own = sessions.get_mut(&self.node).filter(|s| s.number == self.number);
         own.map(|session| std::mem::take(&mut session.asked)).unwrap_or_default()
+    }
+
+    /// Tunnels that were asked for since the last call.
+    pub fn dials(&self) -> Vec<Dial> {
+        let mut sessions = lock(&self.live.sessions);
+        let own = sessions.get_mut(&self.node).filter(|s| s.number == self.number);
+        own.map(|session| std::mem::take(&mut session.dials)).unwrap_or_default()
     }
 }
 

@@ -23,6 +23,7 @@ use crate::store::Db;
 use crate::stripe::Stripe;
 use crate::telemetry::Telemetry;
 use crate::throttle::{Invites, Throttle};
+use crate::tunnels::Tunnels;
 use berth_types::time::Timestamp;
 
 /// Settings that do not change while the portal runs.
@@ -147,6 +148,7 @@ pub struct Portal {
     pub(crate) in_flight: Arc<InFlight>,
     pub(crate) leases: Arc<Leases>,
     pub(crate) telemetry: Arc<Telemetry>,
+    pub(crate) tunnels: Arc<Tunnels>,
     /// Opened when it is first needed.
     authority: Arc<Mutex<Option<Arc<Authority>>>>,
     keys: Arc<Mutex<Option<Arc<Keys>>>>,
@@ -166,6 +168,7 @@ impl Portal {
             invites: Arc::default(),
             in_flight: Arc::default(),
             leases: Arc::new(Leases::since(clock.monotonic_ms())),
+            tunnels: Arc::default(),
             outbound: Arc::new(settings.outbound()),
             stripe: settings.stripe(),
             recordings: Recordings::keeping(&settings.data, settings.keep_readings),

@@ -49,6 +49,7 @@ pub async fn serve(
     tokio::spawn(invoices::run(portal.clone()));
     tokio::spawn(telemetry::run(portal.clone()));
     tokio::spawn(files::run(portal.clone()));
+    portal.resume_terminals().await.map_err(|e| e.to_string())?;
     portal.hear_webhooks().await.map_err(|e| e.to_string())?;
     tokio::spawn(webhooks::run(portal.clone()));
     tokio::spawn(payments::run(portal.clone()));

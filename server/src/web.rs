@@ -17,6 +17,7 @@ use axum::routing::{any, get};
 use berth_app::api::Door;
 use berth_app::{App, shell::shell};
 use bytes::Bytes;
+use hyper::upgrade::OnUpgrade;
 use leptos::config::LeptosOptions;
 use leptos::context::{provide_context, use_context};
 use leptos_axum::{LeptosRoutes, file_and_error_handler_with_context, generate_route_list};
@@ -81,7 +82,11 @@ fn door(api: &Router, parts: Option<&Parts>) -> Door {
 fn afresh(request: Request) -> Request {
     let (mut head, body) = request.into_parts();
     let peer = head.extensions.remove::<ConnectInfo<SocketAddr>>();
+    let upgrade = head.extensions.remove::<OnUpgrade>();
     head.extensions.clear();
+    if let Some(upgrade) = upgrade {
+        head.extensions.insert(upgrade);
+    }
     if let Some(peer) = peer {
         head.extensions.insert(peer);
     }

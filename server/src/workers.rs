@@ -5,8 +5,9 @@
 
 mod door;
 mod parcels;
+mod told;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
@@ -14,7 +15,6 @@ use std::time::Duration;
 use berth_mig::board_by_name;
 use berth_proto as proto;
 use berth_proto::portal_server::{Portal as Contract, PortalServer};
-use berth_types::health::GpuReading;
 use berth_types::ids::{JobId, NodeId};
 use berth_types::metrics::Sample;
 use berth_types::problems::Problem;
@@ -29,6 +29,8 @@ use crate::recordings::{Recorded, open_write};
 use crate::service::enrolment::{Certified, Credential};
 use crate::store::nodes::{GpuReport, NodeReport};
 use crate::tls::{self, Peer};
+use crate::tunnels::Tunnel;
+use told::{isolation, node_labels, whole_reading};
 
 /// A worker that says nothing for this long is out of reach.
 const SILENCE: Duration = Duration::from_secs(10);
@@ -123,6 +125,21 @@ impl Contract for Workers {
     async fn fetch(&self, request: Request<proto::Wish>) -> Result<Response<proto::Part>, Status> {
         let node = self.caller(request.extensions()).await?.node;
         parcels::fetch(&self.0, node, request.into_inner()).await
+    type TunnelStream = ReceiverStream<Result<proto::Frame, Status>>;
+
+    async fn tunnel(
+        &self,
+        request: Request<Streaming<proto::Frame>>,
+    ) -> Result<Response<Self::TunnelStream>, Status> {
+        let credential = self.caller(request.extensions()).await?;
+        let token = request.metadata().get(proto::TUNNEL_TOKEN).and_then(|v| v.to_str().ok());
+        let token = token.unwrap_or_default().to_owned();
+        let (tunnel, replies) = Tunnel::new(request.into_inner());
+        if self.0.tunnels.hand_over(credential.node, &token, tunnel) {
+            Ok(Response::new(ReceiverStream::new(replies)))
+        } else {
+            Err(Status::not_found("Nobody waits for this tunnel."))
+        }
     }
 
     type SessionStream = ReceiverStream<Result<proto::Down, Status>>;
@@ -153,36 +170,6 @@ impl Contract for Workers {
             }
         });
         Ok(Response::new(ReceiverStream::new(replies)))
-    }
-}
-
-/// Labels as they are stored; what is too long or too many is left out.
-fn node_labels(labels: HashMap<String, String>) -> String {
-    const MOST: usize = 64;
-    let short = |text: &str| (1..=63).contains(&text.len()) && !text.chars().any(char::is_control);
-    let labels: BTreeMap<String, String> = labels.into_iter().filter(|(k, v)| short(k) && short(v)).collect();
-    let labels: BTreeMap<_, _> = labels.into_iter().take(MOST).collect();
-    serde_json::to_string(&labels).unwrap_or_else(|_| "{}".to_owned())
-}
-
-/// A worker's words about what keeps jobs apart, as they are stored; what is too long or too many is left out.
-fn isolation(words: HashMap<String, String>) -> String {
-    let short = |text: &str| (1..=127).contains(&text.len()) && !text.chars().any(char::is_control);
-    let words: BTreeMap<String, String> = words.into_iter().filter(|(k, v)| short(k) && short(v)).collect();
-    let words: BTreeMap<_, _> = words.into_iter().take(32).collect();
-    serde_json::to_string(&words).unwrap_or_else(|_| "{}".to_owned())
-}
-
-/// What only whole boards tell.
-fn whole_reading(r: &proto::Reading) -> GpuReading {
-    GpuReading {
-        sm_clock_mhz: r.sm_clock_mhz,
-        memory_clock_mhz: r.memory_clock_mhz,
-        throttle_reasons: r.throttle_reasons,
-        pcie_received_kb_s: r.pcie_received_kb_s,
-        pcie_sent_kb_s: r.pcie_sent_kb_s,
-        nvlink_received_kib_s: r.nvlink_received_kib_s,
-        nvlink_sent_kib_s: r.nvlink_sent_kib_s,
     }
 }
 
@@ -264,6 +251,7 @@ impl Session {
             address: hello.address,
             labels: node_labels(hello.labels),
             isolation: isolation(hello.isolation),
+            images: hello.runs_images,
             driver_version: hello.driver_version,
             worker_version: hello.worker_version,
             boards: hello.boards.into_iter().filter_map(board).collect(),
@@ -287,6 +275,9 @@ impl Session {
                 () = guard.wake.notified() => {
                     if !guard.current() {
                         return Err("a newer session took over, or it was closed".to_owned());
+                    }
+                    for dial in guard.dials() {
+                        self.say(proto::down::What::Dial(dial)).await?;
                     }
                     self.ask(guard).await?;
                     self.send_desired().await?;
@@ -334,6 +325,7 @@ impl Session {
             let Some(spec) = &mut assignment.spec else { continue };
             let job = assignment.attempt.as_ref().map_or("", |id| id.job.as_str());
             given.extend(spec.secrets.drain(..).map(|secret| (job.to_owned(), secret.name)));
+            given.extend(spec.registry_auth.take().map(|auth| (job.to_owned(), auth.secret)));
         }
         if self.sent.as_ref() != Some(&compared) {
             self.say(proto::down::What::Desired(desired)).await?;

@@ -57,6 +57,8 @@ impl Attempt {
             unclean: self.unclean.clone(),
             evidence: self.evidence(),
             saving: ended && self.saves(),
+            progress: if phase == Phase::Preparing { self.progress.clone() } else { String::new() },
+            image_digest: self.record.image.as_ref().map_or_else(String::new, |i| i.digest.clone()),
         }
     }
 }

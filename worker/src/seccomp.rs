@@ -147,6 +147,14 @@ fn programs() -> Result<[BpfProgram; PROGRAMS], BackendError> {
     ])
 }
 
+/// Puts this thread, and whatever it becomes, under the programs. It can gain no privileges any more.
+pub fn apply() -> Result<(), String> {
+    for program in &programs().map_err(|e| format!("no filter of system calls: {e}"))? {
+        seccompiler::apply_filter(program).map_err(|e| format!("no filter of system calls: {e}"))?;
+    }
+    Ok(())
+}
+
 /// The programs as the kernel takes them.
 pub fn filters() -> Result<[Vec<u8>; PROGRAMS], String> {
     let bytes = |program: &BpfProgram| {

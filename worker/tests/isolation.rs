@@ -392,3 +392,80 @@ fn a_secret_is_in_the_job_and_nowhere_else() {
     running.stop();
     assert!(!place.exists() && !dir.join("secrets").exists(), "gone with the job");
 }
+
+/// What a shell that is let into a running attempt says to a script typed into it.
+fn visit(dir: &std::path::Path, typed: &str) -> String {
+    use std::io::{Read, Write};
+    use std::os::fd::{AsFd, OwnedFd};
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+    let mut door = std::process::Command::new(env!("CARGO_BIN_EXE_berth-worker"))
+        .arg("enter")
+        .arg(dir)
+        .env_clear()
+        .stdin(OwnedFd::from(theirs))
+        .spawn()
+        .unwrap();
+    let mut screen = std::fs::File::from(berth_worker::pty::receive(ours.as_fd()).unwrap());
+    screen.write_all(format!("{typed}\nexit\n").as_bytes()).unwrap();
+    let (mut said, mut piece) = (Vec::new(), [0; 4_096]);
+    // A terminal whose other side is closed gives an error.
+    while let Ok(length @ 1..) = screen.read(&mut piece) {
+        said.extend_from_slice(piece.get(..length).unwrap());
+    }
+    door.wait().unwrap();
+    String::from_utf8_lossy(&said).into_owned()
+}
+
+#[test]
+fn who_is_let_in_has_no_more_rights_than_the_job() {
+    let Some(stage) = Stage::sandboxed() else { return };
+    let text = "echo up; sleep 300";
+    let host = stage.start("host", &Script { text, ..Script::default() });
+    host.until("up");
+    put_record(&host);
+    let said = visit(
+        &host.dir,
+        "grep -E 'CapEff|NoNewPrivs|Seccomp:|CapBnd' /proc/self/status | tr -d '\\t'; id -u | sed s/^/uid=/\n\
+         for p in /proc/[0-9]*; do [ \"$(cat $p/comm)\" = sleep ] && job=$p; done\n\
+         for n in mnt pid ipc uts user cgroup net; do [ $(readlink /proc/self/ns/$n) = $(readlink $job/ns/$n) ] && echo same-$n; done\n\
+         unshare -m true 2>&1 | sed s/permitted/refused/; tty; ls -d /root/* | wc -l | sed s/^/roots=/; ls /proc/self/fd | tr '\\n' ,",
+    );
+    for line in
+        ["CapEff:0000000000000000", "CapBnd:0000000000000000", "NoNewPrivs:1", "Seccomp:2", "not refused"]
+    {
+        assert!(said.contains(line), "{line}: {said}");
+    }
+    for name in ["mnt", "pid", "ipc", "uts", "user", "cgroup", "net"] {
+        assert!(said.contains(&format!("same-{name}")), "{name}: {said}");
+    }
+    let uid = host.uid.unwrap_or(1_000);
+    assert!(said.contains(&format!("uid={uid}")) && said.contains("/dev/pts/"), "{said}");
+    assert!(said.contains("roots=0") && said.contains("0,1,2,3,"), "nothing of the worker is open: {said}");
+    assert!(!said.contains("0,1,2,3,4,"), "{said}");
+    // Nobody is left at the door, and nobody is let into what has ended.
+    berth_worker::enter::turn_out(&host.dir).unwrap();
+    assert!(berth_worker::enter::processes(&host.dir).is_empty());
+    let dir = host.dir.clone();
+    host.stop();
+    let late = std::process::Command::new(env!("CARGO_BIN_EXE_berth-worker")).arg("enter").arg(dir).output();
+    assert!(String::from_utf8_lossy(&late.unwrap().stderr).contains("The job has ended."));
+}
+
+/// The attempt's record, as a daemon keeps it beside what the shim has.
+fn put_record(running: &stage::Running) {
+    use berth_worker::attempts::Record;
+    let record = Record {
+        job: "host".to_owned(),
+        number: 1,
+        devices: vec![],
+        limit_ms: 60_000,
+        failure: None,
+        device_fault: None,
+        stop_asked: false,
+        clean: false,
+        uid: running.uid,
+        group: running.group.clone(),
+        secrets: None,
+    };
+    berth_worker::files::put_json(&running.dir.join("attempt.json"), &record, false).unwrap();
+}

@@ -8,6 +8,7 @@ mod field;
 mod log_view;
 mod notice;
 mod states;
+mod terminal;
 
 pub use berth_bar::{BarSize, BarTile, BerthBar, GpuBar, percent, runs, tiles_of};
 pub use charts::Charts;
@@ -18,6 +19,7 @@ pub use notice::{NotFound, ProblemNotice};
 pub use states::{
     DeliveryBadge, InvoiceBadge, Mark, NodeBadge, PaymentBadge, RequestBadge, ReservationBadge, StateBadge,
 };
+pub use terminal::TerminalView;
 
 use berth_types::time::Timestamp;
 use leptos::prelude::*;

@@ -120,6 +120,8 @@ ids! {
     DeliveryId = "dlv";
     /// Something that happened which somebody should hear of.
     NoticeId = "note";
+    /// A shell in a running job.
+    TerminalId = "term";
     /// A price for a time to come.
     QuoteId = "quote";
     /// Capacity promised for a time.

@@ -23,6 +23,7 @@ pub mod problems;
 pub mod quotas;
 pub mod reservations;
 pub mod secrets;
+pub mod terminals;
 pub mod time;
 pub mod usage;
 pub mod webhooks;

@@ -89,6 +89,7 @@ const NODE_LOST: [&str; 8] = [
     "attempt.not_started",
     "device.failed",
     "device.unavailable",
+    "image.unavailable",
     "worker.io",
     "worker.isolation",
     "lease.ended",

@@ -54,8 +54,21 @@ pub async fn same_site(request: Request, next: Next) -> Response {
     if safe || request.headers().contains_key(header::AUTHORIZATION) || own_site(request.headers()) {
         return next.run(request).await;
     }
+    Failed(cross_site()).into_response()
+}
+
+/// What another site's page hears.
+pub fn cross_site() -> Problem {
     let detail = "The request came from another site. Open the portal itself, or use an API token.";
-    Failed(Problem::new(403, "request.cross_site", "Cross-site request refused", detail)).into_response()
+    Problem::new(403, "request.cross_site", "Cross-site request refused", detail)
+}
+
+/// Whether a browser says that a page of this portal opens a socket. Every browser says whose page it is.
+pub fn own_page(headers: &HeaderMap, public_url: &str) -> bool {
+    let text = |name: &str| headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or_default();
+    let (origin, host) = (text("origin"), text("host"));
+    let same = origin.split_once("://").is_some_and(|(_, from)| !from.is_empty() && from == host);
+    same || (!origin.is_empty() && origin == public_url.trim_end_matches('/'))
 }
 
 fn own_site(headers: &HeaderMap) -> bool {
@@ -68,5 +81,32 @@ fn own_site(headers: &HeaderMap) -> bool {
         }
         // No browser sends neither; a cookie in such a request was put there on purpose.
         (None, None) => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_is_for_own_pages() {
+        let own = |origin: Option<&'static str>| {
+            let mut headers = HeaderMap::new();
+            headers.insert("host", HeaderValue::from_static("10.0.0.1:8080"));
+            if let Some(origin) = origin {
+                headers.insert("origin", HeaderValue::from_static(origin));
+            }
+            own_page(&headers, "https://portal.example.org/")
+        };
+        assert!(own(Some("http://10.0.0.1:8080")) && own(Some("https://portal.example.org")));
+        for bad in [
+            None,
+            Some("null"),
+            Some(""),
+            Some("https://evil.example"),
+            Some("https://portal.example.org.evil"),
+        ] {
+            assert!(!own(bad), "{bad:?}");
+        }
     }
 }

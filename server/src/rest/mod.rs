@@ -20,6 +20,7 @@ mod payments;
 mod quotas;
 mod reservations;
 mod secrets;
+mod terminals;
 mod webhooks;
 
 use axum::Router;
@@ -53,6 +54,7 @@ pub fn router(portal: Portal) -> Router {
         .merge(quotas::routes())
         .merge(reservations::routes())
         .merge(secrets::routes())
+        .merge(terminals::routes())
         .merge(webhooks::routes());
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))

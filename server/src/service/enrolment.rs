@@ -312,6 +312,7 @@ impl Portal {
             })
             .await?;
         self.live.close_session(node);
+        self.tunnels.cut(node);
         self.touch_boards();
         let known = if found { self.nodes(None).await?.into_iter().find(|n| n.id == node) } else { None };
         known.ok_or_else(Problem::not_found)

@@ -6,6 +6,8 @@ pub mod exposition;
 
 tonic::include_proto!("berth.worker.v1");
 
+pub mod window;
+
 /// For the length of a message on the wire.
 pub use prost::Message;
 
@@ -21,6 +23,15 @@ pub const MOST_ARTIFACTS: usize = 1_000;
 /// Bytes of one log that are kept. A job that writes more is stopped.
 pub const LOG_LIMIT: u64 = 4 << 30;
 
+/// Bytes that one side sends into a tunnel beyond what the other has said was taken.
+pub const TUNNEL_WINDOW: u64 = 256 << 10;
+/// Data bytes in one frame of a tunnel.
+pub const TUNNEL_CHUNK: usize = 16 << 10;
+/// The metadata that names a tunnel.
+pub const TUNNEL_TOKEN: &str = "berth-dial";
+/// How long a shell waits for somebody whose connection broke.
+pub const TERMINAL_PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
+
 impl AttemptId {
     pub fn new(job: impl Into<String>, number: u32) -> Self {
         Self { job: job.into(), number }
@@ -35,9 +46,24 @@ impl std::fmt::Debug for Secret {
     }
 }
 
+/// Nor is a password.
+impl std::fmt::Debug for RegistryAuth {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { registry, secret, .. } = self;
+        f.debug_struct("RegistryAuth").field("registry", registry).field("secret", secret).finish()
+    }
+}
+
 /// Wraps a message for the way up.
 impl From<up::What> for Up {
     fn from(what: up::What) -> Self {
+        Self { what: Some(what) }
+    }
+}
+
+/// Wraps what goes through a tunnel.
+impl From<frame::What> for Frame {
+    fn from(what: frame::What) -> Self {
         Self { what: Some(what) }
     }
 }

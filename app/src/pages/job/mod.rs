@@ -29,8 +29,8 @@ use self::files::Files;
 use self::head::Head;
 use self::idle::IdleNotice;
 use self::timeline::Timeline;
-use self::waiting::Waiting;
-use super::parts::{Loading, NoOrg, now_ms, when_some};
+use self::waiting::{Preparing, Waiting};
+use super::parts::{Loading, NoOrg, now_ms, ready, when_some};
 use crate::api;
 use crate::api::Answer;
 use crate::live;
@@ -206,6 +206,8 @@ fn JobView(loaded: Loaded) -> impl IntoView {
     // Log and charts keep their own place and must not be made anew with every change of the job.
     let placed = Memo::new(move |_| live.job.with(|job| job.attempt > 0));
     let queued = Memo::new(move |_| live.state.get() == JobState::Queued);
+    let running = Memo::new(move |_| live.state.get() == JobState::Running);
+    let ready = ready();
     let unread = over && metrics.series.is_empty();
     let metrics = StoredValue::new(metrics);
     let title = name.clone();
@@ -223,6 +225,7 @@ fn JobView(loaded: Loaded) -> impl IntoView {
             <IdleNotice live=live/>
             <Timeline live=live/>
             {move || queued.get().then(|| view! { <Waiting live=live seed=explanation.clone()/> })}
+            <Preparing live=live/>
             <CostFigures live=live/>
             <section class="section">
                 <div class="section__head">
@@ -253,6 +256,10 @@ fn JobView(loaded: Loaded) -> impl IntoView {
                                 {(ranks > 1).then(|| view! { <Ranks ranks=ranks chosen=rank/> })}
                             </div>
                             {move || view! { <LogView org=org job=id rank=rank.get() over=over/> }}
+                        </section>
+                        <section class="section">
+                            <div class="section__head"><h2>"Terminal"</h2></div>
+                            <TerminalView org=org job=id rank=rank running=running ready=ready/>
                         </section>
                     }
                         .into_any()

@@ -1,0 +1,149 @@
+//! Terminals in running jobs: opening them, and the socket on which their bytes go.
+
+mod socket;
+
+use axum::extract::State;
+use axum::extract::ws::WebSocketUpgrade;
+use axum::extract::ws::rejection::WebSocketUpgradeRejection;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::Response;
+use axum::routing::{get, post};
+use axum::{Extension, Json as Answer, Router};
+use berth_types::Page;
+use berth_types::ids::{JobId, OrgId, TerminalId};
+use berth_types::problems::Problem;
+use berth_types::terminals::{
+    NewTerminal, PROTOCOL, TICKET_PROTOCOL, Terminal, TerminalTicket, WINDOW_BYTES,
+};
+use serde::Deserialize;
+
+use super::extract::{Failed, Json, Path, Query, Signed, cursor, limit};
+use super::guard;
+use super::once::NotKept;
+use crate::portal::Portal;
+
+pub fn routes() -> Router<Portal> {
+    Router::new()
+        .route("/orgs/{org}/jobs/{job}/terminals", get(list).post(open))
+        .route("/orgs/{org}/jobs/{job}/terminals/{terminal}/tickets", post(ticket))
+        .route("/orgs/{org}/jobs/{job}/terminals/{terminal}/socket", get(enter))
+}
+
+/// An answer that opens a door is never kept.
+type Opened = (StatusCode, Extension<NotKept>, Answer<TerminalTicket>);
+
+async fn open(
+    State(portal): State<Portal>,
+    Signed(caller): Signed,
+    Path((org, job)): Path<(OrgId, JobId)>,
+    body: Json<NewTerminal>,
+) -> Result<Opened, Failed> {
+    let opened = portal.open_terminal(&caller, org, job, body.value).await?;
+    Ok((StatusCode::CREATED, Extension(NotKept), Answer(opened)))
+}
+
+async fn ticket(
+    State(portal): State<Portal>,
+    Signed(caller): Signed,
+    Path((org, job, id)): Path<(OrgId, JobId, TerminalId)>,
+) -> Result<Opened, Failed> {
+    let opened = portal.terminal_ticket(&caller, org, job, id).await?;
+    Ok((StatusCode::CREATED, Extension(NotKept), Answer(opened)))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ListTerminals {
+    limit: Option<u32>,
+    cursor: Option<String>,
+}
+
+async fn list(
+    State(portal): State<Portal>,
+    Signed(caller): Signed,
+    Path((org, job)): Path<(OrgId, JobId)>,
+    Query(query): Query<ListTerminals>,
+) -> Result<Answer<Page<Terminal>>, Failed> {
+    let page = portal.list_terminals(&caller, org, job, cursor(query.cursor)?, limit(query.limit)?);
+    Ok(Answer(page.await?))
+}
+
+/// How somebody looks at a terminal.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Look {
+    /// The byte from which it is told again, after a connection broke.
+    from: Option<u64>,
+    #[serde(default = "columns")]
+    cols: u32,
+    #[serde(default = "lines")]
+    rows: u32,
+}
+
+const fn columns() -> u32 {
+    80
+}
+
+const fn lines() -> u32 {
+    24
+}
+
+/// The ticket among the protocols that a socket offers: there it is in no address and in no log.
+fn offered_ticket(headers: &HeaderMap) -> Option<String> {
+    let lines = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|v| v.to_str().ok());
+    let mut offers = lines.flat_map(|line| line.split(','));
+    offers.find_map(|offer| offer.trim().strip_prefix(TICKET_PROTOCOL)).map(str::to_owned)
+}
+
+async fn enter(
+    State(portal): State<Portal>,
+    Signed(caller): Signed,
+    Path((org, job, id)): Path<(OrgId, JobId, TerminalId)>,
+    Query(look): Query<Look>,
+    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+    headers: HeaderMap,
+) -> Result<Response, Failed> {
+    let ticket = offered_ticket(&headers);
+    // A cookie travels by itself with whatever any site opens; a token does not.
+    if !headers.contains_key(header::AUTHORIZATION) {
+        if !guard::own_page(&headers, &portal.settings.public_url) {
+            return Err(Failed(guard::cross_site()));
+        }
+        if ticket.is_none() {
+            let detail = "Ask for a ticket first, and offer it among the socket's protocols.";
+            return Err(Failed(Problem::new(403, "terminal.ticket", "A ticket is needed", detail)));
+        }
+    }
+    // Listens before it is looked whether the right is there.
+    let ended = portal.live.streams_end(org, caller.user.id);
+    let entry = portal.enter_terminal(&caller, org, job, id, ticket.as_deref()).await?;
+    let upgrade = upgrade.map_err(|_| {
+        let detail = "A terminal is opened as a WebSocket.";
+        Failed(Problem::new(426, "request.websocket", "A WebSocket is expected", detail))
+    })?;
+    let most = usize::try_from(WINDOW_BYTES).unwrap_or(usize::MAX);
+    let size = (look.cols, look.rows);
+    Ok(upgrade
+        .protocols([PROTOCOL])
+        .max_message_size(most)
+        .max_frame_size(most)
+        .on_upgrade(move |socket| socket::talk(portal, socket, entry, look.from, size, ended)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ticket_is_found_among_the_protocols() {
+        let mut headers = HeaderMap::new();
+        assert_eq!(offered_ticket(&headers), None);
+        headers
+            .append(header::SEC_WEBSOCKET_PROTOCOL, "berth.terminal.v1, berth.ticket.a-b_c".parse().unwrap());
+        assert_eq!(offered_ticket(&headers).as_deref(), Some("a-b_c"));
+        headers.clear();
+        headers.append(header::SEC_WEBSOCKET_PROTOCOL, "berth.terminal.v1".parse().unwrap());
+        headers.append(header::SEC_WEBSOCKET_PROTOCOL, "berth.ticket.x".parse().unwrap());
+        assert_eq!(offered_ticket(&headers).as_deref(), Some("x"), "in a line of its own");
+    }
+}

@@ -1,0 +1,121 @@
+//! Who was inside a running job.
+
+use berth_types::ids::{JobId, OrgId, TerminalId};
+use berth_types::time::Timestamp;
+
+use super::{StoreError, Tx};
+
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+pub struct TerminalRow {
+    pub id: String,
+    pub org_id: String,
+    pub job_id: String,
+    pub attempt: i64,
+    pub node_rank: i64,
+    pub node_id: String,
+    pub user_id: String,
+    pub actor: String,
+    pub reason: Option<String>,
+    pub opened_at: i64,
+    pub attached_at: Option<i64>,
+    pub left_at: Option<i64>,
+    pub closed_at: Option<i64>,
+    pub exit_code: Option<i64>,
+    pub cause: Option<String>,
+}
+
+macro_rules! select_terminals {
+    ($rest:literal) => {
+        concat!(
+            "SELECT id, org_id, job_id, attempt, node_rank, node_id, user_id, actor, reason, opened_at, attached_at, \
+             left_at, closed_at, exit_code, cause FROM terminals ",
+            $rest
+        )
+    };
+}
+
+pub async fn insert(tx: &mut Tx<'_>, row: &TerminalRow) -> Result<(), StoreError> {
+    let sql = "INSERT INTO terminals (id, org_id, job_id, attempt, node_rank, node_id, user_id, actor, reason, \
+               opened_at, left_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
+    exec!(
+        tx,
+        sql,
+        &row.id,
+        &row.org_id,
+        &row.job_id,
+        row.attempt,
+        row.node_rank,
+        &row.node_id,
+        &row.user_id,
+        &row.actor,
+        &row.reason,
+        row.opened_at,
+        row.left_at
+    )
+    .map(|_| ())
+}
+
+/// A terminal of this job.
+pub async fn find(
+    tx: &mut Tx<'_>,
+    org: OrgId,
+    job: JobId,
+    id: TerminalId,
+) -> Result<Option<TerminalRow>, StoreError> {
+    let sql = select_terminals!("WHERE id = $1 AND job_id = $2 AND org_id = $3");
+    find!(tx, TerminalRow, sql, id.to_string(), job.to_string(), org.to_string())
+}
+
+/// Newest first, before an id (`''`: from the newest).
+pub async fn list(
+    tx: &mut Tx<'_>,
+    org: OrgId,
+    job: JobId,
+    before: &str,
+    limit: i64,
+) -> Result<Vec<TerminalRow>, StoreError> {
+    let sql = select_terminals!(
+        "WHERE job_id = $1 AND org_id = $2 AND ($3 = '' OR id < $3) ORDER BY id DESC LIMIT $4"
+    );
+    list!(tx, TerminalRow, sql, job.to_string(), org.to_string(), before, limit)
+}
+
+/// Every terminal that is not closed.
+pub async fn list_open(tx: &mut Tx<'_>) -> Result<Vec<TerminalRow>, StoreError> {
+    list!(tx, TerminalRow, select_terminals!("WHERE closed_at IS NULL ORDER BY id"))
+}
+
+/// How many of an organization are open: of one job, and of all.
+pub async fn count_open(tx: &mut Tx<'_>, org: OrgId, job: JobId) -> Result<(i64, i64), StoreError> {
+    let sql = "SELECT CAST(COALESCE(SUM(CASE WHEN job_id = $2 THEN 1 ELSE 0 END), 0) AS BIGINT), \
+               CAST(COUNT(*) AS BIGINT) FROM terminals WHERE org_id = $1 AND closed_at IS NULL";
+    Ok(find!(tx, (i64, i64), sql, org.to_string(), job.to_string())?.unwrap_or_default())
+}
+
+/// Notes that somebody looks at it; `false` when it is closed.
+pub async fn attach(tx: &mut Tx<'_>, id: &str, now: Timestamp) -> Result<bool, StoreError> {
+    let sql = "UPDATE terminals SET attached_at = COALESCE(attached_at, $2), left_at = NULL \
+               WHERE id = $1 AND closed_at IS NULL";
+    Ok(exec!(tx, sql, id, now.micros())? == 1)
+}
+
+/// Notes that nobody looks at it any more; `false` when it is closed.
+pub async fn leave(tx: &mut Tx<'_>, id: &str, now: Timestamp) -> Result<bool, StoreError> {
+    let sql = "UPDATE terminals SET left_at = $2 WHERE id = $1 AND closed_at IS NULL";
+    Ok(exec!(tx, sql, id, now.micros())? == 1)
+}
+
+/// Closes it, unless it is closed. With `left_at` only when nobody came since.
+pub async fn close(
+    tx: &mut Tx<'_>,
+    id: &str,
+    left_at: Option<i64>,
+    exit_code: Option<i32>,
+    cause: &str,
+    now: Timestamp,
+) -> Result<bool, StoreError> {
+    let (anyhow, left) = (left_at.is_none(), left_at.unwrap_or(0));
+    let sql = "UPDATE terminals SET closed_at = $2, exit_code = $3, cause = $4 \
+               WHERE id = $1 AND closed_at IS NULL AND ($5 OR left_at = $6)";
+    Ok(exec!(tx, sql, id, now.micros(), exit_code.map(i64::from), cause, anyhow, left)? == 1)
+}
