@@ -125,6 +125,8 @@ impl Contract for Workers {
     async fn fetch(&self, request: Request<proto::Wish>) -> Result<Response<proto::Part>, Status> {
         let node = self.caller(request.extensions()).await?.node;
         parcels::fetch(&self.0, node, request.into_inner()).await
+    }
+
     type TunnelStream = ReceiverStream<Result<proto::Frame, Status>>;
 
     async fn tunnel(

@@ -20,7 +20,7 @@ use crate::evidence::Tally;
 use crate::files::{find_json, put_json};
 use crate::gpu::GpuError;
 use crate::images::{Image, registry};
-use crate::keeping::{self, Keep};
+use crate::keeping::Keep;
 use crate::life::EVIDENCE;
 use crate::secrets;
 use crate::shim::{self, Exit, Notice, Start};
@@ -304,6 +304,7 @@ impl Attempt {
         // A daemon that ended while it pulled an image left them.
         registry::remove(&self.dir)
             .map_err(|e| format!("its credentials for a registry are still there: {e}"))?;
+        crate::enter::turn_out(&self.dir).map_err(|e| e.to_string())?;
         if self.record.contained {
             // Its end is podman's to know; whatever of it is left after that is the cgroup's to kill.
             let podman = host.images.as_ref().map_err(|why| format!("its container needs podman: {why}"))?;
