@@ -5,6 +5,7 @@
 
 mod door;
 mod parcels;
+mod words;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
@@ -123,6 +124,8 @@ impl Contract for Workers {
     async fn fetch(&self, request: Request<proto::Wish>) -> Result<Response<proto::Part>, Status> {
         let node = self.caller(request.extensions()).await?.node;
         parcels::fetch(&self.0, node, request.into_inner()).await
+    }
+
     type TunnelStream = ReceiverStream<Result<proto::Frame, Status>>;
 
     async fn tunnel(
@@ -310,10 +313,9 @@ impl Session {
                     None => return Ok(()),
                     Some(message) => {
                         heard = tokio::time::Instant::now();
-                        if !guard.current() {
-                            return Err("a newer session took over".to_owned());
+                        if self.hear_ready(message, up, guard).await? {
+                            return Ok(());
                         }
-                        self.hear(message).await?;
                     }
                 },
             }
@@ -370,14 +372,7 @@ impl Session {
 
     async fn hear(&mut self, message: proto::Up) -> Result<(), String> {
         match message.what {
-            Some(proto::up::What::Status(status)) => {
-                let seq = status.seq;
-                if let (Some(key), Some(length)) = (attempt(status.attempt.as_ref()), status.log_bytes) {
-                    self.ends.insert(key, length);
-                }
-                self.portal.apply_status(self.node, status).await.map_err(|e| e.to_string())?;
-                self.say(proto::down::What::Ack(proto::Ack { seq })).await
-            }
+            Some(proto::up::What::Status(status)) => self.apply(vec![status]).await,
             Some(proto::up::What::Log(log)) => self.keep_log(log).await,
             Some(proto::up::What::Samples(samples)) => self.keep_samples(samples).await,
             Some(proto::up::What::Probe(probe)) => {

@@ -27,6 +27,8 @@ use crate::secrets::{self, Given};
 use crate::shim::{self, Exit, Launch, Notice, Start};
 
 const RECORD: &str = "attempt.json";
+/// There once an attempt is clean that made no device.
+const CLEAN: &str = "clean.json";
 
 /// A device of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -161,8 +163,16 @@ impl Attempt {
         put_json(&self.dir.join(RECORD), &self.record, true)
     }
 
-    /// Makes the directory of a new attempt.
+    /// Makes the directory of a new attempt and records it.
     pub fn create(root: &Path, key: &Key, assignment: &Assignment) -> io::Result<Self> {
+        let attempt = Self::begin(root, key, assignment)?;
+        attempt.save()?;
+        Ok(attempt)
+    }
+
+    /// Makes the directory of a new attempt. Nobody may be told of it, and nothing of it be done, before
+    /// it is recorded.
+    pub fn begin(root: &Path, key: &Key, assignment: &Assignment) -> io::Result<Self> {
         let dir = directory(root, key);
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
         let record = Record {
@@ -179,9 +189,7 @@ impl Attempt {
             keep: assignment.spec.as_ref().map(Keep::of).unwrap_or_default(),
             secrets: None,
         };
-        let attempt = Self::new(dir, record, Tally::default());
-        attempt.save()?;
-        Ok(attempt)
+        Ok(Self::new(dir, record, Tally::default()))
     }
 
     /// Every attempt that a former daemon left in `root`.
@@ -189,7 +197,12 @@ impl Attempt {
         let mut out = Vec::new();
         for entry in std::fs::read_dir(root)? {
             let dir = entry?.path();
-            let Some(record) = find_json::<Record>(&dir.join(RECORD)) else { continue };
+            let Some(mut record) = find_json::<Record>(&dir.join(RECORD)) else { continue };
+            if record.group == Group::default() {
+                let launch = find_json::<Launch>(&dir.join(shim::LAUNCH));
+                record.group = launch.map(|launch| launch.limits.group).unwrap_or_default();
+            }
+            record.clean |= dir.join(CLEAN).exists();
             let tally = find_json(&dir.join(EVIDENCE)).unwrap_or_default();
             let mut attempt = Self::new(dir, record, tally);
             attempt.refresh();
@@ -363,10 +376,10 @@ impl Attempt {
         for index in 0..self.record.devices.len() {
             self.make_device(index, gpus)?;
         }
-        // Known before they are there, so that they are removed whatever happens.
         self.record.secrets = secrets::place(&self.dir, spec);
-        self.save().map_err(io)?;
         if let Some(place) = &self.record.secrets {
+            // Known before they are there, so that they are removed whatever happens.
+            self.save().map_err(io)?;
             secrets::write(place, spec, self.record.uid).map_err(io)?;
         }
         let command = match &spec.script {
@@ -387,9 +400,11 @@ impl Attempt {
             give(&work, uid).map_err(io)?;
         }
         let (confined, limits) = confinement::confine(&self.record, spec, host, &work, command)?;
-        // Known before anything can be in it; what was made and not recorded is swept at the next start.
         self.record.group = limits.group.clone();
-        self.save().map_err(io)?;
+        if self.made_devices() {
+            // By what the driver calls them they are looked at when they are cleaned.
+            self.save().map_err(io)?;
+        }
         let launch = Launch {
             env: self.environment(spec, &confined.home, host.sandbox.isolated()),
             argv: confined.argv,
@@ -402,7 +417,10 @@ impl Attempt {
             secrets: self.record.secrets.clone(),
             lease: lease::handed_over(starting, &host.root),
         };
-        put_json(&self.dir.join(shim::LAUNCH), &launch, true).map_err(io)?;
+        // With it the group is known before anything can be in it; what was made and not recorded is swept at
+        // the next start. Not synced: no shim and no group outlives the host, and nothing was begun before the
+        // shim has recorded that, which it syncs.
+        put_json(&self.dir.join(shim::LAUNCH), &launch, false).map_err(io)?;
         let this = std::env::current_exe().map_err(io)?;
         let mut shim = Command::new(this)
             .arg("shim")
@@ -510,6 +528,18 @@ impl Attempt {
             self.remove_work();
         }
         self.record.clean = true;
-        self.save().map_err(|e| e.to_string())
+        let noted = match self.made_devices() {
+            // Never destroyed twice: by then another's may be in their place.
+            true => self.save(),
+            // A file of its own and not synced: the record is not put at risk, and to prove it clean once more
+            // after the host went down takes nothing from anybody.
+            false => put_json(&self.dir.join(CLEAN), &true, false),
+        };
+        noted.map_err(|e| e.to_string())
+    }
+
+    /// Whether a device is this attempt's own work.
+    fn made_devices(&self) -> bool {
+        self.record.devices.iter().any(|device| device.made)
     }
 }

@@ -67,6 +67,8 @@ struct Told {
 }
 
 enum Done {
+    /// Whether it could be.
+    Recorded(Key, bool),
     Prepared(Box<Attempt>),
     ShimGone(Key),
     Cleaned(Key, Result<(), String>),
@@ -80,6 +82,8 @@ pub struct Daemon {
     told: HashMap<Key, Told>,
     /// Attempts that a blocking step works on.
     busy: HashSet<Key>,
+    /// Those of them of which nobody may be told yet.
+    unrecorded: HashSet<Key>,
     clean_after: HashMap<Key, Instant>,
     /// Users whose files could not be removed.
     users_left: HashSet<u32>,
@@ -115,6 +119,7 @@ pub async fn run(host: Host, mut link: mpsc::Receiver<LinkEvent>) -> Result<(), 
         attempts: BTreeMap::new(),
         told: HashMap::new(),
         busy: HashSet::new(),
+        unrecorded: HashSet::new(),
         clean_after: HashMap::new(),
         users_left: HashSet::new(),
         desired: None,
@@ -257,11 +262,13 @@ impl Daemon {
 
     fn finish(&mut self, done: Done) {
         match done {
+            Done::Recorded(key, ok) => self.recorded(&key, ok),
             Done::Prepared(attempt) => {
                 let key = attempt.key();
                 self.busy.remove(&key);
+                // That it is being prepared was told before; each word costs the portal a transaction.
+                self.told.entry(key.clone()).or_default().dirty |= attempt.seen() != Seen::Preparing;
                 self.attempts.insert(key.clone(), *attempt);
-                self.told.entry(key.clone()).or_default().dirty = true;
                 self.refresh(&key);
                 self.follow_logs();
             }
@@ -445,7 +452,9 @@ impl Daemon {
     /// Sends what the portal does not know yet.
     fn report(&mut self) {
         let Some(outbox) = &self.outbox else { return };
-        for (key, told) in self.told.iter_mut().filter(|(_, told)| told.dirty) {
+        let unrecorded = &self.unrecorded;
+        for (key, told) in self.told.iter_mut().filter(|(key, told)| told.dirty && !unrecorded.contains(*key))
+        {
             let Some(attempt) = self.attempts.get(key) else { continue };
             self.seq += 1;
             let status = attempt.status(self.seq);

@@ -31,7 +31,7 @@ use rustix::thread::CapabilitySet;
 use crate::files::find_json;
 use crate::pty::{self, Size};
 use crate::shim::{self, Launch, Start, tree};
-use crate::{attempts, seccomp};
+use crate::{attempts, reaping, seccomp};
 
 /// Between a shell's notice to leave and its end.
 const GRACE: Duration = Duration::from_secs(2);
@@ -213,7 +213,7 @@ fn shell(dir: &Path, control: BorrowedFd<'_>, size: Size) -> Result<i32, String>
     let code = stay(child, &heard, control).map_err(|e| e.to_string())?;
     if !inside.isolated {
         // Nothing else would find what was left behind here.
-        tree::end_all();
+        reaping::end_all();
     }
     Ok(code)
 }

@@ -25,6 +25,7 @@ pub mod logs;
 pub mod mask;
 pub mod metrics;
 pub mod pty;
+pub mod reaping;
 pub mod samples;
 pub mod sandbox;
 pub mod scrollback;

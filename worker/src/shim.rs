@@ -34,9 +34,10 @@ use crate::disk;
 use crate::files::{find_json, put_json};
 use crate::lease::{Leased, Remains};
 use crate::mask::{Masking, Output};
+use crate::reaping::{end_all, reap_strays};
 use crate::sandbox::open_filters;
 use crate::secrets::{self, Given};
-use tree::{Stat, ask_to_end, descendants, end_all, give_notice, kill_tree, reap_strays, stat};
+use tree::{Stat, ask_to_end, descendants, give_notice, kill_tree, stat};
 
 pub const LAUNCH: &str = "launch.json";
 pub const START: &str = "start.json";

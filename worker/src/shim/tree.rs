@@ -1,12 +1,8 @@
-//! Processes of an attempt, as `/proc` shows them: finding them, signalling them, ending all of them.
+//! Processes of an attempt, as `/proc` shows them: finding them and signalling them.
 //!
 //! Must not know why any of it is done.
 
-use std::time::Duration;
-
-use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 /// A process as `/proc/PID/stat` has it.
@@ -48,15 +44,6 @@ pub fn descendants(root: i32) -> Vec<(i32, u32)> {
     out
 }
 
-/// Collects orphans that ended; the command itself is left to its own wait.
-pub fn reap_strays(command: i32) {
-    for (pid, depth) in descendants(Pid::this().as_raw()) {
-        if depth == 1 && pid != command {
-            let _ = waitpid(Pid::from_raw(pid), Some(WaitPidFlag::WNOHANG));
-        }
-    }
-}
-
 /// SIGTERM to the tenant's processes. The sandbox's own would take the rest down at once.
 pub fn ask_to_end(command: i32, sandbox_depth: u32) {
     if sandbox_depth == 0 {
@@ -87,23 +74,4 @@ pub fn kill_tree(command: i32) {
         let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
     }
     let _ = kill(Pid::from_raw(command), Signal::SIGKILL);
-}
-
-/// Kills and collects until no child is left. A child that forks while it is killed is found in the
-/// next round, because its children become this process's own.
-pub fn end_all() {
-    let this = Pid::this().as_raw();
-    loop {
-        for (pid, _) in descendants(this) {
-            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
-        }
-        loop {
-            match waitpid(Pid::from_raw(-1), Some(WaitPidFlag::WNOHANG)) {
-                Err(Errno::ECHILD) => return,
-                Ok(WaitStatus::StillAlive) | Err(_) => break,
-                Ok(_) => {}
-            }
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
