@@ -269,6 +269,7 @@ impl Session {
             address: hello.address,
             labels: node_labels(hello.labels),
             isolation: isolation(hello.isolation),
+            images: hello.runs_images,
             driver_version: hello.driver_version,
             worker_version: hello.worker_version,
             boards: hello.boards.into_iter().filter_map(board).collect(),
@@ -340,6 +341,7 @@ impl Session {
             let Some(spec) = &mut assignment.spec else { continue };
             let job = assignment.attempt.as_ref().map_or("", |id| id.job.as_str());
             given.extend(spec.secrets.drain(..).map(|secret| (job.to_owned(), secret.name)));
+            given.extend(spec.registry_auth.take().map(|auth| (job.to_owned(), auth.secret)));
         }
         if self.sent.as_ref() != Some(&compared) {
             self.say(proto::down::What::Desired(desired)).await?;

@@ -5,11 +5,13 @@
 
 mod adopt;
 mod files;
+mod preparing;
 mod visitors;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use berth_proto::{Assignment, Desired, Down, Hello, Up, down, up};
@@ -18,16 +20,13 @@ use tokio::time::Instant;
 
 use crate::agent::{Cleaning, Effect, Key, Seen, Wanted, converge};
 use crate::attempts::Attempt;
-use crate::cgroups::Cgroups;
-use crate::gpu::Gpus;
 use crate::hello::hello;
+pub use crate::host::Host;
 use crate::lease::Renewals;
 use crate::link::{LinkEvent, Outbox};
 use crate::logs::follow;
 use crate::samples::{Sampled, sample};
-use crate::sandbox::Sandbox;
 use crate::shim;
-use crate::telemetry::Telemetry;
 use crate::tunnels::Tunnels;
 use crate::watch::Watch;
 
@@ -37,27 +36,6 @@ const RESEND: Duration = Duration::from_secs(5);
 const CLEAN_AGAIN: Duration = Duration::from_secs(2);
 /// Whatever the portal says, nobody gets longer than this to end.
 const MOST_GRACE_MS: i64 = 600_000;
-
-/// What the daemon works with.
-pub struct Host {
-    /// Holds one directory for each attempt.
-    pub root: PathBuf,
-    pub gpus: Arc<Gpus>,
-    pub sandbox: Sandbox,
-    pub cgroups: Cgroups,
-    /// Processes and threads that a job may have.
-    pub job_pids: u64,
-    /// What a job's directory may hold.
-    pub job_disk_mib: u64,
-    pub simulated: bool,
-    /// Between SIGTERM and SIGKILL.
-    pub grace_ms: i64,
-    /// Where other nodes reach this one.
-    pub address: String,
-    /// Where it stands, and whatever else the operator says of it.
-    pub labels: HashMap<String, String>,
-    pub telemetry: Arc<Telemetry>,
-}
 
 /// How far the portal knows of an attempt.
 #[derive(Default)]
@@ -70,6 +48,8 @@ enum Done {
     /// Whether it could be.
     Recorded(Key, bool),
     Prepared(Box<Attempt>),
+    /// How far it is, in a sentence.
+    Progress(Key, String),
     ShimGone(Key),
     Cleaned(Key, Result<(), String>),
     Sampled(Sampled),
@@ -84,6 +64,8 @@ pub struct Daemon {
     busy: HashSet<Key>,
     /// Those of them of which nobody may be told yet.
     unrecorded: HashSet<Key>,
+    /// Those that are being prepared, with what tells them that they are wanted no more.
+    preparing: HashMap<Key, Arc<AtomicBool>>,
     clean_after: HashMap<Key, Instant>,
     /// Users whose files could not be removed.
     users_left: HashSet<u32>,
@@ -120,6 +102,7 @@ pub async fn run(host: Host, mut link: mpsc::Receiver<LinkEvent>) -> Result<(), 
         told: HashMap::new(),
         busy: HashSet::new(),
         unrecorded: HashSet::new(),
+        preparing: HashMap::new(),
         clean_after: HashMap::new(),
         users_left: HashSet::new(),
         desired: None,
@@ -220,6 +203,7 @@ impl Daemon {
             all.insert(key, assignment);
         }
         self.desired = Some(all);
+        self.give_up();
         self.follow_logs();
     }
 
@@ -266,12 +250,17 @@ impl Daemon {
             Done::Prepared(attempt) => {
                 let key = attempt.key();
                 self.busy.remove(&key);
-                // That it is being prepared was told before; each word costs the portal a transaction.
-                self.told.entry(key.clone()).or_default().dirty |= attempt.seen() != Seen::Preparing;
+                self.preparing.remove(&key);
+                // That it is being prepared was told before, but how far it was is no news any more; each word
+                // costs the portal a transaction.
+                let former = self.attempts.get(&key).is_some_and(|known| known.progress != attempt.progress);
+                let told = self.told.entry(key.clone()).or_default();
+                told.dirty |= former || attempt.seen() != Seen::Preparing;
                 self.attempts.insert(key.clone(), *attempt);
                 self.refresh(&key);
                 self.follow_logs();
             }
+            Done::Progress(key, words) => self.progressed(key, words),
             Done::ShimGone(key) => {
                 self.refresh(&key);
                 if let Some(attempt) = self.attempts.get_mut(&key)
@@ -423,7 +412,7 @@ impl Daemon {
                 let neighbours: Vec<PathBuf> =
                     others.filter(|a| attempt.shares_with(a)).map(|a| a.dir.clone()).collect();
                 tokio::task::spawn_blocking(move || {
-                    let result = attempt.clean(&host.gpus, &neighbours);
+                    let result = attempt.clean(&host, &neighbours);
                     let _ = done.send(Done::Cleaned(key, result));
                 });
             }

@@ -8,7 +8,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::Pid;
 
-use crate::shim::tree::descendants;
+use crate::processes::descendants;
 
 /// Any child of this process.
 const ANY: Pid = Pid::from_raw(-1);
