@@ -34,6 +34,8 @@ use crate::watch::Watch;
 const RESEND: Duration = Duration::from_secs(5);
 /// Between two tries to prove a device clean.
 const CLEAN_AGAIN: Duration = Duration::from_secs(2);
+/// Messages and results that are taken in before anything else.
+const AT_ONCE: usize = 64;
 /// Whatever the portal says, nobody gets longer than this to end.
 const MOST_GRACE_MS: i64 = 600_000;
 
@@ -133,6 +135,15 @@ pub async fn run(host: Host, mut link: mpsc::Receiver<LinkEvent>) -> Result<(), 
             }
             Some(result) = results.recv() => daemon.finish(result),
             _ = tick.tick() => daemon.tick(),
+        }
+        // What is here already is taken in before anything is decided: each time every attempt is looked at.
+        for _ in 0..AT_ONCE {
+            let Ok(event) = link.try_recv() else { break };
+            daemon.hear(event).await?;
+        }
+        for _ in 0..AT_ONCE {
+            let Ok(result) = results.try_recv() else { break };
+            daemon.finish(result);
         }
         daemon.act();
         daemon.keep_files();

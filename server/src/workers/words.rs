@@ -16,7 +16,7 @@ use crate::live::SessionGuard;
 /// Messages that are taken in before anything else has its turn.
 const MOST: usize = 256;
 /// Attempts whose words are applied side by side.
-const SIDE_BY_SIDE: usize = 32;
+const SIDE_BY_SIDE: usize = 16;
 
 impl Session {
     /// Takes in a message and those that are here already; says whether the worker has ended the session.
