@@ -359,6 +359,7 @@ impl Attempt {
         // A daemon that ended while it pulled an image left them.
         registry::remove(&self.dir)
             .map_err(|e| format!("its credentials for a registry are still there: {e}"))?;
+        crate::enter::turn_out(&self.dir).map_err(|e| e.to_string())?;
         if self.record.contained {
             // Its end is podman's to know; whatever of it is left after that is the cgroup's to kill.
             let podman = host.images.as_ref().map_err(|why| format!("its container needs podman: {why}"))?;

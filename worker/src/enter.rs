@@ -29,8 +29,8 @@ use rustix::process::PidfdFlags;
 use rustix::thread::CapabilitySet;
 
 use crate::files::find_json;
-use crate::pty::{self, Size};
 use crate::processes;
+use crate::pty::{self, Size};
 use crate::shim::{self, Container, Launch, Start};
 use crate::{attempts, reaping, seccomp};
 
@@ -38,8 +38,7 @@ use crate::{attempts, reaping, seccomp};
 const GRACE: Duration = Duration::from_secs(2);
 const ENDED: &str = "The job has ended.";
 const NOT_READY: &str = "The job is still starting; try again in a moment.";
-const NO_INIT: &str =
-    "This node has no init program for containers (such as catatonit), so there is no terminal into a job in an image.";
+const NO_INIT: &str = "This node has no init program for containers (such as catatonit), so there is no terminal into a job in an image.";
 /// Namespaces as `/proc` calls them.
 const NAMESPACES: [(&str, CloneFlags); 7] = [
     ("user", CloneFlags::CLONE_NEWUSER),
@@ -84,7 +83,9 @@ fn free(path: &Path) -> io::Result<Option<Flock<File>>> {
 /// Every process of people who are inside the attempt of this directory.
 pub fn processes(dir: &Path) -> Vec<u32> {
     let held = doors(dir).into_iter().filter(|(_, path)| matches!(free(path), Ok(None)));
-    held.flat_map(|(pid, _)| processes::descendants(pid)).filter_map(|(pid, _)| u32::try_from(pid).ok()).collect()
+    held.flat_map(|(pid, _)| processes::descendants(pid))
+        .filter_map(|(pid, _)| u32::try_from(pid).ok())
+        .collect()
 }
 
 /// Ends everybody who is still inside, and waits until they are gone. Called when the attempt has ended: who

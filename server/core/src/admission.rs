@@ -200,6 +200,10 @@ fn check_keeping(job: &NewJob, refuse: &mut impl FnMut(&str, &str)) {
     for (index, pattern) in job.artifacts.iter().enumerate() {
         if let Err(detail) = check_path(pattern) {
             refuse(&format!("/artifacts/{index}"), detail);
+        }
+    }
+}
+
 fn check_image(job: &NewJob, refuse: &mut impl FnMut(&str, &str)) {
     if let Some(registry) = &job.registry
         && let Err(detail) = crate::secrets::check_name(&registry.secret)

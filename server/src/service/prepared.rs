@@ -77,6 +77,7 @@ mod tests {
             log_bytes: None,
             is_open: true,
             evidence: None,
+            saving: false,
             progress: String::new(),
             image_digest: None,
         }

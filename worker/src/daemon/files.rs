@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use tonic::transport::Channel;
 
 use super::{Daemon, Done};
-use crate::agent::{Cleaning, Seen};
+use crate::agent::{Cleaning, Key, Seen};
 use crate::attempts::Attempt;
 use crate::keeping;
 
