@@ -460,11 +460,9 @@ async fn what_is_said_at_once_is_taken_in_together_and_in_its_order() {
     }
     let wanted = talk.desired(20).await;
     for one in &wanted {
-        let slot = &one.slots[0];
-        assert_eq!((one.slots.len(), slot.gpu_uuid.as_str(), slot.share_milli), (1, "GPU-1", 50));
+        assert_eq!((one.slots.len(), one.slots[0].share_milli), (1, 50));
         assert_eq!(one.spec.as_ref().unwrap().command, ["true"]);
     }
-
     let mut seq = 0;
     for phase in [Phase::Preparing, Phase::Running, Phase::Ended, Phase::Clean] {
         let ended = matches!(phase, Phase::Ended | Phase::Clean);
@@ -484,9 +482,8 @@ async fn what_is_said_at_once_is_taken_in_together_and_in_its_order() {
     }
     let mut left: HashSet<u64> = (1..=seq).collect();
     while !left.is_empty() {
-        let acked =
-            talk.heard(|what| if let down::What::Ack(ack) = what { Some(ack.seq) } else { None }).await;
-        assert!(left.remove(&acked), "{acked} is acknowledged twice");
+        let ack = talk.heard(|said| if let down::What::Ack(ack) = said { Some(ack) } else { None }).await;
+        assert!(left.remove(&ack.seq), "{ack:?} comes twice");
     }
     // What is acknowledged is durable, and what has ended here is wanted no more.
     for job in &jobs {

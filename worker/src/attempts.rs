@@ -415,3 +415,33 @@ impl Attempt {
         self.record.devices.iter().any(|device| device.made)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_daemon_that_starts_again_knows_what_stands_beside_the_record() {
+        let root = tempfile::tempdir().unwrap();
+        let load = || Attempt::load_all(root.path()).unwrap();
+        let key = Key { job: "job_x".to_owned(), number: 1 };
+        let attempt = Attempt::begin(root.path(), &key, &Assignment::default()).unwrap();
+        assert!(load().is_empty(), "it is not recorded");
+        attempt.save().unwrap();
+        assert_eq!(load().remove(0).record.group, Group::default());
+        let group = json!({"places": [{"dir": "/x", "unified": true, "controllers": ["pids"]}]});
+        let launch = json!({
+            "argv": ["true"], "env": [], "cwd": "/", "limit_ms": 1, "grace_ms": 1, "sandbox_depth": 0,
+            "limits": {"group": group, "memory_mib": 0, "pids": 1, "disk": null},
+        });
+        put_json(&attempt.dir.join(shim::LAUNCH), &launch, false).unwrap();
+        let known = load().remove(0);
+        assert_eq!(serde_json::to_value(&known.record.group).unwrap()["places"], group["places"]);
+        assert_eq!((known.cleaning, known.record.clean), (Cleaning::Due, false));
+        put_json(&attempt.dir.join(CLEAN), &true, false).unwrap();
+        let known = load().remove(0);
+        assert_eq!((known.cleaning, known.record.clean), (Cleaning::Done, true));
+    }
+}
