@@ -431,7 +431,8 @@ impl Session {
             self.logs.remove(&key);
             self.ends.remove(&(job, number));
             self.portal.live.tell_job(job, News::Log);
-            self.send_desired().await?;
+            // After everything else that is here: one look for all that ends now.
+            self.portal.live.wake_node(self.node);
         }
         Ok(())
     }
