@@ -6,6 +6,7 @@
 mod door;
 mod parcels;
 mod told;
+mod words;
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -298,10 +299,9 @@ impl Session {
                     None => return Ok(()),
                     Some(message) => {
                         heard = tokio::time::Instant::now();
-                        if !guard.current() {
-                            return Err("a newer session took over".to_owned());
+                        if self.hear_ready(message, up, guard).await? {
+                            return Ok(());
                         }
-                        self.hear(message).await?;
                     }
                 },
             }
@@ -360,14 +360,7 @@ impl Session {
 
     async fn hear(&mut self, message: proto::Up) -> Result<(), String> {
         match message.what {
-            Some(proto::up::What::Status(status)) => {
-                let seq = status.seq;
-                if let (Some(key), Some(length)) = (attempt(status.attempt.as_ref()), status.log_bytes) {
-                    self.ends.insert(key, length);
-                }
-                self.portal.apply_status(self.node, status).await.map_err(|e| e.to_string())?;
-                self.say(proto::down::What::Ack(proto::Ack { seq })).await
-            }
+            Some(proto::up::What::Status(status)) => self.apply(vec![status]).await,
             Some(proto::up::What::Log(log)) => self.keep_log(log).await,
             Some(proto::up::What::Samples(samples)) => self.keep_samples(samples).await,
             Some(proto::up::What::Health(health)) => {
@@ -427,7 +420,8 @@ impl Session {
             self.logs.remove(&key);
             self.ends.remove(&(job, number));
             self.portal.live.tell_job(job, News::Log);
-            self.send_desired().await?;
+            // After everything else that is here: one look for all that ends now.
+            self.portal.live.wake_node(self.node);
         }
         Ok(())
     }

@@ -23,10 +23,12 @@ use crate::images::{Image, registry};
 use crate::keeping::Keep;
 use crate::life::EVIDENCE;
 use crate::secrets;
-use crate::shim::{self, Exit, Notice, Start};
+use crate::shim::{self, Exit, Launch, Notice, Start};
 use crate::ward;
 
 const RECORD: &str = "attempt.json";
+/// There once an attempt is clean that made no device.
+const CLEAN: &str = "clean.json";
 
 /// A device of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -158,8 +160,16 @@ impl Attempt {
         put_json(&self.dir.join(RECORD), &self.record, true)
     }
 
-    /// Makes the directory of a new attempt.
+    /// Makes the directory of a new attempt and records it.
     pub fn create(root: &Path, key: &Key, assignment: &Assignment) -> io::Result<Self> {
+        let attempt = Self::begin(root, key, assignment)?;
+        attempt.save()?;
+        Ok(attempt)
+    }
+
+    /// Makes the directory of a new attempt. Nobody may be told of it, and nothing of it be done, before
+    /// it is recorded.
+    pub fn begin(root: &Path, key: &Key, assignment: &Assignment) -> io::Result<Self> {
         let dir = directory(root, key);
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
         let record = Record {
@@ -179,9 +189,7 @@ impl Attempt {
             contained: false,
             secrets: None,
         };
-        let attempt = Self::new(dir, record, Tally::default());
-        attempt.save()?;
-        Ok(attempt)
+        Ok(Self::new(dir, record, Tally::default()))
     }
 
     /// Every attempt that a former daemon left in `root`.
@@ -189,7 +197,12 @@ impl Attempt {
         let mut out = Vec::new();
         for entry in std::fs::read_dir(root)? {
             let dir = entry?.path();
-            let Some(record) = find_json::<Record>(&dir.join(RECORD)) else { continue };
+            let Some(mut record) = find_json::<Record>(&dir.join(RECORD)) else { continue };
+            if record.group == Group::default() {
+                let launch = find_json::<Launch>(&dir.join(shim::LAUNCH));
+                record.group = launch.map(|launch| launch.limits.group).unwrap_or_default();
+            }
+            record.clean |= dir.join(CLEAN).exists();
             let tally = find_json(&dir.join(EVIDENCE)).unwrap_or_default();
             let mut attempt = Self::new(dir, record, tally);
             attempt.refresh();
@@ -345,6 +358,48 @@ impl Attempt {
             self.remove_work();
         }
         self.record.clean = true;
-        self.save().map_err(|e| e.to_string())
+        let noted = match self.made_devices() {
+            // Never destroyed twice: by then another's may be in their place.
+            true => self.save(),
+            // A file of its own and not synced: the record is not put at risk, and to prove it clean once more
+            // after the host went down takes nothing from anybody.
+            false => put_json(&self.dir.join(CLEAN), &true, false),
+        };
+        noted.map_err(|e| e.to_string())
+    }
+
+    /// Whether a device is this attempt's own work.
+    pub(crate) fn made_devices(&self) -> bool {
+        self.record.devices.iter().any(|device| device.made)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_daemon_that_starts_again_knows_what_stands_beside_the_record() {
+        let root = tempfile::tempdir().unwrap();
+        let load = || Attempt::load_all(root.path()).unwrap();
+        let key = Key { job: "job_x".to_owned(), number: 1 };
+        let attempt = Attempt::begin(root.path(), &key, &Assignment::default()).unwrap();
+        assert!(load().is_empty(), "it is not recorded");
+        attempt.save().unwrap();
+        assert_eq!(load().remove(0).record.group, Group::default());
+        let group = json!({"places": [{"dir": "/x", "unified": true, "controllers": ["pids"]}]});
+        let launch = json!({
+            "argv": ["true"], "env": [], "cwd": "/", "limit_ms": 1, "grace_ms": 1, "sandbox_depth": 0,
+            "limits": {"group": group, "memory_mib": 0, "pids": 1, "disk": null},
+        });
+        put_json(&attempt.dir.join(shim::LAUNCH), &launch, false).unwrap();
+        let known = load().remove(0);
+        assert_eq!(serde_json::to_value(&known.record.group).unwrap()["places"], group["places"]);
+        assert_eq!((known.cleaning, known.record.clean), (Cleaning::Due, false));
+        put_json(&attempt.dir.join(CLEAN), &true, false).unwrap();
+        let known = load().remove(0);
+        assert_eq!((known.cleaning, known.record.clean), (Cleaning::Done, true));
     }
 }

@@ -36,6 +36,8 @@ use boards::{BoardNews, Boards};
 const RESEND: Duration = Duration::from_secs(5);
 /// Between two tries to prove a device clean.
 const CLEAN_AGAIN: Duration = Duration::from_secs(2);
+/// Messages and results that are taken in before anything else.
+const AT_ONCE: usize = 64;
 /// Whatever the portal says, nobody gets longer than this to end.
 const MOST_GRACE_MS: i64 = 600_000;
 
@@ -47,6 +49,8 @@ struct Told {
 }
 
 enum Done {
+    /// Whether it could be.
+    Recorded(Key, bool),
     Prepared(Box<Attempt>),
     /// How far it is, in a sentence.
     Progress(Key, String),
@@ -63,6 +67,8 @@ pub struct Daemon {
     told: HashMap<Key, Told>,
     /// Attempts that a blocking step works on.
     busy: HashSet<Key>,
+    /// Those of them of which nobody may be told yet.
+    unrecorded: HashSet<Key>,
     /// Those that are being prepared, with what tells them that they are wanted no more.
     preparing: HashMap<Key, Arc<AtomicBool>>,
     clean_after: HashMap<Key, Instant>,
@@ -102,6 +108,7 @@ pub async fn run(host: Host, mut link: mpsc::Receiver<LinkEvent>) -> Result<(), 
         attempts: BTreeMap::new(),
         told: HashMap::new(),
         busy: HashSet::new(),
+        unrecorded: HashSet::new(),
         preparing: HashMap::new(),
         clean_after: HashMap::new(),
         users_left: HashSet::new(),
@@ -135,6 +142,15 @@ pub async fn run(host: Host, mut link: mpsc::Receiver<LinkEvent>) -> Result<(), 
             }
             Some(result) = results.recv() => daemon.finish(result),
             _ = tick.tick() => daemon.tick(),
+        }
+        // What is here already is taken in before anything is decided: each time every attempt is looked at.
+        for _ in 0..AT_ONCE {
+            let Ok(event) = link.try_recv() else { break };
+            daemon.hear(event).await?;
+        }
+        for _ in 0..AT_ONCE {
+            let Ok(result) = results.try_recv() else { break };
+            daemon.finish(result);
         }
         daemon.act();
         daemon.keep_files();
@@ -251,12 +267,17 @@ impl Daemon {
 
     fn finish(&mut self, done: Done) {
         match done {
+            Done::Recorded(key, ok) => self.recorded(&key, ok),
             Done::Prepared(attempt) => {
                 let key = attempt.key();
                 self.busy.remove(&key);
                 self.preparing.remove(&key);
+                // That it is being prepared was told before, but how far it was is no news any more; each word
+                // costs the portal a transaction.
+                let former = self.attempts.get(&key).is_some_and(|known| known.progress != attempt.progress);
+                let told = self.told.entry(key.clone()).or_default();
+                told.dirty |= former || attempt.seen() != Seen::Preparing;
                 self.attempts.insert(key.clone(), *attempt);
-                self.told.entry(key.clone()).or_default().dirty = true;
                 self.refresh(&key);
                 self.follow_logs();
             }
@@ -443,7 +464,9 @@ impl Daemon {
     /// Sends what the portal does not know yet.
     fn report(&mut self) {
         let Some(outbox) = &self.outbox else { return };
-        for (key, told) in self.told.iter_mut().filter(|(_, told)| told.dirty) {
+        let unrecorded = &self.unrecorded;
+        for (key, told) in self.told.iter_mut().filter(|(key, told)| told.dirty && !unrecorded.contains(*key))
+        {
             let Some(attempt) = self.attempts.get(key) else { continue };
             self.seq += 1;
             let status = attempt.status(self.seq);

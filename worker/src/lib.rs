@@ -29,6 +29,7 @@ pub mod metrics;
 pub mod preparing;
 pub mod processes;
 pub mod pty;
+pub mod reaping;
 pub mod report;
 pub mod samples;
 pub mod sandbox;

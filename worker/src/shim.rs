@@ -32,7 +32,8 @@ use crate::disk;
 use crate::files::{find_json, put_json};
 use crate::lease::{Leased, Remains};
 use crate::mask::{Masking, Output};
-use crate::processes::{Stat, Tenant, Word, descendants, end_all, reap_strays, stat};
+use crate::processes::{Stat, Tenant, Word, descendants, stat};
+use crate::reaping::{end_all, reap_strays};
 use crate::sandbox::open_filters;
 use crate::secrets::{self, Given};
 
@@ -217,7 +218,9 @@ pub fn run(dir: &Path) -> Result<(), String> {
             say(&mut log, &format!("the command could not be started: {error}"));
             let boottime_ms = Some(boottime_ms());
             let (timed_out, log_full) = (false, false);
-            Exit { code: 127, timed_out, metered_ms: 0, log_bytes: 0, log_full, boottime_ms, failure: None }
+            // As a shell tells them apart.
+            let code = if error.kind() == io::ErrorKind::PermissionDenied { 126 } else { 127 };
+            Exit { code, timed_out, metered_ms: 0, log_bytes: 0, log_full, boottime_ms, failure: None }
         }
     };
     let never =

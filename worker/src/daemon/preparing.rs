@@ -4,19 +4,27 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::files::fetched;
+use super::files::{AGAIN, fetched};
 use super::{Daemon, Done, Told};
 use crate::agent::Key;
 use crate::attempts::Attempt;
 use crate::preparing::Outside;
 use crate::shim;
 
+/// Records a new attempt: beside the loop, which would wait for the disk, and many at a time.
+async fn recorded(attempt: Attempt) -> Option<Attempt> {
+    let job = attempt.record.job.clone();
+    let saved = tokio::task::spawn_blocking(move || attempt.save().map(|()| attempt)).await;
+    let saved = saved.map_err(|e| e.to_string()).and_then(|saved| saved.map_err(|e| e.to_string()));
+    saved.inspect_err(|error| tracing::error!(job, error, "an attempt cannot be recorded")).ok()
+}
+
 impl Daemon {
     pub(super) fn prepare(&mut self, key: Key) {
         let Some(assignment) = self.desired.as_ref().and_then(|d| d.get(&key)).cloned() else { return };
         let Some(spec) = assignment.spec.clone() else { return };
         let Some(starting) = self.renewals.begin(&assignment, shim::boottime_ms()) else { return };
-        let made = Attempt::create(&self.host.root, &key, &assignment)
+        let made = Attempt::begin(&self.host.root, &key, &assignment)
             .and_then(|attempt| self.watch.add(&key, &attempt.dir).map(|()| attempt));
         let mut attempt = match made {
             Ok(attempt) => attempt,
@@ -35,11 +43,18 @@ impl Daemon {
         self.attempts.insert(key.clone(), attempt.clone());
         self.told.insert(key.clone(), Told { dirty: true, sent: None });
         self.busy.insert(key.clone());
+        self.unrecorded.insert(key.clone());
         let cancelled = Arc::new(AtomicBool::new(false));
         self.preparing.insert(key.clone(), cancelled.clone());
         let (host, done) = (self.host.clone(), self.done.clone());
         let channel = self.outbox.as_ref().map(|outbox| outbox.portal.clone());
         tokio::spawn(async move {
+            let Some(mut attempt) = recorded(attempt).await else {
+                tokio::time::sleep(AGAIN).await;
+                let _ = done.send(Done::Recorded(key, false));
+                return;
+            };
+            let _ = done.send(Done::Recorded(key.clone(), true));
             let ready = fetched(&mut attempt, &spec, channel).await;
             tokio::task::spawn_blocking(move || {
                 let tell = |words: String| {
@@ -58,6 +73,18 @@ impl Daemon {
                 }
             });
         });
+    }
+
+    /// An attempt is on disk, and may be told of; or cannot be, and is tried again while it is wanted.
+    pub(super) fn recorded(&mut self, key: &Key, ok: bool) {
+        self.unrecorded.remove(key);
+        if !ok {
+            self.busy.remove(key);
+            self.preparing.remove(key);
+            self.watch.remove(key);
+            self.told.remove(key);
+            self.attempts.remove(key);
+        }
     }
 
     pub(super) fn progressed(&mut self, key: Key, words: String) {
