@@ -29,14 +29,16 @@ use rustix::process::PidfdFlags;
 use rustix::thread::CapabilitySet;
 
 use crate::files::find_json;
+use crate::processes;
 use crate::pty::{self, Size};
-use crate::shim::{self, Launch, Start, tree};
-use crate::{attempts, seccomp};
+use crate::shim::{self, Container, Launch, Start};
+use crate::{attempts, reaping, seccomp};
 
 /// Between a shell's notice to leave and its end.
 const GRACE: Duration = Duration::from_secs(2);
 const ENDED: &str = "The job has ended.";
 const NOT_READY: &str = "The job is still starting; try again in a moment.";
+const NO_INIT: &str = "This node has no init program for containers (such as catatonit), so there is no terminal into a job in an image.";
 /// Namespaces as `/proc` calls them.
 const NAMESPACES: [(&str, CloneFlags); 7] = [
     ("user", CloneFlags::CLONE_NEWUSER),
@@ -81,7 +83,9 @@ fn free(path: &Path) -> io::Result<Option<Flock<File>>> {
 /// Every process of people who are inside the attempt of this directory.
 pub fn processes(dir: &Path) -> Vec<u32> {
     let held = doors(dir).into_iter().filter(|(_, path)| matches!(free(path), Ok(None)));
-    held.flat_map(|(pid, _)| tree::descendants(pid)).filter_map(|(pid, _)| u32::try_from(pid).ok()).collect()
+    held.flat_map(|(pid, _)| processes::descendants(pid))
+        .filter_map(|(pid, _)| u32::try_from(pid).ok())
+        .collect()
 }
 
 /// Ends everybody who is still inside, and waits until they are gone. Called when the attempt has ended: who
@@ -140,9 +144,13 @@ fn step_in(dir: &Path, joins: bool) -> Result<Inside, String> {
         return Err(ENDED.to_owned());
     }
     let uid = attempts::user_of(dir);
-    let sandbox = match launch.sandbox_depth {
-        0 => None,
-        depth => Some(sandbox_of(&start, depth)?),
+    let sandbox = match (&launch.container, launch.sandbox_depth) {
+        (None, 0) => None,
+        (None, depth) => Some(sandbox_of(&start, start.pid, depth)?),
+        // Below an init of its own the command proves that the container stands; without one the first process
+        // may still be the runtime's, which sees the host.
+        (Some(_), 0 | 1) => return Err(NO_INIT.to_owned()),
+        (Some(container), depth) => Some(sandbox_of(&start, supervisor_of(dir, container)?, depth)?),
     };
     // From here on it is near the tenant, who must not look into it.
     prctl::set_dumpable(false).map_err(|e| e.to_string())?;
@@ -157,15 +165,26 @@ fn step_in(dir: &Path, joins: bool) -> Result<Inside, String> {
     Ok(Inside { launch, uid, isolated: sandbox.is_some(), _lock: lock })
 }
 
-/// The first process of the sandbox, and which of its namespaces are others than this process's.
-fn sandbox_of(start: &Start, depth: u32) -> Result<(OwnedFd, CloneFlags), String> {
-    let below = tree::descendants(start.pid);
+/// The process that stands over a container.
+fn supervisor_of(dir: &Path, container: &Container) -> Result<i32, String> {
+    let text = std::fs::read_to_string(&container.supervisor).map_err(|_| NOT_READY.to_owned())?;
+    let pid = text.trim().parse::<i32>().map_err(|_| NOT_READY.to_owned())?;
+    let shim = shim::shim_pid(dir).ok_or(ENDED)?;
+    // The number may be another process's by now.
+    let ours = processes::descendants(shim).iter().any(|(other, _)| *other == pid);
+    ours.then_some(pid).ok_or_else(|| NOT_READY.to_owned())
+}
+
+/// The first process of the sandbox, and which of its namespaces are others than this process's. `over` is
+/// what it is a child of.
+fn sandbox_of(start: &Start, over: i32, depth: u32) -> Result<(OwnedFd, CloneFlags), String> {
+    let below = processes::descendants(over);
     // The command itself is only there when the sandbox stands.
     if !below.iter().any(|(_, at)| *at >= depth) {
         return Err(NOT_READY.to_owned());
     }
     let first = below.iter().find(|(_, at)| *at == 1).map(|(pid, _)| *pid).ok_or(NOT_READY)?;
-    let before = tree::stat(first).ok_or(ENDED)?;
+    let before = processes::stat(first).ok_or(ENDED)?;
     let number = rustix::process::Pid::from_raw(first).ok_or(ENDED)?;
     let process = rustix::process::pidfd_open(number, PidfdFlags::empty())
         .map_err(|e| format!("The job's sandbox cannot be found: {}.", io::Error::from(e)))?;
@@ -181,7 +200,7 @@ fn sandbox_of(start: &Start, depth: u32) -> Result<(OwnedFd, CloneFlags), String
         }
     }
     // The number may have become another's meanwhile.
-    let same = tree::stat(first).is_some_and(|now| now.started == before.started && now.parent == start.pid);
+    let same = processes::stat(first).is_some_and(|now| now.started == before.started && now.parent == over);
     if !same || !shim::exists(start) {
         return Err(ENDED.to_owned());
     }
@@ -213,14 +232,15 @@ fn shell(dir: &Path, control: BorrowedFd<'_>, size: Size) -> Result<i32, String>
     let code = stay(child, &heard, control).map_err(|e| e.to_string())?;
     if !inside.isolated {
         // Nothing else would find what was left behind here.
-        tree::end_all();
+        reaping::end_all();
     }
     Ok(code)
 }
 
 fn spawn(inside: &Inside, terminal: File, blocked: SigSet) -> io::Result<Child> {
     let shell = ["/bin/bash", "/bin/sh"].into_iter().find(|p| Path::new(p).exists()).unwrap_or("/bin/sh");
-    let env = &inside.launch.env;
+    // Of a job in an image this would be podman's own.
+    let env = if inside.launch.container.is_some() { &[][..] } else { &inside.launch.env[..] };
     let home = env.iter().find(|(name, _)| name == "HOME").map_or("/", |(_, value)| value.as_str());
     let mut command = Command::new(shell);
     command
@@ -311,51 +331,66 @@ fn stay(mut child: Child, heard: &SignalFd, control: BorrowedFd<'_>) -> io::Resu
     }
 }
 
-/// The sockets that listen on a port, from a table of `/proc/PID/net`.
-fn listeners(table: &str, port: u16) -> Vec<u64> {
+/// Where what is sent to 127.0.0.1, or to ::1, may arrive: local addresses as the tables of `/proc/PID/net` write
+/// them. An unspecified address of version 6 takes both.
+const LOOPBACKS: [(&str, &[&str]); 2] = [
+    ("127.0.0.1", &["00000000", "0100007F", ANY_V6, "0000000000000000FFFF00000100007F"]),
+    ("::1", &[ANY_V6, "00000000000000000000000001000000"]),
+];
+const ANY_V6: &str = "00000000000000000000000000000000";
+
+/// The sockets that listen on a port at one of these addresses, from such a table.
+fn listeners(table: &str, port: u16, addresses: &[&str]) -> Vec<u64> {
     const LISTEN: &str = "0A";
     let socket = |line: &str| {
         let fields: Vec<&str> = line.split_whitespace().collect();
-        let (_, number) = fields.get(1)?.rsplit_once(':')?;
+        let (address, number) = fields.get(1)?.rsplit_once(':')?;
         let here = u16::from_str_radix(number, 16).ok()? == port && *fields.get(3)? == LISTEN;
-        here.then(|| fields.get(9)?.parse().ok()).flatten()
+        (here && addresses.contains(&address)).then(|| fields.get(9)?.parse().ok()).flatten()
     };
     table.lines().skip(1).filter_map(socket).collect()
 }
 
-/// Whether one of these processes listens on the port: on a host's own network others do too.
-fn is_theirs(processes: &[String], port: u16) -> bool {
+/// Whether these processes, and they alone, listen on the port at these addresses: on a host's own network
+/// others listen too, and two may have one port at different addresses.
+fn is_theirs(processes: &[String], port: u16, addresses: &[&str]) -> bool {
     let table = |name: &str| {
         let read = |process: &String| std::fs::read_to_string(format!("/proc/{process}/net/{name}")).ok();
         // All of them have the same network; one may have ended meanwhile.
-        processes.iter().find_map(read).map_or_else(Vec::new, |text| listeners(&text, port))
+        processes.iter().find_map(read).map_or_else(Vec::new, |text| listeners(&text, port, addresses))
     };
     let sockets: HashSet<String> =
         table("tcp").into_iter().chain(table("tcp6")).map(|inode| format!("socket:[{inode}]")).collect();
-    let holds = |process: &String| {
+    let files = |process: &String| {
         let files = std::fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten().flatten();
-        files
-            .filter_map(|file| std::fs::read_link(file.path()).ok())
-            .any(|target| target.to_str().is_some_and(|target| sockets.contains(target)))
+        files.filter_map(|file| std::fs::read_link(file.path()).ok()?.into_os_string().into_string().ok())
     };
-    !sockets.is_empty() && processes.iter().any(holds)
+    let held: HashSet<String> =
+        processes.iter().flat_map(files).filter(|file| sockets.contains(file)).collect();
+    !sockets.is_empty() && held.len() == sockets.len()
 }
 
 fn connect(dir: &Path, control: BorrowedFd<'_>, port: u16) -> Result<i32, String> {
     let inside = step_in(dir, false)?;
-    let processes: Vec<String> = if inside.isolated {
+    let processes = || -> Result<Vec<String>, String> {
+        if !inside.isolated {
+            return Ok(shim::processes(dir).into_iter().map(|pid| pid.to_string()).collect());
+        }
         // What is mounted there shows the job's processes and nobody else's.
         let entries = std::fs::read_dir("/proc").map_err(told("The job's processes cannot be seen"))?;
         let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-        names.filter(|name| name.bytes().all(|b| b.is_ascii_digit())).collect()
-    } else {
-        shim::processes(dir).into_iter().map(|pid| pid.to_string()).collect()
+        Ok(names.filter(|name| name.bytes().all(|b| b.is_ascii_digit())).collect())
     };
-    if !is_theirs(&processes, port) {
-        return Err(format!("Nothing of the job listens on port {port} yet."));
+    let known = processes()?;
+    let found = LOOPBACKS.into_iter().find(|(_, addresses)| is_theirs(&known, port, addresses));
+    let nothing = || format!("Nothing of the job listens on port {port} yet.");
+    let (address, addresses) = found.ok_or_else(nothing)?;
+    let stream = TcpStream::connect((address, port))
+        .map_err(|e| format!("Port {port} of the job does not answer: {e}."))?;
+    // Whoever came in its place in between would have taken the connection.
+    if !is_theirs(&processes()?, port, addresses) {
+        return Err(nothing());
     }
-    let stream = TcpStream::connect(("127.0.0.1", port)).or_else(|_| TcpStream::connect(("::1", port)));
-    let stream = stream.map_err(|e| format!("Port {port} of the job does not answer: {e}."))?;
     pty::hand_over(control, stream.as_fd()).map_err(|e| e.to_string())?;
     Ok(0)
 }
@@ -367,26 +402,30 @@ mod tests {
     const TABLE: &str = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n   \
          0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 4711 1 0 100 0 0 10 0\n   \
          1: 0100007F:1F90 0100007F:A0B1 01 00000000:00000000 00:00000000 00000000  1000        0 4712 1 0 20 4 30 10 -1\n   \
-         2: 00000000:0016 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 9 1 0 100 0 0 10 0\n   garbage\n";
+         2: 00000000:0016 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 9 1 0 100 0 0 10 0\n   \
+         3: 0200007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1001        0 4713 1 0 100 0 0 10 0\n   garbage\n";
 
     #[test]
-    fn only_who_listens_counts() {
-        assert_eq!(listeners(TABLE, 8_080), [4_711]);
-        assert_eq!(listeners(TABLE, 22), [9]);
-        assert_eq!(listeners(TABLE, 41_137), [0u64; 0]);
-        assert_eq!(listeners("", 22), [0u64; 0]);
+    fn only_who_listens_there_counts() {
+        let [(_, four), (_, six)] = LOOPBACKS;
+        assert_eq!(listeners(TABLE, 8_080, four), [4_711], "and nobody at another address");
+        assert_eq!(listeners(TABLE, 22, four), [9]);
+        assert_eq!(listeners(TABLE, 8_080, six), [0u64; 0]);
+        assert_eq!(listeners(TABLE, 41_137, four), [0u64; 0]);
+        assert_eq!(listeners("", 22, four), [0u64; 0]);
     }
 
     #[test]
     fn a_port_is_its_listeners_own() {
+        let [(_, four), (_, six)] = LOOPBACKS;
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let me = vec![std::process::id().to_string()];
-        assert!(is_theirs(&me, port));
+        assert!(is_theirs(&me, port, four) && !is_theirs(&me, port, six));
         // The first process has the same network, and not this socket.
-        assert!(!is_theirs(&["1".to_owned()], port));
+        assert!(!is_theirs(&["1".to_owned()], port, four));
         drop(listener);
-        assert!(!is_theirs(&me, port));
+        assert!(!is_theirs(&me, port, four));
     }
 
     #[test]

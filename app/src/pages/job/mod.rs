@@ -31,7 +31,7 @@ use self::head::Head;
 use self::idle::IdleNotice;
 use self::ports::Ports;
 use self::timeline::Timeline;
-use self::waiting::Waiting;
+use self::waiting::{Preparing, Waiting};
 use super::parts::{Loading, NoOrg, now_ms, ready, when_some};
 use crate::api;
 use crate::api::Answer;
@@ -230,6 +230,7 @@ fn JobView(loaded: Loaded) -> impl IntoView {
             <IdleNotice live=live/>
             <Timeline live=live/>
             {move || queued.get().then(|| view! { <Waiting live=live seed=explanation.clone()/> })}
+            <Preparing live=live/>
             <CostFigures live=live/>
             <section class="section">
                 <div class="section__head">
