@@ -124,10 +124,14 @@ pub fn from_elsewhere(headers: &HeaderMap, method: &Method, origin: &str) -> boo
 /// Everything that is neither hop by hop nor in `without`.
 fn pass_on(headers: &HeaderMap, without: &[&str]) -> HeaderMap {
     let listed = listed(headers);
+    // Where both say how long a body is, this one is wrong.
+    let chunked = headers.contains_key(header::TRANSFER_ENCODING);
     let mut out = HeaderMap::with_capacity(headers.len());
     for (name, value) in headers {
         let known = name.as_str();
-        if !HOP_BY_HOP.contains(&known) && !without.contains(&known) && !listed.iter().any(|l| l == known) {
+        let kept = !HOP_BY_HOP.contains(&known) && !without.contains(&known);
+        let doubtful = listed.iter().any(|l| l == known) || (chunked && *name == header::CONTENT_LENGTH);
+        if kept && !doubtful {
             out.append(name.clone(), value.clone());
         }
     }
@@ -349,6 +353,7 @@ mod tests {
             ("nel", "{}"),
             ("keep-alive", "timeout=5"),
             ("transfer-encoding", "chunked"),
+            ("content-length", "7"),
             ("content-type", "text/html"),
             ("set-cookie", "a=1"),
             ("set-cookie", "berth_port=stolen"),
