@@ -117,6 +117,11 @@ pub fn directory(root: &Path, key: &Key) -> PathBuf {
     root.join(format!("{}-{}", key.job, key.number))
 }
 
+/// Makes an attempt's directory, for the worker's own user alone.
+fn make(dir: &Path) -> io::Result<()> {
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)
+}
+
 /// Gives a directory and everything in it to a user.
 fn give(path: &Path, uid: u32) -> io::Result<()> {
     std::os::unix::fs::lchown(path, Some(uid), Some(uid))?;
@@ -158,13 +163,34 @@ impl Attempt {
     }
 
     pub(crate) fn save(&self) -> io::Result<()> {
-        put_json(&self.dir.join(RECORD), &self.record, true)
+        match put_json(&self.dir.join(RECORD), &self.record, true) {
+            // There was no room for it when the attempt came.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                make(&self.dir)?;
+                put_json(&self.dir.join(RECORD), &self.record, true)
+            }
+            result => result,
+        }
     }
 
     /// Makes the directory of a new attempt.
     pub fn create(root: &Path, key: &Key, assignment: &Assignment) -> io::Result<Self> {
-        let dir = directory(root, key);
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
+        let attempt = Self::of(root, key, assignment);
+        make(&attempt.dir)?;
+        attempt.save()?;
+        Ok(attempt)
+    }
+
+    /// One that cannot be recorded here: it is known in memory only and is never started. It is clean when
+    /// it could be recorded after all.
+    pub fn unrecorded(root: &Path, key: &Key, assignment: &Assignment, why: &io::Error) -> Self {
+        let mut attempt = Self::of(root, key, assignment);
+        let failure = failed("worker.io", format!("The worker cannot write the job's files: {why}."));
+        attempt.record.failure = Some(failure);
+        attempt
+    }
+
+    fn of(root: &Path, key: &Key, assignment: &Assignment) -> Self {
         let record = Record {
             job: key.job.clone(),
             number: key.number,
@@ -179,9 +205,7 @@ impl Attempt {
             keep: assignment.spec.as_ref().map(Keep::of).unwrap_or_default(),
             secrets: None,
         };
-        let attempt = Self::new(dir, record, Tally::default());
-        attempt.save()?;
-        Ok(attempt)
+        Self::new(directory(root, key), record, Tally::default())
     }
 
     /// Every attempt that a former daemon left in `root`.
@@ -214,7 +238,14 @@ impl Attempt {
     /// Finds out what became of an attempt whose end is not recorded. A shim that is alive goes on.
     pub fn adopt(&mut self) {
         // Held while it is decided: a shim that comes late finds the decision, and starts nothing.
-        let Ok(_lock) = shim::lock(&self.dir) else { return };
+        let lock = shim::lock(&self.dir);
+        if let Err(error) = &lock {
+            // A disk that cannot be read hides a shim, but not its process.
+            let gone = self.start.as_ref().is_some_and(|start| !shim::exists(start));
+            if error.kind() == io::ErrorKind::WouldBlock || !gone {
+                return;
+            }
+        }
         // The shim may have ended between the two looks.
         self.refresh();
         if self.exit.is_some() {

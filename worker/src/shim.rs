@@ -18,6 +18,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use berth_proto::LOG_LIMIT;
+use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
@@ -31,7 +32,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cgroups::{Controller, Group};
 use crate::disk;
-use crate::files::{find_json, put_json};
+use crate::files::{find_json, put_json, reserve};
 use crate::lease::{Leased, Remains};
 use crate::mask::{Masking, Output};
 use crate::sandbox::open_filters;
@@ -178,6 +179,9 @@ pub fn run(dir: &Path) -> Result<(), String> {
     }
     let mut log = OpenOptions::new().append(true).create(true).open(dir.join(LOG)).map_err(what)?;
 
+    // Without it the end is recorded as long as there is room by then.
+    let _ = reserve(&dir.join(EXIT));
+
     // Whatever the command leaves behind becomes a child of this process, which can then end it.
     prctl::set_child_subreaper(true).map_err(|e| e.to_string())?;
     let mut signals = SigSet::empty();
@@ -198,7 +202,11 @@ pub fn run(dir: &Path) -> Result<(), String> {
             say(&mut log, &format!("the command could not be started: {error}"));
             let boottime_ms = Some(boottime_ms());
             let (timed_out, log_full) = (false, false);
-            Exit { code: 127, timed_out, metered_ms: 0, log_bytes: 0, log_full, boottime_ms, failure: None }
+            let failure = is_disk(&error).then(|| {
+                let detail = format!("The worker cannot write the job's files: {error}.");
+                ("worker.io".to_owned(), detail)
+            });
+            Exit { code: 127, timed_out, metered_ms: 0, log_bytes: 0, log_full, boottime_ms, failure }
         }
     };
     end_all();
@@ -212,7 +220,25 @@ pub fn run(dir: &Path) -> Result<(), String> {
     let exit =
         Exit { failure: exit.failure.clone().or_else(|| out_of_memory(&exit, &launch.limits)), ..exit };
     let log_bytes = log.metadata().map_err(what)?.len();
-    put_json(&dir.join(EXIT), &Exit { log_bytes, ..exit }, true).map_err(what)
+    record(dir, &Exit { log_bytes, ..exit }).map_err(what)
+}
+
+/// Whether the host's disk is why something could not be done.
+fn is_disk(error: &io::Error) -> bool {
+    use io::ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+    matches!(error.kind(), StorageFull | QuotaExceeded | ReadOnlyFilesystem)
+        || error.raw_os_error() == Some(Errno::EIO as i32)
+}
+
+/// Writes down how it ended. Nothing tells when a disk can be written again, so it is tried for half a minute.
+fn record(dir: &Path, exit: &Exit) -> io::Result<()> {
+    for _ in 0..60 {
+        if put_json(&dir.join(EXIT), exit, true).is_ok() {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    put_json(&dir.join(EXIT), exit, true)
 }
 
 /// Why it ended, when that was for want of memory. A job that goes on without a process that was killed

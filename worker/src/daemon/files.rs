@@ -44,6 +44,9 @@ impl Daemon {
             Ok(attempt) => attempt,
             Err(error) => {
                 tracing::error!(job = key.job, %error, "an attempt cannot be recorded");
+                let attempt = Attempt::unrecorded(&self.host.root, &key, &assignment, &error);
+                self.told.insert(key.clone(), Told { dirty: true, sent: None });
+                self.attempts.insert(key, attempt);
                 return;
             }
         };
