@@ -123,6 +123,8 @@ impl Contract for Workers {
     async fn fetch(&self, request: Request<proto::Wish>) -> Result<Response<proto::Part>, Status> {
         let node = self.caller(request.extensions()).await?.node;
         parcels::fetch(&self.0, node, request.into_inner()).await
+    }
+
     type TunnelStream = ReceiverStream<Result<proto::Frame, Status>>;
 
     async fn tunnel(
@@ -266,6 +268,7 @@ impl Session {
             address: hello.address,
             labels: node_labels(hello.labels),
             isolation: isolation(hello.isolation),
+            images: hello.runs_images,
             driver_version: hello.driver_version,
             worker_version: hello.worker_version,
             boards: hello.boards.into_iter().filter_map(board).collect(),
@@ -338,6 +341,7 @@ impl Session {
             let Some(spec) = &mut assignment.spec else { continue };
             let job = assignment.attempt.as_ref().map_or("", |id| id.job.as_str());
             given.extend(spec.secrets.drain(..).map(|secret| (job.to_owned(), secret.name)));
+            given.extend(spec.registry_auth.take().map(|auth| (job.to_owned(), auth.secret)));
         }
         if self.sent.as_ref() != Some(&compared) {
             self.say(proto::down::What::Desired(desired)).await?;

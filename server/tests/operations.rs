@@ -84,6 +84,7 @@ async fn report(h: &Harbour, n: u128, driver: &str, labels: Value) {
         address: "10.0.0.1".to_owned(),
         labels: labels.to_string(),
         isolation: "{}".to_owned(),
+        images: false,
         boards: (0..2).map(board).collect(),
     };
     h.t.portal.report_node(node(n), report).await.unwrap();

@@ -1,14 +1,14 @@
-//! One attempt on this host: its directory, how it stands, and the steps that prepare, end and clean it.
+//! One attempt on this host: its directory, how it stands, and the steps that end and clean it. `preparing`
+//! has those before its start.
 //!
 //! Everything known is in the directory, so a daemon that starts again reads it and goes on. Blocking:
 //! call it off the async threads. It decides nothing; `agent` does.
 
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 
-use berth_proto::{Assignment, AttemptId, Failure, LOG_LIMIT, Phase, Slot, Spec, Status};
+use berth_proto::{Assignment, AttemptId, Failure, LOG_LIMIT, Phase, Slot, Status};
 use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
 
@@ -17,14 +17,13 @@ use crate::cgroups::Group;
 use crate::confinement;
 use crate::daemon::Host;
 use crate::evidence::Tally;
-use crate::files::{find_json, inside, put_json};
-use crate::gpu::{GpuError, Gpus};
-use crate::keeping::{self, Keep};
-use crate::lease::{self, Starting};
+use crate::files::{find_json, put_json};
+use crate::gpu::GpuError;
+use crate::images::{Image, registry};
+use crate::keeping::Keep;
 use crate::life::EVIDENCE;
-use crate::sandbox::{is_late, with_late};
-use crate::secrets::{self, Given};
-use crate::shim::{self, Exit, Launch, Notice, Start};
+use crate::secrets;
+use crate::shim::{self, Exit, Notice, Start};
 
 const RECORD: &str = "attempt.json";
 
@@ -84,6 +83,12 @@ pub struct Record {
     /// What of it outlives it.
     #[serde(default)]
     pub keep: Keep,
+    /// The image that it runs in.
+    #[serde(default)]
+    pub image: Option<Image>,
+    /// A container may be there, which is removed with it.
+    #[serde(default)]
+    pub contained: bool,
     /// Where its files with secrets lie until it is clean.
     #[serde(default)]
     pub secrets: Option<PathBuf>,
@@ -101,6 +106,8 @@ pub struct Attempt {
     pub unclean: Option<String>,
     /// What was seen of its process and devices.
     pub tally: Tally,
+    /// How far its preparation is, in a sentence.
+    pub progress: String,
 }
 
 /// Whether the daemon has recorded that this attempt failed, so that nothing may be started any more.
@@ -120,17 +127,6 @@ pub fn directory(root: &Path, key: &Key) -> PathBuf {
 /// Makes an attempt's directory, for the worker's own user alone.
 fn make(dir: &Path) -> io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)
-}
-
-/// Gives a directory and everything in it to a user.
-fn give(path: &Path, uid: u32) -> io::Result<()> {
-    std::os::unix::fs::lchown(path, Some(uid), Some(uid))?;
-    if path.symlink_metadata()?.is_dir() {
-        for entry in std::fs::read_dir(path)? {
-            give(&entry?.path(), uid)?;
-        }
-    }
-    Ok(())
 }
 
 fn log_full() -> Failure {
@@ -159,7 +155,16 @@ impl Attempt {
     }
 
     fn new(dir: PathBuf, record: Record, tally: Tally) -> Self {
-        Self { dir, record, start: None, exit: None, cleaning: Cleaning::Due, unclean: None, tally }
+        Self {
+            dir,
+            record,
+            start: None,
+            exit: None,
+            cleaning: Cleaning::Due,
+            unclean: None,
+            tally,
+            progress: String::new(),
+        }
     }
 
     pub(crate) fn save(&self) -> io::Result<()> {
@@ -203,6 +208,8 @@ impl Attempt {
             group: Group::default(),
             organization: assignment.organization.clone(),
             keep: assignment.spec.as_ref().map(Keep::of).unwrap_or_default(),
+            image: None,
+            contained: false,
             secrets: None,
         };
         Self::new(directory(root, key), record, Tally::default())
@@ -330,154 +337,9 @@ impl Attempt {
             unclean: self.unclean.clone(),
             evidence: self.evidence(),
             saving: ended && self.saves(),
+            progress: if phase == Phase::Preparing { self.progress.clone() } else { String::new() },
+            image_digest: self.record.image.as_ref().map_or_else(String::new, |i| i.digest.clone()),
         }
-    }
-
-    /// Makes devices and files, and starts the shim. On an error the attempt has failed with it.
-    pub fn prepare(&mut self, spec: &Spec, host: &Host, starting: &Starting) -> Option<Child> {
-        match self.try_prepare(spec, host, starting) {
-            Ok(child) => Some(child),
-            Err(failure) => {
-                self.fail(failure);
-                None
-            }
-        }
-    }
-
-    /// Makes one device. That it is this attempt's is recorded first: only what it made is destroyed.
-    fn make_device(&mut self, index: usize, gpus: &Gpus) -> Result<(), (String, String)> {
-        let unavailable =
-            |e: GpuError| failed("device.unavailable", format!("The device could not be made: {e}."));
-        let Some(device) = self.record.devices.get_mut(index) else { return Ok(()) };
-        let gpu = device.gpu_uuid.clone();
-        let Some((profile, start)) = device.instance else {
-            return gpus.set_mig(&gpu, false).map_err(unavailable);
-        };
-        gpus.set_mig(&gpu, true).map_err(unavailable)?;
-        device.made = true;
-        self.save()
-            .map_err(|e| failed("worker.io", format!("The worker cannot write the job's files: {e}.")))?;
-        let made = gpus.create_slice(&gpu, profile, start);
-        let Some(device) = self.record.devices.get_mut(index) else { return Ok(()) };
-        match made {
-            Ok(slice) => device.mig_uuid = slice.mig_uuid,
-            Err(error) => {
-                device.made = !matches!(error, GpuError::InUse | GpuError::Insufficient);
-                return Err(unavailable(error));
-            }
-        }
-        Ok(())
-    }
-
-    fn try_prepare(
-        &mut self,
-        spec: &Spec,
-        host: &Host,
-        starting: &Starting,
-    ) -> Result<Child, (String, String)> {
-        if let Some(why) = &spec.unusable {
-            return Err(failed(&why.code, why.detail.clone()));
-        }
-        let gpus = &host.gpus;
-        let io = |e: io::Error| failed("worker.io", format!("The worker cannot write the job's files: {e}."));
-        let work = self.dir.join("work");
-        std::fs::create_dir_all(&work).map_err(io)?;
-        for (path, text) in &spec.files {
-            let to = inside(&work, path)
-                .ok_or_else(|| failed("worker.files", format!("{path:?} is not a path inside the job.")))?;
-            if let Some(parent) = to.parent() {
-                std::fs::create_dir_all(parent).map_err(io)?;
-            }
-            std::fs::write(to, text).map_err(io)?;
-        }
-        keeping::restore(&self.dir, spec).map_err(io)?;
-        for index in 0..self.record.devices.len() {
-            self.make_device(index, gpus)?;
-        }
-        // Known before they are there, so that they are removed whatever happens.
-        self.record.secrets = secrets::place(&self.dir, spec);
-        self.save().map_err(io)?;
-        if let Some(place) = &self.record.secrets {
-            secrets::write(place, spec, self.record.uid).map_err(io)?;
-        }
-        let command = match &spec.script {
-            None => spec.command.clone(),
-            Some(text) => {
-                let file = work.join(".berth-script");
-                std::fs::write(&file, text).map_err(io)?;
-                std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).map_err(io)?;
-                if text.starts_with("#!") {
-                    vec!["./.berth-script".to_owned()]
-                } else {
-                    vec!["/bin/sh".to_owned(), ".berth-script".to_owned()]
-                }
-            }
-        };
-        let command = with_late(&spec.env, command);
-        if let Some(uid) = self.record.uid {
-            give(&work, uid).map_err(io)?;
-        }
-        let (confined, limits) = confinement::confine(&self.record, spec, host, &work, command)?;
-        // Known before anything can be in it; what was made and not recorded is swept at the next start.
-        self.record.group = limits.group.clone();
-        self.save().map_err(io)?;
-        let launch = Launch {
-            env: self.environment(spec, &confined.home, host.sandbox.isolated()),
-            argv: confined.argv,
-            cwd: confined.cwd,
-            limit_ms: self.record.limit_ms,
-            grace_ms: host.grace_ms,
-            sandbox_depth: confined.sandbox_depth,
-            limits,
-            told: !spec.secrets.is_empty(),
-            secrets: self.record.secrets.clone(),
-            lease: lease::handed_over(starting, &host.root),
-        };
-        put_json(&self.dir.join(shim::LAUNCH), &launch, true).map_err(io)?;
-        let this = std::env::current_exe().map_err(io)?;
-        let mut shim = Command::new(this)
-            .arg("shim")
-            .arg(&self.dir)
-            .env_clear()
-            .stdin(if launch.told { Stdio::piped() } else { Stdio::null() })
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .map_err(io)?;
-        Given::of(spec).tell(&mut shim);
-        Ok(shim)
-    }
-
-    fn environment(&self, spec: &Spec, home: &str, isolated: bool) -> Vec<(String, String)> {
-        let devices: Vec<&str> = self.record.devices.iter().map(Device::visible).collect();
-        let base = [
-            ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
-            ("LANG", "C.UTF-8"),
-            ("PYTHONUNBUFFERED", "1"),
-        ];
-        let mut env: Vec<(String, String)> = base.map(|(k, v)| (k.to_owned(), v.to_owned())).to_vec();
-        let early = spec.env.iter().filter(|(name, _)| !is_late(name));
-        env.extend(early.map(|(k, v)| (k.clone(), v.clone())));
-        // These say what is, so a job cannot set them otherwise.
-        let fixed = [
-            ("HOME", home.to_owned()),
-            ("CUDA_VISIBLE_DEVICES", devices.join(",")),
-            ("NVIDIA_VISIBLE_DEVICES", devices.join(",")),
-            // A hint to the driver's own sharing service, where one runs; it limits nothing by itself.
-            ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", self.thread_percentage()),
-            ("BERTH_JOB_ID", self.record.job.clone()),
-            ("BERTH_ATTEMPT", self.record.number.to_string()),
-            (secrets::PLACE, secrets::seen_at(self.record.secrets.as_deref(), isolated)),
-        ];
-        env.retain(|(k, _)| fixed.iter().all(|(f, _)| f != k));
-        env.extend(fixed.map(|(k, v)| (k.to_owned(), v)).into_iter().filter(|(_, v)| !v.is_empty()));
-        env
-    }
-
-    /// Its share of a board in percent; empty when it shares none.
-    fn thread_percentage(&self) -> String {
-        let share = self.record.devices.iter().find_map(|d| d.share_milli);
-        share.map_or_else(String::new, |milli| (milli / 10).clamp(1, 100).to_string())
     }
 
     /// Asks the shim to end it, in this way when the portal chose one.
@@ -505,11 +367,26 @@ impl Attempt {
     /// Proves that nothing of it is left on its devices, and destroys its instances. The reason when
     /// that cannot be proved.
     /// `neighbours` are the directories of attempts that share boards with it.
-    pub fn clean(&mut self, gpus: &Gpus, neighbours: &[PathBuf]) -> Result<(), String> {
+    pub fn clean(&mut self, host: &Host, neighbours: &[PathBuf]) -> Result<(), String> {
+        let gpus = &host.gpus;
         shim::wait_gone(&self.dir).map_err(|e| e.to_string())?;
-        crate::enter::turn_out(&self.dir).map_err(|e| e.to_string())?;
+        // First, so that nothing else that fails keeps them there.
         if let Some(place) = &self.record.secrets {
             secrets::remove(place).map_err(|e| format!("its files with secrets are still there: {e}"))?;
+        }
+        // A daemon that ended while it pulled an image left them.
+        registry::remove(&self.dir)
+            .map_err(|e| format!("its credentials for a registry are still there: {e}"))?;
+        crate::enter::turn_out(&self.dir).map_err(|e| e.to_string())?;
+        if self.record.contained {
+            // Its end is podman's to know; whatever of it is left after that is the cgroup's to kill.
+            let podman = host.images.as_ref().map_err(|why| format!("its container needs podman: {why}"))?;
+            let name = confinement::container_name(&self.record);
+            if podman.remove(&name).is_err() {
+                // It may have lost what stood over the container: then there must be nothing to end any more.
+                self.record.group.end()?;
+                podman.remove(&name)?;
+            }
         }
         // The shim leaves nothing; one that was killed could not see to that.
         self.record.group.end()?;

@@ -5,11 +5,13 @@
 
 mod adopt;
 mod files;
+mod preparing;
 mod visitors;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use berth_proto::{Assignment, Desired, Down, Hello, Up, down, up};
@@ -18,16 +20,13 @@ use tokio::time::Instant;
 
 use crate::agent::{Cleaning, Effect, Key, Seen, Wanted, converge};
 use crate::attempts::Attempt;
-use crate::cgroups::Cgroups;
-use crate::gpu::Gpus;
 use crate::hello::hello;
+pub use crate::host::Host;
 use crate::lease::Renewals;
 use crate::link::{LinkEvent, Outbox};
 use crate::logs::follow;
 use crate::samples::{Sampled, sample};
-use crate::sandbox::Sandbox;
 use crate::shim;
-use crate::telemetry::Telemetry;
 use crate::tunnels::Tunnels;
 use crate::watch::Watch;
 
@@ -38,27 +37,6 @@ const CLEAN_AGAIN: Duration = Duration::from_secs(2);
 /// Whatever the portal says, nobody gets longer than this to end.
 const MOST_GRACE_MS: i64 = 600_000;
 
-/// What the daemon works with.
-pub struct Host {
-    /// Holds one directory for each attempt.
-    pub root: PathBuf,
-    pub gpus: Arc<Gpus>,
-    pub sandbox: Sandbox,
-    pub cgroups: Cgroups,
-    /// Processes and threads that a job may have.
-    pub job_pids: u64,
-    /// What a job's directory may hold.
-    pub job_disk_mib: u64,
-    pub simulated: bool,
-    /// Between SIGTERM and SIGKILL.
-    pub grace_ms: i64,
-    /// Where other nodes reach this one.
-    pub address: String,
-    /// Where it stands, and whatever else the operator says of it.
-    pub labels: HashMap<String, String>,
-    pub telemetry: Arc<Telemetry>,
-}
-
 /// How far the portal knows of an attempt.
 #[derive(Default)]
 struct Told {
@@ -68,6 +46,8 @@ struct Told {
 
 enum Done {
     Prepared(Box<Attempt>),
+    /// How far it is, in a sentence.
+    Progress(Key, String),
     ShimGone(Key),
     Cleaned(Key, Result<(), String>),
     Sampled(Sampled),
@@ -80,6 +60,8 @@ pub struct Daemon {
     told: HashMap<Key, Told>,
     /// Attempts that a blocking step works on.
     busy: HashSet<Key>,
+    /// Those that are being prepared, with what tells them that they are wanted no more.
+    preparing: HashMap<Key, Arc<AtomicBool>>,
     clean_after: HashMap<Key, Instant>,
     /// Users whose files could not be removed.
     users_left: HashSet<u32>,
@@ -115,6 +97,7 @@ pub async fn run(host: Host, mut link: mpsc::Receiver<LinkEvent>) -> Result<(), 
         attempts: BTreeMap::new(),
         told: HashMap::new(),
         busy: HashSet::new(),
+        preparing: HashMap::new(),
         clean_after: HashMap::new(),
         users_left: HashSet::new(),
         desired: None,
@@ -215,6 +198,7 @@ impl Daemon {
             all.insert(key, assignment);
         }
         self.desired = Some(all);
+        self.give_up();
         self.follow_logs();
     }
 
@@ -260,11 +244,13 @@ impl Daemon {
             Done::Prepared(attempt) => {
                 let key = attempt.key();
                 self.busy.remove(&key);
+                self.preparing.remove(&key);
                 self.attempts.insert(key.clone(), *attempt);
                 self.told.entry(key.clone()).or_default().dirty = true;
                 self.refresh(&key);
                 self.follow_logs();
             }
+            Done::Progress(key, words) => self.progressed(key, words),
             Done::ShimGone(key) => {
                 self.refresh(&key);
                 if let Some(attempt) = self.attempts.get_mut(&key)
@@ -414,7 +400,7 @@ impl Daemon {
                 let neighbours: Vec<PathBuf> =
                     others.filter(|a| attempt.shares_with(a)).map(|a| a.dir.clone()).collect();
                 tokio::task::spawn_blocking(move || {
-                    let result = attempt.clean(&host.gpus, &neighbours);
+                    let result = attempt.clean(&host, &neighbours);
                     let _ = done.send(Done::Cleaned(key, result));
                 });
             }

@@ -56,6 +56,7 @@ pub async fn hello(host: &Arc<Host>, attempts: &BTreeMap<Key, Attempt>) -> Resul
         address: host.address.clone(),
         labels: host.labels.clone(),
         isolation: confinement::words(host).into_iter().collect(),
+        runs_images: host.images.is_ok(),
         leases: true,
         attempts: attempts.keys().map(|k| AttemptId::new(&k.job, k.number)).collect(),
         // Which daemon this is, whoever holds the session says.

@@ -91,6 +91,8 @@ mod tests {
                 group: Group::default(),
                 organization: String::new(),
                 keep: crate::keeping::Keep::default(),
+                image: None,
+                contained: false,
                 secrets: None,
             },
             start: None,
@@ -98,6 +100,7 @@ mod tests {
             cleaning: Cleaning::Due,
             unclean: None,
             tally: Tally::default(),
+            progress: String::new(),
         }
     }
 

@@ -4,6 +4,7 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail loudly, like tests")]
 
+#[expect(dead_code, reason = "this file uses a part of it")]
 mod stage;
 
 use std::fs::File;

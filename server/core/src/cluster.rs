@@ -63,6 +63,8 @@ pub struct NodeFacts {
     pub id: NodeId,
     /// Takes new work: its worker is connected and nobody has cordoned it.
     pub open: bool,
+    /// It runs images.
+    pub images: bool,
     pub cpu_milli: i64,
     pub memory_mib: i64,
     pub switch: Option<Arc<str>>,

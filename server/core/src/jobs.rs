@@ -84,10 +84,11 @@ pub enum Event {
 }
 
 /// Failures that are no fault of the job's own.
-const NODE_LOST: [&str; 7] = [
+const NODE_LOST: [&str; 8] = [
     "attempt.unknown_outcome",
     "attempt.not_started",
     "device.unavailable",
+    "image.unavailable",
     "worker.io",
     "worker.isolation",
     "lease.ended",

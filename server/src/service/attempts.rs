@@ -18,6 +18,7 @@ use futures::FutureExt;
 use super::evidence;
 use super::jobs::{advance, charge};
 use super::leases;
+use super::prepared;
 use super::ranks::{self, RankEnd};
 use crate::fault;
 use crate::live::News;
@@ -39,6 +40,8 @@ pub struct Applied {
     pub freed: bool,
     /// Boards were taken out of service.
     pub quarantined: bool,
+    /// How far its preparation is has changed.
+    pub progressed: bool,
     /// Nodes that must be told.
     pub wake: Vec<NodeId>,
     /// The worker has the job's files now, so there is room to send those of another.
@@ -115,6 +118,7 @@ async fn apply(
             store::attempts::set_mig_uuid(tx, &row.id, attempt.number, slot.idx, uuid).await?;
         }
     }
+    applied.progressed = prepared::keep(&mut attempt, status) && current;
     applied.taken = !attempt.known;
     attempt.known = true;
     let (number, ended) = (id.number, matches!(phase, proto::Phase::Ended | proto::Phase::Clean));
@@ -219,6 +223,9 @@ impl Portal {
                 }
                 self.tell_change(org, Some(event.clone()), event.job).await;
             }
+            if let Some(job) = job.filter(|_| applied.progressed && applied.events.is_empty()) {
+                self.tell_change(org, None, job).await;
+            }
             if let Some(cost) = applied.cost
                 && self.live.heard(cost.job)
                 && let Ok(text) = serde_json::to_string(&cost)
@@ -239,46 +246,6 @@ impl Portal {
         }
         applied.wake.iter().filter(|n| **n != node).for_each(|n| self.live.wake_node(*n));
         Ok(())
-    }
-
-    async fn log_complete(&self, node: NodeId, status: &proto::Status) -> Result<bool, StoreError> {
-        let (Some(id), Some(length)) = (&status.attempt, status.log_bytes) else { return Ok(false) };
-        let Ok(job) = id.job.parse() else { return Ok(false) };
-        let rank = self.rank_of(node, job, id.number).await?;
-        Ok(rank.is_some_and(|rank| self.recordings.log_length(job, id.number, rank) >= length))
-    }
-
-    /// The rank of an attempt that this node was given.
-    pub async fn rank_of(&self, node: NodeId, job: JobId, number: u32) -> Result<Option<u32>, StoreError> {
-        let mut conn = self.db.read().await?;
-        let row = store::attempts::find(&mut conn.tx(), job, number, node).await?;
-        Ok(row.and_then(|r| u32::try_from(r.rank).ok()))
-    }
-
-    /// Closes an attempt whose log is complete now; says whether its log has reached its end.
-    pub async fn close_log(
-        &self,
-        node: NodeId,
-        job: JobId,
-        number: u32,
-        length: u64,
-    ) -> Result<bool, StoreError> {
-        self.db
-            .write(move |tx| {
-                async move {
-                    let Some(mut row) = store::attempts::find(tx, job, number, node).await? else {
-                        return Ok(false);
-                    };
-                    let complete = row.log_bytes.is_some_and(|n| u64::try_from(n).is_ok_and(|n| length >= n));
-                    if complete && row.ended && row.clean && row.is_open && !row.saving {
-                        row.is_open = false;
-                        store::attempts::update(tx, &row).await?;
-                    }
-                    Ok(complete)
-                }
-                .boxed()
-            })
-            .await
     }
 
     /// What a node must have.
@@ -347,6 +314,7 @@ impl Portal {
                     cpu_milli: u64::from(spec.cpus.unwrap_or(0)) * 1_000,
                     memory_mib: spec.memory_mib.unwrap_or(0),
                     no_network: spec.network == Network::None,
+                    image: prepared::image(spec.image.as_deref()),
                     ..proto::Spec::default()
                 },
             }),

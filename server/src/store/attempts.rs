@@ -25,6 +25,10 @@ pub struct AttemptRow {
     pub evidence: Option<String>,
     /// Its worker has files that are to be kept.
     pub saving: bool,
+    /// How far its preparation is, in a sentence; empty when there is nothing to say.
+    pub progress: String,
+    /// What its registry calls exactly the image that it runs in.
+    pub image_digest: Option<String>,
 }
 
 /// Slices that an attempt has or had.
@@ -77,7 +81,7 @@ macro_rules! select_attempts {
     ($rest:literal) => {
         concat!(
             "SELECT job_id, number, rank, org_id, node_id, known, running, ended, outcome, ended_at, clean, \
-             log_bytes, is_open, evidence, saving FROM attempts ",
+             log_bytes, is_open, evidence, saving, progress, image_digest FROM attempts ",
             $rest
         )
     };
@@ -152,7 +156,8 @@ pub async fn find_log_bytes(
 /// Writes what is known of a rank.
 pub async fn update(tx: &mut Tx<'_>, row: &AttemptRow) -> Result<(), StoreError> {
     let sql = "UPDATE attempts SET known = $4, running = $5, ended = $6, outcome = $7, ended_at = $8, clean = $9, \
-               log_bytes = $10, is_open = $11, evidence = $12, saving = $13 WHERE job_id = $1 AND number = $2 AND rank = $3";
+               log_bytes = $10, is_open = $11, evidence = $12, saving = $13, \
+               progress = $14, image_digest = $15 WHERE job_id = $1 AND number = $2 AND rank = $3";
     exec!(
         tx,
         sql,
@@ -168,7 +173,9 @@ pub async fn update(tx: &mut Tx<'_>, row: &AttemptRow) -> Result<(), StoreError>
         row.log_bytes,
         row.is_open,
         &row.evidence,
-        row.saving
+        row.saving,
+        &row.progress,
+        &row.image_digest
     )
     .map(|_| ())
 }

@@ -27,6 +27,8 @@ pub struct NodeRow {
     pub certified_until: Option<i64>,
     /// JSON.
     pub isolation: String,
+    /// It runs images.
+    pub images: bool,
 }
 
 /// What a worker says of its host when a session begins.
@@ -45,6 +47,8 @@ pub struct NodeReport {
     pub labels: String,
     /// JSON: what keeps jobs apart, in words.
     pub isolation: String,
+    /// It runs images.
+    pub images: bool,
     pub boards: Vec<GpuReport>,
 }
 
@@ -108,7 +112,7 @@ pub async fn insert(tx: &mut Tx<'_>, node: NodeId, name: &str, now: Timestamp) -
 
 pub async fn list(tx: &mut Tx<'_>) -> Result<Vec<NodeRow>, StoreError> {
     let sql = "SELECT id, name, cordoned, simulated, unisolated, driver_version, worker_version, last_seen_at, \
-               cpu_milli, memory_mib, address, labels, isolation, suspect, (SELECT MAX(c.expires_at) FROM node_certificates c \
+               cpu_milli, memory_mib, address, labels, isolation, images, suspect, (SELECT MAX(c.expires_at) FROM node_certificates c \
                WHERE c.node_id = nodes.id AND c.revoked_at IS NULL) AS certified_until FROM nodes ORDER BY name, id";
     list!(tx, NodeRow, sql)
 }
@@ -128,7 +132,7 @@ pub async fn report(
 ) -> Result<(), StoreError> {
     let id = node.to_string();
     let sql = "UPDATE nodes SET simulated = $2, unisolated = $3, driver_version = $4, worker_version = $5, \
-               last_seen_at = $6, cpu_milli = $7, memory_mib = $8, address = $9, labels = $10, isolation = $11 \
+               last_seen_at = $6, cpu_milli = $7, memory_mib = $8, address = $9, labels = $10, isolation = $11, images = $12 \
                WHERE id = $1";
     exec!(
         tx,
@@ -143,7 +147,8 @@ pub async fn report(
         report.memory_mib,
         &report.address,
         &report.labels,
-        &report.isolation
+        &report.isolation,
+        report.images
     )?;
     exec!(tx, "UPDATE gpus SET present = $2 WHERE node_id = $1", &id, false)?;
     for board in &report.boards {

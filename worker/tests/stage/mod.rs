@@ -146,10 +146,12 @@ impl Stage {
                 memory_mib: script.memory_mib,
                 pids: script.pids,
                 disk: Some((work, script.disk_mib)),
+                nested: false,
             },
             told: !spec.secrets.is_empty(),
             secrets: place,
             lease: script.lease.clone(),
+            container: None,
         };
         put_json(&dir.join(shim::LAUNCH), &launch, false).unwrap();
         let mut shim = Command::new(env!("CARGO_BIN_EXE_berth-worker"))

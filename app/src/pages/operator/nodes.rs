@@ -283,7 +283,8 @@ fn isolation_text(node: &Node) -> Option<String> {
         .iter()
         .filter_map(|name| Some(format!("{name}: {}", node.isolation.get(*name)?)))
         .collect();
-    Some(format!("{sandbox}; {}", limits.join(", ")))
+    let images = node.isolation.get("images").map_or_else(String::new, |words| format!("; images: {words}"));
+    Some(format!("{sandbox}; {}{images}", limits.join(", ")))
 }
 
 fn row(
@@ -401,6 +402,9 @@ mod tests {
         node.isolation.insert("pids".to_owned(), "not limited".to_owned());
         let text = "bubblewrap 0.8; memory: cgroup v1, pids: not limited";
         assert_eq!(isolation_text(&node).as_deref(), Some(text));
+        node.isolation.insert("images".to_owned(), "off: podman is not installed".to_owned());
+        let text = format!("{text}; images: off: podman is not installed");
+        assert_eq!(isolation_text(&node), Some(text));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use berth_types::time::Timestamp;
 
 use crate::live::News;
 use crate::portal::Portal;
-use crate::service::{Caller, Right, drains, evidence};
+use crate::service::{Caller, Right, drains, evidence, prepared};
 use crate::store::jobs::JobRow;
 use crate::store::{self, StoreError, Tx};
 
@@ -32,6 +32,7 @@ impl Portal {
         let mut shown = self.show(&mut tx, vec![row]).await?.pop().ok_or_else(Problem::not_found)?;
         if attempt > 0 {
             shown.evidence = evidence::of_attempt(&mut tx, &id, attempt).await?;
+            prepared::add(&mut tx, &mut shown, &id, attempt).await?;
             shown.credited_micros = store::ledger::credited(&mut tx, store::ledger::EVIDENCE, &id).await?;
         }
         Ok(shown)
@@ -233,6 +234,8 @@ impl Portal {
             reservation: spec.reservation,
             command: spec.command,
             script: spec.script,
+            image: spec.image,
+            image_digests: vec![],
             files: spec.files.into_keys().collect(),
             labels: spec.labels,
             max_duration_s: u64::try_from(row.max_duration_s).unwrap_or(0),
