@@ -20,8 +20,12 @@ use common::TestPortal;
 use netns::{HUB, Net};
 use process::{Ending, Served, call, eventually, serve_with};
 use serde_json::{Value, json};
+use tokio::sync::{Mutex, MutexGuard};
 
 const WORKERS: usize = 2;
+
+/// Bombs of one test would hold up the short leases of another.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
 
 /// A tenant with a token of its own.
 struct Tenant {
@@ -40,6 +44,7 @@ struct Yard {
     tickets: Vec<String>,
     ada: Tenant,
     bob: Tenant,
+    _alone: MutexGuard<'static, ()>,
 }
 
 fn serve(net: &Net, dir: &tempfile::TempDir, lease_s: u32) -> Served {
@@ -54,6 +59,7 @@ fn secret(made: &Value) -> String {
 impl Yard {
     /// `None`, and said, where there are no namespaces.
     async fn open(lease_s: u32) -> Option<Self> {
+        let _alone = ONE_AT_A_TIME.lock().await;
         let net = Net::open(WORKERS)?;
         let dir = tempfile::tempdir().unwrap();
         let data = dir.path().to_owned();
@@ -83,7 +89,7 @@ impl Yard {
         let served = serve(&net, &dir, lease_s);
         let (bob, ada) = (tenants.pop().unwrap(), tenants.pop().unwrap());
         let workers = Vec::new();
-        let mut yard = Self { served, workers, net, dir, lease_s, operator, tickets, ada, bob };
+        let mut yard = Self { served, workers, net, dir, lease_s, operator, tickets, ada, bob, _alone };
         for n in 0..WORKERS {
             let worker = yard.worker(n);
             yard.workers.push(worker);

@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Component, Path, PathBuf};
 
+use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -29,9 +30,13 @@ fn write_part<T: Serialize>(part: &Path, value: &T) -> io::Result<std::fs::File>
 pub fn put_json_in_turn<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
     let part = path.with_extension("part");
     write_part(&part, value)?;
-    let swapped = renameat2(AT_FDCWD, &part, AT_FDCWD, path, RenameFlags::RENAME_EXCHANGE);
-    // There is no old one yet, or this file system cannot do that.
-    swapped.or_else(|_| std::fs::rename(part, path))
+    match renameat2(AT_FDCWD, &part, AT_FDCWD, path, RenameFlags::RENAME_EXCHANGE) {
+        Ok(()) => Ok(()),
+        // There is no old one yet: it gets its room now.
+        Err(Errno::ENOENT) => std::fs::rename(part, path).and_then(|()| reserve(path)),
+        // This file system cannot do that.
+        Err(_) => std::fs::rename(part, path),
+    }
 }
 
 /// Takes room on the disk for a file that `put_json` writes there later, however full the disk is by then.
