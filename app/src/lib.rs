@@ -56,6 +56,7 @@ pub fn App() -> impl IntoView {
                     <Route path=path!("/webhooks") view={Lazy::<routes::Webhooks>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/secrets") view={Lazy::<routes::Secrets>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/operator/nodes") view={Lazy::<routes::Nodes>::new()} ssr=SsrMode::Async/>
+                    <Route path=path!("/operator/nodes/:node") view={Lazy::<routes::Boards>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/operator/jobs") view={Lazy::<routes::AllJobs>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/operator/stuck") view={Lazy::<routes::Stuck>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/operator/fleet") view={Lazy::<routes::Fleet>::new()} ssr=SsrMode::Async/>

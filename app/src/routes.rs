@@ -75,6 +75,7 @@ route!(forms, Webhooks, webhooks, load_webhooks, pages::webhooks::WebhooksPage);
 route!(forms, Secrets, secrets, load_secrets, pages::secrets::SecretsPage);
 route!(forms, Limits, limits, load_limits, pages::limits::LimitsPage);
 route!(forms, Nodes, nodes, load_nodes, operator::nodes::NodesPage);
+route!(forms, Boards, boards, load_boards, operator::boards::BoardsPage);
 route!(forms, AllJobs, all_jobs, load_all_jobs, operator::jobs::AllJobsPage);
 route!(forms, Stuck, stuck, load_stuck, operator::stuck::StuckPage);
 route!(forms, Fleet, fleet, load_fleet, operator::fleet::FleetPage);

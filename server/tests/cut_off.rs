@@ -327,7 +327,9 @@ async fn a_broken_disk_ends_what_runs_with_its_lease_and_that_is_told() {
     eventually(|| if exists(&start) { Err("it goes on without a lease".to_owned()) } else { Ok(()) });
     // How it ended can be recorded nowhere, which is told.
     let done = site.until(&job, |j| j["state"] == "failed");
-    assert_eq!(done["failure"]["code"], "attempt.unknown_outcome", "{done}");
+    let code = done["failure"]["code"].as_str().unwrap();
+    // The simulation keeps its boards there too, so they may be missed before that.
+    assert!(code == "attempt.unknown_outcome" || code.starts_with("device."), "{done}");
     site.charged_once(&done);
     drop(daemon);
     drop(disk);

@@ -11,14 +11,15 @@ mod common;
 #[expect(dead_code, reason = "this file uses a part of it")]
 mod quay;
 
+use std::collections::HashSet;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use berth_proto::portal_client::PortalClient;
 use berth_proto::{
-    AttemptId, Certificate, Down, Heartbeat, Hello, JoinRequest, Log, Message as _, Probe, RenewRequest,
-    Samples, Up, down, up,
+    Assignment, AttemptId, Board, Certificate, Down, Heartbeat, Hello, JoinRequest, Log, Message as _, Phase,
+    Probe, RenewRequest, Samples, Up, down, up,
 };
 use berth_server::authority::Authority;
 use berth_server::portal::Settings;
@@ -95,8 +96,12 @@ impl Talk {
         holder: Option<&Holder>,
         (instance, epoch, connection): (&str, i64, i64),
     ) -> Result<Self, Status> {
-        let (up, queue) = mpsc::unbounded_channel();
         let hello = Hello { instance: instance.to_owned(), epoch, connection, ..Hello::default() };
+        Self::begin(quay, holder, hello).await
+    }
+
+    async fn begin(quay: &Quay, holder: Option<&Holder>, hello: Hello) -> Result<Self, Status> {
+        let (up, queue) = mpsc::unbounded_channel();
         up.send(up::What::Hello(hello).into()).unwrap();
         let channel = way(quay, holder).connect().await.map_err(Status::unavailable)?;
         let down = PortalClient::new(channel).session(UnboundedReceiverStream::new(queue)).await?;
@@ -132,6 +137,25 @@ impl Talk {
             while self.next(true).await?.is_some() {}
             Ok(())
         })
+    }
+
+    /// What the portal says, once it is about this.
+    async fn heard<T>(&mut self, what: impl Fn(down::What) -> Option<T>) -> T {
+        loop {
+            let said = self.next(true).await.unwrap().unwrap().what.unwrap();
+            if let Some(found) = what(said) {
+                return found;
+            }
+        }
+    }
+
+    /// What is desired, once that is so many attempts.
+    async fn desired(&mut self, count: usize) -> Vec<Assignment> {
+        self.heard(|what| match what {
+            down::What::Desired(desired) => Some(desired.attempts).filter(|all| all.len() == count),
+            _ => None,
+        })
+        .await
     }
 
     async fn refused(mut self, alive: bool) -> Status {
@@ -456,4 +480,61 @@ async fn a_copied_host_is_noticed_and_the_right_one_comes_back_with_its_work() {
         quay.t.get(&quay.operator, "/operator/nodes").await.expect(200)["items"][0].get("suspect").is_none()
     );
     quay.settled(&done).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_said_at_once_is_taken_in_together_and_in_its_order() {
+    let quay = portal().await;
+    quay.t.stock(&quay.operator, &quay.org, 1_000_000_000).await;
+    let price = json!({"offering": "h100-80gb", "per_hour_micros": 3_600_000});
+    quay.t.post(&quay.operator, "/operator/prices", price).await.expect(201);
+    let holder = joined(&quay).await;
+    let (uuid, name) = ("GPU-1".to_owned(), "H100-80GB".to_owned());
+    let board = Board { uuid, name, memory_mib: 81_920, ..Board::default() };
+    let (instance, boards) = ("a".to_owned(), vec![board]);
+    let hello = Hello { instance, epoch: 1, connection: 1, simulated: true, boards, ..Hello::default() };
+    let mut talk = Talk::begin(&quay, Some(&holder), hello).await.unwrap();
+    let mut jobs = Vec::new();
+    for _ in 0..20 {
+        jobs.push(quay.submit(json!({"offering": "h100-80gb", "gpu_milli": 50, "command": ["true"]})).await);
+    }
+    let wanted = talk.desired(20).await;
+    for one in &wanted {
+        assert_eq!((one.slots.len(), one.slots[0].share_milli), (1, 50));
+        assert_eq!(one.spec.as_ref().unwrap().command, ["true"]);
+    }
+    let mut seq = 0;
+    for phase in [Phase::Preparing, Phase::Running, Phase::Ended, Phase::Clean] {
+        let ended = matches!(phase, Phase::Ended | Phase::Clean);
+        for one in &wanted {
+            seq += 1;
+            let status = berth_proto::Status {
+                seq,
+                attempt: one.attempt.clone(),
+                phase: phase.into(),
+                metered_ms: 2_000,
+                exit_code: ended.then_some(0),
+                log_bytes: ended.then_some(0),
+                ..berth_proto::Status::default()
+            };
+            talk.up.send(up::What::Status(status).into()).unwrap();
+        }
+    }
+    let mut left: HashSet<u64> = (1..=seq).collect();
+    while !left.is_empty() {
+        let ack = talk.heard(|said| if let down::What::Ack(ack) = said { Some(ack) } else { None }).await;
+        assert!(left.remove(&ack.seq), "{ack:?} comes twice");
+    }
+    // What is acknowledged is durable, and what has ended here is wanted no more.
+    for job in &jobs {
+        let done = quay.job(job).await;
+        assert_eq!((&done["state"], &done["metered_ms"]), (&json!("succeeded"), &json!(2_000)), "{done}");
+        quay.settled(&done).await;
+        let events =
+            quay.t.get(&quay.ada, &format!("/orgs/{}/jobs/{job}/events", quay.org)).await.expect(200);
+        let states: Vec<&str> =
+            events["items"].as_array().unwrap().iter().map(|e| e["state"].as_str().unwrap()).collect();
+        assert_eq!(states, ["queued", "assigned", "starting", "running", "succeeded"]);
+    }
+    talk.desired(0).await;
 }

@@ -8,7 +8,7 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use berth_proto::{Assignment, AttemptId, Failure, LOG_LIMIT, Phase, Slot, Status};
+use berth_proto::{Assignment, Slot};
 use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
 
@@ -23,9 +23,12 @@ use crate::images::{Image, registry};
 use crate::keeping::Keep;
 use crate::life::EVIDENCE;
 use crate::secrets;
-use crate::shim::{self, Exit, Notice, Start};
+use crate::shim::{self, Exit, Launch, Notice, Start};
+use crate::ward;
 
 const RECORD: &str = "attempt.json";
+/// There once an attempt is clean that made no device.
+const CLEAN: &str = "clean.json";
 
 /// A device of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,6 +44,9 @@ pub struct Device {
     /// The instance is this attempt's own, so it is destroyed with it.
     #[serde(default)]
     pub made: bool,
+    /// MiB that were in use on a whole board before anything was started on it.
+    #[serde(default)]
+    pub idle_mib: Option<u64>,
 }
 
 impl Device {
@@ -51,6 +57,7 @@ impl Device {
             share_milli: Some(slot.share_milli).filter(|n| *n > 0),
             mig_uuid: None,
             made: false,
+            idle_mib: None,
         }
     }
 
@@ -69,6 +76,9 @@ pub struct Record {
     pub limit_ms: i64,
     /// It ended without the shim's word: code and sentence.
     pub failure: Option<(String, String)>,
+    /// A board failed under it, so it is ended: code and sentence.
+    #[serde(default)]
+    pub device_fault: Option<(String, String)>,
     pub stop_asked: bool,
     pub clean: bool,
     /// Whom its files belong to; nobody else gets this user while they are there.
@@ -129,22 +139,6 @@ fn make(dir: &Path) -> io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)
 }
 
-fn log_full() -> Failure {
-    Failure {
-        code: "log.full".to_owned(),
-        detail: format!(
-            "Its log grew past {} MiB, so it was stopped; write large output to files.",
-            LOG_LIMIT >> 20
-        ),
-    }
-}
-
-/// The limit that an attempt outgrew, if it ended for that.
-fn outgrown(exit: &Exit) -> Option<Failure> {
-    let found = exit.failure.clone().map(|(code, detail)| Failure { code, detail });
-    found.or_else(|| exit.log_full.then(log_full))
-}
-
 fn failed(code: &str, detail: impl Into<String>) -> (String, String) {
     (code.to_owned(), detail.into())
 }
@@ -178,17 +172,24 @@ impl Attempt {
         }
     }
 
-    /// Makes the directory of a new attempt.
+    /// Makes the directory of a new attempt and records it.
     pub fn create(root: &Path, key: &Key, assignment: &Assignment) -> io::Result<Self> {
-        let attempt = Self::of(root, key, assignment);
-        make(&attempt.dir)?;
+        let attempt = Self::begin(root, key, assignment)?;
         attempt.save()?;
         Ok(attempt)
     }
 
-    /// One that cannot be recorded here: it is known in memory only and is never started. It is clean when
-    /// it could be recorded after all.
-    pub fn unrecorded(root: &Path, key: &Key, assignment: &Assignment, why: &io::Error) -> Self {
+    /// Makes the directory of a new attempt. Nobody may be told of it, and nothing of it be done, before
+    /// it is recorded.
+    pub fn begin(root: &Path, key: &Key, assignment: &Assignment) -> io::Result<Self> {
+        let attempt = Self::of(root, key, assignment);
+        make(&attempt.dir)?;
+        Ok(attempt)
+    }
+
+    /// One that cannot be recorded here: it is known in memory only, and nothing of it is done. It is clean
+    /// when it can be recorded after all.
+    pub fn without_record(root: &Path, key: &Key, assignment: &Assignment, why: &str) -> Self {
         let mut attempt = Self::of(root, key, assignment);
         let failure = failed("worker.io", format!("The worker cannot write the job's files: {why}."));
         attempt.record.failure = Some(failure);
@@ -202,6 +203,7 @@ impl Attempt {
             devices: assignment.slots.iter().map(Device::from_slot).collect(),
             limit_ms: assignment.limit_ms,
             failure: None,
+            device_fault: None,
             stop_asked: false,
             clean: false,
             uid: None,
@@ -220,7 +222,12 @@ impl Attempt {
         let mut out = Vec::new();
         for entry in std::fs::read_dir(root)? {
             let dir = entry?.path();
-            let Some(record) = find_json::<Record>(&dir.join(RECORD)) else { continue };
+            let Some(mut record) = find_json::<Record>(&dir.join(RECORD)) else { continue };
+            if record.group == Group::default() {
+                let launch = find_json::<Launch>(&dir.join(shim::LAUNCH));
+                record.group = launch.map(|launch| launch.limits.group).unwrap_or_default();
+            }
+            record.clean |= dir.join(CLEAN).exists();
             let tally = find_json(&dir.join(EVIDENCE)).unwrap_or_default();
             let mut attempt = Self::new(dir, record, tally);
             attempt.refresh();
@@ -307,41 +314,6 @@ impl Attempt {
         }
     }
 
-    /// The report for the portal.
-    pub fn status(&self, seq: u64) -> Status {
-        let phase = match self.seen() {
-            Seen::Preparing => Phase::Preparing,
-            Seen::Running { .. } => Phase::Running,
-            Seen::Ended(Cleaning::Done) => Phase::Clean,
-            Seen::Ended(_) if self.unclean.is_some() => Phase::Clean,
-            Seen::Ended(_) => Phase::Ended,
-        };
-        let ended = matches!(phase, Phase::Ended | Phase::Clean);
-        let length = || std::fs::metadata(self.dir.join(shim::LOG)).map_or(0, |m| m.len());
-        Status {
-            seq,
-            attempt: Some(AttemptId::new(&self.record.job, self.record.number)),
-            phase: phase.into(),
-            metered_ms: self.metered_ms(),
-            mig_uuids: self.record.devices.iter().filter_map(|d| d.mig_uuid.clone()).collect(),
-            exit_code: self.exit.as_ref().map(|e| e.code),
-            timed_out: self.exit.as_ref().is_some_and(|e| e.timed_out),
-            failure: self
-                .record
-                .failure
-                .as_ref()
-                .filter(|_| self.exit.is_none())
-                .map(|(code, detail)| Failure { code: code.clone(), detail: detail.clone() })
-                .or_else(|| self.exit.as_ref().and_then(outgrown)),
-            log_bytes: ended.then(|| self.exit.as_ref().map_or_else(length, |e| e.log_bytes).min(LOG_LIMIT)),
-            unclean: self.unclean.clone(),
-            evidence: self.evidence(),
-            saving: ended && self.saves(),
-            progress: if phase == Phase::Preparing { self.progress.clone() } else { String::new() },
-            image_digest: self.record.image.as_ref().map_or_else(String::new, |i| i.digest.clone()),
-        }
-    }
-
     /// Asks the shim to end it, in this way when the portal chose one.
     pub fn stop(&mut self, notice: Option<Notice>) {
         self.record.stop_asked = true;
@@ -391,9 +363,8 @@ impl Attempt {
         // The shim leaves nothing; one that was killed could not see to that.
         self.record.group.end()?;
         for device in &self.record.devices {
-            let name = device.mig_uuid.as_deref().unwrap_or(&device.gpu_uuid);
             // A device that was never made holds nobody.
-            let held = match gpus.holders(name) {
+            let held = match gpus.holders(&device.gpu_uuid, device.mig_uuid.as_deref()) {
                 Ok(pids) => pids,
                 Err(GpuError::NotFound(_)) => Vec::new(),
                 Err(error) => return Err(error.to_string()),
@@ -409,6 +380,7 @@ impl Attempt {
             if started && !held.is_empty() {
                 return Err(format!("processes are still on it: {held:?}"));
             }
+            ward::given_back(gpus, device)?;
             if let Some((profile, start)) = device.instance.filter(|_| device.made) {
                 gpus.destroy_slice(&device.gpu_uuid, profile, start).map_err(|e| e.to_string())?;
             }
@@ -418,6 +390,48 @@ impl Attempt {
             self.remove_work();
         }
         self.record.clean = true;
-        self.save().map_err(|e| e.to_string())
+        let noted = match self.made_devices() || !self.dir.join(RECORD).exists() {
+            // Never destroyed twice: by then another's may be in their place.
+            true => self.save(),
+            // A file of its own and not synced: the record is not put at risk, and to prove it clean once more
+            // after the host went down takes nothing from anybody.
+            false => put_json(&self.dir.join(CLEAN), &true, false),
+        };
+        noted.map_err(|e| e.to_string())
+    }
+
+    /// Whether a device is this attempt's own work.
+    pub(crate) fn made_devices(&self) -> bool {
+        self.record.devices.iter().any(|device| device.made)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_daemon_that_starts_again_knows_what_stands_beside_the_record() {
+        let root = tempfile::tempdir().unwrap();
+        let load = || Attempt::load_all(root.path()).unwrap();
+        let key = Key { job: "job_x".to_owned(), number: 1 };
+        let attempt = Attempt::begin(root.path(), &key, &Assignment::default()).unwrap();
+        assert!(load().is_empty(), "it is not recorded");
+        attempt.save().unwrap();
+        assert_eq!(load().remove(0).record.group, Group::default());
+        let group = json!({"places": [{"dir": "/x", "unified": true, "controllers": ["pids"]}]});
+        let launch = json!({
+            "argv": ["true"], "env": [], "cwd": "/", "limit_ms": 1, "grace_ms": 1, "sandbox_depth": 0,
+            "limits": {"group": group, "memory_mib": 0, "pids": 1, "disk": null},
+        });
+        put_json(&attempt.dir.join(shim::LAUNCH), &launch, false).unwrap();
+        let known = load().remove(0);
+        assert_eq!(serde_json::to_value(&known.record.group).unwrap()["places"], group["places"]);
+        assert_eq!((known.cleaning, known.record.clean), (Cleaning::Due, false));
+        put_json(&attempt.dir.join(CLEAN), &true, false).unwrap();
+        let known = load().remove(0);
+        assert_eq!((known.cleaning, known.record.clean), (Cleaning::Done, true));
     }
 }

@@ -4,6 +4,7 @@
 //! It owns every attempt's state. Blocking steps run elsewhere and come back as results.
 
 mod adopt;
+mod boards;
 mod files;
 mod preparing;
 mod visitors;
@@ -29,11 +30,14 @@ use crate::samples::{Sampled, sample};
 use crate::shim;
 use crate::tunnels::Tunnels;
 use crate::watch::Watch;
+use boards::{BoardNews, Boards};
 
 /// A report that was not acknowledged is sent again after this long.
 const RESEND: Duration = Duration::from_secs(5);
 /// Between two tries to prove a device clean.
 const CLEAN_AGAIN: Duration = Duration::from_secs(2);
+/// Messages and results that are taken in before anything else.
+const AT_ONCE: usize = 64;
 /// Whatever the portal says, nobody gets longer than this to end.
 const MOST_GRACE_MS: i64 = 600_000;
 
@@ -45,12 +49,15 @@ struct Told {
 }
 
 enum Done {
+    /// Whether it could be.
+    Recorded(Key, Result<(), (Box<Assignment>, String)>),
     Prepared(Box<Attempt>),
     /// How far it is, in a sentence.
     Progress(Key, String),
     ShimGone(Key),
     Cleaned(Key, Result<(), String>),
     Sampled(Sampled),
+    Boards(BoardNews),
     Kept(Key, bool, Result<(), String>),
 }
 
@@ -60,6 +67,8 @@ pub struct Daemon {
     told: HashMap<Key, Told>,
     /// Attempts that a blocking step works on.
     busy: HashSet<Key>,
+    /// Those of them of which nobody may be told yet.
+    unrecorded: HashSet<Key>,
     /// Those that are being prepared, with what tells them that they are wanted no more.
     preparing: HashMap<Key, Arc<AtomicBool>>,
     clean_after: HashMap<Key, Instant>,
@@ -79,6 +88,7 @@ pub struct Daemon {
     keeping: HashSet<Key>,
     /// Whether that was last done for an attempt that is over, and when it is next due.
     keep_after: HashMap<Key, (bool, Instant)>,
+    boards: Boards,
     tunnels: Tunnels,
 }
 
@@ -92,11 +102,13 @@ fn notice(assignment: &Assignment) -> Option<shim::Notice> {
 pub async fn run(host: Host, mut link: mpsc::Receiver<LinkEvent>) -> Result<(), String> {
     let (done, mut results) = mpsc::unbounded_channel();
     let renewals = Renewals::open(&host.root);
+    let boards = Boards::open(&host.root);
     let mut daemon = Daemon {
         host: Arc::new(host),
         attempts: BTreeMap::new(),
         told: HashMap::new(),
         busy: HashSet::new(),
+        unrecorded: HashSet::new(),
         preparing: HashMap::new(),
         clean_after: HashMap::new(),
         users_left: HashSet::new(),
@@ -110,9 +122,11 @@ pub async fn run(host: Host, mut link: mpsc::Receiver<LinkEvent>) -> Result<(), 
         sampling: false,
         keeping: HashSet::new(),
         keep_after: HashMap::new(),
+        boards,
         tunnels: Tunnels::default(),
     };
     daemon.adopt_all()?;
+    daemon.watch_boards();
     let mut tick = tokio::time::interval(Duration::from_secs(1));
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
@@ -129,9 +143,19 @@ pub async fn run(host: Host, mut link: mpsc::Receiver<LinkEvent>) -> Result<(), 
             Some(result) = results.recv() => daemon.finish(result),
             _ = tick.tick() => daemon.tick(),
         }
+        // What is here already is taken in before anything is decided: each time every attempt is looked at.
+        for _ in 0..AT_ONCE {
+            let Ok(event) = link.try_recv() else { break };
+            daemon.hear(event).await?;
+        }
+        for _ in 0..AT_ONCE {
+            let Ok(result) = results.try_recv() else { break };
+            daemon.finish(result);
+        }
         daemon.act();
         daemon.keep_files();
         daemon.report();
+        daemon.tell_health();
     }
 }
 
@@ -154,6 +178,7 @@ impl Daemon {
                 };
                 // A session that ended meanwhile is followed by a Closed.
                 let _ = outbox.words.send(up::What::Hello(hello).into());
+                self.boards.greet();
                 let beat = self.renewals.beat(shim::boottime_ms());
                 let _ = outbox.words.send(up::What::Heartbeat(beat).into());
                 self.outbox = Some(outbox);
@@ -186,6 +211,7 @@ impl Daemon {
     }
 
     fn want(&mut self, desired: Desired) {
+        self.begin_tasks(&desired.tasks);
         let mut all = BTreeMap::new();
         for assignment in desired.attempts {
             let Some(id) = &assignment.attempt else { continue };
@@ -241,12 +267,17 @@ impl Daemon {
 
     fn finish(&mut self, done: Done) {
         match done {
+            Done::Recorded(key, result) => self.recorded(key, result),
             Done::Prepared(attempt) => {
                 let key = attempt.key();
                 self.busy.remove(&key);
                 self.preparing.remove(&key);
+                // That it is being prepared was told before, but how far it was is no news any more; each word
+                // costs the portal a transaction.
+                let former = self.attempts.get(&key).is_some_and(|known| known.progress != attempt.progress);
+                let told = self.told.entry(key.clone()).or_default();
+                told.dirty |= former || attempt.seen() != Seen::Preparing;
                 self.attempts.insert(key.clone(), *attempt);
-                self.told.entry(key.clone()).or_default().dirty = true;
                 self.refresh(&key);
                 self.follow_logs();
             }
@@ -278,6 +309,7 @@ impl Daemon {
                 }
                 self.told.entry(key).or_default().dirty = true;
             }
+            Done::Boards(news) => self.boards_news(news),
             Done::Kept(key, over, result) => self.files_kept(&key, over, result),
             Done::Sampled(Sampled { samples, looks }) => {
                 self.sampling = false;
@@ -292,6 +324,7 @@ impl Daemon {
     }
 
     fn tick(&mut self) {
+        self.look_at_boards();
         if self.outbox.is_some() {
             let beat = self.renewals.beat(shim::boottime_ms());
             self.say(up::What::Heartbeat(beat));
@@ -360,8 +393,9 @@ impl Daemon {
             Effect::Refuse { key, lost } => {
                 let Some(assignment) = self.desired.as_ref().and_then(|d| d.get(&key)) else { return };
                 let root = &self.host.root;
-                let mut attempt = Attempt::create(root, &key, assignment)
-                    .unwrap_or_else(|error| Attempt::unrecorded(root, &key, assignment, &error));
+                let mut attempt = Attempt::create(root, &key, assignment).unwrap_or_else(|error| {
+                    Attempt::without_record(root, &key, assignment, &error.to_string())
+                });
                 let (code, detail) = if lost {
                     (
                         "attempt.unknown_outcome",
@@ -429,7 +463,9 @@ impl Daemon {
     /// Sends what the portal does not know yet.
     fn report(&mut self) {
         let Some(outbox) = &self.outbox else { return };
-        for (key, told) in self.told.iter_mut().filter(|(_, told)| told.dirty) {
+        let unrecorded = &self.unrecorded;
+        for (key, told) in self.told.iter_mut().filter(|(key, told)| told.dirty && !unrecorded.contains(*key))
+        {
             let Some(attempt) = self.attempts.get(key) else { continue };
             self.seq += 1;
             let status = attempt.status(self.seq);

@@ -32,7 +32,7 @@ use crate::files::find_json;
 use crate::processes;
 use crate::pty::{self, Size};
 use crate::shim::{self, Container, Launch, Start};
-use crate::{attempts, seccomp};
+use crate::{attempts, reaping, seccomp};
 
 /// Between a shell's notice to leave and its end.
 const GRACE: Duration = Duration::from_secs(2);
@@ -232,7 +232,7 @@ fn shell(dir: &Path, control: BorrowedFd<'_>, size: Size) -> Result<i32, String>
     let code = stay(child, &heard, control).map_err(|e| e.to_string())?;
     if !inside.isolated {
         // Nothing else would find what was left behind here.
-        processes::end_all();
+        reaping::end_all();
     }
     Ok(code)
 }

@@ -85,6 +85,7 @@ mod tests {
                 devices: vec![],
                 limit_ms: 600_000,
                 failure: None,
+                device_fault: None,
                 stop_asked: false,
                 clean: false,
                 uid: None,

@@ -90,7 +90,9 @@ impl Attempt {
         let Some(device) = self.record.devices.get_mut(index) else { return Ok(()) };
         let gpu = device.gpu_uuid.clone();
         let Some((profile, start)) = device.instance else {
-            return gpus.set_mig(&gpu, false).map_err(unavailable);
+            gpus.set_mig(&gpu, false).map_err(unavailable)?;
+            device.idle_mib = gpus.used_mib(&gpu).ok();
+            return Ok(());
         };
         gpus.set_mig(&gpu, true).map_err(unavailable)?;
         device.made = true;
@@ -130,10 +132,10 @@ impl Attempt {
         for index in 0..self.record.devices.len() {
             self.make_device(index, &host.gpus)?;
         }
-        // Known before they are there, so that they are removed whatever happens.
         self.record.secrets = secrets::place(&self.dir, spec);
-        self.save().map_err(unwritable)?;
         if let Some(place) = &self.record.secrets {
+            // Known before they are there, so that they are removed whatever happens.
+            self.save().map_err(unwritable)?;
             secrets::write(place, spec, self.record.uid).map_err(unwritable)?;
         }
         let command = match &spec.script {
@@ -148,7 +150,10 @@ impl Attempt {
         } else {
             self.contained(spec, host, &work, &command, outside.lease)?
         };
-        put_json(&self.dir.join(shim::LAUNCH), &launch, true).map_err(unwritable)?;
+        // It tells a daemon that starts again of the group before anything can be in it; a group that was made
+        // and is in none is swept then. Not synced: neither shim nor group outlives the host, and nothing has
+        // begun before the shim recorded that, which it syncs.
+        put_json(&self.dir.join(shim::LAUNCH), &launch, false).map_err(unwritable)?;
         let this = std::env::current_exe().map_err(unwritable)?;
         let mut shim = Command::new(this)
             .arg("shim")
@@ -173,9 +178,11 @@ impl Attempt {
     ) -> Result<Launch, Failed> {
         let command = with_late(&spec.env, command);
         let (confined, limits) = confinement::confine(&self.record, spec, host, work, command)?;
-        // Known before anything can be in it; what was made and not recorded is swept at the next start.
         self.record.group = limits.group.clone();
-        self.save().map_err(unwritable)?;
+        if self.made_devices() {
+            // By what the driver calls them they are looked at when they are cleaned.
+            self.save().map_err(unwritable)?;
+        }
         Ok(Launch {
             env: self.environment(spec, &confined.home, host.sandbox.isolated()),
             argv: confined.argv,
@@ -201,7 +208,7 @@ impl Attempt {
     ) -> Result<Launch, Failed> {
         let podman = podman_of(host)?;
         let (limits, cgroup) = confinement::contained_limits(&self.record, spec, host, work)?;
-        // So is the container, whose name follows from the attempt's.
+        // Known before anything can be in it; so is the container, whose name follows from the attempt's.
         self.record.group = limits.group.clone();
         self.record.contained = true;
         self.save().map_err(unwritable)?;

@@ -3,11 +3,8 @@
 //! Must not decide when.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
-use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 /// A process as `/proc/PID/stat` has it.
@@ -117,30 +114,4 @@ impl Tenant {
 fn end(pid: i32) {
     // One that ended meanwhile is what is wanted.
     let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
-}
-
-/// Collects orphans that ended; the command itself is left to its own wait.
-pub fn reap_strays(command: i32) {
-    for (pid, depth) in descendants(Pid::this().as_raw()) {
-        if depth == 1 && pid != command {
-            let _ = waitpid(Pid::from_raw(pid), Some(WaitPidFlag::WNOHANG));
-        }
-    }
-}
-
-/// Kills and collects until no child is left. A child that forks while it is killed is found in the
-/// next round, because its children become this process's own.
-pub fn end_all() {
-    let this = Pid::this().as_raw();
-    loop {
-        descendants(this).iter().for_each(|(pid, _)| end(*pid));
-        loop {
-            match waitpid(Pid::from_raw(-1), Some(WaitPidFlag::WNOHANG)) {
-                Err(Errno::ECHILD) => return,
-                Ok(WaitStatus::StillAlive) | Err(_) => break,
-                Ok(_) => {}
-            }
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }

@@ -34,7 +34,8 @@ use crate::disk;
 use crate::files::{find_json, put_json, reserve};
 use crate::lease::{Leased, Remains};
 use crate::mask::{Masking, Output};
-use crate::processes::{Stat, Tenant, Word, descendants, end_all, reap_strays, stat};
+use crate::processes::{Stat, Tenant, Word, descendants, stat};
+use crate::reaping::{end_all, reap_strays};
 use crate::sandbox::open_filters;
 use crate::secrets::{self, Given};
 

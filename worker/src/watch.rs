@@ -13,7 +13,7 @@ use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
 use tokio::io::unix::AsyncFd;
 
 use crate::agent::Key;
-use crate::life::EVIDENCE;
+use crate::shim::{EXIT, LOG, START};
 
 struct Notices(Inotify);
 
@@ -23,9 +23,11 @@ impl AsRawFd for Notices {
     }
 }
 
-/// Whether it is the evidence of an attempt, or the part of it that is being written.
-fn is_evidence(name: &OsStr) -> bool {
-    Path::new(name).file_stem() == Path::new(EVIDENCE).file_stem()
+/// Whether a change says something of a running attempt: of its log, or (`false`) of its start or end, which are
+/// put there whole. `None`: it is the daemon's own doing, or a part of a file that is being written.
+fn only_log(name: &OsStr, put_there: bool) -> Option<bool> {
+    let told = put_there && (name == START || name == EXIT);
+    (told || name == LOG).then_some(!told)
 }
 
 /// Watches the directories of attempts.
@@ -70,11 +72,10 @@ impl Watch {
                             continue;
                         }
                         let Some(key) = self.keys.get(&event.wd) else { continue };
-                        // The daemon writes it itself, all the time.
-                        if event.name.as_deref().is_some_and(is_evidence) {
+                        let put_there = event.mask.contains(AddWatchFlags::IN_MOVED_TO);
+                        let Some(log) = event.name.as_deref().and_then(|n| only_log(n, put_there)) else {
                             continue;
-                        }
-                        let log = event.name.as_deref().is_some_and(|n| n == crate::shim::LOG);
+                        };
                         out.entry(key.clone()).and_modify(|only| *only &= log).or_insert(log);
                     }
                     if !out.is_empty() {

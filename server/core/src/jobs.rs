@@ -87,6 +87,7 @@ pub enum Event {
 const NODE_LOST: [&str; 8] = [
     "attempt.unknown_outcome",
     "attempt.not_started",
+    "device.failed",
     "device.unavailable",
     "image.unavailable",
     "worker.io",

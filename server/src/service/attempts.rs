@@ -3,7 +3,7 @@
 //! A report is applied in one transaction with the use that it proves. One that speaks of something
 //! older, or says again what is known, changes nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use berth_core::cluster::Owner;
 use berth_core::jobs::Event;
@@ -254,22 +254,29 @@ impl Portal {
         let mut tx = conn.tx();
         let mut attempts = Vec::new();
         let lease_ms = store::leases::of_node(&mut tx, node).await?;
-        for row in store::attempts::list_open(&mut tx, node).await? {
+        let open = store::attempts::list_open(&mut tx, node).await?;
+        // Read for all at once: a node has many, and is looked at whenever one of them changes.
+        let jobs = store::jobs::list_open_on(&mut tx, node).await?;
+        let jobs: HashMap<String, JobRow> = jobs.into_iter().map(|row| (row.id.clone(), row)).collect();
+        let mut held: HashMap<(String, i64), Vec<AllocationRow>> = HashMap::new();
+        for slot in store::attempts::list_allocations_on(&mut tx, node).await? {
+            held.entry((slot.job_id.clone(), slot.attempt)).or_default().push(slot);
+        }
+        for row in open {
             let job: JobId = parse(&row.job_id)?;
-            let Some(job_row) = store::jobs::find_any(&mut tx, job).await? else { continue };
-            let mut slots = store::attempts::list_allocations(&mut tx, &row.job_id, row.number).await?;
-            slots.retain(|slot| slot.node_id == row.node_id);
-            let env =
-                if row.known { Vec::new() } else { ranks::environment(&mut tx, &job_row, &row).await? };
-            let mut assignment = self.assignment(job, &row, &job_row, &slots, env)?;
-            self.add_secrets(&mut tx, &job_row, &mut assignment).await?;
-            let kept = self.add_kept(&mut tx, &row, &job_row, &mut assignment).await?;
+            // One that was closed between the reads is wanted no more.
+            let slots = held.remove(&(row.job_id.clone(), row.number));
+            let (Some(job_row), Some(slots)) = (jobs.get(&row.job_id), slots) else { continue };
+            let env = if row.known { Vec::new() } else { ranks::environment(&mut tx, job_row, &row).await? };
+            let mut assignment = self.assignment(job, &row, job_row, &slots, env)?;
+            self.add_secrets(&mut tx, job_row, &mut assignment).await?;
+            let kept = self.add_kept(&mut tx, &row, job_row, &mut assignment).await?;
             leases::impose(&mut assignment, lease_ms.get(&(row.job_id, row.number)).copied().unwrap_or(0));
             if kept {
                 attempts.push(assignment);
             }
         }
-        Ok(proto::Desired { attempts })
+        Ok(proto::Desired { attempts, ..proto::Desired::default() })
     }
 
     fn assignment(

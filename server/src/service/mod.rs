@@ -14,6 +14,7 @@ mod evidence;
 mod expiry;
 pub mod files;
 pub mod fleet;
+pub mod health;
 pub mod invitations;
 pub mod invoices;
 pub mod jobs;

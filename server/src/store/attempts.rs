@@ -202,6 +202,14 @@ pub async fn list_allocations(
     list!(tx, AllocationRow, sql, job, attempt)
 }
 
+/// What the attempts that are open on a node hold or held there.
+pub async fn list_allocations_on(tx: &mut Tx<'_>, node: NodeId) -> Result<Vec<AllocationRow>, StoreError> {
+    let sql = "SELECT a.job_id, a.attempt, a.idx, a.org_id, a.node_id, a.gpu_uuid, a.profile_id, a.start, a.size, a.share_milli, a.mig_uuid, a.unclean \
+               FROM attempts t JOIN allocations a ON a.job_id = t.job_id AND a.attempt = t.number AND a.node_id = t.node_id \
+               WHERE t.node_id = $1 AND t.is_open = $2 ORDER BY a.job_id, a.attempt, a.idx";
+    list!(tx, AllocationRow, sql, node.to_string(), true)
+}
+
 macro_rules! select_held {
     ($rest:literal) => {
         concat!(

@@ -14,7 +14,7 @@ use crate::attempts::Attempt;
 use crate::keeping;
 
 /// After a try that failed.
-const AGAIN: Duration = Duration::from_secs(2);
+pub(super) const AGAIN: Duration = Duration::from_secs(2);
 
 /// Fetches what the attempt begins with. What cannot be fetched ends it: starting from nothing would lose
 /// what it has saved.

@@ -35,7 +35,8 @@ pub fn not_started(error: &io::Error) -> Exit {
     let failure = is_disk(error)
         .then(|| ("worker.io".to_owned(), format!("The worker cannot write the job's files: {error}.")));
     Exit {
-        code: 127,
+        // As a shell tells them apart.
+        code: if error.kind() == io::ErrorKind::PermissionDenied { 126 } else { 127 },
         timed_out: false,
         metered_ms: 0,
         log_bytes: 0,
@@ -63,5 +64,6 @@ mod tests {
             assert_eq!(exit.failure.is_some_and(|(code, _)| code == "worker.io"), failed, "{errno}");
             assert_eq!(exit.code, 127);
         }
+        assert_eq!(not_started(&io::Error::from(Errno::EACCES)).code, 126);
     }
 }

@@ -297,6 +297,7 @@ fn row(
     let name = node.name.clone();
     let simulated = node.simulated.then(|| view! { " " <span class="tag tag--simulated">"simulated"</span> });
     let unisolated = node.unisolated.then(|| view! { " " <span class="tag tag--warn">"not isolated"</span> });
+    let boards = format!("/operator/nodes/{}", node.id);
     let labels = label_chips(node);
     let isolation = isolation_text(node).map(|text| view! { <span class="table__sub">{text}</span> });
     let nvlink = nvlink_text(node).map(|text| view! { <span class="table__sub">{text}</span> });
@@ -320,7 +321,7 @@ fn row(
     };
     view! {
         <tr role="row">
-            <th role="rowheader" scope="row">{name}{simulated}{unisolated}{labels}</th>
+            <th role="rowheader" scope="row"><a href=boards>{name}</a>{simulated}{unisolated}{labels}</th>
             <td role="cell" class="table__state" data-label="State"><NodeBadge state=node.state/></td>
             <td role="cell" data-label="Boards">{boards_text(node)}{nvlink}</td>
             <td role="cell" data-label="In use">{in_use(node)}</td>

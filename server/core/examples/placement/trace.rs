@@ -77,6 +77,7 @@ pub fn node(n: u32, model: &str, gpus: u32, mig_enabled: bool) -> NodeFacts {
         mig_enabled,
         healthy: true,
         island: 0,
+        limit_watts: None,
         foreign: Vec::new(),
     };
     NodeFacts {
@@ -115,6 +116,7 @@ pub fn read(nodes: &str, tasks: &str) -> Result<Trace, String> {
                     mig_enabled: false,
                     healthy: true,
                     island: 0,
+                    limit_watts: None,
                     foreign: Vec::new(),
                 })
                 .collect(),

@@ -40,6 +40,7 @@ pub(super) fn node(n: u128, model: &str, boards: usize) -> NodeFacts {
         mig_enabled: true,
         healthy: true,
         island: u8::try_from(i / 4).unwrap(),
+        limit_watts: None,
         foreign: Vec::new(),
     };
     NodeFacts {

@@ -19,6 +19,7 @@ fn cluster(nodes: u32) -> Cluster {
             mig_enabled: true,
             healthy: true,
             island: 0,
+            limit_watts: None,
             foreign: Vec::new(),
         };
         cluster.put_node(NodeFacts {

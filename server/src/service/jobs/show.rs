@@ -265,7 +265,10 @@ impl Portal {
 
     /// Tells everyone who listens how a job is now, and by what event it came there.
     pub(crate) async fn tell_change(&self, org: OrgId, event: Option<JobEvent>, job: JobId) {
-        self.touch_job(job);
+        // That it is being prepared changes nothing about anybody's place.
+        if event.as_ref().is_none_or(|event| event.state != JobState::Starting) {
+            self.touch_job(job);
+        }
         if !self.live.heard(job) && !self.live.heard_org(org) {
             return;
         }

@@ -203,6 +203,7 @@ impl Portal {
                 mig_enabled: gpu.mig_enabled,
                 healthy: gpu.present && gpu.quarantined.is_none(),
                 island: u8::try_from(gpu.nvlink_island).unwrap_or(0),
+                limit_watts: gpu.told().power_limit_watts.map(i64::from),
                 foreign: foreign(&gpu),
             });
         }
