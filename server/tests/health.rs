@@ -47,8 +47,8 @@ async fn board(h: &Harbour) -> Value {
 async fn told(h: &Harbour) -> Value {
     let page = h.t.get(&h.ada, &format!("/orgs/{}/nodes", h.org)).await.expect(200);
     let nodes = page["items"].as_array().unwrap().clone();
-    let boards = nodes.iter().flat_map(|n| n["gpus"].as_array().unwrap());
-    boards.cloned().find(|gpu| gpu["uuid"] == GPU).unwrap()["quarantined"].clone()
+    let mut boards = nodes.iter().flat_map(|n| n["gpus"].as_array().unwrap());
+    boards.find(|gpu| gpu["uuid"] == GPU).unwrap()["quarantined"].clone()
 }
 
 async fn post(h: &Harbour, what: &str, body: Value) -> common::Reply {

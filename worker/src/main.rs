@@ -18,7 +18,7 @@ use berth_worker::link::Link;
 use berth_worker::pty::Size;
 use berth_worker::sandbox::Sandbox;
 use berth_worker::telemetry::Telemetry;
-use berth_worker::{capacity, enter, identity, link, metrics, shim, simulate};
+use berth_worker::{capacity, enter, identity, link, metrics, processes, shim, simulate};
 use clap::{Parser, Subcommand};
 use nix::fcntl::{Flock, FlockArg};
 
@@ -125,11 +125,12 @@ struct Run {
 }
 
 fn main() -> ExitCode {
+    let alone = || processes::close_inherited().map_err(|e| e.to_string());
     let result = match Args::parse().command {
-        Command::Shim { dir } => shim::run(&dir),
+        Command::Shim { dir } => alone().and_then(|()| shim::run(&dir)),
         Command::Enter { dir, cols, rows, port } => {
             let wish = port.map_or_else(|| Wish::Shell(Size::clamped(cols, rows)), Wish::Port);
-            match enter::run(&dir, wish) {
+            match alone().and_then(|()| enter::run(&dir, wish)) {
                 // The shell's own.
                 Ok(code) => std::process::exit(code),
                 Err(error) => Err(error),

@@ -46,6 +46,20 @@ pub fn descendants(root: i32) -> Vec<(i32, u32)> {
     out
 }
 
+/// Closes what this process was given beside its standard streams. For the very start of one that goes on to
+/// start a tenant's: whatever whoever started it forgot to keep to itself would be the tenant's too.
+pub fn close_inherited() -> std::io::Result<()> {
+    let open: Vec<i32> = std::fs::read_dir("/proc/self/fd")?
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter(|fd| *fd > 2)
+        .collect();
+    for fd in open {
+        // The directory that was just read is closed already.
+        let _ = nix::unistd::close(fd);
+    }
+    Ok(())
+}
+
 /// What a tenant's processes are told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Word {

@@ -84,7 +84,7 @@ pub enum Event {
 }
 
 /// Failures that are no fault of the job's own.
-const NODE_LOST: [&str; 8] = [
+const NODE_LOST: [&str; 9] = [
     "attempt.unknown_outcome",
     "attempt.not_started",
     "device.failed",

@@ -77,7 +77,7 @@ fn recovery(library: &Library, device: &Device<'_>) -> Option<u32> {
     // SAFETY: the handle is used only for this call, and the pointer is to one local of the type it asks for.
     let code = unsafe { symbol(device.handle(), 1, &raw mut value) };
     // SAFETY: the field is an unsigned int, and the union was zeroed before.
-    (code == 0 && value.nvmlReturn == 0).then(|| unsafe { value.value.uiVal })
+    if code == 0 && value.nvmlReturn == 0 { Some(unsafe { value.value.uiVal }) } else { None }
 }
 
 fn facts(library: &Library, device: &Device<'_>) -> Facts {

@@ -110,7 +110,7 @@ fn over_all_links(library: &Library, device: &Device<'_>, field: u32) -> Option<
     // SAFETY: the handle is used only for this call, and the pointer is to one local of the type it asks for.
     let code = unsafe { symbol(device.handle(), 1, &raw mut value) };
     // SAFETY: the field is an unsigned long long, and the union was zeroed before.
-    (code == 0 && value.nvmlReturn == 0).then(|| unsafe { value.value.ullVal })
+    if code == 0 && value.nvmlReturn == 0 { Some(unsafe { value.value.ullVal }) } else { None }
 }
 
 /// What a board tells of itself, but for how busy it is. Clocks and power are its slices' too.
