@@ -18,7 +18,8 @@ use std::time::Duration;
 
 use berth_proto::portal_client::PortalClient;
 use berth_proto::{
-    Assignment, Board, Certificate, Down, Hello, JoinRequest, Phase, RenewRequest, Up, down, up,
+    Assignment, AttemptId, Board, Certificate, Down, Heartbeat, Hello, JoinRequest, Log, Message as _, Phase,
+    Probe, RenewRequest, Samples, Up, down, up,
 };
 use berth_server::authority::Authority;
 use berth_server::portal::Settings;
@@ -378,6 +379,45 @@ async fn restarts_and_broken_connections_are_no_copies() {
     let node = the_node(&quay, &holder.node).await;
     assert!(node.get("suspect").is_none(), "{node}");
     assert_eq!(node["state"], "ready");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn words_of_another_version_or_of_nothing_known_are_passed_over() {
+    let quay = portal().await;
+    let holder = joined(&quay).await;
+    let mut talk = Talk::open(&quay, Some(&holder), ("a", 1, 1)).await.unwrap().let_in().await;
+    // A kind of message that this version does not know, and a known one with a field that it does not know.
+    let unknown = Up::decode(&[0xba, 0x3e, 0x01, b'x'][..]).unwrap();
+    assert_eq!(unknown, Up { what: None });
+    let longer = Up::decode(&[0x2a, 0x05, 0x08, 0x07, 0xba, 0x3e, 0x00][..]).unwrap();
+    assert_eq!(longer, Up::from(up::What::Heartbeat(Heartbeat { seq: 7 })));
+    let strange = AttemptId::new("../../etc", u32::MAX);
+    let never = AttemptId::new("job_00000000000000000000000009", 1);
+    let status =
+        |attempt| berth_proto::Status { attempt, phase: 77, metered_ms: i64::MAX, ..Default::default() };
+    let log = |attempt| Log { attempt, offset: u64::MAX, data: b"x".to_vec().into(), ..Log::default() };
+    let mut words = vec![unknown, up::What::Hello(Hello::default()).into()];
+    words.extend([None, Some(strange), Some(never)].into_iter().flat_map(|attempt| {
+        [Up::from(up::What::Status(status(attempt.clone()))), Up::from(up::What::Log(log(attempt)))]
+    }));
+    words.push(up::What::Samples(Samples { at_micros: i64::MIN, ..Samples::default() }).into());
+    words.push(up::What::Probe(Probe { nonce: u64::MAX }).into());
+    words.push(longer);
+    for word in words {
+        talk.up.send(word).unwrap();
+    }
+    // The last is answered, so all of them were heard.
+    loop {
+        match talk.next(true).await.unwrap() {
+            Some(Down { what: Some(down::What::Renewed(renewed)) }) => {
+                assert_eq!(renewed.seq, 7);
+                break;
+            }
+            Some(_) => {}
+            None => panic!("the session ended"),
+        }
+    }
+    assert_eq!(the_node(&quay, &holder.node).await["state"], "ready");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -134,6 +134,11 @@ pub fn directory(root: &Path, key: &Key) -> PathBuf {
     root.join(format!("{}-{}", key.job, key.number))
 }
 
+/// Makes an attempt's directory, for the worker's own user alone.
+fn make(dir: &Path) -> io::Result<()> {
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)
+}
+
 fn failed(code: &str, detail: impl Into<String>) -> (String, String) {
     (code.to_owned(), detail.into())
 }
@@ -157,7 +162,14 @@ impl Attempt {
     }
 
     pub(crate) fn save(&self) -> io::Result<()> {
-        put_json(&self.dir.join(RECORD), &self.record, true)
+        match put_json(&self.dir.join(RECORD), &self.record, true) {
+            // There was no room for it when the attempt came.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                make(&self.dir)?;
+                put_json(&self.dir.join(RECORD), &self.record, true)
+            }
+            result => result,
+        }
     }
 
     /// Makes the directory of a new attempt and records it.
@@ -170,8 +182,21 @@ impl Attempt {
     /// Makes the directory of a new attempt. Nobody may be told of it, and nothing of it be done, before
     /// it is recorded.
     pub fn begin(root: &Path, key: &Key, assignment: &Assignment) -> io::Result<Self> {
-        let dir = directory(root, key);
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
+        let attempt = Self::of(root, key, assignment);
+        make(&attempt.dir)?;
+        Ok(attempt)
+    }
+
+    /// One that cannot be recorded here: it is known in memory only, and nothing of it is done. It is clean
+    /// when it can be recorded after all.
+    pub fn without_record(root: &Path, key: &Key, assignment: &Assignment, why: &str) -> Self {
+        let mut attempt = Self::of(root, key, assignment);
+        let failure = failed("worker.io", format!("The worker cannot write the job's files: {why}."));
+        attempt.record.failure = Some(failure);
+        attempt
+    }
+
+    fn of(root: &Path, key: &Key, assignment: &Assignment) -> Self {
         let record = Record {
             job: key.job.clone(),
             number: key.number,
@@ -189,7 +214,7 @@ impl Attempt {
             contained: false,
             secrets: None,
         };
-        Ok(Self::new(dir, record, Tally::default()))
+        Self::new(directory(root, key), record, Tally::default())
     }
 
     /// Every attempt that a former daemon left in `root`.
@@ -227,7 +252,14 @@ impl Attempt {
     /// Finds out what became of an attempt whose end is not recorded. A shim that is alive goes on.
     pub fn adopt(&mut self) {
         // Held while it is decided: a shim that comes late finds the decision, and starts nothing.
-        let Ok(_lock) = shim::lock(&self.dir) else { return };
+        let lock = shim::lock(&self.dir);
+        if let Err(error) = &lock {
+            // A disk that cannot be read hides a shim, but not its process.
+            let gone = self.start.as_ref().is_some_and(|start| !shim::exists(start));
+            if error.kind() == io::ErrorKind::WouldBlock || !gone {
+                return;
+            }
+        }
         // The shim may have ended between the two looks.
         self.refresh();
         if self.exit.is_some() {
@@ -358,7 +390,7 @@ impl Attempt {
             self.remove_work();
         }
         self.record.clean = true;
-        let noted = match self.made_devices() {
+        let noted = match self.made_devices() || !self.dir.join(RECORD).exists() {
             // Never destroyed twice: by then another's may be in their place.
             true => self.save(),
             // A file of its own and not synced: the record is not put at risk, and to prove it clean once more

@@ -50,7 +50,7 @@ struct Told {
 
 enum Done {
     /// Whether it could be.
-    Recorded(Key, bool),
+    Recorded(Key, Result<(), (Box<Assignment>, String)>),
     Prepared(Box<Attempt>),
     /// How far it is, in a sentence.
     Progress(Key, String),
@@ -267,7 +267,7 @@ impl Daemon {
 
     fn finish(&mut self, done: Done) {
         match done {
-            Done::Recorded(key, ok) => self.recorded(&key, ok),
+            Done::Recorded(key, result) => self.recorded(key, result),
             Done::Prepared(attempt) => {
                 let key = attempt.key();
                 self.busy.remove(&key);
@@ -392,22 +392,21 @@ impl Daemon {
             Effect::Prepare(key) => self.prepare(key),
             Effect::Refuse { key, lost } => {
                 let Some(assignment) = self.desired.as_ref().and_then(|d| d.get(&key)) else { return };
-                match Attempt::create(&self.host.root, &key, assignment) {
-                    Ok(mut attempt) => {
-                        let (code, detail) = if lost {
-                            (
-                                "attempt.unknown_outcome",
-                                "The worker lost its record of this job; it was not run again.",
-                            )
-                        } else {
-                            ("attempt.not_started", "It was stopped before it was started.")
-                        };
-                        attempt.fail((code.to_owned(), detail.to_owned()));
-                        self.told.entry(key.clone()).or_default().dirty = true;
-                        self.attempts.insert(key, attempt);
-                    }
-                    Err(error) => tracing::error!(job = key.job, %error, "an attempt cannot be recorded"),
-                }
+                let root = &self.host.root;
+                let mut attempt = Attempt::create(root, &key, assignment).unwrap_or_else(|error| {
+                    Attempt::without_record(root, &key, assignment, &error.to_string())
+                });
+                let (code, detail) = if lost {
+                    (
+                        "attempt.unknown_outcome",
+                        "The worker lost its record of this job; it was not run again.",
+                    )
+                } else {
+                    ("attempt.not_started", "It was stopped before it was started.")
+                };
+                attempt.fail((code.to_owned(), detail.to_owned()));
+                self.told.entry(key.clone()).or_default().dirty = true;
+                self.attempts.insert(key, attempt);
             }
             Effect::Stop(key) => {
                 if let Some(attempt) = self.attempts.get_mut(&key) {

@@ -7,6 +7,8 @@
 
 #![expect(unsafe_code, reason = "what happens between fork and exec can only be said in an unsafe hook")]
 
+mod end;
+
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
@@ -29,7 +31,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cgroups::{Controller, Group};
 use crate::disk;
-use crate::files::{find_json, put_json};
+use crate::files::{find_json, put_json, reserve};
 use crate::lease::{Leased, Remains};
 use crate::mask::{Masking, Output};
 use crate::processes::{Stat, Tenant, Word, descendants, stat};
@@ -196,6 +198,9 @@ pub fn run(dir: &Path) -> Result<(), String> {
     }
     let mut log = OpenOptions::new().append(true).create(true).open(dir.join(LOG)).map_err(what)?;
 
+    // Without it the end is recorded as long as there is room by then.
+    let _ = reserve(&dir.join(EXIT));
+
     // Whatever the command leaves behind becomes a child of this process, which can then end it.
     prctl::set_child_subreaper(true).map_err(|e| e.to_string())?;
     let mut signals = SigSet::empty();
@@ -216,11 +221,7 @@ pub fn run(dir: &Path) -> Result<(), String> {
         }
         Err(error) => {
             say(&mut log, &format!("the command could not be started: {error}"));
-            let boottime_ms = Some(boottime_ms());
-            let (timed_out, log_full) = (false, false);
-            // As a shell tells them apart.
-            let code = if error.kind() == io::ErrorKind::PermissionDenied { 126 } else { 127 };
-            Exit { code, timed_out, metered_ms: 0, log_bytes: 0, log_full, boottime_ms, failure: None }
+            end::not_started(&error)
         }
     };
     let never =
@@ -239,7 +240,7 @@ pub fn run(dir: &Path) -> Result<(), String> {
     let failure = exit.failure.clone().or(never).or_else(|| out_of_memory(&exit, &launch.limits, ran_out));
     let exit = Exit { failure, ..exit };
     let log_bytes = log.metadata().map_err(what)?.len();
-    put_json(&dir.join(EXIT), &Exit { log_bytes, ..exit }, true).map_err(what)
+    end::record(dir, &Exit { log_bytes, ..exit }).map_err(what)
 }
 
 /// Why it ended, when that was for want of memory. A job that goes on without a process that was killed

@@ -4,7 +4,9 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::files::{AGAIN, fetched};
+use berth_proto::Assignment;
+
+use super::files::fetched;
 use super::{Daemon, Done, Told};
 use crate::agent::Key;
 use crate::attempts::Attempt;
@@ -12,11 +14,11 @@ use crate::preparing::Outside;
 use crate::shim;
 
 /// Records a new attempt: beside the loop, which would wait for the disk, and many at a time.
-async fn recorded(attempt: Attempt) -> Option<Attempt> {
+async fn recorded(attempt: Attempt) -> Result<Attempt, String> {
     let job = attempt.record.job.clone();
     let saved = tokio::task::spawn_blocking(move || attempt.save().map(|()| attempt)).await;
     let saved = saved.map_err(|e| e.to_string()).and_then(|saved| saved.map_err(|e| e.to_string()));
-    saved.inspect_err(|error| tracing::error!(job, error, "an attempt cannot be recorded")).ok()
+    saved.inspect_err(|error| tracing::error!(job, error, "an attempt cannot be recorded"))
 }
 
 impl Daemon {
@@ -30,6 +32,7 @@ impl Daemon {
             Ok(attempt) => attempt,
             Err(error) => {
                 tracing::error!(job = key.job, %error, "an attempt cannot be recorded");
+                self.cannot_record(key, &assignment, &error.to_string());
                 return;
             }
         };
@@ -49,12 +52,14 @@ impl Daemon {
         let (host, done) = (self.host.clone(), self.done.clone());
         let channel = self.outbox.as_ref().map(|outbox| outbox.portal.clone());
         tokio::spawn(async move {
-            let Some(mut attempt) = recorded(attempt).await else {
-                tokio::time::sleep(AGAIN).await;
-                let _ = done.send(Done::Recorded(key, false));
-                return;
+            let mut attempt = match recorded(attempt).await {
+                Ok(attempt) => attempt,
+                Err(why) => {
+                    let _ = done.send(Done::Recorded(key, Err((Box::new(assignment), why))));
+                    return;
+                }
             };
-            let _ = done.send(Done::Recorded(key.clone(), true));
+            let _ = done.send(Done::Recorded(key.clone(), Ok(())));
             let ready = fetched(&mut attempt, &spec, channel).await;
             tokio::task::spawn_blocking(move || {
                 let tell = |words: String| {
@@ -75,16 +80,22 @@ impl Daemon {
         });
     }
 
-    /// An attempt is on disk, and may be told of; or cannot be, and is tried again while it is wanted.
-    pub(super) fn recorded(&mut self, key: &Key, ok: bool) {
-        self.unrecorded.remove(key);
-        if !ok {
-            self.busy.remove(key);
-            self.preparing.remove(key);
-            self.watch.remove(key);
-            self.told.remove(key);
-            self.attempts.remove(key);
+    /// An attempt is on disk, and may be told of; or cannot be, which is told.
+    pub(super) fn recorded(&mut self, key: Key, result: Result<(), (Box<Assignment>, String)>) {
+        self.unrecorded.remove(&key);
+        if let Err((assignment, why)) = result {
+            self.busy.remove(&key);
+            self.preparing.remove(&key);
+            self.watch.remove(&key);
+            self.cannot_record(key, &assignment, &why);
         }
+    }
+
+    /// Nothing of it was started: it fails in place of being tried for ever on a disk that is full or broken.
+    fn cannot_record(&mut self, key: Key, assignment: &Assignment, why: &str) {
+        let attempt = Attempt::without_record(&self.host.root, &key, assignment, why);
+        self.told.insert(key.clone(), Told { dirty: true, sent: None });
+        self.attempts.insert(key, attempt);
     }
 
     pub(super) fn progressed(&mut self, key: Key, words: String) {
