@@ -86,6 +86,7 @@ pub fn port_ticket(
     port: u32,
     rank: u32,
 ) -> impl Future<Output = Answer<PortTicket>> + Send + 'static {
-    let input = NewPortTicket { rank, reason: None };
-    send("POST", format!("/orgs/{org}/jobs/{job}/ports/{port}/tickets"), &input, None)
+    let (path, input) =
+        (format!("/orgs/{org}/jobs/{job}/ports/{port}/tickets"), NewPortTicket { rank, reason: None });
+    async move { send("POST", path, &input, None).await }
 }

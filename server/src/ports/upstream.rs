@@ -133,11 +133,8 @@ fn slow() -> Problem {
 
 fn busy() -> Problem {
     let detail = "As many connections to this job are open as it may have (16). Close some of its pages.";
-    Problem {
-        status: 503,
-        retry_after_s: Some(5),
-        ..Problem::new(503, "port.busy", "Too many connections", detail)
-    }
+    let busy = Problem::new(503, "port.busy", "Too many connections", detail);
+    Problem { retry_after_s: Some(5), ..busy }
 }
 
 /// Opens a connection.

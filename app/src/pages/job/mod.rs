@@ -262,7 +262,7 @@ fn JobView(loaded: Loaded) -> impl IntoView {
                             </div>
                             {move || view! { <LogView org=org job=id rank=rank.get() over=over/> }}
                         </section>
-                        <Ports live=live on=ports_on rank=rank running=running ready=ready/>
+                        <Ports live=live can_open=ports_on rank=rank running=running ready=ready/>
                         <section class="section">
                             <div class="section__head"><h2>"Terminal"</h2></div>
                             <TerminalView org=org job=id rank=rank running=running ready=ready/>

@@ -97,7 +97,7 @@ pub fn Ports(
     /// The job.
     live: LiveJob,
     /// Whether this portal has a host name for them.
-    on: bool,
+    can_open: bool,
     /// Which of its ranks.
     rank: RwSignal<u32>,
     /// Whether the job runs now.
@@ -133,7 +133,7 @@ pub fn Ports(
     };
     let all = numbers(&ports);
     let body = move || {
-        if !on {
+        if !can_open {
             let text = format!(
                 "{all} cannot be opened here: this portal has no host name for them. Its operator starts it with --ports-origin to give it one."
             );
