@@ -249,7 +249,7 @@ async fn a_job_ends_with_its_board_and_the_next_waits_for_the_check() {
 
     // Nothing is placed there, and whoever waits reads why; a daemon that starts anew does not forget it.
     let next = quay.script("echo after").await;
-    let waits = quay.until(&next, |j| j["reasons"].to_string().contains("health.quarantined")).await;
+    let waits = quay.until(&next, |j| j["reasons"].to_string().contains("in quarantine")).await;
     assert_eq!(waits["state"], "queued", "{waits}");
     quay.worker.as_mut().unwrap().kill();
     quay.start_worker(None).unwrap();
@@ -279,7 +279,7 @@ async fn a_board_that_hangs_does_not_hold_up_the_daemon() {
     let nodes = quay.t.get(&quay.operator, "/operator/nodes").await.expect(200);
     assert_eq!(nodes["items"][0]["state"], "ready", "the daemon lives: {nodes}");
     let job = quay.script("echo later").await;
-    quay.until(&job, |j| j["reasons"].to_string().contains("health.quarantined")).await;
+    quay.until(&job, |j| j["reasons"].to_string().contains("in quarantine")).await;
     faults(&quay, &json!({}));
     its_board_when(&quay, "its answer", |b| b["silent"].is_null()).await;
     assert_eq!(quay.ended(&job).await["state"], "succeeded");
