@@ -3,6 +3,8 @@
 //! Everything known is in the directory, so a daemon that starts again reads it and goes on. Blocking:
 //! call it off the async threads. It decides nothing; `agent` does.
 
+mod files;
+
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -17,14 +19,15 @@ use crate::cgroups::Group;
 use crate::confinement;
 use crate::daemon::Host;
 use crate::evidence::Tally;
-use crate::files::{find_json, inside, put_json};
+use crate::files::{find_json, put_json};
 use crate::gpu::{GpuError, Gpus};
-use crate::keeping::{self, Keep};
+use crate::keeping::Keep;
 use crate::lease::{self, Starting};
 use crate::life::EVIDENCE;
 use crate::sandbox::{is_late, with_late};
 use crate::secrets::{self, Given};
 use crate::shim::{self, Exit, Launch, Notice, Start};
+use crate::volumes;
 
 const RECORD: &str = "attempt.json";
 
@@ -115,17 +118,6 @@ pub fn user_of(dir: &Path) -> Option<u32> {
 
 pub fn directory(root: &Path, key: &Key) -> PathBuf {
     root.join(format!("{}-{}", key.job, key.number))
-}
-
-/// Gives a directory and everything in it to a user.
-fn give(path: &Path, uid: u32) -> io::Result<()> {
-    std::os::unix::fs::lchown(path, Some(uid), Some(uid))?;
-    if path.symlink_metadata()?.is_dir() {
-        for entry in std::fs::read_dir(path)? {
-            give(&entry?.path(), uid)?;
-        }
-    }
-    Ok(())
 }
 
 fn log_full() -> Failure {
@@ -350,16 +342,7 @@ impl Attempt {
         let gpus = &host.gpus;
         let io = |e: io::Error| failed("worker.io", format!("The worker cannot write the job's files: {e}."));
         let work = self.dir.join("work");
-        std::fs::create_dir_all(&work).map_err(io)?;
-        for (path, text) in &spec.files {
-            let to = inside(&work, path)
-                .ok_or_else(|| failed("worker.files", format!("{path:?} is not a path inside the job.")))?;
-            if let Some(parent) = to.parent() {
-                std::fs::create_dir_all(parent).map_err(io)?;
-            }
-            std::fs::write(to, text).map_err(io)?;
-        }
-        keeping::restore(&self.dir, spec).map_err(io)?;
+        files::fill(&self.dir, &work, spec, host.sandbox.isolated())?;
         for index in 0..self.record.devices.len() {
             self.make_device(index, gpus)?;
         }
@@ -384,7 +367,7 @@ impl Attempt {
         };
         let command = with_late(&spec.env, command);
         if let Some(uid) = self.record.uid {
-            give(&work, uid).map_err(io)?;
+            files::give(&self.dir, &work, spec, uid).map_err(io)?;
         }
         let (confined, limits) = confinement::confine(&self.record, spec, host, &work, command)?;
         // Known before anything can be in it; what was made and not recorded is swept at the next start.
@@ -425,6 +408,8 @@ impl Attempt {
             ("PYTHONUNBUFFERED", "1"),
         ];
         let mut env: Vec<(String, String)> = base.map(|(k, v)| (k.to_owned(), v.to_owned())).to_vec();
+        env.extend(volumes::variables(&self.dir.join("work"), spec, isolated));
+        env.retain(|(name, _)| !spec.env.contains_key(name));
         let early = spec.env.iter().filter(|(name, _)| !is_late(name));
         env.extend(early.map(|(k, v)| (k.clone(), v.clone())));
         // These say what is, so a job cannot set them otherwise.

@@ -13,6 +13,7 @@ use crate::daemon::Host;
 use crate::device_nodes::Places;
 use crate::sandbox::{Confined, Terms};
 use crate::shim::Limits;
+use crate::volumes;
 
 /// A code and a sentence.
 type Failure = (String, String);
@@ -67,6 +68,8 @@ pub fn confine(
         .create(&format!("{}-{}", record.job, record.number), &allowance)
         .map_err(|e| failed("worker.isolation", format!("The job's limits cannot be set: {e}.")))?;
     let memory_mib = if spec.memory_mib > 0 { spec.memory_mib } else { capacity::memory_mib() / 4 };
+    let dir = work.parent().unwrap_or(work);
+    let binds = volumes::binds(dir, spec);
     let terms = Terms {
         work,
         uid: record.uid.unwrap_or(0),
@@ -75,12 +78,14 @@ pub fn confine(
         secrets: record.secrets.as_deref(),
         // What is there counts as the job's memory.
         scratch_mib: memory_mib.clamp(1, host.job_disk_mib.max(1)),
+        volumes: &binds,
     };
     let limits = Limits {
         group,
         memory_mib: spec.memory_mib,
         pids: host.job_pids,
         disk: Some((work.to_owned(), host.job_disk_mib)),
+        volumes: volumes::directories(dir, spec),
     };
     Ok((host.sandbox.confine(&terms, command), limits))
 }

@@ -36,4 +36,5 @@ pub mod simulate;
 pub mod telemetry;
 pub mod tls;
 pub mod tunnels;
+pub mod volumes;
 pub mod watch;

@@ -81,6 +81,9 @@ pub struct Limits {
     pub pids: u64,
     /// The job's directory, and what it may hold.
     pub disk: Option<(PathBuf, u64)>,
+    /// Directories that count with it.
+    #[serde(default)]
+    pub volumes: Vec<PathBuf>,
 }
 
 /// How it is to be stopped, when not by SIGTERM and the usual grace.
@@ -342,7 +345,7 @@ fn watch(dir: &Path, launch: &Launch, mut child: Child, told: &SignalFd, began: 
     let elapsed_ms = || i64::try_from(began.elapsed().as_millis()).unwrap_or(i64::MAX);
     let mut limit = limit_ms(dir, launch);
     let (mut timed_out, mut log_full, mut failure) = (false, false, None);
-    let too_large = disk::watch(launch.limits.disk.clone());
+    let too_large = disk::watch(launch.limits.disk.clone(), launch.limits.volumes.clone());
     let mut asked_at: Option<i64> = None;
     let mut grace_ms = launch.grace_ms;
     let (mut lease, alarm) = (launch.lease.clone(), Alarm::new());

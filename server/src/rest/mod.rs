@@ -20,6 +20,7 @@ mod quotas;
 mod reservations;
 mod secrets;
 mod terminals;
+mod volumes;
 mod webhooks;
 
 use axum::Router;
@@ -53,6 +54,7 @@ pub fn router(portal: Portal) -> Router {
         .merge(reservations::routes())
         .merge(secrets::routes())
         .merge(terminals::routes())
+        .merge(volumes::routes())
         .merge(webhooks::routes());
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))

@@ -13,14 +13,21 @@ use super::{Daemon, Done, Told};
 use crate::agent::{Cleaning, Key, Seen};
 use crate::attempts::Attempt;
 use crate::keeping;
-use crate::shim;
+use crate::{shim, volumes};
 
 /// After a try that failed.
 const AGAIN: Duration = Duration::from_secs(2);
 
-/// Fetches what the attempt begins with. What cannot be fetched ends it: starting from nothing would lose
-/// what it has saved.
-async fn fetched(attempt: &mut Attempt, spec: &Spec, channel: Option<Channel>) -> bool {
+/// Fetches what the attempt begins with: its checkpoint and its volumes. What cannot be fetched ends it:
+/// starting from nothing would lose what it has saved.
+async fn fetched(attempt: &mut Attempt, spec: &Spec, most_mib: u64, channel: Option<Channel>) -> bool {
+    let (dir, key) = (attempt.dir.clone(), attempt.key());
+    if spec.unusable.is_none()
+        && let Err(failure) = volumes::fetch(&dir, &key, &spec.volumes, most_mib, channel.clone()).await
+    {
+        attempt.fail(failure);
+        return false;
+    }
     let Some(restore) = spec.restore.clone() else { return true };
     let result = match channel {
         Some(channel) => keeping::fetch(attempt.dir.clone(), attempt.key(), restore, channel).await,
@@ -60,7 +67,7 @@ impl Daemon {
         let (host, done) = (self.host.clone(), self.done.clone());
         let channel = self.outbox.as_ref().map(|outbox| outbox.portal.clone());
         tokio::spawn(async move {
-            let ready = fetched(&mut attempt, &spec, channel).await;
+            let ready = fetched(&mut attempt, &spec, host.job_disk_mib, channel).await;
             tokio::task::spawn_blocking(move || {
                 let child = if ready { attempt.prepare(&spec, &host, &starting) } else { None };
                 // The shim counts from here on.
