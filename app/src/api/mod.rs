@@ -17,6 +17,7 @@ pub mod reservations;
 pub mod secrets;
 mod transport;
 pub mod usage;
+pub mod volumes;
 pub mod webhooks;
 
 use std::future::Future;

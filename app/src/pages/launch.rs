@@ -11,6 +11,7 @@ pub mod more;
 pub mod offers;
 pub mod preview;
 pub mod secrets;
+pub mod volumes;
 
 use std::future::Future;
 
@@ -33,6 +34,7 @@ use self::more::PlacementAndRetries;
 use self::offers::{Offers, first_choice};
 use self::preview::{CurlLine, Preview, Request};
 use self::secrets::SecretLines;
+use self::volumes::VolumeLines;
 use super::parts::{Call, CallProblem, FieldError, Loading, NoOrg, every, leave, ready, when_some};
 use crate::api;
 use crate::api::Answer;
@@ -57,6 +59,7 @@ const FIELDS: &[&str] = &[
     "/reservation",
     "/labels",
     "/secrets",
+    "/volumes",
     "/stop_when_idle",
 ];
 
@@ -218,6 +221,7 @@ fn LaunchForm(choices: Choices) -> impl IntoView {
                     <FileRows pairs=form.files error=below(call, "/files")/>
                     <EnvRows pairs=form.env error=below(call, "/env")/>
                     <SecretLines value=form.secrets error=below(call, "/secrets")/>
+                    <VolumeLines value=form.volumes error=below(call, "/volumes")/>
                     <LabelLines value=form.labels error=below(call, "/labels")/>
                 </fieldset>
                 <fieldset class="form__section">

@@ -14,7 +14,7 @@ use berth_types::problems::FieldError;
 
 use super::super::shell_words;
 use super::super::words::signal_text;
-use super::{idle, labels, secrets};
+use super::{idle, labels, secrets, volumes};
 
 /// Seconds between signal and end for a job that chooses only the signal: what the portal gives anyway.
 const USUAL_GRACE_S: u32 = 10;
@@ -137,6 +137,8 @@ pub struct Draft {
     pub reservation: Option<ReservationId>,
     /// Secrets, one on each line.
     pub secrets: String,
+    /// Volumes, one on each line.
+    pub volumes: String,
     /// Labels, one on each line.
     pub labels: String,
     /// It ends by itself when its devices stand idle.
@@ -206,6 +208,7 @@ impl Draft {
         let checkpoint = self.checkpoint(&mut errors);
         let stop_when_idle = idle::parse(self.idle, &self.idle_percent, &self.idle_minutes, &mut errors);
         let secrets = secrets::parse(&self.secrets, &mut errors);
+        let volumes = volumes::parse(&self.volumes, &mut errors);
         let labels = labels::parse(&self.labels, &mut errors);
         let files = rows(&self.files, "/files", "file", &mut errors);
         let env = rows(&self.env, "/env", "variable", &mut errors);
@@ -233,6 +236,7 @@ impl Draft {
             retry,
             checkpoint,
             artifacts: Vec::new(),
+            volumes,
             stop_when_idle,
             lease_s: None,
             reservation: self.reservation,
@@ -331,6 +335,7 @@ mod tests {
             signal: CheckpointSignal::Term,
             reservation: None,
             secrets: String::new(),
+            volumes: String::new(),
             labels: String::new(),
             idle: false,
             idle_percent: "40".to_owned(),

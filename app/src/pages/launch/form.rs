@@ -96,6 +96,8 @@ pub struct Form {
     pub reservation: RwSignal<Option<ReservationId>>,
     /// Secrets, one on each line.
     pub secrets: RwSignal<String>,
+    /// Volumes, one on each line.
+    pub volumes: RwSignal<String>,
     /// Labels, one on each line.
     pub labels: RwSignal<String>,
     /// It ends by itself when its devices stand idle.
@@ -131,6 +133,7 @@ impl Form {
             signal: RwSignal::new(CheckpointSignal::Term),
             reservation: RwSignal::new(None),
             secrets: RwSignal::new(String::new()),
+            volumes: RwSignal::new(String::new()),
             labels: RwSignal::new(String::new()),
             idle: RwSignal::new(false),
             idle_percent: RwSignal::new("40".to_owned()),
@@ -162,6 +165,7 @@ impl Form {
             signal: self.signal.get(),
             reservation: self.reservation.get(),
             secrets: self.secrets.get(),
+            volumes: self.volumes.get(),
             labels: self.labels.get(),
             idle: self.idle.get(),
             idle_percent: self.idle_percent.get(),
