@@ -1,5 +1,5 @@
 # build, demo, test and bench do all the set-up they need; each is safe to run again.
-.PHONY: build demo test bench serve
+.PHONY: build demo test test-hardware bench serve
 
 # Everything that is installed, in target/dist: berth, berth-worker, libberth_nvml_sim.so, web/.
 build:
@@ -12,6 +12,11 @@ demo: build
 # Every test, on both database engines and in a real browser; the last line has the counts.
 test:
 	@end2end/tools/test.sh
+
+# What every NVML must keep, on this host's own boards: prints what it did and what it skipped. It changes
+# no MIG setting unless BERTH_HARDWARE_MIG=1 is given (docs/hardware.md).
+test-hardware:
+	@BERTH_HARDWARE=1 cargo test --quiet -p berth-worker --test conformance -- --nocapture
 
 # The benchmarks: a table, and target/bench.json. ONLY=name runs some.
 bench: build

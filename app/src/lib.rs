@@ -58,6 +58,7 @@ pub fn App() -> impl IntoView {
                     <Route path=path!("/volumes") view={Lazy::<routes::Volumes>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/volumes/:volume") view={Lazy::<routes::Volume>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/operator/nodes") view={Lazy::<routes::Nodes>::new()} ssr=SsrMode::Async/>
+                    <Route path=path!("/operator/nodes/:node") view={Lazy::<routes::Boards>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/operator/jobs") view={Lazy::<routes::AllJobs>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/operator/stuck") view={Lazy::<routes::Stuck>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/operator/fleet") view={Lazy::<routes::Fleet>::new()} ssr=SsrMode::Async/>

@@ -77,6 +77,7 @@ route!(forms, Volumes, volumes, load_volumes, pages::volumes::VolumesPage);
 route!(forms, Volume, volume, load_volume, pages::volumes::one::VolumePage);
 route!(forms, Limits, limits, load_limits, pages::limits::LimitsPage);
 route!(forms, Nodes, nodes, load_nodes, operator::nodes::NodesPage);
+route!(forms, Boards, boards, load_boards, operator::boards::BoardsPage);
 route!(forms, AllJobs, all_jobs, load_all_jobs, operator::jobs::AllJobsPage);
 route!(forms, Stuck, stuck, load_stuck, operator::stuck::StuckPage);
 route!(forms, Fleet, fleet, load_fleet, operator::fleet::FleetPage);

@@ -19,7 +19,7 @@ const VARIANTS = [
   { width: 390, height: 844, colorScheme: 'dark' },
 ];
 
-let demo, browser, bare, operator, request, maintenance, webhook, invitation;
+let demo, browser, bare, operator, request, maintenance, harbour, webhook, invitation;
 const jobs = {};
 const reservations = {};
 const budgets = [];
@@ -58,6 +58,7 @@ before(async () => {
   const [node] = (await operator('GET', '/operator/nodes')).items;
   const at = (hours) => new Date(Date.now() + (40 * 24 + hours) * 3_600_000).toISOString();
   const plan = { node: node.id, gpus: [node.gpus[2].uuid], starts_at: at(0), ends_at: at(2), reason: 'driver update' };
+  harbour = node.id;
   maintenance = (await operator('POST', '/operator/reservations', plan)).id;
   // One on a board that no job above needs, which begins at once, and one for tomorrow.
   const reserve = async (name, offering, from, hours) => {
@@ -147,6 +148,7 @@ const SCREENS = [
   ['webhooks', 'tenant', '/webhooks'],
   ['webhooks-empty', 'newcomer', '/webhooks'],
   ['operator-nodes', 'operator', '/operator/nodes'],
+  ['operator-boards', 'operator', () => `/operator/nodes/${harbour}`],
   ['operator-fleet', 'operator', '/operator/fleet'],
   ['operator-jobs', 'operator', '/operator/jobs'],
   ['operator-stuck', 'operator', '/operator/stuck'],

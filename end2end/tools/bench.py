@@ -25,6 +25,7 @@ from typing import Any
 
 import books_bench
 import metrics_bench
+import pace_bench
 import placement_bench
 import worker_bench
 import terminal_bench
@@ -294,7 +295,7 @@ BENCHES: dict[str, Callable[[], list[Row]]] = {
     "terminal-echo": terminal_echo,
     "durable-submissions": durable_submissions,
 } | {names: partial(bench, row) for names, bench in (placement_bench.BENCHES | books_bench.BENCHES | worker_bench.BENCHES
-    | metrics_bench.BENCHES).items()}
+    | metrics_bench.BENCHES | pace_bench.BENCHES).items()}
 
 
 def show(rows: list[Row]) -> None:

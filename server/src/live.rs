@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use berth_proto::Dial;
+use berth_types::health::GpuReading;
 use berth_types::ids::{JobId, NodeId, OrgId, UserId};
 use berth_types::time::Timestamp;
 use tokio::sync::{Notify, broadcast, oneshot};
@@ -59,6 +60,8 @@ pub struct Live {
     members: Mutex<HashMap<(OrgId, UserId), broadcast::Sender<()>>>,
     sessions: Mutex<HashMap<NodeId, NodeSession>>,
     readings: Mutex<HashMap<String, BoardReading>>,
+    /// What else was read of whole boards.
+    whole: Mutex<HashMap<String, GpuReading>>,
     /// Organizations with a webhook that wants to hear of jobs.
     hooked: Mutex<HashSet<String>>,
     counter: AtomicU64,
@@ -195,6 +198,14 @@ impl Live {
 
     pub fn put_reading(&self, gpu_uuid: String, reading: BoardReading) {
         lock(&self.readings).insert(gpu_uuid, reading);
+    }
+
+    pub fn put_whole_reading(&self, gpu_uuid: &str, reading: GpuReading) {
+        lock(&self.whole).insert(gpu_uuid.to_owned(), reading);
+    }
+
+    pub fn whole_reading(&self, gpu_uuid: &str) -> GpuReading {
+        lock(&self.whole).get(gpu_uuid).copied().unwrap_or_default()
     }
 
     pub fn reading(&self, gpu_uuid: &str) -> BoardReading {

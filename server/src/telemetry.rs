@@ -33,7 +33,8 @@ pub const PASS: Family =
     family("berth_scheduler_pass_seconds", "histogram", "How long passes of the scheduler took.");
 pub const NODES: Family = family("berth_nodes", "gauge", "Nodes, by state.");
 pub const GPUS: Family = family("berth_gpus", "gauge", "Boards that workers report.");
-pub const GPUS_QUARANTINED: Family = family("berth_gpus_quarantined", "gauge", "Boards out of service.");
+pub const GPUS_QUARANTINED: Family =
+    family("berth_gpus_quarantined", "gauge", "Boards out of service, or that do not answer.");
 pub const RESERVATIONS: Family =
     family("berth_reservations_active", "gauge", "Reservations and maintenance now.");
 pub const POSTINGS: Family = family(

@@ -5,8 +5,10 @@
 
 mod door;
 mod parcels;
+mod told;
+mod words;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
@@ -29,6 +31,7 @@ use crate::service::enrolment::{Certified, Credential};
 use crate::store::nodes::{GpuReport, NodeReport};
 use crate::tls::{self, Peer};
 use crate::tunnels::Tunnel;
+use told::{isolation, node_labels, whole_reading};
 
 /// A worker that says nothing for this long is out of reach.
 const SILENCE: Duration = Duration::from_secs(10);
@@ -123,6 +126,8 @@ impl Contract for Workers {
     async fn fetch(&self, request: Request<proto::Wish>) -> Result<Response<proto::Part>, Status> {
         let node = self.caller(request.extensions()).await?.node;
         parcels::fetch(&self.0, node, request.into_inner()).await
+    }
+
     type TunnelStream = ReceiverStream<Result<proto::Frame, Status>>;
 
     async fn tunnel(
@@ -169,23 +174,6 @@ impl Contract for Workers {
         });
         Ok(Response::new(ReceiverStream::new(replies)))
     }
-}
-
-/// Labels as they are stored; what is too long or too many is left out.
-fn node_labels(labels: HashMap<String, String>) -> String {
-    const MOST: usize = 64;
-    let short = |text: &str| (1..=63).contains(&text.len()) && !text.chars().any(char::is_control);
-    let labels: BTreeMap<String, String> = labels.into_iter().filter(|(k, v)| short(k) && short(v)).collect();
-    let labels: BTreeMap<_, _> = labels.into_iter().take(MOST).collect();
-    serde_json::to_string(&labels).unwrap_or_else(|_| "{}".to_owned())
-}
-
-/// A worker's words about what keeps jobs apart, as they are stored; what is too long or too many is left out.
-fn isolation(words: HashMap<String, String>) -> String {
-    let short = |text: &str| (1..=127).contains(&text.len()) && !text.chars().any(char::is_control);
-    let words: BTreeMap<String, String> = words.into_iter().filter(|(k, v)| short(k) && short(v)).collect();
-    let words: BTreeMap<_, _> = words.into_iter().take(32).collect();
-    serde_json::to_string(&words).unwrap_or_else(|_| "{}".to_owned())
 }
 
 struct Session {
@@ -266,6 +254,7 @@ impl Session {
             address: hello.address,
             labels: node_labels(hello.labels),
             isolation: isolation(hello.isolation),
+            images: hello.runs_images,
             driver_version: hello.driver_version,
             worker_version: hello.worker_version,
             boards: hello.boards.into_iter().filter_map(board).collect(),
@@ -310,10 +299,9 @@ impl Session {
                     None => return Ok(()),
                     Some(message) => {
                         heard = tokio::time::Instant::now();
-                        if !guard.current() {
-                            return Err("a newer session took over".to_owned());
+                        if self.hear_ready(message, up, guard).await? {
+                            return Ok(());
                         }
-                        self.hear(message).await?;
                     }
                 },
             }
@@ -326,6 +314,7 @@ impl Session {
 
     async fn send_desired(&mut self) -> Result<(), String> {
         let mut desired = self.portal.desired(self.node).await.map_err(|e| e.to_string())?;
+        desired.tasks = self.portal.board_tasks(self.node).await.map_err(|e| e.to_string())?;
         let keys: HashSet<_> = desired.attempts.iter().filter_map(|a| attempt(a.attempt.as_ref())).collect();
         self.logs.retain(|(job, number, _), _| keys.contains(&(*job, *number)));
         self.ends.retain(|key, _| keys.contains(key));
@@ -338,6 +327,7 @@ impl Session {
             let Some(spec) = &mut assignment.spec else { continue };
             let job = assignment.attempt.as_ref().map_or("", |id| id.job.as_str());
             given.extend(spec.secrets.drain(..).map(|secret| (job.to_owned(), secret.name)));
+            given.extend(spec.registry_auth.take().map(|auth| (job.to_owned(), auth.secret)));
         }
         if self.sent.as_ref() != Some(&compared) {
             self.say(proto::down::What::Desired(desired)).await?;
@@ -370,16 +360,12 @@ impl Session {
 
     async fn hear(&mut self, message: proto::Up) -> Result<(), String> {
         match message.what {
-            Some(proto::up::What::Status(status)) => {
-                let seq = status.seq;
-                if let (Some(key), Some(length)) = (attempt(status.attempt.as_ref()), status.log_bytes) {
-                    self.ends.insert(key, length);
-                }
-                self.portal.apply_status(self.node, status).await.map_err(|e| e.to_string())?;
-                self.say(proto::down::What::Ack(proto::Ack { seq })).await
-            }
+            Some(proto::up::What::Status(status)) => self.apply(vec![status]).await,
             Some(proto::up::What::Log(log)) => self.keep_log(log).await,
             Some(proto::up::What::Samples(samples)) => self.keep_samples(samples).await,
+            Some(proto::up::What::Health(health)) => {
+                self.portal.apply_health(self.node, health).await.map_err(|e| e.to_string())
+            }
             Some(proto::up::What::Probe(probe)) => {
                 self.answered(&probe);
                 Ok(())
@@ -434,7 +420,8 @@ impl Session {
             self.logs.remove(&key);
             self.ends.remove(&(job, number));
             self.portal.live.tell_job(job, News::Log);
-            self.send_desired().await?;
+            // After everything else that is here: one look for all that ends now.
+            self.portal.live.wake_node(self.node);
         }
         Ok(())
     }
@@ -448,6 +435,7 @@ impl Session {
                 temperature_celsius: r.temperature_celsius,
                 utilization_percent: r.utilization_percent,
             };
+            self.portal.live.put_whole_reading(&board.gpu_uuid, whole_reading(r));
             self.portal.live.put_reading(board.gpu_uuid.clone(), reading);
         }
         self.portal.telemetry.put_samples(self.node, samples.boards, samples.slices);

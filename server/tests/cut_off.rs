@@ -1,5 +1,5 @@
 //! Portal and workers as processes, with the machine's clocks: workers that are cut off, stopped or killed
-//! while a job runs under a lease of a few seconds.
+//! while a job runs under a lease of a few seconds, whose disk is full or breaks, or whose clocks are others.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of tests fail loudly, like tests")]
 
@@ -7,7 +7,9 @@ mod common;
 mod process;
 mod relay;
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use berth_server::portal::Settings;
 use berth_server::store::{self, Db};
@@ -122,6 +124,41 @@ impl Site {
     }
 }
 
+/// A file system of its own for a worker's data, which a test may fill or break.
+struct Disk(PathBuf);
+
+/// Why a command did not do what it should; nothing when it did.
+fn refused(program: &str, args: &[&OsStr]) -> Option<String> {
+    match Command::new(program).args(args).env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin").output() {
+        Ok(out) if out.status.success() => None,
+        Ok(out) => Some(String::from_utf8_lossy(&out.stderr).into_owned()),
+        Err(error) => Some(error.to_string()),
+    }
+}
+
+impl Disk {
+    /// With these arguments of `mount`. `None`, and said, where it cannot be mounted.
+    fn mount(at: &Path, args: &[&str]) -> Option<Self> {
+        std::fs::create_dir_all(at).unwrap();
+        let mut all: Vec<&OsStr> = args.iter().map(OsStr::new).collect();
+        all.push(at.as_os_str());
+        match refused("mount", &all) {
+            None => Some(Self(at.to_owned())),
+            Some(why) => {
+                eprintln!("left out: no file system can be mounted here: {why}");
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        // After a failed assertion too. Whoever still has something open there keeps it until then.
+        let _ = refused("umount", &[OsStr::new("--lazy"), self.0.as_os_str()]);
+    }
+}
+
 fn ended(dir: &Path) -> Exit {
     eventually(|| find_json::<Exit>(&dir.join(EXIT)).ok_or_else(|| format!("{} goes on", dir.display())))
 }
@@ -214,6 +251,127 @@ async fn a_daemon_that_returns_within_the_lease_disturbs_nothing() {
         let log = std::fs::read_to_string(&log).unwrap_or_default();
         if log == expected { Ok(()) } else { Err(format!("{} of {} bytes", log.len(), expected.len())) }
     });
+    drop(daemon);
+    site.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_fails_what_cannot_be_recorded_and_loses_nothing_that_runs() {
+    let site = Site::open(1).await;
+    let Some(disk) = Disk::mount(&site.data(0), &["-t", "tmpfs", "-o", "size=8m,mode=700", "none"]) else {
+        return;
+    };
+    let daemon = site.start(0, &site.worker_address);
+    // It ends when it sees that there is no room.
+    let script = "while [ \"$(stat -f -c %f .)\" != 0 ]; do sleep 0.02; done; exit 5";
+    let runs = site.submit(script, false);
+    site.began(&runs, 1);
+    let filled = site.data(0).join("filled");
+    let mut file = std::fs::File::create(&filled).unwrap();
+    let error = std::io::copy(&mut std::io::repeat(0), &mut file).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::StorageFull);
+    let done = site.until(&runs, |j| j["state"] == "failed");
+    assert_eq!((&done["exit_code"], &done["failure"]["code"]), (&json!(5), &json!("process.exit")), "{done}");
+    site.charged_once(&done);
+    let attempts = site.data(0).join("attempts");
+    let none_kept = || {
+        eventually(|| match std::fs::read_dir(&attempts).unwrap().count() {
+            0 => Ok(()),
+            kept => Err(format!("{kept} attempts are kept")),
+        });
+    };
+    none_kept();
+    // What comes now is not started, and somebody is told why.
+    std::io::copy(&mut std::io::repeat(0), &mut file).unwrap_err();
+    let comes = site.submit("true", false);
+    let done = site.until(&comes, |j| j["state"] == "failed");
+    let words = done["failure"]["detail"].as_str().unwrap();
+    assert!(done["failure"]["code"] == "worker.io" && words.contains("No space left"), "{done}");
+    assert_eq!(done["metered_ms"], 0, "{done}");
+    // With room again the node is as good as before, without anybody's help.
+    drop(file);
+    std::fs::remove_file(&filled).unwrap();
+    let next = site.submit("echo fine", false);
+    site.until(&next, |j| j["state"] == "succeeded");
+    none_kept();
+    drop(daemon);
+    drop(disk);
+    site.close().await;
+}
+
+/// Ends all access to an ext4 file system at once: from now on everything there answers EIO.
+const BREAK: &str = "import fcntl, os, struct, sys\n\
+    fcntl.ioctl(os.open(sys.argv[1], os.O_RDONLY), 0x8004587D, struct.pack('I', 2))";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broken_disk_ends_what_runs_with_its_lease_and_that_is_told() {
+    let site = Site::open(1).await;
+    let (image, at) = (site.dir.path().join("image"), site.data(0));
+    std::fs::File::create(&image).unwrap().set_len(64 << 20).unwrap();
+    if let Some(why) = refused("mkfs.ext4", &[OsStr::new("-q"), OsStr::new("-F"), image.as_os_str()]) {
+        eprintln!("left out: no file system can be made here: {why}");
+        return;
+    }
+    let image = image.display().to_string();
+    let Some(disk) = Disk::mount(&at, &["-o", "loop", &image]) else { return };
+    let daemon = site.start(0, &site.worker_address);
+    let job = site.submit(STUBBORN, false);
+    let (_, _, start) = site.began(&job, 1);
+    site.until(&job, |j| j["state"] == "running" && j["metered_ms"].as_i64().unwrap() > 0);
+    if let Some(why) = refused("python3", &[OsStr::new("-c"), OsStr::new(BREAK), at.as_os_str()]) {
+        eprintln!("left out: this file system cannot be broken: {why}");
+        return;
+    }
+    assert!(std::fs::write(at.join("probe"), "x").is_err(), "it is broken");
+    // Renewals cannot be written down there any more, so the shim ends the job by itself.
+    eventually(|| if exists(&start) { Err("it goes on without a lease".to_owned()) } else { Ok(()) });
+    // How it ended can be recorded nowhere, which is told.
+    let done = site.until(&job, |j| j["state"] == "failed");
+    let code = done["failure"]["code"].as_str().unwrap();
+    // The simulation keeps its boards there too, so they may be missed before that.
+    assert!(code == "attempt.unknown_outcome" || code.starts_with("device."), "{done}");
+    site.charged_once(&done);
+    drop(daemon);
+    drop(disk);
+    site.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_whose_clocks_are_weeks_ahead_counts_the_same() {
+    // Monotonic clocks of its own; nobody may move those of the machine under it.
+    let ahead = ["--time", "--monotonic", "2000000", "--boottime", "2000000"];
+    let words: Vec<&OsStr> = ahead.iter().chain(&["true"]).map(OsStr::new).collect();
+    if let Some(why) = refused("unshare", &words) {
+        eprintln!("left out: no time namespace can be made here: {why}");
+        return;
+    }
+    let site = Site::open(1).await;
+    let built = std::env::current_exe().unwrap();
+    let program = built.parent().unwrap().parent().unwrap().join("berth-worker");
+    let child = Command::new("unshare")
+        .args(ahead)
+        .arg(program)
+        .args(["run", "--simulate", "1xH100-80GB", "--allow-unisolated"])
+        .args(["--join-token", site.tickets[0].as_str()])
+        .args(["--portal", format!("https://{}", site.worker_address).as_str(), "--data"])
+        .arg(site.data(0))
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn();
+    let daemon = Ending(child.unwrap());
+    // Longer than its lease, so that it is renewed by those clocks.
+    let job = site.submit("cut -d. -f1 /proc/uptime; sleep 6; echo done", false);
+    let done = site.until(&job, |j| j["state"] == "succeeded");
+    let metered = done["metered_ms"].as_i64().unwrap();
+    assert!((6_000..30_000).contains(&metered), "{done}");
+    site.charged_once(&done);
+    let log = site.dir.path().join("logs").join(&job).join("1-0.log");
+    let uptime = eventually(|| {
+        let log = std::fs::read_to_string(&log).unwrap_or_default();
+        let whole = log.strip_suffix("done\n").and_then(|uptime| uptime.trim().parse::<u64>().ok());
+        whole.ok_or(log)
+    });
+    assert!(uptime > 2_000_000, "it really was there: {uptime}");
     drop(daemon);
     site.close().await;
 }

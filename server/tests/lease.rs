@@ -209,6 +209,50 @@ async fn a_lost_nodes_job_runs_elsewhere_and_only_proved_use_is_charged() {
 }
 
 #[tokio::test]
+async fn what_is_said_twice_late_or_by_strangers_changes_nothing() {
+    for (engine, db, _place) in engines("lease_order").await {
+        let c = Cut::on(db, true).await;
+        let job = c.submit(json!({})).await;
+        let at = c.placed(&job).await[0];
+        let other = if at == node(1) { node(2) } else { node(1) };
+        let is = async |state: &str, metered_ms: i64, what: &str| {
+            let now = c.job(&job).await;
+            let found = (&now["state"], &now["metered_ms"]);
+            assert_eq!(found, (&json!(state), &json!(metered_ms)), "{engine}: {what} {now}");
+        };
+        c.say(at, &job, 1, Phase::Running, 5_000).await;
+        is("running", 5_000, "the first word").await;
+        for (phase, metered_ms) in [
+            (Phase::Running, 5_000),
+            (Phase::Running, 3_000),
+            (Phase::Preparing, 0),
+            (Phase::Unspecified, 9_000),
+        ] {
+            c.say(at, &job, 1, phase, metered_ms).await;
+            is("running", 5_000, "again, late, or nothing").await;
+        }
+        // A phase that only a newer worker knows.
+        let newer = Status { attempt: Some(AttemptId::new(&job, 1)), phase: 77, ..Status::default() };
+        c.h.t.portal.apply_status(at, newer).await.unwrap();
+        for (who, number) in [(other, 1), (at, 2), (at, 0)] {
+            c.say(who, &job, number, Phase::Clean, 90_000).await;
+            is("running", 5_000, "of an attempt that is not theirs").await;
+        }
+        // What came before the last word comes after it.
+        for phase in [Phase::Clean, Phase::Ended, Phase::Clean, Phase::Running, Phase::Preparing] {
+            c.say(at, &job, 1, phase, 7_000).await;
+            is("succeeded", 7_000, "after the end").await;
+        }
+        c.say(at, &job, 1, Phase::Ended, 90_000).await;
+        is("succeeded", 7_000, "more than was used").await;
+        assert_eq!(c.charged(&job).await, 7_000, "{engine}");
+        assert!(c.h.t.portal.desired(at).await.unwrap().attempts.is_empty(), "{engine}");
+        assert_eq!(c.shown(at).await["gpus"][0]["tiles"], json!([]), "{engine}");
+        c.h.books_are_right().await;
+    }
+}
+
+#[tokio::test]
 async fn an_operator_declares_a_silent_node_lost_and_never_one_that_speaks() {
     for (engine, db, _place) in engines("lease_declared").await {
         let mut c = Cut::on(db, true).await;

@@ -13,6 +13,7 @@ mod harbour;
 #[expect(dead_code, reason = "this file uses a part of it")]
 mod quay;
 
+use berth_proto::{BoardFacts, BoardHealth, Health};
 use berth_server::store::nodes::{GpuReport, NodeReport};
 use berth_server::{scheduler, store};
 use common::{As, Reply, TestPortal, engines};
@@ -84,6 +85,7 @@ async fn report(h: &Harbour, n: u128, driver: &str, labels: Value) {
         address: "10.0.0.1".to_owned(),
         labels: labels.to_string(),
         isolation: "{}".to_owned(),
+        images: false,
         boards: (0..2).map(board).collect(),
     };
     h.t.portal.report_node(node(n), report).await.unwrap();
@@ -275,6 +277,20 @@ async fn the_odd_ones_of_the_fleet_are_marked() {
         let csv = text(&h.t, &h.operator, "/operator/inventory?format=csv").await;
         let of_three: Vec<&str> = csv.lines().filter(|l| l.contains(",node-3,")).collect();
         assert!(of_three[0].contains(",2 x H100-80GB,driver,535,550,"), "{engine} {csv}");
+        for (n, vbios) in [(1, "96.00"), (2, "96.00"), (3, "95.00")] {
+            let facts = BoardFacts { vbios: Some(vbios.to_owned()), ..BoardFacts::default() };
+            let gpu_uuid = format!("GPU-{n}-0");
+            let board = BoardHealth { gpu_uuid, facts: Some(facts), ..BoardHealth::default() };
+            h.t.portal.apply_health(node(n), Health { boards: vec![board] }).await.unwrap();
+        }
+        let hosts = items(&h.t, &h.operator, "/operator/inventory").await;
+        let third = hosts.iter().find(|host| host["name"] == "node-3").unwrap();
+        let expected = json!({"fact": "vbios", "model": "H100-80GB", "usual": "96.00"});
+        assert_eq!(
+            (&third["facts"]["vbios"], &third["odd"][1]),
+            (&json!("95.00"), &expected),
+            "{engine} {hosts:?}"
+        );
         h.t.get(&h.ada, "/operator/inventory").await.problem(404, "object.not_found");
     }
 }

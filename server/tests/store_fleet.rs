@@ -107,6 +107,7 @@ async fn a_report_is_written_over_the_last_one() {
         let second = NodeReport {
             labels: "{}".to_owned(),
             isolation: r#"{"memory":"cgroup v2"}"#.to_owned(),
+            images: true,
             simulated: false,
             unisolated: true,
             driver_version: "560".to_owned(),
@@ -392,40 +393,6 @@ async fn files_are_counted_ordered_and_given_up() {
                     file(5, 1, Artifact, 0, Refused),
                 ] {
                     store::files::insert(tx, &row).await?;
-#[tokio::test]
-async fn terminals_are_open_until_they_are_closed_once() {
-    use berth_server::store::terminals::{self, TerminalRow};
-    use berth_types::accounts::User;
-    use berth_types::ids::{TerminalId, UserId};
-
-    let user = UserId::from_uuid(uuid::Uuid::from_u128(1));
-    let id = |n: u128| TerminalId::from_uuid(uuid::Uuid::from_u128(n));
-    let row = move |n: u128, j: u128| TerminalRow {
-        id: id(n).to_string(),
-        org_id: org().to_string(),
-        job_id: job(j).to_string(),
-        attempt: 1,
-        node_rank: 0,
-        node_id: node(1).to_string(),
-        user_id: user.to_string(),
-        actor: "Ada".to_owned(),
-        reason: None,
-        opened_at: now().micros(),
-        attached_at: None,
-        left_at: Some(now().micros()),
-        closed_at: None,
-        exit_code: None,
-        cause: None,
-    };
-    for (engine, db, _place) in engines("fleet_terminals").await {
-        with_nodes(&db).await;
-        with_jobs(&db).await;
-        write(&db, move |tx| {
-            async move {
-                let ada = User { id: user, email: "a@b".to_owned(), name: "Ada".to_owned(), operator: false };
-                store::accounts::insert_user(tx, &ada, "hash", now()).await?;
-                for (n, j) in [(1, 1), (2, 1), (3, 2)] {
-                    terminals::insert(tx, &row(n, j)).await?;
                 }
                 Ok(())
             }
@@ -499,6 +466,56 @@ async fn whose_files_are_on_their_way_is_known() {
                     store::attempts::find(tx, job(1), 1, node(1)).await?.ok_or(StoreError::Unknown)?;
                 row.saving = true;
                 store::attempts::update(tx, &row).await
+            }
+            .boxed()
+        })
+        .await;
+        let id = job(1).to_string();
+        assert_eq!(read!(db, store::attempts::list_saving, &id, 2).len(), 1, "{engine}");
+        assert!(read!(db, store::attempts::list_saving, &id, 1).is_empty(), "{engine}: only those before it");
+    }
+}
+
+#[tokio::test]
+async fn terminals_are_open_until_they_are_closed_once() {
+    use berth_server::store::terminals::{self, TerminalRow};
+    use berth_types::accounts::User;
+    use berth_types::ids::{TerminalId, UserId};
+
+    let user = UserId::from_uuid(uuid::Uuid::from_u128(1));
+    let id = |n: u128| TerminalId::from_uuid(uuid::Uuid::from_u128(n));
+    let row = move |n: u128, j: u128| TerminalRow {
+        id: id(n).to_string(),
+        org_id: org().to_string(),
+        job_id: job(j).to_string(),
+        attempt: 1,
+        node_rank: 0,
+        node_id: node(1).to_string(),
+        user_id: user.to_string(),
+        actor: "Ada".to_owned(),
+        reason: None,
+        opened_at: now().micros(),
+        attached_at: None,
+        left_at: Some(now().micros()),
+        closed_at: None,
+        exit_code: None,
+        cause: None,
+    };
+    for (engine, db, _place) in engines("fleet_terminals").await {
+        with_nodes(&db).await;
+        with_jobs(&db).await;
+        write(&db, move |tx| {
+            async move {
+                let ada = User { id: user, email: "a@b".to_owned(), name: "Ada".to_owned(), operator: false };
+                store::accounts::insert_user(tx, &ada, "hash", now()).await?;
+                for (n, j) in [(1, 1), (2, 1), (3, 2)] {
+                    terminals::insert(tx, &row(n, j)).await?;
+                }
+                Ok(())
+            }
+            .boxed()
+        })
+        .await;
         assert_eq!(read!(db, terminals::count_open, org(), job(1)), (2, 3), "{engine}");
         let page = read!(db, terminals::list, org(), job(1), "", 10);
         assert_eq!(page.iter().map(|r| r.id.clone()).collect::<Vec<_>>(), [2, 1].map(|n| id(n).to_string()));
@@ -526,9 +543,6 @@ async fn whose_files_are_on_their_way_is_known() {
             .boxed()
         })
         .await;
-        let id = job(1).to_string();
-        assert_eq!(read!(db, store::attempts::list_saving, &id, 2).len(), 1, "{engine}");
-        assert!(read!(db, store::attempts::list_saving, &id, 1).is_empty(), "{engine}: only those before it");
         assert_eq!(steps, [true, false, true, true, true, false, false], "{engine}");
         let closed = read!(db, terminals::find, org(), job(1), id(1)).unwrap();
         assert_eq!(closed.attached_at, Some(later(5).micros()), "{engine}: the first time");

@@ -11,12 +11,16 @@ mod common;
 #[expect(dead_code, reason = "this file uses a part of it")]
 mod quay;
 
+use std::collections::HashSet;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use berth_proto::portal_client::PortalClient;
-use berth_proto::{Certificate, Down, Hello, JoinRequest, RenewRequest, Up, down, up};
+use berth_proto::{
+    Assignment, AttemptId, Board, Certificate, Down, Heartbeat, Hello, JoinRequest, Log, Message as _, Phase,
+    Probe, RenewRequest, Samples, Up, down, up,
+};
 use berth_server::authority::Authority;
 use berth_server::portal::Settings;
 use berth_server::store::Db;
@@ -92,8 +96,12 @@ impl Talk {
         holder: Option<&Holder>,
         (instance, epoch, connection): (&str, i64, i64),
     ) -> Result<Self, Status> {
-        let (up, queue) = mpsc::unbounded_channel();
         let hello = Hello { instance: instance.to_owned(), epoch, connection, ..Hello::default() };
+        Self::begin(quay, holder, hello).await
+    }
+
+    async fn begin(quay: &Quay, holder: Option<&Holder>, hello: Hello) -> Result<Self, Status> {
+        let (up, queue) = mpsc::unbounded_channel();
         up.send(up::What::Hello(hello).into()).unwrap();
         let channel = way(quay, holder).connect().await.map_err(Status::unavailable)?;
         let down = PortalClient::new(channel).session(UnboundedReceiverStream::new(queue)).await?;
@@ -129,6 +137,25 @@ impl Talk {
             while self.next(true).await?.is_some() {}
             Ok(())
         })
+    }
+
+    /// What the portal says, once it is about this.
+    async fn heard<T>(&mut self, what: impl Fn(down::What) -> Option<T>) -> T {
+        loop {
+            let said = self.next(true).await.unwrap().unwrap().what.unwrap();
+            if let Some(found) = what(said) {
+                return found;
+            }
+        }
+    }
+
+    /// What is desired, once that is so many attempts.
+    async fn desired(&mut self, count: usize) -> Vec<Assignment> {
+        self.heard(|what| match what {
+            down::What::Desired(desired) => Some(desired.attempts).filter(|all| all.len() == count),
+            _ => None,
+        })
+        .await
     }
 
     async fn refused(mut self, alive: bool) -> Status {
@@ -355,6 +382,45 @@ async fn restarts_and_broken_connections_are_no_copies() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn words_of_another_version_or_of_nothing_known_are_passed_over() {
+    let quay = portal().await;
+    let holder = joined(&quay).await;
+    let mut talk = Talk::open(&quay, Some(&holder), ("a", 1, 1)).await.unwrap().let_in().await;
+    // A kind of message that this version does not know, and a known one with a field that it does not know.
+    let unknown = Up::decode(&[0xba, 0x3e, 0x01, b'x'][..]).unwrap();
+    assert_eq!(unknown, Up { what: None });
+    let longer = Up::decode(&[0x2a, 0x05, 0x08, 0x07, 0xba, 0x3e, 0x00][..]).unwrap();
+    assert_eq!(longer, Up::from(up::What::Heartbeat(Heartbeat { seq: 7 })));
+    let strange = AttemptId::new("../../etc", u32::MAX);
+    let never = AttemptId::new("job_00000000000000000000000009", 1);
+    let status =
+        |attempt| berth_proto::Status { attempt, phase: 77, metered_ms: i64::MAX, ..Default::default() };
+    let log = |attempt| Log { attempt, offset: u64::MAX, data: b"x".to_vec().into(), ..Log::default() };
+    let mut words = vec![unknown, up::What::Hello(Hello::default()).into()];
+    words.extend([None, Some(strange), Some(never)].into_iter().flat_map(|attempt| {
+        [Up::from(up::What::Status(status(attempt.clone()))), Up::from(up::What::Log(log(attempt)))]
+    }));
+    words.push(up::What::Samples(Samples { at_micros: i64::MIN, ..Samples::default() }).into());
+    words.push(up::What::Probe(Probe { nonce: u64::MAX }).into());
+    words.push(longer);
+    for word in words {
+        talk.up.send(word).unwrap();
+    }
+    // The last is answered, so all of them were heard.
+    loop {
+        match talk.next(true).await.unwrap() {
+            Some(Down { what: Some(down::What::Renewed(renewed)) }) => {
+                assert_eq!(renewed.seq, 7);
+                break;
+            }
+            Some(_) => {}
+            None => panic!("the session ended"),
+        }
+    }
+    assert_eq!(the_node(&quay, &holder.node).await["state"], "ready");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_certificate_is_renewed_under_a_running_job() {
     let dir = tempfile::tempdir().unwrap();
     let db = Db::sqlite(&dir.path().join("berth.db")).await.unwrap();
@@ -414,4 +480,61 @@ async fn a_copied_host_is_noticed_and_the_right_one_comes_back_with_its_work() {
         quay.t.get(&quay.operator, "/operator/nodes").await.expect(200)["items"][0].get("suspect").is_none()
     );
     quay.settled(&done).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_said_at_once_is_taken_in_together_and_in_its_order() {
+    let quay = portal().await;
+    quay.t.stock(&quay.operator, &quay.org, 1_000_000_000).await;
+    let price = json!({"offering": "h100-80gb", "per_hour_micros": 3_600_000});
+    quay.t.post(&quay.operator, "/operator/prices", price).await.expect(201);
+    let holder = joined(&quay).await;
+    let (uuid, name) = ("GPU-1".to_owned(), "H100-80GB".to_owned());
+    let board = Board { uuid, name, memory_mib: 81_920, ..Board::default() };
+    let (instance, boards) = ("a".to_owned(), vec![board]);
+    let hello = Hello { instance, epoch: 1, connection: 1, simulated: true, boards, ..Hello::default() };
+    let mut talk = Talk::begin(&quay, Some(&holder), hello).await.unwrap();
+    let mut jobs = Vec::new();
+    for _ in 0..20 {
+        jobs.push(quay.submit(json!({"offering": "h100-80gb", "gpu_milli": 50, "command": ["true"]})).await);
+    }
+    let wanted = talk.desired(20).await;
+    for one in &wanted {
+        assert_eq!((one.slots.len(), one.slots[0].share_milli), (1, 50));
+        assert_eq!(one.spec.as_ref().unwrap().command, ["true"]);
+    }
+    let mut seq = 0;
+    for phase in [Phase::Preparing, Phase::Running, Phase::Ended, Phase::Clean] {
+        let ended = matches!(phase, Phase::Ended | Phase::Clean);
+        for one in &wanted {
+            seq += 1;
+            let status = berth_proto::Status {
+                seq,
+                attempt: one.attempt.clone(),
+                phase: phase.into(),
+                metered_ms: 2_000,
+                exit_code: ended.then_some(0),
+                log_bytes: ended.then_some(0),
+                ..berth_proto::Status::default()
+            };
+            talk.up.send(up::What::Status(status).into()).unwrap();
+        }
+    }
+    let mut left: HashSet<u64> = (1..=seq).collect();
+    while !left.is_empty() {
+        let ack = talk.heard(|said| if let down::What::Ack(ack) = said { Some(ack) } else { None }).await;
+        assert!(left.remove(&ack.seq), "{ack:?} comes twice");
+    }
+    // What is acknowledged is durable, and what has ended here is wanted no more.
+    for job in &jobs {
+        let done = quay.job(job).await;
+        assert_eq!((&done["state"], &done["metered_ms"]), (&json!("succeeded"), &json!(2_000)), "{done}");
+        quay.settled(&done).await;
+        let events =
+            quay.t.get(&quay.ada, &format!("/orgs/{}/jobs/{job}/events", quay.org)).await.expect(200);
+        let states: Vec<&str> =
+            events["items"].as_array().unwrap().iter().map(|e| e["state"].as_str().unwrap()).collect();
+        assert_eq!(states, ["queued", "assigned", "starting", "running", "succeeded"]);
+    }
+    talk.desired(0).await;
 }

@@ -4,6 +4,7 @@
 #![expect(unsafe_code, reason = "the environment is set before the library loads")]
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use berth_worker::gpu::Gpus;
@@ -46,7 +47,7 @@ fn main() -> Result<(), String> {
 
 fn measure() -> Result<String, String> {
     let said = |e: berth_worker::gpu::GpuError| e.to_string();
-    let gpus = Gpus::open(Some(&library()?)).map_err(said)?;
+    let gpus = Arc::new(Gpus::open(Some(&library()?)).map_err(said)?);
     for board in gpus.inventory().map_err(said)? {
         gpus.set_mig(&board.uuid, true).map_err(said)?;
         for start in 0..7 {
@@ -60,7 +61,8 @@ fn measure() -> Result<String, String> {
     let mut devices = 0;
     for second in 1..=SECONDS {
         let found = telemetry.read(&gpus, &[]);
-        devices = found.iter().map(|f| 1 + f.read.slices.len()).sum::<usize>();
+        let read = found.iter().filter_map(|f| f.read.as_ref().ok());
+        devices = read.map(|board| 1 + board.slices.len()).sum::<usize>();
         telemetry.keep(&found, &[]);
         let next = began + Duration::from_secs(u64::from(second));
         std::thread::sleep(next.saturating_duration_since(Instant::now()));

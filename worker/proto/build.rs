@@ -6,7 +6,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     tonic_prost_build::configure()
         .bytes(".berth.worker.v1.Log.data")
         // Written by hand, without the value.
-        .skip_debug([".berth.worker.v1.Secret"])
+        .skip_debug([".berth.worker.v1.Secret", ".berth.worker.v1.RegistryAuth"])
         .compile_fds(files)?;
     Ok(())
 }

@@ -1,16 +1,14 @@
-//! One attempt on this host: its directory, how it stands, and the steps that prepare, end and clean it.
+//! One attempt on this host: its directory, how it stands, and the steps that end and clean it. `preparing`
+//! has those before its start.
 //!
 //! Everything known is in the directory, so a daemon that starts again reads it and goes on. Blocking:
 //! call it off the async threads. It decides nothing; `agent` does.
 
-mod files;
-
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 
-use berth_proto::{Assignment, AttemptId, Failure, LOG_LIMIT, Phase, Slot, Spec, Status};
+use berth_proto::{Assignment, Slot};
 use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
 
@@ -20,16 +18,17 @@ use crate::confinement;
 use crate::daemon::Host;
 use crate::evidence::Tally;
 use crate::files::{find_json, put_json};
-use crate::gpu::{GpuError, Gpus};
+use crate::gpu::GpuError;
+use crate::images::{Image, registry};
 use crate::keeping::Keep;
-use crate::lease::{self, Starting};
 use crate::life::EVIDENCE;
-use crate::sandbox::{is_late, with_late};
-use crate::secrets::{self, Given};
+use crate::secrets;
 use crate::shim::{self, Exit, Launch, Notice, Start};
-use crate::volumes;
+use crate::ward;
 
 const RECORD: &str = "attempt.json";
+/// There once an attempt is clean that made no device.
+const CLEAN: &str = "clean.json";
 
 /// A device of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,6 +44,9 @@ pub struct Device {
     /// The instance is this attempt's own, so it is destroyed with it.
     #[serde(default)]
     pub made: bool,
+    /// MiB that were in use on a whole board before anything was started on it.
+    #[serde(default)]
+    pub idle_mib: Option<u64>,
 }
 
 impl Device {
@@ -55,6 +57,7 @@ impl Device {
             share_milli: Some(slot.share_milli).filter(|n| *n > 0),
             mig_uuid: None,
             made: false,
+            idle_mib: None,
         }
     }
 
@@ -73,6 +76,9 @@ pub struct Record {
     pub limit_ms: i64,
     /// It ended without the shim's word: code and sentence.
     pub failure: Option<(String, String)>,
+    /// A board failed under it, so it is ended: code and sentence.
+    #[serde(default)]
+    pub device_fault: Option<(String, String)>,
     pub stop_asked: bool,
     pub clean: bool,
     /// Whom its files belong to; nobody else gets this user while they are there.
@@ -87,6 +93,12 @@ pub struct Record {
     /// What of it outlives it.
     #[serde(default)]
     pub keep: Keep,
+    /// The image that it runs in.
+    #[serde(default)]
+    pub image: Option<Image>,
+    /// A container may be there, which is removed with it.
+    #[serde(default)]
+    pub contained: bool,
     /// Where its files with secrets lie until it is clean.
     #[serde(default)]
     pub secrets: Option<PathBuf>,
@@ -104,6 +116,8 @@ pub struct Attempt {
     pub unclean: Option<String>,
     /// What was seen of its process and devices.
     pub tally: Tally,
+    /// How far its preparation is, in a sentence.
+    pub progress: String,
 }
 
 /// Whether the daemon has recorded that this attempt failed, so that nothing may be started any more.
@@ -120,20 +134,9 @@ pub fn directory(root: &Path, key: &Key) -> PathBuf {
     root.join(format!("{}-{}", key.job, key.number))
 }
 
-fn log_full() -> Failure {
-    Failure {
-        code: "log.full".to_owned(),
-        detail: format!(
-            "Its log grew past {} MiB, so it was stopped; write large output to files.",
-            LOG_LIMIT >> 20
-        ),
-    }
-}
-
-/// The limit that an attempt outgrew, if it ended for that.
-fn outgrown(exit: &Exit) -> Option<Failure> {
-    let found = exit.failure.clone().map(|(code, detail)| Failure { code, detail });
-    found.or_else(|| exit.log_full.then(log_full))
+/// Makes an attempt's directory, for the worker's own user alone.
+fn make(dir: &Path) -> io::Result<()> {
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)
 }
 
 fn failed(code: &str, detail: impl Into<String>) -> (String, String) {
@@ -146,34 +149,72 @@ impl Attempt {
     }
 
     fn new(dir: PathBuf, record: Record, tally: Tally) -> Self {
-        Self { dir, record, start: None, exit: None, cleaning: Cleaning::Due, unclean: None, tally }
+        Self {
+            dir,
+            record,
+            start: None,
+            exit: None,
+            cleaning: Cleaning::Due,
+            unclean: None,
+            tally,
+            progress: String::new(),
+        }
     }
 
     pub(crate) fn save(&self) -> io::Result<()> {
-        put_json(&self.dir.join(RECORD), &self.record, true)
+        match put_json(&self.dir.join(RECORD), &self.record, true) {
+            // There was no room for it when the attempt came.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                make(&self.dir)?;
+                put_json(&self.dir.join(RECORD), &self.record, true)
+            }
+            result => result,
+        }
     }
 
-    /// Makes the directory of a new attempt.
+    /// Makes the directory of a new attempt and records it.
     pub fn create(root: &Path, key: &Key, assignment: &Assignment) -> io::Result<Self> {
-        let dir = directory(root, key);
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
+        let attempt = Self::begin(root, key, assignment)?;
+        attempt.save()?;
+        Ok(attempt)
+    }
+
+    /// Makes the directory of a new attempt. Nobody may be told of it, and nothing of it be done, before
+    /// it is recorded.
+    pub fn begin(root: &Path, key: &Key, assignment: &Assignment) -> io::Result<Self> {
+        let attempt = Self::of(root, key, assignment);
+        make(&attempt.dir)?;
+        Ok(attempt)
+    }
+
+    /// One that cannot be recorded here: it is known in memory only, and nothing of it is done. It is clean
+    /// when it can be recorded after all.
+    pub fn without_record(root: &Path, key: &Key, assignment: &Assignment, why: &str) -> Self {
+        let mut attempt = Self::of(root, key, assignment);
+        let failure = failed("worker.io", format!("The worker cannot write the job's files: {why}."));
+        attempt.record.failure = Some(failure);
+        attempt
+    }
+
+    fn of(root: &Path, key: &Key, assignment: &Assignment) -> Self {
         let record = Record {
             job: key.job.clone(),
             number: key.number,
             devices: assignment.slots.iter().map(Device::from_slot).collect(),
             limit_ms: assignment.limit_ms,
             failure: None,
+            device_fault: None,
             stop_asked: false,
             clean: false,
             uid: None,
             group: Group::default(),
             organization: assignment.organization.clone(),
             keep: assignment.spec.as_ref().map(Keep::of).unwrap_or_default(),
+            image: None,
+            contained: false,
             secrets: None,
         };
-        let attempt = Self::new(dir, record, Tally::default());
-        attempt.save()?;
-        Ok(attempt)
+        Self::new(directory(root, key), record, Tally::default())
     }
 
     /// Every attempt that a former daemon left in `root`.
@@ -181,7 +222,12 @@ impl Attempt {
         let mut out = Vec::new();
         for entry in std::fs::read_dir(root)? {
             let dir = entry?.path();
-            let Some(record) = find_json::<Record>(&dir.join(RECORD)) else { continue };
+            let Some(mut record) = find_json::<Record>(&dir.join(RECORD)) else { continue };
+            if record.group == Group::default() {
+                let launch = find_json::<Launch>(&dir.join(shim::LAUNCH));
+                record.group = launch.map(|launch| launch.limits.group).unwrap_or_default();
+            }
+            record.clean |= dir.join(CLEAN).exists();
             let tally = find_json(&dir.join(EVIDENCE)).unwrap_or_default();
             let mut attempt = Self::new(dir, record, tally);
             attempt.refresh();
@@ -206,7 +252,14 @@ impl Attempt {
     /// Finds out what became of an attempt whose end is not recorded. A shim that is alive goes on.
     pub fn adopt(&mut self) {
         // Held while it is decided: a shim that comes late finds the decision, and starts nothing.
-        let Ok(_lock) = shim::lock(&self.dir) else { return };
+        let lock = shim::lock(&self.dir);
+        if let Err(error) = &lock {
+            // A disk that cannot be read hides a shim, but not its process.
+            let gone = self.start.as_ref().is_some_and(|start| !shim::exists(start));
+            if error.kind() == io::ErrorKind::WouldBlock || !gone {
+                return;
+            }
+        }
         // The shim may have ended between the two looks.
         self.refresh();
         if self.exit.is_some() {
@@ -261,179 +314,6 @@ impl Attempt {
         }
     }
 
-    /// The report for the portal.
-    pub fn status(&self, seq: u64) -> Status {
-        let phase = match self.seen() {
-            Seen::Preparing => Phase::Preparing,
-            Seen::Running { .. } => Phase::Running,
-            Seen::Ended(Cleaning::Done) => Phase::Clean,
-            Seen::Ended(_) if self.unclean.is_some() => Phase::Clean,
-            Seen::Ended(_) => Phase::Ended,
-        };
-        let ended = matches!(phase, Phase::Ended | Phase::Clean);
-        let length = || std::fs::metadata(self.dir.join(shim::LOG)).map_or(0, |m| m.len());
-        Status {
-            seq,
-            attempt: Some(AttemptId::new(&self.record.job, self.record.number)),
-            phase: phase.into(),
-            metered_ms: self.metered_ms(),
-            mig_uuids: self.record.devices.iter().filter_map(|d| d.mig_uuid.clone()).collect(),
-            exit_code: self.exit.as_ref().map(|e| e.code),
-            timed_out: self.exit.as_ref().is_some_and(|e| e.timed_out),
-            failure: self
-                .record
-                .failure
-                .as_ref()
-                .filter(|_| self.exit.is_none())
-                .map(|(code, detail)| Failure { code: code.clone(), detail: detail.clone() })
-                .or_else(|| self.exit.as_ref().and_then(outgrown)),
-            log_bytes: ended.then(|| self.exit.as_ref().map_or_else(length, |e| e.log_bytes).min(LOG_LIMIT)),
-            unclean: self.unclean.clone(),
-            evidence: self.evidence(),
-            saving: ended && self.saves(),
-        }
-    }
-
-    /// Makes devices and files, and starts the shim. On an error the attempt has failed with it.
-    pub fn prepare(&mut self, spec: &Spec, host: &Host, starting: &Starting) -> Option<Child> {
-        match self.try_prepare(spec, host, starting) {
-            Ok(child) => Some(child),
-            Err(failure) => {
-                self.fail(failure);
-                None
-            }
-        }
-    }
-
-    /// Makes one device. That it is this attempt's is recorded first: only what it made is destroyed.
-    fn make_device(&mut self, index: usize, gpus: &Gpus) -> Result<(), (String, String)> {
-        let unavailable =
-            |e: GpuError| failed("device.unavailable", format!("The device could not be made: {e}."));
-        let Some(device) = self.record.devices.get_mut(index) else { return Ok(()) };
-        let gpu = device.gpu_uuid.clone();
-        let Some((profile, start)) = device.instance else {
-            return gpus.set_mig(&gpu, false).map_err(unavailable);
-        };
-        gpus.set_mig(&gpu, true).map_err(unavailable)?;
-        device.made = true;
-        self.save()
-            .map_err(|e| failed("worker.io", format!("The worker cannot write the job's files: {e}.")))?;
-        let made = gpus.create_slice(&gpu, profile, start);
-        let Some(device) = self.record.devices.get_mut(index) else { return Ok(()) };
-        match made {
-            Ok(slice) => device.mig_uuid = slice.mig_uuid,
-            Err(error) => {
-                device.made = !matches!(error, GpuError::InUse | GpuError::Insufficient);
-                return Err(unavailable(error));
-            }
-        }
-        Ok(())
-    }
-
-    fn try_prepare(
-        &mut self,
-        spec: &Spec,
-        host: &Host,
-        starting: &Starting,
-    ) -> Result<Child, (String, String)> {
-        if let Some(why) = &spec.unusable {
-            return Err(failed(&why.code, why.detail.clone()));
-        }
-        let gpus = &host.gpus;
-        let io = |e: io::Error| failed("worker.io", format!("The worker cannot write the job's files: {e}."));
-        let work = self.dir.join("work");
-        files::fill(&self.dir, &work, spec, host.sandbox.isolated())?;
-        for index in 0..self.record.devices.len() {
-            self.make_device(index, gpus)?;
-        }
-        // Known before they are there, so that they are removed whatever happens.
-        self.record.secrets = secrets::place(&self.dir, spec);
-        self.save().map_err(io)?;
-        if let Some(place) = &self.record.secrets {
-            secrets::write(place, spec, self.record.uid).map_err(io)?;
-        }
-        let command = match &spec.script {
-            None => spec.command.clone(),
-            Some(text) => {
-                let file = work.join(".berth-script");
-                std::fs::write(&file, text).map_err(io)?;
-                std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).map_err(io)?;
-                if text.starts_with("#!") {
-                    vec!["./.berth-script".to_owned()]
-                } else {
-                    vec!["/bin/sh".to_owned(), ".berth-script".to_owned()]
-                }
-            }
-        };
-        let command = with_late(&spec.env, command);
-        if let Some(uid) = self.record.uid {
-            files::give(&self.dir, &work, spec, uid).map_err(io)?;
-        }
-        let (confined, limits) = confinement::confine(&self.record, spec, host, &work, command)?;
-        // Known before anything can be in it; what was made and not recorded is swept at the next start.
-        self.record.group = limits.group.clone();
-        self.save().map_err(io)?;
-        let launch = Launch {
-            env: self.environment(spec, &confined.home, host.sandbox.isolated()),
-            argv: confined.argv,
-            cwd: confined.cwd,
-            limit_ms: self.record.limit_ms,
-            grace_ms: host.grace_ms,
-            sandbox_depth: confined.sandbox_depth,
-            limits,
-            told: !spec.secrets.is_empty(),
-            secrets: self.record.secrets.clone(),
-            lease: lease::handed_over(starting, &host.root),
-        };
-        put_json(&self.dir.join(shim::LAUNCH), &launch, true).map_err(io)?;
-        let this = std::env::current_exe().map_err(io)?;
-        let mut shim = Command::new(this)
-            .arg("shim")
-            .arg(&self.dir)
-            .env_clear()
-            .stdin(if launch.told { Stdio::piped() } else { Stdio::null() })
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .map_err(io)?;
-        Given::of(spec).tell(&mut shim);
-        Ok(shim)
-    }
-
-    fn environment(&self, spec: &Spec, home: &str, isolated: bool) -> Vec<(String, String)> {
-        let devices: Vec<&str> = self.record.devices.iter().map(Device::visible).collect();
-        let base = [
-            ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
-            ("LANG", "C.UTF-8"),
-            ("PYTHONUNBUFFERED", "1"),
-        ];
-        let mut env: Vec<(String, String)> = base.map(|(k, v)| (k.to_owned(), v.to_owned())).to_vec();
-        env.extend(volumes::variables(&self.dir.join("work"), spec, isolated));
-        env.retain(|(name, _)| !spec.env.contains_key(name));
-        let early = spec.env.iter().filter(|(name, _)| !is_late(name));
-        env.extend(early.map(|(k, v)| (k.clone(), v.clone())));
-        // These say what is, so a job cannot set them otherwise.
-        let fixed = [
-            ("HOME", home.to_owned()),
-            ("CUDA_VISIBLE_DEVICES", devices.join(",")),
-            ("NVIDIA_VISIBLE_DEVICES", devices.join(",")),
-            // A hint to the driver's own sharing service, where one runs; it limits nothing by itself.
-            ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", self.thread_percentage()),
-            ("BERTH_JOB_ID", self.record.job.clone()),
-            ("BERTH_ATTEMPT", self.record.number.to_string()),
-            (secrets::PLACE, secrets::seen_at(self.record.secrets.as_deref(), isolated)),
-        ];
-        env.retain(|(k, _)| fixed.iter().all(|(f, _)| f != k));
-        env.extend(fixed.map(|(k, v)| (k.to_owned(), v)).into_iter().filter(|(_, v)| !v.is_empty()));
-        env
-    }
-
-    /// Its share of a board in percent; empty when it shares none.
-    fn thread_percentage(&self) -> String {
-        let share = self.record.devices.iter().find_map(|d| d.share_milli);
-        share.map_or_else(String::new, |milli| (milli / 10).clamp(1, 100).to_string())
-    }
-
     /// Asks the shim to end it, in this way when the portal chose one.
     pub fn stop(&mut self, notice: Option<Notice>) {
         self.record.stop_asked = true;
@@ -459,18 +339,32 @@ impl Attempt {
     /// Proves that nothing of it is left on its devices, and destroys its instances. The reason when
     /// that cannot be proved.
     /// `neighbours` are the directories of attempts that share boards with it.
-    pub fn clean(&mut self, gpus: &Gpus, neighbours: &[PathBuf]) -> Result<(), String> {
+    pub fn clean(&mut self, host: &Host, neighbours: &[PathBuf]) -> Result<(), String> {
+        let gpus = &host.gpus;
         shim::wait_gone(&self.dir).map_err(|e| e.to_string())?;
-        crate::enter::turn_out(&self.dir).map_err(|e| e.to_string())?;
+        // First, so that nothing else that fails keeps them there.
         if let Some(place) = &self.record.secrets {
             secrets::remove(place).map_err(|e| format!("its files with secrets are still there: {e}"))?;
+        }
+        // A daemon that ended while it pulled an image left them.
+        registry::remove(&self.dir)
+            .map_err(|e| format!("its credentials for a registry are still there: {e}"))?;
+        crate::enter::turn_out(&self.dir).map_err(|e| e.to_string())?;
+        if self.record.contained {
+            // Its end is podman's to know; whatever of it is left after that is the cgroup's to kill.
+            let podman = host.images.as_ref().map_err(|why| format!("its container needs podman: {why}"))?;
+            let name = confinement::container_name(&self.record);
+            if podman.remove(&name).is_err() {
+                // It may have lost what stood over the container: then there must be nothing to end any more.
+                self.record.group.end()?;
+                podman.remove(&name)?;
+            }
         }
         // The shim leaves nothing; one that was killed could not see to that.
         self.record.group.end()?;
         for device in &self.record.devices {
-            let name = device.mig_uuid.as_deref().unwrap_or(&device.gpu_uuid);
             // A device that was never made holds nobody.
-            let held = match gpus.holders(name) {
+            let held = match gpus.holders(&device.gpu_uuid, device.mig_uuid.as_deref()) {
                 Ok(pids) => pids,
                 Err(GpuError::NotFound(_)) => Vec::new(),
                 Err(error) => return Err(error.to_string()),
@@ -486,6 +380,7 @@ impl Attempt {
             if started && !held.is_empty() {
                 return Err(format!("processes are still on it: {held:?}"));
             }
+            ward::given_back(gpus, device)?;
             if let Some((profile, start)) = device.instance.filter(|_| device.made) {
                 gpus.destroy_slice(&device.gpu_uuid, profile, start).map_err(|e| e.to_string())?;
             }
@@ -495,6 +390,48 @@ impl Attempt {
             self.remove_work();
         }
         self.record.clean = true;
-        self.save().map_err(|e| e.to_string())
+        let noted = match self.made_devices() || !self.dir.join(RECORD).exists() {
+            // Never destroyed twice: by then another's may be in their place.
+            true => self.save(),
+            // A file of its own and not synced: the record is not put at risk, and to prove it clean once more
+            // after the host went down takes nothing from anybody.
+            false => put_json(&self.dir.join(CLEAN), &true, false),
+        };
+        noted.map_err(|e| e.to_string())
+    }
+
+    /// Whether a device is this attempt's own work.
+    pub(crate) fn made_devices(&self) -> bool {
+        self.record.devices.iter().any(|device| device.made)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_daemon_that_starts_again_knows_what_stands_beside_the_record() {
+        let root = tempfile::tempdir().unwrap();
+        let load = || Attempt::load_all(root.path()).unwrap();
+        let key = Key { job: "job_x".to_owned(), number: 1 };
+        let attempt = Attempt::begin(root.path(), &key, &Assignment::default()).unwrap();
+        assert!(load().is_empty(), "it is not recorded");
+        attempt.save().unwrap();
+        assert_eq!(load().remove(0).record.group, Group::default());
+        let group = json!({"places": [{"dir": "/x", "unified": true, "controllers": ["pids"]}]});
+        let launch = json!({
+            "argv": ["true"], "env": [], "cwd": "/", "limit_ms": 1, "grace_ms": 1, "sandbox_depth": 0,
+            "limits": {"group": group, "memory_mib": 0, "pids": 1, "disk": null},
+        });
+        put_json(&attempt.dir.join(shim::LAUNCH), &launch, false).unwrap();
+        let known = load().remove(0);
+        assert_eq!(serde_json::to_value(&known.record.group).unwrap()["places"], group["places"]);
+        assert_eq!((known.cleaning, known.record.clean), (Cleaning::Due, false));
+        put_json(&attempt.dir.join(CLEAN), &true, false).unwrap();
+        let known = load().remove(0);
+        assert_eq!((known.cleaning, known.record.clean), (Cleaning::Done, true));
     }
 }

@@ -4,6 +4,8 @@
 //! where neither can be written, which is said and not hidden. Each attempt has a directory of its own in
 //! each hierarchy. Must not decide how much anybody gets. Blocking.
 
+mod nested;
+
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -14,6 +16,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::{major, minor};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
+
+pub use nested::MemoryWatch;
 
 /// One kind of limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -69,14 +73,9 @@ impl Place {
         text.lines().find_map(|line| line.strip_prefix(word)?.trim().parse().ok())
     }
 
+    /// In it and below it.
     fn processes(&self) -> io::Result<Vec<i32>> {
-        match fs::read_to_string(self.dir.join("cgroup.procs")) {
-            // A process of another PID namespace has no number here, and 0 would mean this process's own.
-            Ok(text) => Ok(text.lines().filter_map(|l| l.parse().ok()).filter(|pid| *pid > 0).collect()),
-            // After a restart of the host there are none.
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-            Err(e) => Err(e),
-        }
+        nested::processes(&self.dir)
     }
 }
 
@@ -99,6 +98,10 @@ pub struct Cgroups {
     parents: Vec<Place>,
     /// Begins the name of every directory, so that two workers on a host keep out of each other's way.
     prefix: String,
+    /// The name of the parents' own directory, below each hierarchy's root.
+    parent: String,
+    /// The same directory in hierarchies that limit nothing here.
+    others: Vec<PathBuf>,
 }
 
 /// Of the host's memory, what stays for everything but jobs.
@@ -147,7 +150,7 @@ impl Cgroups {
         let bytes = root.as_os_str().as_encoded_bytes();
         let hash = bytes.iter().fold(2_166_136_261u32, |h, b| (h ^ u32::from(*b)).wrapping_mul(16_777_619));
         let prefix = format!("{hash:08x}-");
-        let mut parents: Vec<Place> = Vec::new();
+        let (mut parents, mut others): (Vec<Place>, Vec<PathBuf>) = (Vec::new(), Vec::new());
         let mut found: Vec<(PathBuf, bool, Vec<&str>)> = mounts.lines().filter_map(hierarchy).collect();
         // Version 2 first: a controller is in one hierarchy only.
         found.sort_by_key(|(_, unified, _)| !unified);
@@ -167,9 +170,11 @@ impl Cgroups {
             // Version 2 can kill what is in it even where it limits nothing.
             if unified || !controllers.is_empty() {
                 parents.push(Place { dir, unified, controllers });
+            } else {
+                others.push(dir);
             }
         }
-        Self { parents, prefix }
+        Self { parents, prefix, parent: plain(parent), others }
     }
 
     /// Keeps the jobs of this host together below its memory, so that it outlives them.
@@ -195,7 +200,10 @@ impl Cgroups {
     pub fn create(&self, name: &str, allowance: &Allowance) -> io::Result<Group> {
         let name = format!("{}{}", self.prefix, plain(name));
         let places = self.parents.iter().map(|p| Place { dir: p.dir.join(&name), ..p.clone() }).collect();
-        let group = Group { places };
+        Self::set_up(Group { places, others: Vec::new() }, allowance)
+    }
+
+    fn set_up(group: Group, allowance: &Allowance) -> io::Result<Group> {
         group.end().map_err(io::Error::other)?;
         let made = group.make(allowance);
         if made.is_err() {
@@ -214,7 +222,7 @@ impl Cgroups {
                     dir.file_name().and_then(|n| n.to_str()).is_some_and(|n| n.starts_with(&self.prefix));
                 let in_use = known.iter().any(|g| g.places.iter().any(|p| p.dir == dir));
                 if ours && !in_use && dir.is_dir() {
-                    let left = Group { places: vec![Place { dir, ..parent.clone() }] };
+                    let left = Group { places: vec![Place { dir, ..parent.clone() }], others: Vec::new() };
                     if let Err(error) = left.end() {
                         tracing::warn!(error, "a cgroup that nobody knows is left");
                     }
@@ -267,6 +275,9 @@ pub struct Memory {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Group {
     places: Vec<Place>,
+    /// Directories in further hierarchies, which whoever makes a container leaves behind.
+    #[serde(default)]
+    others: Vec<PathBuf>,
 }
 
 impl Group {
@@ -371,10 +382,11 @@ impl Group {
 
     /// Whether all its directories are gone now.
     fn remove(&self) -> bool {
-        self.places.iter().all(|place| match fs::remove_dir(&place.dir) {
-            Ok(()) => true,
-            Err(e) => e.kind() == io::ErrorKind::NotFound,
-        })
+        // Nothing is counted or killed in the others: what is left there is an empty name.
+        self.others.iter().for_each(|dir| {
+            nested::remove(dir);
+        });
+        self.places.iter().all(|place| nested::remove(&place.dir))
     }
 }
 

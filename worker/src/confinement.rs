@@ -11,8 +11,9 @@ use crate::capacity;
 use crate::cgroups::{Allowance, Controller};
 use crate::daemon::Host;
 use crate::device_nodes::Places;
+use crate::images::{Podman, cdi, container};
 use crate::sandbox::{Confined, Terms};
-use crate::shim::Limits;
+use crate::shim::{Container, Limits};
 use crate::volumes;
 
 /// A code and a sentence.
@@ -38,6 +39,93 @@ fn nodes(record: &Record, host: &Host) -> Result<Vec<PathBuf>, Failure> {
     all.sort();
     all.dedup();
     Ok(all)
+}
+
+/// The devices of an attempt as podman is asked for them: by the Container Device Interface where that offers
+/// all of them, else node by node.
+fn asked_for(record: &Record, host: &Host) -> Result<Vec<String>, Failure> {
+    let places = cdi::PLACES.map(PathBuf::from);
+    let named: Option<Vec<String>> = record.devices.iter().map(|d| cdi::find(&places, d.visible())).collect();
+    match named.filter(|_| !host.simulated) {
+        Some(names) => Ok(names),
+        None => Ok(nodes(record, host)?.iter().map(|node| node.display().to_string()).collect()),
+    }
+}
+
+/// What an attempt in an image is started with.
+pub struct Contained {
+    pub confined: Confined,
+    /// Of the command that holds on to the container; the job's own is in the container.
+    pub env: Vec<(String, String)>,
+    pub container: Container,
+}
+
+/// The limits of an attempt in an image, and the cgroup below which its container's own is made. Its cgroups
+/// are made.
+pub fn contained_limits(
+    record: &Record,
+    spec: &Spec,
+    host: &Host,
+    work: &Path,
+) -> Result<(Limits, String), Failure> {
+    let allowance = Allowance {
+        cpu_milli: spec.cpu_milli,
+        memory_mib: spec.memory_mib,
+        pids: host.job_pids,
+        devices: Vec::new(),
+    };
+    let (group, cgroup) = host
+        .cgroups
+        .create_nested(&container_name(record), &allowance)
+        .map_err(|e| failed("worker.isolation", format!("The job's limits cannot be set: {e}.")))?;
+    let disk = Some((work.to_owned(), host.job_disk_mib));
+    let volumes = volumes::directories(work.parent().unwrap_or(work), spec);
+    let (memory_mib, pids) = (spec.memory_mib, host.job_pids);
+    Ok((Limits { group, memory_mib, pids, disk, volumes, nested: true }, cgroup))
+}
+
+/// The container of an attempt, made below `cgroup`; it starts with its shim.
+pub fn contain(
+    record: &Record,
+    spec: &Spec,
+    (host, podman): (&Host, &Podman),
+    (dir, work): (&Path, &Path),
+    cgroup: &str,
+    env: &[(String, String)],
+    command: &[String],
+) -> Result<Contained, Failure> {
+    let (Some(image), Some(uid)) = (&record.image, record.uid) else {
+        return Err(failed("worker.isolation", "This node has no user left that no other job is."));
+    };
+    let devices = asked_for(record, host)?;
+    let binds = volumes::binds(dir, spec);
+    let terms = container::Terms {
+        name: &container_name(record),
+        image,
+        dir,
+        work,
+        uid,
+        network: !spec.no_network,
+        devices: &devices,
+        secrets: record.secrets.as_deref(),
+        scratch_mib: scratch_mib(spec, host),
+        cgroup,
+        pids: host.job_pids,
+        volumes: &binds,
+    };
+    let (confined, env, container) = podman.create(&terms, env, command)?;
+    Ok(Contained { confined, env, container })
+}
+
+/// What podman calls the container of an attempt.
+pub fn container_name(record: &Record) -> String {
+    format!("{}-{}", record.job, record.number)
+}
+
+/// What is in memory counts as the job's memory.
+fn scratch_mib(spec: &Spec, host: &Host) -> u64 {
+    let memory_mib = if spec.memory_mib > 0 { spec.memory_mib } else { capacity::memory_mib() / 4 };
+    memory_mib.clamp(1, host.job_disk_mib.max(1))
 }
 
 /// The command of an attempt as it is started, and its limits. Its cgroups are made; everything else only
@@ -67,7 +155,6 @@ pub fn confine(
         .cgroups
         .create(&format!("{}-{}", record.job, record.number), &allowance)
         .map_err(|e| failed("worker.isolation", format!("The job's limits cannot be set: {e}.")))?;
-    let memory_mib = if spec.memory_mib > 0 { spec.memory_mib } else { capacity::memory_mib() / 4 };
     let dir = work.parent().unwrap_or(work);
     let binds = volumes::binds(dir, spec);
     let terms = Terms {
@@ -76,8 +163,7 @@ pub fn confine(
         network: !spec.no_network,
         devices: &devices,
         secrets: record.secrets.as_deref(),
-        // What is there counts as the job's memory.
-        scratch_mib: memory_mib.clamp(1, host.job_disk_mib.max(1)),
+        scratch_mib: scratch_mib(spec, host),
         volumes: &binds,
     };
     let limits = Limits {
@@ -86,9 +172,13 @@ pub fn confine(
         pids: host.job_pids,
         disk: Some((work.to_owned(), host.job_disk_mib)),
         volumes: volumes::directories(dir, spec),
+        nested: false,
     };
     Ok((host.sandbox.confine(&terms, command), limits))
 }
+
+/// The portal leaves out longer words.
+const MOST_CHARS: usize = 120;
 
 /// What keeps jobs apart on this host, in words.
 pub fn words(host: &Host) -> BTreeMap<String, String> {
@@ -107,6 +197,7 @@ pub fn words(host: &Host) -> BTreeMap<String, String> {
         (None, false) => "not limited".to_owned(),
     };
     let users = if sandbox.has_users() { "one for each job" } else { "the worker's, for all jobs" };
+    let images = host.images.as_ref().map_or_else(|why| format!("off: {why}"), Podman::name);
     let network = if sandbox.cuts_network() { "the host's, or none" } else { "the host's" };
     [
         ("sandbox", sandbox.name()),
@@ -118,6 +209,7 @@ pub fn words(host: &Host) -> BTreeMap<String, String> {
         ("devices", devices),
         ("network", network.to_owned()),
         ("disk", format!("{} MiB, looked at every 5 s", host.job_disk_mib)),
+        ("images", images.chars().take(MOST_CHARS).collect()),
     ]
     .map(|(name, value)| (name.to_owned(), value))
     .into()

@@ -4,12 +4,15 @@
 //! It owns every attempt's state. Blocking steps run elsewhere and come back as results.
 
 mod adopt;
+mod boards;
 mod files;
+mod preparing;
 mod visitors;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use berth_proto::{Assignment, Desired, Down, Hello, Up, down, up};
@@ -18,46 +21,25 @@ use tokio::time::Instant;
 
 use crate::agent::{Cleaning, Effect, Key, Seen, Wanted, converge};
 use crate::attempts::Attempt;
-use crate::cgroups::Cgroups;
-use crate::gpu::Gpus;
 use crate::hello::hello;
+pub use crate::host::Host;
 use crate::lease::Renewals;
 use crate::link::{LinkEvent, Outbox};
 use crate::logs::follow;
 use crate::samples::{Sampled, sample};
-use crate::sandbox::Sandbox;
 use crate::shim;
-use crate::telemetry::Telemetry;
 use crate::tunnels::Tunnels;
 use crate::watch::Watch;
+use boards::{BoardNews, Boards};
 
 /// A report that was not acknowledged is sent again after this long.
 const RESEND: Duration = Duration::from_secs(5);
 /// Between two tries to prove a device clean.
 const CLEAN_AGAIN: Duration = Duration::from_secs(2);
+/// Messages and results that are taken in before anything else.
+const AT_ONCE: usize = 64;
 /// Whatever the portal says, nobody gets longer than this to end.
 const MOST_GRACE_MS: i64 = 600_000;
-
-/// What the daemon works with.
-pub struct Host {
-    /// Holds one directory for each attempt.
-    pub root: PathBuf,
-    pub gpus: Arc<Gpus>,
-    pub sandbox: Sandbox,
-    pub cgroups: Cgroups,
-    /// Processes and threads that a job may have.
-    pub job_pids: u64,
-    /// What a job's directory may hold.
-    pub job_disk_mib: u64,
-    pub simulated: bool,
-    /// Between SIGTERM and SIGKILL.
-    pub grace_ms: i64,
-    /// Where other nodes reach this one.
-    pub address: String,
-    /// Where it stands, and whatever else the operator says of it.
-    pub labels: HashMap<String, String>,
-    pub telemetry: Arc<Telemetry>,
-}
 
 /// How far the portal knows of an attempt.
 #[derive(Default)]
@@ -67,10 +49,15 @@ struct Told {
 }
 
 enum Done {
+    /// Whether it could be.
+    Recorded(Key, Result<(), (Box<Assignment>, String)>),
     Prepared(Box<Attempt>),
+    /// How far it is, in a sentence.
+    Progress(Key, String),
     ShimGone(Key),
     Cleaned(Key, Result<(), String>),
     Sampled(Sampled),
+    Boards(BoardNews),
     Kept(Key, bool, Result<(), String>),
 }
 
@@ -80,6 +67,10 @@ pub struct Daemon {
     told: HashMap<Key, Told>,
     /// Attempts that a blocking step works on.
     busy: HashSet<Key>,
+    /// Those of them of which nobody may be told yet.
+    unrecorded: HashSet<Key>,
+    /// Those that are being prepared, with what tells them that they are wanted no more.
+    preparing: HashMap<Key, Arc<AtomicBool>>,
     clean_after: HashMap<Key, Instant>,
     /// Users whose files could not be removed.
     users_left: HashSet<u32>,
@@ -97,6 +88,7 @@ pub struct Daemon {
     keeping: HashSet<Key>,
     /// Whether that was last done for an attempt that is over, and when it is next due.
     keep_after: HashMap<Key, (bool, Instant)>,
+    boards: Boards,
     tunnels: Tunnels,
 }
 
@@ -110,11 +102,14 @@ fn notice(assignment: &Assignment) -> Option<shim::Notice> {
 pub async fn run(host: Host, mut link: mpsc::Receiver<LinkEvent>) -> Result<(), String> {
     let (done, mut results) = mpsc::unbounded_channel();
     let renewals = Renewals::open(&host.root);
+    let boards = Boards::open(&host.root);
     let mut daemon = Daemon {
         host: Arc::new(host),
         attempts: BTreeMap::new(),
         told: HashMap::new(),
         busy: HashSet::new(),
+        unrecorded: HashSet::new(),
+        preparing: HashMap::new(),
         clean_after: HashMap::new(),
         users_left: HashSet::new(),
         desired: None,
@@ -127,9 +122,11 @@ pub async fn run(host: Host, mut link: mpsc::Receiver<LinkEvent>) -> Result<(), 
         sampling: false,
         keeping: HashSet::new(),
         keep_after: HashMap::new(),
+        boards,
         tunnels: Tunnels::default(),
     };
     daemon.adopt_all()?;
+    daemon.watch_boards();
     let mut tick = tokio::time::interval(Duration::from_secs(1));
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
@@ -146,9 +143,19 @@ pub async fn run(host: Host, mut link: mpsc::Receiver<LinkEvent>) -> Result<(), 
             Some(result) = results.recv() => daemon.finish(result),
             _ = tick.tick() => daemon.tick(),
         }
+        // What is here already is taken in before anything is decided: each time every attempt is looked at.
+        for _ in 0..AT_ONCE {
+            let Ok(event) = link.try_recv() else { break };
+            daemon.hear(event).await?;
+        }
+        for _ in 0..AT_ONCE {
+            let Ok(result) = results.try_recv() else { break };
+            daemon.finish(result);
+        }
         daemon.act();
         daemon.keep_files();
         daemon.report();
+        daemon.tell_health();
     }
 }
 
@@ -171,6 +178,7 @@ impl Daemon {
                 };
                 // A session that ended meanwhile is followed by a Closed.
                 let _ = outbox.words.send(up::What::Hello(hello).into());
+                self.boards.greet();
                 let beat = self.renewals.beat(shim::boottime_ms());
                 let _ = outbox.words.send(up::What::Heartbeat(beat).into());
                 self.outbox = Some(outbox);
@@ -203,6 +211,7 @@ impl Daemon {
     }
 
     fn want(&mut self, desired: Desired) {
+        self.begin_tasks(&desired.tasks);
         let mut all = BTreeMap::new();
         for assignment in desired.attempts {
             let Some(id) = &assignment.attempt else { continue };
@@ -215,6 +224,7 @@ impl Daemon {
             all.insert(key, assignment);
         }
         self.desired = Some(all);
+        self.give_up();
         self.follow_logs();
     }
 
@@ -257,14 +267,21 @@ impl Daemon {
 
     fn finish(&mut self, done: Done) {
         match done {
+            Done::Recorded(key, result) => self.recorded(key, result),
             Done::Prepared(attempt) => {
                 let key = attempt.key();
                 self.busy.remove(&key);
+                self.preparing.remove(&key);
+                // That it is being prepared was told before, but how far it was is no news any more; each word
+                // costs the portal a transaction.
+                let former = self.attempts.get(&key).is_some_and(|known| known.progress != attempt.progress);
+                let told = self.told.entry(key.clone()).or_default();
+                told.dirty |= former || attempt.seen() != Seen::Preparing;
                 self.attempts.insert(key.clone(), *attempt);
-                self.told.entry(key.clone()).or_default().dirty = true;
                 self.refresh(&key);
                 self.follow_logs();
             }
+            Done::Progress(key, words) => self.progressed(key, words),
             Done::ShimGone(key) => {
                 self.refresh(&key);
                 if let Some(attempt) = self.attempts.get_mut(&key)
@@ -292,6 +309,7 @@ impl Daemon {
                 }
                 self.told.entry(key).or_default().dirty = true;
             }
+            Done::Boards(news) => self.boards_news(news),
             Done::Kept(key, over, result) => self.files_kept(&key, over, result),
             Done::Sampled(Sampled { samples, looks }) => {
                 self.sampling = false;
@@ -306,6 +324,7 @@ impl Daemon {
     }
 
     fn tick(&mut self) {
+        self.look_at_boards();
         if self.outbox.is_some() {
             let beat = self.renewals.beat(shim::boottime_ms());
             self.say(up::What::Heartbeat(beat));
@@ -373,22 +392,21 @@ impl Daemon {
             Effect::Prepare(key) => self.prepare(key),
             Effect::Refuse { key, lost } => {
                 let Some(assignment) = self.desired.as_ref().and_then(|d| d.get(&key)) else { return };
-                match Attempt::create(&self.host.root, &key, assignment) {
-                    Ok(mut attempt) => {
-                        let (code, detail) = if lost {
-                            (
-                                "attempt.unknown_outcome",
-                                "The worker lost its record of this job; it was not run again.",
-                            )
-                        } else {
-                            ("attempt.not_started", "It was stopped before it was started.")
-                        };
-                        attempt.fail((code.to_owned(), detail.to_owned()));
-                        self.told.entry(key.clone()).or_default().dirty = true;
-                        self.attempts.insert(key, attempt);
-                    }
-                    Err(error) => tracing::error!(job = key.job, %error, "an attempt cannot be recorded"),
-                }
+                let root = &self.host.root;
+                let mut attempt = Attempt::create(root, &key, assignment).unwrap_or_else(|error| {
+                    Attempt::without_record(root, &key, assignment, &error.to_string())
+                });
+                let (code, detail) = if lost {
+                    (
+                        "attempt.unknown_outcome",
+                        "The worker lost its record of this job; it was not run again.",
+                    )
+                } else {
+                    ("attempt.not_started", "It was stopped before it was started.")
+                };
+                attempt.fail((code.to_owned(), detail.to_owned()));
+                self.told.entry(key.clone()).or_default().dirty = true;
+                self.attempts.insert(key, attempt);
             }
             Effect::Stop(key) => {
                 if let Some(attempt) = self.attempts.get_mut(&key) {
@@ -416,7 +434,7 @@ impl Daemon {
                 let neighbours: Vec<PathBuf> =
                     others.filter(|a| attempt.shares_with(a)).map(|a| a.dir.clone()).collect();
                 tokio::task::spawn_blocking(move || {
-                    let result = attempt.clean(&host.gpus, &neighbours);
+                    let result = attempt.clean(&host, &neighbours);
                     let _ = done.send(Done::Cleaned(key, result));
                 });
             }
@@ -445,7 +463,9 @@ impl Daemon {
     /// Sends what the portal does not know yet.
     fn report(&mut self) {
         let Some(outbox) = &self.outbox else { return };
-        for (key, told) in self.told.iter_mut().filter(|(_, told)| told.dirty) {
+        let unrecorded = &self.unrecorded;
+        for (key, told) in self.told.iter_mut().filter(|(key, told)| told.dirty && !unrecorded.contains(*key))
+        {
             let Some(attempt) = self.attempts.get(key) else { continue };
             self.seq += 1;
             let status = attempt.status(self.seq);

@@ -29,14 +29,16 @@ use rustix::process::PidfdFlags;
 use rustix::thread::CapabilitySet;
 
 use crate::files::find_json;
+use crate::processes;
 use crate::pty::{self, Size};
-use crate::shim::{self, Launch, Start, tree};
-use crate::{attempts, seccomp};
+use crate::shim::{self, Container, Launch, Start};
+use crate::{attempts, reaping, seccomp};
 
 /// Between a shell's notice to leave and its end.
 const GRACE: Duration = Duration::from_secs(2);
 const ENDED: &str = "The job has ended.";
 const NOT_READY: &str = "The job is still starting; try again in a moment.";
+const NO_INIT: &str = "This node has no init program for containers (such as catatonit), so there is no terminal into a job in an image.";
 /// Namespaces as `/proc` calls them.
 const NAMESPACES: [(&str, CloneFlags); 7] = [
     ("user", CloneFlags::CLONE_NEWUSER),
@@ -81,7 +83,9 @@ fn free(path: &Path) -> io::Result<Option<Flock<File>>> {
 /// Every process of people who are inside the attempt of this directory.
 pub fn processes(dir: &Path) -> Vec<u32> {
     let held = doors(dir).into_iter().filter(|(_, path)| matches!(free(path), Ok(None)));
-    held.flat_map(|(pid, _)| tree::descendants(pid)).filter_map(|(pid, _)| u32::try_from(pid).ok()).collect()
+    held.flat_map(|(pid, _)| processes::descendants(pid))
+        .filter_map(|(pid, _)| u32::try_from(pid).ok())
+        .collect()
 }
 
 /// Ends everybody who is still inside, and waits until they are gone. Called when the attempt has ended: who
@@ -140,9 +144,13 @@ fn step_in(dir: &Path, joins: bool) -> Result<Inside, String> {
         return Err(ENDED.to_owned());
     }
     let uid = attempts::user_of(dir);
-    let sandbox = match launch.sandbox_depth {
-        0 => None,
-        depth => Some(sandbox_of(&start, depth)?),
+    let sandbox = match (&launch.container, launch.sandbox_depth) {
+        (None, 0) => None,
+        (None, depth) => Some(sandbox_of(&start, start.pid, depth)?),
+        // Below an init of its own the command proves that the container stands; without one the first process
+        // may still be the runtime's, which sees the host.
+        (Some(_), 0 | 1) => return Err(NO_INIT.to_owned()),
+        (Some(container), depth) => Some(sandbox_of(&start, supervisor_of(dir, container)?, depth)?),
     };
     // From here on it is near the tenant, who must not look into it.
     prctl::set_dumpable(false).map_err(|e| e.to_string())?;
@@ -157,15 +165,26 @@ fn step_in(dir: &Path, joins: bool) -> Result<Inside, String> {
     Ok(Inside { launch, uid, isolated: sandbox.is_some(), _lock: lock })
 }
 
-/// The first process of the sandbox, and which of its namespaces are others than this process's.
-fn sandbox_of(start: &Start, depth: u32) -> Result<(OwnedFd, CloneFlags), String> {
-    let below = tree::descendants(start.pid);
+/// The process that stands over a container.
+fn supervisor_of(dir: &Path, container: &Container) -> Result<i32, String> {
+    let text = std::fs::read_to_string(&container.supervisor).map_err(|_| NOT_READY.to_owned())?;
+    let pid = text.trim().parse::<i32>().map_err(|_| NOT_READY.to_owned())?;
+    let shim = shim::shim_pid(dir).ok_or(ENDED)?;
+    // The number may be another process's by now.
+    let ours = processes::descendants(shim).iter().any(|(other, _)| *other == pid);
+    ours.then_some(pid).ok_or_else(|| NOT_READY.to_owned())
+}
+
+/// The first process of the sandbox, and which of its namespaces are others than this process's. `over` is
+/// what it is a child of.
+fn sandbox_of(start: &Start, over: i32, depth: u32) -> Result<(OwnedFd, CloneFlags), String> {
+    let below = processes::descendants(over);
     // The command itself is only there when the sandbox stands.
     if !below.iter().any(|(_, at)| *at >= depth) {
         return Err(NOT_READY.to_owned());
     }
     let first = below.iter().find(|(_, at)| *at == 1).map(|(pid, _)| *pid).ok_or(NOT_READY)?;
-    let before = tree::stat(first).ok_or(ENDED)?;
+    let before = processes::stat(first).ok_or(ENDED)?;
     let number = rustix::process::Pid::from_raw(first).ok_or(ENDED)?;
     let process = rustix::process::pidfd_open(number, PidfdFlags::empty())
         .map_err(|e| format!("The job's sandbox cannot be found: {}.", io::Error::from(e)))?;
@@ -181,7 +200,7 @@ fn sandbox_of(start: &Start, depth: u32) -> Result<(OwnedFd, CloneFlags), String
         }
     }
     // The number may have become another's meanwhile.
-    let same = tree::stat(first).is_some_and(|now| now.started == before.started && now.parent == start.pid);
+    let same = processes::stat(first).is_some_and(|now| now.started == before.started && now.parent == over);
     if !same || !shim::exists(start) {
         return Err(ENDED.to_owned());
     }
@@ -213,14 +232,15 @@ fn shell(dir: &Path, control: BorrowedFd<'_>, size: Size) -> Result<i32, String>
     let code = stay(child, &heard, control).map_err(|e| e.to_string())?;
     if !inside.isolated {
         // Nothing else would find what was left behind here.
-        tree::end_all();
+        reaping::end_all();
     }
     Ok(code)
 }
 
 fn spawn(inside: &Inside, terminal: File, blocked: SigSet) -> io::Result<Child> {
     let shell = ["/bin/bash", "/bin/sh"].into_iter().find(|p| Path::new(p).exists()).unwrap_or("/bin/sh");
-    let env = &inside.launch.env;
+    // Of a job in an image this would be podman's own.
+    let env = if inside.launch.container.is_some() { &[][..] } else { &inside.launch.env[..] };
     let home = env.iter().find(|(name, _)| name == "HOME").map_or("/", |(_, value)| value.as_str());
     let mut command = Command::new(shell);
     command

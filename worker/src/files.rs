@@ -4,16 +4,52 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Component, Path, PathBuf};
 
+use nix::errno::Errno;
+use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+/// The room that is set aside for a file.
+const ROOM: [u8; 4_096] = [b' '; 4_096];
+
+fn open_part(part: &Path) -> io::Result<std::fs::File> {
+    std::fs::OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(part)
+}
+
+/// What is there of it already keeps its room until the text is in it.
+fn write_part<T: Serialize>(part: &Path, value: &T) -> io::Result<std::fs::File> {
+    let text = serde_json::to_vec(value).map_err(io::Error::other)?;
+    let mut file = open_part(part)?;
+    file.write_all(&text)?;
+    file.set_len(text.len() as u64)?;
+    Ok(file)
+}
+
+/// Writes a small file whole that is written again and again: the new text and the old one change places, so
+/// that there is room for the next even when the disk has none. Not synced.
+pub fn put_json_in_turn<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
+    let part = path.with_extension("part");
+    write_part(&part, value)?;
+    match renameat2(AT_FDCWD, &part, AT_FDCWD, path, RenameFlags::RENAME_EXCHANGE) {
+        Ok(()) => Ok(()),
+        // There is no old one yet: it gets its room now.
+        Err(Errno::ENOENT) => std::fs::rename(part, path).and_then(|()| reserve(path)),
+        // This file system cannot do that.
+        Err(_) => std::fs::rename(part, path),
+    }
+}
+
+/// Takes room on the disk for a file that `put_json` writes there later, however full the disk is by then.
+pub fn reserve(path: &Path) -> io::Result<()> {
+    let mut file = open_part(&path.with_extension("part"))?;
+    // Not synced: where blocks are chosen later, their number is taken now.
+    file.write_all(&ROOM)
+}
+
 /// Writes `value` as JSON beside its place, then renames it there. `sync` makes it survive a power cut.
 pub fn put_json<T: Serialize>(path: &Path, value: &T, sync: bool) -> io::Result<()> {
-    let text = serde_json::to_vec(value).map_err(io::Error::other)?;
     let part = path.with_extension("part");
-    let mut file =
-        std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&part)?;
-    file.write_all(&text)?;
+    let file = write_part(&part, value)?;
     if sync {
         file.sync_all()?;
     }
@@ -47,6 +83,24 @@ pub fn inside(root: &Path, relative: &str) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_written_replaces_all_of_what_was_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("end.json");
+        reserve(&path).unwrap();
+        assert_eq!(find_json::<String>(&path), None);
+        assert_eq!(std::fs::metadata(path.with_extension("part")).unwrap().len(), 4_096);
+        for text in ["short", "much longer than before", "s"] {
+            put_json(&path, &text, true).unwrap();
+            assert_eq!(find_json::<String>(&path).as_deref(), Some(text));
+        }
+        for text in ["in turn", "in turn, and longer", "t", "in turn"] {
+            put_json_in_turn(&path, &text).unwrap();
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), format!("{text:?}"));
+        }
+        assert!(path.with_extension("part").exists(), "the room for the next");
+    }
 
     #[test]
     fn a_path_stays_inside() {

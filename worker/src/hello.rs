@@ -21,7 +21,8 @@ pub async fn hello(host: &Arc<Host>, attempts: &BTreeMap<Key, Attempt>) -> Resul
         .filter_map(|d| d.instance.map(|(_, start)| (d.gpu_uuid.clone(), start)))
         .collect();
     let look = move || {
-        let driver = looking.gpus.driver_version()?;
+        // Boards that do not answer are told of as they were; the driver's name is not worth a session.
+        let driver = looking.gpus.driver_version().unwrap_or_default();
         Ok::<_, crate::gpu::GpuError>((driver, looking.gpus.inventory()?))
     };
     let (driver_version, boards) = tokio::task::spawn_blocking(look)
@@ -56,6 +57,7 @@ pub async fn hello(host: &Arc<Host>, attempts: &BTreeMap<Key, Attempt>) -> Resul
         address: host.address.clone(),
         labels: host.labels.clone(),
         isolation: confinement::words(host).into_iter().collect(),
+        runs_images: host.images.is_ok(),
         leases: true,
         attempts: attempts.keys().map(|k| AttemptId::new(&k.job, k.number)).collect(),
         // Which daemon this is, whoever holds the session says.

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use berth_proto::{Assignment, Heartbeat};
 use serde::{Deserialize, Serialize};
 
-use crate::files::{find_json, put_json};
+use crate::files::{find_json, put_json_in_turn};
 use crate::shim::boot_id;
 
 /// What was acknowledged last, beside the attempts' directory.
@@ -149,7 +149,7 @@ impl Renewals {
         self.under_way.retain(|(sent, _)| *sent > seq);
         let renewal = Renewal { boot_id: self.boot_id.clone(), sent_ms, heard_ms: now_ms };
         // Not synced: no shim outlives the host either.
-        if let Err(error) = put_json(&self.file, &renewal, false) {
+        if let Err(error) = put_json_in_turn(&self.file, &renewal) {
             tracing::error!(file = %self.file.display(), %error, "a renewal cannot be written down; attempts will end");
         }
         self.starting.retain(|starting| match starting.upgrade() {
@@ -243,7 +243,7 @@ mod tests {
         assert_eq!(Renewals::open(&root).last, renewals.last, "the next daemon goes on");
         // Of another start of the host: its clock began anew.
         let strange = Renewal { boot_id: "other".to_owned(), sent_ms: 99_000, heard_ms: 99_000 };
-        put_json(&file_for(&root), &strange, false).unwrap();
+        crate::files::put_json(&file_for(&root), &strange, false).unwrap();
         assert_eq!(leased.look(11_900).ends_in_ms, -200);
         assert_eq!(Renewals::open(&root).last, None);
     }

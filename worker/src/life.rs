@@ -85,12 +85,15 @@ mod tests {
                 devices: vec![],
                 limit_ms: 600_000,
                 failure: None,
+                device_fault: None,
                 stop_asked: false,
                 clean: false,
                 uid: None,
                 group: Group::default(),
                 organization: String::new(),
                 keep: crate::keeping::Keep::default(),
+                image: None,
+                contained: false,
                 secrets: None,
             },
             start: None,
@@ -98,6 +101,7 @@ mod tests {
             cleaning: Cleaning::Due,
             unclean: None,
             tally: Tally::default(),
+            progress: String::new(),
         }
     }
 

@@ -2,20 +2,23 @@
 
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use berth_worker::cgroups::Cgroups;
 use berth_worker::daemon::{self, Host};
 use berth_worker::enter::Wish;
 use berth_worker::gpu::Gpus;
 use berth_worker::identity::Start;
+use berth_worker::images::{Podman, Terms};
 use berth_worker::link::Link;
 use berth_worker::pty::Size;
 use berth_worker::sandbox::Sandbox;
 use berth_worker::telemetry::Telemetry;
-use berth_worker::{capacity, enter, identity, link, metrics, shim, simulate};
+use berth_worker::{capacity, enter, identity, link, metrics, processes, shim, simulate};
 use clap::{Parser, Subcommand};
 use nix::fcntl::{Flock, FlockArg};
 
@@ -30,6 +33,14 @@ struct Args {
 enum Command {
     /// Join the portal and run what it assigns.
     Run(Box<Run>),
+    /// Run podman on this worker's own images, such as `berth-worker podman -- load -i image.tar`.
+    Podman {
+        /// The worker's data.
+        #[arg(long, env = "BERTH_WORKER_DATA", default_value = "./worker-data")]
+        data: PathBuf,
+        #[arg(last = true)]
+        words: Vec<String>,
+    },
     /// Stand over one attempt. Started by the daemon, not by people.
     #[command(hide = true)]
     Shim { dir: PathBuf },
@@ -99,20 +110,34 @@ struct Run {
     /// needs the token in the data directory's metrics-token. Jobs may listen on ports from 1024 on.
     #[arg(long, env = "BERTH_METRICS_LISTEN")]
     metrics_listen: Option<SocketAddr>,
+    /// Run no images, whether podman is here or not.
+    #[arg(long, env = "BERTH_NO_IMAGES")]
+    no_images: bool,
+    /// Seconds that a pull of an image may take.
+    #[arg(long, env = "BERTH_IMAGE_PULL_TIMEOUT_S", default_value_t = 1_800, value_parser = clap::value_parser!(u64).range(1..))]
+    image_pull_timeout_s: u64,
+    /// MiB that one image may have while it is pulled, as its registry packs it.
+    #[arg(long, env = "BERTH_IMAGE_MIB", default_value_t = 65_536, value_parser = clap::value_parser!(u64).range(1..))]
+    image_mib: u64,
+    /// Credentials for registries that hold for every job, a file as `podman login` writes it.
+    #[arg(long, env = "BERTH_REGISTRY_AUTH_FILE", value_name = "FILE")]
+    registry_auth_file: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {
+    let alone = || processes::close_inherited().map_err(|e| e.to_string());
     let result = match Args::parse().command {
-        Command::Shim { dir } => shim::run(&dir),
+        Command::Shim { dir } => alone().and_then(|()| shim::run(&dir)),
         Command::Enter { dir, cols, rows, port } => {
             let wish = port.map_or_else(|| Wish::Shell(Size::clamped(cols, rows)), Wish::Port);
-            match enter::run(&dir, wish) {
+            match alone().and_then(|()| enter::run(&dir, wish)) {
                 // The shell's own.
                 Ok(code) => std::process::exit(code),
                 Err(error) => Err(error),
             }
         }
         Command::Run(args) => run(*args),
+        Command::Podman { data, words } => podman(&data, &words),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -154,7 +179,7 @@ fn run(args: Run) -> Result<(), String> {
             return Err(format!("{why}. Jobs would run without isolation; --allow-unisolated permits that"));
         }
     };
-    let name = args.name.unwrap_or_else(|| {
+    let name = args.name.clone().unwrap_or_else(|| {
         nix::unistd::gethostname()
             .ok()
             .and_then(|n| n.into_string().ok())
@@ -162,6 +187,7 @@ fn run(args: Run) -> Result<(), String> {
     });
     let cgroups = Cgroups::find(&args.cgroup, &data.join("attempts"));
     cgroups.leave_room(capacity::memory_mib());
+    let images = images(&args, &data, &sandbox, &cgroups);
     let endpoint = identity::endpoint(&args.portal)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -184,6 +210,7 @@ fn run(args: Run) -> Result<(), String> {
             gpus: Arc::new(gpus),
             sandbox,
             cgroups,
+            images,
             job_pids: args.job_pids,
             job_disk_mib: args.job_disk_mib,
             simulated: library.is_some(),
@@ -203,6 +230,41 @@ fn run(args: Run) -> Result<(), String> {
     // Attempts live under their shims and go on; threads that wait for them do not hold the exit.
     runtime.shutdown_background();
     Ok(())
+}
+
+/// Becomes podman, with the worker's own images.
+fn podman(data: &Path, words: &[String]) -> Result<(), String> {
+    let data = data.canonicalize().map_err(|e| format!("{}: {e}", data.display()))?;
+    let terms = Terms { longest: Duration::ZERO, most_mib: 0, auth_file: None };
+    let podman = Podman::probe(&data, terms)?;
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let error = podman.command(&words).stdin(std::process::Stdio::inherit()).exec();
+    Err(format!("podman cannot be started: {error}"))
+}
+
+/// What runs images here, or why nothing does.
+fn images(args: &Run, data: &Path, sandbox: &Sandbox, cgroups: &Cgroups) -> Result<Podman, String> {
+    let found = if args.no_images {
+        Err("the worker was started with --no-images".to_owned())
+    } else if !sandbox.has_users() {
+        Err("jobs have no users of their own on this node".to_owned())
+    } else if cgroups.is_empty() {
+        Err("no cgroups can be made on this node".to_owned())
+    } else {
+        Podman::probe(
+            data,
+            Terms {
+                longest: Duration::from_secs(args.image_pull_timeout_s),
+                most_mib: args.image_mib,
+                auth_file: args.registry_auth_file.clone(),
+            },
+        )
+    };
+    match &found {
+        Ok(podman) => tracing::info!(with = podman.name(), "images can be run"),
+        Err(why) => tracing::info!(why, "no images are run"),
+    }
+    found
 }
 
 /// `NAME=VALUE`, both of 1 to 63 printable characters.

@@ -241,11 +241,10 @@ impl Sandbox {
 
     /// The command as it is really started.
     pub fn confine(&self, terms: &Terms<'_>, command: Vec<String>) -> Confined {
-        // The shell turns a command that is missing or not executable into 127 or 126, and says so.
-        let run = ["/bin/sh", "-c", "exec \"$@\"", "berth"].map(str::to_owned).into_iter().chain(command);
         match self {
+            // The shim sees for itself when there is no such command.
             Self::Process => Confined {
-                argv: run.collect(),
+                argv: command,
                 cwd: terms.work.to_owned(),
                 home: terms.work.display().to_string(),
                 sandbox_depth: 0,
@@ -271,7 +270,9 @@ impl Sandbox {
                     ]);
                     add(&["--inh-caps=-all", "--bounding-set=-all", "--no-new-privs", "--"]);
                 }
-                argv.extend(run);
+                // The shell turns a command that is missing or not executable into 127 or 126, and says so.
+                argv.extend(["/bin/sh", "-c", "exec \"$@\"", "berth"].map(str::to_owned));
+                argv.extend(command);
                 // bwrap itself and the first process of its namespace.
                 Confined { argv, cwd: PathBuf::from("/"), home: HOME.to_owned(), sandbox_depth: 2 }
             }
@@ -437,6 +438,15 @@ mod tests {
         assert!(!has(&open, &["--unshare-user"]) && has(&boxed(true, false), &["--unshare-user"]));
         let seccomp = open.iter().position(|w| w == FILTER).unwrap();
         assert!(seccomp < open.iter().position(|w| w == COMMAND).unwrap());
+    }
+
+    #[test]
+    fn without_a_sandbox_the_command_is_started_itself() {
+        let (work, devices) = (Path::new("/w"), []);
+        let terms = Terms { work, uid: 0, network: true, devices: &devices, secrets: None, scratch_mib: 2 };
+        let confined = Sandbox::Process.confine(&terms, vec!["echo".to_owned(), "x".to_owned()]);
+        assert_eq!((confined.argv, confined.sandbox_depth), (vec!["echo".to_owned(), "x".to_owned()], 0));
+        assert_eq!((confined.cwd.as_path(), confined.home.as_str()), (work, "/w"));
     }
 
     #[test]

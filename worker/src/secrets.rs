@@ -32,12 +32,19 @@ pub struct Given {
     pub mask: Vec<String>,
 }
 
+/// The secrets that a job finds in variables.
+pub fn variables(spec: &Spec) -> impl Iterator<Item = (String, String)> {
+    // What steers the loader would do so in the sandbox's own programs; the portal accepts none.
+    let variables = spec.secrets.iter().filter(|s| !s.env.is_empty() && !is_late(&s.env));
+    variables.map(|secret| (secret.env.clone(), secret.value.clone()))
+}
+
 impl Given {
     pub fn of(spec: &Spec) -> Self {
-        // What steers the loader would do so in the sandbox's own programs; the portal accepts none.
-        let variables = spec.secrets.iter().filter(|s| !s.env.is_empty() && !is_late(&s.env));
         Self {
-            env: variables.map(|secret| (secret.env.clone(), secret.value.clone())).collect(),
+            // A container has its variables when it is made. What a shim starts then is podman, as root: no
+            // variable of a job may be podman's.
+            env: if spec.image.is_empty() { variables(spec).collect() } else { Vec::new() },
             mask: spec.secrets.iter().map(|secret| secret.value.clone()).collect(),
         }
     }
@@ -156,6 +163,17 @@ mod tests {
         assert_eq!(place(dir, &spec(&[("TOKEN", "", "abcdefghij")])), None);
         let place = place(dir, &spec(&[("", "key", "0123456789")])).unwrap();
         assert!(place == Path::new("/dev/shm/berth-job_x-1") || place == dir.join("secrets"), "{place:?}");
+    }
+
+    #[test]
+    fn podman_is_started_with_no_variable_of_a_job() {
+        let own = spec(&[("TOKEN", "", "abcdefghij"), ("LD_PRELOAD", "", "/home/job/x.so")]);
+        let expected = [("TOKEN".to_owned(), "abcdefghij".to_owned())];
+        assert_eq!(Given::of(&own).env, expected);
+        let contained = Spec { image: "localhost/x:1".to_owned(), ..own };
+        assert!(Given::of(&contained).env.is_empty());
+        assert_eq!(Given::of(&contained).mask, ["abcdefghij", "/home/job/x.so"], "masked all the same");
+        assert_eq!(variables(&contained).collect::<Vec<_>>(), expected);
     }
 
     #[test]

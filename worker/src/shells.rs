@@ -92,7 +92,7 @@ struct Guest {
 
 /// What happened.
 enum Event {
-    Visit(Option<Visit>),
+    Visit(Option<Box<Visit>>),
     Exit(io::Result<ExitStatus>),
     JobEnded,
     Tired,
@@ -213,7 +213,7 @@ impl Shell {
         };
         let tunnel = self.guest.as_mut().map(|guest| &mut guest.tunnel);
         tokio::select! {
-            visit = self.visits.recv() => Event::Visit(visit),
+            visit = self.visits.recv() => Event::Visit(visit.map(Box::new)),
             status = self.child.wait(), if !ended => Event::Exit(status),
             () = life_ends(&mut self.life) => Event::JobEnded,
             () = tokio::time::sleep_until(self.alone_until), if !there => Event::Tired,
@@ -227,7 +227,7 @@ impl Shell {
 
     fn handle(&mut self, event: Event) -> Next {
         match event {
-            Event::Visit(Some(visit)) => self.welcome(visit),
+            Event::Visit(Some(visit)) => self.welcome(*visit),
             // The daemon holds the other end for as long as it lives.
             Event::Visit(None) | Event::Tired => return Next::Over,
             Event::JobEnded => {

@@ -2,12 +2,12 @@
 //!
 //! It lives in its own session and outlives the daemon. It starts the command, appends its output to
 //! a file, ends it at its limit, when its lease ends, when it outgrows its disk or when told (SIGTERM;
-//! SIGUSR1 says that the limit changed), kills whatever the command leaves behind, and records the end. It must not speak to anyone: files and
-//! signals are its whole interface.
+//! SIGUSR1 says that the limit changed), kills whatever the command leaves behind, and records the end. It
+//! must not speak to anyone: files and signals are its whole interface.
 
 #![expect(unsafe_code, reason = "what happens between fork and exec can only be said in an unsafe hook")]
 
-pub mod tree;
+mod end;
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -31,12 +31,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::cgroups::{Controller, Group};
 use crate::disk;
-use crate::files::{find_json, put_json};
+use crate::files::{find_json, put_json, reserve};
 use crate::lease::{Leased, Remains};
 use crate::mask::{Masking, Output};
+use crate::processes::{Stat, Tenant, Word, descendants, stat};
+use crate::reaping::{end_all, reap_strays};
 use crate::sandbox::open_filters;
 use crate::secrets::{self, Given};
-use tree::{Stat, ask_to_end, descendants, end_all, give_notice, kill_tree, reap_strays, stat};
 
 pub const LAUNCH: &str = "launch.json";
 pub const START: &str = "start.json";
@@ -68,6 +69,18 @@ pub struct Launch {
     /// Absent: it goes on however long the portal is silent.
     #[serde(default)]
     pub lease: Option<Leased>,
+    /// The command only holds on to a container, which others start.
+    #[serde(default)]
+    pub container: Option<Container>,
+}
+
+/// A container as its shim must know it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Container {
+    /// A file with the number of the process that stands over it.
+    pub supervisor: PathBuf,
+    /// Prints how the container stands, by the environment of the command.
+    pub inspect: Vec<String>,
 }
 
 /// What it may use at most.
@@ -84,6 +97,9 @@ pub struct Limits {
     /// Directories that count with it.
     #[serde(default)]
     pub volumes: Vec<PathBuf>,
+    /// Whoever makes the container puts its processes into the group; the command stays outside.
+    #[serde(default)]
+    pub nested: bool,
 }
 
 /// How it is to be stopped, when not by SIGTERM and the usual grace.
@@ -143,6 +159,10 @@ pub fn exists(start: &Start) -> bool {
 
 /// Between two looks at the size of the log.
 const LOOK_MS: i64 = 1_000;
+/// Beyond its grace, for whoever stands over a container to tell its end.
+const PATIENCE_MS: i64 = 5_000;
+/// What the program for containers ends with when it cannot run one.
+const NOT_RUN: i32 = 125;
 
 /// The lock of this directory; an error while a shim holds it.
 pub fn lock(dir: &Path) -> io::Result<Flock<File>> {
@@ -181,6 +201,9 @@ pub fn run(dir: &Path) -> Result<(), String> {
     }
     let mut log = OpenOptions::new().append(true).create(true).open(dir.join(LOG)).map_err(what)?;
 
+    // Without it the end is recorded as long as there is room by then.
+    let _ = reserve(&dir.join(EXIT));
+
     // Whatever the command leaves behind becomes a child of this process, which can then end it.
     prctl::set_child_subreaper(true).map_err(|e| e.to_string())?;
     let mut signals = SigSet::empty();
@@ -191,6 +214,8 @@ pub fn run(dir: &Path) -> Result<(), String> {
     let told = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
         .map_err(|e| e.to_string())?;
 
+    // Heard from before anything can run out of it.
+    let memory = launch.limits.nested.then(|| launch.limits.group.watch_memory()).flatten();
     let mut masking = None;
     let exit = match spawn(dir, &launch, &given, &log, signals) {
         Ok((child, masks)) => {
@@ -199,11 +224,11 @@ pub fn run(dir: &Path) -> Result<(), String> {
         }
         Err(error) => {
             say(&mut log, &format!("the command could not be started: {error}"));
-            let boottime_ms = Some(boottime_ms());
-            let (timed_out, log_full) = (false, false);
-            Exit { code: 127, timed_out, metered_ms: 0, log_bytes: 0, log_full, boottime_ms, failure: None }
+            end::not_started(&error)
         }
     };
+    let never =
+        launch.container.as_ref().filter(|_| exit.code == NOT_RUN).and_then(|c| never_ran(c, &launch));
     end_all();
     if let Some(Err(error)) = launch.secrets.as_deref().map(secrets::remove) {
         // The daemon tries again, and nothing is clean before.
@@ -212,16 +237,19 @@ pub fn run(dir: &Path) -> Result<(), String> {
     if let Some(masking) = masking {
         masking.end();
     }
-    let exit =
-        Exit { failure: exit.failure.clone().or_else(|| out_of_memory(&exit, &launch.limits)), ..exit };
+    // Without a limit of its own it may have been somebody else who was killed.
+    let ran_out = memory.is_some_and(|watch| watch.ran_out())
+        && (launch.limits.memory_mib > 0 || exit.code == 128 + Signal::SIGKILL as i32);
+    let failure = exit.failure.clone().or(never).or_else(|| out_of_memory(&exit, &launch.limits, ran_out));
+    let exit = Exit { failure, ..exit };
     let log_bytes = log.metadata().map_err(what)?.len();
-    put_json(&dir.join(EXIT), &Exit { log_bytes, ..exit }, true).map_err(what)
+    end::record(dir, &Exit { log_bytes, ..exit }).map_err(what)
 }
 
 /// Why it ended, when that was for want of memory. A job that goes on without a process that was killed
 /// may end as it likes.
-fn out_of_memory(exit: &Exit, limits: &Limits) -> Option<(String, String)> {
-    let memory = limits.group.memory().filter(|m| m.kills > 0)?;
+fn out_of_memory(exit: &Exit, limits: &Limits, ran_out: bool) -> Option<(String, String)> {
+    let memory = limits.group.memory().filter(|m| ran_out || m.kills > 0)?;
     if exit.code == 0 || exit.timed_out || exit.log_full {
         return None;
     }
@@ -237,6 +265,23 @@ fn out_of_memory(exit: &Exit, limits: &Limits) -> Option<(String, String)> {
     Some(("memory.exceeded".to_owned(), detail))
 }
 
+/// Why a container whose command says that it could not be run ended without having run; `None` when it ran,
+/// and ended with that code itself.
+fn never_ran(container: &Container, launch: &Launch) -> Option<(String, String)> {
+    let (program, args) = container.inspect.split_first()?;
+    let said = Command::new(program)
+        .args(args)
+        .env_clear()
+        .envs(launch.env.iter().map(|(k, v)| (k, v)))
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .output()
+        .ok()?;
+    let ran = matches!(String::from_utf8_lossy(&said.stdout).trim(), "exited" | "stopped");
+    let detail = "The image could not be started on this node; the end of its log says why.";
+    (!ran).then(|| ("image.not_started".to_owned(), detail.to_owned()))
+}
+
 /// What every process of the command inherits. Called between fork and exec.
 pub(crate) fn limit(limits: &Limits) -> io::Result<()> {
     setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
@@ -244,14 +289,14 @@ pub(crate) fn limit(limits: &Limits) -> io::Result<()> {
         let (_, hard) = getrlimit(resource)?;
         setrlimit(resource, most.min(hard), most.min(hard))
     };
-    if limits.pids > 0 && !limits.group.limits(Controller::Pids) {
+    if limits.pids > 0 && !limits.nested && !limits.group.limits(Controller::Pids) {
         lower(Resource::RLIMIT_NPROC, limits.pids)?;
     }
     if let Some((_, most_mib)) = &limits.disk {
         // The log is written by the command too, and has its own end.
         lower(Resource::RLIMIT_FSIZE, most_mib.saturating_mul(1 << 20).max(2 * LOG_LIMIT))?;
     }
-    limits.group.join()
+    if limits.nested { Ok(()) } else { limits.group.join() }
 }
 
 /// A job that is given secrets writes into a pipe, and what masks them writes the log.
@@ -346,7 +391,13 @@ fn watch(dir: &Path, launch: &Launch, mut child: Child, told: &SignalFd, began: 
     let mut limit = limit_ms(dir, launch);
     let (mut timed_out, mut log_full, mut failure) = (false, false, None);
     let too_large = disk::watch(launch.limits.disk.clone(), launch.limits.volumes.clone());
+    let tenant = Tenant {
+        command: pid,
+        depth: launch.sandbox_depth,
+        supervisor: launch.container.as_ref().map(|c| c.supervisor.clone()),
+    };
     let mut asked_at: Option<i64> = None;
+    let mut unheard: Option<Word> = None;
     let mut grace_ms = launch.grace_ms;
     let (mut lease, alarm) = (launch.lease.clone(), Alarm::new());
     loop {
@@ -364,33 +415,34 @@ fn watch(dir: &Path, launch: &Launch, mut child: Child, told: &SignalFd, began: 
         }
         if asked_at.is_none() && now >= limit {
             timed_out = true;
-            asked_at = Some(now);
-            ask_to_end(pid, launch.sandbox_depth);
+            (asked_at, unheard) = (Some(now), Some(Word::End));
         }
         if asked_at.is_none() && log.metadata().is_ok_and(|m| m.len() > LOG_LIMIT) {
             log_full = true;
-            asked_at = Some(now);
-            ask_to_end(pid, launch.sandbox_depth);
+            (asked_at, unheard) = (Some(now), Some(Word::End));
         }
         if asked_at.is_none()
             && let Some(found) = too_large.get()
         {
             failure = Some(found.clone());
-            asked_at = Some(now);
-            ask_to_end(pid, launch.sandbox_depth);
+            (asked_at, unheard) = (Some(now), Some(Word::End));
         }
         let lease = lease.as_mut().map_or(Remains::EVER, |lease| lease.look(boottime_ms()));
         if asked_at.is_none() && lease.ends_in_ms <= 0 {
             failure = Some(lease_ended(launch));
-            asked_at = Some(now);
             grace_ms = lease.killed_in_ms.saturating_sub(lease.ends_in_ms);
-            ask_to_end(pid, launch.sandbox_depth);
+            (asked_at, unheard) = (Some(now), Some(Word::End));
         }
+        // Who is not there yet hears it as soon as it is.
+        unheard = unheard.filter(|word| !tenant.tell(*word));
         let next = match asked_at {
             Some(at) if now >= at.saturating_add(grace_ms) || lease.killed_in_ms <= 0 => {
-                kill_tree(pid);
+                let patient = now < at.saturating_add(grace_ms).saturating_add(PATIENCE_MS)
+                    && lease.killed_in_ms > -PATIENCE_MS;
+                tenant.kill(!patient);
                 now + 200
             }
+            Some(_) if unheard.is_some() => now + 50,
             Some(at) => at.saturating_add(grace_ms),
             None => limit,
         };
@@ -408,10 +460,8 @@ fn watch(dir: &Path, launch: &Launch, mut child: Child, told: &SignalFd, began: 
                     asked_at = Some(elapsed_ms());
                     let notice = find_json::<Notice>(&dir.join(NOTICE));
                     grace_ms = notice.map_or(launch.grace_ms, |n| n.grace_ms);
-                    match notice.and_then(|n| Signal::try_from(n.signal).ok()) {
-                        Some(signal) => give_notice(pid, launch.sandbox_depth, signal),
-                        None => ask_to_end(pid, launch.sandbox_depth),
-                    }
+                    let signal = notice.and_then(|n| Signal::try_from(n.signal).ok());
+                    unheard = Some(signal.map_or(Word::End, Word::Notice));
                 }
                 Some(_) => {}
             }

@@ -4,14 +4,15 @@
 //! Blocking but for the text. Who may read that, `metrics` decides.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use berth_proto::exposition::{Device, Exposition, Family, add_device};
 use berth_proto::{BoardSample, SliceSample};
 
 use crate::attempts::Attempt;
-use crate::gpu::{BoardInfo, BoardRead, Gpus, Reading};
+use crate::gpu::{BoardInfo, BoardRead, GpuError, Gpus, Reading};
 
 /// The boards are looked for again at least this often.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
@@ -36,10 +37,17 @@ struct Layout {
     changed: bool,
 }
 
-/// A board with what was read of it.
+/// A board with what was read of it, or why nothing was.
 pub struct Found {
     pub info: BoardInfo,
-    pub read: BoardRead,
+    pub read: Result<BoardRead, GpuError>,
+}
+
+impl Found {
+    /// It had no answer in time, which says nothing about what is on it.
+    pub fn is_late(&self) -> bool {
+        self.read == Err(GpuError::Unresponsive)
+    }
 }
 
 /// Who is on a board (no start) or a slice of it: the job, when it is one, and its organization.
@@ -59,7 +67,9 @@ pub struct Telemetry {
     host: String,
     /// Somebody may ask at any time, so the boards are always read.
     pub served: bool,
-    layout: Mutex<Layout>,
+    layout: Arc<Mutex<Layout>>,
+    /// Looks for the boards.
+    looking: Mutex<Option<JoinHandle<()>>>,
     latest: Mutex<Option<Latest>>,
 }
 
@@ -73,19 +83,31 @@ impl Layout {
         self.boards.iter().any(|b| b.uuid == uuid || has(b))
     }
 
-    fn look(&mut self, gpus: &Gpus) {
-        self.boards = gpus.inventory().unwrap_or_default();
-        self.found = Some(Instant::now());
-        // A driver that could not be asked is asked again soon.
-        self.changed = self.boards.is_empty();
-        for board in &self.boards {
-            if board.slices.iter().all(|s| self.names.contains_key(&(board.name.clone(), s.profile_id))) {
-                continue;
-            }
-            let names = gpus.profile_names(&board.uuid).unwrap_or_default();
-            self.names.extend(names.into_iter().map(|(id, name)| ((board.name.clone(), id), name)));
-        }
+    /// Whether the boards are to be looked for again.
+    fn is_due(&self, needed: &[&str]) -> bool {
+        let missed = self.changed || needed.iter().any(|uuid| !self.knows(uuid));
+        let age = self.found.map(|found| found.elapsed());
+        age.is_none_or(|age| age >= LOOK_EVERY || (missed && age >= LOOK_AGAIN))
     }
+}
+
+/// Looks for the boards, which takes as long as a board takes that does not answer.
+fn look(gpus: &Gpus, layout: &Mutex<Layout>) {
+    let boards = gpus.look_at_all().unwrap_or_default();
+    let mut names = lock(layout).names.clone();
+    for board in &boards {
+        if board.slices.iter().all(|s| names.contains_key(&(board.name.clone(), s.profile_id))) {
+            continue;
+        }
+        let found = gpus.profile_names(&board.uuid).unwrap_or_default();
+        names.extend(found.into_iter().map(|(id, name)| ((board.name.clone(), id), name)));
+    }
+    let mut layout = lock(layout);
+    // A driver that could not be asked is asked again soon.
+    layout.changed = boards.is_empty();
+    layout.found = Some(Instant::now());
+    layout.boards = boards;
+    layout.names = names;
 }
 
 /// A reading as it is sent.
@@ -100,6 +122,11 @@ pub fn wire(r: Reading) -> berth_proto::Reading {
         memory_clock_mhz: r.memory_clock_mhz,
         energy_millijoules: r.energy_millijoules,
         engine_active: r.engine_active,
+        throttle_reasons: r.throttle_reasons,
+        pcie_received_kb_s: r.pcie_received_kb_s,
+        pcie_sent_kb_s: r.pcie_sent_kb_s,
+        nvlink_received_kib_s: r.nvlink_received_kib_s,
+        nvlink_sent_kib_s: r.nvlink_sent_kib_s,
     }
 }
 
@@ -118,30 +145,52 @@ fn owners(running: &[Attempt]) -> Owners {
 
 impl Telemetry {
     pub fn new(host: &str, served: bool) -> Self {
-        Self { host: host.to_owned(), served, layout: Mutex::default(), latest: Mutex::default() }
+        Self {
+            host: host.to_owned(),
+            served,
+            layout: Arc::default(),
+            looking: Mutex::default(),
+            latest: Mutex::default(),
+        }
     }
 
     /// Reads every board with its slices; `needed` are the devices that jobs are on.
-    pub fn read(&self, gpus: &Gpus, needed: &[&str]) -> Vec<Found> {
-        let mut layout = lock(&self.layout);
-        let age = layout.found.map(|found| found.elapsed());
-        let missed = layout.changed || needed.iter().any(|uuid| !layout.knows(uuid));
-        if age.is_none_or(|age| age >= LOOK_EVERY || (missed && age >= LOOK_AGAIN)) {
-            layout.look(gpus);
+    pub fn read(&self, gpus: &Arc<Gpus>, needed: &[&str]) -> Vec<Found> {
+        let (first, due) = {
+            let layout = lock(&self.layout);
+            (layout.found.is_none(), layout.is_due(needed))
+        };
+        if first {
+            look(gpus, &self.layout);
+        } else if due {
+            self.look_aside(gpus);
         }
-        let mut out = Vec::with_capacity(layout.boards.len());
-        let mut changed = false;
-        for info in &layout.boards {
-            match gpus.read_whole(info) {
-                Ok(read) => {
-                    changed |= read.changed;
-                    out.push(Found { info: info.clone(), read });
-                }
-                Err(_) => changed = true,
-            }
+        let boards = lock(&self.layout).boards.clone();
+        let read = gpus.read_all(&boards);
+        let found: Vec<Found> =
+            boards.into_iter().zip(read).map(|(info, read)| Found { info, read }).collect();
+        // One that was silent when it was found is looked for when it answers, not while it is silent.
+        let changed = |f: &Found| match &f.read {
+            Ok(read) => read.changed || f.info.silent.is_some(),
+            Err(_) => f.info.silent.is_none(),
+        };
+        let changed = found.iter().any(changed);
+        lock(&self.layout).changed |= changed;
+        found
+    }
+
+    /// Looks for the boards beside the readings, so that a board that hangs holds up none of them.
+    fn look_aside(&self, gpus: &Arc<Gpus>) {
+        let mut looking = lock(&self.looking);
+        if looking.as_ref().is_some_and(|thread| !thread.is_finished()) {
+            return;
         }
-        layout.changed |= changed;
-        out
+        let (gpus, layout) = (gpus.clone(), self.layout.clone());
+        let thread = std::thread::Builder::new().name("gpu layout".to_owned());
+        match thread.spawn(move || look(&gpus, &layout)) {
+            Ok(thread) => *looking = Some(thread),
+            Err(error) => tracing::warn!(%error, "the boards are not looked for"),
+        }
     }
 
     /// What was read as it is sent; kept for whoever asks on this host.
@@ -149,6 +198,7 @@ impl Telemetry {
         let layout = lock(&self.layout);
         let (mut boards, mut slices) = (Vec::new(), Vec::new());
         for Found { info, read } in found {
+            let Ok(read) = read else { continue };
             boards.push(BoardSample {
                 gpu_uuid: info.uuid.clone(),
                 reading: Some(wire(read.board)),

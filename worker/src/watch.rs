@@ -13,7 +13,7 @@ use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
 use tokio::io::unix::AsyncFd;
 
 use crate::agent::Key;
-use crate::life::EVIDENCE;
+use crate::shim::{EXIT, LOG, START};
 
 struct Notices(Inotify);
 
@@ -23,9 +23,11 @@ impl AsRawFd for Notices {
     }
 }
 
-/// Whether it is the evidence of an attempt, or the part of it that is being written.
-fn is_evidence(name: &OsStr) -> bool {
-    Path::new(name).file_stem() == Path::new(EVIDENCE).file_stem()
+/// Whether a change says something of a running attempt: of its log, or (`false`) of its start or end, which are
+/// put there whole. `None`: it is the daemon's own doing, or a part of a file that is being written.
+fn only_log(name: &OsStr, put_there: bool) -> Option<bool> {
+    let told = put_there && (name == START || name == EXIT);
+    (told || name == LOG).then_some(!told)
 }
 
 /// Watches the directories of attempts.
@@ -64,12 +66,16 @@ impl Watch {
                 Ok(events) => {
                     let mut out = HashMap::new();
                     for event in events {
-                        let Some(key) = self.keys.get(&event.wd) else { continue };
-                        // The daemon writes it itself, all the time.
-                        if event.name.as_deref().is_some_and(is_evidence) {
+                        if event.mask.contains(AddWatchFlags::IN_Q_OVERFLOW) {
+                            // Notices were dropped: anything may have changed anywhere.
+                            out.extend(self.keys.values().map(|key| (key.clone(), false)));
                             continue;
                         }
-                        let log = event.name.as_deref().is_some_and(|n| n == crate::shim::LOG);
+                        let Some(key) = self.keys.get(&event.wd) else { continue };
+                        let put_there = event.mask.contains(AddWatchFlags::IN_MOVED_TO);
+                        let Some(log) = event.name.as_deref().and_then(|n| only_log(n, put_there)) else {
+                            continue;
+                        };
                         out.entry(key.clone()).and_modify(|only| *only &= log).or_insert(log);
                     }
                     if !out.is_empty() {
@@ -80,5 +86,44 @@ impl Watch {
                 Err(errno) => return Err(errno.into()),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::Write;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::shim::{EXIT, LOG};
+
+    #[tokio::test]
+    async fn what_was_dropped_is_looked_at_again() {
+        let most = std::fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").unwrap();
+        let most: usize = most.trim().parse().unwrap();
+        if most > 500_000 {
+            eprintln!("left out: this machine keeps {most} notices");
+            return;
+        }
+        let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let mut watch = Watch::new().unwrap();
+        for (number, dir) in (1..).zip(&dirs) {
+            watch.add(&Key { job: "job".to_owned(), number }, dir.path()).unwrap();
+        }
+        // By turns, since a notice that is like the one before it is not kept.
+        let mut logs = dirs.each_ref().map(|dir| File::create(dir.path().join(LOG)).unwrap());
+        for _ in 0..=most / 2 {
+            for log in &mut logs {
+                log.write_all(b"x").unwrap();
+            }
+        }
+        // There is no room for the notice of the end.
+        std::fs::rename(dirs[0].path().join(LOG), dirs[0].path().join(EXIT)).unwrap();
+        let told = async {
+            let first = Key { job: "job".to_owned(), number: 1 };
+            while watch.changed().await.unwrap().get(&first) != Some(&false) {}
+        };
+        tokio::time::timeout(Duration::from_secs(20), told).await.unwrap();
     }
 }

@@ -1,4 +1,4 @@
-//! The end of a lease: the real shim around real processes, without any daemon.
+//! The end of a lease, and of what cannot begin: the real shim around real processes, without any daemon.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail loudly, like tests")]
 
@@ -6,11 +6,12 @@
 mod stage;
 
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use berth_worker::files::{find_json, put_json};
 use berth_worker::lease::{Leased, Renewal, Term};
-use berth_worker::shim::{self, Notice, boot_id, boottime_ms};
+use berth_worker::shim::{self, Exit, Launch, Limits, Notice, boot_id, boottime_ms};
 use nix::sys::signal::Signal;
 use stage::{Script, Stage};
 
@@ -112,4 +113,33 @@ fn a_long_grace_does_not_outlast_the_lease() {
     let after = exit.boottime_ms.unwrap() - began;
     assert!((2_000 + GRACE_MS..2_000 + GRACE_MS + LATE_MS).contains(&after), "{after} ms");
     assert!(find_json::<shim::Start>(&dir.join(shim::START)).is_some());
+}
+
+#[test]
+fn a_command_that_cannot_begin_ends_as_a_shell_would_say() {
+    let root = tempfile::tempdir().unwrap();
+    for (name, program, code) in [("missing", "/no/such/program", 127), ("closed", "/etc/passwd", 126)] {
+        let dir = root.path().join(name);
+        std::fs::create_dir(&dir).unwrap();
+        let launch = Launch {
+            argv: vec![program.to_owned()],
+            env: Vec::new(),
+            cwd: dir.clone(),
+            limit_ms: 60_000,
+            grace_ms: 100,
+            sandbox_depth: 0,
+            limits: Limits::default(),
+            told: false,
+            secrets: None,
+            lease: None,
+            container: None,
+        };
+        put_json(&dir.join(shim::LAUNCH), &launch, false).unwrap();
+        let worker = env!("CARGO_BIN_EXE_berth-worker");
+        assert!(Command::new(worker).arg("shim").arg(&dir).status().unwrap().success());
+        let exit: Exit = find_json(&dir.join(shim::EXIT)).unwrap();
+        assert_eq!((exit.code, exit.metered_ms), (code, 0), "{program}");
+        let log = std::fs::read_to_string(dir.join(shim::LOG)).unwrap();
+        assert!(log.starts_with("berth: the command could not be started"), "{log}");
+    }
 }

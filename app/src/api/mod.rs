@@ -4,6 +4,7 @@
 pub mod accounts;
 pub mod budgets;
 mod escape;
+pub mod health;
 pub mod invoices;
 pub mod jobs;
 pub mod members;

@@ -317,6 +317,15 @@ fn WhatRuns(form: Form, call: Call) -> impl IntoView {
             {way(false, "Command")} {way(true, "Script")}
         </div>
         {either}
+        <Field
+            label="Image"
+            name="image"
+            kind="text"
+            value=form.image
+            hint=Some("Such as docker.io/library/python:3.12. Empty: the system of its node.".to_owned())
+            error=call.field("/image")
+            autocomplete=Some("off")
+        />
     }
 }
 

@@ -1,5 +1,7 @@
 //! Jobs: what a tenant asks for, and what became of it.
 
+mod ends;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -7,9 +9,11 @@ use serde::{Deserialize, Serialize};
 use crate::evidence::Evidence;
 pub use crate::files::{Checkpoint, CheckpointSignal};
 use crate::ids::{JobId, NodeId, OrgId, ReservationId};
-use crate::secrets::SecretUse;
+use crate::secrets::{RegistryUse, SecretUse};
 use crate::time::Timestamp;
 use crate::volumes::{JobVolume, VolumeUse};
+
+pub use ends::{Retry, RetryOn, StopWhenIdle};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -101,6 +105,12 @@ pub struct NewJob {
     /// The text of a script. It runs by its `#!` line, or by `/bin/sh`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub script: Option<String>,
+    /// The image that it runs in, such as `docker.io/library/alpine:3.20`; its node's own system when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    /// What the image's registry asks for, when not everybody may have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub registry: Option<RegistryUse>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
     /// Secrets of its organization that it is given when it starts.
@@ -210,54 +220,6 @@ impl Network {
     pub const fn is_outbound(&self) -> bool {
         matches!(self, Self::Outbound)
     }
-}
-
-/// What may be followed by another try.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RetryOn {
-    /// Its node or worker went down, or could not make its devices.
-    NodeLost,
-    /// It made room for a more important job. Such tries are not counted.
-    Preempted,
-    /// It ended with an exit code other than 0, or by a signal.
-    Exit,
-}
-
-/// When a job is tried again. Without it only a preempted job is.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Retry {
-    /// Tries after the first, up to 100.
-    pub max: u32,
-    pub on: Vec<RetryOn>,
-}
-
-/// When a job's devices count as idle, so that it is stopped. Where the driver reports no utilisation they
-/// never do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct StopWhenIdle {
-    /// Their mean utilisation is below this, 1 to 100.
-    #[serde(default = "idle_percent")]
-    pub below_percent: u32,
-    /// Seconds for which it must be so, 600 to 86400; rounded up to minutes.
-    #[serde(default = "idle_seconds")]
-    pub for_s: u32,
-}
-
-impl Default for StopWhenIdle {
-    fn default() -> Self {
-        Self { below_percent: idle_percent(), for_s: idle_seconds() }
-    }
-}
-
-fn idle_percent() -> u32 {
-    40
-}
-
-fn idle_seconds() -> u32 {
-    3_600
 }
 
 /// A stretch of time in which a job's devices stood idle.
@@ -391,6 +353,12 @@ pub struct Job {
     pub command: Option<Vec<String>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub script: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    /// What its registry calls exactly the image of the present attempt, by rank, once it is there. Only with
+    /// one job, not in lists.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub image_digests: Vec<String>,
     /// Paths of the files given with the job.
     #[serde(default)]
     pub files: Vec<String>,

@@ -7,6 +7,7 @@ pub mod budgets;
 pub mod events;
 pub mod evidence;
 pub mod files;
+pub mod health;
 pub mod ids;
 pub mod invoices;
 pub mod jobs;

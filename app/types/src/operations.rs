@@ -228,7 +228,7 @@ pub struct InventoryHost {
     pub name: String,
     /// Boards by model.
     pub boards: BTreeMap<String, u32>,
-    /// `driver`, `worker`, and what else is reported.
+    /// `driver`, `worker`, `vbios`, and what else is reported.
     pub facts: BTreeMap<String, String>,
     pub odd: Vec<OddFact>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -49,6 +49,14 @@ pub struct SecretUse {
     pub file: Option<String>,
 }
 
+/// The secret with which the image of a job is had.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RegistryUse {
+    /// Of its organization; it holds `username:password`.
+    pub secret: String,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

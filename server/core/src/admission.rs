@@ -3,6 +3,8 @@
 use berth_types::jobs::{Network, NewJob, Topology};
 use berth_types::problems::FieldError;
 
+use crate::images::Reference;
+
 /// Limits of one submission.
 pub const MAX_NAME_CHARS: usize = 100;
 pub const MAX_FILES: usize = 256;
@@ -10,6 +12,8 @@ pub const MAX_FILES_BYTES: usize = 8 << 20;
 pub const MAX_SCRIPT_BYTES: usize = 1 << 20;
 pub const MAX_ARGS: usize = 1_024;
 pub const MAX_ENV: usize = 256;
+/// Name and value of one variable of a job in an image.
+pub const MAX_IMAGE_ENV_BYTES: usize = 48 << 10;
 pub const MAX_LABELS: usize = 32;
 pub const MAX_DEPENDENCIES: usize = 32;
 pub const MAX_CPUS: u32 = 65_536;
@@ -147,6 +151,7 @@ pub fn check_job(job: &NewJob) -> Vec<FieldError> {
     }
     check_keeping(job, &mut refuse);
     check_idle(job, &mut refuse);
+    check_image(job, &mut refuse);
     if job.lease_s.is_some_and(|s| !(MIN_LEASE_S..=MAX_LEASE_S).contains(&s)) {
         refuse("/lease_s", "Choose between 60 seconds and a day (86400), or leave it out.");
     }
@@ -196,6 +201,38 @@ fn check_keeping(job: &NewJob, refuse: &mut impl FnMut(&str, &str)) {
     for (index, pattern) in job.artifacts.iter().enumerate() {
         if let Err(detail) = check_path(pattern) {
             refuse(&format!("/artifacts/{index}"), detail);
+        }
+    }
+}
+
+fn check_image(job: &NewJob, refuse: &mut impl FnMut(&str, &str)) {
+    if let Some(registry) = &job.registry
+        && let Err(detail) = crate::secrets::check_name(&registry.secret)
+    {
+        refuse("/registry/secret", detail);
+    }
+    let Some(image) = &job.image else {
+        if job.registry.is_some() {
+            refuse("/registry", "Only an image comes from a registry; name one, or leave this out.");
+        }
+        return;
+    };
+    match Reference::parse(image) {
+        Err(detail) => refuse("/image", detail),
+        Ok(image) if image.is_local() && job.registry.is_some() => {
+            refuse(
+                "/registry",
+                "An image of localhost is on the node already and is never pulled; leave this out.",
+            );
+        }
+        Ok(_) => {}
+    }
+    for (key, value) in &job.env {
+        if value.contains(['\n', '\r']) || key.len() + value.len() > MAX_IMAGE_ENV_BYTES {
+            refuse(
+                &pointer_to("/env", key),
+                "In an image a variable has at most 48 KiB and no line breaks; put more into files.",
+            );
         }
     }
 }
@@ -255,6 +292,7 @@ mod tests {
     use super::*;
     use berth_types::ids::JobId;
     use berth_types::jobs::{Checkpoint, Condition, DependsOn, Retry, RetryOn, StopWhenIdle};
+    use berth_types::secrets::RegistryUse;
     use proptest::prelude::*;
 
     fn job() -> NewJob {
@@ -312,6 +350,12 @@ mod tests {
             NewJob { checkpoint: Some(Checkpoint { dir, every_s, keep, ..Default::default() }), ..job() }
         };
         assert_eq!(pointers(&kept(Some("state/ckpt"), Some(5), Some(10))), Vec::<String>::new());
+        let in_image = |value: &str| NewJob {
+            image: Some("alpine".into()),
+            env: [("A".to_owned(), value.to_owned())].into(),
+            ..job()
+        };
+        assert_eq!(pointers(&in_image("a b")), Vec::<String>::new());
         for (below_percent, for_s) in [(1, 600), (100, 86_400)] {
             assert_eq!(pointers(&idle(below_percent, for_s)), Vec::<String>::new());
         }
@@ -321,6 +365,11 @@ mod tests {
             (idle(40, 599), "/stop_when_idle/for_s"),
             (idle(40, u32::MAX), "/stop_when_idle/for_s"),
             (NewJob { gpu_milli: Some(500), ..idle(40, 3_600) }, "/stop_when_idle"),
+            (NewJob { registry: Some(RegistryUse { secret: "pull".into() }), ..job() }, "/registry"),
+            (
+                NewJob { registry: Some(RegistryUse { secret: "../x".into() }), ..in_image("") },
+                "/registry/secret",
+            ),
             (NewJob { lease_s: Some(59), ..job() }, "/lease_s"),
             (NewJob { lease_s: Some(86_401), ..job() }, "/lease_s"),
             (NewJob { name: "  ".into(), ..job() }, "/name"),
@@ -351,6 +400,10 @@ mod tests {
             (kept(Some("ckpt"), None, Some(1)), "/checkpoint/keep"),
             (NewJob { artifacts: vec!["out/**".into(), "/etc/*".into()], ..job() }, "/artifacts/1"),
             (NewJob { artifacts: vec!["x".into(); 33], ..job() }, "/artifacts"),
+            (NewJob { image: Some("dir:/etc".into()), ..job() }, "/image"),
+            (NewJob { image: Some(String::new()), ..job() }, "/image"),
+            (in_image("a\nb"), "/env/A"),
+            (in_image(&"x".repeat(MAX_IMAGE_ENV_BYTES)), "/env/A"),
             (NewJob { max_duration_s: 0, ..job() }, "/max_duration_s"),
             (NewJob { max_duration_s: u64::MAX, ..job() }, "/max_duration_s"),
             (NewJob { command: None, ..job() }, "/command"),

@@ -54,6 +54,8 @@ pub struct GpuFacts {
     pub healthy: bool,
     /// Boards of one number reach each other by NVLink.
     pub island: u8,
+    /// Watts that its driver lets it draw, where that is reported.
+    pub limit_watts: Option<i64>,
     /// Instances on it that are not this portal's.
     pub foreign: Vec<Instance>,
 }
@@ -63,6 +65,8 @@ pub struct NodeFacts {
     pub id: NodeId,
     /// Takes new work: its worker is connected and nobody has cordoned it.
     pub open: bool,
+    /// It runs images.
+    pub images: bool,
     pub cpu_milli: i64,
     pub memory_mib: i64,
     pub switch: Option<Arc<str>>,
@@ -324,6 +328,7 @@ impl Cluster {
                     mig_enabled: false,
                     healthy: false,
                     island: 0,
+                    limit_watts: None,
                     foreign: Vec::new(),
                 });
                 fresh = false;

@@ -4,6 +4,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+/// What the firmware of boards is called among the facts.
+pub const FIRMWARE: &str = "vbios";
+
 /// A host as its worker reported it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Host {
@@ -11,6 +14,19 @@ pub struct Host {
     pub models: BTreeSet<String>,
     /// What is compared, by name; what was not reported is left out.
     pub facts: BTreeMap<String, String>,
+    /// Firmware of its boards, by model: each is compared with boards of its own model only.
+    pub firmware: BTreeMap<String, String>,
+}
+
+impl Host {
+    /// What is compared: model, name, value.
+    fn compared(&self) -> impl Iterator<Item = (&str, &str, &str)> {
+        let facts = self.facts.iter().flat_map(move |(fact, value)| {
+            self.models.iter().map(move |model| (model.as_str(), fact.as_str(), value.as_str()))
+        });
+        let firmware = self.firmware.iter().map(|(model, value)| (model.as_str(), FIRMWARE, value.as_str()));
+        facts.chain(firmware)
+    }
 }
 
 /// A fact in which a host differs from most others with the same model.
@@ -36,27 +52,27 @@ fn usual<'a>(values: &[&'a str]) -> Option<&'a str> {
 pub fn odd_ones(hosts: &[Host]) -> Vec<Vec<Odd>> {
     let mut by_kind: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
     for host in hosts {
-        for model in &host.models {
-            for (fact, value) in &host.facts {
-                by_kind.entry((model, fact)).or_default().push(value);
-            }
+        for (model, fact, value) in host.compared() {
+            by_kind.entry((model, fact)).or_default().push(value);
         }
     }
     let usual: BTreeMap<(&str, &str), &str> =
         by_kind.into_iter().filter_map(|(kind, values)| Some((kind, usual(&values)?))).collect();
     let odd = |host: &Host| {
-        let of_fact = |(fact, value): (&String, &String)| {
-            let differs = |model: &String| {
-                let usual = usual.get(&(model.as_str(), fact.as_str()))?;
-                (*usual != value.as_str()).then(|| Odd {
-                    fact: fact.clone(),
-                    model: model.clone(),
+        let mut found: Vec<Odd> = Vec::new();
+        for (model, fact, value) in host.compared() {
+            let other = usual.get(&(model, fact)).filter(|usual| **usual != value);
+            // Said once, of the first model of whose hosts it is true.
+            let known = found.iter().any(|odd| odd.fact == fact);
+            if let Some(usual) = other.filter(|_| !known) {
+                found.push(Odd {
+                    fact: fact.to_owned(),
+                    model: model.to_owned(),
                     usual: (*usual).to_owned(),
-                })
-            };
-            host.models.iter().find_map(differs)
-        };
-        host.facts.iter().filter_map(of_fact).collect()
+                });
+            }
+        }
+        found
     };
     hosts.iter().map(odd).collect()
 }
@@ -71,6 +87,7 @@ mod tests {
         Host {
             models: models.iter().map(|m| (*m).to_owned()).collect(),
             facts: facts.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
+            firmware: BTreeMap::new(),
         }
     }
 
@@ -93,6 +110,19 @@ mod tests {
         // A host with both models is compared with both kinds.
         let both = host(&["A30", "H100"], &[("driver", "535")]);
         assert_eq!(facts_of(&[same.clone(), same, both, a30.clone(), a30])[2], ["driver"]);
+    }
+
+    #[test]
+    fn firmware_is_compared_between_boards_of_a_model() {
+        let with = |boards: &[(&str, &str)]| Host {
+            firmware: boards.iter().map(|(m, v)| ((*m).to_owned(), (*v).to_owned())).collect(),
+            ..host(&boards.iter().map(|(m, _)| *m).collect::<Vec<_>>(), &[])
+        };
+        let (small, large) = (with(&[("A30", "92")]), with(&[("H100", "96")]));
+        let both = with(&[("A30", "92"), ("H100", "95")]);
+        let found = odd_ones(&[small.clone(), small, large.clone(), large, both]);
+        let odd = Odd { fact: FIRMWARE.into(), model: "H100".into(), usual: "96".into() };
+        assert_eq!(found, [vec![], vec![], vec![], vec![], vec![odd]]);
     }
 
     #[test]

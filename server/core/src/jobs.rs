@@ -84,10 +84,12 @@ pub enum Event {
 }
 
 /// Failures that are no fault of the job's own.
-const NODE_LOST: [&str; 7] = [
+const NODE_LOST: [&str; 9] = [
     "attempt.unknown_outcome",
     "attempt.not_started",
+    "device.failed",
     "device.unavailable",
+    "image.unavailable",
     "worker.io",
     "worker.isolation",
     "lease.ended",

@@ -13,6 +13,7 @@ pub mod evidence;
 pub mod expiry;
 pub mod fair_share;
 pub mod finder;
+pub mod images;
 pub mod inventory;
 pub mod jobs;
 pub mod keeping;

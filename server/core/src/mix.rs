@@ -283,6 +283,7 @@ fn pressure(kinds: &[(Kind, f64)], cluster: &Cluster) -> Vec<f64> {
             cpu_milli: 0,
             memory_mib: 0,
             nvlink: false,
+            images: false,
         };
         let milli = f64::from(shape.milli(models)) * n;
         demand += milli;

@@ -79,19 +79,19 @@ pub struct Load {
 }
 
 impl Load {
-    /// Adds a board.
-    pub fn add(&mut self, model: &str, held: bool, drawn_watts: Option<f64>) {
+    /// Adds a board with the limit that its driver enforces, where that is reported.
+    pub fn add(&mut self, model: &str, limit_watts: Option<i64>, held: bool, drawn_watts: Option<f64>) {
         self.boards += 1;
         match drawn_watts.filter(|w| w.is_finite() && *w >= 0.0) {
             Some(watts) => self.drawn_watts += watts,
             None => self.unread += 1,
         }
-        let watts = counted_watts(model, None);
+        let watts = counted_watts(model, limit_watts);
         self.most_watts += watts;
         if held {
             self.counted_watts += watts;
         }
-        self.unknown += u32::from(tdp_watts(model).is_none());
+        self.unknown += u32::from(limit_watts.is_none_or(|w| w <= 0) && tdp_watts(model).is_none());
     }
 }
 
@@ -114,11 +114,13 @@ mod tests {
     #[test]
     fn a_rack_is_the_sum_of_its_boards() {
         let mut load = Load::default();
-        load.add("H100-80GB", true, Some(312.5));
-        load.add("H100-NVL-94GB", false, None);
-        load.add("abacus", true, Some(f64::NAN));
+        load.add("H100-80GB", None, true, Some(312.5));
+        load.add("H100-NVL-94GB", None, false, None);
+        load.add("abacus", None, true, Some(f64::NAN));
         assert_eq!((load.boards, load.unread, load.unknown), (3, 2, 1));
         assert_eq!((load.drawn_watts, load.counted_watts, load.most_watts), (312.5, 1_200, 1_600));
+        load.add("abacus", Some(90), true, None);
+        assert_eq!((load.counted_watts, load.unknown), (1_290, 1), "its driver knows");
     }
 
     #[test]

@@ -43,6 +43,8 @@ pub struct Request {
     pub memory_mib: i64,
     pub topology: Topology,
     pub nvlink: bool,
+    /// Its nodes run images.
+    pub images: bool,
     /// What was ordered, for limits by offering.
     pub offering: Option<Arc<str>>,
     /// What all of it costs, for a limit of spending.
@@ -92,6 +94,7 @@ impl Ask {
             cpu_milli: i64::MIN,
             memory_mib: i64::MIN,
             nvlink: false,
+            images: false,
         },
         nodes: 0,
         topology: Topology::Any,
@@ -142,6 +145,7 @@ impl Ask {
             cpu_milli: request.cpu_milli,
             memory_mib: request.memory_mib,
             nvlink: request.nvlink && request.count > 1,
+            images: request.images,
         };
         let bill = Bill {
             offering: cluster.offering(request.offering.as_ref()),

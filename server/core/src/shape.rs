@@ -28,6 +28,8 @@ pub struct Shape {
     pub memory_mib: i64,
     /// All devices of a node reach each other by NVLink.
     pub nvlink: bool,
+    /// The node runs images.
+    pub images: bool,
 }
 
 impl Shape {
@@ -78,7 +80,8 @@ impl Shape {
 
     /// Whether processors, memory and a first look at the boards allow it.
     pub fn may_fit(&self, view: &View, models: &[Model]) -> bool {
-        view.cpu_milli >= self.cpu_milli
+        (view.images || !self.images)
+            && view.cpu_milli >= self.cpu_milli
             && view.memory_mib >= self.memory_mib
             && (self.count == 0 || view.gpus().iter().any(|g| self.fits_gpu(g, models)))
     }

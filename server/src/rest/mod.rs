@@ -6,6 +6,7 @@ mod accounts;
 mod extract;
 mod files;
 mod guard;
+mod health;
 mod invoices;
 mod jobs;
 mod live;
@@ -41,6 +42,7 @@ pub fn router(portal: Portal) -> Router {
     let api = Router::new()
         .merge(accounts::routes())
         .merge(files::routes())
+        .merge(health::routes())
         .merge(invoices::routes())
         .merge(jobs::routes())
         .merge(live::routes())

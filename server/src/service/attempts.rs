@@ -3,7 +3,7 @@
 //! A report is applied in one transaction with the use that it proves. One that speaks of something
 //! older, or says again what is known, changes nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use berth_core::cluster::Owner;
 use berth_core::jobs::Event;
@@ -18,6 +18,7 @@ use futures::FutureExt;
 use super::evidence;
 use super::jobs::{advance, charge};
 use super::leases;
+use super::prepared;
 use super::ranks::{self, RankEnd};
 use crate::fault;
 use crate::live::News;
@@ -39,6 +40,8 @@ pub struct Applied {
     pub freed: bool,
     /// Boards were taken out of service.
     pub quarantined: bool,
+    /// How far its preparation is has changed.
+    pub progressed: bool,
     /// Nodes that must be told.
     pub wake: Vec<NodeId>,
     /// Its process is gone, and was not before.
@@ -117,6 +120,7 @@ async fn apply(
             store::attempts::set_mig_uuid(tx, &row.id, attempt.number, slot.idx, uuid).await?;
         }
     }
+    applied.progressed = prepared::keep(&mut attempt, status) && current;
     applied.taken = !attempt.known;
     attempt.known = true;
     let (number, ended) = (id.number, matches!(phase, proto::Phase::Ended | proto::Phase::Clean));
@@ -222,6 +226,9 @@ impl Portal {
                 }
                 self.tell_change(org, Some(event.clone()), event.job).await;
             }
+            if let Some(job) = job.filter(|_| applied.progressed && applied.events.is_empty()) {
+                self.tell_change(org, None, job).await;
+            }
             if let Some(cost) = applied.cost
                 && self.live.heard(cost.job)
                 && let Ok(text) = serde_json::to_string(&cost)
@@ -249,69 +256,36 @@ impl Portal {
         Ok(())
     }
 
-    async fn log_complete(&self, node: NodeId, status: &proto::Status) -> Result<bool, StoreError> {
-        let (Some(id), Some(length)) = (&status.attempt, status.log_bytes) else { return Ok(false) };
-        let Ok(job) = id.job.parse() else { return Ok(false) };
-        let rank = self.rank_of(node, job, id.number).await?;
-        Ok(rank.is_some_and(|rank| self.recordings.log_length(job, id.number, rank) >= length))
-    }
-
-    /// The rank of an attempt that this node was given.
-    pub async fn rank_of(&self, node: NodeId, job: JobId, number: u32) -> Result<Option<u32>, StoreError> {
-        let mut conn = self.db.read().await?;
-        let row = store::attempts::find(&mut conn.tx(), job, number, node).await?;
-        Ok(row.and_then(|r| u32::try_from(r.rank).ok()))
-    }
-
-    /// Closes an attempt whose log is complete now; says whether its log has reached its end.
-    pub async fn close_log(
-        &self,
-        node: NodeId,
-        job: JobId,
-        number: u32,
-        length: u64,
-    ) -> Result<bool, StoreError> {
-        self.db
-            .write(move |tx| {
-                async move {
-                    let Some(mut row) = store::attempts::find(tx, job, number, node).await? else {
-                        return Ok(false);
-                    };
-                    let complete = row.log_bytes.is_some_and(|n| u64::try_from(n).is_ok_and(|n| length >= n));
-                    if complete && row.ended && row.clean && row.is_open && !row.saving {
-                        row.is_open = false;
-                        store::attempts::update(tx, &row).await?;
-                    }
-                    Ok(complete)
-                }
-                .boxed()
-            })
-            .await
-    }
-
     /// What a node must have.
     pub async fn desired(&self, node: NodeId) -> Result<proto::Desired, StoreError> {
         let mut conn = self.db.read().await?;
         let mut tx = conn.tx();
         let mut attempts = Vec::new();
         let lease_ms = store::leases::of_node(&mut tx, node).await?;
-        for row in store::attempts::list_open(&mut tx, node).await? {
+        let open = store::attempts::list_open(&mut tx, node).await?;
+        // Read for all at once: a node has many, and is looked at whenever one of them changes.
+        let jobs = store::jobs::list_open_on(&mut tx, node).await?;
+        let jobs: HashMap<String, JobRow> = jobs.into_iter().map(|row| (row.id.clone(), row)).collect();
+        let mut held: HashMap<(String, i64), Vec<AllocationRow>> = HashMap::new();
+        for slot in store::attempts::list_allocations_on(&mut tx, node).await? {
+            held.entry((slot.job_id.clone(), slot.attempt)).or_default().push(slot);
+        }
+        for row in open {
             let job: JobId = parse(&row.job_id)?;
-            let Some(job_row) = store::jobs::find_any(&mut tx, job).await? else { continue };
-            let mut slots = store::attempts::list_allocations(&mut tx, &row.job_id, row.number).await?;
-            slots.retain(|slot| slot.node_id == row.node_id);
-            let env =
-                if row.known { Vec::new() } else { ranks::environment(&mut tx, &job_row, &row).await? };
-            let mut assignment = self.assignment(job, &row, &job_row, &slots, env)?;
-            self.add_secrets(&mut tx, &job_row, &mut assignment).await?;
-            self.add_volumes(&mut tx, &row, &job_row, &mut assignment).await?;
-            let kept = self.add_kept(&mut tx, &row, &job_row, &mut assignment).await?;
+            // One that was closed between the reads is wanted no more.
+            let slots = held.remove(&(row.job_id.clone(), row.number));
+            let (Some(job_row), Some(slots)) = (jobs.get(&row.job_id), slots) else { continue };
+            let env = if row.known { Vec::new() } else { ranks::environment(&mut tx, job_row, &row).await? };
+            let mut assignment = self.assignment(job, &row, job_row, &slots, env)?;
+            self.add_secrets(&mut tx, job_row, &mut assignment).await?;
+            self.add_volumes(&mut tx, &row, job_row, &mut assignment).await?;
+            let kept = self.add_kept(&mut tx, &row, job_row, &mut assignment).await?;
             leases::impose(&mut assignment, lease_ms.get(&(row.job_id, row.number)).copied().unwrap_or(0));
             if kept {
                 attempts.push(assignment);
             }
         }
-        Ok(proto::Desired { attempts })
+        Ok(proto::Desired { attempts, ..proto::Desired::default() })
     }
 
     fn assignment(
@@ -356,6 +330,7 @@ impl Portal {
                     cpu_milli: u64::from(spec.cpus.unwrap_or(0)) * 1_000,
                     memory_mib: spec.memory_mib.unwrap_or(0),
                     no_network: spec.network == Network::None,
+                    image: prepared::image(spec.image.as_deref()),
                     ..proto::Spec::default()
                 },
             }),

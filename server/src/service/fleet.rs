@@ -1,8 +1,8 @@
 //! The fleet for its operator: what is stuck and what helps, which hosts differ, what racks draw.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use berth_core::inventory::{Host, odd_ones};
+use berth_core::inventory::{FIRMWARE, Host, odd_ones};
 use berth_core::power::Load;
 use berth_core::stuck::{self, Found, Open, Patience, Placed};
 use berth_types::Page;
@@ -29,14 +29,35 @@ fn id(text: &str) -> Result<NodeId, StoreError> {
     text.parse().map_err(|_| StoreError::Corrupt(text.to_owned()))
 }
 
-/// What is compared between hosts. Firmware of boards and the kernel belong here as soon as workers
-/// report them.
+/// What is compared between hosts beside the firmware of their boards. The kernel belongs here as soon as
+/// workers report it.
 fn facts(row: &NodeRow) -> BTreeMap<String, String> {
     [("driver", &row.driver_version), ("worker", &row.worker_version)]
         .into_iter()
         .filter(|(_, value)| !value.is_empty())
         .map(|(name, value)| (name.to_owned(), value.clone()))
         .collect()
+}
+
+/// The firmware of boards by model; versions that differ inside a host stand beside each other.
+fn firmware<'a>(boards: impl Iterator<Item = &'a GpuRow>) -> BTreeMap<String, String> {
+    let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for board in boards {
+        if let Some(vbios) = board.told().vbios {
+            found.entry(board.model.clone()).or_default().insert(vbios);
+        }
+    }
+    let one = |versions: BTreeSet<String>| versions.into_iter().collect::<Vec<_>>().join(", ");
+    found.into_iter().map(|(model, versions)| (model, one(versions))).collect()
+}
+
+/// The same as one text; models are named where there are several.
+fn firmware_text(firmware: &BTreeMap<String, String>) -> Option<String> {
+    match firmware.len() {
+        0 => None,
+        1 => firmware.values().next().cloned(),
+        _ => Some(firmware.iter().map(|(model, v)| format!("{model} {v}")).collect::<Vec<_>>().join("; ")),
+    }
 }
 
 /// What was found about a rank.
@@ -161,20 +182,26 @@ impl Portal {
             boards
         };
         let mut hosts = Vec::with_capacity(nodes.len());
+        let mut compared: Vec<Host> = Vec::with_capacity(nodes.len());
         for row in nodes {
+            let boards = models(&row);
+            let host = Host {
+                models: boards.keys().cloned().collect(),
+                facts: facts(&row),
+                firmware: firmware(gpus.iter().filter(|g| g.node_id == row.id && g.present)),
+            };
+            let mut facts = host.facts.clone();
+            facts.extend(firmware_text(&host.firmware).map(|text| (FIRMWARE.to_owned(), text)));
+            compared.push(host);
             hosts.push(InventoryHost {
                 node: id(&row.id)?,
-                boards: models(&row),
-                facts: facts(&row),
+                boards,
+                facts,
                 odd: Vec::new(),
                 last_seen_at: row.last_seen_at.map(Timestamp::from_micros),
                 name: row.name,
             });
         }
-        let compared: Vec<Host> = hosts
-            .iter()
-            .map(|h| Host { models: h.boards.keys().cloned().collect(), facts: h.facts.clone() })
-            .collect();
         for (host, odd) in hosts.iter_mut().zip(odd_ones(&compared)) {
             let told =
                 |o: berth_core::inventory::Odd| OddFact { fact: o.fact, model: o.model, usual: o.usual };
@@ -202,7 +229,8 @@ impl Portal {
             let of_node = |g: &&GpuRow| g.node_id == node.id && (g.present || held.contains(g.uuid.as_str()));
             for gpu in gpus.iter().filter(of_node) {
                 let drawn = self.live.reading(&gpu.uuid).power_watts;
-                load.add(&gpu.model, held.contains(gpu.uuid.as_str()), drawn);
+                let limit = gpu.told().power_limit_watts.map(i64::from);
+                load.add(&gpu.model, limit, held.contains(gpu.uuid.as_str()), drawn);
             }
         }
         let shown = |(name, (budget_watts, nodes, load)): (String, (Option<i64>, u32, Load))| Rack {

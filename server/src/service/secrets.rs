@@ -4,13 +4,14 @@
 
 use std::sync::Arc;
 
+use berth_core::images::{Reference, credentials};
 use berth_core::secrets::{MAX_SECRETS, check_name, check_value};
 use berth_proto as proto;
 use berth_types::Page;
 use berth_types::ids::OrgId;
 use berth_types::jobs::NewJob;
 use berth_types::problems::{FieldError, Problem};
-use berth_types::secrets::{PutSecret, Secret, SecretUse};
+use berth_types::secrets::{PutSecret, RegistryUse, Secret, SecretUse};
 use berth_types::time::Timestamp;
 use futures::FutureExt;
 use serde::Deserialize;
@@ -30,6 +31,8 @@ pub enum Unusable {
     Missing,
     /// It cannot be opened: the portal was not given its key.
     Unreadable,
+    /// It is no `username:password`, as it was to be.
+    NoCredentials,
 }
 
 impl Unusable {
@@ -46,6 +49,12 @@ impl Unusable {
                     "The portal cannot open the secret {name}: it was sealed with a key that is not there any more. Set it again; nothing was charged."
                 ),
             ),
+            Self::NoCredentials => (
+                "secret.no_credentials",
+                format!(
+                    "The secret {name} is not of the form username:password, so no registry takes it. Set it again; nothing was charged."
+                ),
+            ),
         };
         proto::Failure { code: code.to_owned(), detail }
     }
@@ -56,6 +65,8 @@ impl Unusable {
 struct Wanted {
     #[serde(default)]
     secrets: Vec<SecretUse>,
+    image: Option<String>,
+    registry: Option<RegistryUse>,
 }
 
 fn shown(row: SecretRow) -> Secret {
@@ -99,6 +110,12 @@ pub(super) async fn check_wanted(
             let detail = format!("There is no secret {} in this organization.", wanted.name);
             errors.push(FieldError::new(format!("/secrets/{index}/name"), detail));
         }
+    }
+    if let Some(registry) = &spec.registry
+        && store::secrets::find(tx, org, &registry.secret).await?.is_none()
+    {
+        let detail = format!("There is no secret {} in this organization.", registry.secret);
+        errors.push(FieldError::new("/registry/secret", detail));
     }
     Ok((!errors.is_empty()).then(|| Problem::invalid(errors)))
 }
@@ -253,7 +270,7 @@ impl Portal {
     ) -> Result<(), StoreError> {
         let Some(spec) = assignment.spec.as_mut().filter(|_| !assignment.stop) else { return Ok(()) };
         let corrupt = || StoreError::Corrupt(job.id.clone());
-        let Wanted { secrets } = serde_json::from_str(&job.spec).map_err(|_| corrupt())?;
+        let Wanted { secrets, image, registry } = serde_json::from_str(&job.spec).map_err(|_| corrupt())?;
         let org: OrgId = job.org_id.parse().map_err(|_| corrupt())?;
         for wanted in secrets {
             match self.secret_value(tx, org, &wanted.name).await? {
@@ -266,11 +283,44 @@ impl Portal {
                 Err(why) => {
                     spec.secrets.clear();
                     spec.unusable = Some(why.failure(&wanted.name));
-                    break;
+                    return Ok(());
+                }
+            }
+        }
+        if let Some(RegistryUse { secret }) = registry {
+            match self.registry_auth(tx, org, image.as_deref(), &secret).await? {
+                Ok(auth) => spec.registry_auth = auth,
+                Err(why) => {
+                    spec.secrets.clear();
+                    spec.unusable = Some(why.failure(&secret));
                 }
             }
         }
         Ok(())
+    }
+
+    /// What a worker tells the registry of an image; nothing where none is asked.
+    async fn registry_auth(
+        &self,
+        tx: &mut Tx<'_>,
+        org: OrgId,
+        image: Option<&str>,
+        secret: &str,
+    ) -> Result<Result<Option<proto::RegistryAuth>, Unusable>, StoreError> {
+        let image = image.and_then(|name| Reference::parse(name).ok());
+        let Some(image) = image.filter(|image| !image.is_local()) else { return Ok(Ok(None)) };
+        let value = match self.secret_value(tx, org, secret).await? {
+            Ok(value) => value,
+            Err(why) => return Ok(Err(why)),
+        };
+        Ok(credentials(&value).ok_or(Unusable::NoCredentials).map(|(username, password)| {
+            Some(proto::RegistryAuth {
+                registry: image.registry().to_owned(),
+                username: username.to_owned(),
+                password: password.to_owned(),
+                secret: secret.to_owned(),
+            })
+        }))
     }
 
     /// Notes that these secrets of jobs went to a worker.

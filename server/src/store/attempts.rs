@@ -25,6 +25,10 @@ pub struct AttemptRow {
     pub evidence: Option<String>,
     /// Its worker has files that are to be kept.
     pub saving: bool,
+    /// How far its preparation is, in a sentence; empty when there is nothing to say.
+    pub progress: String,
+    /// What its registry calls exactly the image that it runs in.
+    pub image_digest: Option<String>,
 }
 
 /// Slices that an attempt has or had.
@@ -77,7 +81,7 @@ macro_rules! select_attempts {
     ($rest:literal) => {
         concat!(
             "SELECT job_id, number, rank, org_id, node_id, known, running, ended, outcome, ended_at, clean, \
-             log_bytes, is_open, evidence, saving FROM attempts ",
+             log_bytes, is_open, evidence, saving, progress, image_digest FROM attempts ",
             $rest
         )
     };
@@ -152,7 +156,8 @@ pub async fn find_log_bytes(
 /// Writes what is known of a rank.
 pub async fn update(tx: &mut Tx<'_>, row: &AttemptRow) -> Result<(), StoreError> {
     let sql = "UPDATE attempts SET known = $4, running = $5, ended = $6, outcome = $7, ended_at = $8, clean = $9, \
-               log_bytes = $10, is_open = $11, evidence = $12, saving = $13 WHERE job_id = $1 AND number = $2 AND rank = $3";
+               log_bytes = $10, is_open = $11, evidence = $12, saving = $13, \
+               progress = $14, image_digest = $15 WHERE job_id = $1 AND number = $2 AND rank = $3";
     exec!(
         tx,
         sql,
@@ -168,7 +173,9 @@ pub async fn update(tx: &mut Tx<'_>, row: &AttemptRow) -> Result<(), StoreError>
         row.log_bytes,
         row.is_open,
         &row.evidence,
-        row.saving
+        row.saving,
+        &row.progress,
+        &row.image_digest
     )
     .map(|_| ())
 }
@@ -193,6 +200,14 @@ pub async fn list_allocations(
     let sql = "SELECT job_id, attempt, idx, org_id, node_id, gpu_uuid, profile_id, start, size, share_milli, mig_uuid, unclean \
                FROM allocations WHERE job_id = $1 AND attempt = $2 ORDER BY idx";
     list!(tx, AllocationRow, sql, job, attempt)
+}
+
+/// What the attempts that are open on a node hold or held there.
+pub async fn list_allocations_on(tx: &mut Tx<'_>, node: NodeId) -> Result<Vec<AllocationRow>, StoreError> {
+    let sql = "SELECT a.job_id, a.attempt, a.idx, a.org_id, a.node_id, a.gpu_uuid, a.profile_id, a.start, a.size, a.share_milli, a.mig_uuid, a.unclean \
+               FROM attempts t JOIN allocations a ON a.job_id = t.job_id AND a.attempt = t.number AND a.node_id = t.node_id \
+               WHERE t.node_id = $1 AND t.is_open = $2 ORDER BY a.job_id, a.attempt, a.idx";
+    list!(tx, AllocationRow, sql, node.to_string(), true)
 }
 
 macro_rules! select_held {

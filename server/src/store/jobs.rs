@@ -1,7 +1,7 @@
 //! Jobs and their events.
 
 use berth_types::events::JobEvent;
-use berth_types::ids::{JobId, OfferingId, OrgId, ReservationId};
+use berth_types::ids::{JobId, NodeId, OfferingId, OrgId, ReservationId};
 use berth_types::jobs::JobState;
 use berth_types::time::Timestamp;
 
@@ -230,6 +230,12 @@ pub async fn update_limit(
 /// A job, whoever's it is. Only for the portal's own loops.
 pub async fn find_any(tx: &mut Tx<'_>, job: JobId) -> Result<Option<JobRow>, StoreError> {
     find!(tx, JobRow, select_jobs!("WHERE j.id = $1"), job.to_string())
+}
+
+/// The jobs whose attempts are open on a node.
+pub async fn list_open_on(tx: &mut Tx<'_>, node: NodeId) -> Result<Vec<JobRow>, StoreError> {
+    let sql = select_jobs!("WHERE j.id IN (SELECT job_id FROM attempts WHERE node_id = $1 AND is_open = $2)");
+    list!(tx, JobRow, sql, node.to_string(), true)
 }
 
 /// The queue, by priority and then by age.

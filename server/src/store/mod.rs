@@ -13,6 +13,7 @@ pub mod attempts;
 pub mod budgets;
 pub mod certificates;
 pub mod files;
+pub mod health;
 pub mod invoices;
 pub mod jobs;
 pub mod leases;

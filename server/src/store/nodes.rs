@@ -1,9 +1,13 @@
 //! Nodes, boards and join tokens.
 
+use berth_types::health::GpuFacts;
 use berth_types::ids::{JoinTokenId, NodeId};
 use berth_types::time::Timestamp;
 
 use super::{StoreError, Tx};
+
+/// Why a board is out of service on which a device could not be made.
+const UNAVAILABLE: &str = "device.unavailable";
 
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct NodeRow {
@@ -27,6 +31,8 @@ pub struct NodeRow {
     pub certified_until: Option<i64>,
     /// JSON.
     pub isolation: String,
+    /// It runs images.
+    pub images: bool,
 }
 
 /// What a worker says of its host when a session begins.
@@ -45,6 +51,8 @@ pub struct NodeReport {
     pub labels: String,
     /// JSON: what keeps jobs apart, in words.
     pub isolation: String,
+    /// It runs images.
+    pub images: bool,
     pub boards: Vec<GpuReport>,
 }
 
@@ -70,8 +78,18 @@ pub struct GpuRow {
     pub mig_enabled: bool,
     pub nvlink_island: i64,
     pub present: bool,
+    /// Why nothing is placed on it: it is out of service, or does not answer.
     pub quarantined: Option<String>,
     pub foreign_instances: String,
+    /// JSON.
+    pub facts: String,
+}
+
+impl GpuRow {
+    /// What its worker read of it, as far as it did.
+    pub fn told(&self) -> GpuFacts {
+        serde_json::from_str(&self.facts).unwrap_or_default()
+    }
 }
 
 pub async fn insert_join_token(
@@ -108,13 +126,13 @@ pub async fn insert(tx: &mut Tx<'_>, node: NodeId, name: &str, now: Timestamp) -
 
 pub async fn list(tx: &mut Tx<'_>) -> Result<Vec<NodeRow>, StoreError> {
     let sql = "SELECT id, name, cordoned, simulated, unisolated, driver_version, worker_version, last_seen_at, \
-               cpu_milli, memory_mib, address, labels, isolation, suspect, (SELECT MAX(c.expires_at) FROM node_certificates c \
+               cpu_milli, memory_mib, address, labels, isolation, images, suspect, (SELECT MAX(c.expires_at) FROM node_certificates c \
                WHERE c.node_id = nodes.id AND c.revoked_at IS NULL) AS certified_until FROM nodes ORDER BY name, id";
     list!(tx, NodeRow, sql)
 }
 
 pub async fn list_gpus(tx: &mut Tx<'_>) -> Result<Vec<GpuRow>, StoreError> {
-    let sql = "SELECT uuid, node_id, idx, model, memory_mib, mig_enabled, nvlink_island, present, quarantined, foreign_instances \
+    let sql = "SELECT uuid, node_id, idx, model, memory_mib, mig_enabled, nvlink_island, present, COALESCE(quarantined, silent) AS quarantined, foreign_instances, facts \
                FROM gpus ORDER BY node_id, idx, uuid";
     list!(tx, GpuRow, sql)
 }
@@ -128,7 +146,7 @@ pub async fn report(
 ) -> Result<(), StoreError> {
     let id = node.to_string();
     let sql = "UPDATE nodes SET simulated = $2, unisolated = $3, driver_version = $4, worker_version = $5, \
-               last_seen_at = $6, cpu_milli = $7, memory_mib = $8, address = $9, labels = $10, isolation = $11 \
+               last_seen_at = $6, cpu_milli = $7, memory_mib = $8, address = $9, labels = $10, isolation = $11, images = $12 \
                WHERE id = $1";
     exec!(
         tx,
@@ -143,13 +161,16 @@ pub async fn report(
         report.memory_mib,
         &report.address,
         &report.labels,
-        &report.isolation
+        &report.isolation,
+        report.images
     )?;
     exec!(tx, "UPDATE gpus SET present = $2 WHERE node_id = $1", &id, false)?;
     for board in &report.boards {
         let sql = "INSERT INTO gpus (uuid, node_id, idx, model, memory_mib, mig_enabled, present, foreign_instances, nvlink_island) \
                    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT (uuid) DO UPDATE SET node_id = $2, idx = $3, \
-                   model = $4, memory_mib = $5, mig_enabled = $6, present = $7, foreign_instances = $8, nvlink_island = $9, quarantined = NULL \
+                   model = $4, memory_mib = $5, mig_enabled = $6, present = $7, foreign_instances = $8, nvlink_island = $9, \
+                   quarantined = CASE WHEN gpus.quarantine_code = $10 THEN NULL ELSE gpus.quarantined END, \
+                   quarantine_code = CASE WHEN gpus.quarantine_code = $10 THEN NULL ELSE gpus.quarantine_code END \
                    WHERE gpus.node_id = $2 OR NOT EXISTS \
                    (SELECT 1 FROM allocations a WHERE a.gpu_uuid = gpus.uuid AND a.held)";
         let known = exec!(
@@ -163,7 +184,8 @@ pub async fn report(
             board.mig_enabled,
             true,
             &board.foreign_instances,
-            board.nvlink_island
+            board.nvlink_island,
+            UNAVAILABLE
         )?;
         if known == 0 {
             tracing::warn!(node = %node, board = board.uuid, "this board still has work on another node");
@@ -172,7 +194,8 @@ pub async fn report(
     Ok(())
 }
 
-/// Takes the boards of an attempt on a node out of service, until their worker reports them anew.
+/// Takes the boards of an attempt on a node out of service, until their worker reports them anew. One that is
+/// out of it for another reason stays so.
 pub async fn quarantine(
     tx: &mut Tx<'_>,
     job: &str,
@@ -180,9 +203,10 @@ pub async fn quarantine(
     node: &str,
     reason: &str,
 ) -> Result<(), StoreError> {
-    let sql = "UPDATE gpus SET quarantined = $4 WHERE uuid IN \
+    let sql = "UPDATE gpus SET quarantined = $4, quarantine_code = $5 \
+               WHERE (quarantined IS NULL OR quarantine_code = $5) AND uuid IN \
                (SELECT gpu_uuid FROM allocations WHERE job_id = $1 AND attempt = $2 AND node_id = $3 AND held)";
-    exec!(tx, sql, job, attempt, node, reason).map(|_| ())
+    exec!(tx, sql, job, attempt, node, reason, UNAVAILABLE).map(|_| ())
 }
 
 pub async fn touch(tx: &mut Tx<'_>, node: NodeId, now: Timestamp) -> Result<(), StoreError> {

@@ -66,6 +66,7 @@ pub fn host(boards: Vec<GpuReport>) -> NodeReport {
         address: "10.0.0.1".to_owned(),
         labels: r#"{"rack":"r1"}"#.to_owned(),
         isolation: "{}".to_owned(),
+        images: false,
         boards,
     }
 }

@@ -61,6 +61,11 @@ impl Harbour {
     }
 
     pub async fn report(&self, n: u128) {
+        self.report_with(n, false).await;
+    }
+
+    /// As a worker that runs images, or none.
+    pub async fn report_with(&self, n: u128, images: bool) {
         let board = |i: u32| GpuReport {
             uuid: format!("GPU-{n}-{i}"),
             index: i64::from(i),
@@ -80,6 +85,7 @@ impl Harbour {
             address: "10.0.0.1".to_owned(),
             labels: "{}".to_owned(),
             isolation: "{}".to_owned(),
+            images,
             boards: (0..2).map(board).collect(),
         };
         self.t.portal.report_node(node(n), report).await.unwrap();

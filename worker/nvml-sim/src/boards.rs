@@ -103,7 +103,8 @@ fn memory(sim: &mut SimBoard, board: &'static Board, instance: Option<u32>) -> R
     Ok((total, memory_used(sim, instance).min(total)))
 }
 
-fn busy_percent(sim: &SimBoard) -> u32 {
+/// How busy a board is with everything on it.
+pub fn busy_percent(sim: &SimBoard) -> u32 {
     let scan = recent();
     let busy = device_uuids(sim, None).iter().map(|u| utilization_percent(u, &scan.of(u))).sum::<u32>();
     busy.min(100)
@@ -131,9 +132,12 @@ pub extern "C" fn nvmlErrorString(code: c_uint) -> *const c_char {
         1 => c"Uninitialized",
         2 => c"Invalid Argument",
         3 => c"Not Supported",
+        4 => c"Insufficient Permissions",
         6 => c"Not Found",
         7 => c"Insufficient Size",
+        10 => c"Timeout",
         15 => c"GPU is lost",
+        16 => c"GPU requires reset",
         19 => c"In use by another client",
         23 => c"Insufficient Resources",
         _ => c"Unknown Error",
@@ -290,7 +294,11 @@ nvml! {
         if mode > 1 {
             return Err(Fault::InvalidArgument);
         }
-        let activation = on_whole_board(device, |sim, _| {
+        let Handle::Board(index) = Handle::read(device)? else { return Err(Fault::InvalidArgument) };
+        let activation = with(|world| {
+            let uuids = device_uuids(world.board(index)?, None);
+            world.may_change(&uuids)?;
+            let sim = world.board(index)?;
             let scan = fresh();
             if device_uuids(sim, None).iter().any(|uuid| !scan.of(uuid).pids.is_empty()) {
                 return Err(Fault::InUse);

@@ -10,7 +10,7 @@ use nvml_wrapper_sys::bindings::{
     nvmlGpuInstancePlacement_t, nvmlGpuInstanceProfileInfo_v2_t,
 };
 
-use crate::boards::{Handle, nvml, on_whole_board};
+use crate::boards::{Handle, device_uuids, nvml, on_whole_board};
 use crate::world::{Compute, Fault, SimBoard, with};
 use crate::{answer, put};
 
@@ -48,6 +48,19 @@ fn on_instance<R>(
         sim.instance(id)?;
         let board = sim.board()?;
         work(index, sim, board, id)
+    })
+}
+
+/// Refuses a change of instances without the right to it, or while somebody holds the board or what is on it.
+fn may_change(index: usize, instance: Option<u32>) -> Result<(), Fault> {
+    with(|world| {
+        let sim = world.board(index)?;
+        let uuids = match instance {
+            // A new instance takes nothing from those that are there.
+            None => vec![sim.uuid.clone()],
+            Some(_) => device_uuids(sim, instance),
+        };
+        world.may_change(&uuids)
     })
 }
 
@@ -117,6 +130,7 @@ nvml! {
     }
     fn nvmlDeviceCreateGpuInstance(device: nvmlDevice_t, profile: c_uint, out: *mut nvmlGpuInstance_t) {
         let Handle::Board(index) = Handle::read(device)? else { return Err(Fault::InvalidArgument) };
+        may_change(index, None)?;
         // Left to itself the driver takes the first place that is free.
         let id = on_whole_board(device, |sim, board| {
             let placed = sim.placed();
@@ -134,6 +148,7 @@ nvml! {
         }
         // SAFETY: not null, and valid by NVML's contract.
         let wanted = unsafe { placement.read() };
+        may_change(index, None)?;
         let id = on_whole_board(device, |sim, board| {
             if profile_of(board, profile)?.size != wanted.size {
                 return Err(Fault::InvalidArgument);
@@ -144,6 +159,8 @@ nvml! {
         unsafe { put(out, Handle::Instance(index, id).dress()) }
     }
     fn nvmlGpuInstanceDestroy(instance: nvmlGpuInstance_t) {
+        let Handle::Instance(index, id) = Handle::read(instance)? else { return Err(Fault::InvalidArgument) };
+        may_change(index, Some(id))?;
         on_instance(instance, |_, sim, _, id| sim.destroy(id))
     }
     fn nvmlDeviceGetGpuInstances(device: nvmlDevice_t, profile: c_uint, out: *mut nvmlGpuInstance_t, count: *mut c_uint) {
@@ -264,6 +281,7 @@ nvml! {
     }
     fn nvmlComputeInstanceDestroy(compute: nvmlComputeInstance_t) {
         let Handle::Compute(index, gi) = Handle::read(compute)? else { return Err(Fault::InvalidArgument) };
+        may_change(index, Some(gi))?;
         with(|world| {
             let slot = world.board(index)?.instance(gi)?;
             let uuid = slot.compute.as_ref().map(|c| c.uuid.clone()).ok_or(Fault::NotFound)?;

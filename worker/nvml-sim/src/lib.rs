@@ -6,15 +6,18 @@
 //!
 //! Two variables configure it: `BERTH_NVML_SIM_DIR`, where the boards are kept, and
 //! `BERTH_NVML_SIM_FLEET`, such as `2xH100-80GB,1xA30`, with which an empty directory is filled. A file
-//! `faults.json` in that directory, such as `{"lost": ["GPU-…"]}`, takes boards off the bus for as long
-//! as it names them.
+//! `faults.json` in that directory, such as `{"lost": ["GPU-…"]}`, says what goes wrong for as long as it
+//! says so: see `faults`.
 //! It must not know anything of Berth above `berth-mig`.
 
 #![expect(unsafe_code, reason = "the C interface of NVML is made of raw pointers")]
 
 mod boards;
 mod details;
+mod events;
+mod faults;
 mod gpm;
+mod health;
 mod instances;
 mod load;
 mod nvlink;

@@ -28,6 +28,11 @@ fn link_count(board: &Board) -> Option<c_uint> {
     }
 }
 
+/// Whether a model has NVLink.
+pub fn has_links(board: &Board) -> bool {
+    link_count(board).is_some()
+}
+
 /// The board that a handle names, and whether this link of it is active. A MIG device has no links.
 fn linked(device: nvmlDevice_t, link: c_uint) -> Result<(&'static Board, bool), Fault> {
     let Handle::Board(index) = Handle::read(device)? else { return Err(Fault::InvalidArgument) };

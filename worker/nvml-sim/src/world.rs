@@ -1,13 +1,16 @@
 //! The boards as they are, kept in a locked file so that they survive the process, as boards do.
 
 use std::fs::{File, OpenOptions};
-use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use berth_mig::{Board, Illegal, Instance, board_by_name, legal};
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
+
+use crate::faults::{Faults, now_ms};
 
 /// What a call can fail with; the codes are NVML's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,8 +18,11 @@ pub enum Fault {
     Uninitialized,
     InvalidArgument,
     NotSupported,
+    NoPermission,
     NotFound,
     InsufficientSize,
+    /// Nothing happened in the time that was given.
+    Timeout,
     /// Its board has fallen off the bus.
     GpuIsLost,
     InUse,
@@ -32,8 +38,10 @@ impl Fault {
             Self::Uninitialized => 1,
             Self::InvalidArgument => 2,
             Self::NotSupported => 3,
+            Self::NoPermission => 4,
             Self::NotFound => 6,
             Self::InsufficientSize => 7,
+            Self::Timeout => 10,
             Self::GpuIsLost => 15,
             Self::OperatingSystem => 17,
             Self::InUse => 19,
@@ -66,9 +74,29 @@ pub struct SimBoard {
     pub mig: bool,
     pub mig_pending: bool,
     pub instances: Vec<GpuInstance>,
+    /// When it was reset last, in milliseconds since the host started: what it counts begins then.
+    #[serde(default)]
+    pub since_ms: u64,
+    /// The resets that were carried out.
+    #[serde(default)]
+    pub resets: u64,
+    /// The last event before the reset, which mended everything up to it.
+    #[serde(default)]
+    pub mended: u64,
 }
 
 impl SimBoard {
+    /// What a reset or a reboot does: instances go, and a mode that waited for it comes into force.
+    fn reset(&mut self, faults: &Faults, reboot: bool) {
+        let keeps_mode = !reboot || self.board().is_ok_and(|board| !board.live_toggle);
+        // Boards that switch without a reset keep the mode only while the driver is loaded.
+        self.mig = self.mig_pending && keeps_mode;
+        self.mig_pending = self.mig;
+        self.instances.clear();
+        self.since_ms = now_ms();
+        self.mended = faults.latest(&self.uuid);
+    }
+
     pub fn board(&self) -> Result<&'static Board, Fault> {
         board_by_name(&self.model).ok_or(Fault::Unknown)
     }
@@ -127,9 +155,15 @@ impl SimBoard {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub struct World {
     pub boards: Vec<SimBoard>,
-    /// UUIDs of boards that do not answer at present.
+    /// What goes wrong at present.
     #[serde(skip)]
-    lost: Vec<String>,
+    pub faults: Faults,
+    /// How long the present call takes, in milliseconds.
+    #[serde(skip)]
+    hang_ms: u64,
+    /// The reboots that were carried out.
+    #[serde(default)]
+    reboots: u64,
     /// Counts everything that got a UUID, so that none comes back.
     made: u64,
 }
@@ -137,13 +171,36 @@ pub struct World {
 impl World {
     /// Whether the file says the same of both.
     fn is_kept_as(&self, other: &Self) -> bool {
-        self.made == other.made && self.boards == other.boards
+        self.made == other.made && self.reboots == other.reboots && self.boards == other.boards
     }
 
     /// A board that answers.
     pub fn board(&mut self, index: usize) -> Result<&mut SimBoard, Fault> {
         let board = self.boards.get_mut(index).ok_or(Fault::InvalidArgument)?;
-        if self.lost.contains(&board.uuid) { Err(Fault::GpuIsLost) } else { Ok(board) }
+        let hang_ms = self.faults.hang_ms.get(&board.uuid).copied().unwrap_or(0);
+        self.hang_ms = self.hang_ms.max(hang_ms);
+        if self.faults.is_lost(&board.uuid, board.mended) { Err(Fault::GpuIsLost) } else { Ok(board) }
+    }
+
+    /// Carries out the resets and reboots that are asked for and were not carried out yet.
+    fn reset_boards(&mut self) {
+        let rebooted = self.reboots != self.faults.reboot;
+        self.reboots = self.faults.reboot;
+        for board in &mut self.boards {
+            let asked = self.faults.reset.get(&board.uuid).copied().unwrap_or(board.resets);
+            if rebooted || asked != board.resets {
+                board.reset(&self.faults, rebooted);
+            }
+            board.resets = asked;
+        }
+    }
+
+    /// Refuses what only an administrator may do, and what somebody holds.
+    pub fn may_change(&self, uuids: &[String]) -> Result<(), Fault> {
+        if self.faults.no_permission {
+            return Err(Fault::NoPermission);
+        }
+        if uuids.iter().any(|uuid| self.faults.holds(uuid)) { Err(Fault::InUse) } else { Ok(()) }
     }
 
     /// A UUID that no device of this world had before.
@@ -198,25 +255,12 @@ fn new_world(dir: &str) -> Result<World, Fault> {
             mig,
             mig_pending: mig,
             instances: vec![],
+            since_ms: now_ms(),
+            resets: 0,
+            mended: 0,
         });
     }
     Ok(world)
-}
-
-/// What is to go wrong, as `faults.json` beside the boards says it.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Faults {
-    #[serde(default)]
-    lost: Vec<String>,
-}
-
-fn lost_boards(dir: &Path) -> Result<Vec<String>, Fault> {
-    match std::fs::read_to_string(dir.join("faults.json")) {
-        Ok(text) => serde_json::from_str(&text).map(|f: Faults| f.lost).map_err(|_| Fault::Unknown),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
-        Err(_) => Err(Fault::OperatingSystem),
-    }
 }
 
 /// The world that a text says. A reading of a whole host is hundreds of calls on the same text, so the last one
@@ -246,13 +290,20 @@ pub fn with<T>(work: impl FnOnce(&mut World) -> Result<T, Fault>) -> Result<T, F
     file.read_to_string(&mut text).map_err(os)?;
     let before = if text.is_empty() { Arc::new(World::default()) } else { parsed(&text)? };
     let mut world = if text.is_empty() { new_world(&dir)? } else { World::clone(&before) };
-    world.lost = lost_boards(Path::new(&dir))?;
+    world.faults = Faults::read(Path::new(&dir))?;
+    world.reset_boards();
     let result = work(&mut world);
+    let hang_ms = std::mem::take(&mut world.hang_ms);
     if result.is_ok() && !world.is_kept_as(&before) {
         let new = serde_json::to_string(&world).map_err(|_| Fault::Unknown)?;
         file.seek(SeekFrom::Start(0)).map_err(os)?;
         file.write_all(new.as_bytes()).map_err(os)?;
         file.set_len(new.len() as u64).map_err(os)?;
+    }
+    // Its neighbours answer meanwhile.
+    drop(file);
+    if hang_ms > 0 {
+        std::thread::sleep(Duration::from_millis(hang_ms));
     }
     result
 }
@@ -290,6 +341,9 @@ mod tests {
             mig: false,
             mig_pending: false,
             instances: vec![],
+            since_ms: 0,
+            resets: 0,
+            mended: 0,
         };
         assert_eq!(board.create(19, 0), Err(Fault::NotSupported));
         assert_eq!(board.switch_mig(true), Ok(0));
@@ -306,5 +360,38 @@ mod tests {
         let mut old = SimBoard { model: "A30-24GB".into(), ..board };
         assert_eq!(old.switch_mig(false), Ok(16));
         assert!(old.mig && !old.mig_pending);
+    }
+
+    #[test]
+    fn a_reset_empties_a_board_and_a_reboot_ends_the_mode_of_newer_ones() {
+        let made = |model: &str| SimBoard {
+            model: model.into(),
+            uuid: format!("GPU-{model}"),
+            mig: true,
+            mig_pending: true,
+            instances: vec![GpuInstance {
+                id: 1,
+                placed: Instance { profile_id: 19, start: 6 },
+                compute: None,
+            }],
+            since_ms: 0,
+            resets: 0,
+            mended: 0,
+        };
+        let mut world = World { boards: vec![made("H100-80GB"), made("A30-24GB")], ..World::default() };
+        world.reset_boards();
+        assert_eq!(world.boards[0].instances.len(), 1, "nobody asked for one");
+        world.boards[1].mig_pending = false;
+        world.faults.reset = world.boards.iter().map(|b| (b.uuid.clone(), 1)).collect();
+        world.reset_boards();
+        let modes = |world: &World| world.boards.iter().map(|b| (b.mig, b.mig_pending)).collect::<Vec<_>>();
+        assert!(world.boards.iter().all(|b| b.instances.is_empty() && b.since_ms > 0));
+        assert_eq!(modes(&world), [(true, true), (false, false)]);
+        world.boards[1].mig_pending = true;
+        world.reset_boards();
+        assert_eq!(modes(&world), [(true, true), (false, true)], "once is once");
+        world.faults.reboot = 1;
+        world.reset_boards();
+        assert_eq!(modes(&world), [(false, false), (true, true)]);
     }
 }

@@ -173,6 +173,7 @@ mod tests {
             memory_clock_mhz: None,
             energy_millijoules: None,
             engine_active: Some(0.41),
+            ..Reading::default()
         }
     }
 

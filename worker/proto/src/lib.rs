@@ -46,6 +46,14 @@ impl std::fmt::Debug for Secret {
     }
 }
 
+/// Nor is a password.
+impl std::fmt::Debug for RegistryAuth {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { registry, secret, .. } = self;
+        f.debug_struct("RegistryAuth").field("registry", registry).field("secret", secret).finish()
+    }
+}
+
 /// Wraps a message for the way up.
 impl From<up::What> for Up {
     fn from(what: up::What) -> Self {

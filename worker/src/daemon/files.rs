@@ -2,25 +2,28 @@
 //!
 //! Files travel beside the session, one attempt's at a time; nothing here waits for them.
 
-use std::collections::HashSet;
 use std::time::Duration;
 
 use berth_proto::Spec;
 use tokio::time::Instant;
 use tonic::transport::Channel;
 
-use super::{Daemon, Done, Told};
+use super::{Daemon, Done};
 use crate::agent::{Cleaning, Key, Seen};
 use crate::attempts::Attempt;
-use crate::keeping;
-use crate::{shim, volumes};
+use crate::{keeping, volumes};
 
 /// After a try that failed.
-const AGAIN: Duration = Duration::from_secs(2);
+pub(super) const AGAIN: Duration = Duration::from_secs(2);
 
-/// Fetches what the attempt begins with: its checkpoint and its volumes. What cannot be fetched ends it:
-/// starting from nothing would lose what it has saved.
-async fn fetched(attempt: &mut Attempt, spec: &Spec, most_mib: u64, channel: Option<Channel>) -> bool {
+/// Fetches what the attempt begins with: its checkpoint and its volumes, of `most_mib` at most. What cannot
+/// be fetched ends it: starting from nothing would lose what it has saved.
+pub(super) async fn fetched(
+    attempt: &mut Attempt,
+    spec: &Spec,
+    most_mib: u64,
+    channel: Option<Channel>,
+) -> bool {
     let (dir, key) = (attempt.dir.clone(), attempt.key());
     if spec.unusable.is_none()
         && let Err(failure) = volumes::fetch(&dir, &key, &spec.volumes, most_mib, channel.clone()).await
@@ -41,47 +44,6 @@ async fn fetched(attempt: &mut Attempt, spec: &Spec, most_mib: u64, channel: Opt
 }
 
 impl Daemon {
-    pub(super) fn prepare(&mut self, key: Key) {
-        let Some(assignment) = self.desired.as_ref().and_then(|d| d.get(&key)).cloned() else { return };
-        let Some(spec) = assignment.spec.clone() else { return };
-        let Some(starting) = self.renewals.begin(&assignment, shim::boottime_ms()) else { return };
-        let made = Attempt::create(&self.host.root, &key, &assignment)
-            .and_then(|attempt| self.watch.add(&key, &attempt.dir).map(|()| attempt));
-        let mut attempt = match made {
-            Ok(attempt) => attempt,
-            Err(error) => {
-                tracing::error!(job = key.job, %error, "an attempt cannot be recorded");
-                return;
-            }
-        };
-        let taken: HashSet<u32> = self
-            .attempts
-            .values()
-            .filter_map(|a| a.record.uid)
-            .chain(self.users_left.iter().copied())
-            .collect();
-        attempt.record.uid = self.host.sandbox.pick_user(&key.job, &taken);
-        self.attempts.insert(key.clone(), attempt.clone());
-        self.told.insert(key.clone(), Told { dirty: true, sent: None });
-        self.busy.insert(key.clone());
-        let (host, done) = (self.host.clone(), self.done.clone());
-        let channel = self.outbox.as_ref().map(|outbox| outbox.portal.clone());
-        tokio::spawn(async move {
-            let ready = fetched(&mut attempt, &spec, host.job_disk_mib, channel).await;
-            tokio::task::spawn_blocking(move || {
-                let child = if ready { attempt.prepare(&spec, &host, &starting) } else { None };
-                // The shim counts from here on.
-                drop(starting);
-                let _ = done.send(Done::Prepared(Box::new(attempt)));
-                if let Some(mut child) = child {
-                    // Collected, so that no zombie is left; its own record says how it went.
-                    let _ = child.wait();
-                    let _ = done.send(Done::ShimGone(key));
-                }
-            });
-        });
-    }
-
     /// Hands over what there is to keep: at the end, and now and then while an attempt runs.
     pub(super) fn keep_files(&mut self) {
         let Some(outbox) = &self.outbox else { return };

@@ -3,6 +3,7 @@
 #![expect(unsafe_code, reason = "NVML's calls for MIG instances are only there as C symbols")]
 
 use std::mem::{size_of, zeroed};
+use std::time::Duration;
 
 use nvml_wrapper::{Device, Nvml};
 use nvml_wrapper_sys::bindings::{
@@ -16,6 +17,22 @@ use super::{GpuError, Slice, from_code};
 const MOST_PROFILES: u32 = 64;
 /// No profile has more instances on one board.
 const MOST_INSTANCES: usize = 16;
+
+/// How often a change is tried again that finds something in use, and after how long. The handle of a
+/// monitor holds an instance for a moment, and NVML tells nobody when it is let go.
+const TRIES: u32 = 5;
+const PAUSE: Duration = Duration::from_millis(150);
+
+/// Tries a change again while it finds something in use.
+pub fn patiently<T>(change: impl Fn() -> Result<T, GpuError>) -> Result<T, GpuError> {
+    for _ in 1..TRIES {
+        match change() {
+            Err(GpuError::InUse) => std::thread::sleep(PAUSE),
+            other => return other,
+        }
+    }
+    change()
+}
 
 fn check(code: u32) -> Result<(), GpuError> {
     if code == 0 { Ok(()) } else { Err(from_code(code)) }
@@ -52,7 +69,7 @@ fn profile_infos(
 }
 
 /// The ids of a board's GPU instance profiles, each with its memory in MiB.
-fn profiles(lib: &NvmlLib, device: &Device<'_>) -> Result<Vec<(u32, u64)>, GpuError> {
+pub fn profiles(lib: &NvmlLib, device: &Device<'_>) -> Result<Vec<(u32, u64)>, GpuError> {
     Ok(profile_infos(lib, device)?.iter().map(|info| (info.id, info.memorySizeMB)).collect())
 }
 
@@ -240,10 +257,13 @@ pub fn create(nvml: &Nvml, device: &Device<'_>, profile_id: u32, start: u32) -> 
     let mut instance: nvmlGpuInstance_t = std::ptr::null_mut();
     // SAFETY: the handle is used only for this call.
     let handle = unsafe { device.handle() };
-    check(call!(
-        lib,
-        nvmlDeviceCreateGpuInstanceWithPlacement(handle, profile_id, &raw const placement, &raw mut instance)
-    ))?;
+    let out = &raw mut instance;
+    patiently(|| {
+        check(call!(
+            lib,
+            nvmlDeviceCreateGpuInstanceWithPlacement(handle, profile_id, &raw const placement, out)
+        ))
+    })?;
     let found = info(lib, instance)?;
     let mut compute: nvmlComputeInstance_t = std::ptr::null_mut();
     let made = filling(lib, instance).and_then(|profile| {
@@ -271,9 +291,9 @@ pub fn destroy(
         // SAFETY: a plain C struct, for which zeroes are a value.
         let mut known: nvmlComputeInstanceInfo_t = unsafe { zeroed() };
         if call!(lib, nvmlComputeInstanceGetInfo_v2(compute, &raw mut known)) == 0 {
-            check(call!(lib, nvmlComputeInstanceDestroy(compute)))?;
+            patiently(|| check(call!(lib, nvmlComputeInstanceDestroy(compute))))?;
         }
     }
-    check(call!(lib, nvmlGpuInstanceDestroy(instance)))?;
+    patiently(|| check(call!(lib, nvmlGpuInstanceDestroy(instance))))?;
     Ok(Some(id))
 }

@@ -1,28 +1,40 @@
 //! The GPUs of this host through NVML: what there is, how boards are joined, MIG instances,
-//! processes, readings.
+//! processes, readings, health.
 //!
 //! One path for real boards and simulated ones; only the library that is loaded differs. Knows
-//! nothing of jobs or the portal. Every call blocks. Handles are fetched anew by UUID for each
-//! operation, because a long-lived session has been seen to return devices that are gone.
+//! nothing of jobs or the portal. Every call blocks, but none longer than its deadline: one that hangs
+//! makes its board unresponsive and holds up nothing else (`lanes`).
 
+mod events;
+mod health;
+mod lanes;
+mod library;
 mod mig;
 mod nvlink;
 mod readings;
 mod whole;
+pub mod xids;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use nvml_wrapper::error::NvmlError;
-use nvml_wrapper::{Device, GpmSample, Nvml};
 
+pub use events::{Happening, What, watch};
+pub use health::{Condition, Counts, Facts, complaints, is_given_back};
 pub use readings::{Presence, Reading};
 pub use whole::{BoardRead, SliceRead};
 
 use crate::device_nodes;
+use lanes::{Lanes, Pending};
+use library::{Library, lock};
 
-#[derive(Debug, thiserror::Error)]
+/// The lane of what is no board's.
+const HOST: &str = "host";
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GpuError {
     #[error("it is in use")]
     InUse,
@@ -34,6 +46,10 @@ pub enum GpuError {
     Insufficient,
     #[error("the board must be reset before its MIG mode changes")]
     ResetRequired,
+    #[error("the board has fallen off the bus")]
+    Lost,
+    #[error("NVML does not answer for the board")]
+    Unresponsive,
     #[error("NVML: {0}")]
     Nvml(String),
 }
@@ -45,6 +61,7 @@ impl From<NvmlError> for GpuError {
             NvmlError::NotFound => Self::NotFound(String::new()),
             NvmlError::NotSupported => Self::NotSupported,
             NvmlError::ResetRequired => Self::ResetRequired,
+            NvmlError::GpuLost => Self::Lost,
             NvmlError::UnexpectedVariant(code) => from_code(code),
             other => Self::Nvml(other.to_string()),
         }
@@ -56,6 +73,7 @@ fn from_code(code: u32) -> GpuError {
     match code {
         3 => GpuError::NotSupported,
         6 => GpuError::NotFound(String::new()),
+        15 => GpuError::Lost,
         16 => GpuError::ResetRequired,
         19 => GpuError::InUse,
         23 => GpuError::Insufficient,
@@ -63,8 +81,17 @@ fn from_code(code: u32) -> GpuError {
     }
 }
 
+/// Why a board does not answer, as a sentence.
+fn sentence(error: &GpuError) -> String {
+    match error {
+        GpuError::Lost => "It has fallen off the bus.".to_owned(),
+        GpuError::Unresponsive => "NVML does not answer for it.".to_owned(),
+        other => format!("NVML cannot look at it: {other}."),
+    }
+}
+
 /// One board.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BoardInfo {
     pub index: u32,
     pub uuid: String,
@@ -74,6 +101,8 @@ pub struct BoardInfo {
     /// Boards of one number, from 1 on, reach each other by NVLink; 0 reaches no other.
     pub nvlink_island: u32,
     pub slices: Vec<Slice>,
+    /// Why it does not answer; then the rest is as it was when it did.
+    pub silent: Option<String>,
 }
 
 /// A GPU instance with the compute instance that fills it.
@@ -89,160 +118,260 @@ pub struct Slice {
     pub memory_mib: u64,
 }
 
+/// How long a reading of all boards waits for one of them. Later it is left out, and still has its deadline.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long a call may take before its board counts as unresponsive.
+#[derive(Debug, Clone, Copy)]
+pub struct Deadlines {
+    /// For a call that only looks.
+    pub look: Duration,
+    /// For one that makes or destroys an instance, or changes a mode.
+    pub change: Duration,
+}
+
+impl Default for Deadlines {
+    fn default() -> Self {
+        Self { look: Duration::from_secs(5), change: Duration::from_secs(30) }
+    }
+}
+
 /// The GPUs of this host.
 pub struct Gpus {
-    nvml: &'static Nvml,
-    /// One lock for each board: instances are made and destroyed one at a time.
-    changing: Mutex<HashMap<String, Arc<Mutex<()>>>>,
-    /// The last performance sample of each slice: a reading is what happened between two.
-    samples: Mutex<HashMap<(String, u32), GpmSample<'static>>>,
+    library: Arc<Library>,
+    lanes: Lanes,
+    deadlines: Deadlines,
+    /// Boards as they were when they answered last, by index.
+    seen: Mutex<BTreeMap<u32, BoardInfo>>,
+    /// Where the links of each board led when it answered last.
+    links: Mutex<HashMap<String, nvlink::Links>>,
+    /// Boards that did not answer the last inventory.
+    unheard: Mutex<Vec<String>>,
 }
 
 impl Gpus {
     /// Loads NVML: the host's own, or the given library.
     pub fn open(library: Option<&Path>) -> Result<Self, GpuError> {
-        let nvml = match library {
-            Some(path) => Nvml::builder().lib_path(path.as_os_str()).init()?,
-            None => Nvml::init()?,
-        };
-        // One for the life of the process: samples borrow it, and NVML is not meant to be reloaded.
-        let nvml = Box::leak(Box::new(nvml));
-        Ok(Self { nvml, changing: Mutex::default(), samples: Mutex::default() })
-    }
-
-    pub fn driver_version(&self) -> Result<String, GpuError> {
-        Ok(self.nvml.sys_driver_version()?)
-    }
-
-    fn device(&self, uuid: &str) -> Result<Device<'static>, GpuError> {
-        self.nvml.device_by_uuid(uuid).map_err(|e| match e {
-            NvmlError::NotFound | NvmlError::InvalidArg => GpuError::NotFound(uuid.to_owned()),
-            other => other.into(),
+        Ok(Self {
+            library: Arc::new(Library::open(library)?),
+            lanes: Lanes::default(),
+            deadlines: Deadlines::default(),
+            seen: Mutex::default(),
+            links: Mutex::default(),
+            unheard: Mutex::default(),
         })
     }
 
-    /// Every board with what is on it.
+    /// The same with other deadlines.
+    #[must_use]
+    pub fn with_deadlines(self, deadlines: Deadlines) -> Self {
+        Self { deadlines, ..self }
+    }
+
+    fn ask<T: Send + 'static>(
+        &self,
+        lane: &str,
+        limit: Duration,
+        call: impl FnOnce(&Library) -> Result<T, GpuError> + Send + 'static,
+    ) -> Result<T, GpuError> {
+        let library = self.library.clone();
+        self.lanes.run(lane, limit, move || call(&library)).unwrap_or(Err(GpuError::Unresponsive))
+    }
+
+    /// Looks at a board.
+    fn look<T: Send + 'static>(
+        &self,
+        gpu_uuid: &str,
+        call: impl FnOnce(&Library) -> Result<T, GpuError> + Send + 'static,
+    ) -> Result<T, GpuError> {
+        self.ask(gpu_uuid, self.deadlines.look, call)
+    }
+
+    /// Changes what is on a board, or looks at what a change would disturb: one at a time.
+    fn change<T: Send + 'static>(
+        &self,
+        gpu_uuid: &str,
+        call: impl FnOnce(&Library) -> Result<T, GpuError> + Send + 'static,
+    ) -> Result<T, GpuError> {
+        // A board that does not even answer is not changed.
+        if self.lanes.is_stuck(gpu_uuid) {
+            return Err(GpuError::Unresponsive);
+        }
+        self.ask(&changes(gpu_uuid), self.deadlines.change, call)
+    }
+
+    pub fn driver_version(&self) -> Result<String, GpuError> {
+        self.ask(HOST, self.deadlines.look, |library| Ok(library.nvml.sys_driver_version()?))
+    }
+
+    /// The boards that are known, by index, without asking anybody.
+    pub fn known(&self) -> Vec<String> {
+        lock(&self.seen).values().map(|board| board.uuid.clone()).collect()
+    }
+
+    /// The boards that were told of as they had been, when everything was listed last.
+    pub fn unheard(&self) -> Vec<String> {
+        lock(&self.unheard).clone()
+    }
+
+    /// Every board with what is on it. One that does not answer is as it was, and says why.
     pub fn inventory(&self) -> Result<Vec<BoardInfo>, GpuError> {
-        let count = self.nvml.device_count()?;
-        // A board that cannot be looked at must not take the others with it.
-        let look = |index| {
-            self.board(index).inspect_err(|error| tracing::warn!(index, %error, "a board is left out")).ok()
+        let boards = self.look_at_all()?;
+        let silent = boards.iter().filter(|board| board.silent.is_some());
+        *lock(&self.unheard) = silent.map(|board| board.uuid.clone()).collect();
+        Ok(boards)
+    }
+
+    /// The same, for who tells the portal nothing of it: what the portal has not heard stays so.
+    pub fn look_at_all(&self) -> Result<Vec<BoardInfo>, GpuError> {
+        let count = match self.ask(HOST, self.deadlines.look, |library| Ok(library.nvml.device_count()?)) {
+            Ok(count) => count,
+            Err(error) => {
+                let seen = lock(&self.seen);
+                let silent = |board: &BoardInfo| silenced(board, &error);
+                return if seen.is_empty() {
+                    Err(error.clone())
+                } else {
+                    Ok(seen.values().map(silent).collect())
+                };
+            }
         };
-        let mut boards: Vec<BoardInfo> = (0..count).filter_map(look).collect();
+        // All at once: several that hang take no longer than one, while a session waits for this.
+        let found: Vec<(BoardInfo, nvlink::Links)> = std::thread::scope(|scope| {
+            let begin = |index: u32| {
+                let look = move || self.linked_board(index);
+                std::thread::Builder::new().spawn_scoped(scope, look).map_err(|_| index)
+            };
+            let begun: Vec<_> = (0..count).map(begin).collect();
+            let ended = begun.into_iter().filter_map(|thread| match thread {
+                Ok(thread) => thread.join().ok().flatten(),
+                Err(index) => self.linked_board(index),
+            });
+            ended.collect()
+        });
         // An island is a matter of all boards: each only tells where its own links lead.
-        let links: Vec<nvlink::Links> = boards.iter().map(|board| self.links(&board.uuid)).collect();
+        let (mut boards, links): (Vec<BoardInfo>, Vec<nvlink::Links>) = found.into_iter().unzip();
         for (board, island) in boards.iter_mut().zip(nvlink::islands(&links)) {
             board.nvlink_island = island;
+        }
+        let mut seen = lock(&self.seen);
+        for board in boards.iter().filter(|board| board.silent.is_none()) {
+            seen.insert(board.index, board.clone());
         }
         Ok(boards)
     }
 
-    /// Where a board's links lead; nowhere if it is gone.
-    fn links(&self, gpu_uuid: &str) -> nvlink::Links {
-        self.device(gpu_uuid).map(|device| nvlink::links(self.nvml, &device)).unwrap_or_default()
+    /// The board at an index, and where its links lead.
+    fn linked_board(&self, index: u32) -> Option<(BoardInfo, nvlink::Links)> {
+        let board = self.board(index)?;
+        let links = self.links(&board);
+        Some((board, links))
     }
 
-    fn board(&self, index: u32) -> Result<BoardInfo, GpuError> {
-        let uuid = self.nvml.device_by_index(index)?.uuid()?;
-        let lock = self.lock_of(&uuid);
-        let _one = lock.lock().unwrap_or_else(PoisonError::into_inner);
-        let device = self.device(&uuid)?;
-        let mig_enabled = mig_enabled(&device)?;
-        Ok(BoardInfo {
-            index,
-            name: device.name()?,
-            memory_mib: device.memory_info()?.total >> 20,
-            mig_enabled,
-            // Known when all boards have been looked at.
-            nvlink_island: 0,
-            slices: if mig_enabled { mig::slices(self.nvml, &device)? } else { Vec::new() },
-            uuid,
-        })
+    /// The board at an index. One that cannot be looked at must not take the others with it.
+    fn board(&self, index: u32) -> Option<BoardInfo> {
+        let known = lock(&self.seen).get(&index).cloned();
+        let lane = known.as_ref().map_or_else(|| format!("board {index}"), |board| board.uuid.clone());
+        let asked = self.ask(&lane, self.deadlines.look, move |library| library.uuid_at(index));
+        let asked = asked.and_then(|uuid| {
+            let of = uuid.clone();
+            self.change(&uuid, move |library| library.board(index, &of))
+        });
+        match (asked, known) {
+            (Ok(board), _) => Some(board),
+            (Err(error), Some(known)) => Some(silenced(&known, &error)),
+            (Err(error), None) => {
+                tracing::warn!(index, %error, "a board is left out");
+                None
+            }
+        }
+    }
+
+    /// Where a board's links lead; where they led, if it does not answer.
+    fn links(&self, board: &BoardInfo) -> nvlink::Links {
+        let uuid = board.uuid.clone();
+        if board.silent.is_none()
+            && let Ok(links) = self.look(&board.uuid, move |library| library.links(&uuid))
+        {
+            lock(&self.links).insert(board.uuid.clone(), links.clone());
+            return links;
+        }
+        lock(&self.links).get(&board.uuid).cloned().unwrap_or_default()
     }
 
     /// What is on one board, by start.
     pub fn slices(&self, gpu_uuid: &str) -> Result<Vec<Slice>, GpuError> {
-        let lock = self.lock_of(gpu_uuid);
-        let _one = lock.lock().unwrap_or_else(PoisonError::into_inner);
-        let device = self.device(gpu_uuid)?;
-        if mig_enabled(&device)? { mig::slices(self.nvml, &device) } else { Ok(Vec::new()) }
-    }
-
-    fn lock_of(&self, gpu_uuid: &str) -> Arc<Mutex<()>> {
-        let mut all = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        all.entry(gpu_uuid.to_owned()).or_default().clone()
+        let gpu = gpu_uuid.to_owned();
+        self.change(gpu_uuid, move |library| library.slices(&gpu))
     }
 
     /// Switches MIG mode where it is not so already.
     pub fn set_mig(&self, gpu_uuid: &str, on: bool) -> Result<(), GpuError> {
-        let lock = self.lock_of(gpu_uuid);
-        let _one = lock.lock().unwrap_or_else(PoisonError::into_inner);
-        let device = self.device(gpu_uuid)?;
-        let mode = match device.mig_mode() {
-            Ok(mode) => mode,
-            // A board without MIG is never in MIG mode.
-            Err(NvmlError::NotSupported) if !on => return Ok(()),
-            Err(other) => return Err(other.into()),
-        };
-        if mode.current == u32::from(on) {
-            if mode.pending != mode.current {
-                // An earlier switch waits for a reset. It is called off, so that the mode outlives one;
-                // a refusal changes nothing now.
-                let _ = device.set_mig_mode(on);
-            }
-            return Ok(());
-        }
-        let status = device.set_mig_mode(on)?;
-        // Success with a status is how the driver says "not yet": what counts is what is now.
-        if mig_enabled(&self.device(gpu_uuid)?)? == on {
-            return Ok(());
-        }
-        Err(if status == 0 { GpuError::ResetRequired } else { from_code(status) })
+        let gpu = gpu_uuid.to_owned();
+        self.change(gpu_uuid, move |library| library.set_mig(&gpu, on))
     }
 
     /// Makes the instance of this profile at this start; in use when there is one.
     pub fn create_slice(&self, gpu_uuid: &str, profile_id: u32, start: u32) -> Result<Slice, GpuError> {
-        let lock = self.lock_of(gpu_uuid);
-        let _one = lock.lock().unwrap_or_else(PoisonError::into_inner);
-        mig::create(self.nvml, &self.device(gpu_uuid)?, profile_id, start)
+        let gpu = gpu_uuid.to_owned();
+        self.change(gpu_uuid, move |library| library.create_slice(&gpu, profile_id, start))
     }
 
     /// Destroys the instance of this profile at this start; nothing happens when there is none.
     pub fn destroy_slice(&self, gpu_uuid: &str, profile_id: u32, start: u32) -> Result<(), GpuError> {
-        let lock = self.lock_of(gpu_uuid);
-        let _one = lock.lock().unwrap_or_else(PoisonError::into_inner);
-        let device = self.device(gpu_uuid)?;
-        if !mig_enabled(&device)? {
-            return Ok(());
-        }
-        let Some(gi) = mig::destroy(self.nvml, &device, profile_id, start)? else { return Ok(()) };
-        self.samples.lock().unwrap_or_else(PoisonError::into_inner).remove(&(gpu_uuid.to_owned(), gi));
-        Ok(())
+        let gpu = gpu_uuid.to_owned();
+        self.change(gpu_uuid, move |library| library.destroy_slice(&gpu, profile_id, start))
     }
 
     /// What a device is among the host's nodes: a board, or with a start the instance that is there.
     pub fn node(&self, gpu_uuid: &str, start: Option<u32>) -> Result<device_nodes::Wanted, GpuError> {
-        let minor = self.device(gpu_uuid)?.minor_number()?;
-        let instance = match start {
-            None => None,
-            Some(start) => {
-                let there = self.slices(gpu_uuid)?.into_iter().find(|slice| slice.start == start);
-                Some(there.ok_or_else(|| GpuError::NotFound(format!("{gpu_uuid} at {start}")))?.gi)
-            }
-        };
-        Ok(device_nodes::Wanted { minor, instance })
+        let gpu = gpu_uuid.to_owned();
+        self.change(gpu_uuid, move |library| library.node(&gpu, start))
     }
 
-    /// The compute processes on a board or a MIG device.
-    pub fn holders(&self, device_uuid: &str) -> Result<Vec<u32>, GpuError> {
-        Ok(self.device(device_uuid)?.running_compute_processes()?.into_iter().map(|p| p.pid).collect())
+    /// The ids of the instance profiles that the driver offers on a board, each with its memory in MiB.
+    pub fn profiles(&self, gpu_uuid: &str) -> Result<Vec<(u32, u64)>, GpuError> {
+        let gpu = gpu_uuid.to_owned();
+        self.look(gpu_uuid, move |library| mig::profiles(library.nvml.lib(), &library.device(&gpu)?))
+    }
+
+    /// The names of a board's GPU instance profiles by their ids, such as 1g.10gb.
+    pub fn profile_names(&self, gpu_uuid: &str) -> Result<Vec<(u32, String)>, GpuError> {
+        let gpu = gpu_uuid.to_owned();
+        self.look(gpu_uuid, move |library| mig::profile_names(library.nvml.lib(), &library.device(&gpu)?))
+    }
+
+    /// Reads a board and its slices as they were found earlier.
+    pub fn read_whole(&self, info: &BoardInfo) -> Result<BoardRead, GpuError> {
+        let board = info.clone();
+        self.look(&info.uuid, move |library| library.read_whole(&board))
+    }
+
+    /// The same of many boards at once, in their order: each holds up nobody, and one that has no answer in time is
+    /// left out as unresponsive.
+    pub fn read_all(&self, infos: &[BoardInfo]) -> Vec<Result<BoardRead, GpuError>> {
+        let begin = |info: &BoardInfo| {
+            let (library, board) = (self.library.clone(), info.clone());
+            self.lanes.start(&info.uuid, self.deadlines.look, move || library.read_whole(&board))
+        };
+        let begun: Vec<_> = infos.iter().map(begin).collect();
+        let by = Instant::now() + PATIENCE;
+        let answer = |call: Option<Pending<_>>| call.and_then(|call| call.by(by));
+        begun.into_iter().map(|call| answer(call).unwrap_or(Err(GpuError::Unresponsive))).collect()
+    }
+
+    /// The compute processes on a board, or on a MIG device of it.
+    pub fn holders(&self, gpu_uuid: &str, mig_uuid: Option<&str>) -> Result<Vec<u32>, GpuError> {
+        let device = mig_uuid.unwrap_or(gpu_uuid).to_owned();
+        self.look(gpu_uuid, move |library| library.holders(&device))
     }
 }
 
-fn mig_enabled(device: &Device<'_>) -> Result<bool, GpuError> {
-    match device.mig_mode() {
-        Ok(mode) => Ok(mode.current == 1),
-        Err(NvmlError::NotSupported) => Ok(false),
-        Err(other) => Err(other.into()),
-    }
+/// The lane for changes of a board.
+fn changes(gpu_uuid: &str) -> String {
+    format!("{gpu_uuid} changes")
+}
+
+fn silenced(board: &BoardInfo, error: &GpuError) -> BoardInfo {
+    BoardInfo { silent: Some(sentence(error)), ..board.clone() }
 }

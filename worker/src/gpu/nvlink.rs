@@ -22,9 +22,16 @@ pub struct Links {
     switch: bool,
     /// Where links lead that do not go to a switch: other boards, or devices that are none.
     direct: Vec<Address>,
+    /// Links that are up.
+    active: u32,
 }
 
 impl Links {
+    /// How many of them are up.
+    pub fn active(&self) -> u32 {
+        self.active
+    }
+
     fn leads_to(&self, other: &Self) -> bool {
         other.address.is_some_and(|address| self.direct.contains(&address))
     }
@@ -62,13 +69,12 @@ pub fn links(nvml: &Nvml, device: &Device<'_>) -> Links {
         if !matches!(link.is_active(), Ok(true)) {
             continue;
         }
-        if leads_to_switch(nvml, device, number) {
-            // One is enough: all boards at switches are joined already, and a board that this one
-            // reached directly would tell of that link itself.
+        found.active += 1;
+        // One at a switch is enough: all boards there are joined already, and a board that this one
+        // reached directly would tell of that link itself.
+        if found.switch || leads_to_switch(nvml, device, number) {
             found.switch = true;
-            break;
-        }
-        if let Ok(far) = link.remote_pci_info() {
+        } else if let Ok(far) = link.remote_pci_info() {
             found.direct.push(address(&far));
         }
     }
@@ -107,7 +113,8 @@ mod tests {
 
     /// A board on this bus whose links lead to boards on those.
     fn bridged(bus: u32, far: &[u32]) -> Links {
-        Links { address: Some(at(bus)), switch: false, direct: far.iter().map(|bus| at(*bus)).collect() }
+        let direct: Vec<Address> = far.iter().map(|bus| at(*bus)).collect();
+        Links { address: Some(at(bus)), direct, ..Links::default() }
     }
 
     fn switched(bus: u32) -> Links {

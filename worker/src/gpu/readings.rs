@@ -1,14 +1,24 @@
 //! Readings of boards and slices. What the driver does not report is absent, never zero.
 
-use std::sync::PoisonError;
+#![expect(unsafe_code, reason = "the wrapper cannot ask for all links of a board at once")]
+
+use std::time::Instant;
 
 use nvml_wrapper::Device;
-use nvml_wrapper::enum_wrappers::device::TemperatureSensor;
+use nvml_wrapper::enum_wrappers::device::{Clock, PcieUtilCounter, TemperatureSensor};
 use nvml_wrapper::enums::gpm::GpmMetricId;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::gpm::gpm_metrics_get;
+use nvml_wrapper_sys::bindings::nvmlFieldValue_t;
 
-use super::{GpuError, Gpus, mig_enabled};
+use super::library::{Library, lock, mig_enabled};
+use super::{GpuError, Gpus};
+
+/// What all links of a board have sent and received, in KiB (`NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_*`).
+const NVLINK_SENT: u32 = 138;
+const NVLINK_RECEIVED: u32 = 139;
+/// Every link together.
+const ALL_LINKS: u32 = u32::MAX;
 
 /// One reading of a board or a slice.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -27,6 +37,15 @@ pub struct Reading {
     pub energy_millijoules: Option<f64>,
     /// Share of the time in which the graphics or compute engine was busy, 0 to 1.
     pub engine_active: Option<f64>,
+    /// NVML's bits (`nvmlClocksEventReason*`) for what holds its clocks back. Of the whole board, as is all
+    /// that follows; absent in the reading of a slice.
+    pub throttle_reasons: Option<u64>,
+    /// Kilobytes a second, as NVML counts them.
+    pub pcie_received_kb_s: Option<f64>,
+    pub pcie_sent_kb_s: Option<f64>,
+    /// Kibibytes a second over all its links, since the reading before.
+    pub nvlink_received_kib_s: Option<f64>,
+    pub nvlink_sent_kib_s: Option<f64>,
 }
 
 /// Whether a device is there.
@@ -67,8 +86,57 @@ pub(super) fn mib(bytes: u64) -> f64 {
 }
 
 impl Gpus {
-    /// Whether a board, or a slice of it, answers.
+    /// Whether a board, or a slice of it, answers. Of a board whose calls hang nothing is known.
     pub fn presence(&self, gpu_uuid: &str, mig_uuid: Option<&str>) -> Presence {
+        let (gpu, mig) = (gpu_uuid.to_owned(), mig_uuid.map(str::to_owned));
+        self.look(gpu_uuid, move |library| Ok(library.presence(&gpu, mig.as_deref())))
+            .unwrap_or(Presence::Unknown)
+    }
+
+    /// Reads a board, or a slice of it.
+    pub fn read(&self, gpu_uuid: &str, mig_uuid: Option<&str>) -> Result<Reading, GpuError> {
+        let (gpu, mig) = (gpu_uuid.to_owned(), mig_uuid.map(str::to_owned));
+        self.look(gpu_uuid, move |library| library.read(&gpu, mig.as_deref()))
+    }
+}
+
+/// One field that counts over all links of a board.
+fn over_all_links(library: &Library, device: &Device<'_>, field: u32) -> Option<u64> {
+    let symbol = library.nvml.lib().nvmlDeviceGetFieldValues.as_ref().ok()?;
+    // SAFETY: a plain C struct, for which zeroes are a value.
+    let mut value: nvmlFieldValue_t = unsafe { std::mem::zeroed() };
+    value.fieldId = field;
+    value.scopeId = ALL_LINKS;
+    // SAFETY: the handle is used only for this call, and the pointer is to one local of the type it asks for.
+    let code = unsafe { symbol(device.handle(), 1, &raw mut value) };
+    // SAFETY: the field is an unsigned long long, and the union was zeroed before.
+    if code == 0 && value.nvmlReturn == 0 { Some(unsafe { value.value.ullVal }) } else { None }
+}
+
+/// What a board tells of itself, but for how busy it is. Clocks and power are its slices' too.
+pub(super) fn board_reading(board: &Device<'_>) -> Result<Reading, GpuError> {
+    let memory = board.memory_info()?;
+    let clock = |kind: Clock| board.clock_info(kind).ok().map(f64::from);
+    Ok(Reading {
+        utilization_percent: None,
+        memory_used_mib: Some(mib(memory.used)),
+        memory_total_mib: mib(memory.total),
+        power_watts: board.power_usage().ok().map(|milliwatts| f64::from(milliwatts) / 1_000.0),
+        temperature_celsius: board.temperature(TemperatureSensor::Gpu).ok().map(f64::from),
+        sm_clock_mhz: clock(Clock::SM),
+        memory_clock_mhz: clock(Clock::Memory),
+        energy_millijoules: board.total_energy_consumption().ok().map(|millijoules| millijoules as f64),
+        engine_active: None,
+        throttle_reasons: None,
+        pcie_received_kb_s: None,
+        pcie_sent_kb_s: None,
+        nvlink_received_kib_s: None,
+        nvlink_sent_kib_s: None,
+    })
+}
+
+impl Library {
+    fn presence(&self, gpu_uuid: &str, mig_uuid: Option<&str>) -> Presence {
         let found = self.nvml.device_by_uuid(mig_uuid.unwrap_or(gpu_uuid)).and_then(|d| asked(&d));
         match found {
             Ok(()) => Presence::There,
@@ -80,40 +148,49 @@ impl Gpus {
     }
 
     fn answers_by_index(&self, gpu_uuid: &str, mig_uuid: Option<&str>) -> bool {
-        let is = |device: &Device<'_>, uuid: &str| device.uuid().is_ok_and(|own| own == uuid);
-        let count = self.nvml.device_count().unwrap_or(0);
-        let mut boards = (0..count).filter_map(|index| self.nvml.device_by_index(index).ok());
-        let Some(board) = boards.find(|board| is(board, gpu_uuid)) else { return false };
+        let Some(board) = self.by_index(gpu_uuid) else { return false };
         let Some(slice) = mig_uuid else { return asked(&board).is_ok() };
         (0..board.mig_device_count().unwrap_or(0))
             .filter_map(|index| board.mig_device_by_index(index).ok())
-            .any(|device| is(&device, slice) && asked(&device).is_ok())
+            .any(|device| device.uuid().is_ok_and(|own| own == slice) && asked(&device).is_ok())
     }
 
-    /// Reads a board, or a slice of it.
-    pub fn read(&self, gpu_uuid: &str, mig_uuid: Option<&str>) -> Result<Reading, GpuError> {
+    fn read(&self, gpu_uuid: &str, mig_uuid: Option<&str>) -> Result<Reading, GpuError> {
         let board = self.device(gpu_uuid)?;
-        let memory_of = match mig_uuid {
-            Some(uuid) => self.device(uuid)?,
-            None => self.device(gpu_uuid)?,
+        let mut reading = board_reading(&board)?;
+        let Some(uuid) = mig_uuid else {
+            if !mig_enabled(&board)? {
+                reading.utilization_percent = board.utilization_rates().ok().map(|u| f64::from(u.gpu));
+            }
+            self.read_rest(&board, gpu_uuid, &mut reading);
+            return Ok(reading);
         };
-        let memory = memory_of.memory_info()?;
-        let utilization_percent = match mig_uuid {
-            None if mig_enabled(&board)? => None,
-            None => board.utilization_rates().ok().map(|u| f64::from(u.gpu)),
-            Some(_) => self.slice_utilization(&board, gpu_uuid, &memory_of),
-        };
-        Ok(Reading {
-            utilization_percent,
-            memory_used_mib: Some(mib(memory.used)),
-            memory_total_mib: mib(memory.total),
-            power_watts: board.power_usage().ok().map(|milliwatts| f64::from(milliwatts) / 1_000.0),
-            temperature_celsius: board.temperature(TemperatureSensor::Gpu).ok().map(f64::from),
-            sm_clock_mhz: None,
-            memory_clock_mhz: None,
-            energy_millijoules: None,
-            engine_active: None,
-        })
+        let slice = self.device(uuid)?;
+        let memory = slice.memory_info()?;
+        reading.memory_used_mib = Some(mib(memory.used));
+        reading.memory_total_mib = mib(memory.total);
+        reading.utilization_percent = self.slice_utilization(&board, gpu_uuid, &slice);
+        Ok(reading)
+    }
+
+    /// What only a whole board has.
+    pub(super) fn read_rest(&self, board: &Device<'_>, gpu_uuid: &str, reading: &mut Reading) {
+        let pcie = |way: PcieUtilCounter| board.pcie_throughput(way).ok().map(f64::from);
+        reading.throttle_reasons = board.current_throttle_reasons().ok().map(|reasons| reasons.bits());
+        reading.pcie_received_kb_s = pcie(PcieUtilCounter::Receive);
+        reading.pcie_sent_kb_s = pcie(PcieUtilCounter::Send);
+        let received = over_all_links(self, board, NVLINK_RECEIVED);
+        let sent = over_all_links(self, board, NVLINK_SENT);
+        let (Some(received), Some(sent)) = (received, sent) else { return };
+        let now = Instant::now();
+        let before = lock(&self.carried).insert(gpu_uuid.to_owned(), (now, received, sent));
+        let Some((then, received_then, sent_then)) = before else { return };
+        let seconds = now.duration_since(then).as_secs_f64();
+        // Counters begin anew with a reset, which says nothing about the time before.
+        let rate =
+            |new: u64, old: u64| Some(new.checked_sub(old)? as f64 / seconds).filter(|n| n.is_finite());
+        reading.nvlink_received_kib_s = rate(received, received_then);
+        reading.nvlink_sent_kib_s = rate(sent, sent_then);
     }
 
     /// How busy a slice was since it was asked about last; absent the first time, and on boards
@@ -137,14 +214,15 @@ impl Gpus {
             Some(gi) => board.gpm_mig_sample(gi).ok()?,
             None => board.gpm_sample().ok()?,
         };
-        let mut samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
         // No instance has this number.
         let key = (gpu_uuid.to_owned(), instance.unwrap_or(u32::MAX));
-        let percent = samples.get(&key).and_then(|before| {
-            let metrics = gpm_metrics_get(self.nvml, before, &sample, &[GpmMetricId::GraphicsUtil]).ok()?;
+        // Nobody waits for the lock while NVML thinks.
+        let before = lock(&self.samples).remove(&key);
+        let percent = before.and_then(|before| {
+            let metrics = gpm_metrics_get(self.nvml, &before, &sample, &[GpmMetricId::GraphicsUtil]).ok()?;
             metrics.into_iter().next()?.ok().map(|m| m.value)
         });
-        samples.insert(key, sample);
+        lock(&self.samples).insert(key, sample);
         percent
     }
 }

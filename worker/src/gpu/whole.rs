@@ -1,20 +1,18 @@
 //! One reading of a board and all that is on it, in as few calls as it takes: every second, on every board.
 
-use nvml_wrapper::Device;
-use nvml_wrapper::enum_wrappers::device::{Clock, TemperatureSensor};
+use super::library::{Library, mig_enabled};
+use super::readings::{Reading, board_reading, mib};
+use super::{BoardInfo, GpuError, Slice};
 
-use super::readings::{Reading, mib};
-use super::{BoardInfo, GpuError, Gpus, Slice};
-
-/// What was read of one slice. Power and temperature are the board's.
-#[derive(Debug, Clone)]
+/// What was read of one slice. Power, temperature and clocks are the board's.
+#[derive(Debug, Clone, PartialEq)]
 pub struct SliceRead {
     pub slice: Slice,
     pub reading: Reading,
 }
 
 /// What was read of one board.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct BoardRead {
     pub board: Reading,
     pub slices: Vec<SliceRead>,
@@ -22,19 +20,14 @@ pub struct BoardRead {
     pub changed: bool,
 }
 
-impl Gpus {
-    /// The names of a board's GPU instance profiles by their ids, such as 1g.10gb.
-    pub fn profile_names(&self, gpu_uuid: &str) -> Result<Vec<(u32, String)>, GpuError> {
-        super::mig::profile_names(self.nvml.lib(), &self.device(gpu_uuid)?)
-    }
-
+impl Library {
     /// Reads a board and its slices as they were found earlier.
     pub fn read_whole(&self, info: &BoardInfo) -> Result<BoardRead, GpuError> {
         let board = self.device(&info.uuid)?;
         let monitored = board.gpm_support().unwrap_or(false);
         let mut whole = board_reading(&board)?;
         // Asked each time: a share of time that the driver tells under MIG means nothing.
-        let under_mig = super::mig_enabled(&board)?;
+        let under_mig = mig_enabled(&board)?;
         if !under_mig {
             whole.utilization_percent = board.utilization_rates().ok().map(|u| f64::from(u.gpu));
             let percent = if monitored { self.busy_percent(&board, &info.uuid, None) } else { None };
@@ -58,6 +51,8 @@ impl Gpus {
             };
             read.slices.push(SliceRead { slice: slice.clone(), reading });
         }
+        // No slice has a part of this.
+        self.read_rest(&board, &info.uuid, &mut read.board);
         Ok(read)
     }
 
@@ -66,19 +61,4 @@ impl Gpus {
         let memory = self.device(slice.mig_uuid.as_deref()?).ok()?.memory_info().ok()?;
         Some((mib(memory.used), mib(memory.total)))
     }
-}
-
-fn board_reading(board: &Device<'_>) -> Result<Reading, GpuError> {
-    let memory = board.memory_info()?;
-    Ok(Reading {
-        utilization_percent: None,
-        memory_used_mib: Some(mib(memory.used)),
-        memory_total_mib: mib(memory.total),
-        power_watts: board.power_usage().ok().map(|milliwatts| f64::from(milliwatts) / 1_000.0),
-        temperature_celsius: board.temperature(TemperatureSensor::Gpu).ok().map(f64::from),
-        sm_clock_mhz: board.clock_info(Clock::SM).ok().map(f64::from),
-        memory_clock_mhz: board.clock_info(Clock::Memory).ok().map(f64::from),
-        energy_millijoules: board.total_energy_consumption().ok().map(|millijoules| millijoules as f64),
-        engine_active: None,
-    })
 }

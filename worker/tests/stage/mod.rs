@@ -71,12 +71,17 @@ fn left_out(why: &str) {
 impl Stage {
     /// With the sandbox; `None`, and said, where the system itself can run none.
     pub fn sandboxed() -> Option<Self> {
+        Self::sandboxed_in(tempfile::tempdir().unwrap())
+    }
+
+    /// With its files in a directory of the test's choice.
+    pub fn sandboxed_in(root: tempfile::TempDir) -> Option<Self> {
         let plain = ["--unshare-pid", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "true"];
         if !Command::new("bwrap").args(plain).status().is_ok_and(|s| s.success()) {
             left_out("no sandbox works on this machine");
             return None;
         }
-        let mut stage = Self::open();
+        let mut stage = Self::open_in(root);
         let hidden = vec![stage.root.path().canonicalize().unwrap()];
         stage.sandbox = Sandbox::probe(hidden, (600_000, 1_000)).unwrap();
         Some(stage)
@@ -84,7 +89,10 @@ impl Stage {
 
     /// Without a sandbox.
     pub fn open() -> Self {
-        let root = tempfile::tempdir().unwrap();
+        Self::open_in(tempfile::tempdir().unwrap())
+    }
+
+    fn open_in(root: tempfile::TempDir) -> Self {
         let cgroups = Cgroups::find("berth-test", root.path());
         Self { root, sandbox: Sandbox::Process, cgroups }
     }
@@ -154,10 +162,12 @@ impl Stage {
                 pids: script.pids,
                 disk: Some((work, script.disk_mib)),
                 volumes: script.volumes.iter().map(|bind| bind.from.clone()).collect(),
+                nested: false,
             },
             told: !spec.secrets.is_empty(),
             secrets: place,
             lease: script.lease.clone(),
+            container: None,
         };
         put_json(&dir.join(shim::LAUNCH), &launch, false).unwrap();
         let mut shim = Command::new(env!("CARGO_BIN_EXE_berth-worker"))

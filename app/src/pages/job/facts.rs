@@ -158,6 +158,14 @@ fn facts(job: &Job) -> AnyView {
     if !job.network.is_outbound() {
         pairs.push(pair("Network", "none".into_any()));
     }
+    if let Some(image) = job.image.clone() {
+        pairs.push(pair("Image", view! { <span class="mono">{image}</span> }.into_any()));
+    }
+    let mut digests = job.image_digests.clone();
+    digests.dedup();
+    for digest in digests {
+        pairs.push(pair("Image digest", view! { <span class="mono">{digest}</span> }.into_any()));
+    }
     if job.preemptible {
         let text = "yes: it may be stopped for a more important job, and is tried again";
         pairs.push(pair("Preemptible", text.into_any()));

@@ -29,7 +29,7 @@ use self::files::Files;
 use self::head::Head;
 use self::idle::IdleNotice;
 use self::timeline::Timeline;
-use self::waiting::Waiting;
+use self::waiting::{Preparing, Waiting};
 use super::parts::{Loading, NoOrg, now_ms, ready, when_some};
 use crate::api;
 use crate::api::Answer;
@@ -225,6 +225,7 @@ fn JobView(loaded: Loaded) -> impl IntoView {
             <IdleNotice live=live/>
             <Timeline live=live/>
             {move || queued.get().then(|| view! { <Waiting live=live seed=explanation.clone()/> })}
+            <Preparing live=live/>
             <CostFigures live=live/>
             <section class="section">
                 <div class="section__head">

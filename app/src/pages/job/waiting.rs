@@ -49,6 +49,27 @@ pub fn Waiting(
     view! { <section class="why" aria-label="Why this job waits">{said}</section> }
 }
 
+/// How far the preparation of a job is that has its place.
+#[component]
+pub fn Preparing(
+    /// The job.
+    live: LiveJob,
+) -> impl IntoView {
+    move || {
+        let words = live.job.with(|job| match job.state {
+            JobState::Assigned | JobState::Starting => job.reasons.join(" "),
+            _ => String::new(),
+        });
+        (!words.is_empty()).then(|| {
+            view! {
+                <section class="why" aria-label="How far its preparation is">
+                    <p class="why__lead">{words}</p>
+                </section>
+            }
+        })
+    }
+}
+
 fn explained(why: &Explanation) -> AnyView {
     let lead = match (why.smallest_change.trim(), why.blockers.first()) {
         ("", None) => "Nothing is in its way: it starts in a moment.".to_owned(),

@@ -109,6 +109,8 @@ pub struct Draft {
     pub command: String,
     /// The text of a script.
     pub script: String,
+    /// The image that it runs in; empty for its node's own system.
+    pub image: String,
     /// Path and text of each file.
     pub files: Vec<(String, String)>,
     /// Name and value of each variable.
@@ -222,6 +224,8 @@ impl Draft {
             nodes,
             command,
             script: self.as_script.then(|| self.script.clone()),
+            image: Some(self.image.trim()).filter(|image| !image.is_empty()).map(str::to_owned),
+            registry: None,
             env,
             secrets,
             files,
@@ -321,6 +325,7 @@ mod tests {
             as_script: false,
             command: "python3 'a b.py'".to_owned(),
             script: String::new(),
+            image: " ".to_owned(),
             files: vec![(String::new(), String::new()), ("a b.py".to_owned(), "print(1)".to_owned())],
             env: vec![("SEED".to_owned(), "7".to_owned())],
             limit: "1.5".to_owned(),
@@ -358,6 +363,11 @@ mod tests {
         assert_eq!(job.env.get("SEED").map(String::as_str), Some("7"));
         let script = Draft { as_script: true, script: "echo".to_owned(), ..draft() }.request().unwrap();
         assert_eq!((script.command, script.script.as_deref()), (None, Some("echo")));
+        assert_eq!(job.image, None);
+        let contained = Draft { image: " alpine:3.20 ".to_owned(), ..draft() }.request().unwrap();
+        assert_eq!(contained.image.as_deref(), Some("alpine:3.20"));
+        // Not every node runs images, so it has a bearing on the place.
+        assert_eq!(for_plan(contained).image.as_deref(), Some("alpine:3.20"));
     }
 
     #[test]

@@ -66,6 +66,8 @@ pub struct Form {
     pub command: RwSignal<String>,
     /// The script.
     pub script: RwSignal<String>,
+    /// The image that it runs in.
+    pub image: RwSignal<String>,
     /// Files.
     pub files: Pairs,
     /// Variables.
@@ -119,6 +121,7 @@ impl Form {
             as_script: RwSignal::new(false),
             command: RwSignal::new(String::new()),
             script: RwSignal::new(String::new()),
+            image: RwSignal::new(String::new()),
             files: Pairs::none(),
             env: Pairs::none(),
             limit: RwSignal::new("1".to_owned()),
@@ -151,6 +154,7 @@ impl Form {
             as_script: self.as_script.get(),
             command: self.command.get(),
             script: self.script.get(),
+            image: self.image.get(),
             files: self.files.texts(),
             env: self.env.texts(),
             limit: self.limit.get(),

@@ -4,6 +4,7 @@
 //! The portal refuses the calls behind them regardless.
 
 pub mod audit;
+pub mod boards;
 pub mod books;
 pub mod fleet;
 pub mod invoices;

@@ -283,7 +283,8 @@ fn isolation_text(node: &Node) -> Option<String> {
         .iter()
         .filter_map(|name| Some(format!("{name}: {}", node.isolation.get(*name)?)))
         .collect();
-    Some(format!("{sandbox}; {}", limits.join(", ")))
+    let images = node.isolation.get("images").map_or_else(String::new, |words| format!("; images: {words}"));
+    Some(format!("{sandbox}; {}{images}", limits.join(", ")))
 }
 
 fn row(
@@ -296,6 +297,7 @@ fn row(
     let name = node.name.clone();
     let simulated = node.simulated.then(|| view! { " " <span class="tag tag--simulated">"simulated"</span> });
     let unisolated = node.unisolated.then(|| view! { " " <span class="tag tag--warn">"not isolated"</span> });
+    let boards = format!("/operator/nodes/{}", node.id);
     let labels = label_chips(node);
     let isolation = isolation_text(node).map(|text| view! { <span class="table__sub">{text}</span> });
     let nvlink = nvlink_text(node).map(|text| view! { <span class="table__sub">{text}</span> });
@@ -319,7 +321,7 @@ fn row(
     };
     view! {
         <tr role="row">
-            <th role="rowheader" scope="row">{name}{simulated}{unisolated}{labels}</th>
+            <th role="rowheader" scope="row"><a href=boards>{name}</a>{simulated}{unisolated}{labels}</th>
             <td role="cell" class="table__state" data-label="State"><NodeBadge state=node.state/></td>
             <td role="cell" data-label="Boards">{boards_text(node)}{nvlink}</td>
             <td role="cell" data-label="In use">{in_use(node)}</td>
@@ -401,6 +403,9 @@ mod tests {
         node.isolation.insert("pids".to_owned(), "not limited".to_owned());
         let text = "bubblewrap 0.8; memory: cgroup v1, pids: not limited";
         assert_eq!(isolation_text(&node).as_deref(), Some(text));
+        node.isolation.insert("images".to_owned(), "off: podman is not installed".to_owned());
+        let text = format!("{text}; images: off: podman is not installed");
+        assert_eq!(isolation_text(&node), Some(text));
     }
 
     #[test]

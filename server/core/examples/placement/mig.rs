@@ -41,7 +41,7 @@ fn cluster(boards: u32) -> Cluster {
 fn shape(board: &Board, models: Models, name: &str) -> Option<(Shape, u32)> {
     let place = board.profiles.iter().position(|p| p.name == name)?;
     let device = Device::Slice { profile: u8::try_from(place).ok()? };
-    let shape = Shape { device, count: 1, models, cpu_milli: 0, memory_mib: 0, nvlink: false };
+    let shape = Shape { device, count: 1, models, cpu_milli: 0, memory_mib: 0, nvlink: false, images: false };
     Some((shape, board.profiles.get(place)?.size))
 }
 

@@ -32,6 +32,7 @@ fn job(random: &mut Random, number: u128, now: Timestamp) -> JobFacts {
         offering: None,
         nano_per_second: 0,
         nvlink: false,
+        images: false,
     };
     match random.below(4) {
         0 if model != "L40S" => {

@@ -29,6 +29,7 @@ fn request(random: &mut Random) -> Request {
         offering: None,
         nano_per_second: 0,
         nvlink: false,
+        images: false,
     };
     if random.below(4) == 0 {
         (request.count, request.nodes) = (1, 1);

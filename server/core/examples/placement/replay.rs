@@ -38,6 +38,7 @@ fn board(count: u32, nodes: u32) -> Request {
         offering: None,
         nano_per_second: 0,
         nvlink: false,
+        images: false,
     }
 }
 

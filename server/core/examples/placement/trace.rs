@@ -77,11 +77,13 @@ pub fn node(n: u32, model: &str, gpus: u32, mig_enabled: bool) -> NodeFacts {
         mig_enabled,
         healthy: true,
         island: 0,
+        limit_watts: None,
         foreign: Vec::new(),
     };
     NodeFacts {
         id: node_id(u128::from(n)),
         open: true,
+        images: false,
         cpu_milli: 1_000_000,
         memory_mib: 1_000_000,
         switch: Some(format!("leaf-{}", n / 32).into()),
@@ -102,6 +104,7 @@ pub fn read(nodes: &str, tasks: &str) -> Result<Trace, String> {
         cluster.put_node(NodeFacts {
             id: node_id(index as u128),
             open: true,
+            images: false,
             cpu_milli: number(row, 1)?,
             memory_mib: number(row, 2)?,
             switch: None,
@@ -113,6 +116,7 @@ pub fn read(nodes: &str, tasks: &str) -> Result<Trace, String> {
                     mig_enabled: false,
                     healthy: true,
                     island: 0,
+                    limit_watts: None,
                     foreign: Vec::new(),
                 })
                 .collect(),
@@ -140,6 +144,7 @@ pub fn read(nodes: &str, tasks: &str) -> Result<Trace, String> {
                 cpu_milli: number(&row, 1)?,
                 memory_mib: number(&row, 2)?,
                 nvlink: false,
+                images: false,
             },
             milli: u64::from(count) * u64::from(milli),
         });

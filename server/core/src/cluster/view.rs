@@ -43,13 +43,15 @@ pub(crate) const NO_GPU: GpuView = GpuView {
 pub struct View {
     pub cpu_milli: i64,
     pub memory_mib: i64,
+    pub images: bool,
     count: u8,
     gpus: [GpuView; MAX_GPUS],
 }
 
 impl View {
     /// No boards at all.
-    pub(super) const EMPTY: Self = Self { cpu_milli: 0, memory_mib: 0, count: 0, gpus: [NO_GPU; MAX_GPUS] };
+    pub(super) const EMPTY: Self =
+        Self { cpu_milli: 0, memory_mib: 0, images: false, count: 0, gpus: [NO_GPU; MAX_GPUS] };
 
     pub fn gpus(&self) -> &[GpuView] {
         self.gpus.get(..usize::from(self.count)).unwrap_or(&[])
@@ -140,6 +142,7 @@ pub(super) fn derive(
     let mut view = View {
         cpu_milli: facts.cpu_milli,
         memory_mib: facts.memory_mib,
+        images: facts.images,
         count: u8::try_from(facts.gpus.len().min(MAX_GPUS)).unwrap_or(0),
         gpus: [NO_GPU; MAX_GPUS],
     };

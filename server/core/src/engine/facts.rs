@@ -242,6 +242,8 @@ impl Engine {
         let index = self.cluster.put_node(facts);
         if self.cluster.changes() != before {
             self.calendar.renew(&self.cluster, index);
+            // Its boards may count for less than before.
+            self.stir_rack(index);
         }
         for owner in self.homeless.remove(&id).unwrap_or_default() {
             let Some(claim) = self.claims.get(&owner) else { continue };

@@ -64,7 +64,7 @@ impl Engine {
     fn watts(&self, node: NodeIx, boards: &Boards) -> i64 {
         let gpus = self.cluster.node(node).into_iter().flat_map(|n| &n.facts.gpus);
         let counted = gpus.zip(boards).filter(|(_, counts)| **counts);
-        counted.map(|(gpu, _)| counted_watts(&gpu.model, None)).sum()
+        counted.map(|(gpu, _)| counted_watts(&gpu.model, gpu.limit_watts)).sum()
     }
 
     fn mark<'a>(&self, node: NodeIx, slots: impl IntoIterator<Item = &'a Slot>, boards: &mut Boards) {

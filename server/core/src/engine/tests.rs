@@ -40,11 +40,13 @@ pub(super) fn node(n: u128, model: &str, boards: usize) -> NodeFacts {
         mig_enabled: true,
         healthy: true,
         island: u8::try_from(i / 4).unwrap(),
+        limit_watts: None,
         foreign: Vec::new(),
     };
     NodeFacts {
         id: node_id(n),
         open: true,
+        images: true,
         cpu_milli: 64_000,
         memory_mib: 512_000,
         switch: Some(format!("leaf-{}", n / 2).into()),
@@ -63,6 +65,7 @@ pub(super) fn boards(count: u32, nodes: u32) -> Request {
         memory_mib: 0,
         topology: Topology::Any,
         nvlink: false,
+        images: false,
         offering: None,
         nano_per_second: 0,
     }
@@ -402,6 +405,27 @@ fn processors_and_memory_count_and_are_named() {
     submit(&mut e, wants(4, 100_000, 0));
     assert_eq!(e.pass(at(2)), []);
     assert_eq!(e.why(job_id(4), at(2)).unwrap().blockers[0], Blocker::Host { nodes: 1, ever: false });
+}
+
+#[test]
+fn a_job_in_an_image_waits_for_a_node_that_runs_images() {
+    let mut e = Engine::default();
+    let with = |n, images| NodeFacts { images, ..node(n, "H100-80GB", 1) };
+    for n in 1..=2 {
+        e.apply(Fact::Node { version: 1, facts: with(n, false) }, at(0));
+    }
+    let wants = |n, nodes| waits(n, Request { images: true, ..boards(1, nodes) });
+    submit(&mut e, wants(1, 1));
+    submit(&mut e, waits(2, boards(1, 1)));
+    assert_eq!(starts(&e.pass(at(0))), [job_id(2)], "what needs no image is not kept back");
+    let why = e.why(job_id(1), at(0)).unwrap();
+    assert_eq!(why.blockers[0], Blocker::Images { nodes: 2 });
+    e.apply(Fact::Node { version: 2, facts: with(2, true) }, at(1));
+    e.apply(Fact::Node { version: 2, facts: with(3, true) }, at(1));
+    assert_eq!(starts(&e.pass(at(1))), [job_id(1)]);
+    submit(&mut e, wants(3, 3));
+    assert_eq!(e.pass(at(2)), []);
+    assert_eq!(e.why(job_id(3), at(2)).unwrap().blockers, [Blocker::Images { nodes: 1 }]);
 }
 
 #[test]

@@ -33,6 +33,8 @@ pub enum Blocker {
     /// On so many nodes there are boards, but not the processors or the memory beside them: not now, or
     /// not at all.
     Host { nodes: u32, ever: bool },
+    /// So many nodes would do, but run no images.
+    Images { nodes: u32 },
     /// So many suitable nodes take no work.
     Away { nodes: u32 },
     /// A rack has power left for less than this needs, in watts.
@@ -109,7 +111,11 @@ impl Engine {
             }
             let fits = good && self.place_inside(&ask, id).is_some();
             if good && !fits {
-                blockers.push(Blocker::Busy { nodes: ask.nodes });
+                let mut plain = ask;
+                plain.shape.images = false;
+                let images = ask.shape.images && self.place_inside(&plain, id).is_some();
+                let nodes = ask.nodes;
+                blockers.push(if images { Blocker::Images { nodes } } else { Blocker::Busy { nodes } });
             }
             let begins = self.calendar.get(id).map(|b| b.from).filter(|from| *from > now);
             return Some(Why { blockers, changes: Vec::new(), earliest: begins, fits });
@@ -193,12 +199,8 @@ impl Engine {
         let able = self.able(ask);
         let mut bare = *ask;
         (bare.shape.cpu_milli, bare.shape.memory_mib) = (0, 0);
-        if able.is_empty() && bare != *ask {
-            let nodes = u32::try_from(self.able(&bare).len()).unwrap_or(u32::MAX);
-            if nodes > 0 {
-                let blockers = vec![Blocker::Host { nodes, ever: false }];
-                return Why { blockers, changes: Vec::new(), earliest: None, fits: false };
-            }
+        if let Some(blocker) = self.why_unable(ask, &able) {
+            return Why { blockers: vec![blocker], changes: Vec::new(), earliest: None, fits: false };
         }
         let most = self.most(ask, &able);
         if most.0 < ask.shape.count || most.1 < ask.nodes {
@@ -260,6 +262,26 @@ impl Engine {
         let changes = self.changes(ask, org, seconds, own, now);
         let earliest = self.earliest(ask, seconds, now).map(|(at, _)| at);
         Why { blockers, changes, earliest, fits: false }
+    }
+
+    /// What of a request besides boards no node could give, when that keeps all of them out.
+    fn why_unable(&self, ask: &Ask, able: &[NodeIx]) -> Option<Blocker> {
+        let count = |other: &Ask| u32::try_from(self.able(other).len()).unwrap_or(u32::MAX);
+        let mut plain = *ask;
+        plain.shape.images = false;
+        // Too few for a job on several nodes is as good as none.
+        if ask.shape.images && able.len() < ask.nodes as usize {
+            let nodes = count(&plain);
+            if nodes >= ask.nodes {
+                return Some(Blocker::Images {
+                    nodes: nodes.saturating_sub(u32::try_from(able.len()).unwrap_or(0)),
+                });
+            }
+        }
+        let mut bare = *ask;
+        (bare.shape.cpu_milli, bare.shape.memory_mib) = (0, 0);
+        let nodes = if able.is_empty() && bare != *ask { count(&bare) } else { 0 };
+        (nodes > 0).then_some(Blocker::Host { nodes, ever: false })
     }
 
     /// The most devices a node, and nodes with as many as asked, that an empty cluster would give.

@@ -114,6 +114,15 @@ fn said(blocker: &Blocker, asked: &Asked, now: Timestamp) -> Said {
             ),
             "Ask for fewer processors or less memory.".to_owned(),
         ),
+        Blocker::Images { nodes } => (
+            "capacity.images",
+            format!(
+                "{nodes} {} {what}, but {} no images: podman is not there, or does not work.",
+                plural(*nodes, "node has", "nodes have"),
+                plural(*nodes, "runs", "run"),
+            ),
+            "Run it without an image, or ask the operator to install podman on such a node.".to_owned(),
+        ),
         Blocker::Away { nodes } => (
             "node.unavailable",
             format!("{nodes} suitable {} cordoned or out of reach.", plural(*nodes, "node is", "nodes are")),
@@ -221,7 +230,9 @@ pub fn explanation(why: &Why, asked: &Asked, now: Timestamp) -> Explanation {
             "The jobs in its way reach their limits in {} at the latest.",
             duration_text(at.millis_since(now).max(0))
         ),
-        (_, None, Some(Blocker::None { .. } | Blocker::Absurd(_))) => "The present inventory.".to_owned(),
+        (_, None, Some(Blocker::None { .. } | Blocker::Images { .. } | Blocker::Absurd(_))) => {
+            "The present inventory.".to_owned()
+        }
         (_, None, Some(Blocker::Quota(_))) => "The limits of the organization.".to_owned(),
         (_, None, Some(Blocker::Volume(_))) => "The job that writes to the volume.".to_owned(),
         (_, None, Some(Blocker::Dependency(_))) => "The jobs that it waits for.".to_owned(),

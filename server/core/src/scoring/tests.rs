@@ -19,11 +19,13 @@ fn cluster(nodes: u32) -> Cluster {
             mig_enabled: true,
             healthy: true,
             island: 0,
+            limit_watts: None,
             foreign: Vec::new(),
         };
         cluster.put_node(NodeFacts {
             id: NodeId::from_uuid(Uuid::from_u128(u128::from(n))),
             open: true,
+            images: true,
             cpu_milli: 32_000,
             memory_mib: 100_000,
             switch: None,
@@ -42,7 +44,7 @@ fn shape(kind: u8, cpus: u8) -> Shape {
     };
     let count = if kind.is_multiple_of(8) { u32::from(kind / 8 % 3) + 1 } else { 1 };
     let cpu_milli = i64::from(cpus % 8) * 1_000;
-    Shape { device, count, models: Models::only(0), cpu_milli, memory_mib: 0, nvlink: false }
+    Shape { device, count, models: Models::only(0), cpu_milli, memory_mib: 0, nvlink: false, images: false }
 }
 
 fn hold(cluster: &mut Cluster, node: NodeIx, number: u128, shape: &Shape, slots: Vec<Slot>) {

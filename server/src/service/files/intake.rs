@@ -299,6 +299,8 @@ mod tests {
             is_open: true,
             evidence: None,
             saving: true,
+            progress: String::new(),
+            image_digest: None,
         };
         let (here, gone) = (HashSet::from([node]), HashSet::new());
         let at = |s: i64| s * 1_000_000;

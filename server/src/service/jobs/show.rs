@@ -16,7 +16,7 @@ use berth_types::volumes::{JobVolume, VolumeUse};
 use crate::live::News;
 use crate::portal::Portal;
 use crate::service::volumes::uses;
-use crate::service::{Caller, Right, drains, evidence};
+use crate::service::{Caller, Right, drains, evidence, prepared};
 use crate::store::jobs::JobRow;
 use crate::store::{self, StoreError, Tx};
 
@@ -35,6 +35,7 @@ impl Portal {
         if attempt > 0 {
             uses::tell(&mut tx, &id, attempt, &mut shown.volumes).await?;
             shown.evidence = evidence::of_attempt(&mut tx, &id, attempt).await?;
+            prepared::add(&mut tx, &mut shown, &id, attempt).await?;
             shown.credited_micros = store::ledger::credited(&mut tx, store::ledger::EVIDENCE, &id).await?;
         }
         Ok(shown)
@@ -236,6 +237,8 @@ impl Portal {
             reservation: spec.reservation,
             command: spec.command,
             script: spec.script,
+            image: spec.image,
+            image_digests: vec![],
             files: spec.files.into_keys().collect(),
             volumes: spec.volumes.into_iter().map(asked_volume).collect(),
             labels: spec.labels,
@@ -266,7 +269,10 @@ impl Portal {
 
     /// Tells everyone who listens how a job is now, and by what event it came there.
     pub(crate) async fn tell_change(&self, org: OrgId, event: Option<JobEvent>, job: JobId) {
-        self.touch_job(job);
+        // That it is being prepared changes nothing about anybody's place.
+        if event.as_ref().is_none_or(|event| event.state != JobState::Starting) {
+            self.touch_job(job);
+        }
         if !self.live.heard(job) && !self.live.heard_org(org) {
             return;
         }

@@ -29,6 +29,9 @@ struct Spec {
     gpu_milli: Option<u32>,
     #[serde(default)]
     topology: Near,
+    /// Which one it is makes no difference here.
+    #[serde(default)]
+    image: Option<serde::de::IgnoredAny>,
 }
 
 fn priority(rank: i64) -> Priority {
@@ -69,6 +72,7 @@ pub(super) fn request(
         memory_mib,
         topology,
         nvlink: near == Near::Nvlink,
+        images: false,
         offering: None,
         nano_per_second: 0,
     }
@@ -100,6 +104,7 @@ pub(super) fn waits(row: &JobRow) -> Result<JobFacts, StoreError> {
         request: Request {
             offering: Some(row.slug.as_str().into()),
             nano_per_second: row.nano_per_second,
+            images: spec.image.is_some(),
             ..request(
                 &row.gpu_model,
                 wanted(row.mig_profile.as_deref(), spec.gpu_milli),

@@ -204,6 +204,7 @@ impl Portal {
                 mig_enabled: gpu.mig_enabled,
                 healthy: gpu.present && gpu.quarantined.is_none(),
                 island: u8::try_from(gpu.nvlink_island).unwrap_or(0),
+                limit_watts: gpu.told().power_limit_watts.map(i64::from),
                 foreign: foreign(&gpu),
             });
         }
@@ -214,6 +215,7 @@ impl Portal {
             let facts = NodeFacts {
                 id,
                 open: !row.cordoned && connected.contains(&id),
+                images: row.images,
                 cpu_milli: if row.cpu_milli > 0 { row.cpu_milli } else { PLENTY },
                 memory_mib: if row.memory_mib > 0 { row.memory_mib } else { PLENTY },
                 switch: label("switch"),
@@ -306,6 +308,7 @@ impl Portal {
         let request = Request {
             offering: Some(offering.slug.as_str().into()),
             nano_per_second,
+            images: spec.image.is_some(),
             ..request(model, wanted.clone(), (spec.count, spec.nodes), host, spec.topology)
         };
         let seconds = i64::try_from(spec.max_duration_s).unwrap_or(i64::MAX);

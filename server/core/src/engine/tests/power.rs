@@ -35,6 +35,26 @@ fn a_rack_feeds_what_it_can_and_says_so() {
 }
 
 #[test]
+fn a_board_counts_for_the_limit_of_its_driver() {
+    let mut engine = fed(2, 1, 700);
+    submit(&mut engine, waits(1, boards(1, 1)));
+    submit(&mut engine, waits(2, boards(1, 1)));
+    let started = engine.pass(at(0));
+    assert_eq!(starts(&started), [job_id(1)]);
+    let Decision::Start { ranks, .. } = &started[0] else { panic!("a start") };
+    let (used, free) = if ranks[0].0 == node_id(1) { (1, 2) } else { (2, 1) };
+    let limit = |engine: &mut Engine, n: u128, now: i64| {
+        let mut facts = node(n, "H100-80GB", 1);
+        facts.gpus[0].limit_watts = Some(350);
+        engine.apply(Fact::Node { version: 2, facts }, at(now));
+    };
+    limit(&mut engine, free, 1);
+    assert!(starts(&engine.pass(at(1))).is_empty(), "the other one draws everything");
+    limit(&mut engine, used, 2);
+    assert_eq!(starts(&engine.pass(at(2))), [job_id(2)]);
+}
+
+#[test]
 fn a_slice_beside_others_draws_no_more() {
     let mut engine = fed(1, 2, 700);
     for n in 1..=3 {

@@ -1,0 +1,57 @@
+// The boards of a node as its operator sees them: facts, a check that the worker answers, and a mode that
+// is not changed without a question.
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+import { bearer, launchBrowser, openPage, settled, signIn, startDemo } from './harness.mjs';
+
+let demo, browser, operator, page, faults, node;
+
+before(async () => {
+  demo = await startDemo();
+  browser = await launchBrowser();
+  operator = bearer(demo.url, demo.operator.token);
+  [node] = (await operator('GET', '/operator/nodes')).items;
+  const headers = await signIn(demo.url, demo.operator);
+  ({ page, faults } = await openPage(browser, demo.url, { headers, viewport: { width: 1440, height: 900 } }));
+});
+after(async () => {
+  await browser?.close();
+  await demo?.stop();
+});
+
+const button = (where, name) => where.getByRole('button', { name });
+const card = (index) => page.locator('section.card').filter({ hasText: `GPU ${index} ·` });
+const board = async (index) => {
+  const { items } = await operator('GET', `/operator/nodes/${node.id}/gpus`);
+  return items.find((gpu) => gpu.index === index);
+};
+
+test('a node leads to its boards, which say what they are', async () => {
+  await page.goto('/operator/nodes');
+  await settled(page);
+  await page.getByRole('link', { name: node.name, exact: true }).click();
+  await page.getByRole('heading', { name: `Boards of ${node.name}` }).waitFor();
+  const { uuid, facts } = await board(0);
+  await card(0).getByText(uuid).waitFor();
+  await card(0).getByText(facts.pci_bus_id).waitFor();
+  await card(0).getByText('MiB', { exact: false }).first().waitFor();
+});
+
+test('a check is asked for and answered by the worker', async () => {
+  const check = button(card(0), 'Check GPU 0 again');
+  await check.and(page.locator(':enabled')).click();
+  await card(0).getByText(/^Check: (The board is fit for work|Processes are on it|\d+ MiB)/).waitFor();
+  assert.equal((await board(0)).task.kind, 'check');
+});
+
+test('a mode is not changed without a question', async () => {
+  const before = await board(0);
+  await button(card(0), /^Switch MIG (on|off) on GPU 0$/).click();
+  const dialog = page.getByRole('dialog', { name: /^Switch MIG (on|off)\?$/ });
+  await dialog.getByText('Nothing new is placed on it').waitFor();
+  await button(dialog, 'Close').click();
+  await dialog.waitFor({ state: 'hidden' });
+  const now = await board(0);
+  assert.deepEqual([now.quarantine, now.task.kind], [before.quarantine, 'check']);
+  assert.deepEqual(faults, []);
+});

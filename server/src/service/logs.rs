@@ -1,0 +1,55 @@
+//! How far the logs of attempts are, and whose they are.
+
+use berth_proto as proto;
+use berth_types::ids::{JobId, NodeId};
+use futures::FutureExt;
+
+use crate::portal::Portal;
+use crate::store::{self, StoreError};
+
+impl Portal {
+    /// Whether all of a log is here that a report says has ended.
+    pub(super) async fn log_complete(
+        &self,
+        node: NodeId,
+        status: &proto::Status,
+    ) -> Result<bool, StoreError> {
+        let (Some(id), Some(length)) = (&status.attempt, status.log_bytes) else { return Ok(false) };
+        let Ok(job) = id.job.parse() else { return Ok(false) };
+        let rank = self.rank_of(node, job, id.number).await?;
+        Ok(rank.is_some_and(|rank| self.recordings.log_length(job, id.number, rank) >= length))
+    }
+
+    /// The rank of an attempt that this node was given.
+    pub async fn rank_of(&self, node: NodeId, job: JobId, number: u32) -> Result<Option<u32>, StoreError> {
+        let mut conn = self.db.read().await?;
+        let row = store::attempts::find(&mut conn.tx(), job, number, node).await?;
+        Ok(row.and_then(|r| u32::try_from(r.rank).ok()))
+    }
+
+    /// Closes an attempt whose log is complete now; says whether its log has reached its end.
+    pub async fn close_log(
+        &self,
+        node: NodeId,
+        job: JobId,
+        number: u32,
+        length: u64,
+    ) -> Result<bool, StoreError> {
+        self.db
+            .write(move |tx| {
+                async move {
+                    let Some(mut row) = store::attempts::find(tx, job, number, node).await? else {
+                        return Ok(false);
+                    };
+                    let complete = row.log_bytes.is_some_and(|n| u64::try_from(n).is_ok_and(|n| length >= n));
+                    if complete && row.ended && row.clean && row.is_open && !row.saving {
+                        row.is_open = false;
+                        store::attempts::update(tx, &row).await?;
+                    }
+                    Ok(complete)
+                }
+                .boxed()
+            })
+            .await
+    }
+}

@@ -1,0 +1,189 @@
+//! The daemon's part in the health of boards: looks at them, hears their events, ends what ran on one that
+//! failed, and does what operators want done.
+//!
+//! What follows from what is `ward`'s and `gpu::xids`' to say.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use berth_proto::{BoardTask, up};
+use tokio::time::Instant;
+
+use super::{Daemon, Done};
+use crate::agent::{Key, Seen};
+use crate::gpu::xids::{Verdict, judge, words};
+use crate::gpu::{self, Condition, Happening, What};
+use crate::samples::wall_micros;
+use crate::ward::{self, Ward};
+
+/// Between two looks at how boards are.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+
+pub(super) enum BoardNews {
+    Happened(Happening),
+    Looked(Vec<(String, Condition)>),
+    Done(BoardTask, Result<String, String>),
+}
+
+pub(super) struct Boards {
+    ward: Ward,
+    look_after: Option<Instant>,
+    looking: bool,
+    /// Attempts whose board failed, and why; each until it has been told to end.
+    doomed: BTreeMap<Key, String>,
+}
+
+impl Boards {
+    /// `root` holds the attempts; what is kept of boards lies beside it.
+    pub(super) fn open(root: &Path) -> Self {
+        Self {
+            ward: Ward::open(&root.with_file_name("boards.json")),
+            look_after: None,
+            looking: false,
+            doomed: BTreeMap::new(),
+        }
+    }
+
+    /// A session begins.
+    pub(super) fn greet(&mut self) {
+        self.ward.greet();
+        self.look_after = None;
+    }
+}
+
+impl Daemon {
+    /// Hears of events for as long as the daemon lives.
+    pub(super) fn watch_boards(&self) {
+        let (gpus, done) = (self.host.gpus.clone(), self.done.clone());
+        let listen = move || {
+            gpu::watch(&gpus, |happened| done.send(Done::Boards(BoardNews::Happened(happened))).is_ok());
+        };
+        if let Err(error) = std::thread::Builder::new().name("gpu events".to_owned()).spawn(listen) {
+            tracing::error!(%error, "events of boards are not heard");
+        }
+    }
+
+    /// Looks at the boards when that is due, and ends what ran on one that failed.
+    pub(super) fn look_at_boards(&mut self) {
+        self.end_doomed();
+        let now = Instant::now();
+        if self.boards.looking || self.boards.look_after.is_some_and(|at| now < at) {
+            return;
+        }
+        self.boards.looking = true;
+        self.boards.look_after = Some(now + LOOK_EVERY);
+        let (host, done) = (self.host.clone(), self.done.clone());
+        tokio::task::spawn_blocking(move || {
+            let found = host.gpus.conditions();
+            // The daemon ends only with the process.
+            let _ = done.send(Done::Boards(BoardNews::Looked(found)));
+        });
+    }
+
+    pub(super) fn boards_news(&mut self, news: BoardNews) {
+        match news {
+            BoardNews::Happened(happened) => self.happened(&happened),
+            BoardNews::Looked(found) => {
+                self.boards.looking = false;
+                self.hear_again(&found);
+                self.boards.ward.looked(found, wall_micros());
+            }
+            BoardNews::Done(task, result) => {
+                self.boards.ward.done(&task, result);
+                // What the portal is told next is how the board is now.
+                self.boards.look_after = None;
+            }
+        }
+    }
+
+    /// Begins another session when a board answers of which the last hello knew only what had been: what is
+    /// on it now may be something else.
+    fn hear_again(&mut self, found: &[(String, Condition)]) {
+        let unheard = self.host.gpus.unheard();
+        let back = |(uuid, condition): &(String, Condition)| {
+            condition.silent.is_none() && unheard.iter().any(|board| board == uuid)
+        };
+        if self.outbox.is_some() && found.iter().any(back) {
+            tracing::info!("a board answers again, so the session is opened anew");
+            // The session ends with its outbox; what runs goes on.
+            self.outbox = None;
+            self.followed.clear();
+        }
+    }
+
+    fn happened(&mut self, happened: &Happening) {
+        let gpu = happened.gpu_uuid.as_str();
+        self.boards.look_after = None;
+        let What::Xid(xid) = happened.what else {
+            // How many there were, the look says.
+            tracing::warn!(gpu, "ECC found a memory error that it could not correct");
+            return;
+        };
+        let (verdict, words) = (judge(xid), words(xid));
+        tracing::warn!(gpu, xid, start = happened.start, ?verdict, words);
+        match verdict {
+            Verdict::Application | Verdict::Noted => return,
+            Verdict::Slice => self.doom(gpu, happened.start, &words),
+            Verdict::Board => self.doom(gpu, None, &words),
+        }
+        self.boards.ward.fault(gpu, "gpu.xid", &words, wall_micros());
+        self.end_doomed();
+    }
+
+    /// Marks what is on a board, or on the slice of it that starts there.
+    fn doom(&mut self, gpu_uuid: &str, start: Option<u32>, words: &str) {
+        for (key, attempt) in &self.attempts {
+            let hit = attempt.record.devices.iter().any(|device| {
+                let there = device.instance.is_none_or(|(_, at)| start.is_none_or(|start| start == at));
+                device.gpu_uuid == gpu_uuid && there
+            });
+            if hit && !matches!(attempt.seen(), Seen::Ended(_)) {
+                self.boards.doomed.insert(key.clone(), words.to_owned());
+            }
+        }
+    }
+
+    /// Ends what is marked, as soon as no other step works on it; also what a former daemon had marked.
+    fn end_doomed(&mut self) {
+        for (key, attempt) in &mut self.attempts {
+            if self.busy.contains(key) {
+                continue;
+            }
+            if let Some(words) = self.boards.doomed.remove(key) {
+                attempt.refresh();
+                if matches!(attempt.seen(), Seen::Running { .. }) {
+                    let detail = format!("The board failed under the job, so it was stopped. {words}");
+                    attempt.record.device_fault = Some(("device.failed".to_owned(), detail));
+                }
+            }
+            let running = matches!(attempt.seen(), Seen::Running { stop_asked: false, .. });
+            if running && attempt.record.device_fault.is_some() {
+                // It records the cause with it.
+                attempt.stop(None);
+                self.told.entry(key.clone()).or_default().dirty = true;
+            }
+        }
+        self.boards.doomed.retain(|key, _| self.attempts.contains_key(key));
+    }
+
+    /// Begins what operators want done and nobody is at.
+    pub(super) fn begin_tasks(&mut self, wanted: &[BoardTask]) {
+        for task in self.boards.ward.due(wanted) {
+            let (host, done) = (self.host.clone(), self.done.clone());
+            tokio::task::spawn_blocking(move || {
+                let result = ward::carry_out(&host.gpus, &task);
+                let _ = done.send(Done::Boards(BoardNews::Done(task, result)));
+            });
+        }
+    }
+
+    /// Says how the boards are, when the portal does not know it.
+    pub(super) fn tell_health(&mut self) {
+        if self.outbox.is_some()
+            && let Some(health) = self.boards.ward.news()
+        {
+            self.say(up::What::Health(health));
+        }
+    }
+}

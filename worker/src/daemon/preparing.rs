@@ -1,0 +1,121 @@
+//! Attempts that are being prepared: begun, heard of, given up.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use berth_proto::Assignment;
+
+use super::files::fetched;
+use super::{Daemon, Done, Told};
+use crate::agent::Key;
+use crate::attempts::Attempt;
+use crate::preparing::Outside;
+use crate::shim;
+
+/// Records a new attempt: beside the loop, which would wait for the disk, and many at a time.
+async fn recorded(attempt: Attempt) -> Result<Attempt, String> {
+    let job = attempt.record.job.clone();
+    let saved = tokio::task::spawn_blocking(move || attempt.save().map(|()| attempt)).await;
+    let saved = saved.map_err(|e| e.to_string()).and_then(|saved| saved.map_err(|e| e.to_string()));
+    saved.inspect_err(|error| tracing::error!(job, error, "an attempt cannot be recorded"))
+}
+
+impl Daemon {
+    pub(super) fn prepare(&mut self, key: Key) {
+        let Some(assignment) = self.desired.as_ref().and_then(|d| d.get(&key)).cloned() else { return };
+        let Some(spec) = assignment.spec.clone() else { return };
+        let Some(starting) = self.renewals.begin(&assignment, shim::boottime_ms()) else { return };
+        let made = Attempt::begin(&self.host.root, &key, &assignment)
+            .and_then(|attempt| self.watch.add(&key, &attempt.dir).map(|()| attempt));
+        let mut attempt = match made {
+            Ok(attempt) => attempt,
+            Err(error) => {
+                tracing::error!(job = key.job, %error, "an attempt cannot be recorded");
+                self.cannot_record(key, &assignment, &error.to_string());
+                return;
+            }
+        };
+        let taken: HashSet<u32> = self
+            .attempts
+            .values()
+            .filter_map(|a| a.record.uid)
+            .chain(self.users_left.iter().copied())
+            .collect();
+        attempt.record.uid = self.host.sandbox.pick_user(&key.job, &taken);
+        self.attempts.insert(key.clone(), attempt.clone());
+        self.told.insert(key.clone(), Told { dirty: true, sent: None });
+        self.busy.insert(key.clone());
+        self.unrecorded.insert(key.clone());
+        let cancelled = Arc::new(AtomicBool::new(false));
+        self.preparing.insert(key.clone(), cancelled.clone());
+        let (host, done) = (self.host.clone(), self.done.clone());
+        let channel = self.outbox.as_ref().map(|outbox| outbox.portal.clone());
+        tokio::spawn(async move {
+            let mut attempt = match recorded(attempt).await {
+                Ok(attempt) => attempt,
+                Err(why) => {
+                    let _ = done.send(Done::Recorded(key, Err((Box::new(assignment), why))));
+                    return;
+                }
+            };
+            let _ = done.send(Done::Recorded(key.clone(), Ok(())));
+            let ready = fetched(&mut attempt, &spec, host.job_disk_mib, channel).await;
+            tokio::task::spawn_blocking(move || {
+                let tell = |words: String| {
+                    // The daemon ends only with the process.
+                    let _ = done.send(Done::Progress(key.clone(), words));
+                };
+                let outside = Outside { cancelled: &cancelled, tell: &tell, lease: &starting };
+                let child = if ready { attempt.prepare(&spec, &host, &outside) } else { None };
+                // The shim counts from here on.
+                drop(starting);
+                let _ = done.send(Done::Prepared(Box::new(attempt)));
+                if let Some(mut child) = child {
+                    // Collected, so that no zombie is left; its own record says how it went.
+                    let _ = child.wait();
+                    let _ = done.send(Done::ShimGone(key));
+                }
+            });
+        });
+    }
+
+    /// An attempt is on disk, and may be told of; or cannot be, which is told.
+    pub(super) fn recorded(&mut self, key: Key, result: Result<(), (Box<Assignment>, String)>) {
+        self.unrecorded.remove(&key);
+        if let Err((assignment, why)) = result {
+            self.busy.remove(&key);
+            self.preparing.remove(&key);
+            self.watch.remove(&key);
+            self.cannot_record(key, &assignment, &why);
+        }
+    }
+
+    /// Nothing of it was started: it fails in place of being tried for ever on a disk that is full or broken.
+    fn cannot_record(&mut self, key: Key, assignment: &Assignment, why: &str) {
+        let attempt = Attempt::without_record(&self.host.root, &key, assignment, why);
+        self.told.insert(key.clone(), Told { dirty: true, sent: None });
+        self.attempts.insert(key, attempt);
+    }
+
+    pub(super) fn progressed(&mut self, key: Key, words: String) {
+        // One that is prepared by now says no more of how that went.
+        let Some(attempt) = self.attempts.get_mut(&key).filter(|_| self.preparing.contains_key(&key)) else {
+            return;
+        };
+        if attempt.progress != words {
+            attempt.progress = words;
+            self.told.entry(key).or_default().dirty = true;
+        }
+    }
+
+    /// Tells those that are to stop, or are wanted no more.
+    pub(super) fn give_up(&mut self) {
+        let Some(desired) = &self.desired else { return };
+        for (key, cancelled) in &self.preparing {
+            if desired.get(key).is_none_or(|assignment| assignment.stop) {
+                cancelled.store(true, Ordering::SeqCst);
+            }
+        }
+    }
+}

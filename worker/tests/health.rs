@@ -1,0 +1,211 @@
+//! How the worker bears boards that hang, vanish, fail and are looked at, over the simulated library.
+
+#![expect(unsafe_code, reason = "the environment is set before the library loads")]
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail loudly, like tests")]
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use berth_proto::{BoardTask, TaskKind};
+use berth_worker::gpu::{self, Deadlines, GpuError, Gpus, Happening, Presence, What};
+use berth_worker::telemetry::{Found, Telemetry};
+use berth_worker::ward::{Ward, carry_out};
+
+/// Longer than anything here takes.
+const LONG: Duration = Duration::from_secs(20);
+
+/// The library that cargo built with this test.
+fn library() -> PathBuf {
+    let beside = std::env::current_exe().unwrap().parent().unwrap().to_owned();
+    let places = [beside.join("libberth_nvml_sim.so"), beside.join("../libberth_nvml_sim.so")];
+    places.into_iter().find(|p| p.exists()).unwrap()
+}
+
+/// Replaces what goes wrong, in one step as it is read all the time.
+fn put(dir: &Path, faults: &str) {
+    let new = dir.join("faults.new");
+    std::fs::write(&new, faults).unwrap();
+    std::fs::rename(new, dir.join("faults.json")).unwrap();
+}
+
+/// A process on a device, ended and reaped when this is dropped.
+struct Tenant(Child);
+
+impl Tenant {
+    fn on(uuid: &str) -> Self {
+        let child = Command::new("sh")
+            .args(["-c", "echo ready; read -r _"])
+            .env("CUDA_VISIBLE_DEVICES", uuid)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn();
+        let mut tenant = Self(child.unwrap());
+        let mut said = [0; 6];
+        tenant.0.stdout.take().unwrap().read_exact(&mut said).unwrap();
+        tenant
+    }
+}
+
+impl Drop for Tenant {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Hears of what happens to the boards from when the first event of `hello` came.
+fn listen(gpus: &Arc<Gpus>) -> Receiver<Happening> {
+    let (tell, heard) = channel();
+    let gpus = gpus.clone();
+    std::thread::spawn(move || gpu::watch(&gpus, |happened| tell.send(happened).is_ok()));
+    heard
+}
+
+fn silent(gpus: &Gpus, uuid: &str) -> Option<String> {
+    gpus.conditions().into_iter().find(|(of, _)| of == uuid).unwrap().1.silent
+}
+
+/// Raises XIDs until one is heard: whoever listens may not have registered yet.
+fn raise(
+    dir: &Path,
+    heard: &Receiver<Happening>,
+    uuid: &str,
+    xid: u64,
+    start: u32,
+    at: &mut u64,
+) -> Happening {
+    let deadline = Instant::now() + LONG;
+    let mut raised = Vec::new();
+    loop {
+        *at += 1;
+        raised.push(format!(r#"{{"gpu": "{uuid}", "xid": {xid}, "at": {at}, "start": {start}}}"#));
+        put(dir, &format!(r#"{{"xid": [{}]}}"#, raised.join(", ")));
+        match heard.recv_timeout(Duration::from_millis(300)) {
+            Ok(happened) if happened.what == What::Xid(xid) => return happened,
+            // One that was raised before, and was slow.
+            Ok(_) => {}
+            Err(_) => assert!(Instant::now() < deadline, "nothing was heard"),
+        }
+    }
+}
+
+#[test]
+fn boards_that_fail_take_nothing_with_them() {
+    let dir = tempfile::tempdir().unwrap();
+    // SAFETY: this test is the only one of its process and has started no thread.
+    unsafe {
+        std::env::set_var("BERTH_NVML_SIM_DIR", dir.path());
+        std::env::set_var("BERTH_NVML_SIM_FLEET", "2xH100-80GB,1xA30");
+    }
+    let short = Deadlines { look: Duration::from_millis(400), change: Duration::from_secs(3) };
+    let gpus = Arc::new(Gpus::open(Some(&library())).unwrap().with_deadlines(short));
+    let boards = gpus.inventory().unwrap();
+    let (first, second, ampere) = (&boards[0].uuid, &boards[1].uuid, &boards[2].uuid);
+    assert_eq!(gpus.known(), [first.clone(), second.clone(), ampere.clone()]);
+    let conditions = gpus.conditions();
+    let facts = &conditions[0].1.facts;
+    assert_eq!((facts.pci_bus_id.as_deref(), facts.nvlinks), (Some("00000000:10:00.0"), 18));
+    assert_eq!((facts.mig, facts.mig_pending, facts.ecc), (Some(false), Some(false), Some(true)));
+    assert!(facts.vbios.is_some() && facts.power_limit_watts == Some(700));
+    assert_eq!((conditions[2].1.facts.mig, conditions[2].1.facts.nvlinks), (Some(true), 0));
+    assert_eq!(conditions[0].1.counts.ecc_uncorrected, Some(0));
+
+    // Readings: what the driver does not report is left out.
+    let whole = gpus.read(first, None).unwrap();
+    assert!(whole.sm_clock_mhz.unwrap() > 0.0 && whole.pcie_sent_kb_s == Some(0.0));
+    assert_eq!((whole.throttle_reasons, whole.nvlink_sent_kib_s), (Some(1), None), "idle, and no rate yet");
+    assert_eq!(gpus.read(first, None).unwrap().nvlink_sent_kib_s, Some(0.0));
+    assert_eq!(gpus.read(ampere, None).unwrap().nvlink_sent_kib_s, None, "it has no links");
+
+    // One hangs: it is said so at once from the second call on, and the others answer.
+    put(dir.path(), &format!(r#"{{"hang_ms": {{"{first}": 2500}}}}"#));
+    assert_eq!(gpus.read(first, None), Err(GpuError::Unresponsive));
+    let begun = Instant::now();
+    assert_eq!(gpus.presence(first, None), Presence::Unknown, "which says nothing about its jobs");
+    assert_eq!(gpus.create_slice(first, 19, 0), Err(GpuError::Unresponsive));
+    assert!(gpus.read(second, None).is_ok() && gpus.read(ampere, None).is_ok());
+    assert!(begun.elapsed() < Duration::from_millis(1_500));
+    let read = gpus.read_all(&boards);
+    assert_eq!(read[0], Err(GpuError::Unresponsive));
+    assert!(read[1].is_ok() && read[2].is_ok());
+    let read = Telemetry::new("quay", true).read(&gpus, &[]);
+    assert_eq!(read.iter().map(Found::is_late).collect::<Vec<_>>(), [true, false, false]);
+    assert!(gpus.unheard().is_empty(), "what the portal was told last is not touched by readings");
+    let found = gpus.inventory().unwrap();
+    assert_eq!(found.len(), 3);
+    assert_eq!(found[0].silent.as_deref(), Some("NVML does not answer for it."));
+    assert_eq!((found[0].nvlink_island, found[1].nvlink_island), (1, 1), "as it was when it answered");
+    assert_eq!(gpus.unheard(), std::slice::from_ref(first));
+    put(dir.path(), "{}");
+    let deadline = Instant::now() + LONG;
+    while silent(&gpus, first).is_some() && Instant::now() < deadline {
+        std::thread::yield_now();
+    }
+    assert_eq!(silent(&gpus, first), None, "it answers again");
+    assert!(gpus.slices(first).unwrap().is_empty(), "what was given up was not done later");
+
+    // One vanishes and comes back.
+    put(dir.path(), &format!(r#"{{"lost": ["{second}"]}}"#));
+    assert_eq!(silent(&gpus, second).as_deref(), Some("It has fallen off the bus."));
+    assert_eq!(gpus.check(second), Err("It has fallen off the bus.".to_owned()));
+    put(dir.path(), "{}");
+    assert_eq!((silent(&gpus, second), gpus.check(second)), (None, Ok(())));
+
+    // Events come with the slice that they happened on.
+    gpus.set_mig(second, true).unwrap();
+    let slice = gpus.create_slice(second, 19, 3).unwrap();
+    let heard = listen(&gpus);
+    let mut at = 0;
+    let told = raise(dir.path(), &heard, second, 94, 3, &mut at);
+    assert_eq!(told, Happening { gpu_uuid: second.clone(), what: What::Xid(94), start: Some(3) });
+    let told = raise(dir.path(), &heard, second, 48, 9, &mut at);
+    assert_eq!((told.what, told.start), (What::Xid(48), None), "no slice starts there");
+
+    // Fit for work is what nobody is on, nothing is left in, and nothing waits for a reset.
+    put(dir.path(), "{}");
+    let tenant = Tenant::on(slice.mig_uuid.as_deref().unwrap());
+    let why = gpus.check(second).unwrap_err();
+    assert!(why.contains(&tenant.0.id().to_string()), "{why}");
+    let in_use = carry_out(&gpus, &task(second, 1, TaskKind::MigOff)).unwrap_err();
+    assert!(in_use.contains("holds the board"), "{in_use}");
+    drop(tenant);
+    assert_eq!(gpus.check(second), Ok(()), "an empty instance is no harm");
+    put(dir.path(), &format!(r#"{{"remapped": {{"{second}": {{"pending": true}}}}}}"#));
+    assert!(gpus.check(second).unwrap_err().contains("reset"));
+    let mut ward = Ward::open(&dir.path().join("kept.json"));
+    ward.looked(gpus.conditions(), 1);
+    let health = ward.news().unwrap();
+    let faulty: Vec<&str> =
+        health.boards.iter().filter_map(|b| b.fault.as_ref()).map(|f| f.code.as_str()).collect();
+    assert_eq!(faulty, ["gpu.memory"]);
+
+    // Modes: at once, or with the next reset.
+    put(dir.path(), "{}");
+    gpus.destroy_slice(second, 19, 3).unwrap();
+    assert_eq!(carry_out(&gpus, &task(second, 2, TaskKind::MigOff)), Ok("MIG mode is off.".to_owned()));
+    let waits = carry_out(&gpus, &task(ampere, 1, TaskKind::MigOff)).unwrap_err();
+    assert!(waits.contains("reset"), "{waits}");
+    assert!(gpus.check(ampere).unwrap_err().contains("MIG mode"));
+    put(dir.path(), &format!(r#"{{"reset": {{"{ampere}": 1}}}}"#));
+    assert_eq!(gpus.check(ampere), Ok(()));
+    assert_eq!(carry_out(&gpus, &task(ampere, 2, TaskKind::MigOff)), Ok("MIG mode is off.".to_owned()));
+
+    // A monitor that holds a board for a moment does not keep it.
+    put(dir.path(), &format!(r#"{{"in_use": ["{first}"]}}"#));
+    let (path, begun) = (dir.path().to_owned(), Instant::now());
+    let lets_go = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(200));
+        put(&path, "{}");
+    });
+    gpus.set_mig(first, true).unwrap();
+    assert!(begun.elapsed() >= Duration::from_millis(150), "it was tried again");
+    lets_go.join().unwrap();
+}
+
+fn task(gpu_uuid: &str, number: u64, kind: TaskKind) -> BoardTask {
+    BoardTask { gpu_uuid: gpu_uuid.to_owned(), number, kind: kind.into() }
+}
