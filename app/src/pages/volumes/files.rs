@@ -8,6 +8,7 @@ use leptos::prelude::*;
 
 use super::super::parts::{Call, CallProblem, Modal};
 use super::super::words::size_text;
+use super::files_text;
 use super::one::{Shelf, dir_href};
 use crate::api;
 use crate::ui::*;
@@ -90,7 +91,7 @@ fn row(entry: &VolumeEntry, shelf: Shelf) -> AnyView {
     let name = entry.name.clone();
     let (shown, actions) = match entry.kind {
         EntryKind::Dir => {
-            let below = format!("{} files", entry.files);
+            let below = files_text(entry.files);
             let href = dir_href(&volume, &entry.path);
             let shown = view! {
                 <a class="mono break" href=href>{format!("{name}/")}</a>

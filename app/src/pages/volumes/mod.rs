@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use super::curl;
 use super::parts::{Call, CallProblem, FormKey, Loading, Modal, NoOrg, origin, ready, when_some};
-use super::words::size_text;
+use super::words::{counted, size_text};
 use crate::api;
 use crate::api::Answer;
 use crate::session::{Page, use_session};
@@ -224,6 +224,11 @@ fn table(volumes: &[Volume], desk: Desk) -> AnyView {
         </div>
     }
     .into_any()
+}
+
+/// `1 file`, `3 files`.
+fn files_text(count: u64) -> String {
+    counted(usize::try_from(count).unwrap_or(usize::MAX), "file", "files")
 }
 
 /// `1.5 MiB of 10.0 GiB`.

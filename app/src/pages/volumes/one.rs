@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::super::parts::{Loading, NoOrg, ready, when_some};
 use super::files::{FileTable, RemoveDialog};
 use super::sending::Uploads;
-use super::used_text;
+use super::{files_text, used_text};
 use crate::api;
 use crate::api::Answer;
 use crate::session::use_session;
@@ -171,7 +171,7 @@ fn VolumeView(loaded: Loaded) -> impl IntoView {
             </nav>
             <div class="page__head"><h1>{heading}</h1></div>
             <p class="page__lead">
-                {used} ", " {move || shelf.volume.with(|v| v.files)} " files, version "
+                {used} ", " {move || shelf.volume.with(|v| files_text(v.files))} ", version "
                 {move || shelf.volume.with(|v| v.version)}
             </p>
             {shelf.writes.then(|| view! { <Uploads shelf=shelf/> })}
