@@ -73,6 +73,8 @@ route!(forms, Team, team, load_team, pages::team::TeamPage);
 route!(lists, Tokens, tokens, load_tokens, pages::tokens::TokensPage);
 route!(forms, Webhooks, webhooks, load_webhooks, pages::webhooks::WebhooksPage);
 route!(forms, Secrets, secrets, load_secrets, pages::secrets::SecretsPage);
+route!(forms, Volumes, volumes, load_volumes, pages::volumes::VolumesPage);
+route!(forms, Volume, volume, load_volume, pages::volumes::one::VolumePage);
 route!(forms, Limits, limits, load_limits, pages::limits::LimitsPage);
 route!(forms, Nodes, nodes, load_nodes, operator::nodes::NodesPage);
 route!(forms, Boards, boards, load_boards, operator::boards::BoardsPage);

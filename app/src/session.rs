@@ -138,7 +138,7 @@ pub fn remember(org: OrgId) {
     let _ = org;
 }
 
-const PLACES: [(&str, &str); 11] = [
+const PLACES: [(&str, &str); 12] = [
     ("/", "Home"),
     ("/launch", "Launch"),
     ("/jobs", "Jobs"),
@@ -147,6 +147,7 @@ const PLACES: [(&str, &str); 11] = [
     ("/billing", "Billing"),
     ("/limits", "Limits"),
     ("/team", "Team"),
+    ("/volumes", "Volumes"),
     ("/secrets", "Secrets"),
     ("/tokens", "Tokens"),
     ("/webhooks", "Webhooks"),

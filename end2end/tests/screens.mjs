@@ -143,6 +143,7 @@ const SCREENS = [
   ['team-alone', 'newcomer', '/team'],
   ['join', 'nobody', () => `/join#${invitation.link.split('#')[1]}`],
   ['secrets-empty', 'newcomer', '/secrets'],
+  ['volumes-empty', 'newcomer', '/volumes'],
   ['tokens', 'tenant', '/tokens'],
   ['webhooks', 'tenant', '/webhooks'],
   ['webhooks-empty', 'newcomer', '/webhooks'],

@@ -142,6 +142,11 @@ impl Depot {
         Ok(format!("{:x}", hash.finalize()))
     }
 
+    /// All that has arrived. For what is small. Blocking.
+    pub fn staged_bytes(&self, id: &str) -> io::Result<Vec<u8>> {
+        std::fs::read(self.staged(id))
+    }
+
     /// Puts what has arrived into the store, where it survives a power cut when this returns.
     pub async fn finish(&self, id: &str) -> Result<(), DepotError> {
         let store = self.store()?;

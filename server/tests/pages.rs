@@ -65,6 +65,7 @@ async fn pages_come_with_their_data_and_a_strict_policy() {
         ("/billing", "Welcome"),
         ("/team", "Member since"),
         ("/secrets", "No secret yet"),
+        ("/volumes", "No volume yet"),
         ("/tokens", "Tokens"),
         (&format!("/jobs/{id}"), id),
     ] {

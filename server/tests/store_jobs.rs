@@ -373,3 +373,127 @@ async fn open_use_and_counts_are_an_organizations_own() {
         }
     }
 }
+
+#[tokio::test]
+async fn a_version_stays_for_as_long_as_an_attempt_has_it() {
+    use berth_server::store::volumes::{VolumeFileRow, VolumeRow, blobs::BlobRow, uses::UseRow};
+    for (engine, db, _place) in engines("jobs_volumes").await {
+        with_catalogue(&db).await;
+        submit(&db, new_job(1)).await.unwrap();
+        let blob = |id: &str| BlobRow {
+            id: id.to_owned(),
+            org_id: org(1).to_string(),
+            volume_id: "vol".to_owned(),
+            kind: "upload".to_owned(),
+            path: String::new(),
+            job_id: String::new(),
+            attempt: 0,
+            bytes: 10,
+            sha256: id.to_owned(),
+            tag: String::new(),
+            state: "complete".to_owned(),
+            touched_at: now().micros(),
+        };
+        let file = |path: &str, blob: &str, from_version: i64| VolumeFileRow {
+            volume_id: "vol".to_owned(),
+            path: path.to_owned(),
+            blob_id: blob.to_owned(),
+            bytes: 10,
+            sha256: blob.to_owned(),
+            executable: false,
+            from_version,
+            changed_at: now().micros(),
+        };
+        let (blobs, files) =
+            (["old", "new"].map(blob), [file("d/ä", "old", 1), file("d/b", "old", 1), file("d/ä", "new", 2)]);
+        let node = berth_types::ids::NodeId::from_uuid(Uuid::from_u128(1));
+        write(&db, move |tx| {
+            let (blobs, files) = (blobs.clone(), files.clone());
+            async move {
+                let volume = VolumeRow {
+                    id: "vol".to_owned(),
+                    org_id: org(1).to_string(),
+                    name: "data".to_owned(),
+                    max_bytes: 100,
+                    version: 1,
+                    created_by: "a@b".to_owned(),
+                    created_at: now().micros(),
+                    changed_at: now().micros(),
+                };
+                store::volumes::insert(tx, &volume).await?;
+                for row in &blobs {
+                    store::volumes::blobs::insert(tx, row).await?;
+                }
+                store::volumes::insert_file(tx, &files[0]).await?;
+                store::volumes::insert_file(tx, &files[1]).await?;
+                store::nodes::insert(tx, node, "n", now()).await?;
+                store::attempts::insert(tx, job(1), 1, 0, org(1), node, now()).await?;
+                store::volumes::uses::insert_wanted(tx, job(1), 0, "vol", true).await?;
+                let given = UseRow {
+                    job_id: job(1).to_string(),
+                    attempt: 1,
+                    volume_id: "vol".to_owned(),
+                    version: 1,
+                    writable: true,
+                    given_up: false,
+                    kept_version: None,
+                    note: None,
+                };
+                store::volumes::uses::insert(tx, &given).await?;
+                // The next version has another file at one of the paths.
+                assert!(store::volumes::end_file(tx, "vol", "d/ä", 2).await?);
+                assert!(!store::volumes::end_file(tx, "vol", "none", 2).await?);
+                store::volumes::insert_file(tx, &files[2]).await?;
+                store::volumes::set_version(tx, "vol", 2, now()).await
+            }
+            .boxed()
+        })
+        .await;
+        let again =
+            db.write(|tx| async move { store::volumes::set_version(tx, "vol", 2, now()).await }.boxed());
+        assert!(matches!(again.await, Err(StoreError::Contended)), "{engine}: it is not the next any more");
+        let blobs_of = async |version: i64| {
+            let rows = read!(db, store::volumes::list_version, "vol", version, "", 10);
+            let mut blobs: Vec<String> = rows.into_iter().map(|row| row.blob_id).collect();
+            blobs.sort_unstable();
+            blobs
+        };
+        assert_eq!(blobs_of(1).await, ["old", "old"], "{engine}");
+        assert_eq!(blobs_of(2).await, ["new", "old"], "{engine}");
+        assert_eq!(read!(db, store::volumes::list_version, "vol", 2, "d/b", 10).len(), 1, "{engine}");
+        assert_eq!(read!(db, store::volumes::totals, "vol", 1), (20, 2), "{engine}");
+        assert_eq!(read!(db, store::volumes::list_below, "vol", "d/ä", 9).len(), 1, "{engine}");
+        assert_eq!(read!(db, store::volumes::list_below, "vol", "", 9).len(), 2, "{engine}");
+        assert_eq!(read!(db, store::files::bytes_of, &org(1).to_string()), 20, "{engine}");
+        assert_eq!(read!(db, store::volumes::uses::list_writers, "vol").len(), 1, "{engine}");
+        let waits = read!(db, store::volumes::uses::list_waiting, "");
+        assert_eq!(waits.iter().map(|row| row.name.as_str()).collect::<Vec<_>>(), ["data"], "{engine}");
+        assert_eq!(read!(db, store::volumes::uses::list_behind, &job(1).to_string()), [job(1).to_string()]);
+        assert_eq!(read!(db, store::volumes::uses::find_user, "vol"), Some(job(1).to_string()), "{engine}");
+
+        let tidy = async |removed: u64| {
+            let forgotten = write(&db, |tx| {
+                async move {
+                    let forgotten = store::volumes::forget_old(tx).await?;
+                    store::volumes::blobs::abandon(tx, now()).await?;
+                    Ok(forgotten)
+                }
+                .boxed()
+            });
+            assert_eq!(forgotten.await, removed, "{engine}");
+        };
+        tidy(0).await;
+        let row = read!(db, store::attempts::find, job(1), 1, node).unwrap();
+        write(&db, move |tx| {
+            let row = store::attempts::AttemptRow { is_open: false, ..row.clone() };
+            async move { store::attempts::update(tx, &row).await }.boxed()
+        })
+        .await;
+        tidy(1).await;
+        assert_eq!(read!(db, store::volumes::uses::list_writers, "vol").len(), 0, "{engine}");
+        assert!(read!(db, store::volumes::blobs::list_gone, 9).is_empty(), "{engine}: old is at d/b still");
+        write(&db, |tx| async move { store::volumes::delete(tx, "vol").await }.boxed()).await;
+        assert_eq!(read!(db, store::volumes::blobs::list_gone, 9).len(), 2, "{engine}");
+        assert_eq!(read!(db, store::files::bytes_of, &org(1).to_string()), 0, "{engine}");
+    }
+}

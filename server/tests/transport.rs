@@ -310,7 +310,7 @@ async fn a_revoked_node_is_out_at_once() {
     assert!(join(&quay, &pending, "").await.is_err(), "tokens for it are void too");
     assert_eq!(audited(&quay, "node.revoked", &holder.node).await, 1);
     let back = join(&quay, &node_token(&quay, &holder.node).await, &holder.node).await.unwrap();
-    Talk::open(&quay, Some(&back), ("b", 2, 1)).await.unwrap().let_in().await;
+    let _back = Talk::open(&quay, Some(&back), ("b", 2, 1)).await.unwrap().let_in().await;
     assert_eq!(the_node(&quay, &holder.node).await["state"], "ready");
 }
 
@@ -389,7 +389,7 @@ async fn words_of_another_version_or_of_nothing_known_are_passed_over() {
     // A kind of message that this version does not know, and a known one with a field that it does not know.
     let unknown = Up::decode(&[0xba, 0x3e, 0x01, b'x'][..]).unwrap();
     assert_eq!(unknown, Up { what: None });
-    let longer = Up::decode(&[0x2a, 0x05, 0x08, 0x07, 0xba, 0x3e, 0x00][..]).unwrap();
+    let longer = Up::decode(&[0x2a, 0x06, 0xc0, 0x02, 0x07, 0xba, 0x3e, 0x00][..]).unwrap();
     assert_eq!(longer, Up::from(up::What::Heartbeat(Heartbeat { seq: 7 })));
     let strange = AttemptId::new("../../etc", u32::MAX);
     let never = AttemptId::new("job_00000000000000000000000009", 1);

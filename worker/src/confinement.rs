@@ -14,6 +14,7 @@ use crate::device_nodes::Places;
 use crate::images::{Podman, cdi, container};
 use crate::sandbox::{Confined, Terms};
 use crate::shim::{Container, Limits};
+use crate::volumes;
 
 /// A code and a sentence.
 type Failure = (String, String);
@@ -78,7 +79,9 @@ pub fn contained_limits(
         .create_nested(&container_name(record), &allowance)
         .map_err(|e| failed("worker.isolation", format!("The job's limits cannot be set: {e}.")))?;
     let disk = Some((work.to_owned(), host.job_disk_mib));
-    Ok((Limits { group, memory_mib: spec.memory_mib, pids: host.job_pids, disk, nested: true }, cgroup))
+    let volumes = volumes::directories(work.parent().unwrap_or(work), spec);
+    let (memory_mib, pids) = (spec.memory_mib, host.job_pids);
+    Ok((Limits { group, memory_mib, pids, disk, volumes, nested: true }, cgroup))
 }
 
 /// The container of an attempt, made below `cgroup`; it starts with its shim.
@@ -95,6 +98,7 @@ pub fn contain(
         return Err(failed("worker.isolation", "This node has no user left that no other job is."));
     };
     let devices = asked_for(record, host)?;
+    let binds = volumes::binds(dir, spec);
     let terms = container::Terms {
         name: &container_name(record),
         image,
@@ -107,6 +111,7 @@ pub fn contain(
         scratch_mib: scratch_mib(spec, host),
         cgroup,
         pids: host.job_pids,
+        volumes: &binds,
     };
     let (confined, env, container) = podman.create(&terms, env, command)?;
     Ok(Contained { confined, env, container })
@@ -150,6 +155,8 @@ pub fn confine(
         .cgroups
         .create(&format!("{}-{}", record.job, record.number), &allowance)
         .map_err(|e| failed("worker.isolation", format!("The job's limits cannot be set: {e}.")))?;
+    let dir = work.parent().unwrap_or(work);
+    let binds = volumes::binds(dir, spec);
     let terms = Terms {
         work,
         uid: record.uid.unwrap_or(0),
@@ -157,12 +164,14 @@ pub fn confine(
         devices: &devices,
         secrets: record.secrets.as_deref(),
         scratch_mib: scratch_mib(spec, host),
+        volumes: &binds,
     };
     let limits = Limits {
         group,
         memory_mib: spec.memory_mib,
         pids: host.job_pids,
         disk: Some((work.to_owned(), host.job_disk_mib)),
+        volumes: volumes::directories(dir, spec),
         nested: false,
     };
     Ok((host.sandbox.confine(&terms, command), limits))

@@ -75,16 +75,32 @@ pub fn measure(root: &Path, most: u64) -> Result<Found, Errno> {
     }
 }
 
-/// Looks after the size of the job's directory; what it finds too much is set once.
-pub fn watch(limit: Option<(PathBuf, u64)>) -> Arc<OnceLock<(String, String)>> {
+/// The room that several directories take together.
+fn measure_all(dirs: &[PathBuf], most: u64) -> Result<Found, Errno> {
+    let mut all = 0u64;
+    for dir in dirs {
+        match measure(dir, most.saturating_sub(all))? {
+            Found::Bytes(bytes) => all = all.saturating_add(bytes),
+            other => return Ok(other),
+        }
+        if all > most {
+            break;
+        }
+    }
+    Ok(Found::Bytes(all))
+}
+
+/// Looks after the size of the job's directory and what counts with it; what it finds too much is set once.
+pub fn watch(limit: Option<(PathBuf, u64)>, with: Vec<PathBuf>) -> Arc<OnceLock<(String, String)>> {
     let told = Arc::new(OnceLock::new());
     let Some((dir, most_mib)) = limit else { return told };
     let tell = told.clone();
+    let dirs: Vec<PathBuf> = std::iter::once(dir).chain(with).collect();
     std::thread::spawn(move || {
         let most = most_mib.saturating_mul(1 << 20);
         loop {
             std::thread::sleep(LOOK);
-            let what = match measure(&dir, most) {
+            let what = match measure_all(&dirs, most) {
                 Ok(Found::Bytes(bytes)) if bytes > most => format!("holds more than {most_mib} MiB"),
                 Ok(Found::TooMany) => "holds more than two million files".to_owned(),
                 Ok(Found::TooDeep) => "has more than 200 directories within each other".to_owned(),
@@ -121,6 +137,11 @@ mod tests {
         assert!(with_hole < bytes + 100_000, "{with_hole}");
         let Found::Bytes(early) = measure(dir.path(), 10_000).unwrap() else { panic!("it has an end") };
         assert!(early > 10_000);
+        let both = [dir.path().to_owned(), outside.path().to_owned()];
+        let Found::Bytes(all) = measure_all(&both, u64::MAX).unwrap() else { panic!("it has an end") };
+        assert!(all >= with_hole + (1 << 20), "{all}");
+        let Found::Bytes(beyond) = measure_all(&both, with_hole + 1_000).unwrap() else { panic!("an end") };
+        assert!(beyond > with_hole + 1_000, "what is above the limit together shows: {beyond}");
     }
 
     #[test]

@@ -42,5 +42,6 @@ pub mod simulate;
 pub mod telemetry;
 pub mod tls;
 pub mod tunnels;
+pub mod volumes;
 pub mod ward;
 pub mod watch;

@@ -21,6 +21,7 @@ use crate::lease::{self, Starting};
 use crate::sandbox::{self, is_late, with_late};
 use crate::secrets::{self, Given};
 use crate::shim::{self, Launch};
+use crate::volumes;
 
 /// A code and a sentence.
 type Failed = (String, String);
@@ -124,6 +125,8 @@ impl Attempt {
             std::fs::write(to, text).map_err(unwritable)?;
         }
         keeping::restore(&self.dir, spec).map_err(unwritable)?;
+        let isolated = host.sandbox.isolated() || !spec.image.is_empty();
+        volumes::place(&self.dir, &work, spec, isolated).map_err(unwritable)?;
         if !spec.image.is_empty() {
             // Before its devices are touched: a pull may take long, and may fail.
             let image = podman_of(host)?.fetch(spec, &self.dir, outside.cancelled, outside.tell)?;
@@ -144,6 +147,9 @@ impl Attempt {
         };
         if let Some(uid) = self.record.uid {
             give(&work, uid).map_err(unwritable)?;
+            for volume in volumes::directories(&self.dir, spec) {
+                give(&volume, uid).map_err(unwritable)?;
+            }
         }
         let launch = if spec.image.is_empty() {
             self.sandboxed(spec, host, &work, command, outside.lease)?
@@ -243,6 +249,8 @@ impl Attempt {
         let of_host = |(name, _): &(&str, &str)| spec.image.is_empty() || *name == "PYTHONUNBUFFERED";
         let base = base.into_iter().filter(of_host);
         let mut env: Vec<(String, String)> = base.map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
+        env.extend(volumes::variables(&self.dir.join("work"), spec, isolated));
+        env.retain(|(name, _)| !spec.env.contains_key(name));
         let early = spec.env.iter().filter(|(name, _)| !spec.image.is_empty() || !is_late(name));
         env.extend(early.map(|(k, v)| (k.clone(), v.clone())));
         if !spec.image.is_empty() {

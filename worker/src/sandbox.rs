@@ -76,6 +76,16 @@ pub struct Terms<'a> {
     pub secrets: Option<&'a Path>,
     /// What `/tmp`, `/var/tmp` and `/dev/shm` hold at most, each.
     pub scratch_mib: u64,
+    /// Its volumes.
+    pub volumes: &'a [Bind],
+}
+
+/// A directory of the host that a job sees at a place of its own: below its home, or directly at the root.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bind {
+    pub from: PathBuf,
+    pub to: PathBuf,
+    pub writable: bool,
 }
 
 /// A command line with what the shim must know of it.
@@ -179,7 +189,8 @@ impl Sandbox {
 
     fn try_out(&self, network: bool) -> Result<(), String> {
         let uid = self.pick_user("", &HashSet::new()).unwrap_or(0);
-        let terms = Terms { work: Path::new("/"), uid, network, devices: &[], secrets: None, scratch_mib: 1 };
+        let work = Path::new("/");
+        let terms = Terms { work, uid, network, devices: &[], secrets: None, scratch_mib: 1, volumes: &[] };
         let trial = self.confine(&terms, vec!["true".to_owned()]);
         let (argv, _files) = open_filters(&trial.argv).map_err(|e| e.to_string())?;
         let (first, rest) = argv.split_first().ok_or("no command")?;
@@ -290,7 +301,8 @@ fn namespaces(add: &mut impl FnMut(&[&str]), terms: &Terms<'_>, own_user: bool) 
 fn mounts(add: &mut impl FnMut(&[&str]), terms: &Terms<'_>, version: (u32, u32), hidden: &[PathBuf]) {
     let bytes = terms.scratch_mib.saturating_mul(1 << 20).to_string();
     let limited: Vec<&str> = if version >= SIZES_SINCE { vec!["--size", &bytes] } else { Vec::new() };
-    add(&["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]);
+    let own_root = system(add, terms.volumes);
+    add(&["--dev", "/dev", "--proc", "/proc"]);
     let private = ["/dev/shm", "/tmp", "/var/tmp"];
     for place in private {
         add(&limited);
@@ -305,6 +317,8 @@ fn mounts(add: &mut impl FnMut(&[&str]), terms: &Terms<'_>, version: (u32, u32),
     // The names of other attempts are there.
     empty.extend(Some(Path::new("/sys/fs/cgroup")).filter(|dir| dir.exists()));
     empty.extend(hidden.iter().map(PathBuf::as_path));
+    // What is below a volume's place is not there, and cannot be mounted there.
+    empty.retain(|dir| !terms.volumes.iter().any(|bind| dir.starts_with(&bind.to)));
     // What lies below another of them is gone with it, and cannot be mounted there any more.
     let all = empty.clone();
     empty.retain(|dir| {
@@ -322,10 +336,42 @@ fn mounts(add: &mut impl FnMut(&[&str]), terms: &Terms<'_>, version: (u32, u32),
     if let Some(dir) = terms.secrets {
         add(&["--ro-bind", &dir.display().to_string(), secrets::INSIDE]);
     }
+    for Bind { from, to, writable } in terms.volumes {
+        let how = if *writable { "--bind" } else { "--ro-bind" };
+        add(&[how, &from.display().to_string(), &to.display().to_string()]);
+    }
     // What is made up and not for writing would take the host's memory.
     for place in &empty {
         add(&["--remount-ro", place]);
     }
+    if own_root {
+        add(&["--remount-ro", "/"]);
+    }
+}
+
+/// The host's system, read-only. Where a volume is to be at the root, the root is made up of what is in the
+/// host's, because nothing can be mounted where there is no directory; says whether it was.
+fn system(add: &mut impl FnMut(&[&str]), volumes: &[Bind]) -> bool {
+    let at_root = |path: &Path| volumes.iter().any(|bind| bind.to == path);
+    let listed = std::fs::read_dir("/").map(|dir| dir.filter_map(Result::ok).map(|e| e.path()).collect());
+    let mut names: Vec<PathBuf> = match listed {
+        Ok(names) if volumes.iter().any(|bind| bind.to.parent() == Some(Path::new("/"))) => names,
+        // The mount of a volume at the root fails then, and with it the start.
+        _ => {
+            add(&["--ro-bind", "/", "/"]);
+            return false;
+        }
+    };
+    names.retain(|path| !at_root(path) && path != Path::new("/dev") && path != Path::new("/proc"));
+    names.sort();
+    for path in names {
+        let place = path.display().to_string();
+        match std::fs::read_link(&path) {
+            Ok(target) => add(&["--symlink", &target.display().to_string(), &place]),
+            Err(_) => add(&["--ro-bind-try", &place, &place]),
+        }
+    }
+    true
 }
 
 #[cfg(test)]
@@ -347,7 +393,12 @@ mod tests {
         let devices = [PathBuf::from("/dev/nvidia3")];
         let secrets = Some(Path::new("/dev/shm/berth-x"));
         let work = Path::new("/w");
-        let terms = Terms { work, uid: 600_007, network, devices: &devices, secrets, scratch_mib: 2 };
+        let bind = |to: &str, writable| Bind { from: PathBuf::from("/v"), to: PathBuf::from(to), writable };
+        let volumes = [bind("/home/job/in", false), bind("/secret-not", true)];
+        // One at the root only where a home of one's own is tried too.
+        let volumes = if own_user { &volumes[..] } else { &volumes[..1] };
+        let terms =
+            Terms { work, uid: 600_007, network, devices: &devices, secrets, scratch_mib: 2, volumes };
         sandbox.confine(&terms, vec!["echo".to_owned(), "--add-seccomp-fd".to_owned(), "x".to_owned()]).argv
     }
 
@@ -377,6 +428,12 @@ mod tests {
         assert_eq!(open.iter().filter(|w| *w == "/secret").count(), 2, "mounted once, and made read-only");
         assert!(!has(&open, &["/tmp/worker"]) && !has(&open, &["/secret/worker"]), "they are hidden already");
         assert!(has(&open, &["--size", "2097152", "--perms", "1777", "--tmpfs", "/tmp"]));
+        assert!(
+            has(&open, &["--ro-bind", "/v", "/home/job/in"]) && has(&open, &["--bind", "/v", "/secret-not"])
+        );
+        assert!(!has(&open, &["--ro-bind", "/", "/"]) && has(&open, &["--remount-ro", "/"]));
+        let plain = boxed(true, false);
+        assert!(has(&plain, &["--ro-bind", "/", "/"]) && !has(&plain, &["--remount-ro", "/"]));
         assert!(has(&open, &["--reuid", "600007", "--regid", "600007", "--clear-groups"]));
         assert!(!has(&open, &["--unshare-user"]) && has(&boxed(true, false), &["--unshare-user"]));
         let seccomp = open.iter().position(|w| w == FILTER).unwrap();

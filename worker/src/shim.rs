@@ -94,6 +94,9 @@ pub struct Limits {
     pub pids: u64,
     /// The job's directory, and what it may hold.
     pub disk: Option<(PathBuf, u64)>,
+    /// Directories that count with it.
+    #[serde(default)]
+    pub volumes: Vec<PathBuf>,
     /// Whoever makes the container puts its processes into the group; the command stays outside.
     #[serde(default)]
     pub nested: bool,
@@ -387,7 +390,7 @@ fn watch(dir: &Path, launch: &Launch, mut child: Child, told: &SignalFd, began: 
     let elapsed_ms = || i64::try_from(began.elapsed().as_millis()).unwrap_or(i64::MAX);
     let mut limit = limit_ms(dir, launch);
     let (mut timed_out, mut log_full, mut failure) = (false, false, None);
-    let too_large = disk::watch(launch.limits.disk.clone());
+    let too_large = disk::watch(launch.limits.disk.clone(), launch.limits.volumes.clone());
     let tenant = Tenant {
         command: pid,
         depth: launch.sandbox_depth,

@@ -119,6 +119,7 @@ impl Stage {
             scratch_mib: 32,
             cgroup: &cgroup,
             pids: 256,
+            volumes: &[],
         };
         let mut env = [("HOME", "/home/job"), ("JOB_NAME", name), ("ODD", "a \"b\" # c=d")]
             .map(|(k, v)| (k.to_owned(), v.to_owned()))
@@ -142,6 +143,7 @@ impl Stage {
                 memory_mib,
                 pids: 256,
                 disk: Some((work, 1_024)),
+                volumes: Vec::new(),
                 nested: true,
             },
             told: !spec.secrets.is_empty(),

@@ -18,6 +18,7 @@ pub mod reservations;
 pub mod secrets;
 mod transport;
 pub mod usage;
+pub mod volumes;
 pub mod webhooks;
 
 use std::future::Future;

@@ -4,6 +4,8 @@
 #[cfg(feature = "ssr")]
 pub use server::Door;
 
+#[cfg(feature = "hydrate")]
+pub(super) use inner::send_piece;
 pub(super) use inner::{new_key, send};
 
 #[cfg(feature = "hydrate")]
@@ -38,6 +40,19 @@ mod inner {
             };
             Some(Came { status: response.status(), body: response.binary().await.ok()? })
         })
+    }
+
+    /// A part of a file, which begins at this byte of it.
+    pub async fn send_piece(path: &str, offset: u64, piece: web_sys::Blob) -> Option<Came> {
+        let request = RequestBuilder::new(path)
+            .method(Method::PATCH)
+            .header("accept", "application/json")
+            .header("content-type", "application/octet-stream")
+            .header("upload-offset", &offset.to_string())
+            .body(piece)
+            .ok()?;
+        let response = request.send().await.ok()?;
+        Some(Came { status: response.status(), body: response.binary().await.ok()? })
     }
 
     pub fn new_key() -> String {

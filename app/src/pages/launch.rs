@@ -12,6 +12,7 @@ pub mod offers;
 pub mod ports;
 pub mod preview;
 pub mod secrets;
+pub mod volumes;
 
 use std::future::Future;
 
@@ -35,6 +36,7 @@ use self::offers::{Offers, first_choice};
 use self::ports::PortFields;
 use self::preview::{CurlLine, Preview, Request};
 use self::secrets::SecretLines;
+use self::volumes::VolumeLines;
 use super::parts::{Call, CallProblem, FieldError, Loading, NoOrg, every, leave, ready, when_some};
 use crate::api;
 use crate::api::Answer;
@@ -60,6 +62,7 @@ const FIELDS: &[&str] = &[
     "/labels",
     "/ports",
     "/secrets",
+    "/volumes",
     "/stop_when_idle",
 ];
 
@@ -221,6 +224,7 @@ fn LaunchForm(choices: Choices) -> impl IntoView {
                     <FileRows pairs=form.files error=below(call, "/files")/>
                     <EnvRows pairs=form.env error=below(call, "/env")/>
                     <SecretLines value=form.secrets error=below(call, "/secrets")/>
+                    <VolumeLines value=form.volumes error=below(call, "/volumes")/>
                     <LabelLines value=form.labels error=below(call, "/labels")/>
                     <PortFields form=form call=call/>
                 </fieldset>

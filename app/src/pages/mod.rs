@@ -29,5 +29,6 @@ pub mod sign_up;
 pub mod team;
 pub mod tokens;
 pub mod usage;
+pub mod volumes;
 pub mod webhooks;
 pub mod words;

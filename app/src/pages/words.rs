@@ -12,6 +12,24 @@ pub fn counted(count: usize, one: &str, many: &str) -> String {
     format!("{} {word}", grouped(i64::try_from(count).unwrap_or(i64::MAX)))
 }
 
+/// A length as people say it: `1.5 MiB`.
+pub fn size_text(bytes: u64) -> String {
+    let units = ["KiB", "MiB", "GiB", "TiB"];
+    let mut tenths = u128::from(bytes) * 10;
+    let mut unit = "bytes";
+    for larger in units {
+        if tenths < 10_240 {
+            break;
+        }
+        tenths /= 1_024;
+        unit = larger;
+    }
+    match unit {
+        "bytes" => format!("{bytes} bytes"),
+        unit => format!("{}.{} {unit}", tenths / 10, tenths % 10),
+    }
+}
+
 /// `1,284`.
 pub fn grouped(number: i64) -> String {
     let digits = number.unsigned_abs().to_string();
@@ -236,5 +254,18 @@ mod tests {
     fn further_tries_are_counted() {
         assert_eq!(tries_text(1, 3), "1 of 3 further tries used");
         assert_eq!(tries_text(0, 1), "0 of 1 further try used");
+    }
+
+    #[test]
+    fn sizes_are_said_as_people_say_them() {
+        for (bytes, text) in [
+            (0, "0 bytes"),
+            (1_023, "1023 bytes"),
+            (1_024, "1.0 KiB"),
+            (1_587_200, "1.5 MiB"),
+            (u64::MAX, "16777215.9 TiB"),
+        ] {
+            assert_eq!(size_text(bytes), text);
+        }
     }
 }

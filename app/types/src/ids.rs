@@ -106,6 +106,8 @@ ids! {
     JobId = "job";
     /// A file of a job that is kept.
     FileId = "file";
+    /// What several jobs of an organization share.
+    VolumeId = "vol";
     /// One row of the ledger.
     TransferId = "tr";
     /// What may be spent in a month.

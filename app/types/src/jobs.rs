@@ -11,6 +11,7 @@ pub use crate::files::{Checkpoint, CheckpointSignal};
 use crate::ids::{JobId, NodeId, OrgId, ReservationId};
 use crate::secrets::{RegistryUse, SecretUse};
 use crate::time::Timestamp;
+use crate::volumes::{JobVolume, VolumeUse};
 
 pub use ends::{Retry, RetryOn, StopWhenIdle};
 
@@ -157,6 +158,9 @@ pub struct NewJob {
     /// Files of the job's directory that are kept when an attempt ends, such as `out/**`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub artifacts: Vec<String>,
+    /// Volumes of its organization that are there when it starts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub volumes: Vec<VolumeUse>,
     /// It ends by itself when its devices stand idle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop_when_idle: Option<StopWhenIdle>,
@@ -369,6 +373,9 @@ pub struct Job {
     /// Paths of the files given with the job.
     #[serde(default)]
     pub files: Vec<String>,
+    /// What became of them, only with one job, not in lists.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub volumes: Vec<JobVolume>,
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
     pub max_duration_s: u64,

@@ -27,6 +27,7 @@ pub mod secrets;
 pub mod terminals;
 pub mod time;
 pub mod usage;
+pub mod volumes;
 pub mod webhooks;
 
 use serde::{Deserialize, Serialize};

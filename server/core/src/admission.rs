@@ -111,6 +111,7 @@ pub fn check_job(job: &NewJob) -> Vec<FieldError> {
     }
     crate::secrets::check_uses(job, &mut refuse);
     crate::ports::check(&job.ports, &mut refuse);
+    crate::volumes::check_uses(job, &mut refuse);
     if job.files.len() > MAX_FILES || job.files.values().map(String::len).sum::<usize>() > MAX_FILES_BYTES {
         refuse("/files", "At most 256 files and 8 MiB in all.");
     }

@@ -34,3 +34,4 @@ pub mod shape;
 pub mod stuck;
 pub mod timeline;
 pub mod underuse;
+pub mod volumes;

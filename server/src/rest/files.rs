@@ -16,6 +16,7 @@ use serde::Deserialize;
 
 use super::extract::{Failed, Path, Query, Signed, cursor, limit};
 use crate::portal::Portal;
+use crate::service::files::Content;
 
 pub fn routes() -> Router<Portal> {
     Router::new()
@@ -73,13 +74,17 @@ fn asked(range: Option<&str>, bytes: u64) -> Asked {
     if start < end { Asked::Part(start..end) } else { Asked::Nothing }
 }
 
-/// What a browser calls the file that it saves.
-fn saved_as(file: &JobFile) -> String {
+/// What the file of a job is called where it is saved.
+fn name_of(file: &JobFile) -> String {
     let last = file.path.rsplit('/').next().unwrap_or_default();
-    let name = match file.kind {
+    match file.kind {
         FileKind::Artifact => last.to_owned(),
         FileKind::Checkpoint => format!("{last}-{}-{}.tar", file.attempt, file.rank),
-    };
+    }
+}
+
+/// What a browser calls the file that it saves.
+fn saved_as(name: &str) -> String {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._".contains(&b);
     let escape = |b: u8| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") };
     let escaped: String = name.bytes().map(escape).collect();
@@ -93,45 +98,85 @@ async fn content(
     headers: HeaderMap,
 ) -> Result<Response, Failed> {
     let file = portal.get_file(&caller, org, job, file).await?;
-    let text = |name: header::HeaderName| headers.get(name).and_then(|v| v.to_str().ok());
-    let tag = format!("\"{}\"", file.sha256);
-    // What was broken off of another file is not gone on with.
-    let same = text(header::IF_RANGE).is_none_or(|known| known.trim() == tag);
-    let asked = asked(text(header::RANGE).filter(|_| same), file.bytes);
-    let (status, range) = match asked {
-        Asked::All => (StatusCode::OK, 0..file.bytes),
-        Asked::Part(range) => (StatusCode::PARTIAL_CONTENT, range),
-        Asked::Nothing => {
-            let detail = format!("The file has {} bytes; the range begins after them.", file.bytes);
-            let problem = Problem::new(416, "file.range", "There is nothing in this range", detail);
-            let said = [(header::CONTENT_RANGE, format!("bytes */{}", file.bytes))];
-            return Ok((said, Failed(problem)).into_response());
-        }
-    };
-    let length = range.end - range.start;
-    let place = format!("bytes {}-{}/{}", range.start, range.end.saturating_sub(1), file.bytes);
-    let body = Body::from_stream(portal.read_file(&file, range).await?);
-    let mut response = (status, body).into_response();
-    let mut put = |name: header::HeaderName, value: &str| {
-        if let Ok(value) = HeaderValue::from_str(value) {
-            response.headers_mut().insert(name, value);
-        }
-    };
-    put(header::CONTENT_LENGTH, &length.to_string());
-    if status == StatusCode::PARTIAL_CONTENT {
-        put(header::CONTENT_RANGE, &place);
+    let sent = Sent { name: name_of(&file), bytes: file.bytes, sha256: file.sha256.clone() };
+    match sent.part(&headers) {
+        Ok(part) => Ok(part.answer(portal.read_file(&file, part.range.clone()).await?)),
+        Err(response) => Ok(*response),
     }
-    put(header::ACCEPT_RANGES, "bytes");
-    put(header::ETAG, &tag);
-    // Sent as it is: how far a download has come is then known, and a part is a part of this.
-    put(header::CONTENT_ENCODING, "identity");
-    put(header::CACHE_CONTROL, "private, no-transform");
-    // It is a stranger's file: it is saved, never shown.
-    put(header::CONTENT_TYPE, "application/octet-stream");
-    put(header::CONTENT_DISPOSITION, &saved_as(&file));
-    put(header::X_CONTENT_TYPE_OPTIONS, "nosniff");
-    put(header::CONTENT_SECURITY_POLICY, "sandbox; default-src 'none'");
-    Ok(response)
+}
+
+/// A file that can be sent.
+pub(super) struct Sent {
+    pub name: String,
+    pub bytes: u64,
+    /// In hexadecimal digits.
+    pub sha256: String,
+}
+
+/// What of a file is sent.
+pub(super) struct Part {
+    file: Sent,
+    status: StatusCode,
+    pub range: Range<u64>,
+}
+
+impl Sent {
+    fn tag(&self) -> String {
+        format!("\"{}\"", self.sha256)
+    }
+
+    /// What of it is asked for; an answer where nothing of it is to be read.
+    pub fn part(self, headers: &HeaderMap) -> Result<Part, Box<Response>> {
+        let text = |name: header::HeaderName| headers.get(name).and_then(|v| v.to_str().ok());
+        let tag = self.tag();
+        if text(header::IF_NONE_MATCH).is_some_and(|known| known.split(',').any(|one| one.trim() == tag)) {
+            return Err(Box::new((StatusCode::NOT_MODIFIED, [(header::ETAG, tag)]).into_response()));
+        }
+        // What was broken off of another file is not gone on with.
+        let same = text(header::IF_RANGE).is_none_or(|known| known.trim() == tag);
+        let asked = asked(text(header::RANGE).filter(|_| same), self.bytes);
+        let (status, range) = match asked {
+            Asked::All => (StatusCode::OK, 0..self.bytes),
+            Asked::Part(range) => (StatusCode::PARTIAL_CONTENT, range),
+            Asked::Nothing => {
+                let detail = format!("The file has {} bytes; the range begins after them.", self.bytes);
+                let problem = Problem::new(416, "file.range", "There is nothing in this range", detail);
+                let said = [(header::CONTENT_RANGE, format!("bytes */{}", self.bytes))];
+                return Err(Box::new((said, Failed(problem)).into_response()));
+            }
+        };
+        Ok(Part { file: self, status, range })
+    }
+}
+
+impl Part {
+    /// The answer with these bytes of it.
+    pub fn answer(&self, content: Content) -> Response {
+        let (range, bytes) = (&self.range, self.file.bytes);
+        let length = range.end - range.start;
+        let place = format!("bytes {}-{}/{bytes}", range.start, range.end.saturating_sub(1));
+        let mut response = (self.status, Body::from_stream(content)).into_response();
+        let mut put = |name: header::HeaderName, value: &str| {
+            if let Ok(value) = HeaderValue::from_str(value) {
+                response.headers_mut().insert(name, value);
+            }
+        };
+        put(header::CONTENT_LENGTH, &length.to_string());
+        if self.status == StatusCode::PARTIAL_CONTENT {
+            put(header::CONTENT_RANGE, &place);
+        }
+        put(header::ACCEPT_RANGES, "bytes");
+        put(header::ETAG, &self.file.tag());
+        // Sent as it is: how far a download has come is then known, and a part is a part of this.
+        put(header::CONTENT_ENCODING, "identity");
+        put(header::CACHE_CONTROL, "private, no-transform");
+        // It is a stranger's file: it is saved, never shown.
+        put(header::CONTENT_TYPE, "application/octet-stream");
+        put(header::CONTENT_DISPOSITION, &saved_as(&self.file.name));
+        put(header::X_CONTENT_TYPE_OPTIONS, "nosniff");
+        put(header::CONTENT_SECURITY_POLICY, "sandbox; default-src 'none'");
+        response
+    }
 }
 
 #[cfg(test)]
@@ -177,7 +222,7 @@ mod tests {
             note: None,
             created_at: berth_types::time::Timestamp::from_micros(0),
         };
-        let name = |kind, path| saved_as(&file(kind, path));
+        let name = |kind, path| saved_as(&name_of(&file(kind, path)));
         assert_eq!(name(FileKind::Artifact, "out/a b\".png"), "attachment; filename*=UTF-8''a%20b%22.png");
         assert_eq!(name(FileKind::Checkpoint, "ckpt"), "attachment; filename*=UTF-8''ckpt-2-0.tar");
     }

@@ -22,6 +22,7 @@ mod quotas;
 mod reservations;
 mod secrets;
 mod terminals;
+mod volumes;
 mod webhooks;
 
 use axum::Router;
@@ -57,6 +58,7 @@ pub fn router(portal: Portal) -> Router {
         .merge(reservations::routes())
         .merge(secrets::routes())
         .merge(terminals::routes())
+        .merge(volumes::routes())
         .merge(webhooks::routes());
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))

@@ -44,6 +44,8 @@ pub struct Applied {
     pub progressed: bool,
     /// Nodes that must be told.
     pub wake: Vec<NodeId>,
+    /// Its process is gone, and was not before.
+    pub ended: bool,
     /// The worker has the job's files now, so there is room to send those of another.
     pub taken: bool,
 }
@@ -124,6 +126,7 @@ async fn apply(
     let (number, ended) = (id.number, matches!(phase, proto::Phase::Ended | proto::Phase::Clean));
     attempt.running |= phase == proto::Phase::Running;
     let ends_now = ended && !attempt.ended;
+    applied.ended = ends_now;
     evidence::keep(&mut attempt, status, ends_now)?;
     if ends_now {
         attempt.outcome = serde_json::to_string(&RankEnd::of(status)).ok();
@@ -244,6 +247,11 @@ impl Portal {
         if applied.freed || applied.taken {
             self.live.wake_node(node);
         }
+        if (applied.taken || applied.ended)
+            && let Some(job) = job
+        {
+            self.touch_behind(job).await?;
+        }
         applied.wake.iter().filter(|n| **n != node).for_each(|n| self.live.wake_node(*n));
         Ok(())
     }
@@ -270,6 +278,7 @@ impl Portal {
             let env = if row.known { Vec::new() } else { ranks::environment(&mut tx, job_row, &row).await? };
             let mut assignment = self.assignment(job, &row, job_row, &slots, env)?;
             self.add_secrets(&mut tx, job_row, &mut assignment).await?;
+            self.add_volumes(&mut tx, &row, job_row, &mut assignment).await?;
             let kept = self.add_kept(&mut tx, &row, job_row, &mut assignment).await?;
             leases::impose(&mut assignment, lease_ms.get(&(row.job_id, row.number)).copied().unwrap_or(0));
             if kept {

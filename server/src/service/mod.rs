@@ -38,6 +38,7 @@ mod starts;
 pub mod terminals;
 pub mod underuse;
 pub mod usage;
+pub mod volumes;
 pub mod webhooks;
 
 use berth_types::accounts::{Role, User};
@@ -75,7 +76,7 @@ pub enum Right {
     SeeMoney,
     /// Pay, and say how it is paid.
     Pay,
-    /// Make and remove tokens, webhooks and secrets.
+    /// Make and remove tokens, webhooks, secrets and volumes.
     Manage,
 }
 

@@ -2,6 +2,8 @@
 //!
 //! A start whose job changed meanwhile, or that does not fit any more, is left out.
 
+use std::collections::HashSet;
+
 use berth_core::cluster::Slot;
 use berth_core::jobs::Event;
 use berth_core::plan::{self, Assignment};
@@ -15,6 +17,7 @@ use super::cluster;
 use super::jobs::advance;
 use super::leases;
 use super::planner::stored;
+use super::volumes::uses;
 use crate::portal::Portal;
 use crate::store::attempts::AllocationRow;
 use crate::store::{self, StoreError, Tx};
@@ -42,7 +45,9 @@ impl Portal {
                         if !plan::still_fits(&boards, &assignment) {
                             continue;
                         }
-                        if let Some((org, event)) = assign(tx, &portal, &assignment, now).await? {
+                        if let Some((org, event)) =
+                            assign(tx, &portal, &assignment, (now, &connected)).await?
+                        {
                             plan::take(&mut boards, &assignment);
                             done.push((org, assignment.ranks.iter().map(|(n, _)| *n).collect(), event));
                         }
@@ -77,13 +82,15 @@ async fn assign(
     tx: &mut Tx<'_>,
     portal: &Portal,
     assignment: &Assignment,
-    now: Timestamp,
+    (now, connected): (Timestamp, &HashSet<NodeId>),
 ) -> Result<Option<(OrgId, JobEvent)>, StoreError> {
     let Some(mut row) = store::jobs::find_any(tx, assignment.job).await? else { return Ok(None) };
     let number = assignment.attempt;
     if row.generation != assignment.generation || i64::from(number) != row.attempt + 1 {
         return Ok(None);
     }
+    // Another start of the same pass may have been given a volume that this job would write to.
+    let Some(volumes) = uses::ready(tx, &row.id, now, connected).await? else { return Ok(None) };
     let org: OrgId = parse(&row.org_id)?;
     let detail = "A place was found; the worker is told.".to_owned();
     let event = Event::Assign { attempt: number };
@@ -109,6 +116,7 @@ async fn assign(
             store::attempts::insert_allocation(tx, &row).await?;
         }
     }
+    uses::give(tx, &row.id, row.attempt, volumes).await?;
     let lease_ms = leases::length_ms(&row, portal.settings.lease_ms)?;
     store::leases::set_attempt(tx, assignment.job, number, lease_ms).await?;
     Ok(Some((org, event)))

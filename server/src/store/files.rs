@@ -92,10 +92,11 @@ pub async fn list(
     list!(tx, FileRow, sql, org.to_string(), job.to_string(), before, limit)
 }
 
-/// Bytes that an organization has, or is about to have.
+/// Bytes that an organization has, or is about to have, in files of jobs and in volumes.
 pub async fn bytes_of(tx: &mut Tx<'_>, org: &str) -> Result<i64, StoreError> {
-    let sql = "SELECT CAST(COALESCE(SUM(bytes), 0) AS BIGINT) FROM job_files \
-               WHERE org_id = $1 AND state IN ('partial', 'complete')";
+    let sql = "SELECT CAST(COALESCE(SUM(bytes), 0) AS BIGINT) FROM \
+               (SELECT bytes FROM job_files WHERE org_id = $1 AND state IN ('partial', 'complete') \
+                UNION ALL SELECT bytes FROM volume_blobs WHERE org_id = $1 AND state IN ('partial', 'complete')) AS kept";
     Ok(find!(tx, (i64,), sql, org)?.map_or(0, |(bytes,)| bytes))
 }
 

@@ -31,6 +31,7 @@ pub mod secrets;
 pub mod terminals;
 pub mod underuse;
 pub mod usage;
+pub mod volumes;
 pub mod webhooks;
 
 pub use connect::{Db, ReadConn, StoreError, Tx, Work};

@@ -4,16 +4,40 @@
 
 use berth_proto as proto;
 use berth_types::files::FileKind;
-use berth_types::ids::NodeId;
+use berth_types::ids::{FileId, NodeId};
 use berth_types::problems::Problem;
 use tonic::{Response, Status};
 
 use super::{attempt, unavailable};
 use crate::portal::Portal;
-use crate::service::files::Offered;
+use crate::service::files::{Kept, Offered};
+use crate::service::volumes::OfferedVolume;
 
 fn refusal(problem: &Problem) -> Status {
     if problem.status < 500 { Status::not_found("there is no such file") } else { unavailable() }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// What a worker offers to a volume; `None` when it makes no sense.
+fn offered_to_volume(parcel: proto::Parcel) -> Option<OfferedVolume> {
+    let (job, number) = attempt(parcel.attempt.as_ref())?;
+    if parcel.sha256.len() != 32 {
+        return None;
+    }
+    Some(OfferedVolume {
+        job,
+        attempt: number,
+        volume: parcel.volume,
+        path: parcel.path,
+        bytes: i64::try_from(parcel.bytes).ok()?,
+        sha256: hex(&parcel.sha256),
+        listing: parcel.listing,
+        note: parcel.note,
+        refused: parcel.refused,
+    })
 }
 
 /// What a worker offers; `None` when it makes no sense.
@@ -29,7 +53,7 @@ fn offered(parcel: proto::Parcel) -> Option<Offered> {
         path: parcel.path,
         seq: i64::try_from(parcel.seq).ok()?,
         bytes: i64::try_from(parcel.bytes).ok()?,
-        sha256: parcel.sha256.iter().map(|byte| format!("{byte:02x}")).collect(),
+        sha256: hex(&parcel.sha256),
         files: i64::try_from(parcel.files).ok()?,
         note: parcel.note,
         refused: parcel.refused,
@@ -41,12 +65,17 @@ pub(super) async fn keep(
     node: NodeId,
     piece: proto::Piece,
 ) -> Result<Response<proto::Kept>, Status> {
-    let Some(offered) = piece.parcel.and_then(offered) else {
-        return Err(Status::invalid_argument("this is no file of an attempt"));
-    };
+    let no_file = || Status::invalid_argument("this is no file of an attempt");
+    let parcel = piece.parcel.ok_or_else(no_file)?;
     let (portal, offset, data) = (portal.clone(), piece.offset, piece.data);
     // To its end even when the worker has hung up: the last piece of a large file takes its time.
-    let keeping = tokio::spawn(async move { portal.keep_piece(node, offered, offset, data).await });
+    let keeping: tokio::task::JoinHandle<Result<Kept, Problem>> = if parcel.volume.is_empty() {
+        let offered = offered(parcel).ok_or_else(no_file)?;
+        tokio::spawn(async move { portal.keep_piece(node, offered, offset, data).await })
+    } else {
+        let offered = offered_to_volume(parcel).ok_or_else(no_file)?;
+        tokio::spawn(async move { portal.keep_volume_piece(node, offered, offset, data).await })
+    };
     let kept = keeping.await.map_err(|_| unavailable())?.map_err(|problem| refusal(&problem))?;
     Ok(Response::new(proto::Kept { bytes: kept.bytes, done: kept.done }))
 }
@@ -56,9 +85,20 @@ pub(super) async fn fetch(
     node: NodeId,
     wish: proto::Wish,
 ) -> Result<Response<proto::Part>, Status> {
-    let (Some((job, number)), Ok(file)) = (attempt(wish.attempt.as_ref()), wish.file.parse()) else {
-        return Err(Status::invalid_argument("this is no file of an attempt"));
-    };
-    let given = portal.give_piece(node, job, number, file, wish.offset).await;
-    Ok(Response::new(proto::Part { data: given.map_err(|problem| refusal(&problem))? }))
+    let no_file = || Status::invalid_argument("this is no file of an attempt");
+    let (job, number) = attempt(wish.attempt.as_ref()).ok_or_else(no_file)?;
+    let mut part = proto::Part::default();
+    let refused = |problem: Problem| refusal(&problem);
+    if wish.volume.is_empty() {
+        let file: FileId = wish.file.parse().map_err(|_| no_file())?;
+        part.data = portal.give_piece(node, job, number, file, wish.offset).await.map_err(refused)?;
+    } else if wish.file.is_empty() {
+        let listed = portal.give_volume_list(node, (job, number), &wish.volume, &wish.after).await;
+        part.files = listed.map_err(refused)?;
+    } else {
+        let wanted = (wish.file.as_str(), wish.offset);
+        let given = portal.give_volume_piece(node, (job, number), &wish.volume, wanted).await;
+        part.data = given.map_err(refused)?;
+    }
+    Ok(Response::new(part))
 }

@@ -2,6 +2,7 @@
 //!
 //! Files travel beside the session, one attempt's at a time; nothing here waits for them.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use berth_proto::Spec;
@@ -11,14 +12,42 @@ use tonic::transport::Channel;
 use super::{Daemon, Done};
 use crate::agent::{Cleaning, Key, Seen};
 use crate::attempts::Attempt;
-use crate::keeping;
+use crate::{keeping, volumes};
 
+/// Between two looks whether what is being fetched is still wanted.
+const LOOK: Duration = Duration::from_millis(250);
 /// After a try that failed.
 pub(super) const AGAIN: Duration = Duration::from_secs(2);
 
-/// Fetches what the attempt begins with. What cannot be fetched ends it: starting from nothing would lose
-/// what it has saved.
-pub(super) async fn fetched(attempt: &mut Attempt, spec: &Spec, channel: Option<Channel>) -> bool {
+/// Comes when an attempt is wanted no more. A fetch may take long, and is looked after now and then.
+async fn given_up(cancelled: &AtomicBool) {
+    while !cancelled.load(Ordering::SeqCst) {
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Fetches what the attempt begins with: its checkpoint and its volumes, of `most_mib` at most. What cannot
+/// be fetched ends it: starting from nothing would lose what it has saved.
+pub(super) async fn fetched(
+    attempt: &mut Attempt,
+    spec: &Spec,
+    (most_mib, cancelled): (u64, &AtomicBool),
+    channel: Option<Channel>,
+) -> bool {
+    if !spec.volumes.is_empty() && spec.unusable.is_none() {
+        let (dir, key) = (attempt.dir.clone(), attempt.key());
+        let result = tokio::select! {
+            result = volumes::fetch(&dir, &key, &spec.volumes, most_mib, channel.clone()) => result,
+            () = given_up(cancelled) => {
+                let detail = "It was stopped before it was started.";
+                Err(("attempt.not_started".to_owned(), detail.to_owned()))
+            }
+        };
+        if let Err(failure) = result {
+            attempt.fail(failure);
+            return false;
+        }
+    }
     let Some(restore) = spec.restore.clone() else { return true };
     let result = match channel {
         Some(channel) => keeping::fetch(attempt.dir.clone(), attempt.key(), restore, channel).await,

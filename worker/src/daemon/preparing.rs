@@ -60,7 +60,7 @@ impl Daemon {
                 }
             };
             let _ = done.send(Done::Recorded(key.clone(), Ok(())));
-            let ready = fetched(&mut attempt, &spec, channel).await;
+            let ready = fetched(&mut attempt, &spec, (host.job_disk_mib, &cancelled), channel).await;
             tokio::task::spawn_blocking(move || {
                 let tell = |words: String| {
                     // The daemon ends only with the process.

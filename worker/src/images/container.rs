@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use nix::sys::resource::{Resource, getrlimit};
 
 use super::{Failure, Image, Podman, failed};
-use crate::sandbox::{Confined, HOME};
+use crate::sandbox::{Bind, Confined, HOME};
 use crate::secrets;
 use crate::shim::Container;
 
@@ -44,6 +44,8 @@ pub struct Terms<'a> {
     pub cgroup: &'a str,
     /// Processes and threads of its user, besides what a cgroup counts.
     pub pids: u64,
+    /// Its volumes.
+    pub volumes: &'a [Bind],
 }
 
 /// A resource limit of this process, which the container gets too: podman would ask for more, which not
@@ -66,6 +68,13 @@ fn mountable(path: &Path) -> Result<String, Failure> {
     Ok(text)
 }
 
+/// A volume's place in the same words.
+fn mounted_at(path: &Path) -> Result<String, Failure> {
+    let odd =
+        "The place of a volume has a comma or a quote in it, which podman cannot mount; choose another.";
+    mountable(path).map_err(|_| failed("worker.io", odd))
+}
+
 impl Podman {
     /// The words that make a container, without those before `create`.
     fn create_words(&self, terms: &Terms<'_>, command: &[String]) -> Result<Vec<String>, Failure> {
@@ -81,6 +90,10 @@ impl Podman {
         add("--mount", format!("type=bind,src={},dst={HOME}", mountable(terms.work)?));
         if let Some(place) = terms.secrets {
             add("--mount", format!("type=bind,src={},dst={},ro", mountable(place)?, secrets::INSIDE));
+        }
+        for Bind { from, to, writable } in terms.volumes {
+            let how = if *writable { "" } else { ",ro" };
+            add("--mount", format!("type=bind,src={},dst={}{how}", mountable(from)?, mounted_at(to)?));
         }
         add("--workdir", HOME.to_owned());
         for place in ["/tmp", "/var/tmp"] {
@@ -214,6 +227,7 @@ pub(super) mod tests {
             scratch_mib: 64,
             cgroup: "/berth/x",
             pids: 4_096,
+            volumes: &[Bind { from: PathBuf::from("/v"), to: PathBuf::from("/data"), writable: false }],
         };
         podman(Path::new("/d")).create_words(&terms, &["sh".to_owned(), "--privileged".to_owned()])
     }
@@ -237,6 +251,7 @@ pub(super) mod tests {
             ["--device", "/dev/nvidia-caps/nvidia-cap30"],
             ["--env-file", "/dev/stdin"],
             ["--mount", "type=bind,src=/dev/shm/berth-job-1,dst=/run/secrets,ro"],
+            ["--mount", "type=bind,src=/v,dst=/data,ro"],
         ] {
             assert!(has(&argv, &pair), "{pair:?}: {argv:?}");
         }

@@ -33,7 +33,7 @@ fn chosen(task: &Task) -> Result<Option<Chosen>, String> {
     Ok(Some((root, entries, more)))
 }
 
-fn hash_of(root: &OwnedFd, entry: &Entry) -> Result<Option<(File, Vec<u8>)>, String> {
+pub(super) fn hash_of(root: &OwnedFd, entry: &Entry) -> Result<Option<(File, Vec<u8>)>, String> {
     let Some(file) = tree::open_file(root, entry).map_err(|e| failed(&e))? else { return Ok(None) };
     let mut hash = Sha256::new();
     let (mut offset, mut buffer) = (0, vec![0; 1 << 20]);

@@ -7,8 +7,9 @@
 pub mod archive;
 mod artifacts;
 pub mod patterns;
-mod transfer;
+pub(crate) mod transfer;
 pub mod tree;
+mod volumes;
 
 use std::fs::File;
 use std::io;
@@ -53,8 +54,20 @@ pub struct Keep {
     pub every_s: u32,
     /// Patterns.
     pub artifacts: Vec<String>,
+    /// Volumes that it writes to.
+    #[serde(default)]
+    pub volumes: Vec<Written>,
     /// The portal has all of it.
     pub done: bool,
+}
+
+/// A volume that an attempt writes to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Written {
+    /// The portal's id of it.
+    pub volume: String,
+    /// Its place among the volumes of the attempt.
+    pub index: usize,
 }
 
 impl Keep {
@@ -63,12 +76,13 @@ impl Keep {
             dir: Some(spec.checkpoint_dir.clone()).filter(|dir| !dir.is_empty()),
             every_s: spec.checkpoint_every_s,
             artifacts: spec.artifacts.clone(),
+            volumes: written(spec),
             done: false,
         }
     }
 
     pub fn is_nothing(&self) -> bool {
-        self.dir.is_none() && self.artifacts.is_empty()
+        self.dir.is_none() && self.artifacts.is_empty() && self.volumes.is_empty()
     }
 }
 
@@ -102,12 +116,14 @@ impl Attempt {
         }
     }
 
-    /// Removes the job's own directory.
+    /// Removes the job's own directory and its volumes.
     pub fn remove_work(&self) {
-        if let Err(error) = std::fs::remove_dir_all(self.dir.join("work"))
-            && error.kind() != io::ErrorKind::NotFound
-        {
-            tracing::warn!(dir = %self.dir.display(), %error, "files of a job are left until it is forgotten");
+        for place in ["work", crate::volumes::PLACE] {
+            if let Err(error) = std::fs::remove_dir_all(self.dir.join(place))
+                && error.kind() != io::ErrorKind::NotFound
+            {
+                tracing::warn!(dir = %self.dir.display(), %error, "files of a job are left until it is forgotten");
+            }
         }
     }
 }
@@ -147,6 +163,11 @@ struct Progress {
     sent: Option<String>,
 }
 
+fn written(spec: &Spec) -> Vec<Written> {
+    let writable = spec.volumes.iter().enumerate().filter(|(_, mount)| mount.writable);
+    writable.map(|(index, mount)| Written { volume: mount.volume.clone(), index }).collect()
+}
+
 fn failed(error: &io::Error) -> String {
     format!("the files of a job cannot be read: {error}")
 }
@@ -167,6 +188,9 @@ pub async fn keep(task: Task, channel: Channel) -> Result<(), String> {
     if task.over && !task.keep.artifacts.is_empty() {
         artifacts::keep(&task, &mut portal).await?;
     }
+    if task.over {
+        volumes::keep(&task, &mut portal).await?;
+    }
     Ok(())
 }
 
@@ -183,6 +207,7 @@ async fn checkpoint(task: &Task, dir: &str, portal: &mut Portal) -> Result<(), S
         files: packed.files,
         note: packed.note.clone(),
         refused: packed.refused,
+        ..Parcel::default()
     };
     send(portal, parcel, Source::Path(task.dir.join(PACKED))).await?;
     let at = task.dir.clone();

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use berth_proto::portal_client::PortalClient;
-use berth_proto::{AttemptId, MESSAGE_LIMIT, PIECE, Parcel, Piece, Restore, Wish};
+use berth_proto::{AttemptId, MESSAGE_LIMIT, PIECE, Parcel, Part, Piece, Restore, Wish};
 use sha2::{Digest, Sha256};
 use tonic::transport::Channel;
 
@@ -21,9 +21,9 @@ const BETWEEN_FETCHES: Duration = Duration::from_secs(2);
 /// For one piece.
 const ANSWER: Duration = Duration::from_secs(60);
 
-pub(super) type Portal = PortalClient<Channel>;
+pub(crate) type Portal = PortalClient<Channel>;
 
-pub(super) fn client(channel: Channel) -> Portal {
+pub(crate) fn client(channel: Channel) -> Portal {
     PortalClient::new(channel)
         .max_decoding_message_size(MESSAGE_LIMIT)
         .max_encoding_message_size(MESSAGE_LIMIT)
@@ -81,37 +81,49 @@ pub(super) async fn send(portal: &mut Portal, parcel: Parcel, source: Source) ->
 
 /// Fetches what an attempt begins with into its directory, and goes on where it was broken off.
 pub async fn fetch(dir: PathBuf, key: Key, restore: Restore, channel: Channel) -> Result<(), String> {
-    let mut portal = client(channel);
-    let mut tries = 0;
     let file = dir.join(RESTORE);
-    let target = file.clone();
-    let out = blocking(move || make_place(&dir).and_then(|()| create(&target)).map_err(|e| e.to_string()));
+    let out = blocking(move || make_place(&dir).and_then(|()| create(&file)).map_err(|e| e.to_string()));
     let out = out.await?;
-    let out = Arc::new(out);
-    let (mut offset, mut hash) = (0, Sha256::new());
-    while offset < restore.bytes {
-        let attempt = Some(AttemptId::new(&key.job, key.number));
-        let wish = Wish { attempt, file: restore.file.clone(), offset };
-        let answer = tokio::time::timeout(ANSWER, portal.fetch(wish)).await;
-        let data = match answer {
-            Ok(Ok(part)) if !part.get_ref().data.is_empty() => part.into_inner().data,
+    let wish =
+        Wish { attempt: Some(AttemptId::new(&key.job, key.number)), file: restore.file, ..Wish::default() };
+    fetch_into(&mut client(channel), wish, (restore.bytes, &restore.sha256), Arc::new(out)).await
+}
+
+/// Asks for something until it comes, or was not given for long.
+pub(crate) async fn ask(portal: &mut Portal, wish: &Wish) -> Result<Part, String> {
+    for _ in 0..FETCHES {
+        let answer = tokio::time::timeout(ANSWER, portal.fetch(wish.clone())).await;
+        match answer {
+            Ok(Ok(part)) => return Ok(part.into_inner()),
             other => {
-                tries += 1;
-                if tries == FETCHES {
-                    return Err("the portal did not give it".to_owned());
-                }
-                tracing::warn!(job = key.job, answer = ?other.map(|a| a.map(|_| ())), "a checkpoint cannot be fetched; trying again");
+                let job = wish.attempt.as_ref().map_or("", |id| id.job.as_str());
+                tracing::warn!(job, answer = ?other.map(|a| a.map(|_| ())), "a file cannot be fetched; trying again");
                 tokio::time::sleep(BETWEEN_FETCHES).await;
-                continue;
             }
-        };
-        tries = 0;
-        hash.update(&data);
-        let (to, length) = (out.clone(), data.len() as u64);
-        blocking(move || to.write_all_at(&data, offset).map_err(|e| e.to_string())).await?;
-        offset += length;
+        }
     }
-    if offset == restore.bytes && hash.finalize().as_slice() == restore.sha256 {
+    Err("the portal did not give it".to_owned())
+}
+
+/// Fetches a file of this length and hash.
+pub(crate) async fn fetch_into(
+    portal: &mut Portal,
+    mut wish: Wish,
+    (bytes, sha256): (u64, &[u8]),
+    out: Arc<File>,
+) -> Result<(), String> {
+    let mut hash = Sha256::new();
+    while wish.offset < bytes {
+        let data = ask(portal, &wish).await?.data;
+        if data.is_empty() {
+            return Err("it is shorter than was said".to_owned());
+        }
+        hash.update(&data);
+        let (to, length, offset) = (out.clone(), data.len() as u64, wish.offset);
+        blocking(move || to.write_all_at(&data, offset).map_err(|e| e.to_string())).await?;
+        wish.offset += length;
+    }
+    if wish.offset == bytes && hash.finalize().as_slice() == sha256 {
         return Ok(());
     }
     Err("it is not what was kept".to_owned())

@@ -188,6 +188,11 @@ fn names(dir: &mut Dir) -> Vec<CString> {
 
 /// Everything in a directory. With `owner`, only what belongs to this user.
 pub fn list(root: &OwnedFd, owner: Option<u32>) -> Result<Listing, ListError> {
+    list_to(root, owner, MOST_PATH)
+}
+
+/// The same with paths of at most so many bytes.
+pub fn list_to(root: &OwnedFd, owner: Option<u32>, most_path: usize) -> Result<Listing, ListError> {
     let mut out = Listing::default();
     let mut first = Some(Dir::openat(root, ".", dir_flags(), Mode::empty()).map_err(ListError::Io)?);
     let mut waiting: Vec<(Rc<Dir>, CString, String, usize)> = Vec::new();
@@ -210,7 +215,7 @@ pub fn list(root: &OwnedFd, owner: Option<u32>) -> Result<Listing, ListError> {
             let Ok(stat) = fstatat(&*dir, name.as_c_str(), AtFlags::AT_SYMLINK_NOFOLLOW) else { continue };
             let below = plain_name(&name)
                 .map(|n| if path.is_empty() { n.to_owned() } else { format!("{path}/{n}") })
-                .filter(|below| below.len() <= MOST_PATH);
+                .filter(|below| below.len() <= most_path);
             let theirs = owner.is_some_and(|uid| stat.st_uid != uid);
             let entry = below.filter(|_| !theirs).and_then(|below| entry(&dir, &name, below, &stat));
             let Some(entry) = entry else {

@@ -9,7 +9,7 @@ use berth_proto::{Secret, Spec};
 use berth_worker::cgroups::{Allowance, Cgroups, Group};
 use berth_worker::files::{find_json, put_json};
 use berth_worker::lease::Leased;
-use berth_worker::sandbox::{Sandbox, Terms};
+use berth_worker::sandbox::{Bind, Sandbox, Terms};
 use berth_worker::secrets::{self, Given};
 use berth_worker::shim::{self, Exit, Launch, Limits, Start};
 use nix::sys::signal::Signal;
@@ -25,6 +25,8 @@ pub struct Script<'a> {
     pub disk_mib: u64,
     pub secrets: Vec<Secret>,
     pub lease: Option<Leased>,
+    /// Made before it starts, and its own.
+    pub volumes: Vec<Bind>,
 }
 
 impl Default for Script<'_> {
@@ -39,6 +41,7 @@ impl Default for Script<'_> {
             disk_mib: 1_024,
             secrets: Vec::new(),
             lease: None,
+            volumes: Vec::new(),
         }
     }
 }
@@ -55,6 +58,10 @@ pub struct Running {
     pub uid: Option<u32>,
     pub shim: Child,
     pub group: Group,
+}
+
+fn entries(dir: &Path) -> Vec<PathBuf> {
+    std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect()
 }
 
 fn left_out(why: &str) {
@@ -119,6 +126,13 @@ impl Stage {
         if let Some(place) = &place {
             secrets::write(place, &spec, uid).unwrap();
         }
+        for Bind { from, .. } in &script.volumes {
+            for path in std::iter::once(from.clone()).chain(entries(from)) {
+                if let Some(uid) = uid {
+                    std::os::unix::fs::chown(path, Some(uid), Some(uid)).unwrap();
+                }
+            }
+        }
         let terms = Terms {
             work: &work,
             uid: uid.unwrap_or(0),
@@ -126,6 +140,7 @@ impl Stage {
             devices: &script.devices,
             secrets: place.as_deref(),
             scratch_mib: 64,
+            volumes: &script.volumes,
         };
         let command = ["/bin/sh", "-c", script.text].map(str::to_owned).to_vec();
         let confined = self.sandbox.confine(&terms, command);
@@ -146,6 +161,7 @@ impl Stage {
                 memory_mib: script.memory_mib,
                 pids: script.pids,
                 disk: Some((work, script.disk_mib)),
+                volumes: script.volumes.iter().map(|bind| bind.from.clone()).collect(),
                 nested: false,
             },
             told: !spec.secrets.is_empty(),

@@ -5,6 +5,7 @@
 
 use berth_types::jobs::{Condition, Device, Job, Priority};
 use berth_types::money::money_text;
+use berth_types::volumes::{JobVolume, VolumeMode};
 use leptos::prelude::*;
 
 use super::super::rows::{bar_words, cells_of, own_tile};
@@ -211,6 +212,7 @@ fn facts(job: &Job) -> AnyView {
         let files = job.files.join(", ");
         pairs.push(pair("Files", view! { <span class="mono">{files}</span> }.into_any()));
     }
+    pairs.extend(job.volumes.iter().map(|volume| pair("Volume", volume_line(volume))));
     for (name, value) in &job.labels {
         let text = format!("{name} = {value}");
         pairs.push(pair("Label", view! { <span class="mono">{text}</span> }.into_any()));
@@ -234,7 +236,48 @@ fn facts(job: &Job) -> AnyView {
     .into_any()
 }
 
+/// What became of a volume in the latest attempt, in words.
+fn volume_text(volume: &JobVolume) -> String {
+    let mode = match volume.mode {
+        VolumeMode::Ro => "read",
+        VolumeMode::Rw => "read and written",
+    };
+    let given = volume.version.map(|version| format!(", version {version}")).unwrap_or_default();
+    let kept = volume.kept_version.map(|version| format!(", kept as version {version}")).unwrap_or_default();
+    let note = volume.note.as_ref().map(|note| format!(". {note}")).unwrap_or_default();
+    format!(" at {}, {mode}{given}{kept}{note}", volume.path)
+}
+
+fn volume_line(volume: &JobVolume) -> AnyView {
+    let (path, name, text) = (format!("/volumes/{}", volume.name), volume.name.clone(), volume_text(volume));
+    view! { <a class="mono" href=path>{name}</a> {text} }.into_any()
+}
+
 fn at_most(job: &Job) -> String {
     let ms = i64::try_from(job.max_duration_s).unwrap_or(i64::MAX).saturating_mul(1_000);
     money_text(charge(job.nano_per_second, ms), &job.currency)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_volume_says_what_became_of_it() {
+        let asked = JobVolume {
+            name: "data".to_owned(),
+            path: "/data".to_owned(),
+            mode: VolumeMode::Ro,
+            version: None,
+            kept_version: None,
+            note: None,
+        };
+        assert_eq!(volume_text(&asked), " at /data, read");
+        let mode = VolumeMode::Rw;
+        let kept = JobVolume { mode, version: Some(3), kept_version: Some(4), ..asked.clone() };
+        assert_eq!(volume_text(&kept), " at /data, read and written, version 3, kept as version 4");
+        let note = Some("Nothing was kept.".to_owned());
+        let refused = JobVolume { mode, version: Some(3), note, ..asked };
+        assert_eq!(volume_text(&refused), " at /data, read and written, version 3. Nothing was kept.");
+    }
 }

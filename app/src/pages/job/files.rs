@@ -7,28 +7,11 @@ use berth_types::files::{FileKind, FileState, JobFile};
 use berth_types::ids::{JobId, OrgId};
 use leptos::prelude::*;
 
+use super::super::words::size_text;
 use super::LiveJob;
 use crate::api;
 use crate::api::Answer;
 use crate::ui::*;
-
-/// A length as people say it: `1.5 MiB`.
-fn size_text(bytes: u64) -> String {
-    let units = ["KiB", "MiB", "GiB", "TiB"];
-    let mut tenths = u128::from(bytes) * 10;
-    let mut unit = "bytes";
-    for larger in units {
-        if tenths < 10_240 {
-            break;
-        }
-        tenths /= 1_024;
-        unit = larger;
-    }
-    match unit {
-        "bytes" => format!("{bytes} bytes"),
-        unit => format!("{}.{} {unit}", tenths / 10, tenths % 10),
-    }
-}
 
 fn what(file: &JobFile) -> String {
     match file.kind {
@@ -118,23 +101,5 @@ pub fn Files(
                 }
             })}
         </Transition>
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sizes_are_said_as_people_say_them() {
-        for (bytes, text) in [
-            (0, "0 bytes"),
-            (1_023, "1023 bytes"),
-            (1_024, "1.0 KiB"),
-            (1_587_200, "1.5 MiB"),
-            (u64::MAX, "16777215.9 TiB"),
-        ] {
-            assert_eq!(size_text(bytes), text);
-        }
     }
 }

@@ -14,7 +14,7 @@ use berth_types::problems::FieldError;
 
 use super::super::shell_words;
 use super::super::words::signal_text;
-use super::{idle, labels, ports, secrets};
+use super::{idle, labels, ports, secrets, volumes};
 
 /// Seconds between signal and end for a job that chooses only the signal: what the portal gives anyway.
 const USUAL_GRACE_S: u32 = 10;
@@ -139,6 +139,8 @@ pub struct Draft {
     pub reservation: Option<ReservationId>,
     /// Secrets, one on each line.
     pub secrets: String,
+    /// Volumes, one on each line.
+    pub volumes: String,
     /// Labels, one on each line.
     pub labels: String,
     /// Ports, as typed.
@@ -212,6 +214,7 @@ impl Draft {
         let checkpoint = self.checkpoint(&mut errors);
         let stop_when_idle = idle::parse(self.idle, &self.idle_percent, &self.idle_minutes, &mut errors);
         let secrets = secrets::parse(&self.secrets, &mut errors);
+        let volumes = volumes::parse(&self.volumes, &mut errors);
         let labels = labels::parse(&self.labels, &mut errors);
         let ports = ports::parse(&self.ports, &mut errors);
         let files = rows(&self.files, "/files", "file", &mut errors);
@@ -244,6 +247,7 @@ impl Draft {
             retry,
             checkpoint,
             artifacts: Vec::new(),
+            volumes,
             stop_when_idle,
             lease_s: None,
             reservation: self.reservation,
@@ -344,6 +348,7 @@ mod tests {
             signal: CheckpointSignal::Term,
             reservation: None,
             secrets: String::new(),
+            volumes: String::new(),
             labels: String::new(),
             ports: String::new(),
             ports_keep_path: false,

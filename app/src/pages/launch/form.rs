@@ -98,6 +98,8 @@ pub struct Form {
     pub reservation: RwSignal<Option<ReservationId>>,
     /// Secrets, one on each line.
     pub secrets: RwSignal<String>,
+    /// Volumes, one on each line.
+    pub volumes: RwSignal<String>,
     /// Labels, one on each line.
     pub labels: RwSignal<String>,
     /// Ports that can be opened in the browser.
@@ -138,6 +140,7 @@ impl Form {
             signal: RwSignal::new(CheckpointSignal::Term),
             reservation: RwSignal::new(None),
             secrets: RwSignal::new(String::new()),
+            volumes: RwSignal::new(String::new()),
             labels: RwSignal::new(String::new()),
             ports: RwSignal::new(String::new()),
             ports_keep_path: RwSignal::new(false),
@@ -172,6 +175,7 @@ impl Form {
             signal: self.signal.get(),
             reservation: self.reservation.get(),
             secrets: self.secrets.get(),
+            volumes: self.volumes.get(),
             labels: self.labels.get(),
             ports: self.ports.get(),
             ports_keep_path: self.ports_keep_path.get(),

@@ -58,6 +58,7 @@ fn job(random: &mut Random, number: u128, now: Timestamp) -> JobFacts {
         queued_at: now,
         depends_on: Vec::new(),
         inside: None,
+        volume: None,
     }
 }
 

@@ -73,6 +73,7 @@ fn jobs(seed: u64) -> Vec<Job> {
                 queued_at: start().plus_seconds(at as i64),
                 depends_on: Vec::new(),
                 inside: None,
+                volume: None,
             },
             arrives_s: at as i64,
             runs_s: runs,

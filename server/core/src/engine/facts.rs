@@ -32,6 +32,17 @@ pub struct JobFacts {
     pub depends_on: Vec<DependsOn>,
     /// It runs inside this booking only.
     pub inside: Option<BookingId>,
+    /// A volume that it would write to and that another writes to now.
+    pub volume: Option<HeldVolume>,
+}
+
+/// A volume with the job that writes to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeldVolume {
+    pub name: String,
+    pub job: JobId,
+    /// That attempt has ended, and what it wrote is being handed back.
+    pub saving: bool,
 }
 
 /// What an attempt holds on one node.
@@ -269,7 +280,7 @@ impl Engine {
             (Some(_), Condition::Finished) => true,
             (None, _) => false,
         };
-        if !facts.depends_on.iter().all(met) {
+        if !facts.depends_on.iter().all(met) || facts.volume.is_some() {
             return;
         }
         // What can never be placed stays out of the queue; its reason is said by `why`.

@@ -34,7 +34,7 @@ use crate::quotas::{Quotas, Used};
 use crate::request::Ask;
 use crate::scoring::Reach;
 
-pub use facts::{Claim, ClaimBill, ClaimRank, Fact, JobFacts, OrgFacts};
+pub use facts::{Claim, ClaimBill, ClaimRank, Fact, HeldVolume, JobFacts, OrgFacts};
 pub use reserve::{Named, Refusal, Window};
 pub use why::{Blocker, Change, Why};
 pub use words::{Asked, explanation};

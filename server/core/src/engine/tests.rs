@@ -89,6 +89,7 @@ pub(super) fn waits(n: u128, request: Request) -> JobFacts {
         queued_at: at(i64::try_from(n).unwrap()),
         depends_on: Vec::new(),
         inside: None,
+        volume: None,
     }
 }
 
@@ -308,6 +309,19 @@ fn jobs_wait_for_others_and_end_with_them() {
     e.apply(Fact::Ended { job: job_id(2), succeeded: false }, at(2));
     assert_eq!(e.pass(at(2)), [Decision::Orphan { job: job_id(4), generation: 1, on: job_id(2) }]);
     assert_eq!(e.pass(at(3)), [], "one that waits for itself waits, and hurts nobody");
+}
+
+#[test]
+fn one_job_writes_to_a_volume_at_a_time() {
+    let mut e = engine(1, 2);
+    let held = HeldVolume { name: "data".to_owned(), job: job_id(9), saving: false };
+    let facts = JobFacts { volume: Some(held.clone()), ..waits(1, boards(1, 1)) };
+    submit(&mut e, facts.clone());
+    assert_eq!(e.pass(at(0)), [], "there is room, but not in the volume");
+    let why = e.why(job_id(1), at(0)).unwrap();
+    assert_eq!((why.fits, why.blockers), (false, vec![Blocker::Volume(held)]));
+    e.apply(Fact::Waits { version: 2, facts: JobFacts { volume: None, ..facts } }, at(1));
+    assert_eq!(starts(&e.pass(at(1))), [job_id(1)]);
 }
 
 #[test]

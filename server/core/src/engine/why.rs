@@ -7,6 +7,7 @@ use berth_types::jobs::{Condition, DependsOn};
 use berth_types::time::Timestamp;
 
 use super::Engine;
+use super::facts::HeldVolume;
 use crate::cluster::{BookingId, NodeIx, Rank, Slot};
 use crate::fair_share::OrgIx;
 use crate::quotas::Exceeded;
@@ -21,6 +22,8 @@ pub enum Blocker {
     Absurd(Absurd),
     /// Jobs that have not ended yet, or not as they had to.
     Dependency(Vec<JobId>),
+    /// Another job writes to a volume that this one would write to.
+    Volume(HeldVolume),
     /// Its booking is over, not begun, not its organization's or too short.
     Booking(BookingId),
     /// The cloud has no such boards, or not as many together: at most so many devices a node, nodes.
@@ -84,6 +87,11 @@ impl Engine {
         let on: Vec<JobId> = facts.depends_on.iter().filter(open).map(|d| d.job).collect();
         if !on.is_empty() {
             blockers.push(Blocker::Dependency(on));
+        }
+        if let Some(held) = facts.volume.clone() {
+            // Where it could run then is looked at then.
+            blockers.push(Blocker::Volume(held));
+            return Some(Why { blockers, changes: Vec::new(), earliest: None, fits: false });
         }
         let ask = match Ask::of(&facts.request, facts.org, &mut self.cluster) {
             Ok(ask) => ask,

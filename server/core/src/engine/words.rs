@@ -64,6 +64,15 @@ fn said(blocker: &Blocker, asked: &Asked, now: Timestamp) -> Said {
                 format!("It is placed once {} ended.", plural(n, "that job has", "those jobs have")),
             )
         }
+        Blocker::Volume(held) => (
+            "volume.busy",
+            if held.saving {
+                format!("What {} wrote to the volume {} is being handed back.", held.job, held.name)
+            } else {
+                format!("The volume {} is written by {}, and one job writes at a time.", held.name, held.job)
+            },
+            "It is placed once that is over; a job that only reads the volume need not wait.".to_owned(),
+        ),
         Blocker::Booking(_) => (
             "reservation.closed",
             "Its reservation has not begun, is over, or ends before the job would.".to_owned(),
@@ -225,6 +234,7 @@ pub fn explanation(why: &Why, asked: &Asked, now: Timestamp) -> Explanation {
             "The present inventory.".to_owned()
         }
         (_, None, Some(Blocker::Quota(_))) => "The limits of the organization.".to_owned(),
+        (_, None, Some(Blocker::Volume(_))) => "The job that writes to the volume.".to_owned(),
         (_, None, Some(Blocker::Dependency(_))) => "The jobs that it waits for.".to_owned(),
         (_, None, _) => "Nothing that runs now frees a suitable place by itself.".to_owned(),
     };

@@ -14,6 +14,7 @@ use berth_types::problems::Problem;
 use futures::FutureExt;
 use serde::Deserialize;
 
+use super::staging::Taken;
 use crate::portal::Portal;
 use crate::store::attempts::AttemptRow;
 use crate::store::files::FileRow;
@@ -177,18 +178,10 @@ impl Portal {
             return Err(Problem::unavailable("The same file is being written.", 1));
         };
         let total = u64::try_from(row.bytes).unwrap_or(0);
-        let (depot, name) = (self.depot.clone(), row.id.clone());
-        let staging = tokio::task::spawn_blocking(move || depot.stage(&name, offset, &data, total));
-        let bytes = staging.await.map_err(|_| Problem::internal())?.map_err(unwritten)?;
-        if bytes < total {
-            return Ok(Kept { bytes, done: false });
-        }
-        let (depot, name) = (self.depot.clone(), row.id.clone());
-        let hashing = tokio::task::spawn_blocking(move || depot.hash(&name));
-        if hashing.await.map_err(|_| Problem::internal())?.map_err(unwritten)? != row.sha256 {
-            tracing::warn!(file = row.id, "a file did not arrive as it was sent; it is begun anew");
-            self.depot.unstage(&row.id);
-            return Ok(Kept { bytes: 0, done: false });
+        match self.take_piece(&row.id, offset, data, total, &row.sha256).await? {
+            Taken::Part(bytes) => return Ok(Kept { bytes, done: false }),
+            Taken::Spoilt => return Ok(Kept { bytes: 0, done: false }),
+            Taken::Whole(_) => {}
         }
         self.depot.finish(&row.id).await?;
         let (job, org) = (row.job_id.parse::<JobId>(), row.org_id.parse::<OrgId>());
@@ -268,12 +261,8 @@ impl Portal {
     }
 }
 
-fn unwritten(error: std::io::Error) -> Problem {
-    crate::depot::DepotError::from(error).into()
-}
-
 /// Whether one of these ranks is still expected to hand something over.
-fn waits(saving: &[AttemptRow], now: i64, connected: &HashSet<NodeId>) -> bool {
+pub(crate) fn waits(saving: &[AttemptRow], now: i64, connected: &HashSet<NodeId>) -> bool {
     saving.iter().any(|rank| {
         let there = rank.node_id.parse::<NodeId>().is_ok_and(|node| connected.contains(&node));
         let wait_s = if there { WAIT_S } else { WAIT_LOST_S };
@@ -282,7 +271,7 @@ fn waits(saving: &[AttemptRow], now: i64, connected: &HashSet<NodeId>) -> bool {
 }
 
 /// Bytes from their hexadecimal digits.
-fn digits(text: &str) -> Vec<u8> {
+pub(crate) fn digits(text: &str) -> Vec<u8> {
     let pair = |at: usize| text.get(at..at + 2).and_then(|pair| u8::from_str_radix(pair, 16).ok());
     (0..text.len()).step_by(2).filter_map(pair).collect()
 }

@@ -5,6 +5,7 @@
 //! that are not there.
 
 mod intake;
+mod staging;
 
 use std::ops::Range;
 use std::time::Duration;
@@ -24,6 +25,8 @@ use crate::store::files::FileRow;
 use crate::store::{self, StoreError};
 
 pub use intake::{Kept, Offered};
+pub(crate) use intake::{digits, waits};
+pub(crate) use staging::Taken;
 
 /// Between two looks for what is to be removed.
 const LOOK_EVERY: Duration = Duration::from_secs(3_600);
@@ -49,6 +52,12 @@ pub async fn run(portal: Portal) {
     loop {
         if let Err(problem) = portal.tidy_files().await {
             tracing::error!(detail = problem.detail, "files could not be tidied; the next look tries again");
+        }
+        if let Err(problem) = portal.tidy_volumes().await {
+            tracing::error!(
+                detail = problem.detail,
+                "volumes could not be tidied; the next look tries again"
+            );
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }

@@ -22,6 +22,7 @@ use futures::FutureExt;
 
 use super::planner::{cpu_milli, memory_mib};
 use super::quotas::{self, Order};
+use super::volumes::uses;
 use super::{Caller, Right, budgets, keys, secrets};
 use crate::portal::Portal;
 use crate::store::jobs::NewJobRow;
@@ -223,6 +224,9 @@ impl Portal {
                 if let Some(problem) = secrets::check_wanted(tx, org, &spec).await? {
                     return Ok(Submitted::Refused(problem));
                 }
+                if let Some(problem) = uses::check_wanted(tx, org, &spec).await? {
+                    return Ok(Submitted::Refused(problem));
+                }
                 let rate = rate_of(&spec, &price);
                 let quote = match quote(&spec, rate) {
                     Ok(quote) => quote,
@@ -283,6 +287,7 @@ impl Portal {
                     created_at: now,
                 };
                 store::jobs::insert(tx, &row).await?;
+                uses::record_wanted(tx, org, id, &spec).await?;
                 if quote.worst > 0 {
                     let memo = row.name.clone();
                     let posting = hold_posting(hold, org, id, quote.worst, memo, now);
@@ -328,6 +333,9 @@ impl Portal {
         let price = offering.price.ok_or_else(no_price)?;
         check_share(spec, offering.mig_profile.as_deref())?;
         if let Some(problem) = secrets::check_wanted(&mut tx, org, spec).await? {
+            return Err(problem);
+        }
+        if let Some(problem) = uses::check_wanted(&mut tx, org, spec).await? {
             return Err(problem);
         }
         let quote = quote(spec, rate_of(spec, &price))?;

@@ -11,9 +11,11 @@ use berth_types::ids::{JobId, NodeId, OrgId};
 use berth_types::jobs::{Action, Device, Explanation, Failure, Job, JobState, NewJob, Placement};
 use berth_types::problems::Problem;
 use berth_types::time::Timestamp;
+use berth_types::volumes::{JobVolume, VolumeUse};
 
 use crate::live::News;
 use crate::portal::Portal;
+use crate::service::volumes::uses;
 use crate::service::{Caller, Right, drains, evidence, prepared};
 use crate::store::jobs::JobRow;
 use crate::store::{self, StoreError, Tx};
@@ -31,6 +33,7 @@ impl Portal {
         let (id, attempt) = (row.id.clone(), row.attempt);
         let mut shown = self.show(&mut tx, vec![row]).await?.pop().ok_or_else(Problem::not_found)?;
         if attempt > 0 {
+            uses::tell(&mut tx, &id, attempt, &mut shown.volumes).await?;
             shown.evidence = evidence::of_attempt(&mut tx, &id, attempt).await?;
             prepared::add(&mut tx, &mut shown, &id, attempt).await?;
             shown.credited_micros = store::ledger::credited(&mut tx, store::ledger::EVIDENCE, &id).await?;
@@ -239,6 +242,7 @@ impl Portal {
             image: spec.image,
             image_digests: vec![],
             files: spec.files.into_keys().collect(),
+            volumes: spec.volumes.into_iter().map(asked_volume).collect(),
             labels: spec.labels,
             max_duration_s: u64::try_from(row.max_duration_s).unwrap_or(0),
             devices,
@@ -281,6 +285,11 @@ impl Portal {
         self.live.tell_job(job, news.clone());
         self.live.tell_org(org, news);
     }
+}
+
+fn asked_volume(wanted: VolumeUse) -> JobVolume {
+    let VolumeUse { name, path, mode } = wanted;
+    JobVolume { name, path, mode, version: None, kept_version: None, note: None }
 }
 
 type Boards = HashMap<String, (String, u32, u32)>;

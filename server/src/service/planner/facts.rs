@@ -120,6 +120,8 @@ pub(super) fn waits(row: &JobRow) -> Result<JobFacts, StoreError> {
         queued_at: Timestamp::from_micros(row.created_at),
         depends_on: spec.depends_on,
         inside: inside(row.reservation_id.as_deref())?,
+        // Who writes to its volumes is not in its row.
+        volume: None,
     })
 }
 

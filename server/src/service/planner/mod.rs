@@ -151,8 +151,9 @@ impl Portal {
             let owners = held.iter().map(|c| c.owner).collect();
             facts.extend(held.into_iter().map(|claim| Fact::Claim { version, claim }));
             let mut jobs = HashSet::new();
+            let mut volumes = self.held_volumes(&mut tx, "").await?;
             for row in rows {
-                let facts_of = waits(&row)?;
+                let facts_of = JobFacts { volume: volumes.remove(&row.id), ..waits(&row)? };
                 jobs.insert(facts_of.id);
                 self.outcomes(&mut tx, &facts_of, &mut facts).await?;
                 facts.push(Fact::Waits { version, facts: facts_of });
@@ -246,7 +247,8 @@ impl Portal {
         out.extend(held.into_iter().map(|claim| Fact::Claim { version, claim }));
         match row {
             Some(row) if row.state == JobState::Queued.name() => {
-                let facts = waits(&row)?;
+                let volume = self.held_volumes(tx, &row.id).await?.remove(&row.id);
+                let facts = JobFacts { volume, ..waits(&row)? };
                 self.outcomes(tx, &facts, out).await?;
                 out.push(Fact::Waits { version, facts });
             }

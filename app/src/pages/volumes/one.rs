@@ -1,0 +1,201 @@
+//! One volume: what is in one of its directories, and files on their way into it.
+
+use std::future::Future;
+
+use berth_types::Page;
+use berth_types::accounts::Role;
+use berth_types::ids::OrgId;
+use berth_types::problems::Problem;
+use berth_types::volumes::{Volume, VolumeEntry};
+use leptos::prelude::*;
+use leptos_meta::Title;
+use leptos_router::hooks::{use_params_map, use_query_map};
+use serde::{Deserialize, Serialize};
+
+use super::super::parts::{Loading, NoOrg, ready, when_some};
+use super::files::{FileTable, RemoveDialog};
+use super::sending::Uploads;
+use super::{files_text, used_text};
+use crate::api;
+use crate::api::Answer;
+use crate::session::use_session;
+use crate::ui::*;
+
+/// What the page starts with.
+#[derive(Clone, Serialize, Deserialize)]
+struct Loaded {
+    org: OrgId,
+    volume: Volume,
+    dir: String,
+    page: Page<VolumeEntry>,
+}
+
+fn load(
+    org: OrgId,
+    name: Option<String>,
+    dir: String,
+) -> impl Future<Output = Answer<Loaded>> + Send + 'static {
+    let calls = name.map(|name| (api::volumes::one(org, &name), api::volumes::files(org, &name, &dir, None)));
+    async move {
+        let Some((volume, page)) = calls else { return Err(Problem::not_found()) };
+        let volume = volume.await?;
+        // A directory is gone with the last file in it.
+        let page = match page.await {
+            Err(problem) if problem.status == 404 && !dir.is_empty() => Page::whole(Vec::new()),
+            page => page?,
+        };
+        Ok(Loaded { org, volume, dir, page })
+    }
+}
+
+/// The page of one volume; `?dir=` is the directory that is shown.
+#[component]
+pub fn VolumePage() -> impl IntoView {
+    let org = use_session().org;
+    let (params, query) = (use_params_map(), use_query_map());
+    let name = Memo::new(move |_| params.with(|params| params.get("volume")));
+    let dir = Memo::new(move |_| query.with(|query| query.get("dir")).unwrap_or_default());
+    let data: Resource<Answer<Option<Loaded>>> = Resource::new(
+        move || (org.get(), name.get(), dir.get()),
+        |(org, name, dir): (Option<OrgId>, Option<String>, String)| {
+            when_some(org.map(|org| load(org, name, dir)))
+        },
+    );
+    view! {
+        <Suspense fallback=|| view! { <Loading/> }>
+            {move || Suspend::new(async move {
+                match data.await {
+                    Err(problem) if problem.status == 404 => view! { <NotFound/> }.into_any(),
+                    Err(problem) => view! { <ProblemNotice problem=problem/> }.into_any(),
+                    Ok(None) => view! { <NoOrg/> }.into_any(),
+                    Ok(Some(loaded)) => view! { <VolumeView loaded=loaded/> }.into_any(),
+                }
+            })}
+        </Suspense>
+    }
+}
+
+/// What the parts of the page act on.
+#[derive(Clone, Copy)]
+pub(super) struct Shelf {
+    pub org: OrgId,
+    pub volume: RwSignal<Volume>,
+    /// The volume's name.
+    pub name: StoredValue<String>,
+    /// The directory that is shown, `""` for the root.
+    pub dir: StoredValue<String>,
+    pub entries: RwSignal<Vec<VolumeEntry>>,
+    /// Where the next page of them begins.
+    pub next: RwSignal<Option<String>>,
+    /// The file that the dialog is about.
+    pub doomed: RwSignal<Option<String>>,
+    pub asking: RwSignal<bool>,
+    pub ready: ReadSignal<bool>,
+    /// Whether the person may put files in and take them out.
+    pub writes: bool,
+}
+
+impl Shelf {
+    /// Shows how it is now, from the first page on.
+    pub fn look(self) {
+        let (name, dir) = (self.name.get_value(), self.dir.get_value());
+        let calls = (api::volumes::one(self.org, &name), api::volumes::files(self.org, &name, &dir, None));
+        leptos::task::spawn_local(async move {
+            if let Ok(volume) = calls.0.await {
+                let _gone = self.volume.try_set(volume);
+            }
+            let page = match calls.1.await {
+                Ok(page) => page,
+                Err(problem) if problem.status == 404 => Page::whole(Vec::new()),
+                // What is shown stays; the next change is looked at again.
+                Err(_) => return,
+            };
+            let _gone = self.entries.try_set(page.items);
+            let _gone = self.next.try_set(page.next_cursor);
+        });
+    }
+}
+
+/// The directories on the way to one, each with its address.
+fn way(name: &str, dir: &str) -> Vec<(String, String)> {
+    let mut out = vec![(name.to_owned(), format!("/volumes/{name}"))];
+    let mut at = String::new();
+    for part in dir.split('/').filter(|part| !part.is_empty()) {
+        at = if at.is_empty() { part.to_owned() } else { format!("{at}/{part}") };
+        out.push((part.to_owned(), dir_href(name, &at)));
+    }
+    out
+}
+
+/// The address of a directory.
+pub(super) fn dir_href(name: &str, dir: &str) -> String {
+    format!("/volumes/{name}?dir={}", api::volumes::query_text(dir))
+}
+
+#[component]
+fn VolumeView(loaded: Loaded) -> impl IntoView {
+    let Loaded { org, volume, dir, page } = loaded;
+    let memberships = use_session().me.memberships;
+    let writes = |role: Role| matches!(role, Role::Owner | Role::Member);
+    let name = volume.name.clone();
+    let title = format!("{name} · Berth");
+    let mut crumbs = way(&name, &dir);
+    let last = crumbs.pop().map(|(name, _)| name).unwrap_or_default();
+    let crumbs: Vec<AnyView> = crumbs
+        .into_iter()
+        .map(|(name, path)| view! { <li><a href=path>{name}</a></li> }.into_any())
+        .collect();
+    let heading = name.clone();
+    let shelf = Shelf {
+        org,
+        volume: RwSignal::new(volume),
+        name: StoredValue::new(name),
+        dir: StoredValue::new(dir),
+        entries: RwSignal::new(page.items),
+        next: RwSignal::new(page.next_cursor),
+        doomed: RwSignal::new(None),
+        asking: RwSignal::new(false),
+        ready: ready(),
+        writes: memberships.iter().any(|m| m.org.id == org && writes(m.role)),
+    };
+    let used = move || shelf.volume.with(used_text);
+    view! {
+        <Title text=title/>
+        <div class="page">
+            <nav class="crumbs" aria-label="Where you are">
+                <ol>
+                    <li><a href="/volumes">"Volumes"</a></li>
+                    {crumbs}
+                    <li><span aria-current="page" class="quiet">{last}</span></li>
+                </ol>
+            </nav>
+            <div class="page__head"><h1>{heading}</h1></div>
+            <p class="page__lead">
+                {used} ", " {move || shelf.volume.with(|v| files_text(v.files))} ", version "
+                {move || shelf.volume.with(|v| v.version)}
+            </p>
+            {shelf.writes.then(|| view! { <Uploads shelf=shelf/> })}
+            <FileTable shelf=shelf/>
+            <RemoveDialog shelf=shelf/>
+        </div>
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_directory_on_the_way_has_its_address() {
+        let pair = |name: &str, path: &str| (name.to_owned(), path.to_owned());
+        assert_eq!(way("data", ""), [pair("data", "/volumes/data")]);
+        assert_eq!(
+            way("data", "a b/c"),
+            [
+                pair("data", "/volumes/data"),
+                pair("a b", "/volumes/data?dir=a%20b"),
+                pair("c", "/volumes/data?dir=a%20b%2Fc")
+            ]
+        );
+    }
+}

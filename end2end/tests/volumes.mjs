@@ -1,0 +1,114 @@
+// Volumes as people use them: made, filled with files that survive a lost connection, fetched, named in a
+// job, deleted.
+import assert from 'node:assert/strict';
+import { createHash } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { after, before, test } from 'node:test';
+import { launchBrowser, openPage, settled, signUp, startDemo } from './harness.mjs';
+
+let demo, browser;
+before(async () => {
+  demo = await startDemo();
+  browser = await launchBrowser();
+});
+after(async () => {
+  await browser?.close();
+  await demo?.stop();
+});
+
+const awake = (button) => button.and(button.page().locator(':enabled')).waitFor();
+const hash = (data) => createHash('sha256').update(data).digest('hex');
+
+// Three parts, no two of them alike.
+const DATA = Buffer.alloc(9 << 20);
+for (let at = 0; at < DATA.length; at += 4) DATA.writeUInt32LE(at, at);
+
+test('a volume is made, filled over a lost connection, fetched and deleted', async () => {
+  const owner = await signUp(demo.url);
+  const { page, faults } = await openPage(browser, demo.url, { headers: owner.headers });
+  await page.goto('/volumes');
+  await settled(page);
+  await page.getByText('No volume yet.').waitFor();
+  const create = page.getByRole('button', { name: 'Create volume' });
+  await awake(create);
+  await page.getByRole('textbox', { name: 'Name' }).fill('Training');
+  await create.click();
+  await page.locator('#volume-name[aria-invalid="true"]').waitFor();
+  await page.getByRole('textbox', { name: 'Name' }).fill('training');
+  await page.getByLabel('At most, in GiB').fill('1');
+  await create.click();
+  await page.getByRole('link', { name: 'training' }).click();
+  await page.getByText('There is no file here yet.').waitFor();
+  const input = page.getByLabel('Files', { exact: true });
+  await awake(input);
+  faults.length = 0;
+
+  // The second part is lost, as when a train goes into a tunnel.
+  let parts = 0;
+  await page.route('**/uploads/**', (route) => {
+    if (route.request().method() === 'PATCH' && ++parts === 2) return route.abort('connectionreset');
+    return route.continue();
+  });
+  await input.setInputFiles({ name: 'set one.bin', mimeType: 'application/octet-stream', buffer: DATA });
+  await page.getByText('9.0 MiB, in the volume').waitFor();
+  assert.ok(parts >= 4, `one part was sent again, not all: ${parts}`);
+  assert.equal(parts, 4);
+  const progress = page.getByRole('progressbar', { name: 'Upload of set one.bin' });
+  assert.equal(await progress.getAttribute('value'), '100');
+  await page.unroute('**/uploads/**');
+  const row = page.getByRole('table', { name: 'Files in this directory' }).getByRole('row');
+  const file = row.filter({ hasText: 'set one.bin' });
+  await file.getByText('9.0 MiB').waitFor();
+  await page.getByText('version 1').waitFor();
+  assert.deepEqual(faults.filter((fault) => !fault.includes('ERR_CONNECTION_RESET')), []);
+
+  const coming = page.waitForEvent('download');
+  await page.getByRole('link', { name: 'Download set one.bin' }).click();
+  const download = await coming;
+  assert.equal(download.suggestedFilename(), 'set one.bin');
+  assert.equal(hash(readFileSync(await download.path())), hash(DATA));
+
+  // A directory that a script made is shown too, and gone into.
+  const volume = `/orgs/${owner.org}/volumes/training`;
+  await owner.api('PUT', `${volume}/uploads/deep/er/empty`, { bytes: 0 });
+  await page.reload();
+  await settled(page);
+  await page.getByRole('link', { name: 'deep/' }).click();
+  await page.getByRole('link', { name: 'er/' }).click();
+  await page.getByText('empty', { exact: true }).waitFor();
+  const crumbs = page.getByRole('navigation', { name: 'Where you are' });
+  await crumbs.getByRole('link', { name: 'deep' }).waitFor();
+
+  const drop = page.getByRole('button', { name: 'Delete empty' });
+  await awake(drop);
+  await drop.click();
+  await page.getByRole('button', { name: 'Keep it' }).click();
+  await drop.click();
+  await page.getByRole('button', { name: 'Delete file' }).click();
+  await page.getByText('There is no file here yet.').waitFor();
+
+  await page.goto('/volumes');
+  await settled(page);
+  const remove = page.getByRole('button', { name: 'Delete training' });
+  await awake(remove);
+  await remove.click();
+  await page.getByRole('button', { name: 'Delete volume' }).click();
+  await page.getByText('No volume yet.').waitFor();
+});
+
+test('the page of a volume fits a phone', async () => {
+  const owner = await signUp(demo.url);
+  await owner.api('POST', `/orgs/${owner.org}/volumes`, { name: 'small', max_bytes: 1000 });
+  const name = `${'long-'.repeat(20)}name.bin`;
+  await owner.api('PUT', `/orgs/${owner.org}/volumes/small/uploads/${name}`, { bytes: 0 });
+  const { page } = await openPage(browser, demo.url, {
+    headers: owner.headers,
+    viewport: { width: 390, height: 844 },
+  });
+  for (const path of ['/volumes', '/volumes/small']) {
+    await page.goto(path);
+    await settled(page);
+    const wide = await page.evaluate(() => document.documentElement.scrollWidth);
+    assert.ok(wide <= 390, `${path} is ${wide} px wide`);
+  }
+});

@@ -1,0 +1,322 @@
+//! What volumes and the files in them may be called, where a job may have them, and how a volume looks
+//! directory by directory. Must not know where bytes are.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use berth_types::jobs::NewJob;
+use berth_types::time::Timestamp;
+use berth_types::volumes::{EntryKind, NewVolume, VolumeEntry, VolumeMode};
+
+use crate::admission::check_path;
+
+/// Volumes of one organization.
+pub const MAX_VOLUMES: i64 = 100;
+/// Files of one volume.
+pub const MAX_FILES: usize = 10_000;
+/// Uploads into one volume that are not finished.
+pub const MAX_UPLOADS: i64 = 100;
+/// Volumes of one job.
+pub const MAX_USES: usize = 16;
+/// Bytes of one volume: a pebibyte.
+pub const MAX_BYTES: u64 = 1 << 50;
+/// Bytes of a path, and parts of one.
+pub const MAX_PATH: usize = 1_024;
+pub const MAX_LEVELS: usize = 64;
+/// Bytes of an upload's tag.
+pub const MAX_TAG: usize = 200;
+
+const NAMED: &str =
+    "A name has up to 63 lower-case letters, digits and - and begins with a letter or a digit.";
+
+/// Directories at the root of a system that are its own.
+const SYSTEM: [&str; 27] = [
+    "bin",
+    "boot",
+    "dev",
+    "etc",
+    "home",
+    "init",
+    "lib",
+    "lib32",
+    "lib64",
+    "libx32",
+    "lost+found",
+    "media",
+    "mnt",
+    "nix",
+    "old_root",
+    "opt",
+    "proc",
+    "root",
+    "run",
+    "sbin",
+    "selinux",
+    "snap",
+    "srv",
+    "sys",
+    "tmp",
+    "usr",
+    "var",
+];
+
+/// Whether a text can be the name of a volume.
+pub fn is_name(name: &str) -> bool {
+    name.len() <= 63
+        && name.starts_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit())
+        && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
+}
+
+/// Faults of a volume that is to be made: a pointer and a sentence each.
+pub fn check_new(new: &NewVolume) -> Vec<(&'static str, &'static str)> {
+    let mut faults = Vec::new();
+    if !is_name(&new.name) {
+        faults.push(("/name", NAMED));
+    }
+    if new.max_bytes == 0 || new.max_bytes > MAX_BYTES {
+        faults.push(("/max_bytes", "Choose between 1 byte and 1 PiB (1125899906842624)."));
+    }
+    faults
+}
+
+/// Where a file is in a volume: relative, plain parts only.
+pub fn check_file(path: &str) -> Result<(), &'static str> {
+    if path.is_empty() || path.len() > MAX_PATH {
+        return Err("A path has 1 to 1024 bytes.");
+    }
+    if path.contains('\\') || path.chars().any(char::is_control) {
+        return Err("A path has printable characters only, and / between its parts.");
+    }
+    if path.split('/').count() > MAX_LEVELS {
+        return Err("A path has at most 64 parts.");
+    }
+    if path.split('/').any(|part| matches!(part, "" | "." | "..") || part.len() > 255) {
+        return Err(
+            "A path begins at the volume's own root and cannot leave it: no leading /, no . or .. in it.",
+        );
+    }
+    Ok(())
+}
+
+/// The directories above a file, the nearest last.
+pub fn above(path: &str) -> impl Iterator<Item = &str> {
+    path.match_indices('/').filter_map(|(at, _)| path.get(..at))
+}
+
+/// A path at which one thing is a file and another a directory, or two are files.
+pub fn clash<'a>(paths: &BTreeMap<&'a str, usize>) -> Option<&'a str> {
+    let twice = paths.iter().find(|(_, count)| **count > 1).map(|(path, _)| *path);
+    twice.or_else(|| paths.keys().copied().flat_map(above).find(|dir| paths.contains_key(dir)))
+}
+
+/// Where a job may have a volume: below its directory, or one directory at the root that is not the
+/// system's.
+fn check_mount(path: &str) -> Result<(), &'static str> {
+    let Some(name) = path.strip_prefix('/') else { return check_path(path) };
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '+');
+    if name.is_empty() || name.len() > 64 || name.starts_with('.') || !name.chars().all(plain) {
+        return Err(
+            "At the root a volume is one directory such as /data, of letters, digits and . _ -; anywhere else it is below the job's own directory, without a leading /.",
+        );
+    }
+    if SYSTEM.contains(&name) {
+        return Err("This directory is the system's own; choose another such as /data.");
+    }
+    Ok(())
+}
+
+/// Whether one path is the other, or inside it.
+fn overlap(one: &str, other: &str) -> bool {
+    let inside =
+        |a: &str, b: &str| a.strip_prefix(b).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    inside(one, other) || inside(other, one)
+}
+
+/// Faults of how a job asks for volumes, as far as they can be seen without looking one up.
+pub fn check_uses(job: &NewJob, refuse: &mut impl FnMut(&str, &str)) {
+    if job.volumes.len() > MAX_USES {
+        refuse("/volumes", "A job has at most 16 volumes.");
+        return;
+    }
+    let mut names = BTreeSet::new();
+    let kept = job.checkpoint.as_ref().and_then(|checkpoint| checkpoint.dir.as_deref());
+    for (index, wanted) in job.volumes.iter().enumerate() {
+        let at = |field: &str| format!("/volumes/{index}/{field}");
+        if !is_name(&wanted.name) {
+            refuse(&at("name"), NAMED);
+        } else if !names.insert(&wanted.name) {
+            refuse(&at("name"), "The job has this volume already; keep one of them.");
+        }
+        let mut others = job.volumes.iter().take(index).map(|other| other.path.as_str());
+        if let Err(detail) = check_mount(&wanted.path) {
+            refuse(&at("path"), detail);
+        } else if others.any(|other| overlap(other, &wanted.path)) {
+            refuse(&at("path"), "Another volume is there already; one cannot be inside the other.");
+        } else if job.files.keys().map(String::as_str).chain(kept).any(|own| overlap(own, &wanted.path)) {
+            refuse(&at("path"), "The job's own files or its checkpoint directory are there; choose another.");
+        }
+        if wanted.mode == VolumeMode::Rw && job.nodes > 1 {
+            refuse(
+                &at("mode"),
+                "One rank writes at a time: a job on several nodes has its volumes read-only.",
+            );
+        }
+    }
+}
+
+/// A file as a volume's list has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Leaf {
+    pub path: String,
+    pub bytes: u64,
+    pub sha256: String,
+    pub changed_at: Timestamp,
+}
+
+/// What is in one directory (`""`: the root), by name.
+pub fn directory(dir: &str, files: &[Leaf]) -> Vec<VolumeEntry> {
+    let mut out: BTreeMap<&str, VolumeEntry> = BTreeMap::new();
+    for file in files {
+        let below = match dir {
+            "" => Some(file.path.as_str()),
+            dir => file.path.strip_prefix(dir).and_then(|rest| rest.strip_prefix('/')),
+        };
+        let Some(below) = below else { continue };
+        let (name, deeper) = below.split_once('/').map_or((below, false), |(name, _)| (name, true));
+        let entry = out.entry(name).or_insert_with(|| VolumeEntry {
+            name: name.to_owned(),
+            path: if dir.is_empty() { name.to_owned() } else { format!("{dir}/{name}") },
+            kind: if deeper { EntryKind::Dir } else { EntryKind::File },
+            bytes: 0,
+            files: 0,
+            sha256: (!deeper).then(|| file.sha256.clone()),
+            changed_at: file.changed_at,
+        });
+        entry.bytes = entry.bytes.saturating_add(file.bytes);
+        entry.files += 1;
+        entry.changed_at = entry.changed_at.max(file.changed_at);
+    }
+    out.into_values().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use berth_types::files::Checkpoint;
+    use berth_types::volumes::VolumeUse;
+    use proptest::prelude::*;
+
+    fn wants(name: &str, path: &str, mode: VolumeMode) -> VolumeUse {
+        VolumeUse { name: name.to_owned(), path: path.to_owned(), mode }
+    }
+
+    fn pointers(job: &NewJob) -> Vec<String> {
+        let mut out = Vec::new();
+        check_uses(job, &mut |at: &str, _: &str| out.push(at.to_owned()));
+        out
+    }
+
+    fn asks(volumes: Vec<VolumeUse>) -> NewJob {
+        let files = [("src/train.py".to_owned(), String::new())].into();
+        let checkpoint = Some(Checkpoint { dir: Some("ckpt".to_owned()), ..Checkpoint::default() });
+        NewJob { volumes, files, checkpoint, nodes: 1, ..NewJob::default() }
+    }
+
+    #[test]
+    fn paths_stay_inside_a_volume() {
+        let long = "x/".repeat(64) + "x";
+        for bad in
+            ["", "/a", "../a", "a/../b", "a//b", "a/", ".", "a\0b", "a\nb", "a\\b", &long, &"x".repeat(256)]
+        {
+            assert!(check_file(bad).is_err(), "{bad:?}");
+        }
+        let (deep, y) = ("x/".repeat(63) + "x", "y".repeat(255));
+        for good in ["a", "a b/ü.bin", "..a/b", &deep, &format!("{y}/{y}/{y}/{y}")] {
+            assert_eq!(check_file(good), Ok(()), "{good:?}");
+        }
+    }
+
+    #[test]
+    fn each_fault_of_a_job_is_named() {
+        use VolumeMode::{Ro, Rw};
+        assert_eq!(pointers(&asks(vec![wants("data", "/data", Ro), wants("out", "out/all", Rw)])), [""; 0]);
+        let cases = [
+            (wants("Data", "/data", Ro), "/volumes/0/name"),
+            (wants("d", "/", Ro), "/volumes/0/path"),
+            (wants("d", "/usr", Ro), "/volumes/0/path"),
+            (wants("d", "/data/x", Ro), "/volumes/0/path"),
+            (wants("d", "/..", Ro), "/volumes/0/path"),
+            (wants("d", "../x", Ro), "/volumes/0/path"),
+            (wants("d", "", Ro), "/volumes/0/path"),
+            (wants("d", "src", Ro), "/volumes/0/path"),
+            (wants("d", "src/train.py/x", Ro), "/volumes/0/path"),
+            (wants("d", "ckpt", Ro), "/volumes/0/path"),
+        ];
+        for (wanted, pointer) in cases {
+            assert_eq!(pointers(&asks(vec![wanted.clone()])), [pointer], "{wanted:?}");
+        }
+        let twice = asks(vec![wants("d", "a", Ro), wants("d", "a/b", Ro)]);
+        assert_eq!(pointers(&twice), ["/volumes/1/name", "/volumes/1/path"]);
+        let gang = NewJob { nodes: 2, ..asks(vec![wants("d", "/d", Rw), wants("e", "/e", Ro)]) };
+        assert_eq!(pointers(&gang), ["/volumes/0/mode"]);
+        assert_eq!(pointers(&asks(vec![wants("d", "a", Ro); 17])), ["/volumes"]);
+    }
+
+    #[test]
+    fn a_path_is_a_file_or_a_directory() {
+        let of = |paths: &[&'static str]| {
+            let mut counted = BTreeMap::new();
+            paths.iter().for_each(|path| *counted.entry(*path).or_insert(0) += 1);
+            clash(&counted)
+        };
+        assert_eq!(of(&["a/b", "a/c", "d", "ab"]), None);
+        assert_eq!(of(&["a/b/c", "a"]), Some("a"));
+        assert_eq!(of(&["a/b/c", "a/b"]), Some("a/b"));
+        assert_eq!(of(&["x", "x"]), Some("x"));
+        assert_eq!(above("a/b/c").collect::<Vec<_>>(), ["a", "a/b"]);
+    }
+
+    #[test]
+    fn a_directory_shows_what_is_below_it() {
+        let leaf = |path: &str, bytes: u64, at: i64| Leaf {
+            path: path.to_owned(),
+            bytes,
+            sha256: "00".to_owned(),
+            changed_at: Timestamp::from_micros(at),
+        };
+        let files = [leaf("a/x", 1, 5), leaf("a/y/z", 2, 7), leaf("ab", 4, 1), leaf("b", 8, 2)];
+        let of = |dir: &str| {
+            let short = |e: VolumeEntry| (e.path, e.kind, e.bytes, e.files, e.changed_at.micros());
+            directory(dir, &files).into_iter().map(short).collect::<Vec<_>>()
+        };
+        use EntryKind::{Dir, File};
+        assert_eq!(
+            of(""),
+            [
+                ("a".to_owned(), Dir, 3, 2, 7),
+                ("ab".to_owned(), File, 4, 1, 1),
+                ("b".to_owned(), File, 8, 1, 2)
+            ]
+        );
+        assert_eq!(of("a"), [("a/x".to_owned(), File, 1, 1, 5), ("a/y".to_owned(), Dir, 2, 1, 7)]);
+        assert_eq!(of("a/x"), []);
+    }
+
+    proptest! {
+        #[test]
+        fn an_accepted_path_never_leaves_its_volume(path in ".{0,40}") {
+            if check_file(&path).is_ok() {
+                let mut parts = std::path::Path::new(&path).components();
+                prop_assert!(parts.all(|part| matches!(part, std::path::Component::Normal(_))));
+            }
+        }
+
+        #[test]
+        fn nothing_is_lost_in_a_directory(paths in prop::collection::btree_set("[ab](/[ab]){0,3}", 0..8)) {
+            let files: Vec<Leaf> = paths.iter().map(|path| Leaf {
+                path: path.clone(), bytes: 1, sha256: String::new(), changed_at: Timestamp::from_micros(0),
+            }).collect();
+            let counted: u64 = directory("", &files).iter().map(|entry| entry.files).sum();
+            prop_assert_eq!(counted, files.len() as u64);
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! Volumes of an organization: what there is, what is in them, and files on their way in and out.
+
+use axum::body::Bytes;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, put};
+use axum::{Json as Answer, Router};
+use berth_types::Page;
+use berth_types::ids::OrgId;
+use berth_types::problems::Problem;
+use berth_types::volumes::{NewUpload, NewVolume, Upload, Volume, VolumeEntry};
+use serde::Deserialize;
+
+use super::extract::{Failed, Json, Path, Query, Signed, limit, read_body};
+use super::files::Sent;
+use crate::portal::Portal;
+use crate::service::volumes::Added;
+
+/// Where a part begins, and where the next one does.
+const OFFSET: &str = "upload-offset";
+
+pub fn routes() -> Router<Portal> {
+    Router::new()
+        .route("/orgs/{org}/volumes", get(list).post(create))
+        .route("/orgs/{org}/volumes/{volume}", get(show).delete(remove))
+        .route("/orgs/{org}/volumes/{volume}/files", get(list_files))
+        .route("/orgs/{org}/volumes/{volume}/files/{*path}", get(content).delete(remove_file))
+        .route(
+            "/orgs/{org}/volumes/{volume}/uploads/{*path}",
+            put(begin).get(progress).patch(add).delete(give_up),
+        )
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct List {
+    limit: Option<u32>,
+    cursor: Option<String>,
+}
+
+async fn list(
+    State(portal): State<Portal>,
+    Signed(caller): Signed,
+    Path(org): Path<OrgId>,
+    Query(query): Query<List>,
+) -> Result<Answer<Page<Volume>>, Failed> {
+    Ok(Answer(portal.list_volumes(&caller, org, query.cursor, limit(query.limit)?).await?))
+}
+
+async fn create(
+    State(portal): State<Portal>,
+    Signed(caller): Signed,
+    Path(org): Path<OrgId>,
+    input: Json<NewVolume>,
+) -> Result<(StatusCode, Answer<Volume>), Failed> {
+    Ok((StatusCode::CREATED, Answer(portal.create_volume(&caller, org, input.value).await?)))
+}
+
+async fn show(
+    State(portal): State<Portal>,
+    Signed(caller): Signed,
+    Path((org, volume)): Path<(OrgId, String)>,
+) -> Result<Answer<Volume>, Failed> {
+    Ok(Answer(portal.get_volume(&caller, org, &volume).await?))
+}
+
+async fn remove(
+    State(portal): State<Portal>,
+    Signed(caller): Signed,
+    Path((org, volume)): Path<(OrgId, String)>,
+) -> Result<StatusCode, Failed> {
+    portal.delete_volume(&caller, org, volume).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ListFiles {
+    /// The root when absent.
+    dir: Option<String>,
+    limit: Option<u32>,
+    cursor: Option<String>,
+}
+
+async fn list_files(
+    State(portal): State<Portal>,
+    Signed(caller): Signed,
+    Path((org, volume)): Path<(OrgId, String)>,
+    Query(query): Query<ListFiles>,
+) -> Result<Answer<Page<VolumeEntry>>, Failed> {
+    let place = (volume.as_str(), query.dir.as_deref().unwrap_or_default());
+    Ok(Answer(portal.list_volume_files(&caller, org, place, query.cursor, limit(query.limit)?).await?))
+}
+
+async fn content(
+    State(portal): State<Portal>,
+    Signed(caller): Signed,
+    Path((org, volume, path)): Path<(OrgId, String, String)>,
+    headers: HeaderMap,
+) -> Result<Response, Failed> {
+    let file = portal.get_volume_file(&caller, org, &volume, &path).await?;
+    let sent = Sent {
+        name: path.rsplit('/').next().unwrap_or_default().to_owned(),
+        bytes: u64::try_from(file.bytes).unwrap_or(0),
+        sha256: file.sha256.clone(),
+    };
+    match sent.part(&headers) {
+        Ok(part) => Ok(part.answer(portal.read_volume_file(&file, part.range.clone()).await?)),
+        Err(response) => Ok(*response),
+    }
+}
+
+async fn remove_file(
+    State(portal): State<Portal>,
+    Signed(caller): Signed,
+    Path((org, volume, path)): Path<(OrgId, String, String)>,
+) -> Result<StatusCode, Failed> {
+    portal.remove_volume_file(&caller, org, volume, path).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// How far an upload has come, in the body and in the header.
+fn told(upload: Upload) -> Response {
+    ([(OFFSET, HeaderValue::from(upload.received))], Answer(upload)).into_response()
+}
+
+async fn begin(
+    State(portal): State<Portal>,
+    Signed(caller): Signed,
+    Path((org, volume, path)): Path<(OrgId, String, String)>,
+    input: Json<NewUpload>,
+) -> Result<Response, Failed> {
+    Ok(told(portal.begin_upload(&caller, org, volume, path, input.value).await?))
+}
+
+async fn progress(
+    State(portal): State<Portal>,
+    Signed(caller): Signed,
+    Path((org, volume, path)): Path<(OrgId, String, String)>,
+) -> Result<Response, Failed> {
+    Ok(told(portal.get_upload(&caller, org, &volume, &path).await?))
+}
+
+/// Where a part says that it begins.
+fn offset(headers: &HeaderMap) -> Option<u64> {
+    let text = headers.get(OFFSET)?.to_str().ok()?.trim();
+    text.parse().ok().filter(|_| text.bytes().all(|b| b.is_ascii_digit()))
+}
+
+async fn add(
+    State(portal): State<Portal>,
+    Signed(caller): Signed,
+    Path((org, volume, path)): Path<(OrgId, String, String)>,
+    request: Request,
+) -> Result<Response, Failed> {
+    let Some(offset) = offset(request.headers()) else {
+        let detail = "Say where the part begins, with the header Upload-Offset: BYTES.";
+        return Err(Failed(Problem::malformed(detail)));
+    };
+    let data: Bytes = read_body(request, &portal).await?;
+    match portal.add_to_upload(&caller, org, volume, path, offset, data.to_vec()).await? {
+        Added::Taken(upload) => Ok(told(upload)),
+        Added::Elsewhere(received) => {
+            let detail = format!(
+                "This part begins at byte {offset}, and {received} bytes are there. Go on from there."
+            );
+            let problem = Problem::conflict("upload.offset", "The part does not follow", detail);
+            Ok(([(OFFSET, HeaderValue::from(received))], Failed(problem)).into_response())
+        }
+    }
+}
+
+async fn give_up(
+    State(portal): State<Portal>,
+    Signed(caller): Signed,
+    Path((org, volume, path)): Path<(OrgId, String, String)>,
+) -> Result<StatusCode, Failed> {
+    portal.drop_upload(&caller, org, &volume, &path).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

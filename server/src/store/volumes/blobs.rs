@@ -1,0 +1,147 @@
+//! Bytes of volumes, whole and on their way. The bytes themselves are elsewhere.
+
+use berth_types::time::Timestamp;
+
+use super::super::{StoreError, Tx};
+
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+pub struct BlobRow {
+    pub id: String,
+    pub org_id: String,
+    pub volume_id: String,
+    /// `upload`, `file` or `listing`.
+    pub kind: String,
+    pub path: String,
+    pub job_id: String,
+    pub attempt: i64,
+    pub bytes: i64,
+    /// Lower-case hex; empty when it is not known yet.
+    pub sha256: String,
+    pub tag: String,
+    /// `partial`, `complete` or `gone`.
+    pub state: String,
+    pub touched_at: i64,
+}
+
+macro_rules! select_blobs {
+    ($rest:literal) => {
+        concat!(
+            "SELECT id, org_id, volume_id, kind, path, job_id, attempt, bytes, sha256, tag, state, touched_at \
+             FROM volume_blobs ",
+            $rest
+        )
+    };
+}
+
+pub async fn insert(tx: &mut Tx<'_>, row: &BlobRow) -> Result<(), StoreError> {
+    let sql = "INSERT INTO volume_blobs (id, org_id, volume_id, kind, path, job_id, attempt, bytes, sha256, tag, \
+               state, touched_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
+    exec!(
+        tx,
+        sql,
+        &row.id,
+        &row.org_id,
+        &row.volume_id,
+        &row.kind,
+        &row.path,
+        &row.job_id,
+        row.attempt,
+        row.bytes,
+        &row.sha256,
+        &row.tag,
+        &row.state,
+        row.touched_at
+    )
+    .map(|_| ())
+}
+
+/// The upload to a path that is not in the volume yet.
+pub async fn find_upload(tx: &mut Tx<'_>, volume: &str, path: &str) -> Result<Option<BlobRow>, StoreError> {
+    let sql = select_blobs!("WHERE volume_id = $1 AND kind = 'upload' AND path = $2 AND state <> 'gone'");
+    find!(tx, BlobRow, sql, volume, path)
+}
+
+/// An upload is in the volume now.
+pub async fn mark_placed(tx: &mut Tx<'_>, id: &str) -> Result<(), StoreError> {
+    exec!(tx, "UPDATE volume_blobs SET path = '' WHERE id = $1", id).map(|_| ())
+}
+
+/// What an attempt hands over, or has handed over, with this content.
+pub async fn find_offered(tx: &mut Tx<'_>, like: &BlobRow) -> Result<Option<BlobRow>, StoreError> {
+    let sql = select_blobs!(
+        "WHERE volume_id = $1 AND kind = $2 AND job_id = $3 AND attempt = $4 AND sha256 = $5 AND bytes = $6 \
+         AND state <> 'gone'"
+    );
+    find!(tx, BlobRow, sql, &like.volume_id, &like.kind, &like.job_id, like.attempt, &like.sha256, like.bytes)
+}
+
+/// The whole files that an attempt handed over.
+pub async fn list_offered(
+    tx: &mut Tx<'_>,
+    volume: &str,
+    job: &str,
+    attempt: i64,
+) -> Result<Vec<BlobRow>, StoreError> {
+    let sql = select_blobs!(
+        "WHERE volume_id = $1 AND kind = 'file' AND job_id = $2 AND attempt = $3 AND state = 'complete'"
+    );
+    list!(tx, BlobRow, sql, volume, job, attempt)
+}
+
+/// How many rows an attempt has for a volume.
+pub async fn count_offered(
+    tx: &mut Tx<'_>,
+    volume: &str,
+    job: &str,
+    attempt: i64,
+) -> Result<i64, StoreError> {
+    let sql = "SELECT CAST(COUNT(*) AS BIGINT) FROM volume_blobs WHERE volume_id = $1 AND job_id = $2 AND attempt = $3";
+    Ok(find!(tx, (i64,), sql, volume, job, attempt)?.map_or(0, |(count,)| count))
+}
+
+/// How many uploads into a volume are not in it yet, and their bytes.
+pub async fn uploads(tx: &mut Tx<'_>, volume: &str) -> Result<(i64, i64), StoreError> {
+    let sql = "SELECT CAST(COUNT(*) AS BIGINT), CAST(COALESCE(SUM(bytes), 0) AS BIGINT) FROM volume_blobs \
+               WHERE volume_id = $1 AND kind = 'upload' AND path <> '' AND state <> 'gone'";
+    Ok(find!(tx, (i64, i64), sql, volume)?.unwrap_or_default())
+}
+
+/// Notes that somebody still sends it.
+pub async fn touch(tx: &mut Tx<'_>, id: &str, now: Timestamp) -> Result<(), StoreError> {
+    exec!(tx, "UPDATE volume_blobs SET touched_at = $2 WHERE id = $1", id, now.micros()).map(|_| ())
+}
+
+/// All of it is in the store, with this hash; says whether it was still on its way.
+pub async fn complete(tx: &mut Tx<'_>, id: &str, sha256: &str) -> Result<bool, StoreError> {
+    let sql = "UPDATE volume_blobs SET state = 'complete', sha256 = $2 WHERE id = $1 AND state = 'partial'";
+    Ok(exec!(tx, sql, id, sha256)? == 1)
+}
+
+/// Gives up what no version has.
+pub async fn give_up(tx: &mut Tx<'_>, id: &str) -> Result<(), StoreError> {
+    let sql = "UPDATE volume_blobs SET state = 'gone' WHERE id = $1 \
+               AND NOT EXISTS (SELECT 1 FROM volume_files f WHERE f.blob_id = volume_blobs.id)";
+    exec!(tx, sql, id).map(|_| ())
+}
+
+/// Gives up uploads that nobody has sent anything of since `before`, and what is of no version and no
+/// attempt that could still hand over a list with it.
+pub async fn abandon(tx: &mut Tx<'_>, before: Timestamp) -> Result<u64, StoreError> {
+    let sql = "UPDATE volume_blobs SET state = 'gone' WHERE state <> 'gone' AND kind = 'upload' AND path <> '' AND touched_at < $1";
+    let uploads = exec!(tx, sql, before.micros())?;
+    let sql = "UPDATE volume_blobs SET state = 'gone' WHERE state <> 'gone' AND (kind <> 'upload' OR path = '') \
+               AND NOT EXISTS (SELECT 1 FROM volume_files f WHERE f.blob_id = volume_blobs.id) \
+               AND NOT EXISTS (SELECT 1 FROM attempts a WHERE a.job_id = volume_blobs.job_id \
+                AND a.number = volume_blobs.attempt AND a.is_open = $1)";
+    Ok(uploads + exec!(tx, sql, true)?)
+}
+
+/// Blobs whose bytes are to be removed.
+pub async fn list_gone(tx: &mut Tx<'_>, limit: i64) -> Result<Vec<BlobRow>, StoreError> {
+    list!(tx, BlobRow, select_blobs!("WHERE state = 'gone' ORDER BY id LIMIT $1"), limit)
+}
+
+/// Removes the row of a blob that is gone.
+pub async fn remove(tx: &mut Tx<'_>, id: &str) -> Result<(), StoreError> {
+    exec!(tx, "DELETE FROM volume_blobs WHERE id = $1 AND state = 'gone'", id).map(|_| ())
+}

@@ -1,0 +1,217 @@
+//! Volumes of organizations and which file is where in them; `blobs` are their bytes, `uses` the jobs that
+//! have them.
+
+pub mod blobs;
+pub mod uses;
+
+use berth_types::ids::OrgId;
+use berth_types::time::Timestamp;
+
+use super::{StoreError, Tx};
+
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+pub struct VolumeRow {
+    pub id: String,
+    pub org_id: String,
+    pub name: String,
+    pub max_bytes: i64,
+    pub version: i64,
+    pub created_by: String,
+    pub created_at: i64,
+    pub changed_at: i64,
+}
+
+/// A file as some versions of a volume have it.
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+pub struct VolumeFileRow {
+    pub volume_id: String,
+    pub path: String,
+    pub blob_id: String,
+    pub bytes: i64,
+    /// Lower-case hex.
+    pub sha256: String,
+    pub executable: bool,
+    pub from_version: i64,
+    pub changed_at: i64,
+}
+
+macro_rules! select_volumes {
+    ($rest:literal) => {
+        concat!(
+            "SELECT id, org_id, name, max_bytes, version, created_by, created_at, changed_at FROM volumes ",
+            $rest
+        )
+    };
+}
+
+macro_rules! select_files {
+    ($rest:literal) => {
+        concat!(
+            "SELECT volume_id, path, blob_id, bytes, sha256, executable, from_version, changed_at FROM volume_files ",
+            $rest
+        )
+    };
+}
+
+pub async fn insert(tx: &mut Tx<'_>, row: &VolumeRow) -> Result<(), StoreError> {
+    let sql = "INSERT INTO volumes (id, org_id, name, max_bytes, version, created_by, created_at, changed_at) \
+               VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
+    exec!(
+        tx,
+        sql,
+        &row.id,
+        &row.org_id,
+        &row.name,
+        row.max_bytes,
+        row.version,
+        &row.created_by,
+        row.created_at,
+        row.changed_at
+    )
+    .map(|_| ())
+}
+
+pub async fn find(tx: &mut Tx<'_>, org: OrgId, name: &str) -> Result<Option<VolumeRow>, StoreError> {
+    find!(tx, VolumeRow, select_volumes!("WHERE org_id = $1 AND name = $2"), org.to_string(), name)
+}
+
+/// A volume, whoever's it is. Only for what an attempt was given.
+pub async fn find_any(tx: &mut Tx<'_>, id: &str) -> Result<Option<VolumeRow>, StoreError> {
+    find!(tx, VolumeRow, select_volumes!("WHERE id = $1"), id)
+}
+
+/// The volumes of an organization by name, from after `after` on.
+pub async fn list(
+    tx: &mut Tx<'_>,
+    org: OrgId,
+    after: &str,
+    limit: i64,
+) -> Result<Vec<VolumeRow>, StoreError> {
+    let sql = select_volumes!("WHERE org_id = $1 AND name > $2 ORDER BY name LIMIT $3");
+    list!(tx, VolumeRow, sql, org.to_string(), after, limit)
+}
+
+/// How many an organization has.
+pub async fn count(tx: &mut Tx<'_>, org: OrgId) -> Result<i64, StoreError> {
+    let sql = "SELECT CAST(COUNT(*) AS BIGINT) FROM volumes WHERE org_id = $1";
+    Ok(find!(tx, (i64,), sql, org.to_string())?.map_or(0, |(count,)| count))
+}
+
+/// Makes the next version of a volume the present one ([`StoreError::Contended`] when it is not the next any
+/// more).
+pub async fn set_version(tx: &mut Tx<'_>, id: &str, version: i64, now: Timestamp) -> Result<(), StoreError> {
+    let sql = "UPDATE volumes SET version = $2, changed_at = $3 WHERE id = $1 AND version = $4";
+    let changed = exec!(tx, sql, id, version, now.micros(), version - 1)?;
+    if changed == 1 { Ok(()) } else { Err(StoreError::Contended) }
+}
+
+/// Removes a volume. Its bytes are given up, and removed later.
+pub async fn delete(tx: &mut Tx<'_>, id: &str) -> Result<(), StoreError> {
+    exec!(tx, "DELETE FROM volume_files WHERE volume_id = $1", id)?;
+    exec!(tx, "UPDATE volume_blobs SET state = 'gone' WHERE volume_id = $1", id)?;
+    exec!(tx, "DELETE FROM volumes WHERE id = $1", id).map(|_| ())
+}
+
+/// Bytes and number of the files that a version has.
+pub async fn totals(tx: &mut Tx<'_>, id: &str, version: i64) -> Result<(i64, i64), StoreError> {
+    let sql = "SELECT CAST(COALESCE(SUM(bytes), 0) AS BIGINT), CAST(COUNT(*) AS BIGINT) FROM volume_files \
+               WHERE volume_id = $1 AND from_version <= $2 AND (to_version IS NULL OR to_version > $2)";
+    Ok(find!(tx, (i64, i64), sql, id, version)?.unwrap_or_default())
+}
+
+pub async fn insert_file(tx: &mut Tx<'_>, row: &VolumeFileRow) -> Result<(), StoreError> {
+    let sql = "INSERT INTO volume_files (volume_id, path, blob_id, bytes, sha256, executable, from_version, \
+               changed_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
+    exec!(
+        tx,
+        sql,
+        &row.volume_id,
+        &row.path,
+        &row.blob_id,
+        row.bytes,
+        &row.sha256,
+        row.executable,
+        row.from_version,
+        row.changed_at
+    )
+    .map(|_| ())
+}
+
+/// The file that is there now.
+pub async fn find_file(tx: &mut Tx<'_>, id: &str, path: &str) -> Result<Option<VolumeFileRow>, StoreError> {
+    let sql = select_files!("WHERE volume_id = $1 AND path = $2 AND to_version IS NULL");
+    find!(tx, VolumeFileRow, sql, id, path)
+}
+
+/// A file that is there now with this content.
+pub async fn find_content(
+    tx: &mut Tx<'_>,
+    id: &str,
+    sha256: &str,
+    bytes: i64,
+) -> Result<Option<VolumeFileRow>, StoreError> {
+    let sql = select_files!(
+        "WHERE volume_id = $1 AND sha256 = $2 AND bytes = $3 AND to_version IS NULL ORDER BY path LIMIT 1"
+    );
+    find!(tx, VolumeFileRow, sql, id, sha256, bytes)
+}
+
+/// The bytes that a version has under this id.
+pub async fn find_blob(
+    tx: &mut Tx<'_>,
+    id: &str,
+    version: i64,
+    blob: &str,
+) -> Result<Option<VolumeFileRow>, StoreError> {
+    let sql = select_files!(
+        "WHERE volume_id = $1 AND blob_id = $3 AND from_version <= $2 AND (to_version IS NULL OR to_version > $2) \
+         ORDER BY path LIMIT 1"
+    );
+    find!(tx, VolumeFileRow, sql, id, version, blob)
+}
+
+/// Files that are there now whose path begins so, `''` for all.
+pub async fn list_below(
+    tx: &mut Tx<'_>,
+    id: &str,
+    prefix: &str,
+    limit: i64,
+) -> Result<Vec<VolumeFileRow>, StoreError> {
+    let sql = select_files!(
+        "WHERE volume_id = $1 AND to_version IS NULL AND substr(path, 1, CAST($3 AS INTEGER)) = $2 \
+         ORDER BY path LIMIT $4"
+    );
+    let chars = i64::try_from(prefix.chars().count()).unwrap_or(i64::MAX);
+    list!(tx, VolumeFileRow, sql, id, prefix, chars, limit)
+}
+
+/// Files of a version by path, from after `after` on.
+pub async fn list_version(
+    tx: &mut Tx<'_>,
+    id: &str,
+    version: i64,
+    after: &str,
+    limit: i64,
+) -> Result<Vec<VolumeFileRow>, StoreError> {
+    let sql = select_files!(
+        "WHERE volume_id = $1 AND from_version <= $2 AND (to_version IS NULL OR to_version > $2) AND path > $3 \
+         ORDER BY path LIMIT $4"
+    );
+    list!(tx, VolumeFileRow, sql, id, version, after, limit)
+}
+
+/// The present file is not in `version` and those after it; says whether there was one.
+pub async fn end_file(tx: &mut Tx<'_>, id: &str, path: &str, version: i64) -> Result<bool, StoreError> {
+    let sql =
+        "UPDATE volume_files SET to_version = $3 WHERE volume_id = $1 AND path = $2 AND to_version IS NULL";
+    Ok(exec!(tx, sql, id, path, version)? == 1)
+}
+
+/// Forgets files that no present version and no open attempt has.
+pub async fn forget_old(tx: &mut Tx<'_>) -> Result<u64, StoreError> {
+    let sql = "DELETE FROM volume_files WHERE to_version IS NOT NULL AND NOT EXISTS \
+               (SELECT 1 FROM volume_uses u JOIN attempts a ON a.job_id = u.job_id AND a.number = u.attempt \
+                WHERE u.volume_id = volume_files.volume_id AND u.version >= volume_files.from_version \
+                AND u.version < volume_files.to_version AND a.is_open = $1)";
+    exec!(tx, sql, true)
+}
