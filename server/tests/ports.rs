@@ -1,7 +1,12 @@
 //! Ports of running jobs in the browser: a portal with real sockets, a real worker, and a real server inside a
 //! job.
 
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of tests fail loudly, like tests")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "helpers of tests fail loudly, like tests"
+)]
 
 mod common;
 #[expect(dead_code, reason = "this file uses a part of it")]

@@ -24,12 +24,12 @@ pub fn query_text(text: &str) -> String {
 }
 
 /// The volumes of an organization by name: all of them fit on a page.
-pub fn list(org: OrgId) -> impl Future<Output = Answer<Page<Volume>>> + Send + 'static {
+pub fn list(org: OrgId) -> impl Future<Output = Answer<Page<Volume>>> + Send + 'static + use<> {
     get(format!("/orgs/{org}/volumes?limit=200"))
 }
 
 /// One volume.
-pub fn one(org: OrgId, name: &str) -> impl Future<Output = Answer<Volume>> + Send + 'static {
+pub fn one(org: OrgId, name: &str) -> impl Future<Output = Answer<Volume>> + Send + 'static + use<> {
     get(base(org, name))
 }
 
@@ -43,7 +43,7 @@ pub fn create(
 }
 
 /// Deletes a volume with everything in it.
-pub fn delete(org: OrgId, name: &str) -> impl Future<Output = Answer<()>> + Send + 'static {
+pub fn delete(org: OrgId, name: &str) -> impl Future<Output = Answer<()>> + Send + 'static + use<> {
     send("DELETE", base(org, name), &(), None)
 }
 
@@ -53,7 +53,7 @@ pub fn files(
     name: &str,
     dir: &str,
     cursor: Option<&str>,
-) -> impl Future<Output = Answer<Page<VolumeEntry>>> + Send + 'static {
+) -> impl Future<Output = Answer<Page<VolumeEntry>>> + Send + 'static + use<> {
     let dir = if dir.is_empty() { String::new() } else { format!("&dir={}", escaped(dir)) };
     let cursor = cursor.map(|cursor| format!("&cursor={}", escaped(cursor))).unwrap_or_default();
     get(format!("{}/files?limit=100{dir}{cursor}", base(org, name)))
@@ -65,7 +65,11 @@ pub fn file_href(org: OrgId, name: &str, path: &str) -> String {
 }
 
 /// Takes a file out of a volume.
-pub fn remove_file(org: OrgId, name: &str, path: &str) -> impl Future<Output = Answer<()>> + Send + 'static {
+pub fn remove_file(
+    org: OrgId,
+    name: &str,
+    path: &str,
+) -> impl Future<Output = Answer<()>> + Send + 'static + use<> {
     send("DELETE", format!("{}/files/{}", base(org, name), path_text(path)), &(), None)
 }
 

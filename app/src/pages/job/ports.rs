@@ -9,7 +9,6 @@ use leptos::task::spawn_local;
 use super::LiveJob;
 use crate::api;
 use crate::pages::parts::{Call, CallProblem};
-use crate::ui::*;
 
 /// A window that was opened by a click, before it is known where it leads: browsers keep one from opening
 /// that comes later.

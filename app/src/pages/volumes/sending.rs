@@ -21,7 +21,6 @@ enum Standing {
 }
 
 /// One file on its way.
-#[cfg_attr(not(feature = "hydrate"), expect(dead_code, reason = "only a browser sends files"))]
 #[derive(Debug, Clone, Copy)]
 struct Sending {
     path: StoredValue<String>,
