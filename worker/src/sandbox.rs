@@ -443,7 +443,15 @@ mod tests {
     #[test]
     fn without_a_sandbox_the_command_is_started_itself() {
         let (work, devices) = (Path::new("/w"), []);
-        let terms = Terms { work, uid: 0, network: true, devices: &devices, secrets: None, scratch_mib: 2 };
+        let terms = Terms {
+            work,
+            uid: 0,
+            network: true,
+            devices: &devices,
+            secrets: None,
+            volumes: &[],
+            scratch_mib: 2,
+        };
         let confined = Sandbox::Process.confine(&terms, vec!["echo".to_owned(), "x".to_owned()]);
         assert_eq!((confined.argv, confined.sandbox_depth), (vec!["echo".to_owned(), "x".to_owned()], 0));
         assert_eq!((confined.cwd.as_path(), confined.home.as_str()), (work, "/w"));
