@@ -16,8 +16,11 @@ mod quay;
 
 use berth_proto::{AttemptId, Evidence, Phase, Status};
 use berth_server::scheduler;
+use berth_server::store::ledger::{EVIDENCE, Posting, post};
 use berth_types::ids::NodeId;
+use berth_types::ledger::TransferKind;
 use common::engines;
+use futures::FutureExt;
 use harbour::{DAY, Harbour};
 use quay::Quay;
 use serde_json::{Value, json};
@@ -141,6 +144,74 @@ async fn what_evidence_does_not_bear_out_is_given_back_once() {
         let line = lines.iter().find(|l| l["item"].as_str().unwrap().contains("evidence")).unwrap();
         assert_eq!(line["amount_micros"], -back, "{engine} {document}");
         assert_eq!(document["subtotal_micros"], 50_000 - back, "{engine} {document}");
+    }
+}
+
+/// Credits what evidence gave back, without the run that it is of.
+async fn given_back(h: &Harbour, amount_micros: i64) {
+    let at = h.t.portal.now();
+    let posting = Posting {
+        id: h.t.portal.new_id(at),
+        org: h.org.parse().unwrap(),
+        kind: TransferKind::Credit,
+        amount_micros,
+        pending: None,
+        source: EVIDENCE,
+        source_id: format!("a run of {amount_micros}"),
+        seq: 1,
+        memo: String::new(),
+        at,
+    };
+    let work = h.t.portal.db.write(move |tx| {
+        let posting = posting.clone();
+        async move { post(tx, &posting).await }.boxed()
+    });
+    work.await.unwrap();
+}
+
+#[tokio::test]
+async fn what_comes_back_of_an_earlier_month_is_a_credit_note() {
+    for (engine, db, _place) in engines("evidence_notes").await {
+        let mut h = Harbour::on(db).await;
+        let taxes = json!({"taxes": [{"name": "VAT", "basis_points": 2_000}], "due_days": 14});
+        h.t.call(&h.operator, "PUT", "/operator/billing-settings", taxes).await.expect(200);
+        let limit = json!({"credit_limit_micros": 50_000_000});
+        let path = format!("/operator/orgs/{}/credit-limit", h.org);
+        h.t.call(&h.operator, "PUT", &path, limit).await.expect(200);
+        // All of a month comes back within it: that is an invoice of nothing, and nobody owes it.
+        ran(&h, 10_000, None).await;
+        given_back(&h, 10_000).await;
+        h.pass(20 * DAY).await;
+        assert_eq!(h.t.portal.bill_last_month().await.unwrap(), 1, "{engine}: a grant alone is not billed");
+        let before = h.balance().await;
+        given_back(&h, 1_000_000).await;
+        h.pass(31 * DAY).await;
+        let made = futures::future::join_all((0..3).map(|_| h.t.portal.bill_last_month())).await;
+        assert_eq!(made.into_iter().map(Result::unwrap).sum::<usize>(), 1, "{engine}: once");
+        let page = h.t.get(&h.ada, &format!("/orgs/{}/invoices", h.org)).await.expect(200);
+        let [note, nothing] = &page["items"].as_array().unwrap()[..] else { panic!("{page}") };
+        assert_eq!(
+            (&nothing["kind"], &nothing["state"], &nothing["document"]["total_micros"]),
+            (&json!("invoice"), &json!("paid"), &json!(0)),
+            "{engine} {page}"
+        );
+        assert_eq!(nothing["due_at"], Value::Null, "{engine} {page}");
+        assert_eq!(
+            (&note["kind"], &note["state"], &note["number"]),
+            (&json!("credit_note"), &json!("paid"), &json!(2)),
+            "{engine} {page}"
+        );
+        assert_eq!((&note["corrects"], &note["due_at"]), (&Value::Null, &Value::Null), "{engine} {page}");
+        let document = &note["document"];
+        assert_eq!(document["lines"].as_array().unwrap().len(), 1, "{engine} {page}");
+        assert_eq!(
+            (&document["subtotal_micros"], &document["total_micros"]),
+            (&json!(-1_000_000), &json!(-1_200_000)),
+            "{engine} {page}"
+        );
+        assert_eq!(h.balance().await, (before.0 + 1_000_000, 0), "{engine}: a document moves no money");
+        let close = format!("/operator/invoices/{}/void", note["id"].as_str().unwrap());
+        h.t.post(&h.operator, &close, Value::Null).await.problem(409, "invoice.closed");
     }
 }
 
