@@ -14,7 +14,7 @@ mod harbour;
 #[expect(dead_code, reason = "this file uses a part of it")]
 mod quay;
 
-use berth_proto::{AttemptId, Evidence, Phase, Status};
+use berth_proto::{AttemptId, Evidence, Lost, Phase, Status};
 use berth_server::scheduler;
 use berth_server::store::ledger::{EVIDENCE, Posting, post};
 use berth_types::ids::NodeId;
@@ -38,7 +38,7 @@ fn status(job: &str, number: u32, phase: Phase, metered_ms: i64, seen: Option<(i
             process_ms,
             device_ms: process_ms - lost_ms,
             lost_ms,
-            busy_ms: None,
+            ..Evidence::default()
         }),
         ..Status::default()
     }
@@ -249,6 +249,50 @@ async fn ranks_are_looked_at_together_and_attempts_apart() {
         assert_eq!(amounts, [4_000, 1_000], "{engine}");
         let done = show(&h, &flaky).await;
         assert_eq!((&done["cost_micros"], &done["credited_micros"]), (&json!(9_000), &json!(5_000)));
+        let books = h.t.post(&h.operator, "/operator/reconciliation", Value::Null).await.expect(200);
+        assert_eq!(books["mismatches"], json!([]), "{engine} {books}");
+    }
+}
+
+/// Both ranks of a gang ran for ten seconds; what comes back when each lost its board at these ages.
+async fn gang_lost(h: &Harbour, lost: [&[(i64, i64)]; 2]) -> (i64, String) {
+    let gang = submit(h, json!({"nodes": 2})).await;
+    let nodes = placed(h, &gang).await;
+    let said = |phase: Phase, metered_ms: i64, lost: &[(i64, i64)]| {
+        let sum = lost.iter().map(|(from, until)| until - from).sum();
+        let mut said = status(&gang, 1, phase, metered_ms, Some((metered_ms, sum)));
+        let lost = lost.iter().map(|(from, until)| Lost { from_ms: *from, until_ms: *until });
+        said.evidence.as_mut().unwrap().lost = lost.collect();
+        said
+    };
+    for (phase, metered_ms) in [(Phase::Running, 1_000), (Phase::Ended, 10_000), (Phase::Clean, 10_000)] {
+        // Nothing is lost yet while it is young.
+        let known = if phase == Phase::Running { [&[][..]; 2] } else { lost };
+        for (node, lost) in nodes.iter().zip(known) {
+            say(h, *node, said(phase, metered_ms, lost)).await;
+        }
+    }
+    let mut back = credits(h, &gang).await;
+    assert_eq!(back.len(), 1, "{back:?}");
+    back.pop().unwrap()
+}
+
+#[tokio::test]
+async fn what_ranks_lost_one_after_the_other_is_added_up() {
+    for (engine, db, _place) in engines("evidence_gang").await {
+        let h = Harbour::on(db).await;
+        // The clock moves by a few milliseconds between the reports of the two, as they do.
+        let near = |micros: i64, ms: i64| (micros - ms * 2).abs() <= 200;
+        let (apart, memo) = gang_lost(&h, [&[(1_000, 4_000)], &[(6_000, 8_000)]]).await;
+        assert_eq!(apart, 10_000, "{engine}: five seconds of two boards");
+        assert_eq!(memo, "Credit for 5 s in which one of its 2 devices did not answer (attempt 1)");
+        let (same, _) = gang_lost(&h, [&[(1_000, 4_000)], &[(1_000, 4_000)]]).await;
+        assert!(near(same, 3_000), "{engine}: {same}");
+        let (part, _) = gang_lost(&h, [&[(1_000, 4_000)], &[(3_000, 5_000)]]).await;
+        assert!(near(part, 4_000), "{engine}: {part}");
+        let (one, memo) = gang_lost(&h, [&[(1_000, 2_000), (5_000, 6_000)], &[]]).await;
+        assert_eq!(one, 4_000, "{engine}");
+        assert!(memo.contains("GPU-"), "{engine}: {memo}");
         let books = h.t.post(&h.operator, "/operator/reconciliation", Value::Null).await.expect(200);
         assert_eq!(books["mismatches"], json!([]), "{engine} {books}");
     }
