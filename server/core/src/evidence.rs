@@ -168,10 +168,9 @@ mod tests {
         }
 
         #[test]
-        fn no_input_panics(rate: i64, ms: i64, charged: i64, together: i64,
-                           times in prop::collection::vec(any::<(i64, i64)>(), 0..5)) {
+        fn no_input_panics(rate: i64, ms: i64, charged: i64, together: i64, one: (i64, i64), other: (i64, i64)) {
             prop_assert!(credit_micros(rate, ms, charged) >= 0);
-            prop_assert!(together_ms(times) >= 0);
+            prop_assert!(together_ms(vec![one, other, one]) >= 0);
             prop_assert!(uncovered(ms, &[], together).total_ms() <= ms.max(0));
         }
 
@@ -181,7 +180,7 @@ mod tests {
         ) {
             let lengths = || times.iter().map(|(from, until)| (until - from).max(0));
             let found = together_ms(times.clone());
-            prop_assert!(found >= lengths().max().unwrap_or(0) && found <= lengths().sum());
+            prop_assert!(found >= lengths().max().unwrap_or(0) && found <= lengths().sum::<i64>());
         }
     }
 }
