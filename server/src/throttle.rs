@@ -19,7 +19,7 @@ const EVERY_S: u64 = 10;
 /// Invitations of one organization at once, and then one more every so many seconds.
 const ORG_BURST: u32 = 30;
 const ORG_EVERY_S: u64 = 60;
-/// The same for one address, over all organizations.
+/// The same for one address of one organization: no organization can use up another's.
 const ADDRESS_BURST: u32 = 5;
 const ADDRESS_EVERY_S: u64 = 600;
 
@@ -59,10 +59,10 @@ impl Throttle {
     }
 }
 
-/// Counts invitations, by organization, and by address whoever invites it.
+/// Counts invitations, by organization, and by each address that it invites.
 pub struct Invites {
     by_org: DefaultKeyedRateLimiter<OrgId>,
-    by_address: DefaultKeyedRateLimiter<String>,
+    by_address: DefaultKeyedRateLimiter<(OrgId, String)>,
 }
 
 impl Default for Invites {
@@ -76,7 +76,7 @@ impl Invites {
     /// Counts one more. Beyond what may be sent: how many seconds to wait.
     pub fn ask(&self, org: OrgId, address: &str) -> Option<u64> {
         // An organization that may not invite now uses up nobody's letter box.
-        count(&self.by_org, &org).or_else(|| count(&self.by_address, &address.to_owned()))
+        count(&self.by_org, &org).or_else(|| count(&self.by_address, &(org, address.to_owned())))
     }
 }
 
@@ -104,9 +104,11 @@ mod tests {
         for _ in 0..ADDRESS_BURST {
             assert_eq!(invites.ask(org(1), "ada@example.org"), None);
         }
-        let wait = invites.ask(org(2), "ada@example.org").unwrap();
+        let wait = invites.ask(org(1), "ada@example.org").unwrap();
         assert!((1..=ADDRESS_EVERY_S + 1).contains(&wait), "{wait}");
-        for n in ADDRESS_BURST..ORG_BURST {
+        assert_eq!(invites.ask(org(2), "ada@example.org"), None, "another organization has its own");
+        // The one that was refused counts for its organization too.
+        for n in ADDRESS_BURST + 1..ORG_BURST {
             assert_eq!(invites.ask(org(1), &format!("{n}@example.org")), None);
         }
         let wait = invites.ask(org(1), "late@example.org").unwrap();

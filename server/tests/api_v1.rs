@@ -435,6 +435,9 @@ async fn the_statement_comes_as_csv_that_no_program_runs() {
     let (ada, org) = t.tenant("lab").await;
     let credit = json!({"amount_micros": 5, "memo": "=cmd|' /C calc'!A0"});
     t.post(&operator, &format!("/operator/orgs/{org}/credits"), credit).await.expect(201);
+    let until = t.portal.now().plus_seconds(86_400);
+    let lent = json!({"amount_micros": 7, "memo": "a trial", "expires_at": until});
+    t.post(&operator, &format!("/operator/orgs/{org}/credits"), lent).await.expect(201);
     let As::Cookie(cookie) = &ada else { panic!("a person") };
     let request = Request::builder().uri(format!("/api/v1/orgs/{org}/transfers?format=csv"));
     let request = request.header(header::COOKIE, cookie).body(Body::empty()).unwrap();
@@ -443,9 +446,13 @@ async fn the_statement_comes_as_csv_that_no_program_runs() {
     let bytes = axum::body::to_bytes(response.into_body(), 1 << 20).await.unwrap();
     let text = String::from_utf8(bytes.to_vec()).unwrap();
     let lines: Vec<&str> = text.lines().collect();
-    assert_eq!(lines[0], "at,id,kind,amount_micros,currency,source,source_id,memo");
+    assert_eq!(lines[0], "at,id,kind,amount_micros,currency,source,source_id,memo,expires_at");
     assert!(
-        lines[1].contains(",credit,5,USD,grant,") && lines[1].ends_with(",'=cmd|' /C calc'!A0"),
+        lines[1].contains(",credit,7,USD,grant,") && lines[1].ends_with(&format!(",a trial,{until}")),
+        "{text}"
+    );
+    assert!(
+        lines[2].contains(",credit,5,USD,grant,") && lines[2].ends_with(",'=cmd|' /C calc'!A0,"),
         "{text}"
     );
 }

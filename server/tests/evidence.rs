@@ -14,10 +14,13 @@ mod harbour;
 #[expect(dead_code, reason = "this file uses a part of it")]
 mod quay;
 
-use berth_proto::{AttemptId, Evidence, Phase, Status};
+use berth_proto::{AttemptId, Evidence, Lost, Phase, Status};
 use berth_server::scheduler;
+use berth_server::store::ledger::{EVIDENCE, Posting, post};
 use berth_types::ids::NodeId;
+use berth_types::ledger::TransferKind;
 use common::engines;
+use futures::FutureExt;
 use harbour::{DAY, Harbour};
 use quay::Quay;
 use serde_json::{Value, json};
@@ -35,7 +38,7 @@ fn status(job: &str, number: u32, phase: Phase, metered_ms: i64, seen: Option<(i
             process_ms,
             device_ms: process_ms - lost_ms,
             lost_ms,
-            busy_ms: None,
+            ..Evidence::default()
         }),
         ..Status::default()
     }
@@ -144,6 +147,74 @@ async fn what_evidence_does_not_bear_out_is_given_back_once() {
     }
 }
 
+/// Credits what evidence gave back, without the run that it is of.
+async fn given_back(h: &Harbour, amount_micros: i64) {
+    let at = h.t.portal.now();
+    let posting = Posting {
+        id: h.t.portal.new_id(at),
+        org: h.org.parse().unwrap(),
+        kind: TransferKind::Credit,
+        amount_micros,
+        pending: None,
+        source: EVIDENCE,
+        source_id: format!("a run of {amount_micros}"),
+        seq: 1,
+        memo: String::new(),
+        at,
+    };
+    let work = h.t.portal.db.write(move |tx| {
+        let posting = posting.clone();
+        async move { post(tx, &posting).await }.boxed()
+    });
+    work.await.unwrap();
+}
+
+#[tokio::test]
+async fn what_comes_back_of_an_earlier_month_is_a_credit_note() {
+    for (engine, db, _place) in engines("evidence_notes").await {
+        let mut h = Harbour::on(db).await;
+        let taxes = json!({"taxes": [{"name": "VAT", "basis_points": 2_000}], "due_days": 14});
+        h.t.call(&h.operator, "PUT", "/operator/billing-settings", taxes).await.expect(200);
+        let limit = json!({"credit_limit_micros": 50_000_000});
+        let path = format!("/operator/orgs/{}/credit-limit", h.org);
+        h.t.call(&h.operator, "PUT", &path, limit).await.expect(200);
+        // All of a month comes back within it: that is an invoice of nothing, and nobody owes it.
+        ran(&h, 10_000, None).await;
+        given_back(&h, 10_000).await;
+        h.pass(20 * DAY).await;
+        assert_eq!(h.t.portal.bill_last_month().await.unwrap(), 1, "{engine}: a grant alone is not billed");
+        let before = h.balance().await;
+        given_back(&h, 1_000_000).await;
+        h.pass(31 * DAY).await;
+        let made = futures::future::join_all((0..3).map(|_| h.t.portal.bill_last_month())).await;
+        assert_eq!(made.into_iter().map(Result::unwrap).sum::<usize>(), 1, "{engine}: once");
+        let page = h.t.get(&h.ada, &format!("/orgs/{}/invoices", h.org)).await.expect(200);
+        let [note, nothing] = &page["items"].as_array().unwrap()[..] else { panic!("{page}") };
+        assert_eq!(
+            (&nothing["kind"], &nothing["state"], &nothing["document"]["total_micros"]),
+            (&json!("invoice"), &json!("paid"), &json!(0)),
+            "{engine} {page}"
+        );
+        assert_eq!(nothing["due_at"], Value::Null, "{engine} {page}");
+        assert_eq!(
+            (&note["kind"], &note["state"], &note["number"]),
+            (&json!("credit_note"), &json!("paid"), &json!(2)),
+            "{engine} {page}"
+        );
+        assert_eq!((&note["corrects"], &note["due_at"]), (&Value::Null, &Value::Null), "{engine} {page}");
+        let document = &note["document"];
+        assert_eq!(document["lines"].as_array().unwrap().len(), 1, "{engine} {page}");
+        assert_eq!(
+            (&document["subtotal_micros"], &document["total_micros"]),
+            (&json!(-1_000_000), &json!(-1_200_000)),
+            "{engine} {page}"
+        );
+        assert_eq!(h.balance().await, (before.0 + 1_000_000, 0), "{engine}: a document moves no money");
+        let close = format!("/operator/invoices/{}/void", note["id"].as_str().unwrap());
+        h.t.post(&h.operator, &close, Value::Null).await.problem(409, "invoice.closed");
+    }
+}
+
 #[tokio::test]
 async fn ranks_are_looked_at_together_and_attempts_apart() {
     for (engine, db, _place) in engines("evidence_ranks").await {
@@ -178,6 +249,50 @@ async fn ranks_are_looked_at_together_and_attempts_apart() {
         assert_eq!(amounts, [4_000, 1_000], "{engine}");
         let done = show(&h, &flaky).await;
         assert_eq!((&done["cost_micros"], &done["credited_micros"]), (&json!(9_000), &json!(5_000)));
+        let books = h.t.post(&h.operator, "/operator/reconciliation", Value::Null).await.expect(200);
+        assert_eq!(books["mismatches"], json!([]), "{engine} {books}");
+    }
+}
+
+/// Both ranks of a gang ran for ten seconds; what comes back when each lost its board at these ages.
+async fn gang_lost(h: &Harbour, lost: [&[(i64, i64)]; 2]) -> (i64, String) {
+    let gang = submit(h, json!({"nodes": 2})).await;
+    let nodes = placed(h, &gang).await;
+    let said = |phase: Phase, metered_ms: i64, lost: &[(i64, i64)]| {
+        let sum = lost.iter().map(|(from, until)| until - from).sum();
+        let mut said = status(&gang, 1, phase, metered_ms, Some((metered_ms, sum)));
+        let lost = lost.iter().map(|(from, until)| Lost { from_ms: *from, until_ms: *until });
+        said.evidence.as_mut().unwrap().lost = lost.collect();
+        said
+    };
+    for (phase, metered_ms) in [(Phase::Running, 1_000), (Phase::Ended, 10_000), (Phase::Clean, 10_000)] {
+        // Nothing is lost yet while it is young.
+        let known = if phase == Phase::Running { [&[][..]; 2] } else { lost };
+        for (node, lost) in nodes.iter().zip(known) {
+            say(h, *node, said(phase, metered_ms, lost)).await;
+        }
+    }
+    let mut back = credits(h, &gang).await;
+    assert_eq!(back.len(), 1, "{back:?}");
+    back.pop().unwrap()
+}
+
+#[tokio::test]
+async fn what_ranks_lost_one_after_the_other_is_added_up() {
+    for (engine, db, _place) in engines("evidence_gang").await {
+        let h = Harbour::on(db).await;
+        // The clock moves by a few milliseconds between the reports of the two, as they do.
+        let near = |micros: i64, ms: i64| (micros - ms * 2).abs() <= 200;
+        let (apart, memo) = gang_lost(&h, [&[(1_000, 4_000)], &[(6_000, 8_000)]]).await;
+        assert_eq!(apart, 10_000, "{engine}: five seconds of two boards");
+        assert_eq!(memo, "Credit for 5 s in which one of its 2 devices did not answer (attempt 1)");
+        let (same, _) = gang_lost(&h, [&[(1_000, 4_000)], &[(1_000, 4_000)]]).await;
+        assert!(near(same, 3_000), "{engine}: {same}");
+        let (part, _) = gang_lost(&h, [&[(1_000, 4_000)], &[(3_000, 5_000)]]).await;
+        assert!(near(part, 4_000), "{engine}: {part}");
+        let (one, memo) = gang_lost(&h, [&[(1_000, 2_000), (5_000, 6_000)], &[]]).await;
+        assert_eq!(one, 4_000, "{engine}");
+        assert!(memo.contains("GPU-"), "{engine}: {memo}");
         let books = h.t.post(&h.operator, "/operator/reconciliation", Value::Null).await.expect(200);
         assert_eq!(books["mismatches"], json!([]), "{engine} {books}");
     }

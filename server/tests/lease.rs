@@ -99,7 +99,7 @@ impl Cut {
                 process_ms: metered_ms,
                 device_ms: metered_ms,
                 lost_ms: 0,
-                busy_ms: None,
+                ..Evidence::default()
             }),
             ..Status::default()
         };

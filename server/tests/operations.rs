@@ -306,6 +306,10 @@ async fn a_rack_feeds_no_more_than_its_budget() {
         put(&h.t, &h.operator, path, json!({"budget_watts": 0})).await.problem(422, "request.invalid");
         put(&h.t, &h.ada, path, json!({"budget_watts": 2_000})).await.problem(404, "object.not_found");
         put(&h.t, &h.operator, path, json!({"budget_watts": 2_000})).await.expect(204);
+        let quote = h.quote(h.ask(2, 2, h.at(3_600), h.at(7_200))).await;
+        let why = json!(["Rack r12 has 2 kW left of 2 kW, this needs 2.8 kW."]);
+        assert_eq!((&quote["feasible"], &quote["refusals"]), (&json!(false), &why), "{engine} {quote}");
+        assert_eq!(quote["conflicts"], json!([]), "{engine}: nothing else is in the way");
         let (first, second) = (submit(&h, json!({"count": 2})).await, submit(&h, json!({})).await);
         place(&h).await;
         assert_eq!(job(&h, &first).await["state"], "assigned", "{engine}");

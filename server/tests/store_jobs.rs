@@ -11,7 +11,7 @@ use berth_server::store::offerings::StoredOffering;
 use berth_server::store::{self, Db, StoreError};
 use berth_types::accounts::{Org, Role, User};
 use berth_types::events::JobEvent;
-use berth_types::ids::{JobId, OfferingId, OrgId, UserId};
+use berth_types::ids::{JobId, OfferingId, OrgId, TransferId, UserId};
 use berth_types::jobs::JobState;
 use berth_types::time::Timestamp;
 use common::engines;
@@ -63,6 +63,7 @@ fn new_job(n: u128) -> NewJobRow {
         price_version: 3,
         nano_per_second: 1_000,
         held_micros: 60,
+        hold: None,
         created_by: "a@b".to_owned(),
         created_at: now(),
     }
@@ -209,9 +210,11 @@ async fn a_job_is_its_organizations_alone() {
 async fn a_change_needs_the_generation_that_it_is_based_on() {
     for (engine, db, _place) in engines("jobs_changed").await {
         with_catalogue(&db).await;
-        submit(&db, new_job(1)).await.unwrap();
+        let hold = TransferId::from_uuid(Uuid::from_u128(77));
+        submit(&db, NewJobRow { hold: Some(hold), ..new_job(1) }).await.unwrap();
         submit(&db, new_job(2)).await.unwrap();
         let based = read!(db, store::jobs::find_any, job(1)).unwrap();
+        assert_eq!(based.hold_id, Some(hold.to_string()), "{engine}: it knows what was set aside for it");
         let mut ended = based.clone();
         ended.state = "failed".to_owned();
         ended.stop_cause = Some("cancel".to_owned());

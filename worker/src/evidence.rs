@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 
 /// Looks that are further apart say nothing about the time between them.
 const MOST_GAP_MS: i64 = 5_000;
+/// Of so many losses it is kept when they were; of what is lost beyond them, how long in all.
+const MOST_LOSSES: usize = 64;
 
 /// What one look at all devices of an attempt found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +28,9 @@ pub struct Tally {
     pub device_ms: i64,
     pub lost_ms: i64,
     pub busy_ms: Option<i64>,
+    /// When a device was lost, by the clock of the looks: apart, and in order.
+    #[serde(default)]
+    pub lost: Vec<(i64, i64)>,
     /// Not kept: what passed before a daemon started again was not observed.
     #[serde(skip)]
     last: Option<(i64, Look)>,
@@ -41,13 +46,14 @@ impl Tally {
                 return;
             }
             if passed <= MOST_GAP_MS {
-                self.count(passed, found);
+                self.count((then_ms, now_ms), found);
             }
         }
         self.last = Some((now_ms, look));
     }
 
-    fn count(&mut self, passed: i64, found: Look) {
+    fn count(&mut self, (then_ms, now_ms): (i64, i64), found: Look) {
+        let passed = now_ms - then_ms;
         match found {
             Look::Answered { busy } => {
                 self.device_ms += passed;
@@ -55,7 +61,15 @@ impl Tally {
                     *self.busy_ms.get_or_insert(0) += if busy { passed } else { 0 };
                 }
             }
-            Look::Lost => self.lost_ms += passed,
+            Look::Lost => {
+                self.lost_ms += passed;
+                let goes_on = self.lost.last_mut().filter(|(_, until)| *until == then_ms);
+                if let Some((_, until)) = goes_on {
+                    *until = now_ms;
+                } else if self.lost.len() < MOST_LOSSES {
+                    self.lost.push((then_ms, now_ms));
+                }
+            }
             Look::Unknown => {}
         }
     }
@@ -110,6 +124,28 @@ mod tests {
         assert_eq!(after.lost_ms, 2_000);
     }
 
+    #[test]
+    fn it_is_kept_when_something_was_lost() {
+        let mut tally = Tally::default();
+        for (at, look) in [
+            (0, Look::Lost),
+            (1_000, Look::Lost),
+            (2_000, IDLE),
+            (3_000, Look::Lost),
+            (4_000, Look::Unknown),
+            (20_000, Look::Lost),
+            (21_000, IDLE),
+        ] {
+            tally.handle_reading(at, look);
+        }
+        assert_eq!(tally.lost, [(0, 2_000), (3_000, 4_000), (20_000, 21_000)]);
+        let mut flaps = Tally::default();
+        for n in 0..200 {
+            flaps.handle_reading(n * 1_000, if n % 2 == 0 { Look::Lost } else { IDLE });
+        }
+        assert_eq!((flaps.lost.len(), flaps.lost_ms), (MOST_LOSSES, 100_000), "the sum is of all");
+    }
+
     fn any_look() -> impl Strategy<Value = Look> {
         prop_oneof![
             prop::option::of(any::<bool>()).prop_map(|busy| Look::Answered { busy }),
@@ -129,6 +165,9 @@ mod tests {
                 prop_assert!(tally.device_ms >= before.device_ms && tally.lost_ms >= before.lost_ms);
                 prop_assert!(tally.device_ms + tally.lost_ms <= now);
                 prop_assert!(tally.busy_ms.unwrap_or(0) <= tally.device_ms);
+                let located: i64 = tally.lost.iter().map(|(from, until)| until - from).sum();
+                prop_assert_eq!(located, tally.lost_ms, "so few looks are all kept");
+                prop_assert!(tally.lost.windows(2).all(|w| w[0].1 <= w[1].0));
             }
         }
     }

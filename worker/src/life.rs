@@ -3,7 +3,7 @@
 //!
 //! The meter is the shim's; this stands beside it and must not be made from it.
 
-use berth_proto::Evidence;
+use berth_proto::{Evidence, Lost};
 
 use crate::agent::Seen;
 use crate::attempts::Attempt;
@@ -58,7 +58,13 @@ impl Attempt {
             (None, ..) => 0,
         };
         let tally = &self.tally;
+        let lost = self.start.as_ref().map_or_else(Vec::new, |start| {
+            let age = |at_ms: i64| (at_ms - start.boottime_ms).max(0);
+            let ages = |(from, until): &(i64, i64)| Lost { from_ms: age(*from), until_ms: age(*until) };
+            tally.lost.iter().map(ages).collect()
+        });
         Some(Evidence {
+            lost,
             process_ms,
             device_ms: tally.device_ms,
             lost_ms: tally.lost_ms,
@@ -128,6 +134,12 @@ mod tests {
         let told = attempt.evidence().unwrap();
         assert_eq!((told.process_ms, told.lost_ms), (attempt.tally.process_ms, 1_000), "as last seen");
         assert_eq!(attempt.metered_ms(), told.process_ms, "and so stands the meter");
+        // When it was lost is told by its age, whatever the clock of the host says.
+        let began = shim::boottime_ms() - 7_000;
+        attempt.start = Some(Start { boottime_ms: began, ..started(7_000) });
+        attempt.tally.lost = vec![(began + 1_000, began + 2_000)];
+        let lost = attempt.evidence().unwrap().lost;
+        assert_eq!(lost, [Lost { from_ms: 1_000, until_ms: 2_000 }]);
         // A daemon that starts again goes on from what was kept.
         let kept: Tally = crate::files::find_json(&dir.path().join(EVIDENCE)).unwrap();
         assert_eq!(kept.process_ms, told.process_ms);

@@ -45,12 +45,13 @@ pub fn list_tokens(org: OrgId) -> impl Future<Output = Answer<Page<Token>>> + Se
     get(format!("/orgs/{org}/tokens"))
 }
 
-/// Makes a token; its secret is in the answer and nowhere else.
+/// Makes a token; its secret is in the answer and nowhere else. The same key makes one.
 pub fn create_token(
     org: OrgId,
     input: &NewToken,
+    key: Option<String>,
 ) -> impl Future<Output = Answer<CreatedToken>> + Send + 'static {
-    send("POST", format!("/orgs/{org}/tokens"), input, None)
+    send("POST", format!("/orgs/{org}/tokens"), input, key)
 }
 
 /// Ends a token.

@@ -13,9 +13,13 @@ pub fn list(org: OrgId) -> impl Future<Output = Answer<Page<Budget>>> + Send + '
     get(format!("/orgs/{org}/budgets"))
 }
 
-/// Makes a budget; it counts from the start of this month.
-pub fn create(org: OrgId, input: &NewBudget) -> impl Future<Output = Answer<Budget>> + Send + 'static {
-    send("POST", format!("/orgs/{org}/budgets"), input, None)
+/// Makes a budget; it counts from the start of this month. The same key makes one.
+pub fn create(
+    org: OrgId,
+    input: &NewBudget,
+    key: Option<String>,
+) -> impl Future<Output = Answer<Budget>> + Send + 'static {
+    send("POST", format!("/orgs/{org}/budgets"), input, key)
 }
 
 /// Takes a budget away; what it refused or stopped stays so.

@@ -50,14 +50,17 @@ pub fn bill(month: String) -> impl Future<Output = Answer<Billed>> + Send + 'sta
     async move { send("POST", "/operator/invoices", &body, None).await }
 }
 
-/// Records that an open invoice was paid.
-pub fn pay(id: InvoiceId) -> impl Future<Output = Answer<Invoice>> + Send + 'static {
-    send("POST", format!("/operator/invoices/{id}/paid"), &(), None)
+/// Records that an open invoice was paid; the same key does it once.
+pub fn pay(id: InvoiceId, key: Option<String>) -> impl Future<Output = Answer<Invoice>> + Send + 'static {
+    send("POST", format!("/operator/invoices/{id}/paid"), &(), key)
 }
 
-/// Takes an open invoice back by a credit note.
-pub fn take_back(id: InvoiceId) -> impl Future<Output = Answer<Invoice>> + Send + 'static {
-    send("POST", format!("/operator/invoices/{id}/void"), &(), None)
+/// Takes an open invoice back by a credit note; the same key does it once.
+pub fn take_back(
+    id: InvoiceId,
+    key: Option<String>,
+) -> impl Future<Output = Answer<Invoice>> + Send + 'static {
+    send("POST", format!("/operator/invoices/{id}/void"), &(), key)
 }
 
 /// What invoices say from now on.

@@ -36,8 +36,12 @@ pub fn get(org: OrgId, job: JobId) -> impl Future<Output = Answer<Job>> + Send +
 }
 
 /// Submits a job; the same key never submits twice.
-pub fn submit(org: OrgId, job: &NewJob, key: String) -> impl Future<Output = Answer<Job>> + Send + 'static {
-    send("POST", format!("/orgs/{org}/jobs"), job, Some(key).filter(|k| !k.is_empty()))
+pub fn submit(
+    org: OrgId,
+    job: &NewJob,
+    key: Option<String>,
+) -> impl Future<Output = Answer<Job>> + Send + 'static {
+    send("POST", format!("/orgs/{org}/jobs"), job, key)
 }
 
 /// What a submission would cost and where it would go; changes nothing.
@@ -45,18 +49,23 @@ pub fn plan(org: OrgId, job: &NewJob) -> impl Future<Output = Answer<JobPlan>> +
     send("POST", format!("/orgs/{org}/jobs?dry_run=true"), job, None)
 }
 
-/// Asks a job to end.
-pub fn cancel(org: OrgId, job: JobId) -> impl Future<Output = Answer<Job>> + Send + 'static {
-    send("POST", format!("/orgs/{org}/jobs/{job}/cancel"), &(), None)
+/// Asks a job to end; the same key is answered once.
+pub fn cancel(
+    org: OrgId,
+    job: JobId,
+    key: Option<String>,
+) -> impl Future<Output = Answer<Job>> + Send + 'static {
+    send("POST", format!("/orgs/{org}/jobs/{job}/cancel"), &(), key)
 }
 
-/// Gives a job a later limit.
+/// Gives a job a later limit; the same key never does it twice.
 pub fn extend(
     org: OrgId,
     job: JobId,
     input: &ExtendJob,
+    key: Option<String>,
 ) -> impl Future<Output = Answer<Job>> + Send + 'static {
-    send("POST", format!("/orgs/{org}/jobs/{job}/extend"), input, None)
+    send("POST", format!("/orgs/{org}/jobs/{job}/extend"), input, key)
 }
 
 /// Why a job waits.

@@ -26,14 +26,23 @@ pub fn list(org: OrgId) -> impl Future<Output = Answer<Page<Payment>>> + Send + 
     get(format!("/orgs/{org}/top-ups?limit=50"))
 }
 
-/// Begins a payment for the balance; nothing is charged until somebody pays at the answer's address.
-pub fn top_up(org: OrgId, input: &NewTopUp) -> impl Future<Output = Answer<PayHere>> + Send + 'static {
-    send("POST", format!("/orgs/{org}/top-ups"), input, None)
+/// Begins a payment for the balance; nothing is charged until somebody pays at the answer's address. The same
+/// key begins one.
+pub fn top_up(
+    org: OrgId,
+    input: &NewTopUp,
+    key: Option<String>,
+) -> impl Future<Output = Answer<PayHere>> + Send + 'static {
+    send("POST", format!("/orgs/{org}/top-ups"), input, key)
 }
 
-/// Begins the payment of an open invoice.
-pub fn pay_invoice(org: OrgId, id: InvoiceId) -> impl Future<Output = Answer<PayHere>> + Send + 'static {
-    send("POST", format!("/orgs/{org}/invoices/{id}/pay"), &(), None)
+/// Begins the payment of an open invoice; the same key begins one.
+pub fn pay_invoice(
+    org: OrgId,
+    id: InvoiceId,
+    key: Option<String>,
+) -> impl Future<Output = Answer<PayHere>> + Send + 'static {
+    send("POST", format!("/orgs/{org}/invoices/{id}/pay"), &(), key)
 }
 
 /// Sets when the saved card is charged by itself.

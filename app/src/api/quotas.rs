@@ -18,12 +18,13 @@ pub fn requests(org: OrgId) -> impl Future<Output = Answer<Page<QuotaRequest>>> 
     super::get(format!("/orgs/{org}/quota-requests"))
 }
 
-/// Asks the operator for other limits.
+/// Asks the operator for other limits; the same key asks once.
 pub fn ask(
     org: OrgId,
     input: &NewQuotaRequest,
+    key: Option<String>,
 ) -> impl Future<Output = Answer<QuotaRequest>> + Send + 'static {
-    send("POST", format!("/orgs/{org}/quota-requests"), input, None)
+    send("POST", format!("/orgs/{org}/quota-requests"), input, key)
 }
 
 /// The limits of every organization without its own, for operators.

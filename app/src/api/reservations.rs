@@ -42,18 +42,23 @@ pub fn get(org: OrgId, id: ReservationId) -> impl Future<Output = Answer<Reserva
     super::get(format!("/orgs/{org}/reservations/{id}"))
 }
 
-/// Cancels it before it begins, or gives back what is left of it.
-pub fn cancel(org: OrgId, id: ReservationId) -> impl Future<Output = Answer<Reservation>> + Send + 'static {
-    send("POST", format!("/orgs/{org}/reservations/{id}/cancel"), &(), None)
+/// Cancels it before it begins, or gives back what is left of it; the same key does it once.
+pub fn cancel(
+    org: OrgId,
+    id: ReservationId,
+    key: Option<String>,
+) -> impl Future<Output = Answer<Reservation>> + Send + 'static {
+    send("POST", format!("/orgs/{org}/reservations/{id}/cancel"), &(), key)
 }
 
-/// Makes it longer at its own rate.
+/// Makes it longer at its own rate; the same key does it once.
 pub fn extend(
     org: OrgId,
     id: ReservationId,
     input: &ExtendReservation,
+    key: Option<String>,
 ) -> impl Future<Output = Answer<Reservation>> + Send + 'static {
-    send("POST", format!("/orgs/{org}/reservations/{id}/extend"), input, None)
+    send("POST", format!("/orgs/{org}/reservations/{id}/extend"), input, key)
 }
 
 /// What is promised and what runs on every board between two times.

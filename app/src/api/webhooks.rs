@@ -13,9 +13,13 @@ pub fn list(org: OrgId) -> impl Future<Output = Answer<Page<Webhook>>> + Send + 
     get(format!("/orgs/{org}/webhooks"))
 }
 
-/// Makes a webhook; the answer holds its secret, this one time.
-pub fn create(org: OrgId, input: &NewWebhook) -> impl Future<Output = Answer<Webhook>> + Send + 'static {
-    send("POST", format!("/orgs/{org}/webhooks"), input, None)
+/// Makes a webhook; the answer holds its secret, this one time. The same key makes one.
+pub fn create(
+    org: OrgId,
+    input: &NewWebhook,
+    key: Option<String>,
+) -> impl Future<Output = Answer<Webhook>> + Send + 'static {
+    send("POST", format!("/orgs/{org}/webhooks"), input, key)
 }
 
 /// Takes a webhook away; what waits to be sent to it is given up.

@@ -37,7 +37,7 @@ use self::ports::PortFields;
 use self::preview::{CurlLine, Preview, Request};
 use self::secrets::SecretLines;
 use self::volumes::VolumeLines;
-use super::parts::{Call, CallProblem, FieldError, Loading, NoOrg, every, leave, ready, when_some};
+use super::parts::{Call, CallProblem, FieldError, FormKey, Loading, NoOrg, every, leave, ready, when_some};
 use crate::api;
 use crate::api::Answer;
 use crate::session::{Page, use_session};
@@ -154,7 +154,7 @@ fn LaunchForm(choices: Choices) -> impl IntoView {
     let ready = ready();
     let next = leave();
     let call = Call::idle();
-    let key = StoredValue::new(String::new());
+    let key = FormKey::beside(call);
     let whole_board = Memo::new(move |_| {
         let slug = form.offering.get();
         offerings.with(|all| all.iter().any(|o| o.slug == slug && o.mig_profile.is_none()))
@@ -176,19 +176,6 @@ fn LaunchForm(choices: Choices) -> impl IntoView {
             }
         });
     });
-    // The portal has judged this wish: the next one is another. Without an answer the key stays, so
-    // that trying again cannot launch the job twice.
-    Effect::new(move || {
-        let judged = call.problem.with(|problem| {
-            problem.as_ref().is_some_and(|problem| {
-                let undecided = problem.status == 429 || problem.code == "idempotency.in_flight";
-                (400..500).contains(&problem.status) && !undecided
-            })
-        });
-        if judged {
-            key.set_value(String::new());
-        }
-    });
     let submit = move |event: SubmitEvent| {
         event.prevent_default();
         let job = match request.get_untracked() {
@@ -198,11 +185,10 @@ fn LaunchForm(choices: Choices) -> impl IntoView {
                 return;
             }
         };
-        if key.with_value(String::is_empty) {
-            key.set_value(api::new_key());
-        }
-        call.run(api::jobs::submit(org, &job, key.get_value()), move |job: Job| {
-            key.set_value(String::new());
+        // One job for one form: what is changed after an answer was lost is no second one.
+        let once = key.of("job".to_owned());
+        call.run(api::jobs::submit(org, &job, once), move |job: Job| {
+            key.done();
             next.set(Some(format!("/jobs/{}", job.id)));
         });
     };

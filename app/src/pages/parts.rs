@@ -9,6 +9,7 @@ use std::time::Duration;
 use berth_types::problems::Problem;
 use leptos::prelude::*;
 use leptos::task::spawn_local;
+use serde::Serialize;
 
 use crate::api::{self, Answer};
 use crate::ui::*;
@@ -67,15 +68,33 @@ impl Call {
     }
 }
 
-/// The Idempotency-Key of a form: the same for as long as the same is asked for and has not succeeded, so
-/// that trying again after a lost answer does nothing twice.
+/// Whether a problem is the portal's word on what was asked: nothing was done, and what is asked next is
+/// another thing. Without an answer, or without a decision, that is not known.
+fn judged(problem: &Problem) -> bool {
+    let undecided = problem.status == 429 || problem.code == "idempotency.in_flight";
+    (400..500).contains(&problem.status) && !undecided
+}
+
+/// The Idempotency-Key of a form: the same for as long as the same is asked for and was neither done nor
+/// refused, so that trying again after a lost answer does nothing twice.
 #[derive(Clone, Copy)]
 pub struct FormKey(StoredValue<(String, String)>);
 
 impl FormKey {
-    /// A form that has asked for nothing yet.
-    pub fn fresh() -> Self {
-        Self(StoredValue::new((String::new(), String::new())))
+    /// For a form that asks by this call.
+    pub fn beside(call: Call) -> Self {
+        let key = Self(StoredValue::new((String::new(), String::new())));
+        Effect::new(move || {
+            if call.problem.with(|problem| problem.as_ref().is_some_and(judged)) {
+                key.done();
+            }
+        });
+        key
+    }
+
+    /// The key for a body that is sent now.
+    pub fn of_body<B: Serialize>(self, body: &B) -> Option<String> {
+        self.of(serde_json::to_string(body).unwrap_or_default())
     }
 
     /// The key for what is asked for now.
@@ -89,7 +108,7 @@ impl FormKey {
         Some(self.0.with_value(|(_, key)| key.clone())).filter(|key| !key.is_empty())
     }
 
-    /// It succeeded: what comes next is another thing.
+    /// It is over: what comes next is another thing.
     pub fn done(self) {
         self.0.set_value((String::new(), String::new()));
     }
@@ -337,6 +356,22 @@ pub fn Brand() -> impl IntoView {
 mod tests {
     use super::*;
     use berth_types::problems::FieldError as Wrong;
+
+    #[test]
+    fn a_key_is_kept_until_something_is_decided() {
+        let problem = |status: u16, code: &str| Problem { status, ..Problem::new(500, code, "", "") };
+        for (status, code, over) in [
+            (422, "request.invalid", true),
+            (409, "idempotency.shown_once", true),
+            (402, "funds.insufficient", true),
+            (409, "idempotency.in_flight", false),
+            (429, "request.throttled", false),
+            (500, "internal", false),
+            (0, "network.unreachable", false),
+        ] {
+            assert_eq!(judged(&problem(status, code)), over, "{status} {code}");
+        }
+    }
 
     #[test]
     fn a_problem_is_shown_once() {

@@ -13,7 +13,9 @@ use leptos::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::curl;
-use super::parts::{Call, CallProblem, FieldError, Loading, Modal, NoOrg, now_ms, origin, ready, when_some};
+use super::parts::{
+    Call, CallProblem, FieldError, FormKey, Loading, Modal, NoOrg, now_ms, origin, ready, when_some,
+};
 use crate::api;
 use crate::api::Answer;
 use crate::session::{Page, use_session};
@@ -35,6 +37,13 @@ struct Loaded {
 fn load(org: OrgId) -> impl Future<Output = Answer<Loaded>> + Send + 'static {
     let tokens = api::accounts::list_tokens(org);
     async move { Ok(Loaded { org, tokens: tokens.await?.items }) }
+}
+
+/// The full hour after a time, in milliseconds. Days count from it, so that who asks again for the same
+/// token, because no answer came, asks for the very same.
+const fn next_hour(ms: i64) -> i64 {
+    const HOUR: i64 = 3_600_000;
+    ms.div_euclid(HOUR).saturating_add(1).saturating_mul(HOUR)
 }
 
 /// When a token made at `now_ms` ends; `None` for one without an end.
@@ -107,6 +116,7 @@ fn Secret(secret: String) -> impl IntoView {
 fn NewTokenForm(org: OrgId, tokens: RwSignal<Vec<Token>>, secret: RwSignal<Option<String>>) -> impl IntoView {
     let ready = ready();
     let call = Call::idle();
+    let key = FormKey::beside(call);
     let name = RwSignal::new(String::new());
     let role = RwSignal::new(Role::Member);
     let days = RwSignal::new("30".to_owned());
@@ -115,9 +125,10 @@ fn NewTokenForm(org: OrgId, tokens: RwSignal<Vec<Token>>, secret: RwSignal<Optio
         let body = NewToken {
             name: name.get_untracked().trim().to_owned(),
             role: role.get_untracked(),
-            expires_at: days.with_untracked(|days| expires_at(days, now_ms())),
+            expires_at: days.with_untracked(|days| expires_at(days, next_hour(now_ms()))),
         };
-        call.run(api::accounts::create_token(org, &body), move |made: CreatedToken| {
+        call.run(api::accounts::create_token(org, &body, key.of_body(&body)), move |made: CreatedToken| {
+            key.done();
             secret.set(Some(made.secret));
             tokens.update(|tokens| tokens.insert(0, made.token));
             name.set(String::new());
@@ -319,6 +330,8 @@ mod tests {
         let at = expires_at("30", 1_795_214_589_123).map(Timestamp::micros);
         assert_eq!(at, Some((1_795_214_589_123 + 30 * 86_400_000) * 1_000));
         assert_eq!(expires_at("", 5), None);
+        assert_eq!(next_hour(1_795_214_589_123), 1_795_215_600_000);
+        assert_eq!(next_hour(7_200_000), 10_800_000);
         assert!(EXPIRIES.iter().all(|(days, _)| days.is_empty() || expires_at(days, 0).is_some()));
     }
 }

@@ -9,8 +9,17 @@ use crate::time::Timestamp;
 #[serde(rename_all = "snake_case")]
 pub enum InvoiceKind {
     Invoice,
-    /// Takes back an invoice.
+    /// Takes back an invoice; or says what came back in a month of charges that were billed before.
     CreditNote,
+}
+
+impl InvoiceKind {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Invoice => "invoice",
+            Self::CreditNote => "credit_note",
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -110,6 +119,7 @@ pub struct Invoice {
     pub due_at: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paid_at: Option<Timestamp>,
+    /// The invoice that a credit note takes back; absent on one that says what came back in a month.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub corrects: Option<InvoiceId>,
     pub document: InvoiceDocument,

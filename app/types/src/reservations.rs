@@ -141,7 +141,7 @@ pub struct Quote {
     pub expires_at: Timestamp,
     /// There was room for all of it when it was asked for. A quote holds a price, not a place.
     pub feasible: bool,
-    /// Why it is not: limits of the organization.
+    /// Why it is not: limits of the organization, a rack that cannot feed all of it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refusals: Vec<String>,
     pub conflicts: Vec<Conflict>,

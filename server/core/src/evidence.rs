@@ -24,16 +24,33 @@ impl Uncovered {
     }
 }
 
+/// How long at least one of these times lasts, each from and until; they may overlap and come in any order.
+pub fn together_ms(mut times: Vec<(i64, i64)>) -> i64 {
+    times.sort_unstable();
+    let (mut sum, mut reached) = (0i64, i64::MIN);
+    for (from, until) in times {
+        let from = from.max(reached);
+        if until > from {
+            sum = sum.saturating_add(until.saturating_sub(from));
+            reached = until;
+        }
+    }
+    sum
+}
+
 /// What of an attempt's metered time its ranks do not bear out; `None` for a rank whose worker told
-/// nothing. Never more than was metered.
+/// nothing. `lost_together_ms`: how long, as far as it is known when that was, at least one of them had
+/// lost a device. Never more than was metered.
 ///
 /// The meter is one for all ranks and runs for as long as the last of them. So it goes beyond the
 /// process only when it goes beyond the longest, and only when all are known. Ranks work together, so
 /// what one of them lost is lost to all; of times that may be the same the longest counts once.
-pub fn uncovered(metered_ms: i64, ranks: &[Option<Evidence>]) -> Uncovered {
+pub fn uncovered(metered_ms: i64, ranks: &[Option<Evidence>], lost_together_ms: i64) -> Uncovered {
     let metered_ms = metered_ms.max(0);
     let told = || ranks.iter().flatten();
-    let lost_ms = told().map(|e| e.lost_ms).max().unwrap_or(0).clamp(0, metered_ms);
+    let longest_lost = told().map(|e| e.lost_ms).max().unwrap_or(0);
+    let all_lost = told().map(|e| e.lost_ms.max(0)).fold(0, i64::saturating_add);
+    let lost_ms = longest_lost.max(lost_together_ms.min(all_lost)).clamp(0, metered_ms);
     let all_told = ranks.iter().all(Option::is_some);
     let longest = told().map(|e| e.process_ms.max(0)).max().filter(|_| all_told);
     let beyond_ms = longest.map_or(0, |ms| metered_ms.saturating_sub(ms.saturating_add(TOLERANCE_MS)));
@@ -87,7 +104,25 @@ mod tests {
             (10_000, &[seen(2_000, 500), None], 500, 0),
             (0, &[seen(0, 0)], 0, 0),
         ] {
-            assert_eq!(uncovered(metered_ms, ranks), Uncovered { lost_ms, beyond_ms }, "{ranks:?}");
+            assert_eq!(uncovered(metered_ms, ranks, 0), Uncovered { lost_ms, beyond_ms }, "{ranks:?}");
+        }
+    }
+
+    #[test]
+    fn what_ranks_lost_at_different_times_is_lost_to_all() {
+        let gang = [seen(10_000, 3_000), seen(10_000, 2_000)];
+        for (together, lost_ms) in [(5_000, 5_000), (3_500, 3_500), (2_000, 3_000), (20_000, 5_000)] {
+            assert_eq!(uncovered(10_000, &gang, together), Uncovered { lost_ms, beyond_ms: 0 });
+        }
+        assert_eq!(uncovered(4_000, &gang, 5_000).lost_ms, 4_000, "never more than was metered");
+        for (times, sum) in [
+            (vec![], 0),
+            (vec![(0, 3_000), (6_000, 8_000)], 5_000),
+            (vec![(6_000, 8_000), (0, 3_000), (1_000, 2_000)], 5_000),
+            (vec![(0, 3_000), (2_000, 4_000), (4_000, 5_000)], 5_000),
+            (vec![(3_000, 0), (1, 1)], 0),
+        ] {
+            assert_eq!(together_ms(times.clone()), sum, "{times:?}");
         }
     }
 
@@ -114,7 +149,7 @@ mod tests {
     proptest! {
         #[test]
         fn never_more_than_was_metered(metered_ms in any::<i64>(), ranks in prop::collection::vec(any_evidence(), 0..5)) {
-            let found = uncovered(metered_ms, &ranks);
+            let found = uncovered(metered_ms, &ranks, 0);
             prop_assert!(found.lost_ms >= 0 && found.beyond_ms >= 0);
             prop_assert!(found.total_ms() <= metered_ms.max(0));
             if ranks.iter().all(Option::is_none) {
@@ -126,15 +161,26 @@ mod tests {
         fn never_more_than_the_attempt_was_charged(rate in 0i64..10_000_000_000, before in 0i64..10_000_000,
                                                    metered in 0i64..10_000_000, lost in 0i64..20_000_000) {
             let charged = charge_micros(rate, before + metered).unwrap() - charge_micros(rate, before).unwrap();
-            let found = uncovered(metered, &[seen(metered, lost)]).total_ms();
+            let found = uncovered(metered, &[seen(metered, lost)], 0).total_ms();
             let credit = credit_micros(rate, found, charged);
             prop_assert!((0..=charged).contains(&credit));
             prop_assert_eq!(Some(credit), charge_micros(rate, found), "the cap is never what decides");
         }
 
         #[test]
-        fn no_input_panics(rate: i64, ms: i64, charged: i64) {
+        fn no_input_panics(rate: i64, ms: i64, charged: i64, together: i64, one: (i64, i64), other: (i64, i64)) {
             prop_assert!(credit_micros(rate, ms, charged) >= 0);
+            prop_assert!(together_ms(vec![one, other, one]) >= 0);
+            prop_assert!(uncovered(ms, &[], together).total_ms() <= ms.max(0));
+        }
+
+        #[test]
+        fn together_is_at_least_the_longest_and_at_most_all(
+            times in prop::collection::vec((0i64..1_000, 0i64..1_000), 0..6)
+        ) {
+            let lengths = || times.iter().map(|(from, until)| (until - from).max(0));
+            let found = together_ms(times.clone());
+            prop_assert!(found >= lengths().max().unwrap_or(0) && found <= lengths().sum::<i64>());
         }
     }
 }

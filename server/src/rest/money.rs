@@ -192,8 +192,8 @@ async fn list_transfers(
 async fn transfers_csv(portal: &Portal, caller: &Caller, org: OrgId) -> Result<Response, Failed> {
     let mut file = csv::Writer::from_writer(Vec::new());
     let broken = |_| Failed(Problem::internal());
-    file.write_record(["at", "id", "kind", "amount_micros", "currency", "source", "source_id", "memo"])
-        .map_err(broken)?;
+    let head = ["at", "id", "kind", "amount_micros", "currency", "source", "source_id", "memo", "expires_at"];
+    file.write_record(head).map_err(broken)?;
     let mut from = None;
     loop {
         let page = portal.list_transfers(caller, org, from, 200).await?;
@@ -207,6 +207,7 @@ async fn transfers_csv(portal: &Portal, caller: &Caller, org: OrgId) -> Result<R
                 t.source,
                 t.source_id,
                 plain_cell(t.memo),
+                t.expires_at.map_or_else(String::new, |at| at.to_string()),
             ];
             file.write_record(cells).map_err(broken)?;
         }

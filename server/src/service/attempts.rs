@@ -127,7 +127,7 @@ async fn apply(
     attempt.running |= phase == proto::Phase::Running;
     let ends_now = ended && !attempt.ended;
     applied.ended = ends_now;
-    evidence::keep(&mut attempt, status, ends_now)?;
+    evidence::keep(&mut attempt, status, ends_now, now)?;
     if ends_now {
         attempt.outcome = serde_json::to_string(&RankEnd::of(status)).ok();
         attempt.ended_at = Some(now.micros());

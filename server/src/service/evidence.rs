@@ -3,13 +3,14 @@
 //!
 //! The charge itself stays as it was metered; what comes back is a posting of its own.
 
-use berth_core::evidence::{Uncovered, credit_micros, newest, uncovered};
+use berth_core::evidence::{Uncovered, credit_micros, newest, together_ms, uncovered};
 use berth_core::rating::charge_micros;
 use berth_proto as proto;
 use berth_types::evidence::Evidence;
 use berth_types::ids::TransferId;
 use berth_types::ledger::TransferKind;
 use berth_types::time::{Timestamp, duration_text};
+use serde::{Deserialize, Serialize};
 
 use crate::portal::Portal;
 use crate::store::attempts::AttemptRow;
@@ -17,7 +18,34 @@ use crate::store::jobs::JobRow;
 use crate::store::ledger::{EVIDENCE, Posting};
 use crate::store::{self, StoreError, Tx};
 
-fn read(row: &AttemptRow) -> Result<Option<Evidence>, StoreError> {
+/// Of one rank it is kept when a device was lost for so many times.
+const MOST_LOSSES: usize = 64;
+
+/// What is kept of one rank.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Kept {
+    #[serde(flatten)]
+    seen: Evidence,
+    /// When its process began, by the portal's clock, in milliseconds since 1970. A report says so later
+    /// than it is, by the time that it was on its way, so the earliest of them stands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    began_ms: Option<i64>,
+    /// When one of its devices was lost, by the age of its process in milliseconds.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    lost: Vec<(i64, i64)>,
+}
+
+impl Kept {
+    /// When one of its devices was lost, by the portal's clock, which is the same for all ranks.
+    fn lost_at(&self) -> impl Iterator<Item = (i64, i64)> {
+        let at = |began: i64, (from, until): &(i64, i64)| {
+            (began.saturating_add(*from), began.saturating_add(*until))
+        };
+        self.began_ms.into_iter().flat_map(move |began| self.lost.iter().map(move |ages| at(began, ages)))
+    }
+}
+
+fn read(row: &AttemptRow) -> Result<Option<Kept>, StoreError> {
     let parse = |text: &String| {
         serde_json::from_str(text).map_err(|_| StoreError::Corrupt(format!("evidence of {}", row.job_id)))
     };
@@ -25,7 +53,12 @@ fn read(row: &AttemptRow) -> Result<Option<Evidence>, StoreError> {
 }
 
 /// Takes in what a report says. What came with the end stands.
-pub(super) fn keep(row: &mut AttemptRow, status: &proto::Status, ends_now: bool) -> Result<(), StoreError> {
+pub(super) fn keep(
+    row: &mut AttemptRow,
+    status: &proto::Status,
+    ends_now: bool,
+    at: Timestamp,
+) -> Result<(), StoreError> {
     if row.ended {
         return Ok(());
     }
@@ -43,7 +76,18 @@ pub(super) fn keep(row: &mut AttemptRow, status: &proto::Status, ends_now: bool)
         lost_ms: told.lost_ms.max(0),
         busy_ms: told.busy_ms.map(|ms| ms.max(0)),
     };
-    let all = newest(read(row)?, now);
+    let ages = told.lost.iter().take(MOST_LOSSES).map(|lost| (lost.from_ms.max(0), lost.until_ms));
+    let mut lost: Vec<(i64, i64)> = ages.filter(|(from, until)| from < until).collect();
+    let mut began_ms = (now.process_ms > 0).then(|| at.millis().saturating_sub(now.process_ms));
+    let before = read(row)?;
+    if let Some(before) = &before {
+        began_ms = began_ms.into_iter().chain(before.began_ms).min();
+        // All of them are told each time, so the less is the older.
+        if together_ms(before.lost.clone()) > together_ms(lost.clone()) {
+            lost.clone_from(&before.lost);
+        }
+    }
+    let all = Kept { seen: newest(before.map(|kept| kept.seen), now), began_ms, lost };
     row.evidence = Some(serde_json::to_string(&all).map_err(|e| StoreError::Corrupt(e.to_string()))?);
     Ok(())
 }
@@ -51,7 +95,7 @@ pub(super) fn keep(row: &mut AttemptRow, status: &proto::Status, ends_now: bool)
 /// What is known of the ranks of an attempt.
 pub(super) async fn of_attempt(tx: &mut Tx<'_>, job: &str, number: i64) -> Result<Vec<Evidence>, StoreError> {
     let ranks = store::attempts::list_ranks(tx, job, number).await?;
-    ranks.iter().filter_map(|row| read(row).transpose()).collect()
+    ranks.iter().filter_map(|row| read(row).map(|kept| kept.map(|kept| kept.seen)).transpose()).collect()
 }
 
 /// Gives back what the ranks of an attempt that has ended do not bear out of its charge. To be called
@@ -66,8 +110,10 @@ pub(super) async fn credit(
 ) -> Result<(), StoreError> {
     // Inside a reservation a job pays nothing: what fails there is credited to the reservation.
     let (Some(first), None) = (ranks.first(), &job.reservation_id) else { return Ok(()) };
-    let told = ranks.iter().map(read).collect::<Result<Vec<_>, _>>()?;
-    let missing = uncovered(job.metered_ms.saturating_sub(before_ms), &told);
+    let kept = ranks.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+    let told: Vec<Option<Evidence>> = kept.iter().map(|kept| kept.as_ref().map(|kept| kept.seen)).collect();
+    let lost_together_ms = together_ms(kept.iter().flatten().flat_map(Kept::lost_at).collect());
+    let missing = uncovered(job.metered_ms.saturating_sub(before_ms), &told, lost_together_ms);
     let earlier = charge_micros(job.nano_per_second, before_ms).unwrap_or(job.cost_micros);
     let charged = job.cost_micros.saturating_sub(earlier);
     let amount_micros = credit_micros(job.nano_per_second, missing.total_ms(), charged);
@@ -76,9 +122,10 @@ pub(super) async fn credit(
     }
     let by_loss = |(_, told): &(&AttemptRow, &Option<Evidence>)| told.map_or(0, |e| e.lost_ms);
     let node = ranks.iter().zip(&told).max_by_key(by_loss).map_or("", |(row, _)| row.node_id.as_str());
+    let several = told.iter().flatten().filter(|e| e.lost_ms > 0).count() > 1;
     let slots = store::attempts::list_allocations(tx, &job.id, first.number).await?;
-    let boards: Vec<String> =
-        slots.into_iter().filter(|slot| slot.node_id == node).map(|slot| slot.gpu_uuid).collect();
+    let suspects = slots.into_iter().filter(|slot| several || slot.node_id == node);
+    let boards: Vec<String> = suspects.map(|slot| slot.gpu_uuid).collect();
     let posting = Posting {
         id: portal.new_id::<TransferId>(now),
         org: job.org_id.parse().map_err(|_| StoreError::Corrupt(job.id.clone()))?,
@@ -101,7 +148,7 @@ pub(super) async fn credit(
     store::ledger::post(tx, &posting).await
 }
 
-/// Why, for the statement. `boards` are those of the rank that lost most.
+/// Why, for the statement. `boards` are those of the rank that lost some, or of all where several did.
 fn memo(missing: Uncovered, boards: &[String], attempt: i64) -> String {
     let device = match boards {
         [one] => one.clone(),

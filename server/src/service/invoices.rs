@@ -1,4 +1,5 @@
-//! Bills months: one invoice for each organization that was charged, numbered without gaps, final.
+//! Bills months: one invoice for each organization that was charged, or a credit note where more came back
+//! than was charged; numbered without gaps, final.
 
 use std::time::Duration;
 
@@ -55,13 +56,17 @@ async fn settings(tx: &mut Tx<'_>) -> Result<BillingSettings, StoreError> {
     })
 }
 
-/// What comes back of the charges of some time, a line for each reason.
+/// The credits that take a charge back, by source, and what they are on an invoice. What is granted or paid
+/// is no price, so it is on none.
+const GIVEN_BACK: [(&str, &str); 2] = [
+    ("reservation", "Given back for devices that were out of order"),
+    (store::ledger::EVIDENCE, "Given back for time that device evidence does not bear out"),
+];
+
+/// What comes back of charges, a line for each reason.
 async fn given_back(tx: &mut Tx<'_>, org: OrgId, within: (i64, i64)) -> Result<Vec<InvoiceLine>, StoreError> {
     let mut lines = Vec::new();
-    for (source, item) in [
-        ("reservation", "Given back for devices that were out of order"),
-        (store::ledger::EVIDENCE, "Given back for time that device evidence does not bear out"),
-    ] {
+    for (source, item) in GIVEN_BACK {
         let back = store::invoices::given_back(tx, org, source, within).await?;
         if back > 0 {
             let (item, mode) = (item.to_owned(), String::new());
@@ -71,7 +76,8 @@ async fn given_back(tx: &mut Tx<'_>, org: OrgId, within: (i64, i64)) -> Result<V
     Ok(lines)
 }
 
-/// What is billed: lines, taxes of their sum, each rounded down, and the total.
+/// What is billed: lines, taxes of their sum, each cut to a micro, and the total. What comes back comes
+/// back with its taxes.
 fn document(
     settings: &BillingSettings,
     buyer: &str,
@@ -80,7 +86,7 @@ fn document(
 ) -> InvoiceDocument {
     let subtotal: i64 = lines.iter().map(|l| l.amount_micros).fold(0, i64::saturating_add);
     let tax = |rate: &berth_types::invoices::TaxRate| {
-        let amount = i128::from(subtotal.max(0)) * i128::from(rate.basis_points) / 10_000;
+        let amount = i128::from(subtotal) * i128::from(rate.basis_points) / 10_000;
         TaxLine {
             name: rate.name.clone(),
             basis_points: rate.basis_points,
@@ -99,12 +105,26 @@ fn document(
     }
 }
 
+/// What a month is closed with: the kind and the state of the document, and what is still to be done.
+fn closing(document: &InvoiceDocument, afterwards: bool) -> (InvoiceKind, InvoiceState, &'static str) {
+    let (invoice, paid) = (InvoiceKind::Invoice, InvoiceState::Paid);
+    match document.total_micros {
+        ..0 => (InvoiceKind::CreditNote, paid, "It was credited when it was given back."),
+        1.. if afterwards => (invoice, InvoiceState::Open, "It is to be paid."),
+        _ => (invoice, paid, "It was paid from the balance."),
+    }
+}
+
 fn invoice(row: InvoiceRow) -> Result<Invoice, StoreError> {
     let corrupt = || StoreError::Corrupt(row.id.clone());
     Ok(Invoice {
         id: row.id.parse().map_err(|_| corrupt())?,
         number: row.number,
-        kind: if row.kind == "invoice" { InvoiceKind::Invoice } else { InvoiceKind::CreditNote },
+        kind: if row.kind == InvoiceKind::Invoice.name() {
+            InvoiceKind::Invoice
+        } else {
+            InvoiceKind::CreditNote
+        },
         org: row.org_id.parse().map_err(|_| corrupt())?,
         state: InvoiceState::parse(&row.state).ok_or_else(corrupt)?,
         document: serde_json::from_str(&row.document).map_err(|_| corrupt())?,
@@ -127,14 +147,16 @@ impl Portal {
         self.bill(&month_of(this.plus_seconds(-1))).await
     }
 
-    /// Bills a month that is over; says how many invoices came of it. Whoever has one gets no other.
+    /// Bills a month that is over; says how many documents came of it. Whoever has one gets no other.
     async fn bill(&self, month: &str) -> Result<usize, StoreError> {
         let (Some(begin), now) = (begin_of(month), self.now()) else { return Ok(0) };
         let Some(end) = next_month(begin) else { return Ok(0) };
         let days = (day_of(begin), day_of(end) - 1);
+        let times = (begin.micros(), end.micros());
         let orgs = {
             let mut conn = self.db.read().await?;
-            store::invoices::to_bill(&mut conn.tx(), month, days).await?
+            store::invoices::to_bill(&mut conn.tx(), month, days, times, GIVEN_BACK.map(|(source, _)| source))
+                .await?
         };
         let mut made = 0;
         for (org_id, buyer) in orgs {
@@ -155,32 +177,32 @@ impl Portal {
                             amount_micros,
                         })
                         .collect();
-                    lines.extend(given_back(tx, org, (begin.micros(), end.micros())).await?);
+                    lines.extend(given_back(tx, org, times).await?);
                     let document = document(&settings, &buyer, lines, &portal.settings.currency);
                     let afterwards = store::ledger::credit_limit(tx, org).await? > 0;
+                    let (kind, state, rest) = closing(&document, afterwards);
+                    let open = state == InvoiceState::Open;
                     let id: InvoiceId = portal.new_id(now);
                     let row = InvoiceRow {
                         id: id.to_string(),
                         number: store::invoices::next_number(tx).await?,
-                        kind: "invoice".to_owned(),
+                        kind: kind.name().to_owned(),
                         org_id: org_id.clone(),
                         month: month.clone(),
-                        state: if afterwards { InvoiceState::Open } else { InvoiceState::Paid }.name().to_owned(),
+                        state: state.name().to_owned(),
                         document: serde_json::to_string(&document).map_err(|e| StoreError::Corrupt(e.to_string()))?,
                         total_micros: document.total_micros,
                         issued_at: now.micros(),
-                        due_at: afterwards.then(|| now.plus_seconds(settings.due_days * 86_400).micros()),
-                        paid_at: (!afterwards).then(|| now.micros()),
+                        due_at: open.then(|| now.plus_seconds(settings.due_days * 86_400).micros()),
+                        paid_at: (!open).then(|| now.micros()),
                         corrects: None,
                     };
                     store::invoices::insert(tx, &row).await?;
                     fault::point("invoice.bill.numbered");
-                    let subject = format!("Invoice {} for {month}", row.number);
-                    let detail = format!(
-                        "{} for {month}. {}",
-                        money_text(document.total_micros, &document.currency),
-                        if afterwards { "It is to be paid." } else { "It was paid from the balance." }
-                    );
+                    let what = if kind == InvoiceKind::Invoice { "Invoice" } else { "Credit note" };
+                    let subject = format!("{what} {} for {month}", row.number);
+                    let total = money_text(document.total_micros, &document.currency);
+                    let detail = format!("{total} for {month}. {rest}");
                     let data = serde_json::json!({
                         "invoice": row.id, "number": row.number, "month": month, "total_micros": document.total_micros,
                     });
@@ -279,7 +301,7 @@ impl Portal {
                 };
                 let paid_at = (to == InvoiceState::Paid).then_some(now);
                 let open = InvoiceState::Open.name();
-                if row.kind != "invoice"
+                if row.kind != InvoiceKind::Invoice.name()
                     || !store::invoices::set_state(tx, id, (open, to.name()), paid_at).await?
                 {
                     let detail =
@@ -395,7 +417,7 @@ async fn credit_note(
     Ok(InvoiceRow {
         id: portal.new_id::<InvoiceId>(now).to_string(),
         number: store::invoices::next_number(tx).await?,
-        kind: "credit_note".to_owned(),
+        kind: InvoiceKind::CreditNote.name().to_owned(),
         state: InvoiceState::Paid.name().to_owned(),
         document: serde_json::to_string(&note).map_err(|e| StoreError::Corrupt(e.to_string()))?,
         total_micros: note.total_micros,
@@ -411,6 +433,24 @@ async fn credit_note(
 mod tests {
     use super::*;
     use berth_types::invoices::TaxRate;
+
+    #[test]
+    fn a_month_is_closed_by_what_it_comes_to() {
+        let of = |amount_micros| {
+            let line = InvoiceLine { item: "x".into(), mode: String::new(), device_ms: 0, amount_micros };
+            document(&BillingSettings::default(), "lab", vec![line], "USD")
+        };
+        for (amount_micros, afterwards, kind, state) in [
+            (1, true, InvoiceKind::Invoice, InvoiceState::Open),
+            (1, false, InvoiceKind::Invoice, InvoiceState::Paid),
+            (0, true, InvoiceKind::Invoice, InvoiceState::Paid),
+            (-1, true, InvoiceKind::CreditNote, InvoiceState::Paid),
+            (-1, false, InvoiceKind::CreditNote, InvoiceState::Paid),
+        ] {
+            let (found, closed, _) = closing(&of(amount_micros), afterwards);
+            assert_eq!((found, closed), (kind, state), "{amount_micros} {afterwards}");
+        }
+    }
 
     #[test]
     fn months_follow_each_other() {
@@ -439,5 +479,7 @@ mod tests {
         );
         assert_eq!(document(&settings, "lab", vec![line(5)], "USD").total_micros, 5);
         assert_eq!(document(&settings, "lab", vec![line(-5)], "USD").taxes[0].amount_micros, 0);
+        let back = document(&settings, "lab", vec![line(3), line(-1_000_003)], "USD");
+        assert_eq!((back.taxes[0].amount_micros, back.total_micros), (-190_000, -1_190_000));
     }
 }

@@ -135,6 +135,8 @@ fn last_words(row: &UnendedRow, why: &str) -> Result<proto::Status, StoreError> 
             device_ms: e.device_ms,
             lost_ms: e.lost_ms,
             busy_ms: e.busy_ms,
+            // When that was is known already.
+            lost: Vec::new(),
         }),
         ..proto::Status::default()
     })

@@ -88,16 +88,22 @@ pub async fn list(
     list!(tx, InvoiceRow, sql, org, before, limit)
 }
 
-/// The organizations that were charged in a month and have no invoice for it yet: id and name.
+/// The organizations that were charged on some days of a month, or were credited from one of the sources
+/// within its times, and have no document for it yet: id and name.
 pub async fn to_bill(
     tx: &mut Tx<'_>,
     month: &str,
+    (first, last): (i64, i64),
     (from, until): (i64, i64),
+    sources: [&str; 2],
 ) -> Result<Vec<(String, String)>, StoreError> {
-    let sql = "SELECT o.id, o.name FROM orgs o WHERE EXISTS (SELECT 1 FROM usage_days u WHERE u.org_id = o.id \
-               AND u.day >= $2 AND u.day <= $3 AND u.cost_micros > 0) AND NOT EXISTS \
-               (SELECT 1 FROM invoices i WHERE i.org_id = o.id AND i.month = $1 AND i.kind = 'invoice') ORDER BY o.id";
-    list!(tx, (String, String), sql, month, from, until)
+    let sql = "SELECT o.id, o.name FROM orgs o JOIN accounts a ON a.org_id = o.id WHERE \
+               (EXISTS (SELECT 1 FROM usage_days u WHERE u.org_id = o.id AND u.day >= $2 AND u.day <= $3 \
+                AND u.cost_micros > 0) OR EXISTS (SELECT 1 FROM transfers t WHERE t.credit = a.id \
+                AND t.kind = 'credit' AND t.at >= $4 AND t.at < $5 AND t.source IN ($6, $7))) AND NOT EXISTS \
+               (SELECT 1 FROM invoices i WHERE i.org_id = o.id AND i.month = $1) ORDER BY o.id";
+    let [one, other] = sources;
+    list!(tx, (String, String), sql, month, first, last, from, until, one, other)
 }
 
 /// What an organization used in some days, by offering and mode: (slug, mode, device milli-ms, micros).

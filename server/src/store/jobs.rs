@@ -1,7 +1,7 @@
 //! Jobs and their events.
 
 use berth_types::events::JobEvent;
-use berth_types::ids::{JobId, NodeId, OfferingId, OrgId, ReservationId};
+use berth_types::ids::{JobId, NodeId, OfferingId, OrgId, ReservationId, TransferId};
 use berth_types::jobs::JobState;
 use berth_types::time::Timestamp;
 
@@ -55,6 +55,8 @@ pub struct JobRow {
     pub posted_ms: i64,
     /// Thousandths of devices on all its nodes.
     pub device_milli: i64,
+    /// The transfer that set money aside for it.
+    pub hold_id: Option<String>,
     pub created_by: String,
     pub created_at: i64,
     pub started_at: Option<i64>,
@@ -88,6 +90,8 @@ pub struct NewJobRow {
     pub price_version: i64,
     pub nano_per_second: i64,
     pub held_micros: i64,
+    /// What sets that aside.
+    pub hold: Option<TransferId>,
     pub created_by: String,
     pub created_at: Timestamp,
 }
@@ -97,7 +101,7 @@ macro_rules! select_jobs {
         concat!(
             "SELECT j.id, j.org_id, j.name, o.slug, o.gpu_model, o.mig_profile, o.simulated, j.spec, j.state, \
              j.stop_cause, j.attempt, j.generation, j.priority, j.device_count, j.max_duration_s, j.price_version, \
-             j.nano_per_second, j.held_micros, j.cost_micros, j.posted_micros, j.metered_ms, j.metered_before_ms, j.preemptible, j.cpu_milli, j.memory_mib, j.nodes, j.grace_s, j.retries, j.board_milli, j.reservation_id, j.offering_id, j.labels, j.posted_ms, j.device_milli, j.created_by, \
+             j.nano_per_second, j.held_micros, j.cost_micros, j.posted_micros, j.metered_ms, j.metered_before_ms, j.preemptible, j.cpu_milli, j.memory_mib, j.nodes, j.grace_s, j.retries, j.board_milli, j.reservation_id, j.offering_id, j.labels, j.posted_ms, j.device_milli, j.hold_id, j.created_by, \
              j.created_at, j.started_at, j.ended_at, j.exit_code, j.failure_code, j.failure_detail \
              FROM jobs j JOIN offerings o ON o.id = j.offering_id ",
             $rest
@@ -110,8 +114,8 @@ pub async fn insert(tx: &mut Tx<'_>, job: &NewJobRow) -> Result<(), StoreError> 
         tx,
         "INSERT INTO jobs (id, org_id, name, offering_id, spec, state, attempt, generation, priority, device_count, \
          max_duration_s, price_version, nano_per_second, held_micros, cost_micros, posted_micros, metered_ms, \
-         created_by, created_at, preemptible, cpu_milli, memory_mib, nodes, grace_s, board_milli, reservation_id, labels, device_milli) \
-         VALUES ($1, $2, $3, $4, $5, 'queued', 0, 1, $6, $7, $8, $9, $10, $11, 0, 0, 0, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22)",
+         created_by, created_at, preemptible, cpu_milli, memory_mib, nodes, grace_s, board_milli, reservation_id, labels, device_milli, hold_id) \
+         VALUES ($1, $2, $3, $4, $5, 'queued', 0, 1, $6, $7, $8, $9, $10, $11, 0, 0, 0, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23)",
         job.id.to_string(),
         job.org.to_string(),
         &job.name,
@@ -133,7 +137,8 @@ pub async fn insert(tx: &mut Tx<'_>, job: &NewJobRow) -> Result<(), StoreError> 
         job.board_milli,
         job.reservation.map(|r| r.to_string()),
         &job.labels,
-        job.device_milli
+        job.device_milli,
+        job.hold.map(|id| id.to_string())
     )
     .map(|_| ())
 }

@@ -128,6 +128,7 @@ pub async fn with_jobs(db: &Db) {
                     price_version: 1,
                     nano_per_second: 1_000,
                     held_micros: 60,
+                    hold: None,
                     created_by: "a@b".to_owned(),
                     created_at: later(5),
                 };

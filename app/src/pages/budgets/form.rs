@@ -10,7 +10,7 @@ use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 
 use super::super::limits::form::NumberField;
-use super::super::parts::{Call, CallProblem, FieldError, ready};
+use super::super::parts::{Call, CallProblem, FieldError, FormKey, ready};
 use super::words::{at_limit_title, at_limit_words};
 use crate::api;
 use crate::ui::*;
@@ -29,6 +29,7 @@ pub fn BudgetForm(
 ) -> impl IntoView {
     let ready = ready();
     let call = Call::idle();
+    let key = FormKey::beside(call);
     let said = RwSignal::new("");
     let name = RwSignal::new(String::new());
     let amount = RwSignal::new(String::new());
@@ -50,7 +51,8 @@ pub fn BudgetForm(
             limit_micros,
             at_limit: at_limit.get_untracked(),
         };
-        call.run(api::budgets::create(org, &body), move |made: Budget| {
+        call.run(api::budgets::create(org, &body, key.of_body(&body)), move |made: Budget| {
+            key.done();
             budgets.update(|budgets| budgets.push(made));
             for field in [name, amount, label, value] {
                 field.set(String::new());

@@ -8,7 +8,7 @@ use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 
 use super::super::launch::draft::{LimitUnit, limit_seconds};
-use super::super::parts::{Call, CallProblem, FieldError, Modal, ready};
+use super::super::parts::{Call, CallProblem, FieldError, FormKey, Modal, ready};
 use super::super::words::limit_text;
 use super::LiveJob;
 use crate::api;
@@ -93,6 +93,7 @@ fn consequence(job: &Job) -> String {
 #[component]
 fn StopDialog(live: LiveJob, open: RwSignal<bool>) -> impl IntoView {
     let call = Call::idle();
+    let key = FormKey::beside(call);
     let job = live.job;
     let queued = move || live.state.get() == JobState::Queued;
     let title = Signal::derive(move || {
@@ -100,7 +101,8 @@ fn StopDialog(live: LiveJob, open: RwSignal<bool>) -> impl IntoView {
         job.with(|job| format!("{verb} {}?", job.name))
     });
     let stop = move |_: leptos::ev::MouseEvent| {
-        call.run(api::jobs::cancel(live.org, live.id), move |job: Job| {
+        call.run(api::jobs::cancel(live.org, live.id, key.of(live.id.to_string())), move |job: Job| {
+            key.done();
             live.take(job);
             open.set(false);
         });
@@ -132,6 +134,7 @@ fn StopDialog(live: LiveJob, open: RwSignal<bool>) -> impl IntoView {
 #[component]
 fn ExtendDialog(live: LiveJob, open: RwSignal<bool>) -> impl IntoView {
     let call = Call::idle();
+    let key = FormKey::beside(call);
     let job = live.job;
     let limit = RwSignal::new(String::new());
     let unit = RwSignal::new(LimitUnit::Hours);
@@ -146,7 +149,8 @@ fn ExtendDialog(live: LiveJob, open: RwSignal<bool>) -> impl IntoView {
         };
         unread.set(None);
         let body = ExtendJob { max_duration_s };
-        call.run(api::jobs::extend(live.org, live.id, &body), move |job: Job| {
+        call.run(api::jobs::extend(live.org, live.id, &body, key.of_body(&body)), move |job: Job| {
+            key.done();
             live.take(job);
             limit.set(String::new());
             open.set(false);

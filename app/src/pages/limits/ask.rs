@@ -8,7 +8,7 @@ use berth_types::quotas::{NewQuotaRequest, Quota, QuotaRequest};
 use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 
-use super::super::parts::{Call, CallProblem, FieldError, ready};
+use super::super::parts::{Call, CallProblem, FieldError, FormKey, ready};
 use super::form::NumberField;
 use super::kinds::{Kind, Subject};
 use crate::api;
@@ -68,6 +68,7 @@ pub fn AskForm(
 ) -> impl IntoView {
     let ready = ready();
     let call = Call::idle();
+    let key = FormKey::beside(call);
     let subjects: Vec<Subject> = Kind::COUNTED
         .into_iter()
         .map(Subject::Kind)
@@ -96,12 +97,15 @@ pub fn AskForm(
         });
         match asked {
             Err(errors) => call.problem.set(Some(Problem::invalid(errors))),
-            Ok(body) => call.run(api::quotas::ask(org, &body), move |made: QuotaRequest| {
-                requests.update(|requests| requests.insert(0, made));
-                value.set(String::new());
-                reason.set(String::new());
-                said.set("Sent. The answer appears below.");
-            }),
+            Ok(body) => {
+                call.run(api::quotas::ask(org, &body, key.of_body(&body)), move |made: QuotaRequest| {
+                    key.done();
+                    requests.update(|requests| requests.insert(0, made));
+                    value.set(String::new());
+                    reason.set(String::new());
+                    said.set("Sent. The answer appears below.");
+                })
+            }
         }
     };
     let of_unit = currency.clone();

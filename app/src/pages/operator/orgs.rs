@@ -231,7 +231,7 @@ fn GrantDialog(desk: Desk) -> impl IntoView {
     let amount = RwSignal::new(String::new());
     let memo = RwSignal::new(String::new());
     let expires = RwSignal::new(String::new());
-    let key = FormKey::fresh();
+    let key = FormKey::beside(call);
     let title = Signal::derive(move || desk.titled("Grant credit to", "Grant credit"));
     let submit = move |event: SubmitEvent| {
         event.prevent_default();

@@ -20,7 +20,7 @@ use self::recharge::RechargeForm;
 use self::top_up::TopUpForm;
 use self::words::{Back, kind_words, told};
 use super::curl;
-use super::parts::{Call, CallProblem, every, leave_for, origin, ready};
+use super::parts::{Call, CallProblem, FormKey, every, leave_for, origin, ready};
 use crate::api;
 use crate::api::payments::There;
 use crate::ui::*;
@@ -154,8 +154,13 @@ pub fn PayInvoice(
     call: Call,
 ) -> impl IntoView {
     let ready = ready();
+    let key = FormKey::beside(call);
     let pay = move |_: leptos::ev::MouseEvent| {
-        call.run(api::payments::pay_invoice(org, id), move |there: PayHere| leave_for(&there.url));
+        let once = key.of(id.to_string());
+        call.run(api::payments::pay_invoice(org, id, once), move |there: PayHere| {
+            key.done();
+            leave_for(&there.url);
+        });
     };
     view! {
         <button

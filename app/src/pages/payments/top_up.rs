@@ -10,7 +10,7 @@ use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 
 use super::super::limits::form::NumberField;
-use super::super::parts::{Call, CallProblem, leave_for, ready};
+use super::super::parts::{Call, CallProblem, FormKey, leave_for, ready};
 use crate::api;
 
 const FIELDS: &[&str] = &["/amount_micros"];
@@ -27,6 +27,7 @@ pub fn TopUpForm(
 ) -> impl IntoView {
     let ready = ready();
     let call = Call::idle();
+    let key = FormKey::beside(call);
     let said = RwSignal::new("");
     let amount = RwSignal::new(String::new());
     let save_card = RwSignal::new(false);
@@ -40,7 +41,8 @@ pub fn TopUpForm(
             return;
         };
         let body = NewTopUp { amount_micros, save_card: save_card.get_untracked() };
-        call.run(api::payments::top_up(org, &body), move |there: PayHere| {
+        call.run(api::payments::top_up(org, &body, key.of_body(&body)), move |there: PayHere| {
+            key.done();
             said.set("Stripe's page opens.");
             leave_for(&there.url);
         });

@@ -10,7 +10,7 @@ use leptos::prelude::*;
 use super::detail::Live;
 use super::words::consequence;
 use crate::api;
-use crate::pages::parts::{Call, CallProblem, Modal};
+use crate::pages::parts::{Call, CallProblem, FormKey, Modal};
 use crate::pages::words::price_text;
 use crate::ui::*;
 
@@ -23,6 +23,7 @@ pub fn CancelDialog(
     open: RwSignal<bool>,
 ) -> impl IntoView {
     let call = Call::idle();
+    let key = FormKey::beside(call);
     let one = live.one;
     let active = Memo::new(move |_| one.with(|one| one.state == ReservationState::Active));
     let title = Signal::derive(move || {
@@ -30,7 +31,9 @@ pub fn CancelDialog(
         one.with(|one| format!("{verb} {}?", one.name))
     });
     let end = move |_: leptos::ev::MouseEvent| {
-        call.run(api::reservations::cancel(live.org, live.id), move |fresh: Reservation| {
+        let once = key.of(live.id.to_string());
+        call.run(api::reservations::cancel(live.org, live.id, once), move |fresh: Reservation| {
+            key.done();
             live.take(fresh);
             open.set(false);
         });
@@ -66,6 +69,7 @@ pub fn ExtendDialog(
     open: RwSignal<bool>,
 ) -> impl IntoView {
     let call = Call::idle();
+    let key = FormKey::beside(call);
     let (one, zone) = (live.one, live.zone);
     let end = RwSignal::new(String::new());
     let unread = RwSignal::new(None::<String>);
@@ -88,7 +92,9 @@ pub fn ExtendDialog(
         };
         unread.set(None);
         let body = ExtendReservation { ends_at };
-        call.run(api::reservations::extend(live.org, live.id, &body), move |fresh: Reservation| {
+        let once = key.of_body(&body);
+        call.run(api::reservations::extend(live.org, live.id, &body, once), move |fresh: Reservation| {
+            key.done();
             live.take(fresh);
             open.set(false);
         });

@@ -142,16 +142,19 @@ pub fn conflict_text(conflict: &Conflict, zone: Zone) -> String {
     }
 }
 
-/// Why there is no room, in one sentence; `None` where there is.
+/// What a list of other windows begins with.
+const NEAREST: &str = "The nearest free times of the same length:";
+
+/// Why there is no room; `None` where there is.
 pub fn no_room(quote: &Quote) -> Option<String> {
     if quote.feasible {
         return None;
     }
+    let refused = || quote.refusals.iter().map(|refusal| sentence(refusal)).collect::<Vec<_>>().join(" ");
     Some(match (quote.refusals.is_empty(), quote.alternatives.is_empty()) {
-        (false, _) => {
-            quote.refusals.iter().map(|refusal| sentence(refusal)).collect::<Vec<_>>().join(" ")
-        }
-        (true, false) => "Not all of it is free then. The nearest free times of the same length:".to_owned(),
+        (false, true) => refused(),
+        (false, false) => format!("{} {NEAREST}", refused()),
+        (true, false) => format!("Not all of it is free then. {NEAREST}"),
         (true, true) => {
             "Not all of it is free then, and no free time of the same length is near. Ask for less, or for another day."
                 .to_owned()

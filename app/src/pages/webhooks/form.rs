@@ -7,7 +7,7 @@ use berth_types::webhooks::{NewWebhook, Webhook};
 use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 
-use super::super::parts::{Call, CallProblem, FieldError, ready};
+use super::super::parts::{Call, CallProblem, FieldError, FormKey, ready};
 use crate::api;
 use crate::ui::*;
 
@@ -49,6 +49,7 @@ pub fn HookForm(
 ) -> impl IntoView {
     let ready = ready();
     let call = Call::idle();
+    let key = FormKey::beside(call);
     let url = RwSignal::new(String::new());
     let other = RwSignal::new(String::new());
     let ticked = RwSignal::new(Vec::<&'static str>::new());
@@ -58,7 +59,8 @@ pub fn HookForm(
             url: url.get_untracked().trim().to_owned(),
             kinds: kinds_of(&ticked.get_untracked(), &other.get_untracked()),
         };
-        call.run(api::webhooks::create(org, &body), move |mut made: Webhook| {
+        call.run(api::webhooks::create(org, &body, key.of_body(&body)), move |mut made: Webhook| {
+            key.done();
             // The list never holds it.
             secret.set(made.secret.take());
             chosen.set(Some(made.id));

@@ -36,8 +36,8 @@ use crate::scoring::Reach;
 
 pub use facts::{Claim, ClaimBill, ClaimRank, Fact, HeldVolume, JobFacts, OrgFacts};
 pub use reserve::{Named, Refusal, Window};
-pub use why::{Blocker, Change, Why};
-pub use words::{Asked, explanation};
+pub use why::{Blocker, Change, Short, Why};
+pub use words::{Asked, explanation, short_text};
 
 /// What a pass decided.
 #[derive(Debug, Clone, PartialEq, Eq)]

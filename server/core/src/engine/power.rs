@@ -10,8 +10,9 @@ use berth_types::time::Timestamp;
 
 use super::Engine;
 use super::place::Candidate;
-use super::why::Blocker;
-use crate::calendar::{Calendar, Kind};
+use super::reserve::Window;
+use super::why::Short;
+use crate::calendar::{Calendar, Kind, Place};
 use crate::cluster::{BookingId, MAX_GPUS, NodeIx, Slot};
 use crate::power::{Left, counted_watts};
 use crate::request::Ask;
@@ -207,28 +208,42 @@ impl Engine {
         ask: &Ask,
         (now, until): (Timestamp, Timestamp),
         own: Option<BookingId>,
-    ) -> Option<Blocker> {
+    ) -> Option<Short> {
         let left = self.power_now(ask, (now, until), own)?;
         let budgets = std::mem::take(&mut self.racks);
         let places = self.place(ask, now, until, own);
         self.racks = budgets;
+        self.shortest(&left, &places?, ask, &self.beginning_now((now, until), own))
+    }
+
+    /// The same for a booking.
+    pub(super) fn short_of_power_then(&mut self, ask: &Ask, window: Window, now: Timestamp) -> Option<Short> {
+        if self.racks.is_empty() {
+            return None;
+        }
+        let budgets = std::mem::take(&mut self.racks);
+        let places = self.places_for(ask, window, now);
+        self.racks = budgets;
+        let Window { from, until } = window;
+        let during = During { calendar: &self.calendar, from, until, own: None, runs: false };
+        self.shortest(&self.power_left(ask, &during)?, &places?, ask, &during)
+    }
+
+    /// Of the racks of some places the one that lacks most for them.
+    fn shortest(&self, left: &Left, places: &[Place], ask: &Ask, during: &During<'_>) -> Option<Short> {
         let mut needs: BTreeMap<Arc<str>, i64> = BTreeMap::new();
-        for place in places? {
+        for place in places {
             let Some(rack) = self.cluster.node(place.node).and_then(|n| n.facts.rack.clone()) else {
                 continue;
             };
             let mut boards = [false; MAX_GPUS];
             self.mark(place.node, &place.slots, &mut boards);
-            let during = self.beginning_now((now, until), own);
-            *needs.entry(rack).or_default() += self.added(place.node, boards, ask, Some(&during));
+            *needs.entry(rack).or_default() += self.added(place.node, boards, ask, Some(during));
         }
         let lacks = needs.into_iter().filter_map(|(rack, need)| {
             let (left, budget) = (left.get(&rack)?, *self.racks.get(&rack)?);
-            (need > left).then_some(Blocker::Power { rack, left, budget, need })
+            (need > left).then_some(Short { rack, left, budget, need })
         });
-        lacks.max_by_key(|blocker| match blocker {
-            Blocker::Power { left, need, .. } => need - left,
-            _ => 0,
-        })
+        lacks.max_by_key(|short| short.need - short.left)
     }
 }

@@ -6,6 +6,7 @@ use berth_types::ids::{NodeId, OrgId};
 use berth_types::time::Timestamp;
 
 use super::Engine;
+use super::why::Short;
 use crate::calendar::{Booking, But, Calendar, Kind, Place};
 use crate::cluster::{BookingId, NodeIx, Slot, WHOLE_MILLI};
 use crate::request::{Absurd, Ask, Request};
@@ -45,6 +46,9 @@ pub enum Refusal {
         /// (`None`: nobody knows).
         running: u32,
         running_until: Option<Timestamp>,
+        /// There would be places if this rack could feed them. Nothing that runs counts against it, only
+        /// what is promised.
+        power: Option<Short>,
         alternatives: Vec<Window>,
     },
 }
@@ -88,15 +92,19 @@ impl Engine {
             .collect();
         conflicts.sort_unstable();
         conflicts.dedup();
+        let power = self.short_of_power_then(&ask, window, now);
         let ranks = able.iter().filter_map(|n| self.cluster.node(*n)).flat_map(|n| &n.ranks);
         let there: Vec<Option<Timestamp>> =
             ranks.map(|r| r.ends_by).filter(|end| end.is_none_or(|end| end > from)).collect();
+        // Where power is all that lacks, there is a place beside what runs.
+        let running = if power.is_some() { 0 } else { u32::try_from(there.len()).unwrap_or(u32::MAX) };
         let running_until =
             there.iter().copied().collect::<Option<Vec<_>>>().and_then(|ends| ends.into_iter().max());
         Err(Refusal::Taken {
             conflicts,
-            running: u32::try_from(there.len()).unwrap_or(u32::MAX),
+            running,
             running_until,
+            power,
             alternatives: self.alternatives(&ask, all, window, now),
         })
     }
@@ -183,7 +191,7 @@ impl Engine {
         boards.sum::<usize>() as i64 * i64::from(WHOLE_MILLI)
     }
 
-    fn places_for(&self, ask: &Ask, window: Window, now: Timestamp) -> Option<Vec<Place>> {
+    pub(super) fn places_for(&self, ask: &Ask, window: Window, now: Timestamp) -> Option<Vec<Place>> {
         self.places_in(&self.calendar, ask, window, now)
     }
 

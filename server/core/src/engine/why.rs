@@ -37,8 +37,8 @@ pub enum Blocker {
     Images { nodes: u32 },
     /// So many suitable nodes take no work.
     Away { nodes: u32 },
-    /// A rack has power left for less than this needs, in watts.
-    Power { rack: Arc<str>, left: i64, budget: i64, need: i64 },
+    /// A rack has power left for less than this needs.
+    Power(Short),
     /// So many suitable boards are in quarantine.
     Quarantined { boards: u32 },
     /// It would still run when something that is promised begins.
@@ -47,6 +47,15 @@ pub enum Blocker {
     Ahead { jobs: u32 },
     /// Its organization would go beyond a limit.
     Quota(Exceeded),
+}
+
+/// A rack that cannot feed something beside what else draws there; in watts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Short {
+    pub rack: Arc<str>,
+    pub left: i64,
+    pub budget: i64,
+    pub need: i64,
 }
 
 /// A change of the request after which it could start now.
@@ -133,7 +142,7 @@ impl Engine {
             why.blockers.push(Blocker::Ahead { jobs: u32::try_from(ahead).unwrap_or(u32::MAX) });
         }
         // A start that is held for want of power alone is due all the time.
-        let short = why.blockers.iter().any(|b| matches!(b, Blocker::Power { .. }));
+        let short = why.blockers.iter().any(|b| matches!(b, Blocker::Power(_)));
         let soon = self.ends(now, super::hold::LATE_S);
         why.earliest = own.map(|(_, at)| at).filter(|at| !short || *at > soon).or(why.earliest);
         Some(why)
@@ -194,7 +203,8 @@ impl Engine {
         }
         if let Some(short) = self.short_of_power(ask, (now, until), own) {
             let changes = self.changes(ask, org, seconds, own, now);
-            return Why { blockers: vec![short], changes, earliest: None, fits: false };
+            let blockers = vec![Blocker::Power(short)];
+            return Why { blockers, changes, earliest: None, fits: false };
         }
         let able = self.able(ask);
         let mut bare = *ask;

@@ -3,7 +3,7 @@
 use berth_types::jobs::{Blocker as Said, Explanation};
 use berth_types::time::{Timestamp, duration_text};
 
-use super::why::{Blocker, Change, Why};
+use super::why::{Blocker, Change, Short, Why};
 use crate::power::watts_text;
 use crate::quotas::{Exceeded, Kind};
 use crate::request::Wanted;
@@ -44,6 +44,13 @@ fn change_text(change: &Change, now: Timestamp) -> String {
         Change::Anywhere => "let the nodes be anywhere".to_owned(),
         Change::WithoutNvlink => "do without NVLink".to_owned(),
     }
+}
+
+/// What a rack has and what it lacks.
+pub fn short_text(short: &Short) -> String {
+    let Short { rack, left, budget, need } = short;
+    let (left, budget, need) = (watts_text((*left).max(0)), watts_text(*budget), watts_text(*need));
+    format!("Rack {rack} has {left} left of {budget}, this needs {need}.")
 }
 
 fn said(blocker: &Blocker, asked: &Asked, now: Timestamp) -> Said {
@@ -128,15 +135,10 @@ fn said(blocker: &Blocker, asked: &Asked, now: Timestamp) -> Said {
             format!("{nodes} suitable {} cordoned or out of reach.", plural(*nodes, "node is", "nodes are")),
             "The operator can bring the node back.".to_owned(),
         ),
-        Blocker::Power { rack, left, budget, need } => (
+        Blocker::Power(short) => (
             "rack.power",
-            format!(
-                "Rack {rack} has {} left of {}, this needs {}.",
-                watts_text((*left).max(0)),
-                watts_text(*budget),
-                watts_text(*need)
-            ),
-            if need > budget {
+            short_text(short),
+            if short.need > short.budget {
                 "Ask for fewer devices, or ask the operator for a rack that can feed them.".to_owned()
             } else {
                 "Wait for a job in that rack to end, or ask for fewer devices.".to_owned()

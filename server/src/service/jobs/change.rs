@@ -14,6 +14,7 @@ use berth_types::problems::Problem;
 use berth_types::time::{Timestamp, duration_text};
 use futures::FutureExt;
 
+use super::charge::hold_of;
 use super::{charge, hold_posting};
 use crate::portal::Portal;
 use crate::service::quotas::{self, month_of};
@@ -174,7 +175,7 @@ async fn settle(
 ) -> Result<(), StoreError> {
     charge(tx, portal, row, at).await?;
     if row.held_micros > 0 {
-        let pending = store::ledger::find_hold(tx, "job", &row.id).await?;
+        let pending = hold_of(tx, row).await?;
         let rest = Posting {
             kind: TransferKind::Release,
             pending,

@@ -1,6 +1,6 @@
 //! Posts what jobs used, and sums it up by day in the same transaction.
 
-use berth_types::ids::{JobId, OrgId};
+use berth_types::ids::{JobId, OrgId, TransferId};
 use berth_types::ledger::TransferKind;
 use berth_types::time::Timestamp;
 
@@ -16,6 +16,16 @@ pub(crate) const fn day_of(at: Timestamp) -> i64 {
     at.micros().div_euclid(86_400_000_000)
 }
 
+/// What set money aside for a job. The job says so itself: a look into the ledger, which every charge then
+/// adds to, would make charges of jobs meet whose transfers are side by side in an index.
+pub(super) async fn hold_of(tx: &mut Tx<'_>, row: &JobRow) -> Result<Option<TransferId>, StoreError> {
+    match &row.hold_id {
+        Some(id) => id.parse().map(Some).map_err(|_| StoreError::Corrupt(row.id.clone())),
+        // It cost nothing at first.
+        None => store::ledger::find_hold(tx, "job", &row.id).await,
+    }
+}
+
 /// Charges what was used since the last charge.
 pub(crate) async fn charge(
     tx: &mut Tx<'_>,
@@ -27,7 +37,7 @@ pub(crate) async fn charge(
     let (org, job): (OrgId, JobId) = (row.org_id.parse().map_err(corrupt)?, row.id.parse().map_err(corrupt)?);
     let due = row.cost_micros - row.posted_micros;
     if due > 0 {
-        let pending = store::ledger::find_hold(tx, "job", &row.id).await?;
+        let pending = hold_of(tx, row).await?;
         let posting = Posting {
             kind: TransferKind::Usage,
             pending,

@@ -283,6 +283,7 @@ impl Portal {
                     price_version: price.version,
                     nano_per_second: quote.rate,
                     held_micros: quote.worst,
+                    hold: (quote.worst > 0).then_some(hold),
                     created_by,
                     created_at: now,
                 };

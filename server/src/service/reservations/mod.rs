@@ -9,7 +9,7 @@ pub(crate) mod confirm;
 mod show;
 pub mod tick;
 
-use berth_core::engine::{Refusal, Window as Span};
+use berth_core::engine::{Refusal, Window as Span, short_text};
 use berth_core::rating::{total_rate, worst_case_micros};
 use berth_core::request::Request;
 use berth_types::ids::{OrgId, QuoteId};
@@ -251,7 +251,8 @@ impl Portal {
                 let detail = "This cloud has not so many of these devices near enough to each other, even when it is empty. Ask for fewer devices or nodes.";
                 quote.refusals.push(detail.to_owned());
             }
-            Err(Refusal::Taken { conflicts, running, running_until, alternatives }) => {
+            Err(Refusal::Taken { conflicts, running, running_until, power, alternatives }) => {
+                quote.refusals.extend(power.as_ref().map(short_text));
                 quote.conflicts = self.conflicts(org, &conflicts).await?;
                 if running > 0 {
                     let ends_at = running_until;

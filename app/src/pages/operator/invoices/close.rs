@@ -8,7 +8,7 @@ use berth_types::money::money_text;
 use leptos::prelude::*;
 
 use super::super::super::invoices::words::title;
-use super::super::super::parts::{Call, CallProblem, Modal};
+use super::super::super::parts::{Call, CallProblem, FormKey, Modal};
 use super::Desk;
 use crate::api;
 
@@ -53,6 +53,7 @@ pub fn CloseDialog(
     desk: Desk,
 ) -> impl IntoView {
     let call = Call::idle();
+    let key = FormKey::beside(call);
     let Desk { chosen, asking: open, .. } = desk;
     let title = Signal::derive(move || {
         chosen.with(|chosen| match chosen {
@@ -76,15 +77,17 @@ pub fn CloseDialog(
     });
     let close = move |_: leptos::ev::MouseEvent| {
         let Some((invoice, how)) = chosen.get_untracked() else { return };
+        let once = key.of(format!("{} {}", invoice.id, how == Close::Pay));
         let done = move |fresh: Invoice| {
+            key.done();
             desk.take(vec![fresh]);
             // A credit note is one more invoice, which the answer does not tell.
             desk.look();
             open.set(false);
         };
         match how {
-            Close::Pay => call.run(api::invoices::pay(invoice.id), done),
-            Close::TakeBack => call.run(api::invoices::take_back(invoice.id), done),
+            Close::Pay => call.run(api::invoices::pay(invoice.id, once), done),
+            Close::TakeBack => call.run(api::invoices::take_back(invoice.id, once), done),
         }
     };
     let class = move || if pays.get() { "btn btn--primary" } else { "btn btn--danger btn--primary" };

@@ -46,7 +46,7 @@ pub fn StopDialog(
     done: Callback<()>,
 ) -> impl IntoView {
     let call = Call::idle();
-    let key = FormKey::fresh();
+    let key = FormKey::beside(call);
     let reason = RwSignal::new(String::new());
     let meant = RwSignal::new(None::<StoppedJobs>);
     let order = move |expected: Option<u64>| StopJobs {
@@ -68,8 +68,7 @@ pub fn StopDialog(
     let submit = move |event: SubmitEvent| {
         event.prevent_default();
         let body = order(Some(matched()));
-        let asked = serde_json::to_string(&body).unwrap_or_default();
-        call.run(api::operations::stop(&body, key.of(asked)), move |now: StoppedJobs| {
+        call.run(api::operations::stop(&body, key.of_body(&body)), move |now: StoppedJobs| {
             key.done();
             said.set(done_text(&now));
             reason.set(String::new());

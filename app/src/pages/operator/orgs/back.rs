@@ -42,7 +42,7 @@ pub fn TakeBackDialog(
     let open = desk.taking;
     let amount = RwSignal::new(String::new());
     let memo = RwSignal::new(String::new());
-    let key = FormKey::fresh();
+    let key = FormKey::beside(call);
     let title = Signal::derive(move || desk.titled("Take money back from", "Take money back"));
     // What was typed for one organization is not meant for the next.
     Effect::new(move || {

@@ -69,6 +69,8 @@ fn a_quote_says_what_is_true_of_it() {
     assert!(no_room(&taken).unwrap().ends_with("same length:"));
     let refused = Quote { feasible: false, refusals: vec!["At most 2 boards".to_owned()], ..several };
     assert_eq!(no_room(&refused).as_deref(), Some("At most 2 boards."));
+    let both = Quote { refusals: refused.refusals, ..taken };
+    assert!(no_room(&both).unwrap().starts_with("At most 2 boards. The nearest"));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Racks that cannot feed all of their boards at once.
 
 use super::*;
-use crate::engine::words::{Asked, explanation};
+use crate::engine::words::{Asked, explanation, short_text};
 
 /// Nodes in one rack that feeds so many watts.
 fn fed(nodes: u128, gpus: usize, watts: i64) -> Engine {
@@ -104,7 +104,16 @@ fn what_is_reserved_is_fed_and_more_is_not_promised() {
     let (kind, Window { from, until }) = (crate::calendar::Kind::Reservation, when);
     let new = crate::calendar::Booking { id, kind, org: org(2), ask: Some(ask), from, until, places };
     engine.book(new, moved);
-    assert!(engine.quote(&boards(2, 1), org(3), when, at(0)).is_err(), "beyond what the rack feeds");
+    let Err(Refusal::Taken { power: Some(short), alternatives, running, .. }) =
+        engine.quote(&boards(2, 1), org(3), when, at(0))
+    else {
+        panic!("beyond what the rack feeds")
+    };
+    assert_eq!(short_text(&short), "Rack rack-1 has 700 W left of 3.5 kW, this needs 1.4 kW.");
+    assert_eq!(running, 0);
+    assert!(alternatives.contains(&window(200, 300)), "{alternatives:?}");
+    let full = engine.quote(&boards(4, 2), org(3), when, at(0)).unwrap_err();
+    assert!(matches!(full, Refusal::Taken { power: None, .. }), "boards are what lacks: {full:?}");
     assert!(engine.quote(&boards(1, 1), org(3), when, at(0)).is_ok());
     assert!(engine.quote(&boards(2, 1), org(3), window(200, 300), at(0)).is_ok(), "afterwards there is more");
     submit(&mut engine, JobFacts { max_duration_s: 150, ..waits(1, boards(2, 1)) });
