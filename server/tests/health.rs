@@ -285,3 +285,63 @@ async fn a_board_that_hangs_does_not_hold_up_the_daemon() {
     assert_eq!(quay.ended(&job).await["state"], "succeeded");
     quay.all_free().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_daemon_that_starts_beside_a_board_that_hangs_serves_without_it() {
+    let mut quay = Quay::open().await;
+    let board = its_board_when(&quay, "its facts", |b| b["facts"]["pci_bus_id"].is_string()).await;
+    let gpu = board["uuid"].as_str().unwrap();
+    quay.worker.as_mut().unwrap().kill();
+    faults(&quay, &json!({"hang_ms": {gpu: 8_000}}));
+    quay.start_worker(None).unwrap();
+    its_board_when(&quay, "a session without it", |b| b["present"] == false).await;
+    let nodes = quay.t.get(&quay.operator, "/operator/nodes").await.expect(200);
+    assert_eq!(nodes["items"][0]["state"], "ready", "{nodes}");
+    // It is told of when it answers, without anybody's doing.
+    faults(&quay, &json!({}));
+    its_board_when(&quay, "its answer", |b| b["present"] == true && b["silent"].is_null()).await;
+    let job = quay.script("echo later").await;
+    assert_eq!(quay.ended(&job).await["state"], "succeeded");
+    quay.all_free().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_xid_that_no_daemon_heard_ends_what_ran_on_its_board() {
+    let mut quay = quay::portal().await;
+    let log = quay.data.join("simulated-boards/kmsg");
+    std::fs::create_dir_all(log.parent().unwrap()).unwrap();
+    std::fs::write(&log, "6,1,1,-;the host is up\n").unwrap();
+    let token = quay.join_token(json!({})).await;
+    quay.start_worker(Some(&token)).unwrap();
+    quay.t.stock(&quay.operator, &quay.org, 1_000_000_000).await;
+    let job = quay.script("exec sleep 300").await;
+    quay.until(&job, |j| j["evidence"][0]["device_ms"].as_i64() > Some(0)).await;
+    let board = its_board_when(&quay, "its facts", |b| b["facts"]["pci_bus_id"].is_string()).await;
+    let kept = quay.data.join("boards.json");
+    let noted = async || std::fs::read_to_string(&kept).ok()?.contains("boot_id").then_some(());
+    eventually("how far the log is known", noted).await;
+
+    quay.worker.as_mut().unwrap().kill();
+    // As the kernel writes it, without what NVML puts before and behind it.
+    let at = board["facts"]["pci_bus_id"].as_str().unwrap();
+    let at = at.strip_prefix("0000").unwrap().strip_suffix(".0").unwrap();
+    let xid = format!("6,1,1,-;the host is up\n4,7,9,-;NVRM: Xid (PCI:{at}): 48, pid=1, DBE\n");
+    std::fs::write(&log, xid).unwrap();
+    quay.start_worker(None).unwrap();
+    let done = quay.ended(&job).await;
+    assert_eq!(done["failure"]["code"], "device.failed", "{done}");
+    assert!(done["failure"]["detail"].as_str().unwrap().contains("XID 48"), "{done}");
+    its_board_when(&quay, "its quarantine", |b| b["quarantine"]["code"] == "gpu.xid").await;
+    quay.all_free().await;
+
+    // A check ends it, and the next daemon does not hear it again.
+    let gpu = board["uuid"].as_str().unwrap();
+    quay.t.post(&quay.operator, &format!("/operator/gpus/{gpu}/check"), Value::Null).await.expect(200);
+    its_board_when(&quay, "a check that is passed", |b| b["task"]["good"] == true).await;
+    quay.worker.as_mut().unwrap().kill();
+    quay.start_worker(None).unwrap();
+    let next = quay.script("sleep 7; echo after").await;
+    assert_eq!(quay.ended(&next).await["state"], "succeeded", "it outlives the next look at the boards");
+    assert_eq!(its_board(&quay).await["quarantine"], Value::Null);
+    quay.all_free().await;
+}

@@ -15,6 +15,7 @@ mod harbour;
 use berth_core::lease::{Holder, Terms};
 use berth_proto::{AttemptId, Evidence, Phase, Status};
 use berth_server::live::SessionGuard;
+use berth_server::service::jobs::LogEnd;
 use berth_server::service::leases::Held;
 use berth_server::{scheduler, store};
 use berth_types::ids::NodeId;
@@ -176,6 +177,9 @@ async fn a_lost_nodes_job_runs_elsewhere_and_only_proved_use_is_charged() {
         );
         assert_eq!(c.audited("node.lost", first).await, 1, "{engine}");
 
+        let end = c.h.t.portal.log_end(job.parse().unwrap(), 1, 0).await.unwrap();
+        assert_eq!(end, Some(LogEnd::Lost), "{engine}: nobody waits for the rest of its log");
+
         let second = c.placed(&job).await[0];
         assert_ne!(second, first, "{engine}");
         c.say(second, &job, 2, Phase::Running, 1_000).await;
@@ -192,6 +196,14 @@ async fn a_lost_nodes_job_runs_elsewhere_and_only_proved_use_is_charged() {
             assert_eq!((&now["state"], &now["attempt"]), (&json!("running"), &json!(2)), "{engine} {now}");
             assert_eq!(now["metered_ms"], 6_000, "{engine} {now}");
         }
+        let page =
+            c.h.t.get(&c.h.ada, &format!("/orgs/{}/audit-events?limit=200", c.h.org)).await.expect(200);
+        let late = |e: &&Value| e["action"] == "attempt.late" && e["subject"] == job.as_str();
+        let late: Vec<&Value> = page["items"].as_array().unwrap().iter().filter(late).collect();
+        assert_eq!(late.len(), 1, "{engine}: once: {page}");
+        assert!(late[0]["detail"].as_str().unwrap().contains("attempt 1 still runs"), "{engine} {late:?}");
+        let end = c.h.t.portal.log_end(job.parse().unwrap(), 1, 0).await.unwrap();
+        assert_eq!(end, Some(LogEnd::Complete), "{engine}: it is back, and says how long it is");
         assert!(c.h.t.portal.desired(first).await.unwrap().attempts.is_empty(), "{engine}");
         assert_eq!(c.shown(first).await["gpus"][0]["tiles"], json!([]), "{engine}");
         for phase in [Phase::Ended, Phase::Clean] {

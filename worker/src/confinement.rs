@@ -178,7 +178,7 @@ pub fn confine(
 }
 
 /// The portal leaves out longer words.
-const MOST_CHARS: usize = 120;
+pub const MOST_CHARS: usize = 120;
 
 /// What keeps jobs apart on this host, in words.
 pub fn words(host: &Host) -> BTreeMap<String, String> {

@@ -6,7 +6,10 @@
 mod adopt;
 mod boards;
 mod files;
+mod greeting;
 mod preparing;
+#[cfg(test)]
+mod tests;
 mod visitors;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -15,13 +18,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use berth_proto::{Assignment, Desired, Down, Hello, Up, down, up};
+use berth_proto::{Assignment, Desired, Down, Up, down, up};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use crate::agent::{Cleaning, Effect, Key, Seen, Wanted, converge};
 use crate::attempts::Attempt;
-use crate::hello::hello;
 pub use crate::host::Host;
 use crate::lease::Renewals;
 use crate::link::{LinkEvent, Outbox};
@@ -31,6 +33,7 @@ use crate::shim;
 use crate::tunnels::Tunnels;
 use crate::watch::Watch;
 use boards::{BoardNews, Boards};
+use greeting::{Greeting, Look};
 
 /// A report that was not acknowledged is sent again after this long.
 const RESEND: Duration = Duration::from_secs(5);
@@ -57,6 +60,7 @@ enum Done {
     ShimGone(Key),
     Cleaned(Key, Result<(), String>),
     Sampled(Sampled),
+    Listed(Look),
     Boards(BoardNews),
     Kept(Key, bool, Result<(), String>),
 }
@@ -76,7 +80,9 @@ pub struct Daemon {
     users_left: HashSet<u32>,
     /// `None` until the portal has spoken in this session.
     desired: Option<BTreeMap<Key, Assignment>>,
+    /// Of a session in which the hello was said.
     outbox: Option<Outbox>,
+    greeting: Greeting,
     /// The logs that are followed in this session.
     followed: HashMap<Key, watch::Sender<()>>,
     watch: Watch,
@@ -100,31 +106,7 @@ fn notice(assignment: &Assignment) -> Option<shim::Notice> {
 
 /// Runs until the process is ended. Attempts go on without it.
 pub async fn run(host: Host, mut link: mpsc::Receiver<LinkEvent>) -> Result<(), String> {
-    let (done, mut results) = mpsc::unbounded_channel();
-    let renewals = Renewals::open(&host.root);
-    let boards = Boards::open(&host.root);
-    let mut daemon = Daemon {
-        host: Arc::new(host),
-        attempts: BTreeMap::new(),
-        told: HashMap::new(),
-        busy: HashSet::new(),
-        unrecorded: HashSet::new(),
-        preparing: HashMap::new(),
-        clean_after: HashMap::new(),
-        users_left: HashSet::new(),
-        desired: None,
-        outbox: None,
-        followed: HashMap::new(),
-        watch: Watch::new().map_err(|e| e.to_string())?,
-        renewals,
-        seq: 0,
-        done,
-        sampling: false,
-        keeping: HashSet::new(),
-        keep_after: HashMap::new(),
-        boards,
-        tunnels: Tunnels::default(),
-    };
+    let (mut daemon, mut results) = Daemon::new(host)?;
     daemon.adopt_all()?;
     daemon.watch_boards();
     let mut tick = tokio::time::interval(Duration::from_secs(1));
@@ -133,7 +115,7 @@ pub async fn run(host: Host, mut link: mpsc::Receiver<LinkEvent>) -> Result<(), 
         tokio::select! {
             event = link.recv() => match event {
                 None => return Ok(()),
-                Some(event) => daemon.hear(event).await?,
+                Some(event) => daemon.hear(event),
             },
             changed = daemon.watch.changed() => {
                 for (key, only_log) in changed.map_err(|e| e.to_string())? {
@@ -146,7 +128,7 @@ pub async fn run(host: Host, mut link: mpsc::Receiver<LinkEvent>) -> Result<(), 
         // What is here already is taken in before anything is decided: each time every attempt is looked at.
         for _ in 0..AT_ONCE {
             let Ok(event) = link.try_recv() else { break };
-            daemon.hear(event).await?;
+            daemon.hear(event);
         }
         for _ in 0..AT_ONCE {
             let Ok(result) = results.try_recv() else { break };
@@ -160,35 +142,39 @@ pub async fn run(host: Host, mut link: mpsc::Receiver<LinkEvent>) -> Result<(), 
 }
 
 impl Daemon {
-    async fn hear(&mut self, event: LinkEvent) -> Result<(), String> {
+    fn new(host: Host) -> Result<(Self, mpsc::UnboundedReceiver<Done>), String> {
+        let (done, results) = mpsc::unbounded_channel();
+        let daemon = Self {
+            attempts: BTreeMap::new(),
+            told: HashMap::new(),
+            busy: HashSet::new(),
+            unrecorded: HashSet::new(),
+            preparing: HashMap::new(),
+            clean_after: HashMap::new(),
+            users_left: HashSet::new(),
+            desired: None,
+            outbox: None,
+            greeting: Greeting::default(),
+            followed: HashMap::new(),
+            watch: Watch::new().map_err(|e| e.to_string())?,
+            renewals: Renewals::open(&host.root),
+            seq: 0,
+            done,
+            sampling: false,
+            keeping: HashSet::new(),
+            keep_after: HashMap::new(),
+            boards: Boards::open(&host),
+            tunnels: Tunnels::default(),
+            host: Arc::new(host),
+        };
+        Ok((daemon, results))
+    }
+
+    fn hear(&mut self, event: LinkEvent) {
         match event {
-            LinkEvent::Open(outbox, claim) => {
-                let hello = match hello(&self.host, &self.attempts).await {
-                    Ok(hello) => Hello {
-                        instance: claim.instance,
-                        epoch: claim.epoch,
-                        connection: claim.connection,
-                        ..hello
-                    },
-                    // The session ends with its outbox and is opened again; what runs goes on.
-                    Err(error) => {
-                        tracing::error!(error, "no session without a look at the GPUs");
-                        return Ok(());
-                    }
-                };
-                // A session that ended meanwhile is followed by a Closed.
-                let _ = outbox.words.send(up::What::Hello(hello).into());
-                self.boards.greet();
-                let beat = self.renewals.beat(shim::boottime_ms());
-                let _ = outbox.words.send(up::What::Heartbeat(beat).into());
-                self.outbox = Some(outbox);
-                self.desired = None;
-                self.followed.clear();
-                for key in self.attempts.keys() {
-                    self.told.insert(key.clone(), Told { dirty: true, sent: None });
-                }
-            }
+            LinkEvent::Open(outbox, claim) => self.opened(outbox, claim),
             LinkEvent::Closed => {
+                self.greeting.close();
                 self.outbox = None;
                 self.followed.clear();
             }
@@ -207,7 +193,6 @@ impl Daemon {
             // The link has answered it.
             LinkEvent::Down(Down { what: Some(down::What::Probe(_)) | None }) => {}
         }
-        Ok(())
     }
 
     fn want(&mut self, desired: Desired) {
@@ -310,6 +295,7 @@ impl Daemon {
                 self.told.entry(key).or_default().dirty = true;
             }
             Done::Boards(news) => self.boards_news(news),
+            Done::Listed(look) => self.listed(look),
             Done::Kept(key, over, result) => self.files_kept(&key, over, result),
             Done::Sampled(Sampled { samples, looks }) => {
                 self.sampling = false;

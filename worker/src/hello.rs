@@ -1,35 +1,69 @@
 //! What a daemon says of its host when a session begins. Must not change anything: it only looks.
 
 use std::collections::{BTreeMap, HashSet};
-use std::sync::Arc;
 
 use berth_proto::{AttemptId, Board, Hello, Instance};
 
 use crate::agent::Key;
 use crate::attempts::Attempt;
 use crate::capacity;
-use crate::confinement;
+use crate::confinement::{self, MOST_CHARS};
 use crate::daemon::Host;
+use crate::gpu::{BoardInfo, Gpus};
 
-/// The first message of a session.
-pub async fn hello(host: &Arc<Host>, attempts: &BTreeMap<Key, Attempt>) -> Result<Hello, String> {
-    let looking = host.clone();
-    let ours: HashSet<(String, u32)> = attempts
+/// Slices by their board and start.
+pub type Slices = HashSet<(String, u32)>;
+
+/// What a look at the boards found.
+#[derive(Debug, Default)]
+pub struct Listed {
+    pub driver_version: String,
+    pub boards: Vec<BoardInfo>,
+    /// Why there are none, where they could not be listed.
+    pub missing: Option<String>,
+}
+
+/// The boards with what is on them. Blocking, for a few seconds at most: boards that do not answer are told of
+/// as they were.
+pub fn list(gpus: &Gpus) -> Listed {
+    match gpus.inventory() {
+        // The driver's name is not worth a session.
+        Ok(boards) => {
+            let driver_version = gpus.driver_version().unwrap_or_default();
+            Listed { driver_version, boards, missing: None }
+        }
+        Err(_) if !gpus.has_started() => Listed::without("NVML has not started; it is waited for"),
+        Err(error) => Listed::without(&format!("they cannot be listed: {error}")),
+    }
+}
+
+impl Listed {
+    /// No boards, and why.
+    pub fn without(why: &str) -> Self {
+        tracing::error!(why, "the worker serves without boards until they answer");
+        Self { missing: Some(why.to_owned()), ..Self::default() }
+    }
+
+    /// Those that answered.
+    pub fn heard(&self) -> impl Iterator<Item = &str> {
+        self.boards.iter().filter(|board| board.silent.is_none()).map(|board| board.uuid.as_str())
+    }
+}
+
+/// The slices of attempts that are not clean yet.
+pub fn own_slices(attempts: &BTreeMap<Key, Attempt>) -> Slices {
+    attempts
         .values()
         .filter(|a| !a.record.clean)
         .flat_map(|a| &a.record.devices)
         .filter_map(|d| d.instance.map(|(_, start)| (d.gpu_uuid.clone(), start)))
-        .collect();
-    let look = move || {
-        // Boards that do not answer are told of as they were; the driver's name is not worth a session.
-        let driver = looking.gpus.driver_version().unwrap_or_default();
-        Ok::<_, crate::gpu::GpuError>((driver, looking.gpus.inventory()?))
-    };
-    let (driver_version, boards) = tokio::task::spawn_blocking(look)
-        .await
-        .map_err(|e| e.to_string())?
-        .map_err(|e| format!("the GPUs cannot be listed: {e}"))?;
-    let boards = boards
+        .collect()
+}
+
+/// The first message of a session. `ours` are the slices that are this worker's, now or when it looked.
+pub fn hello(host: &Host, attempts: &BTreeMap<Key, Attempt>, listed: Listed, ours: &Slices) -> Hello {
+    let boards = listed
+        .boards
         .into_iter()
         .map(|b| Board {
             foreign: b
@@ -46,9 +80,13 @@ pub async fn hello(host: &Arc<Host>, attempts: &BTreeMap<Key, Attempt>) -> Resul
             nvlink_island: b.nvlink_island,
         })
         .collect();
-    Ok(Hello {
+    let mut words = confinement::words(host);
+    words.extend(
+        listed.missing.map(|why| ("boards".to_owned(), why.chars().take(MOST_CHARS).collect::<String>())),
+    );
+    Hello {
         worker_version: env!("CARGO_PKG_VERSION").to_owned(),
-        driver_version,
+        driver_version: listed.driver_version,
         simulated: host.simulated,
         unisolated: !host.sandbox.isolated(),
         boards,
@@ -56,11 +94,11 @@ pub async fn hello(host: &Arc<Host>, attempts: &BTreeMap<Key, Attempt>) -> Resul
         memory_mib: capacity::memory_mib(),
         address: host.address.clone(),
         labels: host.labels.clone(),
-        isolation: confinement::words(host).into_iter().collect(),
+        isolation: words.into_iter().collect(),
         runs_images: host.images.is_ok(),
         leases: true,
         attempts: attempts.keys().map(|k| AttemptId::new(&k.job, k.number)).collect(),
         // Which daemon this is, whoever holds the session says.
         ..Hello::default()
-    })
+    }
 }

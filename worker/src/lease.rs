@@ -185,10 +185,23 @@ impl Renewals {
     }
 }
 
+/// The lease of an attempt that is being started, as it stands.
+pub fn now(starting: &Starting) -> Option<Term> {
+    starting.as_ref().map(|term| *term.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
 /// What an attempt's shim is started with.
 pub fn handed_over(starting: &Starting, root: &Path) -> Option<Leased> {
-    let term = starting.as_ref()?;
-    Some(Leased::new(file_for(root), *term.lock().unwrap_or_else(PoisonError::into_inner)))
+    now(starting).map(|term| Leased::new(file_for(root), term))
+}
+
+/// Why an attempt was ended whose lease has ended: a code and a sentence.
+pub fn ended(term: &Term) -> (String, String) {
+    let detail = format!(
+        "Its node had no word from the portal for {} s, so it was stopped there: it may have been given to another.",
+        term.lease_ms / 1_000
+    );
+    ("lease.ended".to_owned(), detail)
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 
 pub mod agent;
 pub mod attempts;
+pub mod attending;
 pub mod capacity;
 pub mod cgroups;
 pub mod confinement;
@@ -20,6 +21,7 @@ pub mod host;
 pub mod identity;
 pub mod images;
 pub mod keeping;
+pub mod kernel_log;
 pub mod lease;
 pub mod life;
 pub mod link;

@@ -6,7 +6,6 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::AtomicBool;
 
 use berth_proto::Spec;
 
@@ -28,8 +27,8 @@ type Failed = (String, String);
 
 /// How a preparation hears from outside, and is heard.
 pub struct Outside<'a> {
-    /// It is wanted no more.
-    pub cancelled: &'a AtomicBool,
+    /// Why it will not be started any more: it is not wanted, or its lease has ended.
+    pub given_up: &'a dyn Fn() -> Option<Failed>,
     /// Takes a sentence about how far it is.
     pub tell: &'a dyn Fn(String),
     /// The portal's word that it may go on, renewed meanwhile; its shim takes it over.
@@ -129,7 +128,7 @@ impl Attempt {
         volumes::place(&self.dir, &work, spec, isolated).map_err(unwritable)?;
         if !spec.image.is_empty() {
             // Before its devices are touched: a pull may take long, and may fail.
-            let image = podman_of(host)?.fetch(spec, &self.dir, outside.cancelled, outside.tell)?;
+            let image = podman_of(host)?.fetch(spec, &self.dir, outside.given_up, outside.tell)?;
             self.record.image = Some(image);
         }
         for index in 0..self.record.devices.len() {

@@ -32,7 +32,7 @@ use serde::{Deserialize, Serialize};
 use crate::cgroups::{Controller, Group};
 use crate::disk;
 use crate::files::{find_json, put_json, reserve};
-use crate::lease::{Leased, Remains};
+use crate::lease::{self, Leased, Remains};
 use crate::mask::{Masking, Output};
 use crate::processes::{Stat, Tenant, Word, descendants, stat};
 use crate::reaping::{end_all, reap_strays};
@@ -376,14 +376,6 @@ impl Alarm {
     }
 }
 
-fn lease_ended(launch: &Launch) -> (String, String) {
-    let lease_s = launch.lease.as_ref().map_or(0, |lease| lease.term.lease_ms / 1_000);
-    let detail = format!(
-        "Its node had no word from the portal for {lease_s} s, so it was stopped there: it may have been given to another."
-    );
-    ("lease.ended".to_owned(), detail)
-}
-
 /// Waits for the command; ends it when told, at its limit, or when its lease ends.
 fn watch(dir: &Path, launch: &Launch, mut child: Child, told: &SignalFd, began: Instant, log: &File) -> Exit {
     let pid = i32::try_from(child.id()).unwrap_or(0);
@@ -429,7 +421,7 @@ fn watch(dir: &Path, launch: &Launch, mut child: Child, told: &SignalFd, began: 
         }
         let lease = lease.as_mut().map_or(Remains::EVER, |lease| lease.look(boottime_ms()));
         if asked_at.is_none() && lease.ends_in_ms <= 0 {
-            failure = Some(lease_ended(launch));
+            failure = launch.lease.as_ref().map(|lease| lease::ended(&lease.term));
             grace_ms = lease.killed_in_ms.saturating_sub(lease.ends_in_ms);
             (asked_at, unheard) = (Some(now), Some(Word::End));
         }

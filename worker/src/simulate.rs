@@ -9,6 +9,8 @@ use std::process::Command;
 
 const DIR: &str = "BERTH_NVML_SIM_DIR";
 const FLEET: &str = "BERTH_NVML_SIM_FLEET";
+/// Where the boards are kept, in the worker's data.
+const BOARDS: &str = "simulated-boards";
 const LIBRARY: &str = "libberth_nvml_sim.so";
 
 /// The simulated library beside this program.
@@ -23,12 +25,17 @@ fn library() -> Result<PathBuf, String> {
         .ok_or_else(|| format!("{LIBRARY} is not beside {}", this.display()))
 }
 
+/// What stands for the kernel's log, where boards are simulated. `data` is the worker's.
+pub fn kernel_log(data: &Path) -> PathBuf {
+    data.join(BOARDS).join("kmsg")
+}
+
 /// Makes sure that this process runs with the simulated fleet; gives the library to load. Returns
 /// only in a process whose environment is right.
 pub fn enter(fleet: &str, data: &Path) -> Result<PathBuf, String> {
     berth_nvml_sim::parse_fleet(fleet)?;
     let library = library()?;
-    let dir = data.join("simulated-boards");
+    let dir = data.join(BOARDS);
     let set = |name: &str, value: &str| std::env::var(name).is_ok_and(|v| v == value);
     let dir_text = dir.display().to_string();
     if set(DIR, &dir_text) && set(FLEET, fleet) {

@@ -93,7 +93,7 @@ impl Layout {
 
 /// Looks for the boards, which takes as long as a board takes that does not answer.
 fn look(gpus: &Gpus, layout: &Mutex<Layout>) {
-    let boards = gpus.look_at_all().unwrap_or_default();
+    let boards = gpus.inventory().unwrap_or_default();
     let mut names = lock(layout).names.clone();
     for board in &boards {
         if board.slices.iter().all(|s| names.contains_key(&(board.name.clone(), s.profile_id))) {
@@ -103,8 +103,8 @@ fn look(gpus: &Gpus, layout: &Mutex<Layout>) {
         names.extend(found.into_iter().map(|(id, name)| ((board.name.clone(), id), name)));
     }
     let mut layout = lock(layout);
-    // A driver that could not be asked is asked again soon.
-    layout.changed = boards.is_empty();
+    // A driver that could not be asked is asked again soon, and so is a board that has never answered.
+    layout.changed = boards.is_empty() || gpus.is_incomplete();
     layout.found = Some(Instant::now());
     layout.boards = boards;
     layout.names = names;

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::attempts::Device;
 use crate::files::{find_json, put_json};
 use crate::gpu::{Condition, Counts, Facts, GpuError, Gpus, complaints, is_given_back};
+use crate::kernel_log::Raised;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Fault {
@@ -59,6 +60,24 @@ struct Kept {
     seen: Option<Seen>,
 }
 
+/// How far the kernel's log is known. Its records are counted anew when the host starts.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+struct Mark {
+    boot_id: String,
+    /// The newest XID's record.
+    seq: u64,
+}
+
+/// All that is kept.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Book {
+    #[serde(default)]
+    kernel_log: Option<Mark>,
+    #[serde(flatten)]
+    boards: BTreeMap<String, Kept>,
+}
+
 /// What became worse since the board was looked at last: a fault's code and sentence. `None` before: it was
 /// never looked at, so what it has counted may be old, but what waits for a reset still waits.
 fn worsened(before: Option<&Seen>, facts: &Facts, counts: &Counts) -> Option<(&'static str, String)> {
@@ -83,7 +102,9 @@ fn worsened(before: Option<&Seen>, facts: &Facts, counts: &Counts) -> Option<(&'
 /// The boards of this host, as far as something is the matter with them.
 pub struct Ward {
     file: PathBuf,
-    boards: BTreeMap<String, Kept>,
+    book: Book,
+    /// The kernel's log was read since this daemon began.
+    caught_up: bool,
     conditions: BTreeMap<String, Condition>,
     /// Boards that a task is at work on, with their newest serial when it began.
     busy: BTreeMap<String, u64>,
@@ -96,7 +117,8 @@ impl Ward {
     pub fn open(file: &Path) -> Self {
         Self {
             file: file.to_owned(),
-            boards: find_json(file).unwrap_or_default(),
+            book: find_json(file).unwrap_or_default(),
+            caught_up: false,
             conditions: BTreeMap::new(),
             busy: BTreeMap::new(),
             told: None,
@@ -104,7 +126,7 @@ impl Ward {
     }
 
     fn save(&self) {
-        if let Err(error) = put_json(&self.file, &self.boards, true) {
+        if let Err(error) = put_json(&self.file, &self.book, true) {
             tracing::error!(file = %self.file.display(), %error, "what is wrong with boards cannot be kept");
         }
     }
@@ -112,21 +134,40 @@ impl Ward {
     /// Records a fault. Its serial is the time where that is newer, so that it grows even if the file is lost.
     pub fn fault(&mut self, gpu_uuid: &str, code: &str, detail: &str, now_micros: i64) {
         tracing::warn!(gpu_uuid, code, detail, "a board is not fit for work");
-        let kept = self.boards.entry(gpu_uuid.to_owned()).or_default();
+        let kept = self.book.boards.entry(gpu_uuid.to_owned()).or_default();
         kept.serial = u64::try_from(now_micros).unwrap_or(0).max(kept.serial.saturating_add(1));
         kept.fault = Some(Fault { serial: kept.serial, code: code.to_owned(), detail: detail.to_owned() });
         self.save();
+    }
+
+    /// Takes in the XIDs that the kernel's log tells of, and gives those back of which nobody has heard: they
+    /// were raised when no daemon was there. What comes later NVML tells.
+    pub fn catch_up(&mut self, raised: Vec<Raised>, boot_id: &str) -> Vec<Raised> {
+        let known = self.book.kernel_log.clone();
+        let here = known.as_ref().filter(|mark| mark.boot_id == boot_id);
+        let newest = raised.iter().map(|r| r.seq).max().unwrap_or(0).max(here.map_or(0, |mark| mark.seq));
+        // A daemon that kept no mark had heard them, if there was one.
+        let heard = self.caught_up || (known.is_none() && !self.book.boards.is_empty());
+        let missed = raised.into_iter().filter(|r| !heard && here.is_none_or(|mark| r.seq > mark.seq));
+        let missed: Vec<Raised> = missed.collect();
+        self.caught_up = true;
+        let mark = Some(Mark { boot_id: boot_id.to_owned(), seq: newest });
+        if mark != known {
+            self.book.kernel_log = mark;
+            self.save();
+        }
+        missed
     }
 
     /// Takes in how boards were found.
     pub fn looked(&mut self, found: Vec<(String, Condition)>, now_micros: i64) {
         for (uuid, condition) in found {
             if condition.silent.is_none() {
-                let before = self.boards.get(&uuid).and_then(|kept| kept.seen.clone());
+                let before = self.book.boards.get(&uuid).and_then(|kept| kept.seen.clone());
                 let worse = worsened(before.as_ref(), &condition.facts, &condition.counts);
                 let seen = Some(Seen::of(&condition.counts));
                 if before != seen {
-                    self.boards.entry(uuid.clone()).or_default().seen = seen;
+                    self.book.boards.entry(uuid.clone()).or_default().seen = seen;
                     self.save();
                 }
                 if let Some((code, detail)) = worse {
@@ -141,7 +182,7 @@ impl Ward {
     pub fn due(&mut self, wanted: &[BoardTask]) -> Vec<BoardTask> {
         let mut out: Vec<BoardTask> = Vec::new();
         for task in wanted {
-            let kept = self.boards.get(&task.gpu_uuid);
+            let kept = self.book.boards.get(&task.gpu_uuid);
             let done = kept.and_then(|kept| kept.done.as_ref()).map_or(0, |done| done.number);
             if done < task.number && !self.busy.contains_key(&task.gpu_uuid) {
                 self.busy.insert(task.gpu_uuid.clone(), kept.map_or(0, |kept| kept.serial));
@@ -157,7 +198,7 @@ impl Ward {
         let good = result.is_ok();
         let words = result.unwrap_or_else(|why| why);
         tracing::info!(gpu = task.gpu_uuid, number = task.number, good, words, "a task for a board is done");
-        let kept = self.boards.entry(task.gpu_uuid.clone()).or_default();
+        let kept = self.book.boards.entry(task.gpu_uuid.clone()).or_default();
         if good && task.kind() == TaskKind::Check {
             kept.fault = kept.fault.take().filter(|fault| fault.serial > known);
         }
@@ -173,7 +214,7 @@ impl Ward {
     /// What the portal is to be told, if it does not know it.
     pub fn news(&mut self) -> Option<Health> {
         let boards = self.conditions.iter().map(|(uuid, condition)| {
-            let kept = self.boards.get(uuid);
+            let kept = self.book.boards.get(uuid);
             BoardHealth {
                 gpu_uuid: uuid.clone(),
                 silent: condition.silent.clone(),
@@ -338,5 +379,34 @@ mod tests {
         ward.looked(found(counted(2, false)), 30);
         let done = ward.news().unwrap().boards[0].done.clone().unwrap();
         assert_eq!((done.number, done.good, done.words.as_str()), (4, true, "fit"));
+    }
+
+    #[test]
+    fn an_xid_that_nobody_heard_is_heard_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("boards.json");
+        let log = |seqs: &[u64]| -> Vec<Raised> {
+            let line = |seq: &u64| format!("4,{seq},1,-;NVRM: Xid (PCI:0000:10:00): 79, it fell off");
+            seqs.iter().filter_map(|seq| Raised::read(&line(seq))).collect()
+        };
+        let seqs = |raised: Vec<Raised>| raised.into_iter().map(|r| r.seq).collect::<Vec<_>>();
+        let mut ward = Ward::open(&file);
+        assert_eq!(seqs(ward.catch_up(log(&[5, 7]), "boot")), [5, 7], "since the host started");
+        ward.looked(found(counted(0, false)), 1);
+        assert!(ward.catch_up(log(&[8]), "boot").is_empty(), "NVML told it");
+        let mut ward = Ward::open(&file);
+        assert_eq!(seqs(ward.catch_up(log(&[5, 7, 8, 9]), "boot")), [9]);
+        let mut ward = Ward::open(&file);
+        assert!(ward.catch_up(log(&[5, 7, 8, 9]), "boot").is_empty());
+        let mut ward = Ward::open(&file);
+        assert_eq!(seqs(ward.catch_up(log(&[3]), "next boot")), [3], "records are counted anew");
+        // The file of a daemon that kept no mark, and heard what there was.
+        std::fs::write(&file, r#"{"gpu": {"serial": 4, "fault": null, "done": null, "seen": null}}"#)
+            .unwrap();
+        let mut ward = Ward::open(&file);
+        assert!(ward.catch_up(log(&[3]), "boot").is_empty());
+        let mut ward = Ward::open(&file);
+        assert_eq!(seqs(ward.catch_up(log(&[3, 4]), "boot")), [4]);
+        assert_eq!(ward.book.boards["gpu"].serial, 4, "what was kept is kept");
     }
 }

@@ -5,7 +5,6 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use berth_proto::{RegistryAuth, Secret, Spec};
@@ -368,9 +367,7 @@ fn a_pull_that_fails_leaves_nothing_behind() {
     };
     let told = std::cell::RefCell::new(Vec::new());
     let fetch = |spec: &Spec| {
-        stage
-            .podman
-            .fetch(spec, dir.path(), &AtomicBool::new(false), &|text: String| told.borrow_mut().push(text))
+        stage.podman.fetch(spec, dir.path(), &|| None, &|text: String| told.borrow_mut().push(text))
     };
     let (code, detail) = fetch(&spec).unwrap_err();
     assert_eq!(code, "image.pull_failed", "{detail}");

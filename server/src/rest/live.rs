@@ -28,6 +28,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use super::extract::{Failed, Path, Query, Signed};
 use crate::live::News;
 use crate::portal::Portal;
+use crate::service::jobs::LogEnd;
 
 const BEAT: Duration = Duration::from_secs(1);
 /// Log bytes in one event.
@@ -270,7 +271,8 @@ async fn logs(
         let mut number = query.attempt.unwrap_or(now.attempt);
         loop {
             // Asked before reading: what was complete then is complete in what is read.
-            let complete = portal.log_ended(job, number, rank).await.map_err(|_| Gone)?;
+            let end = portal.log_end(job, number, rank).await.map_err(|_| Gone)?;
+            let complete = end == Some(LogEnd::Complete);
             loop {
                 let (recordings, at) = (portal.recordings.clone(), offset);
                 let read = tokio::task::spawn_blocking(move || {
@@ -288,8 +290,8 @@ async fn logs(
                     break;
                 }
             }
-            if complete {
-                return put(&feed, Event::default().event("end").data("")).await;
+            if let Some(end) = end {
+                return put(&feed, Event::default().event("end").data(end.words())).await;
             }
             match ear.hear().await {
                 Heard::Nothing => {

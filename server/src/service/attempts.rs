@@ -113,6 +113,7 @@ async fn apply(
     applied.org = Some(parse(&row.org_id)?);
     let current = row.attempt == attempt.number;
     let phase = status.phase();
+    leases::note_late(tx, portal, node, &mut attempt, status, now).await?;
     if phase == proto::Phase::Running && !attempt.running {
         let held = store::attempts::list_allocations(tx, &row.id, attempt.number).await?;
         let here = held.into_iter().filter(|a| a.node_id == attempt.node_id);

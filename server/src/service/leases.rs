@@ -20,7 +20,10 @@ use futures::FutureExt;
 use serde::Deserialize;
 
 use super::Caller;
+use super::attempts::parse;
+use super::ranks::RankEnd;
 use crate::portal::Portal;
+use crate::store::attempts::AttemptRow;
 use crate::store::jobs::JobRow;
 use crate::store::leases::{NodeLeaseRow, UnendedCount, UnendedRow};
 use crate::store::{self, StoreError};
@@ -140,6 +143,41 @@ fn last_words(row: &UnendedRow, why: &str) -> Result<proto::Status, StoreError> 
         }),
         ..proto::Status::default()
     })
+}
+
+/// Records, once for each attempt, that a worker speaks of one that counts as lost: its words are about what
+/// may run elsewhere by now, and change neither job nor charge.
+pub(super) async fn note_late(
+    tx: &mut store::Tx<'_>,
+    portal: &Portal,
+    node: NodeId,
+    attempt: &mut AttemptRow,
+    status: &proto::Status,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    // Those words are the portal's own.
+    if !attempt.ended || status.failure.as_ref().is_some_and(|f| f.code == "node.lost") {
+        return Ok(());
+    }
+    let end = attempt.outcome.as_deref().and_then(|text| serde_json::from_str::<RankEnd>(text).ok());
+    let Some(end) = end.and_then(RankEnd::heard_late) else { return Ok(()) };
+    attempt.outcome = serde_json::to_string(&end).ok();
+    let name = store::leases::find_node(tx, node).await?.map_or_else(|| node.to_string(), |row| row.name);
+    let over = matches!(status.phase(), proto::Phase::Ended | proto::Phase::Clean);
+    let phase = if over { "has ended" } else { "still runs" };
+    let org = parse(&attempt.org_id)?;
+    let event = AuditEvent {
+        id: portal.new_id::<AuditEventId>(now),
+        at: now,
+        actor: "The portal".to_owned(),
+        action: "attempt.late".to_owned(),
+        subject: attempt.job_id.clone(),
+        detail: format!(
+            "The node {name} says that attempt {} {phase}, which had counted as lost. That changes nothing.",
+            attempt.number
+        ),
+    };
+    store::quotas::insert_audit(tx, Some(org), &event).await
 }
 
 fn node_id(row: &NodeLeaseRow) -> Result<NodeId, StoreError> {

@@ -16,6 +16,9 @@ pub struct RankEnd {
     code: i32,
     timed_out: bool,
     failure: Option<Failure>,
+    /// It counts as lost, and its worker spoke of it since.
+    #[serde(default)]
+    late: bool,
 }
 
 impl RankEnd {
@@ -25,11 +28,22 @@ impl RankEnd {
             code: status.exit_code.unwrap_or(255),
             timed_out: status.timed_out,
             failure: failure.map(|f| Failure { code: f.code.clone(), detail: f.detail.clone() }),
+            late: false,
         }
+    }
+
+    /// The same, once its worker spoke of it after it had counted as lost; `None` where that is nothing new.
+    pub fn heard_late(self) -> Option<Self> {
+        (self.is_lost() && !self.late).then(|| Self { late: true, ..self })
     }
 
     pub fn is_success(&self) -> bool {
         self.failure.is_none() && !self.timed_out && self.code == 0
+    }
+
+    /// It ended because its node counts as lost.
+    pub fn is_lost(&self) -> bool {
+        self.failure.as_ref().is_some_and(|failure| failure.code == "node.lost")
     }
 
     pub fn outcome(&self) -> Outcome {

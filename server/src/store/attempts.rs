@@ -141,16 +141,23 @@ pub async fn list_ranks(tx: &mut Tx<'_>, job: &str, number: i64) -> Result<Vec<A
     list!(tx, AttemptRow, select_attempts!("WHERE job_id = $1 AND number = $2 ORDER BY rank"), job, number)
 }
 
-/// The length of a rank's log, once it is known.
-pub async fn find_log_bytes(
+/// What is known of the end of a rank's log.
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+pub struct LogEndRow {
+    pub log_bytes: Option<i64>,
+    /// JSON: how the rank ended.
+    pub outcome: Option<String>,
+}
+
+/// The length of a rank's log, once it is known, and how the rank ended.
+pub async fn find_log_end(
     tx: &mut Tx<'_>,
     job: JobId,
     number: u32,
     rank: u32,
-) -> Result<Option<i64>, StoreError> {
-    let sql = "SELECT log_bytes FROM attempts WHERE job_id = $1 AND number = $2 AND rank = $3";
-    let row = find!(tx, (Option<i64>,), sql, job.to_string(), i64::from(number), i64::from(rank))?;
-    Ok(row.and_then(|(bytes,)| bytes))
+) -> Result<Option<LogEndRow>, StoreError> {
+    let sql = "SELECT log_bytes, outcome FROM attempts WHERE job_id = $1 AND number = $2 AND rank = $3";
+    find!(tx, LogEndRow, sql, job.to_string(), i64::from(number), i64::from(rank))
 }
 
 /// Writes what is known of a rank.

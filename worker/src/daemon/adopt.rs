@@ -6,7 +6,7 @@ use super::{Daemon, Done};
 use crate::agent::{Key, Seen};
 use crate::attempts::Attempt;
 use crate::cgroups::Group;
-use crate::shim;
+use crate::{attending, shim};
 
 impl Daemon {
     pub(super) fn adopt_all(&mut self) -> Result<(), String> {
@@ -37,9 +37,9 @@ impl Daemon {
     fn attend(&self, key: &Key, attempt: &Attempt) {
         shim::tell(&attempt.dir, Signal::SIGUSR1);
         let (dir, key, done) = (attempt.dir.clone(), key.clone(), self.done.clone());
-        tokio::task::spawn_blocking(move || {
-            // A lock that cannot be waited for is as good as free: the files say the rest.
-            let _ = shim::wait_gone(&dir);
+        tokio::spawn(async move {
+            attending::gone(dir).await;
+            // The daemon ends only with the process.
             let _ = done.send(Done::ShimGone(key));
         });
     }

@@ -4,17 +4,21 @@
 //! What follows from what is `ward`'s and `gpu::xids`' to say.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use berth_proto::{BoardTask, up};
 use tokio::time::Instant;
 
-use super::{Daemon, Done};
+use super::{Daemon, Done, Host};
 use crate::agent::{Key, Seen};
 use crate::gpu::xids::{Verdict, judge, words};
 use crate::gpu::{self, Condition, Happening, What};
+use crate::kernel_log::{KMSG, KernelLog, Raised};
 use crate::samples::wall_micros;
+use crate::shim::boot_id;
+use crate::simulate;
 use crate::ward::{self, Ward};
 
 /// Between two looks at how boards are.
@@ -22,7 +26,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 pub(super) enum BoardNews {
     Happened(Happening),
-    Looked(Vec<(String, Condition)>),
+    /// With the XIDs that the kernel's log tells of since the look before; `None`: it cannot be read.
+    Looked(Vec<(String, Condition)>, Option<Vec<Raised>>),
     Done(BoardTask, Result<String, String>),
 }
 
@@ -32,16 +37,28 @@ pub(super) struct Boards {
     looking: bool,
     /// Attempts whose board failed, and why; each until it has been told to end.
     doomed: BTreeMap<Key, String>,
+    log: Arc<Mutex<KernelLog>>,
+    /// What of it waits until boards are known.
+    read: Option<Vec<Raised>>,
+    /// XIDs of which nobody has heard, until their board says where it is.
+    missed: Vec<Raised>,
 }
 
 impl Boards {
-    /// `root` holds the attempts; what is kept of boards lies beside it.
-    pub(super) fn open(root: &Path) -> Self {
+    /// What is kept of boards lies beside the attempts.
+    pub(super) fn open(host: &Host) -> Self {
+        let log = match host.root.parent().filter(|_| host.simulated) {
+            Some(data) => simulate::kernel_log(data),
+            None => PathBuf::from(KMSG),
+        };
         Self {
-            ward: Ward::open(&root.with_file_name("boards.json")),
+            ward: Ward::open(&host.root.with_file_name("boards.json")),
             look_after: None,
             looking: false,
             doomed: BTreeMap::new(),
+            log: Arc::new(Mutex::new(KernelLog::at(log))),
+            read: None,
+            missed: Vec::new(),
         }
     }
 
@@ -73,20 +90,26 @@ impl Daemon {
         }
         self.boards.looking = true;
         self.boards.look_after = Some(now + LOOK_EVERY);
-        let (host, done) = (self.host.clone(), self.done.clone());
+        let (host, done, log) = (self.host.clone(), self.done.clone(), self.boards.log.clone());
         tokio::task::spawn_blocking(move || {
+            let raised = log.lock().unwrap_or_else(PoisonError::into_inner).news();
             let found = host.gpus.conditions();
             // The daemon ends only with the process.
-            let _ = done.send(Done::Boards(BoardNews::Looked(found)));
+            let _ = done.send(Done::Boards(BoardNews::Looked(found, raised)));
         });
     }
 
     pub(super) fn boards_news(&mut self, news: BoardNews) {
         match news {
             BoardNews::Happened(happened) => self.happened(&happened),
-            BoardNews::Looked(found) => {
+            BoardNews::Looked(found, raised) => {
                 self.boards.looking = false;
                 self.hear_again(&found);
+                self.boards.read = match (self.boards.read.take(), raised) {
+                    (Some(read), Some(raised)) => Some([read, raised].concat()),
+                    (read, raised) => read.or(raised),
+                };
+                self.hear_missed(&found);
                 self.boards.ward.looked(found, wall_micros());
             }
             BoardNews::Done(task, result) => {
@@ -97,18 +120,27 @@ impl Daemon {
         }
     }
 
-    /// Begins another session when a board answers of which the last hello knew only what had been: what is
-    /// on it now may be something else.
-    fn hear_again(&mut self, found: &[(String, Condition)]) {
-        let unheard = self.host.gpus.unheard();
-        let back = |(uuid, condition): &(String, Condition)| {
-            condition.silent.is_none() && unheard.iter().any(|board| board == uuid)
-        };
-        if self.outbox.is_some() && found.iter().any(back) {
-            tracing::info!("a board answers again, so the session is opened anew");
-            // The session ends with its outbox; what runs goes on.
-            self.outbox = None;
-            self.followed.clear();
+    /// Hears of XIDs that were raised when no daemon was there, as far as it is known on which board.
+    fn hear_missed(&mut self, found: &[(String, Condition)]) {
+        // What is noted as heard is heard in the same step, so that a daemon that ends meanwhile misses nothing.
+        if !found.is_empty()
+            && let Some(read) = self.boards.read.take()
+        {
+            let missed = self.boards.ward.catch_up(read, &boot_id());
+            self.boards.missed.extend(missed);
+        }
+        for raised in std::mem::take(&mut self.boards.missed) {
+            let here = |(_, condition): &&(String, Condition)| {
+                condition.facts.pci_bus_id.as_deref().is_some_and(|at| raised.is_of(at))
+            };
+            match found.iter().find(here) {
+                Some((uuid, _)) => {
+                    tracing::warn!(gpu = uuid, xid = raised.xid, "raised while no daemon was there");
+                    let (gpu_uuid, what) = (uuid.clone(), What::Xid(raised.xid));
+                    self.happened(&Happening { gpu_uuid, what, start: None });
+                }
+                None => self.boards.missed.push(raised),
+            }
         }
     }
 

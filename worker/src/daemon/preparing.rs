@@ -10,8 +10,9 @@ use super::files::fetched;
 use super::{Daemon, Done, Told};
 use crate::agent::Key;
 use crate::attempts::Attempt;
+use crate::lease::{self, Starting, Term};
 use crate::preparing::Outside;
-use crate::shim;
+use crate::{attending, shim};
 
 /// Records a new attempt: beside the loop, which would wait for the disk, and many at a time.
 async fn recorded(attempt: Attempt) -> Result<Attempt, String> {
@@ -19,6 +20,17 @@ async fn recorded(attempt: Attempt) -> Result<Attempt, String> {
     let saved = tokio::task::spawn_blocking(move || attempt.save().map(|()| attempt)).await;
     let saved = saved.map_err(|e| e.to_string()).and_then(|saved| saved.map_err(|e| e.to_string()));
     saved.inspect_err(|error| tracing::error!(job, error, "an attempt cannot be recorded"))
+}
+
+/// Why an attempt that is being prepared will not be started: nobody wants it any more, or the portal was
+/// silent for so long that it may have given it to another node.
+fn given_up(cancelled: &AtomicBool, starting: &Starting) -> Option<(String, String)> {
+    let over = |term: &Term| term.remains(shim::boottime_ms()).ends_in_ms <= 0;
+    if cancelled.load(Ordering::SeqCst) {
+        let detail = "It was stopped before it was started.";
+        return Some(("attempt.not_started".to_owned(), detail.to_owned()));
+    }
+    lease::now(starting).filter(over).map(|term| lease::ended(&term))
 }
 
 impl Daemon {
@@ -61,22 +73,24 @@ impl Daemon {
             };
             let _ = done.send(Done::Recorded(key.clone(), Ok(())));
             let ready = fetched(&mut attempt, &spec, (host.job_disk_mib, &cancelled), channel).await;
-            tokio::task::spawn_blocking(move || {
+            let (over, gone) = (done.clone(), key.clone());
+            let prepared = tokio::task::spawn_blocking(move || {
                 let tell = |words: String| {
                     // The daemon ends only with the process.
                     let _ = done.send(Done::Progress(key.clone(), words));
                 };
-                let outside = Outside { cancelled: &cancelled, tell: &tell, lease: &starting };
+                let given_up = || given_up(&cancelled, &starting);
+                let outside = Outside { given_up: &given_up, tell: &tell, lease: &starting };
                 let child = if ready { attempt.prepare(&spec, &host, &outside) } else { None };
                 // The shim counts from here on.
                 drop(starting);
                 let _ = done.send(Done::Prepared(Box::new(attempt)));
-                if let Some(mut child) = child {
-                    // Collected, so that no zombie is left; its own record says how it went.
-                    let _ = child.wait();
-                    let _ = done.send(Done::ShimGone(key));
-                }
+                child
             });
+            if let Ok(Some(child)) = prepared.await {
+                attending::collect(child).await;
+                let _ = over.send(Done::ShimGone(gone));
+            }
         });
     }
 
@@ -117,5 +131,28 @@ impl Daemon {
                 cancelled.store(true, Ordering::SeqCst);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    #[test]
+    fn what_will_not_be_started_is_given_up_on_the_way() {
+        let (wanted, unwanted) = (AtomicBool::new(false), AtomicBool::new(true));
+        let leased = |ago_ms: i64| -> Starting {
+            let renewed_ms = shim::boottime_ms() - ago_ms;
+            let term = Term { lease_ms: 60_000, answer_ms: 3_000, grace_ms: 3_000, renewed_ms };
+            Some(Arc::new(Mutex::new(term)))
+        };
+        let code =
+            |cancelled: &AtomicBool, lease: &Starting| given_up(cancelled, lease).map(|(code, _)| code);
+        assert_eq!(code(&wanted, &None), None, "it has no lease");
+        assert_eq!(code(&wanted, &leased(0)), None);
+        assert_eq!(code(&wanted, &leased(60_000)).as_deref(), Some("lease.ended"));
+        assert_eq!(code(&unwanted, &leased(0)).as_deref(), Some("attempt.not_started"));
     }
 }

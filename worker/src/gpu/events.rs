@@ -160,7 +160,8 @@ fn happening(gpus: &Gpus, set: &Set, data: &nvmlEventData_t) -> Option<Happening
 
 /// Tells what happens to the boards for as long as `tell` says that somebody listens. Blocks.
 pub fn watch(gpus: &Gpus, mut tell: impl FnMut(Happening) -> bool) {
-    let lib: &'static NvmlLib = gpus.library.nvml.lib();
+    // Nothing is to be heard before it has started.
+    let lib: &'static NvmlLib = gpus.library.wait().nvml.lib();
     loop {
         let mut set = match Set::open(lib) {
             Ok(set) => set,
@@ -178,7 +179,7 @@ pub fn watch(gpus: &Gpus, mut tell: impl FnMut(Happening) -> bool) {
         loop {
             if looked.is_none_or(|at| at.elapsed() >= AGAIN) {
                 if gpus.known().is_empty()
-                    && let Err(error) = gpus.look_at_all()
+                    && let Err(error) = gpus.inventory()
                 {
                     tracing::debug!(%error, "no boards to hear of");
                 }

@@ -12,11 +12,13 @@ mod library;
 mod mig;
 mod nvlink;
 mod readings;
+mod starting;
 mod whole;
 pub mod xids;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -30,6 +32,7 @@ pub use whole::{BoardRead, SliceRead};
 use crate::device_nodes;
 use lanes::{Lanes, Pending};
 use library::{Library, lock};
+use starting::Starting;
 
 /// The lane of what is no board's.
 const HOST: &str = "host";
@@ -118,8 +121,14 @@ pub struct Slice {
     pub memory_mib: u64,
 }
 
-/// How long a reading of all boards waits for one of them. Later it is left out, and still has its deadline.
+/// How long a look at all boards waits for one of them that is known. Later it is left out, and still has its
+/// deadline.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// What an inventory waits for boards that nobody knows yet, besides the deadline of a look. With it a
+/// session's first message is there before the portal gives the session up.
+const SLACK: Duration = Duration::from_secs(1);
+/// How long NVML's own start is waited for.
+const START: Duration = Duration::from_secs(15);
 
 /// How long a call may take before its board counts as unresponsive.
 #[derive(Debug, Clone, Copy)]
@@ -138,28 +147,47 @@ impl Default for Deadlines {
 
 /// The GPUs of this host.
 pub struct Gpus {
-    library: Arc<Library>,
+    library: Arc<Starting<Library>>,
     lanes: Lanes,
     deadlines: Deadlines,
     /// Boards as they were when they answered last, by index.
     seen: Mutex<BTreeMap<u32, BoardInfo>>,
     /// Where the links of each board led when it answered last.
     links: Mutex<HashMap<String, nvlink::Links>>,
-    /// Boards that did not answer the last inventory.
-    unheard: Mutex<Vec<String>>,
+    driver: Mutex<Option<String>>,
+    /// The last inventory left out boards that did not answer in time.
+    incomplete: AtomicBool,
 }
 
 impl Gpus {
-    /// Loads NVML: the host's own, or the given library.
+    /// Loads NVML: the host's own, or the given library. One that hangs meanwhile is used when it has started;
+    /// until then no board answers.
     pub fn open(library: Option<&Path>) -> Result<Self, GpuError> {
-        Ok(Self {
-            library: Arc::new(Library::open(library)?),
+        let path = library.map(Path::to_owned);
+        Starting::begin(START, move || Library::open(path.as_deref())).map(Self::over)
+    }
+
+    fn over(library: Arc<Starting<Library>>) -> Self {
+        Self {
+            library,
             lanes: Lanes::default(),
             deadlines: Deadlines::default(),
             seen: Mutex::default(),
             links: Mutex::default(),
-            unheard: Mutex::default(),
-        })
+            driver: Mutex::default(),
+            incomplete: AtomicBool::new(false),
+        }
+    }
+
+    /// Of a host whose NVML never starts.
+    #[cfg(test)]
+    pub(crate) fn absent() -> Self {
+        Self::over(Arc::default())
+    }
+
+    /// Whether NVML has started.
+    pub fn has_started(&self) -> bool {
+        self.library.get().is_some()
     }
 
     /// The same with other deadlines.
@@ -174,8 +202,21 @@ impl Gpus {
         limit: Duration,
         call: impl FnOnce(&Library) -> Result<T, GpuError> + Send + 'static,
     ) -> Result<T, GpuError> {
-        let library = self.library.clone();
+        let library = self.library.get().ok_or(GpuError::Unresponsive)?;
         self.lanes.run(lane, limit, move || call(&library)).unwrap_or(Err(GpuError::Unresponsive))
+    }
+
+    /// The same for whoever waits no longer than until then.
+    fn ask_by<T: Send + 'static>(
+        &self,
+        lane: &str,
+        limit: Duration,
+        by: Instant,
+        call: impl FnOnce(&Library) -> Result<T, GpuError> + Send + 'static,
+    ) -> Result<T, GpuError> {
+        let library = self.library.get().ok_or(GpuError::Unresponsive)?;
+        let pending = self.lanes.start(lane, limit, move || call(&library));
+        pending.and_then(|call| call.by(by)).unwrap_or(Err(GpuError::Unresponsive))
     }
 
     /// Looks at a board.
@@ -201,7 +242,11 @@ impl Gpus {
     }
 
     pub fn driver_version(&self) -> Result<String, GpuError> {
-        self.ask(HOST, self.deadlines.look, |library| Ok(library.nvml.sys_driver_version()?))
+        if let Some(known) = lock(&self.driver).clone() {
+            return Ok(known);
+        }
+        let asked = self.ask(HOST, self.deadlines.look, |library| Ok(library.nvml.sys_driver_version()?));
+        asked.inspect(|version| *lock(&self.driver) = Some(version.clone()))
     }
 
     /// The boards that are known, by index, without asking anybody.
@@ -209,25 +254,29 @@ impl Gpus {
         lock(&self.seen).values().map(|board| board.uuid.clone()).collect()
     }
 
-    /// The boards that were told of as they had been, when everything was listed last.
-    pub fn unheard(&self) -> Vec<String> {
-        lock(&self.unheard).clone()
+    /// Whether the last inventory left out boards that may answer yet: they have not since the start, nor refused.
+    pub fn is_incomplete(&self) -> bool {
+        self.incomplete.load(Ordering::SeqCst)
     }
 
-    /// Every board with what is on it. One that does not answer is as it was, and says why.
+    /// Until when an inventory that began then waits for so many boards.
+    fn patience(&self, begun: Instant, count: usize) -> Instant {
+        let known = lock(&self.seen).len();
+        begun + if known > 0 && known >= count { PATIENCE } else { self.deadlines.look + SLACK }
+    }
+
+    /// Every board with what is on it. One that does not answer is as it was, and says why; one that has never
+    /// answered is left out. It takes a few seconds at most, whatever hangs.
     pub fn inventory(&self) -> Result<Vec<BoardInfo>, GpuError> {
-        let boards = self.look_at_all()?;
-        let silent = boards.iter().filter(|board| board.silent.is_some());
-        *lock(&self.unheard) = silent.map(|board| board.uuid.clone()).collect();
-        Ok(boards)
-    }
-
-    /// The same, for who tells the portal nothing of it: what the portal has not heard stays so.
-    pub fn look_at_all(&self) -> Result<Vec<BoardInfo>, GpuError> {
-        let count = match self.ask(HOST, self.deadlines.look, |library| Ok(library.nvml.device_count()?)) {
-            Ok(count) => count,
+        let begun = Instant::now();
+        let counted = self.ask_by(HOST, self.deadlines.look, self.patience(begun, 0), |library| {
+            Ok((library.nvml.sys_driver_version().ok(), library.nvml.device_count()?))
+        });
+        let (driver, count) = match counted {
+            Ok(counted) => counted,
             Err(error) => {
                 let seen = lock(&self.seen);
+                self.incomplete.store(seen.is_empty(), Ordering::SeqCst);
                 let silent = |board: &BoardInfo| silenced(board, &error);
                 return if seen.is_empty() {
                     Err(error.clone())
@@ -236,21 +285,28 @@ impl Gpus {
                 };
             }
         };
+        if driver.is_some() {
+            *lock(&self.driver) = driver;
+        }
+        let by = self.patience(begun, usize::try_from(count).unwrap_or(usize::MAX));
         // All at once: several that hang take no longer than one, while a session waits for this.
-        let found: Vec<(BoardInfo, nvlink::Links)> = std::thread::scope(|scope| {
+        let looked: Vec<Result<(BoardInfo, nvlink::Links), GpuError>> = std::thread::scope(|scope| {
             let begin = |index: u32| {
-                let look = move || self.linked_board(index);
+                let look = move || self.linked_board(index, by);
                 std::thread::Builder::new().spawn_scoped(scope, look).map_err(|_| index)
             };
             let begun: Vec<_> = (0..count).map(begin).collect();
-            let ended = begun.into_iter().filter_map(|thread| match thread {
-                Ok(thread) => thread.join().ok().flatten(),
-                Err(index) => self.linked_board(index),
+            let ended = begun.into_iter().map(|thread| match thread {
+                Ok(thread) => thread.join().unwrap_or(Err(GpuError::Unresponsive)),
+                Err(index) => self.linked_board(index, by),
             });
             ended.collect()
         });
+        let hangs = looked.iter().any(|looked| matches!(looked, Err(GpuError::Unresponsive)));
+        self.incomplete.store(hangs, Ordering::SeqCst);
+        let found = looked.into_iter().filter_map(Result::ok);
         // An island is a matter of all boards: each only tells where its own links lead.
-        let (mut boards, links): (Vec<BoardInfo>, Vec<nvlink::Links>) = found.into_iter().unzip();
+        let (mut boards, links): (Vec<BoardInfo>, Vec<nvlink::Links>) = found.unzip();
         for (board, island) in boards.iter_mut().zip(nvlink::islands(&links)) {
             board.nvlink_island = island;
         }
@@ -262,36 +318,42 @@ impl Gpus {
     }
 
     /// The board at an index, and where its links lead.
-    fn linked_board(&self, index: u32) -> Option<(BoardInfo, nvlink::Links)> {
-        let board = self.board(index)?;
-        let links = self.links(&board);
-        Some((board, links))
+    fn linked_board(&self, index: u32, by: Instant) -> Result<(BoardInfo, nvlink::Links), GpuError> {
+        let board = self.board(index, by)?;
+        let links = self.links(&board, by);
+        Ok((board, links))
     }
 
     /// The board at an index. One that cannot be looked at must not take the others with it.
-    fn board(&self, index: u32) -> Option<BoardInfo> {
+    fn board(&self, index: u32, by: Instant) -> Result<BoardInfo, GpuError> {
         let known = lock(&self.seen).get(&index).cloned();
         let lane = known.as_ref().map_or_else(|| format!("board {index}"), |board| board.uuid.clone());
-        let asked = self.ask(&lane, self.deadlines.look, move |library| library.uuid_at(index));
+        let asked = self.ask_by(&lane, self.deadlines.look, by, move |library| library.uuid_at(index));
         let asked = asked.and_then(|uuid| {
+            // A board that does not even answer is not changed, nor is it waited for behind a change.
+            if self.lanes.is_stuck(&uuid) {
+                return Err(GpuError::Unresponsive);
+            }
             let of = uuid.clone();
-            self.change(&uuid, move |library| library.board(index, &of))
+            let look = move |library: &Library| library.board(index, &of);
+            self.ask_by(&changes(&uuid), self.deadlines.change, by, look)
         });
         match (asked, known) {
-            (Ok(board), _) => Some(board),
-            (Err(error), Some(known)) => Some(silenced(&known, &error)),
+            (Ok(board), _) => Ok(board),
+            (Err(error), Some(known)) => Ok(silenced(&known, &error)),
             (Err(error), None) => {
                 tracing::warn!(index, %error, "a board is left out");
-                None
+                Err(error)
             }
         }
     }
 
     /// Where a board's links lead; where they led, if it does not answer.
-    fn links(&self, board: &BoardInfo) -> nvlink::Links {
+    fn links(&self, board: &BoardInfo, by: Instant) -> nvlink::Links {
         let uuid = board.uuid.clone();
         if board.silent.is_none()
-            && let Ok(links) = self.look(&board.uuid, move |library| library.links(&uuid))
+            && let Ok(links) =
+                self.ask_by(&board.uuid, self.deadlines.look, by, move |library| library.links(&uuid))
         {
             lock(&self.links).insert(board.uuid.clone(), links.clone());
             return links;
@@ -351,7 +413,7 @@ impl Gpus {
     /// left out as unresponsive.
     pub fn read_all(&self, infos: &[BoardInfo]) -> Vec<Result<BoardRead, GpuError>> {
         let begin = |info: &BoardInfo| {
-            let (library, board) = (self.library.clone(), info.clone());
+            let (library, board) = (self.library.get()?, info.clone());
             self.lanes.start(&info.uuid, self.deadlines.look, move || library.read_whole(&board))
         };
         let begun: Vec<_> = infos.iter().map(begin).collect();

@@ -16,7 +16,6 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use berth_proto::Spec;
@@ -217,7 +216,7 @@ impl Podman {
         &self,
         spec: &Spec,
         dir: &Path,
-        cancelled: &AtomicBool,
+        given_up: &dyn Fn() -> Option<Failure>,
         tell: &dyn Fn(String),
     ) -> Result<Image, Failure> {
         let image = Reference::parse(&spec.image).ok_or_else(|| {
@@ -250,7 +249,7 @@ impl Podman {
             most_mib: self.terms.most_mib,
             secret: spec.registry_auth.as_ref().map(|a| a.password.as_str()),
         };
-        let done = pull::run(command, &terms, cancelled, tell);
+        let done = pull::run(command, &terms, given_up, tell);
         for left in [registry::remove(dir), fs::remove_dir_all(&scratch)] {
             if let Err(error) = left {
                 tracing::warn!(%error, dir = %dir.display(), "what a pull left behind cannot be removed");

@@ -1,12 +1,11 @@
 //! Fetches an image with `podman pull`, tells how far it is, and gives up when it takes too long, grows too
-//! large or is wanted no more. Blocking.
+//! large or will not be started any more. Blocking.
 
 use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -117,7 +116,7 @@ enum Given {
 pub fn run(
     mut command: Command,
     terms: &Terms<'_>,
-    cancelled: &AtomicBool,
+    given_up: &dyn Fn() -> Option<Failure>,
     tell: &dyn Fn(String),
 ) -> Result<(), Failure> {
     let broken = |e: io::Error| failed("worker.io", format!("The image cannot be pulled: {e}."));
@@ -125,7 +124,7 @@ pub fn run(
     let started = command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut child = started.spawn().map_err(broken)?;
     let mut said = String::new();
-    let given = listen(&mut child, terms, cancelled, tell, &mut said).map_err(broken);
+    let given = listen(&mut child, terms, given_up, tell, &mut said).map_err(broken);
     if !matches!(given, Ok(Given::End))
         && let Ok(group) = i32::try_from(child.id())
     {
@@ -146,7 +145,7 @@ pub fn run(
 fn listen(
     child: &mut Child,
     terms: &Terms<'_>,
-    cancelled: &AtomicBool,
+    given_up: &dyn Fn() -> Option<Failure>,
     tell: &dyn Fn(String),
     said: &mut String,
 ) -> io::Result<Given> {
@@ -156,8 +155,7 @@ fn listen(
     let mut looked: Option<Instant> = None;
     let mut buffer = [0u8; 4_096];
     loop {
-        if cancelled.load(Ordering::SeqCst) {
-            let failure = failed("attempt.not_started", "It was stopped before it was started.");
+        if let Some(failure) = given_up() {
             return Ok(Given::Up(failure));
         }
         if began.elapsed() >= terms.longest {
@@ -238,8 +236,8 @@ mod tests {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", script]).current_dir(dir.path());
         let told = std::cell::RefCell::new(Vec::new());
-        let done =
-            run(command, &terms, &AtomicBool::new(cancelled), &|text: String| told.borrow_mut().push(text));
+        let given_up = || cancelled.then(|| failed("attempt.not_started", "It is not wanted."));
+        let done = run(command, &terms, &given_up, &|text: String| told.borrow_mut().push(text));
         (done, told.into_inner())
     }
 

@@ -276,15 +276,16 @@ fn label_chips(node: &Node) -> Option<AnyView> {
     (!chips.is_empty()).then(|| view! { <span class="tags">{chips}</span> }.into_any())
 }
 
-/// What keeps jobs apart on a node, in short: its sandbox, and what it limits by what.
+/// What keeps jobs apart on a node, in short: its sandbox, and what it limits by what; and why it has no boards.
 fn isolation_text(node: &Node) -> Option<String> {
     let sandbox = node.isolation.get("sandbox")?;
     let limits: Vec<String> = ["memory", "cpu", "pids"]
         .iter()
         .filter_map(|name| Some(format!("{name}: {}", node.isolation.get(*name)?)))
         .collect();
-    let images = node.isolation.get("images").map_or_else(String::new, |words| format!("; images: {words}"));
-    Some(format!("{sandbox}; {}{images}", limits.join(", ")))
+    let off =
+        |name: &str| node.isolation.get(name).map_or_else(String::new, |words| format!("; {name}: {words}"));
+    Some(format!("{sandbox}; {}{}{}", limits.join(", "), off("images"), off("boards")))
 }
 
 fn row(
@@ -405,6 +406,9 @@ mod tests {
         assert_eq!(isolation_text(&node).as_deref(), Some(text));
         node.isolation.insert("images".to_owned(), "off: podman is not installed".to_owned());
         let text = format!("{text}; images: off: podman is not installed");
+        assert_eq!(isolation_text(&node).as_ref(), Some(&text));
+        node.isolation.insert("boards".to_owned(), "NVML has not started; it is waited for".to_owned());
+        let text = format!("{text}; boards: NVML has not started; it is waited for");
         assert_eq!(isolation_text(&node), Some(text));
     }
 

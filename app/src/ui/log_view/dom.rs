@@ -204,6 +204,9 @@ impl Pane {
                 if let Some(line) = self.decoder.finish() {
                     self.wait(Row::Line(line));
                 }
+                if !data.is_empty() {
+                    self.wait(Row::Note(data.to_owned()));
+                }
                 self.dirty = true;
             }
             // A first beat without a line is worth a word.

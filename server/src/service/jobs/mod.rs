@@ -20,6 +20,8 @@ use berth_types::reservations::ReservationState;
 use berth_types::time::Timestamp;
 use futures::FutureExt;
 
+pub use show::LogEnd;
+
 use super::planner::{cpu_milli, memory_mib};
 use super::quotas::{self, Order};
 use super::volumes::uses;

@@ -15,10 +15,32 @@ use berth_types::volumes::{JobVolume, VolumeUse};
 
 use crate::live::News;
 use crate::portal::Portal;
+use crate::service::ranks::RankEnd;
 use crate::service::volumes::uses;
 use crate::service::{Caller, Right, drains, evidence, prepared};
 use crate::store::jobs::JobRow;
 use crate::store::{self, StoreError, Tx};
+
+/// Why no more of a log comes now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogEnd {
+    /// All of it is here.
+    Complete,
+    /// Its node counts as lost. What it wrote since follows when the node is back, for who asks again then.
+    Lost,
+}
+
+impl LogEnd {
+    /// For whoever follows the log; empty when there is nothing to say.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Complete => "",
+            Self::Lost => {
+                "The node of this attempt is lost. If there is more of this log, it comes when the node is back."
+            }
+        }
+    }
+}
 
 impl Portal {
     pub async fn get_job(&self, caller: &Caller, org: OrgId, job: JobId) -> Result<Job, Problem> {
@@ -101,15 +123,28 @@ impl Portal {
 
     /// Whether nothing more will come to the log of a rank of an attempt (0: of a job that has none).
     pub async fn log_ended(&self, job: JobId, number: u32, rank: u32) -> Result<bool, StoreError> {
+        Ok(self.log_end(job, number, rank).await? == Some(LogEnd::Complete))
+    }
+
+    /// Whether more of a log is to come.
+    pub async fn log_end(&self, job: JobId, number: u32, rank: u32) -> Result<Option<LogEnd>, StoreError> {
         let mut conn = self.db.read().await?;
         let mut tx = conn.tx();
         if number == 0 {
             let row = store::jobs::find_any(&mut tx, job).await?;
-            return Ok(row.is_none_or(|r| r.ended_at.is_some() && r.attempt == 0));
+            let over = row.is_none_or(|r| r.ended_at.is_some() && r.attempt == 0);
+            return Ok(over.then_some(LogEnd::Complete));
         }
-        let length = store::attempts::find_log_bytes(&mut tx, job, number, rank).await?;
+        let Some(row) = store::attempts::find_log_end(&mut tx, job, number, rank).await? else {
+            return Ok(None);
+        };
+        let Some(length) = row.log_bytes else {
+            // Its node says how long it is when it is back, if that ever is.
+            let end = row.outcome.as_deref().and_then(|text| serde_json::from_str::<RankEnd>(text).ok());
+            return Ok(end.filter(RankEnd::is_lost).map(|_| LogEnd::Lost));
+        };
         let have = self.recordings.log_length(job, number, rank);
-        Ok(length.is_some_and(|n| u64::try_from(n).is_ok_and(|n| have >= n)))
+        Ok(u64::try_from(length).is_ok_and(|n| have >= n).then_some(LogEnd::Complete))
     }
 
     /// Why a job waits, what would change that, and when it may start.

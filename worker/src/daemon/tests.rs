@@ -1,0 +1,149 @@
+//! The loop's own promises, without a portal, a driver or a process.
+
+use berth_proto::{AttemptId, Failure, Hello, Spec};
+use tonic::transport::Endpoint;
+
+use super::*;
+use crate::attempts::directory;
+use crate::cgroups::Cgroups;
+use crate::gpu::Gpus;
+use crate::link::Claim;
+use crate::sandbox::Sandbox;
+use crate::telemetry::Telemetry;
+
+const LONG: Duration = Duration::from_secs(20);
+
+/// What a daemon on a host whose NVML does not start brings back from elsewhere.
+struct Stage {
+    daemon: Daemon,
+    results: mpsc::UnboundedReceiver<Done>,
+    _dir: tempfile::TempDir,
+}
+
+type Said = mpsc::UnboundedReceiver<Up>;
+
+impl Stage {
+    fn open() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("attempts");
+        std::fs::create_dir(&root).unwrap();
+        let host = Host {
+            root,
+            gpus: Arc::new(Gpus::absent()),
+            sandbox: Sandbox::Process,
+            cgroups: Cgroups::default(),
+            images: Err("nobody needs them".to_owned()),
+            job_pids: 64,
+            job_disk_mib: 64,
+            simulated: true,
+            grace_ms: 100,
+            address: String::new(),
+            labels: HashMap::new(),
+            telemetry: Arc::new(Telemetry::new("quay", false)),
+        };
+        let (daemon, results) = Daemon::new(host).unwrap();
+        Self { daemon, results, _dir: dir }
+    }
+
+    /// Takes in what comes back until it is so.
+    async fn until(&mut self, ready: impl Fn(&Daemon) -> bool) {
+        while !ready(&self.daemon) {
+            let done = tokio::time::timeout(LONG, self.results.recv()).await.unwrap().unwrap();
+            self.daemon.finish(done);
+        }
+    }
+
+    /// A connection, with what is said in it.
+    fn connect(&mut self, connection: i64) -> Said {
+        let (words, said) = mpsc::unbounded_channel();
+        let (bulk, _) = mpsc::channel(1);
+        let portal = Endpoint::from_static("http://127.0.0.1:9").connect_lazy();
+        let claim = Claim { instance: "this".to_owned(), epoch: 1, connection };
+        self.daemon.hear(LinkEvent::Open(Outbox { words, bulk, portal }, claim));
+        said
+    }
+
+    fn dir(&self, key: &Key) -> PathBuf {
+        directory(&self.daemon.host.root, key)
+    }
+}
+
+fn next(said: &mut Said) -> Option<up::What> {
+    said.try_recv().ok().and_then(|up| up.what)
+}
+
+fn hello(said: &mut Said) -> Hello {
+    match next(said) {
+        Some(up::What::Hello(hello)) => hello,
+        other => panic!("no hello: {other:?}"),
+    }
+}
+
+/// How the statuses that were said end, by code.
+fn failures(said: &mut Said) -> Vec<Option<String>> {
+    let mut out = Vec::new();
+    while let Some(what) = next(said) {
+        if let up::What::Status(status) = what {
+            out.push(status.failure.map(|failure| failure.code));
+        }
+    }
+    out
+}
+
+#[tokio::test]
+async fn nothing_is_said_before_the_hello() {
+    let mut stage = Stage::open();
+    let mut said = stage.connect(1);
+    stage.daemon.tick();
+    assert!(next(&mut said).is_none(), "the loop goes on, and no heartbeat comes before the hello");
+    stage.until(|daemon| daemon.outbox.is_some()).await;
+    let hello = hello(&mut said);
+    assert_eq!((hello.connection, hello.boards.len()), (1, 0));
+    assert_eq!(hello.isolation["boards"], "NVML has not started; it is waited for");
+    assert!(matches!(next(&mut said), Some(up::What::Heartbeat(_))), "at once");
+}
+
+#[tokio::test]
+async fn a_hello_is_of_the_session_that_waits_for_it() {
+    let mut stage = Stage::open();
+    let mut first = stage.connect(1);
+    stage.daemon.hear(LinkEvent::Closed);
+    let mut second = stage.connect(2);
+    stage.until(|daemon| daemon.outbox.is_some()).await;
+    assert!(first.try_recv().is_err());
+    assert_eq!(hello(&mut second).connection, 2);
+    // One that is gone before its hello is forgotten.
+    let mut third = stage.connect(3);
+    stage.daemon.hear(LinkEvent::Closed);
+    stage.until(|daemon| !daemon.greeting.is_looking()).await;
+    assert!(third.try_recv().is_err() && stage.daemon.outbox.is_none());
+}
+
+#[tokio::test]
+async fn what_cannot_be_recorded_fails_and_is_told_only_then() {
+    let mut stage = Stage::open();
+    let key = Key { job: "job_x".to_owned(), number: 1 };
+    let mut said = stage.connect(1);
+    stage.until(|daemon| daemon.outbox.is_some()).await;
+    // No file can take the place of a directory.
+    let obstacle = stage.dir(&key).join("attempt.json");
+    std::fs::create_dir_all(obstacle.join("within")).unwrap();
+    let failure = Failure { code: "secret.missing".to_owned(), detail: String::new() };
+    let assignment = Assignment {
+        attempt: Some(AttemptId::new("job_x", 1)),
+        limit_ms: 1_000,
+        spec: Some(Spec { unusable: Some(failure), ..Spec::default() }),
+        ..Assignment::default()
+    };
+    stage.daemon.want(Desired { attempts: vec![assignment], ..Desired::default() });
+    stage.daemon.act();
+    stage.daemon.report();
+    assert!(stage.daemon.unrecorded.contains(&key) && stage.daemon.attempts.contains_key(&key));
+    assert!(failures(&mut said).is_empty(), "nobody is told of what is on no disk yet");
+    stage.until(|daemon| daemon.unrecorded.is_empty()).await;
+    let daemon = &mut stage.daemon;
+    assert!(daemon.busy.is_empty() && daemon.preparing.is_empty());
+    daemon.report();
+    assert_eq!(failures(&mut said), [Some("worker.io".to_owned())]);
+    assert!(!stage.dir(&key).join("work").exists(), "nothing of it was done");
+}
