@@ -97,8 +97,7 @@ fn groups(operator: bool, in_sheet: bool) -> Vec<AnyView> {
             .copied()
             .filter(|(path, _)| wanted(path))
             .map(|(path, name)| {
-                let class =
-                    if ALWAYS.contains(&path) { "rail__item" } else { "rail__item rail__item--wide" };
+                let class = if ALWAYS.contains(&path) { "rail__item" } else { "rail__item rail__item--wide" };
                 view! { <li class=class><RailLink path=path name=name/></li> }.into_any()
             })
             .collect();
