@@ -113,7 +113,7 @@ fn priority_words(priority: Priority) -> &'static str {
 }
 
 fn pair(name: &'static str, value: AnyView) -> AnyView {
-    view! { <dt>{name}</dt><dd>{value}</dd> }.into_any()
+    view! { <div class="kv__pair"><dt>{name}</dt><dd>{value}</dd></div> }.into_any()
 }
 
 /// The order as it was given, and what became of it.
@@ -134,8 +134,6 @@ fn facts(job: &Job) -> AnyView {
     let mut pairs = vec![
         pair("Offering", offering_text(&job.offering, job.count).into_any()),
         pair("Priority", priority_words(job.priority).into_any()),
-        pair("Attempt", job.attempt.to_string().into_any()),
-        pair("Time limit", limit_text(job.max_duration_s).into_any()),
         pair("At most", at_most(job).into_any()),
         pair("Submitted", view! { <When at=job.created_at/> " by " {job.created_by.clone()} }.into_any()),
     ];
@@ -225,7 +223,7 @@ fn facts(job: &Job) -> AnyView {
         (None, None) => String::new(),
     };
     view! {
-        <dl class="kv">{pairs}</dl>
+        <dl class="kv kv--pairs">{pairs}</dl>
         <details class="more">
             <summary>"Show what runs"</summary>
             <div class="code code--tall"><pre>{text}</pre></div>
