@@ -44,7 +44,12 @@ async function open(path) {
 
 test('a node is emptied and that is called off', async () => {
   await open('/operator/nodes');
+  const actions = page.locator('summary[aria-label="Actions of pier-9"]');
+  await actions.click();
   await awake(button(page, 'Drain pier-9'));
+  await page.keyboard.press('Escape');
+  await button(page, 'Drain pier-9').waitFor({ state: 'hidden' });
+  await actions.click();
   await button(page, 'Drain pier-9').click();
   const dialog = page.getByRole('dialog', { name: 'Drain pier-9' });
   await dialog.waitFor();

@@ -20,6 +20,30 @@ pub struct Loss {
     pub open: RwSignal<bool>,
 }
 
+impl Loss {
+    /// What asks about a node, of one that is silent with something that may run there.
+    pub fn button(self, node: &Node, class: &'static str) -> Option<AnyView> {
+        let silence = node.silence.as_ref()?;
+        if silence.state == SilenceState::Lost || silence.attempts == 0 {
+            return None;
+        }
+        let id = node.id;
+        let label = format!("Declare {} lost", node.name);
+        let ask = move |_: leptos::ev::MouseEvent| {
+            self.chosen.set(Some(id));
+            self.open.set(true);
+        };
+        Some(
+            view! {
+                <button class=class type="button" aria-label=label on:click=ask>
+                    "Declare lost"
+                </button>
+            }
+            .into_any(),
+        )
+    }
+}
+
 /// How many attempts are meant.
 fn attempts_text(silence: &Silence) -> String {
     counted(usize::try_from(silence.attempts).unwrap_or(usize::MAX), "attempt", "attempts")
@@ -69,19 +93,8 @@ pub fn silent(node: &Node, loss: Loss) -> Option<AnyView> {
     let lost = silence.state == SilenceState::Lost;
     let title = format!("{} is {}", node.name, if lost { "lost" } else { "silent" });
     let seen = node.last_seen_at.map(|at| view! { " It was last seen " <When at=at/> "." });
-    let (id, name) = (node.id, node.id.to_string());
-    let label = format!("Declare {} lost", node.name);
-    let ask = move |_: leptos::ev::MouseEvent| {
-        loss.chosen.set(Some(id));
-        loss.open.set(true);
-    };
-    let button = (!lost && silence.attempts > 0).then(|| {
-        view! {
-            <button class="btn" type="button" aria-label=label on:click=ask>
-                "Declare lost"
-            </button>
-        }
-    });
+    let name = node.id.to_string();
+    let button = loss.button(node, "btn");
     Some(
         view! {
             <div class="banner banner--error" role="alert">
