@@ -4,7 +4,8 @@ use berth_types::ids::NodeId;
 use berth_types::nodes::{Node, Silence, SilenceState};
 use leptos::prelude::*;
 
-use super::super::super::parts::{Call, CallProblem, Modal};
+use super::super::super::confirm::ConfirmDialog;
+use super::super::super::parts::Call;
 use super::super::super::words::counted;
 use crate::api;
 use crate::ui::*;
@@ -119,10 +120,6 @@ pub fn LostDialog(
 ) -> impl IntoView {
     let call = Call::idle();
     let Loss { nodes, chosen, open } = loss;
-    Effect::new(move || {
-        open.track();
-        call.problem.set(None);
-    });
     let node = Memo::new(move |_| {
         let id = chosen.get()?;
         nodes.with(|nodes| nodes.iter().find(|node| node.id == id).cloned())
@@ -149,7 +146,7 @@ pub fn LostDialog(
             None => ().into_any(),
         }
     };
-    let declare = move |_: leptos::ev::MouseEvent| {
+    let declare = move |()| {
         let Some(id) = chosen.get_untracked() else { return };
         call.run(api::nodes::declare_lost(id), move |fresh: Node| {
             open.set(false);
@@ -161,26 +158,19 @@ pub fn LostDialog(
         });
     };
     view! {
-        <Modal id="node-lost" title=title open=open>
-            <div class="dialog__body">
-                <p>{ends} {until}</p>
-                <p>
-                    "Do it only when you know that nothing runs on its host any more, because it is off. If it still runs, a job may run twice for as long as its lease lasts there. The audit log says that it was you."
-                </p>
-                <CallProblem call=call beside_fields=&[]/>
-            </div>
-            <div class="dialog__actions">
-                <button class="btn" type="button" on:click=move |_| open.set(false)>"Wait"</button>
-                <button
-                    class="btn btn--danger btn--primary"
-                    type="button"
-                    disabled=move || call.pending.get()
-                    aria-busy=move || call.pending.get().then_some("true")
-                    on:click=declare
-                >
-                    "Declare lost"
-                </button>
-            </div>
-        </Modal>
+        <ConfirmDialog
+            id="node-lost"
+            title=title
+            open=open
+            call=call
+            keep="Wait"
+            verb="Declare lost"
+            confirm=Callback::new(declare)
+        >
+            <p>{ends} {until}</p>
+            <p>
+                "Do it only when you know that nothing runs on its host any more, because it is off. If it still runs, a job may run twice for as long as its lease lasts there. The audit log says that it was you."
+            </p>
+        </ConfirmDialog>
     }
 }
