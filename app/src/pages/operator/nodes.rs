@@ -142,7 +142,7 @@ fn NodeList(nodes: Vec<Node>) -> impl IntoView {
         <Drains desk=desk/>
         <LostDialog loss=loss/>
         {move || nodes.with(|nodes| nodes.iter().filter_map(suspected).collect::<Vec<AnyView>>())}
-        {move || nodes.with(|nodes| nodes.iter().filter_map(|node| silent(node, loss)).collect::<Vec<AnyView>>())}
+        {move || nodes.with(|nodes| nodes.iter().filter_map(|node| silent(node, loss, ready)).collect::<Vec<AnyView>>())}
         {move || {
             if none.get() {
                 view! {
@@ -318,7 +318,7 @@ fn row(
     let id = node.id;
     let certificate = format!("Certificate of {}", node.name);
     let drain = desk.item(node, ready);
-    let lost = loss.button(node, "menu__item menu__item--danger");
+    let lost = loss.button(node, "menu__item menu__item--danger", ready);
     let ask = move |_: leptos::ev::MouseEvent| {
         trust.chosen.set(Some(id));
         trust.open.set(true);

@@ -23,7 +23,7 @@ pub struct Loss {
 
 impl Loss {
     /// What asks about a node, of one that is silent with something that may run there.
-    pub fn button(self, node: &Node, class: &'static str) -> Option<AnyView> {
+    pub fn button(self, node: &Node, class: &'static str, ready: ReadSignal<bool>) -> Option<AnyView> {
         let silence = node.silence.as_ref()?;
         if silence.state == SilenceState::Lost || silence.attempts == 0 {
             return None;
@@ -36,7 +36,13 @@ impl Loss {
         };
         Some(
             view! {
-                <button class=class type="button" aria-label=label on:click=ask>
+                <button
+                    class=class
+                    type="button"
+                    aria-label=label
+                    disabled=move || !ready.get()
+                    on:click=ask
+                >
                     "Declare lost"
                 </button>
             }
@@ -89,13 +95,13 @@ fn meaning(silence: &Silence) -> AnyView {
 }
 
 /// A banner for a node that does not speak.
-pub fn silent(node: &Node, loss: Loss) -> Option<AnyView> {
+pub fn silent(node: &Node, loss: Loss, ready: ReadSignal<bool>) -> Option<AnyView> {
     let silence = node.silence.as_ref()?;
     let lost = silence.state == SilenceState::Lost;
     let title = format!("{} is {}", node.name, if lost { "lost" } else { "silent" });
     let seen = node.last_seen_at.map(|at| view! { " It was last seen " <When at=at/> "." });
     let name = node.id.to_string();
-    let button = loss.button(node, "btn");
+    let button = loss.button(node, "btn", ready);
     Some(
         view! {
             <div class="banner banner--error" role="alert">
@@ -131,8 +137,9 @@ pub fn LostDialog(
     let ends = move || {
         let silence = node.get().and_then(|node| node.silence);
         silence.map(|silence| {
+            let (end, are) = if silence.attempts == 1 { ("ends", "is") } else { ("end", "are") };
             format!(
-                "{} there end now and are charged for what was proved. Jobs that are to be tried again when a node is lost start elsewhere at once.",
+                "{} there {end} now and {are} charged for what was proved. Jobs that are to be tried again when a node is lost start elsewhere at once.",
                 attempts_text(&silence)
             )
         })
