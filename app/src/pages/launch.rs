@@ -15,6 +15,7 @@ pub mod part;
 pub mod ports;
 pub mod preview;
 pub mod secrets;
+pub mod units;
 pub mod what;
 
 use std::future::Future;
@@ -31,7 +32,6 @@ use leptos_router::hooks::use_query_map;
 use serde::{Deserialize, Serialize};
 
 use self::advanced::AdvancedPart;
-use self::draft::LimitUnit;
 use self::form::{EnvRows, FileRows, Form};
 use self::inside::RunsIn;
 use self::keeping::KeepingPart;
@@ -42,6 +42,7 @@ use self::part::{Part, go_to_first_wrong};
 use self::ports::PortFields;
 use self::preview::{CurlLine, Preview, Request};
 use self::secrets::SecretLines;
+use self::units::LimitUnit;
 use self::what::WhatRuns;
 use super::parts::{Call, CallProblem, FieldError, Loading, NoOrg, every, leave, ready, when_some};
 use crate::api;

@@ -8,7 +8,7 @@ use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 
 use super::super::confirm::ConfirmDialog;
-use super::super::launch::draft::{LimitUnit, limit_seconds};
+use super::super::launch::units::{LimitUnit, limit_seconds};
 use super::super::parts::{Call, CallProblem, FieldError, Modal, ready};
 use super::super::words::limit_text;
 use super::LiveJob;

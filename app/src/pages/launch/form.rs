@@ -8,8 +8,9 @@ use leptos::prelude::*;
 
 use super::super::parts::FieldError;
 use super::advanced::AdvancedForm;
-use super::draft::{Draft, LimitUnit};
+use super::draft::Draft;
 use super::keeping::KeepingForm;
+use super::units::LimitUnit;
 
 /// One row of files or of variables.
 #[derive(Clone, Copy)]
