@@ -8,6 +8,7 @@
 pub mod api;
 pub mod live;
 pub mod pages;
+mod rail;
 mod routes;
 pub mod session;
 #[cfg(feature = "ssr")]

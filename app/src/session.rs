@@ -10,8 +10,8 @@ use leptos_router::components::Outlet;
 use leptos_router::hooks::use_location;
 
 use crate::api;
-use crate::pages::billing::is_about_money;
 use crate::pages::parts::ready;
+use crate::rail::{RailGroups, SheetGroups};
 use crate::ui::*;
 
 const CHOSEN: &str = "berth.org";
@@ -138,49 +138,6 @@ pub fn remember(org: OrgId) {
     let _ = org;
 }
 
-const PLACES: [(&str, &str); 12] = [
-    ("/", "Home"),
-    ("/launch", "Launch"),
-    ("/jobs", "Jobs"),
-    ("/reservations", "Reservations"),
-    ("/cluster", "Cluster"),
-    ("/billing", "Billing"),
-    ("/limits", "Limits"),
-    ("/team", "Team"),
-    ("/volumes", "Volumes"),
-    ("/secrets", "Secrets"),
-    ("/tokens", "Tokens"),
-    ("/webhooks", "Webhooks"),
-];
-const OPERATOR_PLACES: [(&str, &str); 11] = [
-    ("/operator/nodes", "Nodes"),
-    ("/operator/fleet", "Fleet"),
-    ("/operator/jobs", "All jobs"),
-    ("/operator/stuck", "Stuck"),
-    ("/operator/reservations", "Reservations"),
-    ("/operator/prices", "Prices"),
-    ("/operator/orgs", "Organizations"),
-    ("/operator/invoices", "Invoices"),
-    ("/operator/books", "Books"),
-    ("/operator/limits", "Limits"),
-    ("/operator/audit", "Audit"),
-];
-/// The places that fit into the bar of a phone; the others are under More.
-const ALWAYS: [&str; 4] = ["/", "/launch", "/jobs", "/cluster"];
-
-#[component]
-fn RailLink(path: &'static str, name: &'static str, wide: bool) -> impl IntoView {
-    let location = use_location();
-    let current = move || {
-        let here = location.pathname.get();
-        let inside = here == path || path != "/" && here.starts_with(&format!("{path}/"));
-        // Usage, budgets and invoices are tabs of Billing.
-        (inside || path == "/billing" && is_about_money(&here)).then_some("page")
-    };
-    let class = if wide { "rail__link rail__link--wide" } else { "rail__link" };
-    view! { <a class=class href=path aria-current=current>{name}</a> }
-}
-
 #[component]
 fn SignedIn(me: Me) -> impl IntoView {
     let org = RwSignal::new(me.memberships.first().map(|m| m.org.id));
@@ -233,29 +190,8 @@ fn SignedIn(me: Me) -> impl IntoView {
         });
     };
     let operator = me.user.operator;
-    let links = PLACES
-        .iter()
-        .map(|(path, name)| view! { <RailLink path=path name=name wide={!ALWAYS.contains(path)}/> })
-        .collect_view();
-    let operator_links = operator.then(|| {
-        let links = OPERATOR_PLACES
-            .iter()
-            .map(|(path, name)| view! { <RailLink path=path name=name wide=true/> })
-            .collect_view();
-        view! { <p class="rail__group">"Operator"</p> {links} }
-    });
-    let more = PLACES
-        .iter()
-        .filter(|(path, _)| !ALWAYS.contains(path))
-        .map(|(path, name)| view! { <RailLink path=path name=name wide=false/> })
-        .collect_view();
-    let more_operator = operator.then(|| {
-        let links = OPERATOR_PLACES
-            .iter()
-            .map(|(path, name)| view! { <RailLink path=path name=name wide=false/> })
-            .collect_view();
-        view! { <p class="rail__group">"Operator"</p> {links} }
-    });
+    // Both lists of places need lower lines to fit.
+    let rail = if operator && !known.is_empty() { "rail rail--long" } else { "rail" };
     let more_open = NodeRef::<leptos::html::Details>::new();
     let location = use_location();
     // Going somewhere closes the sheet that led there.
@@ -278,20 +214,18 @@ fn SignedIn(me: Me) -> impl IntoView {
                 <a class="brand" href="/"><Mark class="brand__mark"/>"Berth"</a>
                 <span class="topbar__org">{org_name}</span>
             </header>
-            <div class="rail">
+            <div class=rail>
                 <a class="rail__brand" href="/"><Mark class="rail__mark"/>"Berth"</a>
                 <div class="rail__org" hidden=known.is_empty()>
                     <label class="visually-hidden" for="org">"Organization"</label>
                     <select class="select select--bare" id="org" on:change=choose>{options()}</select>
                 </div>
                 <nav class="rail__nav" aria-label="Main">
-                    {links}
-                    {operator_links}
+                    <RailGroups operator=operator/>
                     <details class="rail__more" node_ref=more_open>
                         <summary>"More"</summary>
                         <div class="rail__sheet">
-                            {more}
-                            {more_operator}
+                            <SheetGroups operator=operator/>
                             {in_sheet}
                             <p class="rail__group">{me.user.email.clone()}</p>
                             <button

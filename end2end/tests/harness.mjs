@@ -3,7 +3,7 @@
 // starts its own. CHROMIUM names another browser than /usr/bin/chromium.
 import { spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { dirname, join, resolve } from 'node:path';
@@ -113,7 +113,10 @@ export async function startClockedPortal() {
   return { ...portal, forward, now: () => Date.now() + ahead_s * 1_000 };
 }
 
-/** A worker of this machine on simulated boards, which joined a portal; `stop` ends it. */
+/**
+ * A worker of this machine on simulated boards, which joined a portal; `stop` ends it, and `faults` says what goes
+ * wrong with its boards from now on.
+ */
 export async function startWorker(portal, operator, name, fleet) {
   const data = mkdtempSync(join(tmpdir(), 'berth-worker-'));
   const { secret } = await operator('POST', '/operator/join-tokens', {});
@@ -134,7 +137,13 @@ export async function startWorker(portal, operator, name, fleet) {
     await worker.stop();
     throw error;
   }
-  return worker;
+  const faults = (what) => {
+    const boards = join(data, 'simulated-boards');
+    // Renamed to its place, so that nothing reads half of it.
+    writeFileSync(join(boards, 'next'), JSON.stringify(what));
+    renameSync(join(boards, 'next'), join(boards, 'faults.json'));
+  };
+  return { ...worker, faults };
 }
 
 /** Calls the REST interface as whoever the headers say; anything but success is an error. */

@@ -1,5 +1,6 @@
 // What operators do with nodes and jobs of everyone: emptying a node and calling that off, looking for jobs
-// and stopping them for a reason that their owner sees, a rack's budget, and that nothing is stuck.
+// and stopping them for a reason that their owner sees, a rack's budget, that nothing is stuck, a board that is
+// released, and a node that is declared lost.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import {
@@ -44,7 +45,12 @@ async function open(path) {
 
 test('a node is emptied and that is called off', async () => {
   await open('/operator/nodes');
+  const actions = page.locator('summary[aria-label="Actions of pier-9"]');
+  await actions.click();
   await awake(button(page, 'Drain pier-9'));
+  await page.keyboard.press('Escape');
+  await button(page, 'Drain pier-9').waitFor({ state: 'hidden' });
+  await actions.click();
   await button(page, 'Drain pier-9').click();
   const dialog = page.getByRole('dialog', { name: 'Drain pier-9' });
   await dialog.waitFor();
@@ -136,4 +142,53 @@ test('nothing is stuck, and somebody else finds none of these pages', async () =
     assert.equal(answer.status(), 404, path);
   }
   await close();
+});
+
+test('a board that failed is released after a question', async () => {
+  const [node] = (await operator('GET', '/operator/nodes')).items;
+  const board = async () => (await operator('GET', `/operator/nodes/${node.id}/gpus`)).items[0];
+  const { uuid } = await board();
+  worker.faults({ xid: [{ gpu: uuid, xid: 48, at: 1 }] });
+  await waitFor('the board to be out of service', async () => (await board()).quarantine);
+  worker.faults({});
+  await open(`/operator/nodes/${node.id}`);
+  await page.getByText('Out of service', { exact: true }).waitFor();
+  const release = button(page, 'Release GPU 0');
+  await awake(release);
+  await release.click();
+  const dialog = page.getByRole('dialog', { name: 'Release this board?' });
+  await button(dialog, 'Close').click();
+  await dialog.waitFor({ state: 'hidden' });
+  assert.ok((await board()).quarantine);
+  await release.click();
+  await button(dialog, 'Release').click();
+  await dialog.waitFor({ state: 'hidden' });
+  await page.getByText('Out of service', { exact: true }).waitFor({ state: 'detached' });
+  assert.ok(!(await board()).quarantine);
+  assert.deepEqual(faults.splice(0), []);
+});
+
+// The last one: its worker is gone afterwards.
+test('a node that is gone is declared lost in the dialog', async () => {
+  // What is left of it without its worker ends by itself soon.
+  const spec = { name: 'gone-with-it', offering: 'h100-80gb', script: 'exec sleep 60', max_duration_s: 900, lease_s: 60 };
+  const job = await tenant.api('POST', `/orgs/${tenant.org}/jobs`, spec);
+  await jobIn(tenant.api, tenant.org, job.id, ['running']);
+  await worker.stop();
+  worker = undefined;
+  await open('/operator/nodes');
+  const silent = page.getByRole('alert').filter({ hasText: 'pier-9 is silent' });
+  await silent.getByText('1 attempt may still run there', { exact: false }).waitFor();
+  await awake(button(silent, 'Declare pier-9 lost'));
+  await button(silent, 'Declare pier-9 lost').click();
+  const dialog = page.getByRole('dialog', { name: 'Declare pier-9 lost?' });
+  await button(dialog, 'Wait').click();
+  await dialog.waitFor({ state: 'hidden' });
+  await button(silent, 'Declare pier-9 lost').click();
+  await button(dialog, 'Declare lost').click();
+  await dialog.waitFor({ state: 'hidden' });
+  await page.getByRole('alert').filter({ hasText: 'pier-9 is lost' }).waitFor();
+  const ended = await jobIn(tenant.api, tenant.org, job.id, ['failed']);
+  assert.equal(ended.failure.code, 'node.lost');
+  assert.deepEqual(faults.splice(0), []);
 });

@@ -31,6 +31,7 @@ test('the launch form takes ports, and says what is wrong with one', async () =>
   await page.goto('/launch');
   const ports = page.getByRole('textbox', { name: 'Ports', exact: true });
   await page.getByRole('button', { name: 'Launch job' }).and(page.locator(':enabled')).waitFor();
+  await page.getByText('Secrets, volumes, ports and labels', { exact: true }).click();
   await ports.fill('http');
   await page.getByRole('button', { name: 'Launch job' }).click();
   await page.getByText('http is no port, which is a number such as 8888.').first().waitFor();

@@ -26,7 +26,8 @@ after(async () => {
 const textbox = (page, name) => page.getByRole('textbox', { name, exact: true });
 const share = (page) => textbox(page, 'Share of a board');
 const launch = (page) => page.getByRole('button', { name: 'Launch job' });
-const more = (page) => page.getByText('Placement and retries', { exact: true });
+const part = (page, name) => page.getByText(name, { exact: true });
+const more = (page) => part(page, 'Placement and retries');
 
 /** The awake form with a whole board chosen, and the part that has the share open. */
 async function openForm(page) {
@@ -76,6 +77,7 @@ test('labels and the rule for idle devices reach the portal', async () => {
   await openForm(page);
   await textbox(page, 'Name').fill('labelled');
   await textbox(page, 'Command').fill('echo labelled');
+  await part(page, 'Secrets, volumes, ports and labels').click();
   await textbox(page, 'Labels').fill('project=ocr\nteam');
   await launch(page).click();
   await page.locator('#labels-error').getByText(/Line 2/).waitFor();
@@ -98,6 +100,42 @@ test('labels and the rule for idle devices reach the portal', async () => {
   const done = await jobIn(call, demo.tenant.organization, id, ['succeeded']);
   assert.deepEqual(done.labels, { project: 'ocr', team: 'night shift' });
   assert.deepEqual(done.stop_when_idle, { below_percent: 30, for_s: 1800 });
+  await close();
+});
+
+test('what few jobs need is in the request, and what is wrong with it at its field', async () => {
+  const { page, close } = await openPage(browser, demo.url, { headers });
+  await openForm(page);
+  await textbox(page, 'Name').fill('keeps-a-state');
+  await textbox(page, 'Command').fill('true');
+  await part(page, 'Checkpoints and results').click();
+  await page.locator('#checkpoint_every:disabled').waitFor();
+  await textbox(page, 'Checkpoint directory').fill('ckpt');
+  await textbox(page, 'Kept every').fill('2');
+  await textbox(page, 'Results').fill('out/**\n/etc/*');
+  await part(page, 'Checkpoints and results').click();
+  await textbox(page, 'Results').waitFor({ state: 'hidden' });
+  await part(page, 'Advanced').click();
+  await page.getByRole('checkbox', { name: /^No network/ }).check();
+  await textbox(page, 'Goes on without the portal').fill('600');
+  await launch(page).click();
+  await page.locator('#checkpoint_every-error').getByText(/5 seconds/).waitFor();
+  await page.locator('#artifacts-error').getByText(/^Pattern 2: /).waitFor();
+  await waitFor('the first of them to be gone to', () =>
+    page.evaluate(() => document.activeElement?.id === 'checkpoint_every'));
+  await textbox(page, 'Kept every').fill('60');
+  await textbox(page, 'Results').fill('out/**');
+  const registry = textbox(page, 'Secret of its registry');
+  assert.equal(await registry.count(), 0, 'only an image comes from a registry');
+  await textbox(page, 'Image').fill('ghcr.io/lab/train:7');
+  await registry.fill('ghcr-pull');
+  await part(page, 'Copy as curl').click();
+  for (const said of [
+    /"registry":\{"secret":"ghcr-pull"\}/, /"dir":"ckpt","every_s":60/, /"artifacts":\["out\/\*\*"\]/,
+    /"network":"none"/, /"lease_s":600/,
+  ]) {
+    await page.getByText(said).first().waitFor();
+  }
   await close();
 });
 

@@ -14,7 +14,8 @@ use serde::{Deserialize, Serialize};
 
 use super::days::date_text;
 use super::limits::replace;
-use super::parts::{Call, CallProblem, Loading, NoOrg, every, when_some};
+use super::more::More;
+use super::parts::{Call, Loading, NoOrg, every, when_some};
 use super::payments::{Paying, Wallet, came_back};
 use super::words::{runway, signed_money};
 use crate::api;
@@ -124,7 +125,7 @@ fn StatementView(statement: Statement) -> impl IntoView {
     let told = wallet.map(|wallet| came_back(wallet, refresh));
     let paying = wallet.map(|wallet| view! { <Paying org=org wallet=wallet pays=pays currency=currency/> });
     let can_add = pays && wallet.is_some();
-    let load_more = move |_: leptos::ev::MouseEvent| {
+    let load_more = move |()| {
         let next = api::money::transfers(org, cursor.get_untracked());
         more.run(next, move |page: Rows<Transfer>| {
             rows.update(|rows| {
@@ -154,27 +155,7 @@ fn StatementView(statement: Statement) -> impl IntoView {
                 </div>
             </div>
             {move || ledger(&rows.get(), can_add)}
-            <CallProblem call=more beside_fields=&[]/>
-            {move || {
-                cursor
-                    .get()
-                    .is_some()
-                    .then(|| {
-                        view! {
-                            <p>
-                                <button
-                                    class="btn"
-                                    type="button"
-                                    disabled=move || more.pending.get()
-                                    aria-busy=move || more.pending.get().then_some("true")
-                                    on:click=load_more
-                                >
-                                    "Load more"
-                                </button>
-                            </p>
-                        }
-                    })
-            }}
+            <More cursor=cursor call=more load=Callback::new(load_more)/>
         </section>
     }
 }

@@ -15,7 +15,8 @@ use leptos_router::hooks::use_query_map;
 use serde::{Deserialize, Serialize};
 
 use super::curl;
-use super::parts::{Call, CallProblem, Loading, NoOrg, origin, when_some};
+use super::more::More;
+use super::parts::{Call, Loading, NoOrg, origin, when_some};
 use super::rows::{board_cell, merge, name_cell, offering_cell};
 use super::words::{counted, state_words};
 use crate::api;
@@ -149,7 +150,7 @@ fn JobList(first: FirstPage) -> impl IntoView {
         }
         now
     });
-    let load_more = move |_: leptos::ev::MouseEvent| {
+    let load_more = move |()| {
         let next = api::jobs::list(org, state, cursor.get_untracked(), PAGE);
         more.run(next, move |page: berth_types::Page<Job>| {
             jobs.update(|jobs| page.items.into_iter().for_each(|job| merge(jobs, job)));
@@ -178,27 +179,7 @@ fn JobList(first: FirstPage) -> impl IntoView {
                     .into_any()
             }
         }}
-        <CallProblem call=more beside_fields=&[]/>
-        {move || {
-            cursor
-                .get()
-                .is_some()
-                .then(|| {
-                    view! {
-                        <p>
-                            <button
-                                class="btn"
-                                type="button"
-                                disabled=move || more.pending.get()
-                                aria-busy=move || more.pending.get().then_some("true")
-                                on:click=load_more
-                            >
-                                "Load more"
-                            </button>
-                        </p>
-                    }
-                })
-        }}
+        <More cursor=cursor call=more load=Callback::new(load_more)/>
     }
 }
 

@@ -2,17 +2,22 @@
 //!
 //! Must not refuse what the portal would accept, nor submit twice: one key stands for one wish.
 
+pub mod advanced;
 pub mod draft;
 pub mod form;
 pub mod idle;
 pub mod inside;
+pub mod keeping;
 pub mod labels;
 pub mod more;
 pub mod offers;
+pub mod part;
 pub mod ports;
 pub mod preview;
 pub mod secrets;
+pub mod units;
 pub mod volumes;
+pub mod what;
 
 use std::future::Future;
 
@@ -27,16 +32,20 @@ use leptos::task::spawn_local;
 use leptos_router::hooks::use_query_map;
 use serde::{Deserialize, Serialize};
 
-use self::draft::LimitUnit;
-use self::form::{EnvRows, FileRows, Form, TextBlock};
+use self::advanced::AdvancedPart;
+use self::form::{EnvRows, FileRows, Form};
 use self::inside::RunsIn;
+use self::keeping::KeepingPart;
 use self::labels::LabelLines;
 use self::more::PlacementAndRetries;
 use self::offers::{Offers, first_choice};
+use self::part::{Part, go_to_first_wrong};
 use self::ports::PortFields;
 use self::preview::{CurlLine, Preview, Request};
 use self::secrets::SecretLines;
+use self::units::LimitUnit;
 use self::volumes::VolumeLines;
+use self::what::WhatRuns;
 use super::parts::{Call, CallProblem, FieldError, FormKey, Loading, NoOrg, every, leave, ready, when_some};
 use crate::api;
 use crate::api::Answer;
@@ -57,13 +66,23 @@ const FIELDS: &[&str] = &[
     "/gpu_milli",
     "/topology",
     "/retry/max",
+    "/checkpoint/dir",
+    "/checkpoint/every_s",
+    "/checkpoint/keep",
     "/checkpoint/grace_s",
+    "/artifacts",
+    "/image",
+    "/registry",
     "/reservation",
     "/labels",
     "/ports",
     "/secrets",
     "/volumes",
     "/stop_when_idle",
+    "/network",
+    "/lease_s",
+    "/cpus",
+    "/memory_mib",
 ];
 
 /// What the form starts with.
@@ -176,6 +195,11 @@ fn LaunchForm(choices: Choices) -> impl IntoView {
             }
         });
     });
+    Effect::new(move || {
+        if call.problem.with(Option::is_some) {
+            go_to_first_wrong();
+        }
+    });
     let submit = move |event: SubmitEvent| {
         event.prevent_default();
         let job = match request.get_untracked() {
@@ -209,10 +233,12 @@ fn LaunchForm(choices: Choices) -> impl IntoView {
                     <WhatRuns form=form call=call/>
                     <FileRows pairs=form.files error=below(call, "/files")/>
                     <EnvRows pairs=form.env error=below(call, "/env")/>
-                    <SecretLines value=form.secrets error=below(call, "/secrets")/>
-                    <VolumeLines value=form.volumes error=below(call, "/volumes")/>
-                    <LabelLines value=form.labels error=below(call, "/labels")/>
-                    <PortFields form=form call=call/>
+                    <Part title="Secrets, volumes, ports and labels" call=call pointers=&["/secrets", "/volumes", "/ports", "/labels"]>
+                        <SecretLines value=form.secrets error=below(call, "/secrets")/>
+                        <VolumeLines value=form.volumes error=below(call, "/volumes")/>
+                        <PortFields form=form call=call/>
+                        <LabelLines value=form.labels error=below(call, "/labels")/>
+                    </Part>
                 </fieldset>
                 <fieldset class="form__section">
                     <legend>"Where it runs"</legend>
@@ -251,71 +277,12 @@ fn LaunchForm(choices: Choices) -> impl IntoView {
                     />
                 </fieldset>
                 <PlacementAndRetries form=form call=call whole_board=whole_board/>
+                <KeepingPart fields=form.keeping call=call/>
+                <AdvancedPart fields=form.advanced call=call/>
                 <CurlLine org=org request=request/>
             </form>
             <Preview org=org request=request call=call ready=ready/>
         </div>
-    }
-}
-
-/// A command line or a script.
-#[component]
-fn WhatRuns(form: Form, call: Call) -> impl IntoView {
-    let way = move |script: bool, text: &'static str| {
-        view! {
-            <label>
-                <input
-                    type="radio"
-                    name="way"
-                    checked={!script}
-                    prop:checked=move || { form.as_script.get() == script }
-                    on:change=move |_| form.as_script.set(script)
-                />
-                {text}
-            </label>
-        }
-    };
-    let either = move || {
-        if form.as_script.get() {
-            view! {
-                <TextBlock
-                    label="Script"
-                    name="script"
-                    value=form.script
-                    rows=8
-                    hint="Runs by its #! line, or by /bin/sh, in the job's own directory. Your files lie beside it."
-                    error=call.field("/script")
-                />
-            }
-            .into_any()
-        } else {
-            view! {
-                <TextBlock
-                    label="Command"
-                    name="command"
-                    value=form.command
-                    rows=2
-                    hint="A program and its arguments, such as python3 train.py --epochs 4. No shell is involved: for pipes or variables, write a script."
-                    error=call.field("/command")
-                />
-            }
-            .into_any()
-        }
-    };
-    view! {
-        <div class="segmented" role="radiogroup" aria-label="What to run">
-            {way(false, "Command")} {way(true, "Script")}
-        </div>
-        {either}
-        <Field
-            label="Image"
-            name="image"
-            kind="text"
-            value=form.image
-            hint=Some("Such as docker.io/library/python:3.12. Empty: the system of its node.".to_owned())
-            error=call.field("/image")
-            autocomplete=Some("off")
-        />
     }
 }
 

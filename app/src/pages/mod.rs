@@ -7,6 +7,7 @@
 pub mod billing;
 pub mod budgets;
 pub mod cluster;
+pub mod confirm;
 pub mod curl;
 pub mod days;
 pub mod home;
@@ -16,6 +17,7 @@ pub mod jobs;
 pub mod join;
 pub mod launch;
 pub mod limits;
+pub mod more;
 pub mod operator;
 pub mod parts;
 pub mod payments;

@@ -62,6 +62,15 @@ impl Call {
         })
     }
 
+    /// Whether an error points at, or into, one of these fields.
+    pub fn is_wrong_in(self, fields: &[&str]) -> bool {
+        self.problem.with(|problem| {
+            problem.as_ref().is_some_and(|problem| {
+                problem.errors.iter().any(|error| fields.iter().any(|field| is_into(&error.pointer, field)))
+            })
+        })
+    }
+
     /// The problem, unless every part of it stands beside a field already.
     pub fn unshown(self, beside_fields: &'static [&'static str]) -> Option<Problem> {
         self.problem.get().filter(|problem| !all_beside(problem, beside_fields))
@@ -114,13 +123,15 @@ impl FormKey {
     }
 }
 
+/// Whether a pointer is that of a field, or of something in it.
+fn is_into(pointer: &str, field: &str) -> bool {
+    pointer.strip_prefix(field).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
 /// Whether every error of a problem points at, or into, one of these fields.
 fn all_beside(problem: &Problem, fields: &[&str]) -> bool {
-    let into = |pointer: &str, field: &str| {
-        pointer.strip_prefix(field).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-    };
     !problem.errors.is_empty()
-        && problem.errors.iter().all(|error| fields.iter().any(|field| into(&error.pointer, field)))
+        && problem.errors.iter().all(|error| fields.iter().any(|field| is_into(&error.pointer, field)))
 }
 
 /// The notice for what no field shows.

@@ -12,10 +12,9 @@ use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 use serde::{Deserialize, Serialize};
 
+use super::confirm::ConfirmDialog;
 use super::curl;
-use super::parts::{
-    Call, CallProblem, FieldError, FormKey, Loading, Modal, NoOrg, now_ms, origin, ready, when_some,
-};
+use super::parts::{Call, CallProblem, FieldError, FormKey, Loading, NoOrg, now_ms, origin, ready, when_some};
 use crate::api;
 use crate::api::Answer;
 use crate::session::{Page, use_session};
@@ -289,7 +288,7 @@ fn RevokeDialog(
             None => "Revoke the token?".to_owned(),
         })
     });
-    let revoke = move |_: leptos::ev::MouseEvent| {
+    let revoke = move |()| {
         let Some(token) = doomed.get_untracked() else { return };
         let id = token.id;
         call.run(api::accounts::revoke_token(org, id), move |()| {
@@ -298,26 +297,19 @@ fn RevokeDialog(
         });
     };
     view! {
-        <Modal id="revoke" title=title open=open>
-            <div class="dialog__body">
-                <p>
-                    "Programs that use it are refused from the next request on. Jobs that they launched go on, and are charged as before. This cannot be undone; you can create another token."
-                </p>
-                <CallProblem call=call beside_fields=&[]/>
-            </div>
-            <div class="dialog__actions">
-                <button class="btn" type="button" on:click=move |_| open.set(false)>"Keep it"</button>
-                <button
-                    class="btn btn--danger btn--primary"
-                    type="button"
-                    disabled=move || call.pending.get()
-                    aria-busy=move || call.pending.get().then_some("true")
-                    on:click=revoke
-                >
-                    "Revoke token"
-                </button>
-            </div>
-        </Modal>
+        <ConfirmDialog
+            id="revoke"
+            title=title
+            open=open
+            call=call
+            keep="Keep it"
+            verb="Revoke token"
+            confirm=Callback::new(revoke)
+        >
+            <p>
+                "Programs that use it are refused from the next request on. Jobs that they launched go on, and are charged as before. This cannot be undone; you can create another token."
+            </p>
+        </ConfirmDialog>
     }
 }
 

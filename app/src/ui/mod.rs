@@ -6,6 +6,7 @@ mod charts;
 mod copy;
 mod field;
 mod log_view;
+mod menu;
 mod notice;
 mod states;
 mod terminal;
@@ -15,6 +16,7 @@ pub use charts::Charts;
 pub use copy::CopyBlock;
 pub use field::Field;
 pub use log_view::LogView;
+pub use menu::Menu;
 pub use notice::{NotFound, ProblemNotice};
 pub use states::{
     DeliveryBadge, InvoiceBadge, Mark, NodeBadge, PaymentBadge, RequestBadge, ReservationBadge, StateBadge,

@@ -86,8 +86,10 @@ pub fn TerminalView(
             "A terminal can be opened while the job runs."
         }
     };
+    // With nothing to open and nothing opened, one quiet line is enough.
+    let class = move || if running.get() || opened.get() > 0 { "term" } else { "term term--quiet" };
     view! {
-        <section class="term" aria-label="Terminal">
+        <section class=class aria-label="Terminal">
             <div class="term__bar">
                 <button
                     class="btn btn--small"

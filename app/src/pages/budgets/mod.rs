@@ -18,9 +18,10 @@ use serde::{Deserialize, Serialize};
 use self::form::BudgetForm;
 use self::words::{at_limit_words, bar_words, left, parts, passed_words};
 use super::billing::BillingTabs;
+use super::confirm::ConfirmDialog;
 use super::curl;
 use super::limits::replace;
-use super::parts::{Call, CallProblem, Loading, Modal, NoOrg, every, origin, ready, when_some};
+use super::parts::{Call, Loading, NoOrg, every, origin, ready, when_some};
 use super::usage::choice::path;
 use crate::api;
 use crate::api::Answer;
@@ -232,7 +233,7 @@ fn DeleteDialog(
             None => "Delete the budget?".to_owned(),
         })
     });
-    let delete = move |_: leptos::ev::MouseEvent| {
+    let delete = move |()| {
         let Some(id) = doomed.get_untracked().map(|budget| budget.id) else { return };
         call.run(api::budgets::delete(org, id), move |()| {
             budgets.update(|budgets| budgets.retain(|budget| budget.id != id));
@@ -240,25 +241,18 @@ fn DeleteDialog(
         });
     };
     view! {
-        <Modal id="delete-budget" title=title open=open>
-            <div class="dialog__body">
-                <p>
-                    "It tells, refuses and stops nothing from now on. What was spent stays spent, and what runs goes on. This cannot be undone; you can make the same budget again."
-                </p>
-                <CallProblem call=call beside_fields=&[]/>
-            </div>
-            <div class="dialog__actions">
-                <button class="btn" type="button" on:click=move |_| open.set(false)>"Keep it"</button>
-                <button
-                    class="btn btn--danger btn--primary"
-                    type="button"
-                    disabled=move || call.pending.get()
-                    aria-busy=move || call.pending.get().then_some("true")
-                    on:click=delete
-                >
-                    "Delete budget"
-                </button>
-            </div>
-        </Modal>
+        <ConfirmDialog
+            id="delete-budget"
+            title=title
+            open=open
+            call=call
+            keep="Keep it"
+            verb="Delete budget"
+            confirm=Callback::new(delete)
+        >
+            <p>
+                "It tells, refuses and stops nothing from now on. What was spent stays spent, and what runs goes on. This cannot be undone; you can make the same budget again."
+            </p>
+        </ConfirmDialog>
     }
 }

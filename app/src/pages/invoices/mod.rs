@@ -22,7 +22,8 @@ use super::billing::BillingTabs;
 use super::curl;
 use super::days::date_text;
 use super::limits::replace;
-use super::parts::{Call, CallProblem, Loading, NoOrg, every, origin, ready, when_some};
+use super::more::More;
+use super::parts::{Call, Loading, NoOrg, every, origin, when_some};
 use crate::api;
 use crate::api::Answer;
 use crate::session::{Page, use_session};
@@ -65,7 +66,6 @@ pub fn InvoicesPage() -> impl IntoView {
 #[component]
 fn InvoicesView(loaded: Loaded) -> impl IntoView {
     let Loaded { org, first } = loaded;
-    let ready = ready();
     let all = RwSignal::new(first.items);
     let cursor = RwSignal::new(first.next_cursor);
     let more = Call::idle();
@@ -81,7 +81,7 @@ fn InvoicesView(loaded: Loaded) -> impl IntoView {
             }
         });
     });
-    let load_more = move |_: leptos::ev::MouseEvent| {
+    let load_more = move |()| {
         let next = api::invoices::list(org, cursor.get_untracked());
         more.run(next, move |page: Rows<Invoice>| {
             all.update(|all| page.items.into_iter().for_each(|one| merge(all, one)));
@@ -97,27 +97,7 @@ fn InvoicesView(loaded: Loaded) -> impl IntoView {
                 all.with(|all| table(all))
             }
         }}
-        <CallProblem call=more beside_fields=&[]/>
-        {move || {
-            cursor
-                .get()
-                .is_some()
-                .then(|| {
-                    view! {
-                        <p>
-                            <button
-                                class="btn"
-                                type="button"
-                                disabled=move || !ready.get() || more.pending.get()
-                                aria-busy=move || more.pending.get().then_some("true")
-                                on:click=load_more
-                            >
-                                "Load more"
-                            </button>
-                        </p>
-                    }
-                })
-        }}
+        <More cursor=cursor call=more load=Callback::new(load_more)/>
     }
 }
 

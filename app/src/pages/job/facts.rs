@@ -114,7 +114,7 @@ fn priority_words(priority: Priority) -> &'static str {
 }
 
 fn pair(name: &'static str, value: AnyView) -> AnyView {
-    view! { <dt>{name}</dt><dd>{value}</dd> }.into_any()
+    view! { <div class="kv__pair"><dt>{name}</dt><dd>{value}</dd></div> }.into_any()
 }
 
 /// The order as it was given, and what became of it.
@@ -135,8 +135,6 @@ fn facts(job: &Job) -> AnyView {
     let mut pairs = vec![
         pair("Offering", offering_text(&job.offering, job.count).into_any()),
         pair("Priority", priority_words(job.priority).into_any()),
-        pair("Attempt", job.attempt.to_string().into_any()),
-        pair("Time limit", limit_text(job.max_duration_s).into_any()),
         pair("At most", at_most(job).into_any()),
         pair("Submitted", view! { <When at=job.created_at/> " by " {job.created_by.clone()} }.into_any()),
     ];
@@ -227,7 +225,7 @@ fn facts(job: &Job) -> AnyView {
         (None, None) => String::new(),
     };
     view! {
-        <dl class="kv">{pairs}</dl>
+        <dl class="kv kv--pairs">{pairs}</dl>
         <details class="more">
             <summary>"Show what runs"</summary>
             <div class="code code--tall"><pre>{text}</pre></div>

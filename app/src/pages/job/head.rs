@@ -7,7 +7,8 @@ use berth_types::money::money_text;
 use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 
-use super::super::launch::draft::{LimitUnit, limit_seconds};
+use super::super::confirm::ConfirmDialog;
+use super::super::launch::units::{LimitUnit, limit_seconds};
 use super::super::parts::{Call, CallProblem, FieldError, FormKey, Modal, ready};
 use super::super::words::limit_text;
 use super::LiveJob;
@@ -100,7 +101,11 @@ fn StopDialog(live: LiveJob, open: RwSignal<bool>) -> impl IntoView {
         let verb = if queued() { "Cancel" } else { "Stop" };
         job.with(|job| format!("{verb} {}?", job.name))
     });
-    let stop = move |_: leptos::ev::MouseEvent| {
+    let word = move |waits: &'static str, runs: &'static str| {
+        Signal::derive(move || if queued() { waits.to_owned() } else { runs.to_owned() })
+    };
+    let (keep, verb) = (word("Keep waiting", "Keep running"), word("Cancel job", "Stop job"));
+    let stop = move |()| {
         call.run(api::jobs::cancel(live.org, live.id, key.of(live.id.to_string())), move |job: Job| {
             key.done();
             live.take(job);
@@ -108,26 +113,17 @@ fn StopDialog(live: LiveJob, open: RwSignal<bool>) -> impl IntoView {
         });
     };
     view! {
-        <Modal id="stop" title=title open=open>
-            <div class="dialog__body">
-                <p>{move || job.with(consequence)}</p>
-                <CallProblem call=call beside_fields=&[]/>
-            </div>
-            <div class="dialog__actions">
-                <button class="btn" type="button" on:click=move |_| open.set(false)>
-                    {move || if queued() { "Keep waiting" } else { "Keep running" }}
-                </button>
-                <button
-                    class="btn btn--danger btn--primary"
-                    type="button"
-                    disabled=move || call.pending.get()
-                    aria-busy=move || call.pending.get().then_some("true")
-                    on:click=stop
-                >
-                    {move || if queued() { "Cancel job" } else { "Stop job" }}
-                </button>
-            </div>
-        </Modal>
+        <ConfirmDialog
+            id="stop"
+            title=title
+            open=open
+            call=call
+            keep=keep
+            verb=verb
+            confirm=Callback::new(stop)
+        >
+            <p>{move || job.with(consequence)}</p>
+        </ConfirmDialog>
     }
 }
 

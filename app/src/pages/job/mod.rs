@@ -30,7 +30,7 @@ use self::files::Files;
 use self::head::Head;
 use self::idle::IdleNotice;
 use self::ports::Ports;
-use self::timeline::Timeline;
+use self::timeline::{Happened, Timeline};
 use self::waiting::{Preparing, Waiting};
 use super::parts::{Loading, NoOrg, now_ms, ready, when_some};
 use crate::api;
@@ -212,6 +212,13 @@ fn JobView(loaded: Loaded) -> impl IntoView {
     let placed = Memo::new(move |_| live.job.with(|job| job.attempt > 0));
     let queued = Memo::new(move |_| live.state.get() == JobState::Queued);
     let running = Memo::new(move |_| live.state.get() == JobState::Running);
+    let unplaced = move || {
+        if live.state.get().ended() {
+            "It never got a place: there is no log, and there are no devices and no readings."
+        } else {
+            "Its log, its devices and their readings appear here once it has a place."
+        }
+    };
     let ready = ready();
     let unread = over && metrics.series.is_empty();
     let metrics = StoredValue::new(metrics);
@@ -219,12 +226,19 @@ fn JobView(loaded: Loaded) -> impl IntoView {
     view! {
         <Title text=title/>
         <div class="page">
-            <nav class="crumbs" aria-label="Where you are">
-                <ol>
-                    <li><a href="/jobs">"Jobs"</a></li>
-                    <li><span aria-current="page" class="quiet">{name}</span></li>
-                </ol>
-            </nav>
+            <div class="crumb-row">
+                <nav class="crumbs" aria-label="Where you are">
+                    <ol>
+                        <li><a href="/jobs">"Jobs"</a></li>
+                        <li><span aria-current="page" class="quiet">{name}</span></li>
+                    </ol>
+                </nav>
+                // How fresh all of the page is.
+                {match feed {
+                    Some(feed) => view! { <FeedBadge feed=feed/> }.into_any(),
+                    None => view! { <span class="live live--ended">"ended, all of it is here"</span> }.into_any(),
+                }}
+            </div>
             <Head live=live/>
             <FailureNotice live=live/>
             <IdleNotice live=live/>
@@ -232,29 +246,9 @@ fn JobView(loaded: Loaded) -> impl IntoView {
             {move || queued.get().then(|| view! { <Waiting live=live seed=explanation.clone()/> })}
             <Preparing live=live/>
             <CostFigures live=live/>
-            <section class="section">
-                <div class="section__head">
-                    <h2>"Devices"</h2>
-                    <div class="section__aside">
-                        {match feed {
-                            Some(feed) => view! { <FeedBadge feed=feed/> }.into_any(),
-                            None => view! { <span class="live live--ended">"ended, all of it is here"</span> }.into_any(),
-                        }}
-                    </div>
-                </div>
-                <Devices live=live/>
-            </section>
             {move || {
                 if placed.get() {
                     view! {
-                        <section class="section">
-                            <div class="section__head"><h2>"Readings"</h2></div>
-                            {if unread {
-                                view! { <p class="quiet">"There are no readings: the job ended before the first was taken, or they are too old to be kept."</p> }.into_any()
-                            } else {
-                                view! { <Charts org=org job=id seed=metrics.get_value() over=over/> }.into_any()
-                            }}
-                        </section>
                         <section class="section">
                             <div class="section__head">
                                 <h2>"Log"</h2>
@@ -267,13 +261,26 @@ fn JobView(loaded: Loaded) -> impl IntoView {
                             <div class="section__head"><h2>"Terminal"</h2></div>
                             <TerminalView org=org job=id rank=rank running=running ready=ready/>
                         </section>
+                        <section class="section">
+                            <div class="section__head"><h2>"Devices"</h2></div>
+                            <Devices live=live/>
+                        </section>
+                        <section class="section">
+                            <div class="section__head"><h2>"Readings"</h2></div>
+                            {if unread {
+                                view! { <p class="quiet">"There are no readings: the job ended before the first was taken, or they are too old to be kept."</p> }.into_any()
+                            } else {
+                                view! { <Charts org=org job=id seed=metrics.get_value() over=over/> }.into_any()
+                            }}
+                        </section>
                     }
                         .into_any()
                 } else {
-                    view! { <p class="quiet">"Readings and the log appear here once the job is placed."</p> }.into_any()
+                    view! { <p class="quiet">{unplaced}</p> }.into_any()
                 }
             }}
             <Files live=live/>
+            <Happened live=live/>
             <Facts live=live/>
         </div>
     }

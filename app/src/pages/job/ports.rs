@@ -140,8 +140,12 @@ pub fn Ports(
         } else if running.get() {
             let buttons: Vec<AnyView> = ports.iter().map(|port| button(*port).into_any()).collect();
             view! {
-                <div class="row">{buttons}</div>
-                <p class="quiet small">"What you see there is made by the job, not by the portal. Who opens a port is recorded."</p>
+                <div class="card">
+                    <div class="stack">
+                        <div class="row">{buttons}</div>
+                        <p class="quiet small">"What you see there is made by the job, not by the portal. Who opens a port is recorded."</p>
+                    </div>
+                </div>
             }
             .into_any()
         } else {
@@ -152,7 +156,7 @@ pub fn Ports(
         <section class="section" aria-label="Ports">
             <div class="section__head"><h2>"Ports"</h2></div>
             <CallProblem call=call beside_fields=&[]/>
-            <div class="card"><div class="stack">{body}</div></div>
+            {body}
         </section>
     }
     .into_any()

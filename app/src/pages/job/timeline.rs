@@ -1,4 +1,4 @@
-//! The states of a job from left to right, each with its time, and every event in words below.
+//! The states of a job from left to right, each with its time, and every event in words.
 //!
 //! Must not guess: a step stands for an event that the portal recorded; only the time limit, which
 //! follows from the job itself, stands for something to come.
@@ -73,8 +73,16 @@ pub fn Timeline(
         items.extend(next.get().map(coming));
         items
     };
+    view! { <ol class="timeline" aria-label="States of this job">{drawn}</ol> }
+}
+
+/// Every attempt and event in words, for whoever asks.
+#[component]
+pub fn Happened(
+    /// The job.
+    live: LiveJob,
+) -> impl IntoView {
     view! {
-        <ol class="timeline" aria-label="States of this job">{drawn}</ol>
         <details class="more">
             <summary>"Everything that happened"</summary>
             <ul class="list">{move || live.events.with(|events| events.iter().map(told).collect::<Vec<_>>())}</ul>

@@ -6,90 +6,24 @@
 use std::collections::BTreeMap;
 
 use berth_types::ids::ReservationId;
-use berth_types::jobs::{
-    Checkpoint, CheckpointSignal, Condition, DependsOn, Network, NewJob, Priority, Retry, RetryOn, Topology,
-};
-use berth_types::money::parse_amount_micros;
+use berth_types::jobs::{Condition, DependsOn, NewJob, Priority, Retry, RetryOn, Topology};
 use berth_types::problems::FieldError;
+use berth_types::secrets::RegistryUse;
 
 use super::super::shell_words;
-use super::super::words::signal_text;
+use super::advanced::AdvancedDraft;
+use super::keeping::KeepingDraft;
+use super::units::{LimitUnit, limit_seconds, share_milli};
 use super::{idle, labels, ports, secrets, volumes};
-
-/// Seconds between signal and end for a job that chooses only the signal: what the portal gives anyway.
-const USUAL_GRACE_S: u32 = 10;
 
 /// How near the devices of a job can be asked to be, in the order of the form. One node is what a job of
 /// one node gets anyway, so it is no choice.
 pub const CLOSENESS: [Topology; 4] =
     [Topology::Any, Topology::SameSwitch, Topology::SameRack, Topology::Nvlink];
 
-/// The signals that a notice can be given by, in the order of the form.
-pub const SIGNALS: [CheckpointSignal; 5] = [
-    CheckpointSignal::Term,
-    CheckpointSignal::Int,
-    CheckpointSignal::Hup,
-    CheckpointSignal::Usr1,
-    CheckpointSignal::Usr2,
-];
-
 /// The closeness that an option stands for; anywhere for anything unknown.
 pub fn parse_closeness(name: &str) -> Topology {
     CLOSENESS.into_iter().find(|closeness| closeness.name() == name).unwrap_or_default()
-}
-
-/// The signal that an option stands for; SIGTERM for anything unknown.
-pub fn parse_signal(name: &str) -> CheckpointSignal {
-    SIGNALS.into_iter().find(|signal| signal_text(*signal) == name).unwrap_or_default()
-}
-
-/// In what a time limit is typed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LimitUnit {
-    /// 60 s.
-    Minutes,
-    /// 3,600 s.
-    Hours,
-}
-
-impl LimitUnit {
-    /// The value of the option in the form.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Minutes => "minutes",
-            Self::Hours => "hours",
-        }
-    }
-
-    /// The unit that an option stands for; hours for anything unknown.
-    pub fn parse(name: &str) -> Self {
-        if name == "minutes" { Self::Minutes } else { Self::Hours }
-    }
-
-    const fn seconds(self) -> i64 {
-        match self {
-            Self::Minutes => 60,
-            Self::Hours => 3_600,
-        }
-    }
-}
-
-/// Seconds for `1.5` and a unit; `None` when it is no positive number.
-pub fn limit_seconds(text: &str, unit: LimitUnit) -> Option<u64> {
-    // A decimal in millionths is exact, where a float would not be.
-    let millionths = parse_amount_micros(text)?;
-    let seconds = millionths.checked_mul(unit.seconds())? / 1_000_000;
-    u64::try_from(seconds).ok().filter(|seconds| *seconds > 0)
-}
-
-/// Thousandths for a percentage such as `12.5` or `25 %`; `None` when it is no such number, or finer than
-/// that.
-pub fn share_milli(text: &str) -> Option<u32> {
-    let text = text.trim();
-    let millionths = parse_amount_micros(text.strip_suffix('%').unwrap_or(text))?;
-    // A tenth of a percent is a thousandth of the board.
-    let milli = (millionths % 100_000 == 0).then_some(millionths / 100_000)?;
-    u32::try_from(milli).ok()
 }
 
 /// The form as it stands.
@@ -111,6 +45,8 @@ pub struct Draft {
     pub script: String,
     /// The image that it runs in; empty for its node's own system.
     pub image: String,
+    /// The secret of the image's registry; empty for one that asks for nothing.
+    pub registry: String,
     /// Path and text of each file.
     pub files: Vec<(String, String)>,
     /// Name and value of each variable.
@@ -131,10 +67,10 @@ pub struct Draft {
     pub closeness: Topology,
     /// Tries after a failure, as typed.
     pub tries: String,
-    /// Seconds of notice before it makes room, as typed; empty for the usual ones.
-    pub grace: String,
-    /// The signal of that notice.
-    pub signal: CheckpointSignal,
+    /// What is kept of it, and the notice before it makes room.
+    pub keeping: KeepingDraft,
+    /// What hardly any job needs.
+    pub advanced: AdvancedDraft,
     /// The reservation that it runs in.
     pub reservation: Option<ReservationId>,
     /// Secrets, one on each line.
@@ -153,6 +89,11 @@ pub struct Draft {
     pub idle_percent: String,
     /// Minutes for which they must, as typed.
     pub idle_minutes: String,
+}
+
+/// What is typed, where anything is.
+fn given(text: &str) -> Option<String> {
+    Some(text.trim()).filter(|text| !text.is_empty()).map(str::to_owned)
 }
 
 /// Rows by their names; rows without anything in them do not count.
@@ -211,17 +152,20 @@ impl Draft {
         }
         let gpu_milli = self.gpu_milli(&mut errors);
         let retry = self.retry(&mut errors);
-        let checkpoint = self.checkpoint(&mut errors);
+        let checkpoint = self.keeping.checkpoint(&mut errors);
         let stop_when_idle = idle::parse(self.idle, &self.idle_percent, &self.idle_minutes, &mut errors);
         let secrets = secrets::parse(&self.secrets, &mut errors);
         let volumes = volumes::parse(&self.volumes, &mut errors);
         let labels = labels::parse(&self.labels, &mut errors);
         let ports = ports::parse(&self.ports, &mut errors);
+        let (cpus, memory_mib) = (self.advanced.cpus(&mut errors), self.advanced.memory_mib(&mut errors));
+        let lease_s = self.advanced.lease_s(&mut errors);
         let files = rows(&self.files, "/files", "file", &mut errors);
         let env = rows(&self.env, "/env", "variable", &mut errors);
         if !errors.is_empty() {
             return Err(errors);
         }
+        let image = given(&self.image);
         Ok(NewJob {
             name: self.name.trim().to_owned(),
             offering: self.offering.clone(),
@@ -229,27 +173,27 @@ impl Draft {
             nodes,
             command,
             script: self.as_script.then(|| self.script.clone()),
-            image: Some(self.image.trim()).filter(|image| !image.is_empty()).map(str::to_owned),
-            registry: None,
+            registry: image.as_ref().and_then(|_| given(&self.registry)).map(|secret| RegistryUse { secret }),
+            image,
             env,
             secrets,
             files,
             max_duration_s,
             priority: self.priority,
             preemptible: self.preemptible,
-            cpus: None,
-            memory_mib: None,
+            cpus,
+            memory_mib,
             gpu_milli,
             topology: self.closeness,
-            network: Network::Outbound,
+            network: self.advanced.network(),
             ports_keep_path: self.ports_keep_path && !ports.is_empty(),
             ports,
             retry,
             checkpoint,
-            artifacts: Vec::new(),
+            artifacts: self.keeping.artifacts(),
             volumes,
             stop_when_idle,
-            lease_s: None,
+            lease_s,
             reservation: self.reservation,
             depends_on,
             labels,
@@ -279,25 +223,6 @@ impl Draft {
         let on = vec![RetryOn::NodeLost, RetryOn::Preempted, RetryOn::Exit];
         (max > 0).then_some(Retry { max, on })
     }
-
-    /// The notice, where one can come and it is not the usual one.
-    fn checkpoint(&self, errors: &mut Vec<FieldError>) -> Option<Checkpoint> {
-        let (text, signal) = (self.grace.trim(), self.signal);
-        if !self.preemptible || (text.is_empty() && signal == CheckpointSignal::default()) {
-            return None;
-        }
-        if text.is_empty() {
-            return Some(Checkpoint { signal, grace_s: USUAL_GRACE_S, ..Checkpoint::default() });
-        }
-        match text.parse::<u32>() {
-            Ok(grace_s) => Some(Checkpoint { signal, grace_s, ..Checkpoint::default() }),
-            Err(_) => {
-                let detail = "Give whole seconds, or leave it empty for the usual 10.";
-                errors.push(FieldError::new("/checkpoint/grace_s", detail));
-                None
-            }
-        }
-    }
 }
 
 /// The request with stand-ins for what has no bearing on price and place: the preview says both
@@ -322,7 +247,7 @@ pub fn for_plan(job: NewJob) -> NewJob {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use berth_types::jobs::StopWhenIdle;
+    use berth_types::jobs::{Network, StopWhenIdle};
 
     fn draft() -> Draft {
         Draft {
@@ -334,6 +259,7 @@ mod tests {
             command: "python3 'a b.py'".to_owned(),
             script: String::new(),
             image: " ".to_owned(),
+            registry: "pull".to_owned(),
             files: vec![(String::new(), String::new()), ("a b.py".to_owned(), "print(1)".to_owned())],
             env: vec![("SEED".to_owned(), "7".to_owned())],
             limit: "1.5".to_owned(),
@@ -344,8 +270,8 @@ mod tests {
             share: String::new(),
             closeness: Topology::Any,
             tries: "0".to_owned(),
-            grace: String::new(),
-            signal: CheckpointSignal::Term,
+            keeping: KeepingDraft::default(),
+            advanced: AdvancedDraft::default(),
             reservation: None,
             secrets: String::new(),
             volumes: String::new(),
@@ -373,9 +299,11 @@ mod tests {
         assert_eq!(job.env.get("SEED").map(String::as_str), Some("7"));
         let script = Draft { as_script: true, script: "echo".to_owned(), ..draft() }.request().unwrap();
         assert_eq!((script.command, script.script.as_deref()), (None, Some("echo")));
-        assert_eq!(job.image, None);
+        // Only an image comes from a registry.
+        assert_eq!((job.image, job.registry), (None, None));
         let contained = Draft { image: " alpine:3.20 ".to_owned(), ..draft() }.request().unwrap();
         assert_eq!(contained.image.as_deref(), Some("alpine:3.20"));
+        assert_eq!(contained.registry, Some(RegistryUse { secret: "pull".to_owned() }));
         // Not every node runs images, so it has a bearing on the place.
         assert_eq!(for_plan(contained).image.as_deref(), Some("alpine:3.20"));
     }
@@ -396,16 +324,6 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_exact() {
-        assert_eq!(limit_seconds("90", LimitUnit::Minutes), Some(5_400));
-        assert_eq!(limit_seconds("0.1", LimitUnit::Hours), Some(360));
-        for no in ["", "-1", "0", "0.000001", "9999999999999", "1h"] {
-            assert_eq!(limit_seconds(no, LimitUnit::Minutes), None, "{no}");
-        }
-        assert_eq!(LimitUnit::parse(LimitUnit::Minutes.name()), LimitUnit::Minutes);
-    }
-
-    #[test]
     fn a_plan_follows_only_price_and_place() {
         let typed = for_plan(draft().request().unwrap());
         let empty = Draft { name: String::new(), command: String::new(), files: Vec::new(), ..draft() };
@@ -420,7 +338,8 @@ mod tests {
         let inside = "res_00000000000000000000000001".parse().ok();
         let inside = for_plan(Draft { reservation: inside, ..draft() }.request().unwrap());
         assert_ne!(inside, typed);
-        let patient = Draft { tries: "3".to_owned(), grace: "60".to_owned(), ..plain.clone() };
+        let keeping = KeepingDraft { grace: "60".to_owned(), ..KeepingDraft::default() };
+        let patient = Draft { tries: "3".to_owned(), keeping, ..plain.clone() };
         assert_eq!(for_plan(patient.request().unwrap()), for_plan(plain.request().unwrap()));
     }
 
@@ -439,35 +358,39 @@ mod tests {
     }
 
     #[test]
-    fn further_tries_and_a_notice_are_asked_for_only_when_wanted() {
-        let plain = draft().request().unwrap();
-        assert_eq!((plain.retry, plain.checkpoint, plain.topology), (None, None, Topology::Any));
-        let wanted = Draft {
-            tries: " 3 ".to_owned(),
-            preemptible: true,
-            grace: "60".to_owned(),
-            signal: CheckpointSignal::Usr1,
-            ..draft()
-        };
-        let job = wanted.request().unwrap();
+    fn further_tries_are_asked_for_only_when_wanted() {
+        assert_eq!(draft().request().unwrap().retry, None);
+        let job = Draft { tries: " 3 ".to_owned(), ..draft() }.request().unwrap();
         let on = vec![RetryOn::NodeLost, RetryOn::Preempted, RetryOn::Exit];
         assert_eq!(job.retry, Some(Retry { max: 3, on }));
-        assert_eq!(
-            job.checkpoint,
-            Some(Checkpoint { signal: CheckpointSignal::Usr1, grace_s: 60, ..Checkpoint::default() })
-        );
-        let usual_time = Draft { grace: String::new(), ..wanted.clone() }.request().unwrap();
-        assert_eq!(
-            usual_time.checkpoint,
-            Some(Checkpoint { signal: CheckpointSignal::Usr1, grace_s: 10, ..Checkpoint::default() })
-        );
-        let usual = Draft { grace: String::new(), signal: CheckpointSignal::Term, ..wanted.clone() };
-        assert_eq!(usual.request().unwrap().checkpoint, None);
-        let bad = Draft { tries: "-1".to_owned(), grace: "soon".to_owned(), ..wanted };
-        assert_eq!(pointers(&bad), ["/retry/max", "/checkpoint/grace_s"]);
-        // A field that is not shown is not meant.
-        let stays = Draft { tries: "0".to_owned(), preemptible: false, ..bad };
-        assert_eq!(stays.request().unwrap().checkpoint, None);
+        assert_eq!(pointers(&Draft { tries: "-1".to_owned(), ..draft() }), ["/retry/max"]);
+    }
+
+    #[test]
+    fn what_is_kept_and_what_is_advanced_are_part_of_the_request() {
+        let keeping = KeepingDraft {
+            dir: "ckpt".to_owned(),
+            artifacts: "out/**".to_owned(),
+            ..KeepingDraft::default()
+        };
+        let advanced = AdvancedDraft {
+            alone: true,
+            lease: "600".to_owned(),
+            cpus: "8".to_owned(),
+            memory: "1024".to_owned(),
+        };
+        let wanted = Draft { keeping, advanced, ..draft() };
+        let job = wanted.request().unwrap();
+        let dir = job.checkpoint.as_ref().and_then(|checkpoint| checkpoint.dir.as_deref());
+        assert_eq!((dir, job.artifacts.as_slice()), (Some("ckpt"), ["out/**".to_owned()].as_slice()));
+        assert_eq!((job.network, job.lease_s), (Network::None, Some(600)));
+        // Where there is room is another question, so the preview asks for it too.
+        let plan = for_plan(job);
+        assert_eq!((plan.cpus, plan.memory_mib, plan.artifacts.len()), (Some(8), Some(1_024), 0));
+        let keeping = KeepingDraft { grace: "soon".to_owned(), ..wanted.keeping.clone() };
+        let advanced = AdvancedDraft { lease: "long".to_owned(), ..wanted.advanced.clone() };
+        let bad = Draft { keeping, advanced, ..wanted };
+        assert_eq!(pointers(&bad), ["/checkpoint/grace_s", "/lease_s"]);
     }
 
     #[test]
@@ -490,9 +413,6 @@ mod tests {
         for closeness in CLOSENESS {
             assert_eq!(parse_closeness(closeness.name()), closeness);
         }
-        for signal in SIGNALS {
-            assert_eq!(parse_signal(signal_text(signal)), signal);
-        }
-        assert_eq!((parse_closeness("near"), parse_signal("9")), (Topology::Any, CheckpointSignal::Term));
+        assert_eq!(parse_closeness("near"), Topology::Any);
     }
 }

@@ -3,11 +3,14 @@
 //! Must not talk to the portal.
 
 use berth_types::ids::ReservationId;
-use berth_types::jobs::{CheckpointSignal, Priority, Topology};
+use berth_types::jobs::{Priority, Topology};
 use leptos::prelude::*;
 
 use super::super::parts::FieldError;
-use super::draft::{Draft, LimitUnit};
+use super::advanced::AdvancedForm;
+use super::draft::Draft;
+use super::keeping::KeepingForm;
+use super::units::LimitUnit;
 
 /// One row of files or of variables.
 #[derive(Clone, Copy)]
@@ -68,6 +71,8 @@ pub struct Form {
     pub script: RwSignal<String>,
     /// The image that it runs in.
     pub image: RwSignal<String>,
+    /// The secret of the image's registry.
+    pub registry: RwSignal<String>,
     /// Files.
     pub files: Pairs,
     /// Variables.
@@ -90,10 +95,10 @@ pub struct Form {
     pub closeness: RwSignal<Topology>,
     /// Tries after a failure.
     pub tries: RwSignal<String>,
-    /// Seconds of notice before it makes room; empty for the usual ones.
-    pub grace: RwSignal<String>,
-    /// The signal of that notice.
-    pub signal: RwSignal<CheckpointSignal>,
+    /// What is kept of it, and the notice before it makes room.
+    pub keeping: KeepingForm,
+    /// What hardly any job needs.
+    pub advanced: AdvancedForm,
     /// The reservation that it runs in.
     pub reservation: RwSignal<Option<ReservationId>>,
     /// Secrets, one on each line.
@@ -126,6 +131,7 @@ impl Form {
             command: RwSignal::new(String::new()),
             script: RwSignal::new(String::new()),
             image: RwSignal::new(String::new()),
+            registry: RwSignal::new(String::new()),
             files: Pairs::none(),
             env: Pairs::none(),
             limit: RwSignal::new("1".to_owned()),
@@ -136,8 +142,8 @@ impl Form {
             share: RwSignal::new(String::new()),
             closeness: RwSignal::new(Topology::Any),
             tries: RwSignal::new("0".to_owned()),
-            grace: RwSignal::new(String::new()),
-            signal: RwSignal::new(CheckpointSignal::Term),
+            keeping: KeepingForm::empty(),
+            advanced: AdvancedForm::empty(),
             reservation: RwSignal::new(None),
             secrets: RwSignal::new(String::new()),
             volumes: RwSignal::new(String::new()),
@@ -161,6 +167,7 @@ impl Form {
             command: self.command.get(),
             script: self.script.get(),
             image: self.image.get(),
+            registry: self.registry.get(),
             files: self.files.texts(),
             env: self.env.texts(),
             limit: self.limit.get(),
@@ -171,8 +178,8 @@ impl Form {
             share: self.share.get(),
             closeness: self.closeness.get(),
             tries: self.tries.get(),
-            grace: self.grace.get(),
-            signal: self.signal.get(),
+            keeping: self.keeping.draft(),
+            advanced: self.advanced.draft(),
             reservation: self.reservation.get(),
             secrets: self.secrets.get(),
             volumes: self.volumes.get(),

@@ -11,7 +11,7 @@ use super::form::Form;
 use super::more::Figure;
 
 /// Where the portal says what is wrong with it.
-pub const POINTERS: [&str; 3] = ["/stop_when_idle", "/stop_when_idle/below_percent", "/stop_when_idle/for_s"];
+const POINTERS: [&str; 3] = ["/stop_when_idle", "/stop_when_idle/below_percent", "/stop_when_idle/for_s"];
 
 /// The rule that percent and minutes mean, as typed; nothing when it is not wanted.
 pub fn parse(wanted: bool, percent: &str, minutes: &str, errors: &mut Vec<Wrong>) -> Option<StopWhenIdle> {

@@ -1,16 +1,16 @@
-//! What few jobs need: a share of a board, closeness, further tries, an end when its devices stand idle, and
-//! notice before making room.
+//! What few jobs need: a share of a board, closeness, further tries, and an end when its devices stand idle.
 //!
 //! Must not decide what the portal accepts; only where a field can have no meaning, it is not offered.
 
-use berth_types::jobs::{CheckpointSignal, Topology};
+use berth_types::jobs::Topology;
 use leptos::prelude::*;
 
 use super::super::parts::{Call, FieldError};
-use super::super::words::{closeness_text, signal_text};
-use super::draft::{CLOSENESS, SIGNALS, parse_closeness, parse_signal};
+use super::super::words::closeness_text;
+use super::draft::{CLOSENESS, parse_closeness};
 use super::form::Form;
-use super::idle::{self, EndsWhenIdle};
+use super::idle::EndsWhenIdle;
+use super::part::Part;
 
 /// The part of the form that is closed until somebody needs it.
 #[component]
@@ -22,17 +22,7 @@ pub fn PlacementAndRetries(
     /// A whole board is chosen, which can be shared.
     whole_board: Memo<bool>,
 ) -> impl IntoView {
-    let part = NodeRef::<leptos::html::Details>::new();
-    let errors = ["/gpu_milli", "/topology", "/retry/max", "/checkpoint/grace_s"].map(|at| call.field(at));
-    let [share, closeness, tries, notice] = errors;
-    let idle = idle::POINTERS.map(|at| call.field(at));
-    // It opens for an error, but never closes by itself: somebody is at work in it.
-    Effect::new(move || {
-        let wrong = errors.iter().chain(&idle).any(|error| error.with(Option::is_some));
-        if wrong && let Some(part) = part.get() {
-            part.set_open(true);
-        }
-    });
+    let [share, closeness, tries] = ["/gpu_milli", "/topology", "/retry/max"].map(|at| call.field(at));
     let share_hint = Signal::derive(move || {
         let text = if whole_board.get() {
             "Empty: the whole board. Jobs of your organization share the board. It is cheaper, and memory is not fenced off: one job can use up what the others need."
@@ -42,33 +32,33 @@ pub fn PlacementAndRetries(
         text.to_owned()
     });
     view! {
-        <details class="more" node_ref=part>
-            <summary>"Placement and retries"</summary>
-            <div class="stack">
+        <Part
+            title="Placement and retries"
+            call=call
+            pointers=&["/gpu_milli", "/topology", "/retry", "/stop_when_idle"]
+        >
+            <Figure
+                label="Share of a board"
+                name="share"
+                unit="%"
+                value=form.share
+                hint=share_hint
+                error=share
+                disabled=Signal::derive(move || !whole_board.get())
+            />
+            <div class="field-row">
+                <Closeness form=form error=closeness/>
                 <Figure
-                    label="Share of a board"
-                    name="share"
-                    unit="%"
-                    value=form.share
-                    hint=share_hint
-                    error=share
-                    disabled=Signal::derive(move || !whole_board.get())
+                    label="Tries after a failure"
+                    name="tries"
+                    unit="tries"
+                    value=form.tries
+                    hint="0: none. It is tried again after an error of its own or of its node; all tries share the time limit."
+                    error=tries
                 />
-                <div class="field-row">
-                    <Closeness form=form error=closeness/>
-                    <Figure
-                        label="Tries after a failure"
-                        name="tries"
-                        unit="tries"
-                        value=form.tries
-                        hint="0: none. It is tried again after an error of its own or of its node; all tries share the time limit."
-                        error=tries
-                    />
-                </div>
-                <EndsWhenIdle form=form call=call/>
-                {move || form.preemptible.get().then(|| view! { <Notice form=form error=notice/> })}
             </div>
-        </details>
+            <EndsWhenIdle form=form call=call/>
+        </Part>
     }
 }
 
@@ -147,46 +137,6 @@ fn Closeness(
                 "How near its devices must be to each other. The nearer, the longer it may wait for a place."
             </p>
             <FieldError id="closeness-error" error=error/>
-        </div>
-    }
-}
-
-/// What a preemptible job is told before it makes room, and how long it has then.
-#[component]
-fn Notice(
-    /// The form.
-    form: Form,
-    /// What is wrong with the seconds.
-    error: Signal<Option<String>>,
-) -> impl IntoView {
-    // It comes and goes with the tick for preemptible; what was chosen before is still chosen then.
-    let chosen = form.signal.get_untracked();
-    let option = move |signal: CheckpointSignal| {
-        let name = signal_text(signal);
-        view! { <option value=name selected={signal == chosen}>{name}</option> }
-    };
-    view! {
-        <div class="field-row">
-            <Figure
-                label="Notice before it makes room"
-                name="grace"
-                unit="s"
-                value=form.grace
-                hint="Empty: the usual 10 s. Then it is killed."
-                error=error
-            />
-            <div class="field">
-                <label class="field__label" for="signal">"Signal"</label>
-                <select
-                    id="signal"
-                    name="signal"
-                    aria-describedby="signal-hint"
-                    on:change=move |ev| form.signal.set(parse_signal(&event_target_value(&ev)))
-                >
-                    {SIGNALS.into_iter().map(option).collect_view()}
-                </select>
-                <p class="field__hint" id="signal-hint">"Sent at the start of the notice, so that it can save its state."</p>
-            </div>
         </div>
     }
 }

@@ -14,7 +14,8 @@ use leptos::task::spawn_local;
 
 use super::super::invoices::words::rate_text;
 use super::super::limits::kinds::described;
-use super::super::parts::{Call, CallProblem, Loading, every, ready};
+use super::super::more::More;
+use super::super::parts::{Call, Loading, every};
 use super::super::words::counted;
 use super::is_operator;
 use super::reservations::terms::policy_text;
@@ -63,7 +64,6 @@ fn prepend(known: &mut Vec<AuditEvent>, fresh: Vec<AuditEvent>) -> bool {
 
 #[component]
 fn Record(first: Rows<AuditEvent>) -> impl IntoView {
-    let ready = ready();
     let currency = use_session().me.currency;
     let events = RwSignal::new(first.items);
     let cursor = RwSignal::new(first.next_cursor);
@@ -77,7 +77,7 @@ fn Record(first: Rows<AuditEvent>) -> impl IntoView {
             }
         });
     });
-    let load_more = move |_: leptos::ev::MouseEvent| {
+    let load_more = move |()| {
         let next = api::quotas::audit(cursor.get_untracked());
         more.run(next, move |page: Rows<AuditEvent>| {
             events.update(|events| {
@@ -92,27 +92,7 @@ fn Record(first: Rows<AuditEvent>) -> impl IntoView {
     };
     view! {
         {move || events.with(|events| table(events, &currency))}
-        <CallProblem call=more beside_fields=&[]/>
-        {move || {
-            cursor
-                .get()
-                .is_some()
-                .then(|| {
-                    view! {
-                        <p>
-                            <button
-                                class="btn"
-                                type="button"
-                                disabled=move || !ready.get() || more.pending.get()
-                                aria-busy=move || more.pending.get().then_some("true")
-                                on:click=load_more
-                            >
-                                "Load more"
-                            </button>
-                        </p>
-                    }
-                })
-        }}
+        <More cursor=cursor call=more load=Callback::new(load_more)/>
     }
 }
 

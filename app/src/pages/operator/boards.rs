@@ -13,7 +13,8 @@ use leptos_meta::Title;
 use leptos_router::hooks::use_params_map;
 use serde::{Deserialize, Serialize};
 
-use super::super::parts::{Call, CallProblem, Loading, Modal, every, ready};
+use super::super::confirm::ConfirmDialog;
+use super::super::parts::{Call, CallProblem, Loading, every, ready};
 use super::is_operator;
 use crate::api;
 use crate::api::Answer;
@@ -155,11 +156,6 @@ fn Confirm(
 ) -> impl IntoView {
     let Ward { chosen, open, .. } = ward;
     let call = Call::idle();
-    // What went wrong with one board says nothing of the next.
-    Effect::new(move || {
-        open.track();
-        call.problem.set(None);
-    });
     let title = Signal::derive(move || match chosen.get() {
         Some((_, Ask::Release)) => "Release this board?".to_owned(),
         Some((_, Ask::Mode(true))) => "Switch MIG on?".to_owned(),
@@ -179,7 +175,7 @@ fn Confirm(
         Some((_, Ask::Release)) | None => "Release",
         Some((_, Ask::Mode(_))) => "Switch",
     };
-    let confirm = move |_: leptos::ev::MouseEvent| {
+    let confirm = move |()| {
         let Some((uuid, ask)) = chosen.get_untracked() else { return };
         let done = move |fresh: GpuHealth| {
             ward.replace(fresh);
@@ -191,24 +187,17 @@ fn Confirm(
         }
     };
     view! {
-        <Modal id="board-confirm" title=title open=open>
-            <div class="dialog__body">
-                <p>{text}</p>
-                <CallProblem call=call beside_fields=&[]/>
-            </div>
-            <div class="dialog__actions">
-                <button class="btn" type="button" on:click=move |_| open.set(false)>"Close"</button>
-                <button
-                    class="btn btn--danger btn--primary"
-                    type="button"
-                    disabled=move || call.pending.get()
-                    aria-busy=move || call.pending.get().then_some("true")
-                    on:click=confirm
-                >
-                    {verb}
-                </button>
-            </div>
-        </Modal>
+        <ConfirmDialog
+            id="board-confirm"
+            title=title
+            open=open
+            call=call
+            keep="Close"
+            verb=Signal::derive(move || verb().to_owned())
+            confirm=Callback::new(confirm)
+        >
+            <p>{text}</p>
+        </ConfirmDialog>
     }
 }
 

@@ -18,7 +18,8 @@ use leptos_router::hooks::use_query_map;
 use serde::{Deserialize, Serialize};
 
 use self::stop::StopDialog;
-use super::super::parts::{Call, CallProblem, Loading, ready};
+use super::super::more::More;
+use super::super::parts::{Call, Loading, ready};
 use super::super::words::{offering_text, state_words};
 use super::is_operator;
 use crate::api;
@@ -148,7 +149,7 @@ fn Found(first: First) -> impl IntoView {
     let said = RwSignal::new(String::new());
     let query = StoredValue::new(api::operations::query_of(&filter));
     let filter = StoredValue::new(filter);
-    let load_more = move |_: leptos::ev::MouseEvent| {
+    let load_more = move |()| {
         let from = cursor.get_untracked().and_then(|c| c.parse().ok());
         let next = api::operations::jobs(query.get_value(), from);
         more.run(next, move |page: berth_types::Page<OperatedJob>| {
@@ -183,27 +184,7 @@ fn Found(first: First) -> impl IntoView {
             </div>
             {move || jobs.with(|jobs| table(jobs))}
         </section>
-        <CallProblem call=more beside_fields=&[]/>
-        {move || {
-            cursor
-                .get()
-                .is_some()
-                .then(|| {
-                    view! {
-                        <p>
-                            <button
-                                class="btn"
-                                type="button"
-                                disabled=move || !ready.get() || more.pending.get()
-                                aria-busy=move || more.pending.get().then_some("true")
-                                on:click=load_more
-                            >
-                                "Load more"
-                            </button>
-                        </p>
-                    }
-                })
-        }}
+        <More cursor=cursor call=more load=Callback::new(load_more)/>
         <StopDialog filter=filter open=stopping said=said done=Callback::new(move |()| reload())/>
     }
 }

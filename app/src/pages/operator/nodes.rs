@@ -133,7 +133,7 @@ fn NodeList(nodes: Vec<Node>) -> impl IntoView {
     };
     let rows = move || {
         let all = nodes.get();
-        all.iter().map(|node| row(node, call, ready, (trust, desk), switch)).collect::<Vec<AnyView>>()
+        all.iter().map(|node| row(node, call, ready, (trust, desk, loss), switch)).collect::<Vec<AnyView>>()
     };
     let none = Memo::new(move |_| nodes.with(Vec::is_empty));
     view! {
@@ -142,7 +142,7 @@ fn NodeList(nodes: Vec<Node>) -> impl IntoView {
         <Drains desk=desk/>
         <LostDialog loss=loss/>
         {move || nodes.with(|nodes| nodes.iter().filter_map(suspected).collect::<Vec<AnyView>>())}
-        {move || nodes.with(|nodes| nodes.iter().filter_map(|node| silent(node, loss)).collect::<Vec<AnyView>>())}
+        {move || nodes.with(|nodes| nodes.iter().filter_map(|node| silent(node, loss, ready)).collect::<Vec<AnyView>>())}
         {move || {
             if none.get() {
                 view! {
@@ -292,13 +292,16 @@ fn row(
     node: &Node,
     call: Call,
     ready: ReadSignal<bool>,
-    (trust, desk): (Trust, DrainDesk),
-    switch: impl Fn(&Node, bool) + Copy + 'static,
+    (trust, desk, loss): (Trust, DrainDesk, Loss),
+    switch: impl Fn(&Node, bool) + Copy + Send + 'static,
 ) -> AnyView {
     let name = node.name.clone();
     let simulated = node.simulated.then(|| view! { " " <span class="tag tag--simulated">"simulated"</span> });
     let unisolated = node.unisolated.then(|| view! { " " <span class="tag tag--warn">"not isolated"</span> });
     let boards = format!("/operator/nodes/{}", node.id);
+    let to_boards = boards.clone();
+    let boards_label = format!("Boards of {}", node.name);
+    let menu = format!("Actions of {}", node.name);
     let labels = label_chips(node);
     let isolation = isolation_text(node).map(|text| view! { <span class="table__sub">{text}</span> });
     let nvlink = nvlink_text(node).map(|text| view! { <span class="table__sub">{text}</span> });
@@ -315,7 +318,8 @@ fn row(
     let this = node.clone();
     let id = node.id;
     let certificate = format!("Certificate of {}", node.name);
-    let drain = desk.button(node, ready);
+    let drain = desk.item(node, ready);
+    let lost = loss.button(node, "menu__item menu__item--danger", ready);
     let ask = move |_: leptos::ev::MouseEvent| {
         trust.chosen.set(Some(id));
         trust.open.set(true);
@@ -330,26 +334,30 @@ fn row(
             <td role="cell" data-label="Worker">{worker}{isolation}</td>
             <td role="cell" class="num" data-label="Last seen">{seen}</td>
             <td role="cell" class="table__actions">
-                <button
-                    class="btn btn--small"
-                    type="button"
-                    aria-label=certificate
-                    disabled=move || !ready.get()
-                    on:click=ask
-                >
-                    "Certificate"
-                </button>
-                {drain}
-                <button
-                    class="btn btn--small"
-                    type="button"
-                    title=what
-                    aria-label=label
-                    disabled=move || !ready.get() || call.pending.get()
-                    on:click=move |_| switch(&this, !cordoned)
-                >
-                    {verb}
-                </button>
+                <Menu label=menu>
+                    <a class="menu__item" href=to_boards aria-label=boards_label>"Boards"</a>
+                    <button
+                        class="menu__item"
+                        type="button"
+                        aria-label=certificate
+                        disabled=move || !ready.get()
+                        on:click=ask
+                    >
+                        "Certificate"
+                    </button>
+                    <button
+                        class="menu__item"
+                        type="button"
+                        title=what
+                        aria-label=label
+                        disabled=move || !ready.get() || call.pending.get()
+                        on:click=move |_| switch(&this, !cordoned)
+                    >
+                        {verb}
+                    </button>
+                    {drain}
+                    {lost}
+                </Menu>
             </td>
         </tr>
     }

@@ -10,6 +10,7 @@ use leptos::prelude::*;
 use super::detail::Live;
 use super::words::consequence;
 use crate::api;
+use crate::pages::confirm::ConfirmDialog;
 use crate::pages::parts::{Call, CallProblem, FormKey, Modal};
 use crate::pages::words::price_text;
 use crate::ui::*;
@@ -30,7 +31,11 @@ pub fn CancelDialog(
         let verb = if active.get() { "Give back" } else { "Cancel" };
         one.with(|one| format!("{verb} {}?", one.name))
     });
-    let end = move |_: leptos::ev::MouseEvent| {
+    let verb = Signal::derive(move || {
+        let verb = if active.get() { "Give it back" } else { "Cancel reservation" };
+        verb.to_owned()
+    });
+    let end = move |()| {
         let once = key.of(live.id.to_string());
         call.run(api::reservations::cancel(live.org, live.id, once), move |fresh: Reservation| {
             key.done();
@@ -39,24 +44,17 @@ pub fn CancelDialog(
         });
     };
     view! {
-        <Modal id="cancel" title=title open=open>
-            <div class="dialog__body">
-                <p>{move || one.with(consequence)}</p>
-                <CallProblem call=call beside_fields=&[]/>
-            </div>
-            <div class="dialog__actions">
-                <button class="btn" type="button" on:click=move |_| open.set(false)>"Keep it"</button>
-                <button
-                    class="btn btn--danger btn--primary"
-                    type="button"
-                    disabled=move || call.pending.get()
-                    aria-busy=move || call.pending.get().then_some("true")
-                    on:click=end
-                >
-                    {move || if active.get() { "Give it back" } else { "Cancel reservation" }}
-                </button>
-            </div>
-        </Modal>
+        <ConfirmDialog
+            id="cancel"
+            title=title
+            open=open
+            call=call
+            keep="Keep it"
+            verb=verb
+            confirm=Callback::new(end)
+        >
+            <p>{move || one.with(consequence)}</p>
+        </ConfirmDialog>
     }
 }
 

@@ -13,7 +13,8 @@ use super::booking::Form;
 use super::words::{length_text, ordered, shares, used_text};
 use super::zone::{Moment, Zone};
 use crate::api;
-use crate::pages::parts::{Call, CallProblem, every};
+use crate::pages::more::More;
+use crate::pages::parts::{Call, every};
 use crate::pages::rows::{bar_words, cells_of, own_tile};
 use crate::pages::words::counted;
 use crate::ui::*;
@@ -63,7 +64,7 @@ pub fn List(
             }
         });
     });
-    let load_more = move |_: leptos::ev::MouseEvent| {
+    let load_more = move |()| {
         let next = api::reservations::list(org, None, cursor.get_untracked(), PAGE);
         more.run(next, move |page: berth_types::Page<Reservation>| {
             all.update(|all| page.items.into_iter().for_each(|one| merge(all, one)));
@@ -94,27 +95,7 @@ pub fn List(
                     table(&all.get(), zone)
                 }
             }}
-            <CallProblem call=more beside_fields=&[]/>
-            {move || {
-                cursor
-                    .get()
-                    .is_some()
-                    .then(|| {
-                        view! {
-                            <p>
-                                <button
-                                    class="btn"
-                                    type="button"
-                                    disabled=move || more.pending.get()
-                                    aria-busy=move || more.pending.get().then_some("true")
-                                    on:click=load_more
-                                >
-                                    "Load more"
-                                </button>
-                            </p>
-                        }
-                    })
-            }}
+            <More cursor=cursor call=more load=Callback::new(load_more)/>
         </section>
     }
 }

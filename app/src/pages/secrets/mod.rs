@@ -13,8 +13,9 @@ use leptos::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use self::form::SecretForm;
+use super::confirm::ConfirmDialog;
 use super::curl;
-use super::parts::{Call, CallProblem, Loading, Modal, NoOrg, origin, ready, when_some};
+use super::parts::{Call, Loading, NoOrg, origin, ready, when_some};
 use crate::api;
 use crate::api::Answer;
 use crate::session::{Page, use_session};
@@ -221,7 +222,7 @@ fn DeleteDialog(desk: Desk) -> impl IntoView {
             None => "Delete the secret?".to_owned(),
         })
     });
-    let delete = move |_: leptos::ev::MouseEvent| {
+    let delete = move |()| {
         let Some(name) = desk.doomed.get_untracked() else { return };
         let gone = name.clone();
         call.run(api::secrets::delete(desk.org, &name), move |()| {
@@ -230,25 +231,18 @@ fn DeleteDialog(desk: Desk) -> impl IntoView {
         });
     };
     view! {
-        <Modal id="delete-secret" title=title open=open>
-            <div class="dialog__body">
-                <p>
-                    "Jobs that run keep it until they end. Jobs that wait and ask for it fail when they start, and cost nothing; so does another try of one that runs now. Its value cannot be brought back."
-                </p>
-                <CallProblem call=call beside_fields=&[]/>
-            </div>
-            <div class="dialog__actions">
-                <button class="btn" type="button" on:click=move |_| open.set(false)>"Keep it"</button>
-                <button
-                    class="btn btn--danger btn--primary"
-                    type="button"
-                    disabled=move || call.pending.get()
-                    aria-busy=move || call.pending.get().then_some("true")
-                    on:click=delete
-                >
-                    "Delete secret"
-                </button>
-            </div>
-        </Modal>
+        <ConfirmDialog
+            id="delete-secret"
+            title=title
+            open=open
+            call=call
+            keep="Keep it"
+            verb="Delete secret"
+            confirm=Callback::new(delete)
+        >
+            <p>
+                "Jobs that run keep it until they end. Jobs that wait and ask for it fail when they start, and cost nothing; so does another try of one that runs now. Its value cannot be brought back."
+            </p>
+        </ConfirmDialog>
     }
 }

@@ -8,7 +8,9 @@ use berth_types::ids::UserId;
 use berth_types::members::Member;
 use leptos::prelude::*;
 
-use super::super::parts::{Call, CallProblem, Modal, leave_for, ready};
+use super::super::confirm::ConfirmDialog;
+use super::super::more::More;
+use super::super::parts::{Call, CallProblem, leave_for, ready};
 use super::Desk;
 use crate::api;
 use crate::session::use_session;
@@ -48,7 +50,7 @@ pub(super) fn People(
     };
     let cursor = RwSignal::new(cursor);
     let more = Call::idle();
-    let load_more = move |_: leptos::ev::MouseEvent| {
+    let load_more = move |()| {
         let next = api::members::list(desk.org, cursor.get_untracked());
         more.run(next, move |page: Rows<Member>| {
             desk.members.update(|members| {
@@ -69,26 +71,7 @@ pub(super) fn People(
             </div>
             <CallProblem call=hands.call beside_fields=&[]/>
             {table(hands)}
-            <CallProblem call=more beside_fields=&[]/>
-            {move || {
-                cursor
-                    .get()
-                    .is_some()
-                    .then(|| {
-                        view! {
-                            <p>
-                                <button
-                                    class="btn"
-                                    type="button"
-                                    disabled=move || !hands.ready.get() || more.pending.get()
-                                    on:click=load_more
-                                >
-                                    "Load more"
-                                </button>
-                            </p>
-                        }
-                    })
-            }}
+            <More cursor=cursor call=more load=Callback::new(load_more)/>
         </section>
         <RemoveDialog hands=hands/>
     }
@@ -239,7 +222,11 @@ fn RemoveDialog(hands: Hands) -> impl IntoView {
             "They see and do nothing more here from the next moment on. API tokens that they made stop working, invitations that they sent are withdrawn. Jobs that they launched go on, and are charged as before."
         }
     };
-    let remove = move |_: leptos::ev::MouseEvent| {
+    let verb = Signal::derive(move || {
+        let verb = if own() { "Leave organization" } else { "Remove member" };
+        verb.to_owned()
+    });
+    let remove = move |()| {
         let Some(member) = hands.doomed.get_untracked() else { return };
         let user = member.user;
         call.run(api::members::remove(hands.desk.org, user), move |()| {
@@ -255,23 +242,16 @@ fn RemoveDialog(hands: Hands) -> impl IntoView {
         });
     };
     view! {
-        <Modal id="remove-member" title=title open=open>
-            <div class="dialog__body">
-                <p>{what}</p>
-                <CallProblem call=call beside_fields=&[]/>
-            </div>
-            <div class="dialog__actions">
-                <button class="btn" type="button" on:click=move |_| open.set(false)>"Cancel"</button>
-                <button
-                    class="btn btn--danger btn--primary"
-                    type="button"
-                    disabled=move || call.pending.get()
-                    aria-busy=move || call.pending.get().then_some("true")
-                    on:click=remove
-                >
-                    {move || if own() { "Leave organization" } else { "Remove member" }}
-                </button>
-            </div>
-        </Modal>
+        <ConfirmDialog
+            id="remove-member"
+            title=title
+            open=open
+            call=call
+            keep="Cancel"
+            verb=verb
+            confirm=Callback::new(remove)
+        >
+            <p>{what}</p>
+        </ConfirmDialog>
     }
 }

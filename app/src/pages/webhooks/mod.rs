@@ -15,8 +15,9 @@ use serde::{Deserialize, Serialize};
 
 use self::deliveries::Deliveries;
 use self::form::HookForm;
+use super::confirm::ConfirmDialog;
 use super::curl;
-use super::parts::{Call, CallProblem, Loading, Modal, NoOrg, origin, ready, when_some};
+use super::parts::{Call, Loading, NoOrg, origin, ready, when_some};
 use crate::api;
 use crate::api::Answer;
 use crate::session::{Page, use_session};
@@ -240,7 +241,7 @@ fn DeleteDialog(desk: Desk) -> impl IntoView {
     let call = Call::idle();
     let open = desk.asking;
     let url = move || desk.doomed.with(|hook| hook.as_ref().map(|hook| hook.url.clone()).unwrap_or_default());
-    let delete = move |_: leptos::ev::MouseEvent| {
+    let delete = move |()| {
         let Some(id) = desk.doomed.get_untracked().map(|hook| hook.id) else { return };
         call.run(api::webhooks::delete(desk.org, id), move |()| {
             desk.hooks.update(|hooks| hooks.retain(|hook| hook.id != id));
@@ -253,27 +254,20 @@ fn DeleteDialog(desk: Desk) -> impl IntoView {
         });
     };
     view! {
-        <Modal id="delete-webhook" title="Delete this webhook?".to_owned() open=open>
-            <div class="dialog__body">
-                <p class="mono break">{url}</p>
-                <p>
-                    "Nothing is sent there from now on, not even what waits to be tried again, and its deliveries are no longer shown. This cannot be undone; another webhook to the same address has another secret."
-                </p>
-                <CallProblem call=call beside_fields=&[]/>
-            </div>
-            <div class="dialog__actions">
-                <button class="btn" type="button" on:click=move |_| open.set(false)>"Keep it"</button>
-                <button
-                    class="btn btn--danger btn--primary"
-                    type="button"
-                    disabled=move || call.pending.get()
-                    aria-busy=move || call.pending.get().then_some("true")
-                    on:click=delete
-                >
-                    "Delete webhook"
-                </button>
-            </div>
-        </Modal>
+        <ConfirmDialog
+            id="delete-webhook"
+            title="Delete this webhook?"
+            open=open
+            call=call
+            keep="Keep it"
+            verb="Delete webhook"
+            confirm=Callback::new(delete)
+        >
+            <p class="mono break">{url}</p>
+            <p>
+                "Nothing is sent there from now on, not even what waits to be tried again, and its deliveries are no longer shown. This cannot be undone; another webhook to the same address has another secret."
+            </p>
+        </ConfirmDialog>
     }
 }
 

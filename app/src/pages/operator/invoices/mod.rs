@@ -22,6 +22,7 @@ use super::super::invoices::document::{PrintButton, document};
 use super::super::invoices::words::{exact_money, merge, period, title};
 use super::super::invoices::{day_cell, state_cell, taken_back};
 use super::super::limits::replace;
+use super::super::more::More;
 use super::super::parts::{Call, CallProblem, FieldError, Loading, every, now_ms, ready};
 use super::super::words::counted;
 use super::is_operator;
@@ -114,7 +115,7 @@ fn InvoicesView(loaded: Loaded) -> impl IntoView {
     let cursor = RwSignal::new(first.next_cursor);
     let more = Call::idle();
     every(30_000, move || desk.look());
-    let load_more = move |_: leptos::ev::MouseEvent| {
+    let load_more = move |()| {
         let next = api::invoices::all(cursor.get_untracked());
         more.run(next, move |page: Rows<Invoice>| {
             desk.take(page.items);
@@ -144,27 +145,7 @@ fn InvoicesView(loaded: Loaded) -> impl IntoView {
                     desk.all.with(|all| table(all, desk))
                 }
             }}
-            <CallProblem call=more beside_fields=&[]/>
-            {move || {
-                cursor
-                    .get()
-                    .is_some()
-                    .then(|| {
-                        view! {
-                            <p>
-                                <button
-                                    class="btn"
-                                    type="button"
-                                    disabled=move || !desk.ready.get() || more.pending.get()
-                                    aria-busy=move || more.pending.get().then_some("true")
-                                    on:click=load_more
-                                >
-                                    "Load more"
-                                </button>
-                            </p>
-                        }
-                    })
-            }}
+            <More cursor=cursor call=more load=Callback::new(load_more)/>
         </section>
         <BillForm desk=desk/>
         <SettingsForm settings=settings/>

@@ -14,9 +14,10 @@ use leptos_meta::Title;
 use leptos_router::hooks::use_params_map;
 use serde::{Deserialize, Serialize};
 
+use super::super::super::confirm::ConfirmDialog;
 use super::super::super::limits::form::{AllLimits, Frame, LimitForm};
 use super::super::super::limits::{meters, replace, slugs};
-use super::super::super::parts::{Call, CallProblem, Loading, Modal, every, ready};
+use super::super::super::parts::{Call, CallProblem, Loading, every, ready};
 use super::super::is_operator;
 use super::{FIELDS, Save};
 use crate::api;
@@ -178,7 +179,7 @@ fn DefaultsDialog(
     open: RwSignal<bool>,
 ) -> impl IntoView {
     let call = Call::idle();
-    let clear = move |_: leptos::ev::MouseEvent| {
+    let clear = move |()| {
         call.run(api::quotas::clear(org), move |fresh: Quota| {
             form.show(&fresh.limits);
             quota.set(fresh);
@@ -187,25 +188,18 @@ fn DefaultsDialog(
         });
     };
     view! {
-        <Modal id="defaults" title="Use the defaults again?" open=open>
-            <div class="dialog__body">
-                <p>
-                    "Its own limits are forgotten, and those of every organization hold for it from now on. What runs goes on. This cannot be undone; you can type the limits again."
-                </p>
-                <CallProblem call=call beside_fields=&[]/>
-            </div>
-            <div class="dialog__actions">
-                <button class="btn" type="button" on:click=move |_| open.set(false)>"Keep its own"</button>
-                <button
-                    class="btn btn--danger btn--primary"
-                    type="button"
-                    disabled=move || call.pending.get()
-                    aria-busy=move || call.pending.get().then_some("true")
-                    on:click=clear
-                >
-                    "Use the defaults"
-                </button>
-            </div>
-        </Modal>
+        <ConfirmDialog
+            id="defaults"
+            title="Use the defaults again?"
+            open=open
+            call=call
+            keep="Keep its own"
+            verb="Use the defaults"
+            confirm=Callback::new(clear)
+        >
+            <p>
+                "Its own limits are forgotten, and those of every organization hold for it from now on. What runs goes on. This cannot be undone; you can type the limits again."
+            </p>
+        </ConfirmDialog>
     }
 }

@@ -33,8 +33,8 @@ impl DrainDesk {
         Self { chosen: RwSignal::new(None), open: RwSignal::new(false) }
     }
 
-    /// The button of a node.
-    pub fn button(self, node: &Node, ready: ReadSignal<bool>) -> AnyView {
+    /// The item in the menu of a node.
+    pub fn item(self, node: &Node, ready: ReadSignal<bool>) -> AnyView {
         let (id, name) = (node.id, node.name.clone());
         let label = format!("Drain {name}");
         let ask = move |_: leptos::ev::MouseEvent| {
@@ -42,7 +42,7 @@ impl DrainDesk {
             self.open.set(true);
         };
         view! {
-            <button class="btn btn--small" type="button" aria-label=label disabled=move || !ready.get() on:click=ask>
+            <button class="menu__item" type="button" aria-label=label disabled=move || !ready.get() on:click=ask>
                 "Drain"
             </button>
         }

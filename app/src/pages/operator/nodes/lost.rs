@@ -4,7 +4,8 @@ use berth_types::ids::NodeId;
 use berth_types::nodes::{Node, Silence, SilenceState};
 use leptos::prelude::*;
 
-use super::super::super::parts::{Call, CallProblem, Modal};
+use super::super::super::confirm::ConfirmDialog;
+use super::super::super::parts::Call;
 use super::super::super::words::counted;
 use crate::api;
 use crate::ui::*;
@@ -18,6 +19,36 @@ pub struct Loss {
     pub chosen: RwSignal<Option<NodeId>>,
     /// Whether the dialog is open.
     pub open: RwSignal<bool>,
+}
+
+impl Loss {
+    /// What asks about a node, of one that is silent with something that may run there.
+    pub fn button(self, node: &Node, class: &'static str, ready: ReadSignal<bool>) -> Option<AnyView> {
+        let silence = node.silence.as_ref()?;
+        if silence.state == SilenceState::Lost || silence.attempts == 0 {
+            return None;
+        }
+        let id = node.id;
+        let label = format!("Declare {} lost", node.name);
+        let ask = move |_: leptos::ev::MouseEvent| {
+            self.chosen.set(Some(id));
+            self.open.set(true);
+        };
+        Some(
+            view! {
+                <button
+                    class=class
+                    type="button"
+                    aria-label=label
+                    disabled=move || !ready.get()
+                    on:click=ask
+                >
+                    "Declare lost"
+                </button>
+            }
+            .into_any(),
+        )
+    }
 }
 
 /// How many attempts are meant.
@@ -64,24 +95,13 @@ fn meaning(silence: &Silence) -> AnyView {
 }
 
 /// A banner for a node that does not speak.
-pub fn silent(node: &Node, loss: Loss) -> Option<AnyView> {
+pub fn silent(node: &Node, loss: Loss, ready: ReadSignal<bool>) -> Option<AnyView> {
     let silence = node.silence.as_ref()?;
     let lost = silence.state == SilenceState::Lost;
     let title = format!("{} is {}", node.name, if lost { "lost" } else { "silent" });
     let seen = node.last_seen_at.map(|at| view! { " It was last seen " <When at=at/> "." });
-    let (id, name) = (node.id, node.id.to_string());
-    let label = format!("Declare {} lost", node.name);
-    let ask = move |_: leptos::ev::MouseEvent| {
-        loss.chosen.set(Some(id));
-        loss.open.set(true);
-    };
-    let button = (!lost && silence.attempts > 0).then(|| {
-        view! {
-            <button class="btn" type="button" aria-label=label on:click=ask>
-                "Declare lost"
-            </button>
-        }
-    });
+    let name = node.id.to_string();
+    let button = loss.button(node, "btn", ready);
     Some(
         view! {
             <div class="banner banner--error" role="alert">
@@ -106,10 +126,6 @@ pub fn LostDialog(
 ) -> impl IntoView {
     let call = Call::idle();
     let Loss { nodes, chosen, open } = loss;
-    Effect::new(move || {
-        open.track();
-        call.problem.set(None);
-    });
     let node = Memo::new(move |_| {
         let id = chosen.get()?;
         nodes.with(|nodes| nodes.iter().find(|node| node.id == id).cloned())
@@ -121,8 +137,9 @@ pub fn LostDialog(
     let ends = move || {
         let silence = node.get().and_then(|node| node.silence);
         silence.map(|silence| {
+            let (end, are) = if silence.attempts == 1 { ("ends", "is") } else { ("end", "are") };
             format!(
-                "{} there end now and are charged for what was proved. Jobs that are to be tried again when a node is lost start elsewhere at once.",
+                "{} there {end} now and {are} charged for what was proved. Jobs that are to be tried again when a node is lost start elsewhere at once.",
                 attempts_text(&silence)
             )
         })
@@ -136,7 +153,7 @@ pub fn LostDialog(
             None => ().into_any(),
         }
     };
-    let declare = move |_: leptos::ev::MouseEvent| {
+    let declare = move |()| {
         let Some(id) = chosen.get_untracked() else { return };
         call.run(api::nodes::declare_lost(id), move |fresh: Node| {
             open.set(false);
@@ -148,26 +165,19 @@ pub fn LostDialog(
         });
     };
     view! {
-        <Modal id="node-lost" title=title open=open>
-            <div class="dialog__body">
-                <p>{ends} {until}</p>
-                <p>
-                    "Do it only when you know that nothing runs on its host any more, because it is off. If it still runs, a job may run twice for as long as its lease lasts there. The audit log says that it was you."
-                </p>
-                <CallProblem call=call beside_fields=&[]/>
-            </div>
-            <div class="dialog__actions">
-                <button class="btn" type="button" on:click=move |_| open.set(false)>"Wait"</button>
-                <button
-                    class="btn btn--danger btn--primary"
-                    type="button"
-                    disabled=move || call.pending.get()
-                    aria-busy=move || call.pending.get().then_some("true")
-                    on:click=declare
-                >
-                    "Declare lost"
-                </button>
-            </div>
-        </Modal>
+        <ConfirmDialog
+            id="node-lost"
+            title=title
+            open=open
+            call=call
+            keep="Wait"
+            verb="Declare lost"
+            confirm=Callback::new(declare)
+        >
+            <p>{ends} {until}</p>
+            <p>
+                "Do it only when you know that nothing runs on its host any more, because it is off. If it still runs, a job may run twice for as long as its lease lasts there. The audit log says that it was you."
+            </p>
+        </ConfirmDialog>
     }
 }

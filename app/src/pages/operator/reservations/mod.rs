@@ -20,6 +20,7 @@ use self::maintenance::MaintenanceForm;
 use self::table::{Desk, EndDialog};
 use self::terms::TermsForm;
 use super::super::limits::replace;
+use super::super::more::More;
 use super::super::parts::{Call, CallProblem, Loading, every, ready};
 use super::is_operator;
 use crate::api;
@@ -127,7 +128,7 @@ fn ReservationsView(loaded: Loaded) -> impl IntoView {
             }
         });
     });
-    let load_more = move |_: leptos::ev::MouseEvent| {
+    let load_more = move |()| {
         let next = api::operator_reservations::list(None, cursor.get_untracked());
         more.run(next, move |page: Rows<Reservation>| {
             all.update(|all| page.items.into_iter().for_each(|fresh| merge(all, fresh)));
@@ -171,27 +172,7 @@ fn ReservationsView(loaded: Loaded) -> impl IntoView {
         <section class="section">
             <div class="section__head"><h2>"All reservations"</h2></div>
             {other_rows}
-            <CallProblem call=more beside_fields=&[]/>
-            {move || {
-                cursor
-                    .get()
-                    .is_some()
-                    .then(|| {
-                        view! {
-                            <p>
-                                <button
-                                    class="btn"
-                                    type="button"
-                                    disabled=move || !desk.ready.get() || more.pending.get()
-                                    aria-busy=move || more.pending.get().then_some("true")
-                                    on:click=load_more
-                                >
-                                    "Load more"
-                                </button>
-                            </p>
-                        }
-                    })
-            }}
+            <More cursor=cursor call=more load=Callback::new(load_more)/>
         </section>
         <MaintenanceForm nodes=nodes all=all/>
         <TermsForm policy=policy/>

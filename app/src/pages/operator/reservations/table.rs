@@ -7,7 +7,8 @@ use berth_types::money::money_text;
 use berth_types::reservations::{Reservation, ReservationState, SpanKind};
 use leptos::prelude::*;
 
-use super::super::super::parts::{Call, CallProblem, Modal};
+use super::super::super::confirm::ConfirmDialog;
+use super::super::super::parts::Call;
 use super::super::super::words::{counted, offering_text};
 use super::merge;
 use crate::api;
@@ -237,7 +238,7 @@ pub fn EndDialog(
     let words = move || {
         chosen.with(|chosen| chosen.as_ref().map(|(reservation, end)| consequence(reservation, *end)))
     };
-    let end = move |_: leptos::ev::MouseEvent| {
+    let end = move |()| {
         let Some((reservation, end)) = chosen.get_untracked() else { return };
         let done = move |fresh: Reservation| {
             all.update(|all| merge(all, fresh));
@@ -249,24 +250,17 @@ pub fn EndDialog(
         }
     };
     view! {
-        <Modal id="end" title=title open=asking>
-            <div class="dialog__body">
-                <p>{words}</p>
-                <CallProblem call=call beside_fields=&[]/>
-            </div>
-            <div class="dialog__actions">
-                <button class="btn" type="button" on:click=move |_| asking.set(false)>"Leave it"</button>
-                <button
-                    class="btn btn--danger btn--primary"
-                    type="button"
-                    disabled=move || call.pending.get()
-                    aria-busy=move || call.pending.get().then_some("true")
-                    on:click=end
-                >
-                    {verb}
-                </button>
-            </div>
-        </Modal>
+        <ConfirmDialog
+            id="end"
+            title=title
+            open=asking
+            call=call
+            keep="Leave it"
+            verb=Signal::derive(move || verb().to_owned())
+            confirm=Callback::new(end)
+        >
+            <p>{words}</p>
+        </ConfirmDialog>
     }
 }
 
