@@ -109,8 +109,8 @@ fn document(
 fn closing(document: &InvoiceDocument, afterwards: bool) -> (InvoiceKind, InvoiceState, &'static str) {
     let (invoice, paid) = (InvoiceKind::Invoice, InvoiceState::Paid);
     match document.total_micros {
-        ..0 => (InvoiceKind::CreditNote, paid, "It was credited when it was given back."),
-        1.. if afterwards => (invoice, InvoiceState::Open, "It is to be paid."),
+        total if total < 0 => (InvoiceKind::CreditNote, paid, "It was credited when it was given back."),
+        total if total > 0 && afterwards => (invoice, InvoiceState::Open, "It is to be paid."),
         _ => (invoice, paid, "It was paid from the balance."),
     }
 }

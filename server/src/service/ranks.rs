@@ -34,7 +34,7 @@ impl RankEnd {
 
     /// The same, once its worker spoke of it after it had counted as lost; `None` where that is nothing new.
     pub fn heard_late(self) -> Option<Self> {
-        (self.is_lost() && !self.late).then(|| Self { late: true, ..self })
+        (self.is_lost() && !self.late).then_some(Self { late: true, ..self })
     }
 
     pub fn is_success(&self) -> bool {

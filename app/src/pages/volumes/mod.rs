@@ -122,7 +122,8 @@ fn gib(text: &str) -> Option<u64> {
 
 #[component]
 fn VolumeForm(desk: Desk) -> impl IntoView {
-    let (call, key) = (Call::idle(), FormKey::fresh());
+    let call = Call::idle();
+    let key = FormKey::beside(call);
     let name = RwSignal::new(String::new());
     let size = RwSignal::new("10".to_owned());
     let submit = move |event: SubmitEvent| {
