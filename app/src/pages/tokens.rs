@@ -14,7 +14,9 @@ use serde::{Deserialize, Serialize};
 
 use super::confirm::ConfirmDialog;
 use super::curl;
-use super::parts::{Call, CallProblem, FieldError, FormKey, Loading, NoOrg, now_ms, origin, ready, when_some};
+use super::parts::{
+    Call, CallProblem, FieldError, FormKey, Loading, NoOrg, now_ms, origin, ready, when_some,
+};
 use crate::api;
 use crate::api::Answer;
 use crate::session::{Page, use_session};
