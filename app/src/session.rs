@@ -37,11 +37,6 @@ pub fn use_session() -> Session {
     expect_context::<Session>()
 }
 
-/// The organization that is looked at now.
-pub fn use_org() -> Option<OrgId> {
-    use_session().org.get_untracked()
-}
-
 /// A page's title and frame.
 #[component]
 pub fn Page(

@@ -2,26 +2,31 @@
 //!
 //! Files travel beside the session, one attempt's at a time; nothing here waits for them.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use berth_proto::Spec;
 use tokio::time::Instant;
 use tonic::transport::Channel;
 
+use super::preparing::given_up;
 use super::{Daemon, Done};
 use crate::agent::{Cleaning, Key, Seen};
 use crate::attempts::Attempt;
+use crate::lease::Starting;
 use crate::{keeping, volumes};
 
 /// Between two looks whether what is being fetched is still wanted.
 const LOOK: Duration = Duration::from_millis(250);
 /// After a try that failed.
-pub(super) const AGAIN: Duration = Duration::from_secs(2);
+const AGAIN: Duration = Duration::from_secs(2);
 
-/// Comes when an attempt is wanted no more. A fetch may take long, and is looked after now and then.
-async fn given_up(cancelled: &AtomicBool) {
-    while !cancelled.load(Ordering::SeqCst) {
+/// Why an attempt will not be started, once that is so. A fetch may take long, and is looked after now and then.
+async fn unwanted(cancelled: &AtomicBool, starting: &Starting) -> (String, String) {
+    loop {
+        if let Some(why) = given_up(cancelled, starting) {
+            return why;
+        }
         tokio::time::sleep(LOOK).await;
     }
 }
@@ -31,17 +36,15 @@ async fn given_up(cancelled: &AtomicBool) {
 pub(super) async fn fetched(
     attempt: &mut Attempt,
     spec: &Spec,
-    (most_mib, cancelled): (u64, &AtomicBool),
+    most_mib: u64,
+    (cancelled, starting): (&AtomicBool, &Starting),
     channel: Option<Channel>,
 ) -> bool {
     if !spec.volumes.is_empty() && spec.unusable.is_none() {
         let (dir, key) = (attempt.dir.clone(), attempt.key());
         let result = tokio::select! {
             result = volumes::fetch(&dir, &key, &spec.volumes, most_mib, channel.clone()) => result,
-            () = given_up(cancelled) => {
-                let detail = "It was stopped before it was started.";
-                Err(("attempt.not_started".to_owned(), detail.to_owned()))
-            }
+            why = unwanted(cancelled, starting) => Err(why),
         };
         if let Err(failure) = result {
             attempt.fail(failure);
@@ -111,5 +114,24 @@ impl Daemon {
             attempt.note_kept();
             self.told.entry(key.clone()).or_default().dirty = true;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+    use crate::lease::Term;
+    use crate::shim::boottime_ms;
+
+    #[tokio::test]
+    async fn a_fetch_ends_with_the_lease() {
+        let renewed_ms = boottime_ms() - 60_000;
+        let term = Term { lease_ms: 60_000, answer_ms: 3_000, grace_ms: 3_000, renewed_ms };
+        let (code, _) = unwanted(&AtomicBool::new(false), &Some(Arc::new(Mutex::new(term)))).await;
+        assert_eq!(code, "lease.ended");
+        let (code, _) = unwanted(&AtomicBool::new(true), &None).await;
+        assert_eq!(code, "attempt.not_started");
     }
 }

@@ -24,7 +24,7 @@ async fn recorded(attempt: Attempt) -> Result<Attempt, String> {
 
 /// Why an attempt that is being prepared will not be started: nobody wants it any more, or the portal was
 /// silent for so long that it may have given it to another node.
-fn given_up(cancelled: &AtomicBool, starting: &Starting) -> Option<(String, String)> {
+pub(super) fn given_up(cancelled: &AtomicBool, starting: &Starting) -> Option<(String, String)> {
     let over = |term: &Term| term.remains(shim::boottime_ms()).ends_in_ms <= 0;
     if cancelled.load(Ordering::SeqCst) {
         let detail = "It was stopped before it was started.";
@@ -72,7 +72,8 @@ impl Daemon {
                 }
             };
             let _ = done.send(Done::Recorded(key.clone(), Ok(())));
-            let ready = fetched(&mut attempt, &spec, (host.job_disk_mib, &cancelled), channel).await;
+            let ready =
+                fetched(&mut attempt, &spec, host.job_disk_mib, (&cancelled, &starting), channel).await;
             let (over, gone) = (done.clone(), key.clone());
             let prepared = tokio::task::spawn_blocking(move || {
                 let tell = |words: String| {
