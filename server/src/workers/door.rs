@@ -49,8 +49,8 @@ impl Session {
     }
 
     async fn refuse(&self, why: &'static str) -> Result<(), String> {
-        // Whoever is gone need not be told.
-        let _ = self.down.send(Err(Status::permission_denied(why))).await;
+        // Whoever is gone, or does not listen, need not be told.
+        let _ = tokio::time::timeout(ANSWER, self.down.send(Err(Status::permission_denied(why)))).await;
         Err(why.to_owned())
     }
 
