@@ -23,6 +23,7 @@ use berth_types::time::Timestamp;
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
+use tower::util::MapRequestLayer;
 
 use crate::live::{BoardReading, News};
 use crate::portal::Portal;
@@ -59,6 +60,7 @@ pub async fn serve(
         .initial_connection_window_size(Some(16 << 20))
         .http2_keepalive_interval(Some(Duration::from_secs(3)))
         .http2_keepalive_timeout(Some(Duration::from_secs(5)))
+        .layer(MapRequestLayer::new(door::few_bytes_of_strangers))
         .add_service(service)
         .serve_with_incoming_shutdown(incoming, stopped)
         .await
