@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use berth_proto::Dial;
 use berth_types::health::GpuReading;
-use berth_types::ids::{JobId, NodeId, OrgId, UserId};
+use berth_types::ids::{JobId, NodeId, OrgId, TokenId, UserId};
 use berth_types::time::Timestamp;
 use tokio::sync::{Notify, broadcast, oneshot};
 
@@ -58,6 +58,8 @@ pub struct Live {
     orgs: Mutex<HashMap<OrgId, broadcast::Sender<News>>>,
     /// Told when what somebody may see in an organization became something else.
     members: Mutex<HashMap<(OrgId, UserId), broadcast::Sender<()>>>,
+    /// Told when an API token was revoked.
+    tokens: Mutex<HashMap<TokenId, broadcast::Sender<()>>>,
     sessions: Mutex<HashMap<NodeId, NodeSession>>,
     readings: Mutex<HashMap<String, BoardReading>>,
     /// What else was read of whole boards.
@@ -118,12 +120,35 @@ impl Live {
         publish(&self.members, (org, user), ());
     }
 
-    /// Resolves when the streams of somebody in an organization end; listens from the call on.
-    pub fn streams_end(&self, org: OrgId, user: UserId) -> impl Future<Output = ()> + Send + 'static + use<> {
+    /// Ends every stream that was opened by an API token.
+    pub fn end_token(&self, token: TokenId) {
+        publish(&self.tokens, token, ());
+    }
+
+    /// Resolves when the streams of somebody in an organization end, or those of the token by which they came;
+    /// listens from the call on.
+    pub fn streams_end(
+        &self,
+        org: OrgId,
+        user: UserId,
+        token: Option<TokenId>,
+    ) -> impl Future<Output = ()> + Send + 'static + use<> {
         let mut ear = subscribe(&self.members, (org, user));
+        let mut by_token = token.map(|token| subscribe(&self.tokens, token));
         async move {
+            let revoked = async {
+                match &mut by_token {
+                    Some(ear) => {
+                        let _ = ear.recv().await;
+                    }
+                    None => std::future::pending().await,
+                }
+            };
             // Whatever it hears, to have missed something too, is the end.
-            let _ = ear.recv().await;
+            tokio::select! {
+                _ = ear.recv() => {}
+                () = revoked => {}
+            }
         }
     }
 
@@ -272,13 +297,30 @@ mod tests {
         let live = Live::default();
         let org = |n: u128| OrgId::from_uuid(uuid::Uuid::from_u128(n));
         let user = |n: u128| UserId::from_uuid(uuid::Uuid::from_u128(n));
-        let (mut ada, mut bob) =
-            (Box::pin(live.streams_end(org(1), user(1))), Box::pin(live.streams_end(org(1), user(2))));
+        let (mut ada, mut bob) = (
+            Box::pin(live.streams_end(org(1), user(1), None)),
+            Box::pin(live.streams_end(org(1), user(2), None)),
+        );
         live.end_streams(org(2), user(1));
         live.end_streams(org(1), user(3));
         assert!((&mut ada).now_or_never().is_none() && (&mut bob).now_or_never().is_none());
         live.end_streams(org(1), user(1));
         assert!((&mut ada).now_or_never().is_some() && (&mut bob).now_or_never().is_none());
+    }
+
+    #[tokio::test]
+    async fn streams_of_a_token_end_with_it() {
+        let live = Live::default();
+        let (org, user) = (OrgId::from_uuid(uuid::Uuid::nil()), UserId::from_uuid(uuid::Uuid::nil()));
+        let token = |n: u128| TokenId::from_uuid(uuid::Uuid::from_u128(n));
+        let mut one = Box::pin(live.streams_end(org, user, Some(token(1))));
+        let mut other = Box::pin(live.streams_end(org, user, Some(token(2))));
+        let mut page = Box::pin(live.streams_end(org, user, None));
+        live.end_token(token(1));
+        assert!((&mut one).now_or_never().is_some());
+        assert!((&mut other).now_or_never().is_none() && (&mut page).now_or_never().is_none());
+        live.end_streams(org, user);
+        assert!((&mut other).now_or_never().is_some() && (&mut page).now_or_never().is_some());
     }
 
     #[test]

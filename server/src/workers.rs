@@ -23,6 +23,7 @@ use berth_types::time::Timestamp;
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
+use tower::util::MapRequestLayer;
 
 use crate::live::{BoardReading, News};
 use crate::portal::Portal;
@@ -35,6 +36,8 @@ use told::{isolation, node_labels, whole_reading};
 
 /// A worker that says nothing for this long is out of reach.
 const SILENCE: Duration = Duration::from_secs(10);
+/// A worker that takes nothing of what it is told for so long is out of reach, even if it still speaks.
+const UNREAD: Duration = Duration::from_secs(60);
 /// Bytes of jobs' files in one message; more than any one job may have, less than a message may.
 const SPECS: usize = 16 << 20;
 /// What is desired is looked at again at least this often.
@@ -57,6 +60,7 @@ pub async fn serve(
         .initial_connection_window_size(Some(16 << 20))
         .http2_keepalive_interval(Some(Duration::from_secs(3)))
         .http2_keepalive_timeout(Some(Duration::from_secs(5)))
+        .layer(MapRequestLayer::new(door::few_bytes_of_strangers))
         .add_service(service)
         .serve_with_incoming_shutdown(incoming, stopped)
         .await
@@ -164,6 +168,7 @@ impl Contract for Workers {
             ends: HashMap::new(),
             mine: HashMap::new(),
             offered: HashSet::new(),
+            boards: HashSet::new(),
             sent: None,
         };
         let node = session.node;
@@ -192,6 +197,8 @@ struct Session {
     mine: HashMap<(JobId, u32), u32>,
     /// Attempts that the worker has, or was sent: leaving one of them out would end it.
     offered: HashSet<(JobId, u32)>,
+    /// Its boards: it speaks of no other.
+    boards: HashSet<String>,
     /// What was last sent as desired, without secrets, and without the places in logs, which move by
     /// themselves.
     sent: Option<proto::Desired>,
@@ -259,7 +266,9 @@ impl Session {
             worker_version: hello.worker_version,
             boards: hello.boards.into_iter().filter_map(board).collect(),
         };
-        self.portal.report_node(self.node, report).await.map_err(|e| e.to_string())
+        self.portal.report_node(self.node, report).await.map_err(|e| e.to_string())?;
+        self.boards = self.portal.own_boards(self.node).await.map_err(|e| e.to_string())?;
+        Ok(())
     }
 
     async fn converse(
@@ -309,7 +318,8 @@ impl Session {
     }
 
     async fn say(&self, what: proto::down::What) -> Result<(), String> {
-        self.down.send(Ok(what.into())).await.map_err(|_| "the worker is gone".to_owned())
+        let told = tokio::time::timeout(UNREAD, self.down.send(Ok(what.into()))).await;
+        told.map_err(|_| "the worker takes nothing")?.map_err(|_| "the worker is gone".to_owned())
     }
 
     async fn send_desired(&mut self) -> Result<(), String> {
@@ -429,7 +439,8 @@ impl Session {
     async fn keep_samples(&mut self, samples: proto::Samples) -> Result<(), String> {
         let at = Timestamp::from_micros(samples.at_micros);
         for board in &samples.boards {
-            let Some(r) = &board.reading else { continue };
+            let own = self.boards.contains(&board.gpu_uuid);
+            let Some(r) = board.reading.as_ref().filter(|_| own) else { continue };
             let reading = BoardReading {
                 power_watts: r.power_watts,
                 temperature_celsius: r.temperature_celsius,

@@ -405,6 +405,10 @@ async fn what_is_not_there_is_a_problem_too() {
     t.get(&As::Nobody, "/nowhere").await.problem(404, "object.not_found");
     t.call(&As::Nobody, "PUT", "/info", Value::Null).await.problem(405, "request.method");
     t.get(&As::Nobody, "/me").await.problem(401, "auth.required");
+    // One engine takes no NUL in a text, so none gets there.
+    let (ada, org) = t.tenant("lab").await;
+    t.get(&ada, &format!("/orgs/{org}/volumes/a%00b")).await.problem(404, "object.not_found");
+    t.get(&ada, &format!("/orgs/{org}/volumes?cursor=%00")).await.problem(400, "request.malformed");
     let request = Request::post("/api/v1/sign-up").body(Body::from("x")).unwrap();
     t.send(request).await.problem(415, "request.media_type");
     for price in [-1i64, i64::MAX] {

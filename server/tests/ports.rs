@@ -360,9 +360,13 @@ async fn nobody_comes_in_but_by_a_ticket_of_their_own() {
     let script = As::Token(made["secret"].as_str().unwrap().to_owned());
     let by_token = dock.enter_as(&script, &job, dock.port).await;
     assert_eq!(dock.ask(by_token.get("/")).await.status, 200);
+    let mut events = Body::new(dock.stream(by_token.get("/events")).await.into_body()).into_data_stream();
+    tokio::time::timeout(PATIENCE, events.next()).await.unwrap().unwrap().unwrap();
     let list = t.get(ada, &tokens).await.expect(200);
     let id = list["items"].as_array().unwrap().iter().find(|one| one["name"] == "ci").unwrap()["id"].clone();
     t.call(ada, "DELETE", &format!("{tokens}/{}", id.as_str().unwrap()), Value::Null).await.expect(204);
+    let end = async { while let Some(Ok(_)) = events.next().await {} };
+    tokio::time::timeout(PATIENCE, end).await.unwrap();
     dock.ask(by_token.get("/")).await.problem(403, "port.ticket");
     // It ends by itself after a day's work.
     assert_eq!(dock.ask(inside.get("/")).await.status, 200);

@@ -217,6 +217,9 @@ async fn without_this_portals_certificate_only_joining_is_open() {
     let mut client = PortalClient::new(way(&quay, None).connect().await.unwrap());
     let status = client.renew(RenewRequest { csr: request().1 }).await.unwrap_err();
     assert_eq!(status.code(), Code::Unauthenticated);
+    let long = berth_proto::Piece { data: vec![0; 1 << 20], ..berth_proto::Piece::default() };
+    let status = client.keep(long).await.unwrap_err();
+    assert_ne!(status.code(), Code::Unauthenticated, "a stranger's long message is not read to its end");
 
     let holder = joined(&quay).await;
     let node = holder.node.parse().unwrap();

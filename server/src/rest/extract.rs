@@ -120,12 +120,20 @@ impl<T: DeserializeOwned> FromRequest<Portal> for Json<T> {
     }
 }
 
+/// Whether a part of an address has a NUL in it, which nothing has in its name and Postgres does not take.
+fn has_nul(encoded: &str) -> bool {
+    encoded.contains("%00")
+}
+
 /// Parameters of the path, parsed into ids. What is no id of the kind does not exist.
 pub struct Path<T>(pub T);
 
 impl<T: DeserializeOwned + Send> FromRequestParts<Portal> for Path<T> {
     type Rejection = Failed;
     async fn from_request_parts(parts: &mut Parts, portal: &Portal) -> Result<Self, Failed> {
+        if has_nul(parts.uri.path()) {
+            return Err(Failed(Problem::not_found()));
+        }
         axum::extract::Path::<T>::from_request_parts(parts, portal)
             .await
             .map(|path| Self(path.0))
@@ -139,6 +147,9 @@ pub struct Query<T>(pub T);
 impl<T: DeserializeOwned> FromRequestParts<Portal> for Query<T> {
     type Rejection = Failed;
     async fn from_request_parts(parts: &mut Parts, portal: &Portal) -> Result<Self, Failed> {
+        if parts.uri.query().is_some_and(has_nul) {
+            return Err(Failed(Problem::malformed("The query has a NUL in it.")));
+        }
         axum::extract::Query::<T>::from_request_parts(parts, portal).await.map(|query| Self(query.0)).map_err(
             |error| Failed(Problem::malformed(format!("The query cannot be read: {}.", error.body_text()))),
         )

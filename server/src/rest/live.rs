@@ -140,7 +140,7 @@ async fn job_events(
     if !wants_stream(&headers) {
         return Ok(Answer(portal.list_job_events(&caller, org, job, after).await?).into_response());
     }
-    let ended = portal.live.streams_end(org, caller.user.id);
+    let ended = portal.live.streams_end(org, caller.user.id, caller.token.map(|t| t.id));
     portal.get_job(&caller, org, job).await?;
     // Listening starts before reading, so nothing falls between.
     let mut ear = Ear::new(portal.live.listen_job(job));
@@ -188,7 +188,7 @@ async fn org_events(
     headers: HeaderMap,
 ) -> Result<Response, Failed> {
     let after = resume(&headers, query.after);
-    let ended = portal.live.streams_end(org, caller.user.id);
+    let ended = portal.live.streams_end(org, caller.user.id, caller.token.map(|t| t.id));
     // Authorises, and says now what could not be said inside the stream.
     portal.list_jobs(&caller, org, None, None, 1).await?;
     let mut ear = Ear::new(portal.live.listen_org(org));
@@ -258,7 +258,7 @@ async fn logs(
     Query(query): Query<LogQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Failed> {
-    let ended = portal.live.streams_end(org, caller.user.id);
+    let ended = portal.live.streams_end(org, caller.user.id, caller.token.map(|t| t.id));
     let now = portal.get_job(&caller, org, job).await?;
     let mut ear = Ear::new(portal.live.listen_job(job));
     let from = resume(&headers, query.from).unwrap_or(0);
@@ -362,7 +362,7 @@ async fn metrics(
     Query(query): Query<MetricsQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Failed> {
-    let ended = portal.live.streams_end(org, caller.user.id);
+    let ended = portal.live.streams_end(org, caller.user.id, caller.token.map(|t| t.id));
     let now = portal.get_job(&caller, org, job).await?;
     if !wants_stream(&headers) {
         let recordings = portal.recordings.clone();

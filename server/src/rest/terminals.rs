@@ -115,7 +115,7 @@ async fn enter(
         }
     }
     // Listens before it is looked whether the right is there.
-    let ended = portal.live.streams_end(org, caller.user.id);
+    let ended = portal.live.streams_end(org, caller.user.id, caller.token.map(|t| t.id));
     let entry = portal.enter_terminal(&caller, org, job, id, ticket.as_deref()).await?;
     let upgrade = upgrade.map_err(|_| {
         let detail = "A terminal is opened as a WebSocket.";

@@ -207,15 +207,18 @@ impl Portal {
     }
 
     pub async fn sign_out(&self, cookie: &str) -> Result<(), Problem> {
-        if let Some(caller) = self.caller_by_session(cookie).await? {
-            self.ports.passes.forget(caller.user.id);
-        }
+        let caller = self.caller_by_session(cookie).await?;
         let hash = fingerprint(cookie);
         let done = self.db.write(move |tx| {
             let hash = hash.clone();
             async move { store::accounts::delete_session(tx, &hash).await }.boxed()
         });
-        Ok(done.await?)
+        done.await?;
+        // After the session: until then it could have had another ticket.
+        if let Some(caller) = caller {
+            self.ports.passes.forget(caller.user.id);
+        }
+        Ok(())
     }
 
     /// Who a session cookie stands for.
@@ -365,6 +368,11 @@ impl Portal {
         let delete = self
             .db
             .write(move |tx| async move { store::accounts::delete_token(tx, org, token).await }.boxed());
-        if delete.await? { Ok(()) } else { Err(Problem::not_found()) }
+        if !delete.await? {
+            return Err(Problem::not_found());
+        }
+        // What it opened does not outlive it.
+        self.live.end_token(token);
+        Ok(())
     }
 }

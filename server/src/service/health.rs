@@ -3,6 +3,8 @@
 //! Which fault is one, the worker says; that it is acted on once, and who may put a board back, is said
 //! here. What runs on a board that failed is ended by its worker.
 
+use std::collections::HashSet;
+
 use berth_proto as proto;
 use berth_types::Page;
 use berth_types::health::{GpuFacts, GpuHealth, GpuTask, GpuTaskKind, PatchGpuMode, Quarantine};
@@ -154,6 +156,13 @@ impl Portal {
             self.live.wake_node(node);
         }
         Ok(())
+    }
+
+    /// The boards of a node: its worker speaks of no other.
+    pub async fn own_boards(&self, node: NodeId) -> Result<HashSet<String>, StoreError> {
+        let mut conn = self.db.read().await?;
+        let rows = store::health::list(&mut conn.tx(), node).await?;
+        Ok(rows.into_iter().map(|row| row.uuid).collect())
     }
 
     /// What is to be done with the boards of a node.

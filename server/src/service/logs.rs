@@ -20,11 +20,12 @@ impl Portal {
         Ok(rank.is_some_and(|rank| self.recordings.log_length(job, id.number, rank) >= length))
     }
 
-    /// The rank of an attempt that this node was given.
+    /// The rank of an attempt that this node was given and that is not closed: of what is closed nothing is
+    /// taken any more.
     pub async fn rank_of(&self, node: NodeId, job: JobId, number: u32) -> Result<Option<u32>, StoreError> {
         let mut conn = self.db.read().await?;
         let row = store::attempts::find(&mut conn.tx(), job, number, node).await?;
-        Ok(row.and_then(|r| u32::try_from(r.rank).ok()))
+        Ok(row.filter(|r| r.is_open).and_then(|r| u32::try_from(r.rank).ok()))
     }
 
     /// Closes an attempt whose log is complete now; says whether its log has reached its end.

@@ -148,7 +148,7 @@ impl Portal {
         let found = cookies.iter().find_map(|c| Some((c, self.ports.passes.find(c, place, now)?)));
         let (cookie, Found { pass, expires_at, mut life }) = found.ok_or_else(no_longer)?;
         // Listens before it is looked whether the right is there.
-        let changed = self.live.streams_end(pass.org, pass.user());
+        let changed = self.live.streams_end(pass.org, pass.user(), pass.caller.token.map(|t| t.id));
         if let Err(problem) = self.still_in(&pass).await {
             // What went wrong here is no reason to put anybody out.
             if problem.status < 500 {

@@ -3,18 +3,40 @@
 //! Whether a daemon is there at all, only an answer proves: what arrives late was sent by somebody who
 //! may be gone.
 
+use std::io;
 use std::time::Duration;
 
 use berth_core::lineage::{Claim, Verdict};
 use berth_proto as proto;
+use futures::StreamExt;
+use tonic::body::Body;
 use tonic::{Status, Streaming};
 
 use super::Session;
 use crate::live::SessionGuard;
 use crate::service::enrolment::TWICE;
+use crate::tls::Peer;
 
 /// Who has not given a sign of life for so long is taken to be gone.
 const ANSWER: Duration = Duration::from_secs(3);
+/// Bytes of a request without a certificate: it can only be one for a certificate.
+const JOINING: usize = 64 << 10;
+
+/// A message is read whole before anybody asks who sent it; of a stranger's, little is read.
+pub(super) fn few_bytes_of_strangers(request: http::Request<Body>) -> http::Request<Body> {
+    if request.extensions().get::<Peer>().and_then(Peer::certificate).is_some() {
+        return request;
+    }
+    request.map(|body| {
+        let mut left = JOINING;
+        let few = axum::body::Body::new(body).into_data_stream().map(move |piece| {
+            let piece = piece.map_err(io::Error::other)?;
+            left = left.checked_sub(piece.len()).ok_or_else(|| io::Error::other("this is too long"))?;
+            Ok::<_, io::Error>(piece)
+        });
+        Body::new(axum::body::Body::from_stream(few))
+    })
+}
 
 impl Session {
     /// Lets the daemon of this session in, or tells it why not.
@@ -49,8 +71,8 @@ impl Session {
     }
 
     async fn refuse(&self, why: &'static str) -> Result<(), String> {
-        // Whoever is gone need not be told.
-        let _ = self.down.send(Err(Status::permission_denied(why))).await;
+        // Whoever is gone, or does not listen, need not be told.
+        let _ = tokio::time::timeout(ANSWER, self.down.send(Err(Status::permission_denied(why)))).await;
         Err(why.to_owned())
     }
 

@@ -10,7 +10,7 @@ use berth_types::ids::JobId;
 use futures::{FutureExt, StreamExt, stream};
 use tonic::Streaming;
 
-use super::{Session, attempt};
+use super::{Session, attempt, told};
 use crate::live::SessionGuard;
 
 /// Messages that are taken in before anything else has its turn.
@@ -71,7 +71,7 @@ impl Session {
             let (portal, node) = (self.portal.clone(), self.node);
             all.push(async move {
                 for status in statuses {
-                    portal.apply_status(node, status).await.map_err(|e| e.to_string())?;
+                    portal.apply_status(node, told::plain(status)).await.map_err(|e| e.to_string())?;
                 }
                 Ok::<(), String>(())
             });
