@@ -27,6 +27,10 @@ async fn given_up(cancelled: &AtomicBool) {
     }
 }
 
+fn not_wanted() -> (String, String) {
+    ("attempt.not_started".to_owned(), "It was stopped before it was started.".to_owned())
+}
+
 /// Fetches what the attempt begins with: its checkpoint and its volumes, of `most_mib` at most. What cannot
 /// be fetched ends it: starting from nothing would lose what it has saved.
 pub(super) async fn fetched(
@@ -39,10 +43,7 @@ pub(super) async fn fetched(
         let (dir, key) = (attempt.dir.clone(), attempt.key());
         let result = tokio::select! {
             result = volumes::fetch(&dir, &key, &spec.volumes, most_mib, channel.clone()) => result,
-            () = given_up(cancelled) => {
-                let detail = "It was stopped before it was started.";
-                Err(("attempt.not_started".to_owned(), detail.to_owned()))
-            }
+            () = given_up(cancelled) => Err(not_wanted()),
         };
         if let Err(failure) = result {
             attempt.fail(failure);
@@ -50,15 +51,25 @@ pub(super) async fn fetched(
         }
     }
     let Some(restore) = spec.restore.clone() else { return true };
-    let result = match channel {
-        Some(channel) => keeping::fetch(attempt.dir.clone(), attempt.key(), restore, channel).await,
-        None => Err("the portal is out of reach".to_owned()),
+    let (dir, key) = (attempt.dir.clone(), attempt.key());
+    let fetch = async move {
+        match channel {
+            Some(channel) => keeping::fetch(dir, key, restore, channel).await,
+            None => Err("the portal is out of reach".to_owned()),
+        }
     };
-    if let Err(error) = &result {
-        let detail = format!("Its checkpoint could not be restored, so it was not started: {error}.");
-        attempt.fail(("worker.io".to_owned(), detail));
+    let result = tokio::select! {
+        result = fetch => result.map_err(|error| {
+            let detail = format!("Its checkpoint could not be restored, so it was not started: {error}.");
+            ("worker.io".to_owned(), detail)
+        }),
+        () = given_up(cancelled) => Err(not_wanted()),
+    };
+    if let Err(failure) = result {
+        attempt.fail(failure);
+        return false;
     }
-    result.is_ok()
+    true
 }
 
 impl Daemon {
