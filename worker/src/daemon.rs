@@ -63,6 +63,10 @@ enum Done {
     Listed(Look),
     Boards(BoardNews),
     Kept(Key, bool, Result<(), String>),
+    /// The job's own files.
+    Removed(Key),
+    /// Everything of the attempt, if it could be removed.
+    Forgotten(Key, std::io::Result<()>),
 }
 
 pub struct Daemon {
@@ -92,6 +96,8 @@ pub struct Daemon {
     sampling: bool,
     /// Whose files are being handed over.
     keeping: HashSet<Key>,
+    /// Whose files were handed over and are being removed.
+    removing: HashSet<Key>,
     /// Whether that was last done for an attempt that is over, and when it is next due.
     keep_after: HashMap<Key, (bool, Instant)>,
     boards: Boards,
@@ -162,6 +168,7 @@ impl Daemon {
             done,
             sampling: false,
             keeping: HashSet::new(),
+            removing: HashSet::new(),
             keep_after: HashMap::new(),
             boards: Boards::open(&host),
             tunnels: Tunnels::default(),
@@ -297,6 +304,10 @@ impl Daemon {
             Done::Boards(news) => self.boards_news(news),
             Done::Listed(look) => self.listed(look),
             Done::Kept(key, over, result) => self.files_kept(&key, over, result),
+            Done::Removed(key) => {
+                self.removing.remove(&key);
+            }
+            Done::Forgotten(key, result) => self.forgotten(&key, result),
             Done::Sampled(Sampled { samples, looks }) => {
                 self.sampling = false;
                 for (key, at_ms, look) in looks {
@@ -424,18 +435,7 @@ impl Daemon {
                     let _ = done.send(Done::Cleaned(key, result));
                 });
             }
-            Effect::Forget(key) => {
-                self.followed.remove(&key);
-                self.watch.remove(&key);
-                self.told.remove(&key);
-                self.keep_after.remove(&key);
-                if let Some(attempt) = self.attempts.remove(&key)
-                    && let Err(error) = std::fs::remove_dir_all(&attempt.dir)
-                {
-                    tracing::warn!(dir = %attempt.dir.display(), %error, "cannot be removed");
-                    self.users_left.extend(attempt.record.uid);
-                }
-            }
+            Effect::Forget(key) => self.forget(key),
         }
     }
 

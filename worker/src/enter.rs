@@ -10,7 +10,7 @@
 use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::net::TcpStream;
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -36,6 +36,8 @@ use crate::{attempts, reaping, seccomp};
 
 /// Between a shell's notice to leave and its end.
 const GRACE: Duration = Duration::from_secs(2);
+/// For a port to answer; the daemon waits a little longer.
+const PATIENCE: Duration = Duration::from_secs(8);
 const ENDED: &str = "The job has ended.";
 const NOT_READY: &str = "The job is still starting; try again in a moment.";
 const NO_INIT: &str = "This node has no init program for containers (such as catatonit), so there is no terminal into a job in an image.";
@@ -156,10 +158,14 @@ fn step_in(dir: &Path, joins: bool) -> Result<Inside, String> {
     prctl::set_dumpable(false).map_err(|e| e.to_string())?;
     prctl::set_child_subreaper(true).map_err(|e| e.to_string())?;
     if joins {
-        shim::limit(&launch.limits).map_err(told("The job's limits cannot be taken over"))?;
+        let limits = &launch.limits;
+        shim::limit(limits).map_err(told("The job's limits cannot be taken over"))?;
+        if let Some(sandbox) = sandbox.as_ref().filter(|_| limits.nested) {
+            limits.group.join_beside(sandbox.first).map_err(told("The job's limits cannot be taken over"))?;
+        }
     }
-    if let Some((process, kinds)) = &sandbox {
-        setns(process, *kinds)
+    if let Some(sandbox) = &sandbox {
+        setns(&sandbox.process, sandbox.kinds)
             .map_err(|errno| format!("The job's sandbox cannot be entered: {}.", io::Error::from(errno)))?;
     }
     Ok(Inside { launch, uid, isolated: sandbox.is_some(), _lock: lock })
@@ -175,9 +181,16 @@ fn supervisor_of(dir: &Path, container: &Container) -> Result<i32, String> {
     ours.then_some(pid).ok_or_else(|| NOT_READY.to_owned())
 }
 
-/// The first process of the sandbox, and which of its namespaces are others than this process's. `over` is
-/// what it is a child of.
-fn sandbox_of(start: &Start, over: i32, depth: u32) -> Result<(OwnedFd, CloneFlags), String> {
+/// A sandbox by its first process.
+struct Entrance {
+    first: i32,
+    process: OwnedFd,
+    /// Which of its namespaces are others than this process's.
+    kinds: CloneFlags,
+}
+
+/// The way into a sandbox. `over` is what its first process is a child of.
+fn sandbox_of(start: &Start, over: i32, depth: u32) -> Result<Entrance, String> {
     let below = processes::descendants(over);
     // The command itself is only there when the sandbox stands.
     if !below.iter().any(|(_, at)| *at >= depth) {
@@ -205,7 +218,7 @@ fn sandbox_of(start: &Start, over: i32, depth: u32) -> Result<(OwnedFd, CloneFla
         return Err(ENDED.to_owned());
     }
     if kinds.contains(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWPID) {
-        Ok((process, kinds))
+        Ok(Entrance { first, process, kinds })
     } else {
         Err(NOT_READY.to_owned())
     }
@@ -385,7 +398,9 @@ fn connect(dir: &Path, control: BorrowedFd<'_>, port: u16) -> Result<i32, String
     let found = LOOPBACKS.into_iter().find(|(_, addresses)| is_theirs(&known, port, addresses));
     let nothing = || format!("Nothing of the job listens on port {port} yet.");
     let (address, addresses) = found.ok_or_else(nothing)?;
-    let stream = TcpStream::connect((address, port))
+    // Who lets callers wait in vain must not keep this process for minutes.
+    let at = address.parse::<IpAddr>().map_err(|e| e.to_string())?;
+    let stream = TcpStream::connect_timeout(&SocketAddr::new(at, port), PATIENCE)
         .map_err(|e| format!("Port {port} of the job does not answer: {e}."))?;
     // Whoever came in its place in between would have taken the connection.
     if !is_theirs(&processes()?, port, addresses) {

@@ -32,6 +32,7 @@ pub mod preparing;
 pub mod processes;
 pub mod pty;
 pub mod reaping;
+pub mod removing;
 pub mod report;
 pub mod samples;
 pub mod sandbox;

@@ -74,6 +74,26 @@ impl Group {
     }
 }
 
+impl Group {
+    /// Moves the calling process to where another one is, in it or below it, so that what holds for that one
+    /// holds for it too. To be called where both have numbers.
+    pub fn join_beside(&self, pid: i32) -> io::Result<()> {
+        for place in &self.places {
+            let holds = |dir: &PathBuf| {
+                let text = fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
+                text.lines().any(|line| line.parse::<i32>() == Ok(pid))
+            };
+            match tree(&place.dir).into_iter().find(holds) {
+                Some(dir) => fs::write(dir.join("cgroup.procs"), "0")?,
+                // Whoever makes a container need not care for what limits nothing.
+                None if place.controllers.is_empty() => {}
+                None => return Err(io::ErrorKind::NotFound.into()),
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Cgroups {
     /// Whether there is any hierarchy in which somebody else could make cgroups.
     pub fn is_empty(&self) -> bool {
@@ -109,6 +129,18 @@ mod tests {
         fs::write(root.join("cgroup.procs"), "7\n0\n").unwrap();
         fs::write(root.join("a/b/cgroup.procs"), "9\n").unwrap();
         assert_eq!(processes(&root).unwrap(), [7, 9]);
+        let place = |dir: &str, controllers: &[Controller]| Place {
+            dir: dir.into(),
+            unified: true,
+            controllers: controllers.to_vec(),
+        };
+        let at = root.display().to_string();
+        let places = vec![place(&at, &[Controller::Memory]), place("/none", &[])];
+        let group = Group { places, others: Vec::new() };
+        group.join_beside(9).unwrap();
+        assert_eq!(fs::read_to_string(root.join("a/b/cgroup.procs")).unwrap(), "0");
+        assert_eq!(fs::read_to_string(root.join("cgroup.procs")).unwrap(), "7\n0\n", "beside it, not above");
+        assert!(group.join_beside(8).is_err(), "who is nowhere is followed nowhere");
         // A directory of a real hierarchy holds no files that keep it.
         fs::remove_file(root.join("cgroup.procs")).unwrap();
         assert!(!remove(&root) && root.join("a/b").exists(), "what is not empty stays");

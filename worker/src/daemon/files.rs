@@ -14,6 +14,7 @@ use super::{Daemon, Done};
 use crate::agent::{Cleaning, Key, Seen};
 use crate::attempts::Attempt;
 use crate::lease::Starting;
+use crate::removing::remove_tree;
 use crate::{keeping, volumes};
 
 /// Between two looks whether what is being fetched is still wanted.
@@ -52,15 +53,25 @@ pub(super) async fn fetched(
         }
     }
     let Some(restore) = spec.restore.clone() else { return true };
-    let result = match channel {
-        Some(channel) => keeping::fetch(attempt.dir.clone(), attempt.key(), restore, channel).await,
-        None => Err("the portal is out of reach".to_owned()),
+    let (dir, key) = (attempt.dir.clone(), attempt.key());
+    let fetch = async move {
+        match channel {
+            Some(channel) => keeping::fetch(dir, key, restore, channel).await,
+            None => Err("the portal is out of reach".to_owned()),
+        }
     };
-    if let Err(error) = &result {
-        let detail = format!("Its checkpoint could not be restored, so it was not started: {error}.");
-        attempt.fail(("worker.io".to_owned(), detail));
+    let result = tokio::select! {
+        result = fetch => result.map_err(|error| {
+            let detail = format!("Its checkpoint could not be restored, so it was not started: {error}.");
+            ("worker.io".to_owned(), detail)
+        }),
+        why = unwanted(cancelled, starting) => Err(why),
+    };
+    if let Err(failure) = result {
+        attempt.fail(failure);
+        return false;
     }
-    result.is_ok()
+    true
 }
 
 impl Daemon {
@@ -107,13 +118,58 @@ impl Daemon {
         if let Err(error) = &result {
             tracing::warn!(job = key.job, error, "files of a job are not kept yet; trying again");
         }
+        // While it is cleaned another copy of its record is written, which knows nothing of this: it is asked
+        // for once more then.
         if over
             && result.is_ok()
+            && !self.busy.contains(key)
             && let Some(attempt) = self.attempts.get_mut(key)
         {
-            attempt.note_kept();
+            if attempt.note_kept() {
+                // Beside the loop: a job may leave millions of files, and heartbeats must not wait for them.
+                self.removing.insert(key.clone());
+                let (attempt, key, done) = (attempt.clone(), key.clone(), self.done.clone());
+                tokio::task::spawn_blocking(move || {
+                    attempt.remove_work();
+                    // The daemon ends only with the process.
+                    let _ = done.send(Done::Removed(key));
+                });
+            }
             self.told.entry(key.clone()).or_default().dirty = true;
         }
+    }
+
+    /// Removes everything about an attempt, beside the loop. Until that is done it is known, so that nobody gets
+    /// its user and nothing is begun in its place.
+    pub(super) fn forget(&mut self, key: Key) {
+        // It is decided again when they are gone.
+        let Some(attempt) = self.attempts.get(&key).filter(|_| !self.removing.contains(&key)) else { return };
+        let (dir, done) = (attempt.dir.clone(), self.done.clone());
+        self.unlearn(&key);
+        self.watch.remove(&key);
+        self.busy.insert(key.clone());
+        tokio::task::spawn_blocking(move || {
+            // The daemon ends only with the process.
+            let _ = done.send(Done::Forgotten(key, remove_tree(&dir)));
+        });
+    }
+
+    pub(super) fn forgotten(&mut self, key: &Key, result: std::io::Result<()>) {
+        self.busy.remove(key);
+        self.unlearn(key);
+        if let Some(attempt) = self.attempts.remove(key)
+            && let Err(error) = result
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            tracing::warn!(dir = %attempt.dir.display(), %error, "cannot be removed");
+            self.users_left.extend(attempt.record.uid);
+        }
+    }
+
+    fn unlearn(&mut self, key: &Key) {
+        self.followed.remove(key);
+        self.told.remove(key);
+        self.keep_after.remove(key);
     }
 }
 

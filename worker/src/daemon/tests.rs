@@ -147,3 +147,30 @@ async fn what_cannot_be_recorded_fails_and_is_told_only_then() {
     assert_eq!(failures(&mut said), [Some("worker.io".to_owned())]);
     assert!(!stage.dir(&key).join("work").exists(), "nothing of it was done");
 }
+
+#[tokio::test]
+async fn what_is_forgotten_is_removed_beside_the_loop() {
+    let mut stage = Stage::open();
+    let key = Key { job: "job_x".to_owned(), number: 1 };
+    let _said = stage.connect(1);
+    stage.until(|daemon| daemon.outbox.is_some()).await;
+    let attempt = Some(AttemptId::new("job_x", 1));
+    let assignment = Assignment { attempt, limit_ms: 1_000, ..Assignment::default() };
+    stage.daemon.want(Desired { attempts: vec![assignment], ..Desired::default() });
+    // It is refused, and then proved clean.
+    stage.daemon.act();
+    stage.daemon.act();
+    stage.until(|daemon| daemon.busy.is_empty()).await;
+    let dir = stage.dir(&key);
+    std::fs::create_dir_all(dir.join("work/left/behind")).unwrap();
+    stage.daemon.want(Desired::default());
+    stage.daemon.removing.insert(key.clone());
+    stage.daemon.act();
+    assert!(stage.daemon.busy.is_empty(), "its files are being removed still");
+    stage.daemon.finish(Done::Removed(key.clone()));
+    stage.daemon.act();
+    let daemon = &stage.daemon;
+    assert!(daemon.busy.contains(&key) && daemon.attempts.contains_key(&key), "until nothing is left of it");
+    stage.until(|daemon| daemon.attempts.is_empty()).await;
+    assert!(stage.daemon.busy.is_empty() && stage.daemon.users_left.is_empty() && !dir.exists());
+}

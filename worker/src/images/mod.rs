@@ -11,6 +11,7 @@ pub mod pull;
 pub mod reference;
 pub mod registry;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
@@ -41,6 +42,18 @@ const RECORDS: &str = "libpod";
 /// Where podman looks for an init, and where others put theirs.
 const INITS: [&str; 4] =
     ["/usr/libexec/podman/catatonit", "/usr/bin/catatonit", "/usr/bin/tini", "/usr/bin/dumb-init"];
+/// Annotations that runtimes of containers and podman read as orders: a filter of system calls in place of
+/// podman's, a program to hand over to. Older versions of podman copy those of an image into its containers.
+const ORDERS: [&str; 8] = [
+    "io.containers.",
+    "io.katacontainers.",
+    "io.kubernetes.",
+    "io.podman.",
+    "module.wasm.",
+    "org.criu.",
+    "org.systemd.",
+    "run.oci.",
+];
 /// The oldest version that has everything that is asked of it here.
 const SINCE: (u32, u32) = (4, 1);
 
@@ -96,6 +109,16 @@ fn printed(words: &[&str], out: &Output) -> Result<String, String> {
     }
     let why = pull::last_words(&String::from_utf8_lossy(&out.stderr), None);
     Err(format!("podman {}: {why}", words.first().unwrap_or(&"")))
+}
+
+/// The first of an image's annotations, as podman prints them, that is an order; what cannot be read is one.
+fn order_in(annotations: &str) -> Option<String> {
+    let mut names = match serde_json::from_str::<Option<BTreeMap<String, serde_json::Value>>>(annotations) {
+        Ok(found) => found.unwrap_or_default().into_keys(),
+        Err(_) => return Some("without a name".to_owned()),
+    };
+    let order = |name: &String| ORDERS.iter().any(|begin| name.to_ascii_lowercase().starts_with(begin));
+    names.find(order).map(|name| name.chars().filter(|c| !c.is_control()).take(100).collect())
 }
 
 /// The first two numbers of a version.
@@ -256,8 +279,11 @@ impl Podman {
             }
         }
         done?;
-        self.find(image.as_str())
-            .map_err(|why| failed("image.pull_failed", format!("It is not there after the pull: {why}.")))
+        let found = self
+            .find(image.as_str())
+            .map_err(|why| failed("image.pull_failed", format!("It is not there after the pull: {why}.")))?;
+        self.check_annotations(&found)?;
+        Ok(found)
     }
 
     /// An image that is here.
@@ -265,6 +291,23 @@ impl Podman {
         let said = self.ask(&["image", "inspect", "--format", "{{.Id}} {{.Digest}}", name])?;
         let (id, digest) = said.split_once(' ').ok_or("podman names no digest")?;
         Ok(Image { id: id.to_owned(), digest: digest.trim().to_owned() })
+    }
+
+    /// Refuses an image that gives orders to what makes its container.
+    fn check_annotations(&self, image: &Image) -> Result<(), Failure> {
+        let said = self.ask(&["image", "inspect", "--format", "{{json .Annotations}}", &image.id]);
+        let said = said.map_err(|why| {
+            failed("image.pull_failed", format!("Its annotations cannot be read after the pull: {why}."))
+        })?;
+        match order_in(&said) {
+            None => Ok(()),
+            Some(name) => {
+                let detail = format!(
+                    "The image has the annotation {name}, an order to the node's own programs for containers, so it was not started."
+                );
+                Err(failed("image.not_started", detail))
+            }
+        }
     }
 
     /// Ends and removes a container; one that is not there is what is wanted.
@@ -281,6 +324,16 @@ mod tests {
     fn versions_are_compared_by_number() {
         assert!(numbers("4.10.1") > SINCE && numbers("5.0.0-dev") > SINCE && numbers("3.4.4") < SINCE);
         assert_eq!(numbers(""), (0, 0));
+    }
+
+    #[test]
+    fn an_image_gives_no_orders() {
+        for plain in ["null", "{}", r#"{"org.opencontainers.image.title": "x", "com.example.run": "y"}"#] {
+            assert_eq!(order_in(plain), None, "{plain}");
+        }
+        let order = r#"{"a": "b", "run.oci.seccomp_bpf_data": "AAAA"}"#;
+        assert_eq!(order_in(order).as_deref(), Some("run.oci.seccomp_bpf_data"));
+        assert!(order_in(r#"{"Io.Podman.x": ""}"#).is_some() && order_in("nonsense").is_some());
     }
 
     #[test]

@@ -28,8 +28,16 @@ fn chosen(task: &Task) -> Result<Option<Chosen>, String> {
     };
     let mut entries: Vec<Entry> = listing.entries.into_iter().filter(wanted).collect();
     entries.sort_by(|a, b| a.path.cmp(&b.path));
-    let more = entries.len() > MOST_ARTIFACTS;
+    let meant = entries.len();
+    // Holes take no room in the job's directory, and would be read and sent as if they did.
+    let mut room = task.most_bytes;
+    entries.retain(|e| {
+        let left = room.checked_sub(e.bytes);
+        room = left.unwrap_or(room);
+        left.is_some()
+    });
     entries.truncate(MOST_ARTIFACTS);
+    let more = entries.len() < meant;
     Ok(Some((root, entries, more)))
 }
 
@@ -67,7 +75,9 @@ pub(super) async fn keep(task: &Task, portal: &mut Portal) -> Result<(), String>
         send(portal, parcel, Source::Open(file)).await?;
     }
     if more {
-        let note = format!("Only {MOST_ARTIFACTS} files of an attempt are kept; pack them into archives.");
+        let note = format!(
+            "Only {MOST_ARTIFACTS} files of an attempt are kept, of no more bytes than its directory may hold; pack them into archives."
+        );
         let parcel = Parcel { attempt, path: "more".to_owned(), note, refused: true, ..Parcel::default() };
         send(portal, Parcel { sha256: Sha256::digest(b"").to_vec(), ..parcel }, Source::Path(PathBuf::new()))
             .await?;
@@ -98,5 +108,10 @@ mod tests {
         assert_eq!((paths, more), (vec!["out/a.txt", "out/b.txt"], false));
         let (_, sha256) = hash_of(&root, &entries[0]).unwrap().unwrap();
         assert_eq!(sha256, Sha256::digest(b"out/a.txt").to_vec());
+        // Longer than all that the directory may hold, and no room on the disk.
+        std::fs::File::create(work.join("out/a0.txt")).unwrap().set_len(2 << 20).unwrap();
+        let (_, entries, more) = chosen(&task).unwrap().unwrap();
+        let paths: Vec<&str> = entries.iter().map(|e| e.path.as_str()).collect();
+        assert_eq!((paths, more), (vec!["out/a.txt", "out/b.txt"], true));
     }
 }

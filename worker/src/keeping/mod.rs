@@ -29,6 +29,7 @@ use self::tree::{ListError, Listing};
 use crate::agent::Key;
 use crate::attempts::Attempt;
 use crate::files::{find_json, put_json};
+use crate::removing::remove_tree;
 use crate::shim;
 
 pub use self::transfer::fetch;
@@ -107,19 +108,21 @@ impl Attempt {
         }
     }
 
-    /// The portal has everything of it.
-    pub fn note_kept(&mut self) {
+    /// The portal has everything of it. Whether its files may be removed: never before this is recorded, or
+    /// what a removal that was broken off has left would be handed over in place of the whole.
+    pub fn note_kept(&mut self) -> bool {
         self.record.keep.done = true;
-        self.remove_work();
-        if let Err(error) = self.save() {
+        let saved = self.save();
+        if let Err(error) = &saved {
             tracing::error!(dir = %self.dir.display(), %error, "an attempt cannot be recorded; its files are asked for again");
         }
+        saved.is_ok()
     }
 
     /// Removes the job's own directory and its volumes.
     pub fn remove_work(&self) {
         for place in ["work", crate::volumes::PLACE] {
-            if let Err(error) = std::fs::remove_dir_all(self.dir.join(place))
+            if let Err(error) = remove_tree(&self.dir.join(place))
                 && error.kind() != io::ErrorKind::NotFound
             {
                 tracing::warn!(dir = %self.dir.display(), %error, "files of a job are left until it is forgotten");

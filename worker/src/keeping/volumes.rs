@@ -38,7 +38,12 @@ fn found(task: &Task, written: &Written) -> Result<Option<Found>, String> {
         0 => String::new(),
         n => format!("{n} left out: only files with plain names are kept."),
     };
-    let files = listing.entries.into_iter().filter(|e| e.kind == Kind::File).collect();
+    let files: Vec<Entry> = listing.entries.into_iter().filter(|e| e.kind == Kind::File).collect();
+    // Holes take no room beside the job's files, and would be read and sent as if they did.
+    if files.iter().map(|e| e.bytes).fold(0u64, u64::saturating_add) > task.most_bytes {
+        let why = "Its files are longer than a job's may be on this node; nothing was kept.";
+        return Ok(Some(Err(why.to_owned())));
+    }
     Ok(Some(Ok((root, files, note))))
 }
 
@@ -145,5 +150,7 @@ mod tests {
         paths.sort_unstable();
         assert_eq!(paths, ["a", &long]);
         assert!(note.starts_with("2 left out"), "{note}");
+        std::fs::File::create(root.join("hole")).unwrap().set_len(2 << 20).unwrap();
+        assert!(found(&task, &written).unwrap().unwrap().is_err(), "it would be sent with its whole length");
     }
 }

@@ -126,7 +126,16 @@ impl Stage {
         if let Some(place) = &place {
             secrets::write(place, &spec, uid).unwrap();
         }
-        for Bind { from, .. } in &script.volumes {
+        for Bind { from, to, .. } in &script.volumes {
+            // Its place in the job's directory is there before the sandbox, and is the job's.
+            if let Ok(below) = to.strip_prefix("/home/job") {
+                let mut at = work.clone();
+                for part in below {
+                    at.push(part);
+                    std::fs::create_dir(&at).unwrap();
+                    std::os::unix::fs::chown(&at, uid, uid).unwrap();
+                }
+            }
             for path in std::iter::once(from.clone()).chain(entries(from)) {
                 if let Some(uid) = uid {
                     std::os::unix::fs::chown(path, Some(uid), Some(uid)).unwrap();
