@@ -6,6 +6,7 @@ use berth_types::Page;
 use berth_types::files::{FileKind, FileState, JobFile};
 use berth_types::ids::{JobId, OrgId};
 use leptos::prelude::*;
+use leptos::task::spawn_local;
 
 use super::super::words::size_text;
 use super::LiveJob;
@@ -82,24 +83,25 @@ fn table(org: OrgId, job: JobId, page: &Page<JobFile>) -> AnyView {
 pub fn Files(
     /// The job.
     live: LiveJob,
+    /// The files that the page came with.
+    seed: Answer<Page<JobFile>>,
 ) -> impl IntoView {
     let (org, id) = (live.org, live.id);
-    let data: Resource<Answer<Page<JobFile>>> = Resource::new(|| (), move |()| api::jobs::files(org, id));
+    let known = RwSignal::new(seed);
     Effect::new(move |before: Option<()>| {
         live.job.track();
         if before.is_some() {
-            data.refetch();
+            spawn_local(async move {
+                // Without an answer the last list stays.
+                if let Ok(fresh) = api::jobs::files(org, id).await {
+                    known.set(Ok(fresh));
+                }
+            });
         }
     });
-    view! {
-        <Transition>
-            {move || Suspend::new(async move {
-                match data.await {
-                    Err(problem) => view! { <ProblemNotice problem=problem/> }.into_any(),
-                    Ok(page) if page.items.is_empty() => ().into_any(),
-                    Ok(page) => table(org, id, &page),
-                }
-            })}
-        </Transition>
+    move || match known.get() {
+        Err(problem) => view! { <ProblemNotice problem=problem/> }.into_any(),
+        Ok(page) if page.items.is_empty() => ().into_any(),
+        Ok(page) => table(org, id, &page),
     }
 }

@@ -14,7 +14,9 @@ pub mod waiting;
 
 use std::future::Future;
 
+use berth_types::Page;
 use berth_types::events::{JobChange, JobCost, JobEvent};
+use berth_types::files::JobFile;
 use berth_types::ids::{JobId, OrgId};
 use berth_types::jobs::{Explanation, Job, JobState};
 use berth_types::metrics::Metrics;
@@ -49,16 +51,19 @@ struct Loaded {
     metrics: Metrics,
     /// The portal has a host name for ports of jobs.
     ports_on: bool,
+    /// What it left so far.
+    files: Answer<Page<JobFile>>,
 }
 
 fn load(org: OrgId, id: Option<JobId>) -> impl Future<Output = Answer<Loaded>> + Send + 'static {
     let calls = id.map(|id| {
         let (job, events) = (api::jobs::get(org, id), api::jobs::events(org, id));
-        (job, events, api::jobs::explanation(org, id), api::jobs::metrics(org, id), api::accounts::info())
+        let (explanation, metrics) = (api::jobs::explanation(org, id), api::jobs::metrics(org, id));
+        (job, events, explanation, metrics, api::accounts::info(), api::jobs::files(org, id))
     });
     async move {
         // What is no id cannot be a job, and is answered like a job that does not exist.
-        let Some((job, events, explanation, metrics, info)) = calls else {
+        let Some((job, events, explanation, metrics, info, files)) = calls else {
             return Err(Problem::not_found());
         };
         // The events first: a job that is newer than they are is brought up by the feed, which begins
@@ -69,7 +74,8 @@ fn load(org: OrgId, id: Option<JobId>) -> impl Future<Output = Answer<Loaded>> +
         // A job without readings is still a job; its charts stay empty.
         let metrics = metrics.await.unwrap_or(Metrics { step_s: 1, series: Vec::new() });
         let ports_on = !job.ports.is_empty() && info.await.is_ok_and(|info| info.ports);
-        Ok(Loaded { job, events, explanation, metrics, ports_on })
+        let files = files.await;
+        Ok(Loaded { job, events, explanation, metrics, ports_on, files })
     }
 }
 
@@ -191,7 +197,7 @@ fn Ranks(ranks: u32, chosen: RwSignal<u32>) -> impl IntoView {
 
 #[component]
 fn JobView(loaded: Loaded) -> impl IntoView {
-    let Loaded { job, events, explanation, metrics, ports_on } = loaded;
+    let Loaded { job, events, explanation, metrics, ports_on, files } = loaded;
     let name = job.name.clone();
     let over = job.state.ended();
     let (ranks, rank) = (job.nodes, RwSignal::new(0));
@@ -279,7 +285,7 @@ fn JobView(loaded: Loaded) -> impl IntoView {
                     view! { <p class="quiet">{unplaced}</p> }.into_any()
                 }
             }}
-            <Files live=live/>
+            <Files live=live seed=files/>
             <Happened live=live/>
             <Facts live=live/>
         </div>
