@@ -324,7 +324,7 @@ fn card(gpu: &GpuHealth, ward: Ward, ready: ReadSignal<bool>) -> AnyView {
     let check = move |_: leptos::ev::MouseEvent| {
         ward.call.run(api::health::check(&checked), move |fresh: GpuHealth| ward.replace(fresh));
     };
-    let check_label = format!("Check GPU {} again", gpu.index);
+    let check_label = format!("Check again GPU {}", gpu.index);
     let release = gpu.quarantine.is_some().then(|| {
         let label = format!("Release GPU {}", gpu.index);
         view! {
