@@ -152,7 +152,7 @@ export class LiveTerminal {
         const leaves = event.ctrlKey && event.shiftKey && event.key === "ArrowUp";
         if (leaves && event.type === "keydown") {
           this.term.blur();
-          this.host.closest("section")?.querySelector("button")?.focus();
+          this.host.closest("section")?.querySelector("button:not([hidden])")?.focus();
         }
         return !leaves;
       });
