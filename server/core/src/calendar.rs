@@ -9,7 +9,7 @@ use berth_types::ids::OrgId;
 use berth_types::time::Timestamp;
 
 use crate::cluster::{
-    BookingId, Cluster, GpuView, ModelIx, NO_GPU, NodeIx, Owner, Part, Rank, Slot, View, WHOLE_MILLI,
+    BookingId, Cluster, GpuView, ModelIx, Models, NO_GPU, NodeIx, Owner, Part, Rank, Slot, View, WHOLE_MILLI,
 };
 use crate::request::Ask;
 use crate::timeline::Timeline;
@@ -66,19 +66,31 @@ pub struct Calendar {
     /// Thousandths of boards that are booked: on each node, and of each model.
     nodes: BTreeMap<NodeIx, Timeline>,
     models: BTreeMap<ModelIx, Timeline>,
-    loads: BTreeMap<BookingId, Vec<Load>>,
-    version: u64,
+    taken: BTreeMap<BookingId, Taken>,
+    /// How often something changed on nodes with boards of each model.
+    versions: BTreeMap<ModelIx, u64>,
 }
 
 /// Thousandths of boards of a model on a node.
 type Load = (NodeIx, ModelIx, i64);
 
+/// What a booking was counted for.
+#[derive(Debug, Clone, Default)]
+struct Taken {
+    loads: Vec<Load>,
+    /// All that its nodes have: processors and memory are taken from every board of a node.
+    models: Models,
+}
+
 /// What a booking takes on each node, by model: thousandths of boards.
-fn loads(cluster: &Cluster, booking: &Booking) -> Vec<Load> {
+fn taken(cluster: &Cluster, booking: &Booking) -> Taken {
     let whole = i64::from(WHOLE_MILLI);
-    let mut out = Vec::new();
+    let mut out = Taken::default();
     for place in &booking.places {
         let Some(node) = cluster.node(place.node) else { continue };
+        for gpu in node.view().gpus() {
+            out.models.0 |= Models::only(gpu.model).0;
+        }
         for slot in &place.slots {
             let Some(index) = node.gpu_index(&slot.gpu) else { continue };
             let model = node.model_ix(index);
@@ -90,7 +102,7 @@ fn loads(cluster: &Cluster, booking: &Booking) -> Vec<Load> {
                     .map_or(whole, |p| i64::from(p.size) * whole / i64::from(board.memory_slices.max(1))),
                 _ => whole,
             };
-            out.push((place.node, model, milli));
+            out.loads.push((place.node, model, milli));
         }
     }
     out
@@ -101,9 +113,15 @@ impl Calendar {
         self.bookings.get(&id)
     }
 
-    /// Grows with every change.
-    pub fn version(&self) -> u64 {
-        self.version
+    /// Grows with every change on nodes that have boards of these models.
+    pub fn version(&self, models: Models) -> u64 {
+        self.versions.iter().filter(|(model, _)| models.has(**model)).map(|(_, version)| version).sum()
+    }
+
+    fn touch(&mut self, models: Models) {
+        for model in (0..64).filter(|model| models.has(*model)) {
+            *self.versions.entry(model).or_default() += 1;
+        }
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &Booking> {
@@ -116,10 +134,10 @@ impl Calendar {
             return;
         }
         self.remove(booking.id);
-        self.version += 1;
-        let loads = loads(cluster, &booking);
-        self.count(&loads, (booking.from, booking.until), 1);
-        self.loads.insert(booking.id, loads);
+        let taken = taken(cluster, &booking);
+        self.touch(taken.models);
+        self.count(&taken.loads, (booking.from, booking.until), 1);
+        self.taken.insert(booking.id, taken);
         for place in &booking.places {
             let of_node = self.by_node.entry(place.node).or_default();
             of_node.insert((booking.from, booking.id), booking.until);
@@ -140,10 +158,11 @@ impl Calendar {
             self.by_node.get(&node).into_iter().flatten().map(|((_, id), _)| *id).collect();
         for id in on_it {
             let Some(booking) = self.bookings.get(&id) else { continue };
-            let (new, window) = (loads(cluster, booking), (booking.from, booking.until));
-            let old = self.loads.insert(id, new.clone()).unwrap_or_default();
-            self.count(&old, window, -1);
-            self.count(&new, window, 1);
+            let (new, window) = (taken(cluster, booking), (booking.from, booking.until));
+            let old = self.taken.insert(id, new.clone()).unwrap_or_default();
+            self.touch(Models(old.models.0 | new.models.0));
+            self.count(&old.loads, window, -1);
+            self.count(&new.loads, window, 1);
         }
     }
 
@@ -159,7 +178,7 @@ impl Calendar {
     }
 
     /// Thinks bookings away and back. What `then` does with these and with `own` is undone, and the
-    /// version stays.
+    /// versions stay.
     pub fn without<T>(
         &mut self,
         cluster: &Cluster,
@@ -167,7 +186,7 @@ impl Calendar {
         own: BookingId,
         then: impl FnOnce(&mut Self) -> T,
     ) -> T {
-        let version = self.version;
+        let versions = self.versions.clone();
         for booking in gone {
             self.remove(booking.id);
         }
@@ -176,15 +195,15 @@ impl Calendar {
         for booking in gone {
             self.put(cluster, booking.clone());
         }
-        self.version = version;
+        self.versions = versions;
         answer
     }
 
     pub fn remove(&mut self, id: BookingId) -> Option<Booking> {
         let old = self.bookings.remove(&id)?;
-        self.version += 1;
-        let loads = self.loads.remove(&id).unwrap_or_default();
-        self.count(&loads, (old.from, old.until), -1);
+        let taken = self.taken.remove(&id).unwrap_or_default();
+        self.touch(taken.models);
+        self.count(&taken.loads, (old.from, old.until), -1);
         for place in &old.places {
             if let Some(of_node) = self.by_node.get_mut(&place.node) {
                 of_node.remove(&(old.from, id));

@@ -30,7 +30,7 @@ pub struct NodeIx(pub u32);
 pub type ModelIx = u8;
 
 /// A set of board models, as bits of [`ModelIx`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Models(pub u64);
 
 impl Models {

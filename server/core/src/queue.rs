@@ -66,9 +66,13 @@ impl Turns<'_> {
         Turn { class: Reverse(raised), share, queued_at, job }
     }
 
+    fn limits(&self, group: Group) -> bool {
+        self.quotas.is_limited(group.org)
+    }
+
     /// Whether the limits of its organization let somebody of this group start what is asked for.
     pub fn admits(&self, group: Group, ask: &Ask) -> bool {
-        !self.quotas.is_limited(group.org) || self.quotas.admits(group.org, &ask.need(self.cluster))
+        !self.limits(group) || self.quotas.admits(group.org, &ask.need(self.cluster))
     }
 }
 
@@ -121,12 +125,20 @@ impl Lanes {
     }
 }
 
+/// The jobs of one set of models and group, with what they ask for.
+#[derive(Debug, Clone)]
+struct Line {
+    /// At hand, since it is asked for in every pass.
+    first: (Timestamp, JobId),
+    jobs: BTreeMap<(Timestamp, JobId), Ask>,
+}
+
 #[derive(Debug, Clone, Default)]
 pub struct Queue {
     /// By set of models.
     asks: BTreeMap<(u64, Ask), Lanes>,
-    /// The oldest first, for each set of models and group, with what they ask for.
-    order: BTreeMap<(u64, Group), BTreeMap<(Timestamp, JobId), Ask>>,
+    /// The oldest first, for each set of models and group.
+    order: BTreeMap<(u64, Group), Line>,
     /// Jobs that run inside bookings are nowhere else.
     inside: BTreeMap<Lane, Jobs>,
     /// Grows when somebody comes or goes, for each set of models.
@@ -166,7 +178,10 @@ impl Queue {
             row.renew();
             *lanes.lengths.entry(lane.length).or_default() += 1;
             *self.versions.entry(pool).or_default() += 1;
-            self.order.entry((pool, lane.group)).or_default().insert(place, lane.ask);
+            let new = || Line { first: place, jobs: BTreeMap::new() };
+            let line = self.order.entry((pool, lane.group)).or_insert_with(new);
+            line.first = line.first.min(place);
+            line.jobs.insert(place, lane.ask);
             self.count += 1;
         }
     }
@@ -196,10 +211,11 @@ impl Queue {
         if lanes.groups.is_empty() {
             self.asks.remove(&(pool, lane.ask));
         }
-        if let Some(jobs) = self.order.get_mut(&(pool, lane.group)) {
-            jobs.remove(&place);
-            if jobs.is_empty() {
-                self.order.remove(&(pool, lane.group));
+        if let Some(line) = self.order.get_mut(&(pool, lane.group)) {
+            line.jobs.remove(&place);
+            match line.jobs.first_key_value() {
+                Some((first, _)) => line.first = *first,
+                None => _ = self.order.remove(&(pool, lane.group)),
             }
         }
         *self.versions.entry(pool).or_default() += 1;
@@ -265,18 +281,18 @@ impl Queue {
         pools
     }
 
-    fn of_pool(&self, pool: u64) -> impl Iterator<Item = (Group, &BTreeMap<(Timestamp, JobId), Ask>)> {
+    fn of_pool(&self, pool: u64) -> impl Iterator<Item = (Group, &Line)> {
         let least = Group { class: i64::MIN, org: OrgIx(0) };
         let from = self.order.range((pool, least)..);
-        from.take_while(move |((models, _), _)| *models == pool).map(|((_, group), jobs)| (*group, jobs))
+        from.take_while(move |((models, _), _)| *models == pool).map(|((_, group), line)| (*group, line))
     }
 
     /// The first turn among those who wait for this set of models and may have what they ask for.
     pub fn head(&self, pool: u64, turns: Turns<'_>) -> Option<Turn> {
-        let heads = self.of_pool(pool).filter_map(|(group, jobs)| {
-            let ((queued_at, job), ask) = jobs.first_key_value()?;
-            if turns.admits(group, ask) {
-                return Some(turns.of(group, *queued_at, *job));
+        let heads = self.of_pool(pool).filter_map(|(group, line)| {
+            if !turns.limits(group) || line.jobs.get(&line.first).is_some_and(|ask| turns.admits(group, ask))
+            {
+                return Some(turns.of(group, line.first.0, line.first.1));
             }
             // Others of the group may ask for less.
             let (queued_at, job) = self.first_admitted(pool, group, turns)?;
@@ -295,8 +311,8 @@ impl Queue {
     /// How many of this pool may start and have their turn before this one; counts to a limit.
     pub fn ahead(&self, pool: u64, mine: Turn, turns: Turns<'_>, limit: usize) -> usize {
         let mut before = 0;
-        for (group, jobs) in self.of_pool(pool) {
-            for ((queued_at, job), ask) in jobs {
+        for (group, line) in self.of_pool(pool) {
+            for ((queued_at, job), ask) in &line.jobs {
                 if before >= limit || turns.of(group, *queued_at, *job) >= mine {
                     break;
                 }

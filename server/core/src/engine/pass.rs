@@ -4,7 +4,7 @@
 //! start is held for it; then others are placed around what is held.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BinaryHeap, HashMap};
 
 use berth_types::ids::JobId;
 use berth_types::jobs::{Condition, DependsOn};
@@ -17,6 +17,30 @@ use crate::cluster::{Models, NodeIx, Owner};
 use crate::queue::{Group, Stuck, Turn};
 use crate::request::Ask;
 
+/// What is known while others are started around what is held.
+struct Around {
+    pool: u64,
+    now: Timestamp,
+    /// For each ask: runs of this length and longer did not fit.
+    too_long: BTreeMap<Ask, u32>,
+    most: BTreeMap<Ask, u32>,
+    /// The ask that stands for each, as long as nobody was started.
+    alike: HashMap<Ask, Ask>,
+}
+
+/// The first of each group who could be started with one ask.
+struct Line {
+    ask: Ask,
+    firsts: BinaryHeap<Reverse<(Turn, Group)>>,
+}
+
+enum Tried {
+    /// The next of the group.
+    Next(Option<Turn>),
+    /// There is no room at all any more for what is asked.
+    Full,
+}
+
 impl Engine {
     /// Decides, and takes every decision as done.
     pub fn pass(&mut self, now: Timestamp) -> Vec<Decision> {
@@ -24,25 +48,28 @@ impl Engine {
         self.calendar.forget_until(now);
         self.orphans(&mut out);
         self.inside_bookings(now, &mut out);
-        let mut pools: Vec<(Turn, u64)> = self
-            .queue
-            .pools()
-            .into_iter()
-            .filter_map(|pool| Some((self.queue.head(pool, self.turns(now))?, pool)))
-            .collect();
-        pools.sort_unstable();
-        for (_, pool) in pools {
-            if self.is_settled(pool, now) {
-                continue;
-            }
-            self.heads(pool, now, &mut out);
-            if self.backfill {
-                self.backfill(pool, now, &mut out);
-            }
-            let looked = (self.cluster.changes(), self.queue.version(pool), self.calendar.version());
-            self.memory.looked.insert(pool, looked);
-        }
+        // What the first of them are given may unsettle others, so those are looked at after them.
+        let (settled, open): (Vec<u64>, Vec<u64>) =
+            self.queue.pools().into_iter().partition(|pool| self.is_settled(*pool, now));
+        self.look_at(&open, now, &mut out);
+        self.look_at(&settled, now, &mut out);
         out
+    }
+
+    /// Looks at pools in the order of the turn of their first.
+    fn look_at(&mut self, pools: &[u64], now: Timestamp, out: &mut Vec<Decision>) {
+        let unsettled = pools.iter().filter(|pool| !self.is_settled(**pool, now));
+        let mut heads: Vec<(Turn, u64)> =
+            unsettled.filter_map(|pool| Some((self.queue.head(*pool, self.turns(now))?, *pool))).collect();
+        heads.sort_unstable();
+        for (_, pool) in heads {
+            self.heads(pool, now, out);
+            if self.backfill {
+                self.backfill(pool, now, out);
+            }
+            let bookings = self.calendar.version(Models(pool));
+            self.memory.looked.insert(pool, (self.cluster.changes(), self.queue.version(pool), bookings));
+        }
     }
 
     /// Whether nothing happened that could let anybody of a pool start.
@@ -56,7 +83,10 @@ impl Engine {
             nodes.len() < 256 && !nodes.iter().any(in_pool)
         });
         let due = self.holds.get(&pool).is_none_or(|h| h.at <= now) || self.is_unfinished(pool);
-        unchanged && !due && self.queue.version(pool) == queue && self.calendar.version() == bookings
+        unchanged
+            && !due
+            && self.queue.version(pool) == queue
+            && self.calendar.version(Models(pool)) == bookings
     }
 
     fn orphans(&mut self, out: &mut Vec<Decision>) {
@@ -107,60 +137,80 @@ impl Engine {
 
     /// Starts whoever fits around what is held, in turn.
     fn backfill(&mut self, pool: u64, now: Timestamp, out: &mut Vec<Decision>) {
-        // For each ask: runs of this length and longer did not fit.
-        let mut too_long: BTreeMap<Ask, u32> = BTreeMap::new();
-        let mut most: BTreeMap<Ask, u32> = BTreeMap::new();
-        // For these there is no room at all any more.
-        let mut full: BTreeSet<Ask> = BTreeSet::new();
-        let mut heap: BinaryHeap<Reverse<(Turn, Group, Ask)>> = BinaryHeap::new();
+        let (too_long, most) = (BTreeMap::new(), BTreeMap::new());
+        let mut around = Around { pool, now, too_long, most, alike: HashMap::new() };
+        let mut lines: Vec<Line> = Vec::new();
         for (ask, length) in self.roomy(pool, now) {
-            most.insert(ask, length);
-            let firsts = self.queue.firsts(&ask, length, self.turns(now));
-            heap.extend(firsts.map(|(turn, group)| Reverse((turn, group, ask))));
+            around.most.insert(ask, length);
+            let firsts = self.queue.firsts(&ask, length, self.turns(now)).map(Reverse).collect();
+            lines.push(Line { ask, firsts });
         }
-        while let Some(Reverse((seen, group, ask))) = heap.pop() {
-            if full.contains(&ask) {
-                continue;
+        let next = |lines: &[Line], index: usize| {
+            let Reverse((turn, _)) = lines.get(index)?.firsts.peek()?;
+            Some(Reverse((*turn, index)))
+        };
+        let mut order: BinaryHeap<Reverse<(Turn, usize)>> =
+            (0..lines.len()).filter_map(|index| next(&lines, index)).collect();
+        while let Some(Reverse((_, index))) = order.pop() {
+            let Some(line) = lines.get_mut(index) else { continue };
+            let Some(Reverse((seen, group))) = line.firsts.pop() else { continue };
+            match self.fill(&mut around, &line.ask, group, seen, out) {
+                Tried::Full => continue,
+                Tried::Next(turn) => line.firsts.extend(turn.map(|turn| Reverse((turn, group)))),
             }
-            let Some(own) = self.jobs.get(&seen.job).and_then(|w| w.ask) else { continue };
-            let alike = self.alike(&own);
-            let most = most.get(&ask).copied().unwrap_or(u32::MAX);
-            let most = too_long.get(&alike).copied().unwrap_or(u32::MAX).min(most);
-            let first = self.queue.first(&ask, group, most, self.turns(now));
-            let Some((turn, length)) = first else { continue };
-            if turn > seen {
-                // Its organization got something meanwhile, or its first is too long now.
-                heap.push(Reverse((turn, group, ask)));
-                continue;
-            }
-            let Some(waiting) = self.jobs.get(&turn.job) else { continue };
-            let Some(asked) = waiting.ask else { continue };
-            let until = self.ends(now, waiting.facts.max_duration_s);
-            let own = self.holds.get(&pool).filter(|h| h.job == turn.job).map(|h| h.booking);
-            match self.place(&asked, now, until, own) {
-                Some(places) => self.start(turn.job, &places, now, out),
-                None => {
-                    // The cluster only gets fuller in a pass, so this holds for all who ask alike.
-                    too_long.insert(alike, length);
-                    self.finder.sync(&self.cluster, &ask.shape);
-                    if self.finder.best(&self.cluster, &ask.shape, &|_| true).is_none() {
-                        too_long.insert(ask, 0);
-                        full.insert(ask);
-                    }
-                }
-            }
-            // What follows in the group is looked up when it is popped.
-            if let Some((turn, _)) = self.queue.first(&ask, group, u32::MAX, self.turns(now)) {
-                heap.push(Reverse((turn.max(seen), group, ask)));
-            }
+            order.extend(next(&lines, index));
         }
-        let (changes, bookings) = (self.cluster.changes(), self.calendar.version());
-        for (ask, length) in too_long {
+        let (changes, bookings) = (self.cluster.changes(), self.calendar.version(Models(pool)));
+        for (ask, length) in around.too_long {
             // Of shares the boards that are shared already are not known to be without room.
             if ask == ask.for_anybody() {
                 self.queue.stick(&ask, Stuck { length, changes, bookings });
             }
         }
+    }
+
+    /// Starts the first of a group who asks for this, if there is a place around what is held.
+    fn fill(
+        &mut self,
+        around: &mut Around,
+        ask: &Ask,
+        group: Group,
+        seen: Turn,
+        out: &mut Vec<Decision>,
+    ) -> Tried {
+        let now = around.now;
+        let Some(own) = self.jobs.get(&seen.job).and_then(|w| w.ask) else { return Tried::Next(None) };
+        let alike = *around.alike.entry(own).or_insert_with(|| self.alike(&own));
+        let most = around.most.get(ask).copied().unwrap_or(u32::MAX);
+        let most = around.too_long.get(&alike).copied().unwrap_or(u32::MAX).min(most);
+        let first = self.queue.first(ask, group, most, self.turns(now));
+        let Some((turn, length)) = first else { return Tried::Next(None) };
+        if turn > seen {
+            // Its organization got something meanwhile, or its first is too long now.
+            return Tried::Next(Some(turn));
+        }
+        let Some(waiting) = self.jobs.get(&turn.job) else { return Tried::Next(None) };
+        let Some(asked) = waiting.ask else { return Tried::Next(None) };
+        let until = self.ends(now, waiting.facts.max_duration_s);
+        let own = self.holds.get(&around.pool).filter(|h| h.job == turn.job).map(|h| h.booking);
+        match self.place(&asked, now, until, own) {
+            Some(places) => {
+                self.start(turn.job, &places, now, out);
+                around.alike.clear();
+            }
+            None => {
+                // The cluster only gets fuller in a pass, so this holds for all who ask alike.
+                around.too_long.insert(alike, length);
+                self.finder.sync(&self.cluster, &ask.shape);
+                if self.finder.best(&self.cluster, &ask.shape, &|_| true).is_none() {
+                    around.too_long.insert(*ask, 0);
+                    return Tried::Full;
+                }
+            }
+        }
+        // What follows in the group is looked up when it is its turn.
+        let next = self.queue.first(ask, group, u32::MAX, self.turns(now));
+        Tried::Next(next.map(|(turn, _)| turn.max(seen)))
     }
 
     /// The ask that stands for all that find the same: those of organizations that share no board on
@@ -176,7 +226,7 @@ impl Engine {
     /// before is looked at again only on nodes that changed since.
     fn roomy(&mut self, pool: u64, now: Timestamp) -> Vec<(Ask, u32)> {
         let Self { cluster, queue, calendar, .. } = &mut *self;
-        let (changes, bookings) = (cluster.changes(), calendar.version());
+        let (changes, bookings) = (cluster.changes(), calendar.version(Models(pool)));
         let mut open = Vec::new();
         for (ask, known) in queue.asks_of(pool) {
             let mut most = u32::MAX;
