@@ -4,6 +4,8 @@
 
 mod common;
 
+use std::sync::Arc;
+
 use berth_server::store::ledger::Posting;
 use berth_server::store::{self, StoreError};
 use berth_types::accounts::{Org, Role, User};
@@ -317,5 +319,49 @@ async fn concurrent_holds_never_exceed_the_credit() {
         let mut conn = db.read().await.unwrap();
         assert_eq!(store::ledger::balance(&mut conn.tx(), org(1).id).await.unwrap(), (100, 100), "{engine}");
         assert!(store::ledger::mismatches(&mut conn.tx()).await.unwrap().is_empty(), "{engine}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_write_comes_through_however_many_meet() {
+    const ORGS: u128 = 1_000;
+    for (engine, db, _place) in engines("patience").await {
+        db.write(|tx| {
+            async move {
+                for n in 0..ORGS {
+                    store::accounts::insert_org(tx, &org(n + 1)).await?;
+                    store::ledger::open_accounts(tx, org(n + 1).id).await?;
+                }
+                Ok(())
+            }
+            .boxed()
+        })
+        .await
+        .unwrap();
+        // Each touches every account, so of those that run together all but one must begin again.
+        let bulks = (0..4u128).map(|task| {
+            let db = db.clone();
+            tokio::spawn(async move {
+                for round in 0..10u128 {
+                    let id = |n: u128| 100_000_000 * (task + 1) + 10_000 * round + n;
+                    let credit =
+                        |n: u128| Posting { org: org(n + 1).id, ..posting(id(n), TransferKind::Credit, 1) };
+                    let rows: Arc<[Posting]> = (0..ORGS).map(credit).collect();
+                    db.write(move |tx| {
+                        let rows = rows.clone();
+                        async move { store::ledger::post_credits(tx, &rows).await }.boxed()
+                    })
+                    .await?;
+                }
+                Ok::<_, StoreError>(())
+            })
+        });
+        for bulk in futures::future::join_all(bulks).await {
+            bulk.unwrap().unwrap_or_else(|error| panic!("{engine}: {error}"));
+        }
+        let mut conn = db.read().await.unwrap();
+        for n in [1, ORGS] {
+            assert_eq!(store::ledger::balance(&mut conn.tx(), org(n).id).await.unwrap(), (40, 0), "{engine}");
+        }
     }
 }

@@ -224,7 +224,7 @@ async fn a_change_needs_the_generation_that_it_is_based_on() {
         (ended.failure_code, ended.failure_detail) = (Some("exit".to_owned()), Some("3".to_owned()));
         update(&db, &ended).await.unwrap();
         let stale = update(&db, &based).await;
-        assert!(matches!(stale, Err(StoreError::Contended)), "{engine}: {stale:?}");
+        assert!(matches!(stale, Err(StoreError::Stale)), "{engine}: {stale:?}");
         let expected = format!("{:?}", JobRow { generation: 2, ..ended });
         let row = read!(db, store::jobs::find_any, job(1)).unwrap();
         assert_eq!(format!("{row:?}"), expected, "{engine}");
@@ -241,7 +241,7 @@ async fn a_change_needs_the_generation_that_it_is_based_on() {
 
         for (n, generation) in [(1, 1), (1, 3), (9, 1)] {
             let stale = extend(&db, n, generation, 90, 80).await;
-            assert!(matches!(stale, Err(StoreError::Contended)), "{engine}: {stale:?}");
+            assert!(matches!(stale, Err(StoreError::Stale)), "{engine}: {stale:?}");
         }
         extend(&db, 1, 2, 120, 100).await.unwrap();
         let expected = JobRow { generation: 3, max_duration_s: 120, held_micros: 100, ..row };
@@ -454,7 +454,7 @@ async fn a_version_stays_for_as_long_as_an_attempt_has_it() {
         .await;
         let again =
             db.write(|tx| async move { store::volumes::set_version(tx, "vol", 2, now()).await }.boxed());
-        assert!(matches!(again.await, Err(StoreError::Contended)), "{engine}: it is not the next any more");
+        assert!(matches!(again.await, Err(StoreError::Stale)), "{engine}: it is not the next any more");
         let blobs_of = async |version: i64| {
             let rows = read!(db, store::volumes::list_version, "vol", version, "", 10);
             let mut blobs: Vec<String> = rows.into_iter().map(|row| row.blob_id).collect();

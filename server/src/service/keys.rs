@@ -97,7 +97,7 @@ pub(crate) async fn claim(
     // Another portal is at the same request: whoever asks again learns what it made.
     match store::accounts::insert_idempotency(tx, &once.scope, &once.key, &claimed, now).await? {
         true => Ok(()),
-        false => Err(StoreError::Contended),
+        false => Err(StoreError::Stale),
     }
 }
 

@@ -102,7 +102,7 @@ impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
         tracing::error!(%error, "store");
         match error {
-            StoreError::Contended => {
+            StoreError::Contended | StoreError::Stale => {
                 Problem::unavailable("The portal is busy with the same object; try again.", 1)
             }
             StoreError::Unknown => Problem::unavailable(

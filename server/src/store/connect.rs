@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, Either};
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
 use sqlx::sqlite::{
@@ -14,6 +14,7 @@ use sqlx::sqlite::{
     SqliteSynchronous,
 };
 use sqlx::{Postgres, Sqlite};
+use tokio::sync::RwLock;
 
 use super::writer::Writer;
 
@@ -29,6 +30,9 @@ pub enum StoreError {
     /// Two transactions met; running it again may succeed.
     #[error("the transaction met another one")]
     Contended,
+    /// It is based on what another transaction has changed since; only whoever decided it can decide again.
+    #[error("another change came first")]
+    Stale,
     /// The commit was not confirmed: it may or may not have happened.
     #[error("the outcome of the transaction is unknown")]
     Unknown,
@@ -75,7 +79,7 @@ impl<T, F> Work<T> for F where
 #[derive(Clone)]
 enum Engine {
     Sqlite { readers: SqlitePool, writer: Arc<Writer> },
-    Postgres(PgPool),
+    Postgres { pool: PgPool, turns: Arc<RwLock<()>> },
 }
 
 /// The database.
@@ -139,14 +143,14 @@ impl Db {
         let pool = PgPoolOptions::new().max_connections(16).connect_with(options).await?;
         MIGRATIONS.run(&pool).await.map_err(|e| StoreError::Engine(e.to_string()))?;
         sqlx::raw_sql(include_str!("../../../migrations/guards/postgres.sql")).execute(&pool).await?;
-        Ok(Self(Engine::Postgres(pool)))
+        Ok(Self(Engine::Postgres { pool, turns: Arc::default() }))
     }
 
     /// A connection for reading.
     pub async fn read(&self) -> Result<ReadConn, StoreError> {
         Ok(match &self.0 {
             Engine::Sqlite { readers, .. } => ReadConn::Sqlite(readers.acquire().await?),
-            Engine::Postgres(pool) => ReadConn::Postgres(pool.acquire().await?),
+            Engine::Postgres { pool, .. } => ReadConn::Postgres(pool.acquire().await?),
         })
     }
 
@@ -157,7 +161,7 @@ impl Db {
     pub async fn write<T: Send + 'static>(&self, work: impl Work<T>) -> Result<T, StoreError> {
         match &self.0 {
             Engine::Sqlite { writer, .. } => writer.run(work).await,
-            Engine::Postgres(pool) => postgres_write(pool, work).await,
+            Engine::Postgres { pool, turns } => postgres_write(pool, turns, work).await,
         }
     }
 
@@ -178,11 +182,24 @@ static TURN: AtomicU64 = AtomicU64::new(0);
 /// that were read. So indexes are made cheap.
 const BEGIN: &str = "BEGIN ISOLATION LEVEL SERIALIZABLE; SET LOCAL random_page_cost = 0.1";
 
-async fn postgres_write<T: Send>(pool: &PgPool, work: impl Work<T>) -> Result<T, StoreError> {
+/// After so many lost conflicts a write waits until it is alone in this process.
+const PATIENCE: u32 = 4;
+
+/// All writes hold `turns` together, and one that keeps losing holds it alone: it waits for those that
+/// began before it, and others wait for it. So a long one comes through beside any number of short ones.
+async fn postgres_write<T: Send>(
+    pool: &PgPool,
+    turns: &RwLock<()>,
+    work: impl Work<T>,
+) -> Result<T, StoreError> {
     const TRIES: u32 = 20;
     let mut tried = 0;
     loop {
         tried += 1;
+        let turn = match tried <= PATIENCE {
+            true => Either::Left(turns.read().await),
+            false => Either::Right(turns.write().await),
+        };
         let mut tx = pool.begin_with(BEGIN).await?;
         let result = work(&mut Tx::Postgres(&mut tx)).await;
         let outcome = match result {
@@ -196,6 +213,7 @@ async fn postgres_write<T: Send>(pool: &PgPool, work: impl Work<T>) -> Result<T,
                 error
             }
         };
+        drop(turn);
         match outcome {
             StoreError::Contended if tried < TRIES => {
                 // The loser of a conflict steps aside a little longer each time, and not as long as the

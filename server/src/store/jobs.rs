@@ -164,7 +164,7 @@ pub async fn list(
 }
 
 /// Compare-and-set: writes how the job is now and raises its generation, unless another change came
-/// first ([`StoreError::Contended`]). `job.generation` is the one that the change is based on.
+/// first ([`StoreError::Stale`]). `job.generation` is the one that the change is based on.
 pub async fn update(tx: &mut Tx<'_>, job: &JobRow) -> Result<(), StoreError> {
     let sql = "UPDATE jobs SET generation = generation + 1, state = $3, stop_cause = $4, held_micros = $5, \
                ended_at = $6, exit_code = $7, failure_code = $8, failure_detail = $9, attempt = $10, \
@@ -192,7 +192,7 @@ pub async fn update(tx: &mut Tx<'_>, job: &JobRow) -> Result<(), StoreError> {
         job.retries,
         job.posted_ms
     )?;
-    if changed == 1 { Ok(()) } else { Err(StoreError::Contended) }
+    if changed == 1 { Ok(()) } else { Err(StoreError::Stale) }
 }
 
 /// The meter of a job that runs on: no change of state, so the generation stays.
@@ -215,7 +215,7 @@ pub async fn update_meter(tx: &mut Tx<'_>, job: &JobRow) -> Result<(), StoreErro
 pub async fn raise(tx: &mut Tx<'_>, job: &str, generation: i64) -> Result<(), StoreError> {
     let sql = "UPDATE jobs SET generation = generation + 1 WHERE id = $1 AND generation = $2";
     let changed = exec!(tx, sql, job, generation)?;
-    if changed == 1 { Ok(()) } else { Err(StoreError::Contended) }
+    if changed == 1 { Ok(()) } else { Err(StoreError::Stale) }
 }
 
 /// A longer limit, and what is held for it.
@@ -229,7 +229,7 @@ pub async fn update_limit(
     let sql = "UPDATE jobs SET generation = generation + 1, max_duration_s = $3, held_micros = $4 \
                WHERE id = $1 AND generation = $2";
     let changed = exec!(tx, sql, job.to_string(), generation, max_duration_s, held_micros)?;
-    if changed == 1 { Ok(()) } else { Err(StoreError::Contended) }
+    if changed == 1 { Ok(()) } else { Err(StoreError::Stale) }
 }
 
 /// A job, whoever's it is. Only for the portal's own loops.

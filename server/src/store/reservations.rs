@@ -185,7 +185,7 @@ pub async fn update(tx: &mut Tx<'_>, row: &ReservationRow) -> Result<(), StoreEr
         row.lost_since,
         row.warned
     )?;
-    if changed == 1 { Ok(()) } else { Err(StoreError::Contended) }
+    if changed == 1 { Ok(()) } else { Err(StoreError::Stale) }
 }
 
 /// A reservation, whoever's it is.

@@ -273,7 +273,7 @@ impl Portal {
                         return Ok(Err(Problem::not_found()));
                     };
                     if row.generation != old.generation {
-                        return Err(StoreError::Contended);
+                        return Err(StoreError::Stale);
                     }
                     let seconds = u64::try_from((ends_at.micros() - row.starts_at) / 1_000_000).unwrap_or(0);
                     let Some(total) = worst_case_micros(row.nano_per_second, seconds) else {

@@ -63,7 +63,7 @@ pub(crate) async fn record_wanted(
 ) -> Result<(), StoreError> {
     for (index, wanted) in (0..).zip(&spec.volumes) {
         let Some(volume) = store::volumes::find(tx, org, &wanted.name).await? else {
-            return Err(StoreError::Contended);
+            return Err(StoreError::Stale);
         };
         let writable = wanted.mode == VolumeMode::Rw;
         store::volumes::uses::insert_wanted(tx, job, index, &volume.id, writable).await?;

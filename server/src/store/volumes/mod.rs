@@ -97,12 +97,12 @@ pub async fn count(tx: &mut Tx<'_>, org: OrgId) -> Result<i64, StoreError> {
     Ok(find!(tx, (i64,), sql, org.to_string())?.map_or(0, |(count,)| count))
 }
 
-/// Makes the next version of a volume the present one ([`StoreError::Contended`] when it is not the next any
+/// Makes the next version of a volume the present one ([`StoreError::Stale`] when it is not the next any
 /// more).
 pub async fn set_version(tx: &mut Tx<'_>, id: &str, version: i64, now: Timestamp) -> Result<(), StoreError> {
     let sql = "UPDATE volumes SET version = $2, changed_at = $3 WHERE id = $1 AND version = $4";
     let changed = exec!(tx, sql, id, version, now.micros(), version - 1)?;
-    if changed == 1 { Ok(()) } else { Err(StoreError::Contended) }
+    if changed == 1 { Ok(()) } else { Err(StoreError::Stale) }
 }
 
 /// Removes a volume. Its bytes are given up, and removed later.
