@@ -40,7 +40,9 @@ struct Args {
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-const BATCH: u64 = 1_000;
+/// Postings in one transaction, and the accounts that they are spread over.
+const BATCH: u64 = 8_000;
+const ORGS: u64 = 100;
 const DAY_0: i64 = 20_000;
 
 fn at() -> Timestamp {
@@ -52,9 +54,13 @@ fn org(n: u64) -> OrgId {
 }
 
 fn posting(n: u64, org: OrgId) -> Posting {
-    // Ids in no order, as those of many clients are; a multiplication by an odd number repeats none.
-    let id = u128::from(n).wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835);
-    let id = TransferId::from_uuid(Uuid::from_u128(id));
+    // In the order of time and no other, as the portal makes them; a multiplication by an odd number
+    // repeats none.
+    let rest = n.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes();
+    let mut bytes = [0; 10];
+    bytes.iter_mut().zip(rest).for_each(|(byte, random)| *byte = random);
+    let millis = u64::try_from(at().micros()).unwrap_or(0) / 1_000 + n / 1_000;
+    let id = TransferId::from_uuid(uuid::Builder::from_unix_timestamp_millis(millis, &bytes).into_uuid());
     Posting {
         id,
         org,
@@ -116,13 +122,13 @@ where
 }
 
 async fn postings(db: &Db, args: &Args) -> Result<(), Failure> {
-    with_orgs(db, BATCH).await?;
+    with_orgs(db, ORGS).await?;
     let batches = db.clone();
     let batched = rate(args, 2, move |n| {
         let db = batches.clone();
         async move {
-            let rows: Arc<[Posting]> = (0..BATCH).map(|i| posting(n * BATCH + i, org(i))).collect();
-            db.write(move |tx| {
+            let rows: Arc<[Posting]> = (0..BATCH).map(|i| posting(n * BATCH + i, org(i % ORGS))).collect();
+            db.write_alone(move |tx| {
                 let rows = rows.clone();
                 async move { store::ledger::post_credits(tx, &rows).await }.boxed()
             })
@@ -135,7 +141,7 @@ async fn postings(db: &Db, args: &Args) -> Result<(), Failure> {
         let db = singles.clone();
         async move {
             // Each client its own organization, as tenants are; beyond the numbers of the batches.
-            let one = Arc::new(posting(u64::MAX / 2 + n, org(n % BATCH)));
+            let one = Arc::new(posting(u64::MAX / 2 + n, org(n % ORGS)));
             db.write(move |tx| {
                 let one = one.clone();
                 async move { store::ledger::post(tx, &one).await }.boxed()

@@ -155,8 +155,7 @@ impl Portal {
         let times = (begin.micros(), end.micros());
         let orgs = {
             let mut conn = self.db.read().await?;
-            store::invoices::to_bill(&mut conn.tx(), month, days, times, GIVEN_BACK.map(|(source, _)| source))
-                .await?
+            store::invoices::to_bill(&mut conn.tx(), month, days, times).await?
         };
         let mut made = 0;
         for (org_id, buyer) in orgs {

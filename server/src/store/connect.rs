@@ -161,7 +161,16 @@ impl Db {
     pub async fn write<T: Send + 'static>(&self, work: impl Work<T>) -> Result<T, StoreError> {
         match &self.0 {
             Engine::Sqlite { writer, .. } => writer.run(work).await,
-            Engine::Postgres { pool, turns } => postgres_write(pool, turns, work).await,
+            Engine::Postgres { pool, turns } => postgres_write(pool, turns, PATIENCE, work).await,
+        }
+    }
+
+    /// [`Db::write`] for what touches rows of many others: it would only be undone by them, so it waits
+    /// until it is alone at once.
+    pub async fn write_alone<T: Send + 'static>(&self, work: impl Work<T>) -> Result<T, StoreError> {
+        match &self.0 {
+            Engine::Sqlite { writer, .. } => writer.run(work).await,
+            Engine::Postgres { pool, turns } => postgres_write(pool, turns, 0, work).await,
         }
     }
 
@@ -190,13 +199,14 @@ const PATIENCE: u32 = 4;
 async fn postgres_write<T: Send>(
     pool: &PgPool,
     turns: &RwLock<()>,
+    patience: u32,
     work: impl Work<T>,
 ) -> Result<T, StoreError> {
     const TRIES: u32 = 20;
     let mut tried = 0;
     loop {
         tried += 1;
-        let turn = match tried <= PATIENCE {
+        let turn = match tried <= patience {
             true => Either::Left(turns.read().await),
             false => Either::Right(turns.write().await),
         };

@@ -88,22 +88,30 @@ pub async fn list(
     list!(tx, InvoiceRow, sql, org, before, limit)
 }
 
-/// The organizations that were charged on some days of a month, or were credited from one of the sources
-/// within its times, and have no document for it yet: id and name.
+/// Of transfers, those that give back what was charged. The words of the index that finds them.
+macro_rules! is_given_back {
+    () => {
+        "kind = 'credit' AND source IN ('reservation', 'evidence')"
+    };
+}
+
+/// The organizations that were charged on some days of a month, or were given something back within its
+/// times, and have no document for it yet: id and name.
 pub async fn to_bill(
     tx: &mut Tx<'_>,
     month: &str,
     (first, last): (i64, i64),
     (from, until): (i64, i64),
-    sources: [&str; 2],
 ) -> Result<Vec<(String, String)>, StoreError> {
-    let sql = "SELECT o.id, o.name FROM orgs o JOIN accounts a ON a.org_id = o.id WHERE \
-               (EXISTS (SELECT 1 FROM usage_days u WHERE u.org_id = o.id AND u.day >= $2 AND u.day <= $3 \
-                AND u.cost_micros > 0) OR EXISTS (SELECT 1 FROM transfers t WHERE t.credit = a.id \
-                AND t.kind = 'credit' AND t.at >= $4 AND t.at < $5 AND t.source IN ($6, $7))) AND NOT EXISTS \
-               (SELECT 1 FROM invoices i WHERE i.org_id = o.id AND i.month = $1) ORDER BY o.id";
-    let [one, other] = sources;
-    list!(tx, (String, String), sql, month, first, last, from, until, one, other)
+    let sql = concat!(
+        "SELECT o.id, o.name FROM orgs o JOIN accounts a ON a.org_id = o.id WHERE \
+         (EXISTS (SELECT 1 FROM usage_days u WHERE u.org_id = o.id AND u.day >= $2 AND u.day <= $3 \
+         AND u.cost_micros > 0) OR EXISTS (SELECT 1 FROM transfers WHERE credit = a.id AND ",
+        is_given_back!(),
+        " AND at >= $4 AND at < $5)) AND NOT EXISTS \
+         (SELECT 1 FROM invoices i WHERE i.org_id = o.id AND i.month = $1) ORDER BY o.id"
+    );
+    list!(tx, (String, String), sql, month, first, last, from, until)
 }
 
 /// What an organization used in some days, by offering and mode: (slug, mode, device milli-ms, micros).
@@ -118,15 +126,18 @@ pub async fn lines(
     list!(tx, (String, String, i64, i64), sql, org, from, until)
 }
 
-/// What an organization was credited from a source, such as `reservation`, between two times.
+/// What an organization was given back from a source, such as `reservation`, between two times.
 pub async fn given_back(
     tx: &mut Tx<'_>,
     org: OrgId,
     source: &str,
     (from, until): (i64, i64),
 ) -> Result<i64, StoreError> {
-    let sql = "SELECT CAST(COALESCE(SUM(amount_micros), 0) AS BIGINT) FROM transfers \
-               WHERE credit = $1 AND kind = 'credit' AND source = $2 AND at >= $3 AND at < $4";
+    let sql = concat!(
+        "SELECT CAST(COALESCE(SUM(amount_micros), 0) AS BIGINT) FROM transfers WHERE credit = $1 AND ",
+        is_given_back!(),
+        " AND source = $2 AND at >= $3 AND at < $4"
+    );
     let account = super::ledger::org_account(org);
     Ok(find!(tx, (i64,), sql, account, source, from, until)?.map_or(0, |(n,)| n))
 }

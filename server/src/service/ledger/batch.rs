@@ -72,7 +72,7 @@ impl Portal {
         let once = caller.once.clone();
         let event = self.audit_event(caller, "credit.granted", "organizations".to_owned(), what);
         self.db
-            .write(move |tx| {
+            .write_alone(move |tx| {
                 let (postings, event, once) = (postings.clone(), event.clone(), once.clone());
                 async move {
                     let known: BTreeSet<_> =

@@ -104,15 +104,14 @@ pub(super) async fn write(tx: &mut Tx<'_>, posting: &Posting) -> Result<(), Stor
         TransferKind::Debit => (-amount, 0),
         TransferKind::Usage => (-amount, if posting.pending.is_some() { -amount } else { 0 }),
     };
-    let sql = "UPDATE accounts SET posted_micros = posted_micros + $2, held_micros = held_micros + $3 WHERE id = $1";
-    let moved = exec!(tx, sql, &tenant, posted, held)?;
-    if moved != 1 {
-        return Err(StoreError::Corrupt(format!("no account {tenant}")));
-    }
-    if posted > 0 || held < 0 {
-        ease(tx, &tenant).await?;
-    }
-    Ok(())
+    // What was forced is forgotten as far as it is paid, by what gives only: elsewhere the rule must hold.
+    let gives = posted > 0 || held < 0;
+    let sql = "UPDATE accounts SET posted_micros = posted_micros + $2, held_micros = held_micros + $3, \
+               forced_micros = CASE WHEN NOT $4 THEN forced_micros \
+               WHEN forced_micros = 0 OR posted_micros + $2 - held_micros - $3 + credit_limit_micros >= 0 THEN 0 \
+               ELSE held_micros + $3 - posted_micros - $2 - credit_limit_micros END WHERE id = $1";
+    let moved = exec!(tx, sql, &tenant, posted, held, gives)?;
+    if moved == 1 { Ok(()) } else { Err(StoreError::Corrupt(format!("no account {tenant}"))) }
 }
 
 /// Posts a debit even when it was spent: the account is below nothing then, and nothing new starts until
@@ -127,13 +126,6 @@ pub async fn post_forced(tx: &mut Tx<'_>, posting: &Posting) -> Result<(), Store
     }
     write(tx, posting).await?;
     super::lots::spend(tx, posting, 0).await
-}
-
-/// What was forced is forgotten as far as it is paid.
-async fn ease(tx: &mut Tx<'_>, account: &str) -> Result<(), StoreError> {
-    let sql = "UPDATE accounts SET forced_micros = CASE WHEN posted_micros - held_micros + credit_limit_micros >= 0 THEN 0 \
-               ELSE held_micros - posted_micros - credit_limit_micros END WHERE id = $1 AND forced_micros > 0";
-    exec!(tx, sql, account).map(|_| ())
 }
 
 /// How many transfers there are after one id and up to another, by kind.
