@@ -14,6 +14,8 @@ const PASS_EVERY: Duration = Duration::from_secs(5);
 const READ_ALL_EVERY: Duration = Duration::from_secs(60);
 /// Between the steps of a long search.
 const STEP: Duration = Duration::from_millis(10);
+/// From the begin of one pass to the next: what comes meanwhile is decided together.
+const PACE: Duration = Duration::from_millis(10);
 /// After a failure.
 const SOON: Duration = Duration::from_millis(50);
 
@@ -39,6 +41,7 @@ pub async fn run(portal: Portal) {
         };
         // Whether it was woken or time has passed makes no difference.
         let _ = tokio::time::timeout(wait, portal.live.schedule.notified()).await;
+        tokio::time::sleep_until(began + PACE).await;
     }
 }
 

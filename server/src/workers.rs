@@ -40,6 +40,8 @@ const SILENCE: Duration = Duration::from_secs(10);
 const UNREAD: Duration = Duration::from_secs(60);
 /// Bytes of jobs' files in one message; more than any one job may have, less than a message may.
 const SPECS: usize = 16 << 20;
+/// Between two looks at what is desired: what changes meanwhile is told together.
+const PACE: Duration = Duration::from_millis(10);
 /// What is desired is looked at again at least this often.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
@@ -279,7 +281,8 @@ impl Session {
         let mut look = tokio::time::interval(LOOK_EVERY);
         let mut silent = tokio::time::interval(SILENCE / 2);
         let mut heard = tokio::time::Instant::now();
-        self.send_desired().await?;
+        // When what is desired is looked at next, if somebody waits for that; and not before.
+        let (mut due, mut not_before) = (Some(heard), heard);
         loop {
             tokio::select! {
                 // A newer session comes first: two must not write.
@@ -292,11 +295,16 @@ impl Session {
                         self.say(proto::down::What::Dial(dial)).await?;
                     }
                     self.ask(guard).await?;
+                    due = due.or(Some(not_before));
+                }
+                () = tokio::time::sleep_until(due.unwrap_or(not_before)), if due.is_some() => {
+                    due = None;
+                    not_before = tokio::time::Instant::now() + PACE;
                     self.send_desired().await?;
                 }
                 _ = look.tick() => {
                     self.still_good().await?;
-                    self.send_desired().await?;
+                    due = due.or(Some(not_before));
                     self.portal.touch_node(self.node).await.map_err(|e| e.to_string())?;
                 }
                 _ = silent.tick() => {

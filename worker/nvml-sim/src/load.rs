@@ -4,6 +4,9 @@
 //! processes serves every device for a moment; what decides whether a device is free looks anew.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -44,6 +47,22 @@ fn named(environ: &[u8]) -> BTreeSet<&str> {
         .collect()
 }
 
+/// A process's environment, in as few calls as can be: every process is looked at whenever a device is asked
+/// about. What is read short is at its end.
+fn read_environ<'a>(file: &Path, buffer: &'a mut Vec<u8>) -> Option<&'a [u8]> {
+    const BLOCK: usize = 16 << 10;
+    let mut file = File::open(file).ok()?;
+    let mut length = 0;
+    loop {
+        buffer.resize(length + BLOCK, 0);
+        let read = file.read(buffer.get_mut(length..)?).ok()?;
+        length += read;
+        if read < BLOCK {
+            return buffer.get(..length);
+        }
+    }
+}
+
 /// What holds every device at one time.
 pub struct Scan {
     pub at: Instant,
@@ -56,13 +75,14 @@ impl Scan {
     fn of_all_processes() -> Self {
         let at = Instant::now();
         let mut on: HashMap<String, Holders> = HashMap::new();
+        let mut buffer = Vec::new();
         for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
             let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
                 continue;
             };
             let path = entry.path();
-            let Ok(environ) = std::fs::read(path.join("environ")) else { continue };
-            let names = named(&environ);
+            let Some(environ) = read_environ(&path.join("environ"), &mut buffer) else { continue };
+            let names = named(environ);
             if names.is_empty() {
                 continue;
             }
@@ -170,6 +190,24 @@ mod tests {
         let samples: Vec<Instant> = (0..3).map(|_| for_sample((usize::MAX, None)).at).collect();
         assert!(samples[0] < samples[1] && samples[1] < samples[2]);
         assert!(recent().at >= samples[2]);
+    }
+
+    #[test]
+    fn a_device_is_found_behind_a_long_environment() {
+        let uuid = format!("MIG-behind-{}", std::process::id());
+        let mut child = std::process::Command::new("sleep")
+            .arg("60")
+            .env_clear()
+            .envs([("A", "x".repeat(40_000)), ("CUDA_VISIBLE_DEVICES", uuid.clone())])
+            .spawn()
+            .unwrap();
+        // It is there under its own environment once exec has happened.
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while holders(&uuid).pids.is_empty() && Instant::now() < deadline {}
+        let found = holders(&uuid).pids;
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(found, [child.id()]);
     }
 
     #[test]
