@@ -24,6 +24,11 @@ pub struct Session {
 }
 
 impl Session {
+    /// Whether the person owns an organization. It only leaves out what the portal would refuse.
+    pub fn owns(&self, org: OrgId) -> bool {
+        self.me.memberships.iter().any(|member| member.org.id == org && member.role == Role::Owner)
+    }
+
     /// Whether the person's role pays for an organization. It only leaves out buttons that the portal
     /// would refuse.
     pub fn pays_for(&self, org: OrgId) -> bool {

@@ -15,7 +15,8 @@ use serde::{Deserialize, Serialize};
 use super::days::date_text;
 use super::limits::replace;
 use super::more::More;
-use super::parts::{Call, Loading, NoOrg, every, when_some};
+use super::of_org::of_org;
+use super::parts::{Call, every};
 use super::payments::{Paying, Wallet, came_back};
 use super::words::{runway, signed_money};
 use crate::api;
@@ -72,21 +73,10 @@ pub fn BillingTabs(
 /// The page with balance and ledger.
 #[component]
 pub fn BillingPage() -> impl IntoView {
-    let org = use_session().org;
-    let data: Resource<Answer<Option<Statement>>> =
-        Resource::new(move || org.get(), |org: Option<OrgId>| when_some(org.map(load)));
     view! {
         <Page title="Billing".to_owned()>
             <BillingTabs current="/billing"/>
-            <Suspense fallback=|| view! { <Loading/> }>
-                {move || Suspend::new(async move {
-                    match data.await {
-                        Err(problem) => view! { <ProblemNotice problem=problem/> }.into_any(),
-                        Ok(None) => view! { <NoOrg/> }.into_any(),
-                        Ok(Some(statement)) => view! { <StatementView statement=statement/> }.into_any(),
-                    }
-                })}
-            </Suspense>
+            {of_org(load, |statement: Statement| view! { <StatementView statement=statement/> }.into_any())}
         </Page>
     }
 }
@@ -242,24 +232,11 @@ fn ledger(rows: &[Transfer], can_add: bool) -> AnyView {
         .into_any();
     }
     let lines: Vec<AnyView> = rows.iter().map(line).collect();
-    view! {
-        <div class="table-wrap">
-            <table class="table" role="table">
-                <caption class="visually-hidden">"Ledger"</caption>
-                <thead role="rowgroup">
-                    <tr role="row">
-                        <th role="columnheader" scope="col">"What"</th>
-                        <th role="columnheader" scope="col" class="nowrap">"When"</th>
-                        <th role="columnheader" scope="col">"Kind"</th>
-                        <th role="columnheader" scope="col">"Source"</th>
-                        <th role="columnheader" scope="col" class="num">"Amount"</th>
-                    </tr>
-                </thead>
-                <tbody role="rowgroup">{lines}</tbody>
-            </table>
-        </div>
-    }
-    .into_any()
+    table_of(
+        "Ledger",
+        &[("What", ""), ("When", "nowrap"), ("Kind", ""), ("Source", ""), ("Amount", "num")],
+        lines,
+    )
 }
 
 const fn kind_words(kind: TransferKind) -> &'static str {

@@ -9,11 +9,12 @@ use berth_types::nodes::{Gpu, Node, NodeState};
 use leptos::prelude::*;
 use leptos::task::spawn_local;
 
-use super::parts::{Loading, NoOrg, every, when_some};
+use super::of_org::of_org;
+use super::parts::every;
 use super::words::counted;
 use crate::api;
 use crate::api::Answer;
-use crate::session::{Page, use_session};
+use crate::session::Page;
 use crate::ui::*;
 
 /// Milliseconds between two looks.
@@ -27,20 +28,9 @@ fn load(org: OrgId) -> impl Future<Output = Answer<(OrgId, Vec<Node>)>> + Send +
 /// The page with all nodes.
 #[component]
 pub fn ClusterPage() -> impl IntoView {
-    let org = use_session().org;
-    let data: Resource<Answer<Option<(OrgId, Vec<Node>)>>> =
-        Resource::new(move || org.get(), |org: Option<OrgId>| when_some(org.map(load)));
     view! {
         <Page title="Cluster".to_owned()>
-            <Suspense fallback=|| view! { <Loading/> }>
-                {move || Suspend::new(async move {
-                    match data.await {
-                        Err(problem) => view! { <ProblemNotice problem=problem/> }.into_any(),
-                        Ok(None) => view! { <NoOrg/> }.into_any(),
-                        Ok(Some((org, nodes))) => view! { <Map org=org nodes=nodes/> }.into_any(),
-                    }
-                })}
-            </Suspense>
+            {of_org(load, |(org, nodes): (OrgId, Vec<Node>)| view! { <Map org=org nodes=nodes/> }.into_any())}
         </Page>
     }
 }
@@ -86,14 +76,7 @@ fn Map(org: OrgId, nodes: Vec<Node>) -> impl IntoView {
         {move || {
             let nodes = nodes.get();
             if nodes.is_empty() {
-                view! {
-                    <div class="empty">
-                        <p class="empty__text">
-                            "No node has joined this portal yet. Its operator adds one under Nodes; its boards appear here within seconds."
-                        </p>
-                    </div>
-                }
-                    .into_any()
+                empty("No node has joined this portal yet. Its operator adds one under Nodes; its boards appear here within seconds.")
             } else {
                 let cards: Vec<AnyView> = nodes.iter().map(node_card).collect();
                 view! { <div class="map">{cards}</div> }.into_any()

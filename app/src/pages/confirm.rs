@@ -6,6 +6,59 @@ use leptos::prelude::*;
 
 use super::parts::{Call, CallProblem, Modal};
 
+/// The one of a list that the question is about.
+pub struct Doomed<T> {
+    /// It; what was asked about last stays.
+    pub one: RwSignal<Option<T>>,
+    /// Whether the question is asked.
+    pub open: RwSignal<bool>,
+}
+
+// Signals are copied whatever is in them; a derived one would ask that of `T`.
+impl<T> Clone for Doomed<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Doomed<T> {}
+
+impl<T: Clone + Send + Sync + 'static> Doomed<T> {
+    /// Nothing was asked about yet.
+    pub fn none() -> Self {
+        Self { one: RwSignal::new(None), open: RwSignal::new(false) }
+    }
+
+    /// The question: `Delete hf-token?`; before there was one, of what kind it is.
+    pub fn title(self, verb: &'static str, kind: &'static str, name: fn(&T) -> &str) -> Signal<String> {
+        Signal::derive(move || {
+            self.one.with(|one| match one {
+                Some(one) => format!("{verb} {}?", name(one)),
+                None => format!("{verb} the {kind}?"),
+            })
+        })
+    }
+
+    /// The button beside one of the list that asks about it.
+    pub fn button(self, one: T, verb: &'static str, label: String, ready: ReadSignal<bool>) -> AnyView {
+        view! {
+            <button
+                class="btn btn--danger btn--small"
+                type="button"
+                aria-label=label
+                disabled=move || !ready.get()
+                on:click=move |_| {
+                    self.one.set(Some(one.clone()));
+                    self.open.set(true);
+                }
+            >
+                {verb}
+            </button>
+        }
+        .into_any()
+    }
+}
+
 /// A dialog with one way back and one dangerous button, and what went wrong between them.
 #[component]
 pub fn ConfirmDialog(

@@ -17,7 +17,8 @@ use serde::{Deserialize, Serialize};
 
 use super::curl;
 use super::limits::lines::tightest;
-use super::parts::{Loading, NoOrg, every, origin, when_some};
+use super::of_org::of_org;
+use super::parts::{every, origin};
 use super::rows::{board_cell, merge, name_cell, offering_cell};
 use super::words::{counted, offering_text, runway};
 use crate::api;
@@ -66,21 +67,10 @@ fn load(org: OrgId) -> impl Future<Output = Answer<Overview>> + Send + 'static {
 /// The first page after signing in.
 #[component]
 pub fn HomePage() -> impl IntoView {
-    let org = use_session().org;
-    let data: Resource<Answer<Option<Overview>>> =
-        Resource::new(move || org.get(), |org: Option<OrgId>| when_some(org.map(load)));
     let launch = view! { <a class="btn btn--primary" href="/launch">"Launch job"</a> }.into_any();
     view! {
         <Page title="Home".to_owned() actions=launch>
-            <Suspense fallback=|| view! { <Loading/> }>
-                {move || Suspend::new(async move {
-                    match data.await {
-                        Err(problem) => view! { <ProblemNotice problem=problem/> }.into_any(),
-                        Ok(None) => view! { <NoOrg/> }.into_any(),
-                        Ok(Some(overview)) => view! { <Overall overview=overview/> }.into_any(),
-                    }
-                })}
-            </Suspense>
+            {of_org(load, |overview: Overview| view! { <Overall overview=overview/> }.into_any())}
         </Page>
     }
 }
@@ -256,24 +246,11 @@ fn running(jobs: &[Job]) -> AnyView {
     if rows.is_empty() {
         return view! { <p class="quiet">"Nothing runs right now."</p> }.into_any();
     }
-    view! {
-        <div class="table-wrap">
-            <table class="table" role="table">
-                <caption class="visually-hidden">"Running jobs"</caption>
-                <thead role="rowgroup">
-                    <tr role="row">
-                        <th role="columnheader" scope="col">"Job"</th>
-                        <th role="columnheader" scope="col" class="table__state">"State"</th>
-                        <th role="columnheader" scope="col">"Board"</th>
-                        <th role="columnheader" scope="col" class="num">"Ran"</th>
-                        <th role="columnheader" scope="col" class="num">"Cost so far"</th>
-                    </tr>
-                </thead>
-                <tbody role="rowgroup">{rows}</tbody>
-            </table>
-        </div>
-    }
-    .into_any()
+    table_of(
+        "Running jobs",
+        &[("Job", ""), STATE, ("Board", ""), ("Ran", "num"), ("Cost so far", "num")],
+        rows,
+    )
 }
 
 fn running_row(job: &Job) -> AnyView {
@@ -298,19 +275,7 @@ fn waiting(jobs: &[Job]) -> AnyView {
     view! {
         <section class="section">
             <div class="section__head"><h2>"Waiting"</h2></div>
-            <div class="table-wrap">
-                <table class="table" role="table">
-                    <caption class="visually-hidden">"Waiting jobs"</caption>
-                    <thead role="rowgroup">
-                        <tr role="row">
-                            <th role="columnheader" scope="col">"Job"</th>
-                            <th role="columnheader" scope="col">"Why"</th>
-                            <th role="columnheader" scope="col" class="nowrap">"Since"</th>
-                        </tr>
-                    </thead>
-                    <tbody role="rowgroup">{rows}</tbody>
-                </table>
-            </div>
+            {table_of("Waiting jobs", &[("Job", ""), ("Why", ""), ("Since", "nowrap")], rows)}
         </section>
     }
     .into_any()
@@ -341,22 +306,11 @@ fn ended(jobs: &[Job]) -> AnyView {
                 <h2>"Ended"</h2>
                 <div class="section__aside">{format!("the last {shown}")} " " <a href="/jobs">"All jobs"</a></div>
             </div>
-            <div class="table-wrap">
-                <table class="table" role="table">
-                    <caption class="visually-hidden">"Jobs that ended"</caption>
-                    <thead role="rowgroup">
-                        <tr role="row">
-                            <th role="columnheader" scope="col">"Job"</th>
-                            <th role="columnheader" scope="col" class="table__state">"State"</th>
-                            <th role="columnheader" scope="col">"Offering"</th>
-                            <th role="columnheader" scope="col" class="nowrap">"Ended"</th>
-                            <th role="columnheader" scope="col" class="num">"Ran"</th>
-                            <th role="columnheader" scope="col" class="num">"Cost"</th>
-                        </tr>
-                    </thead>
-                    <tbody role="rowgroup">{rows}</tbody>
-                </table>
-            </div>
+            {table_of(
+                "Jobs that ended",
+                &[("Job", ""), STATE, ("Offering", ""), ("Ended", "nowrap"), ("Ran", "num"), ("Cost", "num")],
+                rows,
+            )}
         </section>
     }
     .into_any()

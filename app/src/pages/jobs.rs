@@ -16,7 +16,8 @@ use serde::{Deserialize, Serialize};
 
 use super::curl;
 use super::more::More;
-use super::parts::{Call, Loading, NoOrg, origin, when_some};
+use super::of_org::drawn;
+use super::parts::{Call, origin, when_some};
 use super::rows::{board_cell, merge, name_cell, offering_cell};
 use super::words::{counted, state_words};
 use crate::api;
@@ -70,15 +71,7 @@ pub fn JobsPage() -> impl IntoView {
     view! {
         <Page title="Jobs".to_owned() actions=launch>
             <Filter state=state/>
-            <Suspense fallback=|| view! { <Loading/> }>
-                {move || Suspend::new(async move {
-                    match data.await {
-                        Err(problem) => view! { <ProblemNotice problem=problem/> }.into_any(),
-                        Ok(None) => view! { <NoOrg/> }.into_any(),
-                        Ok(Some(first)) => view! { <JobList first=first/> }.into_any(),
-                    }
-                })}
-            </Suspense>
+            {drawn(data, |first: FirstPage| view! { <JobList first=first/> }.into_any())}
         </Page>
     }
 }
@@ -213,27 +206,20 @@ fn Empty(org: OrgId, state: Option<JobState>) -> impl IntoView {
 
 fn table(jobs: &[Job]) -> AnyView {
     let rows: Vec<AnyView> = jobs.iter().map(row).collect();
-    view! {
-        <div class="table-wrap">
-            <table class="table" role="table">
-                <caption class="visually-hidden">"Jobs"</caption>
-                <thead role="rowgroup">
-                    <tr role="row">
-                        <th role="columnheader" scope="col">"Job"</th>
-                        <th role="columnheader" scope="col" class="table__state">"State"</th>
-                        <th role="columnheader" scope="col">"Offering"</th>
-                        <th role="columnheader" scope="col">"Board"</th>
-                        <th role="columnheader" scope="col">"By"</th>
-                        <th role="columnheader" scope="col" class="nowrap">"Started"</th>
-                        <th role="columnheader" scope="col" class="num">"Ran"</th>
-                        <th role="columnheader" scope="col" class="num">"Cost"</th>
-                    </tr>
-                </thead>
-                <tbody role="rowgroup">{rows}</tbody>
-            </table>
-        </div>
-    }
-    .into_any()
+    table_of(
+        "Jobs",
+        &[
+            ("Job", ""),
+            STATE,
+            ("Offering", ""),
+            ("Board", ""),
+            ("By", ""),
+            ("Started", "nowrap"),
+            ("Ran", "num"),
+            ("Cost", "num"),
+        ],
+        rows,
+    )
 }
 
 fn row(job: &Job) -> AnyView {

@@ -12,7 +12,7 @@ use leptos::task::spawn_local;
 use leptos_meta::Title;
 use leptos_router::hooks::use_location;
 
-use super::parts::{Brand, Call, CallProblem, Loading, PasswordField, leave_for};
+use super::parts::{Brand, Call, CallProblem, Loading, PasswordField, Submit, leave_for};
 use crate::api;
 use crate::api::Answer;
 use crate::session::remember;
@@ -235,14 +235,7 @@ fn NewCard(token: String, info: InvitationInfo) -> impl IntoView {
                 autocomplete=Some("name")
             />
             <PasswordField value=password error=call.field("/password") fresh=true/>
-            <button
-                class="btn btn--primary"
-                type="submit"
-                disabled=move || call.pending.get()
-                aria-busy=move || call.pending.get().then_some("true")
-            >
-                "Create account and join"
-            </button>
+            <Submit call=call>"Create account and join"</Submit>
         </form>
     }
 }
@@ -268,14 +261,7 @@ fn SignInCard(token: String, info: InvitationInfo) -> impl IntoView {
             {lines}
             <CallProblem call=call beside_fields=SIGN_IN_FIELDS/>
             <PasswordField value=password error=call.field("/password") fresh=false/>
-            <button
-                class="btn btn--primary"
-                type="submit"
-                disabled=move || call.pending.get()
-                aria-busy=move || call.pending.get().then_some("true")
-            >
-                "Sign in and join"
-            </button>
+            <Submit call=call>"Sign in and join"</Submit>
         </form>
     }
 }

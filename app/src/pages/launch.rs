@@ -46,10 +46,11 @@ use self::secrets::SecretLines;
 use self::units::LimitUnit;
 use self::volumes::VolumeLines;
 use self::what::WhatRuns;
-use super::parts::{Call, CallProblem, FieldError, FormKey, Loading, NoOrg, every, leave, ready, when_some};
+use super::of_org::of_org;
+use super::parts::{Call, CallProblem, FieldError, FormKey, every, leave, ready};
 use crate::api;
 use crate::api::Answer;
-use crate::session::{Page, use_session};
+use crate::session::Page;
 use crate::ui::*;
 
 const FIELDS: &[&str] = &[
@@ -109,25 +110,14 @@ fn load(org: OrgId) -> impl Future<Output = Answer<Choices>> + Send + 'static {
 /// The page with the launch form.
 #[component]
 pub fn LaunchPage() -> impl IntoView {
-    let org = use_session().org;
-    let data: Resource<Answer<Option<Choices>>> =
-        Resource::new(move || org.get(), |org: Option<OrgId>| when_some(org.map(load)));
-    view! {
-        <Page title="Launch job".to_owned()>
-            <Suspense fallback=|| view! { <Loading/> }>
-                {move || Suspend::new(async move {
-                    match data.await {
-                        Err(problem) => view! { <ProblemNotice problem=problem/> }.into_any(),
-                        Ok(None) => view! { <NoOrg/> }.into_any(),
-                        Ok(Some(choices)) if choices.offerings.is_empty() => {
-                            view! { <NothingToOrder/> }.into_any()
-                        }
-                        Ok(Some(choices)) => view! { <LaunchForm choices=choices/> }.into_any(),
-                    }
-                })}
-            </Suspense>
-        </Page>
-    }
+    let draw = |choices: Choices| {
+        if choices.offerings.is_empty() {
+            view! { <NothingToOrder/> }.into_any()
+        } else {
+            view! { <LaunchForm choices=choices/> }.into_any()
+        }
+    };
+    view! { <Page title="Launch job".to_owned()>{of_org(load, draw)}</Page> }
 }
 
 #[component]

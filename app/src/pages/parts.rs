@@ -1,5 +1,5 @@
-//! What several pages share: one call at a time, timers, a dialog, a password field, the states a
-//! page can be in before it has data.
+//! What several pages share: one call at a time and the button that makes it, timers, a dialog, a password
+//! field, the states a page can be in before it has data.
 //!
 //! Must not know a particular page or a particular call.
 
@@ -143,6 +143,27 @@ pub fn CallProblem(
     beside_fields: &'static [&'static str],
 ) -> impl IntoView {
     move || call.unshown(beside_fields).map(|problem| view! { <ProblemNotice problem=problem/> })
+}
+
+/// The button that sends a form: not before the page is alive, and not twice at a time.
+#[component]
+pub fn Submit(
+    /// The call of the form.
+    call: Call,
+    /// What it says.
+    children: Children,
+) -> impl IntoView {
+    let ready = ready();
+    view! {
+        <button
+            class="btn btn--primary"
+            type="submit"
+            disabled=move || !ready.get() || call.pending.get()
+            aria-busy=move || call.pending.get().then_some("true")
+        >
+            {children()}
+        </button>
+    }
 }
 
 /// False on the server and in the first client render: a form that is not hydrated would post

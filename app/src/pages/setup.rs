@@ -7,7 +7,7 @@ use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 use leptos_meta::Title;
 
-use super::parts::{Brand, Call, CallProblem, Loading, PasswordField, leave, ready};
+use super::parts::{Brand, Call, CallProblem, Loading, PasswordField, Submit, leave};
 use crate::api;
 use crate::api::Answer;
 use crate::ui::*;
@@ -49,7 +49,6 @@ fn Done() -> impl IntoView {
 
 #[component]
 fn SetupForm() -> impl IntoView {
-    let ready = ready();
     let next = leave();
     let call = Call::idle();
     let token = RwSignal::new(String::new());
@@ -121,14 +120,7 @@ fn SetupForm() -> impl IntoView {
                 />
             </div>
             <PasswordField value=password error=call.field("/password") fresh=true/>
-            <button
-                class="btn btn--primary"
-                type="submit"
-                disabled=move || !ready.get() || call.pending.get()
-                aria-busy=move || call.pending.get().then_some("true")
-            >
-                {move || if call.pending.get() { "Creating operator" } else { "Create operator" }}
-            </button>
+            <Submit call=call>{move || if call.pending.get() { "Creating operator" } else { "Create operator" }}</Submit>
         </form>
     }
 }

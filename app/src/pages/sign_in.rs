@@ -8,7 +8,7 @@ use leptos::prelude::*;
 use leptos_meta::Title;
 use leptos_router::hooks::use_query_map;
 
-use super::parts::{Brand, Call, CallProblem, PasswordField, leave, ready};
+use super::parts::{Brand, Call, CallProblem, PasswordField, Submit, leave};
 use crate::api;
 use crate::api::Answer;
 use crate::ui::*;
@@ -33,7 +33,6 @@ pub fn safe_next(wanted: Option<&str>) -> String {
 pub fn SignInPage() -> impl IntoView {
     let info: Resource<Answer<PortalInfo>> = Resource::new(|| (), |()| api::accounts::info());
     let query = use_query_map();
-    let ready = ready();
     let next = leave();
     let call = Call::idle();
     let email = RwSignal::new(String::new());
@@ -62,14 +61,7 @@ pub fn SignInPage() -> impl IntoView {
                     autocomplete=Some("username")
                 />
                 <PasswordField value=password error=call.field("/password") fresh=false/>
-                <button
-                    class="btn btn--primary"
-                    type="submit"
-                    disabled=move || !ready.get() || call.pending.get()
-                    aria-busy=move || call.pending.get().then_some("true")
-                >
-                    {move || if call.pending.get() { "Signing in" } else { "Sign in" }}
-                </button>
+                <Submit call=call>{move || if call.pending.get() { "Signing in" } else { "Sign in" }}</Submit>
             </form>
             <Suspense fallback=|| ()>
                 {move || Suspend::new(async move {

@@ -7,7 +7,7 @@ use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 use leptos_meta::Title;
 
-use super::parts::{Brand, Call, CallProblem, Loading, PasswordField, leave, ready};
+use super::parts::{Brand, Call, CallProblem, Loading, PasswordField, Submit, leave};
 use crate::api;
 use crate::api::Answer;
 use crate::ui::*;
@@ -50,7 +50,6 @@ fn Closed() -> impl IntoView {
 
 #[component]
 fn SignUpForm() -> impl IntoView {
-    let ready = ready();
     let next = leave();
     let call = Call::idle();
     let name = RwSignal::new(String::new());
@@ -104,14 +103,7 @@ fn SignUpForm() -> impl IntoView {
                 autocomplete=Some("organization")
             />
             <PasswordField value=password error=call.field("/password") fresh=true/>
-            <button
-                class="btn btn--primary"
-                type="submit"
-                disabled=move || !ready.get() || call.pending.get()
-                aria-busy=move || call.pending.get().then_some("true")
-            >
-                {move || if call.pending.get() { "Creating" } else { "Create organization" }}
-            </button>
+            <Submit call=call>{move || if call.pending.get() { "Creating" } else { "Create organization" }}</Submit>
         </form>
     }
 }

@@ -12,14 +12,14 @@ use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use super::confirm::ConfirmDialog;
+use super::confirm::{ConfirmDialog, Doomed};
 use super::curl;
-use super::parts::{
-    Call, CallProblem, FieldError, FormKey, Loading, NoOrg, now_ms, origin, ready, when_some,
-};
+use super::of_org::of_org;
+use super::parts::{Call, CallProblem, FieldError, FormKey, Submit, now_ms, origin, ready};
+use super::roles::RoleField;
 use crate::api;
 use crate::api::Answer;
-use crate::session::{Page, use_session};
+use crate::session::Page;
 use crate::ui::*;
 
 const FIELDS: &[&str] = &["/name", "/role", "/expires_at"];
@@ -56,24 +56,13 @@ fn expires_at(days: &str, now_ms: i64) -> Option<Timestamp> {
 /// The page with all tokens.
 #[component]
 pub fn TokensPage() -> impl IntoView {
-    let org = use_session().org;
-    let data: Resource<Answer<Option<Loaded>>> =
-        Resource::new(move || org.get(), |org: Option<OrgId>| when_some(org.map(load)));
     view! {
         <Page title="Tokens".to_owned()>
             <p class="page__lead">
                 "A token lets a program act for this organization, within the token's role. A program that should be told of what happens, instead of asking, has a "
                 <a href="/webhooks">"webhook"</a> "."
             </p>
-            <Suspense fallback=|| view! { <Loading/> }>
-                {move || Suspend::new(async move {
-                    match data.await {
-                        Err(problem) => view! { <ProblemNotice problem=problem/> }.into_any(),
-                        Ok(None) => view! { <NoOrg/> }.into_any(),
-                        Ok(Some(loaded)) => view! { <Tokens loaded=loaded/> }.into_any(),
-                    }
-                })}
-            </Suspense>
+            {of_org(load, |loaded: Loaded| view! { <Tokens loaded=loaded/> }.into_any())}
         </Page>
     }
 }
@@ -83,16 +72,16 @@ fn Tokens(loaded: Loaded) -> impl IntoView {
     let Loaded { org, tokens } = loaded;
     let tokens = RwSignal::new(tokens);
     let secret = RwSignal::new(None::<String>);
-    let doomed = RwSignal::new(None::<Token>);
-    let asking = RwSignal::new(false);
+    let ready = ready();
+    let doomed = Doomed::none();
     view! {
         {move || secret.get().map(|secret| view! { <Secret secret=secret/> })}
         <NewTokenForm org=org tokens=tokens secret=secret/>
         <section class="section">
             <div class="section__head"><h2>"Tokens in use"</h2></div>
-            {move || table(&tokens.get(), doomed, asking)}
+            {move || table(&tokens.get(), doomed, ready)}
         </section>
-        <RevokeDialog org=org tokens=tokens doomed=doomed open=asking/>
+        <RevokeDialog org=org tokens=tokens doomed=doomed/>
     }
 }
 
@@ -115,7 +104,6 @@ fn Secret(secret: String) -> impl IntoView {
 
 #[component]
 fn NewTokenForm(org: OrgId, tokens: RwSignal<Vec<Token>>, secret: RwSignal<Option<String>>) -> impl IntoView {
-    let ready = ready();
     let call = Call::idle();
     let key = FormKey::beside(call);
     let name = RwSignal::new(String::new());
@@ -135,13 +123,6 @@ fn NewTokenForm(org: OrgId, tokens: RwSignal<Vec<Token>>, secret: RwSignal<Optio
             name.set(String::new());
         });
     };
-    let roles: Vec<AnyView> = Role::ALL
-        .into_iter()
-        .map(|role| {
-            let picked = role == Role::Member;
-            view! { <option value=role.name() selected=picked>{role.name()}</option> }.into_any()
-        })
-        .collect();
     let expiries: Vec<AnyView> = EXPIRIES
         .into_iter()
         .map(|(value, text)| {
@@ -163,21 +144,7 @@ fn NewTokenForm(org: OrgId, tokens: RwSignal<Vec<Token>>, secret: RwSignal<Optio
                     error=call.field("/name")
                     autocomplete=Some("off")
                 />
-                <div class="field">
-                    <label class="field__label" for="role">"Role"</label>
-                    <select
-                        id="role"
-                        name="role"
-                        aria-describedby="role-error"
-                        on:change=move |ev| {
-                            role.set(Role::parse(&event_target_value(&ev)).unwrap_or(Role::Viewer));
-                        }
-                    >
-                        {roles}
-                    </select>
-                    <p class="field__hint">{move || role.get().words()}</p>
-                    <FieldError id="role-error" error=call.field("/role")/>
-                </div>
+                <RoleField id="role" role=role error=call.field("/role")/>
                 <div class="field">
                     <label class="field__label" for="expiry">"Expires"</label>
                     <select
@@ -192,49 +159,29 @@ fn NewTokenForm(org: OrgId, tokens: RwSignal<Vec<Token>>, secret: RwSignal<Optio
                 </div>
             </div>
             <div class="form__actions">
-                <button
-                    class="btn btn--primary"
-                    type="submit"
-                    disabled=move || !ready.get() || call.pending.get()
-                    aria-busy=move || call.pending.get().then_some("true")
-                >
-                    "Create token"
-                </button>
+                <Submit call=call>"Create token"</Submit>
             </div>
         </form>
     }
 }
 
-fn table(tokens: &[Token], doomed: RwSignal<Option<Token>>, asking: RwSignal<bool>) -> AnyView {
+fn table(tokens: &[Token], doomed: Doomed<Token>, ready: ReadSignal<bool>) -> AnyView {
     if tokens.is_empty() {
-        return view! {
-            <div class="empty"><p class="empty__text">"No token yet. Create one to use the API from a program."</p></div>
-        }
-        .into_any();
+        return empty("No token yet. Create one to use the API from a program.");
     }
-    let rows: Vec<AnyView> = tokens.iter().map(|token| row(token, doomed, asking)).collect();
-    view! {
-        <div class="table-wrap">
-            <table class="table" role="table">
-                <caption class="visually-hidden">"Tokens"</caption>
-                <thead role="rowgroup">
-                    <tr role="row">
-                        <th role="columnheader" scope="col">"Name"</th>
-                        <th role="columnheader" scope="col">"Role"</th>
-                        <th role="columnheader" scope="col">"Ends in"</th>
-                        <th role="columnheader" scope="col">"Created"</th>
-                        <th role="columnheader" scope="col">"Last used"</th>
-                        <th role="columnheader" scope="col">"Expires"</th>
-                        <th role="columnheader" scope="col" class="table__actions">
-                            <span class="visually-hidden">"Actions"</span>
-                        </th>
-                    </tr>
-                </thead>
-                <tbody role="rowgroup">{rows}</tbody>
-            </table>
-        </div>
-    }
-    .into_any()
+    table_of(
+        "Tokens",
+        &[
+            ("Name", ""),
+            ("Role", ""),
+            ("Ends in", ""),
+            ("Created", ""),
+            ("Last used", ""),
+            ("Expires", ""),
+            ACTIONS,
+        ],
+        tokens.iter().map(|token| row(token, doomed, ready)).collect(),
+    )
 }
 
 /// An instant, or a word for its absence.
@@ -245,11 +192,10 @@ fn when_or(at: Option<Timestamp>, word: &'static str) -> AnyView {
     }
 }
 
-fn row(token: &Token, doomed: RwSignal<Option<Token>>, asking: RwSignal<bool>) -> AnyView {
+fn row(token: &Token, doomed: Doomed<Token>, ready: ReadSignal<bool>) -> AnyView {
     let name = token.name.clone();
     let hint = format!("…{}", token.hint);
     let label = format!("Revoke {}", token.name);
-    let chosen = token.clone();
     view! {
         <tr role="row">
             <th role="rowheader" scope="row">{name}</th>
@@ -258,51 +204,29 @@ fn row(token: &Token, doomed: RwSignal<Option<Token>>, asking: RwSignal<bool>) -
             <td role="cell" data-label="Created"><When at=token.created_at/></td>
             <td role="cell" data-label="Last used">{when_or(token.last_used_at, "never")}</td>
             <td role="cell" data-label="Expires">{when_or(token.expires_at, "never")}</td>
-            <td role="cell" class="table__actions">
-                <button
-                    class="btn btn--danger btn--small"
-                    type="button"
-                    aria-label=label
-                    on:click=move |_| {
-                        doomed.set(Some(chosen.clone()));
-                        asking.set(true);
-                    }
-                >
-                    "Revoke"
-                </button>
-            </td>
+            <td role="cell" class="table__actions">{doomed.button(token.clone(), "Revoke", label, ready)}</td>
         </tr>
     }
     .into_any()
 }
 
 #[component]
-fn RevokeDialog(
-    org: OrgId,
-    tokens: RwSignal<Vec<Token>>,
-    doomed: RwSignal<Option<Token>>,
-    open: RwSignal<bool>,
-) -> impl IntoView {
+fn RevokeDialog(org: OrgId, tokens: RwSignal<Vec<Token>>, doomed: Doomed<Token>) -> impl IntoView {
     let call = Call::idle();
-    let title = Signal::derive(move || {
-        doomed.with(|token| match token {
-            Some(token) => format!("Revoke {}?", token.name),
-            None => "Revoke the token?".to_owned(),
-        })
-    });
     let revoke = move |()| {
-        let Some(token) = doomed.get_untracked() else { return };
-        let id = token.id;
+        let Some(id) = doomed.one.with_untracked(|token| token.as_ref().map(|token| token.id)) else {
+            return;
+        };
         call.run(api::accounts::revoke_token(org, id), move |()| {
             tokens.update(|tokens| tokens.retain(|token| token.id != id));
-            open.set(false);
+            doomed.open.set(false);
         });
     };
     view! {
         <ConfirmDialog
             id="revoke"
-            title=title
-            open=open
+            title=doomed.title("Revoke", "token", |token| token.name.as_str())
+            open=doomed.open
             call=call
             keep="Keep it"
             verb="Revoke token"

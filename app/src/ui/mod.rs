@@ -9,6 +9,7 @@ mod log_view;
 mod menu;
 mod notice;
 mod states;
+mod table;
 mod terminal;
 
 pub use berth_bar::{BarSize, BarTile, BerthBar, GpuBar, percent, runs, tiles_of};
@@ -21,6 +22,7 @@ pub use notice::{NotFound, ProblemNotice};
 pub use states::{
     DeliveryBadge, InvoiceBadge, Mark, NodeBadge, PaymentBadge, RequestBadge, ReservationBadge, StateBadge,
 };
+pub use table::{ACTIONS, STATE, empty, table_of};
 pub use terminal::TerminalView;
 
 use berth_types::time::Timestamp;

@@ -10,7 +10,7 @@ use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 
 use super::super::limits::form::NumberField;
-use super::super::parts::{Call, CallProblem, FieldError, FormKey, ready};
+use super::super::parts::{Call, CallProblem, FieldError, FormKey, Submit};
 use super::words::{at_limit_title, at_limit_words};
 use crate::api;
 use crate::ui::*;
@@ -27,7 +27,6 @@ pub fn BudgetForm(
     /// The portal's currency.
     currency: String,
 ) -> impl IntoView {
-    let ready = ready();
     let call = Call::idle();
     let key = FormKey::beside(call);
     let said = RwSignal::new("");
@@ -125,14 +124,7 @@ pub fn BudgetForm(
                 />
             </div>
             <div class="form__actions">
-                <button
-                    class="btn btn--primary"
-                    type="submit"
-                    disabled=move || !ready.get() || call.pending.get()
-                    aria-busy=move || call.pending.get().then_some("true")
-                >
-                    "Make budget"
-                </button>
+                <Submit call=call>"Make budget"</Submit>
                 <span class="quiet" role="status">{move || said.get()}</span>
             </div>
         </form>

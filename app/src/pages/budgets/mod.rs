@@ -18,10 +18,11 @@ use serde::{Deserialize, Serialize};
 use self::form::BudgetForm;
 use self::words::{at_limit_words, bar_words, left, parts, passed_words};
 use super::billing::BillingTabs;
-use super::confirm::ConfirmDialog;
+use super::confirm::{ConfirmDialog, Doomed};
 use super::curl;
 use super::limits::replace;
-use super::parts::{Call, Loading, NoOrg, every, origin, ready, when_some};
+use super::of_org::of_org;
+use super::parts::{Call, every, origin, ready};
 use super::usage::choice::path;
 use crate::api;
 use crate::api::Answer;
@@ -44,24 +45,13 @@ fn load(org: OrgId) -> impl Future<Output = Answer<Loaded>> + Send + 'static {
 /// The page with all budgets.
 #[component]
 pub fn BudgetsPage() -> impl IntoView {
-    let org = use_session().org;
-    let data: Resource<Answer<Option<Loaded>>> =
-        Resource::new(move || org.get(), |org: Option<OrgId>| when_some(org.map(load)));
     view! {
         <Page title="Budgets".to_owned()>
             <BillingTabs current="/budgets"/>
             <p class="page__lead">
                 "A budget says what may be spent in a calendar month, on everything or on the jobs with one label. You are told at 50, 75 and 100 %."
             </p>
-            <Suspense fallback=|| view! { <Loading/> }>
-                {move || Suspend::new(async move {
-                    match data.await {
-                        Err(problem) => view! { <ProblemNotice problem=problem/> }.into_any(),
-                        Ok(None) => view! { <NoOrg/> }.into_any(),
-                        Ok(Some(loaded)) => view! { <BudgetsView loaded=loaded/> }.into_any(),
-                    }
-                })}
-            </Suspense>
+            {of_org(load, |loaded: Loaded| view! { <BudgetsView loaded=loaded/> }.into_any())}
         </Page>
     }
 }
@@ -72,8 +62,7 @@ fn BudgetsView(loaded: Loaded) -> impl IntoView {
     let currency = use_session().me.currency;
     let ready = ready();
     let budgets = RwSignal::new(budgets);
-    let doomed = RwSignal::new(None::<Budget>);
-    let asking = RwSignal::new(false);
+    let doomed = Doomed::none();
     every(10_000, move || {
         let fresh = api::budgets::list(org);
         spawn_local(async move {
@@ -85,9 +74,7 @@ fn BudgetsView(loaded: Loaded) -> impl IntoView {
     });
     let none = Memo::new(move |_| budgets.with(Vec::is_empty));
     let cards = move || {
-        budgets.with(|budgets| {
-            budgets.iter().map(|one| card(one, ready, doomed, asking)).collect::<Vec<AnyView>>()
-        })
+        budgets.with(|budgets| budgets.iter().map(|one| card(one, ready, doomed)).collect::<Vec<AnyView>>())
     };
     view! {
         <section class="section">
@@ -101,7 +88,7 @@ fn BudgetsView(loaded: Loaded) -> impl IntoView {
             }}
         </section>
         <BudgetForm org=org budgets=budgets currency=currency/>
-        <DeleteDialog org=org budgets=budgets doomed=doomed open=asking/>
+        <DeleteDialog org=org budgets=budgets doomed=doomed/>
     }
 }
 
@@ -165,12 +152,7 @@ fn gauge(budget: &Budget) -> AnyView {
     .into_any()
 }
 
-fn card(
-    budget: &Budget,
-    ready: ReadSignal<bool>,
-    doomed: RwSignal<Option<Budget>>,
-    asking: RwSignal<bool>,
-) -> AnyView {
+fn card(budget: &Budget, ready: ReadSignal<bool>, doomed: Doomed<Budget>) -> AnyView {
     let text = |micros: i64| money_text(micros, &budget.currency);
     let name = budget.name.clone();
     let label = format!("Delete {name}");
@@ -179,25 +161,13 @@ fn card(
         let class = if budget.passed_percent >= 75 { "tag tag--warn" } else { "tag" };
         view! { <span class=class>{words}</span> }
     });
-    let this = budget.clone();
     view! {
         <article class="card" aria-label=budget.name.clone()>
             <div class="card__head">
                 <h3 class="card__title">{name}</h3>
                 {tag}
                 <span class="card__aside">
-                    <button
-                        class="btn btn--danger btn--small"
-                        type="button"
-                        aria-label=label
-                        disabled=move || !ready.get()
-                        on:click=move |_| {
-                            doomed.set(Some(this.clone()));
-                            asking.set(true);
-                        }
-                    >
-                        "Delete"
-                    </button>
+                    {doomed.button(budget.clone(), "Delete", label, ready)}
                 </span>
             </div>
             {scope(budget)}
@@ -220,31 +190,20 @@ fn card(
 }
 
 #[component]
-fn DeleteDialog(
-    org: OrgId,
-    budgets: RwSignal<Vec<Budget>>,
-    doomed: RwSignal<Option<Budget>>,
-    open: RwSignal<bool>,
-) -> impl IntoView {
+fn DeleteDialog(org: OrgId, budgets: RwSignal<Vec<Budget>>, doomed: Doomed<Budget>) -> impl IntoView {
     let call = Call::idle();
-    let title = Signal::derive(move || {
-        doomed.with(|budget| match budget {
-            Some(budget) => format!("Delete {}?", budget.name),
-            None => "Delete the budget?".to_owned(),
-        })
-    });
     let delete = move |()| {
-        let Some(id) = doomed.get_untracked().map(|budget| budget.id) else { return };
+        let Some(id) = doomed.one.get_untracked().map(|budget| budget.id) else { return };
         call.run(api::budgets::delete(org, id), move |()| {
             budgets.update(|budgets| budgets.retain(|budget| budget.id != id));
-            open.set(false);
+            doomed.open.set(false);
         });
     };
     view! {
         <ConfirmDialog
             id="delete-budget"
-            title=title
-            open=open
+            title=doomed.title("Delete", "budget", |budget| budget.name.as_str())
+            open=doomed.open
             call=call
             keep="Keep it"
             verb="Delete budget"

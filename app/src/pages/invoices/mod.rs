@@ -23,10 +23,11 @@ use super::curl;
 use super::days::date_text;
 use super::limits::replace;
 use super::more::More;
-use super::parts::{Call, Loading, NoOrg, every, origin, when_some};
+use super::of_org::of_org;
+use super::parts::{Call, every, origin};
 use crate::api;
 use crate::api::Answer;
-use crate::session::{Page, use_session};
+use crate::session::Page;
 use crate::ui::*;
 
 /// What the page starts with.
@@ -44,21 +45,10 @@ fn load(org: OrgId) -> impl Future<Output = Answer<Loaded>> + Send + 'static {
 /// The page with all invoices.
 #[component]
 pub fn InvoicesPage() -> impl IntoView {
-    let org = use_session().org;
-    let data: Resource<Answer<Option<Loaded>>> =
-        Resource::new(move || org.get(), |org: Option<OrgId>| when_some(org.map(load)));
     view! {
         <Page title="Invoices".to_owned()>
             <BillingTabs current="/invoices"/>
-            <Suspense fallback=|| view! { <Loading/> }>
-                {move || Suspend::new(async move {
-                    match data.await {
-                        Err(problem) => view! { <ProblemNotice problem=problem/> }.into_any(),
-                        Ok(None) => view! { <NoOrg/> }.into_any(),
-                        Ok(Some(loaded)) => view! { <InvoicesView loaded=loaded/> }.into_any(),
-                    }
-                })}
-            </Suspense>
+            {of_org(load, |loaded: Loaded| view! { <InvoicesView loaded=loaded/> }.into_any())}
         </Page>
     }
 }
@@ -148,25 +138,11 @@ pub fn taken_back(invoice: &Invoice, all: &[Invoice]) -> Option<String> {
 
 fn table(all: &[Invoice]) -> AnyView {
     let rows: Vec<AnyView> = all.iter().map(|one| row(one, all)).collect();
-    view! {
-        <div class="table-wrap">
-            <table class="table" role="table">
-                <caption class="visually-hidden">"Invoices, newest first"</caption>
-                <thead role="rowgroup">
-                    <tr role="row">
-                        <th role="columnheader" scope="col">"Invoice"</th>
-                        <th role="columnheader" scope="col" class="table__state">"State"</th>
-                        <th role="columnheader" scope="col">"For"</th>
-                        <th role="columnheader" scope="col" class="nowrap">"Issued"</th>
-                        <th role="columnheader" scope="col" class="nowrap">"Due"</th>
-                        <th role="columnheader" scope="col" class="num">"Total"</th>
-                    </tr>
-                </thead>
-                <tbody role="rowgroup">{rows}</tbody>
-            </table>
-        </div>
-    }
-    .into_any()
+    table_of(
+        "Invoices, newest first",
+        &[("Invoice", ""), STATE, ("For", ""), ("Issued", "nowrap"), ("Due", "nowrap"), ("Total", "num")],
+        rows,
+    )
 }
 
 fn row(invoice: &Invoice, all: &[Invoice]) -> AnyView {

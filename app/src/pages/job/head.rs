@@ -9,7 +9,7 @@ use leptos::prelude::*;
 
 use super::super::confirm::ConfirmDialog;
 use super::super::launch::units::{LimitUnit, limit_seconds};
-use super::super::parts::{Call, CallProblem, FieldError, FormKey, Modal, ready};
+use super::super::parts::{Call, CallProblem, FieldError, FormKey, Modal, Submit, ready};
 use super::super::words::limit_text;
 use super::LiveJob;
 use crate::api;
@@ -194,14 +194,7 @@ fn ExtendDialog(live: LiveJob, open: RwSignal<bool>) -> impl IntoView {
                 </div>
                 <div class="dialog__actions">
                     <button class="btn" type="button" on:click=move |_| open.set(false)>"Keep the limit"</button>
-                    <button
-                        class="btn btn--primary"
-                        type="submit"
-                        disabled=move || call.pending.get()
-                        aria-busy=move || call.pending.get().then_some("true")
-                    >
-                        "Extend limit"
-                    </button>
+                    <Submit call=call>"Extend limit"</Submit>
                 </div>
             </form>
         </Modal>

@@ -8,7 +8,7 @@ use berth_types::quotas::{NewQuotaRequest, Quota, QuotaRequest};
 use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 
-use super::super::parts::{Call, CallProblem, FieldError, FormKey, ready};
+use super::super::parts::{Call, CallProblem, FieldError, FormKey, Submit};
 use super::form::NumberField;
 use super::kinds::{Kind, Subject};
 use crate::api;
@@ -66,7 +66,6 @@ pub fn AskForm(
     /// The portal's currency.
     currency: String,
 ) -> impl IntoView {
-    let ready = ready();
     let call = Call::idle();
     let key = FormKey::beside(call);
     let subjects: Vec<Subject> = Kind::COUNTED
@@ -149,14 +148,7 @@ pub fn AskForm(
                 <FieldError id="ask-reason-error" error=wrong_reason/>
             </div>
             <div class="form__actions">
-                <button
-                    class="btn btn--primary"
-                    type="submit"
-                    disabled=move || !ready.get() || call.pending.get()
-                    aria-busy=move || call.pending.get().then_some("true")
-                >
-                    "Ask the operator"
-                </button>
+                <Submit call=call>"Ask the operator"</Submit>
                 <span class="quiet" role="status">{move || said.get()}</span>
             </div>
         </form>

@@ -19,7 +19,8 @@ use leptos::task::spawn_local;
 use serde::{Deserialize, Serialize};
 
 use self::ask::AskForm;
-use super::parts::{Loading, NoOrg, every, when_some};
+use super::of_org::of_org;
+use super::parts::every;
 use crate::api;
 use crate::api::Answer;
 use crate::session::{Page, use_session};
@@ -52,23 +53,12 @@ pub fn slugs() -> impl Future<Output = Answer<Vec<String>>> + Send + 'static {
 /// The page with all limits.
 #[component]
 pub fn LimitsPage() -> impl IntoView {
-    let org = use_session().org;
-    let data: Resource<Answer<Option<Loaded>>> =
-        Resource::new(move || org.get(), |org: Option<OrgId>| when_some(org.map(load)));
     view! {
         <Page title="Limits".to_owned()>
             <p class="page__lead">
                 "How much your organization may use. What runs is never stopped by a limit: what goes beyond one waits, or is refused and says why."
             </p>
-            <Suspense fallback=|| view! { <Loading/> }>
-                {move || Suspend::new(async move {
-                    match data.await {
-                        Err(problem) => view! { <ProblemNotice problem=problem/> }.into_any(),
-                        Ok(None) => view! { <NoOrg/> }.into_any(),
-                        Ok(Some(loaded)) => view! { <LimitsView loaded=loaded/> }.into_any(),
-                    }
-                })}
-            </Suspense>
+            {of_org(load, |loaded: Loaded| view! { <LimitsView loaded=loaded/> }.into_any())}
         </Page>
     }
 }
@@ -117,14 +107,7 @@ fn LimitsView(loaded: Loaded) -> impl IntoView {
             <div class="section__head"><h2>"What you asked for"</h2></div>
             {move || {
                 if none.get() {
-                    view! {
-                        <div class="empty">
-                            <p class="empty__text">
-                                "Nothing yet. When a limit is in your way, ask for more above: the operator of this portal sees it at once, and the answer appears here."
-                            </p>
-                        </div>
-                    }
-                        .into_any()
+                    empty("Nothing yet. When a limit is in your way, ask for more above: the operator of this portal sees it at once, and the answer appears here.")
                 } else {
                     requests.with(|requests| requests::table(requests, &of_requests, false))
                 }

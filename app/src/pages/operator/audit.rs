@@ -109,24 +109,11 @@ fn table(events: &[AuditEvent], currency: &str) -> AnyView {
         .into_any();
     }
     let rows: Vec<AnyView> = events.iter().map(|event| row(event, currency)).collect();
-    view! {
-        <div class="table-wrap">
-            <table class="table" role="table">
-                <caption class="visually-hidden">"What was done, newest first"</caption>
-                <thead role="rowgroup">
-                    <tr role="row">
-                        <th role="columnheader" scope="col">"What"</th>
-                        <th role="columnheader" scope="col">"Who"</th>
-                        <th role="columnheader" scope="col" class="nowrap">"When"</th>
-                        <th role="columnheader" scope="col">"To"</th>
-                        <th role="columnheader" scope="col">"Detail"</th>
-                    </tr>
-                </thead>
-                <tbody role="rowgroup">{rows}</tbody>
-            </table>
-        </div>
-    }
-    .into_any()
+    table_of(
+        "What was done, newest first",
+        &[("What", ""), ("Who", ""), ("When", "nowrap"), ("To", ""), ("Detail", "")],
+        rows,
+    )
 }
 
 /// An action in words; one that has none reads as it was recorded.

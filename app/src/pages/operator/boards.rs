@@ -141,9 +141,7 @@ fn OfNode(loaded: Loaded) -> impl IntoView {
             <CallProblem call=ward.call beside_fields=&[]/>
             <Confirm ward=ward/>
             <div class="stack">{cards}</div>
-            {move || none().then(|| view! {
-                <div class="empty"><p class="empty__text">"Its worker has told of no board that Berth knows."</p></div>
-            })}
+            {move || none().then(|| empty("Its worker has told of no board that Berth knows."))}
         </div>
     }
 }

@@ -10,7 +10,7 @@ use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use super::super::parts::{Call, CallProblem, FieldError, Loading, ready};
+use super::super::parts::{Call, CallProblem, FieldError, Loading, Submit, ready};
 use super::super::words::counted;
 use super::is_operator;
 use crate::api;
@@ -78,20 +78,7 @@ fn inventory(hosts: &[InventoryHost]) -> AnyView {
                     <a href="/api/v1/operator/inventory?format=csv" rel="external" download="inventory.csv">"Download CSV"</a>
                 </div>
             </div>
-            <div class="table-wrap">
-                <table class="table" role="table">
-                    <caption class="visually-hidden">"Hosts"</caption>
-                    <thead role="rowgroup">
-                        <tr role="row">
-                            <th role="columnheader" scope="col">"Host"</th>
-                            <th role="columnheader" scope="col">"Boards"</th>
-                            <th role="columnheader" scope="col">"Versions"</th>
-                            <th role="columnheader" scope="col">"Reported"</th>
-                        </tr>
-                    </thead>
-                    <tbody role="rowgroup">{rows}</tbody>
-                </table>
-            </div>
+            {table_of("Hosts", &[("Host", ""), ("Boards", ""), ("Versions", ""), ("Reported", "")], rows)}
         </section>
     }
     .into_any()
@@ -287,14 +274,7 @@ fn Racks(racks: Vec<Rack>) -> impl IntoView {
                     </div>
                 </div>
                 <div class="form__actions">
-                    <button
-                        class="btn btn--primary"
-                        type="submit"
-                        disabled=move || !ready.get() || call.pending.get()
-                        aria-busy=move || call.pending.get().then_some("true")
-                    >
-                        "Set budget"
-                    </button>
+                    <Submit call=call>"Set budget"</Submit>
                 </div>
             </form>
         </section>

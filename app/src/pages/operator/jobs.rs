@@ -191,33 +191,23 @@ fn Found(first: First) -> impl IntoView {
 
 fn table(jobs: &[OperatedJob]) -> AnyView {
     if jobs.is_empty() {
-        return view! {
-            <div class="empty"><p class="empty__text">"No job is like that. Choose less, or look at all of them."</p></div>
-        }
-        .into_any();
+        return empty("No job is like that. Choose less, or look at all of them.");
     }
     let rows: Vec<AnyView> = jobs.iter().map(row).collect();
-    view! {
-        <div class="table-wrap">
-            <table class="table" role="table">
-                <caption class="visually-hidden">"Jobs of everyone, newest first"</caption>
-                <thead role="rowgroup">
-                    <tr role="row">
-                        <th role="columnheader" scope="col">"Job"</th>
-                        <th role="columnheader" scope="col" class="table__state">"State"</th>
-                        <th role="columnheader" scope="col">"Organization"</th>
-                        <th role="columnheader" scope="col">"Offering"</th>
-                        <th role="columnheader" scope="col">"Node"</th>
-                        <th role="columnheader" scope="col">"Submitted"</th>
-                        <th role="columnheader" scope="col" class="num">"Metered"</th>
-                        <th role="columnheader" scope="col" class="num">"Cost"</th>
-                    </tr>
-                </thead>
-                <tbody role="rowgroup">{rows}</tbody>
-            </table>
-        </div>
-    }
-    .into_any()
+    table_of(
+        "Jobs of everyone, newest first",
+        &[
+            ("Job", ""),
+            STATE,
+            ("Organization", ""),
+            ("Offering", ""),
+            ("Node", ""),
+            ("Submitted", ""),
+            ("Metered", "num"),
+            ("Cost", "num"),
+        ],
+        rows,
+    )
 }
 
 fn row(job: &OperatedJob) -> AnyView {

@@ -145,14 +145,7 @@ fn NodeList(nodes: Vec<Node>) -> impl IntoView {
         {move || nodes.with(|nodes| nodes.iter().filter_map(|node| silent(node, loss, ready)).collect::<Vec<AnyView>>())}
         {move || {
             if none.get() {
-                view! {
-                    <div class="empty">
-                        <p class="empty__text">
-                            "No node has joined yet. Add one: it takes one line on a host with a GPU, or on any Linux host with simulated boards."
-                        </p>
-                    </div>
-                }
-                    .into_any()
+                empty("No node has joined yet. Add one: it takes one line on a host with a GPU, or on any Linux host with simulated boards.")
             } else {
                 view! {
                     <div class="table-wrap">

@@ -19,7 +19,7 @@ use leptos::prelude::*;
 use self::back::TakeBackDialog;
 use self::limit::CreditLimitDialog;
 use super::super::days::moment;
-use super::super::parts::{Call, CallProblem, FieldError, FormKey, Loading, Modal, ready};
+use super::super::parts::{Call, CallProblem, FieldError, FormKey, Loading, Modal, Submit, ready};
 use super::super::words::counted;
 use super::is_operator;
 use crate::api;
@@ -313,14 +313,7 @@ fn GrantDialog(desk: Desk) -> impl IntoView {
                 </div>
                 <div class="dialog__actions">
                     <button class="btn" type="button" on:click=move |_| open.set(false)>"Grant nothing"</button>
-                    <button
-                        class="btn btn--primary"
-                        type="submit"
-                        disabled=move || call.pending.get()
-                        aria-busy=move || call.pending.get().then_some("true")
-                    >
-                        "Grant credit"
-                    </button>
+                    <Submit call=call>"Grant credit"</Submit>
                 </div>
             </form>
         </Modal>

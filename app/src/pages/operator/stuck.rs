@@ -65,35 +65,16 @@ fn List(stuck: Vec<Stuck>) -> impl IntoView {
 
 fn table(stuck: &[Stuck]) -> AnyView {
     if stuck.is_empty() {
-        return view! {
-            <div class="empty">
-                <p class="empty__text">
-                    "Nothing is stuck. A job stands here when its node is silent for two minutes, when it has a place for ten minutes and no process, when it does not stop in its time, and when what is left of it cannot be closed."
-                </p>
-            </div>
-        }
-        .into_any();
+        return empty(
+            "Nothing is stuck. A job stands here when its node is silent for two minutes, when it has a place for ten minutes and no process, when it does not stop in its time, and when what is left of it cannot be closed.",
+        );
     }
     let rows: Vec<AnyView> = stuck.iter().map(row).collect();
-    view! {
-        <div class="table-wrap">
-            <table class="table" role="table">
-                <caption class="visually-hidden">"What is stuck, the longest first"</caption>
-                <thead role="rowgroup">
-                    <tr role="row">
-                        <th role="columnheader" scope="col">"Job"</th>
-                        <th role="columnheader" scope="col" class="table__state">"State"</th>
-                        <th role="columnheader" scope="col">"Node"</th>
-                        <th role="columnheader" scope="col">"Since"</th>
-                        <th role="columnheader" scope="col">"Why"</th>
-                        <th role="columnheader" scope="col">"What helps"</th>
-                    </tr>
-                </thead>
-                <tbody role="rowgroup">{rows}</tbody>
-            </table>
-        </div>
-    }
-    .into_any()
+    table_of(
+        "What is stuck, the longest first",
+        &[("Job", ""), STATE, ("Node", ""), ("Since", ""), ("Why", ""), ("What helps", "")],
+        rows,
+    )
 }
 
 /// Where something can be done about it, and its name.

@@ -199,24 +199,7 @@ fn Nothing(org: OrgId, pays: bool) -> impl IntoView {
 
 fn table(payments: &[Payment]) -> AnyView {
     let rows: Vec<AnyView> = payments.iter().map(row).collect();
-    view! {
-        <div class="table-wrap">
-            <table class="table" role="table">
-                <caption class="visually-hidden">"Payments"</caption>
-                <thead role="rowgroup">
-                    <tr role="row">
-                        <th role="columnheader" scope="col">"Payment"</th>
-                        <th role="columnheader" scope="col" class="table__state">"State"</th>
-                        <th role="columnheader" scope="col" class="nowrap">"When"</th>
-                        <th role="columnheader" scope="col">"By"</th>
-                        <th role="columnheader" scope="col" class="num">"Amount"</th>
-                    </tr>
-                </thead>
-                <tbody role="rowgroup">{rows}</tbody>
-            </table>
-        </div>
-    }
-    .into_any()
+    table_of("Payments", &[("Payment", ""), STATE, ("When", "nowrap"), ("By", ""), ("Amount", "num")], rows)
 }
 
 fn row(payment: &Payment) -> AnyView {

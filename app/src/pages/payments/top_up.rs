@@ -10,7 +10,7 @@ use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 
 use super::super::limits::form::NumberField;
-use super::super::parts::{Call, CallProblem, FormKey, leave_for, ready};
+use super::super::parts::{Call, CallProblem, FormKey, Submit, leave_for};
 use crate::api;
 
 const FIELDS: &[&str] = &["/amount_micros"];
@@ -25,7 +25,6 @@ pub fn TopUpForm(
     /// The smallest step of an amount.
     step_micros: i64,
 ) -> impl IntoView {
-    let ready = ready();
     let call = Call::idle();
     let key = FormKey::beside(call);
     let said = RwSignal::new("");
@@ -77,14 +76,7 @@ pub fn TopUpForm(
                 </span>
             </label>
             <div class="form__actions">
-                <button
-                    class="btn btn--primary"
-                    type="submit"
-                    disabled=move || !ready.get() || call.pending.get()
-                    aria-busy=move || call.pending.get().then_some("true")
-                >
-                    "Pay by card"
-                </button>
+                <Submit call=call>"Pay by card"</Submit>
                 <span class="quiet" role="status">{move || said.get()}</span>
             </div>
         </form>

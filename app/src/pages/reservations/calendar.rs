@@ -19,6 +19,7 @@ use super::zone::{Zone, ZoneSwitch};
 use super::{Board, boards_of_rows};
 use crate::api;
 use crate::pages::parts::every;
+use crate::ui::empty;
 
 /// Milliseconds between two looks.
 const AGAIN_MS: u64 = 15_000;
@@ -170,7 +171,7 @@ pub fn Schedule(
             <Switches shown=shown ready=ready/>
             {move || {
                 if none.get() {
-                    view! { <NoBoards/> }.into_any()
+                    empty("No node has joined this portal yet. Its operator adds one under Nodes; its boards have their rows here then.")
                 } else {
                     view! { <Grid shown=shown/> }.into_any()
                 }
@@ -181,17 +182,6 @@ pub fn Schedule(
             </div>
             <Twin shown=shown/>
         </section>
-    }
-}
-
-#[component]
-fn NoBoards() -> impl IntoView {
-    view! {
-        <div class="empty">
-            <p class="empty__text">
-                "No node has joined this portal yet. Its operator adds one under Nodes; its boards have their rows here then."
-            </p>
-        </div>
     }
 }
 

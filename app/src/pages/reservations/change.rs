@@ -11,7 +11,7 @@ use super::detail::Live;
 use super::words::consequence;
 use crate::api;
 use crate::pages::confirm::ConfirmDialog;
-use crate::pages::parts::{Call, CallProblem, FormKey, Modal};
+use crate::pages::parts::{Call, CallProblem, FormKey, Modal, Submit};
 use crate::pages::words::price_text;
 use crate::ui::*;
 
@@ -119,14 +119,7 @@ pub fn ExtendDialog(
                 </div>
                 <div class="dialog__actions">
                     <button class="btn" type="button" on:click=move |_| open.set(false)>"Keep the end"</button>
-                    <button
-                        class="btn btn--primary"
-                        type="submit"
-                        disabled=move || call.pending.get()
-                        aria-busy=move || call.pending.get().then_some("true")
-                    >
-                        "Extend"
-                    </button>
+                    <Submit call=call>"Extend"</Submit>
                 </div>
             </form>
         </Modal>

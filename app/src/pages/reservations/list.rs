@@ -110,25 +110,11 @@ fn shown(count: usize, more: bool) -> String {
 
 fn table(all: &[Reservation], zone: RwSignal<Zone>) -> AnyView {
     let rows: Vec<AnyView> = all.iter().map(|one| row(one, zone)).collect();
-    view! {
-        <div class="table-wrap">
-            <table class="table" role="table">
-                <caption class="visually-hidden">"Reservations"</caption>
-                <thead role="rowgroup">
-                    <tr role="row">
-                        <th role="columnheader" scope="col">"Reservation"</th>
-                        <th role="columnheader" scope="col" class="table__state">"State"</th>
-                        <th role="columnheader" scope="col">"Time"</th>
-                        <th role="columnheader" scope="col">"Devices"</th>
-                        <th role="columnheader" scope="col">"Used"</th>
-                        <th role="columnheader" scope="col" class="num">"Cost"</th>
-                    </tr>
-                </thead>
-                <tbody role="rowgroup">{rows}</tbody>
-            </table>
-        </div>
-    }
-    .into_any()
+    table_of(
+        "Reservations",
+        &[("Reservation", ""), STATE, ("Time", ""), ("Devices", ""), ("Used", ""), ("Cost", "num")],
+        rows,
+    )
 }
 
 fn row(one: &Reservation, zone: RwSignal<Zone>) -> AnyView {

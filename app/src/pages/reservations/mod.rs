@@ -33,11 +33,11 @@ use self::booking::{Booking, Form};
 use self::calendar::Schedule;
 use self::choice::{Choice, first_window};
 use self::list::List;
-use super::parts::{Loading, NoOrg, every, now_ms, ready, when_some};
+use super::of_org::of_org;
+use super::parts::{every, now_ms, ready};
 use crate::api;
 use crate::api::Answer;
-use crate::session::{Page, use_session};
-use crate::ui::*;
+use crate::session::Page;
 
 /// Reservations in one answer.
 const PAGE: u32 = 50;
@@ -109,23 +109,12 @@ fn load(org: OrgId) -> impl Future<Output = Answer<Loaded>> + Send + 'static {
 /// The page with calendar, form and list.
 #[component]
 pub fn ReservationsPage() -> impl IntoView {
-    let org = use_session().org;
-    let data: Resource<Answer<Option<Loaded>>> =
-        Resource::new(move || org.get(), |org: Option<OrgId>| when_some(org.map(load)));
     view! {
         <Page title="Reservations".to_owned()>
             <p class="page__lead">
                 "Reserve boards for a time to come: at a price that is fixed before, with a place that nobody else gets."
             </p>
-            <Suspense fallback=|| view! { <Loading/> }>
-                {move || Suspend::new(async move {
-                    match data.await {
-                        Err(problem) => view! { <ProblemNotice problem=problem/> }.into_any(),
-                        Ok(None) => view! { <NoOrg/> }.into_any(),
-                        Ok(Some(loaded)) => view! { <Desk loaded=loaded/> }.into_any(),
-                    }
-                })}
-            </Suspense>
+            {of_org(load, |loaded: Loaded| view! { <Desk loaded=loaded/> }.into_any())}
         </Page>
     }
 }

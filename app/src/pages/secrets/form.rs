@@ -7,7 +7,7 @@ use berth_types::secrets::{PutSecret, Secret};
 use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 
-use super::super::parts::{Call, CallProblem, FieldError};
+use super::super::parts::{Call, CallProblem, FieldError, Submit};
 use super::Desk;
 use crate::api;
 use crate::ui::*;
@@ -78,14 +78,7 @@ pub(super) fn SecretForm(
                 <FieldError id="secret-value-error" error=wrong_value/>
             </div>
             <div class="form__actions">
-                <button
-                    class="btn btn--primary"
-                    type="submit"
-                    disabled=move || !desk.ready.get() || call.pending.get()
-                    aria-busy=move || call.pending.get().then_some("true")
-                >
-                    {move || if known() { "Replace value" } else { "Create secret" }}
-                </button>
+                <Submit call=call>{move || if known() { "Replace value" } else { "Create secret" }}</Submit>
             </div>
         </form>
     }

@@ -6,16 +6,16 @@ mod form;
 
 use std::future::Future;
 
-use berth_types::accounts::Role;
 use berth_types::ids::OrgId;
 use berth_types::secrets::Secret;
 use leptos::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use self::form::SecretForm;
-use super::confirm::ConfirmDialog;
+use super::confirm::{ConfirmDialog, Doomed};
 use super::curl;
-use super::parts::{Call, Loading, NoOrg, origin, ready, when_some};
+use super::of_org::of_org;
+use super::parts::{Call, origin, ready};
 use crate::api;
 use crate::api::Answer;
 use crate::session::{Page, use_session};
@@ -36,23 +36,12 @@ fn load(org: OrgId) -> impl Future<Output = Answer<Loaded>> + Send + 'static {
 /// The page with all secrets.
 #[component]
 pub fn SecretsPage() -> impl IntoView {
-    let org = use_session().org;
-    let data: Resource<Answer<Option<Loaded>>> =
-        Resource::new(move || org.get(), |org: Option<OrgId>| when_some(org.map(load)));
     view! {
         <Page title="Secrets".to_owned()>
             <p class="page__lead">
                 "A secret is a value that jobs of this organization can be given, such as a token for a model registry. Berth keeps it sealed, gives it to a job when that starts, and takes it out of the job's log. Nobody can read it here again."
             </p>
-            <Suspense fallback=|| view! { <Loading/> }>
-                {move || Suspend::new(async move {
-                    match data.await {
-                        Err(problem) => view! { <ProblemNotice problem=problem/> }.into_any(),
-                        Ok(None) => view! { <NoOrg/> }.into_any(),
-                        Ok(Some(loaded)) => view! { <SecretsView loaded=loaded/> }.into_any(),
-                    }
-                })}
-            </Suspense>
+            {of_org(load, |loaded: Loaded| view! { <SecretsView loaded=loaded/> }.into_any())}
         </Page>
     }
 }
@@ -65,8 +54,7 @@ struct Desk {
     /// What the form's name field holds; a row can fill it in.
     name: RwSignal<String>,
     /// The one that the dialog is about.
-    doomed: RwSignal<Option<String>>,
-    asking: RwSignal<bool>,
+    doomed: Doomed<String>,
     ready: ReadSignal<bool>,
     /// Whether the person may change anything. It only leaves out what the portal would refuse.
     writes: bool,
@@ -75,15 +63,13 @@ struct Desk {
 #[component]
 fn SecretsView(loaded: Loaded) -> impl IntoView {
     let Loaded { org, secrets } = loaded;
-    let memberships = use_session().me.memberships;
     let desk = Desk {
         org,
         secrets: RwSignal::new(secrets),
         name: RwSignal::new(String::new()),
-        doomed: RwSignal::new(None),
-        asking: RwSignal::new(false),
+        doomed: Doomed::none(),
         ready: ready(),
-        writes: memberships.iter().any(|m| m.org.id == org && m.role == Role::Owner),
+        writes: use_session().owns(org),
     };
     let none = Memo::new(move |_| desk.secrets.with(Vec::is_empty));
     view! {
@@ -92,7 +78,7 @@ fn SecretsView(loaded: Loaded) -> impl IntoView {
             <div class="section__head"><h2>"Secrets in use"</h2></div>
             {move || {
                 if none.get() {
-                    view! { <Nothing writes=desk.writes/> }.into_any()
+                    empty(nothing(desk.writes))
                 } else {
                     desk.secrets.with(|secrets| table(secrets, desk))
                 }
@@ -103,14 +89,12 @@ fn SecretsView(loaded: Loaded) -> impl IntoView {
     }
 }
 
-#[component]
-fn Nothing(writes: bool) -> impl IntoView {
-    let text = if writes {
+fn nothing(writes: bool) -> &'static str {
+    if writes {
         "No secret yet. Make one above, and name it when you launch a job."
     } else {
         "No secret yet. Owners of the organization make them; you name them when you launch a job."
-    };
-    view! { <div class="empty"><p class="empty__text">{text}</p></div> }
+    }
 }
 
 /// How a job asks for secrets.
@@ -133,29 +117,19 @@ fn HowTo(org: OrgId) -> impl IntoView {
 }
 
 fn table(secrets: &[Secret], desk: Desk) -> AnyView {
-    let rows: Vec<AnyView> = secrets.iter().map(|secret| row(secret, desk)).collect();
-    view! {
-        <div class="table-wrap">
-            <table class="table" role="table">
-                <caption class="visually-hidden">"Secrets"</caption>
-                <thead role="rowgroup">
-                    <tr role="row">
-                        <th role="columnheader" scope="col">"Name"</th>
-                        <th role="columnheader" scope="col">"Version"</th>
-                        <th role="columnheader" scope="col">"Created"</th>
-                        <th role="columnheader" scope="col">"Last changed"</th>
-                        <th role="columnheader" scope="col">"By"</th>
-                        <th role="columnheader" scope="col">"Last given to a job"</th>
-                        <th role="columnheader" scope="col" class="table__actions">
-                            <span class="visually-hidden">"Actions"</span>
-                        </th>
-                    </tr>
-                </thead>
-                <tbody role="rowgroup">{rows}</tbody>
-            </table>
-        </div>
-    }
-    .into_any()
+    table_of(
+        "Secrets",
+        &[
+            ("Name", ""),
+            ("Version", ""),
+            ("Created", ""),
+            ("Last changed", ""),
+            ("By", ""),
+            ("Last given to a job", ""),
+            ACTIONS,
+        ],
+        secrets.iter().map(|secret| row(secret, desk)).collect(),
+    )
 }
 
 fn row(secret: &Secret, desk: Desk) -> AnyView {
@@ -183,7 +157,7 @@ fn row(secret: &Secret, desk: Desk) -> AnyView {
 fn actions(name: &str, desk: Desk) -> AnyView {
     let replace_label = format!("Give {name} a new value");
     let delete_label = format!("Delete {name}");
-    let (replaced, doomed) = (name.to_owned(), name.to_owned());
+    let replaced = name.to_owned();
     view! {
         <span class="btn-grid">
             <button
@@ -195,18 +169,7 @@ fn actions(name: &str, desk: Desk) -> AnyView {
             >
                 "New value"
             </button>
-            <button
-                class="btn btn--danger btn--small"
-                type="button"
-                aria-label=delete_label
-                disabled=move || !desk.ready.get()
-                on:click=move |_| {
-                    desk.doomed.set(Some(doomed.clone()));
-                    desk.asking.set(true);
-                }
-            >
-                "Delete"
-            </button>
+            {desk.doomed.button(name.to_owned(), "Delete", delete_label, desk.ready)}
         </span>
     }
     .into_any()
@@ -215,26 +178,19 @@ fn actions(name: &str, desk: Desk) -> AnyView {
 #[component]
 fn DeleteDialog(desk: Desk) -> impl IntoView {
     let call = Call::idle();
-    let open = desk.asking;
-    let title = Signal::derive(move || {
-        desk.doomed.with(|name| match name {
-            Some(name) => format!("Delete {name}?"),
-            None => "Delete the secret?".to_owned(),
-        })
-    });
     let delete = move |()| {
-        let Some(name) = desk.doomed.get_untracked() else { return };
+        let Some(name) = desk.doomed.one.get_untracked() else { return };
         let gone = name.clone();
         call.run(api::secrets::delete(desk.org, &name), move |()| {
             desk.secrets.update(|secrets| secrets.retain(|secret| secret.name != gone));
-            open.set(false);
+            desk.doomed.open.set(false);
         });
     };
     view! {
         <ConfirmDialog
             id="delete-secret"
-            title=title
-            open=open
+            title=desk.doomed.title("Delete", "secret", String::as_str)
+            open=desk.doomed.open
             call=call
             keep="Keep it"
             verb="Delete secret"

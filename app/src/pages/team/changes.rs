@@ -26,33 +26,15 @@ pub(super) fn Changes(
 
 fn table(changes: &[AuditEvent], currency: &str) -> AnyView {
     if changes.is_empty() {
-        return view! {
-            <div class="empty">
-                <p class="empty__text">
-                    "Nothing was changed yet. Roles, invitations, limits, budgets and webhooks that somebody changes are recorded here, with who did it and when."
-                </p>
-            </div>
-        }
-        .into_any();
+        return empty(
+            "Nothing was changed yet. Roles, invitations, limits, budgets and webhooks that somebody changes are recorded here, with who did it and when.",
+        );
     }
-    let rows: Vec<AnyView> = changes.iter().map(|change| row(change, currency)).collect();
-    view! {
-        <div class="table-wrap">
-            <table class="table" role="table">
-                <caption class="visually-hidden">"Recent changes, newest first"</caption>
-                <thead role="rowgroup">
-                    <tr role="row">
-                        <th role="columnheader" scope="col">"What"</th>
-                        <th role="columnheader" scope="col">"Who"</th>
-                        <th role="columnheader" scope="col" class="nowrap">"When"</th>
-                        <th role="columnheader" scope="col">"Detail"</th>
-                    </tr>
-                </thead>
-                <tbody role="rowgroup">{rows}</tbody>
-            </table>
-        </div>
-    }
-    .into_any()
+    table_of(
+        "Recent changes, newest first",
+        &[("What", ""), ("Who", ""), ("When", "nowrap"), ("Detail", "")],
+        changes.iter().map(|change| row(change, currency)).collect(),
+    )
 }
 
 fn row(change: &AuditEvent, currency: &str) -> AnyView {

@@ -124,36 +124,20 @@ pub(super) fn Invitations(
 }
 
 fn nobody() -> AnyView {
-    view! {
-        <div class="empty">
-            <p class="empty__text">
-                "Nobody is invited at present. Send an invitation above, and it stands here until it is accepted."
-            </p>
-        </div>
-    }
-    .into_any()
+    empty("Nobody is invited at present. Send an invitation above, and it stands here until it is accepted.")
 }
 
 fn table(rows: Vec<AnyView>) -> AnyView {
-    view! {
-        <div class="table-wrap">
-            <table class="table" role="table">
-                <caption class="visually-hidden">"Invitations that nobody has accepted yet"</caption>
-                <thead role="rowgroup">
-                    <tr role="row">
-                        <th role="columnheader" scope="col">"E-mail"</th>
-                        <th role="columnheader" scope="col">"Role"</th>
-                        <th role="columnheader" scope="col">"Invited by"</th>
-                        <th role="columnheader" scope="col" class="nowrap">"Mailed"</th>
-                        <th role="columnheader" scope="col" class="nowrap">"Expires"</th>
-                        <th role="columnheader" scope="col" class="table__actions">
-                            <span class="visually-hidden">"Actions"</span>
-                        </th>
-                    </tr>
-                </thead>
-                <tbody role="rowgroup">{rows}</tbody>
-            </table>
-        </div>
-    }
-    .into_any()
+    table_of(
+        "Invitations that nobody has accepted yet",
+        &[
+            ("E-mail", ""),
+            ("Role", ""),
+            ("Invited by", ""),
+            ("Mailed", "nowrap"),
+            ("Expires", "nowrap"),
+            ACTIONS,
+        ],
+        rows,
+    )
 }

@@ -7,7 +7,8 @@ use berth_types::members::{NewInvitation, SentInvitation};
 use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 
-use super::super::parts::{Call, CallProblem, FieldError, ready};
+use super::super::parts::{Call, CallProblem, Submit};
+use super::super::roles::RoleField;
 use super::Desk;
 use crate::api;
 use crate::ui::*;
@@ -20,7 +21,6 @@ pub(super) fn InviteForm(
     /// What the page is about.
     desk: Desk,
 ) -> impl IntoView {
-    let ready = ready();
     let call = Call::idle();
     let email = RwSignal::new(String::new());
     let role = RwSignal::new(Role::Member);
@@ -35,13 +35,6 @@ pub(super) fn InviteForm(
             email.set(String::new());
         });
     };
-    let roles: Vec<AnyView> = Role::ALL
-        .into_iter()
-        .map(|role| {
-            let picked = role == Role::Member;
-            view! { <option value=role.name() selected=picked>{role.name()}</option> }.into_any()
-        })
-        .collect();
     view! {
         <form class="form card" method="post" on:submit=submit>
             <h2 class="card__title">"Invite somebody"</h2>
@@ -56,31 +49,10 @@ pub(super) fn InviteForm(
                     error=call.field("/email")
                     autocomplete=Some("off")
                 />
-                <div class="field">
-                    <label class="field__label" for="invite-role">"Role"</label>
-                    <select
-                        id="invite-role"
-                        name="invite-role"
-                        aria-describedby="invite-role-error"
-                        on:change=move |ev| {
-                            role.set(Role::parse(&event_target_value(&ev)).unwrap_or(Role::Viewer));
-                        }
-                    >
-                        {roles}
-                    </select>
-                    <p class="field__hint">{move || role.get().words()}</p>
-                    <FieldError id="invite-role-error" error=call.field("/role")/>
-                </div>
+                <RoleField id="invite-role" role=role error=call.field("/role")/>
             </div>
             <div class="form__actions">
-                <button
-                    class="btn btn--primary"
-                    type="submit"
-                    disabled=move || !ready.get() || call.pending.get()
-                    aria-busy=move || call.pending.get().then_some("true")
-                >
-                    "Send invitation"
-                </button>
+                <Submit call=call>"Send invitation"</Submit>
             </div>
         </form>
     }

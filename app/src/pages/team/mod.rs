@@ -11,7 +11,6 @@ mod people;
 use std::future::Future;
 
 use berth_types::Page as Rows;
-use berth_types::accounts::Role;
 use berth_types::ids::OrgId;
 use berth_types::members::{Invitation, Member};
 use berth_types::quotas::AuditEvent;
@@ -22,11 +21,11 @@ use self::changes::Changes;
 use self::invitations::Invitations;
 use self::invite::{InviteForm, Link};
 use self::people::People;
-use super::parts::{Loading, NoOrg, when_some};
+use super::of_org::drawn;
+use super::parts::when_some;
 use crate::api;
 use crate::api::Answer;
-use crate::session::{Page, Session, use_session};
-use crate::ui::*;
+use crate::session::{Page, use_session};
 
 /// What only owners see.
 #[derive(Clone, Serialize, Deserialize)]
@@ -83,17 +82,13 @@ impl Desk {
     }
 }
 
-fn owns(session: &Session, org: OrgId) -> bool {
-    session.me.memberships.iter().any(|member| member.org.id == org && member.role == Role::Owner)
-}
-
 /// The page with everybody in the organization.
 #[component]
 pub fn TeamPage() -> impl IntoView {
     let session = use_session();
     let org = session.org;
     let data: Resource<Answer<Option<Loaded>>> = Resource::new(
-        move || org.get().map(|org| (org, owns(&session, org))),
+        move || org.get().map(|org| (org, session.owns(org))),
         |wanted: Option<(OrgId, bool)>| when_some(wanted.map(|(org, owns)| load(org, owns))),
     );
     view! {
@@ -102,15 +97,7 @@ pub fn TeamPage() -> impl IntoView {
                 "Who is in this organization, and what each may do here. A program has a "
                 <a href="/tokens">"token"</a> " instead."
             </p>
-            <Suspense fallback=|| view! { <Loading/> }>
-                {move || Suspend::new(async move {
-                    match data.await {
-                        Err(problem) => view! { <ProblemNotice problem=problem/> }.into_any(),
-                        Ok(None) => view! { <NoOrg/> }.into_any(),
-                        Ok(Some(loaded)) => view! { <Team loaded=loaded/> }.into_any(),
-                    }
-                })}
-            </Suspense>
+            {drawn(data, |loaded: Loaded| view! { <Team loaded=loaded/> }.into_any())}
         </Page>
     }
 }

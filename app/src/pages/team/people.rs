@@ -8,9 +8,10 @@ use berth_types::ids::UserId;
 use berth_types::members::Member;
 use leptos::prelude::*;
 
-use super::super::confirm::ConfirmDialog;
+use super::super::confirm::{ConfirmDialog, Doomed};
 use super::super::more::More;
 use super::super::parts::{Call, CallProblem, leave_for, ready};
+use super::super::roles::role_options;
 use super::Desk;
 use crate::api;
 use crate::session::use_session;
@@ -26,8 +27,7 @@ struct Hands {
     /// What came of the last change.
     said: RwSignal<String>,
     /// Whom the dialog is about.
-    doomed: RwSignal<Option<Member>>,
-    asking: RwSignal<bool>,
+    doomed: Doomed<Member>,
     ready: ReadSignal<bool>,
 }
 
@@ -44,8 +44,7 @@ pub(super) fn People(
         me: use_session().me.user.id,
         call: Call::idle(),
         said: RwSignal::new(String::new()),
-        doomed: RwSignal::new(None),
-        asking: RwSignal::new(false),
+        doomed: Doomed::none(),
         ready: ready(),
     };
     let cursor = RwSignal::new(cursor);
@@ -120,13 +119,6 @@ fn role_cell(member: &Member, hands: Hands) -> AnyView {
             select.set_value(role.name());
         }
     };
-    let options: Vec<AnyView> = Role::ALL
-        .into_iter()
-        .map(|role| {
-            let picked = role == member.role;
-            view! { <option value=role.name() selected=picked>{role.name()}</option> }.into_any()
-        })
-        .collect();
     let change = move |ev: leptos::ev::Event| {
         let Some(role) = Role::parse(&event_target_value(&ev)) else { return };
         if hands.call.pending.get_untracked() {
@@ -161,7 +153,7 @@ fn role_cell(member: &Member, hands: Hands) -> AnyView {
             node_ref=choice
             on:change=change
         >
-            {options}
+            {role_options(member.role)}
         </select>
     }
     .into_any()
@@ -177,23 +169,8 @@ fn row(member: &Member, hands: Hands) -> AnyView {
     } else {
         ("Remove", format!("Remove {}", member.name))
     };
-    let this = member.clone();
-    let button = (own || hands.desk.owns).then(|| {
-        view! {
-            <button
-                class="btn btn--danger btn--small"
-                type="button"
-                aria-label=label
-                disabled=move || !hands.ready.get()
-                on:click=move |_| {
-                    hands.doomed.set(Some(this.clone()));
-                    hands.asking.set(true);
-                }
-            >
-                {word}
-            </button>
-        }
-    });
+    let button =
+        (own || hands.desk.owns).then(|| hands.doomed.button(member.clone(), word, label, hands.ready));
     view! {
         <tr role="row">
             <th role="rowheader" scope="row">{name}{you}</th>
@@ -209,10 +186,10 @@ fn row(member: &Member, hands: Hands) -> AnyView {
 #[component]
 fn RemoveDialog(hands: Hands) -> impl IntoView {
     let call = Call::idle();
-    let open = hands.asking;
-    let own = move || hands.doomed.with(|member| member.as_ref().is_some_and(|m| m.user == hands.me));
+    let own = move || hands.doomed.one.with(|member| member.as_ref().is_some_and(|m| m.user == hands.me));
     let title = Signal::derive(move || {
-        let name = hands.doomed.with(|member| member.as_ref().map(|m| m.name.clone()).unwrap_or_default());
+        let name =
+            hands.doomed.one.with(|member| member.as_ref().map(|m| m.name.clone()).unwrap_or_default());
         if own() { "Leave the organization?".to_owned() } else { format!("Remove {name}?") }
     });
     let what = move || {
@@ -227,7 +204,7 @@ fn RemoveDialog(hands: Hands) -> impl IntoView {
         verb.to_owned()
     });
     let remove = move |()| {
-        let Some(member) = hands.doomed.get_untracked() else { return };
+        let Some(member) = hands.doomed.one.get_untracked() else { return };
         let user = member.user;
         call.run(api::members::remove(hands.desk.org, user), move |()| {
             if user == hands.me {
@@ -235,7 +212,7 @@ fn RemoveDialog(hands: Hands) -> impl IntoView {
                 leave_for("/");
                 return;
             }
-            open.set(false);
+            hands.doomed.open.set(false);
             hands.said.set(format!("{} was removed.", member.name));
             hands.desk.members.update(|members| members.retain(|known| known.user != user));
             hands.desk.look_again();
@@ -245,7 +222,7 @@ fn RemoveDialog(hands: Hands) -> impl IntoView {
         <ConfirmDialog
             id="remove-member"
             title=title
-            open=open
+            open=hands.doomed.open
             call=call
             keep="Cancel"
             verb=verb

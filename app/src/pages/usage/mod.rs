@@ -27,7 +27,8 @@ use self::words::{device_hours, group_choice};
 use super::billing::BillingTabs;
 use super::days::{day_at, day_text};
 use super::limits::replace;
-use super::parts::{FieldError, Loading, NoOrg, every, now_ms, origin, ready, when_some};
+use super::of_org::drawn;
+use super::parts::{FieldError, every, now_ms, origin, ready, when_some};
 use super::words::grouped;
 use super::{curl, days};
 use crate::api;
@@ -77,17 +78,9 @@ pub fn UsagePage() -> impl IntoView {
     view! {
         <Page title="Usage".to_owned()>
             <BillingTabs current="/usage"/>
-            <Suspense fallback=|| view! { <Loading/> }>
-                {move || Suspend::new(async move {
-                    match data.await {
-                        Err(problem) => view! { <ProblemNotice problem=problem/> }.into_any(),
-                        Ok(None) => view! { <NoOrg/> }.into_any(),
-                        Ok(Some((org, first))) => {
-                            view! { <UsageView org=org first=first query=query/> }.into_any()
-                        }
-                    }
-                })}
-            </Suspense>
+            {drawn(data, move |(org, first): (OrgId, Shown)| {
+                view! { <UsageView org=org first=first query=query/> }.into_any()
+            })}
         </Page>
     }
 }

@@ -6,7 +6,8 @@ use berth_types::Page;
 use berth_types::volumes::{EntryKind, VolumeEntry};
 use leptos::prelude::*;
 
-use super::super::parts::{Call, CallProblem, Modal};
+use super::super::confirm::ConfirmDialog;
+use super::super::parts::{Call, CallProblem};
 use super::super::words::size_text;
 use super::files_text;
 use super::one::{Shelf, dir_href};
@@ -22,7 +23,7 @@ pub(super) fn FileTable(shelf: Shelf) -> impl IntoView {
             <div class="section__head"><h2>"Files"</h2></div>
             {move || {
                 if none.get() {
-                    view! { <div class="empty"><p class="empty__text">"There is no file here yet."</p></div> }.into_any()
+                    empty("There is no file here yet.")
                 } else {
                     shelf.entries.with(|entries| table(entries, shelf))
                 }
@@ -64,26 +65,11 @@ fn More(shelf: Shelf) -> impl IntoView {
 }
 
 fn table(entries: &[VolumeEntry], shelf: Shelf) -> AnyView {
-    let rows: Vec<AnyView> = entries.iter().map(|entry| row(entry, shelf)).collect();
-    view! {
-        <div class="table-wrap">
-            <table class="table" role="table">
-                <caption class="visually-hidden">"Files in this directory"</caption>
-                <thead role="rowgroup">
-                    <tr role="row">
-                        <th role="columnheader" scope="col">"Name"</th>
-                        <th role="columnheader" scope="col">"Size"</th>
-                        <th role="columnheader" scope="col">"Changed"</th>
-                        <th role="columnheader" scope="col" class="table__actions">
-                            <span class="visually-hidden">"Actions"</span>
-                        </th>
-                    </tr>
-                </thead>
-                <tbody role="rowgroup">{rows}</tbody>
-            </table>
-        </div>
-    }
-    .into_any()
+    table_of(
+        "Files in this directory",
+        &[("Name", ""), ("Size", ""), ("Changed", ""), ACTIONS],
+        entries.iter().map(|entry| row(entry, shelf)).collect(),
+    )
 }
 
 fn row(entry: &VolumeEntry, shelf: Shelf) -> AnyView {
@@ -102,7 +88,10 @@ fn row(entry: &VolumeEntry, shelf: Shelf) -> AnyView {
         EntryKind::File => {
             let href = api::volumes::file_href(shelf.org, &volume, &entry.path);
             let label = format!("Download {name}");
-            let delete = shelf.writes.then(|| remove(entry, shelf));
+            let delete_label = format!("Delete {name}");
+            let delete = shelf
+                .writes
+                .then(|| shelf.doomed.button(entry.path.clone(), "Delete", delete_label, shelf.ready));
             let actions = view! {
                 <span class="btn-grid">
                     <a class="btn btn--small" href=href rel="external" download="" aria-label=label>"Download"</a>
@@ -123,62 +112,29 @@ fn row(entry: &VolumeEntry, shelf: Shelf) -> AnyView {
     .into_any()
 }
 
-fn remove(entry: &VolumeEntry, shelf: Shelf) -> AnyView {
-    let (label, doomed) = (format!("Delete {}", entry.name), entry.path.clone());
-    view! {
-        <button
-            class="btn btn--danger btn--small"
-            type="button"
-            aria-label=label
-            disabled=move || !shelf.ready.get()
-            on:click=move |_| {
-                shelf.doomed.set(Some(doomed.clone()));
-                shelf.asking.set(true);
-            }
-        >
-            "Delete"
-        </button>
-    }
-    .into_any()
-}
-
 /// Asks before a file is taken out.
 #[component]
 pub(super) fn RemoveDialog(shelf: Shelf) -> impl IntoView {
     let call = Call::idle();
-    let open = shelf.asking;
-    let title = Signal::derive(move || {
-        shelf.doomed.with(|path| match path {
-            Some(path) => format!("Delete {path}?"),
-            None => "Delete the file?".to_owned(),
-        })
-    });
-    let delete = move |_: leptos::ev::MouseEvent| {
-        let Some(path) = shelf.doomed.get_untracked() else { return };
+    let delete = move |()| {
+        let Some(path) = shelf.doomed.one.get_untracked() else { return };
         let name = shelf.name.get_value();
         call.run(api::volumes::remove_file(shelf.org, &name, &path), move |()| {
-            open.set(false);
+            shelf.doomed.open.set(false);
             shelf.look();
         });
     };
     view! {
-        <Modal id="delete-file" title=title open=open>
-            <div class="dialog__body">
-                <p>"Jobs that read the volume now keep it until they end. It cannot be brought back."</p>
-                <CallProblem call=call beside_fields=&[]/>
-            </div>
-            <div class="dialog__actions">
-                <button class="btn" type="button" on:click=move |_| open.set(false)>"Keep it"</button>
-                <button
-                    class="btn btn--danger btn--primary"
-                    type="button"
-                    disabled=move || call.pending.get()
-                    aria-busy=move || call.pending.get().then_some("true")
-                    on:click=delete
-                >
-                    "Delete file"
-                </button>
-            </div>
-        </Modal>
+        <ConfirmDialog
+            id="delete-file"
+            title=shelf.doomed.title("Delete", "file", String::as_str)
+            open=shelf.doomed.open
+            call=call
+            keep="Keep it"
+            verb="Delete file"
+            confirm=Callback::new(delete)
+        >
+            <p>"Jobs that read the volume now keep it until they end. It cannot be brought back."</p>
+        </ConfirmDialog>
     }
 }

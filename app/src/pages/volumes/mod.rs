@@ -8,7 +8,6 @@ mod sending;
 
 use std::future::Future;
 
-use berth_types::accounts::Role;
 use berth_types::ids::OrgId;
 use berth_types::problems::Problem;
 use berth_types::volumes::{NewVolume, Volume};
@@ -16,8 +15,10 @@ use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 use serde::{Deserialize, Serialize};
 
+use super::confirm::{ConfirmDialog, Doomed};
 use super::curl;
-use super::parts::{Call, CallProblem, FormKey, Loading, Modal, NoOrg, origin, ready, when_some};
+use super::of_org::of_org;
+use super::parts::{Call, CallProblem, FormKey, Submit, origin, ready};
 use super::words::{counted, size_text};
 use crate::api;
 use crate::api::Answer;
@@ -41,23 +42,12 @@ fn load(org: OrgId) -> impl Future<Output = Answer<Loaded>> + Send + 'static {
 /// The page with all volumes.
 #[component]
 pub fn VolumesPage() -> impl IntoView {
-    let org = use_session().org;
-    let data: Resource<Answer<Option<Loaded>>> =
-        Resource::new(move || org.get(), |org: Option<OrgId>| when_some(org.map(load)));
     view! {
         <Page title="Volumes".to_owned()>
             <p class="page__lead">
                 "A volume holds files that jobs of this organization find when they start, such as a data set, and that they can add to. A job that reads has the files of the moment when it was placed; one job writes at a time, and what it leaves counts all at once when it has ended."
             </p>
-            <Suspense fallback=|| view! { <Loading/> }>
-                {move || Suspend::new(async move {
-                    match data.await {
-                        Err(problem) => view! { <ProblemNotice problem=problem/> }.into_any(),
-                        Ok(None) => view! { <NoOrg/> }.into_any(),
-                        Ok(Some(loaded)) => view! { <VolumesView loaded=loaded/> }.into_any(),
-                    }
-                })}
-            </Suspense>
+            {of_org(load, |loaded: Loaded| view! { <VolumesView loaded=loaded/> }.into_any())}
         </Page>
     }
 }
@@ -68,8 +58,7 @@ struct Desk {
     org: OrgId,
     volumes: RwSignal<Vec<Volume>>,
     /// The one that the dialog is about.
-    doomed: RwSignal<Option<String>>,
-    asking: RwSignal<bool>,
+    doomed: Doomed<String>,
     ready: ReadSignal<bool>,
     /// Whether the person may make and delete volumes.
     owns: bool,
@@ -78,14 +67,12 @@ struct Desk {
 #[component]
 fn VolumesView(loaded: Loaded) -> impl IntoView {
     let Loaded { org, volumes } = loaded;
-    let memberships = use_session().me.memberships;
     let desk = Desk {
         org,
         volumes: RwSignal::new(volumes),
-        doomed: RwSignal::new(None),
-        asking: RwSignal::new(false),
+        doomed: Doomed::none(),
         ready: ready(),
-        owns: memberships.iter().any(|m| m.org.id == org && m.role == Role::Owner),
+        owns: use_session().owns(org),
     };
     let none = Memo::new(move |_| desk.volumes.with(Vec::is_empty));
     view! {
@@ -94,7 +81,7 @@ fn VolumesView(loaded: Loaded) -> impl IntoView {
             <div class="section__head"><h2>"Volumes of this organization"</h2></div>
             {move || {
                 if none.get() {
-                    view! { <Nothing owns=desk.owns/> }.into_any()
+                    empty(nothing(desk.owns))
                 } else {
                     desk.volumes.with(|volumes| table(volumes, desk))
                 }
@@ -105,14 +92,12 @@ fn VolumesView(loaded: Loaded) -> impl IntoView {
     }
 }
 
-#[component]
-fn Nothing(owns: bool) -> impl IntoView {
-    let text = if owns {
+fn nothing(owns: bool) -> &'static str {
+    if owns {
         "No volume yet. Make one above, put files into it, and name it when you launch a job."
     } else {
         "No volume yet. Owners of the organization make them; you fill them and name them when you launch a job."
-    };
-    view! { <div class="empty"><p class="empty__text">{text}</p></div> }
+    }
 }
 
 /// Bytes of a whole number of GiB, as typed.
@@ -170,14 +155,7 @@ fn VolumeForm(desk: Desk) -> impl IntoView {
                 />
             </div>
             <div class="form__actions">
-                <button
-                    class="btn btn--primary"
-                    type="submit"
-                    disabled=move || !desk.ready.get() || call.pending.get()
-                    aria-busy=move || call.pending.get().then_some("true")
-                >
-                    "Create volume"
-                </button>
+                <Submit call=call>"Create volume"</Submit>
             </div>
         </form>
     }
@@ -203,28 +181,11 @@ fn HowTo(org: OrgId) -> impl IntoView {
 }
 
 fn table(volumes: &[Volume], desk: Desk) -> AnyView {
-    let rows: Vec<AnyView> = volumes.iter().map(|volume| row(volume, desk)).collect();
-    view! {
-        <div class="table-wrap">
-            <table class="table" role="table">
-                <caption class="visually-hidden">"Volumes"</caption>
-                <thead role="rowgroup">
-                    <tr role="row">
-                        <th role="columnheader" scope="col">"Name"</th>
-                        <th role="columnheader" scope="col">"Used"</th>
-                        <th role="columnheader" scope="col">"Files"</th>
-                        <th role="columnheader" scope="col">"Version"</th>
-                        <th role="columnheader" scope="col">"Last changed"</th>
-                        <th role="columnheader" scope="col" class="table__actions">
-                            <span class="visually-hidden">"Actions"</span>
-                        </th>
-                    </tr>
-                </thead>
-                <tbody role="rowgroup">{rows}</tbody>
-            </table>
-        </div>
-    }
-    .into_any()
+    table_of(
+        "Volumes",
+        &[("Name", ""), ("Used", ""), ("Files", ""), ("Version", ""), ("Last changed", ""), ACTIONS],
+        volumes.iter().map(|volume| row(volume, desk)).collect(),
+    )
 }
 
 /// `1 file`, `3 files`.
@@ -239,23 +200,8 @@ fn used_text(volume: &Volume) -> String {
 
 fn row(volume: &Volume, desk: Desk) -> AnyView {
     let (path, name) = (format!("/volumes/{}", volume.name), volume.name.clone());
-    let (label, doomed) = (format!("Delete {name}"), name.clone());
-    let delete = desk.owns.then(|| {
-        view! {
-            <button
-                class="btn btn--danger btn--small"
-                type="button"
-                aria-label=label
-                disabled=move || !desk.ready.get()
-                on:click=move |_| {
-                    desk.doomed.set(Some(doomed.clone()));
-                    desk.asking.set(true);
-                }
-            >
-                "Delete"
-            </button>
-        }
-    });
+    let label = format!("Delete {name}");
+    let delete = desk.owns.then(|| desk.doomed.button(name.clone(), "Delete", label, desk.ready));
     view! {
         <tr role="row">
             <th role="rowheader" scope="row"><a class="mono break" href=path>{name}</a></th>
@@ -272,40 +218,26 @@ fn row(volume: &Volume, desk: Desk) -> AnyView {
 #[component]
 fn DeleteDialog(desk: Desk) -> impl IntoView {
     let call = Call::idle();
-    let open = desk.asking;
-    let title = Signal::derive(move || {
-        desk.doomed.with(|name| match name {
-            Some(name) => format!("Delete {name}?"),
-            None => "Delete the volume?".to_owned(),
-        })
-    });
-    let delete = move |_: leptos::ev::MouseEvent| {
-        let Some(name) = desk.doomed.get_untracked() else { return };
+    let delete = move |()| {
+        let Some(name) = desk.doomed.one.get_untracked() else { return };
         let gone = name.clone();
         call.run(api::volumes::delete(desk.org, &name), move |()| {
             desk.volumes.update(|volumes| volumes.retain(|volume| volume.name != gone));
-            open.set(false);
+            desk.doomed.open.set(false);
         });
     };
     view! {
-        <Modal id="delete-volume" title=title open=open>
-            <div class="dialog__body">
-                <p>"Every file in it is removed. This cannot be undone. While a job has it or waits for it, it is not deleted."</p>
-                <CallProblem call=call beside_fields=&[]/>
-            </div>
-            <div class="dialog__actions">
-                <button class="btn" type="button" on:click=move |_| open.set(false)>"Keep it"</button>
-                <button
-                    class="btn btn--danger btn--primary"
-                    type="button"
-                    disabled=move || call.pending.get()
-                    aria-busy=move || call.pending.get().then_some("true")
-                    on:click=delete
-                >
-                    "Delete volume"
-                </button>
-            </div>
-        </Modal>
+        <ConfirmDialog
+            id="delete-volume"
+            title=desk.doomed.title("Delete", "volume", String::as_str)
+            open=desk.doomed.open
+            call=call
+            keep="Keep it"
+            verb="Delete volume"
+            confirm=Callback::new(delete)
+        >
+            <p>"Every file in it is removed. This cannot be undone. While a job has it or waits for it, it is not deleted."</p>
+        </ConfirmDialog>
     }
 }
 

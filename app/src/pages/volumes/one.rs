@@ -12,6 +12,7 @@ use leptos_meta::Title;
 use leptos_router::hooks::{use_params_map, use_query_map};
 use serde::{Deserialize, Serialize};
 
+use super::super::confirm::Doomed;
 use super::super::parts::{Loading, NoOrg, ready, when_some};
 use super::files::{FileTable, RemoveDialog};
 use super::sending::Uploads;
@@ -88,8 +89,7 @@ pub(super) struct Shelf {
     /// Where the next page of them begins.
     pub next: RwSignal<Option<String>>,
     /// The file that the dialog is about.
-    pub doomed: RwSignal<Option<String>>,
-    pub asking: RwSignal<bool>,
+    pub doomed: Doomed<String>,
     pub ready: ReadSignal<bool>,
     /// Whether the person may put files in and take them out.
     pub writes: bool,
@@ -153,8 +153,7 @@ fn VolumeView(loaded: Loaded) -> impl IntoView {
         dir: StoredValue::new(dir),
         entries: RwSignal::new(page.items),
         next: RwSignal::new(page.next_cursor),
-        doomed: RwSignal::new(None),
-        asking: RwSignal::new(false),
+        doomed: Doomed::none(),
         ready: ready(),
         writes: memberships.iter().any(|m| m.org.id == org && writes(m.role)),
     };

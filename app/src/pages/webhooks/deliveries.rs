@@ -101,39 +101,25 @@ pub fn Deliveries(
 }
 
 fn nothing() -> AnyView {
-    view! {
-        <div class="empty">
-            <p class="empty__text">
-                "Nothing was sent yet. As soon as something happens of which this webhook hears, it stands here with the answer that came."
-            </p>
-        </div>
-    }
-    .into_any()
+    empty(
+        "Nothing was sent yet. As soon as something happens of which this webhook hears, it stands here with the answer that came.",
+    )
 }
 
 fn table(lines: Vec<AnyView>) -> AnyView {
-    view! {
-        <div class="table-wrap">
-            <table class="table" role="table">
-                <caption class="visually-hidden">"Deliveries, newest first"</caption>
-                <thead role="rowgroup">
-                    <tr role="row">
-                        <th role="columnheader" scope="col">"What"</th>
-                        <th role="columnheader" scope="col" class="table__state">"State"</th>
-                        <th role="columnheader" scope="col" class="num">"Tries"</th>
-                        <th role="columnheader" scope="col">"Answer"</th>
-                        <th role="columnheader" scope="col" class="nowrap">"When"</th>
-                        <th role="columnheader" scope="col" class="nowrap">"Next try"</th>
-                        <th role="columnheader" scope="col" class="table__actions">
-                            <span class="visually-hidden">"Actions"</span>
-                        </th>
-                    </tr>
-                </thead>
-                <tbody role="rowgroup">{lines}</tbody>
-            </table>
-        </div>
-    }
-    .into_any()
+    table_of(
+        "Deliveries, newest first",
+        &[
+            ("What", ""),
+            STATE,
+            ("Tries", "num"),
+            ("Answer", ""),
+            ("When", "nowrap"),
+            ("Next try", "nowrap"),
+            ACTIONS,
+        ],
+        lines,
+    )
 }
 
 /// What came of the last try.

@@ -7,7 +7,7 @@ use berth_types::webhooks::{NewWebhook, Webhook};
 use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 
-use super::super::parts::{Call, CallProblem, FieldError, FormKey, ready};
+use super::super::parts::{Call, CallProblem, FieldError, FormKey, Submit};
 use crate::api;
 use crate::ui::*;
 
@@ -47,7 +47,6 @@ pub fn HookForm(
     /// The new one's secret, to be shown once.
     secret: RwSignal<Option<String>>,
 ) -> impl IntoView {
-    let ready = ready();
     let call = Call::idle();
     let key = FormKey::beside(call);
     let url = RwSignal::new(String::new());
@@ -121,14 +120,7 @@ pub fn HookForm(
                 autocomplete=Some("off")
             />
             <div class="form__actions">
-                <button
-                    class="btn btn--primary"
-                    type="submit"
-                    disabled=move || !ready.get() || call.pending.get()
-                    aria-busy=move || call.pending.get().then_some("true")
-                >
-                    "Create webhook"
-                </button>
+                <Submit call=call>"Create webhook"</Submit>
             </div>
         </form>
     }

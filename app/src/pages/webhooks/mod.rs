@@ -15,12 +15,13 @@ use serde::{Deserialize, Serialize};
 
 use self::deliveries::Deliveries;
 use self::form::HookForm;
-use super::confirm::ConfirmDialog;
+use super::confirm::{ConfirmDialog, Doomed};
 use super::curl;
-use super::parts::{Call, Loading, NoOrg, origin, ready, when_some};
+use super::of_org::of_org;
+use super::parts::{Call, origin, ready};
 use crate::api;
 use crate::api::Answer;
-use crate::session::{Page, use_session};
+use crate::session::Page;
 use crate::ui::*;
 
 /// How a receiver proves that a request is the portal's; no line is wider than a small window.
@@ -49,24 +50,13 @@ fn load(org: OrgId) -> impl Future<Output = Answer<Loaded>> + Send + 'static {
 /// The page with all webhooks.
 #[component]
 pub fn WebhooksPage() -> impl IntoView {
-    let org = use_session().org;
-    let data: Resource<Answer<Option<Loaded>>> =
-        Resource::new(move || org.get(), |org: Option<OrgId>| when_some(org.map(load)));
     view! {
         <Page title="Webhooks".to_owned()>
             <p class="page__lead">
                 "A webhook is an address of yours that Berth calls when something happens: a job ended, a reservation begins, a budget is used up. A program that asks instead has a "
                 <a href="/tokens">"token"</a> "."
             </p>
-            <Suspense fallback=|| view! { <Loading/> }>
-                {move || Suspend::new(async move {
-                    match data.await {
-                        Err(problem) => view! { <ProblemNotice problem=problem/> }.into_any(),
-                        Ok(None) => view! { <NoOrg/> }.into_any(),
-                        Ok(Some(loaded)) => view! { <WebhooksView loaded=loaded/> }.into_any(),
-                    }
-                })}
-            </Suspense>
+            {of_org(load, |loaded: Loaded| view! { <WebhooksView loaded=loaded/> }.into_any())}
         </Page>
     }
 }
@@ -81,8 +71,7 @@ struct Desk {
     /// Of the one that was made last, until it is deleted or the page is left.
     secret: RwSignal<Option<String>>,
     /// The one that the dialog is about.
-    doomed: RwSignal<Option<Webhook>>,
-    asking: RwSignal<bool>,
+    doomed: Doomed<Webhook>,
     ready: ReadSignal<bool>,
 }
 
@@ -94,8 +83,7 @@ fn WebhooksView(loaded: Loaded) -> impl IntoView {
         chosen: RwSignal::new(hooks.first().map(|hook| hook.id)),
         hooks: RwSignal::new(hooks),
         secret: RwSignal::new(None),
-        doomed: RwSignal::new(None),
-        asking: RwSignal::new(false),
+        doomed: Doomed::none(),
         ready: ready(),
     };
     let none = Memo::new(move |_| desk.hooks.with(Vec::is_empty));
@@ -162,27 +150,11 @@ fn Nothing(org: OrgId) -> impl IntoView {
 }
 
 fn table(hooks: &[Webhook], desk: Desk) -> AnyView {
-    let rows: Vec<AnyView> = hooks.iter().map(|hook| row(hook, desk)).collect();
-    view! {
-        <div class="table-wrap">
-            <table class="table" role="table">
-                <caption class="visually-hidden">"Webhooks"</caption>
-                <thead role="rowgroup">
-                    <tr role="row">
-                        <th role="columnheader" scope="col">"Address"</th>
-                        <th role="columnheader" scope="col">"Hears of"</th>
-                        <th role="columnheader" scope="col">"Created"</th>
-                        <th role="columnheader" scope="col">"By"</th>
-                        <th role="columnheader" scope="col" class="table__actions">
-                            <span class="visually-hidden">"Actions"</span>
-                        </th>
-                    </tr>
-                </thead>
-                <tbody role="rowgroup">{rows}</tbody>
-            </table>
-        </div>
-    }
-    .into_any()
+    table_of(
+        "Webhooks",
+        &[("Address", ""), ("Hears of", ""), ("Created", ""), ("By", ""), ACTIONS],
+        hooks.iter().map(|hook| row(hook, desk)).collect(),
+    )
 }
 
 fn row(hook: &Webhook, desk: Desk) -> AnyView {
@@ -198,7 +170,6 @@ fn row(hook: &Webhook, desk: Desk) -> AnyView {
         .map(|kind| view! { <span class="tag tag--label">{kind}</span> }.into_any())
         .collect();
     let shown = move || if desk.chosen.get() == Some(id) { "true" } else { "false" };
-    let this = hook.clone();
     view! {
         <tr role="row">
             <th role="rowheader" scope="row"><span class="mono break">{url}</span></th>
@@ -217,18 +188,7 @@ fn row(hook: &Webhook, desk: Desk) -> AnyView {
                     >
                         "Deliveries"
                     </button>
-                    <button
-                        class="btn btn--danger btn--small"
-                        type="button"
-                        aria-label=delete_label
-                        disabled=move || !desk.ready.get()
-                        on:click=move |_| {
-                            desk.doomed.set(Some(this.clone()));
-                            desk.asking.set(true);
-                        }
-                    >
-                        "Delete"
-                    </button>
+                    {desk.doomed.button(hook.clone(), "Delete", delete_label, desk.ready)}
                 </span>
             </td>
         </tr>
@@ -239,10 +199,10 @@ fn row(hook: &Webhook, desk: Desk) -> AnyView {
 #[component]
 fn DeleteDialog(desk: Desk) -> impl IntoView {
     let call = Call::idle();
-    let open = desk.asking;
-    let url = move || desk.doomed.with(|hook| hook.as_ref().map(|hook| hook.url.clone()).unwrap_or_default());
+    let url =
+        move || desk.doomed.one.with(|hook| hook.as_ref().map(|hook| hook.url.clone()).unwrap_or_default());
     let delete = move |()| {
-        let Some(id) = desk.doomed.get_untracked().map(|hook| hook.id) else { return };
+        let Some(id) = desk.doomed.one.get_untracked().map(|hook| hook.id) else { return };
         call.run(api::webhooks::delete(desk.org, id), move |()| {
             desk.hooks.update(|hooks| hooks.retain(|hook| hook.id != id));
             if desk.chosen.get_untracked() == Some(id) {
@@ -250,14 +210,14 @@ fn DeleteDialog(desk: Desk) -> impl IntoView {
             }
             // Whose secret is shown is not kept beside it, and nothing is signed with a deleted one.
             desk.secret.set(None);
-            open.set(false);
+            desk.doomed.open.set(false);
         });
     };
     view! {
         <ConfirmDialog
             id="delete-webhook"
             title="Delete this webhook?"
-            open=open
+            open=desk.doomed.open
             call=call
             keep="Keep it"
             verb="Delete webhook"

@@ -133,14 +133,7 @@ fn InvoicesView(loaded: Loaded) -> impl IntoView {
             <div class="section__head"><h2>"All invoices"</h2></div>
             {move || {
                 if none.get() {
-                    view! {
-                        <div class="empty">
-                            <p class="empty__text">
-                                "No invoice yet. An hour after a month is over, every organization that was charged in it is billed by itself. What invoices say is set below, best before the first one."
-                            </p>
-                        </div>
-                    }
-                        .into_any()
+                    empty("No invoice yet. An hour after a month is over, every organization that was charged in it is billed by itself. What invoices say is set below, best before the first one.")
                 } else {
                     desk.all.with(|all| table(all, desk))
                 }
@@ -185,28 +178,19 @@ fn InFull(invoice: Invoice, desk: Desk) -> impl IntoView {
 
 fn table(all: &[Invoice], desk: Desk) -> AnyView {
     let rows: Vec<AnyView> = all.iter().map(|one| row(one, all, desk)).collect();
-    view! {
-        <div class="table-wrap">
-            <table class="table" role="table">
-                <caption class="visually-hidden">"Invoices, newest first"</caption>
-                <thead role="rowgroup">
-                    <tr role="row">
-                        <th role="columnheader" scope="col">"Invoice"</th>
-                        <th role="columnheader" scope="col" class="table__state">"State"</th>
-                        <th role="columnheader" scope="col">"Organization"</th>
-                        <th role="columnheader" scope="col">"For"</th>
-                        <th role="columnheader" scope="col" class="nowrap">"Due"</th>
-                        <th role="columnheader" scope="col" class="num">"Total"</th>
-                        <th role="columnheader" scope="col" class="table__actions">
-                            <span class="visually-hidden">"Actions"</span>
-                        </th>
-                    </tr>
-                </thead>
-                <tbody role="rowgroup">{rows}</tbody>
-            </table>
-        </div>
-    }
-    .into_any()
+    table_of(
+        "Invoices, newest first",
+        &[
+            ("Invoice", ""),
+            STATE,
+            ("Organization", ""),
+            ("For", ""),
+            ("Due", "nowrap"),
+            ("Total", "num"),
+            ACTIONS,
+        ],
+        rows,
+    )
 }
 
 fn row(invoice: &Invoice, all: &[Invoice], desk: Desk) -> AnyView {

@@ -9,7 +9,7 @@ use leptos::prelude::*;
 
 use super::super::super::limits::form::{Frame, LimitForm, NamedLimits};
 use super::super::super::limits::kinds::described;
-use super::super::super::parts::{Call, CallProblem, FieldError, ready};
+use super::super::super::parts::{Call, CallProblem, FieldError, Submit, ready};
 use crate::api;
 use crate::ui::*;
 
@@ -41,18 +41,9 @@ pub fn Waiting(
                 <h2>"Waiting for your answer"</h2>
                 <div class="section__aside" role="status">{move || said.get()}</div>
             </div>
-            {move || {
-                none.get()
-                    .then(|| {
-                        view! {
-                            <div class="empty">
-                                <p class="empty__text">
-                                    "Nobody waits for an answer. When an organization asks for more on its page of limits, the request stands here with its reason."
-                                </p>
-                            </div>
-                        }
-                    })
-            }}
+            {move || none.get().then(|| {
+                empty("Nobody waits for an answer. When an organization asks for more on its page of limits, the request stands here with its reason.")
+            })}
             <div class="stack" hidden=move || none.get()>
                 <For each=waiting key=|request: &QuotaRequest| request.id children=card/>
             </div>
@@ -144,14 +135,7 @@ fn Decision(
                 <FieldError id=note_error error=wrong_note/>
             </div>
             <div class="form__actions">
-                <button
-                    class="btn btn--primary"
-                    type="submit"
-                    disabled=move || !ready.get() || call.pending.get()
-                    aria-busy=move || call.pending.get().then_some("true")
-                >
-                    "Grant"
-                </button>
+                <Submit call=call>"Grant"</Submit>
                 <button
                     class="btn"
                     type="button"

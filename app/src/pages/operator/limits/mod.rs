@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use self::decide::Waiting;
 use super::super::limits::form::{AllLimits, Frame, LimitForm};
 use super::super::limits::{replace, requests, slugs};
-use super::super::parts::{Call, CallProblem, Loading, every, ready};
+use super::super::parts::{Call, CallProblem, Loading, Submit, every, ready};
 use super::is_operator;
 use crate::api;
 use crate::api::Answer;
@@ -146,7 +146,7 @@ fn DefaultsForm(defaults: Limits, offerings: Vec<String>, currency: String) -> i
             </p>
             <CallProblem call=call beside_fields=FIELDS/>
             <AllLimits frame=frame offerings=offerings/>
-            <Save call=call ready=ready said=said text="Save limits"/>
+            <Save call=call said=said text="Save limits"/>
         </form>
     }
 }
@@ -155,7 +155,6 @@ fn DefaultsForm(defaults: Limits, offerings: Vec<String>, currency: String) -> i
 #[component]
 fn Save(
     call: Call,
-    ready: ReadSignal<bool>,
     said: RwSignal<&'static str>,
     text: &'static str,
     /// What else can be done with the form.
@@ -164,14 +163,7 @@ fn Save(
 ) -> impl IntoView {
     view! {
         <div class="form__actions">
-            <button
-                class="btn btn--primary"
-                type="submit"
-                disabled=move || !ready.get() || call.pending.get()
-                aria-busy=move || call.pending.get().then_some("true")
-            >
-                {text}
-            </button>
+            <Submit call=call>{text}</Submit>
             {other}
             <span class="quiet" role="status">{move || said.get()}</span>
         </div>

@@ -164,7 +164,7 @@ fn OwnForm(
             </p>
             <CallProblem call=call beside_fields=FIELDS/>
             <AllLimits frame=frame offerings=offerings/>
-            <Save call=call ready=ready said=said text="Save its limits" other=back/>
+            <Save call=call said=said text="Save its limits" other=back/>
         </form>
         <DefaultsDialog org=org form=form quota=quota said=said open=asking/>
     }

@@ -11,7 +11,7 @@ use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 use leptos::task::spawn_local;
 
-use super::super::super::parts::{Call, CallProblem, FieldError, Modal, every, now_ms, ready};
+use super::super::super::parts::{Call, CallProblem, FieldError, Modal, Submit, every, now_ms, ready};
 use super::super::super::words::counted;
 use crate::api;
 use crate::ui::*;
@@ -213,14 +213,7 @@ fn DrainDialog(desk: DrainDesk, done: Callback<()>) -> impl IntoView {
                 </div>
                 <div class="dialog__actions">
                     <button class="btn" type="button" on:click=move |_| open.set(false)>"Leave it"</button>
-                    <button
-                        class="btn btn--primary"
-                        type="submit"
-                        disabled=move || call.pending.get()
-                        aria-busy=move || call.pending.get().then_some("true")
-                    >
-                        "Drain"
-                    </button>
+                    <Submit call=call>"Drain"</Submit>
                 </div>
             </form>
         </Modal>

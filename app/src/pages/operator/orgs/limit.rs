@@ -9,7 +9,7 @@ use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 
 use super::super::super::limits::form::NumberField;
-use super::super::super::parts::{Call, CallProblem, Modal};
+use super::super::super::parts::{Call, CallProblem, Modal, Submit};
 use super::Desk;
 use crate::api;
 
@@ -76,14 +76,7 @@ pub fn CreditLimitDialog(
                 </div>
                 <div class="dialog__actions">
                     <button class="btn" type="button" on:click=move |_| open.set(false)>"Leave it"</button>
-                    <button
-                        class="btn btn--primary"
-                        type="submit"
-                        disabled=move || call.pending.get()
-                        aria-busy=move || call.pending.get().then_some("true")
-                    >
-                        "Set limit"
-                    </button>
+                    <Submit call=call>"Set limit"</Submit>
                 </div>
             </form>
         </Modal>

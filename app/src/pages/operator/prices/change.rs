@@ -9,7 +9,7 @@ use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 
 use super::super::super::limits::form::NumberField;
-use super::super::super::parts::{Call, CallProblem, FieldError, Modal};
+use super::super::super::parts::{Call, CallProblem, FieldError, Modal, Submit};
 use super::Desk;
 use super::draft::{Draft, preview_text, set_text};
 use crate::api;
@@ -167,14 +167,7 @@ pub fn ChangeDialog(
                     >
                         "Preview"
                     </button>
-                    <button
-                        class="btn btn--primary"
-                        type="submit"
-                        disabled=move || call.pending.get()
-                        aria-busy=move || call.pending.get().then_some("true")
-                    >
-                        "Set price"
-                    </button>
+                    <Submit call=call>"Set price"</Submit>
                 </div>
             </form>
         </Modal>

@@ -85,25 +85,18 @@ pub fn History(
 
 fn table(versions: &[PriceVersion], now: i64) -> AnyView {
     let rows: Vec<AnyView> = versions.iter().map(|version| row(version, now)).collect();
-    view! {
-        <div class="table-wrap">
-            <table class="table" role="table">
-                <caption class="visually-hidden">"Versions of the price, newest first"</caption>
-                <thead role="rowgroup">
-                    <tr role="row">
-                        <th role="columnheader" scope="col">"Version"</th>
-                        <th role="columnheader" scope="col" class="num">"On demand"</th>
-                        <th role="columnheader" scope="col" class="num">"Reserved"</th>
-                        <th role="columnheader" scope="col" class="num">"Preemptible"</th>
-                        <th role="columnheader" scope="col" class="nowrap">"From"</th>
-                        <th role="columnheader" scope="col">"Set by"</th>
-                    </tr>
-                </thead>
-                <tbody role="rowgroup">{rows}</tbody>
-            </table>
-        </div>
-    }
-    .into_any()
+    table_of(
+        "Versions of the price, newest first",
+        &[
+            ("Version", ""),
+            ("On demand", "num"),
+            ("Reserved", "num"),
+            ("Preemptible", "num"),
+            ("From", "nowrap"),
+            ("Set by", ""),
+        ],
+        rows,
+    )
 }
 
 fn row(version: &PriceVersion, now: i64) -> AnyView {

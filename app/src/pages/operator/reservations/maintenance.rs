@@ -10,7 +10,7 @@ use berth_types::time::Timestamp;
 use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 
-use super::super::super::parts::{Call, CallProblem, FieldError, now_ms, ready};
+use super::super::super::parts::{Call, CallProblem, FieldError, Submit, now_ms};
 use super::merge;
 use crate::api;
 
@@ -81,7 +81,6 @@ pub fn MaintenanceForm(
     /// Every reservation; what is planned takes its place among them.
     all: RwSignal<Vec<Reservation>>,
 ) -> impl IntoView {
-    let ready = ready();
     let call = Call::idle();
     let said = RwSignal::new("");
     let node = RwSignal::new(nodes.first().map(|node| node.id));
@@ -193,14 +192,7 @@ pub fn MaintenanceForm(
                 <FieldError id="maintain-reason-error" error=wrong_reason/>
             </div>
             <div class="form__actions">
-                <button
-                    class="btn btn--primary"
-                    type="submit"
-                    disabled=move || !ready.get() || call.pending.get()
-                    aria-busy=move || call.pending.get().then_some("true")
-                >
-                    "Plan maintenance"
-                </button>
+                <Submit call=call>"Plan maintenance"</Submit>
                 <span class="quiet" role="status">{move || said.get()}</span>
             </div>
         </form>

@@ -160,7 +160,7 @@ fn ReservationsView(loaded: Loaded) -> impl IntoView {
     let other_rows = move || {
         others.with(|others| {
             if others.is_empty() {
-                view! { <Nothing/> }.into_any()
+                empty("Nothing is reserved. What organizations reserve is listed here, and so is the maintenance that you plan below.")
             } else {
                 table::table(others, "All reservations", desk)
             }
@@ -177,17 +177,6 @@ fn ReservationsView(loaded: Loaded) -> impl IntoView {
         <MaintenanceForm nodes=nodes all=all/>
         <TermsForm policy=policy/>
         <EndDialog desk=desk/>
-    }
-}
-
-#[component]
-fn Nothing() -> impl IntoView {
-    view! {
-        <div class="empty">
-            <p class="empty__text">
-                "Nothing is reserved. What organizations reserve is listed here, and so is the maintenance that you plan below."
-            </p>
-        </div>
     }
 }
 

@@ -60,28 +60,19 @@ impl Desk {
 /// The rows under their head.
 pub fn table(reservations: &[Reservation], caption: &'static str, desk: Desk) -> AnyView {
     let rows: Vec<AnyView> = reservations.iter().map(|reservation| row(reservation, desk)).collect();
-    view! {
-        <div class="table-wrap">
-            <table class="table" role="table">
-                <caption class="visually-hidden">{caption}</caption>
-                <thead role="rowgroup">
-                    <tr role="row">
-                        <th role="columnheader" scope="col">"Reservation"</th>
-                        <th role="columnheader" scope="col" class="table__state">"State"</th>
-                        <th role="columnheader" scope="col">"Devices"</th>
-                        <th role="columnheader" scope="col" class="nowrap">"From"</th>
-                        <th role="columnheader" scope="col" class="nowrap">"Until"</th>
-                        <th role="columnheader" scope="col" class="num">"Cost"</th>
-                        <th role="columnheader" scope="col" class="table__actions">
-                            <span class="visually-hidden">"Actions"</span>
-                        </th>
-                    </tr>
-                </thead>
-                <tbody role="rowgroup">{rows}</tbody>
-            </table>
-        </div>
-    }
-    .into_any()
+    table_of(
+        caption,
+        &[
+            ("Reservation", ""),
+            STATE,
+            ("Devices", ""),
+            ("From", "nowrap"),
+            ("Until", "nowrap"),
+            ("Cost", "num"),
+            ACTIONS,
+        ],
+        rows,
+    )
 }
 
 /// The nodes of some devices: `pier-01`, `pier-01, pier-02 and 3 more`.
