@@ -123,7 +123,18 @@ pub async fn portal_on(t: TestPortal) -> Quay {
 impl Quay {
     /// A portal with one worker, a price and credit.
     pub async fn open() -> Self {
-        let mut quay = portal().await;
+        Self::on(TestPortal::sqlite().await).await
+    }
+
+    /// The same by the machine's time: a worker's readings carry that, and those of another are not kept.
+    pub async fn open_on_time() -> Self {
+        let t = TestPortal::sqlite().await;
+        t.clock.set_by_the_machine();
+        Self::on(t).await
+    }
+
+    async fn on(t: TestPortal) -> Self {
+        let mut quay = portal_on(t).await;
         let token = quay.join_token(json!({})).await;
         quay.start_worker(Some(&token)).unwrap();
         quay.t.stock(&quay.operator, &quay.org, 1_000_000_000).await;
