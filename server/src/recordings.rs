@@ -22,7 +22,7 @@ use berth_types::time::Timestamp;
 
 use codec::{Block, Row};
 use files::Files;
-pub use tiers::Keep;
+pub use tiers::{Keep, is_timely};
 
 #[derive(Debug, Clone)]
 pub struct Recordings {

@@ -56,9 +56,14 @@ pub const REQUEST_SECONDS: Family = family(
     "histogram",
     "From a request to the head of its answer; a stream goes on after that.",
 );
+pub const READINGS_DROPPED: Family = family(
+    "berth_readings_dropped_total",
+    "counter",
+    "Readings of jobs' devices that were not kept, since their time was not the portal's.",
+);
 
 /// Everything that the portal tells of itself.
-pub const FAMILIES: [Family; 14] = [
+pub const FAMILIES: [Family; 15] = [
     BUILD,
     JOBS,
     QUEUE_OLDEST,
@@ -73,6 +78,7 @@ pub const FAMILIES: [Family; 14] = [
     RECONCILED,
     REQUESTS,
     REQUEST_SECONDS,
+    READINGS_DROPPED,
 ];
 
 /// Boards and slices of one node that are passed on; no host has more.
@@ -120,6 +126,7 @@ struct Counts {
     pass_s: Histogram,
     wait_s: Histogram,
     posted: Posted,
+    readings_dropped: u64,
 }
 
 /// Postings up to one of them, by kind: those after it are counted when they are asked for.
@@ -167,6 +174,7 @@ impl Telemetry {
             pass_s: Histogram::new(&seconds),
             wait_s: Histogram::new(&waits),
             posted: Posted { until: first_transfer(now), by_kind: BTreeMap::new() },
+            readings_dropped: 0,
         };
         Self { counts: Mutex::new(counts), nodes: Mutex::default() }
     }
@@ -189,6 +197,11 @@ impl Telemetry {
             let waited_ms = at.millis().saturating_sub(submitted_ms(job)).max(0);
             lock(&self.counts).wait_s.observe(waited_ms as f64 / 1_000.0);
         }
+    }
+
+    /// So many readings were not kept.
+    pub fn dropped(&self, readings: usize) {
+        lock(&self.counts).readings_dropped += readings as u64;
     }
 
     pub fn posted(&self) -> Posted {
@@ -232,6 +245,7 @@ impl Telemetry {
             out.add(REQUESTS, &[("method", *method), ("code", status.to_string().as_str())], *count as f64);
         }
         counts.request_s.tell(out, REQUEST_SECONDS);
+        out.add(READINGS_DROPPED, &[], counts.readings_dropped as f64);
     }
 }
 
@@ -299,6 +313,16 @@ mod tests {
         ] {
             assert!(text.lines().any(|l| l == line), "{line}: {text}");
         }
+    }
+
+    #[test]
+    fn readings_that_are_not_kept_are_counted() {
+        let telemetry = Telemetry::new(Timestamp::from_micros(0));
+        for readings in [2, 0, 1] {
+            telemetry.dropped(readings);
+        }
+        let text = text(&telemetry);
+        assert!(text.lines().any(|l| l == "berth_readings_dropped_total 3"), "{text}");
     }
 
     #[test]

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use berth_proto::window::{Incoming, Outgoing};
 use berth_proto::{AttemptId, Closed, Dial, Frame, TUNNEL_CHUNK, dial, frame};
-use berth_types::ids::{NodeId, TerminalId, UserId};
+use berth_types::ids::{NodeId, OrgId, TerminalId, UserId};
 use berth_types::problems::Problem;
 use berth_types::time::Timestamp;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tonic::{Status, Streaming};
 
 use crate::portal::Portal;
@@ -20,6 +20,10 @@ use crate::secrets::{fingerprint, new_opaque};
 /// A worker that was asked to dial does so within this time, and has opened within that.
 const DIALLED: Duration = Duration::from_secs(10);
 const OPENED: Duration = Duration::from_secs(15);
+/// Tunnels of one organization into one node, a third of what a worker has for all: nobody takes every one.
+const MOST_OF_ORG: usize = 16;
+/// A place among them is waited for so long, since browsers open a few connections at once.
+const PLACED: Duration = Duration::from_secs(5);
 /// Frames that wait for the connection.
 const QUEUE: usize = 32;
 
@@ -33,6 +37,8 @@ pub struct Tunnel {
     tell: Option<u64>,
     /// Closes when its node is shut out. Absent until it was handed over.
     life: Option<watch::Receiver<()>>,
+    /// Its place among those of its organization, for as long as it is there.
+    _permit: Option<OwnedSemaphorePermit>,
 }
 
 /// Waits until a node is shut out.
@@ -60,7 +66,7 @@ impl Tunnel {
     pub fn new(frames: Streaming<Frame>) -> (Self, mpsc::Receiver<Result<Frame, Status>>) {
         let (words, replies) = mpsc::channel(QUEUE);
         let (out, inn) = (Outgoing::default(), Incoming::default());
-        (Self { words, frames, out, inn, tell: None, life: None }, replies)
+        (Self { words, frames, out, inn, tell: None, life: None, _permit: None }, replies)
     }
 
     /// What the worker says next. Cancel-safe.
@@ -144,6 +150,7 @@ pub struct Tunnels {
     tickets: Mutex<HashMap<String, Ticket>>,
     /// Dropped when a node is shut out.
     nodes: Mutex<HashMap<NodeId, watch::Sender<()>>>,
+    rooms: Mutex<HashMap<(NodeId, OrgId), Arc<Semaphore>>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -167,6 +174,14 @@ impl Tunnels {
     /// Ends every tunnel of a node.
     pub fn cut(&self, node: NodeId) {
         lock(&self.nodes).remove(&node);
+    }
+
+    /// What counts an organization's tunnels into a node.
+    fn room(&self, node: NodeId, org: OrgId) -> Arc<Semaphore> {
+        let mut rooms = lock(&self.rooms);
+        // Whoever is in one, or waits for that, holds it.
+        rooms.retain(|_, room| Arc::strong_count(room) > 1);
+        rooms.entry((node, org)).or_insert_with(|| Arc::new(Semaphore::new(MOST_OF_ORG))).clone()
     }
 
     /// Keeps a ticket; those that are too old go.
@@ -206,8 +221,17 @@ impl Drop for Waiting {
 pub enum Shut {
     /// The worker does not answer now; it may later.
     Away(Problem),
+    /// The organization has as many into this node as it may.
+    Full,
     /// The worker's last word.
     Closed(Closed),
+}
+
+/// What is said where there is no further place.
+pub fn full() -> String {
+    format!(
+        "The organization has {MOST_OF_ORG} terminals and connections open on this node, as many as it may. Close some of them."
+    )
 }
 
 fn away() -> Shut {
@@ -215,13 +239,16 @@ fn away() -> Shut {
 }
 
 impl Portal {
-    /// A tunnel into an attempt, and the place at which its bytes begin.
+    /// A tunnel into an attempt of an organization's, and the place at which its bytes begin.
     pub(crate) async fn open_tunnel(
         &self,
         node: NodeId,
+        org: OrgId,
         attempt: AttemptId,
         to: dial::To,
     ) -> Result<(Tunnel, u64), Shut> {
+        let room = self.tunnels.room(node, org).acquire_owned();
+        let Ok(Ok(permit)) = tokio::time::timeout(PLACED, room).await else { return Err(Shut::Full) };
         let token = self.random(new_opaque);
         let key = fingerprint(&token);
         let (taker, taken) = oneshot::channel();
@@ -232,7 +259,10 @@ impl Portal {
         }
         let Ok(Ok(mut tunnel)) = tokio::time::timeout(DIALLED, taken).await else { return Err(away()) };
         match tokio::time::timeout(OPENED, tunnel.next()).await {
-            Ok(Heard::Begins(place)) => Ok((tunnel, place)),
+            Ok(Heard::Begins(place)) => {
+                tunnel._permit = Some(permit);
+                Ok((tunnel, place))
+            }
             Ok(Heard::Closed(closed)) => Err(Shut::Closed(closed)),
             Ok(_) | Err(_) => Err(away()),
         }
@@ -261,5 +291,23 @@ mod tests {
         put("old");
         tunnels.put_ticket("new", terminal(1), user(1), at(30), at(20));
         assert_eq!(lock(&tunnels.tickets).len(), 1, "what is too old is not kept");
+    }
+
+    #[test]
+    fn an_organization_has_a_part_of_a_nodes_tunnels() {
+        let tunnels = Tunnels::default();
+        let take = |node: u128, org: u128| {
+            let (node, org) = (uuid::Uuid::from_u128(node), uuid::Uuid::from_u128(org));
+            tunnels.room(NodeId::from_uuid(node), OrgId::from_uuid(org)).try_acquire_owned()
+        };
+        let mut held: Vec<_> = (0..MOST_OF_ORG).map(|_| take(1, 1).unwrap()).collect();
+        assert!(take(1, 1).is_err());
+        assert!(take(1, 2).is_ok() && take(2, 1).is_ok(), "another's, and those of another node");
+        held.pop();
+        held.push(take(1, 1).unwrap());
+        assert!(take(1, 1).is_err());
+        drop(held);
+        assert!(take(3, 1).is_ok());
+        assert_eq!(lock(&tunnels.rooms).len(), 1, "what nobody is in is forgotten");
     }
 }

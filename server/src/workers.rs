@@ -27,7 +27,7 @@ use tower::util::MapRequestLayer;
 
 use crate::live::{BoardReading, News};
 use crate::portal::Portal;
-use crate::recordings::{Recorded, open_write};
+use crate::recordings::{Recorded, is_timely, open_write};
 use crate::service::enrolment::{Certified, Credential};
 use crate::store::nodes::{GpuReport, NodeReport};
 use crate::tls::{self, Peer};
@@ -171,6 +171,7 @@ impl Contract for Workers {
             mine: HashMap::new(),
             offered: HashSet::new(),
             boards: HashSet::new(),
+            untimely: false,
             sent: None,
         };
         let node = session.node;
@@ -201,6 +202,8 @@ struct Session {
     offered: HashSet<(JobId, u32)>,
     /// Its boards: it speaks of no other.
     boards: HashSet<String>,
+    /// Its last readings were of a time that is not the portal's.
+    untimely: bool,
     /// What was last sent as desired, without secrets, and without the places in logs, which move by
     /// themselves.
     sent: Option<proto::Desired>,
@@ -458,6 +461,15 @@ impl Session {
             self.portal.live.put_reading(board.gpu_uuid.clone(), reading);
         }
         self.portal.telemetry.put_samples(self.node, samples.boards, samples.slices);
+        let before = self.untimely;
+        self.untimely = !is_timely(at, self.portal.now());
+        if self.untimely {
+            if !before {
+                tracing::warn!(node = %self.node, %at, "its clock is another: readings of its jobs are not kept");
+            }
+            self.portal.telemetry.dropped(samples.attempts.len());
+            return Ok(());
+        }
         let mut by_attempt: HashMap<(JobId, u32), Vec<Recorded>> = HashMap::new();
         for row in samples.attempts {
             let (Some(key), Some(r)) = (attempt(row.attempt.as_ref()), row.reading) else { continue };

@@ -67,8 +67,7 @@ async fn newest(quay: &Quay, job: &str) -> Option<(Value, Vec<u8>)> {
 
 async fn log_of(quay: &Quay, job: &str, attempt: u32) -> String {
     let id = job.parse().unwrap();
-    let ended = async || quay.t.portal.log_ended(id, attempt, 0).await.unwrap().then_some(());
-    eventually("the log's end", ended).await;
+    quay.log_complete(id, attempt, 0).await;
     std::fs::read_to_string(quay.t.portal.recordings.log(id, attempt, 0)).unwrap()
 }
 

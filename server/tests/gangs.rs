@@ -64,9 +64,7 @@ impl Pier {
 
     async fn log(&self, job: &str, rank: u32) -> String {
         let path = format!("/orgs/{}/jobs/{job}/logs?rank={rank}", self.quay.org);
-        let id = job.parse().unwrap();
-        let ended = async || self.quay.t.portal.log_ended(id, 1, rank).await.unwrap().then_some(());
-        eventually("the log's end", ended).await;
+        self.quay.log_complete(job.parse().unwrap(), 1, rank).await;
         let common::As::Cookie(cookie) = &self.quay.ada else { panic!("a person") };
         let request = axum::http::Request::builder().uri(format!("/api/v1{path}")).header("cookie", cookie);
         let request = request.body(axum::body::Body::empty()).unwrap();

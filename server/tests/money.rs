@@ -251,6 +251,9 @@ async fn a_spent_budget_stops_what_runs_under_it() {
     let quay = Quay::open().await;
     let running = quay.submit(json!({"script": "exec sleep 300", "max_duration_s": 600})).await;
     quay.until(&running, |j| j["metered_ms"].as_i64() > Some(1_000)).await;
+    let hooks = format!("/orgs/{}/webhooks", quay.org);
+    let hook = json!({"url": "http://127.0.0.1:9/hook", "kinds": ["budget.*"]});
+    let hook = quay.t.post(&quay.ada, &hooks, hook).await.expect(201);
     let budgets = format!("/orgs/{}/budgets", quay.org);
     let body = json!({"name": "all", "limit_micros": 1_000, "at_limit": "stop"});
     quay.t.post(&quay.ada, &budgets, body).await.expect(201);
@@ -260,12 +263,11 @@ async fn a_spent_budget_stops_what_runs_under_it() {
     assert_eq!(done["state"], "cancelled", "{done}");
     let listed = quay.t.get(&quay.ada, &budgets).await.expect(200);
     assert_eq!(listed["items"][0]["passed_percent"], 100, "{listed}");
-    let mut conn = quay.t.portal.db.read().await.unwrap();
-    let told = berth_server::store::budgets::list_notices(&mut conn.tx(), quay.org.parse().unwrap(), 10)
-        .await
-        .unwrap();
-    assert_eq!(told.len(), 1, "told once: {told:?}");
-    assert_eq!(told[0].1, "100 % of the budget all is spent");
+    quay.t.portal.deliver().await.unwrap();
+    let path = format!("{hooks}/{}/deliveries", hook["id"].as_str().unwrap());
+    let told = quay.t.get(&quay.ada, &path).await.expect(200);
+    assert_eq!(told["items"].as_array().unwrap().len(), 1, "told once: {told}");
+    assert_eq!(told["items"][0]["subject"], "100 % of the budget all is spent");
 }
 
 /// Ends a job's run as its worker would, and so charges it.

@@ -20,7 +20,7 @@ use quay::Quay;
 use serde_json::{Value, json};
 
 async fn open() -> Quay {
-    let quay = Quay::open().await;
+    let quay = Quay::open_on_time().await;
     let price = json!({"offering": "h100-80gb", "per_hour_micros": 3_600_000});
     quay.t.post(&quay.operator, "/operator/prices", price).await.expect(201);
     quay

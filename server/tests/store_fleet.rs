@@ -6,7 +6,7 @@ mod stores;
 mod fleet;
 
 use berth_server::store::attempts::AllocationRow;
-use berth_server::store::nodes::{GpuReport, NodeReport, NodeRow};
+use berth_server::store::nodes::{GpuReport, NodeReport, NodeRow, OtherRow};
 use berth_server::store::offerings::StoredPrice;
 use berth_server::store::{self, StoreError};
 use common::{Place, engines};
@@ -140,6 +140,39 @@ async fn a_report_is_written_over_the_last_one() {
         }
         assert_eq!(places().await, carried, "{engine}: an unknown node has no boards and takes none");
         assert_eq!(nodes(&db).await.len(), 2, "{engine}");
+    }
+}
+
+#[tokio::test]
+async fn whose_board_another_node_names_is_known() {
+    for (engine, db, _place) in engines("fleet_claims").await {
+        with_nodes(&db).await;
+        with_jobs(&db).await;
+        report(&db, 1, host(vec![board("gpu-a", 0)]), now()).await.unwrap();
+        for (gpu, n) in [("gpu-a", 1), ("gpu-x", 2)] {
+            let none = read!(db, store::nodes::find_other, gpu, node(n));
+            assert_eq!(none, None, "{engine}: its own, or nobody's");
+        }
+        let of_alpha = |present, held| {
+            let (node_id, node_name) = (node(1).to_string(), "alpha".to_owned());
+            Some(OtherRow { node_id, node_name, present, held })
+        };
+        let other = async || read!(db, store::nodes::find_other, "gpu-a", node(2));
+        assert_eq!(other().await, of_alpha(true, false), "{engine}");
+        allocate(&db, slice(1, 1, 0, "gpu-a", 0)).await.unwrap();
+        assert_eq!(other().await, of_alpha(true, true), "{engine}");
+        report(&db, 1, host(vec![]), later(1)).await.unwrap();
+        assert_eq!(other().await, of_alpha(false, true), "{engine}");
+        release(&db, 1, 1).await;
+        assert_eq!(other().await, of_alpha(false, false), "{engine}");
+
+        for (words, changes) in [("", false), ("gpu-a", true), ("gpu-a", false), ("", true)] {
+            let set = write(&db, move |tx| {
+                async move { store::nodes::set_left_out(tx, node(2), words).await }.boxed()
+            });
+            assert_eq!(set.await, changes, "{engine} {words:?}");
+            assert_eq!(nodes(&db).await[1].left_out, words, "{engine}");
+        }
     }
 }
 

@@ -369,6 +369,36 @@ async fn only_those_who_may_stop_the_job_get_in() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_organization_has_a_part_of_a_nodes_tunnels() {
+    let pier = Pier::open().await;
+    let jobs = [pier.running().await, pier.running().await, pier.running().await];
+    for n in 0..15 {
+        let (_, mut screen) = pier.terminal(&jobs[n / 8]).await;
+        tokio::spawn(async move { while screen.next().await != Came::End {} });
+    }
+    let (terminal, mut screen) = pier.terminal(&jobs[1]).await;
+    let opened = pier.ask(&pier.quay.ada, &jobs[2]).await;
+    let id = opened["terminal"]["id"].as_str().unwrap();
+    let further = pier.socket(&jobs[2], id, "", |request| offer(request, opened["ticket"].as_str())).await;
+    let last = further.unwrap().last().await;
+    assert_eq!(last["cause"], "refused", "{last}");
+    assert!(last["detail"].as_str().unwrap().contains("16 terminals and connections"), "{last}");
+    assert_eq!(pier.closed(&jobs[2], &opened["terminal"]["id"]).await["cause"], "refused");
+    // A shell that is there is not lost by it, nor is whoever is at it disturbed.
+    let id = terminal["id"].as_str().unwrap();
+    let tickets = format!("{}/{id}/tickets", pier.path(&jobs[1]));
+    let again = pier.quay.t.post(&pier.quay.ada, &tickets, json!({})).await.expect(201);
+    let second =
+        pier.socket(&jobs[1], id, "?from=0", |request| offer(request, again["ticket"].as_str())).await;
+    assert_eq!(second.unwrap().last().await["cause"], "away");
+    screen.type_in("echo here$((6))\n").await;
+    screen.until("here6").await;
+    screen.say(&json!({"type": "end"})).await;
+    assert_eq!(screen.last().await["cause"], "ended");
+    pier.terminal(&jobs[2]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_job_has_a_few_terminals_and_scripts_open_them_by_token() {
     let pier = Pier::open().await;
     let job = pier.running().await;

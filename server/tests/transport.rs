@@ -220,6 +220,52 @@ async fn a_copy_is_noticed_and_the_first_stays() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_board_stays_with_a_connected_node_whoever_else_names_it() {
+    let quay = portal().await;
+    let (first, second) = (joined(&quay).await, joined(&quay).await);
+    let talk = async |holder: &Holder, uuids: &[&str], connection: i64| {
+        let board = |(index, uuid): (u32, &&str)| {
+            let (uuid, name) = ((*uuid).to_owned(), "H100-80GB".to_owned());
+            Board { index, uuid, name, memory_mib: 81_920, ..Board::default() }
+        };
+        let (instance, boards) = ("a".to_owned(), (0..).zip(uuids).map(board).collect());
+        let hello = Hello { instance, epoch: 1, connection, simulated: true, boards, ..Hello::default() };
+        Talk::begin(&quay, Some(holder), hello).await.unwrap().let_in().await
+    };
+    let boards = async |holder: &Holder| {
+        let node = the_node(&quay, &holder.node).await;
+        let boards = node["gpus"].as_array().unwrap().iter();
+        boards.map(|gpu| gpu["uuid"].as_str().unwrap().to_owned()).collect::<Vec<String>>()
+    };
+    let left_out = async |holder: &Holder| the_node(&quay, &holder.node).await["left_out"].clone();
+    let session = talk(&first, &["GPU-1"], 1).await.lives();
+    for connection in 1..=2 {
+        drop(talk(&second, &["GPU-1", "GPU-2"], connection).await);
+        assert_eq!(boards(&first).await, ["GPU-1"]);
+        assert_eq!(boards(&second).await, ["GPU-2"]);
+        let why = left_out(&second).await;
+        assert_eq!(why, "GPU-1 stays with played, which is connected and has reported it.");
+    }
+    assert!(!session.is_finished(), "the first is not disturbed");
+    assert_eq!(left_out(&first).await, Value::Null);
+    assert_eq!(audited(&quay, "node.boards_left_out", &second.node).await, 1, "told once");
+    let seen = quay.t.get(&quay.ada, &format!("/orgs/{}/nodes", quay.org)).await.expect(200);
+    assert!(!seen.to_string().contains("left_out"), "tenants are not told: {seen}");
+
+    // With the first one gone the board is where it is said to be, and stays there.
+    session.abort();
+    let silent = async || the_node(&quay, &first.node).await["silence"].is_object().then_some(());
+    eventually("the first to be gone", silent).await;
+    let there = talk(&second, &["GPU-1", "GPU-2"], 3).await.lives();
+    assert_eq!(boards(&second).await, ["GPU-1", "GPU-2"]);
+    assert_eq!(left_out(&second).await, Value::Null);
+    drop(talk(&first, &["GPU-1"], 2).await);
+    assert_eq!(boards(&first).await, Vec::<String>::new());
+    assert!(left_out(&first).await.as_str().unwrap().contains("GPU-1"));
+    assert!(!there.is_finished());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn restarts_and_broken_connections_are_no_copies() {
     let quay = portal().await;
     let holder = joined(&quay).await;

@@ -53,6 +53,11 @@ impl Receiver {
     fn heard(&self) -> Vec<(String, String)> {
         self.heard.lock().unwrap().clone()
     }
+
+    /// What it was told, oldest first.
+    fn notices(&self) -> Vec<Value> {
+        self.heard().iter().map(|(_, body)| serde_json::from_str(body).unwrap()).collect()
+    }
 }
 
 async fn hear(State(receiver): State<Receiver>, headers: HeaderMap, body: String) -> StatusCode {
@@ -189,12 +194,15 @@ async fn what_is_about_money_is_mailed_and_a_dead_receiver_is_given_up() {
     assert!(of["last_error"].as_str().unwrap().to_lowercase().contains("refused"), "{of}");
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn credit_that_expires_is_told_of_seven_days_and_a_day_before() {
     for (engine, db, _place) in engines("warnings").await {
         let t = TestPortal::on(db);
         let operator = t.operator().await;
-        let (_ada, org) = t.tenant("lab").await;
+        let (ada, org) = t.tenant("lab").await;
+        let (receiver, url) = Receiver::open(&[]).await;
+        let hook = json!({"url": url, "kinds": ["*"]});
+        t.post(&ada, &format!("/orgs/{org}/webhooks"), hook).await.expect(201);
         let lend = async |micros: i64, days: i64| {
             let until = t.portal.now().plus_seconds(days * 86_400);
             let body = json!({"amount_micros": micros, "memo": "Trial", "expires_at": until});
@@ -209,16 +217,17 @@ async fn credit_that_expires_is_told_of_seven_days_and_a_day_before() {
             for _ in 0..2 {
                 t.portal.tick_credit().await.unwrap();
             }
-            let mut conn = t.portal.db.read().await.unwrap();
-            store::budgets::list_notices(&mut conn.tx(), org.parse().unwrap(), 10).await.unwrap()
+            t.portal.deliver().await.unwrap();
+            receiver.notices()
         };
         assert_eq!(told().await.len(), 0, "{engine}");
         t.clock.advance_s(3 * 86_400);
         let first = told().await;
         assert_eq!(first.len(), 1, "{engine}: {first:?}");
-        assert_eq!(first[0].0, "credit.expiring", "{engine}");
-        assert!(first[0].1.starts_with("$5.00 of credit expires on 2026-11-28 "), "{engine}: {first:?}");
-        assert!(first[0].2.contains("$5.00 is left of the credit \"Trial\""), "{engine}: {first:?}");
+        assert_eq!(first[0]["type"], "credit.expiring", "{engine}");
+        let said = |what: &str| first[0][what].as_str().unwrap();
+        assert!(said("subject").starts_with("$5.00 of credit expires on 2026-11-28 "), "{engine}: {first:?}");
+        assert!(said("detail").contains("$5.00 is left of the credit \"Trial\""), "{engine}: {first:?}");
         t.clock.advance_s(6 * 86_400);
         assert_eq!(told().await.len(), 2, "{engine}");
         t.clock.advance_s(2 * 86_400);
@@ -227,7 +236,6 @@ async fn credit_that_expires_is_told_of_seven_days_and_a_day_before() {
         let balance = store::ledger::balance(&mut conn.tx(), org.parse().unwrap()).await.unwrap();
         drop(conn);
         assert_eq!(balance, (0, 0), "{engine}");
-        t.portal.deliver().await.unwrap();
         let outbox = std::fs::read_dir(t.data.path().join("outbox")).unwrap();
         let mails = outbox.filter(|f| f.as_ref().unwrap().path().extension().is_some_and(|e| e == "eml"));
         assert_eq!(mails.count(), 2, "{engine}: to the one owner");
@@ -259,7 +267,8 @@ async fn an_idle_hour_is_told_with_what_it_cost_also_across_a_restart() {
     for (engine, db, _place) in engines("underuse").await {
         let h = Harbour::on(db.clone()).await;
         let hook = json!({"url": "http://127.0.0.1:9/hook", "kinds": ["job.underused"]});
-        h.t.post(&h.ada, &format!("/orgs/{}/webhooks", h.org), hook).await.expect(201);
+        let hooks = format!("/orgs/{}/webhooks", h.org);
+        let hook = h.t.post(&h.ada, &hooks, hook).await.expect(201);
         let body =
             json!({"name": "train", "offering": "h100-80gb", "command": ["true"], "max_duration_s": 36_000});
         let made = h.t.post(&h.ada, &format!("/orgs/{}/jobs", h.org), body).await.expect(201);
@@ -315,15 +324,12 @@ async fn an_idle_hour_is_told_with_what_it_cost_also_across_a_restart() {
         assert_eq!(told().await.len(), 2, "{engine}");
         // Busy, and over.
         read(&next.portal, job, begin, 7_300..12_000, 95.0).await;
-        let mut conn = next.portal.db.read().await.unwrap();
-        let notices = store::budgets::list_notices(&mut conn.tx(), h.org.parse().unwrap(), 10).await.unwrap();
-        let kinds: Vec<&str> = notices.iter().map(|(kind, ..)| kind.as_str()).collect();
-        let underused = kinds.iter().filter(|kind| **kind == "job.underused").count();
-        assert_eq!((underused, told().await.len()), (2, 2), "{engine} {kinds:?}");
-        assert_eq!(
-            notices.iter().find(|n| n.0 == "job.underused").unwrap().1,
-            "train uses 12 % of its devices"
-        );
+        next.portal.deliver().await.unwrap();
+        let deliveries = format!("{hooks}/{}/deliveries", hook["id"].as_str().unwrap());
+        let sent = h.t.get(&h.ada, &deliveries).await.expect(200);
+        assert_eq!((sent["items"].as_array().unwrap().len(), told().await.len()), (2, 2), "{engine} {sent}");
+        assert_eq!(sent["items"][0]["kind"], "job.underused", "{engine}");
+        assert_eq!(sent["items"][0]["subject"], "train uses 12 % of its devices", "{engine}");
         let usage = h.t.get(&h.ada, &format!("/orgs/{}/usage", h.org)).await.expect(200);
         assert_eq!(usage["underused_micros"], 7_200_000, "{engine} {usage}");
         let theirs = h.t.get(&h.bob, &format!("/orgs/{}/usage", h.other)).await.expect(200);

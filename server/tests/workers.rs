@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_page_hears_everything_live_and_can_take_it_up_again() {
-    let quay = Quay::open().await;
+    let quay = Quay::open_on_time().await;
     let mut org = Listening::open(&quay, "/events", None).await;
     org.next_of("beat").await;
     let job =

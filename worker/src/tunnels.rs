@@ -26,7 +26,8 @@ use crate::shells::{Shell, Visit, enter, life_ends};
 
 /// Shells in one attempt, those included that wait for somebody to come back.
 const MOST_SHELLS: usize = 8;
-/// Tunnels of this host, all together: what they may have under way is less than a connection takes.
+/// Tunnels of this host, all together: what they may have under way is less than a connection takes. How many
+/// of them one organization may have, the portal counts.
 const MOST_TUNNELS: usize = 48;
 /// A portal that does not take the last word of a tunnel does not get it.
 const FAREWELL: Duration = Duration::from_secs(5);

@@ -108,9 +108,12 @@ pub struct Node {
     pub isolation: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_seen_at: Option<Timestamp>,
-    /// Why two daemons must be holding its certificate. For operators only, like the next.
+    /// Why two daemons must be holding its certificate. For operators only, like the next two.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspect: Option<String>,
+    /// Which boards that its worker reported stay with another node, and why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left_out: Option<String>,
     /// Until when its certificate is good; absent when it has none, or it was revoked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certified_until: Option<Timestamp>,

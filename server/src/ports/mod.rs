@@ -173,8 +173,8 @@ async fn forward(
     *asked.method_mut() = head.method;
     *asked.uri_mut() = uri;
     *asked.headers_mut() = way.request(&head.headers, peer, upgrade.clone());
-    let target =
-        Target { node: pass.node, job: pass.place.job, attempt: pass.attempt, port: pass.place.port };
+    let (org, node, attempt) = (pass.org, pass.node, pass.attempt);
+    let target = Target { org, node, job: pass.place.job, attempt, port: pass.place.port };
     let mut answer = tokio::select! {
         () = &mut over => return Err(no_longer()),
         answer = upstream::send(portal, &target, asked) => answer?,

@@ -10,7 +10,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::http::{Request, Response};
 use berth_proto::{AttemptId, TUNNEL_CHUNK, dial};
-use berth_types::ids::{JobId, NodeId};
+use berth_types::ids::{JobId, NodeId, OrgId};
 use berth_types::problems::Problem;
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{SendRequest, handshake};
@@ -20,7 +20,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::portal::Portal;
-use crate::tunnels::{Heard, Shut, Tunnel};
+use crate::tunnels::{Heard, Shut, Tunnel, full};
 
 /// Connections to one job at a time, over all its ports and ranks.
 const MOST_OF_JOB: usize = 16;
@@ -36,6 +36,7 @@ const BETWEEN: usize = 64 << 10;
 /// What a connection leads to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Target {
+    pub org: OrgId,
     pub node: NodeId,
     pub job: JobId,
     pub attempt: u32,
@@ -107,6 +108,7 @@ pub const NOT_LISTENING: &str = "port.not_listening";
 fn shut(shut: Shut) -> Problem {
     match shut {
         Shut::Away(problem) => problem,
+        Shut::Full => busy(full()),
         Shut::Closed(closed) if closed.cause == "refused" => {
             Problem::new(502, NOT_LISTENING, "Nothing answers on this port", closed.detail)
         }
@@ -131,8 +133,7 @@ fn slow() -> Problem {
     Problem::new(504, "port.slow", "The port was not reached", detail)
 }
 
-fn busy() -> Problem {
-    let detail = "As many connections to this job are open as it may have (16). Close some of its pages.";
+fn busy(detail: impl Into<String>) -> Problem {
     let busy = Problem::new(503, "port.busy", "Too many connections", detail);
     Problem { retry_after_s: Some(5), ..busy }
 }
@@ -140,10 +141,13 @@ fn busy() -> Problem {
 /// Opens a connection.
 async fn connect(portal: &Portal, target: &Target) -> Result<SendRequest<Body>, Problem> {
     let room = portal.ports.upstreams.room(target.job);
-    let place = timeout(CONNECT, room.acquire_owned()).await.map_err(|_| busy())?;
+    let place = timeout(CONNECT, room.acquire_owned()).await.map_err(|_| {
+        busy("As many connections to this job are open as it may have (16). Close some of its pages.")
+    })?;
     let place = place.map_err(|_| Problem::internal())?;
     let attempt = AttemptId::new(target.job.to_string(), target.attempt);
-    let opened = portal.open_tunnel(target.node, attempt, dial::To::Port(u32::from(target.port)));
+    let to = dial::To::Port(u32::from(target.port));
+    let opened = portal.open_tunnel(target.node, target.org, attempt, to);
     let (tunnel, _) = timeout(CONNECT, opened).await.map_err(|_| slow())?.map_err(shut)?;
     let (near, far) = tokio::io::duplex(BETWEEN);
     tokio::spawn(async move {

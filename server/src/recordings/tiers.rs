@@ -3,7 +3,19 @@
 //!
 //! Pure: no files, no clock.
 
+use berth_types::time::Timestamp;
+
 use super::codec::{Block, COLUMNS, Row};
+
+/// How far the time of a reading, which is its host's, may be from the portal's. One from far ahead would
+/// outlive all others and stand at the end of every chart.
+const MOST_AHEAD_S: i64 = 60;
+const MOST_BEHIND_S: i64 = 15 * 60;
+
+/// Whether a reading of this time may be kept.
+pub fn is_timely(at: Timestamp, now: Timestamp) -> bool {
+    now.plus_seconds(-MOST_BEHIND_S) <= at && at <= now.plus_seconds(MOST_AHEAD_S)
+}
 
 /// For how many seconds readings are kept at each step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -225,6 +237,24 @@ mod tests {
         let old = vec![at(NOW - 2 * day, Some(1.0)), at(NOW - 91 * day, Some(1.0))];
         let settled = settle(vec![block(1, old)], keep, NOW);
         assert_eq!(steps(&settled), [(60, NOW - 2 * day, NOW - 2 * day, 1)]);
+    }
+
+    #[test]
+    fn a_reading_of_another_time_is_not_kept() {
+        let now = NOW * 1_000_000;
+        let timely = |at: i64| is_timely(Timestamp::from_micros(at), Timestamp::from_micros(now));
+        for (micros, kept) in [
+            (0, true),
+            (60_000_000, true),
+            (60_000_001, false),
+            (86_400_000_000, false),
+            (-900_000_000, true),
+            (-900_000_001, false),
+            (-86_400_000_000, false),
+        ] {
+            assert_eq!(timely(now + micros), kept, "{micros}");
+        }
+        assert!(!timely(i64::MIN) && !timely(i64::MAX));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Drains, jobs of everyone, what is stuck, the inventory, racks; jobs as CSV.
 
+use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -12,12 +13,16 @@ use berth_types::operations::{
     Drain, InventoryHost, JobFilter, NewDrain, OperatedJob, PutRack, Rack, StopJobs, Stuck,
 };
 use berth_types::problems::Problem;
+use futures::{StreamExt, stream};
 use serde::Deserialize;
 
 use super::extract::{Failed, Format, Json, Path, Query, Signed, cursor, limit, plain_cell, wants_csv};
 use super::once::NotKept;
 use crate::portal::Portal;
 use crate::service::Caller;
+
+/// Jobs of a file that are read and written at once.
+const PAGE: u32 = 200;
 
 pub fn routes() -> Router<Portal> {
     Router::new()
@@ -67,7 +72,7 @@ async fn list_jobs(
 ) -> Result<Response, Failed> {
     let filter = query.filter();
     if wants_csv(query.format, &headers) {
-        return all_csv(&portal, &caller, &filter).await;
+        return all_csv(portal, caller, filter).await;
     }
     let (from, most) = (cursor(query.cursor)?, limit(query.limit)?);
     Ok(Answer(portal.list_all_jobs(&caller, &filter, from, most).await?).into_response())
@@ -78,20 +83,16 @@ async fn jobs_csv(
     Signed(caller): Signed,
     Query(mut query): Query<Meant>,
 ) -> Result<Response, Failed> {
-    all_csv(&portal, &caller, &query.filter()).await
+    all_csv(portal, caller, query.filter()).await
 }
 
 /// All that are meant, newest first.
-async fn all_csv(portal: &Portal, caller: &Caller, filter: &JobFilter) -> Result<Response, Failed> {
-    let mut file = JobsFile::new()?;
-    let mut from = None;
-    loop {
-        let page = portal.list_all_jobs(caller, filter, from, 200).await?;
-        match file.add(page)? {
-            None => return file.answer(),
-            next => from = next,
-        }
-    }
+async fn all_csv(portal: Portal, caller: Caller, filter: JobFilter) -> Result<Response, Failed> {
+    jobs_file(move |from| {
+        let (portal, caller, filter) = (portal.clone(), caller.clone(), filter.clone());
+        async move { portal.list_all_jobs(&caller, &filter, from, PAGE).await }
+    })
+    .await
 }
 
 #[derive(Deserialize)]
@@ -107,27 +108,42 @@ async fn own_jobs_csv(
     Path(org): Path<OrgId>,
     Query(query): Query<OfState>,
 ) -> Result<Response, Failed> {
-    let mut file = JobsFile::new()?;
-    let mut from = None;
-    loop {
-        let page = portal.list_own_jobs(&caller, org, query.state, from, 200).await?;
-        match file.add(page)? {
-            None => return file.answer(),
-            next => from = next,
-        }
-    }
+    jobs_file(move |from| {
+        let (portal, caller) = (portal.clone(), caller.clone());
+        async move { portal.list_own_jobs(&caller, org, query.state, from, PAGE).await }
+    })
+    .await
 }
 
 fn broken<E>(_: E) -> Failed {
     Failed(Problem::internal())
 }
 
-/// Jobs as CSV, a page after the other.
-struct JobsFile(csv::Writer<Vec<u8>>);
+/// Jobs as CSV. A page is read when the one before it was taken, so that a file of any length needs the memory
+/// of one; whoever may not see them any more gets no further.
+async fn jobs_file<P>(read: impl Fn(Option<JobId>) -> P + Send + 'static) -> Result<Response, Failed>
+where
+    P: Future<Output = Result<Page<OperatedJob>, Problem>> + Send + 'static,
+{
+    // Before the answer begins, so that a refusal is one.
+    let (begin, next) = jobs_page(read(None).await?, true)?;
+    let rest = stream::try_unfold(next, move |from| {
+        let page = from.map(|from| read(Some(from)));
+        async move {
+            let Some(page) = page else { return Ok(None) };
+            // The answer is then broken off: a part of the file is not to be taken for all of it.
+            let failed = "jobs could not be read to the end";
+            jobs_page(page.await.map_err(|_| failed)?, false).map(Some).map_err(|_| failed)
+        }
+    });
+    let bytes = stream::once(std::future::ready(Ok(begin))).chain(rest);
+    Ok((csv_head("jobs.csv"), Body::from_stream(bytes)).into_response())
+}
 
-impl JobsFile {
-    fn new() -> Result<Self, Failed> {
-        let mut file = csv::Writer::from_writer(Vec::new());
+/// A page of jobs as CSV, the first below the names of its columns, and where the next one begins.
+fn jobs_page(page: Page<OperatedJob>, first: bool) -> Result<(Vec<u8>, Option<JobId>), Failed> {
+    let mut file = csv::Writer::from_writer(Vec::new());
+    if first {
         file.write_record([
             "id",
             "org",
@@ -151,54 +167,47 @@ impl JobsFile {
             "currency",
         ])
         .map_err(broken)?;
-        Ok(Self(file))
     }
+    let text = |value: Option<String>| value.unwrap_or_default();
+    for job in page.items {
+        let labels: Vec<String> = job.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let cells = [
+            job.id.to_string(),
+            job.org.to_string(),
+            plain_cell(job.org_name),
+            plain_cell(job.name),
+            job.state.name().to_owned(),
+            job.attempt.to_string(),
+            job.offering,
+            job.count.to_string(),
+            job.nodes.to_string(),
+            plain_cell(text(job.node_name)),
+            plain_cell(labels.join("; ")),
+            plain_cell(job.created_by),
+            job.created_at.to_string(),
+            text(job.started_at.map(|at| at.to_string())),
+            text(job.ended_at.map(|at| at.to_string())),
+            text(job.exit_code.map(|code| code.to_string())),
+            text(job.failure.map(|failure| failure.code)),
+            job.metered_ms.to_string(),
+            job.cost_micros.to_string(),
+            job.currency,
+        ];
+        file.write_record(cells).map_err(broken)?;
+    }
+    Ok((file.into_inner().map_err(broken)?, cursor(page.next_cursor)?))
+}
 
-    /// Adds a page; gives where the next one begins.
-    fn add(&mut self, page: Page<OperatedJob>) -> Result<Option<JobId>, Failed> {
-        let text = |value: Option<String>| value.unwrap_or_default();
-        for job in page.items {
-            let labels: Vec<String> =
-                job.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
-            let cells = [
-                job.id.to_string(),
-                job.org.to_string(),
-                plain_cell(job.org_name),
-                plain_cell(job.name),
-                job.state.name().to_owned(),
-                job.attempt.to_string(),
-                job.offering,
-                job.count.to_string(),
-                job.nodes.to_string(),
-                plain_cell(text(job.node_name)),
-                plain_cell(labels.join("; ")),
-                plain_cell(job.created_by),
-                job.created_at.to_string(),
-                text(job.started_at.map(|at| at.to_string())),
-                text(job.ended_at.map(|at| at.to_string())),
-                text(job.exit_code.map(|code| code.to_string())),
-                text(job.failure.map(|failure| failure.code)),
-                job.metered_ms.to_string(),
-                job.cost_micros.to_string(),
-                job.currency,
-            ];
-            self.0.write_record(cells).map_err(broken)?;
-        }
-        cursor(page.next_cursor)
-    }
-
-    fn answer(self) -> Result<Response, Failed> {
-        csv_answer(self.0, "jobs.csv")
-    }
+fn csv_head(name: &str) -> [(header::HeaderName, String); 2] {
+    [
+        (header::CONTENT_TYPE, "text/csv; charset=utf-8".to_owned()),
+        (header::CONTENT_DISPOSITION, format!("attachment; filename=\"{name}\"")),
+    ]
 }
 
 fn csv_answer(file: csv::Writer<Vec<u8>>, name: &str) -> Result<Response, Failed> {
     let bytes = file.into_inner().map_err(broken)?;
-    let head = [
-        (header::CONTENT_TYPE, "text/csv; charset=utf-8".to_owned()),
-        (header::CONTENT_DISPOSITION, format!("attachment; filename=\"{name}\"")),
-    ];
-    Ok((head, bytes).into_response())
+    Ok((csv_head(name), bytes).into_response())
 }
 
 #[derive(Deserialize)]
@@ -320,4 +329,83 @@ async fn unset_rack(
 ) -> Result<StatusCode, Failed> {
     portal.set_rack(&caller, &rack, None).await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use berth_types::time::Timestamp;
+
+    use super::*;
+
+    fn id(n: u32) -> JobId {
+        JobId::from_uuid(uuid::Uuid::from_u128(n.into()))
+    }
+
+    fn job(n: u32) -> OperatedJob {
+        OperatedJob {
+            id: id(n),
+            org: OrgId::from_uuid(uuid::Uuid::nil()),
+            org_name: "lab".to_owned(),
+            name: format!("job {n}"),
+            state: JobState::Queued,
+            attempt: 0,
+            offering: "h100".to_owned(),
+            count: 1,
+            nodes: 1,
+            node_name: None,
+            labels: std::collections::BTreeMap::new(),
+            created_by: "a@b".to_owned(),
+            created_at: Timestamp::from_micros(0),
+            started_at: None,
+            ended_at: None,
+            exit_code: None,
+            failure: None,
+            metered_ms: 0,
+            cost_micros: 0,
+            currency: "USD".to_owned(),
+        }
+    }
+
+    /// Pages of one job each, and how many of them were read; the one of this number is refused.
+    async fn file(pages: u32, refused: u32) -> (Result<Response, Failed>, Arc<AtomicU32>) {
+        let read = Arc::new(AtomicU32::new(0));
+        let count = read.clone();
+        let file = jobs_file(move |from| {
+            let n = count.fetch_add(1, Ordering::SeqCst) + 1;
+            async move {
+                assert_eq!(from, (n > 1).then(|| id(n - 1)), "each goes on where the one before ended");
+                if n == refused {
+                    return Err(Problem::not_found());
+                }
+                Ok(Page { items: vec![job(n)], next_cursor: (n < pages).then(|| id(n).to_string()) })
+            }
+        });
+        (file.await, read)
+    }
+
+    #[tokio::test]
+    async fn a_page_of_a_file_is_read_when_the_one_before_was_taken() {
+        let (response, read) = file(3, 0).await;
+        let mut body = response.ok().unwrap().into_body().into_data_stream();
+        let mut names = Vec::new();
+        for n in 1..=3 {
+            let bytes = body.next().await.unwrap().unwrap();
+            assert_eq!(read.load(Ordering::SeqCst), n, "no page is read before it is asked for");
+            let text = String::from_utf8(bytes.to_vec()).unwrap();
+            names.extend(text.lines().map(|line| line.split(',').nth(3).unwrap().to_owned()));
+        }
+        assert!(body.next().await.is_none());
+        assert_eq!(names, ["name", "job 1", "job 2", "job 3"], "the head comes once");
+    }
+
+    #[tokio::test]
+    async fn a_file_that_cannot_be_read_is_refused_or_broken_off() {
+        assert_eq!(file(3, 1).await.0.err().unwrap().0.status, 404);
+        let mut body = file(3, 2).await.0.ok().unwrap().into_body().into_data_stream();
+        assert!(body.next().await.unwrap().is_ok());
+        assert!(body.next().await.unwrap().is_err());
+    }
 }

@@ -185,6 +185,7 @@ impl Portal {
             worker_version: row.worker_version,
             last_seen_at: row.last_seen_at.map(Timestamp::from_micros),
             suspect: row.suspect.filter(|_| shown_to.is_none()),
+            left_out: Some(row.left_out).filter(|words| shown_to.is_none() && !words.is_empty()),
             certified_until: row.certified_until.filter(|_| shown_to.is_none()).map(Timestamp::from_micros),
             silence: None,
             gpus: gpus.iter().map(|gpu| self.gpu(gpu, held, shown_to)).collect(),

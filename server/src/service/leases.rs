@@ -235,6 +235,11 @@ impl Portal {
         self.leases.with(node, |holder| holder.renew(now_ms));
     }
 
+    /// Whether a node's worker is spoken with, from its hello on.
+    pub(super) fn is_heard(&self, node: NodeId) -> bool {
+        !self.leases.holder(node).is_silent()
+    }
+
     /// Records that a node's worker is there, and whether it keeps leases.
     pub async fn node_returned(&self, node: NodeId, leased: bool) -> Result<(), StoreError> {
         let event = self.own_audit(node, "node.returned", "Its worker is back after it was lost.");
@@ -252,7 +257,7 @@ impl Portal {
             .await
     }
 
-    fn own_audit(&self, node: NodeId, action: &str, detail: &str) -> AuditEvent {
+    pub(super) fn own_audit(&self, node: NodeId, action: &str, detail: &str) -> AuditEvent {
         let at = self.now();
         AuditEvent {
             id: self.new_id::<AuditEventId>(at),

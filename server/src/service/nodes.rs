@@ -8,11 +8,22 @@ use futures::FutureExt;
 
 use super::Caller;
 use crate::portal::Portal;
-use crate::store::nodes::NodeReport;
-use crate::store::{self, StoreError};
+use crate::store::nodes::{NodeReport, OtherRow};
+use crate::store::{self, StoreError, Tx};
+
+/// Why a board that a node reports stays with the one that has it; `None` when it moves.
+fn stays(gpu_uuid: &str, other: &OtherRow, heard: bool) -> Option<String> {
+    let why = match (other.held, other.present && heard) {
+        (true, _) => "still has work on it",
+        (false, true) => "is connected and has reported it",
+        (false, false) => return None,
+    };
+    Some(format!("{gpu_uuid} stays with {}, which {why}.", other.node_name))
+}
 
 impl Portal {
-    /// Records a host as its worker sees it, and puts its boards on offer.
+    /// Records a host as its worker sees it, and puts its boards on offer. A UUID is only said, not proved: it
+    /// takes no board from a node that is connected, nor from under what runs.
     pub async fn report_node(&self, node: NodeId, report: NodeReport) -> Result<(), StoreError> {
         let mut models: Vec<&str> = report.boards.iter().map(|b| b.model.as_str()).collect();
         models.sort_unstable();
@@ -20,13 +31,47 @@ impl Portal {
         for board in models.into_iter().filter_map(board_by_name) {
             self.offer_board(board, report.simulated).await?;
         }
-        let now = self.now();
-        self.db
+        let (portal, now) = (self.clone(), self.now());
+        let left_out = self
+            .db
             .write(move |tx| {
-                let report = report.clone();
-                async move { store::nodes::report(tx, node, &report, now).await }.boxed()
+                let (portal, mut report) = (portal.clone(), report.clone());
+                async move {
+                    let mut left_out = Vec::new();
+                    for board in std::mem::take(&mut report.boards) {
+                        let why = portal.why_left_out(tx, node, &board.uuid).await?;
+                        match why {
+                            Some(why) => left_out.push(why),
+                            None => report.boards.push(board),
+                        }
+                    }
+                    let words = left_out.join(" ");
+                    store::nodes::report(tx, node, &report, now).await?;
+                    if store::nodes::set_left_out(tx, node, &words).await? && !words.is_empty() {
+                        let event = portal.own_audit(node, "node.boards_left_out", &words);
+                        store::quotas::insert_audit(tx, None, &event).await?;
+                    }
+                    Ok(words)
+                }
+                .boxed()
             })
-            .await
+            .await?;
+        if !left_out.is_empty() {
+            tracing::warn!(%node, left_out, "boards that a worker reports belong to another node");
+        }
+        Ok(())
+    }
+
+    /// Why a board of a node's report is left out, if it is.
+    async fn why_left_out(
+        &self,
+        tx: &mut Tx<'_>,
+        node: NodeId,
+        gpu_uuid: &str,
+    ) -> Result<Option<String>, StoreError> {
+        let Some(other) = store::nodes::find_other(tx, gpu_uuid, node).await? else { return Ok(None) };
+        let id: NodeId = other.node_id.parse().map_err(|_| StoreError::Corrupt(other.node_id.clone()))?;
+        Ok(stays(gpu_uuid, &other, self.is_heard(id)))
     }
 
     pub async fn touch_node(&self, node: NodeId) -> Result<(), StoreError> {
@@ -53,5 +98,33 @@ impl Portal {
         self.touch_boards();
         let known = if found { self.nodes(None).await?.into_iter().find(|n| n.id == node) } else { None };
         known.ok_or_else(Problem::not_found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_board_moves_only_from_a_node_that_is_gone_or_named_it_no_more() {
+        let other = |present, held| OtherRow {
+            node_id: "node_1".to_owned(),
+            node_name: "alpha".to_owned(),
+            present,
+            held,
+        };
+        for (present, held, heard, why) in [
+            (true, false, true, Some("is connected")),
+            (true, true, true, Some("still has work")),
+            (true, true, false, Some("still has work")),
+            (false, true, true, Some("still has work")),
+            (true, false, false, None),
+            (false, false, true, None),
+            (false, false, false, None),
+        ] {
+            let said = stays("GPU-1", &other(present, held), heard);
+            let told = |why: &str| said.as_deref().is_some_and(|said| said.contains(why));
+            assert!(why.map_or(said.is_none(), told), "{present} {held} {heard}: {said:?}");
+        }
     }
 }

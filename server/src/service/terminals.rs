@@ -18,7 +18,7 @@ use crate::portal::Portal;
 use crate::secrets::new_opaque;
 use crate::store::terminals::TerminalRow;
 use crate::store::{self, StoreError, Tx};
-use crate::tunnels::{Shut, Tunnel};
+use crate::tunnels::{Shut, Tunnel, full};
 
 /// Seconds in which a ticket must be used.
 const TICKET_S: i64 = 30;
@@ -269,7 +269,15 @@ impl Portal {
         let wanted =
             Dialled { id: row.id.clone(), cols, rows, resume_from: begun.then(|| from.unwrap_or(0)) };
         let attempt = AttemptId::new(&row.job_id, u32::try_from(row.attempt).unwrap_or(0));
-        let (mut tunnel, begins) = self.open_tunnel(node, attempt, dial::To::Terminal(wanted)).await?;
+        let closed = |cause: &str, detail: String| {
+            Shut::Closed(Closed { exit_code: None, cause: cause.to_owned(), detail })
+        };
+        let opened = self.open_tunnel(node, entry.org, attempt, dial::To::Terminal(wanted)).await;
+        let (mut tunnel, begins) = opened.map_err(|shut| match shut {
+            // A shell that is there already goes on waiting.
+            Shut::Full if !begun => closed("refused", full()),
+            other => other,
+        })?;
         let (id, now) = (row.id.clone(), self.now());
         let attached = self.db.write(move |tx| {
             let id = id.clone();
@@ -279,8 +287,7 @@ impl Portal {
             return Ok((tunnel, begins));
         }
         tunnel.hang_up().await;
-        let (cause, detail) = ("gone".to_owned(), "This terminal is closed.".to_owned());
-        Err(Shut::Closed(Closed { exit_code: None, cause, detail }))
+        Err(closed("gone", "This terminal is closed.".to_owned()))
     }
 
     async fn terminal_begun(&self, row: &TerminalRow) -> Result<bool, StoreError> {

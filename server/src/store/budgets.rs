@@ -128,13 +128,3 @@ pub async fn insert_notice(tx: &mut Tx<'_>, notice: &Notice) -> Result<(), Store
     )
     .map(|_| ())
 }
-
-/// What happened in an organization, newest first: kind, subject, detail, at.
-pub async fn list_notices(
-    tx: &mut Tx<'_>,
-    org: OrgId,
-    limit: i64,
-) -> Result<Vec<(String, String, String, i64)>, StoreError> {
-    let sql = "SELECT kind, subject, detail, at FROM notices WHERE org_id = $1 ORDER BY id DESC LIMIT $2";
-    list!(tx, (String, String, String, i64), sql, org.to_string(), limit)
-}

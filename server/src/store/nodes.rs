@@ -33,6 +33,8 @@ pub struct NodeRow {
     pub isolation: String,
     /// It runs images.
     pub images: bool,
+    /// Which boards that it reported stay with another node; empty when none do.
+    pub left_out: String,
 }
 
 /// What a worker says of its host when a session begins.
@@ -85,6 +87,17 @@ pub struct GpuRow {
     pub facts: String,
 }
 
+/// The node other than the one that reports a board to which that board belongs.
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+pub struct OtherRow {
+    pub node_id: String,
+    pub node_name: String,
+    /// It reported the board when it was here last.
+    pub present: bool,
+    /// Something of an attempt is held on the board.
+    pub held: bool,
+}
+
 impl GpuRow {
     /// What its worker read of it, as far as it did.
     pub fn told(&self) -> GpuFacts {
@@ -126,7 +139,7 @@ pub async fn insert(tx: &mut Tx<'_>, node: NodeId, name: &str, now: Timestamp) -
 
 pub async fn list(tx: &mut Tx<'_>) -> Result<Vec<NodeRow>, StoreError> {
     let sql = "SELECT id, name, cordoned, simulated, unisolated, driver_version, worker_version, last_seen_at, \
-               cpu_milli, memory_mib, address, labels, isolation, images, suspect, (SELECT MAX(c.expires_at) FROM node_certificates c \
+               cpu_milli, memory_mib, address, labels, isolation, images, left_out, suspect, (SELECT MAX(c.expires_at) FROM node_certificates c \
                WHERE c.node_id = nodes.id AND c.revoked_at IS NULL) AS certified_until FROM nodes ORDER BY name, id";
     list!(tx, NodeRow, sql)
 }
@@ -137,7 +150,25 @@ pub async fn list_gpus(tx: &mut Tx<'_>) -> Result<Vec<GpuRow>, StoreError> {
     list!(tx, GpuRow, sql)
 }
 
-/// Records what a worker reports of its host.
+/// Who has a board, if it is not this node.
+pub async fn find_other(
+    tx: &mut Tx<'_>,
+    gpu_uuid: &str,
+    node: NodeId,
+) -> Result<Option<OtherRow>, StoreError> {
+    let sql = "SELECT g.node_id, n.name AS node_name, g.present, \
+               EXISTS (SELECT 1 FROM allocations a WHERE a.gpu_uuid = g.uuid AND a.held) AS held \
+               FROM gpus g JOIN nodes n ON n.id = g.node_id WHERE g.uuid = $1 AND g.node_id <> $2";
+    find!(tx, OtherRow, sql, gpu_uuid, node.to_string())
+}
+
+/// Records which boards of its report stay with other nodes; says whether that is something else than before.
+pub async fn set_left_out(tx: &mut Tx<'_>, node: NodeId, words: &str) -> Result<bool, StoreError> {
+    let sql = "UPDATE nodes SET left_out = $2 WHERE id = $1 AND left_out <> $2";
+    Ok(exec!(tx, sql, node.to_string(), words)? == 1)
+}
+
+/// Records what a worker reports of its host. Its boards become this node's, whoever had them.
 pub async fn report(
     tx: &mut Tx<'_>,
     node: NodeId,
@@ -170,10 +201,8 @@ pub async fn report(
                    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT (uuid) DO UPDATE SET node_id = $2, idx = $3, \
                    model = $4, memory_mib = $5, mig_enabled = $6, present = $7, foreign_instances = $8, nvlink_island = $9, \
                    quarantined = CASE WHEN gpus.quarantine_code = $10 THEN NULL ELSE gpus.quarantined END, \
-                   quarantine_code = CASE WHEN gpus.quarantine_code = $10 THEN NULL ELSE gpus.quarantine_code END \
-                   WHERE gpus.node_id = $2 OR NOT EXISTS \
-                   (SELECT 1 FROM allocations a WHERE a.gpu_uuid = gpus.uuid AND a.held)";
-        let known = exec!(
+                   quarantine_code = CASE WHEN gpus.quarantine_code = $10 THEN NULL ELSE gpus.quarantine_code END";
+        exec!(
             tx,
             sql,
             &board.uuid,
@@ -187,9 +216,6 @@ pub async fn report(
             board.nvlink_island,
             UNAVAILABLE
         )?;
-        if known == 0 {
-            tracing::warn!(node = %node, board = board.uuid, "this board still has work on another node");
-        }
     }
     Ok(())
 }

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use berth_server::service::jobs::LogEnd;
 use berth_server::{scheduler, store, workers};
+use berth_types::ids::JobId;
 use serde_json::{Value, json};
 
 use crate::common::{As, TestPortal};
@@ -121,7 +123,18 @@ pub async fn portal_on(t: TestPortal) -> Quay {
 impl Quay {
     /// A portal with one worker, a price and credit.
     pub async fn open() -> Self {
-        let mut quay = portal().await;
+        Self::on(TestPortal::sqlite().await).await
+    }
+
+    /// The same by the machine's time: a worker's readings carry that, and those of another are not kept.
+    pub async fn open_on_time() -> Self {
+        let t = TestPortal::sqlite().await;
+        t.clock.set_by_the_machine();
+        Self::on(t).await
+    }
+
+    async fn on(t: TestPortal) -> Self {
+        let mut quay = portal_on(t).await;
         let token = quay.join_token(json!({})).await;
         quay.start_worker(Some(&token)).unwrap();
         quay.t.stock(&quay.operator, &quay.org, 1_000_000_000).await;
@@ -186,10 +199,17 @@ impl Quay {
 
     /// Waits for the log's end, which a stream of it tells.
     pub async fn whole_log(&self, job: &str) -> Vec<u8> {
-        let id = job.parse().unwrap();
-        let ended = async || self.t.portal.log_ended(id, 1, 0).await.unwrap().then_some(());
-        eventually("the log's end", ended).await;
+        self.log_complete(job.parse().unwrap(), 1, 0).await;
         self.log(job).await
+    }
+
+    /// Waits until all of the log of a rank of an attempt is here.
+    pub async fn log_complete(&self, job: JobId, attempt: u32, rank: u32) {
+        let complete = async || {
+            let end = self.t.portal.log_end(job, attempt, rank).await.unwrap();
+            (end == Some(LogEnd::Complete)).then_some(())
+        };
+        eventually("the log's end", complete).await;
     }
 
     /// Waits until the board is empty again, for the portal and for the driver alike.

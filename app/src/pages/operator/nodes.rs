@@ -15,7 +15,7 @@ use leptos::task::spawn_local;
 
 use self::drain::{DrainDesk, Drains};
 use self::lost::{Loss, LostDialog, silent};
-use self::trust::{Trust, TrustDialog, suspected};
+use self::trust::{Trust, TrustDialog, left_out, suspected};
 use super::super::parts::{Call, CallProblem, Loading, every, ready};
 use super::super::words::counted;
 use super::is_operator;
@@ -142,6 +142,7 @@ fn NodeList(nodes: Vec<Node>) -> impl IntoView {
         <Drains desk=desk/>
         <LostDialog loss=loss/>
         {move || nodes.with(|nodes| nodes.iter().filter_map(suspected).collect::<Vec<AnyView>>())}
+        {move || nodes.with(|nodes| nodes.iter().filter_map(left_out).collect::<Vec<AnyView>>())}
         {move || nodes.with(|nodes| nodes.iter().filter_map(|node| silent(node, loss, ready)).collect::<Vec<AnyView>>())}
         {move || {
             if none.get() {

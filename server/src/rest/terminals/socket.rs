@@ -14,7 +14,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::portal::Portal;
 use crate::service::terminals::{Entry, Parting};
-use crate::tunnels::{Heard, Shut, Tunnel};
+use crate::tunnels::{Heard, Shut, Tunnel, full};
 
 /// A socket is asked for a sign of life this often, and taken for dead after so long without one.
 const BEAT: Duration = Duration::from_secs(15);
@@ -66,6 +66,8 @@ pub async fn talk(
         Err(Shut::Closed(closed)) => (Parting::of(&closed), Some(news(closed))),
         // It may be there again in a moment: the page tries.
         Err(Shut::Away(problem)) => (Parting::Left, Some(last("away", &problem.detail))),
+        // The same, and somebody may be at it: nothing of it is recorded.
+        Err(Shut::Full) => (Parting::TakenOver, Some(last("away", &full()))),
     };
     if let Err(error) = portal.part_from_terminal(entry, parting).await {
         tracing::warn!(%error, "the end of a terminal is not recorded");

@@ -122,11 +122,6 @@ impl Portal {
     }
 
     /// Whether nothing more will come to the log of a rank of an attempt (0: of a job that has none).
-    pub async fn log_ended(&self, job: JobId, number: u32, rank: u32) -> Result<bool, StoreError> {
-        Ok(self.log_end(job, number, rank).await? == Some(LogEnd::Complete))
-    }
-
-    /// Whether more of a log is to come.
     pub async fn log_end(&self, job: JobId, number: u32, rank: u32) -> Result<Option<LogEnd>, StoreError> {
         let mut conn = self.db.read().await?;
         let mut tx = conn.tx();

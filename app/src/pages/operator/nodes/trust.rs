@@ -1,5 +1,5 @@
 //! What a node proves itself with: until when it is good, whether it was copied, how to take it back and
-//! how to give a new one.
+//! how to give a new one; and whether it names boards that are another's.
 //!
 //! Must not keep a join token longer than its dialog is open.
 
@@ -34,6 +34,26 @@ pub fn suspected(node: &Node) -> Option<AnyView> {
                     <strong class="banner__title">{title}</strong>
                     {why}
                     " The daemon that was there first goes on; no other is let in. Find out which host is the right one, revoke the node's certificate, and run a new join token on that host."
+                    <span class="banner__id">{id}</span>
+                </div>
+            </div>
+        }
+        .into_any(),
+    )
+}
+
+/// A banner for a node that reports boards of another: what it means and what to do.
+pub fn left_out(node: &Node) -> Option<AnyView> {
+    let why = node.left_out.clone()?;
+    let title = format!("{} reports boards of another node", node.name);
+    let id = node.id.to_string();
+    Some(
+        view! {
+            <div class="banner banner--warn" role="status">
+                <div class="banner__text">
+                    <strong class="banner__title">{title}</strong>
+                    {why}
+                    " Nothing is placed on them here. If they were carried to this host, take the other node out and restart the worker on this one; if not, find out why it names them."
                     <span class="banner__id">{id}</span>
                 </div>
             </div>
