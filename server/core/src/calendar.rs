@@ -88,8 +88,8 @@ fn taken(cluster: &Cluster, booking: &Booking) -> Taken {
     let mut out = Taken::default();
     for place in &booking.places {
         let Some(node) = cluster.node(place.node) else { continue };
-        for gpu in node.view().gpus() {
-            out.models.0 |= Models::only(gpu.model).0;
+        for index in 0..node.facts.gpus.len() {
+            out.models.0 |= Models::only(node.model_ix(index)).0;
         }
         for slot in &place.slots {
             let Some(index) = node.gpu_index(&slot.gpu) else { continue };

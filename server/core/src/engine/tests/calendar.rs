@@ -3,8 +3,8 @@
 use uuid::Uuid;
 
 use super::*;
-use crate::calendar::{Booking, Kind};
-use crate::cluster::Part;
+use crate::calendar::{Booking, Kind, Place};
+use crate::cluster::{Models, Part};
 
 pub(super) fn window(from: i64, until: i64) -> Window {
     Window { from: at(from), until: at(until) }
@@ -113,4 +113,32 @@ fn a_reservation_is_for_its_own_jobs() {
     );
     free(&mut e, 1, at(300));
     assert_eq!(starts(&e.pass(at(4_500))), [], "it would outlast its reservation");
+}
+
+#[test]
+fn a_booking_is_news_only_to_those_who_want_boards_of_its_nodes() {
+    let mut e = engine(1, 2);
+    for facts in [node(2, "A100-80GB", 2), NodeFacts { open: false, ..node(3, "L40S", 2) }] {
+        e.apply(Fact::Node { version: 1, facts }, at(0));
+    }
+    let seen = |e: &Engine| {
+        let version = |name| e.calendar().version(Models::only(e.cluster().find_model(name).unwrap()));
+        (version("H100-80GB"), version("A100-80GB"), version("L40S"))
+    };
+    book(&mut e, 1, &boards(1, 1), window(1_000, 2_000), 0).unwrap();
+    assert_eq!(seen(&e), (1, 0, 0));
+    // A node that takes nothing new is booked all the same, such as for maintenance.
+    let slots = vec![Slot { gpu: "GPU-3-0".into(), part: Part::Whole }];
+    let places = vec![Place { node: e.cluster().find_node(node_id(3)).unwrap(), slots }];
+    let (id, from, until) = (BookingId(Uuid::from_u128(2)), at(1_000), at(2_000));
+    e.apply(
+        Fact::Booked {
+            version: 1,
+            booking: Booking { id, kind: Kind::Maintenance, org: org(1), ask: None, from, until, places },
+        },
+        at(0),
+    );
+    assert_eq!(seen(&e), (1, 0, 1));
+    e.apply(Fact::Unbooked { version: 2, id }, at(0));
+    assert_eq!(seen(&e), (1, 0, 2));
 }
