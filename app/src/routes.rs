@@ -65,12 +65,12 @@ route!(calendar, Reservations, reservations, load_reservations, pages::reservati
 route!(calendar, Reservation, reservation, load_reservation, pages::reservations::ReservationPage);
 route!(lists, Cluster, cluster, load_cluster, pages::cluster::ClusterPage);
 route!(forms, Billing, billing, load_billing, pages::billing::BillingPage);
-route!(lists, Usage, usage, load_usage, pages::usage::UsagePage);
+route!(forms, Usage, usage, load_usage, pages::usage::UsagePage);
 route!(forms, Budgets, budgets, load_budgets, pages::budgets::BudgetsPage);
 route!(forms, Invoices, invoices, load_invoices, pages::invoices::InvoicesPage);
 route!(forms, Invoice, invoice, load_invoice, pages::invoices::InvoicePage);
 route!(forms, Team, team, load_team, pages::team::TeamPage);
-route!(lists, Tokens, tokens, load_tokens, pages::tokens::TokensPage);
+route!(forms, Tokens, tokens, load_tokens, pages::tokens::TokensPage);
 route!(forms, Webhooks, webhooks, load_webhooks, pages::webhooks::WebhooksPage);
 route!(forms, Secrets, secrets, load_secrets, pages::secrets::SecretsPage);
 route!(forms, Volumes, volumes, load_volumes, pages::volumes::VolumesPage);

@@ -7,6 +7,7 @@ mod common;
 use std::sync::Arc;
 
 use berth_server::store::ledger::Posting;
+use berth_server::store::usage::Charged;
 use berth_server::store::{self, StoreError};
 use berth_types::accounts::{Org, Role, User};
 use berth_types::ids::{OrgId, TransferId, UserId};
@@ -362,6 +363,53 @@ async fn every_write_comes_through_however_many_meet() {
         let mut conn = db.read().await.unwrap();
         for n in [1, ORGS] {
             assert_eq!(store::ledger::balance(&mut conn.tx(), org(n).id).await.unwrap(), (40, 0), "{engine}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn use_is_summed_by_day_and_one_more_key() {
+    for (engine, db, _place) in engines("usage").await {
+        with_org(&db).await;
+        for (day, offering, mode, member, cost_micros) in [
+            (10, "off-b", "reserved", "bob", 1),
+            (10, "off-a", "on_demand", "ada", 2),
+            (10, "off-a", "on_demand", "bob", 4),
+            (10, "off-a", "on_demand", "bob", 8),
+            (11, "off-a", "on_demand", "ada", 16),
+            (12, "off-a", "on_demand", "ada", 32),
+        ] {
+            db.write(move |tx| {
+                async move {
+                    let org = org(1).id.to_string();
+                    let charged = Charged {
+                        org: &org,
+                        day,
+                        offering,
+                        mode,
+                        member,
+                        device_milli_ms: 1_000 * cost_micros,
+                        cost_micros,
+                        labels: Vec::new(),
+                    };
+                    store::usage::count(tx, &charged).await
+                }
+                .boxed()
+            })
+            .await
+            .unwrap();
+        }
+        let mut conn = db.read().await.unwrap();
+        for (key, expected) in [
+            ("", vec![(10, "", 15), (11, "", 16)]),
+            ("offering", vec![(10, "off-a", 14), (10, "off-b", 1), (11, "off-a", 16)]),
+            ("mode", vec![(10, "on_demand", 14), (10, "reserved", 1), (11, "on_demand", 16)]),
+            ("member", vec![(10, "ada", 2), (10, "bob", 13), (11, "ada", 16)]),
+        ] {
+            let sums = store::usage::by_day(&mut conn.tx(), org(1).id, (10, 11), key).await.unwrap();
+            let of = |(day, key, n): (i64, &str, i64)| (day, key.to_owned(), 1_000 * n, n);
+            let expected: Vec<_> = expected.into_iter().map(of).collect();
+            assert_eq!(sums, expected, "{engine} {key}");
         }
     }
 }

@@ -48,6 +48,21 @@ pub async fn count(tx: &mut Tx<'_>, charged: &Charged<'_>) -> Result<(), StoreEr
 /// Sums by day and a column: (day, key, device milli-ms, micros).
 type Sums = Vec<(i64, String, i64, i64)>;
 
+/// Sums in the order of the table's key as far as that goes: a year of a large organization is many rows.
+macro_rules! sums {
+    ($key: literal, $group: literal) => {
+        concat!(
+            "SELECT day, ",
+            $key,
+            " AS k, CAST(SUM(device_milli_ms) AS BIGINT) AS ms, CAST(SUM(cost_micros) AS BIGINT) AS micros \
+             FROM usage_days WHERE org_id = $1 AND day >= $2 AND day <= $3 GROUP BY ",
+            $group,
+            " ORDER BY ",
+            $group
+        )
+    };
+}
+
 /// What an organization used on some days, by day alone or with one more key (`offering`, `mode`, `member`).
 pub async fn by_day(
     tx: &mut Tx<'_>,
@@ -55,11 +70,17 @@ pub async fn by_day(
     (from, until): (i64, i64),
     key: &str,
 ) -> Result<Sums, StoreError> {
-    let sql = "SELECT u.day, CASE WHEN $4 = 'offering' THEN COALESCE(o.slug, u.offering_id) WHEN $4 = 'mode' THEN u.mode \
-               WHEN $4 = 'member' THEN u.member ELSE '' END AS k, CAST(SUM(u.device_milli_ms) AS BIGINT), \
-               CAST(SUM(u.cost_micros) AS BIGINT) FROM usage_days u LEFT JOIN offerings o ON o.id = u.offering_id \
-               WHERE u.org_id = $1 AND u.day >= $2 AND u.day <= $3 GROUP BY u.day, k ORDER BY u.day, k";
-    list!(tx, (i64, String, i64, i64), sql, org.to_string(), from, until, key)
+    let sql = match key {
+        "offering" => concat!(
+            "SELECT s.day, COALESCE(o.slug, s.k), s.ms, s.micros FROM (",
+            sums!("offering_id", "day, offering_id"),
+            ") AS s LEFT JOIN offerings o ON o.id = s.k ORDER BY s.day, COALESCE(o.slug, s.k)"
+        ),
+        "mode" => sums!("mode", "day, mode"),
+        "member" => sums!("member", "day, member"),
+        _ => sums!("''", "day"),
+    };
+    list!(tx, (i64, String, i64, i64), sql, org.to_string(), from, until)
 }
 
 /// The same by the values of a label.
