@@ -5,34 +5,30 @@
 
 mod door;
 mod parcels;
+mod streams;
 mod told;
 mod words;
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 use berth_mig::board_by_name;
 use berth_proto as proto;
 use berth_proto::portal_server::{Portal as Contract, PortalServer};
 use berth_types::ids::{JobId, NodeId};
-use berth_types::metrics::Sample;
 use berth_types::problems::Problem;
-use berth_types::time::Timestamp;
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 use tower::util::MapRequestLayer;
 
-use crate::live::{BoardReading, News};
 use crate::portal::Portal;
-use crate::recordings::{Recorded, is_timely, open_write};
 use crate::service::enrolment::{Certified, Credential};
 use crate::store::nodes::{GpuReport, NodeReport};
 use crate::tls::{self, Peer};
 use crate::tunnels::Tunnel;
-use told::{isolation, node_labels, whole_reading};
+use told::{isolation, node_labels};
 
 /// A worker that says nothing for this long is out of reach.
 const SILENCE: Duration = Duration::from_secs(10);
@@ -398,110 +394,5 @@ impl Session {
             }
             Some(proto::up::What::Heartbeat(_) | proto::up::What::Hello(_)) | None => Ok(()),
         }
-    }
-
-    /// The rank of this attempt that this node was given: it speaks of no other.
-    async fn rank_of(&mut self, job: JobId, number: u32) -> Result<Option<u32>, String> {
-        if let Some(rank) = self.mine.get(&(job, number)) {
-            return Ok(Some(*rank));
-        }
-        let rank = self.portal.rank_of(self.node, job, number).await.map_err(|e| e.to_string())?;
-        self.mine.extend(rank.map(|rank| ((job, number), rank)));
-        Ok(rank)
-    }
-
-    /// Appends what is new of a chunk. A gap ends the session: the next one begins at the right byte.
-    async fn keep_log(&mut self, log: proto::Log) -> Result<(), String> {
-        let Some((job, number)) = attempt(log.attempt.as_ref()) else { return Ok(()) };
-        let Some(rank) = self.rank_of(job, number).await? else { return Ok(()) };
-        let key = (job, number, rank);
-        if !self.logs.contains_key(&key) {
-            let path = self.portal.recordings.log(job, number, rank);
-            let file = open_write(&path).map_err(|e| e.to_string())?;
-            let length = file.metadata().map_err(|e| e.to_string())?.len();
-            self.logs.insert(key, (file, length));
-        }
-        let Some((file, length)) = self.logs.get_mut(&key) else { return Ok(()) };
-        let known = length.checked_sub(log.offset).ok_or("a gap in a log")?;
-        let Some(new) = usize::try_from(known).ok().and_then(|n| log.data.get(n..)).filter(|d| !d.is_empty())
-        else {
-            return Ok(());
-        };
-        let room = usize::try_from(proto::LOG_LIMIT.saturating_sub(*length)).unwrap_or(usize::MAX);
-        let Some(new) = new.get(..new.len().min(room)).filter(|d| !d.is_empty()) else { return Ok(()) };
-        // By its place: bytes that are written twice are the same bytes.
-        tokio::task::block_in_place(|| file.write_all_at(new, *length))
-            .map_err(|e| format!("a log cannot be written: {e}"))?;
-        *length += new.len() as u64;
-        let length = *length;
-        self.portal.live.tell_job(job, News::Log);
-        if self.ends.get(&(job, number)).is_some_and(|end| length >= *end)
-            && self.portal.close_log(self.node, job, number, length).await.map_err(|e| e.to_string())?
-        {
-            self.logs.remove(&key);
-            self.ends.remove(&(job, number));
-            self.portal.live.tell_job(job, News::Log);
-            // After everything else that is here: one look for all that ends now.
-            self.portal.live.wake_node(self.node);
-        }
-        Ok(())
-    }
-
-    async fn keep_samples(&mut self, samples: proto::Samples) -> Result<(), String> {
-        let at = Timestamp::from_micros(samples.at_micros);
-        for board in &samples.boards {
-            let own = self.boards.contains(&board.gpu_uuid);
-            let Some(r) = board.reading.as_ref().filter(|_| own) else { continue };
-            let reading = BoardReading {
-                power_watts: r.power_watts,
-                temperature_celsius: r.temperature_celsius,
-                utilization_percent: r.utilization_percent,
-            };
-            self.portal.live.put_whole_reading(&board.gpu_uuid, whole_reading(r));
-            self.portal.live.put_reading(board.gpu_uuid.clone(), reading);
-        }
-        self.portal.telemetry.put_samples(self.node, samples.boards, samples.slices);
-        let before = self.untimely;
-        self.untimely = !is_timely(at, self.portal.now());
-        if self.untimely {
-            if !before {
-                tracing::warn!(node = %self.node, %at, "its clock is another: readings of its jobs are not kept");
-            }
-            self.portal.telemetry.dropped(samples.attempts.len());
-            return Ok(());
-        }
-        let mut by_attempt: HashMap<(JobId, u32), Vec<Recorded>> = HashMap::new();
-        for row in samples.attempts {
-            let (Some(key), Some(r)) = (attempt(row.attempt.as_ref()), row.reading) else { continue };
-            let sample = Sample {
-                at,
-                rank: row.rank,
-                device: row.device,
-                utilization_percent: r.utilization_percent,
-                memory_used_mib: r.memory_used_mib,
-                power_watts: r.power_watts,
-                temperature_celsius: r.temperature_celsius,
-            };
-            let recorded = Recorded { sample, memory_total_mib: r.memory_total_mib };
-            by_attempt.entry(key).or_default().push(recorded);
-        }
-        for ((job, number), mut rows) in by_attempt {
-            let Some(rank) = self.rank_of(job, number).await? else { continue };
-            rows.iter_mut().for_each(|row| row.sample.rank = rank);
-            let samples: Vec<Sample> = rows.iter().map(|r| r.sample).collect();
-            // Before they are recorded, so that what is read from the recordings is what came before.
-            if let Err(error) = self.portal.watch_use(job, number, &samples).await {
-                tracing::warn!(%job, %error, "idle devices cannot be told of; the next readings try again");
-            }
-            if let Ok(text) = serde_json::to_string(&samples) {
-                self.portal.live.tell_job(job, News::Sample { at, text: text.into() });
-            }
-            let kept =
-                tokio::task::block_in_place(|| self.portal.recordings.append_readings(job, number, &rows));
-            if let Err(error) = kept {
-                tracing::warn!(%job, %error, "readings cannot be kept");
-            }
-        }
-        Ok(())
     }
 }
