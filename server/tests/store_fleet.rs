@@ -253,6 +253,21 @@ async fn an_attempt_stays_open_on_its_node_until_it_is_closed() {
 }
 
 #[tokio::test]
+async fn an_attempt_has_a_lease_where_its_worker_keeps_one() {
+    for (engine, db, _place) in engines("fleet_leases").await {
+        with_nodes(&db).await;
+        with_jobs(&db).await;
+        let lost = write(&db, |tx| async move { store::leases::returned(tx, node(1), true).await }.boxed());
+        assert!(!lost.await, "{engine}");
+        start(&db, 1, 1, 1).await.unwrap();
+        start(&db, 2, 1, 2).await.unwrap();
+        let unended = async |n| read!(db, store::leases::list_unended, node(n));
+        let lease_ms = [unended(1).await[0].lease_ms, unended(2).await[0].lease_ms];
+        assert_eq!(lease_ms, [LEASE_MS, 0], "{engine}");
+    }
+}
+
+#[tokio::test]
 async fn slices_are_held_until_they_are_released() {
     for (engine, db, _place) in engines("fleet_slices").await {
         with_nodes(&db).await;
