@@ -112,6 +112,11 @@ fn asked(job: &JobRow) -> Result<Vec<VolumeUse>, StoreError> {
     Ok(volumes)
 }
 
+/// Whether a job writes to volumes, so that others may wait for it.
+pub(crate) fn writes(job: &JobRow) -> Result<bool, StoreError> {
+    Ok(asked(job)?.iter().any(|wanted| wanted.mode == VolumeMode::Rw))
+}
+
 /// The volumes that a job asks for, if it may have them all now.
 pub(crate) async fn ready(
     tx: &mut Tx<'_>,
