@@ -218,6 +218,13 @@ pub async fn list_allocations_on(tx: &mut Tx<'_>, node: NodeId) -> Result<Vec<Al
     list!(tx, AllocationRow, sql, node.to_string(), true)
 }
 
+/// What is held on any board, without its jobs.
+pub async fn list_taken(tx: &mut Tx<'_>) -> Result<Vec<AllocationRow>, StoreError> {
+    let sql = "SELECT job_id, attempt, idx, org_id, node_id, gpu_uuid, profile_id, start, size, share_milli, mig_uuid, unclean \
+               FROM allocations WHERE held = $1 ORDER BY gpu_uuid, start";
+    list!(tx, AllocationRow, sql, true)
+}
+
 macro_rules! select_held {
     ($rest:literal) => {
         concat!(
