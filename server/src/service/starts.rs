@@ -20,6 +20,7 @@ use super::planner::stored;
 use super::volumes::uses;
 use crate::portal::Portal;
 use crate::store::attempts::AllocationRow;
+use crate::store::jobs::JobRow;
 use crate::store::{self, StoreError, Tx};
 
 /// A decided start: job, generation, attempt and what it gets on which nodes.
@@ -41,12 +42,13 @@ impl Portal {
                     let mut boards = cluster::boards(tx, &connected).await?;
                     let mut done: Vec<(OrgId, Vec<NodeId>, JobEvent)> = Vec::new();
                     for start in starts {
-                        let Some(assignment) = assignment_of(tx, start).await? else { continue };
+                        let Some(row) = store::jobs::find_any(tx, start.0).await? else { continue };
+                        let assignment = assignment_of(&row, start)?;
                         if !plan::still_fits(&boards, &assignment) {
                             continue;
                         }
                         if let Some((org, event)) =
-                            assign(tx, &portal, &assignment, (now, &connected)).await?
+                            assign(tx, &portal, row, &assignment, (now, &connected)).await?
                         {
                             plan::take(&mut boards, &assignment);
                             done.push((org, assignment.ranks.iter().map(|(n, _)| *n).collect(), event));
@@ -69,35 +71,35 @@ impl Portal {
     }
 }
 
-/// The form in which a start is kept. `None`: its job is gone.
-async fn assignment_of(tx: &mut Tx<'_>, start: Start) -> Result<Option<Assignment>, StoreError> {
+/// The form in which a start is kept.
+fn assignment_of(row: &JobRow, start: Start) -> Result<Assignment, StoreError> {
     let (job, generation, attempt, ranks) = start;
-    let Some(row) = store::jobs::find_any(tx, job).await? else { return Ok(None) };
     let ranks = ranks.into_iter().map(|(node, slots)| (node, stored(&row.gpu_model, &slots))).collect();
     let org = parse(&row.org_id)?;
-    Ok(Some(Assignment { job, org, generation, attempt, ranks }))
+    Ok(Assignment { job, org, generation, attempt, ranks })
 }
 
 async fn assign(
     tx: &mut Tx<'_>,
     portal: &Portal,
+    mut row: JobRow,
     assignment: &Assignment,
     (now, connected): (Timestamp, &HashSet<NodeId>),
 ) -> Result<Option<(OrgId, JobEvent)>, StoreError> {
-    let Some(mut row) = store::jobs::find_any(tx, assignment.job).await? else { return Ok(None) };
     let number = assignment.attempt;
     if row.generation != assignment.generation || i64::from(number) != row.attempt + 1 {
         return Ok(None);
     }
     // Another start of the same pass may have been given a volume that this job would write to.
-    let Some(volumes) = uses::ready(tx, &row.id, now, connected).await? else { return Ok(None) };
+    let Some(volumes) = uses::ready(tx, &row, now, connected).await? else { return Ok(None) };
     let org: OrgId = parse(&row.org_id)?;
     let detail = "A place was found; the worker is told.".to_owned();
     let event = Event::Assign { attempt: number };
     let Ok(event) = advance(tx, portal, &mut row, event, detail, now).await? else { return Ok(None) };
+    let lease_ms = leases::length_ms(&row, portal.settings.lease_ms)?;
     let mut idx = 0..;
     for (rank, (node, slots)) in (0..).zip(&assignment.ranks) {
-        store::attempts::insert(tx, assignment.job, number, rank, org, *node, now).await?;
+        store::attempts::insert(tx, assignment.job, (number, rank), org, *node, lease_ms, now).await?;
         for (slot, idx) in slots.iter().zip(&mut idx) {
             let row = AllocationRow {
                 job_id: row.id.clone(),
@@ -117,7 +119,5 @@ async fn assign(
         }
     }
     uses::give(tx, &row.id, row.attempt, volumes).await?;
-    let lease_ms = leases::length_ms(&row, portal.settings.lease_ms)?;
-    store::leases::set_attempt(tx, assignment.job, number, lease_ms).await?;
     Ok(Some((org, event)))
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use berth_types::ids::{JobId, NodeId};
+use berth_types::ids::NodeId;
 use berth_types::time::Timestamp;
 
 use super::{StoreError, Tx};
@@ -61,13 +61,6 @@ pub async fn count_unended(tx: &mut Tx<'_>) -> Result<Vec<UnendedCount>, StoreEr
                CAST(COALESCE(MIN(lease_ms), 0) AS BIGINT) AS shortest_ms FROM attempts \
                WHERE is_open = $1 AND ended = $2 GROUP BY node_id";
     list!(tx, UnendedCount, sql, true, false)
-}
-
-/// Gives the ranks of an attempt their lease, where the workers of their nodes keep one.
-pub async fn set_attempt(tx: &mut Tx<'_>, job: JobId, number: u32, lease_ms: i64) -> Result<(), StoreError> {
-    let sql = "UPDATE attempts SET lease_ms = $3 WHERE job_id = $1 AND number = $2 AND node_id IN \
-               (SELECT id FROM nodes WHERE leased = $4)";
-    exec!(tx, sql, job.to_string(), i64::from(number), lease_ms, true).map(|_| ())
 }
 
 /// The leases of the ranks that are open on a node, by job and attempt.

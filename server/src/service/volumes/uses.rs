@@ -105,14 +105,29 @@ pub(crate) async fn take_over(
     Ok(writer)
 }
 
+/// What a job asks for, by its submission: nothing is recorded of a job whose submission names no volume.
+fn asked(job: &JobRow) -> Result<Vec<VolumeUse>, StoreError> {
+    let Wanted { volumes } =
+        serde_json::from_str(&job.spec).map_err(|_| StoreError::Corrupt(job.id.clone()))?;
+    Ok(volumes)
+}
+
+/// Whether a job writes to volumes, so that others may wait for it.
+pub(crate) fn writes(job: &JobRow) -> Result<bool, StoreError> {
+    Ok(asked(job)?.iter().any(|wanted| wanted.mode == VolumeMode::Rw))
+}
+
 /// The volumes that a job asks for, if it may have them all now.
 pub(crate) async fn ready(
     tx: &mut Tx<'_>,
-    job: &str,
+    job: &JobRow,
     now: Timestamp,
     connected: &HashSet<NodeId>,
 ) -> Result<Option<Vec<(String, bool)>>, StoreError> {
-    let wanted = store::volumes::uses::list_wanted(tx, job).await?;
+    if asked(job)?.is_empty() {
+        return Ok(Some(Vec::new()));
+    }
+    let wanted = store::volumes::uses::list_wanted(tx, &job.id).await?;
     for (volume, writable) in &wanted {
         if *writable && writer(tx, volume, now, connected).await?.is_some() {
             return Ok(None);
