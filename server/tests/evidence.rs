@@ -19,6 +19,7 @@ use berth_server::scheduler;
 use berth_server::store::ledger::{EVIDENCE, Posting, post};
 use berth_types::ids::NodeId;
 use berth_types::ledger::TransferKind;
+use berth_types::time::Timestamp;
 use common::engines;
 use futures::FutureExt;
 use harbour::{DAY, Harbour};
@@ -94,6 +95,42 @@ async fn ran(h: &Harbour, metered_ms: i64, seen: Option<(i64, i64)>) -> i64 {
     let sum: i64 = back.iter().map(|(micros, _)| *micros).sum();
     assert_eq!((&done["cost_micros"], &done["credited_micros"]), (&json!(metered_ms), &json!(sum)), "{done}");
     sum
+}
+
+#[tokio::test]
+async fn what_was_over_before_it_was_told_of_has_run_all_the_same() {
+    for (engine, db, _place) in engines("over-at-once").await {
+        let h = Harbour::on(db).await;
+        let job = submit(&h, json!({})).await;
+        let node = placed(&h, &job).await[0];
+        say(&h, node, status(&job, 1, Phase::Preparing, 0, None)).await;
+        let end = Status { began: true, ..status(&job, 1, Phase::Clean, 7, None) };
+        for _ in 0..2 {
+            say(&h, node, end.clone()).await;
+        }
+        let done = show(&h, &job).await;
+        let at = |name: &str| done[name].as_str().unwrap().parse::<Timestamp>().unwrap().micros();
+        assert_eq!(
+            (&done["state"], &done["cost_micros"]),
+            (&json!("succeeded"), &json!(7)),
+            "{engine}: {done}"
+        );
+        let ran = at("ended_at") - at("started_at");
+        assert!(
+            (0..=7_000).contains(&ran),
+            "{engine}: by what it metered, not before it was submitted: {ran}"
+        );
+        let events = h.t.get(&h.ada, &format!("/orgs/{}/jobs/{job}/events", h.org)).await.expect(200);
+        let states: Vec<&str> =
+            events["items"].as_array().unwrap().iter().map(|e| e["state"].as_str().unwrap()).collect();
+        assert_eq!(states, ["queued", "assigned", "starting", "running", "succeeded"], "{engine}");
+
+        // One that was never started has not.
+        let job = submit(&h, json!({})).await;
+        let node = placed(&h, &job).await[0];
+        say(&h, node, status(&job, 1, Phase::Clean, 0, None)).await;
+        assert_eq!(show(&h, &job).await["started_at"], Value::Null, "{engine}");
+    }
 }
 
 #[tokio::test]

@@ -31,6 +31,14 @@ use crate::store::{self, StoreError, Tx};
 /// Use is charged at least this often while a job runs.
 const CHARGE_EVERY_MS: i64 = 60_000;
 
+const RUNNING: &str = "Running. Every millisecond counts from here.";
+
+/// When a rank began whose end is reported, by its use; not before its job was submitted.
+fn began_at(job: &JobRow, metered_ms: i64, now: Timestamp) -> Timestamp {
+    let metered_ms = metered_ms.clamp(0, job.max_duration_s.saturating_mul(1_000));
+    Timestamp::from_micros(now.micros().saturating_sub(metered_ms.saturating_mul(1_000)).max(job.created_at))
+}
+
 /// What changed by a report, for those who listen.
 #[derive(Debug, Clone, Default)]
 pub struct Applied {
@@ -119,7 +127,10 @@ async fn apply(
     let current = row.attempt == attempt.number;
     let phase = status.phase();
     leases::note_late(tx, portal, node, &mut attempt, status, now).await?;
-    if phase == proto::Phase::Running && !attempt.running && !status.mig_uuids.is_empty() {
+    let (number, ended) = (id.number, matches!(phase, proto::Phase::Ended | proto::Phase::Clean));
+    let runs = phase == proto::Phase::Running || (ended && status.began);
+    let begins = runs && !attempt.running;
+    if begins && !status.mig_uuids.is_empty() {
         let held = store::attempts::list_allocations(tx, &row.id, attempt.number).await?;
         let here = held.into_iter().filter(|a| a.node_id == attempt.node_id);
         for (slot, uuid) in here.zip(&status.mig_uuids) {
@@ -129,8 +140,7 @@ async fn apply(
     applied.progressed = prepared::keep(&mut attempt, status) && current;
     applied.taken = !attempt.known;
     attempt.known = true;
-    let (number, ended) = (id.number, matches!(phase, proto::Phase::Ended | proto::Phase::Clean));
-    attempt.running |= phase == proto::Phase::Running;
+    attempt.running |= runs;
     let ends_now = ended && !attempt.ended;
     applied.ended = ends_now;
     evidence::keep(&mut attempt, status, ends_now, now)?;
@@ -143,15 +153,19 @@ async fn apply(
             *rank = AttemptRow { ended, ..attempt.clone() };
         }
     }
+    let all_began = ranks.iter().all(|r| r.running || r.ended);
+    if current && begins && ends_now && all_began {
+        // It was over before anybody could be told that it ran: that is recorded first, by what it metered.
+        let event = Event::Start { attempt: number };
+        let at = began_at(&row, status.metered_ms, now);
+        applied.events.extend(advance(tx, portal, &mut row, event, RUNNING.to_owned(), at).await?.ok());
+    }
     let event = match phase {
         proto::Phase::Preparing => Some((
             Event::Prepare { attempt: number },
             "The worker makes the device and the job's directory.".to_owned(),
         )),
-        proto::Phase::Running if ranks.iter().all(|r| r.running || r.ended) => Some((
-            Event::Start { attempt: number },
-            "Running. Every millisecond counts from here.".to_owned(),
-        )),
+        proto::Phase::Running if all_began => Some((Event::Start { attempt: number }, RUNNING.to_owned())),
         _ if ends_now => ranks::ended_event(&row, number, &ranks, &attempt)?,
         _ => None,
     };
