@@ -1,4 +1,5 @@
-//! Waits for the end of processes, without a thread for each: an attempt runs for days, and a node has many.
+//! Waits for the end of shims that nobody tells of, without a thread for each: an attempt runs for days, and a
+//! node has many.
 //!
 //! Knows when a process ended, not how.
 
@@ -7,7 +8,6 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::process::Child;
 
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use tokio::io::Interest;
@@ -36,20 +36,6 @@ impl Waited {
     }
 }
 
-/// Waits for the end of a child and collects it, so that no zombie is left.
-pub async fn collect(mut child: Child) {
-    let ended = match i32::try_from(child.id()).map_err(io::Error::other).and_then(Waited::open) {
-        Ok(process) => process.ended().await,
-        Err(error) => Err(error),
-    };
-    if ended.is_ok() {
-        // Its own record says how it went.
-        let _ = child.wait();
-        return;
-    }
-    let _ = tokio::task::spawn_blocking(move || child.wait()).await;
-}
-
 /// Waits until no shim holds this directory, which is when all its processes are gone.
 pub async fn gone(dir: PathBuf) {
     if let Some(pid) = shim::shim_pid(&dir)
@@ -66,15 +52,28 @@ pub async fn gone(dir: PathBuf) {
 
 #[cfg(test)]
 mod tests {
-    use std::process::{Command, Stdio};
+    use std::fs::File;
+    use std::path::Path;
+    use std::process::{Child, Command, Stdio};
     use std::time::Duration;
 
     use super::*;
 
     const LONG: Duration = Duration::from_secs(20);
 
-    fn sleeper() -> Child {
-        Command::new("sh").args(["-c", "read -r _"]).stdin(Stdio::piped()).spawn().unwrap()
+    /// Holds a directory as a shim does, until its input ends.
+    fn holder(dir: &Path) -> Child {
+        let path = dir.join(shim::LOCK);
+        let lock = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+        lock.lock().unwrap();
+        let child = Command::new("sh")
+            .args(["-c", "read -r _"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::from(lock))
+            .spawn()
+            .unwrap();
+        std::fs::write(path, child.id().to_string()).unwrap();
+        child
     }
 
     /// One thread for what blocks: whoever takes it keeps the others waiting.
@@ -86,10 +85,10 @@ mod tests {
     #[test]
     fn many_are_waited_for_without_a_thread_for_each() {
         narrow().block_on(async {
-            let mut children: Vec<Child> = (0..3).map(|_| sleeper()).collect();
+            let dirs: Vec<_> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
+            let mut children: Vec<Child> = dirs.iter().map(|dir| holder(dir.path())).collect();
             let inputs: Vec<_> = children.iter_mut().map(|child| child.stdin.take()).collect();
-            let pids: Vec<u32> = children.iter().map(Child::id).collect();
-            let waits: Vec<_> = children.into_iter().map(|child| tokio::spawn(collect(child))).collect();
+            let waits: Vec<_> = dirs.iter().map(|dir| tokio::spawn(gone(dir.path().to_owned()))).collect();
             let free = tokio::time::timeout(LONG, tokio::task::spawn_blocking(|| 7)).await;
             assert_eq!(free.unwrap().unwrap(), 7, "nobody holds the thread");
             assert!(waits.iter().all(|wait| !wait.is_finished()));
@@ -97,20 +96,23 @@ mod tests {
             for wait in waits {
                 tokio::time::timeout(LONG, wait).await.unwrap().unwrap();
             }
-            let left = pids.iter().filter(|pid| std::path::Path::new(&format!("/proc/{pid}")).exists());
-            assert_eq!(left.count(), 0, "collected");
+            for child in &mut children {
+                assert!(child.wait().is_ok());
+            }
         });
     }
 
     #[test]
     fn who_ended_before_is_not_waited_for() {
         narrow().block_on(async {
-            let mut child = sleeper();
-            drop(child.stdin.take());
             let dir = tempfile::tempdir().unwrap();
+            let mut child = holder(dir.path());
+            drop(child.stdin.take());
+            child.wait().unwrap();
+            let empty = tempfile::tempdir().unwrap();
             let both = async {
-                collect(child).await;
                 gone(dir.path().to_owned()).await;
+                gone(empty.path().to_owned()).await;
             };
             tokio::time::timeout(LONG, both).await.unwrap();
         });

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::cgroups::Cgroups;
+use crate::forker::Forker;
 use crate::gpu::Gpus;
 use crate::images::Podman;
 use crate::sandbox::Sandbox;
@@ -14,6 +15,8 @@ use crate::telemetry::Telemetry;
 pub struct Host {
     /// Holds one directory for each attempt.
     pub root: PathBuf,
+    /// Starts shims.
+    pub forker: Forker,
     pub gpus: Arc<Gpus>,
     pub sandbox: Sandbox,
     pub cgroups: Cgroups,

@@ -15,6 +15,7 @@ pub mod disk;
 pub mod enter;
 pub mod evidence;
 pub mod files;
+pub mod forker;
 pub mod gpu;
 pub mod hello;
 pub mod host;

@@ -11,6 +11,7 @@ use std::time::Duration;
 use berth_worker::cgroups::Cgroups;
 use berth_worker::daemon::{self, Host};
 use berth_worker::enter::Wish;
+use berth_worker::forker::{self, Forker};
 use berth_worker::gpu::Gpus;
 use berth_worker::identity::Start;
 use berth_worker::images::{Podman, Terms};
@@ -44,6 +45,9 @@ enum Command {
     /// Stand over one attempt. Started by the daemon, not by people.
     #[command(hide = true)]
     Shim { dir: PathBuf },
+    /// Fork the processes that stand over attempts. Started by the daemon, not by people.
+    #[command(hide = true)]
+    Forker,
     /// Bring somebody into an attempt. Started by the daemon, not by people.
     #[command(hide = true)]
     Enter {
@@ -128,6 +132,7 @@ fn main() -> ExitCode {
     let alone = || processes::close_inherited().map_err(|e| e.to_string());
     let result = match Args::parse().command {
         Command::Shim { dir } => alone().and_then(|()| shim::run(&dir)),
+        Command::Forker => alone().and_then(|()| forker::run().map_err(|e| e.to_string())),
         Command::Enter { dir, cols, rows, port } => {
             let wish = port.map_or_else(|| Wish::Shell(Size::clamped(cols, rows)), Wish::Port);
             match alone().and_then(|()| enter::run(&dir, wish)) {
@@ -164,6 +169,8 @@ fn run(args: Run) -> Result<(), String> {
     let data = args.data.canonicalize().map_err(|e| e.to_string())?;
     let library = args.simulate.as_deref().map(|fleet| simulate::enter(fleet, &data)).transpose()?;
     let _only = lock(&data)?;
+    let forker = Forker::new(std::env::current_exe().map_err(|e| e.to_string())?);
+    forker.start().map_err(|e| format!("no process can be started: {e}"))?;
     let gpus = Gpus::open(library.as_deref()).map_err(|e| format!("NVML cannot be used: {e}"))?;
     let mut hidden = vec![data.clone()];
     for dir in &args.hide {
@@ -207,6 +214,7 @@ fn run(args: Run) -> Result<(), String> {
         tokio::spawn(link::keep(link_with, events));
         let host = Host {
             root: data.join("attempts"),
+            forker,
             gpus: Arc::new(gpus),
             sandbox,
             cgroups,

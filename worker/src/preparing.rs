@@ -3,9 +3,9 @@
 //! Whatever is made is recorded before it is there, so that a daemon that starts again finds it. Blocking.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 
 use berth_proto::Spec;
 
@@ -13,6 +13,7 @@ use crate::attempts::{Attempt, Device};
 use crate::confinement;
 use crate::daemon::Host;
 use crate::files::{inside, put_json};
+use crate::forker::Ended;
 use crate::gpu::{GpuError, Gpus};
 use crate::images::Podman;
 use crate::keeping;
@@ -73,9 +74,9 @@ fn written(work: &Path, text: &str) -> io::Result<Vec<String>> {
 
 impl Attempt {
     /// Makes devices and files, and starts the shim. On an error the attempt has failed with it.
-    pub fn prepare(&mut self, spec: &Spec, host: &Host, outside: &Outside<'_>) -> Option<Child> {
+    pub fn prepare(&mut self, spec: &Spec, host: &Host, outside: &Outside<'_>) -> Option<Ended> {
         match self.try_prepare(spec, host, outside) {
-            Ok(child) => Some(child),
+            Ok(shim) => Some(shim),
             Err(failure) => {
                 self.fail(failure);
                 None
@@ -109,7 +110,7 @@ impl Attempt {
         Ok(())
     }
 
-    fn try_prepare(&mut self, spec: &Spec, host: &Host, outside: &Outside<'_>) -> Result<Child, Failed> {
+    fn try_prepare(&mut self, spec: &Spec, host: &Host, outside: &Outside<'_>) -> Result<Ended, Failed> {
         if let Some(why) = &spec.unusable {
             return Err(failed(&why.code, why.detail.clone()));
         }
@@ -159,17 +160,12 @@ impl Attempt {
         // and is in none is swept then. Not synced: neither shim nor group outlives the host, and nothing has
         // begun before the shim recorded that, which it syncs.
         put_json(&self.dir.join(shim::LAUNCH), &launch, false).map_err(unwritable)?;
-        let this = std::env::current_exe().map_err(unwritable)?;
-        let mut shim = Command::new(this)
-            .arg("shim")
-            .arg(&self.dir)
-            .env_clear()
-            .stdin(if launch.told { Stdio::piped() } else { Stdio::null() })
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .map_err(unwritable)?;
-        Given::of(spec).tell(&mut shim);
+        let (hears, tells) = launch.told.then(io::pipe).transpose().map_err(unwritable)?.unzip();
+        let shim = host.forker.shim(&self.dir, hears.map(OwnedFd::from)).map_err(unwritable)?;
+        // Only now: a pipe holds no more than some, and somebody must take it out.
+        if let Some(pipe) = tells {
+            Given::of(spec).tell(pipe);
+        }
         Ok(shim)
     }
 

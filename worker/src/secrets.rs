@@ -6,7 +6,6 @@ use std::fs::{DirBuilder, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, lchown};
 use std::path::{Path, PathBuf};
-use std::process::Child;
 
 use berth_proto::Spec;
 use nix::fcntl::OFlag;
@@ -49,9 +48,8 @@ impl Given {
         }
     }
 
-    /// Tells the shim. One that has ended already says so itself.
-    pub fn tell(&self, shim: &mut Child) {
-        let Some(mut pipe) = shim.stdin.take() else { return };
+    /// Tells the shim at the other end of this pipe. One that has ended already says so itself.
+    pub fn tell(&self, mut pipe: impl Write) {
         let told = serde_json::to_vec(self).map_err(io::Error::other).and_then(|text| pipe.write_all(&text));
         if let Err(error) = told {
             tracing::warn!(%error, "a shim was not told its job's secrets, and will not start it");

@@ -1,4 +1,4 @@
-//! The process that stands over one attempt: `berth-worker shim DIR`.
+//! The process that stands over one attempt: a copy of the `forker`, or `berth-worker shim DIR`.
 //!
 //! It lives in its own session and outlives the daemon. It starts the command, appends its output to
 //! a file, ends it at its limit, when its lease ends, when it outgrows its disk or when told (SIGTERM;

@@ -160,7 +160,9 @@ impl Stage {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        Given::of(spec).tell(&mut shim);
+        if let Some(pipe) = shim.stdin.take() {
+            Given::of(spec).tell(pipe);
+        }
         Ok(Running { name: name.to_owned(), dir, shim, group, podman: self.podman.clone() })
     }
 

@@ -12,7 +12,7 @@ use crate::agent::Key;
 use crate::attempts::Attempt;
 use crate::lease::{self, Starting, Term};
 use crate::preparing::Outside;
-use crate::{attending, shim};
+use crate::shim;
 
 /// Records a new attempt: beside the loop, which would wait for the disk, and many at a time.
 async fn recorded(attempt: Attempt) -> Result<Attempt, String> {
@@ -82,14 +82,14 @@ impl Daemon {
                 };
                 let given_up = || given_up(&cancelled, &starting);
                 let outside = Outside { given_up: &given_up, tell: &tell, lease: &starting };
-                let child = if ready { attempt.prepare(&spec, &host, &outside) } else { None };
+                let shim = if ready { attempt.prepare(&spec, &host, &outside) } else { None };
                 // The shim counts from here on.
                 drop(starting);
                 let _ = done.send(Done::Prepared(Box::new(attempt)));
-                child
+                shim
             });
-            if let Ok(Some(child)) = prepared.await {
-                attending::collect(child).await;
+            if let Ok(Some(shim)) = prepared.await {
+                shim.wait().await;
                 let _ = over.send(Done::ShimGone(gone));
             }
         });

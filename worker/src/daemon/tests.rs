@@ -6,6 +6,7 @@ use tonic::transport::Endpoint;
 use super::*;
 use crate::attempts::directory;
 use crate::cgroups::Cgroups;
+use crate::forker::Forker;
 use crate::gpu::Gpus;
 use crate::link::Claim;
 use crate::sandbox::Sandbox;
@@ -29,6 +30,7 @@ impl Stage {
         std::fs::create_dir(&root).unwrap();
         let host = Host {
             root,
+            forker: Forker::new("/nothing/is/started".into()),
             gpus: Arc::new(Gpus::absent()),
             sandbox: Sandbox::Process,
             cgroups: Cgroups::default(),

@@ -188,7 +188,9 @@ impl Stage {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        Given::of(&spec).tell(&mut shim);
+        if let Some(pipe) = shim.stdin.take() {
+            Given::of(&spec).tell(pipe);
+        }
         Running { dir, uid, shim, group }
     }
 

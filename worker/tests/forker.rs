@@ -1,0 +1,206 @@
+//! Shims that are forked: the real forker and the real shim around a script, and what becomes of them when the
+//! forker or its daemon is lost.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail loudly, like tests")]
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use berth_worker::files::{find_json, put_json};
+use berth_worker::forker::{Ended, Forker};
+use berth_worker::processes::stat;
+use berth_worker::secrets::Given;
+use berth_worker::shim::{self, Exit, Launch, Limits, shim_pid};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+const LONG: Duration = Duration::from_secs(20);
+/// Ends with 3 when it is let go.
+const WAITS: &str = "while [ ! -e go ]; do sleep 0.02; done; exit 3";
+
+fn forker() -> Forker {
+    Forker::new(env!("CARGO_BIN_EXE_berth-worker").into())
+}
+
+fn until(what: &str, ready: impl Fn() -> bool) {
+    let deadline = Instant::now() + LONG;
+    while !ready() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// The directory of an attempt that is ready to be started.
+fn prepared(root: &Path, name: &str, text: &str, told: bool) -> PathBuf {
+    let dir = root.join(name);
+    std::fs::create_dir(&dir).unwrap();
+    let launch = Launch {
+        argv: ["/bin/sh", "-c", text].map(str::to_owned).to_vec(),
+        env: vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned())],
+        cwd: dir.clone(),
+        limit_ms: 20_000,
+        grace_ms: 100,
+        sandbox_depth: 0,
+        limits: Limits::default(),
+        told,
+        secrets: None,
+        lease: None,
+        container: None,
+    };
+    put_json(&dir.join(shim::LAUNCH), &launch, false).unwrap();
+    dir
+}
+
+/// Waits for a shim that runs: its pid, and its forker's.
+fn running(dir: &Path) -> (i32, i32) {
+    until("it never began", || dir.join(shim::START).exists());
+    let pid = shim_pid(dir).unwrap();
+    (pid, stat(pid).unwrap().parent)
+}
+
+fn let_go(dir: &Path) {
+    std::fs::write(dir.join("go"), "").unwrap();
+}
+
+fn wait(ended: Ended) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async { tokio::time::timeout(LONG, ended.wait()).await }).unwrap();
+}
+
+fn code(dir: &Path) -> Option<i32> {
+    find_json::<Exit>(&dir.join(shim::EXIT)).map(|exit| exit.code)
+}
+
+fn log(dir: &Path) -> String {
+    std::fs::read_to_string(dir.join(shim::LOG)).unwrap_or_default()
+}
+
+fn end(pid: i32) {
+    kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+    // It is collected when the daemon's side knows of its end.
+    until("it was never collected", || stat(pid).is_none());
+}
+
+#[test]
+fn shims_are_forked_side_by_side_and_their_ends_are_told() {
+    let root = tempfile::tempdir().unwrap();
+    let forker = forker();
+    forker.start().unwrap();
+    let (slow, quick) =
+        (prepared(root.path(), "slow", WAITS, false), prepared(root.path(), "quick", "exit 4", false));
+    let slow_ends = forker.shim(&slow, None).unwrap();
+    wait(forker.shim(&quick, None).unwrap());
+    assert_eq!((code(&quick), code(&slow)), (Some(4), None));
+    let (shim, parent) = running(&slow);
+    assert_ne!(parent, i32::try_from(std::process::id()).unwrap());
+    let_go(&slow);
+    wait(slow_ends);
+    assert_eq!(code(&slow), Some(3));
+    assert!(stat(shim).is_none(), "collected");
+    // What cannot be started ends too, and so does what was started before.
+    let empty = root.path().join("empty");
+    std::fs::create_dir(&empty).unwrap();
+    wait(forker.shim(&empty, None).unwrap());
+    wait(forker.shim(&quick, None).unwrap());
+    assert_eq!((code(&empty), code(&quick)), (None, Some(4)));
+}
+
+#[test]
+fn a_shim_begins_like_a_program_that_was_just_started() {
+    let root = tempfile::tempdir().unwrap();
+    let text = "cat /proc/$PPID/comm; grep SigBlk /proc/self/status; ls -ln /proc/$PPID/fd; true";
+    let dir = prepared(root.path(), "job_01h455vb4pex5vsknk084sn02q-1", text, false);
+    wait(forker().shim(&dir, None).unwrap());
+    let log = log(&dir);
+    assert_eq!(code(&dir), Some(0), "{log}");
+    assert!(log.starts_with("shim 084sn02q-1\nSigBlk:\t0000000000000000\n"), "{log}");
+    assert!(log.contains("/dev/null") && !log.contains("socket:"), "{log}");
+}
+
+#[test]
+fn a_told_secret_arrives_and_one_cut_short_starts_nothing() {
+    let root = tempfile::tempdir().unwrap();
+    let forker = forker();
+    let dir = prepared(root.path(), "told", "echo ${#TOKEN}", true);
+    let (hears, tells) = io::pipe().unwrap();
+    let ended = forker.shim(&dir, Some(hears.into())).unwrap();
+    // More than a pipe holds.
+    let given = Given { env: vec![("TOKEN".to_owned(), "s".repeat(100_000))], mask: Vec::new() };
+    given.tell(tells);
+    wait(ended);
+    assert_eq!((code(&dir), log(&dir).as_str()), (Some(0), "100000\n"));
+    for told in ["never", "lost"] {
+        let dir = prepared(root.path(), told, "true", true);
+        let (hears, tells) = io::pipe().unwrap();
+        let ended = forker.shim(&dir, (told == "lost").then(|| hears.into())).unwrap();
+        drop(tells);
+        wait(ended);
+        assert!(code(&dir).is_none() && !dir.join(shim::START).exists(), "{told}");
+    }
+}
+
+#[test]
+fn signals_to_the_daemons_group_leave_the_forker_and_shims_hear_theirs() {
+    let root = tempfile::tempdir().unwrap();
+    let forker = forker();
+    let first = prepared(root.path(), "first", WAITS, false);
+    let first_ends = forker.shim(&first, None).unwrap();
+    let (_, parent) = running(&first);
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+        kill(Pid::from_raw(parent), signal).unwrap();
+    }
+    let second = prepared(root.path(), "second", WAITS, false);
+    let second_ends = forker.shim(&second, None).unwrap();
+    assert_eq!(running(&second).1, parent, "it goes on");
+    shim::tell(&second, Signal::SIGTERM);
+    wait(second_ends);
+    assert_eq!((code(&second), code(&first)), (Some(128 + Signal::SIGTERM as i32), None));
+    let_go(&first);
+    wait(first_ends);
+}
+
+#[test]
+fn a_forker_that_is_lost_is_replaced_and_its_shims_go_on() {
+    let root = tempfile::tempdir().unwrap();
+    let forker = forker();
+    let left = prepared(root.path(), "left", WAITS, false);
+    let ended = forker.shim(&left, None).unwrap();
+    let (shim, parent) = running(&left);
+    end(parent);
+    let next = prepared(root.path(), "next", WAITS, false);
+    let next_ends = forker.shim(&next, None).unwrap();
+    assert_ne!(running(&next).1, parent);
+    let_go(&next);
+    wait(next_ends);
+    assert_eq!((code(&next), shim_pid(&left)), (Some(3), Some(shim)));
+    // Waited for by what it holds, since nobody tells of its end.
+    let held = std::thread::spawn(move || wait(ended));
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(!held.is_finished());
+    let_go(&left);
+    held.join().unwrap();
+    assert_eq!(code(&left), Some(3));
+}
+
+#[test]
+fn a_forker_ends_with_its_daemon_and_its_shims_go_on() {
+    let root = tempfile::tempdir().unwrap();
+    let forker = forker();
+    let left = prepared(root.path(), "left", WAITS, false);
+    let ended = forker.shim(&left, None).unwrap();
+    let (shim, parent) = running(&left);
+    drop(forker);
+    until("the forker is still there", || stat(parent).is_none());
+    assert_eq!(shim_pid(&left), Some(shim));
+    let_go(&left);
+    wait(ended);
+    assert_eq!(code(&left), Some(3));
+}
+
+#[test]
+fn without_a_program_there_is_an_error() {
+    let forker = Forker::new("/no/such/program".into());
+    assert!(forker.start().is_err());
+    assert!(forker.shim(Path::new("/tmp"), None).is_err());
+}
