@@ -67,11 +67,10 @@ impl Forker {
         let ask = || self.line()?.ask(number, &packet, told);
         // What could not be said was not heard, so it is said to another.
         let (started, word) = ask().or_else(|_| ask())?;
-        match started.recv() {
-            Ok(result) => result?,
-            // The forker ended before it answered. There may be a shim or none: its lock tells, as it does
-            // whenever nobody else can.
-            Err(mpsc::RecvError) => {}
+        // Where the forker ended before it answered, there may be a shim or none: its lock tells, as it does
+        // whenever nobody else can.
+        if let Ok(result) = started.recv() {
+            result?;
         }
         Ok(Ended { dir: dir.to_owned(), word })
     }
