@@ -20,6 +20,7 @@ use super::planner::stored;
 use super::volumes::uses;
 use crate::portal::Portal;
 use crate::store::attempts::AllocationRow;
+use crate::store::jobs::JobRow;
 use crate::store::{self, StoreError, Tx};
 
 /// A decided start: job, generation, attempt and what it gets on which nodes.
@@ -41,12 +42,12 @@ impl Portal {
                     let mut boards = cluster::boards(tx, &connected).await?;
                     let mut done: Vec<(OrgId, Vec<NodeId>, JobEvent)> = Vec::new();
                     for start in starts {
-                        let Some(assignment) = assignment_of(tx, start).await? else { continue };
+                        let Some((assignment, row)) = assignment_of(tx, start).await? else { continue };
                         if !plan::still_fits(&boards, &assignment) {
                             continue;
                         }
                         if let Some((org, event)) =
-                            assign(tx, &portal, &assignment, (now, &connected)).await?
+                            assign(tx, &portal, &assignment, row, (now, &connected)).await?
                         {
                             plan::take(&mut boards, &assignment);
                             done.push((org, assignment.ranks.iter().map(|(n, _)| *n).collect(), event));
@@ -69,28 +70,28 @@ impl Portal {
     }
 }
 
-/// The form in which a start is kept. `None`: its job is gone.
-async fn assignment_of(tx: &mut Tx<'_>, start: Start) -> Result<Option<Assignment>, StoreError> {
+/// The form in which a start is kept, and its job. `None`: that is gone.
+async fn assignment_of(tx: &mut Tx<'_>, start: Start) -> Result<Option<(Assignment, JobRow)>, StoreError> {
     let (job, generation, attempt, ranks) = start;
     let Some(row) = store::jobs::find_any(tx, job).await? else { return Ok(None) };
     let ranks = ranks.into_iter().map(|(node, slots)| (node, stored(&row.gpu_model, &slots))).collect();
     let org = parse(&row.org_id)?;
-    Ok(Some(Assignment { job, org, generation, attempt, ranks }))
+    Ok(Some((Assignment { job, org, generation, attempt, ranks }, row)))
 }
 
 async fn assign(
     tx: &mut Tx<'_>,
     portal: &Portal,
     assignment: &Assignment,
+    mut row: JobRow,
     (now, connected): (Timestamp, &HashSet<NodeId>),
 ) -> Result<Option<(OrgId, JobEvent)>, StoreError> {
-    let Some(mut row) = store::jobs::find_any(tx, assignment.job).await? else { return Ok(None) };
     let number = assignment.attempt;
     if row.generation != assignment.generation || i64::from(number) != row.attempt + 1 {
         return Ok(None);
     }
     // Another start of the same pass may have been given a volume that this job would write to.
-    let Some(volumes) = uses::ready(tx, &row.id, now, connected).await? else { return Ok(None) };
+    let Some(volumes) = uses::ready(tx, &row, now, connected).await? else { return Ok(None) };
     let org: OrgId = parse(&row.org_id)?;
     let detail = "A place was found; the worker is told.".to_owned();
     let event = Event::Assign { attempt: number };

@@ -1,7 +1,5 @@
 //! Leases of attempts, and nodes whose work was taken for ended.
 
-use std::collections::HashMap;
-
 use berth_types::ids::{JobId, NodeId};
 use berth_types::time::Timestamp;
 
@@ -68,13 +66,6 @@ pub async fn set_attempt(tx: &mut Tx<'_>, job: JobId, number: u32, lease_ms: i64
     let sql = "UPDATE attempts SET lease_ms = $3 WHERE job_id = $1 AND number = $2 AND node_id IN \
                (SELECT id FROM nodes WHERE leased = $4)";
     exec!(tx, sql, job.to_string(), i64::from(number), lease_ms, true).map(|_| ())
-}
-
-/// The leases of the ranks that are open on a node, by job and attempt.
-pub async fn of_node(tx: &mut Tx<'_>, node: NodeId) -> Result<HashMap<(String, i64), i64>, StoreError> {
-    let sql = "SELECT job_id, number, lease_ms FROM attempts WHERE node_id = $1 AND is_open = $2";
-    let rows = list!(tx, (String, i64, i64), sql, node.to_string(), true)?;
-    Ok(rows.into_iter().map(|(job, number, lease_ms)| ((job, number), lease_ms)).collect())
 }
 
 /// A node's worker is there; says whether the node had been lost.

@@ -11,23 +11,24 @@ use berth_types::ids::{JobId, NodeId, OrgId};
 use berth_types::jobs::NewJob;
 use berth_types::problems::{FieldError, Problem};
 use berth_types::time::Timestamp;
-use berth_types::volumes::{JobVolume, VolumeMode, VolumeUse};
+use berth_types::volumes::{JobVolume, VolumeMode};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 use crate::portal::Portal;
 use crate::service::files::waits;
-use crate::store::attempts::AttemptRow;
+use crate::store::attempts::{AttemptRow, OpenRow};
 use crate::store::jobs::JobRow;
 use crate::store::volumes::uses::UseRow;
 use crate::store::{self, StoreError, Tx};
 
 const TOO_LATE: &str = "What it left came too late: the volume was changed by others before.";
 
-/// What of a submission is about volumes.
+/// Whether a submission asks for volumes; the rest of it, files above all, is passed over.
 #[derive(Deserialize)]
 struct Wanted {
     #[serde(default)]
-    volumes: Vec<VolumeUse>,
+    volumes: Vec<IgnoredAny>,
 }
 
 /// The job that writes to a volume.
@@ -108,11 +109,16 @@ pub(crate) async fn take_over(
 /// The volumes that a job asks for, if it may have them all now.
 pub(crate) async fn ready(
     tx: &mut Tx<'_>,
-    job: &str,
+    job: &JobRow,
     now: Timestamp,
     connected: &HashSet<NodeId>,
 ) -> Result<Option<Vec<(String, bool)>>, StoreError> {
-    let wanted = store::volumes::uses::list_wanted(tx, job).await?;
+    let Wanted { volumes } =
+        serde_json::from_str(&job.spec).map_err(|_| StoreError::Corrupt(job.id.clone()))?;
+    if volumes.is_empty() {
+        return Ok(Some(Vec::new()));
+    }
+    let wanted = store::volumes::uses::list_wanted(tx, &job.id).await?;
     for (volume, writable) in &wanted {
         if *writable && writer(tx, volume, now, connected).await?.is_some() {
             return Ok(None);
@@ -212,19 +218,16 @@ impl Portal {
     pub(crate) async fn add_volumes(
         &self,
         tx: &mut Tx<'_>,
-        row: &AttemptRow,
-        job: &JobRow,
-        assignment: &mut proto::Assignment,
+        row: &OpenRow,
+        submission: &NewJob,
+        spec: &mut proto::Spec,
     ) -> Result<(), StoreError> {
-        let Some(spec) = assignment.spec.as_mut().filter(|_| !assignment.stop) else { return Ok(()) };
-        let Wanted { volumes } =
-            serde_json::from_str(&job.spec).map_err(|_| StoreError::Corrupt(job.id.clone()))?;
-        if volumes.is_empty() {
+        if submission.volumes.is_empty() {
             return Ok(());
         }
-        let ids = store::volumes::uses::list_wanted(tx, &job.id).await?;
+        let ids = store::volumes::uses::list_wanted(tx, &row.job_id).await?;
         let given = store::volumes::uses::list(tx, &row.job_id, row.number).await?;
-        for (wanted, (id, _)) in volumes.into_iter().zip(ids) {
+        for (wanted, (id, _)) in submission.volumes.iter().zip(ids) {
             let Some(given) = given.iter().find(|given| given.volume_id == id) else {
                 let detail =
                     format!("The volume {} is not there any more; nothing was charged.", wanted.name);
@@ -235,8 +238,8 @@ impl Portal {
             let (bytes, _) = store::volumes::totals(tx, &id, given.version).await?;
             spec.volumes.push(proto::Mount {
                 volume: id,
-                name: wanted.name,
-                path: wanted.path,
+                name: wanted.name.clone(),
+                path: wanted.path.clone(),
                 writable: given.writable,
                 bytes: u64::try_from(bytes).unwrap_or(0),
             });
