@@ -43,7 +43,7 @@ async fn files_are_counted_ordered_and_given_up() {
         use FileState::{Complete, Gone, Partial, Refused};
         write(&db, |tx| {
             async move {
-                store::attempts::insert(tx, job(1), 2, 0, org(), node(1), now()).await?;
+                store::attempts::insert(tx, job(1), (2, 0), org(), node(1), 0, now()).await?;
                 for row in [
                     file(1, 1, Checkpoint, 7, Complete),
                     file(2, 2, Checkpoint, 3, Complete),
@@ -120,7 +120,7 @@ async fn whose_files_are_on_their_way_is_known() {
         with_jobs(&db).await;
         write(&db, |tx| {
             async move {
-                store::attempts::insert(tx, job(1), 1, 0, org(), node(1), now()).await?;
+                store::attempts::insert(tx, job(1), (1, 0), org(), node(1), 0, now()).await?;
                 let mut row =
                     store::attempts::find(tx, job(1), 1, node(1)).await?.ok_or(StoreError::Unknown)?;
                 row.saving = true;
@@ -185,7 +185,7 @@ async fn a_version_stays_for_as_long_as_an_attempt_has_it() {
                 }
                 store::volumes::insert_file(tx, &files[0]).await?;
                 store::volumes::insert_file(tx, &files[1]).await?;
-                store::attempts::insert(tx, job(1), 1, 0, org(), node(1), now()).await?;
+                store::attempts::insert(tx, job(1), (1, 0), org(), node(1), 0, now()).await?;
                 store::volumes::uses::insert_wanted(tx, job(1), 0, "vol", true).await?;
                 let given = UseRow {
                     job_id: job(1).to_string(),

@@ -258,6 +258,21 @@ async fn an_attempt_stays_open_on_its_node_until_it_is_closed() {
 }
 
 #[tokio::test]
+async fn an_attempt_has_a_lease_where_its_worker_keeps_one() {
+    for (engine, db, _place) in engines("fleet_leases").await {
+        with_nodes(&db).await;
+        with_jobs(&db).await;
+        let lost = write(&db, |tx| async move { store::leases::returned(tx, node(1), true).await }.boxed());
+        assert!(!lost.await, "{engine}");
+        start(&db, 1, 1, 1).await.unwrap();
+        start(&db, 2, 1, 2).await.unwrap();
+        let unended = async |n| read!(db, store::leases::list_unended, node(n));
+        let lease_ms = [unended(1).await[0].lease_ms, unended(2).await[0].lease_ms];
+        assert_eq!(lease_ms, [LEASE_MS, 0], "{engine}");
+    }
+}
+
+#[tokio::test]
 async fn slices_are_held_until_they_are_released() {
     for (engine, db, _place) in engines("fleet_slices").await {
         with_nodes(&db).await;
@@ -276,6 +291,9 @@ async fn slices_are_held_until_they_are_released() {
         let all = [hold("gpu-a", 0, 2, 1), hold("gpu-a", 4, 1, 1), hold("gpu-b", 0, 1, 1)];
         assert_eq!(held(&db).await, [&all[..], &[hold("gpu-c", 0, 3, 1)]].concat(), "{engine}");
         let rows = read!(db, store::attempts::list_held);
+        let place = |a: &AllocationRow| (a.gpu_uuid.clone(), a.start, a.job_id.clone());
+        let taken: Vec<_> = read!(db, store::attempts::list_taken).iter().map(place).collect();
+        assert_eq!(taken, rows.iter().map(|r| place(&r.allocation)).collect::<Vec<_>>(), "{engine}");
         assert_eq!((rows[3].allocation.profile_id, rows[3].allocation.size), (None, 8), "{engine}");
         assert_eq!((rows[0].allocation.profile_id, rows[0].allocation.size), (Some(19), 1), "{engine}");
         assert_eq!((rows[0].job_name.as_str(), rows[0].org_name.as_str()), ("job 2", "harbour"), "{engine}");

@@ -1,13 +1,17 @@
 //! What of the host, besides boards, jobs may have, and where it is. Must not limit anything: it only looks.
 
+use std::sync::LazyLock;
+
 /// Thousandths of a processor that this process may use, so a worker in a container counts its own.
 pub fn cpu_milli() -> u64 {
     std::thread::available_parallelism().map_or(0, |n| u64::try_from(n.get()).unwrap_or(0) * 1_000)
 }
 
-/// Memory of the host.
+/// Memory of the host. It stays what it was when it was first asked for.
 pub fn memory_mib() -> u64 {
-    std::fs::read_to_string("/proc/meminfo").map_or(0, |text| total_mib(&text))
+    static MIB: LazyLock<u64> =
+        LazyLock::new(|| std::fs::read_to_string("/proc/meminfo").map_or(0, |text| total_mib(&text)));
+    *MIB
 }
 
 fn total_mib(meminfo: &str) -> u64 {

@@ -7,7 +7,7 @@
 mod nested;
 
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -199,13 +199,26 @@ impl Cgroups {
     /// The cgroups of an attempt, made and limited. What was there of that name is ended first.
     pub fn create(&self, name: &str, allowance: &Allowance) -> io::Result<Group> {
         let name = format!("{}{}", self.prefix, plain(name));
-        let places = self.parents.iter().map(|p| Place { dir: p.dir.join(&name), ..p.clone() }).collect();
+        let place = |p: &Place| Place { dir: p.dir.join(&name), ..p.clone() };
+        let places = self.parents.iter().filter(|p| self.needs(p, allowance)).map(place).collect();
         Self::set_up(Group { places, others: Vec::new() }, allowance)
     }
 
+    /// Whether this hierarchy limits, counts or kills what others do not. Each costs a job time.
+    fn needs(&self, place: &Place, allowance: &Allowance) -> bool {
+        let freezes = self.parents.iter().any(|p| p.has(Controller::Freezer));
+        let used = |c: &Controller| *c != Controller::Cpu || allowance.cpu_milli > 0;
+        place.controllers.iter().any(used) || (place.controllers.is_empty() && !freezes)
+    }
+
     fn set_up(group: Group, allowance: &Allowance) -> io::Result<Group> {
-        group.end().map_err(io::Error::other)?;
-        let made = group.make(allowance);
+        let made = match group.make(allowance) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                group.end().map_err(io::Error::other)?;
+                group.make(allowance)
+            }
+            made => made,
+        };
         if made.is_err() {
             // The error that counts is the first one; what is left is swept at the next start.
             let _ = group.end();
@@ -253,12 +266,13 @@ const USUAL_NODES: [&str; 8] = ["1:3", "1:5", "1:7", "1:8", "1:9", "5:0", "5:2",
 
 fn limit_devices(place: &Place, nodes: &[PathBuf]) -> io::Result<()> {
     place.write("devices.deny", "a")?;
+    let mut allow = fs::OpenOptions::new().write(true).open(place.dir.join("devices.allow"))?;
     for node in USUAL_NODES {
-        place.write("devices.allow", &format!("c {node} rw"))?;
+        allow.write_all(format!("c {node} rw").as_bytes())?;
     }
     for node in nodes {
         let device = fs::metadata(node)?.rdev();
-        place.write("devices.allow", &format!("c {}:{} rw", major(device), minor(device)))?;
+        allow.write_all(format!("c {}:{} rw", major(device), minor(device)).as_bytes())?;
     }
     Ok(())
 }
@@ -350,6 +364,9 @@ impl Group {
     pub fn end(&self) -> Result<(), String> {
         /// Between two looks, and how many.
         const LOOK: (Duration, u32) = (Duration::from_millis(20), 250);
+        if self.remove_empty() {
+            return Ok(());
+        }
         for _ in 0..LOOK.1 {
             let left = self.processes().map_err(|e| format!("its cgroup cannot be read: {e}"))?;
             if left.is_empty() && self.remove() {
@@ -378,6 +395,16 @@ impl Group {
             let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
         }
         let _ = freeze("THAWED");
+    }
+
+    /// Whether all its directories are gone now, in which nothing was any more: the kernel removes no other.
+    fn remove_empty(&self) -> bool {
+        let gone = |dir: &Path| match fs::remove_dir(dir) {
+            Ok(()) => true,
+            Err(error) => error.kind() == io::ErrorKind::NotFound,
+        };
+        // What is in one hierarchy is in the others too, so the first that is not empty leaves all as they are.
+        self.others.is_empty() && self.places.iter().all(|place| gone(&place.dir))
     }
 
     /// Whether all its directories are gone now.
@@ -428,6 +455,30 @@ mod tests {
         assert_eq!(controllers, [&[] as &[Controller], &memory, &both], "each in one hierarchy");
         assert_eq!(found.words(Controller::Memory), Some("cgroup v1"));
         assert_eq!(found.words(Controller::Devices), None);
+    }
+
+    #[test]
+    fn a_hierarchy_that_does_nothing_for_a_job_is_left_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let mount = |name: &str, kind: &str| {
+            let at = dir.path().join(name);
+            fs::create_dir_all(&at).unwrap();
+            format!("{name} {} {kind} rw,{name} 0 0\n", at.display())
+        };
+        let mounts = [mount("unified", "cgroup2"), mount("cpu", "cgroup"), mount("pids", "cgroup")].concat();
+        let places = |mounts: &str, name: &str, cpu_milli: u64| -> Vec<String> {
+            let found = Cgroups::among(mounts, "berth", Path::new("/attempts"));
+            let group =
+                found.create(name, &Allowance { cpu_milli, pids: 16, ..Allowance::default() }).unwrap();
+            let hierarchy =
+                |p: &Place| p.dir.strip_prefix(dir.path()).unwrap().iter().next().unwrap().to_owned();
+            group.places.iter().map(|p| hierarchy(p).into_string().unwrap()).collect()
+        };
+        assert_eq!(places(&mounts, "a", 0), ["unified", "pids"], "the first kills what is in it");
+        assert_eq!(places(&mounts, "b", 500), ["unified", "cpu", "pids"]);
+        let mounts = mounts + &mount("freezer", "cgroup");
+        assert_eq!(places(&mounts, "c", 0), ["pids", "freezer"]);
+        assert_eq!(places(&mounts, "d", 500), ["cpu", "pids", "freezer"]);
     }
 
     #[test]

@@ -37,6 +37,9 @@ use greeting::{Greeting, Look};
 
 /// A report that was not acknowledged is sent again after this long.
 const RESEND: Duration = Duration::from_secs(5);
+/// After one report the next comes so much later at the soonest: what happens to an attempt meanwhile is one
+/// report, and each costs the portal a transaction.
+const PACE: Duration = Duration::from_millis(20);
 /// Between two tries to prove a device clean.
 const CLEAN_AGAIN: Duration = Duration::from_secs(2);
 /// Messages and results that are taken in before anything else.
@@ -92,6 +95,8 @@ pub struct Daemon {
     watch: Watch,
     renewals: Renewals,
     seq: u64,
+    /// No report before this.
+    report_after: Instant,
     done: mpsc::UnboundedSender<Done>,
     sampling: bool,
     /// Whose files are being handed over.
@@ -130,6 +135,7 @@ pub async fn run(host: Host, mut link: mpsc::Receiver<LinkEvent>) -> Result<(), 
             }
             Some(result) = results.recv() => daemon.finish(result),
             _ = tick.tick() => daemon.tick(),
+            () = tokio::time::sleep_until(daemon.report_after), if daemon.has_news() => {}
         }
         // What is here already is taken in before anything is decided: each time every attempt is looked at.
         for _ in 0..AT_ONCE {
@@ -165,6 +171,7 @@ impl Daemon {
             watch: Watch::new().map_err(|e| e.to_string())?,
             renewals: Renewals::open(&host.root),
             seq: 0,
+            report_after: Instant::now(),
             done,
             sampling: false,
             keeping: HashSet::new(),
@@ -446,16 +453,28 @@ impl Daemon {
         }
     }
 
+    /// Whether there is something to report.
+    fn has_news(&self) -> bool {
+        let news = |(key, told): (&Key, &Told)| {
+            told.dirty && !self.unrecorded.contains(key) && self.attempts.contains_key(key)
+        };
+        self.outbox.is_some() && self.told.iter().any(news)
+    }
+
     /// Sends what the portal does not know yet.
     fn report(&mut self) {
-        let Some(outbox) = &self.outbox else { return };
+        let Some(outbox) = self.outbox.as_ref().filter(|_| Instant::now() >= self.report_after) else {
+            return;
+        };
         let unrecorded = &self.unrecorded;
         for (key, told) in self.told.iter_mut().filter(|(key, told)| told.dirty && !unrecorded.contains(*key))
         {
             let Some(attempt) = self.attempts.get(key) else { continue };
             self.seq += 1;
             let status = attempt.status(self.seq);
-            *told = Told { dirty: false, sent: Some((self.seq, Instant::now())) };
+            let now = Instant::now();
+            *told = Told { dirty: false, sent: Some((self.seq, now)) };
+            self.report_after = now + PACE;
             let _ = outbox.words.send(up::What::Status(status).into());
         }
     }

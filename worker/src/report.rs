@@ -59,6 +59,7 @@ impl Attempt {
             saving: ended && self.saves(),
             progress: if phase == Phase::Preparing { self.progress.clone() } else { String::new() },
             image_digest: self.record.image.as_ref().map_or_else(String::new, |i| i.digest.clone()),
+            began: self.start.is_some(),
         }
     }
 }

@@ -249,10 +249,10 @@ pub fn run(dir: &Path) -> Result<(), String> {
 /// Why it ended, when that was for want of memory. A job that goes on without a process that was killed
 /// may end as it likes.
 fn out_of_memory(exit: &Exit, limits: &Limits, ran_out: bool) -> Option<(String, String)> {
-    let memory = limits.group.memory().filter(|m| ran_out || m.kills > 0)?;
     if exit.code == 0 || exit.timed_out || exit.log_full {
         return None;
     }
+    let memory = limits.group.memory().filter(|m| ran_out || m.kills > 0)?;
     let peak = memory.peak_mib.map_or_else(String::new, |mib| format!(" at {mib} MiB"));
     let detail = match limits.memory_mib {
         0 => format!(

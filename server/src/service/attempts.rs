@@ -20,6 +20,7 @@ use super::jobs::{advance, charge};
 use super::leases;
 use super::prepared;
 use super::ranks::{self, RankEnd};
+use super::volumes::uses;
 use crate::fault;
 use crate::live::News;
 use crate::portal::Portal;
@@ -48,6 +49,8 @@ pub struct Applied {
     pub ended: bool,
     /// The worker has the job's files now, so there is room to send those of another.
     pub taken: bool,
+    /// Who waits to write to its volumes is looked at again.
+    pub behind: bool,
 }
 
 impl Applied {
@@ -71,6 +74,7 @@ fn meter(row: &mut JobRow, metered_ms: i64) {
 }
 
 /// Brings the meter up to a report, and charges what is due: by the minute, and when an attempt is over.
+/// Unless it gives `None`, the row is still to be written.
 async fn count_use(
     tx: &mut Tx<'_>,
     portal: &Portal,
@@ -89,7 +93,6 @@ async fn count_use(
     if row.metered_ms == before && !due {
         return Ok(None);
     }
-    store::jobs::update_meter(tx, row).await?;
     let (metered_ms, cost_micros, held_micros) = (row.metered_ms, row.cost_micros, row.held_micros);
     Ok(Some(JobCost { job, metered_ms, cost_micros, held_micros }))
 }
@@ -99,22 +102,24 @@ async fn apply(
     portal: &Portal,
     node: NodeId,
     status: &proto::Status,
-    log_complete: bool,
     now: Timestamp,
 ) -> Result<Applied, StoreError> {
     let mut applied = Applied::default();
     let Some(id) = &status.attempt else { return Ok(applied) };
     let Ok(job) = id.job.parse::<JobId>() else { return Ok(applied) };
-    let Some(mut attempt) = store::attempts::find(tx, job, id.number, node).await? else {
+    let mut ranks = store::attempts::list_ranks(tx, &job.to_string(), i64::from(id.number)).await?;
+    let here = node.to_string();
+    let Some(before) = ranks.iter().find(|rank| rank.node_id == here).cloned() else {
         tracing::warn!(%node, %job, attempt = id.number, "a report about an attempt that this node never had");
         return Ok(applied);
     };
+    let mut attempt = before.clone();
     let Some(mut row) = store::jobs::find_any(tx, job).await? else { return Ok(applied) };
     applied.org = Some(parse(&row.org_id)?);
     let current = row.attempt == attempt.number;
     let phase = status.phase();
     leases::note_late(tx, portal, node, &mut attempt, status, now).await?;
-    if phase == proto::Phase::Running && !attempt.running {
+    if phase == proto::Phase::Running && !attempt.running && !status.mig_uuids.is_empty() {
         let held = store::attempts::list_allocations(tx, &row.id, attempt.number).await?;
         let here = held.into_iter().filter(|a| a.node_id == attempt.node_id);
         for (slot, uuid) in here.zip(&status.mig_uuids) {
@@ -133,7 +138,6 @@ async fn apply(
         attempt.outcome = serde_json::to_string(&RankEnd::of(status)).ok();
         attempt.ended_at = Some(now.micros());
     }
-    let mut ranks = store::attempts::list_ranks(tx, &row.id, attempt.number).await?;
     for rank in &mut ranks {
         if rank.rank == attempt.rank {
             *rank = AttemptRow { ended, ..attempt.clone() };
@@ -161,13 +165,19 @@ async fn apply(
     if current && all_ended {
         evidence::credit(tx, portal, &row, row.metered_before_ms, &ranks, now).await?;
     }
-    if let Some((event, detail)) = event
-        && current
-        && let Ok(recorded) = advance(tx, portal, &mut row, event, detail, now).await?
-    {
-        applied.events.push(recorded);
-        // The other ranks are stopped, or may go.
-        applied.wake = ranks::nodes(&ranks);
+    let recorded = match event.filter(|_| current) {
+        Some((event, detail)) => advance(tx, portal, &mut row, event, detail, now).await?.ok(),
+        None => None,
+    };
+    match recorded {
+        Some(recorded) => {
+            applied.events.push(recorded);
+            // The other ranks are stopped, or may go.
+            applied.wake = ranks::nodes(&ranks);
+        }
+        // An event would have written all of the row.
+        None if applied.cost.is_some() => store::jobs::update_meter(tx, &row).await?,
+        None => {}
     }
     if ended
         && !attempt.ended
@@ -194,9 +204,14 @@ async fn apply(
             }
         }
     }
+    applied.behind = (applied.taken || applied.ended) && uses::writes(&row)?;
     // Closed is closed: an old word of an older session opens nothing.
-    attempt.is_open &= !(attempt.ended && attempt.clean && log_complete && !attempt.saving);
-    store::attempts::update(tx, &attempt).await?;
+    if attempt.is_open && attempt.ended && attempt.clean && !attempt.saving {
+        attempt.is_open = !portal.log_complete(job, &attempt, status.log_bytes);
+    }
+    if attempt != before {
+        store::attempts::update(tx, &attempt).await?;
+    }
     if applied.ends_the_job() {
         fault::point("job.end.recording");
     }
@@ -207,14 +222,13 @@ impl Portal {
     /// Applies a worker's report and tells everyone. Durable when it returns.
     pub async fn apply_status(&self, node: NodeId, status: proto::Status) -> Result<(), StoreError> {
         let now = self.now();
-        let log_complete = self.log_complete(node, &status).await?;
         let job = status.attempt.as_ref().and_then(|id| id.job.parse().ok());
         let portal = self.clone();
         let applied = self
             .db
             .write(move |tx| {
                 let (portal, status) = (portal.clone(), status.clone());
-                async move { apply(tx, &portal, node, &status, log_complete, now).await }.boxed()
+                async move { apply(tx, &portal, node, &status, now).await }.boxed()
             })
             .await?;
         if applied.ends_the_job() {
@@ -248,7 +262,7 @@ impl Portal {
         if applied.freed || applied.taken {
             self.live.wake_node(node);
         }
-        if (applied.taken || applied.ended)
+        if applied.behind
             && let Some(job) = job
         {
             self.touch_behind(job).await?;

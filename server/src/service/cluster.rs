@@ -1,6 +1,6 @@
 //! The cluster as the planner and the map see it, built from what is stored and who is connected.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 
 use berth_core::plan;
 use berth_mig::{Board, Instance, blocked_slices, board_by_name};
@@ -28,43 +28,34 @@ pub(super) fn labels(row: &NodeRow) -> BTreeMap<String, String> {
     serde_json::from_str(&row.labels).unwrap_or_default()
 }
 
-fn instance(held: &HeldRow) -> Option<Instance> {
-    let profile_id = held.allocation.profile_id?;
+fn instance(row: &AllocationRow) -> Option<Instance> {
+    let profile_id = row.profile_id?;
     let number = |n: i64| u32::try_from(n).unwrap_or(0);
-    Some(Instance { profile_id: number(profile_id), start: number(held.allocation.start) })
+    Some(Instance { profile_id: number(profile_id), start: number(row.start) })
 }
 
 /// Every known board with what occupies it. `connected` are the nodes that a worker speaks for.
 pub async fn boards(tx: &mut Tx<'_>, connected: &HashSet<NodeId>) -> Result<Vec<plan::Gpu>, StoreError> {
-    let nodes = store::nodes::list(tx).await?;
     let gpus = store::nodes::list_gpus(tx).await?;
-    let held = store::attempts::list_held(tx).await?;
-    let mut ready: HashMap<&str, (NodeId, bool)> = HashMap::new();
-    for node in &nodes {
-        let id: NodeId = node.id.parse().map_err(|_| StoreError::Corrupt(node.id.clone()))?;
-        ready.insert(&node.id, (id, !node.cordoned && connected.contains(&id)));
-    }
+    let held = store::attempts::list_taken(tx).await?;
     let mut out = Vec::new();
     for gpu in &gpus {
-        let (Some(board), Some((node, ready))) = (board_by_name(&gpu.model), ready.get(gpu.node_id.as_str()))
-        else {
-            continue;
-        };
-        let on_it = held.iter().filter(|h| h.allocation.gpu_uuid == gpu.uuid);
-        let ours = on_it.map(|h| {
-            let a = &h.allocation;
+        let Some(board) = board_by_name(&gpu.model) else { continue };
+        let node: NodeId = gpu.node_id.parse().map_err(|_| StoreError::Corrupt(gpu.node_id.clone()))?;
+        let on_it = held.iter().filter(|a| a.gpu_uuid == gpu.uuid);
+        let ours = on_it.map(|a| {
             let share = a
                 .share_milli
                 .map(|n| Ok::<_, StoreError>((parse_org(a)?, u16::try_from(n).unwrap_or(u16::MAX))));
-            Ok(plan::Occupant { instance: instance(h), share: share.transpose()? })
+            Ok(plan::Occupant { instance: instance(a), share: share.transpose()? })
         });
         let others = foreign(gpu).into_iter().map(|i| Ok(plan::Occupant { instance: Some(i), share: None }));
         out.push(plan::Gpu {
-            node: *node,
+            node,
             uuid: gpu.uuid.clone(),
             board,
             mig_enabled: gpu.mig_enabled,
-            ready: *ready && gpu.present,
+            ready: !gpu.cordoned && gpu.present && connected.contains(&node),
             quarantined: gpu.quarantined.is_some(),
             occupants: ours.chain(others).collect::<Result<_, StoreError>>()?,
         });
@@ -209,7 +200,8 @@ impl Portal {
             }
         }));
         tiles.sort_by_key(|t| t.placement.start);
-        let live: Vec<Instance> = on_it.iter().filter_map(|h| instance(h)).chain(others).collect();
+        let live: Vec<Instance> =
+            on_it.iter().filter_map(|h| instance(&h.allocation)).chain(others).collect();
         let whole = on_it.iter().any(|h| h.allocation.profile_id.is_none());
         let blocked = board.filter(|_| !whole).map_or_else(Vec::new, |b| blocked_slices(b, &live));
         let reading = self.live.reading(&row.uuid);

@@ -1,23 +1,21 @@
 //! How far the logs of attempts are, and whose they are.
 
-use berth_proto as proto;
 use berth_types::ids::{JobId, NodeId};
 use futures::FutureExt;
 
 use crate::portal::Portal;
+use crate::store::attempts::AttemptRow;
 use crate::store::{self, StoreError};
 
 impl Portal {
-    /// Whether all of a log is here that a report says has ended.
-    pub(super) async fn log_complete(
-        &self,
-        node: NodeId,
-        status: &proto::Status,
-    ) -> Result<bool, StoreError> {
-        let (Some(id), Some(length)) = (&status.attempt, status.log_bytes) else { return Ok(false) };
-        let Ok(job) = id.job.parse() else { return Ok(false) };
-        let rank = self.rank_of(node, job, id.number).await?;
-        Ok(rank.is_some_and(|rank| self.recordings.log_length(job, id.number, rank) >= length))
+    /// Whether all of a rank's log is here, of which a report says how long it is.
+    pub(super) fn log_complete(&self, job: JobId, row: &AttemptRow, length: Option<u64>) -> bool {
+        let (Some(length), Ok(number), Ok(rank)) =
+            (length, u32::try_from(row.number), u32::try_from(row.rank))
+        else {
+            return false;
+        };
+        self.recordings.log_length(job, number, rank) >= length
     }
 
     /// The rank of an attempt that this node was given and that is not closed: of what is closed nothing is

@@ -42,12 +42,13 @@ impl Portal {
                     let mut boards = cluster::boards(tx, &connected).await?;
                     let mut done: Vec<(OrgId, Vec<NodeId>, JobEvent)> = Vec::new();
                     for start in starts {
-                        let Some((assignment, row)) = assignment_of(tx, start).await? else { continue };
+                        let Some(row) = store::jobs::find_any(tx, start.0).await? else { continue };
+                        let assignment = assignment_of(&row, start)?;
                         if !plan::still_fits(&boards, &assignment) {
                             continue;
                         }
                         if let Some((org, event)) =
-                            assign(tx, &portal, &assignment, row, (now, &connected)).await?
+                            assign(tx, &portal, row, &assignment, (now, &connected)).await?
                         {
                             plan::take(&mut boards, &assignment);
                             done.push((org, assignment.ranks.iter().map(|(n, _)| *n).collect(), event));
@@ -70,20 +71,19 @@ impl Portal {
     }
 }
 
-/// The form in which a start is kept, and its job. `None`: that is gone.
-async fn assignment_of(tx: &mut Tx<'_>, start: Start) -> Result<Option<(Assignment, JobRow)>, StoreError> {
+/// The form in which a start is kept.
+fn assignment_of(row: &JobRow, start: Start) -> Result<Assignment, StoreError> {
     let (job, generation, attempt, ranks) = start;
-    let Some(row) = store::jobs::find_any(tx, job).await? else { return Ok(None) };
     let ranks = ranks.into_iter().map(|(node, slots)| (node, stored(&row.gpu_model, &slots))).collect();
     let org = parse(&row.org_id)?;
-    Ok(Some((Assignment { job, org, generation, attempt, ranks }, row)))
+    Ok(Assignment { job, org, generation, attempt, ranks })
 }
 
 async fn assign(
     tx: &mut Tx<'_>,
     portal: &Portal,
-    assignment: &Assignment,
     mut row: JobRow,
+    assignment: &Assignment,
     (now, connected): (Timestamp, &HashSet<NodeId>),
 ) -> Result<Option<(OrgId, JobEvent)>, StoreError> {
     let number = assignment.attempt;
@@ -96,9 +96,10 @@ async fn assign(
     let detail = "A place was found; the worker is told.".to_owned();
     let event = Event::Assign { attempt: number };
     let Ok(event) = advance(tx, portal, &mut row, event, detail, now).await? else { return Ok(None) };
+    let lease_ms = leases::length_ms(&row, portal.settings.lease_ms)?;
     let mut idx = 0..;
     for (rank, (node, slots)) in (0..).zip(&assignment.ranks) {
-        store::attempts::insert(tx, assignment.job, number, rank, org, *node, now).await?;
+        store::attempts::insert(tx, assignment.job, (number, rank), org, *node, lease_ms, now).await?;
         for (slot, idx) in slots.iter().zip(&mut idx) {
             let row = AllocationRow {
                 job_id: row.id.clone(),
@@ -118,7 +119,5 @@ async fn assign(
         }
     }
     uses::give(tx, &row.id, row.attempt, volumes).await?;
-    let lease_ms = leases::length_ms(&row, portal.settings.lease_ms)?;
-    store::leases::set_attempt(tx, assignment.job, number, lease_ms).await?;
     Ok(Some((org, event)))
 }

@@ -5,7 +5,7 @@ use berth_types::time::Timestamp;
 
 use super::{StoreError, Tx};
 
-#[derive(Debug, Clone, sqlx::FromRow)]
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct AttemptRow {
     pub job_id: String,
     pub number: i64,
@@ -119,21 +119,22 @@ macro_rules! select_attempts {
     };
 }
 
-/// Records one rank of an attempt.
+/// Records one rank of an attempt. It has a lease where the worker of its node keeps one.
 pub async fn insert(
     tx: &mut Tx<'_>,
     job: JobId,
-    number: u32,
-    rank: u32,
+    (number, rank): (u32, u32),
     org: OrgId,
     node: NodeId,
+    lease_ms: i64,
     now: Timestamp,
 ) -> Result<(), StoreError> {
     let sql = "INSERT INTO attempts (job_id, number, rank, org_id, node_id, known, running, ended, clean, is_open, \
-               created_at) VALUES ($1, $2, $3, $4, $5, $6, $6, $6, $6, $7, $8)";
+               created_at, lease_ms) VALUES ($1, $2, $3, $4, $5, $6, $6, $6, $6, $7, $8, \
+               CASE WHEN EXISTS (SELECT 1 FROM nodes WHERE id = $5 AND leased = $7) THEN $9 ELSE 0 END)";
     let (number, rank, no, yes) = (i64::from(number), i64::from(rank), false, true);
     let (job, org, node) = (job.to_string(), org.to_string(), node.to_string());
-    exec!(tx, sql, job, number, rank, org, node, no, yes, now.micros()).map(|_| ())
+    exec!(tx, sql, job, number, rank, org, node, no, yes, now.micros(), lease_ms).map(|_| ())
 }
 
 pub async fn insert_allocation(tx: &mut Tx<'_>, row: &AllocationRow) -> Result<(), StoreError> {
@@ -251,6 +252,13 @@ pub async fn list_allocations_on(tx: &mut Tx<'_>, node: NodeId) -> Result<Vec<Al
                FROM attempts t JOIN allocations a ON a.job_id = t.job_id AND a.attempt = t.number AND a.node_id = t.node_id \
                WHERE t.node_id = $1 AND t.is_open = $2 ORDER BY a.job_id, a.attempt, a.idx";
     list!(tx, AllocationRow, sql, node.to_string(), true)
+}
+
+/// What is held on any board, without its jobs.
+pub async fn list_taken(tx: &mut Tx<'_>) -> Result<Vec<AllocationRow>, StoreError> {
+    let sql = "SELECT job_id, attempt, idx, org_id, node_id, gpu_uuid, profile_id, start, size, share_milli, mig_uuid, unclean \
+               FROM allocations WHERE held = $1 ORDER BY gpu_uuid, start";
+    list!(tx, AllocationRow, sql, true)
 }
 
 macro_rules! select_held {

@@ -1,6 +1,6 @@
 //! Leases of attempts, and nodes whose work was taken for ended.
 
-use berth_types::ids::{JobId, NodeId};
+use berth_types::ids::NodeId;
 use berth_types::time::Timestamp;
 
 use super::{StoreError, Tx};
@@ -59,13 +59,6 @@ pub async fn count_unended(tx: &mut Tx<'_>) -> Result<Vec<UnendedCount>, StoreEr
                CAST(COALESCE(MIN(lease_ms), 0) AS BIGINT) AS shortest_ms FROM attempts \
                WHERE is_open = $1 AND ended = $2 GROUP BY node_id";
     list!(tx, UnendedCount, sql, true, false)
-}
-
-/// Gives the ranks of an attempt their lease, where the workers of their nodes keep one.
-pub async fn set_attempt(tx: &mut Tx<'_>, job: JobId, number: u32, lease_ms: i64) -> Result<(), StoreError> {
-    let sql = "UPDATE attempts SET lease_ms = $3 WHERE job_id = $1 AND number = $2 AND node_id IN \
-               (SELECT id FROM nodes WHERE leased = $4)";
-    exec!(tx, sql, job.to_string(), i64::from(number), lease_ms, true).map(|_| ())
 }
 
 /// A node's worker is there; says whether the node had been lost.

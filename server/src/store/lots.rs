@@ -1,7 +1,7 @@
 //! What is left of credit that expires.
 //!
-//! [`super::ledger`] tells of everything that leaves a balance, in the transaction that posts it; an
-//! organization without such credit costs that one look into an index.
+//! [`super::ledger`] tells of everything that leaves the balance of an organization that has some, in the
+//! transaction that posts it.
 
 use berth_core::expiry::{self, Lot};
 use berth_types::ids::{OrgId, TransferId};
@@ -78,9 +78,6 @@ pub async fn expiring(
 /// for what is paid by other credit as long as there is some.
 pub(super) async fn spend(tx: &mut Tx<'_>, posting: &Posting, amount: i64) -> Result<(), StoreError> {
     let rows = live(tx, posting.org).await?;
-    if rows.is_empty() {
-        return Ok(());
-    }
     let set_aside_at = match posting.pending {
         Some(hold) => posted_at(tx, hold).await?.unwrap_or(posting.at),
         None => posting.at,

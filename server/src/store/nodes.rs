@@ -85,6 +85,8 @@ pub struct GpuRow {
     pub foreign_instances: String,
     /// JSON.
     pub facts: String,
+    /// Its node takes nothing new.
+    pub cordoned: bool,
 }
 
 /// The node other than the one that reports a board to which that board belongs.
@@ -145,8 +147,9 @@ pub async fn list(tx: &mut Tx<'_>) -> Result<Vec<NodeRow>, StoreError> {
 }
 
 pub async fn list_gpus(tx: &mut Tx<'_>) -> Result<Vec<GpuRow>, StoreError> {
-    let sql = "SELECT uuid, node_id, idx, model, memory_mib, mig_enabled, nvlink_island, present, COALESCE(quarantined, silent) AS quarantined, foreign_instances, facts \
-               FROM gpus ORDER BY node_id, idx, uuid";
+    let sql = "SELECT g.uuid, g.node_id, g.idx, g.model, g.memory_mib, g.mig_enabled, g.nvlink_island, g.present, \
+               COALESCE(g.quarantined, g.silent) AS quarantined, g.foreign_instances, g.facts, n.cordoned \
+               FROM gpus g JOIN nodes n ON n.id = g.node_id ORDER BY g.node_id, g.idx, g.uuid";
     list!(tx, GpuRow, sql)
 }
 

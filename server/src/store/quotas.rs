@@ -52,17 +52,16 @@ pub async fn remove(tx: &mut Tx<'_>, org: OrgId) -> Result<(), StoreError> {
     exec!(tx, "DELETE FROM quotas WHERE org_id = $1", org.to_string()).map(|_| ())
 }
 
-/// Counts more (or less) for a month; what it comes to.
+/// Counts more (or less) for a month.
 pub async fn count_month(
     tx: &mut Tx<'_>,
     org: OrgId,
     month: &str,
     board_milli_s: i64,
-) -> Result<i64, StoreError> {
+) -> Result<(), StoreError> {
     let sql = "INSERT INTO usage_months (org_id, month, board_milli_s) VALUES ($1, $2, $3) \
                ON CONFLICT (org_id, month) DO UPDATE SET board_milli_s = usage_months.board_milli_s + $3";
-    exec!(tx, sql, org.to_string(), month, board_milli_s)?;
-    month_use(tx, org, month).await
+    exec!(tx, sql, org.to_string(), month, board_milli_s).map(|_| ())
 }
 
 /// Thousandths of whole boards × seconds counted for a month.

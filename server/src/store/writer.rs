@@ -1,9 +1,9 @@
 //! Group commit for SQLite: one thread owns the writing connection, and everything that waits when it
 //! comes round shares one durable COMMIT.
 //!
-//! Each piece of work stands in a savepoint of its own, so a failed one undoes only itself. Every
-//! caller, failed ones too, is answered only after the COMMIT. A caller that goes away changes
-//! nothing: its work finishes.
+//! A piece of work that fails undoes only itself: the others are run again without it. Every caller,
+//! failed ones too, is answered only after the COMMIT. A caller that goes away changes nothing: its
+//! work finishes.
 
 use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
@@ -140,6 +140,8 @@ async fn say(conn: &mut SqliteConnection, sql: &'static str) -> Result<(), sqlx:
     sqlx::query(sql).execute(conn).await.map(|_| ())
 }
 
+/// Runs everything that waits in one transaction. Where one of several fails it is undone and run again, each in
+/// a savepoint of its own: most never fail, and are spared the two statements.
 async fn run_group(
     conn: &mut SqliteConnection,
     first: Box<dyn Queued>,
@@ -148,25 +150,31 @@ async fn run_group(
 ) -> Result<(), sqlx::Error> {
     let began = Instant::now();
     let mut next = Some(first);
-    let mut open = false;
+    let mut good = true;
+    let opened = say(conn, "BEGIN IMMEDIATE").await;
     while let Some(mut piece) = next.take() {
-        let stepped = async {
-            if !open {
-                say(conn, "BEGIN IMMEDIATE").await?;
-            }
-            say(conn, "SAVEPOINT piece").await?;
-            if !piece.run(&mut Tx::Sqlite(conn)).await {
-                say(conn, "ROLLBACK TO piece").await?;
-            }
-            say(conn, "RELEASE piece").await
-        }
-        .await;
+        good = opened.is_ok() && piece.run(&mut Tx::Sqlite(conn)).await;
         group.push(piece);
-        stepped?;
-        open = true;
-        if group.len() < GROUP && began.elapsed() < GROUP_TIME {
+        if good && group.len() < GROUP && began.elapsed() < GROUP_TIME {
             next = pieces.try_recv().ok();
         }
+    }
+    opened?;
+    if good {
+        return say(conn, "COMMIT").await;
+    }
+    say(conn, "ROLLBACK").await?;
+    if group.len() > 1 { run_apart(conn, group).await } else { Ok(()) }
+}
+
+async fn run_apart(conn: &mut SqliteConnection, group: &mut [Box<dyn Queued>]) -> Result<(), sqlx::Error> {
+    say(conn, "BEGIN IMMEDIATE").await?;
+    for piece in group {
+        say(conn, "SAVEPOINT piece").await?;
+        if !piece.run(&mut Tx::Sqlite(conn)).await {
+            say(conn, "ROLLBACK TO piece").await?;
+        }
+        say(conn, "RELEASE piece").await?;
     }
     say(conn, "COMMIT").await
 }

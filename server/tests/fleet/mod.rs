@@ -13,6 +13,8 @@ use uuid::Uuid;
 
 pub use crate::stores::{later, now, write};
 
+pub const LEASE_MS: i64 = 60_000;
+
 pub fn org() -> OrgId {
     OrgId::from_uuid(Uuid::from_u128(1))
 }
@@ -187,7 +189,8 @@ pub async fn quarantined(db: &Db) -> Vec<(String, String)> {
 
 pub async fn start(db: &Db, j: u128, number: u32, n: u128) -> Result<(), StoreError> {
     db.write(move |tx| {
-        async move { store::attempts::insert(tx, job(j), number, 0, org(), node(n), now()).await }.boxed()
+        async move { store::attempts::insert(tx, job(j), (number, 0), org(), node(n), LEASE_MS, now()).await }
+            .boxed()
     })
     .await
 }

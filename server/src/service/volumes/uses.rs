@@ -11,9 +11,8 @@ use berth_types::ids::{JobId, NodeId, OrgId};
 use berth_types::jobs::NewJob;
 use berth_types::problems::{FieldError, Problem};
 use berth_types::time::Timestamp;
-use berth_types::volumes::{JobVolume, VolumeMode};
+use berth_types::volumes::{JobVolume, VolumeMode, VolumeUse};
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 
 use crate::portal::Portal;
 use crate::service::files::waits;
@@ -24,11 +23,11 @@ use crate::store::{self, StoreError, Tx};
 
 const TOO_LATE: &str = "What it left came too late: the volume was changed by others before.";
 
-/// Whether a submission asks for volumes; the rest of it, files above all, is passed over.
+/// What of a submission is about volumes.
 #[derive(Deserialize)]
 struct Wanted {
     #[serde(default)]
-    volumes: Vec<IgnoredAny>,
+    volumes: Vec<VolumeUse>,
 }
 
 /// The job that writes to a volume.
@@ -106,6 +105,18 @@ pub(crate) async fn take_over(
     Ok(writer)
 }
 
+/// What a job asks for, by its submission: nothing is recorded of a job whose submission names no volume.
+fn asked(job: &JobRow) -> Result<Vec<VolumeUse>, StoreError> {
+    let Wanted { volumes } =
+        serde_json::from_str(&job.spec).map_err(|_| StoreError::Corrupt(job.id.clone()))?;
+    Ok(volumes)
+}
+
+/// Whether a job writes to volumes, so that others may wait for it.
+pub(crate) fn writes(job: &JobRow) -> Result<bool, StoreError> {
+    Ok(asked(job)?.iter().any(|wanted| wanted.mode == VolumeMode::Rw))
+}
+
 /// The volumes that a job asks for, if it may have them all now.
 pub(crate) async fn ready(
     tx: &mut Tx<'_>,
@@ -113,9 +124,7 @@ pub(crate) async fn ready(
     now: Timestamp,
     connected: &HashSet<NodeId>,
 ) -> Result<Option<Vec<(String, bool)>>, StoreError> {
-    let Wanted { volumes } =
-        serde_json::from_str(&job.spec).map_err(|_| StoreError::Corrupt(job.id.clone()))?;
-    if volumes.is_empty() {
+    if asked(job)?.is_empty() {
         return Ok(Some(Vec::new()));
     }
     let wanted = store::volumes::uses::list_wanted(tx, &job.id).await?;

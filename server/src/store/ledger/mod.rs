@@ -64,15 +64,15 @@ pub async fn open_accounts(tx: &mut Tx<'_>, org: OrgId) -> Result<(), StoreError
 /// Posts one transfer and moves its balances. What leaves the balance is paid from the credit that expires
 /// soonest.
 pub async fn post(tx: &mut Tx<'_>, posting: &Posting) -> Result<(), StoreError> {
-    write(tx, posting).await?;
-    if matches!(posting.kind, TransferKind::Usage | TransferKind::Debit) {
+    if write(tx, posting).await? {
         super::lots::spend(tx, posting, posting.amount_micros).await?;
     }
     Ok(())
 }
 
-/// Posts one transfer and moves its balances, whatever credit pays for it.
-pub(super) async fn write(tx: &mut Tx<'_>, posting: &Posting) -> Result<(), StoreError> {
+/// Posts one transfer and moves its balances, whatever credit pays for it; says whether something left the
+/// balance of an organization that has credit that expires.
+pub(super) async fn write(tx: &mut Tx<'_>, posting: &Posting) -> Result<bool, StoreError> {
     let tenant = org_account(posting.org);
     let platform = platform_side(posting);
     let (debit, credit) = match posting.kind {
@@ -109,9 +109,13 @@ pub(super) async fn write(tx: &mut Tx<'_>, posting: &Posting) -> Result<(), Stor
     let sql = "UPDATE accounts SET posted_micros = posted_micros + $2, held_micros = held_micros + $3, \
                forced_micros = CASE WHEN NOT $4 THEN forced_micros \
                WHEN forced_micros = 0 OR posted_micros + $2 - held_micros - $3 + credit_limit_micros >= 0 THEN 0 \
-               ELSE held_micros + $3 - posted_micros - $2 - credit_limit_micros END WHERE id = $1";
-    let moved = exec!(tx, sql, &tenant, posted, held, gives)?;
-    if moved == 1 { Ok(()) } else { Err(StoreError::Corrupt(format!("no account {tenant}"))) }
+               ELSE held_micros + $3 - posted_micros - $2 - credit_limit_micros END WHERE id = $1 \
+               RETURNING CASE WHEN $2 < 0 THEN (SELECT CAST(COUNT(*) AS BIGINT) FROM credit_lots \
+               WHERE org_id = $5 AND left_micros > 0) ELSE 0 END";
+    match list!(tx, (i64,), sql, &tenant, posted, held, gives, posting.org.to_string())?.as_slice() {
+        [(lots,)] => Ok(*lots > 0),
+        _ => Err(StoreError::Corrupt(format!("no account {tenant}"))),
+    }
 }
 
 /// Posts a debit even when it was spent: the account is below nothing then, and nothing new starts until
@@ -124,8 +128,10 @@ pub async fn post_forced(tx: &mut Tx<'_>, posting: &Posting) -> Result<(), Store
         let sql = "UPDATE accounts SET forced_micros = forced_micros + $2 WHERE id = $1";
         exec!(tx, sql, org_account(posting.org), short)?;
     }
-    write(tx, posting).await?;
-    super::lots::spend(tx, posting, 0).await
+    if write(tx, posting).await? {
+        super::lots::spend(tx, posting, 0).await?;
+    }
+    Ok(())
 }
 
 /// How many transfers there are after one id and up to another, by kind.
