@@ -15,7 +15,7 @@ const READ_ALL_EVERY: Duration = Duration::from_secs(60);
 /// Between the steps of a long search.
 const STEP: Duration = Duration::from_millis(10);
 /// From the begin of one pass to the next: what comes meanwhile is decided together.
-const PACE: Duration = Duration::from_millis(10);
+const PACE: Duration = Duration::from_millis(20);
 /// After a failure.
 const SOON: Duration = Duration::from_millis(50);
 
@@ -30,18 +30,18 @@ pub async fn run(portal: Portal) {
         let began = Instant::now();
         let passed = pass(&portal).await;
         portal.telemetry.passed(began.elapsed());
-        let wait = match passed {
-            Ok(Pass { unfinished: false, .. }) => PASS_EVERY,
-            Ok(_) => STEP,
+        let (wait, pace) = match passed {
+            Ok(Pass { unfinished: false, .. }) => (PASS_EVERY, PACE),
+            Ok(_) => (STEP, STEP),
             Err(error) => {
                 tracing::error!(%error, "a pass of the scheduler failed; the next one tries again");
                 portal.touch_everything();
-                SOON
+                (SOON, PACE)
             }
         };
         // Whether it was woken or time has passed makes no difference.
         let _ = tokio::time::timeout(wait, portal.live.schedule.notified()).await;
-        tokio::time::sleep_until(began + PACE).await;
+        tokio::time::sleep_until(began + pace).await;
     }
 }
 

@@ -36,8 +36,9 @@ const SILENCE: Duration = Duration::from_secs(10);
 const UNREAD: Duration = Duration::from_secs(60);
 /// Bytes of jobs' files in one message; more than any one job may have, less than a message may.
 const SPECS: usize = 16 << 20;
-/// Between two looks at what is desired: what changes meanwhile is told together.
-const PACE: Duration = Duration::from_millis(10);
+/// Between two looks at what is desired, at least and at most: what changes meanwhile is told together.
+const PACE: Duration = Duration::from_millis(20);
+const PACE_MOST: Duration = Duration::from_millis(250);
 /// What is desired is looked at again at least this often.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
@@ -205,6 +206,44 @@ struct Session {
     sent: Option<proto::Desired>,
 }
 
+/// How long it is until the next look after one that took so long. Looks at a node with much on it take a
+/// fifth of a processor, unless news would come too late then.
+fn pause_after(look: Duration) -> Duration {
+    look.saturating_mul(4).clamp(PACE, PACE_MOST)
+}
+
+/// What of an assignment is not compared with what was sent before: the place in its log, which moves by
+/// itself, and secrets, which are not kept here.
+struct Aside {
+    log_from: u64,
+    secrets: Vec<proto::Secret>,
+    registry_auth: Option<proto::RegistryAuth>,
+}
+
+impl Aside {
+    fn take(assignment: &mut proto::Assignment) -> Self {
+        let log_from = std::mem::take(&mut assignment.log_from);
+        let (secrets, registry_auth) = match &mut assignment.spec {
+            Some(spec) => (std::mem::take(&mut spec.secrets), spec.registry_auth.take()),
+            None => (Vec::new(), None),
+        };
+        Self { log_from, secrets, registry_auth }
+    }
+
+    /// The names of its secrets.
+    fn names(&self) -> impl Iterator<Item = &str> {
+        let auth = self.registry_auth.iter().map(|auth| auth.secret.as_str());
+        self.secrets.iter().map(|secret| secret.name.as_str()).chain(auth)
+    }
+
+    fn put_back(self, assignment: &mut proto::Assignment) {
+        assignment.log_from = self.log_from;
+        if let Some(spec) = &mut assignment.spec {
+            (spec.secrets, spec.registry_auth) = (self.secrets, self.registry_auth);
+        }
+    }
+}
+
 fn attempt(id: Option<&proto::AttemptId>) -> Option<(JobId, u32)> {
     id.and_then(|id| Some((id.job.parse().ok()?, id.number)))
 }
@@ -298,8 +337,9 @@ impl Session {
                 }
                 () = tokio::time::sleep_until(due.unwrap_or(not_before)), if due.is_some() => {
                     due = None;
-                    not_before = tokio::time::Instant::now() + PACE;
+                    let began = tokio::time::Instant::now();
                     self.send_desired().await?;
+                    not_before = tokio::time::Instant::now() + pause_after(began.elapsed());
                 }
                 _ = look.tick() => {
                     self.still_good().await?;
@@ -337,20 +377,20 @@ impl Session {
         self.ends.retain(|key, _| keys.contains(key));
         self.mine.retain(|key, _| keys.contains(key));
         self.ration(&mut desired);
-        let mut compared = desired.clone();
+        let aside: Vec<Aside> = desired.attempts.iter_mut().map(Aside::take).collect();
+        if self.sent.as_ref() == Some(&desired) {
+            return Ok(());
+        }
+        let compared = desired.clone();
         let mut given = Vec::new();
-        for assignment in &mut compared.attempts {
-            assignment.log_from = 0;
-            let Some(spec) = &mut assignment.spec else { continue };
+        for (assignment, aside) in desired.attempts.iter_mut().zip(aside) {
             let job = assignment.attempt.as_ref().map_or("", |id| id.job.as_str());
-            given.extend(spec.secrets.drain(..).map(|secret| (job.to_owned(), secret.name)));
-            given.extend(spec.registry_auth.take().map(|auth| (job.to_owned(), auth.secret)));
+            given.extend(aside.names().map(|name| (job.to_owned(), name.to_owned())));
+            aside.put_back(assignment);
         }
-        if self.sent.as_ref() != Some(&compared) {
-            self.say(proto::down::What::Desired(desired)).await?;
-            self.sent = Some(compared);
-            self.portal.secrets_given(given).await;
-        }
+        self.say(proto::down::What::Desired(desired)).await?;
+        self.sent = Some(compared);
+        self.portal.secrets_given(given).await;
         Ok(())
     }
 
@@ -394,5 +434,50 @@ impl Session {
             }
             Some(proto::up::What::Heartbeat(_) | proto::up::What::Hello(_)) | None => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn looks_that_take_long_come_less_often() {
+        let ms = Duration::from_millis;
+        for (look, pause) in
+            [(0, 20), (1, 20), (5, 20), (6, 24), (20, 80), (62, 248), (63, 250), (9_000, 250)]
+        {
+            assert_eq!(pause_after(ms(look)), ms(pause), "{look}");
+        }
+    }
+
+    #[test]
+    fn secrets_and_places_in_logs_are_put_aside_and_back() {
+        let secret = proto::Secret { name: "token".to_owned(), value: "1".to_owned(), ..Default::default() };
+        let auth = proto::RegistryAuth { secret: "login".to_owned(), ..Default::default() };
+        let spec = proto::Spec {
+            secrets: vec![secret],
+            registry_auth: Some(auth),
+            memory_mib: 5,
+            ..proto::Spec::default()
+        };
+        let whole = proto::Assignment { log_from: 7, stop: true, spec: Some(spec), ..Default::default() };
+        let mut assignment = whole.clone();
+        let aside = Aside::take(&mut assignment);
+        let spec = proto::Spec { memory_mib: 5, ..proto::Spec::default() };
+        assert_eq!(
+            assignment,
+            proto::Assignment { stop: true, spec: Some(spec), ..proto::Assignment::default() }
+        );
+        assert_eq!(aside.names().collect::<Vec<_>>(), ["token", "login"]);
+        aside.put_back(&mut assignment);
+        assert!(assignment == whole);
+
+        let known = proto::Assignment { log_from: 7, ..proto::Assignment::default() };
+        let mut assignment = known.clone();
+        let aside = Aside::take(&mut assignment);
+        assert_eq!((assignment.log_from, aside.names().count()), (0, 0));
+        aside.put_back(&mut assignment);
+        assert_eq!(assignment, known);
     }
 }

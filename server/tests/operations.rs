@@ -92,6 +92,28 @@ async fn report(h: &Harbour, n: u128, driver: &str, labels: Value) {
 }
 
 #[tokio::test]
+async fn however_many_come_at_once_each_is_looked_at() {
+    for (engine, db, _place) in engines("many_at_once").await {
+        let h = Harbour::on(db).await;
+        // From here on only what is touched is read.
+        place(&h).await;
+        let mut jobs = Vec::new();
+        for _ in 0..40 {
+            jobs.push(submit(&h, json!({"gpu_milli": 50})).await);
+        }
+        let after = submit(&h, json!({"gpu_milli": 50, "depends_on": [{"job": jobs[0]}]})).await;
+        place(&h).await;
+        for id in &jobs {
+            assert_eq!(job(&h, id).await["state"], "assigned", "{engine}");
+        }
+        assert_eq!(job(&h, &after).await["state"], "queued", "{engine}");
+        let quota = h.t.get(&h.ada, &format!("/orgs/{}/quota", h.org)).await.expect(200);
+        let used = (&quota["used"]["running_jobs"], &quota["used"]["boards_milli"]);
+        assert_eq!(used, (&json!(40), &json!(2_000)), "{engine}: what they hold is known, too");
+    }
+}
+
+#[tokio::test]
 async fn a_node_is_emptied_by_its_deadline_and_that_can_be_called_off() {
     for (engine, db, _place) in engines("drains").await {
         let h = Harbour::on(db).await;

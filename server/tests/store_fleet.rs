@@ -5,7 +5,7 @@ mod common;
 mod stores;
 mod fleet;
 
-use berth_server::store::attempts::AllocationRow;
+use berth_server::store::attempts::{AllocationRow, HeldRow};
 use berth_server::store::nodes::{GpuReport, NodeReport, NodeRow, OtherRow};
 use berth_server::store::offerings::StoredPrice;
 use berth_server::store::{self, StoreError};
@@ -239,6 +239,11 @@ async fn an_attempt_stays_open_on_its_node_until_it_is_closed() {
             assert_eq!(answer.and_then(|end| end.log_bytes), bytes, "{engine}: job {j}, attempt {number}");
         }
         assert_eq!(open_on(&db, 1).await.len(), 3, "{engine}: an end alone closes nothing");
+        let open = read!(db, store::attempts::list_open, node(1));
+        let told: Vec<_> = open.iter().map(|row| (row.known, row.spec.as_deref())).collect();
+        let unknown = (false, Some("{}"));
+        assert_eq!(told, [(true, None), unknown, unknown], "{engine}: what is known is not read again");
+        assert_eq!((open[1].state.as_str(), open[1].latest, open[1].lease_ms), ("queued", 0, 0), "{engine}");
         row.clean = true;
         row.is_open = false;
         keep(&db, &row).await;
@@ -324,6 +329,31 @@ async fn slices_are_held_until_they_are_released() {
 
         allocate(&db, slice(1, 2, 0, "gpu-a", 4)).await.unwrap();
         assert_eq!(held(&db).await, [hold("gpu-a", 4, 1, 2), hold("gpu-c", 0, 3, 1)], "{engine}");
+    }
+}
+
+#[tokio::test]
+async fn what_several_jobs_hold_is_read_at_once() {
+    for (engine, db, _place) in engines("fleet_several").await {
+        with_nodes(&db).await;
+        with_jobs(&db).await;
+        report(&db, 1, host(vec![board("gpu-a", 0), board("gpu-b", 1)]), now()).await.unwrap();
+        let others = [slice(3, 1, 0, "gpu-a", 0), slice(2, 1, 0, "gpu-a", 2)];
+        let first = [slice(1, 2, 0, "gpu-a", 1), slice(1, 1, 1, "gpu-b", 0), slice(1, 1, 0, "gpu-b", 1)];
+        for row in others.into_iter().chain(first) {
+            allocate(&db, row).await.unwrap();
+        }
+        let asked = [9, 3, 1, 1].map(job);
+        let one = |j, attempt: i64, idx: i64| (job(j).to_string(), attempt, idx);
+        let brief = |rows: Vec<HeldRow>| -> Vec<(String, i64, i64)> {
+            rows.into_iter().map(|row| row.allocation).map(|a| (a.job_id, a.attempt, a.idx)).collect()
+        };
+        let held = brief(read!(db, store::attempts::list_held_by, &asked));
+        assert_eq!(held, [one(1, 1, 0), one(1, 1, 1), one(1, 2, 0), one(3, 1, 0)], "{engine}");
+        release(&db, 1, 1).await;
+        let held = brief(read!(db, store::attempts::list_held_by, &asked));
+        assert_eq!(held, [one(1, 2, 0), one(3, 1, 0)], "{engine}");
+        assert!(read!(db, store::attempts::list_held_by, &[]).is_empty(), "{engine}");
     }
 }
 

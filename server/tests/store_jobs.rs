@@ -207,6 +207,25 @@ async fn a_job_is_its_organizations_alone() {
 }
 
 #[tokio::test]
+async fn many_jobs_are_read_at_once_as_they_are_one_by_one() {
+    for (engine, db, _place) in engines("jobs_many").await {
+        with_catalogue(&db).await;
+        for n in 1..=20 {
+            submit(&db, NewJobRow { org: org(1 + n % 2), ..new_job(n) }).await.unwrap();
+        }
+        let asked = [20, 3, 99, 7, 3].map(job);
+        let mut rows = read!(db, store::jobs::list_any, &asked);
+        rows.sort_by(|a, b| a.id.cmp(&b.id));
+        assert_eq!(numbers(&rows), [3, 7, 20], "{engine}");
+        for (row, n) in rows.iter().zip([3, 7, 20]) {
+            let alone = read!(db, store::jobs::find_any, job(n)).unwrap();
+            assert_eq!(format!("{row:?}"), format!("{alone:?}"), "{engine}");
+        }
+        assert!(read!(db, store::jobs::list_any, &[]).is_empty(), "{engine}");
+    }
+}
+
+#[tokio::test]
 async fn a_change_needs_the_generation_that_it_is_based_on() {
     for (engine, db, _place) in engines("jobs_changed").await {
         with_catalogue(&db).await;

@@ -3,7 +3,7 @@
 //! A report is applied in one transaction with the use that it proves. One that speaks of something
 //! older, or says again what is known, changes nothing.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use berth_core::cluster::Owner;
 use berth_core::jobs::Event;
@@ -24,7 +24,7 @@ use super::volumes::uses;
 use crate::fault;
 use crate::live::News;
 use crate::portal::Portal;
-use crate::store::attempts::{AllocationRow, AttemptRow};
+use crate::store::attempts::{AllocationRow, AttemptRow, OpenRow};
 use crate::store::jobs::JobRow;
 use crate::store::{self, StoreError, Tx};
 
@@ -290,43 +290,34 @@ impl Portal {
         let mut conn = self.db.read().await?;
         let mut tx = conn.tx();
         let mut attempts = Vec::new();
-        let lease_ms = store::leases::of_node(&mut tx, node).await?;
-        let open = store::attempts::list_open(&mut tx, node).await?;
         // Read for all at once: a node has many, and is looked at whenever one of them changes.
-        let jobs = store::jobs::list_open_on(&mut tx, node).await?;
-        let jobs: HashMap<String, JobRow> = jobs.into_iter().map(|row| (row.id.clone(), row)).collect();
+        let open = store::attempts::list_open(&mut tx, node).await?;
         let mut held: HashMap<(String, i64), Vec<AllocationRow>> = HashMap::new();
         for slot in store::attempts::list_allocations_on(&mut tx, node).await? {
             held.entry((slot.job_id.clone(), slot.attempt)).or_default().push(slot);
         }
         for row in open {
-            let job: JobId = parse(&row.job_id)?;
             // One that was closed between the reads is wanted no more.
-            let slots = held.remove(&(row.job_id.clone(), row.number));
-            let (Some(job_row), Some(slots)) = (jobs.get(&row.job_id), slots) else { continue };
-            let env = if row.known { Vec::new() } else { ranks::environment(&mut tx, job_row, &row).await? };
-            let mut assignment = self.assignment(job, &row, job_row, &slots, env)?;
-            self.add_secrets(&mut tx, job_row, &mut assignment).await?;
-            self.add_volumes(&mut tx, &row, job_row, &mut assignment).await?;
-            let kept = self.add_kept(&mut tx, &row, job_row, &mut assignment).await?;
-            leases::impose(&mut assignment, lease_ms.get(&(row.job_id, row.number)).copied().unwrap_or(0));
-            if kept {
-                attempts.push(assignment);
+            let Some(slots) = held.remove(&(row.job_id.clone(), row.number)) else { continue };
+            let mut assignment = self.assignment(&row, &slots)?;
+            if !row.known {
+                assignment.spec = match assignment.stop {
+                    // What is stopped before it began needs no files.
+                    true => Some(proto::Spec::default()),
+                    false => self.specification(&mut tx, &row).await?,
+                };
+                if assignment.spec.is_none() {
+                    continue;
+                }
             }
+            attempts.push(assignment);
         }
         Ok(proto::Desired { attempts, ..proto::Desired::default() })
     }
 
-    fn assignment(
-        &self,
-        job: JobId,
-        row: &AttemptRow,
-        job_row: &JobRow,
-        slots: &[AllocationRow],
-        env: Vec<(String, String)>,
-    ) -> Result<proto::Assignment, StoreError> {
-        let spec: NewJob =
-            serde_json::from_str(&job_row.spec).map_err(|_| StoreError::Corrupt(job_row.id.clone()))?;
+    /// What is told of an attempt as long as it is open.
+    fn assignment(&self, row: &OpenRow, slots: &[AllocationRow]) -> Result<proto::Assignment, StoreError> {
+        let job: JobId = parse(&row.job_id)?;
         let number = u32::try_from(row.number).unwrap_or(0);
         let to_u32 = |n: i64| u32::try_from(n).unwrap_or(0);
         let slot = |a: &AllocationRow| proto::Slot {
@@ -338,37 +329,43 @@ impl Portal {
             }),
             share_milli: a.share_milli.map_or(0, to_u32),
         };
-        let map = |m: BTreeMap<String, String>| m.into_iter().collect();
-        let state = JobState::parse(&job_row.state);
+        let state = JobState::parse(&row.state);
         let over = state.is_none_or(|s| s.ended() || matches!(s, JobState::Stopping | JobState::Queued));
-        let (stop_signal, stop_grace_ms) = ranks::notice(job_row, spec.checkpoint.as_ref());
-        Ok(proto::Assignment {
+        let (stop_signal, stop_grace_ms) = ranks::notice(row)?;
+        let mut assignment = proto::Assignment {
             attempt: Some(proto::AttemptId::new(&row.job_id, number)),
-            stop: over || row.number != job_row.attempt,
-            limit_ms: job_row.max_duration_s.saturating_mul(1_000) - job_row.metered_before_ms,
+            stop: over || row.number != row.latest,
+            limit_ms: row.max_duration_s.saturating_mul(1_000) - row.metered_before_ms,
             slots: slots.iter().map(slot).collect(),
-            // What is stopped before it began needs no files.
-            spec: (!row.known).then(|| match over {
-                true => proto::Spec::default(),
-                false => proto::Spec {
-                    command: spec.command.unwrap_or_default(),
-                    script: spec.script,
-                    // What the tenant sets overrides what is set for it.
-                    env: env.into_iter().chain(spec.env).collect(),
-                    files: map(spec.files),
-                    cpu_milli: u64::from(spec.cpus.unwrap_or(0)) * 1_000,
-                    memory_mib: spec.memory_mib.unwrap_or(0),
-                    no_network: spec.network == Network::None,
-                    image: prepared::image(spec.image.as_deref()),
-                    ..proto::Spec::default()
-                },
-            }),
             log_from: self.recordings.log_length(job, number, to_u32(row.rank)),
             stop_signal,
             stop_grace_ms,
-            organization: job_row.org_id.clone(),
+            organization: row.org_id.clone(),
             ..proto::Assignment::default()
-        })
+        };
+        leases::impose(&mut assignment, row.lease_ms);
+        Ok(assignment)
+    }
+
+    /// What an attempt runs, for a worker that has not taken it yet. `None`: it is not told yet.
+    async fn specification(&self, tx: &mut Tx<'_>, row: &OpenRow) -> Result<Option<proto::Spec>, StoreError> {
+        let mut submission: NewJob = row.submission()?;
+        let env = ranks::environment(tx, row).await?;
+        let mut spec = proto::Spec {
+            command: submission.command.take().unwrap_or_default(),
+            script: submission.script.take(),
+            // What the tenant sets overrides what is set for it.
+            env: env.into_iter().chain(std::mem::take(&mut submission.env)).collect(),
+            files: std::mem::take(&mut submission.files).into_iter().collect(),
+            cpu_milli: u64::from(submission.cpus.unwrap_or(0)) * 1_000,
+            memory_mib: submission.memory_mib.unwrap_or(0),
+            no_network: submission.network == Network::None,
+            image: prepared::image(submission.image.as_deref()),
+            ..proto::Spec::default()
+        };
+        self.add_secrets(tx, parse(&row.org_id)?, &submission, &mut spec).await?;
+        self.add_volumes(tx, row, &submission, &mut spec).await?;
+        Ok(self.add_kept(tx, row, &submission, &mut spec).await?.then_some(spec))
     }
 
     /// Stops an attempt to make room; says whether it still could be.

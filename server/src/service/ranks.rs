@@ -6,7 +6,7 @@ use berth_types::ids::NodeId;
 use berth_types::jobs::{Checkpoint, CheckpointSignal, Failure, Retry};
 use serde::{Deserialize, Serialize};
 
-use crate::store::attempts::AttemptRow;
+use crate::store::attempts::{AttemptRow, OpenRow};
 use crate::store::jobs::JobRow;
 use crate::store::{self, StoreError, Tx};
 
@@ -121,19 +121,27 @@ pub fn ended_event(
     Ok(Some((Event::End { attempt: number, outcome, again }, detail)))
 }
 
+/// What a submission says of how its job makes room.
+#[derive(Deserialize)]
+struct Saving {
+    #[serde(default)]
+    checkpoint: Option<Checkpoint>,
+}
+
 /// The signal by which an attempt is told to stop, and milliseconds until it is killed; zeros: as its
 /// worker does it. Who makes room may save its state first; who is cancelled or late just ends.
-pub fn notice(row: &JobRow, own: Option<&Checkpoint>) -> (i32, i64) {
-    match super::jobs::stop_cause(row) {
+pub fn notice(row: &OpenRow) -> Result<(i32, i64), StoreError> {
+    let own = || row.submission::<Saving>().map(|saving| saving.checkpoint);
+    Ok(match row.stop_cause.as_deref().map(super::jobs::cause_of) {
         Some(StopCause::Preempted) => {
-            own.map_or((0, 0), |c| (c.signal.number(), i64::from(c.grace_s) * 1_000))
+            own()?.map_or((0, 0), |c| (c.signal.number(), i64::from(c.grace_s) * 1_000))
         }
         // Its grace was chosen when it was told to go.
         Some(StopCause::Drained { grace_s, .. }) if grace_s > 0 => {
-            (own.map_or_else(CheckpointSignal::default, |c| c.signal).number(), i64::from(grace_s) * 1_000)
+            (own()?.map_or_else(CheckpointSignal::default, |c| c.signal).number(), i64::from(grace_s) * 1_000)
         }
         _ => (0, 0),
-    }
+    })
 }
 
 /// A port for the ranks of an attempt to meet at, the same for all of them.
@@ -146,13 +154,9 @@ fn port(job: &str, number: i64) -> u32 {
 }
 
 /// What torchrun and its like want to know: where rank 0 is, and how many there are.
-pub async fn environment(
-    tx: &mut Tx<'_>,
-    job: &JobRow,
-    row: &AttemptRow,
-) -> Result<Vec<(String, String)>, StoreError> {
+pub async fn environment(tx: &mut Tx<'_>, row: &OpenRow) -> Result<Vec<(String, String)>, StoreError> {
     let mut master = "127.0.0.1".to_owned();
-    if job.nodes > 1 {
+    if row.nodes > 1 {
         let ranks = store::attempts::list_ranks(tx, &row.job_id, row.number).await?;
         let first = ranks.first().map(|r| r.node_id.clone()).unwrap_or_default();
         let nodes = store::nodes::list(tx).await?;
@@ -160,13 +164,13 @@ pub async fn environment(
             master = node.address;
         }
     }
-    let world = job.nodes.saturating_mul(job.device_count);
+    let world = row.nodes.saturating_mul(row.device_count);
     Ok([
         ("MASTER_ADDR", master),
         ("MASTER_PORT", port(&row.job_id, row.number).to_string()),
-        ("NNODES", job.nodes.to_string()),
+        ("NNODES", row.nodes.to_string()),
         ("NODE_RANK", row.rank.to_string()),
-        ("NPROC_PER_NODE", job.device_count.to_string()),
+        ("NPROC_PER_NODE", row.device_count.to_string()),
         ("WORLD_SIZE", world.to_string()),
     ]
     .map(|(name, value)| (name.to_owned(), value))

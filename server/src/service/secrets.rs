@@ -14,12 +14,10 @@ use berth_types::problems::{FieldError, Problem};
 use berth_types::secrets::{PutSecret, RegistryUse, Secret, SecretUse};
 use berth_types::time::Timestamp;
 use futures::FutureExt;
-use serde::Deserialize;
 
 use super::{Caller, Right};
 use crate::envelope::{self, EnvelopeError, Keys, Place};
 use crate::portal::Portal;
-use crate::store::jobs::JobRow;
 use crate::store::secrets::SecretRow;
 use crate::store::webhooks::WebhookRow;
 use crate::store::{self, StoreError, Tx};
@@ -58,15 +56,6 @@ impl Unusable {
         };
         proto::Failure { code: code.to_owned(), detail }
     }
-}
-
-/// What a submission says of secrets; the rest of it, files above all, is passed over.
-#[derive(Deserialize)]
-struct Wanted {
-    #[serde(default)]
-    secrets: Vec<SecretUse>,
-    image: Option<String>,
-    registry: Option<RegistryUse>,
 }
 
 fn shown(row: SecretRow) -> Secret {
@@ -261,38 +250,35 @@ impl Portal {
         }))
     }
 
-    /// Puts the values of a job's secrets into what its worker is sent, unless it is to stop anyway.
+    /// Puts the values of the secrets that a submission asks for into what its worker is sent.
     pub(crate) async fn add_secrets(
         &self,
         tx: &mut Tx<'_>,
-        job: &JobRow,
-        assignment: &mut proto::Assignment,
+        org: OrgId,
+        submission: &NewJob,
+        spec: &mut proto::Spec,
     ) -> Result<(), StoreError> {
-        let Some(spec) = assignment.spec.as_mut().filter(|_| !assignment.stop) else { return Ok(()) };
-        let corrupt = || StoreError::Corrupt(job.id.clone());
-        let Wanted { secrets, image, registry } = serde_json::from_str(&job.spec).map_err(|_| corrupt())?;
-        let org: OrgId = job.org_id.parse().map_err(|_| corrupt())?;
-        for wanted in secrets {
-            match self.secret_value(tx, org, &wanted.name).await? {
+        for SecretUse { name, env, file } in submission.secrets.iter().cloned() {
+            match self.secret_value(tx, org, &name).await? {
                 Ok(value) => spec.secrets.push(proto::Secret {
-                    name: wanted.name,
+                    name,
                     value,
-                    env: wanted.env.unwrap_or_default(),
-                    file: wanted.file.unwrap_or_default(),
+                    env: env.unwrap_or_default(),
+                    file: file.unwrap_or_default(),
                 }),
                 Err(why) => {
                     spec.secrets.clear();
-                    spec.unusable = Some(why.failure(&wanted.name));
+                    spec.unusable = Some(why.failure(&name));
                     return Ok(());
                 }
             }
         }
-        if let Some(RegistryUse { secret }) = registry {
-            match self.registry_auth(tx, org, image.as_deref(), &secret).await? {
+        if let Some(RegistryUse { secret }) = &submission.registry {
+            match self.registry_auth(tx, org, submission.image.as_deref(), secret).await? {
                 Ok(auth) => spec.registry_auth = auth,
                 Err(why) => {
                     spec.secrets.clear();
-                    spec.unusable = Some(why.failure(&secret));
+                    spec.unusable = Some(why.failure(secret));
                 }
             }
         }

@@ -31,6 +31,38 @@ pub struct AttemptRow {
     pub image_digest: Option<String>,
 }
 
+/// A rank that is not closed, with what its worker is told of it and of its job each time.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub struct OpenRow {
+    pub job_id: String,
+    pub number: i64,
+    pub rank: i64,
+    pub known: bool,
+    /// 0: it has none.
+    pub lease_ms: i64,
+    pub org_id: String,
+    /// The job's.
+    pub state: String,
+    pub stop_cause: Option<String>,
+    /// The job's latest.
+    pub latest: i64,
+    pub max_duration_s: i64,
+    pub metered_before_ms: i64,
+    pub nodes: i64,
+    pub device_count: i64,
+    /// The submission as JSON. Absent for what its worker knows already and need not stop: a node has many
+    /// of these, and a submission may be long.
+    pub spec: Option<String>,
+}
+
+impl OpenRow {
+    /// What the submission says.
+    pub fn submission<T: serde::de::DeserializeOwned>(&self) -> Result<T, StoreError> {
+        let spec = self.spec.as_deref().unwrap_or_default();
+        serde_json::from_str(spec).map_err(|_| StoreError::Corrupt(self.job_id.clone()))
+    }
+}
+
 /// Slices that an attempt has or had.
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct AllocationRow {
@@ -195,9 +227,13 @@ pub async fn list_saving(tx: &mut Tx<'_>, job: &str, before: i64) -> Result<Vec<
 }
 
 /// The ranks of a node that are not closed yet.
-pub async fn list_open(tx: &mut Tx<'_>, node: NodeId) -> Result<Vec<AttemptRow>, StoreError> {
-    let sql = select_attempts!("WHERE node_id = $1 AND is_open = $2 ORDER BY job_id, number");
-    list!(tx, AttemptRow, sql, node.to_string(), true)
+pub async fn list_open(tx: &mut Tx<'_>, node: NodeId) -> Result<Vec<OpenRow>, StoreError> {
+    let sql = "SELECT t.job_id, t.number, t.rank, t.known, t.lease_ms, j.org_id, j.state, j.stop_cause, \
+               j.attempt AS latest, j.max_duration_s, j.metered_before_ms, j.nodes, j.device_count, \
+               CASE WHEN t.known = $3 OR j.stop_cause IS NOT NULL THEN j.spec END AS spec \
+               FROM attempts t JOIN jobs j ON j.id = t.job_id \
+               WHERE t.node_id = $1 AND t.is_open = $2 ORDER BY t.job_id, t.number";
+    list!(tx, OpenRow, sql, node.to_string(), true, false)
 }
 
 pub async fn list_allocations(
@@ -243,10 +279,16 @@ pub async fn list_held(tx: &mut Tx<'_>) -> Result<Vec<HeldRow>, StoreError> {
     list!(tx, HeldRow, select_held!("WHERE a.held = $1 ORDER BY a.gpu_uuid, a.start"), true)
 }
 
-/// What the attempts of a job hold.
-pub async fn list_held_by(tx: &mut Tx<'_>, job: JobId) -> Result<Vec<HeldRow>, StoreError> {
-    let sql = select_held!("WHERE a.job_id = $1 AND a.held = $2 ORDER BY a.attempt, a.idx");
-    list!(tx, HeldRow, sql, job.to_string(), true)
+/// What the attempts of these jobs hold.
+pub async fn list_held_by(tx: &mut Tx<'_>, jobs: &[JobId]) -> Result<Vec<HeldRow>, StoreError> {
+    let jobs: Vec<String> = jobs.iter().map(ToString::to_string).collect();
+    // Asked with `=`, SQLite would go through all that anybody holds to find it.
+    let sqlite = select_held!(
+        "WHERE a.job_id IN (SELECT value FROM json_each($1)) AND a.held <> $2 ORDER BY a.job_id, a.attempt, a.idx"
+    );
+    let postgres =
+        select_held!("WHERE a.job_id = ANY($1) AND a.held <> $2 ORDER BY a.job_id, a.attempt, a.idx");
+    list_of!(tx, HeldRow, sqlite, postgres, jobs, false)
 }
 
 pub async fn set_mig_uuid(

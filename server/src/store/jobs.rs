@@ -1,7 +1,7 @@
 //! Jobs and their events.
 
 use berth_types::events::JobEvent;
-use berth_types::ids::{JobId, NodeId, OfferingId, OrgId, ReservationId, TransferId};
+use berth_types::ids::{JobId, OfferingId, OrgId, ReservationId, TransferId};
 use berth_types::jobs::JobState;
 use berth_types::time::Timestamp;
 
@@ -237,10 +237,11 @@ pub async fn find_any(tx: &mut Tx<'_>, job: JobId) -> Result<Option<JobRow>, Sto
     find!(tx, JobRow, select_jobs!("WHERE j.id = $1"), job.to_string())
 }
 
-/// The jobs whose attempts are open on a node.
-pub async fn list_open_on(tx: &mut Tx<'_>, node: NodeId) -> Result<Vec<JobRow>, StoreError> {
-    let sql = select_jobs!("WHERE j.id IN (SELECT job_id FROM attempts WHERE node_id = $1 AND is_open = $2)");
-    list!(tx, JobRow, sql, node.to_string(), true)
+/// Those of these jobs that there are, whoever's they are. Only for the portal's own loops.
+pub async fn list_any(tx: &mut Tx<'_>, jobs: &[JobId]) -> Result<Vec<JobRow>, StoreError> {
+    let jobs: Vec<String> = jobs.iter().map(ToString::to_string).collect();
+    let sqlite = select_jobs!("WHERE j.id IN (SELECT value FROM json_each($1))");
+    list_of!(tx, JobRow, sqlite, select_jobs!("WHERE j.id = ANY($1)"), jobs)
 }
 
 /// The queue, by priority and then by age.

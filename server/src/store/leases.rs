@@ -1,7 +1,5 @@
 //! Leases of attempts, and nodes whose work was taken for ended.
 
-use std::collections::HashMap;
-
 use berth_types::ids::NodeId;
 use berth_types::time::Timestamp;
 
@@ -61,13 +59,6 @@ pub async fn count_unended(tx: &mut Tx<'_>) -> Result<Vec<UnendedCount>, StoreEr
                CAST(COALESCE(MIN(lease_ms), 0) AS BIGINT) AS shortest_ms FROM attempts \
                WHERE is_open = $1 AND ended = $2 GROUP BY node_id";
     list!(tx, UnendedCount, sql, true, false)
-}
-
-/// The leases of the ranks that are open on a node, by job and attempt.
-pub async fn of_node(tx: &mut Tx<'_>, node: NodeId) -> Result<HashMap<(String, i64), i64>, StoreError> {
-    let sql = "SELECT job_id, number, lease_ms FROM attempts WHERE node_id = $1 AND is_open = $2";
-    let rows = list!(tx, (String, i64, i64), sql, node.to_string(), true)?;
-    Ok(rows.into_iter().map(|(job, number, lease_ms)| ((job, number), lease_ms)).collect())
 }
 
 /// A node's worker is there; says whether the node had been lost.

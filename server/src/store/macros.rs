@@ -33,3 +33,20 @@ macro_rules! list {
         .map_err($crate::store::StoreError::from)
     };
 }
+
+/// Every row of a statement whose `$1` is a list of texts. The engines have no word for one in common, so
+/// each has its own text: SQLite is given the list as JSON, Postgres as an array.
+macro_rules! list_of {
+    ($tx:expr, $row:ty, $sqlite:expr, $postgres:expr, $texts:expr $(, $bind:expr)* $(,)?) => {
+        match $tx {
+            $crate::store::Tx::Sqlite(c) => {
+                let texts = serde_json::Value::from($texts).to_string();
+                sqlx::query_as::<_, $row>($sqlite).bind(texts)$(.bind($bind))*.fetch_all(&mut **c).await
+            }
+            $crate::store::Tx::Postgres(c) => {
+                sqlx::query_as::<_, $row>($postgres).bind($texts)$(.bind($bind))*.fetch_all(&mut **c).await
+            }
+        }
+        .map_err($crate::store::StoreError::from)
+    };
+}

@@ -10,15 +10,15 @@ use berth_core::keeping::outdated;
 use berth_proto as proto;
 use berth_types::files::{Checkpoint, FileKind, FileState};
 use berth_types::ids::{FileId, JobId, NodeId, OrgId};
+use berth_types::jobs::NewJob;
 use berth_types::problems::Problem;
 use futures::FutureExt;
 use serde::Deserialize;
 
 use super::staging::Taken;
 use crate::portal::Portal;
-use crate::store::attempts::AttemptRow;
+use crate::store::attempts::{AttemptRow, OpenRow};
 use crate::store::files::FileRow;
-use crate::store::jobs::JobRow;
 use crate::store::{self, StoreError, Tx};
 
 /// Files that one job may have, over all its attempts.
@@ -58,17 +58,11 @@ pub struct Kept {
 
 const DONE: Kept = Kept { bytes: 0, done: true };
 
-/// What of a submission is about files.
-#[derive(Deserialize, Default)]
+/// What of a submission is about checkpoints.
+#[derive(Deserialize)]
 struct Wanted {
     #[serde(default)]
     checkpoint: Option<Checkpoint>,
-    #[serde(default)]
-    artifacts: Vec<String>,
-}
-
-fn wanted(job: &JobRow) -> Result<Wanted, StoreError> {
-    serde_json::from_str(&job.spec).map_err(|_| StoreError::Corrupt(job.id.clone()))
 }
 
 /// The row of an offered file: the one that is there, or a new one. `None`: nothing of it is taken.
@@ -138,7 +132,9 @@ async fn complete(tx: &mut Tx<'_>, row: &FileRow) -> Result<bool, StoreError> {
     }
     let job: JobId = row.job_id.parse().map_err(|_| StoreError::Corrupt(row.job_id.clone()))?;
     let Some(job) = store::jobs::find_any(tx, job).await? else { return Ok(false) };
-    let keep = wanted(&job)?.checkpoint.and_then(|c| c.keep).unwrap_or(USUALLY_KEPT);
+    let Wanted { checkpoint } =
+        serde_json::from_str(&job.spec).map_err(|_| StoreError::Corrupt(job.id.clone()))?;
+    let keep = checkpoint.and_then(|c| c.keep).unwrap_or(USUALLY_KEPT);
     let rows = store::files::list_checkpoints(tx, &row.job_id, row.rank).await?;
     let states: Vec<FileState> =
         rows.iter().map(|r| FileState::parse(&r.state).unwrap_or(FileState::Gone)).collect();
@@ -232,14 +228,13 @@ impl Portal {
     pub(crate) async fn add_kept(
         &self,
         tx: &mut Tx<'_>,
-        row: &AttemptRow,
-        job: &JobRow,
-        assignment: &mut proto::Assignment,
+        row: &OpenRow,
+        submission: &NewJob,
+        spec: &mut proto::Spec,
     ) -> Result<bool, StoreError> {
-        let Some(spec) = assignment.spec.as_mut().filter(|_| !assignment.stop) else { return Ok(true) };
-        let wanted = wanted(job)?;
-        spec.artifacts = wanted.artifacts;
-        let Some((dir, every_s)) = wanted.checkpoint.and_then(|c| Some((c.dir?, c.every_s))) else {
+        spec.artifacts = submission.artifacts.clone();
+        let checkpoint = submission.checkpoint.as_ref();
+        let Some((dir, every_s)) = checkpoint.and_then(|c| Some((c.dir.clone()?, c.every_s))) else {
             return Ok(true);
         };
         let saving = store::attempts::list_saving(tx, &row.job_id, row.number).await?;

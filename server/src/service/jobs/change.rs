@@ -27,13 +27,18 @@ use crate::store::{self, StoreError, Tx};
 
 /// Why it is being stopped.
 pub(crate) fn stop_cause(row: &JobRow) -> Option<StopCause> {
-    Some(match row.stop_cause.as_deref()? {
+    row.stop_cause.as_deref().map(cause_of)
+}
+
+/// A cause as it is stored.
+pub(crate) fn cause_of(text: &str) -> StopCause {
+    match text {
         "timed_out" => StopCause::TimedOut,
         "preempted" => StopCause::Preempted,
         "rank_failed" => StopCause::RankFailed,
         halted if halted.starts_with("halted:") => StopCause::Halted,
         other => idle_cause(other).or_else(|| drain_cause(other)).unwrap_or(StopCause::Cancelled),
-    })
+    }
 }
 
 /// Reads `drained:1:30:Who and why.`

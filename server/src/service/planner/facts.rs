@@ -11,6 +11,7 @@ use berth_types::ids::{NodeId, OrgId};
 use berth_types::jobs::{DependsOn, JobState, NewJob, Priority, Topology as Near};
 use berth_types::time::Timestamp;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 use super::{bookings, corrupt};
 use crate::store::StoreError;
@@ -31,7 +32,9 @@ struct Spec {
     topology: Near,
     /// Which one it is makes no difference here.
     #[serde(default)]
-    image: Option<serde::de::IgnoredAny>,
+    image: Option<IgnoredAny>,
+    #[serde(default)]
+    volumes: Vec<IgnoredAny>,
 }
 
 fn priority(rank: i64) -> Priority {
@@ -92,11 +95,12 @@ fn inside(reservation: Option<&str>) -> Result<Option<BookingId>, StoreError> {
     Ok(reservation.map(corrupt).transpose()?.map(bookings::booking_id))
 }
 
-pub(super) fn waits(row: &JobRow) -> Result<JobFacts, StoreError> {
+/// What a queued job waits for, and whether it asks for volumes: who writes to these is not in its row.
+pub(super) fn waits(row: &JobRow) -> Result<(JobFacts, bool), StoreError> {
     let spec: Spec = serde_json::from_str(&row.spec).map_err(|_| StoreError::Corrupt(row.id.clone()))?;
     let count = u32::try_from(row.device_count).unwrap_or(u32::MAX);
     let nodes = u32::try_from(row.nodes).unwrap_or(u32::MAX);
-    Ok(JobFacts {
+    let facts = JobFacts {
         id: corrupt(&row.id)?,
         generation: row.generation,
         attempt: u32::try_from(row.attempt).unwrap_or(0),
@@ -120,9 +124,9 @@ pub(super) fn waits(row: &JobRow) -> Result<JobFacts, StoreError> {
         queued_at: Timestamp::from_micros(row.created_at),
         depends_on: spec.depends_on,
         inside: inside(row.reservation_id.as_deref())?,
-        // Who writes to its volumes is not in its row.
         volume: None,
-    })
+    };
+    Ok((facts, !spec.volumes.is_empty()))
 }
 
 pub(super) fn asked(row: &JobRow) -> Asked {

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use berth_core::cluster::{GpuFacts, NodeFacts, Owner};
-use berth_core::engine::{self, Asked, Decision, Engine, Fact, JobFacts, OrgFacts, explanation};
+use berth_core::engine::{self, Asked, Claim, Decision, Engine, Fact, JobFacts, OrgFacts, explanation};
 use berth_core::plan;
 use berth_core::request::Request;
 use berth_types::ids::{JobId, NodeId, OrgId};
@@ -33,6 +33,8 @@ pub(crate) use facts::{cpu_milli, memory_mib, stored};
 const PLENTY: i64 = 1 << 40;
 /// As much of the queue as is ever held in memory.
 const QUEUE: i64 = 200_000;
+/// Touched jobs that are read together. Not all at once: a submission may be long.
+const TOGETHER: usize = 16;
 
 /// What changed since the engine was last told.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -153,15 +155,17 @@ impl Portal {
             let mut jobs = HashSet::new();
             let mut volumes = self.held_volumes(&mut tx, "").await?;
             for row in rows {
-                let facts_of = JobFacts { volume: volumes.remove(&row.id), ..waits(&row)? };
+                let (facts_of, _) = waits(&row)?;
+                let facts_of = JobFacts { volume: volumes.remove(&row.id), ..facts_of };
                 jobs.insert(facts_of.id);
                 self.outcomes(&mut tx, &facts_of, &mut facts).await?;
                 facts.push(Fact::Waits { version, facts: facts_of });
             }
             kept = Some((owners, jobs));
         } else {
-            for job in &touched.jobs {
-                self.job_as_facts(&mut tx, *job, version, now, &mut facts).await?;
+            let jobs: Vec<JobId> = touched.jobs.iter().copied().collect();
+            for jobs in jobs.chunks(TOGETHER) {
+                self.jobs_as_facts(&mut tx, jobs, version, now, &mut facts).await?;
             }
         }
         drop(conn);
@@ -227,36 +231,48 @@ impl Portal {
         store::nodes::list(tx).await?.into_iter().map(node).collect()
     }
 
-    async fn job_as_facts(
+    async fn jobs_as_facts(
         &self,
         tx: &mut Tx<'_>,
-        job: JobId,
+        jobs: &[JobId],
         version: i64,
         now: Timestamp,
         out: &mut Vec<Fact>,
     ) -> Result<(), StoreError> {
-        let row = store::jobs::find_any(tx, job).await?;
-        let held = claims(store::attempts::list_held_by(tx, job).await?, now)?;
-        let attempts = row.as_ref().map_or(0, |r| u32::try_from(r.attempt).unwrap_or(0));
-        for attempt in 1..=attempts.saturating_add(1) {
-            let owner = Owner { job, attempt };
-            if !held.iter().any(|c| c.owner == owner) {
-                out.push(Fact::Freed { version, owner });
-            }
+        let rows = store::jobs::list_any(tx, jobs).await?;
+        let mut rows: HashMap<String, JobRow> = rows.into_iter().map(|row| (row.id.clone(), row)).collect();
+        let mut claimed: HashMap<JobId, Vec<Claim>> = HashMap::new();
+        for claim in claims(store::attempts::list_held_by(tx, jobs).await?, now)? {
+            claimed.entry(claim.owner.job).or_default().push(claim);
         }
-        out.extend(held.into_iter().map(|claim| Fact::Claim { version, claim }));
-        match row {
-            Some(row) if row.state == JobState::Queued.name() => {
-                let volume = self.held_volumes(tx, &row.id).await?.remove(&row.id);
-                let facts = JobFacts { volume, ..waits(&row)? };
-                self.outcomes(tx, &facts, out).await?;
-                out.push(Fact::Waits { version, facts });
+        for &job in jobs {
+            let row = rows.remove(&job.to_string());
+            let held = claimed.remove(&job).unwrap_or_default();
+            let attempts = row.as_ref().map_or(0, |r| u32::try_from(r.attempt).unwrap_or(0));
+            for attempt in 1..=attempts.saturating_add(1) {
+                let owner = Owner { job, attempt };
+                if !held.iter().any(|c| c.owner == owner) {
+                    out.push(Fact::Freed { version, owner });
+                }
             }
-            row => {
-                out.push(Fact::Left { version, job });
-                let ended = row.and_then(|r| JobState::parse(&r.state)).filter(|s| s.ended());
-                let succeeded = ended.map(|s| s == JobState::Succeeded);
-                out.extend(succeeded.map(|succeeded| Fact::Ended { job, succeeded }));
+            out.extend(held.into_iter().map(|claim| Fact::Claim { version, claim }));
+            match row {
+                Some(row) if row.state == JobState::Queued.name() => {
+                    let (facts, asks_for_volumes) = waits(&row)?;
+                    let volume = match asks_for_volumes {
+                        true => self.held_volumes(tx, &row.id).await?.remove(&row.id),
+                        false => None,
+                    };
+                    let facts = JobFacts { volume, ..facts };
+                    self.outcomes(tx, &facts, out).await?;
+                    out.push(Fact::Waits { version, facts });
+                }
+                row => {
+                    out.push(Fact::Left { version, job });
+                    let ended = row.and_then(|r| JobState::parse(&r.state)).filter(|s| s.ended());
+                    let succeeded = ended.map(|s| s == JobState::Succeeded);
+                    out.extend(succeeded.map(|succeeded| Fact::Ended { job, succeeded }));
+                }
             }
         }
         Ok(())

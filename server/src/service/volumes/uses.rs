@@ -16,7 +16,7 @@ use serde::Deserialize;
 
 use crate::portal::Portal;
 use crate::service::files::waits;
-use crate::store::attempts::AttemptRow;
+use crate::store::attempts::{AttemptRow, OpenRow};
 use crate::store::jobs::JobRow;
 use crate::store::volumes::uses::UseRow;
 use crate::store::{self, StoreError, Tx};
@@ -227,19 +227,16 @@ impl Portal {
     pub(crate) async fn add_volumes(
         &self,
         tx: &mut Tx<'_>,
-        row: &AttemptRow,
-        job: &JobRow,
-        assignment: &mut proto::Assignment,
+        row: &OpenRow,
+        submission: &NewJob,
+        spec: &mut proto::Spec,
     ) -> Result<(), StoreError> {
-        let Some(spec) = assignment.spec.as_mut().filter(|_| !assignment.stop) else { return Ok(()) };
-        let Wanted { volumes } =
-            serde_json::from_str(&job.spec).map_err(|_| StoreError::Corrupt(job.id.clone()))?;
-        if volumes.is_empty() {
+        if submission.volumes.is_empty() {
             return Ok(());
         }
-        let ids = store::volumes::uses::list_wanted(tx, &job.id).await?;
+        let ids = store::volumes::uses::list_wanted(tx, &row.job_id).await?;
         let given = store::volumes::uses::list(tx, &row.job_id, row.number).await?;
-        for (wanted, (id, _)) in volumes.into_iter().zip(ids) {
+        for (wanted, (id, _)) in submission.volumes.iter().zip(ids) {
             let Some(given) = given.iter().find(|given| given.volume_id == id) else {
                 let detail =
                     format!("The volume {} is not there any more; nothing was charged.", wanted.name);
@@ -250,8 +247,8 @@ impl Portal {
             let (bytes, _) = store::volumes::totals(tx, &id, given.version).await?;
             spec.volumes.push(proto::Mount {
                 volume: id,
-                name: wanted.name,
-                path: wanted.path,
+                name: wanted.name.clone(),
+                path: wanted.path.clone(),
                 writable: given.writable,
                 bytes: u64::try_from(bytes).unwrap_or(0),
             });
