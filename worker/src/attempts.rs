@@ -18,7 +18,6 @@ use crate::confinement;
 use crate::daemon::Host;
 use crate::evidence::Tally;
 use crate::files::{find_json, put_json};
-use crate::gpu::GpuError;
 use crate::images::{Image, registry};
 use crate::keeping::Keep;
 use crate::life::EVIDENCE;
@@ -363,20 +362,8 @@ impl Attempt {
         // The shim leaves nothing; one that was killed could not see to that.
         self.record.group.end()?;
         for device in &self.record.devices {
-            // A device that was never made holds nobody.
-            let held = match gpus.holders(&device.gpu_uuid, device.mig_uuid.as_deref()) {
-                Ok(pids) => pids,
-                Err(GpuError::NotFound(_)) => Vec::new(),
-                Err(error) => return Err(error.to_string()),
-            };
+            let held = ward::left_on(gpus, device, neighbours)?;
             let started = device.instance.is_none() || device.mig_uuid.is_some();
-            let theirs: Vec<u32> = match device.share_milli {
-                Some(_) if !held.is_empty() => {
-                    neighbours.iter().flat_map(|dir| shim::processes(dir)).collect()
-                }
-                _ => Vec::new(),
-            };
-            let held: Vec<u32> = held.into_iter().filter(|pid| !theirs.contains(pid)).collect();
             if started && !held.is_empty() {
                 return Err(format!("processes are still on it: {held:?}"));
             }

@@ -82,12 +82,16 @@ fn free(path: &Path) -> io::Result<Option<Flock<File>>> {
     Ok(Flock::lock(file, FlockArg::LockExclusiveNonblock).ok())
 }
 
+/// The processes below which people are inside the attempt of this directory.
+pub fn inside(dir: &Path) -> Vec<i32> {
+    let held = doors(dir).into_iter().filter(|(_, path)| matches!(free(path), Ok(None)));
+    held.map(|(pid, _)| pid).collect()
+}
+
 /// Every process of people who are inside the attempt of this directory.
 pub fn processes(dir: &Path) -> Vec<u32> {
-    let held = doors(dir).into_iter().filter(|(_, path)| matches!(free(path), Ok(None)));
-    held.flat_map(|(pid, _)| processes::descendants(pid))
-        .filter_map(|(pid, _)| u32::try_from(pid).ok())
-        .collect()
+    let below = inside(dir).into_iter().flat_map(processes::descendants);
+    below.filter_map(|(pid, _)| u32::try_from(pid).ok()).collect()
 }
 
 /// Ends everybody who is still inside, and waits until they are gone. Called when the attempt has ended: who
@@ -457,7 +461,10 @@ mod tests {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
         let held = free(&path).unwrap().unwrap();
         assert!(processes(dir.path()).contains(&child.id()), "what this process started");
+        let dirs = [dir.path().to_owned()];
+        assert_eq!(shim::among(&[1, child.id()], &dirs), [child.id()]);
         drop(held);
+        assert!(shim::among(&[child.id()], &dirs).is_empty(), "nobody is inside any more");
         child.kill().unwrap();
         child.wait().unwrap();
     }

@@ -92,7 +92,10 @@ impl Attempt {
         let gpu = device.gpu_uuid.clone();
         let Some((profile, start)) = device.instance else {
             gpus.set_mig(&gpu, false).map_err(unavailable)?;
-            device.idle_mib = gpus.used_mib(&gpu).ok();
+            // What is in use on a shared board is its neighbours', and nothing is told from it later.
+            if device.share_milli.is_none() {
+                device.idle_mib = gpus.used_mib(&gpu).ok();
+            }
             return Ok(());
         };
         gpus.set_mig(&gpu, true).map_err(unavailable)?;

@@ -46,6 +46,13 @@ pub fn descendants(root: i32) -> Vec<(i32, u32)> {
     out
 }
 
+/// Whether a process is somewhere below one of these. Its way up is short, where all that is below them would be
+/// looked for among every process of the host.
+pub fn is_below(pid: i32, roots: &[i32]) -> bool {
+    let up = std::iter::successors(Some(pid), |pid| Some(stat(*pid)?.parent));
+    up.skip(1).any(|pid| roots.contains(&pid))
+}
+
 /// Closes what this process was given beside its standard streams. For the very start of one that goes on to
 /// start a tenant's: whatever whoever started it forgot to keep to itself would be the tenant's too.
 pub fn close_inherited() -> std::io::Result<()> {

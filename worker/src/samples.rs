@@ -8,7 +8,7 @@ use crate::agent::Key;
 use crate::attempts::{Attempt, Device};
 use crate::daemon::Host;
 use crate::evidence::Look;
-use crate::gpu::{self, Presence};
+use crate::gpu::{self, Gpus, Presence};
 use crate::shim;
 use crate::telemetry::{Found, wire};
 
@@ -27,41 +27,69 @@ pub(crate) fn wall_micros() -> i64 {
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// Whether a process of the attempt computes on a device of its own; `None`: NVML cannot say.
-fn is_busy(host: &Host, attempt: &Attempt, device: &Device) -> Option<bool> {
-    let pids = host.gpus.holders(&device.gpu_uuid, device.mig_uuid.as_deref()).ok()?;
+/// What NVML says of a device.
+#[derive(Clone)]
+struct Answer {
+    presence: Presence,
+    /// The compute processes on it; `None`: NVML cannot say.
+    pids: Option<Vec<u32>>,
+    /// When it was asked, in milliseconds of the boot clock.
+    at_ms: i64,
+}
+
+/// The answers of one reading: a device is asked once, however many attempts share it.
+struct Answers<'a> {
+    gpus: &'a Gpus,
+    /// Boards that were late a moment ago, which would only be waited for again.
+    late: &'a HashSet<&'a str>,
+    given: HashMap<String, Answer>,
+}
+
+impl Answers<'_> {
+    fn of(&mut self, device: &Device) -> Answer {
+        if let Some(known) = self.given.get(device.visible()) {
+            return known.clone();
+        }
+        let (gpu, mig) = (device.gpu_uuid.as_str(), device.mig_uuid.as_deref());
+        let presence = if self.late.contains(gpu) { Presence::Unknown } else { self.gpus.presence(gpu, mig) };
+        let pids = (presence == Presence::There).then(|| self.gpus.holders(gpu, mig).ok()).flatten();
+        let answer = Answer { presence, pids, at_ms: shim::boottime_ms() };
+        self.given.insert(device.visible().to_owned(), answer.clone());
+        answer
+    }
+}
+
+/// Whether a process of the attempt computes on a device of its own, on which these are; `None`: NVML cannot say.
+fn is_busy(attempt: &Attempt, device: &Device, pids: Option<&[u32]>) -> Option<bool> {
+    let pids = pids?;
     if device.share_milli.is_none() || pids.is_empty() {
         return Some(!pids.is_empty());
     }
     // Others are on a shared board too.
-    let own = shim::processes(&attempt.dir);
-    Some(pids.iter().any(|pid| own.contains(pid)))
+    Some(!shim::among(pids, std::slice::from_ref(&attempt.dir)).is_empty())
 }
 
-/// Asks every device of an attempt but those of boards that were late a moment ago, which would only be waited
-/// for again.
-fn look(host: &Host, attempt: &Attempt, late: &HashSet<&str>) -> Look {
-    let devices = &attempt.record.devices;
-    let ask = |d: &Device| match late.contains(d.gpu_uuid.as_str()) {
-        true => Presence::Unknown,
-        false => host.gpus.presence(&d.gpu_uuid, d.mig_uuid.as_deref()),
-    };
-    let found: Vec<Presence> = devices.iter().map(ask).collect();
-    if found.contains(&Presence::Gone) {
-        return Look::Lost;
+/// What is found of all devices of an attempt, and when.
+fn look(attempt: &Attempt, answers: &mut Answers<'_>) -> (i64, Look) {
+    let devices = attempt.record.devices.iter();
+    let found: Vec<(&Device, Answer)> = devices.map(|device| (device, answers.of(device))).collect();
+    let at_ms = found.iter().map(|(_, answer)| answer.at_ms).max().unwrap_or_else(shim::boottime_ms);
+    let is_any = |presence: Presence| found.iter().any(|(_, answer)| answer.presence == presence);
+    if is_any(Presence::Gone) {
+        return (at_ms, Look::Lost);
     }
-    if found.contains(&Presence::Unknown) {
-        return Look::Unknown;
+    if is_any(Presence::Unknown) {
+        return (at_ms, Look::Unknown);
     }
     let mut busy = Some(false);
-    for device in devices {
-        busy = match (busy, is_busy(host, attempt, device)) {
+    for (device, answer) in &found {
+        busy = match (busy, is_busy(attempt, device, answer.pids.as_deref())) {
             (Some(true), _) | (_, Some(true)) => Some(true),
             (Some(false), Some(false)) => Some(false),
             _ => None,
         };
     }
-    Look::Answered { busy }
+    (at_ms, Look::Answered { busy })
 }
 
 /// Reads every board, and every device of what runs. What cannot be read is left out.
@@ -78,11 +106,12 @@ pub fn sample(host: &Host, running: &[Attempt]) -> Sampled {
         let slices = board.slices.iter();
         read.extend(slices.filter_map(|s| Some((s.slice.mig_uuid.as_deref()?, s.reading))));
     }
+    let mut answers = Answers { gpus: &host.gpus, late: &late, given: HashMap::new() };
     let mut attempts = Vec::new();
     let mut looks = Vec::new();
     for attempt in running {
-        let found = look(host, attempt, &late);
-        looks.push((attempt.key(), shim::boottime_ms(), found));
+        let (at_ms, found) = look(attempt, &mut answers);
+        looks.push((attempt.key(), at_ms, found));
         for (device, d) in (0..).zip(&attempt.record.devices) {
             // One that was made a moment ago is not among the boards as they were found.
             let reading = read.get(d.visible()).copied();

@@ -477,6 +477,14 @@ pub fn processes(dir: &Path) -> Vec<u32> {
     own.chain(crate::enter::processes(dir)).collect()
 }
 
+/// Those of these processes that are of the attempts in these directories, or of people who are inside them.
+pub fn among(pids: &[u32], dirs: &[PathBuf]) -> Vec<u32> {
+    let roots = dirs.iter().flat_map(|dir| shim_pid(dir).into_iter().chain(crate::enter::inside(dir)));
+    let roots: Vec<i32> = roots.collect();
+    let theirs = |pid: &u32| i32::try_from(*pid).is_ok_and(|pid| crate::processes::is_below(pid, &roots));
+    pids.iter().copied().filter(theirs).collect()
+}
+
 /// Tells the shim of this directory something; nothing happens when there is none.
 pub fn tell(dir: &Path, signal: Signal) {
     if let Some(pid) = shim_pid(dir) {

@@ -8,8 +8,8 @@ use nvml_wrapper_sys::bindings::{
     nvmlDevice_t, nvmlDeviceAttributes_t, nvmlMemory_t, nvmlMemory_v2_t, nvmlProcessInfo_t, nvmlUtilization_t,
 };
 
-use crate::load::{fresh, recent, utilization_percent};
-use crate::world::{Fault, SimBoard, with};
+use crate::load::{fresh, memory_bytes, recent, utilization_percent};
+use crate::world::{Fault, SimBoard, change, look};
 use crate::{answer, put, put_text};
 
 /// What an opaque handle names. Handles are numbers dressed as pointers and never followed.
@@ -49,14 +49,14 @@ impl Handle {
 /// Runs `work` on the board that a handle names; a MIG device's GPU instance id comes with it.
 pub fn on_board<R>(
     device: nvmlDevice_t,
-    work: impl FnOnce(&mut SimBoard, &'static Board, Option<u32>) -> Result<R, Fault>,
+    work: impl FnOnce(&SimBoard, &'static Board, Option<u32>) -> Result<R, Fault>,
 ) -> Result<R, Fault> {
     let (index, instance) = match Handle::read(device)? {
         Handle::Board(index) => (index, None),
         Handle::Mig(index, id) => (index, Some(id)),
         _ => return Err(Fault::InvalidArgument),
     };
-    with(|world| {
+    look(|world| {
         let sim = world.board(index)?;
         let board = sim.board()?;
         if let Some(id) = instance {
@@ -69,7 +69,7 @@ pub fn on_board<R>(
 /// Like [`on_board`], for what only a whole board answers.
 pub fn on_whole_board<R>(
     device: nvmlDevice_t,
-    work: impl FnOnce(&mut SimBoard, &'static Board) -> Result<R, Fault>,
+    work: impl FnOnce(&SimBoard, &'static Board) -> Result<R, Fault>,
 ) -> Result<R, Fault> {
     on_board(device, |sim, board, instance| match instance {
         None => work(sim, board),
@@ -90,11 +90,11 @@ pub fn device_uuids(sim: &SimBoard, instance: Option<u32>) -> Vec<String> {
 
 fn memory_used(sim: &SimBoard, instance: Option<u32>) -> u64 {
     let scan = recent();
-    device_uuids(sim, instance).iter().map(|uuid| scan.of(uuid).memory_bytes).sum()
+    device_uuids(sim, instance).iter().map(|uuid| scan.load(uuid).memory_bytes).sum()
 }
 
 /// Bytes in all and in use.
-fn memory(sim: &mut SimBoard, board: &'static Board, instance: Option<u32>) -> Result<(u64, u64), Fault> {
+fn memory(sim: &SimBoard, board: &'static Board, instance: Option<u32>) -> Result<(u64, u64), Fault> {
     let total_mib = match instance {
         None => board.total_memory_mib,
         Some(id) => board.profile(sim.instance(id)?.placed.profile_id).ok_or(Fault::Unknown)?.memory_mib,
@@ -106,7 +106,7 @@ fn memory(sim: &mut SimBoard, board: &'static Board, instance: Option<u32>) -> R
 /// How busy a board is with everything on it.
 pub fn busy_percent(sim: &SimBoard) -> u32 {
     let scan = recent();
-    let busy = device_uuids(sim, None).iter().map(|u| utilization_percent(u, &scan.of(u))).sum::<u32>();
+    let busy = device_uuids(sim, None).iter().map(|u| utilization_percent(u, scan.load(u))).sum::<u32>();
     busy.min(100)
 }
 
@@ -146,8 +146,8 @@ pub extern "C" fn nvmlErrorString(code: c_uint) -> *const c_char {
 }
 
 nvml! {
-    fn nvmlInit_v2() { with(|_| Ok(())) }
-    fn nvmlInitWithFlags(_flags: c_uint) { with(|_| Ok(())) }
+    fn nvmlInit_v2() { look(|_| Ok(())) }
+    fn nvmlInitWithFlags(_flags: c_uint) { look(|_| Ok(())) }
     fn nvmlShutdown() { Ok(()) }
 
     fn nvmlSystemGetDriverVersion(out: *mut c_char, length: c_uint) {
@@ -160,12 +160,12 @@ nvml! {
     }
 
     fn nvmlDeviceGetCount_v2(out: *mut c_uint) {
-        let count = with(|world| u32::try_from(world.boards.len()).map_err(|_| Fault::Unknown))?;
+        let count = look(|world| u32::try_from(world.boards.len()).map_err(|_| Fault::Unknown))?;
         // SAFETY: null or valid, by NVML's contract.
         unsafe { put(out, count) }
     }
     fn nvmlDeviceGetHandleByIndex_v2(index: c_uint, out: *mut nvmlDevice_t) {
-        with(|world| world.board(index as usize).map(|_| ()))?;
+        look(|world| world.board(index as usize).map(|_| ()))?;
         // SAFETY: null or valid, by NVML's contract.
         unsafe { put(out, Handle::Board(index as usize).dress()) }
     }
@@ -175,7 +175,7 @@ nvml! {
         }
         // SAFETY: not null, and NUL-terminated by NVML's contract.
         let uuid = unsafe { CStr::from_ptr(uuid) }.to_str().map_err(|_| Fault::InvalidArgument)?;
-        let handle = with(|world| {
+        let handle = look(|world| {
             let found = world.boards.iter().enumerate().find_map(|(i, board)| {
                 if board.uuid == uuid {
                     return Some((i, Handle::Board(i)));
@@ -267,11 +267,9 @@ nvml! {
             for uuid in device_uuids(sim, instance) {
                 let on = sim.instances.iter().find(|i| i.compute.as_ref().is_some_and(|c| c.uuid == uuid));
                 let id = on.map_or(u32::MAX, |i| i.id);
-                let held = scan.of(&uuid);
-                let each = held.memory_bytes / (held.pids.len() as u64).max(1);
-                rows.extend(held.pids.into_iter().map(|pid| nvmlProcessInfo_t {
-                    pid,
-                    usedGpuMemory: each,
+                rows.extend(scan.pids(&uuid).iter().map(|pid| nvmlProcessInfo_t {
+                    pid: *pid,
+                    usedGpuMemory: memory_bytes(*pid),
                     gpuInstanceId: id,
                     computeInstanceId: if on.is_some() { 0 } else { u32::MAX },
                 }));
@@ -295,15 +293,14 @@ nvml! {
             return Err(Fault::InvalidArgument);
         }
         let Handle::Board(index) = Handle::read(device)? else { return Err(Fault::InvalidArgument) };
-        let activation = with(|world| {
+        let scan = fresh();
+        let activation = change(|world| {
             let uuids = device_uuids(world.board(index)?, None);
             world.may_change(&uuids)?;
-            let sim = world.board(index)?;
-            let scan = fresh();
-            if device_uuids(sim, None).iter().any(|uuid| !scan.of(uuid).pids.is_empty()) {
+            if uuids.iter().any(|uuid| !scan.pids(uuid).is_empty()) {
                 return Err(Fault::InUse);
             }
-            sim.switch_mig(mode == 1)
+            world.board_mut(index)?.switch_mig(mode == 1)
         })?;
         // SAFETY: null or valid, by NVML's contract.
         unsafe { put(status, activation) }

@@ -14,7 +14,7 @@ use nvml_wrapper_sys::bindings::{nvmlDevice_t, nvmlEventData_t, nvmlEventSet_t};
 
 use crate::boards::{Handle, nvml};
 use crate::faults::{Ecc, Faults};
-use crate::world::{Fault, with};
+use crate::world::{Fault, look};
 use crate::{answer, put};
 
 const SINGLE_BIT: u64 = 0x1;
@@ -71,7 +71,7 @@ fn next(faults: &Faults, of: &mut Registered) -> Option<(u64, u64, Option<u32>)>
 }
 
 /// What the first board of a set with something to tell has to tell.
-fn look(id: usize) -> Result<Option<(usize, u64, u64, Option<u32>)>, Fault> {
+fn untold(id: usize) -> Result<Option<(usize, u64, u64, Option<u32>)>, Fault> {
     let dir = std::env::var("BERTH_NVML_SIM_DIR").map_err(|_| Fault::Uninitialized)?;
     let faults = Faults::read(Path::new(&dir))?;
     let mut sets = sets();
@@ -82,7 +82,7 @@ fn look(id: usize) -> Result<Option<(usize, u64, u64, Option<u32>)>, Fault> {
 
 /// The GPU instance at a start of a board that may be off the bus.
 fn instance_at(index: usize, start: Option<u32>) -> Result<c_uint, Fault> {
-    with(|world| {
+    look(|world| {
         let board = world.boards.get(index).ok_or(Fault::InvalidArgument)?;
         let found = board.instances.iter().find(|i| Some(i.placed.start) == start);
         Ok(found.map_or(c_uint::MAX, |i| i.id))
@@ -94,7 +94,7 @@ nvml! {
         if out.is_null() {
             return Err(Fault::InvalidArgument);
         }
-        with(|_| Ok(()))?;
+        look(|_| Ok(()))?;
         let mut sets = sets();
         sets.made += 1;
         let id = sets.made;
@@ -108,7 +108,7 @@ nvml! {
     }
     fn nvmlDeviceGetSupportedEventTypes(device: nvmlDevice_t, out: *mut c_ulonglong) {
         let Handle::Board(index) = Handle::read(device)? else { return Err(Fault::NotSupported) };
-        with(|world| world.board(index).map(|_| ()))?;
+        look(|world| world.board(index).map(|_| ()))?;
         // SAFETY: null or valid, by NVML's contract.
         unsafe { put(out, KNOWN) }
     }
@@ -118,7 +118,7 @@ nvml! {
         if types & !KNOWN != 0 {
             return Err(Fault::NotSupported);
         }
-        let fresh = with(|world| {
+        let fresh = look(|world| {
             let uuid = world.board(index)?.uuid.clone();
             // What was before is told to nobody.
             let at = world.faults.latest(&uuid);
@@ -142,7 +142,7 @@ nvml! {
         }
         let deadline = Instant::now() + Duration::from_millis(u64::from(timeout_ms));
         let (index, kind, data, start) = loop {
-            if let Some(told) = look(id)? {
+            if let Some(told) = untold(id)? {
                 break told;
             }
             let left = deadline.saturating_duration_since(Instant::now());

@@ -68,11 +68,20 @@ pub struct Remapped {
 
 impl Faults {
     pub fn read(dir: &Path) -> Result<Self, Fault> {
-        match std::fs::read_to_string(dir.join("faults.json")) {
-            Ok(text) => serde_json::from_str(&text).map_err(|_| Fault::Unknown),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Self::default()),
+        Self::parse(&Self::text(dir)?)
+    }
+
+    /// What is written of them; that nothing goes wrong, when nothing is.
+    pub fn text(dir: &Path) -> Result<Vec<u8>, Fault> {
+        match std::fs::read(dir.join("faults.json")) {
+            Ok(text) => Ok(text),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(b"{}".to_vec()),
             Err(_) => Err(Fault::OperatingSystem),
         }
+    }
+
+    pub fn parse(text: &[u8]) -> Result<Self, Fault> {
+        serde_json::from_slice(text).map_err(|_| Fault::Unknown)
     }
 
     /// The number of the newest event of a board; 0 when it has none.

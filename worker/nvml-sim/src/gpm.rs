@@ -10,7 +10,7 @@ use std::time::Instant;
 use nvml_wrapper_sys::bindings::{nvmlDevice_t, nvmlGpmMetricsGet_t, nvmlGpmSample_t, nvmlGpmSupport_t};
 
 use crate::boards::{device_uuids, nvml, on_whole_board};
-use crate::load::{TICKS_A_SECOND, for_sample};
+use crate::load::{Load, TICKS_A_SECOND, for_sample};
 use crate::world::Fault;
 use crate::{answer, put};
 
@@ -33,8 +33,9 @@ fn take(device: nvmlDevice_t, instance: Option<u32>, sample: nvmlGpmSample_t) ->
             sim.instance(id)?;
         }
         let scan = for_sample((device.addr(), instance));
-        let ticks = device_uuids(sim, instance).iter().map(|uuid| scan.of(uuid).ticks()).sum::<u64>();
-        Ok((scan.at, ticks))
+        let loads: Vec<Load> = device_uuids(sim, instance).iter().map(|uuid| scan.load(uuid)).collect();
+        let at = loads.iter().map(|load| load.at).max().unwrap_or(scan.at);
+        Ok((at, loads.iter().map(|load| load.ticks).sum::<u64>()))
     })?;
     // SAFETY: not null, and allocated by the call below, by NVML's contract.
     unsafe { *sample.cast::<Taken>() = Taken(Some(taken)) };

@@ -7,7 +7,7 @@ use nvml_wrapper_sys::bindings::{nvmlDevice_t, nvmlEnableState_t, nvmlFieldValue
 use crate::boards::{Handle, busy_percent, milliwatts, nvml, on_whole_board};
 use crate::faults::{Ecc, Remapped, now_ms};
 use crate::nvlink::has_links;
-use crate::world::{Fault, SimBoard, with};
+use crate::world::{Fault, SimBoard, look};
 use crate::{answer, put, put_text};
 
 /// `NVML_VALUE_TYPE_UNSIGNED_INT` and `NVML_VALUE_TYPE_UNSIGNED_LONG_LONG`.
@@ -19,7 +19,7 @@ const PCIE_KIB_A_PERCENT: u32 = 4_096;
 /// What the board that a handle names has counted.
 fn counted(device: nvmlDevice_t) -> Result<(Ecc, Remapped), Fault> {
     let Handle::Board(index) = Handle::read(device)? else { return Err(Fault::NotSupported) };
-    with(|world| {
+    look(|world| {
         let uuid = world.board(index)?.uuid.clone();
         let ecc = world.faults.ecc.get(&uuid).copied().unwrap_or_default();
         Ok((ecc, world.faults.remapped.get(&uuid).copied().unwrap_or_default()))

@@ -11,7 +11,8 @@ use nvml_wrapper_sys::bindings::{
 };
 
 use crate::boards::{Handle, device_uuids, nvml, on_whole_board};
-use crate::world::{Compute, Fault, SimBoard, with};
+use crate::load::fresh;
+use crate::world::{Compute, Fault, SimBoard, World, change, look};
 use crate::{answer, put};
 
 /// Writes rows as NVML does: with no buffer only the count; with too small a one the count and an
@@ -40,10 +41,10 @@ fn profile_of(board: &'static Board, id: c_uint) -> Result<&'static Profile, Fau
 /// Runs `work` on the board and GPU instance that a handle names.
 fn on_instance<R>(
     handle: *mut nvml_wrapper_sys::bindings::nvmlGpuInstance_st,
-    work: impl FnOnce(usize, &mut SimBoard, &'static Board, u32) -> Result<R, Fault>,
+    work: impl FnOnce(usize, &SimBoard, &'static Board, u32) -> Result<R, Fault>,
 ) -> Result<R, Fault> {
     let Handle::Instance(index, id) = Handle::read(handle)? else { return Err(Fault::InvalidArgument) };
-    with(|world| {
+    look(|world| {
         let sim = world.board(index)?;
         sim.instance(id)?;
         let board = sim.board()?;
@@ -52,20 +53,18 @@ fn on_instance<R>(
 }
 
 /// Refuses a change of instances without the right to it, or while somebody holds the board or what is on it.
-fn may_change(index: usize, instance: Option<u32>) -> Result<(), Fault> {
-    with(|world| {
-        let sim = world.board(index)?;
-        let uuids = match instance {
-            // A new instance takes nothing from those that are there.
-            None => vec![sim.uuid.clone()],
-            Some(_) => device_uuids(sim, instance),
-        };
-        world.may_change(&uuids)
-    })
+fn may_change(world: &World, index: usize, instance: Option<u32>) -> Result<(), Fault> {
+    let sim = world.board(index)?;
+    let uuids = match instance {
+        // A new instance takes nothing from those that are there.
+        None => vec![sim.uuid.clone()],
+        Some(_) => device_uuids(sim, instance),
+    };
+    world.may_change(&uuids)
 }
 
 /// The one compute instance profile offered for a GPU instance: the one that fills it.
-fn filling(sim: &mut SimBoard, board: &'static Board, id: u32) -> Result<&'static Profile, Fault> {
+fn filling(sim: &SimBoard, board: &'static Board, id: u32) -> Result<&'static Profile, Fault> {
     profile_of(board, sim.instance(id)?.placed.profile_id)
 }
 
@@ -130,9 +129,11 @@ nvml! {
     }
     fn nvmlDeviceCreateGpuInstance(device: nvmlDevice_t, profile: c_uint, out: *mut nvmlGpuInstance_t) {
         let Handle::Board(index) = Handle::read(device)? else { return Err(Fault::InvalidArgument) };
-        may_change(index, None)?;
-        // Left to itself the driver takes the first place that is free.
-        let id = on_whole_board(device, |sim, board| {
+        let id = change(|world| {
+            may_change(world, index, None)?;
+            let sim = world.board_mut(index)?;
+            let board = sim.board()?;
+            // Left to itself the driver takes the first place that is free.
             let placed = sim.placed();
             let mut starts = profile_of(board, profile)?.starts.iter();
             let free = starts.find(|s| legal(board, &placed, Instance { profile_id: profile, start: **s }).is_ok());
@@ -148,9 +149,10 @@ nvml! {
         }
         // SAFETY: not null, and valid by NVML's contract.
         let wanted = unsafe { placement.read() };
-        may_change(index, None)?;
-        let id = on_whole_board(device, |sim, board| {
-            if profile_of(board, profile)?.size != wanted.size {
+        let id = change(|world| {
+            may_change(world, index, None)?;
+            let sim = world.board_mut(index)?;
+            if profile_of(sim.board()?, profile)?.size != wanted.size {
                 return Err(Fault::InvalidArgument);
             }
             sim.create(profile, wanted.start)
@@ -160,8 +162,10 @@ nvml! {
     }
     fn nvmlGpuInstanceDestroy(instance: nvmlGpuInstance_t) {
         let Handle::Instance(index, id) = Handle::read(instance)? else { return Err(Fault::InvalidArgument) };
-        may_change(index, Some(id))?;
-        on_instance(instance, |_, sim, _, id| sim.destroy(id))
+        change(|world| {
+            may_change(world, index, Some(id))?;
+            world.board_mut(index)?.destroy(id)
+        })
     }
     fn nvmlDeviceGetGpuInstances(device: nvmlDevice_t, profile: c_uint, out: *mut nvmlGpuInstance_t, count: *mut c_uint) {
         let Handle::Board(index) = Handle::read(device)? else { return Err(Fault::InvalidArgument) };
@@ -218,16 +222,16 @@ nvml! {
     }
     fn nvmlGpuInstanceCreateComputeInstance(instance: nvmlGpuInstance_t, profile: c_uint, out: *mut nvmlComputeInstance_t) {
         let Handle::Instance(index, id) = Handle::read(instance)? else { return Err(Fault::InvalidArgument) };
-        with(|world| {
+        change(|world| {
             let seed = (index as u64) << 32 | u64::from(id);
             let salt = world.board(index)?.uuid.bytes().fold(seed, |h, b| h.wrapping_mul(31).wrapping_add(u64::from(b)));
             let uuid = world.new_uuid("MIG", salt);
-            let sim = world.board(index)?;
+            let sim = world.board_mut(index)?;
             let board = sim.board()?;
             if filling(sim, board, id)?.ci_profile != profile {
                 return Err(Fault::InvalidArgument);
             }
-            let slot = sim.instance(id)?;
+            let slot = sim.instance_mut(id)?;
             if slot.compute.is_some() {
                 return Err(Fault::InsufficientResources);
             }
@@ -262,7 +266,7 @@ nvml! {
     }
     fn nvmlComputeInstanceGetInfo_v2(compute: nvmlComputeInstance_t, out: *mut nvmlComputeInstanceInfo_t) {
         let Handle::Compute(index, gi) = Handle::read(compute)? else { return Err(Fault::InvalidArgument) };
-        let (id, profile_id, size) = with(|world| {
+        let (id, profile_id, size) = look(|world| {
             let sim = world.board(index)?;
             let board = sim.board()?;
             let size = filling(sim, board, gi)?.compute;
@@ -281,12 +285,13 @@ nvml! {
     }
     fn nvmlComputeInstanceDestroy(compute: nvmlComputeInstance_t) {
         let Handle::Compute(index, gi) = Handle::read(compute)? else { return Err(Fault::InvalidArgument) };
-        may_change(index, Some(gi))?;
-        with(|world| {
-            let slot = world.board(index)?.instance(gi)?;
-            let uuid = slot.compute.as_ref().map(|c| c.uuid.clone()).ok_or(Fault::NotFound)?;
+        let scan = fresh();
+        change(|world| {
+            may_change(world, index, Some(gi))?;
+            let slot = world.board_mut(index)?.instance_mut(gi)?;
+            let compute = slot.compute.as_ref().ok_or(Fault::NotFound)?;
             // A process on the device keeps its instance, as a driver does.
-            if !crate::load::holders(&uuid).pids.is_empty() {
+            if !scan.pids(&compute.uuid).is_empty() {
                 return Err(Fault::InUse);
             }
             slot.compute = None;

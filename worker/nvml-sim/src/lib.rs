@@ -24,6 +24,8 @@ mod nvlink;
 mod world;
 
 use std::ffi::{c_char, c_uint};
+use std::fs::File;
+use std::io::Read;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 pub use world::{Fault, parse_fleet};
@@ -34,6 +36,22 @@ fn answer(call: impl FnOnce() -> Result<(), Fault>) -> c_uint {
         Ok(Ok(())) => 0,
         Ok(Err(fault)) => fault.code(),
         Err(_) => Fault::Unknown.code(),
+    }
+}
+
+/// Reads a file in as few calls as can be: a buffer serves many files, and what is read short is at its end.
+fn read_whole<'a>(mut file: &File, buffer: &'a mut Vec<u8>) -> std::io::Result<&'a [u8]> {
+    const BLOCK: usize = 16 << 10;
+    let mut length = 0;
+    loop {
+        buffer.resize(buffer.len().max(length + BLOCK), 0);
+        let room = buffer.get_mut(length..).unwrap_or_default();
+        let wanted = room.len();
+        let read = file.read(room)?;
+        length += read;
+        if read < wanted {
+            return Ok(buffer.get(..length).unwrap_or_default());
+        }
     }
 }
 

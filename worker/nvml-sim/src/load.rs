@@ -1,40 +1,26 @@
 //! What the processes on a device do: their memory, and how busy they are.
 //!
 //! A process holds a device when its `CUDA_VISIBLE_DEVICES` names the device's UUID. One scan of all
-//! processes serves every device for a moment; what decides whether a device is free looks anew.
+//! processes serves every device for a moment; what decides whether a device is free looks anew. Who asks
+//! while a scan is under way waits for the next one, together with everybody else who does.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::fmt::Write;
 use std::fs::File;
-use std::io::Read;
-use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::os::unix::fs::DirEntryExt;
+use std::str::SplitWhitespace;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
+
+use crate::read_whole;
 
 /// Linux reports process times in hundredths of a second on every supported architecture.
 pub const TICKS_A_SECOND: f64 = 100.0;
 const PAGE_BYTES: u64 = 4_096;
+/// Linux's flag of its own threads, which have no environment and never get one.
+const PF_KTHREAD: u64 = 0x0020_0000;
 /// How old a scan may be for a reading.
 const RECENT: Duration = Duration::from_millis(100);
-
-/// What holds a device at one time.
-#[derive(Debug, Clone)]
-pub struct Holders {
-    at: Instant,
-    pub pids: Vec<u32>,
-    pub memory_bytes: u64,
-    ticks: u64,
-}
-
-impl Holders {
-    fn none(at: Instant) -> Self {
-        Self { at, pids: Vec::new(), memory_bytes: 0, ticks: 0 }
-    }
-
-    /// Processor time that its processes have used, in hundredths of a second.
-    pub fn ticks(&self) -> u64 {
-        self.ticks
-    }
-}
 
 /// The names of devices in an environment, each once.
 fn named(environ: &[u8]) -> BTreeSet<&str> {
@@ -47,65 +33,105 @@ fn named(environ: &[u8]) -> BTreeSet<&str> {
         .collect()
 }
 
-/// A process's environment, in as few calls as can be: every process is looked at whenever a device is asked
-/// about. What is read short is at its end.
-fn read_environ<'a>(file: &Path, buffer: &'a mut Vec<u8>) -> Option<&'a [u8]> {
-    const BLOCK: usize = 16 << 10;
-    let mut file = File::open(file).ok()?;
-    let mut length = 0;
-    loop {
-        buffer.resize(length + BLOCK, 0);
-        let read = file.read(buffer.get_mut(length..)?).ok()?;
-        length += read;
-        if read < BLOCK {
-            return buffer.get(..length);
-        }
-    }
+fn stat(pid: u32) -> String {
+    std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default()
+}
+
+/// The fields after a process's name, which may hold spaces.
+fn fields(stat: &str) -> SplitWhitespace<'_> {
+    stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace()
+}
+
+fn is_kernel_thread(pid: u32) -> bool {
+    let flags = fields(&stat(pid)).nth(6).and_then(|n| n.parse::<u64>().ok());
+    flags.is_some_and(|flags| flags & PF_KTHREAD != 0)
+}
+
+/// The memory of a process.
+pub fn memory_bytes(pid: u32) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
+    PAGE_BYTES * text.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0)
+}
+
+/// The processor time that a process has used, in hundredths of a second.
+fn ticks(pid: u32) -> u64 {
+    // utime and stime.
+    fields(&stat(pid)).skip(11).take(2).filter_map(|n| n.parse::<u64>().ok()).sum()
+}
+
+/// What the processes on a device use together.
+#[derive(Debug, Clone, Copy)]
+pub struct Load {
+    pub at: Instant,
+    pub memory_bytes: u64,
+    /// Processor time that they have used, in hundredths of a second.
+    pub ticks: u64,
+}
+
+/// The processes on one device.
+#[derive(Default)]
+struct Held {
+    pids: Vec<u32>,
+    /// Looked for when somebody asks: whether a device is free does not depend on it.
+    load: OnceLock<Load>,
 }
 
 /// What holds every device at one time.
 pub struct Scan {
+    /// When it began.
     pub at: Instant,
-    on: HashMap<String, Holders>,
+    on: HashMap<String, Held>,
     /// What was sampled from it: a handle and a GPU instance.
     sampled: Mutex<HashSet<(usize, Option<u32>)>>,
 }
 
 impl Scan {
-    fn of_all_processes() -> Self {
+    /// Looks at every process but those that are known as threads of the kernel, and learns who is one. Each is
+    /// known by its number and the inode of its directory: the next process with that number has another.
+    fn of_all_processes(kernel_threads: &mut HashSet<(u32, u64)>) -> Self {
         let at = Instant::now();
-        let mut on: HashMap<String, Holders> = HashMap::new();
-        let mut buffer = Vec::new();
+        let mut on: HashMap<String, Held> = HashMap::new();
+        let mut there = HashSet::new();
+        let (mut path, mut buffer) = (String::new(), Vec::new());
         for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
             let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
                 continue;
             };
-            let path = entry.path();
-            let Some(environ) = read_environ(&path.join("environ"), &mut buffer) else { continue };
-            let names = named(environ);
-            if names.is_empty() {
+            let this = (pid, entry.ino());
+            if kernel_threads.contains(&this) {
+                there.insert(this);
                 continue;
             }
-            let text = |name: &str| std::fs::read_to_string(path.join(name)).unwrap_or_default();
-            let pages = text("statm").split(' ').nth(1).and_then(|n| n.parse::<u64>().ok()).unwrap_or(0);
-            // Fields are counted after the name, which may hold spaces: utime and stime are the 12th
-            // and 13th.
-            let stat = text("stat");
-            let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
-            let ticks = fields.skip(11).take(2).filter_map(|n| n.parse::<u64>().ok()).sum::<u64>();
-            for name in names {
-                let held = on.entry(name.to_owned()).or_insert_with(|| Holders::none(at));
-                held.pids.push(pid);
-                held.memory_bytes += pages * PAGE_BYTES;
-                held.ticks += ticks;
+            path.clear();
+            // Writing to a text cannot fail.
+            let _ = write!(path, "/proc/{pid}/environ");
+            let Ok(file) = File::open(&path) else { continue };
+            let Ok(environ) = read_whole(&file, &mut buffer) else { continue };
+            // Who has ended has none either, nor who is only being started.
+            if environ.is_empty() && is_kernel_thread(pid) {
+                there.insert(this);
+            }
+            for name in named(environ) {
+                on.entry(name.to_owned()).or_default().pids.push(pid);
             }
         }
+        *kernel_threads = there;
         Self { at, on, sampled: Mutex::default() }
     }
 
     /// Every process on the device with this UUID.
-    pub fn of(&self, uuid: &str) -> Holders {
-        self.on.get(uuid).cloned().unwrap_or_else(|| Holders::none(self.at))
+    pub fn pids(&self, uuid: &str) -> &[u32] {
+        self.on.get(uuid).map(|held| held.pids.as_slice()).unwrap_or_default()
+    }
+
+    /// What they use, as it was when it was asked for first.
+    pub fn load(&self, uuid: &str) -> Load {
+        let Some(held) = self.on.get(uuid) else { return Load { at: self.at, memory_bytes: 0, ticks: 0 } };
+        *held.load.get_or_init(|| Load {
+            at: Instant::now(),
+            memory_bytes: held.pids.iter().map(|pid| memory_bytes(*pid)).sum(),
+            ticks: held.pids.iter().map(|pid| ticks(*pid)).sum(),
+        })
     }
 
     /// Whether this is the first sample of `what` from this scan.
@@ -114,66 +140,79 @@ impl Scan {
     }
 }
 
-fn younger_than(age: Duration) -> Arc<Scan> {
-    static LATEST: Mutex<Option<Arc<Scan>>> = Mutex::new(None);
-    // Held during the scan: a later scan is never replaced by an earlier one.
-    let mut latest = LATEST.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(scan) = latest.as_ref().filter(|scan| scan.at.elapsed() < age) {
-        return Arc::clone(scan);
-    }
-    let scan = Arc::new(Scan::of_all_processes());
-    *latest = Some(Arc::clone(&scan));
-    scan
+/// The newest scan, and what spares the next one some work.
+#[derive(Default)]
+struct Scans {
+    latest: Option<Arc<Scan>>,
+    kernel_threads: HashSet<(u32, u64)>,
 }
 
-/// What holds every device now, for what must not be missed.
+impl Scans {
+    /// The newest scan if it began then or later, else a new one.
+    fn begun(&mut self, since: Instant) -> Arc<Scan> {
+        if let Some(scan) = self.latest.as_ref().filter(|scan| scan.at >= since) {
+            return Arc::clone(scan);
+        }
+        let scan = Arc::new(Scan::of_all_processes(&mut self.kernel_threads));
+        self.latest = Some(Arc::clone(&scan));
+        scan
+    }
+}
+
+/// A scan that began then or later.
+fn begun(since: Instant) -> Arc<Scan> {
+    static SCANS: Mutex<Option<Scans>> = Mutex::new(None);
+    // Held during the scan: a later scan is never replaced by an earlier one, and those who ask meanwhile find
+    // that the next one began after they all asked.
+    let mut scans = SCANS.lock().unwrap_or_else(PoisonError::into_inner);
+    scans.get_or_insert_default().begun(since)
+}
+
+/// What holds every device now, for what must not be missed: nothing of it was looked at before this was called.
+/// It is asked for before the boards' file is locked, or those who wait for the file could not share it.
 pub fn fresh() -> Arc<Scan> {
-    younger_than(Duration::ZERO)
+    begun(Instant::now())
 }
 
 /// What held every device a moment ago at most, for readings.
 pub fn recent() -> Arc<Scan> {
-    younger_than(RECENT)
+    let now = Instant::now();
+    begun(now.checked_sub(RECENT).unwrap_or(now))
 }
 
 /// A scan for a sample of `what`: a recent one, but none that `what` was sampled from already, since
 /// nothing lies between a sample and itself.
 pub fn for_sample(what: (usize, Option<u32>)) -> Arc<Scan> {
-    let scan = recent();
-    if scan.sample(what) {
-        return scan;
+    let mut scan = recent();
+    while !scan.sample(what) {
+        scan = fresh();
     }
-    let scan = fresh();
-    scan.sample(what);
     scan
 }
 
-/// Every process on the device with this UUID now.
-pub fn holders(uuid: &str) -> Holders {
-    fresh().of(uuid)
-}
-
 /// How busy a device was since it was asked about last, in percent; 0 the first time.
-pub fn utilization_percent(uuid: &str, holders: &Holders) -> u32 {
+pub fn utilization_percent(uuid: &str, load: Load) -> u32 {
     static LAST: Mutex<Option<HashMap<String, (Instant, u64, u32)>>> = Mutex::new(None);
     let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
     let seen = last.get_or_insert_default();
-    let now = holders.at;
+    let now = load.at;
     let percent = match seen.get(uuid) {
         // Too short a time to measure in hundredths of a second: the last answer stands.
         Some((at, _, percent)) if now.duration_since(*at) < RECENT => return *percent,
         Some((at, ticks, _)) => {
-            let busy = holders.ticks.saturating_sub(*ticks) as f64 / TICKS_A_SECOND;
+            let busy = load.ticks.saturating_sub(*ticks) as f64 / TICKS_A_SECOND;
             (100.0 * busy / now.duration_since(*at).as_secs_f64()).clamp(0.0, 100.0) as u32
         }
         None => 0,
     };
-    seen.insert(uuid.to_owned(), (now, holders.ticks, percent));
+    seen.insert(uuid.to_owned(), (now, load.ticks, percent));
     percent
 }
 
 #[cfg(test)]
 mod tests {
+    use std::process::{Child, Command};
+
     use super::*;
 
     #[test]
@@ -193,42 +232,83 @@ mod tests {
     }
 
     #[test]
+    fn who_asks_hears_of_a_scan_that_began_later_and_shares_it() {
+        let mut scans = Scans::default();
+        let (one, other) = (Instant::now(), Instant::now());
+        let first = scans.begun(one);
+        assert!(first.at >= other && Arc::ptr_eq(&first, &scans.begun(other)), "both asked before it began");
+        let asked = Instant::now();
+        let second = scans.begun(asked);
+        assert!(second.at >= asked && !Arc::ptr_eq(&first, &second), "the first began before that");
+        assert!(Arc::ptr_eq(&second, &scans.begun(one)), "there is a newer one");
+        std::thread::scope(|scope| {
+            let ask = || {
+                for _ in 0..20 {
+                    let asked = Instant::now();
+                    assert!(fresh().at >= asked);
+                }
+            };
+            for _ in 0..4 {
+                scope.spawn(ask);
+            }
+        });
+    }
+
+    /// A process on a device, there under its own environment; ended and reaped when this is dropped.
+    struct Tenant(Child);
+
+    impl Tenant {
+        fn on(uuid: &str, command: &mut Command) -> Self {
+            let tenant = Self(command.env("CUDA_VISIBLE_DEVICES", uuid).spawn().unwrap());
+            // It has it once exec has happened.
+            let deadline = Instant::now() + Duration::from_secs(10);
+            while fresh().pids(uuid).is_empty() && Instant::now() < deadline {}
+            tenant
+        }
+    }
+
+    impl Drop for Tenant {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    #[test]
     fn a_device_is_found_behind_a_long_environment() {
         let uuid = format!("MIG-behind-{}", std::process::id());
-        let mut child = std::process::Command::new("sleep")
-            .arg("60")
-            .env_clear()
-            .envs([("A", "x".repeat(40_000)), ("CUDA_VISIBLE_DEVICES", uuid.clone())])
-            .spawn()
-            .unwrap();
-        // It is there under its own environment once exec has happened.
-        let deadline = Instant::now() + Duration::from_secs(10);
-        while holders(&uuid).pids.is_empty() && Instant::now() < deadline {}
-        let found = holders(&uuid).pids;
-        child.kill().unwrap();
-        child.wait().unwrap();
-        assert_eq!(found, [child.id()]);
+        let tenant =
+            Tenant::on(&uuid, Command::new("sleep").arg("60").env_clear().env("A", "x".repeat(40_000)));
+        assert_eq!(fresh().pids(&uuid), [tenant.0.id()]);
+    }
+
+    #[test]
+    fn only_threads_of_the_kernel_are_passed_over() {
+        let uuid = format!("MIG-passed-{}", std::process::id());
+        let tenant = Tenant::on(&uuid, Command::new("sleep").arg("60"));
+        let pid = tenant.0.id();
+        let mut known = HashSet::from([(pid, 0)]);
+        for _ in 0..2 {
+            let scan = Scan::of_all_processes(&mut known);
+            assert_eq!(scan.pids(&uuid), [pid], "a thread that had its number was another process");
+            let others = known.iter().filter(|(pid, _)| !is_kernel_thread(*pid) && !stat(*pid).is_empty());
+            assert_eq!(others.count(), 0);
+        }
     }
 
     #[test]
     fn a_busy_process_is_seen() {
         let uuid = format!("MIG-test-{}", std::process::id());
-        let mut child = std::process::Command::new("sh")
-            .args(["-c", "while :; do :; done"])
-            .env("CUDA_VISIBLE_DEVICES", &uuid)
-            .spawn()
-            .unwrap();
-        // The child is there under its own environment once exec has happened.
-        let deadline = Instant::now() + std::time::Duration::from_secs(10);
+        let tenant = Tenant::on(&uuid, Command::new("sh").args(["-c", "while :; do :; done"]));
+        let deadline = Instant::now() + Duration::from_secs(10);
         let mut percent = 0;
         while percent == 0 && Instant::now() < deadline {
-            percent = utilization_percent(&uuid, &holders(&uuid));
+            percent = utilization_percent(&uuid, fresh().load(&uuid));
         }
-        let found = holders(&uuid);
-        child.kill().unwrap();
-        child.wait().unwrap();
-        assert_eq!(found.pids, [child.id()]);
-        assert!(found.memory_bytes > 0 && percent > 0);
-        assert!(holders(&uuid).pids.is_empty());
+        let scan = fresh();
+        assert_eq!(scan.pids(&uuid), [tenant.0.id()]);
+        assert!(scan.load(&uuid).memory_bytes > 0 && percent > 0);
+        drop(tenant);
+        assert!(fresh().pids(&uuid).is_empty());
     }
 }

@@ -10,7 +10,7 @@ use nvml_wrapper_sys::bindings::{nvmlDevice_t, nvmlEnableState_t, nvmlIntNvLinkD
 
 use crate::boards::{Handle, nvml};
 use crate::details::pci_at;
-use crate::world::{Fault, with};
+use crate::world::{Fault, look};
 use crate::{answer, put};
 
 /// `NVML_NVLINK_DEVICE_TYPE_SWITCH`.
@@ -36,7 +36,7 @@ pub fn has_links(board: &Board) -> bool {
 /// The board that a handle names, and whether this link of it is active. A MIG device has no links.
 fn linked(device: nvmlDevice_t, link: c_uint) -> Result<(&'static Board, bool), Fault> {
     let Handle::Board(index) = Handle::read(device)? else { return Err(Fault::InvalidArgument) };
-    with(|world| {
+    look(|world| {
         let board = world.board(index)?.board()?;
         if link >= link_count(board).ok_or(Fault::NotSupported)? {
             return Err(Fault::InvalidArgument);

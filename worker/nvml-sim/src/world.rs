@@ -1,8 +1,13 @@
 //! The boards as they are, kept in a locked file so that they survive the process, as boards do.
+//!
+//! Other processes change the file too, so every call reads it; what it says is made of it anew only when the
+//! text is another.
 
+use std::cell::Cell;
 use std::fs::{File, OpenOptions};
-use std::io::{Read, Seek, SeekFrom, Write};
-use std::path::{Path, PathBuf};
+use std::io::ErrorKind;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -11,6 +16,14 @@ use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 
 use crate::faults::{Faults, now_ms};
+use crate::read_whole;
+
+const BOARDS: &str = "boards.json";
+
+thread_local! {
+    /// How long the call that this thread makes is to take, in milliseconds.
+    static HANG_MS: Cell<u64> = const { Cell::new(0) };
+}
 
 /// What a call can fail with; the codes are NVML's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,7 +118,11 @@ impl SimBoard {
         self.instances.iter().map(|i| i.placed).collect()
     }
 
-    pub fn instance(&mut self, id: u32) -> Result<&mut GpuInstance, Fault> {
+    pub fn instance(&self, id: u32) -> Result<&GpuInstance, Fault> {
+        self.instances.iter().find(|i| i.id == id).ok_or(Fault::NotFound)
+    }
+
+    pub fn instance_mut(&mut self, id: u32) -> Result<&mut GpuInstance, Fault> {
         self.instances.iter_mut().find(|i| i.id == id).ok_or(Fault::NotFound)
     }
 
@@ -158,9 +175,6 @@ pub struct World {
     /// What goes wrong at present.
     #[serde(skip)]
     pub faults: Faults,
-    /// How long the present call takes, in milliseconds.
-    #[serde(skip)]
-    hang_ms: u64,
     /// The reboots that were carried out.
     #[serde(default)]
     reboots: u64,
@@ -175,11 +189,22 @@ impl World {
     }
 
     /// A board that answers.
-    pub fn board(&mut self, index: usize) -> Result<&mut SimBoard, Fault> {
-        let board = self.boards.get_mut(index).ok_or(Fault::InvalidArgument)?;
+    pub fn board(&self, index: usize) -> Result<&SimBoard, Fault> {
+        let board = self.boards.get(index).ok_or(Fault::InvalidArgument)?;
         let hang_ms = self.faults.hang_ms.get(&board.uuid).copied().unwrap_or(0);
-        self.hang_ms = self.hang_ms.max(hang_ms);
+        HANG_MS.set(HANG_MS.get().max(hang_ms));
         if self.faults.is_lost(&board.uuid, board.mended) { Err(Fault::GpuIsLost) } else { Ok(board) }
+    }
+
+    pub fn board_mut(&mut self, index: usize) -> Result<&mut SimBoard, Fault> {
+        self.board(index)?;
+        self.boards.get_mut(index).ok_or(Fault::InvalidArgument)
+    }
+
+    /// Whether a reset or a reboot is asked for that was not carried out yet.
+    fn owes_reset(&self) -> bool {
+        let asked = |board: &SimBoard| self.faults.reset.get(&board.uuid).is_some_and(|n| *n != board.resets);
+        self.reboots != self.faults.reboot || self.boards.iter().any(asked)
     }
 
     /// Carries out the resets and reboots that are asked for and were not carried out yet.
@@ -263,49 +288,113 @@ fn new_world(dir: &str) -> Result<World, Fault> {
     Ok(world)
 }
 
-/// The world that a text says. A reading of a whole host is hundreds of calls on the same text, so the last one
-/// is remembered.
-fn parsed(text: &str) -> Result<Arc<World>, Fault> {
-    static LAST: Mutex<Option<(String, Arc<World>)>> = Mutex::new(None);
-    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((_, world)) = last.as_ref().filter(|(known, _)| known == text) {
-        return Ok(Arc::clone(world));
+/// What the files said when they were read last.
+struct Known {
+    boards: Vec<u8>,
+    faults: Vec<u8>,
+    world: Arc<World>,
+}
+
+/// The world that the texts of the files say. A reading of a whole host is hundreds of calls on the same texts, so
+/// the last ones are remembered. They are compared themselves, as two changes may be of the same size and too
+/// close to each other for the times of a file.
+fn told(boards: &[u8], faults: &[u8]) -> Result<Arc<World>, Fault> {
+    static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
+    let mut last = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = last.as_ref().filter(|known| known.boards == boards && known.faults == faults) {
+        return Ok(Arc::clone(&known.world));
     }
-    let world: Arc<World> = Arc::new(serde_json::from_str(text).map_err(|_| Fault::Unknown)?);
-    *last = Some((text.to_owned(), Arc::clone(&world)));
+    let mut world: World = if boards.is_empty() {
+        World::default()
+    } else {
+        serde_json::from_slice(boards).map_err(|_| Fault::Unknown)?
+    };
+    world.faults = Faults::parse(faults)?;
+    let world = Arc::new(world);
+    *last = Some(Known { boards: boards.to_vec(), faults: faults.to_vec(), world: Arc::clone(&world) });
     Ok(world)
 }
 
-/// Runs `work` on the world under the file's lock, and keeps what it changed.
-pub fn with<T>(work: impl FnOnce(&mut World) -> Result<T, Fault>) -> Result<T, Fault> {
-    let dir = std::env::var("BERTH_NVML_SIM_DIR").map_err(|_| Fault::Uninitialized)?;
-    let path = PathBuf::from(&dir).join("boards.json");
-    let os = |_| Fault::OperatingSystem;
-    std::fs::create_dir_all(&dir).map_err(os)?;
-    let file =
-        OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).map_err(os)?;
-    let mut file: Flock<File> =
-        Flock::lock(file, FlockArg::LockExclusive).map_err(|_| Fault::OperatingSystem)?;
-    let mut text = String::new();
-    file.read_to_string(&mut text).map_err(os)?;
-    let before = if text.is_empty() { Arc::new(World::default()) } else { parsed(&text)? };
-    let mut world = if text.is_empty() { new_world(&dir)? } else { World::clone(&before) };
-    world.faults = Faults::read(Path::new(&dir))?;
-    world.reset_boards();
-    let result = work(&mut world);
-    let hang_ms = std::mem::take(&mut world.hang_ms);
-    if result.is_ok() && !world.is_kept_as(&before) {
-        let new = serde_json::to_string(&world).map_err(|_| Fault::Unknown)?;
-        file.seek(SeekFrom::Start(0)).map_err(os)?;
-        file.write_all(new.as_bytes()).map_err(os)?;
-        file.set_len(new.len() as u64).map_err(os)?;
-    }
-    // Its neighbours answer meanwhile.
+/// The world as the files say it now; `None` when there is none yet.
+fn seen(dir: &Path) -> Result<Option<Arc<World>>, Fault> {
+    let file = match File::open(dir.join(BOARDS)) {
+        Ok(file) => file,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(_) => return Err(Fault::OperatingSystem),
+    };
+    // Beside others who look, but never in the middle of a change.
+    let file = Flock::lock(file, FlockArg::LockShared).map_err(|_| Fault::OperatingSystem)?;
+    let mut buffer = Vec::new();
+    let text = read_whole(&file, &mut buffer).map_err(|_| Fault::OperatingSystem)?;
     drop(file);
-    if hang_ms > 0 {
-        std::thread::sleep(Duration::from_millis(hang_ms));
+    if text.is_empty() { Ok(None) } else { told(text, &Faults::text(dir)?).map(Some) }
+}
+
+/// The file, and nobody else reads or changes it.
+fn locked(dir: &Path) -> Result<Flock<File>, Fault> {
+    let open =
+        || OpenOptions::new().read(true).write(true).create(true).truncate(false).open(dir.join(BOARDS));
+    let file = match open() {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            std::fs::create_dir_all(dir).and_then(|()| open())
+        }
+        opened => opened,
+    };
+    let file = file.map_err(|_| Fault::OperatingSystem)?;
+    Flock::lock(file, FlockArg::LockExclusive).map_err(|_| Fault::OperatingSystem)
+}
+
+fn configured() -> Result<String, Fault> {
+    std::env::var("BERTH_NVML_SIM_DIR").map_err(|_| Fault::Uninitialized)
+}
+
+/// Makes a call take as long as the boards that it is about.
+fn slowed<T>(call: impl FnOnce() -> Result<T, Fault>) -> Result<T, Fault> {
+    let result = call();
+    // No lock is held any more: its neighbours answer meanwhile.
+    match HANG_MS.take() {
+        0 => {}
+        hang_ms => std::thread::sleep(Duration::from_millis(hang_ms)),
     }
     result
+}
+
+/// Runs `work` on the world as it is when this is called. No lock is held during the work, which may look at every
+/// process of the host.
+pub fn look<T>(work: impl FnOnce(&World) -> Result<T, Fault>) -> Result<T, Fault> {
+    let dir = configured()?;
+    let world = loop {
+        match seen(Path::new(&dir))?.filter(|world| !world.owes_reset()) {
+            Some(world) => break world,
+            // What is made and what is reset is kept in the file.
+            None => change(|_| Ok(()))?,
+        }
+    };
+    slowed(|| work(&world))
+}
+
+/// Runs `work` on the world under the file's lock, and keeps what it changed.
+pub fn change<T>(work: impl FnOnce(&mut World) -> Result<T, Fault>) -> Result<T, Fault> {
+    let dir = configured()?;
+    let os = |_| Fault::OperatingSystem;
+    slowed(|| {
+        let file = locked(Path::new(&dir))?;
+        let mut buffer = Vec::new();
+        let text = read_whole(&file, &mut buffer).map_err(os)?;
+        let before = told(text, &Faults::text(Path::new(&dir))?)?;
+        let mut world = World::clone(&before);
+        if text.is_empty() {
+            world = World { faults: world.faults, ..new_world(&dir)? };
+        }
+        world.reset_boards();
+        let result = work(&mut world);
+        if result.is_ok() && !world.is_kept_as(&before) {
+            let new = serde_json::to_string(&world).map_err(|_| Fault::Unknown)?;
+            file.write_all_at(new.as_bytes(), 0).map_err(os)?;
+            file.set_len(new.len() as u64).map_err(os)?;
+        }
+        result
+    })
 }
 
 #[cfg(test)]
@@ -324,13 +413,48 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_what_the_text_says() {
-        let text = |made: u64| format!("{{\"boards\":[],\"made\":{made}}}");
-        assert_eq!(parsed(&text(1)).unwrap().made, 1);
-        assert_eq!(parsed(&text(1)).unwrap().made, 1);
-        assert_eq!(parsed(&text(2)).unwrap().made, 2);
-        assert_eq!(parsed("nonsense"), Err(Fault::Unknown));
-        assert_eq!(parsed(&text(1)).unwrap().made, 1);
+    fn what_is_remembered_is_what_the_texts_say() {
+        let made = |boards: &str, faults: &str| told(boards.as_bytes(), faults.as_bytes()).map(|w| w.made);
+        let (one, two) = (r#"{"boards":[],"made":1}"#, r#"{"boards":[],"made":2}"#);
+        assert_eq!(made(one, "{}"), Ok(1));
+        assert_eq!(made(one, "{}"), Ok(1));
+        assert_eq!(made(two, "{}"), Ok(2));
+        assert_eq!(made("nonsense", "{}"), Err(Fault::Unknown));
+        assert_eq!(made(two, "nonsense"), Err(Fault::Unknown));
+        assert_eq!(made(one, "{}"), Ok(1));
+        assert!(told(one.as_bytes(), br#"{"no_permission": true}"#).unwrap().faults.no_permission);
+        assert!(!told(one.as_bytes(), b"{}").unwrap().faults.no_permission);
+    }
+
+    #[test]
+    fn a_change_by_somebody_else_is_seen_by_the_next_call() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join(BOARDS);
+        assert_eq!(seen(dir.path()), Ok(None));
+        let put = |made: u64| std::fs::write(&file, format!(r#"{{"boards":[],"made":{made}}}"#)).unwrap();
+        let made = || seen(dir.path()).unwrap().unwrap().made;
+        put(1);
+        let when = std::fs::metadata(&file).unwrap().modified().unwrap();
+        assert_eq!(made(), 1);
+        put(2);
+        File::options().write(true).open(&file).unwrap().set_modified(when).unwrap();
+        assert_eq!(made(), 2, "of the same size at the same instant");
+        let owes = || seen(dir.path()).unwrap().unwrap().owes_reset();
+        assert!(!owes());
+        std::fs::write(dir.path().join("faults.json"), r#"{"reboot": 1}"#).unwrap();
+        assert!(owes());
+        std::fs::remove_file(dir.path().join("faults.json")).unwrap();
+        assert!(!owes());
+        // Whoever changes it has it alone; what is half written is read by nobody.
+        let changing = locked(dir.path()).unwrap();
+        changing.set_len(5).unwrap();
+        let looking = std::thread::scope(|scope| {
+            let looking = scope.spawn(made);
+            changing.write_all_at(br#"{"boards":[],"made":3}"#, 0).unwrap();
+            drop(changing);
+            looking.join().unwrap()
+        });
+        assert_eq!(looking, 3);
     }
 
     #[test]
@@ -352,9 +476,10 @@ mod tests {
         assert_eq!(board.create(19, 7), Err(Fault::InvalidArgument));
         assert_eq!(board.create(77, 0), Err(Fault::InvalidArgument));
         assert_eq!(board.switch_mig(false), Err(Fault::InUse));
-        board.instance(first).unwrap().compute = Some(Compute { id: 0, profile_id: 0, uuid: "MIG-x".into() });
+        board.instance_mut(first).unwrap().compute =
+            Some(Compute { id: 0, profile_id: 0, uuid: "MIG-x".into() });
         assert_eq!(board.destroy(first), Err(Fault::InUse));
-        board.instance(first).unwrap().compute = None;
+        board.instance_mut(first).unwrap().compute = None;
         assert_eq!(board.destroy(first), Ok(()));
         assert_eq!(board.destroy(first), Err(Fault::NotFound));
         let mut old = SimBoard { model: "A30-24GB".into(), ..board };
@@ -381,9 +506,12 @@ mod tests {
         let mut world = World { boards: vec![made("H100-80GB"), made("A30-24GB")], ..World::default() };
         world.reset_boards();
         assert_eq!(world.boards[0].instances.len(), 1, "nobody asked for one");
+        assert!(!world.owes_reset());
         world.boards[1].mig_pending = false;
         world.faults.reset = world.boards.iter().map(|b| (b.uuid.clone(), 1)).collect();
+        assert!(world.owes_reset());
         world.reset_boards();
+        assert!(!world.owes_reset());
         let modes = |world: &World| world.boards.iter().map(|b| (b.mig, b.mig_pending)).collect::<Vec<_>>();
         assert!(world.boards.iter().all(|b| b.instances.is_empty() && b.since_ms > 0));
         assert_eq!(modes(&world), [(true, true), (false, false)]);

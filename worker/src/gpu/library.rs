@@ -149,8 +149,4 @@ impl Library {
         };
         Ok(device_nodes::Wanted { minor, instance })
     }
-
-    pub fn holders(&self, device_uuid: &str) -> Result<Vec<u32>, GpuError> {
-        Ok(self.device(device_uuid)?.running_compute_processes()?.into_iter().map(|p| p.pid).collect())
-    }
 }

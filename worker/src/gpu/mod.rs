@@ -7,6 +7,7 @@
 
 mod events;
 mod health;
+mod holders;
 mod lanes;
 mod library;
 mod mig;
