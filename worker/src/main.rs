@@ -11,6 +11,7 @@ use std::time::Duration;
 use berth_worker::cgroups::Cgroups;
 use berth_worker::daemon::{self, Host};
 use berth_worker::enter::Wish;
+use berth_worker::files::spread;
 use berth_worker::forker::{self, Forker};
 use berth_worker::gpu::Gpus;
 use berth_worker::identity::Start;
@@ -166,6 +167,7 @@ fn run(args: Run) -> Result<(), String> {
         .mode(0o700)
         .create(&root)
         .map_err(|e| format!("{} cannot be made: {e}", root.display()))?;
+    spread(&root);
     let data = args.data.canonicalize().map_err(|e| e.to_string())?;
     let library = args.simulate.as_deref().map(|fleet| simulate::enter(fleet, &data)).transpose()?;
     let _only = lock(&data)?;
