@@ -278,13 +278,6 @@ impl Attempt {
         self.fail(failure);
     }
 
-    /// Whether they hold shares of the same board.
-    pub fn shares_with(&self, other: &Self) -> bool {
-        let shares = |d: &&Device| d.share_milli.is_some();
-        let mut mine = self.record.devices.iter().filter(shares);
-        mine.any(|d| other.record.devices.iter().filter(shares).any(|o| o.gpu_uuid == d.gpu_uuid))
-    }
-
     pub fn fail(&mut self, failure: (String, String)) {
         self.record.failure = Some(failure);
         if let Err(error) = self.save() {
@@ -337,8 +330,7 @@ impl Attempt {
 
     /// Proves that nothing of it is left on its devices, and destroys its instances. The reason when
     /// that cannot be proved.
-    /// `neighbours` are the directories of attempts that share boards with it.
-    pub fn clean(&mut self, host: &Host, neighbours: &[PathBuf]) -> Result<(), String> {
+    pub fn clean(&mut self, host: &Host) -> Result<(), String> {
         let gpus = &host.gpus;
         shim::wait_gone(&self.dir).map_err(|e| e.to_string())?;
         // First, so that nothing else that fails keeps them there.
@@ -362,7 +354,7 @@ impl Attempt {
         // The shim leaves nothing; one that was killed could not see to that.
         self.record.group.end()?;
         for device in &self.record.devices {
-            let held = ward::left_on(gpus, device, neighbours)?;
+            let held = ward::left_on(gpus, device, &host.sharers, &self.dir)?;
             let started = device.instance.is_none() || device.mig_uuid.is_some();
             if started && !held.is_empty() {
                 return Err(format!("processes are still on it: {held:?}"));

@@ -13,7 +13,6 @@ mod tests;
 mod visitors;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -39,7 +38,7 @@ use greeting::{Greeting, Look};
 const RESEND: Duration = Duration::from_secs(5);
 /// After one report the next comes so much later at the soonest: what happens to an attempt meanwhile is one
 /// report, and each costs the portal a transaction.
-const PACE: Duration = Duration::from_millis(20);
+const PACE: Duration = Duration::from_millis(50);
 /// Between two tries to prove a device clean.
 const CLEAN_AGAIN: Duration = Duration::from_secs(2);
 /// Messages and results that are taken in before anything else.
@@ -434,11 +433,8 @@ impl Daemon {
                     grow.send_replace(());
                 });
                 let (mut attempt, host, done) = (attempt.clone(), self.host.clone(), self.done.clone());
-                let others = self.attempts.values().filter(|a| a.key() != key);
-                let neighbours: Vec<PathBuf> =
-                    others.filter(|a| attempt.shares_with(a)).map(|a| a.dir.clone()).collect();
                 tokio::task::spawn_blocking(move || {
-                    let result = attempt.clean(&host, &neighbours);
+                    let result = attempt.clean(&host);
                     let _ = done.send(Done::Cleaned(key, result));
                 });
             }

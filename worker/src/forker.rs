@@ -38,7 +38,7 @@ use crate::shim;
 
 /// The longest path that the kernel takes.
 const LONGEST_PATH: usize = 4_096;
-/// A request is a number and a path, an answer a number, a letter and an `errno`.
+/// A request is a number and a path, an answer a number, a letter and a pid or an `errno`.
 const REQUEST: usize = size_of::<u64>() + LONGEST_PATH;
 const ANSWER: usize = size_of::<u64>() + 1 + size_of::<i32>();
 /// What of an attempt's name `ps` has room for, after the word.
@@ -63,7 +63,8 @@ fn read_request(packet: &[u8]) -> Option<(u64, &Path)> {
 /// What the daemon is told of a shim that it asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum News {
-    Started,
+    /// It is this process.
+    Started(i32),
     /// There is none; the kernel's `errno` says why.
     Failed(i32),
     /// It is gone and collected.
@@ -72,24 +73,24 @@ enum News {
 
 impl News {
     fn of(self, number: u64) -> Vec<u8> {
-        let (letter, errno) = match self {
-            Self::Started => (b's', 0),
+        let (letter, number_of) = match self {
+            Self::Started(pid) => (b's', pid),
             Self::Failed(errno) => (b'f', errno),
             Self::Ended => (b'e', 0),
         };
         let mut packet = number.to_le_bytes().to_vec();
         packet.push(letter);
-        packet.extend(errno.to_le_bytes());
+        packet.extend(number_of.to_le_bytes());
         packet
     }
 
     fn read(packet: &[u8]) -> Option<(u64, Self)> {
         let (number, rest) = packet.split_first_chunk::<8>()?;
-        let (letter, errno) = rest.split_first()?;
-        let errno = i32::from_le_bytes(errno.try_into().ok()?);
+        let (letter, number_of) = rest.split_first()?;
+        let number_of = i32::from_le_bytes(number_of.try_into().ok()?);
         let news = match letter {
-            b's' => Self::Started,
-            b'f' => Self::Failed(errno),
+            b's' => Self::Started(number_of),
+            b'f' => Self::Failed(number_of),
             b'e' => Self::Ended,
             _ => return None,
         };
@@ -153,7 +154,7 @@ pub fn run() -> io::Result<()> {
             let news = match fork_shim(dir, told, &nothing) {
                 Ok(pid) => {
                     forked.insert(pid, number);
-                    News::Started
+                    News::Started(pid)
                 }
                 Err(errno) => News::Failed(errno as i32),
             };
@@ -216,7 +217,7 @@ mod tests {
         assert_eq!(read_request(&packet[..7]), None);
         assert!(request(1, Path::new(&"x".repeat(LONGEST_PATH))).unwrap().len() <= REQUEST);
         assert!(request(1, Path::new(&"x".repeat(LONGEST_PATH + 1))).is_err());
-        for news in [News::Started, News::Failed(Errno::EAGAIN as i32), News::Ended] {
+        for news in [News::Started(7), News::Failed(Errno::EAGAIN as i32), News::Ended] {
             let packet = news.of(7);
             assert_eq!((News::read(&packet), packet.len()), (Some((7, news)), ANSWER));
             assert_eq!(News::read(&packet[..ANSWER - 1]), None);

@@ -9,6 +9,7 @@ use crate::forker::Forker;
 use crate::gpu::Gpus;
 use crate::images::Podman;
 use crate::sandbox::Sandbox;
+use crate::sharing::Sharers;
 use crate::telemetry::Telemetry;
 
 /// What the daemon works with.
@@ -18,6 +19,7 @@ pub struct Host {
     /// Starts shims.
     pub forker: Forker,
     pub gpus: Arc<Gpus>,
+    pub sharers: Sharers,
     pub sandbox: Sandbox,
     pub cgroups: Cgroups,
     /// What runs images, or why nothing does.

@@ -40,6 +40,7 @@ pub mod sandbox;
 pub mod scrollback;
 pub mod seccomp;
 pub mod secrets;
+pub mod sharing;
 pub mod shells;
 pub mod shim;
 pub mod simulate;

@@ -19,6 +19,7 @@ use berth_worker::images::{Podman, Terms};
 use berth_worker::link::Link;
 use berth_worker::pty::Size;
 use berth_worker::sandbox::Sandbox;
+use berth_worker::sharing::Sharers;
 use berth_worker::telemetry::Telemetry;
 use berth_worker::{capacity, enter, identity, link, metrics, processes, shim, simulate};
 use clap::{Parser, Subcommand};
@@ -218,6 +219,7 @@ fn run(args: Run) -> Result<(), String> {
             root: data.join("attempts"),
             forker,
             gpus: Arc::new(gpus),
+            sharers: Sharers::default(),
             sandbox,
             cgroups,
             images,

@@ -165,6 +165,9 @@ impl Attempt {
         put_json(&self.dir.join(shim::LAUNCH), &launch, false).map_err(unwritable)?;
         let (hears, tells) = launch.told.then(io::pipe).transpose().map_err(unwritable)?.unzip();
         let shim = host.forker.shim(&self.dir, hears.map(OwnedFd::from)).map_err(unwritable)?;
+        if let Some(pid) = shim.pid {
+            host.sharers.started(&self.dir, pid);
+        }
         // Only now: a pipe holds no more than some, and somebody must take it out.
         if let Some(pipe) = tells {
             Given::of(spec).tell(pipe);

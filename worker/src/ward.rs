@@ -14,7 +14,7 @@ use crate::attempts::Device;
 use crate::files::{find_json, put_json};
 use crate::gpu::{Condition, Counts, Facts, GpuError, Gpus, complaints, is_given_back};
 use crate::kernel_log::Raised;
-use crate::shim;
+use crate::sharing::Sharers;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Fault {
@@ -284,8 +284,8 @@ pub fn carry_out(gpus: &Gpus, task: &BoardTask) -> Result<String, String> {
     }
 }
 
-/// The processes that are on a device, but for those of the attempts in these directories, with which it is shared.
-pub fn left_on(gpus: &Gpus, device: &Device, neighbours: &[PathBuf]) -> Result<Vec<u32>, String> {
+/// The processes that are on a device of the attempt in `dir`, but for those of attempts with which it is shared.
+pub fn left_on(gpus: &Gpus, device: &Device, sharers: &Sharers, dir: &Path) -> Result<Vec<u32>, String> {
     let look = || match gpus.holders(&device.gpu_uuid, device.mig_uuid.as_deref()) {
         // A device that was never made holds nobody.
         Err(GpuError::NotFound(_)) => Ok(Vec::new()),
@@ -295,13 +295,10 @@ pub fn left_on(gpus: &Gpus, device: &Device, neighbours: &[PathBuf]) -> Result<V
     if device.share_milli.is_none() || held.is_empty() {
         return Ok(held);
     }
-    let others = |held: Vec<u32>| -> Vec<u32> {
-        let theirs = shim::among(&held, neighbours);
-        held.into_iter().filter(|pid| !theirs.contains(pid)).collect()
-    };
-    let left = others(held);
-    // A neighbour's process that ended after it was found is below no shim any more. It is not found again.
-    if left.is_empty() { Ok(left) } else { look().map(others) }
+    let strangers = |held: Vec<u32>| sharers.strangers(&device.gpu_uuid, dir, held);
+    let left = strangers(held);
+    // A neighbour's process whose parents end while they are looked for seems to be nobody's. Not twice.
+    if left.is_empty() { Ok(left) } else { look().map(strangers) }
 }
 
 /// Whether the memory of a whole board is given back, once nobody is on it. Why not, when it is not.

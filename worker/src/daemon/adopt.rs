@@ -15,6 +15,7 @@ impl Daemon {
         self.host.cgroups.sweep(&groups);
         for attempt in found {
             let key = attempt.key();
+            self.host.sharers.join(&attempt.dir, &attempt.record.devices);
             if matches!(attempt.seen(), Seen::Running { .. } | Seen::Preparing) {
                 tracing::info!(job = key.job, "adopted");
                 self.watch.add(&key, &attempt.dir).map_err(|e| e.to_string())?;

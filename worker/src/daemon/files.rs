@@ -157,8 +157,9 @@ impl Daemon {
     pub(super) fn forgotten(&mut self, key: &Key, result: std::io::Result<()>) {
         self.busy.remove(key);
         self.unlearn(key);
-        if let Some(attempt) = self.attempts.remove(key)
-            && let Err(error) = result
+        let Some(attempt) = self.attempts.remove(key) else { return };
+        self.host.sharers.leave(&attempt.dir);
+        if let Err(error) = result
             && error.kind() != std::io::ErrorKind::NotFound
         {
             tracing::warn!(dir = %attempt.dir.display(), %error, "cannot be removed");

@@ -55,6 +55,7 @@ impl Daemon {
             .chain(self.users_left.iter().copied())
             .collect();
         attempt.record.uid = self.host.sandbox.pick_user(&key.job, &taken);
+        self.host.sharers.join(&attempt.dir, &attempt.record.devices);
         self.attempts.insert(key.clone(), attempt.clone());
         self.told.insert(key.clone(), Told { dirty: true, sent: None });
         self.busy.insert(key.clone());

@@ -1,5 +1,7 @@
 //! The loop's own promises, without a portal, a driver or a process.
 
+use std::path::PathBuf;
+
 use berth_proto::{AttemptId, Failure, Hello, Spec};
 use tonic::transport::Endpoint;
 
@@ -10,6 +12,7 @@ use crate::forker::Forker;
 use crate::gpu::Gpus;
 use crate::link::Claim;
 use crate::sandbox::Sandbox;
+use crate::sharing::Sharers;
 use crate::telemetry::Telemetry;
 
 const LONG: Duration = Duration::from_secs(20);
@@ -32,6 +35,7 @@ impl Stage {
             root,
             forker: Forker::new("/nothing/is/started".into()),
             gpus: Arc::new(Gpus::absent()),
+            sharers: Sharers::default(),
             sandbox: Sandbox::Process,
             cgroups: Cgroups::default(),
             images: Err("nobody needs them".to_owned()),

@@ -26,6 +26,8 @@ pub struct Forker {
 
 /// The end of a shim, which is to be waited for.
 pub struct Ended {
+    /// Unless its forker ended before it said that.
+    pub pid: Option<i32>,
     dir: PathBuf,
     word: oneshot::Receiver<()>,
 }
@@ -38,7 +40,7 @@ struct Line {
 }
 
 struct Waiting {
-    started: mpsc::Sender<io::Result<()>>,
+    started: mpsc::Sender<io::Result<i32>>,
     ended: oneshot::Sender<()>,
 }
 
@@ -69,10 +71,8 @@ impl Forker {
         let (started, word) = ask().or_else(|_| ask())?;
         // Where the forker ended before it answered, there may be a shim or none: its lock tells, as it does
         // whenever nobody else can.
-        if let Ok(result) = started.recv() {
-            result?;
-        }
-        Ok(Ended { dir: dir.to_owned(), word })
+        let pid = started.recv().ok().transpose()?;
+        Ok(Ended { pid, dir: dir.to_owned(), word })
     }
 
     fn line(&self) -> io::Result<Arc<Line>> {
@@ -126,7 +126,7 @@ impl Line {
         number: u64,
         packet: &[u8],
         told: Option<BorrowedFd<'_>>,
-    ) -> io::Result<(mpsc::Receiver<io::Result<()>>, oneshot::Receiver<()>)> {
+    ) -> io::Result<(mpsc::Receiver<io::Result<i32>>, oneshot::Receiver<()>)> {
         let (tell_started, started) = mpsc::channel();
         let (tell_ended, ended) = oneshot::channel();
         match held(&self.waiting).as_mut() {
@@ -154,9 +154,9 @@ impl Line {
         let Some(waiting) = waiting.as_mut() else { return };
         // Whoever waits no more need not be told.
         match news {
-            News::Started => {
+            News::Started(pid) => {
                 if let Some(one) = waiting.get(&number) {
-                    let _ = one.started.send(Ok(()));
+                    let _ = one.started.send(Ok(pid));
                 }
             }
             News::Failed(errno) => {
