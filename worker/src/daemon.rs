@@ -8,6 +8,7 @@ mod boards;
 mod files;
 mod greeting;
 mod preparing;
+mod reports;
 #[cfg(test)]
 mod tests;
 mod visitors;
@@ -33,25 +34,14 @@ use crate::tunnels::Tunnels;
 use crate::watch::Watch;
 use boards::{BoardNews, Boards};
 use greeting::{Greeting, Look};
+use reports::{RESEND, Told, at};
 
-/// A report that was not acknowledged is sent again after this long.
-const RESEND: Duration = Duration::from_secs(5);
-/// After one report the next comes so much later at the soonest: what happens to an attempt meanwhile is one
-/// report, and each costs the portal a transaction.
-const PACE: Duration = Duration::from_millis(50);
 /// Between two tries to prove a device clean.
 const CLEAN_AGAIN: Duration = Duration::from_secs(2);
 /// Messages and results that are taken in before anything else.
 const AT_ONCE: usize = 64;
 /// Whatever the portal says, nobody gets longer than this to end.
 const MOST_GRACE_MS: i64 = 600_000;
-
-/// How far the portal knows of an attempt.
-#[derive(Default)]
-struct Told {
-    dirty: bool,
-    sent: Option<(u64, Instant)>,
-}
 
 enum Done {
     /// Whether it could be.
@@ -122,6 +112,7 @@ pub async fn run(host: Host, mut link: mpsc::Receiver<LinkEvent>) -> Result<(), 
     let mut tick = tokio::time::interval(Duration::from_secs(1));
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
+        let report_at = daemon.next_report();
         tokio::select! {
             event = link.recv() => match event {
                 None => return Ok(()),
@@ -134,7 +125,7 @@ pub async fn run(host: Host, mut link: mpsc::Receiver<LinkEvent>) -> Result<(), 
             }
             Some(result) = results.recv() => daemon.finish(result),
             _ = tick.tick() => daemon.tick(),
-            () = tokio::time::sleep_until(daemon.report_after), if daemon.has_news() => {}
+            () = at(report_at) => {}
         }
         // What is here already is taken in before anything is decided: each time every attempt is looked at.
         for _ in 0..AT_ONCE {
@@ -446,32 +437,6 @@ impl Daemon {
         if let Some(outbox) = &self.outbox {
             // A session that just ended is followed by a Closed.
             let _ = outbox.words.send(Up::from(what));
-        }
-    }
-
-    /// Whether there is something to report.
-    fn has_news(&self) -> bool {
-        let news = |(key, told): (&Key, &Told)| {
-            told.dirty && !self.unrecorded.contains(key) && self.attempts.contains_key(key)
-        };
-        self.outbox.is_some() && self.told.iter().any(news)
-    }
-
-    /// Sends what the portal does not know yet.
-    fn report(&mut self) {
-        let Some(outbox) = self.outbox.as_ref().filter(|_| Instant::now() >= self.report_after) else {
-            return;
-        };
-        let unrecorded = &self.unrecorded;
-        for (key, told) in self.told.iter_mut().filter(|(key, told)| told.dirty && !unrecorded.contains(*key))
-        {
-            let Some(attempt) = self.attempts.get(key) else { continue };
-            self.seq += 1;
-            let status = attempt.status(self.seq);
-            let now = Instant::now();
-            *told = Told { dirty: false, sent: Some((self.seq, now)) };
-            self.report_after = now + PACE;
-            let _ = outbox.words.send(up::What::Status(status).into());
         }
     }
 }

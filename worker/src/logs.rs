@@ -54,12 +54,17 @@ pub async fn follow(
 }
 
 fn read_at(path: &std::path::Path, offset: u64) -> std::io::Result<Bytes> {
-    let file = match std::fs::File::open(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Bytes::new()),
-        other => other?,
+    let length = match std::fs::metadata(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => 0,
+        found => found?.len(),
     };
-    let mut buffer = vec![0; LOG_CHUNK];
-    let read = file.read_at(&mut buffer, offset)?;
+    // Most looks find nothing new, and most of what is new is short.
+    let more = usize::try_from(length.saturating_sub(offset)).unwrap_or(LOG_CHUNK).min(LOG_CHUNK);
+    if more == 0 {
+        return Ok(Bytes::new());
+    }
+    let mut buffer = vec![0; more];
+    let read = std::fs::File::open(path)?.read_at(&mut buffer, offset)?;
     buffer.truncate(read);
     Ok(Bytes::from(buffer))
 }

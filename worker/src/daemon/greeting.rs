@@ -119,7 +119,7 @@ impl Daemon {
         let _ = outbox.words.send(up::What::Heartbeat(beat).into());
         self.outbox = Some(outbox);
         for key in self.attempts.keys() {
-            self.told.insert(key.clone(), Told { dirty: true, sent: None });
+            self.told.insert(key.clone(), Told::news());
         }
     }
 

@@ -57,7 +57,7 @@ impl Daemon {
         attempt.record.uid = self.host.sandbox.pick_user(&key.job, &taken);
         self.host.sharers.join(&attempt.dir, &attempt.record.devices);
         self.attempts.insert(key.clone(), attempt.clone());
-        self.told.insert(key.clone(), Told { dirty: true, sent: None });
+        self.told.insert(key.clone(), Told::news());
         self.busy.insert(key.clone());
         self.unrecorded.insert(key.clone());
         let cancelled = Arc::new(AtomicBool::new(false));
@@ -110,7 +110,7 @@ impl Daemon {
     /// Nothing of it was started: it fails in place of being tried for ever on a disk that is full or broken.
     fn cannot_record(&mut self, key: Key, assignment: &Assignment, why: &str) {
         let attempt = Attempt::without_record(&self.host.root, &key, assignment, why);
-        self.told.insert(key.clone(), Told { dirty: true, sent: None });
+        self.told.insert(key.clone(), Told::news());
         self.attempts.insert(key, attempt);
     }
 

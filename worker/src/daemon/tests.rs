@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use berth_proto::{AttemptId, Failure, Hello, Spec};
+use berth_proto::{AttemptId, Failure, Hello, Phase, Spec};
 use tonic::transport::Endpoint;
 
 use super::*;
@@ -150,8 +150,45 @@ async fn what_cannot_be_recorded_fails_and_is_told_only_then() {
     let daemon = &mut stage.daemon;
     assert!(daemon.busy.is_empty() && daemon.preparing.is_empty());
     daemon.report();
+    assert!(failures(&mut said).is_empty(), "it may be proved clean in a moment");
+    at(daemon.next_report()).await;
+    daemon.report();
     assert_eq!(failures(&mut said), [Some("worker.io".to_owned())]);
     assert!(!stage.dir(&key).join("work").exists(), "nothing of it was done");
+}
+
+#[tokio::test]
+async fn what_happens_within_a_moment_is_told_together() {
+    let mut stage = Stage::open();
+    let mut said = stage.connect(1);
+    stage.until(|daemon| daemon.outbox.is_some()).await;
+    while next(&mut said).is_some() {}
+    assert_eq!(stage.daemon.next_report(), None, "there is nothing to say");
+    let attempt = |number| Some(AttemptId::new("job_x", number));
+    let of = |number| Assignment { attempt: attempt(number), limit_ms: 1_000, ..Assignment::default() };
+    stage.daemon.want(Desired { attempts: vec![of(1)], ..Desired::default() });
+    // It is refused, and then proved clean.
+    stage.daemon.act();
+    stage.daemon.report();
+    assert!(next(&mut said).is_none() && stage.daemon.next_report().is_some());
+    stage.daemon.act();
+    stage.until(|daemon| daemon.busy.is_empty()).await;
+    stage.daemon.report();
+    let Some(up::What::Status(status)) = next(&mut said) else { panic!("after a quiet time at once") };
+    assert_eq!((status.attempt.clone(), status.phase()), (attempt(1), Phase::Clean));
+    assert!(next(&mut said).is_none() && stage.daemon.next_report().is_none());
+    // What comes next has to wait a little.
+    stage.daemon.want(Desired { attempts: vec![of(1), of(2)], ..Desired::default() });
+    stage.daemon.act();
+    stage.daemon.act();
+    stage.until(|daemon| daemon.busy.is_empty()).await;
+    while stage.daemon.next_report().is_some() {
+        at(stage.daemon.next_report()).await;
+        stage.daemon.report();
+    }
+    let Some(up::What::Status(status)) = next(&mut said) else { panic!("nothing was said") };
+    assert_eq!((status.attempt.clone(), status.phase()), (attempt(2), Phase::Clean));
+    assert!(next(&mut said).is_none());
 }
 
 #[tokio::test]
