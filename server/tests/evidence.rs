@@ -124,6 +124,13 @@ async fn what_was_over_before_it_was_told_of_has_run_all_the_same() {
         let states: Vec<&str> =
             events["items"].as_array().unwrap().iter().map(|e| e["state"].as_str().unwrap()).collect();
         assert_eq!(states, ["queued", "assigned", "starting", "running", "succeeded"], "{engine}");
+        let times: Vec<Timestamp> = events["items"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|e| e["at"].as_str().unwrap().parse().unwrap())
+            .collect();
+        assert!(times.is_sorted(), "{engine}: {times:?}");
 
         // One that was never started has not.
         let job = submit(&h, json!({})).await;

@@ -2,7 +2,7 @@
 //!
 //! Version 2 is used where it has a controller, version 1 where that is mounted instead, and nothing
 //! where neither can be written, which is said and not hidden. Each attempt has a directory of its own in
-//! each hierarchy. Must not decide how much anybody gets. Blocking.
+//! each hierarchy that does something for it. Must not decide how much anybody gets. Blocking.
 
 mod nested;
 
@@ -200,15 +200,14 @@ impl Cgroups {
     pub fn create(&self, name: &str, allowance: &Allowance) -> io::Result<Group> {
         let name = format!("{}{}", self.prefix, plain(name));
         let place = |p: &Place| Place { dir: p.dir.join(&name), ..p.clone() };
-        let places = self.parents.iter().filter(|p| self.needs(p, allowance)).map(place).collect();
+        let places = self.parents.iter().filter(|p| self.needs(p)).map(place).collect();
         Self::set_up(Group { places, others: Vec::new() }, allowance)
     }
 
-    /// Whether this hierarchy limits, counts or kills what others do not. Each costs a job time.
-    fn needs(&self, place: &Place, allowance: &Allowance) -> bool {
-        let freezes = self.parents.iter().any(|p| p.has(Controller::Freezer));
-        let used = |c: &Controller| *c != Controller::Cpu || allowance.cpu_milli > 0;
-        place.controllers.iter().any(used) || (place.controllers.is_empty() && !freezes)
+    /// Whether this hierarchy limits or shares out something, or is the only one that can kill all at once. Each
+    /// costs a job time.
+    fn needs(&self, place: &Place) -> bool {
+        !place.controllers.is_empty() || !self.parents.iter().any(|p| p.has(Controller::Freezer))
     }
 
     fn set_up(group: Group, allowance: &Allowance) -> io::Result<Group> {
@@ -285,7 +284,7 @@ pub struct Memory {
     pub peak_mib: Option<u64>,
 }
 
-/// The cgroups of one attempt, one in each hierarchy.
+/// The cgroups of one attempt, one in each hierarchy that does something for it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Group {
     places: Vec<Place>,
@@ -466,19 +465,18 @@ mod tests {
             format!("{name} {} {kind} rw,{name} 0 0\n", at.display())
         };
         let mounts = [mount("unified", "cgroup2"), mount("cpu", "cgroup"), mount("pids", "cgroup")].concat();
-        let places = |mounts: &str, name: &str, cpu_milli: u64| -> Vec<String> {
+        let places = |mounts: &str, name: &str| -> Vec<String> {
             let found = Cgroups::among(mounts, "berth", Path::new("/attempts"));
             let group =
-                found.create(name, &Allowance { cpu_milli, pids: 16, ..Allowance::default() }).unwrap();
+                found.create(name, &Allowance { pids: 16, ..Allowance::default() }).unwrap();
             let hierarchy =
                 |p: &Place| p.dir.strip_prefix(dir.path()).unwrap().iter().next().unwrap().to_owned();
             group.places.iter().map(|p| hierarchy(p).into_string().unwrap()).collect()
         };
-        assert_eq!(places(&mounts, "a", 0), ["unified", "pids"], "the first kills what is in it");
-        assert_eq!(places(&mounts, "b", 500), ["unified", "cpu", "pids"]);
+        // Without one of its own a job would compete as part of the worker, not beside the other jobs.
+        assert_eq!(places(&mounts, "a"), ["unified", "cpu", "pids"], "the first kills what is in it");
         let mounts = mounts + &mount("freezer", "cgroup");
-        assert_eq!(places(&mounts, "c", 0), ["pids", "freezer"]);
-        assert_eq!(places(&mounts, "d", 500), ["cpu", "pids", "freezer"]);
+        assert_eq!(places(&mounts, "b"), ["cpu", "pids", "freezer"]);
     }
 
     #[test]

@@ -277,6 +277,9 @@ impl Daemon {
                     && !matches!(attempt.seen(), Seen::Ended(_))
                 {
                     attempt.adopt();
+                    if !matches!(attempt.seen(), Seen::Ended(_)) {
+                        self.attend_again(&key);
+                    }
                     self.told.entry(key).or_default().dirty = true;
                 }
             }
@@ -390,6 +393,8 @@ impl Daemon {
                 let mut attempt = Attempt::create(root, &key, assignment).unwrap_or_else(|error| {
                     Attempt::without_record(root, &key, assignment, &error.to_string())
                 });
+                // Its shim may be there still.
+                self.host.sharers.join(&attempt.dir, &attempt.record.devices);
                 let (code, detail) = if lost {
                     (
                         "attempt.unknown_outcome",

@@ -6,8 +6,12 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use nix::errno::Errno;
+use nix::sys::signal::kill;
+use nix::unistd::Pid;
+
 use crate::attempts::Device;
-use crate::processes::{Stat, stat};
+use crate::processes::stat;
 use crate::shim;
 
 /// The attempts that have shares of boards.
@@ -61,20 +65,24 @@ impl Sharers {
         // Its number may have been given to another since it ended.
         let is_shim = |pid: i32| shims.get(&pid).is_some_and(|dir| shim::shim_pid(dir) == Some(pid));
         let unknown: Vec<u32> =
-            pids.into_iter().filter(|pid| is_there(*pid) && !above(*pid).any(is_shim)).collect();
+            pids.into_iter().filter(|pid| !is_gone(*pid) && !above(*pid).any(is_shim)).collect();
         if unknown.is_empty() {
             return unknown;
         }
         // Of a shim that a former daemon started, or of people who are inside.
         let dirs: Vec<PathBuf> = others.into_iter().map(|(dir, _)| dir).collect();
         let theirs = shim::among(&unknown, &dirs);
-        unknown.into_iter().filter(|pid| !theirs.contains(pid) && is_there(*pid)).collect()
+        unknown.into_iter().filter(|pid| !theirs.contains(pid) && !is_gone(*pid)).collect()
     }
 }
 
-/// Whether it has not ended: what has is on no device.
-fn is_there(pid: u32) -> bool {
-    i32::try_from(pid).ok().and_then(stat).is_some_and(|found: Stat| !found.dead)
+/// Whether it has ended for certain, and so is on no device. One whose first thread has ended looks dead and is
+/// not while it has others, and one that cannot be seen from here may be anybody's.
+fn is_gone(pid: u32) -> bool {
+    let Some(number) = i32::try_from(pid).ok().filter(|number| *number > 0) else { return false };
+    let threads = || std::fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
+    kill(Pid::from_raw(number), None) == Err(Errno::ESRCH)
+        || (stat(number).is_some_and(|found| found.dead) && threads() == 1)
 }
 
 /// Its parent, that one's parent, and so on.
@@ -84,7 +92,9 @@ fn above(pid: u32) -> impl Iterator<Item = i32> {
 
 #[cfg(test)]
 mod tests {
-    use std::process::Command;
+    use std::io::{BufRead, BufReader};
+    use std::process::{Command, Stdio};
+    use std::time::{Duration, Instant};
 
     use super::*;
 
@@ -123,8 +133,36 @@ mod tests {
         assert_eq!(strange(nowhere), [pid]);
         drop(lock);
         child.kill().unwrap();
-        assert!(strange(nowhere).is_empty() || is_there(pid), "it ends");
         child.wait().unwrap();
         assert!(strange(nowhere).is_empty(), "it has ended");
+        assert_eq!(sharers.strangers("GPU-1", nowhere, vec![0]), [0], "who has no number here is not known");
+    }
+
+    #[test]
+    fn who_goes_on_without_its_first_thread_is_there() {
+        let script = "import ctypes, threading, time\n\
+                      threading.Thread(target=time.sleep, args=(60,)).start()\n\
+                      print('up', flush=True)\n\
+                      ctypes.CDLL(None).pthread_exit(None)";
+        let mut child = Command::new("python3").args(["-c", script]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let dead = || stat(i32::try_from(child.id()).unwrap()).unwrap().dead;
+        while !dead() && Instant::now() < deadline {
+            std::thread::yield_now();
+        }
+        assert!(dead(), "its first thread has ended");
+        let nowhere = Path::new("/nowhere");
+        let strange = |pid: u32| Sharers::default().strangers("GPU-1", nowhere, vec![pid]);
+        assert_eq!(strange(child.id()), [child.id()]);
+        let pid = child.id();
+        child.kill().unwrap();
+        // Its other threads go; then it only waits to be collected.
+        while !is_gone(pid) && Instant::now() < deadline {
+            std::thread::yield_now();
+        }
+        assert!(strange(pid).is_empty());
+        child.wait().unwrap();
     }
 }

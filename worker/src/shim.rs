@@ -170,6 +170,18 @@ pub fn lock(dir: &Path) -> io::Result<Flock<File>> {
     Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| errno.into())
 }
 
+/// The same for the shim itself: whoever looks whether there is one holds it for a moment.
+fn lock_soon(dir: &Path) -> io::Result<Flock<File>> {
+    const TRIES: (Duration, u32) = (Duration::from_millis(10), 50);
+    for _ in 1..TRIES.1 {
+        match lock(dir) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => std::thread::sleep(TRIES.0),
+            result => return result,
+        }
+    }
+    lock(dir)
+}
+
 fn say(log: &mut File, text: &str) {
     // The log is the only place to say it; when that fails too the exit code still tells.
     let _ = writeln!(log, "berth: {text}");
@@ -184,7 +196,8 @@ pub fn run(dir: &Path) -> Result<(), String> {
     let what = |error: io::Error| format!("{}: {error}", dir.display());
     // Fails only for a process that leads its group already, which then is what is wanted.
     let _ = setsid();
-    let mut lock = lock(dir).map_err(|e| format!("{}: another shim is at work: {e}", dir.display()))?;
+    let mut lock =
+        lock_soon(dir).map_err(|e| format!("{}: another shim is at work: {e}", dir.display()))?;
     lock.set_len(0).and_then(|()| write!(lock, "{}", std::process::id())).map_err(what)?;
     if crate::attempts::given_up(dir) {
         return Err(format!("{}: was given up before it started", dir.display()));

@@ -33,10 +33,10 @@ const CHARGE_EVERY_MS: i64 = 60_000;
 
 const RUNNING: &str = "Running. Every millisecond counts from here.";
 
-/// When a rank began whose end is reported, by its use; not before its job was submitted.
-fn began_at(job: &JobRow, metered_ms: i64, now: Timestamp) -> Timestamp {
+/// When a rank began whose end is reported, in microseconds by its use; not before its job was submitted.
+fn began_at(job: &JobRow, metered_ms: i64, now: Timestamp) -> i64 {
     let metered_ms = metered_ms.clamp(0, job.max_duration_s.saturating_mul(1_000));
-    Timestamp::from_micros(now.micros().saturating_sub(metered_ms.saturating_mul(1_000)).max(job.created_at))
+    now.micros().saturating_sub(metered_ms.saturating_mul(1_000)).max(job.created_at)
 }
 
 /// What changed by a report, for those who listen.
@@ -155,10 +155,14 @@ async fn apply(
     }
     let all_began = ranks.iter().all(|r| r.running || r.ended);
     if current && begins && ends_now && all_began {
-        // It was over before anybody could be told that it ran: that is recorded first, by what it metered.
-        let event = Event::Start { attempt: number };
-        let at = began_at(&row, status.metered_ms, now);
-        applied.events.extend(advance(tx, portal, &mut row, event, RUNNING.to_owned(), at).await?.ok());
+        // It was over before anybody could be told that it ran: that is recorded first, with its begin by what
+        // it metered.
+        let (event, before) = (Event::Start { attempt: number }, row.started_at);
+        row.started_at = before.or(Some(began_at(&row, status.metered_ms, now)));
+        match advance(tx, portal, &mut row, event, RUNNING.to_owned(), now).await? {
+            Ok(event) => applied.events.push(event),
+            Err(_) => row.started_at = before,
+        }
     }
     let event = match phase {
         proto::Phase::Preparing => Some((

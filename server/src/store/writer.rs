@@ -1,7 +1,7 @@
 //! Group commit for SQLite: one thread owns the writing connection, and everything that waits when it
 //! comes round shares one durable COMMIT.
 //!
-//! A piece of work that fails undoes only itself: the others are run again without it. Every caller,
+//! A piece of work that fails undoes only itself: then each is run again by itself. Every caller,
 //! failed ones too, is answered only after the COMMIT. A caller that goes away changes nothing: its
 //! work finishes.
 
@@ -23,12 +23,15 @@ const WORK_TIME: Duration = Duration::from_secs(10);
 /// A queued piece of work with its caller, whatever its type.
 trait Queued: Send {
     fn run<'a>(&'a mut self, tx: &'a mut Tx<'_>) -> BoxFuture<'a, bool>;
+    /// It took too long, or panicked: it is not tried again.
+    fn is_broken(&self) -> bool;
     fn answer(self: Box<Self>, committed: bool);
 }
 
 struct Piece<T, W> {
     work: W,
     result: Option<Result<T, StoreError>>,
+    broken: bool,
     caller: oneshot::Sender<Result<T, StoreError>>,
 }
 
@@ -36,15 +39,21 @@ impl<T: Send, W: Work<T>> Queued for Piece<T, W> {
     fn run<'a>(&'a mut self, tx: &'a mut Tx<'_>) -> BoxFuture<'a, bool> {
         Box::pin(async move {
             let work = AssertUnwindSafe((self.work)(tx)).catch_unwind();
-            let result = match tokio::time::timeout(WORK_TIME, work).await {
-                Ok(Ok(result)) => result,
-                Ok(Err(_)) => Err(StoreError::Engine("a write panicked".to_owned())),
-                Err(_) => Err(StoreError::Engine("a write ran out of time".to_owned())),
+            let broke = |how: &str| Err(StoreError::Engine(format!("a write {how}")));
+            let (broken, result) = match tokio::time::timeout(WORK_TIME, work).await {
+                Ok(Ok(result)) => (false, result),
+                Ok(Err(_)) => (true, broke("panicked")),
+                Err(_) => (true, broke("ran out of time")),
             };
+            self.broken = broken;
             let ok = result.is_ok();
             self.result = Some(result);
             ok
         })
+    }
+
+    fn is_broken(&self) -> bool {
+        self.broken
     }
 
     fn answer(self: Box<Self>, committed: bool) {
@@ -82,7 +91,7 @@ impl Writer {
 
     pub async fn run<T: Send + 'static>(&self, work: impl Work<T>) -> Result<T, StoreError> {
         let (caller, answer) = oneshot::channel();
-        let piece = Box::new(Piece { work, result: None, caller });
+        let piece = Box::new(Piece { work, result: None, broken: false, caller });
         self.queue.send(piece).await.map_err(|_| StoreError::Unknown)?;
         answer.await.map_err(|_| StoreError::Unknown)?
     }
@@ -127,7 +136,7 @@ async fn serve(options: SqliteConnectOptions, mut pieces: mpsc::Receiver<Box<dyn
         }
         match done {
             Ok(()) => connection = Some(conn),
-            // After a failed COMMIT or SAVEPOINT the connection's own book-keeping is not to be trusted.
+            // After a failed COMMIT, ROLLBACK or SAVEPOINT the connection's own book-keeping is not to be trusted.
             Err(error) => {
                 tracing::error!(%error, "a group of writes was not committed");
                 let _ = conn.close().await;
@@ -169,7 +178,7 @@ async fn run_group(
 
 async fn run_apart(conn: &mut SqliteConnection, group: &mut [Box<dyn Queued>]) -> Result<(), sqlx::Error> {
     say(conn, "BEGIN IMMEDIATE").await?;
-    for piece in group {
+    for piece in group.iter_mut().filter(|piece| !piece.is_broken()) {
         say(conn, "SAVEPOINT piece").await?;
         if !piece.run(&mut Tx::Sqlite(conn)).await {
             say(conn, "ROLLBACK TO piece").await?;

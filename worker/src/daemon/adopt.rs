@@ -1,5 +1,7 @@
 //! Taking up what a former daemon left running.
 
+use std::time::Duration;
+
 use nix::sys::signal::Signal;
 
 use super::{Daemon, Done};
@@ -7,6 +9,9 @@ use crate::agent::{Key, Seen};
 use crate::attempts::Attempt;
 use crate::cgroups::Group;
 use crate::{attending, shim};
+
+/// Before a shim that cannot be waited for is looked for again.
+const AGAIN: Duration = Duration::from_millis(500);
 
 impl Daemon {
     pub(super) fn adopt_all(&mut self) -> Result<(), String> {
@@ -31,6 +36,18 @@ impl Daemon {
             }
         }
         Ok(())
+    }
+
+    /// Waits once more for a shim that seemed to be gone, and whose lock somebody holds all the same.
+    pub(super) fn attend_again(&self, key: &Key) {
+        let Some(attempt) = self.attempts.get(key) else { return };
+        let (dir, key, done) = (attempt.dir.clone(), key.clone(), self.done.clone());
+        tokio::spawn(async move {
+            // On a disk that cannot be read nothing is waited for.
+            tokio::time::sleep(AGAIN).await;
+            attending::gone(dir).await;
+            let _ = done.send(Done::ShimGone(key));
+        });
     }
 
     /// Waits for the end of a shim that a former daemon started, and tells it again what may not have
