@@ -467,8 +467,7 @@ mod tests {
         let mounts = [mount("unified", "cgroup2"), mount("cpu", "cgroup"), mount("pids", "cgroup")].concat();
         let places = |mounts: &str, name: &str| -> Vec<String> {
             let found = Cgroups::among(mounts, "berth", Path::new("/attempts"));
-            let group =
-                found.create(name, &Allowance { pids: 16, ..Allowance::default() }).unwrap();
+            let group = found.create(name, &Allowance { pids: 16, ..Allowance::default() }).unwrap();
             let hierarchy =
                 |p: &Place| p.dir.strip_prefix(dir.path()).unwrap().iter().next().unwrap().to_owned();
             group.places.iter().map(|p| hierarchy(p).into_string().unwrap()).collect()

@@ -196,8 +196,7 @@ pub fn run(dir: &Path) -> Result<(), String> {
     let what = |error: io::Error| format!("{}: {error}", dir.display());
     // Fails only for a process that leads its group already, which then is what is wanted.
     let _ = setsid();
-    let mut lock =
-        lock_soon(dir).map_err(|e| format!("{}: another shim is at work: {e}", dir.display()))?;
+    let mut lock = lock_soon(dir).map_err(|e| format!("{}: another shim is at work: {e}", dir.display()))?;
     lock.set_len(0).and_then(|()| write!(lock, "{}", std::process::id())).map_err(what)?;
     if crate::attempts::given_up(dir) {
         return Err(format!("{}: was given up before it started", dir.display()));
