@@ -99,7 +99,7 @@ async fn ran(h: &Harbour, metered_ms: i64, seen: Option<(i64, i64)>) -> i64 {
 
 #[tokio::test]
 async fn what_was_over_before_it_was_told_of_has_run_all_the_same() {
-    for (engine, db, _place) in engines("over-at-once").await {
+    for (engine, db, _place) in engines("over_at_once").await {
         let h = Harbour::on(db).await;
         let job = submit(&h, json!({})).await;
         let node = placed(&h, &job).await[0];

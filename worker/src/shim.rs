@@ -8,6 +8,7 @@
 #![expect(unsafe_code, reason = "what happens between fork and exec can only be said in an unsafe hook")]
 
 mod end;
+mod lock;
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -18,11 +19,10 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use berth_proto::LOG_LIMIT;
-use nix::fcntl::{Flock, FlockArg};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use nix::sys::signal::{SigSet, Signal, kill};
+use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::timerfd::{self, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use nix::time::{ClockId, clock_gettime};
@@ -34,10 +34,12 @@ use crate::disk;
 use crate::files::{find_json, put_json, reserve};
 use crate::lease::{self, Leased, Remains};
 use crate::mask::{Masking, Output};
-use crate::processes::{Stat, Tenant, Word, descendants, stat};
+use crate::processes::{Stat, Tenant, Word, stat};
 use crate::reaping::{end_all, reap_strays};
 use crate::sandbox::open_filters;
 use crate::secrets::{self, Given};
+use lock::lock_soon;
+pub use lock::{among, lock, processes, shim_pid, tell, wait_gone};
 
 pub const LAUNCH: &str = "launch.json";
 pub const START: &str = "start.json";
@@ -163,24 +165,6 @@ const LOOK_MS: i64 = 1_000;
 const PATIENCE_MS: i64 = 5_000;
 /// What the program for containers ends with when it cannot run one.
 const NOT_RUN: i32 = 125;
-
-/// The lock of this directory; an error while a shim holds it.
-pub fn lock(dir: &Path) -> io::Result<Flock<File>> {
-    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(dir.join(LOCK))?;
-    Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| errno.into())
-}
-
-/// The same for the shim itself: whoever looks whether there is one holds it for a moment.
-fn lock_soon(dir: &Path) -> io::Result<Flock<File>> {
-    const TRIES: (Duration, u32) = (Duration::from_millis(10), 50);
-    for _ in 1..TRIES.1 {
-        match lock(dir) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => std::thread::sleep(TRIES.0),
-            result => return result,
-        }
-    }
-    lock(dir)
-}
 
 fn say(log: &mut File, text: &str) {
     // The log is the only place to say it; when that fails too the exit code still tells.
@@ -470,45 +454,5 @@ fn watch(dir: &Path, launch: &Launch, mut child: Child, told: &SignalFd, began: 
                 Some(_) => {}
             }
         }
-    }
-}
-
-/// Whether a shim holds the lock of this directory, and its pid.
-pub fn shim_pid(dir: &Path) -> Option<i32> {
-    let file = OpenOptions::new().read(true).write(true).open(dir.join(LOCK)).ok()?;
-    match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-        Ok(_) => None,
-        Err(_) => std::fs::read_to_string(dir.join(LOCK)).ok()?.trim().parse().ok(),
-    }
-}
-
-/// Every process of the attempt in this directory, and of people who are inside it.
-pub fn processes(dir: &Path) -> Vec<u32> {
-    let own = shim_pid(dir).map(descendants).unwrap_or_default();
-    let own = own.into_iter().filter_map(|(pid, _)| u32::try_from(pid).ok());
-    own.chain(crate::enter::processes(dir)).collect()
-}
-
-/// Those of these processes that are of the attempts in these directories, or of people who are inside them.
-pub fn among(pids: &[u32], dirs: &[PathBuf]) -> Vec<u32> {
-    let roots = dirs.iter().flat_map(|dir| shim_pid(dir).into_iter().chain(crate::enter::inside(dir)));
-    let roots: Vec<i32> = roots.collect();
-    let theirs = |pid: &u32| i32::try_from(*pid).is_ok_and(|pid| crate::processes::is_below(pid, &roots));
-    pids.iter().copied().filter(theirs).collect()
-}
-
-/// Tells the shim of this directory something; nothing happens when there is none.
-pub fn tell(dir: &Path, signal: Signal) {
-    if let Some(pid) = shim_pid(dir) {
-        let _ = kill(Pid::from_raw(pid), signal);
-    }
-}
-
-/// Waits until no shim holds this directory, which is when all its processes are gone.
-pub fn wait_gone(dir: &Path) -> io::Result<()> {
-    match OpenOptions::new().read(true).write(true).open(dir.join(LOCK)) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error),
-        Ok(file) => Flock::lock(file, FlockArg::LockExclusive).map(|_| ()).map_err(|(_, errno)| errno.into()),
     }
 }
