@@ -32,6 +32,7 @@ pub mod metrics;
 pub mod preparing;
 pub mod processes;
 pub mod pty;
+pub mod questions;
 pub mod reaping;
 pub mod removing;
 pub mod report;

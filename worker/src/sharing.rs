@@ -11,12 +11,20 @@ use nix::sys::signal::kill;
 use nix::unistd::Pid;
 
 use crate::attempts::Device;
+use crate::gpu::GpuError;
 use crate::processes::stat;
+use crate::questions::Questions;
 use crate::shim;
+
+/// A process with the attempt whose it is; `None`: nobody's that is known.
+pub type Owned = (u32, Option<PathBuf>);
 
 /// The attempts that have shares of boards.
 #[derive(Debug, Default)]
-pub struct Sharers(Mutex<HashMap<PathBuf, Sharer>>);
+pub struct Sharers {
+    here: Mutex<HashMap<PathBuf, Sharer>>,
+    questions: Questions<Result<Vec<Owned>, GpuError>>,
+}
 
 #[derive(Debug)]
 struct Sharer {
@@ -27,7 +35,7 @@ struct Sharer {
 
 impl Sharers {
     fn held(&self) -> MutexGuard<'_, HashMap<PathBuf, Sharer>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.here.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// An attempt is here. To be called before anything of it can be on a device.
@@ -51,29 +59,58 @@ impl Sharers {
         self.held().remove(dir);
     }
 
-    /// Those of these processes that are there still and of no attempt that shares the board, but for the one
-    /// in `own`. What was found on the board was started before this is called, so whoever it is of has joined.
-    pub fn strangers(&self, gpu_uuid: &str, own: &Path, pids: Vec<u32>) -> Vec<u32> {
-        let others: Vec<(PathBuf, Option<i32>)> = self
+    /// Whose the processes are that `look` finds on a board, as it is called after this. One look is for all who
+    /// ask meanwhile.
+    pub fn on_board(
+        &self,
+        gpu_uuid: &str,
+        look: impl FnOnce() -> Result<Vec<u32>, GpuError>,
+    ) -> Result<Vec<Owned>, GpuError> {
+        let ask = || look().map(|pids| self.owners(gpu_uuid, pids));
+        self.questions.ask(gpu_uuid, ask).unwrap_or(Err(GpuError::Unresponsive))
+    }
+
+    /// Those of these processes that are there still, with whose they are. What was found on the board was started
+    /// before this is called, so whoever it is of has joined.
+    fn owners(&self, gpu_uuid: &str, pids: Vec<u32>) -> Vec<Owned> {
+        let shares = |sharer: &Sharer| sharer.gpu_uuids.iter().any(|uuid| uuid == gpu_uuid);
+        let here: Vec<(PathBuf, Option<i32>)> = self
             .held()
             .iter()
-            .filter(|(dir, sharer)| *dir != own && sharer.gpu_uuids.iter().any(|uuid| uuid == gpu_uuid))
+            .filter(|(_, sharer)| shares(sharer))
             .map(|(dir, sharer)| (dir.clone(), sharer.shim))
             .collect();
-        let shims: HashMap<i32, &Path> =
-            others.iter().filter_map(|(dir, shim)| Some(((*shim)?, dir.as_path()))).collect();
+        let mut roots: HashMap<i32, &Path> =
+            here.iter().filter_map(|(dir, shim)| Some(((*shim)?, dir.as_path()))).collect();
         // Its number may have been given to another since it ended.
-        let is_shim = |pid: i32| shims.get(&pid).is_some_and(|dir| shim::shim_pid(dir) == Some(pid));
-        let unknown: Vec<u32> =
-            pids.into_iter().filter(|pid| !is_gone(*pid) && !above(*pid).any(is_shim)).collect();
-        if unknown.is_empty() {
-            return unknown;
+        roots.retain(|pid, dir| shim::shim_pid(dir) == Some(*pid));
+        let mut parents = HashMap::new();
+        let mut owned: Vec<Owned> = pids
+            .into_iter()
+            .filter(|pid| !is_gone(*pid))
+            .map(|pid| (pid, owner(pid, &roots, &mut parents)))
+            .collect();
+        if owned.iter().any(|(_, owner)| owner.is_none()) {
+            // Of a shim that a former daemon started or that has only begun, or of people who are inside.
+            let all =
+                here.iter().flat_map(|(dir, _)| shim::roots(dir).into_iter().map(move |pid| (pid, dir)));
+            let roots: HashMap<i32, &Path> = all.map(|(pid, dir)| (pid, dir.as_path())).collect();
+            let mut parents = HashMap::new();
+            for (pid, of) in owned.iter_mut().filter(|(_, of)| of.is_none()) {
+                *of = owner(*pid, &roots, &mut parents);
+            }
+            owned.retain(|(pid, of)| of.is_some() || !is_gone(*pid));
         }
-        // Of a shim that a former daemon started, or of people who are inside.
-        let dirs: Vec<PathBuf> = others.into_iter().map(|(dir, _)| dir).collect();
-        let theirs = shim::among(&unknown, &dirs);
-        unknown.into_iter().filter(|pid| !theirs.contains(pid) && !is_gone(*pid)).collect()
+        owned
     }
+}
+
+/// Whose a process is: that of the first of these roots above it. Each process on the way is looked at once.
+fn owner(pid: u32, roots: &HashMap<i32, &Path>, parents: &mut HashMap<i32, Option<i32>>) -> Option<PathBuf> {
+    let mut up = std::iter::successors(i32::try_from(pid).ok(), |pid| {
+        *parents.entry(*pid).or_insert_with(|| stat(*pid).map(|found| found.parent))
+    });
+    up.find_map(|pid| roots.get(&pid)).map(|dir| dir.to_path_buf())
 }
 
 /// Whether it has ended for certain, and so is on no device. One whose first thread has ended looks dead and is
@@ -83,11 +120,6 @@ fn is_gone(pid: u32) -> bool {
     let threads = || std::fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
     kill(Pid::from_raw(number), None) == Err(Errno::ESRCH)
         || (stat(number).is_some_and(|found| found.dead) && threads() == 1)
-}
-
-/// Its parent, that one's parent, and so on.
-fn above(pid: u32) -> impl Iterator<Item = i32> {
-    std::iter::successors(i32::try_from(pid).ok(), |pid| Some(stat(*pid)?.parent)).skip(1)
 }
 
 #[cfg(test)]
@@ -104,38 +136,39 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_nobodys_is_strange() {
+    fn a_process_is_whose_shim_is_above_it() {
         let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
         let pid = child.id();
         let sharers = Sharers::default();
-        let strange = |own: &Path| sharers.strangers("GPU-1", own, vec![pid]);
-        let nowhere = Path::new("/nowhere");
-        assert_eq!(strange(nowhere), [pid], "nobody is here");
+        let owner = |gpu: &str| sharers.owners(gpu, vec![pid]);
+        let (nobody, this_one) = (vec![(pid, None)], vec![(pid, Some(one.path().to_owned()))]);
+        assert_eq!(owner("GPU-1"), nobody, "nobody is here");
         // This process is its shim.
         let lock = shim::lock(one.path()).unwrap();
         let this = std::process::id();
         std::fs::write(one.path().join(shim::LOCK), this.to_string()).unwrap();
         let share = [device("GPU-1", Some(100)), device("GPU-2", None)];
         sharers.join(one.path(), &share);
-        assert!(strange(nowhere).is_empty(), "whether its shim is known or not");
+        assert_eq!(owner("GPU-1"), this_one, "whether its shim is known or not");
         sharers.started(one.path(), i32::try_from(this).unwrap());
-        assert!(strange(nowhere).is_empty());
-        assert_eq!(strange(one.path()), [pid], "its own are to be gone");
-        assert_eq!(sharers.strangers("GPU-2", nowhere, vec![pid]), [pid], "that is no share");
+        assert_eq!(owner("GPU-1"), this_one);
+        assert_eq!(owner("GPU-2"), nobody, "that is no share");
         sharers.started(other.path(), 1);
         sharers.join(other.path(), &share[1..]);
         drop(lock);
-        assert_eq!(strange(nowhere), [pid], "its shim has ended, whoever has its number");
+        assert_eq!(owner("GPU-1"), nobody, "its shim has ended, whoever has its number");
         let lock = shim::lock(one.path()).unwrap();
-        assert!(strange(nowhere).is_empty());
+        assert_eq!(owner("GPU-1"), this_one);
         sharers.leave(one.path());
-        assert_eq!(strange(nowhere), [pid]);
+        assert_eq!(owner("GPU-1"), nobody);
         drop(lock);
+        assert_eq!(sharers.on_board("GPU-1", || Ok(vec![pid])), Ok(nobody));
+        assert_eq!(sharers.on_board("GPU-2", || Err(GpuError::Lost)), Err(GpuError::Lost));
         child.kill().unwrap();
         child.wait().unwrap();
-        assert!(strange(nowhere).is_empty(), "it has ended");
-        assert_eq!(sharers.strangers("GPU-1", nowhere, vec![0]), [0], "who has no number here is not known");
+        assert_eq!(owner("GPU-1"), [], "it has ended");
+        assert_eq!(sharers.owners("GPU-1", vec![0]), [(0, None)], "who has no number here is not known");
     }
 
     #[test]
@@ -153,16 +186,15 @@ mod tests {
             std::thread::yield_now();
         }
         assert!(dead(), "its first thread has ended");
-        let nowhere = Path::new("/nowhere");
-        let strange = |pid: u32| Sharers::default().strangers("GPU-1", nowhere, vec![pid]);
-        assert_eq!(strange(child.id()), [child.id()]);
+        let found = |pid: u32| Sharers::default().owners("GPU-1", vec![pid]);
+        assert_eq!(found(child.id()), [(child.id(), None)]);
         let pid = child.id();
         child.kill().unwrap();
         // Its other threads go; then it only waits to be collected.
         while !is_gone(pid) && Instant::now() < deadline {
             std::thread::yield_now();
         }
-        assert!(strange(pid).is_empty());
+        assert!(found(pid).is_empty());
         child.wait().unwrap();
     }
 }

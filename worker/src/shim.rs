@@ -39,7 +39,7 @@ use crate::reaping::{end_all, reap_strays};
 use crate::sandbox::open_filters;
 use crate::secrets::{self, Given};
 use lock::lock_soon;
-pub use lock::{among, lock, processes, shim_pid, tell, wait_gone};
+pub use lock::{among, lock, processes, roots, shim_pid, tell, wait_gone};
 
 pub const LAUNCH: &str = "launch.json";
 pub const START: &str = "start.json";

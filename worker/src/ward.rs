@@ -286,19 +286,25 @@ pub fn carry_out(gpus: &Gpus, task: &BoardTask) -> Result<String, String> {
 
 /// The processes that are on a device of the attempt in `dir`, but for those of attempts with which it is shared.
 pub fn left_on(gpus: &Gpus, device: &Device, sharers: &Sharers, dir: &Path) -> Result<Vec<u32>, String> {
-    let look = || match gpus.holders(&device.gpu_uuid, device.mig_uuid.as_deref()) {
-        // A device that was never made holds nobody.
-        Err(GpuError::NotFound(_)) => Ok(Vec::new()),
-        found => found.map_err(|error| error.to_string()),
-    };
-    let held = look()?;
-    if device.share_milli.is_none() || held.is_empty() {
-        return Ok(held);
+    // A device that was never made holds nobody.
+    fn known<T>(found: Result<Vec<T>, GpuError>) -> Result<Vec<T>, String> {
+        match found {
+            Err(GpuError::NotFound(_)) => Ok(Vec::new()),
+            found => found.map_err(|error| error.to_string()),
+        }
     }
-    let strangers = |held: Vec<u32>| sharers.strangers(&device.gpu_uuid, dir, held);
-    let left = strangers(held);
+    let look = || gpus.holders(&device.gpu_uuid, device.mig_uuid.as_deref());
+    if device.share_milli.is_none() {
+        return known(look());
+    }
+    let strangers = || {
+        let found = known(sharers.on_board(&device.gpu_uuid, look))?.into_iter();
+        let strange = found.filter(|(_, of)| of.as_deref().is_none_or(|of| of == dir));
+        Ok::<Vec<u32>, String>(strange.map(|(pid, _)| pid).collect())
+    };
+    let left = strangers()?;
     // A neighbour's process whose parents end while they are looked for seems to be nobody's. Not twice.
-    if left.is_empty() { Ok(left) } else { look().map(strangers) }
+    if left.is_empty() { Ok(left) } else { strangers() }
 }
 
 /// Whether the memory of a whole board is given back, once nobody is on it. Why not, when it is not.

@@ -31,7 +31,6 @@ pub use readings::{Presence, Reading};
 pub use whole::{BoardRead, SliceRead};
 
 use crate::device_nodes;
-use holders::Questions;
 use lanes::{Lanes, Pending};
 use library::{Library, lock};
 use starting::Starting;
@@ -151,7 +150,6 @@ impl Default for Deadlines {
 pub struct Gpus {
     library: Arc<Starting<Library>>,
     lanes: Lanes,
-    questions: Questions,
     deadlines: Deadlines,
     /// Boards as they were when they answered last, by index.
     seen: Mutex<BTreeMap<u32, BoardInfo>>,
@@ -174,7 +172,6 @@ impl Gpus {
         Self {
             library,
             lanes: Lanes::default(),
-            questions: Questions::default(),
             deadlines: Deadlines::default(),
             seen: Mutex::default(),
             links: Mutex::default(),
@@ -429,9 +426,7 @@ impl Gpus {
     /// The compute processes on a board, or on a MIG device of it.
     pub fn holders(&self, gpu_uuid: &str, mig_uuid: Option<&str>) -> Result<Vec<u32>, GpuError> {
         let device = mig_uuid.unwrap_or(gpu_uuid).to_owned();
-        let ask = || self.look(gpu_uuid, move |library| library.holders(&device));
-        // One attempt has an instance for itself.
-        if mig_uuid.is_some() { ask() } else { self.questions.ask(gpu_uuid, ask) }
+        self.look(gpu_uuid, move |library| library.holders(&device))
     }
 }
 

@@ -47,10 +47,14 @@ pub fn processes(dir: &Path) -> Vec<u32> {
     own.chain(crate::enter::processes(dir)).collect()
 }
 
+/// The processes below which everything of the attempt in this directory is, people who are inside it too.
+pub fn roots(dir: &Path) -> Vec<i32> {
+    shim_pid(dir).into_iter().chain(crate::enter::inside(dir)).collect()
+}
+
 /// Those of these processes that are of the attempts in these directories, or of people who are inside them.
 pub fn among(pids: &[u32], dirs: &[PathBuf]) -> Vec<u32> {
-    let roots = dirs.iter().flat_map(|dir| shim_pid(dir).into_iter().chain(crate::enter::inside(dir)));
-    let roots: Vec<i32> = roots.collect();
+    let roots: Vec<i32> = dirs.iter().flat_map(|dir| roots(dir)).collect();
     let theirs = |pid: &u32| i32::try_from(*pid).is_ok_and(|pid| crate::processes::is_below(pid, &roots));
     pids.iter().copied().filter(theirs).collect()
 }
