@@ -2,6 +2,7 @@
 //! link is followed, and depth, number and size have their ends. Blocking.
 
 use std::ffi::CString;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
@@ -16,8 +17,8 @@ use nix::sys::stat::{Mode, SFlag, fstatat};
 const MOST_DEEP: usize = 200;
 /// Files and directories.
 const MOST_ENTRIES: usize = 2_000_000;
-/// Between two looks at the size of a job's directory.
-const LOOK: Duration = Duration::from_secs(5);
+/// Before the first look at the size of a job's directory, and between two.
+pub const LOOK: Duration = Duration::from_secs(5);
 
 /// What was found in a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,30 +91,37 @@ fn measure_all(dirs: &[PathBuf], most: u64) -> Result<Found, Errno> {
     Ok(Found::Bytes(all))
 }
 
-/// Looks after the size of the job's directory and what counts with it; what it finds too much is set once.
-pub fn watch(limit: Option<(PathBuf, u64)>, with: Vec<PathBuf>) -> Arc<OnceLock<(String, String)>> {
+/// Looks after the size of the job's directory and what counts with it, from now on; what it finds too much is set
+/// once. An error when the host gives no thread for it.
+pub fn watch(
+    limit: Option<(PathBuf, u64)>,
+    with: Vec<PathBuf>,
+) -> io::Result<Arc<OnceLock<(String, String)>>> {
     let told = Arc::new(OnceLock::new());
-    let Some((dir, most_mib)) = limit else { return told };
+    let Some((dir, most_mib)) = limit else { return Ok(told) };
     let tell = told.clone();
     let dirs: Vec<PathBuf> = std::iter::once(dir).chain(with).collect();
-    std::thread::spawn(move || {
+    let look = move || {
         let most = most_mib.saturating_mul(1 << 20);
         loop {
-            std::thread::sleep(LOOK);
             let what = match measure_all(&dirs, most) {
                 Ok(Found::Bytes(bytes)) if bytes > most => format!("holds more than {most_mib} MiB"),
                 Ok(Found::TooMany) => "holds more than two million files".to_owned(),
                 Ok(Found::TooDeep) => "has more than 200 directories within each other".to_owned(),
                 // What cannot be looked at now is looked at again.
-                Ok(Found::Bytes(_)) | Err(_) => continue,
+                Ok(Found::Bytes(_)) | Err(_) => {
+                    std::thread::sleep(LOOK);
+                    continue;
+                }
             };
             let detail = format!("Its directory {what}, so it was stopped.");
             // Nobody else sets it.
             let _ = tell.set(("disk.exceeded".to_owned(), detail));
             return;
         }
-    });
-    told
+    };
+    std::thread::Builder::new().name("disk".to_owned()).spawn(look)?;
+    Ok(told)
 }
 
 #[cfg(test)]

@@ -105,12 +105,16 @@ impl Sharers {
     }
 }
 
-/// Whose a process is: that of the first of these roots above it. Each process on the way is looked at once.
+/// Whose a process is: that of the first of these roots above it. Each process on the way is looked at once, and
+/// a root not at all.
 fn owner(pid: u32, roots: &HashMap<i32, &Path>, parents: &mut HashMap<i32, Option<i32>>) -> Option<PathBuf> {
-    let mut up = std::iter::successors(i32::try_from(pid).ok(), |pid| {
-        *parents.entry(*pid).or_insert_with(|| stat(*pid).map(|found| found.parent))
-    });
-    up.find_map(|pid| roots.get(&pid)).map(|dir| dir.to_path_buf())
+    let mut at = i32::try_from(pid).ok()?;
+    loop {
+        if let Some(dir) = roots.get(&at) {
+            return Some(dir.to_path_buf());
+        }
+        at = (*parents.entry(at).or_insert_with(|| stat(at).map(|found| found.parent)))?;
+    }
 }
 
 /// Whether it has ended for certain, and so is on no device. One whose first thread has ended looks dead and is

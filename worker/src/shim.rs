@@ -16,6 +16,7 @@ use std::os::fd::AsFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use berth_proto::LOG_LIMIT;
@@ -378,7 +379,9 @@ fn watch(dir: &Path, launch: &Launch, mut child: Child, told: &SignalFd, began: 
     let elapsed_ms = || i64::try_from(began.elapsed().as_millis()).unwrap_or(i64::MAX);
     let mut limit = limit_ms(dir, launch);
     let (mut timed_out, mut log_full, mut failure) = (false, false, None);
-    let too_large = disk::watch(launch.limits.disk.clone(), launch.limits.volumes.clone());
+    // Begun when it is due: most short jobs end before, and need no second thread.
+    let mut disk: Option<Arc<OnceLock<(String, String)>>> = None;
+    let disk_after_ms = i64::try_from(disk::LOOK.as_millis()).unwrap_or(i64::MAX);
     let tenant = Tenant {
         command: pid,
         depth: launch.sandbox_depth,
@@ -401,6 +404,10 @@ fn watch(dir: &Path, launch: &Launch, mut child: Child, told: &SignalFd, began: 
             let (metered_ms, boottime_ms) = (now.min(limit), Some(boottime_ms()));
             return Exit { code, timed_out, metered_ms, log_bytes: 0, log_full, boottime_ms, failure };
         }
+        if disk.is_none() && now >= disk_after_ms {
+            // Where there is no thread to be had now, it is tried again.
+            disk = disk::watch(launch.limits.disk.clone(), launch.limits.volumes.clone()).ok();
+        }
         if asked_at.is_none() && now >= limit {
             timed_out = true;
             (asked_at, unheard) = (Some(now), Some(Word::End));
@@ -410,7 +417,7 @@ fn watch(dir: &Path, launch: &Launch, mut child: Child, told: &SignalFd, began: 
             (asked_at, unheard) = (Some(now), Some(Word::End));
         }
         if asked_at.is_none()
-            && let Some(found) = too_large.get()
+            && let Some(found) = disk.as_ref().and_then(|found| found.get())
         {
             failure = Some(found.clone());
             (asked_at, unheard) = (Some(now), Some(Word::End));
