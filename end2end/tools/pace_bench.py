@@ -6,7 +6,7 @@ of them has ended and is charged for: placing, telling the worker, preparing, th
 the proof that its place is clean, and the next one in that place. Beside the sandboxed ones stands the same
 sandbox in bare loops, as many as jobs run at once, before and after them: machines do not keep their speed.
 
-Run as `pace_bench.py pace` it prints what it found as JSON. BENCH_JOBS (3000), BENCH_SLOTS (64) and
+Run as `pace_bench.py pace` it prints what it found as JSON. BENCH_JOBS (3000), BENCH_SLOTS (32) and
 BENCH_SECONDS (10, of the bare loops) change it.
 """
 from __future__ import annotations
@@ -27,7 +27,7 @@ from rest import Failed, find_json, put_json
 from worker_bench import ENDED, ROOT, MakeRow, Row, Site, wait_for
 
 OFFERING, BOARDS, CLIENTS, NODE = "h100-80gb", 2, 4, "quay"
-JOBS, SLOTS = int(os.environ.get("BENCH_JOBS") or 3_000), int(os.environ.get("BENCH_SLOTS") or 64)
+JOBS, SLOTS = int(os.environ.get("BENCH_JOBS") or 3_000), int(os.environ.get("BENCH_SLOTS") or 32)
 SECONDS = int(os.environ.get("BENCH_SECONDS") or 10)
 # As many of these fit on the boards as there are slots, and no more.
 SHARE_MILLI = 1_000 * BOARDS // SLOTS
