@@ -461,10 +461,9 @@ mod tests {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
         let held = free(&path).unwrap().unwrap();
         assert!(processes(dir.path()).contains(&child.id()), "what this process started");
-        let dirs = [dir.path().to_owned()];
-        assert_eq!(shim::among(&[1, child.id()], &dirs), [child.id()]);
+        assert_eq!(shim::among(&[1, child.id()], dir.path()), [child.id()]);
         drop(held);
-        assert!(shim::among(&[child.id()], &dirs).is_empty(), "nobody is inside any more");
+        assert!(shim::among(&[child.id()], dir.path()).is_empty(), "nobody is inside any more");
         child.kill().unwrap();
         child.wait().unwrap();
     }

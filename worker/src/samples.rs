@@ -66,7 +66,7 @@ fn is_busy(attempt: &Attempt, device: &Device, pids: Option<&[u32]>) -> Option<b
         return Some(!pids.is_empty());
     }
     // Others are on a shared board too.
-    Some(!shim::among(pids, std::slice::from_ref(&attempt.dir)).is_empty())
+    Some(!shim::among(pids, &attempt.dir).is_empty())
 }
 
 /// What is found of all devices of an attempt, and when.

@@ -1,7 +1,7 @@
 //! The only room that knows SQL. Rows never leave it; what comes out are wire types and plain values.
 //!
-//! One text of SQL serves both engines. A function here takes a [`Tx`] and does one thing; what
-//! belongs together is decided in `service`, inside one [`Db::write`].
+//! One text of SQL serves both engines, but where it is given a list (`list_of`). A function here takes a
+//! [`Tx`] and does one thing; what belongs together is decided in `service`, inside one [`Db::write`].
 
 #[macro_use]
 mod macros;

@@ -3,7 +3,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use nix::fcntl::{Flock, FlockArg};
@@ -52,9 +52,9 @@ pub fn roots(dir: &Path) -> Vec<i32> {
     shim_pid(dir).into_iter().chain(crate::enter::inside(dir)).collect()
 }
 
-/// Those of these processes that are of the attempts in these directories, or of people who are inside them.
-pub fn among(pids: &[u32], dirs: &[PathBuf]) -> Vec<u32> {
-    let roots: Vec<i32> = dirs.iter().flat_map(|dir| roots(dir)).collect();
+/// Those of these processes that are of the attempt in this directory, or of people who are inside it.
+pub fn among(pids: &[u32], dir: &Path) -> Vec<u32> {
+    let roots = roots(dir);
     let theirs = |pid: &u32| i32::try_from(*pid).is_ok_and(|pid| crate::processes::is_below(pid, &roots));
     pids.iter().copied().filter(theirs).collect()
 }
