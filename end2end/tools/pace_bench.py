@@ -6,8 +6,8 @@ of them has ended and is charged for: placing, telling the worker, preparing, th
 the proof that its place is clean, and the next one in that place. Beside the sandboxed ones stands the same
 sandbox in bare loops, as many as jobs run at once, before and after them: machines do not keep their speed.
 
-Run as `pace_bench.py pace` it prints what it found as JSON. BENCH_JOBS (3000), BENCH_SLOTS (32) and
-BENCH_SECONDS (10, of the bare loops) change it.
+Run as `pace_bench.py pace` it prints what it found as JSON. BENCH_JOBS (3000), BENCH_SLOTS (how many at once: 48
+in sandboxes, 160 without) and BENCH_SECONDS (10, of the bare loops) change it.
 """
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from rest import Failed, find_json, put_json
 from worker_bench import ENDED, ROOT, MakeRow, Row, Site, wait_for
 
 OFFERING, BOARDS, CLIENTS, NODE = "h100-80gb", 2, 4, "quay"
-JOBS, SLOTS = int(os.environ.get("BENCH_JOBS") or 3_000), int(os.environ.get("BENCH_SLOTS") or 32)
+JOBS = int(os.environ.get("BENCH_JOBS") or 3_000)
+# With how many at once this is fastest, by whether they are isolated.
+SLOTS = {isolated: int(os.environ.get("BENCH_SLOTS") or most) for isolated, most in ((True, 48), (False, 160))}
 SECONDS = int(os.environ.get("BENCH_SECONDS") or 10)
-# As many of these fit on the boards as there are slots, and no more.
-SHARE_MILLI = 1_000 * BOARDS // SLOTS
 # Where the worker looks for it, in this order.
 BWRAP = next((p for p in ("/usr/bin/bwrap", "/usr/local/bin/bwrap", "/bin/bwrap") if Path(p).exists()), None)
 
@@ -41,13 +41,15 @@ def seconds(text: str) -> float:
     return calendar.timegm(time.strptime(whole, "%Y-%m-%dT%H:%M:%S")) + float(f"0.{part or 0}")
 
 
-def job(command: list[str]) -> dict[str, Any]:
-    return {"name": "pace", "offering": OFFERING, "gpu_milli": SHARE_MILLI, "command": command, "max_duration_s": 600}
+def job(command: list[str], slots: int) -> dict[str, Any]:
+    # As many of these fit on the boards as there are slots, and no more.
+    share = 1_000 * BOARDS // slots
+    return {"name": "pace", "offering": OFFERING, "gpu_milli": share, "command": command, "max_duration_s": 600}
 
 
-def submit(site: Site, count: int, failures: list[str]) -> None:
+def submit(site: Site, count: int, slots: int, failures: list[str]) -> None:
     """One client: one request after the other on one connection."""
-    text = json.dumps(job(["/bin/true"]))
+    text = json.dumps(job(["/bin/true"], slots))
     headers = site.api.headers | {"Content-Type": "application/json"}
     connection = http.client.HTTPConnection("127.0.0.1", site.port, timeout=60)
     try:
@@ -63,11 +65,11 @@ def submit(site: Site, count: int, failures: list[str]) -> None:
         connection.close()
 
 
-def submit_all(site: Site) -> float:
+def submit_all(site: Site, slots: int) -> float:
     """Submissions a second."""
     failures: list[str] = []
     counts = [len(range(number, JOBS, CLIENTS)) for number in range(CLIENTS)]
-    clients = [threading.Thread(target=submit, args=(site, count, failures)) for count in counts]
+    clients = [threading.Thread(target=submit, args=(site, count, slots, failures)) for count in counts]
     began = time.monotonic()
     for client in clients:
         client.start()
@@ -95,11 +97,11 @@ def listed(site: Site) -> list[Any]:
         cursor = f"&cursor={page['next_cursor']}"
 
 
-def run_jobs(site: Site) -> dict[str, float]:
+def run_jobs(site: Site, slots: int) -> dict[str, float]:
     """How many jobs a second went through the node."""
     cordon(site, True)
     before = {each["id"] for each in listed(site)}
-    submitted = submit_all(site)
+    submitted = submit_all(site, slots)
     began = time.time()
     cordon(site, False)
     going = ("queued", "assigned", "starting", "running", "stopping")
@@ -152,7 +154,7 @@ def bare(site: Site) -> float:
     """Starts a second of the very sandbox that a job of this worker gets, with nothing around it."""
     build = ["cargo", "build", "--quiet", "--release", "-p", "berth-worker", "--example", "bare_loop"]
     subprocess.run(build, check=True, cwd=ROOT)
-    one = str(site.api("POST", f"{site.org}/jobs", job(["sleep", "300"]))["id"])
+    one = str(site.api("POST", f"{site.org}/jobs", job(["sleep", "300"], SLOTS[True]))["id"])
     wait_for("a job", lambda: site.job(one)["state"] in ("running", *ENDED))
     # Its directory is there as long as it runs.
     launch = find_json(site.data / NODE / f"attempts/{one}-1/launch.json")
@@ -161,7 +163,7 @@ def bare(site: Site) -> float:
     launch["argv"][-2:] = ["/bin/true"]
     put_json(site.data / "bare.json", launch)
     argv = [str(ROOT / "target/release/examples/bare_loop"), "--launch", str(site.data / "bare.json"),
-            "--loops", str(SLOTS), "--seconds", str(SECONDS)]
+            "--loops", str(SLOTS[True]), "--seconds", str(SECONDS)]
     said = subprocess.run(argv, check=True, text=True, stdout=subprocess.PIPE).stdout
     site.end([one])
     return float(json.loads(said)["per_second"])
@@ -173,7 +175,7 @@ def pace() -> dict[str, Any]:
     if site:
         try:
             before = bare(site)
-            found["sandboxed"] = run_jobs(site)
+            found["sandboxed"] = run_jobs(site, SLOTS[True])
             found["bare"] = (before + bare(site)) / 2
         finally:
             site.close()
@@ -181,7 +183,7 @@ def pace() -> dict[str, Any]:
     if site is None:
         raise Failed("the worker says that it is isolated")
     try:
-        found["unisolated"] = run_jobs(site)
+        found["unisolated"] = run_jobs(site, SLOTS[False])
     finally:
         site.close()
     return found
@@ -192,9 +194,9 @@ def pace_rows(row: MakeRow) -> list[Row]:
     out = subprocess.run(argv, check=True, text=True, stdout=subprocess.PIPE).stdout
     said = json.loads(out.splitlines()[-1])
 
-    def note(found: dict[str, float], more: str = "") -> str:
+    def note(found: dict[str, float], slots: int, more: str = "") -> str:
         before = f"submitted before, at {found['submitted_per_second']:.0f}/s"
-        return f"{more}{JOBS} jobs, {SLOTS} at once, {before}; from the node's opening to the last charge"
+        return f"{more}{JOBS} jobs, {slots} at once, {before}; from the node's opening to the last charge"
 
     if said["sandboxed"] is None:
         rows = [row("jobs-sandboxed-ratio", None, "% of bare", 60, least=True, note="no sandbox works here")]
@@ -202,9 +204,10 @@ def pace_rows(row: MakeRow) -> list[Row]:
         per_second = said["sandboxed"]["per_second"]
         more = f"{per_second:.0f} jobs/s beside {said['bare']:.0f} bare starts/s; "
         rows = [row("jobs-sandboxed-ratio", 100 * per_second / said["bare"], "% of bare", 60, least=True,
-                    note=note(said["sandboxed"], more)) | {"peer": round(said["bare"], 1)}]
+                    note=note(said["sandboxed"], SLOTS[True], more)) | {"peer": round(said["bare"], 1)}]
     unisolated = said["unisolated"]
-    return rows + [row("jobs-unisolated", unisolated["per_second"], "jobs/s", 400, least=True, note=note(unisolated))]
+    words = note(unisolated, SLOTS[False])
+    return rows + [row("jobs-unisolated", unisolated["per_second"], "jobs/s", 400, least=True, note=words)]
 
 
 BENCHES = {"jobs-sandboxed-ratio jobs-unisolated": pace_rows}

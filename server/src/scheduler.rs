@@ -15,7 +15,7 @@ const READ_ALL_EVERY: Duration = Duration::from_secs(60);
 /// Between the steps of a long search.
 const STEP: Duration = Duration::from_millis(10);
 /// From the begin of one pass to the next: what comes meanwhile is decided together.
-const PACE: Duration = Duration::from_millis(20);
+const PACE: Duration = Duration::from_millis(50);
 /// After a failure.
 const SOON: Duration = Duration::from_millis(50);
 

@@ -37,7 +37,7 @@ const UNREAD: Duration = Duration::from_secs(60);
 /// Bytes of jobs' files in one message; more than any one job may have, less than a message may.
 const SPECS: usize = 16 << 20;
 /// Between two looks at what is desired, at least and at most: what changes meanwhile is told together.
-const PACE: Duration = Duration::from_millis(20);
+const PACE: Duration = Duration::from_millis(50);
 const PACE_MOST: Duration = Duration::from_millis(250);
 /// What is desired is looked at again at least this often.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
@@ -445,7 +445,7 @@ mod tests {
     fn looks_that_take_long_come_less_often() {
         let ms = Duration::from_millis;
         for (look, pause) in
-            [(0, 20), (1, 20), (5, 20), (6, 24), (20, 80), (62, 248), (63, 250), (9_000, 250)]
+            [(0, 50), (1, 50), (12, 50), (13, 52), (20, 80), (62, 248), (63, 250), (9_000, 250)]
         {
             assert_eq!(pause_after(ms(look)), ms(pause), "{look}");
         }

@@ -17,7 +17,7 @@ use crate::cgroups::Group;
 use crate::confinement;
 use crate::daemon::Host;
 use crate::evidence::Tally;
-use crate::files::{find_json, put_json};
+use crate::files::{find_json, put_json, put_new_json};
 use crate::images::{Image, registry};
 use crate::keeping::Keep;
 use crate::life::EVIDENCE;
@@ -160,6 +160,11 @@ impl Attempt {
         }
     }
 
+    /// Records one that is not recorded yet.
+    pub(crate) fn save_new(&self) -> io::Result<()> {
+        put_new_json(&self.dir.join(RECORD), &self.record)
+    }
+
     pub(crate) fn save(&self) -> io::Result<()> {
         match put_json(&self.dir.join(RECORD), &self.record, true) {
             // There was no room for it when the attempt came.
@@ -174,7 +179,7 @@ impl Attempt {
     /// Makes the directory of a new attempt and records it.
     pub fn create(root: &Path, key: &Key, assignment: &Assignment) -> io::Result<Self> {
         let attempt = Self::begin(root, key, assignment)?;
-        attempt.save()?;
+        attempt.save_new()?;
         Ok(attempt)
     }
 
@@ -374,9 +379,18 @@ impl Attempt {
             true => self.save(),
             // A file of its own and not synced: the record is not put at risk, and to prove it clean once more
             // after the host went down takes nothing from anybody.
-            false => std::fs::File::create(self.dir.join(CLEAN)).map(|_| ()),
+            false => self.note_clean(),
         };
         noted.map_err(|e| e.to_string())
+    }
+
+    /// By the file that said how to start it, which nobody needs any more: to make one is more work.
+    fn note_clean(&self) -> io::Result<()> {
+        let clean = self.dir.join(CLEAN);
+        match std::fs::rename(self.dir.join(shim::LAUNCH), &clean) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => std::fs::File::create(clean).map(|_| ()),
+            renamed => renamed,
+        }
     }
 
     /// Whether a device is this attempt's own work.

@@ -36,6 +36,8 @@ use boards::{BoardNews, Boards};
 use greeting::{Greeting, Look};
 use reports::{RESEND, Told, at};
 
+/// From one turn of the loop to the next: what comes meanwhile is taken in together.
+const PACE: Duration = Duration::from_millis(5);
 /// Between two tries to prove a device clean.
 const CLEAN_AGAIN: Duration = Duration::from_secs(2);
 /// Messages and results that are taken in before anything else.
@@ -83,6 +85,8 @@ pub struct Daemon {
     followed: HashMap<Key, watch::Sender<()>>,
     watch: Watch,
     renewals: Renewals,
+    /// Something has changed of what decides what to do.
+    moved: bool,
     seq: u64,
     /// No report before this.
     report_after: Instant,
@@ -128,6 +132,7 @@ pub async fn run(host: Host, mut link: mpsc::Receiver<LinkEvent>) -> Result<(), 
             () = at(report_at) => {}
         }
         // What is here already is taken in before anything is decided: each time every attempt is looked at.
+        let began = Instant::now();
         for _ in 0..AT_ONCE {
             let Ok(event) = link.try_recv() else { break };
             daemon.hear(event);
@@ -136,10 +141,13 @@ pub async fn run(host: Host, mut link: mpsc::Receiver<LinkEvent>) -> Result<(), 
             let Ok(result) = results.try_recv() else { break };
             daemon.finish(result);
         }
-        daemon.act();
+        if daemon.moved {
+            daemon.act();
+        }
         daemon.keep_files();
         daemon.report();
         daemon.tell_health();
+        tokio::time::sleep_until(began + PACE).await;
     }
 }
 
@@ -160,6 +168,7 @@ impl Daemon {
             followed: HashMap::new(),
             watch: Watch::new().map_err(|e| e.to_string())?,
             renewals: Renewals::open(&host.root),
+            moved: true,
             seq: 0,
             report_after: Instant::now(),
             done,
@@ -192,6 +201,8 @@ impl Daemon {
             }
             LinkEvent::Down(Down { what: Some(down::What::Renewed(renewed)) }) => {
                 self.renewals.acknowledged(renewed.seq, shim::boottime_ms());
+                // What waits for a lease may begin.
+                self.moved = true;
             }
             LinkEvent::Down(Down { what: Some(down::What::Dial(dial)) }) => self.dial(dial),
             // The link has answered it.
@@ -213,6 +224,7 @@ impl Daemon {
             all.insert(key, assignment);
         }
         self.desired = Some(all);
+        self.moved = true;
         self.give_up();
         self.follow_logs();
     }
@@ -249,12 +261,15 @@ impl Daemon {
         let before = attempt.seen();
         attempt.refresh();
         if attempt.seen() != before {
+            self.moved = true;
             self.told.entry(key.clone()).or_default().dirty = true;
             self.follow_logs();
         }
     }
 
     fn finish(&mut self, done: Done) {
+        self.moved |=
+            !matches!(done, Done::Progress(..) | Done::Sampled(_) | Done::Listed(_) | Done::Boards(_));
         match done {
             Done::Recorded(key, result) => self.recorded(key, result),
             Done::Prepared(attempt) => {
@@ -321,6 +336,8 @@ impl Daemon {
     }
 
     fn tick(&mut self) {
+        // Whatever could not be done is tried again.
+        self.moved = true;
         self.look_at_boards();
         if self.outbox.is_some() {
             let beat = self.renewals.beat(shim::boottime_ms());
@@ -379,6 +396,8 @@ impl Daemon {
                 .map(|(key, _)| Effect::Clean(key.clone()))
                 .collect(),
         };
+        // What is done may be what the next step waits for.
+        self.moved = !effects.is_empty();
         for effect in effects {
             self.carry_out(effect);
         }

@@ -62,6 +62,17 @@ pub fn put_json<T: Serialize>(path: &Path, value: &T, sync: bool) -> io::Result<
     }
 }
 
+/// Writes a file of which there is no former text to keep; it survives a power cut once this returns. Text and name
+/// then reach the disk together, where one that replaces another needs two steps. A power cut on the way may leave
+/// it empty, which reads as if it were not there.
+pub fn put_new_json<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
+    let part = path.with_extension("part");
+    let file = write_part(&part, value)?;
+    std::fs::rename(part, path)?;
+    file.sync_all()?;
+    path.parent().map_or(Ok(()), |dir| std::fs::File::open(dir)?.sync_all())
+}
+
 /// Reads a JSON file; `None` when it is not there or cannot be read as `T`.
 pub fn find_json<T: DeserializeOwned>(path: &Path) -> Option<T> {
     let text = std::fs::read(path).ok()?;
@@ -110,6 +121,11 @@ mod tests {
             put_json(&path, &text, true).unwrap();
             assert_eq!(find_json::<String>(&path).as_deref(), Some(text));
         }
+        std::fs::remove_file(&path).unwrap();
+        reserve(&path).unwrap();
+        put_new_json(&path, &"new").unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "\"new\"");
+        assert!(!path.with_extension("part").exists());
         for text in ["in turn", "in turn, and longer", "t", "in turn"] {
             put_json_in_turn(&path, &text).unwrap();
             assert_eq!(std::fs::read_to_string(&path).unwrap(), format!("{text:?}"));

@@ -125,7 +125,7 @@ pub fn file_for(root: &Path) -> PathBuf {
 impl Renewals {
     /// Takes up what a former daemon wrote down since the host was started.
     pub fn open(root: &Path) -> Self {
-        let (file, boot_id) = (file_for(root), boot_id());
+        let (file, boot_id) = (file_for(root), boot_id().to_owned());
         let last = find_json::<Renewal>(&file).filter(|renewal| renewal.boot_id == boot_id);
         Self { file, boot_id, seq: 0, under_way: VecDeque::new(), last, starting: Vec::new() }
     }

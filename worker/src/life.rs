@@ -114,7 +114,12 @@ mod tests {
     /// The start of this very process, so long ago.
     fn started(ago_ms: i64) -> Start {
         let pid = std::process::id().cast_signed();
-        Start { pid, start_ticks: 0, boot_id: shim::boot_id(), boottime_ms: shim::boottime_ms() - ago_ms }
+        Start {
+            pid,
+            start_ticks: 0,
+            boot_id: shim::boot_id().to_owned(),
+            boottime_ms: shim::boottime_ms() - ago_ms,
+        }
     }
 
     #[test]

@@ -2,8 +2,10 @@
 //!
 //! The file is the buffer: a portal that reads slowly, or not at all, costs no memory here.
 
+use std::fs::File;
+use std::io;
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use berth_proto::{AttemptId, LOG_CHUNK, LOG_LIMIT, Log, Up, up};
 use bytes::Bytes;
@@ -24,19 +26,14 @@ pub async fn follow(
         grown.mark_unchanged();
         let finished = grown.has_changed().is_err();
         while offset < LOG_LIMIT {
-            let path = file.clone();
-            let read = tokio::task::spawn_blocking(move || read_at(&path, offset)).await;
-            let data = match read {
-                Ok(Ok(data)) => data,
-                Ok(Err(error)) => {
+            let data = match read_on(&file, offset).await {
+                Ok(Some(data)) => data,
+                Ok(None) => break,
+                Err(error) => {
                     tracing::warn!(file = %file.display(), %error, "a log cannot be read");
                     return;
                 }
-                Err(_) => return,
             };
-            if data.is_empty() {
-                break;
-            }
             let length = data.len() as u64;
             let attempt = Some(AttemptId::new(&key.job, key.number));
             let log = Log { attempt, rank: 0, offset, data };
@@ -53,20 +50,26 @@ pub async fn follow(
     }
 }
 
-fn read_at(path: &std::path::Path, offset: u64) -> std::io::Result<Bytes> {
-    let length = match std::fs::metadata(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => 0,
+/// What comes next in the file; `None` when there is no more yet.
+async fn read_on(file: &Path, offset: u64) -> io::Result<Option<Bytes>> {
+    // Its length is in memory, and most looks find nothing new.
+    let length = match std::fs::metadata(file) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
         found => found?.len(),
     };
-    // Most looks find nothing new, and most of what is new is short.
+    // Most of what is new is short.
     let more = usize::try_from(length.saturating_sub(offset)).unwrap_or(LOG_CHUNK).min(LOG_CHUNK);
     if more == 0 {
-        return Ok(Bytes::new());
+        return Ok(None);
     }
-    let mut buffer = vec![0; more];
-    let read = std::fs::File::open(path)?.read_at(&mut buffer, offset)?;
-    buffer.truncate(read);
-    Ok(Bytes::from(buffer))
+    let file = file.to_owned();
+    let read = tokio::task::spawn_blocking(move || {
+        let mut buffer = vec![0; more];
+        let read = File::open(file)?.read_at(&mut buffer, offset)?;
+        buffer.truncate(read);
+        Ok(Some(Bytes::from(buffer)).filter(|data| !data.is_empty()))
+    });
+    read.await.map_err(io::Error::other)?
 }
 
 #[cfg(test)]

@@ -2,6 +2,8 @@
 //!
 //! Must not decide when.
 
+use std::fs::File;
+use std::io::Read;
 use std::path::PathBuf;
 
 use nix::sys::signal::{Signal, kill};
@@ -16,9 +18,12 @@ pub struct Stat {
 }
 
 pub fn stat(pid: i32) -> Option<Stat> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // Fields are counted after the name, which may hold spaces and brackets.
-    let mut fields = text.rsplit_once(')')?.1.split_whitespace();
+    // Longer than it can be, so that one call reads it: each writes all of it anew.
+    let mut text = [0; 2_048];
+    let length = File::open(format!("/proc/{pid}/stat")).ok()?.read(&mut text).ok()?;
+    // Fields are counted after the name, which may hold spaces and brackets, and need not be a text.
+    let rest = text.get(..length)?.rsplit(|byte| *byte == b')').next()?;
+    let mut fields = std::str::from_utf8(rest).ok()?.split_whitespace();
     let dead = matches!(fields.next()?, "Z" | "X");
     let parent = fields.next()?.parse().ok()?;
     let started = fields.nth(17)?.parse().ok()?;
@@ -135,4 +140,31 @@ impl Tenant {
 fn end(pid: i32) {
     // One that ended meanwhile is what is wanted.
     let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    use std::process::{Command, id};
+
+    use super::*;
+
+    #[test]
+    fn nobody_hides_behind_a_name() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in [b"plain".as_slice(), b"a b) Z 1", b"\xff\xfe)"] {
+            let program = dir.path().join(OsStr::from_bytes(name));
+            std::os::unix::fs::symlink("/bin/sleep", &program).unwrap();
+            let mut child = Command::new(&program).arg("60").spawn().unwrap();
+            let (pid, this) = (i32::try_from(child.id()).unwrap(), i32::try_from(id()).unwrap());
+            let found = stat(pid);
+            let below = descendants(this).contains(&(pid, 1));
+            child.kill().unwrap();
+            child.wait().unwrap();
+            let found = found.unwrap();
+            assert_eq!((found.parent, found.dead, below), (this, false, true), "{name:?}");
+            assert!(found.started > 0);
+        }
+    }
 }

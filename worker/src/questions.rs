@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 /// Between the beginnings of two questions about a board.
-const PACE: Duration = Duration::from_millis(50);
+const PACE: Duration = Duration::from_millis(100);
 
 /// The questions about each board, whose answer is `T`.
 #[derive(Debug)]

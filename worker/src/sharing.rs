@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 
 use crate::attempts::Device;
 use crate::gpu::GpuError;
-use crate::processes::stat;
+use crate::processes::{Stat, stat};
 use crate::questions::Questions;
 use crate::shim;
 
@@ -80,50 +80,78 @@ impl Sharers {
             .filter(|(_, sharer)| shares(sharer))
             .map(|(dir, sharer)| (dir.clone(), sharer.shim))
             .collect();
-        let mut roots: HashMap<i32, &Path> =
-            here.iter().filter_map(|(dir, shim)| Some(((*shim)?, dir.as_path()))).collect();
-        // Its number may have been given to another since it ended.
-        roots.retain(|pid, dir| shim::shim_pid(dir) == Some(*pid));
-        let mut parents = HashMap::new();
-        let mut owned: Vec<Owned> = pids
-            .into_iter()
-            .filter(|pid| !is_gone(*pid))
-            .map(|pid| (pid, owner(pid, &roots, &mut parents)))
-            .collect();
+        let shims = here.iter().filter_map(|(dir, shim)| Some(((*shim)?, dir.as_path()))).collect();
+        let mut families = Families::below(shims);
+        let there: Vec<u32> = pids.into_iter().filter(|pid| families.meet(*pid)).collect();
+        let mut owned: Vec<Owned> = there.into_iter().map(|pid| (pid, families.owner(pid))).collect();
         if owned.iter().any(|(_, owner)| owner.is_none()) {
             // Of a shim that a former daemon started or that has only begun, or of people who are inside.
             let all =
                 here.iter().flat_map(|(dir, _)| shim::roots(dir).into_iter().map(move |pid| (pid, dir)));
-            let roots: HashMap<i32, &Path> = all.map(|(pid, dir)| (pid, dir.as_path())).collect();
-            let mut parents = HashMap::new();
-            for (pid, of) in owned.iter_mut().filter(|(_, of)| of.is_none()) {
-                *of = owner(*pid, &roots, &mut parents);
-            }
-            owned.retain(|(pid, of)| of.is_some() || !is_gone(*pid));
+            let mut families = Families::of(all.map(|(pid, dir)| (pid, dir.as_path())).collect());
+            owned.retain_mut(|(pid, of)| {
+                *of = of.take().or_else(|| families.owner(*pid));
+                of.is_some() || families.meet(*pid)
+            });
         }
         owned
     }
 }
 
-/// Whose a process is: that of the first of these roots above it. Each process on the way is looked at once, and
-/// a root not at all.
-fn owner(pid: u32, roots: &HashMap<i32, &Path>, parents: &mut HashMap<i32, Option<i32>>) -> Option<PathBuf> {
-    let mut at = i32::try_from(pid).ok()?;
-    loop {
-        if let Some(dir) = roots.get(&at) {
-            return Some(dir.to_path_buf());
+/// Who is below whom, as far as it was looked at: at each process once, and at a root not at all.
+struct Families<'a> {
+    /// The processes above all of an attempt, and of which; `bool`: known to be that attempt's still.
+    roots: HashMap<i32, (&'a Path, bool)>,
+    parents: HashMap<i32, Option<i32>>,
+}
+
+impl<'a> Families<'a> {
+    fn of(roots: HashMap<i32, &'a Path>) -> Self {
+        let roots = roots.into_iter().map(|(pid, dir)| (pid, (dir, true))).collect();
+        Self { roots, parents: HashMap::new() }
+    }
+
+    /// Of shims that were started, which may have ended since.
+    fn below(shims: HashMap<i32, &'a Path>) -> Self {
+        let roots = shims.into_iter().map(|(pid, dir)| (pid, (dir, false))).collect();
+        Self { roots, parents: HashMap::new() }
+    }
+
+    /// Looks whether a process is there.
+    fn meet(&mut self, pid: u32) -> bool {
+        let Some(number) = i32::try_from(pid).ok().filter(|number| *number > 0) else { return true };
+        let found = stat(number);
+        let there = !is_gone(number, found.as_ref());
+        self.parents.insert(number, found.map(|found| found.parent));
+        there
+    }
+
+    /// Whose a process is: that of the first root above it.
+    fn owner(&mut self, pid: u32) -> Option<PathBuf> {
+        let mut at = i32::try_from(pid).ok()?;
+        loop {
+            if let Some((dir, sure)) = self.roots.get_mut(&at) {
+                let dir: &Path = dir;
+                // Its number may have been given to another since it ended; while it is there it is nobody else's.
+                *sure = *sure || shim::shim_pid(dir) == Some(at);
+                if *sure {
+                    return Some(dir.to_path_buf());
+                }
+                self.roots.remove(&at);
+            }
+            at = (*self.parents.entry(at).or_insert_with(|| stat(at).map(|found| found.parent)))?;
         }
-        at = (*parents.entry(at).or_insert_with(|| stat(at).map(|found| found.parent)))?;
     }
 }
 
-/// Whether it has ended for certain, and so is on no device. One whose first thread has ended looks dead and is
-/// not while it has others, and one that cannot be seen from here may be anybody's.
-fn is_gone(pid: u32) -> bool {
-    let Some(number) = i32::try_from(pid).ok().filter(|number| *number > 0) else { return false };
+/// Whether a process has ended for certain, and so is on no device. One whose first thread has ended looks dead and
+/// is not while it has others, and one that cannot be seen from here may be anybody's.
+fn is_gone(pid: i32, found: Option<&Stat>) -> bool {
     let threads = || std::fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
-    kill(Pid::from_raw(number), None) == Err(Errno::ESRCH)
-        || (stat(number).is_some_and(|found| found.dead) && threads() == 1)
+    match found {
+        Some(found) => found.dead && threads() == 1,
+        None => kill(Pid::from_raw(pid), None) == Err(Errno::ESRCH),
+    }
 }
 
 #[cfg(test)]
@@ -195,7 +223,8 @@ mod tests {
         let pid = child.id();
         child.kill().unwrap();
         // Its other threads go; then it only waits to be collected.
-        while !is_gone(pid) && Instant::now() < deadline {
+        let number = i32::try_from(pid).unwrap();
+        while !is_gone(number, stat(number).as_ref()) && Instant::now() < deadline {
             std::thread::yield_now();
         }
         assert!(found(pid).is_empty());

@@ -16,7 +16,7 @@ use std::os::fd::AsFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::{Duration, Instant};
 
 use berth_proto::LOG_LIMIT;
@@ -32,7 +32,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cgroups::{Controller, Group};
 use crate::disk;
-use crate::files::{find_json, put_json, reserve};
+use crate::files::{find_json, put_new_json, reserve};
 use crate::lease::{self, Leased, Remains};
 use crate::mask::{Masking, Output};
 use crate::processes::{Stat, Tenant, Word, stat};
@@ -149,8 +149,13 @@ pub fn boottime_ms() -> i64 {
     clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(0, |t| t.tv_sec() * 1_000 + t.tv_nsec() / 1_000_000)
 }
 
-pub fn boot_id() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+/// Tells this start of the host from others.
+pub fn boot_id() -> &'static str {
+    static HERE: LazyLock<String> = LazyLock::new(|| {
+        let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        text.trim().to_owned()
+    });
+    &HERE
 }
 
 /// Whether the process that began so is still there.
@@ -328,7 +333,8 @@ fn spawn(
         prctl::set_pdeathsig(Signal::SIGKILL)?;
         limit(&limits)?;
         let start_ticks = stat(pid).map_or(0, |s| s.started);
-        put_json(&start, &Start { pid, start_ticks, boot_id: boot_id(), boottime_ms: boottime_ms() }, true)?;
+        let boot_id = boot_id().to_owned();
+        put_new_json(&start, &Start { pid, start_ticks, boot_id, boottime_ms: boottime_ms() })?;
         blocked.thread_unblock()?;
         Ok(())
     };

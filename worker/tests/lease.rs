@@ -25,7 +25,7 @@ fn leased(file: &Path, lease_ms: i64, renewed_ms: i64) -> Option<Leased> {
 }
 
 fn renew(file: &Path, sent_ms: i64) {
-    let renewal = Renewal { boot_id: boot_id(), sent_ms, heard_ms: sent_ms };
+    let renewal = Renewal { boot_id: boot_id().to_owned(), sent_ms, heard_ms: sent_ms };
     put_json(file, &renewal, false).unwrap();
 }
 

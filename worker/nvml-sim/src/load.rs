@@ -34,7 +34,9 @@ fn named(environ: &[u8]) -> BTreeSet<&str> {
 }
 
 fn stat(pid: u32) -> String {
-    std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default()
+    // The name of a process need not be a text.
+    let text = std::fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
+    String::from_utf8_lossy(&text).into_owned()
 }
 
 /// The fields after a process's name, which may hold spaces.

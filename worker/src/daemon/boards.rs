@@ -126,7 +126,7 @@ impl Daemon {
         if !found.is_empty()
             && let Some(read) = self.boards.read.take()
         {
-            let missed = self.boards.ward.catch_up(read, &boot_id());
+            let missed = self.boards.ward.catch_up(read, boot_id());
             self.boards.missed.extend(missed);
         }
         for raised in std::mem::take(&mut self.boards.missed) {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use berth_proto::Assignment;
+use tokio::runtime::Handle;
 
 use super::files::fetched;
 use super::{Daemon, Done, Told};
@@ -13,14 +14,6 @@ use crate::attempts::Attempt;
 use crate::lease::{self, Starting, Term};
 use crate::preparing::Outside;
 use crate::shim;
-
-/// Records a new attempt: beside the loop, which would wait for the disk, and many at a time.
-async fn recorded(attempt: Attempt) -> Result<Attempt, String> {
-    let job = attempt.record.job.clone();
-    let saved = tokio::task::spawn_blocking(move || attempt.save().map(|()| attempt)).await;
-    let saved = saved.map_err(|e| e.to_string()).and_then(|saved| saved.map_err(|e| e.to_string()));
-    saved.inspect_err(|error| tracing::error!(job, error, "an attempt cannot be recorded"))
-}
 
 /// Why an attempt that is being prepared will not be started: nobody wants it any more, or the portal was
 /// silent for so long that it may have given it to another node.
@@ -64,31 +57,32 @@ impl Daemon {
         self.preparing.insert(key.clone(), cancelled.clone());
         let (host, done) = (self.host.clone(), self.done.clone());
         let channel = self.outbox.as_ref().map(|outbox| outbox.portal.clone());
-        tokio::spawn(async move {
-            let mut attempt = match recorded(attempt).await {
-                Ok(attempt) => attempt,
-                Err(why) => {
-                    let _ = done.send(Done::Recorded(key, Err((Box::new(assignment), why))));
-                    return;
-                }
-            };
+        let runtime = Handle::current();
+        let (over, gone) = (done.clone(), key.clone());
+        // Beside the loop, which would wait for the disk, and many at a time.
+        let prepared = tokio::task::spawn_blocking(move || {
+            if let Err(error) = attempt.save_new() {
+                tracing::error!(job = key.job, %error, "an attempt cannot be recorded");
+                let _ = done.send(Done::Recorded(key, Err((Box::new(assignment), error.to_string()))));
+                return None;
+            }
             let _ = done.send(Done::Recorded(key.clone(), Ok(())));
-            let ready =
-                fetched(&mut attempt, &spec, host.job_disk_mib, (&cancelled, &starting), channel).await;
-            let (over, gone) = (done.clone(), key.clone());
-            let prepared = tokio::task::spawn_blocking(move || {
-                let tell = |words: String| {
-                    // The daemon ends only with the process.
-                    let _ = done.send(Done::Progress(key.clone(), words));
-                };
-                let given_up = || given_up(&cancelled, &starting);
-                let outside = Outside { given_up: &given_up, tell: &tell, lease: &starting };
-                let shim = if ready { attempt.prepare(&spec, &host, &outside) } else { None };
-                // The shim counts from here on.
-                drop(starting);
-                let _ = done.send(Done::Prepared(Box::new(attempt)));
-                shim
-            });
+            let before = (&*cancelled, &starting);
+            let fetched = fetched(&mut attempt, &spec, host.job_disk_mib, before, channel);
+            let ready = runtime.block_on(fetched);
+            let tell = |words: String| {
+                // The daemon ends only with the process.
+                let _ = done.send(Done::Progress(key.clone(), words));
+            };
+            let given_up = || given_up(&cancelled, &starting);
+            let outside = Outside { given_up: &given_up, tell: &tell, lease: &starting };
+            let shim = if ready { attempt.prepare(&spec, &host, &outside) } else { None };
+            // The shim counts from here on.
+            drop(starting);
+            let _ = done.send(Done::Prepared(Box::new(attempt)));
+            shim
+        });
+        tokio::spawn(async move {
             if let Ok(Some(shim)) = prepared.await {
                 shim.wait().await;
                 let _ = over.send(Done::ShimGone(gone));

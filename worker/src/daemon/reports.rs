@@ -14,9 +14,9 @@ use crate::attempts::Attempt;
 pub(super) const RESEND: Duration = Duration::from_secs(5);
 /// After one report the next comes so much later at the soonest: what happens to an attempt meanwhile is one
 /// report, and each costs the portal a transaction.
-const PACE: Duration = Duration::from_millis(50);
+const PACE: Duration = Duration::from_millis(100);
 /// So long an end waits for the proof that its devices are clean, which then is told with it.
-const TOGETHER: Duration = Duration::from_millis(100);
+const TOGETHER: Duration = Duration::from_millis(150);
 
 /// How far the portal knows of an attempt.
 #[derive(Default)]

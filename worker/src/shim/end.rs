@@ -7,7 +7,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 
 use super::{EXIT, Exit, boottime_ms};
-use crate::files::put_json;
+use crate::files::put_new_json;
 
 /// Between two tries to write it down, and how many.
 const TRIES: (Duration, u32) = (Duration::from_millis(500), 60);
@@ -15,12 +15,12 @@ const TRIES: (Duration, u32) = (Duration::from_millis(500), 60);
 /// Writes it down. Nothing tells when a disk can be written again, so it is tried for half a minute.
 pub fn record(dir: &Path, exit: &Exit) -> io::Result<()> {
     for _ in 1..TRIES.1 {
-        if put_json(&dir.join(EXIT), exit, true).is_ok() {
+        if put_new_json(&dir.join(EXIT), exit).is_ok() {
             return Ok(());
         }
         std::thread::sleep(TRIES.0);
     }
-    put_json(&dir.join(EXIT), exit, true)
+    put_new_json(&dir.join(EXIT), exit)
 }
 
 /// Whether the host's disk is why something could not be done.
