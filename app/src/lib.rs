@@ -14,6 +14,7 @@ pub mod session;
 #[cfg(feature = "ssr")]
 pub mod shell;
 pub mod ui;
+mod waking;
 
 use leptos::prelude::*;
 use leptos_meta::provide_meta_context;
@@ -93,5 +94,5 @@ fn NotFoundPage() -> impl IntoView {
 #[wasm_bindgen::prelude::wasm_bindgen]
 pub fn hydrate() {
     console_error_panic_hook::set_once();
-    leptos::mount::hydrate_lazy(App);
+    waking::wake();
 }

@@ -9,6 +9,7 @@ use leptos::wasm_split::{SplitLoaderError, wasm_split};
 use leptos_router::LazyRoute;
 
 use crate::pages::{self, operator};
+use crate::waking::preloaded;
 
 /// In place of a page whose part did not come.
 #[component]
@@ -46,8 +47,7 @@ macro_rules! route {
             }
             // Without it a page that the portal rendered would be drawn a second time, beside itself.
             async fn preload() {
-                // The view tries again, and says so when that fails too.
-                let _ = $load().await;
+                preloaded(async || $load().await).await;
             }
         }
     };

@@ -8,6 +8,7 @@ use leptos_axum::ResponseOptions;
 use leptos_meta::MetaTags;
 
 use crate::App;
+use crate::waking::WAITING_ID;
 
 /// Scripts by nonce only; nothing inline, nothing from elsewhere, no frames.
 fn set_policy(nonce: &str) {
@@ -63,6 +64,7 @@ pub fn shell(build: String) -> impl IntoView {
             </head>
             <body>
                 <App/>
+                <p class="waking" id=WAITING_ID role="status"></p>
             </body>
         </html>
     }

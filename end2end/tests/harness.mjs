@@ -220,6 +220,8 @@ export function launchBrowser() {
   });
 }
 
+const BROKEN_OFF = /Response body loading was aborted|^TypeError: Failed to fetch\n.*__wasm_split\.js/s;
+
 /** A page in a context of its own. `faults` gathers what went wrong in it, in words. */
 export async function openPage(browser, url, { headers, ...options } = {}) {
   const context = await browser.newContext({ baseURL: url, reducedMotion: 'reduce', ...options });
@@ -231,7 +233,7 @@ export async function openPage(browser, url, { headers, ...options } = {}) {
   const faults = [];
   page.on('console', (message) => {
     // A page that is left while it loads breaks off its own requests, which is no fault of it.
-    if (message.type() !== 'error' || message.text().includes('Response body loading was aborted')) return;
+    if (message.type() !== 'error' || BROKEN_OFF.test(message.text())) return;
     faults.push(`console: ${message.text()}`);
   });
   page.on('pageerror', (error) => faults.push(`script: ${error.message}`));
