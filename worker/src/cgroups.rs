@@ -5,11 +5,13 @@
 //! each hierarchy that does something for it. Must not decide how much anybody gets. Blocking.
 
 mod nested;
+mod spares;
 
 use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
@@ -17,6 +19,7 @@ use nix::sys::stat::{major, minor};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
+use self::spares::Spares;
 pub use nested::MemoryWatch;
 
 /// One kind of limit.
@@ -80,7 +83,7 @@ impl Place {
 }
 
 /// What an attempt may have.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Allowance {
     /// Thousandths of a processor; 0: as many as there are.
     pub cpu_milli: u64,
@@ -102,6 +105,7 @@ pub struct Cgroups {
     parent: String,
     /// The same directory in hierarchies that limit nothing here.
     others: Vec<PathBuf>,
+    spares: Arc<Spares>,
 }
 
 /// Of the host's memory, what stays for everything but jobs.
@@ -174,7 +178,7 @@ impl Cgroups {
                 others.push(dir);
             }
         }
-        Self { parents, prefix, parent: plain(parent), others }
+        Self { parents, prefix, parent: plain(parent), others, spares: Arc::default() }
     }
 
     /// Keeps the jobs of this host together below its memory, so that it outlives them.
@@ -196,12 +200,24 @@ impl Cgroups {
         Some(if place.unified { "cgroup v2" } else { "cgroup v1" })
     }
 
-    /// The cgroups of an attempt, made and limited. What was there of that name is ended first.
+    /// The cgroups of an attempt, limited: those that another left empty, or made now. What was there of that
+    /// name is ended first.
     pub fn create(&self, name: &str, allowance: &Allowance) -> io::Result<Group> {
         let name = format!("{}{}", self.prefix, plain(name));
         let place = |p: &Place| Place { dir: p.dir.join(&name), ..p.clone() };
         let places = self.parents.iter().filter(|p| self.needs(p)).map(place).collect();
-        Self::set_up(Group { places, others: Vec::new() }, allowance)
+        let mut group = Group { places, others: Vec::new() };
+        if !self.spares.take(&group, allowance) {
+            group = Self::set_up(group, allowance)?;
+        }
+        self.spares.note(&group, allowance);
+        Ok(group)
+    }
+
+    /// Kills everything in an attempt's cgroups and proves them empty; then they are gone, or another may be given
+    /// them. The reason when that cannot be done.
+    pub fn end(&self, group: &Group) -> Result<(), String> {
+        if self.spares.keep(group) { Ok(()) } else { group.end() }
     }
 
     /// Whether this hierarchy limits or shares out something, or is the only one that can kill all at once. Each

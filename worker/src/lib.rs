@@ -45,6 +45,7 @@ pub mod sharing;
 pub mod shells;
 pub mod shim;
 pub mod simulate;
+pub mod spare_dirs;
 pub mod telemetry;
 pub mod tls;
 pub mod tunnels;

@@ -2,7 +2,7 @@
 //!
 //! A start whose job changed meanwhile, or that does not fit any more, is left out.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use berth_core::cluster::Slot;
 use berth_core::jobs::Event;
@@ -41,8 +41,12 @@ impl Portal {
                 async move {
                     let mut boards = cluster::boards(tx, &connected).await?;
                     let mut done: Vec<(OrgId, Vec<NodeId>, JobEvent)> = Vec::new();
+                    let wanted: Vec<JobId> = starts.iter().map(|(job, ..)| *job).collect();
+                    let rows = store::jobs::list_any(tx, &wanted).await?;
+                    let mut rows: HashMap<String, JobRow> =
+                        rows.into_iter().map(|row| (row.id.clone(), row)).collect();
                     for start in starts {
-                        let Some(row) = store::jobs::find_any(tx, start.0).await? else { continue };
+                        let Some(row) = rows.remove(&start.0.to_string()) else { continue };
                         let assignment = assignment_of(&row, start)?;
                         if !plan::still_fits(&boards, &assignment) {
                             continue;

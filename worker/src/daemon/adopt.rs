@@ -15,8 +15,13 @@ const AGAIN: Duration = Duration::from_millis(500);
 
 impl Daemon {
     pub(super) fn adopt_all(&mut self) -> Result<(), String> {
+        if let Err(error) = self.host.spare_dirs.sweep(&self.host.root) {
+            tracing::warn!(%error, "spare directories are left");
+        }
         let found = Attempt::load_all(&self.host.root).map_err(|e| e.to_string())?;
-        let groups: Vec<Group> = found.iter().map(|a| a.record.group.clone()).collect();
+        // Those of a clean one are nobody's any more.
+        let held = found.iter().filter(|a| !a.record.clean);
+        let groups: Vec<Group> = held.map(|a| a.record.group.clone()).collect();
         self.host.cgroups.sweep(&groups);
         for attempt in found {
             let key = attempt.key();

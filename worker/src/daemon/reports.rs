@@ -15,6 +15,9 @@ pub(super) const RESEND: Duration = Duration::from_secs(5);
 /// After one report the next comes so much later at the soonest: what happens to an attempt meanwhile is one
 /// report, and each costs the portal a transaction.
 const PACE: Duration = Duration::from_millis(100);
+/// So long the word that an attempt is being prepared waits on a busy node: a short job has begun or ended by then,
+/// which is all that is told.
+const PREPARING: Duration = Duration::from_millis(250);
 /// So long an end waits for the proof that its devices are clean, which then is told with it.
 const TOGETHER: Duration = Duration::from_millis(150);
 
@@ -23,8 +26,27 @@ const TOGETHER: Duration = Duration::from_millis(150);
 pub(super) struct Told {
     pub dirty: bool,
     pub sent: Option<(u64, Instant)>,
-    /// Since when it has ended and is being cleaned, as far as nobody was told.
-    ended: Option<Instant>,
+    /// Since when it is as it is, as far as nobody was told and somebody waits for what comes next: it is being
+    /// prepared, or has ended and is being cleaned.
+    since: Option<(Waits, Instant)>,
+}
+
+/// What a report is held back for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Waits {
+    /// For its begin.
+    Preparing,
+    /// For the proof that it is clean.
+    Cleaning,
+}
+
+impl Waits {
+    const fn most(self) -> Duration {
+        match self {
+            Self::Preparing => PREPARING,
+            Self::Cleaning => TOGETHER,
+        }
+    }
 }
 
 impl Told {
@@ -34,9 +56,13 @@ impl Told {
     }
 }
 
-/// Whether it has ended, and the proof that it is clean is on its way.
-fn is_being_cleaned(attempt: &Attempt) -> bool {
-    matches!(attempt.seen(), Seen::Ended(Cleaning::Due | Cleaning::UnderWay)) && attempt.unclean.is_none()
+/// What the next word of it could wait for.
+fn waits(attempt: &Attempt, busy: bool) -> Option<Waits> {
+    match attempt.seen() {
+        Seen::Preparing if busy && attempt.progress.is_empty() => Some(Waits::Preparing),
+        Seen::Ended(Cleaning::Due | Cleaning::UnderWay) if attempt.unclean.is_none() => Some(Waits::Cleaning),
+        _ => None,
+    }
 }
 
 /// Waits until then; for ever when that is never.
@@ -48,29 +74,39 @@ pub(super) async fn at(when: Option<Instant>) {
 }
 
 impl Daemon {
+    /// Whether something was reported just now.
+    fn is_busy(&self, now: Instant) -> bool {
+        now < self.report_after + PACE
+    }
+
     /// When there is something to report.
     pub(super) fn next_report(&self) -> Option<Instant> {
         self.outbox.as_ref()?;
         let news = |(key, told): (&Key, &Told)| {
             let attempt = self.attempts.get(key).filter(|_| told.dirty && !self.unrecorded.contains(key))?;
-            let waits = told.ended.filter(|_| is_being_cleaned(attempt));
-            Some(waits.map_or(self.report_after, |at| self.report_after.max(at + TOGETHER)))
+            // Looked at again when its time has come, or when the node has been quiet.
+            let until = told.since.filter(|(what, _)| waits(attempt, true) == Some(*what));
+            Some(until.map_or(self.report_after, |(what, at)| self.report_after.max(at + what.most())))
         };
         self.told.iter().filter_map(news).min()
     }
 
     /// Sends what the portal does not know yet.
-    pub(super) fn report(&mut self) {
-        let Some(outbox) = self.outbox.as_ref().filter(|_| Instant::now() >= self.report_after) else {
+    pub(super) fn report(&mut self, now: Instant) {
+        let busy = self.is_busy(now);
+        let Some(outbox) = self.outbox.as_ref().filter(|_| now >= self.report_after) else {
             return;
         };
         let unrecorded = &self.unrecorded;
         for (key, told) in self.told.iter_mut().filter(|(key, told)| told.dirty && !unrecorded.contains(*key))
         {
             let Some(attempt) = self.attempts.get(key) else { continue };
-            let now = Instant::now();
-            if is_being_cleaned(attempt) && now.duration_since(*told.ended.get_or_insert(now)) < TOGETHER {
-                continue;
+            if let Some(what) = waits(attempt, busy) {
+                let (_, at) = told.since.filter(|(was, _)| *was == what).unwrap_or((what, now));
+                told.since = Some((what, at));
+                if now.duration_since(at) < what.most() {
+                    continue;
+                }
             }
             self.seq += 1;
             let status = attempt.status(self.seq);

@@ -13,6 +13,7 @@ use crate::gpu::Gpus;
 use crate::link::Claim;
 use crate::sandbox::Sandbox;
 use crate::sharing::Sharers;
+use crate::shim::Start;
 use crate::telemetry::Telemetry;
 
 const LONG: Duration = Duration::from_secs(20);
@@ -33,6 +34,7 @@ impl Stage {
         std::fs::create_dir(&root).unwrap();
         let host = Host {
             root,
+            spare_dirs: Arc::default(),
             forker: Forker::new("/nothing/is/started".into()),
             gpus: Arc::new(Gpus::absent()),
             sharers: Sharers::default(),
@@ -143,16 +145,16 @@ async fn what_cannot_be_recorded_fails_and_is_told_only_then() {
     };
     stage.daemon.want(Desired { attempts: vec![assignment], ..Desired::default() });
     stage.daemon.act();
-    stage.daemon.report();
+    stage.daemon.report(Instant::now());
     assert!(stage.daemon.unrecorded.contains(&key) && stage.daemon.attempts.contains_key(&key));
     assert!(failures(&mut said).is_empty(), "nobody is told of what is on no disk yet");
     stage.until(|daemon| daemon.unrecorded.is_empty()).await;
     let daemon = &mut stage.daemon;
     assert!(daemon.busy.is_empty() && daemon.preparing.is_empty());
-    daemon.report();
+    daemon.report(Instant::now());
     assert!(failures(&mut said).is_empty(), "it may be proved clean in a moment");
     at(daemon.next_report()).await;
-    daemon.report();
+    daemon.report(Instant::now());
     assert_eq!(failures(&mut said), [Some("worker.io".to_owned())]);
     assert!(!stage.dir(&key).join("work").exists(), "nothing of it was done");
 }
@@ -169,11 +171,11 @@ async fn what_happens_within_a_moment_is_told_together() {
     stage.daemon.want(Desired { attempts: vec![of(1)], ..Desired::default() });
     // It is refused, and then proved clean.
     stage.daemon.act();
-    stage.daemon.report();
+    stage.daemon.report(Instant::now());
     assert!(next(&mut said).is_none() && stage.daemon.next_report().is_some());
     stage.daemon.act();
     stage.until(|daemon| daemon.busy.is_empty()).await;
-    stage.daemon.report();
+    stage.daemon.report(Instant::now());
     let Some(up::What::Status(status)) = next(&mut said) else { panic!("after a quiet time at once") };
     assert_eq!((status.attempt.clone(), status.phase()), (attempt(1), Phase::Clean));
     assert!(next(&mut said).is_none() && stage.daemon.next_report().is_none());
@@ -184,11 +186,60 @@ async fn what_happens_within_a_moment_is_told_together() {
     stage.until(|daemon| daemon.busy.is_empty()).await;
     while stage.daemon.next_report().is_some() {
         at(stage.daemon.next_report()).await;
-        stage.daemon.report();
+        stage.daemon.report(Instant::now());
     }
     let Some(up::What::Status(status)) = next(&mut said) else { panic!("nothing was said") };
     assert_eq!((status.attempt.clone(), status.phase()), (attempt(2), Phase::Clean));
     assert!(next(&mut said).is_none());
+}
+
+#[tokio::test]
+async fn on_a_busy_node_the_word_that_it_is_prepared_waits_for_what_comes_of_it() {
+    const MOMENT: Duration = Duration::from_millis(100);
+    let mut stage = Stage::open();
+    let mut said = stage.connect(1);
+    stage.until(|daemon| daemon.outbox.is_some()).await;
+    while next(&mut said).is_some() {}
+    let host = stage.daemon.host.clone();
+    let add = |daemon: &mut Daemon, number| {
+        let key = Key { job: "job_x".to_owned(), number };
+        let attempt = Attempt::begin(&host.root, &host.spare_dirs, &key, &Assignment::default()).unwrap();
+        daemon.attempts.insert(key.clone(), attempt);
+        daemon.told.insert(key.clone(), Told::news());
+        key
+    };
+    let mut phases = || {
+        let status = |what| if let up::What::Status(status) = what { Some(status.phase()) } else { None };
+        std::iter::from_fn(|| next(&mut said)).filter_map(status).collect::<Vec<_>>()
+    };
+    let daemon = &mut stage.daemon;
+    let mut now = Instant::now() + MOMENT;
+    add(daemon, 1);
+    daemon.report(now);
+    assert_eq!(phases(), [Phase::Preparing], "the node was quiet");
+
+    let key = add(daemon, 2);
+    now += MOMENT;
+    daemon.report(now);
+    assert!(phases().is_empty() && daemon.next_report() > Some(now + MOMENT));
+    let begun = Start { pid: 1, start_ticks: 0, boot_id: String::new(), boottime_ms: 0 };
+    daemon.attempts.get_mut(&key).unwrap().start = Some(begun);
+    assert_eq!(daemon.next_report(), Some(now), "what it waited for is there");
+    daemon.report(now);
+    assert_eq!(phases(), [Phase::Running]);
+
+    add(daemon, 3);
+    now += MOMENT;
+    daemon.report(now);
+    assert!(phases().is_empty());
+    now = daemon.next_report().unwrap();
+    daemon.report(now);
+    assert_eq!(phases(), [Phase::Preparing], "it takes its time");
+
+    let key = add(daemon, 4);
+    daemon.attempts.get_mut(&key).unwrap().progress = "The image is pulled.".to_owned();
+    daemon.report(now + MOMENT);
+    assert_eq!(phases(), [Phase::Preparing], "there is more to tell of it");
 }
 
 #[tokio::test]
