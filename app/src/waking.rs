@@ -48,7 +48,9 @@ mod inner {
     pub async fn preloaded<E>(load: impl AsyncFn() -> Result<(), E>) {
         let mut pause_ms = FIRST_PAUSE_MS;
         while load().await.is_err() && !ALIVE.load(Ordering::Relaxed) {
-            say("A part of this page did not load, so its buttons do not work yet. Trying again.");
+            say(
+                "A part of this page did not load, so its buttons do not work yet. Trying again; if that takes long, load the page anew.",
+            );
             TimeoutFuture::new(pause_ms).await;
             pause_ms = (pause_ms * 2).min(LONGEST_PAUSE_MS);
         }

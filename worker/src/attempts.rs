@@ -5,6 +5,7 @@
 //! call it off the async threads. It decides nothing; `agent` does.
 
 use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use berth_proto::{Assignment, Slot};
@@ -22,12 +23,11 @@ use crate::keeping::Keep;
 use crate::life::EVIDENCE;
 use crate::secrets;
 use crate::shim::{self, Exit, Launch, Notice, Start};
-use crate::spare_dirs::{self, SpareDirs};
 use crate::ward;
 
-pub(crate) const RECORD: &str = "attempt.json";
+const RECORD: &str = "attempt.json";
 /// There once an attempt is clean that made no device.
-pub(crate) const CLEAN: &str = "clean.json";
+const CLEAN: &str = "clean.json";
 
 /// A device of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -133,6 +133,11 @@ pub fn directory(root: &Path, key: &Key) -> PathBuf {
     root.join(format!("{}-{}", key.job, key.number))
 }
 
+/// Makes an attempt's directory, for the worker's own user alone.
+fn make(dir: &Path) -> io::Result<()> {
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)
+}
+
 fn failed(code: &str, detail: impl Into<String>) -> (String, String) {
     (code.to_owned(), detail.into())
 }
@@ -164,7 +169,7 @@ impl Attempt {
         match put_json(&self.dir.join(RECORD), &self.record, true) {
             // There was no room for it when the attempt came.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                spare_dirs::make(&self.dir)?;
+                make(&self.dir)?;
                 put_json(&self.dir.join(RECORD), &self.record, true)
             }
             result => result,
@@ -172,17 +177,17 @@ impl Attempt {
     }
 
     /// Makes the directory of a new attempt and records it.
-    pub fn create(root: &Path, spares: &SpareDirs, key: &Key, assignment: &Assignment) -> io::Result<Self> {
-        let attempt = Self::begin(root, spares, key, assignment)?;
+    pub fn create(root: &Path, key: &Key, assignment: &Assignment) -> io::Result<Self> {
+        let attempt = Self::begin(root, key, assignment)?;
         attempt.save_new()?;
         Ok(attempt)
     }
 
     /// Makes the directory of a new attempt. Nobody may be told of it, and nothing of it be done, before
     /// it is recorded.
-    pub fn begin(root: &Path, spares: &SpareDirs, key: &Key, assignment: &Assignment) -> io::Result<Self> {
+    pub fn begin(root: &Path, key: &Key, assignment: &Assignment) -> io::Result<Self> {
         let attempt = Self::of(root, key, assignment);
-        spares.make(&attempt.dir)?;
+        make(&attempt.dir)?;
         Ok(attempt)
     }
 
@@ -405,8 +410,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let load = || Attempt::load_all(root.path()).unwrap();
         let key = Key { job: "job_x".to_owned(), number: 1 };
-        let attempt =
-            Attempt::begin(root.path(), &SpareDirs::default(), &key, &Assignment::default()).unwrap();
+        let attempt = Attempt::begin(root.path(), &key, &Assignment::default()).unwrap();
         assert!(load().is_empty(), "it is not recorded");
         attempt.save().unwrap();
         assert_eq!(load().remove(0).record.group, Group::default());

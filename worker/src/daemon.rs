@@ -408,8 +408,8 @@ impl Daemon {
             Effect::Prepare(key) => self.prepare(key),
             Effect::Refuse { key, lost } => {
                 let Some(assignment) = self.desired.as_ref().and_then(|d| d.get(&key)) else { return };
-                let (root, spares) = (&self.host.root, &self.host.spare_dirs);
-                let mut attempt = Attempt::create(root, spares, &key, assignment).unwrap_or_else(|error| {
+                let root = &self.host.root;
+                let mut attempt = Attempt::create(root, &key, assignment).unwrap_or_else(|error| {
                     Attempt::without_record(root, &key, assignment, &error.to_string())
                 });
                 // Its shim may be there still.

@@ -10,14 +10,12 @@ use crate::gpu::Gpus;
 use crate::images::Podman;
 use crate::sandbox::Sandbox;
 use crate::sharing::Sharers;
-use crate::spare_dirs::SpareDirs;
 use crate::telemetry::Telemetry;
 
 /// What the daemon works with.
 pub struct Host {
     /// Holds one directory for each attempt.
     pub root: PathBuf,
-    pub spare_dirs: Arc<SpareDirs>,
     /// Starts shims.
     pub forker: Forker,
     pub gpus: Arc<Gpus>,

@@ -45,7 +45,6 @@ pub mod sharing;
 pub mod shells;
 pub mod shim;
 pub mod simulate;
-pub mod spare_dirs;
 pub mod telemetry;
 pub mod tls;
 pub mod tunnels;

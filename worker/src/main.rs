@@ -217,7 +217,6 @@ fn run(args: Run) -> Result<(), String> {
         tokio::spawn(link::keep(link_with, events));
         let host = Host {
             root: data.join("attempts"),
-            spare_dirs: Arc::default(),
             forker,
             gpus: Arc::new(gpus),
             sharers: Sharers::default(),

@@ -15,9 +15,6 @@ const AGAIN: Duration = Duration::from_millis(500);
 
 impl Daemon {
     pub(super) fn adopt_all(&mut self) -> Result<(), String> {
-        if let Err(error) = self.host.spare_dirs.sweep(&self.host.root) {
-            tracing::warn!(%error, "spare directories are left");
-        }
         let found = Attempt::load_all(&self.host.root).map_err(|e| e.to_string())?;
         // Those of a clean one are nobody's any more.
         let held = found.iter().filter(|a| !a.record.clean);

@@ -14,6 +14,7 @@ use super::{Daemon, Done};
 use crate::agent::{Cleaning, Key, Seen};
 use crate::attempts::Attempt;
 use crate::lease::Starting;
+use crate::removing::remove_tree;
 use crate::{keeping, volumes};
 
 /// Between two looks whether what is being fetched is still wanted.
@@ -143,13 +144,13 @@ impl Daemon {
     pub(super) fn forget(&mut self, key: Key) {
         // It is decided again when they are gone.
         let Some(attempt) = self.attempts.get(&key).filter(|_| !self.removing.contains(&key)) else { return };
-        let (dir, spares, done) = (attempt.dir.clone(), self.host.spare_dirs.clone(), self.done.clone());
+        let (dir, done) = (attempt.dir.clone(), self.done.clone());
         self.unlearn(&key);
         self.watch.remove(&key);
         self.busy.insert(key.clone());
         tokio::task::spawn_blocking(move || {
             // The daemon ends only with the process.
-            let _ = done.send(Done::Forgotten(key, spares.remove(&dir)));
+            let _ = done.send(Done::Forgotten(key, remove_tree(&dir)));
         });
     }
 

@@ -31,7 +31,7 @@ impl Daemon {
         let Some(assignment) = self.desired.as_ref().and_then(|d| d.get(&key)).cloned() else { return };
         let Some(spec) = assignment.spec.clone() else { return };
         let Some(starting) = self.renewals.begin(&assignment, shim::boottime_ms()) else { return };
-        let made = Attempt::begin(&self.host.root, &self.host.spare_dirs, &key, &assignment)
+        let made = Attempt::begin(&self.host.root, &key, &assignment)
             .and_then(|attempt| self.watch.add(&key, &attempt.dir).map(|()| attempt));
         let mut attempt = match made {
             Ok(attempt) => attempt,

@@ -34,7 +34,6 @@ impl Stage {
         std::fs::create_dir(&root).unwrap();
         let host = Host {
             root,
-            spare_dirs: Arc::default(),
             forker: Forker::new("/nothing/is/started".into()),
             gpus: Arc::new(Gpus::absent()),
             sharers: Sharers::default(),
@@ -203,7 +202,7 @@ async fn on_a_busy_node_the_word_that_it_is_prepared_waits_for_what_comes_of_it(
     let host = stage.daemon.host.clone();
     let add = |daemon: &mut Daemon, number| {
         let key = Key { job: "job_x".to_owned(), number };
-        let attempt = Attempt::begin(&host.root, &host.spare_dirs, &key, &Assignment::default()).unwrap();
+        let attempt = Attempt::begin(&host.root, &key, &Assignment::default()).unwrap();
         daemon.attempts.insert(key.clone(), attempt);
         daemon.told.insert(key.clone(), Told::news());
         key
