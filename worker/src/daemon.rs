@@ -88,8 +88,8 @@ pub struct Daemon {
     /// Something has changed of what decides what to do.
     moved: bool,
     seq: u64,
-    /// No report before this.
-    report_after: Instant,
+    /// When something was reported last.
+    reported: Option<Instant>,
     done: mpsc::UnboundedSender<Done>,
     sampling: bool,
     /// Whose files are being handed over.
@@ -170,7 +170,7 @@ impl Daemon {
             renewals: Renewals::open(&host.root),
             moved: true,
             seq: 0,
-            report_after: Instant::now(),
+            reported: None,
             done,
             sampling: false,
             keeping: HashSet::new(),

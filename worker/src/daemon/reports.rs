@@ -76,7 +76,12 @@ pub(super) async fn at(when: Option<Instant>) {
 impl Daemon {
     /// Whether something was reported just now.
     fn is_busy(&self, now: Instant) -> bool {
-        now < self.report_after + PACE
+        self.reported.is_some_and(|at| now < at + 2 * PACE)
+    }
+
+    /// When the next may go at the soonest.
+    fn report_after(&self) -> Instant {
+        self.reported.map_or_else(Instant::now, |at| at + PACE)
     }
 
     /// When there is something to report.
@@ -86,7 +91,8 @@ impl Daemon {
             let attempt = self.attempts.get(key).filter(|_| told.dirty && !self.unrecorded.contains(key))?;
             // Looked at again when its time has come, or when the node has been quiet.
             let until = told.since.filter(|(what, _)| waits(attempt, true) == Some(*what));
-            Some(until.map_or(self.report_after, |(what, at)| self.report_after.max(at + what.most())))
+            let soonest = self.report_after();
+            Some(until.map_or(soonest, |(what, at)| soonest.max(at + what.most())))
         };
         self.told.iter().filter_map(news).min()
     }
@@ -94,9 +100,8 @@ impl Daemon {
     /// Sends what the portal does not know yet.
     pub(super) fn report(&mut self, now: Instant) {
         let busy = self.is_busy(now);
-        let Some(outbox) = self.outbox.as_ref().filter(|_| now >= self.report_after) else {
-            return;
-        };
+        let waits_still = self.reported.is_some_and(|at| now < at + PACE);
+        let Some(outbox) = self.outbox.as_ref().filter(|_| !waits_still) else { return };
         let unrecorded = &self.unrecorded;
         for (key, told) in self.told.iter_mut().filter(|(key, told)| told.dirty && !unrecorded.contains(*key))
         {
@@ -111,7 +116,7 @@ impl Daemon {
             self.seq += 1;
             let status = attempt.status(self.seq);
             *told = Told { sent: Some((self.seq, now)), ..Told::default() };
-            self.report_after = now + PACE;
+            self.reported = Some(now);
             let _ = outbox.words.send(up::What::Status(status).into());
         }
     }
