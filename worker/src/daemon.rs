@@ -88,8 +88,8 @@ pub struct Daemon {
     /// Something has changed of what decides what to do.
     moved: bool,
     seq: u64,
-    /// When something was reported last.
-    reported: Option<Instant>,
+    /// Until when what was reported counts, each report for as long as the pace is.
+    reported_until: Option<Instant>,
     done: mpsc::UnboundedSender<Done>,
     sampling: bool,
     /// Whose files are being handed over.
@@ -170,7 +170,7 @@ impl Daemon {
             renewals: Renewals::open(&host.root),
             moved: true,
             seq: 0,
-            reported: None,
+            reported_until: None,
             done,
             sampling: false,
             keeping: HashSet::new(),

@@ -12,9 +12,12 @@ use crate::attempts::Attempt;
 
 /// A report that was not acknowledged is sent again after this long.
 pub(super) const RESEND: Duration = Duration::from_secs(5);
-/// After one report the next comes so much later at the soonest: what happens to an attempt meanwhile is one
-/// report, and each costs the portal a transaction.
+/// One report in this time: what happens to an attempt meanwhile is one report, and each costs the portal a
+/// transaction.
 const PACE: Duration = Duration::from_millis(100);
+/// Reports may be so much ahead of that: after a quiet time the first three go at once, so that a single job is
+/// told of as it begins.
+const AHEAD: Duration = Duration::from_millis(200);
 /// So long the word that an attempt is being prepared waits on a busy node: a short job has begun or ended by then,
 /// which is all that is told.
 const PREPARING: Duration = Duration::from_millis(250);
@@ -74,14 +77,14 @@ pub(super) async fn at(when: Option<Instant>) {
 }
 
 impl Daemon {
-    /// Whether something was reported just now.
+    /// Whether more was reported lately than comes of a single job.
     fn is_busy(&self, now: Instant) -> bool {
-        self.reported.is_some_and(|at| now < at + 2 * PACE)
+        self.reported_until.is_some_and(|until| until > now + PACE)
     }
 
     /// When the next may go at the soonest.
     fn report_after(&self) -> Instant {
-        self.reported.map_or_else(Instant::now, |at| at + PACE)
+        self.reported_until.and_then(|until| until.checked_sub(AHEAD)).unwrap_or_else(Instant::now)
     }
 
     /// When there is something to report.
@@ -100,8 +103,9 @@ impl Daemon {
     /// Sends what the portal does not know yet.
     pub(super) fn report(&mut self, now: Instant) {
         let busy = self.is_busy(now);
-        let waits_still = self.reported.is_some_and(|at| now < at + PACE);
+        let waits_still = self.reported_until.is_some_and(|until| now + AHEAD < until);
         let Some(outbox) = self.outbox.as_ref().filter(|_| !waits_still) else { return };
+        let mut said = false;
         let unrecorded = &self.unrecorded;
         for (key, told) in self.told.iter_mut().filter(|(key, told)| told.dirty && !unrecorded.contains(*key))
         {
@@ -116,8 +120,11 @@ impl Daemon {
             self.seq += 1;
             let status = attempt.status(self.seq);
             *told = Told { sent: Some((self.seq, now)), ..Told::default() };
-            self.reported = Some(now);
+            said = true;
             let _ = outbox.words.send(up::What::Status(status).into());
+        }
+        if said {
+            self.reported_until = Some(self.reported_until.map_or(now, |until| until.max(now)) + PACE);
         }
     }
 }

@@ -213,12 +213,13 @@ async fn on_a_busy_node_the_word_that_it_is_prepared_waits_for_what_comes_of_it(
     };
     let daemon = &mut stage.daemon;
     let mut now = Instant::now();
-    add(daemon, 1);
-    daemon.report(now);
-    assert_eq!(phases(), [Phase::Preparing], "the node was quiet");
+    for number in [1, 2] {
+        add(daemon, number);
+        daemon.report(now);
+        assert_eq!(phases(), [Phase::Preparing], "the node was quiet");
+    }
 
-    let key = add(daemon, 2);
-    now += MOMENT;
+    let key = add(daemon, 3);
     daemon.report(now);
     assert!(phases().is_empty() && daemon.next_report() > Some(now + MOMENT));
     let begun = Start { pid: 1, start_ticks: 0, boot_id: String::new(), boottime_ms: 0 };
@@ -227,7 +228,9 @@ async fn on_a_busy_node_the_word_that_it_is_prepared_waits_for_what_comes_of_it(
     daemon.report(now);
     assert_eq!(phases(), [Phase::Running]);
 
-    add(daemon, 3);
+    add(daemon, 4);
+    daemon.report(now);
+    assert_eq!(daemon.next_report(), Some(now + MOMENT), "from now on one in a moment");
     now += MOMENT;
     daemon.report(now);
     assert!(phases().is_empty());
@@ -235,9 +238,9 @@ async fn on_a_busy_node_the_word_that_it_is_prepared_waits_for_what_comes_of_it(
     daemon.report(now);
     assert_eq!(phases(), [Phase::Preparing], "it takes its time");
 
-    let key = add(daemon, 4);
+    let key = add(daemon, 5);
     daemon.attempts.get_mut(&key).unwrap().progress = "The image is pulled.".to_owned();
-    daemon.report(now + MOMENT);
+    daemon.report(now);
     assert_eq!(phases(), [Phase::Preparing], "there is more to tell of it");
 }
 
