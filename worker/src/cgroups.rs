@@ -220,6 +220,11 @@ impl Cgroups {
         if self.spares.keep(group) { Ok(()) } else { group.end() }
     }
 
+    /// Removes what is kept for further attempts. To be called when a daemon ends.
+    pub fn end_spares(&self) {
+        self.spares.end();
+    }
+
     /// Whether this hierarchy limits or shares out something, or is the only one that can kill all at once. Each
     /// costs a job time.
     fn needs(&self, place: &Place) -> bool {

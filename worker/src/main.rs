@@ -215,6 +215,7 @@ fn run(args: Run) -> Result<(), String> {
         }
         let link_with = Link { portal: endpoint, identity, data: data.clone(), start };
         tokio::spawn(link::keep(link_with, events));
+        let kept = cgroups.clone();
         let host = Host {
             root: data.join("attempts"),
             forker,
@@ -234,10 +235,12 @@ fn run(args: Run) -> Result<(), String> {
             labels: args.labels.into_iter().collect(),
             telemetry,
         };
-        tokio::select! {
+        let result = tokio::select! {
             result = daemon::run(host, link) => result,
             () = stopped() => Ok(()),
-        }
+        };
+        kept.end_spares();
+        result
     })?;
     // Attempts live under their shims and go on; threads that wait for them do not hold the exit.
     runtime.shutdown_background();

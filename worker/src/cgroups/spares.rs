@@ -47,18 +47,17 @@ struct Known {
     free: VecDeque<(Terms, Group)>,
 }
 
-impl Drop for Spares {
-    fn drop(&mut self) {
-        // A daemon that is killed leaves them to the next one's sweep.
-        for (_, group) in self.with(|known| std::mem::take(&mut known.free)) {
-            let _ = group.end();
-        }
-    }
-}
-
 impl Spares {
     fn with<T>(&self, act: impl FnOnce(&mut Known) -> T) -> T {
         act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Removes all that are free.
+    pub fn end(&self) {
+        for (_, group) in self.with(|known| std::mem::take(&mut known.free)) {
+            // What cannot be removed now is swept by the next daemon, as after one that was killed.
+            let _ = group.end();
+        }
     }
 
     /// Notes who is limited how, so that it may be kept at its end.
@@ -205,6 +204,7 @@ mod tests {
         assert_eq!(child.try_wait().unwrap(), None);
         cgroups.end(&next).unwrap();
         child.wait().unwrap();
+        cgroups.end_spares();
     }
 
     #[test]
@@ -246,7 +246,7 @@ mod tests {
         let last = create("last");
         cgroups.end(&last).unwrap();
         assert!(!gone(&last));
-        drop(cgroups);
+        cgroups.end_spares();
         assert!(gone(&last) && gone(&more));
     }
 }
