@@ -37,7 +37,7 @@ use greeting::{Greeting, Look};
 use reports::{RESEND, Told, at};
 
 /// From one turn of the loop to the next: what comes meanwhile is taken in together.
-const PACE: Duration = Duration::from_millis(5);
+const PACE: Duration = Duration::from_millis(10);
 /// Between two tries to prove a device clean.
 const CLEAN_AGAIN: Duration = Duration::from_secs(2);
 /// Messages and results that are taken in before anything else.

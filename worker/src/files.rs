@@ -22,7 +22,10 @@ fn write_part<T: Serialize>(part: &Path, value: &T) -> io::Result<std::fs::File>
     let text = serde_json::to_vec(value).map_err(io::Error::other)?;
     let mut file = open_part(part)?;
     file.write_all(&text)?;
-    file.set_len(text.len() as u64)?;
+    // Most are new, and a file system does work for a length that stays as it is too.
+    if file.metadata()?.len() > text.len() as u64 {
+        file.set_len(text.len() as u64)?;
+    }
     Ok(file)
 }
 

@@ -33,8 +33,7 @@ use rustix::net::{
 use rustix::process::WaitOptions;
 
 pub use self::client::{Ended, Forker};
-use crate::processes::close_inherited;
-use crate::shim;
+use crate::{seccomp, shim};
 
 /// The longest path that the kernel takes.
 const LONGEST_PATH: usize = 4_096;
@@ -133,6 +132,9 @@ pub fn run() -> io::Result<()> {
     let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
     let ends = SignalFd::with_flags(&SigSet::from(Signal::SIGCHLD), flags)?;
     let nothing = File::open("/dev/null")?;
+    // What each shim would find out anew; those that need it say it when it cannot be had.
+    shim::boot_id();
+    let _ = seccomp::filters();
     let socket = io::stdin();
     let mut packet = vec![0; REQUEST];
     // The shims that are there, by pid.
@@ -190,9 +192,9 @@ fn fork_shim(dir: &Path, told: Option<OwnedFd>, nothing: &File) -> Result<i32, E
 
 /// Makes a copy of the forker what a program is that was just started.
 fn begin(dir: &Path, input: BorrowedFd<'_>) -> io::Result<()> {
-    // In the place of the socket: whoever holds that would hide the forker's end.
+    // In the place of the socket: whoever holds that would hide the forker's end. What else is open no program
+    // inherits that is started.
     dup2_stdin(input)?;
-    close_inherited()?;
     let name = dir.file_name().unwrap_or_default().as_bytes();
     // Ids of one time begin alike; what tells them apart is at the end.
     let end = name.get(name.len().saturating_sub(NAME)..).unwrap_or_default();

@@ -45,6 +45,7 @@ pub mod sharing;
 pub mod shells;
 pub mod shim;
 pub mod simulate;
+pub mod spawning;
 pub mod telemetry;
 pub mod tls;
 pub mod tunnels;

@@ -3,8 +3,7 @@
 
 use std::fs::File;
 use std::io::{self, ErrorKind, PipeReader, PipeWriter, Read, Write};
-use std::os::fd::AsFd;
-use std::process::Stdio;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::thread::JoinHandle;
 
 use berth_proto::LOG_LIMIT;
@@ -129,10 +128,10 @@ impl Output {
     }
 
     /// What the job writes to.
-    pub fn stdio(&self) -> io::Result<Stdio> {
+    pub fn of_job(&self) -> BorrowedFd<'_> {
         match self {
-            Self::Plain(log) => log.try_clone().map(Stdio::from),
-            Self::Masked { to, .. } => to.try_clone().map(Stdio::from),
+            Self::Plain(log) => log.as_fd(),
+            Self::Masked { to, .. } => to.as_fd(),
         }
     }
 

@@ -142,7 +142,7 @@ fn version_in(said: &str) -> (u32, u32) {
 /// words. The files must stay open until it has started.
 pub fn open_filters(argv: &[String]) -> io::Result<(Vec<String>, Vec<OwnedFd>)> {
     let (mut argv, mut files) = (argv.to_vec(), Vec::new());
-    let mut filters = seccomp::filters().map_err(io::Error::other)?.into_iter();
+    let mut filters = seccomp::filters().map_err(io::Error::other)?.iter();
     let mut awaited = false;
     for word in &mut argv {
         if word.as_str() == COMMAND {
@@ -152,7 +152,7 @@ pub fn open_filters(argv: &[String]) -> io::Result<(Vec<String>, Vec<OwnedFd>)> 
             let filter = filters.next().ok_or(io::ErrorKind::InvalidInput)?;
             // Without the flag that would close it in the command.
             let mut file = File::from(memfd_create(c"filter", MFdFlags::empty())?);
-            file.write_all(&filter)?;
+            file.write_all(filter)?;
             file.rewind()?;
             *word = file.as_raw_fd().to_string();
             files.push(OwnedFd::from(file));

@@ -5,6 +5,7 @@
 //! namespace holds nothing but the job, and debuggers and message passing need them. Pure.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use nix::libc;
 use seccompiler::{
@@ -155,17 +156,21 @@ pub fn apply() -> Result<(), String> {
     Ok(())
 }
 
-/// The programs as the kernel takes them.
-pub fn filters() -> Result<[Vec<u8>; PROGRAMS], String> {
-    let bytes = |program: &BpfProgram| {
-        let step = |s: &sock_filter| {
-            let ([a, b], [c, d, e, f]) = (s.code.to_ne_bytes(), s.k.to_ne_bytes());
-            [a, b, s.jt, s.jf, c, d, e, f]
+/// The programs as the kernel takes them. Made once: whoever is copied from a process that has asked before has
+/// them.
+pub fn filters() -> Result<&'static [Vec<u8>; PROGRAMS], String> {
+    static FILTERS: LazyLock<Result<[Vec<u8>; PROGRAMS], String>> = LazyLock::new(|| {
+        let bytes = |program: &BpfProgram| {
+            let step = |s: &sock_filter| {
+                let ([a, b], [c, d, e, f]) = (s.code.to_ne_bytes(), s.k.to_ne_bytes());
+                [a, b, s.jt, s.jf, c, d, e, f]
+            };
+            program.iter().flat_map(step).collect::<Vec<u8>>()
         };
-        program.iter().flat_map(step).collect::<Vec<u8>>()
-    };
-    let programs = programs().map_err(|e| format!("no filter of system calls: {e}"))?;
-    Ok(programs.each_ref().map(bytes))
+        let programs = programs().map_err(|e| format!("no filter of system calls: {e}"))?;
+        Ok(programs.each_ref().map(bytes))
+    });
+    FILTERS.as_ref().map_err(Clone::clone)
 }
 
 #[cfg(test)]

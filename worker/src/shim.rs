@@ -5,17 +5,14 @@
 //! SIGUSR1 says that the limit changed), kills whatever the command leaves behind, and records the end. It
 //! must not speak to anyone: files and signals are its whole interface.
 
-#![expect(unsafe_code, reason = "what happens between fork and exec can only be said in an unsafe hook")]
-
 mod end;
 mod lock;
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -39,6 +36,7 @@ use crate::processes::{Stat, Tenant, Word, stat};
 use crate::reaping::{end_all, reap_strays};
 use crate::sandbox::open_filters;
 use crate::secrets::{self, Given};
+use crate::spawning::{self, Child, Program};
 use lock::lock_soon;
 pub use lock::{among, lock, processes, roots, shim_pid, tell, wait_gone};
 
@@ -187,7 +185,10 @@ pub fn run(dir: &Path) -> Result<(), String> {
     // Fails only for a process that leads its group already, which then is what is wanted.
     let _ = setsid();
     let mut lock = lock_soon(dir).map_err(|e| format!("{}: another shim is at work: {e}", dir.display()))?;
-    lock.set_len(0).and_then(|()| write!(lock, "{}", std::process::id())).map_err(what)?;
+    if lock.metadata().map_err(what)?.len() > 0 {
+        lock.set_len(0).map_err(what)?;
+    }
+    write!(lock, "{}", std::process::id()).map_err(what)?;
     if crate::attempts::given_up(dir) {
         return Err(format!("{}: was given up before it started", dir.display()));
     }
@@ -219,7 +220,7 @@ pub fn run(dir: &Path) -> Result<(), String> {
     // Heard from before anything can run out of it.
     let memory = launch.limits.nested.then(|| launch.limits.group.watch_memory()).flatten();
     let mut masking = None;
-    let exit = match spawn(dir, &launch, &given, &log, signals) {
+    let exit = match spawn(dir, &launch, &given, &log) {
         Ok((child, masks)) => {
             masking = masks;
             watch(dir, &launch, child, &told, began(dir), &log)
@@ -284,7 +285,7 @@ fn never_ran(container: &Container, launch: &Launch) -> Option<(String, String)>
     (!ran).then(|| ("image.not_started".to_owned(), detail.to_owned()))
 }
 
-/// What every process of the command inherits. Called between fork and exec.
+/// What every process of the command inherits. Called by its first process before it is the command.
 pub(crate) fn limit(limits: &Limits) -> io::Result<()> {
     setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
     let lower = |resource, most: u64| {
@@ -302,47 +303,32 @@ pub(crate) fn limit(limits: &Limits) -> io::Result<()> {
 }
 
 /// A job that is given secrets writes into a pipe, and what masks them writes the log.
-fn spawn(
-    dir: &Path,
-    launch: &Launch,
-    given: &Given,
-    log: &File,
-    blocked: SigSet,
-) -> io::Result<(Child, Option<Masking>)> {
+fn spawn(dir: &Path, launch: &Launch, given: &Given, log: &File) -> io::Result<(Child, Option<Masking>)> {
     let output = Output::of(log, &given.mask)?;
     // Open until it has started: the command inherits them.
     let (argv, _filters) = match launch.sandbox_depth {
         0 => (launch.argv.clone(), Vec::new()),
         _ => open_filters(&launch.argv)?,
     };
-    let (program, args) = argv.split_first().ok_or(io::ErrorKind::InvalidInput)?;
-    let start = dir.join(START);
-    let limits = launch.limits.clone();
-    let mut command = Command::new(program);
-    command
-        .args(args)
-        .env_clear()
-        .envs(launch.env.iter().chain(&given.env).map(|(k, v)| (k, v)))
-        .current_dir(&launch.cwd)
-        .stdin(Stdio::null())
-        .stdout(output.stdio()?)
-        .stderr(output.stdio()?);
-    let hook = move || {
+    let nothing = File::open("/dev/null")?;
+    let env = launch.env.iter().chain(&given.env).map(|(k, v)| (k.as_str(), v.as_str()));
+    let program = Program {
+        argv: &argv,
+        env: env.collect(),
+        cwd: &launch.cwd,
+        stdin: nothing.as_fd(),
+        stdout: output.of_job(),
+    };
+    let before = || {
         let pid = Pid::this().as_raw();
         setpgid(Pid::from_raw(0), Pid::from_raw(0))?;
         prctl::set_pdeathsig(Signal::SIGKILL)?;
-        limit(&limits)?;
+        limit(&launch.limits)?;
         let start_ticks = stat(pid).map_or(0, |s| s.started);
         let boot_id = boot_id().to_owned();
-        put_new_json(&start, &Start { pid, start_ticks, boot_id, boottime_ms: boottime_ms() })?;
-        blocked.thread_unblock()?;
-        Ok(())
+        put_new_json(&dir.join(START), &Start { pid, start_ticks, boot_id, boottime_ms: boottime_ms() })
     };
-    // SAFETY: this process has one thread, so the child between fork and exec may allocate and use files.
-    unsafe { command.pre_exec(hook) };
-    let child = command.spawn()?;
-    // It holds the job's end of the output too.
-    drop(command);
+    let child = spawning::spawn(&program, before)?;
     Ok((child, output.begin()))
 }
 
@@ -380,8 +366,8 @@ impl Alarm {
 }
 
 /// Waits for the command; ends it when told, at its limit, or when its lease ends.
-fn watch(dir: &Path, launch: &Launch, mut child: Child, told: &SignalFd, began: Instant, log: &File) -> Exit {
-    let pid = i32::try_from(child.id()).unwrap_or(0);
+fn watch(dir: &Path, launch: &Launch, child: Child, told: &SignalFd, began: Instant, log: &File) -> Exit {
+    let pid = child.pid();
     let elapsed_ms = || i64::try_from(began.elapsed().as_millis()).unwrap_or(i64::MAX);
     let mut limit = limit_ms(dir, launch);
     let (mut timed_out, mut log_full, mut failure) = (false, false, None);
@@ -402,8 +388,7 @@ fn watch(dir: &Path, launch: &Launch, mut child: Child, told: &SignalFd, began: 
         let now = elapsed_ms();
         reap_strays(pid);
         let ended = match child.try_wait() {
-            Ok(None) => None,
-            Ok(Some(status)) => Some(status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))),
+            Ok(code) => code,
             Err(_) => Some(255),
         };
         if let Some(code) = ended {

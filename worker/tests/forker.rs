@@ -52,6 +52,16 @@ fn prepared(root: &Path, name: &str, text: &str, told: bool) -> PathBuf {
     dir
 }
 
+/// One whose command and variables are these.
+fn with(root: &Path, name: &str, argv: &[&str], env: &[(&str, &str)]) -> PathBuf {
+    let dir = prepared(root, name, "", false);
+    let mut launch: Launch = find_json(&dir.join(shim::LAUNCH)).unwrap();
+    launch.argv = argv.iter().map(|word| (*word).to_owned()).collect();
+    launch.env = env.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+    put_json(&dir.join(shim::LAUNCH), &launch, false).unwrap();
+    dir
+}
+
 /// Waits for a shim that runs: its pid, and its forker's.
 fn running(dir: &Path) -> (i32, i32) {
     until("it never began", || dir.join(shim::START).exists());
@@ -116,6 +126,50 @@ fn a_shim_begins_like_a_program_that_was_just_started() {
     assert_eq!(code(&dir), Some(0), "{log}");
     assert!(log.starts_with("shim 084sn02q-1\nSigBlk:\t0000000000000000\n"), "{log}");
     assert!(log.contains("/dev/null") && !log.contains("socket:"), "{log}");
+}
+
+#[test]
+fn a_command_is_found_by_its_own_path_and_begins_with_its_own_variables() {
+    let root = tempfile::tempdir().unwrap();
+    let forker = forker();
+    let bin = root.path().join("bin");
+    std::fs::create_dir(&bin).unwrap();
+    let hello = bin.join("hello");
+    std::fs::write(&hello, "not executable").unwrap();
+    let path = bin.display().to_string();
+    let env = [("PATH", "/nowhere"), ("B", "one=two"), ("PATH", path.as_str()), ("A", "")];
+    let run = |dir: PathBuf| {
+        wait(forker.shim(&dir, None).unwrap());
+        (code(&dir), log(&dir), dir.join(shim::START).exists())
+    };
+    let (code, log, started) = run(with(root.path(), "not executable", &["hello"], &env));
+    assert_eq!((code, started), (Some(126), true), "{log}");
+    std::fs::remove_file(&hello).unwrap();
+    std::os::unix::fs::symlink("/usr/bin/env", &hello).unwrap();
+    let (code, log, _) = run(with(root.path(), "found", &["hello"], &env));
+    assert_eq!(code, Some(0), "{log}");
+    let mut lines: Vec<&str> = log.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["A=", "B=one=two", &format!("PATH={path}")], "the later of two counts");
+    for argv in [&["hello"][..], &["/nowhere/hello"], &[""], &[]] {
+        let (code, log, _) = run(with(root.path(), &format!("{argv:?}").replace('/', "_"), argv, &env[..1]));
+        assert_eq!(code, Some(127), "{argv:?}");
+        assert!(log.starts_with("berth: the command could not be started: "), "{log}");
+    }
+    let (code, log, started) = run(with(root.path(), "nul", &["/bin/true", "a\0b"], &[]));
+    assert_eq!((code, started), (Some(127), false), "{log}");
+}
+
+#[test]
+fn whatever_signal_ends_a_command_is_its_code() {
+    // None of them is ignored, as the shim itself does with one.
+    let root = tempfile::tempdir().unwrap();
+    let forker = forker();
+    for (name, of) in [("KILL", 137), ("PIPE", 141), ("40", 168)] {
+        let dir = prepared(root.path(), name, &format!("kill -{name} $$"), false);
+        wait(forker.shim(&dir, None).unwrap());
+        assert_eq!(code(&dir), Some(of), "{name}");
+    }
 }
 
 #[test]
