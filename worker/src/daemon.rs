@@ -90,6 +90,8 @@ pub struct Daemon {
     seq: u64,
     /// Until when what was reported counts, each report for as long as the pace is.
     reported_until: Option<Instant>,
+    /// An attempt was proved clean since the last report.
+    cleaned: bool,
     done: mpsc::UnboundedSender<Done>,
     sampling: bool,
     /// Whose files are being handed over.
@@ -171,6 +173,7 @@ impl Daemon {
             moved: true,
             seq: 0,
             reported_until: None,
+            cleaned: false,
             done,
             sampling: false,
             keeping: HashSet::new(),
@@ -303,6 +306,7 @@ impl Daemon {
                 let Some(attempt) = self.attempts.get_mut(&key) else { return };
                 match result {
                     Ok(()) => {
+                        self.cleaned = true;
                         attempt.cleaning = Cleaning::Done;
                         attempt.record.clean = true;
                         attempt.unclean = None;

@@ -13,7 +13,7 @@ use std::sync::{Mutex, PoisonError};
 use super::{Allowance, Controller, Group, Place};
 
 /// More than become free before the next is made, on a node full of short jobs.
-const MOST: usize = 64;
+const MOST: usize = 128;
 /// What may stay charged to an empty one: files that its processes read or wrote and the kernel still caches, and
 /// what each processor was charged ahead.
 const CHARGED_BYTES: u64 = 4 << 20;

@@ -18,6 +18,9 @@ const PACE: Duration = Duration::from_millis(100);
 /// Reports may be so much ahead of that: after a quiet time the first three go at once, so that a single job is
 /// told of as it begins.
 const AHEAD: Duration = Duration::from_millis(200);
+/// By so much a report may come earlier or later on a busy node, so that it is of those that have just been cleaned:
+/// many are at once.
+const SLACK: Duration = Duration::from_millis(50);
 /// So long the word that an attempt is being prepared waits on a busy node: a short job has begun or ended by then,
 /// which is all that is told.
 const PREPARING: Duration = Duration::from_millis(250);
@@ -82,19 +85,26 @@ impl Daemon {
         self.reported_until.is_some_and(|until| until > now + PACE)
     }
 
-    /// When the next may go at the soonest.
-    fn report_after(&self) -> Instant {
-        self.reported_until.and_then(|until| until.checked_sub(AHEAD)).unwrap_or_else(Instant::now)
+    /// When the next is due.
+    fn report_after(&self, now: Instant) -> Instant {
+        let due = self.reported_until.and_then(|until| until.checked_sub(AHEAD)).unwrap_or(now);
+        let is_cleaned = |attempt: &Attempt| waits(attempt, true) == Some(Waits::Cleaning);
+        match self.is_busy(now) {
+            true if self.cleaned => due.checked_sub(SLACK).unwrap_or(due),
+            true if self.attempts.values().any(is_cleaned) => due + SLACK,
+            _ => due,
+        }
     }
 
     /// When there is something to report.
     pub(super) fn next_report(&self) -> Option<Instant> {
         self.outbox.as_ref()?;
+        let now = Instant::now();
+        let soonest = self.report_after(now);
         let news = |(key, told): (&Key, &Told)| {
             let attempt = self.attempts.get(key).filter(|_| told.dirty && !self.unrecorded.contains(key))?;
             // Looked at again when its time has come, or when the node has been quiet.
             let until = told.since.filter(|(what, _)| waits(attempt, true) == Some(*what));
-            let soonest = self.report_after();
             Some(until.map_or(soonest, |(what, at)| soonest.max(at + what.most())))
         };
         self.told.iter().filter_map(news).min()
@@ -103,8 +113,8 @@ impl Daemon {
     /// Sends what the portal does not know yet.
     pub(super) fn report(&mut self, now: Instant) {
         let busy = self.is_busy(now);
-        let waits_still = self.reported_until.is_some_and(|until| now + AHEAD < until);
-        let Some(outbox) = self.outbox.as_ref().filter(|_| !waits_still) else { return };
+        let due = self.report_after(now) <= now;
+        let Some(outbox) = self.outbox.as_ref().filter(|_| due) else { return };
         let mut said = false;
         let unrecorded = &self.unrecorded;
         for (key, told) in self.told.iter_mut().filter(|(key, told)| told.dirty && !unrecorded.contains(*key))
@@ -124,6 +134,7 @@ impl Daemon {
             let _ = outbox.words.send(up::What::Status(status).into());
         }
         if said {
+            self.cleaned = false;
             self.reported_until = Some(self.reported_until.map_or(now, |until| until.max(now)) + PACE);
         }
     }
