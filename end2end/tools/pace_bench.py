@@ -29,7 +29,7 @@ from worker_bench import ENDED, ROOT, MakeRow, Row, Site, wait_for
 OFFERING, BOARDS, CLIENTS, NODE = "h100-80gb", 2, 4, "quay"
 JOBS = int(os.environ.get("BENCH_JOBS") or 3_000)
 # With how many at once this is fastest, by whether they are isolated.
-SLOTS = {isolated: int(os.environ.get("BENCH_SLOTS") or most) for isolated, most in ((True, 48), (False, 200))}
+SLOTS = {isolated: int(os.environ.get("BENCH_SLOTS") or most) for isolated, most in ((True, 56), (False, 200))}
 SECONDS = int(os.environ.get("BENCH_SECONDS") or 10)
 # Where the worker looks for it, in this order.
 BWRAP = next((p for p in ("/usr/bin/bwrap", "/usr/local/bin/bwrap", "/bin/bwrap") if Path(p).exists()), None)

@@ -21,6 +21,8 @@ const PAGE_BYTES: u64 = 4_096;
 const PF_KTHREAD: u64 = 0x0020_0000;
 /// How old a scan may be for a reading.
 const RECENT: Duration = Duration::from_millis(100);
+/// So long a scan waits for others to ask for it: several boards are often asked about at the same time.
+const TOGETHER: Duration = Duration::from_millis(1);
 
 /// The names of devices in an environment, each once.
 fn named(environ: &[u8]) -> BTreeSet<&str> {
@@ -150,36 +152,37 @@ struct Scans {
 }
 
 impl Scans {
-    /// The newest scan if it began then or later, else a new one.
-    fn begun(&mut self, since: Instant) -> Arc<Scan> {
+    /// The newest scan if it began then or later, else a new one, which begins after so long.
+    fn begun(&mut self, since: Instant, after: Duration) -> Arc<Scan> {
         if let Some(scan) = self.latest.as_ref().filter(|scan| scan.at >= since) {
             return Arc::clone(scan);
         }
+        std::thread::sleep(after);
         let scan = Arc::new(Scan::of_all_processes(&mut self.kernel_threads));
         self.latest = Some(Arc::clone(&scan));
         scan
     }
 }
 
-/// A scan that began then or later.
-fn begun(since: Instant) -> Arc<Scan> {
+/// A scan that began then or later; a new one begins after so long.
+fn begun(since: Instant, after: Duration) -> Arc<Scan> {
     static SCANS: Mutex<Option<Scans>> = Mutex::new(None);
     // Held during the scan: a later scan is never replaced by an earlier one, and those who ask meanwhile find
     // that the next one began after they all asked.
     let mut scans = SCANS.lock().unwrap_or_else(PoisonError::into_inner);
-    scans.get_or_insert_default().begun(since)
+    scans.get_or_insert_default().begun(since, after)
 }
 
 /// What holds every device now, for what must not be missed: nothing of it was looked at before this was called.
 /// It is asked for before the boards' file is locked, or those who wait for the file could not share it.
 pub fn fresh() -> Arc<Scan> {
-    begun(Instant::now())
+    begun(Instant::now(), TOGETHER)
 }
 
 /// What held every device a moment ago at most, for readings.
 pub fn recent() -> Arc<Scan> {
     let now = Instant::now();
-    begun(now.checked_sub(RECENT).unwrap_or(now))
+    begun(now.checked_sub(RECENT).unwrap_or(now), Duration::ZERO)
 }
 
 /// A scan for a sample of `what`: a recent one, but none that `what` was sampled from already, since
@@ -237,12 +240,15 @@ mod tests {
     fn who_asks_hears_of_a_scan_that_began_later_and_shares_it() {
         let mut scans = Scans::default();
         let (one, other) = (Instant::now(), Instant::now());
-        let first = scans.begun(one);
-        assert!(first.at >= other && Arc::ptr_eq(&first, &scans.begun(other)), "both asked before it began");
+        let first = scans.begun(one, TOGETHER);
+        assert!(
+            first.at >= other && Arc::ptr_eq(&first, &scans.begun(other, TOGETHER)),
+            "both asked before it began"
+        );
         let asked = Instant::now();
-        let second = scans.begun(asked);
+        let second = scans.begun(asked, TOGETHER);
         assert!(second.at >= asked && !Arc::ptr_eq(&first, &second), "the first began before that");
-        assert!(Arc::ptr_eq(&second, &scans.begun(one)), "there is a newer one");
+        assert!(Arc::ptr_eq(&second, &scans.begun(one, TOGETHER)), "there is a newer one");
         std::thread::scope(|scope| {
             let ask = || {
                 for _ in 0..20 {
