@@ -6,8 +6,8 @@ of them has ended and is charged for: placing, telling the worker, preparing, th
 the proof that its place is clean, and the next one in that place. Beside the sandboxed ones stands the same
 sandbox in bare loops, as many as jobs run at once, before and after them: machines do not keep their speed.
 
-Run as `pace_bench.py pace` it prints what it found as JSON. BENCH_JOBS (3000), BENCH_SLOTS (how many at once: 48
-in sandboxes, 160 without) and BENCH_SECONDS (10, of the bare loops) change it.
+Run as `pace_bench.py pace` it prints what it found as JSON. BENCH_JOBS (3000), BENCH_SLOTS (how many at once: 56
+in sandboxes, 200 without) and BENCH_SECONDS (10, of the bare loops) change it.
 """
 from __future__ import annotations
 
