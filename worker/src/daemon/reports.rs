@@ -88,10 +88,10 @@ impl Daemon {
     /// When the next is due.
     fn report_after(&self, now: Instant) -> Instant {
         let due = self.reported_until.and_then(|until| until.checked_sub(AHEAD)).unwrap_or(now);
-        let is_cleaned = |attempt: &Attempt| waits(attempt, true) == Some(Waits::Cleaning);
+        let is_being_cleaned = |attempt: &Attempt| waits(attempt, true) == Some(Waits::Cleaning);
         match self.is_busy(now) {
             true if self.cleaned => due.checked_sub(SLACK).unwrap_or(due),
-            true if self.attempts.values().any(is_cleaned) => due + SLACK,
+            true if self.attempts.values().any(is_being_cleaned) => due + SLACK,
             _ => due,
         }
     }

@@ -245,6 +245,57 @@ async fn on_a_busy_node_the_word_that_it_is_prepared_waits_for_what_comes_of_it(
 }
 
 #[tokio::test]
+async fn on_a_busy_node_a_report_is_of_those_that_were_just_cleaned() {
+    let mut stage = Stage::open();
+    let mut said = stage.connect(1);
+    stage.until(|daemon| daemon.outbox.is_some()).await;
+    let host = stage.daemon.host.clone();
+    let add = |daemon: &mut Daemon, number| {
+        let key = Key { job: "job_x".to_owned(), number };
+        let mut attempt = Attempt::begin(&host.root, &key, &Assignment::default()).unwrap();
+        attempt.record.failure = Some(("attempt.not_started".to_owned(), String::new()));
+        attempt.cleaning = if number < 3 { Cleaning::Done } else { Cleaning::UnderWay };
+        daemon.attempts.insert(key.clone(), attempt);
+        daemon.told.insert(key.clone(), Told::news());
+        key
+    };
+    let mut told = || {
+        let status = |what| if let up::What::Status(status) = what { status.attempt } else { None };
+        std::iter::from_fn(|| next(&mut said)).filter_map(status).map(|id| id.number).collect::<Vec<_>>()
+    };
+    let (daemon, now) = (&mut stage.daemon, Instant::now());
+    let after = |ms: u64| now + Duration::from_millis(ms);
+    for number in [0, 1, 2] {
+        add(daemon, number);
+        daemon.report(now);
+        assert_eq!(told(), [number], "the node was quiet");
+    }
+    // The next is due a tenth of a second later. One has begun, and two are being cleaned.
+    let begun = add(daemon, 3);
+    let attempt = daemon.attempts.get_mut(&begun).unwrap();
+    attempt.record.failure = None;
+    attempt.start = Some(Start { pid: 1, start_ticks: 0, boot_id: String::new(), boottime_ms: 0 });
+    let (first, _second) = (add(daemon, 4), add(daemon, 5));
+    for ms in [0, 60, 149] {
+        daemon.report(after(ms));
+        assert!(told().is_empty(), "it waits for those that are being cleaned: {ms} ms");
+    }
+    daemon.finish(Done::Cleaned(first, Ok(())));
+    daemon.report(after(49));
+    assert!(told().is_empty(), "not so early");
+    daemon.report(after(50));
+    let mut both = told();
+    both.sort_unstable();
+    assert_eq!(both, [3, 4]);
+    // One that is never clean keeps nobody waiting.
+    daemon.told.get_mut(&begun).unwrap().dirty = true;
+    daemon.report(after(249));
+    assert!(told().is_empty());
+    daemon.report(after(250));
+    assert!(told().contains(&3));
+}
+
+#[tokio::test]
 async fn what_is_forgotten_is_removed_beside_the_loop() {
     let mut stage = Stage::open();
     let key = Key { job: "job_x".to_owned(), number: 1 };
