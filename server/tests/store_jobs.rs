@@ -118,7 +118,8 @@ async fn change(db: &Db, n: u128, how: fn(&mut JobRow)) {
         async move {
             let mut row = store::jobs::find_any(tx, job(n)).await?.unwrap();
             how(&mut row);
-            store::jobs::update(tx, &row).await
+            row.generation += 1;
+            store::jobs::update(tx, &row, row.generation - 1).await
         }
         .boxed()
     })
@@ -126,10 +127,11 @@ async fn change(db: &Db, n: u128, how: fn(&mut JobRow)) {
 }
 
 async fn update(db: &Db, row: &JobRow) -> Result<(), StoreError> {
-    let row = row.clone();
+    let before = row.generation;
+    let row = JobRow { generation: before + 1, ..row.clone() };
     db.write(move |tx| {
         let row = row.clone();
-        async move { store::jobs::update(tx, &row).await }.boxed()
+        async move { store::jobs::update(tx, &row, before).await }.boxed()
     })
     .await
 }

@@ -16,7 +16,7 @@ use berth_types::time::Timestamp;
 use futures::FutureExt;
 
 use super::evidence;
-use super::jobs::{advance, charge};
+use super::jobs::{advance, charge, record, step};
 use super::leases;
 use super::prepared;
 use super::ranks::{self, RankEnd};
@@ -159,7 +159,7 @@ async fn apply(
         // it metered.
         let (event, before) = (Event::Start { attempt: number }, row.started_at);
         row.started_at = before.or(Some(began_at(&row, status.metered_ms, now)));
-        match advance(tx, portal, &mut row, event, RUNNING.to_owned(), now).await? {
+        match step(tx, portal, &mut row, event, RUNNING.to_owned(), now).await? {
             Ok(event) => applied.events.push(event),
             Err(_) => row.started_at = before,
         }
@@ -183,19 +183,17 @@ async fn apply(
     if current && all_ended {
         evidence::credit(tx, portal, &row, row.metered_before_ms, &ranks, now).await?;
     }
-    let recorded = match event.filter(|_| current) {
-        Some((event, detail)) => advance(tx, portal, &mut row, event, detail, now).await?.ok(),
-        None => None,
-    };
-    match recorded {
-        Some(recorded) => {
-            applied.events.push(recorded);
-            // The other ranks are stopped, or may go.
-            applied.wake = ranks::nodes(&ranks);
-        }
-        // An event would have written all of the row.
-        None if applied.cost.is_some() => store::jobs::update_meter(tx, &row).await?,
-        None => {}
+    if let Some((event, detail)) = event.filter(|_| current)
+        && let Ok(event) = step(tx, portal, &mut row, event, detail, now).await?
+    {
+        applied.events.push(event);
+        // The other ranks are stopped, or may go.
+        applied.wake = ranks::nodes(&ranks);
+    }
+    if !applied.events.is_empty() {
+        record(tx, &row, &applied.events).await?;
+    } else if applied.cost.is_some() {
+        store::jobs::update_meter(tx, &row).await?;
     }
     if ended
         && !attempt.ended

@@ -163,10 +163,10 @@ pub async fn list(
     list!(tx, JobRow, sql, org.to_string(), state, before, limit)
 }
 
-/// Compare-and-set: writes how the job is now and raises its generation, unless another change came
-/// first ([`StoreError::Stale`]). `job.generation` is the one that the change is based on.
-pub async fn update(tx: &mut Tx<'_>, job: &JobRow) -> Result<(), StoreError> {
-    let sql = "UPDATE jobs SET generation = generation + 1, state = $3, stop_cause = $4, held_micros = $5, \
+/// Compare-and-set: writes how the job is now, with its new generation, unless another change came
+/// first ([`StoreError::Stale`]). `before` is the generation that the change is based on.
+pub async fn update(tx: &mut Tx<'_>, job: &JobRow, before: i64) -> Result<(), StoreError> {
+    let sql = "UPDATE jobs SET generation = $18, state = $3, stop_cause = $4, held_micros = $5, \
                ended_at = $6, exit_code = $7, failure_code = $8, failure_detail = $9, attempt = $10, \
                started_at = $11, cost_micros = $12, posted_micros = $13, metered_ms = $14, metered_before_ms = $15, \
                retries = $16, posted_ms = $17 \
@@ -175,7 +175,7 @@ pub async fn update(tx: &mut Tx<'_>, job: &JobRow) -> Result<(), StoreError> {
         tx,
         sql,
         &job.id,
-        job.generation,
+        before,
         &job.state,
         &job.stop_cause,
         job.held_micros,
@@ -190,7 +190,8 @@ pub async fn update(tx: &mut Tx<'_>, job: &JobRow) -> Result<(), StoreError> {
         job.metered_ms,
         job.metered_before_ms,
         job.retries,
-        job.posted_ms
+        job.posted_ms,
+        job.generation
     )?;
     if changed == 1 { Ok(()) } else { Err(StoreError::Stale) }
 }

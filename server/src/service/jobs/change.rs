@@ -99,6 +99,34 @@ pub(crate) async fn advance(
     detail: String,
     now: Timestamp,
 ) -> Result<Result<JobEvent, Rejected>, StoreError> {
+    let stepped = step(tx, portal, row, event, detail, now).await?;
+    if let Ok(event) = &stepped {
+        record(tx, row, std::slice::from_ref(event)).await?;
+    }
+    Ok(stepped)
+}
+
+/// Writes a job after one or more steps, and the events that they gave, in their order.
+pub(crate) async fn record(tx: &mut Tx<'_>, row: &JobRow, events: &[JobEvent]) -> Result<(), StoreError> {
+    let (org, _) = ids(row)?;
+    let steps = i64::try_from(events.len()).unwrap_or(i64::MAX);
+    store::jobs::update(tx, row, row.generation - steps).await?;
+    for event in events {
+        store::jobs::insert_event(tx, org, event).await?;
+    }
+    Ok(())
+}
+
+/// Applies one event to `row`, and posts the money that follows. The row and the event are still to be
+/// recorded, in the same transaction.
+pub(crate) async fn step(
+    tx: &mut Tx<'_>,
+    portal: &Portal,
+    row: &mut JobRow,
+    event: Event,
+    detail: String,
+    now: Timestamp,
+) -> Result<Result<JobEvent, Rejected>, StoreError> {
     let (org, job) = ids(row)?;
     let assigned = match event {
         Event::Assign { attempt } => Some(i64::from(attempt)),
@@ -143,7 +171,6 @@ pub(crate) async fn advance(
     if next.state().ended() {
         row.ended_at = Some(now.micros());
     }
-    store::jobs::update(tx, row).await?;
     row.generation += 1;
     let event = JobEvent {
         job,
@@ -153,7 +180,6 @@ pub(crate) async fn advance(
         attempt: u32::try_from(row.attempt).unwrap_or(0),
         detail,
     };
-    store::jobs::insert_event(tx, org, &event).await?;
     let told = next.state().ended() || next.state() == JobState::Running;
     if told && portal.live.is_hooked(&row.org_id) {
         let state = next.state().name();

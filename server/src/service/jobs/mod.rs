@@ -32,7 +32,7 @@ use crate::store::ledger::Posting;
 use crate::store::offerings::{StoredOffering, StoredPrice};
 use crate::store::{self, StoreError, Tx};
 
-pub(crate) use change::{advance, cause_of, stop_cause};
+pub(crate) use change::{advance, cause_of, record, step, stop_cause};
 pub(crate) use charge::{charge, day_of};
 
 /// Seconds between SIGTERM and SIGKILL for jobs that do not choose: the worker's default.
