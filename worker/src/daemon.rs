@@ -42,6 +42,9 @@ const PACE: Duration = Duration::from_millis(10);
 const CLEAN_AGAIN: Duration = Duration::from_secs(2);
 /// Messages and results that are taken in before anything else.
 const AT_ONCE: usize = 64;
+/// So many attempts are begun in a turn of the loop. The next ones wait for the next turn: of many that come together
+/// the first would else have ended long before anybody looks, and all would be cleaned and followed together again.
+const BEGUN_AT_ONCE: usize = 16;
 /// Whatever the portal says, nobody gets longer than this to end.
 const MOST_GRACE_MS: i64 = 600_000;
 
@@ -402,8 +405,12 @@ impl Daemon {
         };
         // What is done may be what the next step waits for.
         self.moved = !effects.is_empty();
+        let mut begun = 0;
         for effect in effects {
-            self.carry_out(effect);
+            begun += usize::from(matches!(effect, Effect::Prepare(_)));
+            if begun <= BEGUN_AT_ONCE || !matches!(effect, Effect::Prepare(_)) {
+                self.carry_out(effect);
+            }
         }
     }
 

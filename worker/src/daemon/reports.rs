@@ -23,9 +23,9 @@ const AHEAD: Duration = Duration::from_millis(200);
 const SLACK: Duration = Duration::from_millis(50);
 /// So long the word that an attempt is being prepared waits on a busy node: a short job has begun or ended by then,
 /// which is all that is told.
-const PREPARING: Duration = Duration::from_millis(250);
+const PREPARING: Duration = Duration::from_millis(500);
 /// So long an end waits for the proof that its devices are clean, which then is told with it.
-const TOGETHER: Duration = Duration::from_millis(150);
+const TOGETHER: Duration = Duration::from_millis(300);
 
 /// How far the portal knows of an attempt.
 #[derive(Default)]
