@@ -53,6 +53,12 @@ def wait_for(what: str, found: Callable[[], Any], poll_s: float = POLL_S) -> Any
     return value
 
 
+def started(attempt: Path) -> int:
+    """The process that the shim of this directory started."""
+    lines = [json.loads(line) for line in (attempt / "shim.lock").read_text().splitlines() if line]
+    return next(line["start"]["pid"] for line in lines if "start" in line)
+
+
 class Site:
     """A portal with one tenant, and any number of workers."""
 
@@ -158,7 +164,7 @@ def adoption() -> dict[str, Any]:
         jobs = [site.submit(count) for _ in range(20)]
         wait_for("20 running jobs", lambda: all(site.job(job)["state"] == "running" for job in jobs))
         attempts = site.data / "quay/attempts"
-        pids = {job: find_json(attempts / f"{job}-1/start.json")["pid"] for job in jobs}
+        pids = {job: started(attempts / f"{job}-1") for job in jobs}
         took = []
         for _ in range(kills):
             time.sleep(chance.random() * 0.3)
@@ -179,7 +185,7 @@ def adoption() -> dict[str, Any]:
         running = [job for job in jobs if site.job(job)["state"] == "running"]
         restarted = sum(
             job not in running or site.job(job)["attempt"] != 1
-            or find_json(attempts / f"{job}-1/start.json")["pid"] != pids[job] for job in jobs)
+            or started(attempts / f"{job}-1") != pids[job] for job in jobs)
         site.end(jobs)
         lost = 0
         for job in jobs:

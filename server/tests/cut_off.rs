@@ -15,7 +15,7 @@ use berth_server::portal::Settings;
 use berth_server::store::{self, Db};
 use berth_worker::files::find_json;
 use berth_worker::lease::Renewal;
-use berth_worker::shim::{EXIT, Exit, START, Start, boottime_ms, exists};
+use berth_worker::shim::{Exit, Records, Start, boottime_ms, exists};
 use common::TestPortal;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -98,7 +98,7 @@ impl Site {
         eventually(|| {
             for n in 0..self.tickets.len() {
                 let dir = self.data(n).join("attempts").join(format!("{job}-{number}"));
-                if let Some(start) = find_json::<Start>(&dir.join(START)) {
+                if let Some(start) = Records::read(&dir).start {
                     return Ok((n, dir, start));
                 }
             }
@@ -160,7 +160,7 @@ impl Drop for Disk {
 }
 
 fn ended(dir: &Path) -> Exit {
-    eventually(|| find_json::<Exit>(&dir.join(EXIT)).ok_or_else(|| format!("{} goes on", dir.display())))
+    eventually(|| Records::read(dir).exit.ok_or_else(|| format!("{} goes on", dir.display())))
 }
 
 /// It does not heed SIGTERM, so that only SIGKILL ends it.
@@ -178,7 +178,7 @@ async fn the_second_attempt_begins_when_the_first_is_dead() {
     let (second, _, again) = site.began(&job, 2);
     assert_ne!(second, first);
     // The attempt's own record, written while nobody could be told of it.
-    let exit = find_json::<Exit>(&dir.join(EXIT)).unwrap();
+    let exit = Records::read(&dir).exit.unwrap();
     assert_eq!(exit.failure.unwrap().0, "lease.ended");
     assert!(exit.boottime_ms.unwrap() < again.boottime_ms, "{exit:?} {again:?}", exit = exit.code);
     assert!(!exists(&start));
@@ -240,7 +240,7 @@ async fn a_daemon_that_returns_within_the_lease_disturbs_nothing() {
             let now = find_json::<Renewal>(&site.data(0).join("lease.json")).unwrap();
             if now.sent_ms > renewed.sent_ms { Ok(()) } else { Err(format!("{now:?}")) }
         });
-        assert!(exists(&start), "{:?}", find_json::<Exit>(&dir.join(EXIT)));
+        assert!(exists(&start), "{:?}", Records::read(&dir).exit);
     }
     let done = site.until(&job, |j| j["state"] == "succeeded");
     assert_eq!(done["attempt"], 1, "{done}");

@@ -16,6 +16,7 @@ use std::process::Command;
 
 use axum::body::{Body, to_bytes};
 use axum::http::{HeaderMap, Request};
+use berth_worker::shim::Records;
 use common::{As, TestPortal};
 use quay::{Quay, eventually, portal_on};
 use serde_json::{Value, json};
@@ -83,12 +84,11 @@ async fn a_run_whose_node_is_lost_goes_on_from_its_checkpoint() {
     .await;
     // The host is gone without a warning, with everything on its disk.
     let attempt = quay.data.join("attempts").join(format!("{job}-1"));
-    let shim = std::fs::read_to_string(attempt.join("shim.lock")).unwrap();
-    let start: Value = serde_json::from_slice(&std::fs::read(attempt.join("start.json")).unwrap()).unwrap();
+    let known = Records::read(&attempt);
     quay.worker.as_mut().unwrap().kill();
-    for pid in [shim.trim().to_owned(), start["pid"].to_string()] {
+    for pid in [known.shim.unwrap(), known.start.unwrap().pid] {
         // The second may have ended with the first.
-        let _ = Command::new("kill").args(["-9", &pid]).status().unwrap();
+        let _ = Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap();
     }
     std::fs::remove_dir_all(attempt.join("work")).unwrap();
     quay.start_worker(None).unwrap();

@@ -14,8 +14,7 @@ use std::process::{Command, Stdio};
 use berth_server::portal::Settings;
 use berth_server::store::{self, Db};
 use berth_worker::cgroups::{Cgroups, Controller};
-use berth_worker::files::find_json;
-use berth_worker::shim::{EXIT, Exit, START, Start, exists};
+use berth_worker::shim::{Records, Start, exists};
 use common::TestPortal;
 use netns::{HUB, Net};
 use process::{Ending, Served, call, eventually, serve_with};
@@ -182,7 +181,7 @@ impl Yard {
         eventually(|| {
             for n in 0..WORKERS {
                 let dir = self.data(n).join("attempts").join(format!("{job}-{number}"));
-                if let Some(start) = find_json::<Start>(&dir.join(START)) {
+                if let Some(start) = Records::read(&dir).start {
                     return Ok((n, dir, start));
                 }
             }
@@ -265,7 +264,7 @@ async fn ranks_meet_across_namespaces_and_a_pulled_cable_runs_nothing_twice() {
     }
     let (second, _, again) = yard.began(&job, 2);
     assert_ne!(second, first);
-    let exit = find_json::<Exit>(&dir.join(EXIT)).unwrap();
+    let exit = Records::read(&dir).exit.unwrap();
     assert_eq!(exit.failure.unwrap().0, "lease.ended");
     assert!(exit.boottime_ms.unwrap() < again.boottime_ms, "{:?} {again:?}", exit.boottime_ms);
     assert!(!exists(&start));

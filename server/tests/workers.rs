@@ -14,6 +14,7 @@ mod quay;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use berth_worker::shim::Records;
 use quay::{Listening, Quay, portal};
 use serde_json::{Value, json};
 
@@ -213,8 +214,8 @@ async fn an_adopted_job_whose_shim_dies_ends_with_its_cause() {
     quay.start_worker(None).unwrap();
     quay.until(&job, |j| j["reasons"].as_array().unwrap().is_empty()).await;
     let attempt = std::fs::read_dir(quay.data.join("attempts")).unwrap().next().unwrap().unwrap();
-    let pid = std::fs::read_to_string(attempt.path().join("shim.lock")).unwrap();
-    assert!(Command::new("kill").args(["-9", pid.trim()]).status().unwrap().success());
+    let pid = Records::read(&attempt.path()).shim.unwrap().to_string();
+    assert!(Command::new("kill").args(["-9", &pid]).status().unwrap().success());
     let done = quay.ended(&job).await;
     assert_eq!((&done["state"], &done["attempt"]), (&json!("failed"), &json!(1)), "{done}");
     assert_eq!(done["failure"]["code"], "attempt.unknown_outcome", "{done}");

@@ -22,7 +22,7 @@ use crate::images::{Image, registry};
 use crate::keeping::Keep;
 use crate::life::EVIDENCE;
 use crate::secrets;
-use crate::shim::{self, Exit, Launch, Notice, Start};
+use crate::shim::{self, Exit, Launch, Notice, Records, Start};
 use crate::ward;
 
 const RECORD: &str = "attempt.json";
@@ -162,6 +162,8 @@ impl Attempt {
 
     /// Records one that is not recorded yet.
     pub(crate) fn save_new(&self) -> io::Result<()> {
+        // First, so that its name is synced with that of the record.
+        shim::make(&self.dir)?;
         put_new_json(&self.dir.join(RECORD), &self.record)
     }
 
@@ -249,8 +251,11 @@ impl Attempt {
 
     /// Reads what the shim wrote.
     pub fn refresh(&mut self) {
-        self.start = self.start.take().or_else(|| find_json(&self.dir.join(shim::START)));
-        self.exit = self.exit.take().or_else(|| find_json(&self.dir.join(shim::EXIT)));
+        if self.exit.is_none() {
+            let known = Records::read(&self.dir);
+            self.start = self.start.take().or(known.start);
+            self.exit = known.exit;
+        }
     }
 
     /// Finds out what became of an attempt whose end is not recorded. A shim that is alive goes on.

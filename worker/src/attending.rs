@@ -72,7 +72,7 @@ mod tests {
             .stdout(Stdio::from(lock))
             .spawn()
             .unwrap();
-        std::fs::write(path, child.id().to_string()).unwrap();
+        std::fs::write(path, format!("{{\"shim\":{}}}\n", child.id())).unwrap();
         child
     }
 

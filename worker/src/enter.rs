@@ -141,11 +141,12 @@ fn step_in(dir: &Path, joins: bool) -> Result<Inside, String> {
     let file = file.map_err(told("The job's directory cannot be written"))?;
     let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|_| NOT_READY.to_owned())?;
     // After the lock: whoever cleans up afterwards waits for it.
-    if dir.join(shim::EXIT).exists() || attempts::given_up(dir) {
+    let known = shim::Records::read(dir);
+    if known.exit.is_some() || attempts::given_up(dir) {
         return Err(ENDED.to_owned());
     }
     let launch: Launch = find_json(&dir.join(shim::LAUNCH)).ok_or(NOT_READY)?;
-    let start: Start = find_json(&dir.join(shim::START)).ok_or(NOT_READY)?;
+    let start = known.start.ok_or(NOT_READY)?;
     if !shim::exists(&start) {
         return Err(ENDED.to_owned());
     }

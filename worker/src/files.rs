@@ -44,7 +44,7 @@ pub fn put_json_in_turn<T: Serialize>(path: &Path, value: &T) -> io::Result<()> 
 }
 
 /// Takes room on the disk for a file that `put_json` writes there later, however full the disk is by then.
-pub fn reserve(path: &Path) -> io::Result<()> {
+fn reserve(path: &Path) -> io::Result<()> {
     let mut file = open_part(&path.with_extension("part"))?;
     // Not synced: where blocks are chosen later, their number is taken now.
     file.write_all(&ROOM)

@@ -14,6 +14,9 @@ use crate::shim;
 /// What was seen of the attempt so far, for a daemon that starts again.
 pub const EVIDENCE: &str = "evidence.json";
 
+/// What is known of a process that is younger is not kept: most short ones have ended before it could be of use.
+const KEPT_FROM_MS: i64 = 1_000;
+
 impl Attempt {
     /// Age of the process; `None` when it is not there.
     fn alive_ms(&self) -> Option<i64> {
@@ -32,6 +35,9 @@ impl Attempt {
             return;
         }
         self.tally.process_ms = self.age_ms();
+        if self.tally.process_ms < KEPT_FROM_MS {
+            return;
+        }
         // Not synced: after a power cut it says less, which is never held against anybody.
         if let Err(error) = put_json(&self.dir.join(EVIDENCE), &self.tally, false) {
             tracing::warn!(dir = %self.dir.display(), %error, "evidence cannot be kept");
@@ -127,6 +133,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut attempt = attempt(dir.path());
         assert_eq!(attempt.evidence().map(|e| e.process_ms), Some(0), "before it began");
+        attempt.start = Some(started(10));
+        attempt.observe();
+        assert!(attempt.tally.process_ms >= 10 && !dir.path().join(EVIDENCE).exists(), "it is short so far");
         attempt.start = Some(started(7_000));
         attempt.observe();
         assert!((7_000..60_000).contains(&attempt.tally.process_ms), "{:?}", attempt.tally);

@@ -179,7 +179,7 @@ mod tests {
         // This process is its shim.
         let lock = shim::lock(one.path()).unwrap();
         let this = std::process::id();
-        std::fs::write(one.path().join(shim::LOCK), this.to_string()).unwrap();
+        std::fs::write(one.path().join(shim::LOCK), format!("{{\"shim\":{this}}}\n")).unwrap();
         let share = [device("GPU-1", Some(100)), device("GPU-2", None)];
         sharers.join(one.path(), &share);
         assert_eq!(owner("GPU-1"), this_one, "whether its shim is known or not");

@@ -7,6 +7,7 @@
 
 mod end;
 mod lock;
+mod records;
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -29,7 +30,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cgroups::{Controller, Group};
 use crate::disk;
-use crate::files::{find_json, put_new_json, reserve};
+use crate::files::find_json;
 use crate::lease::{self, Leased, Remains};
 use crate::mask::{Masking, Output};
 use crate::processes::{Stat, Tenant, Word, stat};
@@ -37,14 +38,14 @@ use crate::reaping::{end_all, reap_strays};
 use crate::sandbox::open_filters;
 use crate::secrets::{self, Given};
 use crate::spawning::{self, Child, Program};
-use lock::lock_soon;
 pub use lock::{among, lock, processes, roots, shim_pid, tell, wait_gone};
+use records::Recorder;
+pub use records::{Records, make};
 
 pub const LAUNCH: &str = "launch.json";
-pub const START: &str = "start.json";
-pub const EXIT: &str = "exit.json";
 pub const LIMIT: &str = "limit.json";
 pub const NOTICE: &str = "notice.json";
+/// What a shim holds as long as it is there, and its [`Records`].
 pub const LOCK: &str = "shim.lock";
 pub const LOG: &str = "rank-0.log";
 
@@ -184,16 +185,13 @@ pub fn run(dir: &Path) -> Result<(), String> {
     let what = |error: io::Error| format!("{}: {error}", dir.display());
     // Fails only for a process that leads its group already, which then is what is wanted.
     let _ = setsid();
-    let mut lock = lock_soon(dir).map_err(|e| format!("{}: another shim is at work: {e}", dir.display()))?;
-    if lock.metadata().map_err(what)?.len() > 0 {
-        lock.set_len(0).map_err(what)?;
+    let recorder =
+        Recorder::take(dir).map_err(|e| format!("{}: another shim is at work: {e}", dir.display()))?;
+    if !recorder.begin(dir, std::process::id().cast_signed()).map_err(what)? {
+        return Err(format!("{}: was started before", dir.display()));
     }
-    write!(lock, "{}", std::process::id()).map_err(what)?;
     if crate::attempts::given_up(dir) {
         return Err(format!("{}: was given up before it started", dir.display()));
-    }
-    if dir.join(START).exists() || dir.join(EXIT).exists() {
-        return Err(format!("{}: was started before", dir.display()));
     }
     let launch: Launch =
         find_json(&dir.join(LAUNCH)).ok_or_else(|| format!("{}: no {LAUNCH}", dir.display()))?;
@@ -203,9 +201,6 @@ pub fn run(dir: &Path) -> Result<(), String> {
         return Err(format!("{}: its lease ended before it started", dir.display()));
     }
     let mut log = OpenOptions::new().append(true).create(true).open(dir.join(LOG)).map_err(what)?;
-
-    // Without it the end is recorded as long as there is room by then.
-    let _ = reserve(&dir.join(EXIT));
 
     // Whatever the command leaves behind becomes a child of this process, which can then end it.
     prctl::set_child_subreaper(true).map_err(|e| e.to_string())?;
@@ -220,10 +215,10 @@ pub fn run(dir: &Path) -> Result<(), String> {
     // Heard from before anything can run out of it.
     let memory = launch.limits.nested.then(|| launch.limits.group.watch_memory()).flatten();
     let mut masking = None;
-    let exit = match spawn(dir, &launch, &given, &log) {
-        Ok((child, masks)) => {
+    let exit = match spawn(&recorder, &launch, &given, &log) {
+        Ok((child, began_ms, masks)) => {
             masking = masks;
-            watch(dir, &launch, child, &told, began(dir), &log)
+            watch(dir, &launch, child, &told, instant(began_ms), &log)
         }
         Err(error) => {
             say(&mut log, &format!("the command could not be started: {error}"));
@@ -246,7 +241,7 @@ pub fn run(dir: &Path) -> Result<(), String> {
     let failure = exit.failure.clone().or(never).or_else(|| out_of_memory(&exit, &launch.limits, ran_out));
     let exit = Exit { failure, ..exit };
     let log_bytes = log.metadata().map_err(what)?.len();
-    end::record(dir, &Exit { log_bytes, ..exit }).map_err(what)
+    end::record(&recorder, &Exit { log_bytes, ..exit }).map_err(what)
 }
 
 /// Why it ended, when that was for want of memory. A job that goes on without a process that was killed
@@ -302,8 +297,14 @@ pub(crate) fn limit(limits: &Limits) -> io::Result<()> {
     if limits.nested { Ok(()) } else { limits.group.join() }
 }
 
-/// A job that is given secrets writes into a pipe, and what masks them writes the log.
-fn spawn(dir: &Path, launch: &Launch, given: &Given, log: &File) -> io::Result<(Child, Option<Masking>)> {
+/// Starts the command: its process, and when it began by `CLOCK_BOOTTIME`. A job that is given secrets writes into a
+/// pipe, and what masks them writes the log.
+fn spawn(
+    recorder: &Recorder,
+    launch: &Launch,
+    given: &Given,
+    log: &File,
+) -> io::Result<(Child, i64, Option<Masking>)> {
     let output = Output::of(log, &given.mask)?;
     // Open until it has started: the command inherits them.
     let (argv, _filters) = match launch.sandbox_depth {
@@ -319,6 +320,8 @@ fn spawn(dir: &Path, launch: &Launch, given: &Given, log: &File) -> io::Result<(
         stdin: nothing.as_fd(),
         stdout: output.of_job(),
     };
+    // Set by the child, whose memory this is until it is the command.
+    let mut began_ms = boottime_ms();
     let before = || {
         let pid = Pid::this().as_raw();
         setpgid(Pid::from_raw(0), Pid::from_raw(0))?;
@@ -326,17 +329,17 @@ fn spawn(dir: &Path, launch: &Launch, given: &Given, log: &File) -> io::Result<(
         limit(&launch.limits)?;
         let start_ticks = stat(pid).map_or(0, |s| s.started);
         let boot_id = boot_id().to_owned();
-        put_new_json(&dir.join(START), &Start { pid, start_ticks, boot_id, boottime_ms: boottime_ms() })
+        began_ms = boottime_ms();
+        recorder.start(&Start { pid, start_ticks, boot_id, boottime_ms: began_ms })
     };
     let child = spawning::spawn(&program, before)?;
-    Ok((child, output.begin()))
+    Ok((child, began_ms, output.begin()))
 }
 
-/// When the command began, by its own record: what the shim did before is not its use.
-fn began(dir: &Path) -> Instant {
+/// A time of `CLOCK_BOOTTIME` that was not long ago.
+fn instant(at_ms: i64) -> Instant {
     let now = Instant::now();
-    let ago_ms = find_json::<Start>(&dir.join(START)).map_or(0, |start| boottime_ms() - start.boottime_ms);
-    let ago = Duration::from_millis(u64::try_from(ago_ms).unwrap_or(0));
+    let ago = Duration::from_millis(u64::try_from(boottime_ms() - at_ms).unwrap_or(0));
     now.checked_sub(ago).unwrap_or(now)
 }
 

@@ -13,7 +13,7 @@ use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
 use tokio::io::unix::AsyncFd;
 
 use crate::agent::Key;
-use crate::shim::{EXIT, LOG, START};
+use crate::shim::{LOCK, LOG};
 
 struct Notices(Inotify);
 
@@ -23,11 +23,11 @@ impl AsRawFd for Notices {
     }
 }
 
-/// Whether a change says something of a running attempt: of its log, or (`false`) of its start or end, which are
-/// put there whole. `None`: it is the daemon's own doing, or a part of a file that is being written.
-fn only_log(name: &OsStr, put_there: bool) -> Option<bool> {
-    let told = put_there && (name == START || name == EXIT);
-    (told || name == LOG).then_some(!told)
+/// Whether a change says something of a running attempt: of its log, or (`false`) of its start or end. `None`: it is
+/// the daemon's own doing.
+fn only_log(name: &OsStr) -> Option<bool> {
+    let recorded = name == LOCK;
+    (recorded || name == LOG).then_some(!recorded)
 }
 
 /// Watches the directories of attempts.
@@ -45,8 +45,7 @@ impl Watch {
     }
 
     pub fn add(&mut self, key: &Key, dir: &Path) -> io::Result<()> {
-        let what = AddWatchFlags::IN_MOVED_TO | AddWatchFlags::IN_MODIFY;
-        let descriptor = self.notices.get_ref().0.add_watch(dir, what)?;
+        let descriptor = self.notices.get_ref().0.add_watch(dir, AddWatchFlags::IN_MODIFY)?;
         self.keys.insert(descriptor, key.clone());
         Ok(())
     }
@@ -72,10 +71,7 @@ impl Watch {
                             continue;
                         }
                         let Some(key) = self.keys.get(&event.wd) else { continue };
-                        let put_there = event.mask.contains(AddWatchFlags::IN_MOVED_TO);
-                        let Some(log) = event.name.as_deref().and_then(|n| only_log(n, put_there)) else {
-                            continue;
-                        };
+                        let Some(log) = event.name.as_deref().and_then(only_log) else { continue };
                         out.entry(key.clone()).and_modify(|only| *only &= log).or_insert(log);
                     }
                     if !out.is_empty() {
@@ -96,7 +92,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::shim::{EXIT, LOG};
+    use crate::shim::{LOCK, LOG};
 
     #[tokio::test]
     async fn what_was_dropped_is_looked_at_again() {
@@ -119,7 +115,7 @@ mod tests {
             }
         }
         // There is no room for the notice of the end.
-        std::fs::rename(dirs[0].path().join(LOG), dirs[0].path().join(EXIT)).unwrap();
+        std::fs::write(dirs[0].path().join(LOCK), "x").unwrap();
         let told = async {
             let first = Key { job: "job".to_owned(), number: 1 };
             while watch.changed().await.unwrap().get(&first) != Some(&false) {}

@@ -11,7 +11,7 @@ use berth_worker::files::{find_json, put_json};
 use berth_worker::forker::{Ended, Forker};
 use berth_worker::processes::stat;
 use berth_worker::secrets::Given;
-use berth_worker::shim::{self, Exit, Launch, Limits, shim_pid};
+use berth_worker::shim::{self, Launch, Limits, Records, shim_pid};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -64,7 +64,7 @@ fn with(root: &Path, name: &str, argv: &[&str], env: &[(&str, &str)]) -> PathBuf
 
 /// Waits for a shim that runs: its pid, and its forker's.
 fn running(dir: &Path) -> (i32, i32) {
-    until("it never began", || dir.join(shim::START).exists());
+    until("it never began", || Records::read(dir).start.is_some());
     let pid = shim_pid(dir).unwrap();
     (pid, stat(pid).unwrap().parent)
 }
@@ -79,7 +79,7 @@ fn wait(ended: Ended) {
 }
 
 fn code(dir: &Path) -> Option<i32> {
-    find_json::<Exit>(&dir.join(shim::EXIT)).map(|exit| exit.code)
+    Records::read(dir).exit.map(|exit| exit.code)
 }
 
 fn log(dir: &Path) -> String {
@@ -140,7 +140,7 @@ fn a_command_is_found_by_its_own_path_and_begins_with_its_own_variables() {
     let env = [("PATH", "/nowhere"), ("B", "one=two"), ("PATH", path.as_str()), ("A", "")];
     let run = |dir: PathBuf| {
         wait(forker.shim(&dir, None).unwrap());
-        (code(&dir), log(&dir), dir.join(shim::START).exists())
+        (code(&dir), log(&dir), Records::read(&dir).start.is_some())
     };
     let (code, log, started) = run(with(root.path(), "not executable", &["hello"], &env));
     assert_eq!((code, started), (Some(126), true), "{log}");
@@ -190,7 +190,7 @@ fn a_told_secret_arrives_and_one_cut_short_starts_nothing() {
         let ended = forker.shim(&dir, (told == "lost").then(|| hears.into())).unwrap();
         drop(tells);
         wait(ended);
-        assert!(code(&dir).is_none() && !dir.join(shim::START).exists(), "{told}");
+        assert!(code(&dir).is_none() && Records::read(&dir).start.is_none(), "{told}");
     }
 }
 

@@ -13,8 +13,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use berth_worker::cgroups::Controller;
-use berth_worker::files::find_json;
-use berth_worker::shim::{self, EXIT, Exit, LOG};
+use berth_worker::shim::{self, Exit, LOG, Records};
 use nix::sys::signal::Signal;
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 use stage::{FakeNode, Running, Script, Stage};
@@ -35,7 +34,7 @@ fn left_of(mut running: Running) -> (Exit, Vec<String>) {
         left.extend(Path::new(&format!("/proc/{pid}")).exists().then(|| pid.to_string()));
     }
     left.extend(running.group.processes().unwrap().iter().map(|pid| format!("{pid} in its cgroup")));
-    (find_json(&running.dir.join(EXIT)).unwrap(), left)
+    (Records::read(&running.dir).exit.unwrap(), left)
 }
 
 #[test]
@@ -305,10 +304,10 @@ fn a_job_writes_nothing_into_the_record_of_its_end() {
 import fcntl, os
 print("open", sorted(int(n) for n in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{n}")), flush=True)
 place = os.path.dirname(os.readlink("/proc/self/fd/1"))
-for name in ("exit.json", "exit.part", "start.json", "launch.json", "limit.json", "shim.lock", "attempt.json"):
+for name in ("shim.lock", "launch.json", "limit.json", "attempt.json"):
     for path in (f"{place}/{name}", f"../{name}", f"/proc/self/fd/1/../{name}"):
         try:
-            open(path, "w").write('{"code":0}')
+            open(path, "w").write('{"exit":{"code":0}}\n')
             print("WROTE", path, flush=True)
         except OSError:
             pass
@@ -345,7 +344,7 @@ fn a_log_beyond_its_limit_ends_its_job() {
     let text = python(&format!("import os, time\nos.ftruncate(1, {limit} + 1)\ntime.sleep(50)"));
     let mut running = stage.start("flood", &Script { text: &text, ..Script::default() });
     running.shim.wait().unwrap();
-    let exit: Exit = find_json(&running.dir.join(EXIT)).unwrap();
+    let exit: Exit = Records::read(&running.dir).exit.unwrap();
     assert!(exit.log_full && exit.log_bytes > limit && exit.code != 0, "{} {}", exit.code, exit.log_bytes);
     // Before it is read.
     File::options().write(true).open(running.dir.join(LOG)).unwrap().set_len(0).unwrap();

@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use berth_proto::{RegistryAuth, Secret, Spec};
 use berth_worker::cgroups::{Allowance, Cgroups, Controller, Group};
-use berth_worker::files::{find_json, put_json};
+use berth_worker::files::put_json;
 use berth_worker::images::container;
 use berth_worker::images::{Failure, Podman, Terms};
 use berth_worker::processes::descendants;
 use berth_worker::secrets::{self, Given};
-use berth_worker::shim::{self, Exit, Launch, Limits, Start};
+use berth_worker::shim::{self, Exit, Launch, Limits, Records, Start};
 use nix::sys::signal::Signal;
 
 const IMAGE: &str = "localhost/berth-test:1";
@@ -186,7 +186,7 @@ impl Running {
 
     fn ended(mut self) -> (Exit, String) {
         self.shim.wait().unwrap();
-        let exit = find_json(&self.dir.join(shim::EXIT)).unwrap();
+        let exit = Records::read(&self.dir).exit.unwrap();
         self.podman.remove(&self.name).unwrap();
         self.group.end().unwrap();
         (exit, self.log())
@@ -271,7 +271,7 @@ fn a_jobs_variables_and_secrets_are_its_containers_and_nobody_elses() {
     let shim = i32::try_from(running.shim.id()).unwrap();
     let below = descendants(shim).into_iter().map(|(pid, _)| pid);
     let outside: Vec<i32> = below.chain([shim]).filter(|pid| !inside.contains(pid)).collect();
-    let start: Start = find_json(&running.dir.join(shim::START)).unwrap();
+    let start: Start = Records::read(&running.dir).start.unwrap();
     assert!(outside.contains(&start.pid), "podman is among them: {outside:?}");
     for pid in outside {
         let with = started_with(pid);

@@ -26,7 +26,7 @@ fn a_neighbour_and_the_worker_cannot_be_seen_or_touched() {
          kill -0 {pid} && echo REACHED-PROCESS\n\
          ls {root}/* && echo SAW-WORKER\n\
          cat {root}/neighbour/work/mine && echo READ-FILE\n\
-         echo '{{}}' > {root}/curious/exit.json && echo WROTE-RECORD\n\
+         echo '{{}}' >> {root}/curious/shim.lock && echo WROTE-RECORD\n\
          cat /proc/1/root{root}/neighbour/work/mine && echo READ-ROUND\n\
          test -z \"$(ls /sys/fs/cgroup)\" || echo SAW-CGROUPS\n\
          for f in /usr/x /etc/x /home/x /run/x /root/x; do touch $f && echo WROTE-SYSTEM $f; done\n\

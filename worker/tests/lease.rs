@@ -9,9 +9,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use berth_worker::files::{find_json, put_json};
+use berth_worker::files::put_json;
 use berth_worker::lease::{Leased, Renewal, Term};
-use berth_worker::shim::{self, Exit, Launch, Limits, Notice, boot_id, boottime_ms};
+use berth_worker::shim::{self, Exit, Launch, Limits, Notice, Records, boot_id, boottime_ms};
 use nix::sys::signal::Signal;
 use stage::{Script, Stage};
 
@@ -93,7 +93,8 @@ fn what_comes_after_the_end_renews_nothing_and_nothing_starts() {
     let mut late = stage.start("late", &Script { text: "echo ran", lease, ..Script::default() });
     assert!(!late.shim.wait().unwrap().success());
     assert_eq!(late.log(), "");
-    assert!(!late.dir.join(shim::START).exists() && !late.dir.join(shim::EXIT).exists());
+    let known = Records::read(&late.dir);
+    assert!(known.start.is_none() && known.exit.is_none());
 }
 
 #[test]
@@ -112,7 +113,7 @@ fn a_long_grace_does_not_outlast_the_lease() {
     assert_eq!((exit.failure, exit.code), (None, 137), "it was being stopped already: {log}");
     let after = exit.boottime_ms.unwrap() - began;
     assert!((2_000 + GRACE_MS..2_000 + GRACE_MS + LATE_MS).contains(&after), "{after} ms");
-    assert!(find_json::<shim::Start>(&dir.join(shim::START)).is_some());
+    assert!(Records::read(&dir).start.is_some());
 }
 
 #[test]
@@ -137,7 +138,7 @@ fn a_command_that_cannot_begin_ends_as_a_shell_would_say() {
         put_json(&dir.join(shim::LAUNCH), &launch, false).unwrap();
         let worker = env!("CARGO_BIN_EXE_berth-worker");
         assert!(Command::new(worker).arg("shim").arg(&dir).status().unwrap().success());
-        let exit: Exit = find_json(&dir.join(shim::EXIT)).unwrap();
+        let exit: Exit = Records::read(&dir).exit.unwrap();
         assert_eq!((exit.code, exit.metered_ms), (code, 0), "{program}");
         let log = std::fs::read_to_string(dir.join(shim::LOG)).unwrap();
         assert!(log.starts_with("berth: the command could not be started"), "{log}");

@@ -1,26 +1,25 @@
 //! The record of an attempt's end, which must be made whatever has become of the disk.
 
 use std::io;
-use std::path::Path;
 use std::time::Duration;
 
 use nix::errno::Errno;
 
-use super::{EXIT, Exit, boottime_ms};
-use crate::files::put_new_json;
+use super::records::Recorder;
+use super::{Exit, boottime_ms};
 
 /// Between two tries to write it down, and how many.
 const TRIES: (Duration, u32) = (Duration::from_millis(500), 60);
 
 /// Writes it down. Nothing tells when a disk can be written again, so it is tried for half a minute.
-pub fn record(dir: &Path, exit: &Exit) -> io::Result<()> {
+pub fn record(recorder: &Recorder, exit: &Exit) -> io::Result<()> {
     for _ in 1..TRIES.1 {
-        if put_new_json(&dir.join(EXIT), exit).is_ok() {
+        if recorder.exit(exit).is_ok() {
             return Ok(());
         }
         std::thread::sleep(TRIES.0);
     }
-    put_new_json(&dir.join(EXIT), exit)
+    recorder.exit(exit)
 }
 
 /// Whether the host's disk is why something could not be done.

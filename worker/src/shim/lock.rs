@@ -10,7 +10,7 @@ use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::LOCK;
+use super::{LOCK, Records};
 use crate::processes::descendants;
 
 /// The lock of this directory; an error while a shim holds it.
@@ -36,7 +36,7 @@ pub fn shim_pid(dir: &Path) -> Option<i32> {
     let file = OpenOptions::new().read(true).write(true).open(dir.join(LOCK)).ok()?;
     match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
         Ok(_) => None,
-        Err(_) => std::fs::read_to_string(dir.join(LOCK)).ok()?.trim().parse().ok(),
+        Err(_) => Records::read(dir).shim,
     }
 }
 

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use berth_proto::{Secret, Spec};
 use berth_worker::cgroups::{Allowance, Cgroups, Group};
-use berth_worker::files::{find_json, put_json};
+use berth_worker::files::put_json;
 use berth_worker::lease::Leased;
 use berth_worker::sandbox::{Bind, Sandbox, Terms};
 use berth_worker::secrets::{self, Given};
-use berth_worker::shim::{self, Exit, Launch, Limits, Start};
+use berth_worker::shim::{self, Exit, Launch, Limits, Records, Start};
 use nix::sys::signal::Signal;
 
 /// A script with what it may have.
@@ -219,12 +219,12 @@ impl Running {
     }
 
     pub fn started(&self) -> Start {
-        find_json(&self.dir.join(shim::START)).unwrap()
+        Records::read(&self.dir).start.unwrap()
     }
 
     pub fn ended(mut self) -> (Exit, String) {
         self.shim.wait().unwrap();
-        let exit = find_json(&self.dir.join(shim::EXIT)).unwrap();
+        let exit = Records::read(&self.dir).exit.unwrap();
         self.group.end().unwrap();
         (exit, self.log())
     }
