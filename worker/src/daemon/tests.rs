@@ -296,6 +296,62 @@ async fn on_a_busy_node_a_report_is_of_those_that_were_just_cleaned() {
 }
 
 #[tokio::test]
+async fn where_many_begin_that_they_run_waits_for_their_end() {
+    let mut stage = Stage::open();
+    let mut said = stage.connect(1);
+    stage.until(|daemon| daemon.outbox.is_some()).await;
+    let host = stage.daemon.host.clone();
+    let begun = |boottime_ms| Start { pid: 1, start_ticks: 0, boot_id: String::new(), boottime_ms };
+    let add = |daemon: &mut Daemon, number, boottime_ms| {
+        let key = Key { job: "job_x".to_owned(), number };
+        let mut attempt = Attempt::begin(&host.root, &key, &Assignment::default()).unwrap();
+        attempt.start = Some(begun(boottime_ms));
+        daemon.attempts.insert(key.clone(), attempt);
+        daemon.told.insert(key.clone(), Told::news());
+        key
+    };
+    let mut told = || {
+        let status = |what| match what {
+            up::What::Status(status) => Some((status.attempt.as_ref()?.number, status.phase())),
+            _ => None,
+        };
+        let mut told: Vec<_> = std::iter::from_fn(|| next(&mut said)).filter_map(status).collect();
+        told.sort_unstable();
+        told
+    };
+    let (daemon, now) = (&mut stage.daemon, Instant::now());
+    let after = |ms: u64| now + Duration::from_millis(ms);
+    // In the future, so that they stay young however slow this test is.
+    let young = shim::boottime_ms() + 600_000;
+    for number in 0..3 {
+        add(daemon, number, young);
+        daemon.report(now);
+        assert_eq!(told(), [(number, Phase::Running)], "there are not many");
+    }
+    let keys: Vec<Key> = (10..18).map(|number| add(daemon, number, young)).collect();
+    add(daemon, 18, 0);
+    daemon.report(after(100));
+    assert_eq!(told(), [(18, Phase::Running)], "it is not short");
+    let failure = Some(("attempt.not_started".to_owned(), String::new()));
+    let ended = daemon.attempts.get_mut(&keys[0]).unwrap();
+    (ended.record.failure, ended.cleaning) = (failure, Cleaning::Done);
+    daemon.report(after(200));
+    assert_eq!(told(), [(10, Phase::Clean)], "with its begin");
+    // Seven are not many.
+    daemon.report(after(300));
+    assert_eq!(told(), (11..18).map(|number| (number, Phase::Running)).collect::<Vec<_>>());
+
+    (20..28).for_each(|number| {
+        add(daemon, number, young);
+    });
+    daemon.report(after(400));
+    assert!(told().is_empty());
+    assert_eq!(daemon.next_report(), Some(after(600)), "they are told of however many there are");
+    daemon.report(after(600));
+    assert_eq!(told().len(), 8);
+}
+
+#[tokio::test]
 async fn what_is_forgotten_is_removed_beside_the_loop() {
     let mut stage = Stage::open();
     let key = Key { job: "job_x".to_owned(), number: 1 };
