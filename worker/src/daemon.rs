@@ -405,10 +405,9 @@ impl Daemon {
         };
         // What is done may be what the next step waits for.
         self.moved = !effects.is_empty();
-        let mut begun = 0;
+        let most = self.preparing.len() + BEGUN_AT_ONCE;
         for effect in effects {
-            begun += usize::from(matches!(effect, Effect::Prepare(_)));
-            if begun <= BEGUN_AT_ONCE || !matches!(effect, Effect::Prepare(_)) {
+            if self.preparing.len() < most || !matches!(effect, Effect::Prepare(_)) {
                 self.carry_out(effect);
             }
         }

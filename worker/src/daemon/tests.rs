@@ -296,6 +296,25 @@ async fn on_a_busy_node_a_report_is_of_those_that_were_just_cleaned() {
 }
 
 #[tokio::test]
+async fn of_many_that_come_together_some_are_begun_in_each_turn() {
+    let mut stage = Stage::open();
+    let attempt = |number| Some(AttemptId::new("job_x", number));
+    let of =
+        |number| Assignment { attempt: attempt(number), spec: Some(Spec::default()), ..Default::default() };
+    let attempts = (1..20).map(of).collect();
+    let daemon = &mut stage.daemon;
+    daemon.want(Desired { attempts, ..Desired::default() });
+    daemon.act();
+    assert_eq!(
+        (daemon.preparing.len(), daemon.moved),
+        (BEGUN_AT_ONCE, true),
+        "the others have their turn soon"
+    );
+    daemon.act();
+    assert_eq!(daemon.preparing.len(), 19);
+}
+
+#[tokio::test]
 async fn where_many_begin_that_they_run_waits_for_their_end() {
     let mut stage = Stage::open();
     let mut said = stage.connect(1);
