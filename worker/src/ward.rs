@@ -286,25 +286,36 @@ pub fn carry_out(gpus: &Gpus, task: &BoardTask) -> Result<String, String> {
 
 /// The processes that are on a device of the attempt in `dir`, but for those of attempts with which it is shared.
 pub fn left_on(gpus: &Gpus, device: &Device, sharers: &Sharers, dir: &Path) -> Result<Vec<u32>, String> {
-    // A device that was never made holds nobody.
-    fn known<T>(found: Result<Vec<T>, GpuError>) -> Result<Vec<T>, String> {
-        match found {
-            Err(GpuError::NotFound(_)) => Ok(Vec::new()),
-            found => found.map_err(|error| error.to_string()),
-        }
-    }
     let look = || gpus.holders(&device.gpu_uuid, device.mig_uuid.as_deref());
-    if device.share_milli.is_none() {
-        return known(look());
+    match device.share_milli {
+        Some(_) => strangers(sharers, &device.gpu_uuid, dir, look),
+        None => known(look()),
     }
-    let strangers = || {
-        let found = known(sharers.on_board(&device.gpu_uuid, look))?.into_iter();
+}
+
+/// A device that was never made holds nobody.
+fn known<T>(found: Result<Vec<T>, GpuError>) -> Result<Vec<T>, String> {
+    match found {
+        Err(GpuError::NotFound(_)) => Ok(Vec::new()),
+        found => found.map_err(|error| error.to_string()),
+    }
+}
+
+/// Those that `look` finds on a shared board and that are of the attempt in `dir`, or nobody's.
+fn strangers(
+    sharers: &Sharers,
+    gpu_uuid: &str,
+    dir: &Path,
+    look: impl Fn() -> Result<Vec<u32>, GpuError>,
+) -> Result<Vec<u32>, String> {
+    let find = || {
+        let found = known(sharers.on_board(gpu_uuid, &look))?.into_iter();
         let strange = found.filter(|(_, of)| of.as_deref().is_none_or(|of| of == dir));
         Ok::<Vec<u32>, String>(strange.map(|(pid, _)| pid).collect())
     };
-    let left = strangers()?;
+    let left = find()?;
     // A neighbour's process whose parents end while they are looked for seems to be nobody's. Not twice.
-    if left.is_empty() { Ok(left) } else { strangers() }
+    if left.is_empty() { Ok(left) } else { find() }
 }
 
 /// Whether the memory of a whole board is given back, once nobody is on it. Why not, when it is not.
@@ -323,6 +334,8 @@ pub fn given_back(gpus: &Gpus, device: &Device) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+
     use super::*;
 
     fn counted(uncorrected: u64, pending: bool) -> Counts {
@@ -342,6 +355,23 @@ mod tests {
         ward.greet();
         let health = ward.news().unwrap();
         health.boards[0].fault.as_ref().map(|f| (f.serial, f.code.clone()))
+    }
+
+    #[test]
+    fn who_is_a_stranger_on_a_shared_board_is_found_twice() {
+        let (sharers, dir) = (Sharers::default(), tempfile::tempdir().unwrap());
+        let this = std::process::id();
+        let after = |answers: Vec<Result<Vec<u32>, GpuError>>| {
+            let answers = RefCell::new(answers);
+            let found = strangers(&sharers, "GPU-1", dir.path(), || answers.borrow_mut().remove(0));
+            (found, answers.into_inner().len())
+        };
+        assert_eq!(after(vec![Ok(vec![])]), (Ok(vec![]), 0), "nobody is looked for once");
+        assert_eq!(after(vec![Ok(vec![this]), Ok(vec![])]), (Ok(vec![]), 0), "it only seemed so");
+        assert_eq!(after(vec![Ok(vec![this]), Ok(vec![this])]), (Ok(vec![this]), 0));
+        let gone = Err(GpuError::NotFound("GPU-1".to_owned()));
+        assert_eq!(after(vec![gone]), (Ok(vec![]), 0), "there is no such device");
+        assert!(after(vec![Ok(vec![this]), Err(GpuError::Lost)]).0.is_err(), "nothing is proved");
     }
 
     #[test]

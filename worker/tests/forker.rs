@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail loudly, like tests")]
 
 use std::io;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -12,8 +13,10 @@ use berth_worker::forker::{Ended, Forker};
 use berth_worker::processes::stat;
 use berth_worker::secrets::Given;
 use berth_worker::shim::{self, Launch, Limits, Records, shim_pid};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use rustix::process::{PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
 const LONG: Duration = Duration::from_secs(20);
 /// Ends with 3 when it is let go.
@@ -212,6 +215,37 @@ fn signals_to_the_daemons_group_leave_the_forker_and_shims_hear_theirs() {
     assert_eq!((code(&second), code(&first)), (Some(128 + Signal::SIGTERM as i32), None));
     let_go(&first);
     wait(first_ends);
+}
+
+#[test]
+fn a_forker_that_is_lost_before_it_answers_leaves_it_to_the_lock() {
+    let root = tempfile::tempdir().unwrap();
+    let forker = forker();
+    let other = prepared(root.path(), "other", WAITS, false);
+    let other_ends = forker.shim(&other, None).unwrap();
+    let (_, parent) = running(&other);
+    kill(Pid::from_raw(parent), Signal::SIGSTOP).unwrap();
+    let dir = prepared(root.path(), "asked", "true", false);
+    let ended = std::thread::scope(|scope| {
+        let asked = scope.spawn(|| forker.shim(&dir, None).unwrap());
+        let stopped =
+            pidfd_open(rustix::process::Pid::from_raw(parent).unwrap(), PidfdFlags::empty()).unwrap();
+        let its_side = pidfd_getfd(&stopped, 0, PidfdGetfdFlags::empty()).unwrap();
+        let mut heard = [PollFd::new(its_side.as_fd(), PollFlags::POLLIN)];
+        let most = PollTimeout::try_from(LONG).unwrap();
+        assert_eq!(poll(&mut heard, most).unwrap(), 1, "it was never asked");
+        // Else the line would stay open.
+        drop(its_side);
+        end(parent);
+        asked.join().unwrap()
+    });
+    assert_eq!(ended.pid, None, "nobody said it");
+    wait(ended);
+    assert_eq!(Records::read(&dir), Records::default(), "there was none");
+    wait(forker.shim(&dir, None).unwrap());
+    assert_eq!(code(&dir), Some(0), "another one does it");
+    let_go(&other);
+    wait(other_ends);
 }
 
 #[test]
