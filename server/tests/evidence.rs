@@ -84,6 +84,15 @@ async fn credits(h: &Harbour, job: &str) -> Vec<(i64, String)> {
         .collect()
 }
 
+/// The states that a job was in, and when it came into each.
+async fn history(h: &Harbour, job: &str) -> (Vec<String>, Vec<Timestamp>) {
+    let events = h.t.get(&h.ada, &format!("/orgs/{}/jobs/{job}/events", h.org)).await.expect(200);
+    let event = |e: &Value| {
+        (e["state"].as_str().unwrap().to_owned(), e["at"].as_str().unwrap().parse::<Timestamp>().unwrap())
+    };
+    events["items"].as_array().unwrap().iter().map(event).unzip()
+}
+
 /// A job of one rank that ran so; what came back of it.
 async fn ran(h: &Harbour, metered_ms: i64, seen: Option<(i64, i64)>) -> i64 {
     let job = submit(h, json!({})).await;
@@ -120,16 +129,8 @@ async fn what_was_over_before_it_was_told_of_has_run_all_the_same() {
             (0..=7_000).contains(&ran),
             "{engine}: by what it metered, not before it was submitted: {ran}"
         );
-        let events = h.t.get(&h.ada, &format!("/orgs/{}/jobs/{job}/events", h.org)).await.expect(200);
-        let states: Vec<&str> =
-            events["items"].as_array().unwrap().iter().map(|e| e["state"].as_str().unwrap()).collect();
+        let (states, times) = history(&h, &job).await;
         assert_eq!(states, ["queued", "assigned", "starting", "running", "succeeded"], "{engine}");
-        let times: Vec<Timestamp> = events["items"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|e| e["at"].as_str().unwrap().parse().unwrap())
-            .collect();
         assert!(times.is_sorted(), "{engine}: {times:?}");
 
         // One that was never started has not.
@@ -137,6 +138,36 @@ async fn what_was_over_before_it_was_told_of_has_run_all_the_same() {
         let node = placed(&h, &job).await[0];
         say(&h, node, status(&job, 1, Phase::Clean, 0, None)).await;
         assert_eq!(show(&h, &job).await["started_at"], Value::Null, "{engine}");
+    }
+}
+
+#[tokio::test]
+async fn a_gang_has_run_when_its_last_rank_is_over_before_it_was_told_of() {
+    for (engine, db, _place) in engines("gang_over_at_once").await {
+        let h = Harbour::on(db).await;
+        let over =
+            |job: &str, metered_ms| Status { began: true, ..status(job, 1, Phase::Clean, metered_ms, None) };
+        // The first rank goes on.
+        let gang = submit(&h, json!({"nodes": 2})).await;
+        let nodes = placed(&h, &gang).await;
+        say(&h, nodes[0], status(&gang, 1, Phase::Running, 20, None)).await;
+        assert_eq!(show(&h, &gang).await["state"], "assigned", "{engine}: one has not begun");
+        say(&h, nodes[1], over(&gang, 7)).await;
+        assert_eq!(show(&h, &gang).await["state"], "running", "{engine}: one goes on");
+        say(&h, nodes[0], status(&gang, 1, Phase::Clean, 30, None)).await;
+        // Both are over.
+        let brief = submit(&h, json!({"nodes": 2})).await;
+        let nodes = placed(&h, &brief).await;
+        say(&h, nodes[0], over(&brief, 5)).await;
+        assert_eq!(show(&h, &brief).await["state"], "assigned", "{engine}: nobody knows of the other");
+        say(&h, nodes[1], over(&brief, 7)).await;
+        for job in [&gang, &brief] {
+            let (states, times) = history(&h, job).await;
+            assert_eq!(states, ["queued", "assigned", "running", "succeeded"], "{engine}");
+            assert!(times.is_sorted(), "{engine}: {times:?}");
+            let done = show(&h, job).await;
+            assert!(done["started_at"].is_string() && done["held_micros"] == 0, "{engine} {done}");
+        }
     }
 }
 

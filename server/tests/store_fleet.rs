@@ -354,6 +354,28 @@ async fn what_several_jobs_hold_is_read_at_once() {
         let held = brief(read!(db, store::attempts::list_held_by, &asked));
         assert_eq!(held, [one(1, 2, 0), one(3, 1, 0)], "{engine}");
         assert!(read!(db, store::attempts::list_held_by, &[]).is_empty(), "{engine}");
+
+        // Of the latest attempt only, held or given back; the first has none that counts as such.
+        let latest = async || -> Vec<(String, i64, i64)> {
+            let rows =
+                read!(db, store::attempts::list_latest_allocations, asked.map(|j| j.to_string()).to_vec());
+            rows.into_iter().map(|a| (a.job_id, a.attempt, a.idx)).collect()
+        };
+        assert!(latest().await.is_empty(), "{engine}: no attempt is the latest");
+        for (number, expected) in [(1, [one(1, 1, 0), one(1, 1, 1)].to_vec()), (2, vec![one(1, 2, 0)])] {
+            write(&db, move |tx| {
+                async move {
+                    let mut row = store::jobs::find_any(tx, job(1)).await?.unwrap();
+                    row.attempt = number;
+                    row.generation += 1;
+                    store::jobs::update(tx, &row, row.generation - 1).await
+                }
+                .boxed()
+            })
+            .await;
+            assert_eq!(latest().await, expected, "{engine}");
+        }
+        assert!(read!(db, store::attempts::list_latest_allocations, vec![]).is_empty(), "{engine}");
     }
 }
 

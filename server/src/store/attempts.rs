@@ -254,6 +254,25 @@ pub async fn list_allocations_on(tx: &mut Tx<'_>, node: NodeId) -> Result<Vec<Al
     list!(tx, AllocationRow, sql, node.to_string(), true)
 }
 
+/// What the latest attempts of these jobs hold or held.
+pub async fn list_latest_allocations(
+    tx: &mut Tx<'_>,
+    jobs: Vec<String>,
+) -> Result<Vec<AllocationRow>, StoreError> {
+    macro_rules! of_jobs {
+        ($which:literal) => {
+            concat!(
+                "SELECT a.job_id, a.attempt, a.idx, a.org_id, a.node_id, a.gpu_uuid, a.profile_id, a.start, a.size, \
+                 a.share_milli, a.mig_uuid, a.unclean \
+                 FROM jobs j JOIN allocations a ON a.job_id = j.id AND a.attempt = j.attempt WHERE j.id ",
+                $which,
+                " ORDER BY a.job_id, a.idx"
+            )
+        };
+    }
+    list_of!(tx, AllocationRow, of_jobs!("IN (SELECT value FROM json_each($1))"), of_jobs!("= ANY($1)"), jobs)
+}
+
 /// What is held on any board, without its jobs.
 pub async fn list_taken(tx: &mut Tx<'_>) -> Result<Vec<AllocationRow>, StoreError> {
     let sql = "SELECT job_id, attempt, idx, org_id, node_id, gpu_uuid, profile_id, start, size, share_milli, mig_uuid, unclean \

@@ -18,6 +18,7 @@ use crate::portal::Portal;
 use crate::service::ranks::RankEnd;
 use crate::service::volumes::uses;
 use crate::service::{Caller, Right, drains, evidence, prepared};
+use crate::store::attempts::AllocationRow;
 use crate::store::jobs::JobRow;
 use crate::store::{self, StoreError, Tx};
 
@@ -166,9 +167,14 @@ impl Portal {
             if rows.iter().any(|r| r.attempt > 0) { self.board_names(tx).await? } else { HashMap::new() };
         let leaving =
             if rows.iter().any(|r| r.attempt > 0) { drains::notices(tx).await? } else { Vec::new() };
+        let begun: Vec<String> = rows.iter().filter(|r| r.attempt > 0).map(|r| r.id.clone()).collect();
+        let mut devices: HashMap<String, Vec<Device>> = HashMap::new();
+        for slot in store::attempts::list_latest_allocations(tx, begun).await? {
+            devices.entry(slot.job_id.clone()).or_default().push(stored_device(slot, &names)?);
+        }
         let mut out = Vec::with_capacity(rows.len());
         for row in rows {
-            let devices = if row.attempt > 0 { stored_devices(tx, &row, &names).await? } else { Vec::new() };
+            let devices = devices.remove(&row.id).unwrap_or_default();
             let why = (row.state == JobState::Queued.name()).then(|| self.why(&row));
             let underused = self.underuse_of(tx, &row).await?;
             let mut job = Job { underused, ..self.job(row, devices)? };
@@ -324,26 +330,18 @@ fn asked_volume(wanted: VolumeUse) -> JobVolume {
 
 type Boards = HashMap<String, (String, u32, u32)>;
 
-async fn stored_devices(tx: &mut Tx<'_>, row: &JobRow, names: &Boards) -> Result<Vec<Device>, StoreError> {
-    let slots = store::attempts::list_allocations(tx, &row.id, row.attempt).await?;
-    slots
-        .into_iter()
-        .map(|a| {
-            let node = a.node_id.parse().map_err(|_| StoreError::Corrupt(a.node_id.clone()))?;
-            let (node_name, gpu_index, cells) = names.get(&a.gpu_uuid).cloned().unwrap_or_default();
-            let cells_of = |n: i64| u32::try_from(n).unwrap_or(0);
-            let placement =
-                a.profile_id.map(|_| Placement { start: cells_of(a.start), size: cells_of(a.size) });
-            Ok(Device {
-                node,
-                node_name,
-                gpu_uuid: a.gpu_uuid,
-                gpu_index,
-                cells,
-                mig_uuid: a.mig_uuid,
-                placement,
-                gpu_milli: a.share_milli.map(cells_of),
-            })
-        })
-        .collect()
+fn stored_device(slot: AllocationRow, names: &Boards) -> Result<Device, StoreError> {
+    let node = slot.node_id.parse().map_err(|_| StoreError::Corrupt(slot.node_id.clone()))?;
+    let (node_name, gpu_index, cells) = names.get(&slot.gpu_uuid).cloned().unwrap_or_default();
+    let number = |n: i64| u32::try_from(n).unwrap_or(0);
+    Ok(Device {
+        node,
+        node_name,
+        gpu_uuid: slot.gpu_uuid,
+        gpu_index,
+        cells,
+        mig_uuid: slot.mig_uuid,
+        placement: slot.profile_id.map(|_| Placement { start: number(slot.start), size: number(slot.size) }),
+        gpu_milli: slot.share_milli.map(number),
+    })
 }
