@@ -11,11 +11,12 @@ use berth_proto::{AttemptId, Mount, Spec, VolumeFile, Wish};
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::{Mode, fchmod};
 use nix::sys::statvfs::statvfs;
+use tokio::time::Instant;
 use tonic::transport::Channel;
 
 use crate::agent::Key;
 use crate::files::inside;
-use crate::keeping::transfer::{Portal, ask, client, fetch_into};
+use crate::keeping::transfer::{Portal, Underway, ask, client, fetch_into};
 use crate::keeping::tree;
 use crate::sandbox::{Bind, HOME};
 
@@ -67,6 +68,7 @@ pub async fn fetch(
     mounts: &[Mount],
     most_mib: u64,
     channel: Option<Channel>,
+    tell: &dyn Fn(String),
 ) -> Result<(), Failure> {
     let Some(first) = mounts.first() else { return Ok(()) };
     room(dir, mounts, most_mib)?;
@@ -79,7 +81,10 @@ pub async fn fetch(
             ..Wish::default()
         };
         let target = directory(dir, index);
-        fetch_one(&mut portal, wish, target).await.map_err(|why| unfetched(&mount.name, &why))?;
+        let what = format!("Fetching the volume {}", mount.name);
+        let mut underway = Underway::new(what, mount.bytes, tell, Instant::now());
+        let fetched = fetch_one(&mut portal, wish, target, &mut underway).await;
+        fetched.map_err(|why| unfetched(&mount.name, &why))?;
     }
     Ok(())
 }
@@ -90,7 +95,12 @@ async fn blocking<T: Send + 'static>(
     tokio::task::spawn_blocking(step).await.map_err(|e| e.to_string())?.map_err(|e| e.to_string())
 }
 
-async fn fetch_one(portal: &mut Portal, mut wish: Wish, target: PathBuf) -> Result<(), String> {
+async fn fetch_one(
+    portal: &mut Portal,
+    mut wish: Wish,
+    target: PathBuf,
+    underway: &mut Underway<'_>,
+) -> Result<(), String> {
     let root = blocking(move || {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&target)?;
         tree::open_root(&target)
@@ -105,7 +115,8 @@ async fn fetch_one(portal: &mut Portal, mut wish: Wish, target: PathBuf) -> Resu
             let out = Arc::new(blocking(move || make(&at, &this)).await?);
             let wish = Wish { file: file.file.clone(), after: String::new(), ..wish.clone() };
             let (bytes, path) = (file.bytes, file.path);
-            fetch_into(portal, wish, (bytes, &file.sha256), out).await.map_err(|e| format!("{path}: {e}"))?;
+            let fetched = fetch_into(portal, wish, (bytes, &file.sha256), out, underway).await;
+            fetched.map_err(|e| format!("{path}: {e}"))?;
         }
     }
 }

@@ -33,18 +33,19 @@ async fn unwanted(cancelled: &AtomicBool, starting: &Starting) -> (String, Strin
 }
 
 /// Fetches what the attempt begins with: its checkpoint and its volumes, of `most_mib` at most. What cannot
-/// be fetched ends it: starting from nothing would lose what it has saved.
+/// be fetched ends it: starting from nothing would lose what it has saved. How far that is is told in sentences.
 pub(super) async fn fetched(
     attempt: &mut Attempt,
     spec: &Spec,
     most_mib: u64,
     (cancelled, starting): (&AtomicBool, &Starting),
     channel: Option<Channel>,
+    tell: &dyn Fn(String),
 ) -> bool {
     if !spec.volumes.is_empty() && spec.unusable.is_none() {
         let (dir, key) = (attempt.dir.clone(), attempt.key());
         let result = tokio::select! {
-            result = volumes::fetch(&dir, &key, &spec.volumes, most_mib, channel.clone()) => result,
+            result = volumes::fetch(&dir, &key, &spec.volumes, most_mib, channel.clone(), tell) => result,
             why = unwanted(cancelled, starting) => Err(why),
         };
         if let Err(failure) = result {
@@ -56,7 +57,7 @@ pub(super) async fn fetched(
     let (dir, key) = (attempt.dir.clone(), attempt.key());
     let fetch = async move {
         match channel {
-            Some(channel) => keeping::fetch(dir, key, restore, channel).await,
+            Some(channel) => keeping::fetch(dir, key, restore, channel, tell).await,
             None => Err("the portal is out of reach".to_owned()),
         }
     };

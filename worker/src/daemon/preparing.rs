@@ -67,13 +67,13 @@ impl Daemon {
                 return None;
             }
             let _ = done.send(Done::Recorded(key.clone(), Ok(())));
-            let before = (&*cancelled, &starting);
-            let fetched = fetched(&mut attempt, &spec, host.job_disk_mib, before, channel);
-            let ready = runtime.block_on(fetched);
             let tell = |words: String| {
                 // The daemon ends only with the process.
                 let _ = done.send(Done::Progress(key.clone(), words));
             };
+            let before = (&*cancelled, &starting);
+            let fetched = fetched(&mut attempt, &spec, host.job_disk_mib, before, channel, &tell);
+            let ready = runtime.block_on(fetched);
             let given_up = || given_up(&cancelled, &starting);
             let outside = Outside { given_up: &given_up, tell: &tell, lease: &starting };
             let shim = if ready { attempt.prepare(&spec, &host, &outside) } else { None };

@@ -10,6 +10,7 @@ use std::time::Duration;
 use berth_proto::portal_client::PortalClient;
 use berth_proto::{AttemptId, MESSAGE_LIMIT, PIECE, Parcel, Part, Piece, Restore, Wish};
 use sha2::{Digest, Sha256};
+use tokio::time::Instant;
 use tonic::transport::Channel;
 
 use super::{RESTORE, blocking, create, failed, make_place};
@@ -21,7 +22,35 @@ const BETWEEN_FETCHES: Duration = Duration::from_secs(2);
 /// For one piece.
 const ANSWER: Duration = Duration::from_secs(60);
 
+/// Between two words of how much is fetched, and before the first: most is fetched by then.
+const TOLD_EVERY: Duration = Duration::from_secs(1);
+
 pub(crate) type Portal = PortalClient<Channel>;
+
+/// How much is fetched of something that an attempt waits for, told in a sentence.
+pub(crate) struct Underway<'a> {
+    what: String,
+    bytes: u64,
+    fetched: u64,
+    next: Instant,
+    tell: &'a dyn Fn(String),
+}
+
+impl<'a> Underway<'a> {
+    /// `what` is done, such as "Fetching the volume data", with so many bytes.
+    pub fn new(what: String, bytes: u64, tell: &'a dyn Fn(String), now: Instant) -> Self {
+        Self { what, bytes, fetched: 0, next: now + TOLD_EVERY, tell }
+    }
+
+    fn add(&mut self, bytes: u64, now: Instant) {
+        self.fetched = self.fetched.saturating_add(bytes);
+        if now >= self.next {
+            self.next = now + TOLD_EVERY;
+            let (fetched, bytes) = (self.fetched / 1_000_000, self.bytes.div_ceil(1_000_000));
+            (self.tell)(format!("{}: {fetched} of {bytes} MB.", self.what));
+        }
+    }
+}
 
 pub(crate) fn client(channel: Channel) -> Portal {
     PortalClient::new(channel)
@@ -80,13 +109,22 @@ pub(super) async fn send(portal: &mut Portal, parcel: Parcel, source: Source) ->
 }
 
 /// Fetches what an attempt begins with into its directory, and goes on where it was broken off.
-pub async fn fetch(dir: PathBuf, key: Key, restore: Restore, channel: Channel) -> Result<(), String> {
+pub async fn fetch(
+    dir: PathBuf,
+    key: Key,
+    restore: Restore,
+    channel: Channel,
+    tell: &dyn Fn(String),
+) -> Result<(), String> {
     let file = dir.join(RESTORE);
     let out = blocking(move || make_place(&dir).and_then(|()| create(&file)).map_err(|e| e.to_string()));
     let out = out.await?;
     let wish =
         Wish { attempt: Some(AttemptId::new(&key.job, key.number)), file: restore.file, ..Wish::default() };
-    fetch_into(&mut client(channel), wish, (restore.bytes, &restore.sha256), Arc::new(out)).await
+    let what = "Restoring its checkpoint".to_owned();
+    let mut underway = Underway::new(what, restore.bytes, tell, Instant::now());
+    let expected = (restore.bytes, restore.sha256.as_slice());
+    fetch_into(&mut client(channel), wish, expected, Arc::new(out), &mut underway).await
 }
 
 /// Asks for something until it comes, or was not given for long.
@@ -111,6 +149,7 @@ pub(crate) async fn fetch_into(
     mut wish: Wish,
     (bytes, sha256): (u64, &[u8]),
     out: Arc<File>,
+    underway: &mut Underway<'_>,
 ) -> Result<(), String> {
     let mut hash = Sha256::new();
     while wish.offset < bytes {
@@ -122,9 +161,31 @@ pub(crate) async fn fetch_into(
         let (to, length, offset) = (out.clone(), data.len() as u64, wish.offset);
         blocking(move || to.write_all_at(&data, offset).map_err(|e| e.to_string())).await?;
         wish.offset += length;
+        underway.add(length, Instant::now());
     }
     if wish.offset == bytes && hash.finalize().as_slice() == sha256 {
         return Ok(());
     }
     Err("it is not what was kept".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    #[test]
+    fn how_far_a_fetch_is_is_told_once_a_second() {
+        let told = RefCell::new(Vec::new());
+        let tell = |words| told.borrow_mut().push(words);
+        let begun = Instant::now();
+        let mut underway = Underway::new("Fetching the volume data".to_owned(), 1_500_000_001, &tell, begun);
+        for (ms, bytes) in [(0, 1), (999, 2_999_999), (1_000, 1_000_000), (1_999, 5), (2_500, 1_400_000_000)]
+        {
+            underway.add(bytes, begun + Duration::from_millis(ms));
+        }
+        let words = ["4 of 1501 MB.", "1404 of 1501 MB."].map(|n| format!("Fetching the volume data: {n}"));
+        assert_eq!(told.into_inner(), words);
+    }
 }
