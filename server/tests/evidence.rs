@@ -1,5 +1,5 @@
-//! What was seen of processes and devices beside what was charged, and what comes back where it does not
-//! bear a charge out.
+//! What workers tell of attempts: how far a preparation is, and what was seen of processes and devices beside what
+//! was charged, with what comes back where it does not bear a charge out.
 
 #![expect(
     clippy::unwrap_used,
@@ -138,6 +138,33 @@ async fn what_was_over_before_it_was_told_of_has_run_all_the_same() {
         let node = placed(&h, &job).await[0];
         say(&h, node, status(&job, 1, Phase::Clean, 0, None)).await;
         assert_eq!(show(&h, &job).await["started_at"], Value::Null, "{engine}");
+    }
+}
+
+#[tokio::test]
+async fn how_far_a_preparation_is_is_a_reason_until_the_job_runs() {
+    for (engine, db, _place) in engines("preparation").await {
+        let h = Harbour::on(db).await;
+        let preparing = |job: &str, progress: &str| Status {
+            progress: progress.to_owned(),
+            ..status(job, 1, Phase::Preparing, 0, None)
+        };
+        let job = submit(&h, json!({})).await;
+        let node = placed(&h, &job).await[0];
+        let told = async |words: &str| {
+            say(&h, node, preparing(&job, words)).await;
+            show(&h, &job).await["reasons"].as_array().unwrap().iter().any(|reason| *reason == *words)
+        };
+        assert!(told("Fetching the volume data: 1 of 3 MB.").await, "{engine}");
+        assert!(told("Fetching the volume data: 2 of 3 MB.").await, "{engine}");
+        say(&h, node, status(&job, 1, Phase::Running, 1, None)).await;
+        assert!(!told("Fetching the volume data: 3 of 3 MB.").await, "{engine}: an old word");
+
+        let gang = submit(&h, json!({"nodes": 2})).await;
+        let nodes = placed(&h, &gang).await;
+        say(&h, nodes[1], preparing(&gang, "Restoring its checkpoint: 4 of 5 MB.")).await;
+        let reasons = show(&h, &gang).await["reasons"].to_string();
+        assert!(reasons.contains("Rank 1: Restoring its checkpoint: 4 of 5 MB."), "{engine} {reasons}");
     }
 }
 

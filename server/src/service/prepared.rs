@@ -40,18 +40,17 @@ pub fn keep(row: &mut AttemptRow, status: &Status) -> bool {
 
 /// Adds it to a job that is shown.
 pub async fn add(tx: &mut Tx<'_>, shown: &mut Job, id: &str, attempt: i64) -> Result<(), StoreError> {
-    if shown.image.is_none() {
+    let is_prepared = matches!(shown.state, JobState::Assigned | JobState::Starting);
+    if !is_prepared && shown.image.is_none() {
         return Ok(());
     }
     let ranks = store::attempts::list_ranks(tx, id, attempt).await?;
     let several = ranks.len() > 1;
-    for rank in ranks.iter().filter(|r| !r.progress.is_empty()) {
-        if matches!(shown.state, JobState::Assigned | JobState::Starting) {
-            shown.reasons.push(match several {
-                true => format!("Rank {}: {}", rank.rank, rank.progress),
-                false => rank.progress.clone(),
-            });
-        }
+    for rank in ranks.iter().filter(|r| is_prepared && !r.progress.is_empty()) {
+        shown.reasons.push(match several {
+            true => format!("Rank {}: {}", rank.rank, rank.progress),
+            false => rank.progress.clone(),
+        });
     }
     shown.image_digests = ranks.into_iter().filter_map(|r| r.image_digest).collect();
     Ok(())
