@@ -170,6 +170,19 @@ async function wrongs(page) {
     const out = [...document.body.querySelectorAll('*')].filter((e) => e.getBoundingClientRect().right > window.innerWidth + 1);
     return `${root.scrollWidth} px wide in ${window.innerWidth}: ${out.slice(0, 3).map((e) => `${e.localName}.${e.className}`)}`;
   });
+  // On a phone a state stands in a corner of its row, where nothing else may be written.
+  const covered = await page.evaluate(() => {
+    const boxes = (element) => {
+      const range = document.createRange();
+      range.selectNodeContents(element);
+      return [...range.getClientRects()].filter((box) => box.width > 0);
+    };
+    const meets = (a, b) => a.left < b.right && b.left < a.right && a.top + 1 < b.bottom && b.top + 1 < a.bottom;
+    return [...document.querySelectorAll('tbody > tr > .table__state')].flatMap((state) => {
+      const others = [...state.parentElement.children].filter((cell) => cell !== state).flatMap(boxes);
+      return boxes(state).some((box) => others.some((other) => meets(box, other))) ? [`written over: ${state.textContent}`] : [];
+    });
+  });
   await page.evaluate(AXE);
   const broken = await page.evaluate(async () => {
     const { violations } = await window.axe.run(document, { resultTypes: ['violations'] });
@@ -177,7 +190,7 @@ async function wrongs(page) {
       .filter((v) => v.impact === 'serious' || v.impact === 'critical')
       .map((v) => `axe ${v.id}: ${v.nodes.slice(0, 3).map((n) => n.target.join(' ')).join(', ')}`);
   });
-  return [...(wide ? [wide] : []), ...broken];
+  return [...(wide ? [wide] : []), ...covered, ...broken];
 }
 
 for (const [name, role, where] of SCREENS) {

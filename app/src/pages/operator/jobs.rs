@@ -224,8 +224,8 @@ fn row(job: &OperatedJob) -> AnyView {
     });
     view! {
         <tr role="row">
-            <th role="rowheader" scope="row">{name}<span class="table__sub mono">{id}</span></th>
-            <td role="cell" class="table__state" data-label="State"><StateBadge state=job.state/>{why}</td>
+            <th role="rowheader" scope="row">{name}<span class="table__sub mono">{id}</span>{why}</th>
+            <td role="cell" class="table__state" data-label="State"><StateBadge state=job.state/></td>
             <td role="cell" data-label="Organization">{org}<span class="table__sub">{by}</span></td>
             <td role="cell" data-label="Offering">{offering}</td>
             <td role="cell" data-label="Node">{node}</td>
