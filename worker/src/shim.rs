@@ -40,7 +40,7 @@ use crate::secrets::{self, Given};
 use crate::spawning::{self, Child, Program};
 pub use lock::{among, lock, processes, roots, shim_pid, tell, wait_gone};
 use records::Recorder;
-pub use records::{Records, make};
+pub use records::{EARLIER, Records, make};
 
 pub const LAUNCH: &str = "launch.json";
 pub const LIMIT: &str = "limit.json";

@@ -13,7 +13,7 @@ use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
 use tokio::io::unix::AsyncFd;
 
 use crate::agent::Key;
-use crate::shim::{LOCK, LOG};
+use crate::shim::{EARLIER, LOCK, LOG};
 
 struct Notices(Inotify);
 
@@ -26,7 +26,7 @@ impl AsRawFd for Notices {
 /// Whether a change says something of a running attempt: of its log, or (`false`) of its start or end. `None`: it is
 /// the daemon's own doing.
 fn only_log(name: &OsStr) -> Option<bool> {
-    let recorded = name == LOCK;
+    let recorded = name == LOCK || EARLIER.iter().any(|earlier| name == *earlier);
     (recorded || name == LOG).then_some(!recorded)
 }
 
@@ -45,7 +45,8 @@ impl Watch {
     }
 
     pub fn add(&mut self, key: &Key, dir: &Path) -> io::Result<()> {
-        let descriptor = self.notices.get_ref().0.add_watch(dir, AddWatchFlags::IN_MODIFY)?;
+        let what = AddWatchFlags::IN_MODIFY | AddWatchFlags::IN_MOVED_TO;
+        let descriptor = self.notices.get_ref().0.add_watch(dir, what)?;
         self.keys.insert(descriptor, key.clone());
         Ok(())
     }
@@ -92,7 +93,22 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::shim::{LOCK, LOG};
+    use crate::shim::{EARLIER, LOCK, LOG};
+
+    #[tokio::test]
+    async fn what_a_shim_of_an_earlier_build_puts_there_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut watch = Watch::new().unwrap();
+        let key = Key { job: "job".to_owned(), number: 1 };
+        watch.add(&key, dir.path()).unwrap();
+        for name in EARLIER {
+            let path = dir.path().join(name);
+            std::fs::write(path.with_extension("part"), "x").unwrap();
+            std::fs::rename(path.with_extension("part"), path).unwrap();
+            let told = tokio::time::timeout(Duration::from_secs(20), watch.changed()).await.unwrap();
+            assert_eq!(told.unwrap(), HashMap::from([(key.clone(), false)]), "{name}");
+        }
+    }
 
     #[tokio::test]
     async fn what_was_dropped_is_looked_at_again() {

@@ -11,6 +11,10 @@ use serde::{Deserialize, Serialize};
 
 use super::lock::lock_soon;
 use super::{Exit, LOCK, Start};
+use crate::files::find_json;
+
+/// Where shims of earlier builds write start and end, each put there whole; their lock holds only their number.
+pub const EARLIER: [&str; 2] = ["start.json", "exit.json"];
 
 /// What is recorded so far.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -34,6 +38,10 @@ impl Records {
     pub fn read(dir: &Path) -> Self {
         let mut records = Self::default();
         let text = std::fs::read(dir.join(LOCK)).unwrap_or_default();
+        if let Some(pid) = std::str::from_utf8(&text).ok().and_then(|text| text.parse().ok()) {
+            let [start, exit] = EARLIER.map(|name| dir.join(name));
+            return Self { shim: Some(pid), start: find_json(&start), exit: find_json(&exit) };
+        }
         // What follows the last end of a line is still being written.
         let whole = text.iter().rposition(|byte| *byte == b'\n').and_then(|end| text.get(..end));
         for line in whole.unwrap_or_default().split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
@@ -143,6 +151,27 @@ mod tests {
         known.exit = Some(exit("two\nlines"));
         assert_eq!(Records::read(dir.path()), known);
         assert!(!recorder.begin(dir.path(), 13).unwrap(), "it was started");
+        assert_eq!(Records::read(dir.path()), known);
+    }
+
+    #[test]
+    fn a_shim_of_an_earlier_build_is_understood() {
+        let dir = tempfile::tempdir().unwrap();
+        let put = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
+        put(LOCK, "12");
+        let mut known = Records { shim: Some(12), ..Records::default() };
+        assert_eq!(Records::read(dir.path()), known);
+        // Room it took for its end.
+        put("exit.part", &"\n".repeat(512));
+        put("start.json", &serde_json::to_string(&start()).unwrap());
+        known.start = Some(start());
+        assert_eq!(Records::read(dir.path()), known);
+        assert!(!Recorder::take(dir.path()).unwrap().begin(dir.path(), 13).unwrap(), "it was started");
+        // A power cut can leave a name without its text.
+        put("exit.json", "");
+        assert_eq!(Records::read(dir.path()), known);
+        put("exit.json", &serde_json::to_string(&exit("")).unwrap());
+        known.exit = Some(exit(""));
         assert_eq!(Records::read(dir.path()), known);
     }
 
