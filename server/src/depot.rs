@@ -13,11 +13,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use futures::stream::{BoxStream, StreamExt};
+use futures::stream::{BoxStream, FuturesUnordered, StreamExt, TryStreamExt};
+use object_store::aws::AmazonS3Builder;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path as Place;
-use object_store::{GetOptions, GetRange, ObjectStore, WriteMultipart};
+use object_store::{GetOptions, GetRange, MultipartUpload, ObjectStore, ObjectStoreExt};
 use sha2::{Digest, Sha256};
+
+use crate::outbound::use_cryptography;
 
 /// Bytes of one part of an upload to a remote store, and how many are under way at a time.
 const PART: usize = 8 << 20;
@@ -29,14 +32,12 @@ pub enum DepotError {
     Io(#[from] io::Error),
     #[error("object store: {0}")]
     Store(#[from] object_store::Error),
-    #[error("object store: {0}")]
-    Setting(String),
 }
 
 /// The bytes of kept files.
 pub struct Depot {
     data: PathBuf,
-    url: Option<String>,
+    bucket: Option<Bucket>,
     store: Mutex<Option<Arc<dyn ObjectStore>>>,
     /// Files that somebody writes.
     claimed: Mutex<HashSet<String>>,
@@ -62,23 +63,33 @@ fn make_dir(path: &Path) -> io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// A bucket. Its credentials come from the environment, as everywhere with this store.
-#[cfg(feature = "s3")]
-fn bucket(url: &str) -> Result<Arc<dyn ObjectStore>, DepotError> {
-    let builder = object_store::aws::AmazonS3Builder::from_env().with_url(url);
-    Ok(Arc::new(builder.build()?))
+/// A bucket that speaks S3.
+#[derive(Clone)]
+pub struct Bucket(AmazonS3Builder);
+
+impl Bucket {
+    /// `s3://BUCKET`; credentials, region and endpoint are the environment's `AWS_*`, as everywhere with this store.
+    pub fn from_env(url: &str) -> Self {
+        Self(AmazonS3Builder::from_env().with_url(url))
+    }
+
+    fn open(&self) -> Result<Arc<dyn ObjectStore>, DepotError> {
+        use_cryptography();
+        // Files are removed one by one, and not every such store knows how to remove many.
+        Ok(Arc::new(self.0.clone().with_disable_bulk_delete(true).build()?))
+    }
 }
 
-#[cfg(not(feature = "s3"))]
-fn bucket(_url: &str) -> Result<Arc<dyn ObjectStore>, DepotError> {
-    let why = "this program was built without the feature s3, so files are kept in the data directory only";
-    Err(DepotError::Setting(why.to_owned()))
+impl From<AmazonS3Builder> for Bucket {
+    fn from(settings: AmazonS3Builder) -> Self {
+        Self(settings)
+    }
 }
 
 impl Depot {
     /// Opened when it is first needed.
-    pub fn new(data: &Path, url: Option<String>) -> Self {
-        Self { data: data.to_owned(), url, store: Mutex::default(), claimed: Mutex::default() }
+    pub fn new(data: &Path, bucket: Option<Bucket>) -> Self {
+        Self { data: data.to_owned(), bucket, store: Mutex::default(), claimed: Mutex::default() }
     }
 
     /// Whether it can be used at all.
@@ -95,8 +106,8 @@ impl Depot {
         if let Some(store) = kept.as_ref() {
             return Ok(store.clone());
         }
-        let store: Arc<dyn ObjectStore> = match &self.url {
-            Some(url) => bucket(url)?,
+        let store: Arc<dyn ObjectStore> = match &self.bucket {
+            Some(bucket) => bucket.open()?,
             None => {
                 make_dir(&self.objects().join("files"))?;
                 Arc::new(LocalFileSystem::new_with_prefix(self.objects())?)
@@ -151,7 +162,7 @@ impl Depot {
     pub async fn finish(&self, id: &str) -> Result<(), DepotError> {
         let store = self.store()?;
         let staged = self.staged(id);
-        if self.url.is_none() {
+        if self.bucket.is_none() {
             // In one step and without a copy: both are on the same disk.
             let target = self.objects().join("files").join(id);
             let moved = tokio::task::spawn_blocking(move || {
@@ -167,9 +178,24 @@ impl Depot {
     }
 
     async fn upload(&self, store: &dyn ObjectStore, id: &str) -> Result<(), DepotError> {
-        let upload = store.put_multipart(&place(id)).await?;
-        let mut writer = WriteMultipart::new_with_chunk_size(upload, PART);
+        let mut upload = store.put_multipart(&place(id)).await?;
+        let whole = match self.send(upload.as_mut(), id).await {
+            Ok(()) => upload.complete().await.map_err(DepotError::from),
+            Err(error) => Err(error),
+        };
+        // What is not completed never becomes an object, but a bucket keeps its parts, and charges for them.
+        if whole.is_err()
+            && let Err(error) = upload.abort().await
+        {
+            tracing::warn!(id, %error, "parts of a file may be left in the bucket");
+        }
+        whole.map(|_| ())
+    }
+
+    /// Sends what has arrived, some parts at a time.
+    async fn send(&self, upload: &mut dyn MultipartUpload, id: &str) -> Result<(), DepotError> {
         let path = self.staged(id);
+        let mut under_way = FuturesUnordered::new();
         let mut offset = 0;
         loop {
             let path = path.clone();
@@ -184,11 +210,12 @@ impl Depot {
                 break;
             }
             offset += data.len() as u64;
-            writer.wait_for_capacity(PARTS).await?;
-            writer.put(Bytes::from(data));
+            while under_way.len() >= PARTS {
+                under_way.try_next().await?;
+            }
+            under_way.push(upload.put_part(data.into()));
         }
-        // What is not finished never becomes an object.
-        writer.finish().await?;
+        while under_way.try_next().await?.is_some() {}
         Ok(())
     }
 
@@ -268,7 +295,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         round(&Depot::new(dir.path(), None)).await;
         // The way of every remote store.
-        let remote = Depot::new(dir.path(), Some("memory".to_owned()));
+        let remote = Depot::new(dir.path(), Some(Bucket::from(AmazonS3Builder::new())));
         *remote.store.lock().unwrap() = Some(Arc::new(object_store::memory::InMemory::new()));
         round(&remote).await;
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use berth_core::ports::Origin;
 use berth_server::clock::SystemClock;
+use berth_server::depot::Bucket;
 use berth_server::portal::{Portal, Settings};
 use berth_server::recordings::Keep;
 use berth_server::serve::serve;
@@ -291,7 +292,7 @@ async fn run(args: Args) -> Result<(), String> {
                 worker_program: worker_program(),
                 node_certificate_s,
                 lease_ms: lease_s * 1_000,
-                object_store,
+                object_store: object_store.as_deref().map(Bucket::from_env),
                 org_storage_bytes: org_storage_gib << 30,
                 ..Settings::default()
             };

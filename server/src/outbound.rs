@@ -102,10 +102,14 @@ impl std::fmt::Debug for Outbound {
     }
 }
 
+/// What every HTTP client of this process is built on: set once, a second time changes nothing.
+pub fn use_cryptography() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
 /// A client for requests to whoever is trusted (`public_only`: to nobody in this network).
 pub fn client(public_only: bool) -> Option<reqwest::Client> {
-    // Set once for the process; a second time changes nothing.
-    let _ = rustls::crypto::ring::default_provider().install_default();
+    use_cryptography();
     let mut builder = reqwest::Client::builder()
         .timeout(TIMEOUT)
         .connect_timeout(TIMEOUT)

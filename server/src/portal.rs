@@ -9,7 +9,7 @@ use rand_chacha::ChaCha20Rng;
 
 use crate::authority::Authority;
 use crate::clock::Clock;
-use crate::depot::Depot;
+use crate::depot::{Bucket, Depot};
 use crate::envelope::{self, Keys};
 use crate::live::Live;
 use crate::outbound::Outbound;
@@ -71,7 +71,7 @@ pub struct Settings {
     /// What Stripe signs its events with; several while one is being replaced.
     pub stripe_webhook_secrets: Vec<String>,
     /// Where jobs' files are kept; the data directory without one.
-    pub object_store: Option<String>,
+    pub object_store: Option<Bucket>,
     /// Bytes of jobs' files that one organization may have.
     pub org_storage_bytes: i64,
 }

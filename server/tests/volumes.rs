@@ -8,13 +8,17 @@
     reason = "helpers of tests fail loudly, like tests"
 )]
 
+mod bucket;
 mod common;
 #[expect(dead_code, reason = "this file uses a part of it")]
 mod quay;
 
 use axum::body::{Body, to_bytes};
 use axum::http::{HeaderMap, Request};
+use berth_server::depot::Depot;
 use berth_server::portal::Settings;
+use berth_server::store::Db;
+use bucket::{FakeBucket, Shelf};
 use common::{As, TestPortal, engines};
 use quay::{Quay, eventually};
 use serde_json::{Value, json};
@@ -395,4 +399,83 @@ async fn what_does_not_fit_changes_nothing_and_says_so() {
     assert_eq!((&now["version"], &now["files"]), (&json!(1), &json!(1)), "{now}");
     // What came of it is removed.
     stored(&quay.t, 1).await;
+}
+
+#[tokio::test]
+async fn a_bucket_gets_whole_files_and_keeps_no_parts() {
+    let dir = tempfile::tempdir().unwrap();
+    let (bucket, settings) = FakeBucket::open().await;
+    let stranger = Depot::new(dir.path(), Some(settings.clone().with_secret_access_key("another").into()));
+    let depot = Depot::new(dir.path(), Some(settings.into()));
+    let data: Vec<u8> = (0..17_u32 << 20).map(|n| (n % 251) as u8).collect();
+    let total = data.len() as u64;
+    assert_eq!(depot.stage("big", 0, &data, total).unwrap(), total);
+    depot.stage("none", 0, b"", 0).unwrap();
+    assert!(stranger.finish("big").await.is_err());
+    assert_eq!(bucket.shelf().refused.drain(..).collect::<Vec<_>>(), ["SignatureDoesNotMatch"]);
+    // There is no room for the third part: none is left behind, and the file waits here.
+    bucket.shelf().full_at = 3;
+    let error = depot.finish("big").await.unwrap_err().to_string();
+    assert!(error.contains("QuotaExceeded") && !error.contains(bucket::SECRET), "{error}");
+    let nothing = |shelf: &Shelf| shelf.parts.is_empty() && shelf.objects.is_empty();
+    assert!(nothing(&bucket.shelf()));
+    assert!(depot.read("big", 0..1).await.is_err());
+    bucket.shelf().full_at = 0;
+    for id in ["big", "none"] {
+        depot.finish(id).await.unwrap();
+    }
+    let there = |shelf: &Shelf| {
+        shelf.parts.is_empty()
+            && shelf.objects["/berth/files/big"] == data
+            && shelf.objects["/berth/files/none"].is_empty()
+    };
+    assert!(there(&bucket.shelf()));
+    assert_eq!(depot.stage("big", 0, b"", total).unwrap(), 0, "nothing is left where it was put together");
+    let piece = depot.read_piece("big", 8_388_600..8_388_616).await.unwrap();
+    assert!(piece == data[8_388_600..8_388_616] && depot.read_piece("none", 0..0).await.unwrap().is_empty());
+    for id in ["big", "big", "none"] {
+        depot.remove(id).await.unwrap();
+    }
+    assert!(nothing(&bucket.shelf()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_read_and_write_files_that_are_in_a_bucket() {
+    let (bucket, settings) = FakeBucket::open().await;
+    let dir = tempfile::tempdir().unwrap();
+    let db = Db::sqlite(&dir.path().join("berth.db")).await.unwrap();
+    let with = |other| Settings { object_store: Some(settings.into()), ..other };
+    let quay = Quay::on(TestPortal::with(db, with)).await;
+    let volumes = format!("/orgs/{}/volumes", quay.org);
+    let volume = format!("{volumes}/data");
+    quay.t.post(&quay.ada, &volumes, json!({"name": "data", "max_bytes": 1_000_000})).await.expect(201);
+    put(&quay.t, &quay.ada, &volume, "a", b"one").await;
+    let job = quay
+        .submit(json!({
+            "script": "cat data/a; printf two > data/b; mkdir out; printf three > out/c",
+            "volumes": [{"name": "data", "path": "data", "mode": "rw"}], "artifacts": ["out/*"],
+        }))
+        .await;
+    assert_eq!(quay.ended(&job).await["state"], "succeeded");
+    quay.all_free().await;
+    assert_eq!(quay.whole_log(&job).await, b"one");
+    let read = async |path: &str| raw(&quay.t, &quay.ada, ("GET", path), &[], b"").await;
+    let (status, _, body) = read(&format!("{volume}/files/b")).await;
+    assert_eq!((status, body.as_slice()), (200, b"two".as_slice()));
+    let files = format!("/orgs/{}/jobs/{job}/files", quay.org);
+    let left = quay.t.get(&quay.ada, &files).await.expect(200);
+    let artifact = left["items"][0]["id"].as_str().unwrap();
+    let range = [("range", "bytes=1-3")];
+    let (status, _, body) =
+        raw(&quay.t, &quay.ada, ("GET", &format!("{files}/{artifact}")), &range, b"").await;
+    assert_eq!((status, body.as_slice()), (206, b"hre".as_slice()));
+    assert_eq!(bucket.shelf().objects.len(), 3);
+    assert!(!quay.t.data.path().join("objects").exists(), "nothing is kept beside it");
+    quay.t.call(&quay.ada, "DELETE", &volume, Value::Null).await.expect(204);
+    eventually("the volume's files to be gone from the bucket", async || {
+        quay.t.portal.tidy_volumes().await.unwrap();
+        (bucket.shelf().objects.len() == 1).then_some(())
+    })
+    .await;
+    assert_eq!(bucket.shelf().refused, Vec::<&str>::new());
 }

@@ -133,7 +133,7 @@ impl Quay {
         Self::on(t).await
     }
 
-    async fn on(t: TestPortal) -> Self {
+    pub async fn on(t: TestPortal) -> Self {
         let mut quay = portal_on(t).await;
         let token = quay.join_token(json!({})).await;
         quay.start_worker(Some(&token)).unwrap();
