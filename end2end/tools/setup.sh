@@ -2,7 +2,7 @@
 # Prepares a Debian or Ubuntu machine that has Rust, git and make. Safe to run again: it does only
 # what is missing, and says what it does. usage: setup.sh [test]
 #   (nothing)  what a build and the demo need
-#   test       and what the tests need besides: Postgres and a browser
+#   test       and what the tests need besides: Postgres, a browser, and podman where it can be had
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 tools=$PWD/target/tools
@@ -154,6 +154,10 @@ if [ "${1:-}" = test ]; then
 fi
 rust_version
 packages "${wanted[@]}"
+# Only tests of jobs in images need these, and say what they leave out without them.
+if [ "${1:-}" = test ] && may_be_root && command -v apt-get >/dev/null; then
+  (packages podman=podman runc=runc catatonit=catatonit) || say "images are not tried on this machine"
+fi
 node_version
 wasm_target
 [ "${1:-}" != test ] || rust_components

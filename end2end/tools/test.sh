@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Every test of the project, one after the other; the first failure ends it. The last line has the counts.
+# Every test of the project, one after the other; the first failure ends it. At the end stands what was left out on
+# this machine and why; the last line has the counts.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 tools=end2end/tools
@@ -15,6 +16,10 @@ finish() {
     /^FAILED \(/ && match($0, /errors=[0-9]+/) {bad += substr($0, RSTART + 7, RLENGTH - 7)}
     END {print ran - bad, bad + 0}' "$log")
   browser=$(awk '/^# pass [0-9]+$/ {ok += $3} /^# (fail|cancelled) [0-9]+$/ {bad += $3} END {print ok + 0, bad + 0}' "$log")
+  if grep -q 'left out of ' "$log"; then
+    printf '\nLeft out on this machine:\n'
+    grep -oh 'left out of .*' "$log" | sort -u | sed 's/^left out of /  /'
+  fi
   rm -f "$log"
   [ "$code" = 0 ] || stopped="; stopped at: $at"
   printf '\n%d passed, %d failed%s\n' $((${rust% *} + ${python% *} + ${browser% *})) \

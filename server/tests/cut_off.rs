@@ -17,6 +17,7 @@ use berth_worker::files::find_json;
 use berth_worker::lease::Renewal;
 use berth_worker::shim::{Exit, Records, Start, boottime_ms, exists};
 use common::TestPortal;
+use common::left_out::left_out;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use process::{Ending, Served, call, eventually, free_address, serve_with, worker};
@@ -145,7 +146,7 @@ impl Disk {
         match refused("mount", &all) {
             None => Some(Self(at.to_owned())),
             Some(why) => {
-                eprintln!("left out: no file system can be mounted here: {why}");
+                left_out(format!("no file system can be mounted here: {why}"));
                 None
             }
         }
@@ -309,7 +310,7 @@ async fn a_broken_disk_ends_what_runs_with_its_lease_and_that_is_told() {
     let (image, at) = (site.dir.path().join("image"), site.data(0));
     std::fs::File::create(&image).unwrap().set_len(64 << 20).unwrap();
     if let Some(why) = refused("mkfs.ext4", &[OsStr::new("-q"), OsStr::new("-F"), image.as_os_str()]) {
-        eprintln!("left out: no file system can be made here: {why}");
+        left_out(format!("no file system can be made here: {why}"));
         return;
     }
     let image = image.display().to_string();
@@ -319,7 +320,7 @@ async fn a_broken_disk_ends_what_runs_with_its_lease_and_that_is_told() {
     let (_, _, start) = site.began(&job, 1);
     site.until(&job, |j| j["state"] == "running" && j["metered_ms"].as_i64().unwrap() > 0);
     if let Some(why) = refused("python3", &[OsStr::new("-c"), OsStr::new(BREAK), at.as_os_str()]) {
-        eprintln!("left out: this file system cannot be broken: {why}");
+        left_out(format!("this file system cannot be broken: {why}"));
         return;
     }
     assert!(std::fs::write(at.join("probe"), "x").is_err(), "it is broken");
@@ -342,7 +343,7 @@ async fn a_worker_whose_clocks_are_weeks_ahead_counts_the_same() {
     let ahead = ["--time", "--monotonic", "2000000", "--boottime", "2000000"];
     let words: Vec<&OsStr> = ahead.iter().chain(&["true"]).map(OsStr::new).collect();
     if let Some(why) = refused("unshare", &words) {
-        eprintln!("left out: no time namespace can be made here: {why}");
+        left_out(format!("no time namespace can be made here: {why}"));
         return;
     }
     let site = Site::open(1).await;

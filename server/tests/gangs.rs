@@ -13,6 +13,7 @@ mod quay;
 
 use std::path::PathBuf;
 
+use common::left_out::left_out;
 use quay::{Quay, Worker, eventually};
 use serde_json::{Value, json};
 
@@ -133,7 +134,7 @@ dist.destroy_process_group()
 #[tokio::test(flavor = "multi_thread")]
 async fn pytorch_ranks_meet_by_what_they_are_told() {
     let Ok(python) = std::env::var("BERTH_TEST_TORCH") else {
-        eprintln!("PyTorch is left out: BERTH_TEST_TORCH is not set");
+        left_out("BERTH_TEST_TORCH is not set");
         return;
     };
     let pier = Pier::open().await;

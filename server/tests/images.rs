@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use berth_server::scheduler;
+use common::left_out::left_out;
 use harbour::{Harbour, node};
 use quay::{Quay, worker_program};
 use serde_json::{Value, json};
@@ -140,7 +141,7 @@ async fn with_image() -> Option<(Quay, Leftovers)> {
     })
     .await;
     if !words.starts_with("podman ") {
-        eprintln!("left out: images are {words}");
+        left_out(format!("images are {words}"));
         return None;
     }
     let made = Command::new("/bin/sh").args(["-c", SYSTEM]).current_dir(quay.t.data.path()).status().unwrap();

@@ -16,6 +16,7 @@ use berth_server::store::{self, Db};
 use berth_worker::cgroups::{Cgroups, Controller};
 use berth_worker::shim::{Records, Start, exists};
 use common::TestPortal;
+use common::left_out::left_out;
 use netns::{HUB, Net};
 use process::{Ending, Served, call, eventually, serve_with};
 use serde_json::{Value, json};
@@ -327,7 +328,7 @@ fn python(text: &str, memory_mib: u64) -> Value {
 async fn bombs_of_one_tenant_leave_the_jobs_of_another_whole() {
     let limited = Cgroups::find("berth-test", std::path::Path::new("/"));
     if [Controller::Memory, Controller::Pids].iter().any(|c| limited.words(*c).is_none()) {
-        eprintln!("left out: no cgroup limits memory and processes on this machine");
+        left_out("no cgroup limits memory and processes on this machine");
         return;
     }
     let Some(yard) = Yard::open(60).await else { return };

@@ -15,6 +15,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use berth_worker::shim::Records;
+use common::left_out::left_out;
 use quay::{Listening, Quay, portal};
 use serde_json::{Value, json};
 
@@ -302,10 +303,10 @@ async fn what_a_job_asks_for_is_what_it_gets_and_no_more() {
         assert_eq!(quay.ended(&job).await["network"], "none");
         assert_eq!(quay.whole_log(&job).await, b"1\n", "only the heading of the table of routes");
     } else {
-        eprintln!("left out: no network namespace can be made on this machine");
+        left_out("no network namespace can be made on this machine");
     }
     if isolation["memory"] == "not limited" {
-        eprintln!("left out: no cgroup limits memory on this machine");
+        left_out("no cgroup limits memory on this machine");
         return;
     }
     let script = "exec python3 -c 'x = bytearray(1 << 29)'";
@@ -326,7 +327,7 @@ async fn a_job_sees_nothing_that_is_not_its_own() {
     // Whether a sandbox can work here is asked of the system, not of the worker under test.
     let namespaces = ["--unshare-pid", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "true"];
     if !Command::new("bwrap").args(namespaces).status().is_ok_and(|s| s.success()) {
-        eprintln!("left out: no sandbox works on this machine");
+        left_out("no sandbox works on this machine");
         return;
     }
     let neighbour = quay.script("echo secret > mine; sleep 300").await;

@@ -52,3 +52,7 @@ pub mod tunnels;
 pub mod volumes;
 pub mod ward;
 pub mod watch;
+
+#[cfg(test)]
+#[path = "../tests/left_out/mod.rs"]
+mod left_out;

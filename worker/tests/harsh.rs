@@ -16,6 +16,7 @@ use berth_worker::cgroups::Controller;
 use berth_worker::shim::{self, Exit, LOG, Records};
 use nix::sys::signal::Signal;
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
+use stage::left_out::left_out;
 use stage::{FakeNode, Running, Script, Stage};
 
 /// A script of Python for the shell.
@@ -264,7 +265,7 @@ fn a_node_of_a_device_opens_nothing_in_a_jobs_directory() {
     std::fs::set_permissions(&planted, std::os::unix::fs::PermissionsExt::from_mode(0o666)).unwrap();
     // Outside, who opens it gets as far as the driver, which is not there.
     if !matches!(File::open(&planted), Err(error) if error.raw_os_error() == Some(6)) {
-        eprintln!("left out: where the files of this test are, no node can be opened at all");
+        left_out("where the files of this test are, no node can be opened at all");
         return;
     }
     let text = python(&format!(
@@ -355,7 +356,7 @@ fn a_log_beyond_its_limit_ends_its_job() {
 fn abstract_sockets_stay_with_a_job_that_has_no_network() {
     let Some(stage) = Stage::sandboxed() else { return };
     if !stage.sandbox.cuts_network() {
-        eprintln!("left out: no network namespace can be made on this machine");
+        left_out("no network namespace can be made on this machine");
         return;
     }
     let name = format!("berth-harsh-{}", std::process::id());
@@ -397,7 +398,7 @@ impl Small {
         if mount.as_ref().is_ok_and(|out| out.status.success()) {
             return Some(Self(dir));
         }
-        eprintln!("left out: no file system can be mounted: {mount:?}");
+        left_out(format!("no file system can be mounted: {mount:?}"));
         // It is empty.
         let _ = std::fs::remove_dir(&dir);
         None

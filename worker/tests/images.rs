@@ -3,6 +3,8 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail loudly, like tests")]
 
+mod left_out;
+
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -15,6 +17,7 @@ use berth_worker::images::{Failure, Podman, Terms};
 use berth_worker::processes::descendants;
 use berth_worker::secrets::{self, Given};
 use berth_worker::shim::{self, Exit, Launch, Limits, Records, Start};
+use left_out::left_out;
 use nix::sys::signal::Signal;
 
 const IMAGE: &str = "localhost/berth-test:1";
@@ -59,26 +62,27 @@ struct Running {
 
 impl Stage {
     fn open() -> Option<Self> {
-        let left_out = |why: &str| {
-            eprintln!("left out: {why}");
-            None
-        };
         let root = tempfile::tempdir().unwrap();
         let terms = Terms { longest: Duration::from_secs(30), most_mib: 1_024, auth_file: None };
         let podman = match Podman::probe(root.path(), terms) {
             Ok(podman) => podman,
-            Err(why) => return left_out(&why),
+            Err(why) => {
+                left_out(&why);
+                return None;
+            }
         };
         let cgroups = Cgroups::find("berth-test", root.path());
         if cgroups.is_empty() {
-            return left_out("no cgroups can be made on this machine");
+            left_out("no cgroups can be made on this machine");
+            return None;
         }
         let made = Command::new("/bin/sh").args(["-c", SYSTEM]).current_dir(root.path()).status().unwrap();
         assert!(made.success(), "a system of this machine's programs");
         let tar = root.path().join("system.tar").display().to_string();
         let imported = podman.command(&["import", "--quiet", &tar, IMAGE]).output().unwrap();
         if !imported.status.success() {
-            return left_out(&String::from_utf8_lossy(&imported.stderr));
+            left_out(String::from_utf8_lossy(&imported.stderr));
+            return None;
         }
         Some(Self { root, podman, cgroups })
     }
@@ -326,7 +330,7 @@ fn a_stop_reaches_the_job_and_then_kills_it() {
 fn who_takes_too_much_memory_is_killed_and_told() {
     let Some(stage) = Stage::open() else { return };
     if stage.cgroups.words(Controller::Memory).is_none() {
-        eprintln!("left out: no cgroup limits memory on this machine");
+        left_out("no cgroup limits memory on this machine");
         return;
     }
     let text = "head -c 300000000 /dev/zero | exec tail -c 200000000 > /dev/null; exit 9";

@@ -12,6 +12,7 @@ use std::os::unix::net::{SocketAddr, UnixListener};
 use berth_proto::Secret;
 use berth_worker::cgroups::Controller;
 use berth_worker::disk::{self, Found};
+use stage::left_out::left_out;
 use stage::{FakeNode, Script, Stage};
 
 #[test]
@@ -177,7 +178,7 @@ END"#;
 fn without_a_network_nothing_is_reached() {
     let Some(stage) = Stage::sandboxed() else { return };
     if !stage.sandbox.cuts_network() {
-        eprintln!("left out: no network namespace can be made on this machine");
+        left_out("no network namespace can be made on this machine");
         return;
     }
     let name = format!("berth-test-{}", std::process::id());

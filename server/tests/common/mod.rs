@@ -2,6 +2,9 @@
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of tests fail loudly, like tests")]
 #![expect(dead_code, reason = "each test file uses its own part of this")]
 
+#[path = "../../../worker/tests/left_out/mod.rs"]
+pub mod left_out;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 

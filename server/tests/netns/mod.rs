@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::common::left_out::left_out;
 use nix::sched::{CloneFlags, setns};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, geteuid};
@@ -65,7 +66,7 @@ impl Net {
     /// A hub and so many places, counted from 0. `None`, and said, where this machine makes none.
     pub fn open(places: usize) -> Option<Self> {
         if !geteuid().is_root() {
-            eprintln!("left out: only root makes network namespaces");
+            left_out("only root makes network namespaces");
             return None;
         }
         sweep();
@@ -74,7 +75,7 @@ impl Net {
         match net.build(places) {
             Ok(()) => Some(net),
             Err(why) => {
-                eprintln!("left out: no network namespaces on this machine: {why}");
+                left_out(format!("no network namespaces on this machine: {why}"));
                 None
             }
         }

@@ -145,13 +145,14 @@ mod tests {
 
     use super::super::Cgroups;
     use super::*;
+    use crate::left_out::left_out;
 
     /// Real ones of version 1; `None` where a plain user or a host with version 2 has none.
     fn real(root: &Path) -> Option<Cgroups> {
         let found = Cgroups::find("berth-test", root);
         let there = found.words(Controller::Memory) == Some("cgroup v1");
         if !there {
-            eprintln!("left out: this machine limits no memory by cgroups of version 1, or only for root");
+            left_out("this machine limits no memory by cgroups of version 1, or only for root");
         }
         there.then_some(found)
     }

@@ -1,5 +1,8 @@
 //! Attempts without a daemon: the real shim, sandbox, filters and cgroups around a script.
 
+#[path = "../left_out/mod.rs"]
+pub mod left_out;
+
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -12,6 +15,7 @@ use berth_worker::lease::Leased;
 use berth_worker::sandbox::{Bind, Sandbox, Terms};
 use berth_worker::secrets::{self, Given};
 use berth_worker::shim::{self, Exit, Launch, Limits, Records, Start};
+use left_out::left_out;
 use nix::sys::signal::Signal;
 
 /// A script with what it may have.
@@ -64,10 +68,6 @@ fn entries(dir: &Path) -> Vec<PathBuf> {
     std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect()
 }
 
-fn left_out(why: &str) {
-    eprintln!("left out: {why}");
-}
-
 impl Stage {
     /// With the sandbox; `None`, and said, where the system itself can run none.
     pub fn sandboxed() -> Option<Self> {
@@ -101,7 +101,7 @@ impl Stage {
     pub fn limits(&self, controller: berth_worker::cgroups::Controller) -> bool {
         let limits = self.cgroups.words(controller).is_some();
         if !limits {
-            left_out(&format!("no cgroup limits {controller:?} on this machine"));
+            left_out(format!("no cgroup limits {controller:?} on this machine"));
         }
         limits
     }
@@ -254,7 +254,7 @@ impl FakeNode {
         let path = Path::new("/dev").join(format!("berth-test-{}-{minor}", std::process::id()));
         let all = Mode::from_bits_truncate(0o666);
         if let Err(errno) = mknod(&path, SFlag::S_IFCHR, all, makedev(195, minor)) {
-            left_out(&format!("no device node can be made: {errno}"));
+            left_out(format!("no device node can be made: {errno}"));
             return None;
         }
         std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o666)).unwrap();
