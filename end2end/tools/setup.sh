@@ -2,7 +2,8 @@
 # Prepares a Debian or Ubuntu machine that has Rust, git and make. Safe to run again: it does only
 # what is missing, and says what it does. usage: setup.sh [test]
 #   (nothing)  what a build and the demo need
-#   test       and what the tests need besides: Postgres, a browser, and podman where it can be had
+#   test       and what the tests need besides: Postgres and a browser; podman and NVIDIA's binding for Python where
+#              they can be had
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 tools=$PWD/target/tools
@@ -141,6 +142,16 @@ npm_packages() {
   cp end2end/package-lock.json "$stamp"
 }
 
+# NVIDIA's own binding for NVML, which one test drives the simulated library by.
+nvml_binding() {
+  local version=13.580.82
+  [ "$(cat "$tools/python.version" 2>/dev/null)" != "$version" ] || return 0
+  python3 -m pip --version >/dev/null 2>&1 || packages pip3=python3-pip
+  say "installing nvidia-ml-py $version"
+  python3 -m pip install --quiet --root-user-action=ignore --no-deps --upgrade --target "$tools/python" \
+    "nvidia-ml-py==$version" && echo "$version" > "$tools/python.version"
+}
+
 command -v cargo >/dev/null || [ -f "$tools/env" ] || { say "Rust is missing: install it with rustup, then start again"; exit 1; }
 # Written by debian-wasm.sh where another compiler stands in for rustup's.
 # shellcheck source=/dev/null
@@ -154,9 +165,12 @@ if [ "${1:-}" = test ]; then
 fi
 rust_version
 packages "${wanted[@]}"
-# Only tests of jobs in images need these, and say what they leave out without them.
-if [ "${1:-}" = test ] && may_be_root && command -v apt-get >/dev/null; then
-  (packages podman=podman runc=runc catatonit=catatonit) || say "images are not tried on this machine"
+# Tests that need one of these say what they leave out without it.
+if [ "${1:-}" = test ]; then
+  if may_be_root && command -v apt-get >/dev/null; then
+    (packages podman=podman runc=runc catatonit=catatonit) || say "images are not tried on this machine"
+  fi
+  (nvml_binding) || say "the binding for Python is not tried on this machine"
 fi
 node_version
 wasm_target

@@ -31,6 +31,7 @@ step() { at=$1; printf '\n== %s\n' "$1"; shift; "$@" 2>&1 | tee -a "$log"; }
 $tools/setup.sh test
 # shellcheck source=/dev/null
 if [ -f target/tools/env ]; then . target/tools/env; fi
+export PYTHONPATH=$PWD/target/tools/python${PYTHONPATH:+:$PYTHONPATH}
 step 'format' cargo fmt --all --check
 step 'lints' cargo clippy --workspace --all-targets --quiet -- -D warnings
 step 'lints of the browser part' cargo clippy --quiet -p berth-app --no-default-features --features hydrate \

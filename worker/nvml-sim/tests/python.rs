@@ -1,12 +1,17 @@
 //! The library under NVIDIA's own binding for Python, where that is installed.
 
+#[path = "../../tests/left_out/mod.rs"]
+mod left_out;
+
 use std::process::Command;
+
+use left_out::left_out;
 
 #[test]
 fn the_binding_for_python_drives_it() {
     let found = Command::new("python3").args(["-c", "import pynvml"]).output();
     if !found.is_ok_and(|out| out.status.success()) {
-        println!("skipped: python3 has no module pynvml here (pip install nvidia-ml-py)");
+        left_out("python3 has no module pynvml (pip install nvidia-ml-py)");
         return;
     }
     let beside = std::env::current_exe().unwrap().parent().unwrap().to_owned();
