@@ -31,7 +31,7 @@ impl Pier {
         quay.t.post(&quay.operator, "/operator/prices", price).await.expect(201);
         let token = quay.join_token(json!({})).await;
         let second = quay.t.data.path().join("second");
-        let mut worker = Worker::start(&quay.address, &second, Some(&token));
+        let mut worker = Worker::start(&quay.address, &second, "1xH100-80GB", Some(&token));
         worker.joined().unwrap();
         let pier = Self { quay, second, _worker: worker };
         pier.nodes(|nodes| nodes.iter().filter(|n| n["state"] == "ready").count() == 2).await;

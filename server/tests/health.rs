@@ -191,9 +191,15 @@ async fn a_mode_that_was_changed_puts_the_board_back() {
         post(&h, "mode", json!({"mig": true})).await.expect(200);
         let task = h.t.portal.board_tasks(node(1)).await.unwrap().remove(0);
         assert_eq!(task.kind(), TaskKind::MigOn, "{engine}");
-        let done = |good| Some(TaskDone { number: task.number, good, words: "MIG mode is on.".to_owned() });
+        let done = |number, good, words: &str| Some(TaskDone { number, good, words: words.to_owned() });
+        say(&h, 1, BoardHealth { done: done(task.number, false, "It needs a reset."), ..well(GPU) }).await;
+        assert_eq!(told(&h).await, "It needs a reset.", "{engine}: not that it waits for anything");
+        post(&h, "release", Value::Null).await.expect(200);
+        post(&h, "mode", json!({"mig": true})).await.expect(200);
+        let task = h.t.portal.board_tasks(node(1)).await.unwrap().remove(0);
         let facts = Some(BoardFacts { mig: Some(true), mig_pending: Some(true), ..BoardFacts::default() });
-        say(&h, 1, BoardHealth { done: done(true), facts, ..well(GPU) }).await;
+        say(&h, 1, BoardHealth { done: done(task.number, true, "MIG mode is on."), facts, ..well(GPU) })
+            .await;
         let shown = board(&h).await;
         assert_eq!((&shown["mig_enabled"], &shown["quarantine"]), (&json!(true), &Value::Null), "{engine}");
         // One that cannot do it has no mode.
@@ -266,6 +272,33 @@ async fn a_job_ends_with_its_board_and_the_next_waits_for_the_check() {
     its_board_when(&quay, "a check that is passed", |b| b["task"]["good"] == true).await;
     assert_eq!(quay.ended(&next).await["state"], "succeeded");
     quay.all_free().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_waited_for_a_reset_finds_the_board_in_its_new_mode() {
+    let mut quay = quay::portal().await;
+    let token = quay.join_token(json!({})).await;
+    quay.start_worker_with("1xA30", Some(&token)).unwrap();
+    quay.t.stock(&quay.operator, &quay.org, 1_000_000_000).await;
+    let gpu = its_board_when(&quay, "its mode", |b| b["facts"]["mig"] == true).await["uuid"].clone();
+    let gpu = gpu.as_str().unwrap();
+    let price = json!({"offering": "a30-24gb", "per_hour_micros": 3_600_000});
+    quay.t.post(&quay.operator, "/operator/prices", price).await.expect(201);
+    quay.t
+        .post(&quay.operator, &format!("/operator/gpus/{gpu}/mode"), json!({"mig": false}))
+        .await
+        .expect(200);
+    let waits = its_board_when(&quay, "its reset is asked for", |b| b["task"]["good"] == false).await;
+    assert!(waits["quarantine"]["reason"].as_str().unwrap().contains("when the board is reset"), "{waits}");
+    // A whole board of that kind is to be had only in the other mode.
+    let job = quay.submit(json!({"script": "echo whole", "offering": "a30-24gb"})).await;
+    quay.until(&job, |j| j["reasons"].to_string().contains("in quarantine")).await;
+    faults(&quay, &json!({"reset": {gpu: 1}}));
+    quay.t.post(&quay.operator, &format!("/operator/gpus/{gpu}/check"), Value::Null).await.expect(200);
+    let done = quay.ended(&job).await;
+    assert_eq!(done["state"], "succeeded", "{done}");
+    let board = its_board(&quay).await;
+    assert_eq!((&board["mig_enabled"], &board["quarantine"]), (&json!(false), &Value::Null), "{board}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -374,7 +374,7 @@ async fn a_copied_host_is_noticed_and_the_right_one_comes_back_with_its_work() {
     quay.start_worker(None).unwrap();
     let state = async || quay.t.get(&quay.operator, "/operator/nodes").await.expect(200)["items"][0].clone();
     eventually("the node to be back", async || (state().await["state"] == "ready").then_some(())).await;
-    let mut copy = Worker::start(&quay.address, &copied, None);
+    let mut copy = Worker::start(&quay.address, &copied, "1xH100-80GB", None);
     copy.joined().unwrap();
     eventually("the copy to be noticed", async || state().await["suspect"].as_str().map(|_| ())).await;
     copy.kill();

@@ -193,7 +193,8 @@ impl Ward {
         out
     }
 
-    /// Records how a task went. A check that was passed ends the fault, unless that came meanwhile.
+    /// Records how a task went. A check that was passed ends the fault, unless that came meanwhile. How the board was
+    /// before no longer counts: the portal is told of the task with how it is found next.
     pub fn done(&mut self, task: &BoardTask, result: Result<String, String>) {
         let known = self.busy.remove(&task.gpu_uuid).unwrap_or(0);
         let good = result.is_ok();
@@ -204,6 +205,7 @@ impl Ward {
             kept.fault = kept.fault.take().filter(|fault| fault.serial > known);
         }
         kept.done = Some(Done { number: task.number, good, words });
+        self.conditions.remove(&task.gpu_uuid);
         self.save();
     }
 
@@ -351,7 +353,12 @@ mod tests {
         vec![("gpu".to_owned(), Condition { counts, ..Condition::default() })]
     }
 
+    /// What the portal hears next.
     fn fault(ward: &mut Ward) -> Option<(u64, String)> {
+        ward.greet();
+        if ward.news().is_none() {
+            ward.looked(found(counted(2, false)), 24);
+        }
         ward.greet();
         let health = ward.news().unwrap();
         health.boards[0].fault.as_ref().map(|f| (f.serial, f.code.clone()))
@@ -413,6 +420,8 @@ mod tests {
         assert_eq!(ward.due(std::slice::from_ref(&check)).len(), 1);
         assert!(ward.due(std::slice::from_ref(&check)).is_empty(), "under way");
         ward.done(&check, Err("a process is on it".to_owned()));
+        ward.greet();
+        assert!(ward.news().is_none(), "how it is now is not known yet");
         assert!(fault(&mut ward).is_some());
         assert!(ward.due(std::slice::from_ref(&check)).is_empty(), "it was done");
         let mode = task(2, TaskKind::MigOn);

@@ -19,6 +19,8 @@ use crate::portal::Portal;
 use crate::store::health::{HealthRow, NewQuarantine};
 use crate::store::{self, StoreError, Tx};
 
+/// Why a board is out of service whose MIG mode is being changed.
+const MODE: &str = "gpu.mode";
 /// No word of a worker's is longer.
 const MOST_CHARS: usize = 500;
 
@@ -89,8 +91,11 @@ async fn apply(
         && let Ok(number) = i64::try_from(done.number)
     {
         let words = short(&done.words);
-        if store::health::finish_task(tx, &row.uuid, number, done.good, &words).await? && done.good {
-            if store::health::lift(tx, &row.uuid).await? {
+        if store::health::finish_task(tx, &row.uuid, number, done.good, &words).await? {
+            if !done.good {
+                // Nothing waits for the mode any more.
+                store::health::reword(tx, &row.uuid, MODE, &words).await?;
+            } else if store::health::lift(tx, &row.uuid).await? {
                 let event = own_event(portal, "gpu.cleared", &row.uuid, words, now);
                 store::quotas::insert_audit(tx, None, &event).await?;
             }
@@ -311,7 +316,7 @@ impl Portal {
         let detail = format!("MIG {}", if wanted.mig { "on" } else { "off" });
         let event = self.audit_event(caller, "gpu.mode_asked", gpu.clone(), detail);
         let why = NewQuarantine {
-            code: "gpu.mode".to_owned(),
+            code: MODE.to_owned(),
             reason: "Its MIG mode is being changed, once what runs on it has ended.".to_owned(),
             at: now,
         };

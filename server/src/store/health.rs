@@ -92,6 +92,12 @@ pub async fn set_aside(tx: &mut Tx<'_>, gpu_uuid: &str, why: &NewQuarantine) -> 
     exec!(tx, sql, gpu_uuid, &why.reason, &why.code, why.at.micros()).map(|_| ())
 }
 
+/// Says in other words why a board is out of service, where it is so for this reason.
+pub async fn reword(tx: &mut Tx<'_>, gpu_uuid: &str, code: &str, reason: &str) -> Result<(), StoreError> {
+    let sql = "UPDATE gpus SET quarantined = $3 WHERE uuid = $1 AND quarantine_code = $2 AND quarantined IS NOT NULL";
+    exec!(tx, sql, gpu_uuid, code, reason).map(|_| ())
+}
+
 /// Puts a board back into service; says whether it was out of it.
 pub async fn lift(tx: &mut Tx<'_>, gpu_uuid: &str) -> Result<bool, StoreError> {
     let sql = "UPDATE gpus SET quarantined = NULL, quarantine_code = NULL, quarantined_at = NULL \

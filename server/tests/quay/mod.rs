@@ -36,14 +36,15 @@ pub struct Worker {
 }
 
 impl Worker {
-    pub fn start(portal: &str, data: &Path, token: Option<&str>) -> Self {
+    /// With these simulated boards.
+    pub fn start(portal: &str, data: &Path, boards: &str, token: Option<&str>) -> Self {
         let mut command = Command::new(worker_program());
         command.args([
             "run",
             "--portal",
             portal,
             "--simulate",
-            "1xH100-80GB",
+            boards,
             "--name",
             "quay",
             "--stop-grace-s",
@@ -147,7 +148,11 @@ impl Quay {
     }
 
     pub fn start_worker(&mut self, token: Option<&str>) -> Result<(), String> {
-        let mut worker = Worker::start(&self.address, &self.data, token);
+        self.start_worker_with("1xH100-80GB", token)
+    }
+
+    pub fn start_worker_with(&mut self, boards: &str, token: Option<&str>) -> Result<(), String> {
+        let mut worker = Worker::start(&self.address, &self.data, boards, token);
         worker.joined()?;
         self.worker = Some(worker);
         Ok(())

@@ -3,7 +3,7 @@
 //!
 //! What follows from what is `ward`'s and `gpu::xids`' to say.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -35,6 +35,8 @@ pub(super) struct Boards {
     ward: Ward,
     look_after: Option<Instant>,
     looking: bool,
+    /// Boards that were changed since the look began that is under way: how it finds them may be how they were.
+    changed: BTreeSet<String>,
     /// Attempts whose board failed, and why; each until it has been told to end.
     doomed: BTreeMap<Key, String>,
     log: Arc<Mutex<KernelLog>>,
@@ -55,6 +57,7 @@ impl Boards {
             ward: Ward::open(&host.root.with_file_name("boards.json")),
             look_after: None,
             looking: false,
+            changed: BTreeSet::new(),
             doomed: BTreeMap::new(),
             log: Arc::new(Mutex::new(KernelLog::at(log))),
             read: None,
@@ -102,8 +105,10 @@ impl Daemon {
     pub(super) fn boards_news(&mut self, news: BoardNews) {
         match news {
             BoardNews::Happened(happened) => self.happened(&happened),
-            BoardNews::Looked(found, raised) => {
+            BoardNews::Looked(mut found, raised) => {
                 self.boards.looking = false;
+                let changed = std::mem::take(&mut self.boards.changed);
+                found.retain(|(uuid, _)| !changed.contains(uuid));
                 self.hear_again(&found);
                 self.boards.read = match (self.boards.read.take(), raised) {
                     (Some(read), Some(raised)) => Some([read, raised].concat()),
@@ -114,7 +119,9 @@ impl Daemon {
             }
             BoardNews::Done(task, result) => {
                 self.boards.ward.done(&task, result);
-                // What the portal is told next is how the board is now.
+                if self.boards.looking {
+                    self.boards.changed.insert(task.gpu_uuid);
+                }
                 self.boards.look_after = None;
             }
         }
