@@ -186,6 +186,11 @@ async fn an_operator_stops_what_is_meant_and_no_more() {
         h.t.post(&h.operator, stop, order(1)).await.problem(409, "jobs.more");
         let bare = json!({"filter": {"label": "team=vision"}, "reason": "power cut"});
         h.t.post(&h.operator, stop, bare).await.problem(422, "request.invalid");
+        let unexplained = json!({"filter": {"label": "team=vision"}, "expected": 2});
+        let asked = h.t.post(&h.operator, "/operator/jobs/stop?preview=true", unexplained.clone()).await;
+        assert_eq!(asked.expect(200), preview, "{engine}: who only looks gives no reason");
+        let refused = h.t.post(&h.operator, stop, unexplained).await.problem(422, "request.invalid");
+        assert_eq!(refused["errors"][0]["pointer"], "/reason", "{engine}");
         let vague = json!({"filter": {"label": "vision"}, "reason": "power cut", "expected": 1});
         h.t.post(&h.operator, stop, vague).await.problem(422, "request.invalid");
         assert_eq!(job(&h, &one).await["state"], "queued", "{engine}: a refusal stops nothing");

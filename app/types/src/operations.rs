@@ -105,7 +105,8 @@ pub struct OperatedJob {
 pub struct StopJobs {
     #[serde(default)]
     pub filter: JobFilter,
-    /// Shown to those whose jobs are stopped.
+    /// Shown to those whose jobs are stopped; a preview needs none.
+    #[serde(default)]
     pub reason: String,
     /// As many as were shown; where more are meant by now, nothing is stopped. Not needed for a preview.
     #[serde(default, skip_serializing_if = "Option::is_none")]
