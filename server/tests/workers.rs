@@ -343,13 +343,14 @@ async fn a_job_sees_nothing_that_is_not_its_own() {
          cat {data}/berth.db > /dev/null && echo READ-DATABASE\n\
          touch /usr/x && echo WROTE-SYSTEM\n\
          for p in /proc/[0-9]*; do tr '\\0' '\\n' < $p/environ; done | grep BERTH_JOB_ID | sort -u\n\
-         ls /tmp; touch /tmp/ok ~/ok && echo wrote-own"
+         ls /tmp; touch /tmp/ok ~/ok && echo wrote-own; echo I am $USER, $LOGNAME, $(id -un)"
     );
     let job = quay.script(&script).await;
     quay.ended(&job).await;
     let log = String::from_utf8(quay.whole_log(&job).await).unwrap();
     assert!(!log.contains("uid 0\n") && log.contains("NoNewPrivs:\t1"), "{log}");
     assert!(log.contains("eff CapEff: 0000000000000000"), "{log}");
+    assert!(log.contains("I am job, job, job\n"), "{log}");
     for bad in ["READ-", "SAW-", "WROTE-", neighbour.as_str(), "secret"] {
         assert!(!log.contains(bad), "{bad}: {log}");
     }

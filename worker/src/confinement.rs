@@ -2,6 +2,8 @@
 //! and what a host says of that in words. It must not start anything.
 
 use std::collections::BTreeMap;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use berth_proto::Spec;
@@ -128,6 +130,16 @@ fn scratch_mib(spec: &Spec, host: &Host) -> u64 {
     memory_mib.clamp(1, host.job_disk_mib.max(1))
 }
 
+/// The list of users that an attempt sees, beside its directory; `None`: it sees the host's.
+fn make_passwd(dir: &Path, record: &Record, host: &Host) -> Result<Option<PathBuf>, Failure> {
+    let Some(text) = host.sandbox.passwd(record.uid) else { return Ok(None) };
+    let file = dir.join("passwd");
+    let made = std::fs::write(&file, text)
+        .and_then(|()| std::fs::set_permissions(&file, Permissions::from_mode(0o644)));
+    let why = |error| failed("worker.io", format!("The worker cannot write the job's files: {error}."));
+    made.map(|()| Some(file)).map_err(why)
+}
+
 /// The command of an attempt as it is started, and its limits. Its cgroups are made; everything else only
 /// when it starts.
 pub fn confine(
@@ -157,6 +169,7 @@ pub fn confine(
         .map_err(|e| failed("worker.isolation", format!("The job's limits cannot be set: {e}.")))?;
     let dir = work.parent().unwrap_or(work);
     let binds = volumes::binds(dir, spec);
+    let passwd = make_passwd(dir, record, host)?;
     let terms = Terms {
         work,
         uid: record.uid.unwrap_or(0),
@@ -164,6 +177,7 @@ pub fn confine(
         devices: &devices,
         secrets: record.secrets.as_deref(),
         scratch_mib: scratch_mib(spec, host),
+        passwd: passwd.as_deref(),
         volumes: &binds,
     };
     let limits = Limits {

@@ -245,10 +245,14 @@ impl Attempt {
             ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
             ("LANG", "C.UTF-8"),
             ("PYTHONUNBUFFERED", "1"),
+            ("USER", sandbox::USER),
+            ("LOGNAME", sandbox::USER),
         ];
+        // Without a sandbox the user is the worker's own.
+        let known = |(_, value): &(&str, &str)| isolated || *value != sandbox::USER;
         // An image says itself where its programs are, and in what language.
         let of_host = |(name, _): &(&str, &str)| spec.image.is_empty() || *name == "PYTHONUNBUFFERED";
-        let base = base.into_iter().filter(of_host);
+        let base = base.into_iter().filter(of_host).filter(known);
         let mut env: Vec<(String, String)> = base.map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
         env.extend(volumes::variables(&self.dir.join("work"), spec, isolated));
         env.retain(|(name, _)| !spec.env.contains_key(name));

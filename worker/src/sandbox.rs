@@ -20,6 +20,11 @@ use crate::{seccomp, secrets};
 
 /// The home directory inside the sandbox.
 pub const HOME: &str = "/home/job";
+/// What its user is called there.
+pub const USER: &str = "job";
+const PASSWD: &str = "/etc/passwd";
+/// Inside, where the worker cannot choose users.
+const OWN_USER: u32 = 1_000;
 
 /// Ends the words for bubblewrap and begins the command.
 const COMMAND: &str = "--";
@@ -76,6 +81,8 @@ pub struct Terms<'a> {
     pub secrets: Option<&'a Path>,
     /// What `/tmp`, `/var/tmp` and `/dev/shm` hold at most, each.
     pub scratch_mib: u64,
+    /// What it sees as the list of users.
+    pub passwd: Option<&'a Path>,
     /// Its volumes.
     pub volumes: &'a [Bind],
 }
@@ -190,7 +197,16 @@ impl Sandbox {
     fn try_out(&self, network: bool) -> Result<(), String> {
         let uid = self.pick_user("", &HashSet::new()).unwrap_or(0);
         let work = Path::new("/");
-        let terms = Terms { work, uid, network, devices: &[], secrets: None, scratch_mib: 1, volumes: &[] };
+        let terms = Terms {
+            work,
+            uid,
+            network,
+            devices: &[],
+            secrets: None,
+            scratch_mib: 1,
+            passwd: None,
+            volumes: &[],
+        };
         let trial = self.confine(&terms, vec!["true".to_owned()]);
         let (argv, _files) = open_filters(&trial.argv).map_err(|e| e.to_string())?;
         let (first, rest) = argv.split_first().ok_or("no command")?;
@@ -237,6 +253,18 @@ impl Sandbox {
             Self::Bubblewrap { users: Some(users), .. } => users.pick(job, taken),
             _ => None,
         }
+    }
+
+    /// The list of users for a job: its own first, by the name of [`USER`], then the host's. Without an entry ssh does
+    /// not start, and what asks for the user's name fails. `None` where a job sees the host's own.
+    pub fn passwd(&self, uid: Option<u32>) -> Option<String> {
+        let uid = match self {
+            Self::Process => return None,
+            Self::Bubblewrap { users: Some(_), .. } => uid?,
+            Self::Bubblewrap { users: None, .. } => OWN_USER,
+        };
+        let host = std::fs::read_to_string(PASSWD).ok()?;
+        Some(format!("{USER}:x:{uid}:{uid}::{HOME}:/bin/bash\n{host}"))
     }
 
     /// The command as it is really started.
@@ -293,7 +321,8 @@ fn namespaces(add: &mut impl FnMut(&[&str]), terms: &Terms<'_>, own_user: bool) 
         // Only to change the user; setpriv gives them up with everything else.
         add(&["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID", "--cap-add", "CAP_SETPCAP"]);
     } else {
-        add(&["--unshare-user", "--uid", "1000", "--gid", "1000"]);
+        let own = OWN_USER.to_string();
+        add(&["--unshare-user", "--uid", &own, "--gid", &own]);
     }
 }
 
@@ -302,6 +331,9 @@ fn mounts(add: &mut impl FnMut(&[&str]), terms: &Terms<'_>, version: (u32, u32),
     let bytes = terms.scratch_mib.saturating_mul(1 << 20).to_string();
     let limited: Vec<&str> = if version >= SIZES_SINCE { vec!["--size", &bytes] } else { Vec::new() };
     let own_root = system(add, terms.volumes);
+    if let Some(file) = terms.passwd {
+        add(&["--ro-bind", &file.display().to_string(), PASSWD]);
+    }
     add(&["--dev", "/dev", "--proc", "/proc"]);
     let private = ["/dev/shm", "/tmp", "/var/tmp"];
     for place in private {
@@ -397,8 +429,16 @@ mod tests {
         let volumes = [bind("/home/job/in", false), bind("/secret-not", true)];
         // One at the root only where a home of one's own is tried too.
         let volumes = if own_user { &volumes[..] } else { &volumes[..1] };
-        let terms =
-            Terms { work, uid: 600_007, network, devices: &devices, secrets, scratch_mib: 2, volumes };
+        let terms = Terms {
+            work,
+            uid: 600_007,
+            network,
+            devices: &devices,
+            secrets,
+            scratch_mib: 2,
+            passwd: Some(Path::new("/w/../passwd")),
+            volumes,
+        };
         sandbox.confine(&terms, vec!["echo".to_owned(), "--add-seccomp-fd".to_owned(), "x".to_owned()]).argv
     }
 
@@ -423,6 +463,7 @@ mod tests {
         let open = boxed(true, true);
         assert!(!has(&open, &["--unshare-net"]) && has(&boxed(false, true), &["--unshare-net"]));
         assert!(has(&open, &["--dev-bind", "/dev/nvidia3", "/dev/nvidia3"]));
+        assert!(has(&open, &["--ro-bind", "/w/../passwd", "/etc/passwd"]));
         assert!(has(&open, &["--tmpfs", "/secret"]) && has(&open, &["--bind", "/w", HOME]));
         assert!(has(&open, &["--ro-bind", "/dev/shm/berth-x", "/run/secrets"]));
         assert_eq!(open.iter().filter(|w| *w == "/secret").count(), 2, "mounted once, and made read-only");
@@ -451,7 +492,9 @@ mod tests {
             secrets: None,
             volumes: &[],
             scratch_mib: 2,
+            passwd: None,
         };
+        assert_eq!(Sandbox::Process.passwd(Some(7)), None);
         let confined = Sandbox::Process.confine(&terms, vec!["echo".to_owned(), "x".to_owned()]);
         assert_eq!((confined.argv, confined.sandbox_depth), (vec!["echo".to_owned(), "x".to_owned()], 0));
         assert_eq!((confined.cwd.as_path(), confined.home.as_str()), (work, "/w"));

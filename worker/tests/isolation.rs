@@ -30,9 +30,10 @@ fn a_neighbour_and_the_worker_cannot_be_seen_or_touched() {
          echo '{{}}' >> {root}/curious/shim.lock && echo WROTE-RECORD\n\
          cat /proc/1/root{root}/neighbour/work/mine && echo READ-ROUND\n\
          test -z \"$(ls /sys/fs/cgroup)\" || echo SAW-CGROUPS\n\
-         for f in /usr/x /etc/x /home/x /run/x /root/x; do touch $f && echo WROTE-SYSTEM $f; done\n\
+         for f in /usr/x /etc/x /etc/passwd /home/x /run/x /root/x; do touch $f && echo WROTE-SYSTEM $f; done\n\
          mknod n c 1 3 && echo MADE-NODE\n\
-         echo uid $(id -u) on $(hostname); touch ~/own /tmp/own /dev/shm/own && echo wrote-own"
+         echo x >> /etc/passwd && echo WROTE-USERS\n\
+         echo uid $(id -u), $(id -un) on $(hostname), $(getent passwd root | cut -d: -f3); touch ~/own /tmp/own /dev/shm/own && echo wrote-own"
     );
     let curious = stage.start("curious", &Script { text: &text, ..Script::default() });
     let uid = curious.uid;
@@ -44,7 +45,7 @@ fn a_neighbour_and_the_worker_cannot_be_seen_or_touched() {
     }
     assert!(log.contains("JOB_NAME=curious") && log.contains("wrote-own"), "{log}");
     let inside = uid.unwrap_or(1_000);
-    assert!(log.contains(&format!("uid {inside} on berth")), "{log}");
+    assert!(log.contains(&format!("uid {inside}, job on berth, 0")), "{log}");
     if let (Some(uid), Some(other)) = (uid, neighbour.uid) {
         assert_ne!(uid, other, "each has a user of its own");
         assert_eq!(std::fs::metadata(work.join("own")).unwrap().uid(), uid, "outside the sandbox too");

@@ -142,6 +142,11 @@ impl Stage {
                 }
             }
         }
+        let passwd = self.sandbox.passwd(uid).map(|text| {
+            let file = dir.join("passwd");
+            std::fs::write(&file, text).unwrap();
+            file
+        });
         let terms = Terms {
             work: &work,
             uid: uid.unwrap_or(0),
@@ -149,6 +154,7 @@ impl Stage {
             devices: &script.devices,
             secrets: place.as_deref(),
             scratch_mib: 64,
+            passwd: passwd.as_deref(),
             volumes: &script.volumes,
         };
         let command = ["/bin/sh", "-c", script.text].map(str::to_owned).to_vec();
