@@ -157,6 +157,8 @@ pub fn confine(
         return Err(failed("worker.isolation", "This node has no user left that no other job is."));
     }
     let devices = nodes(record, host)?;
+    let dir = work.parent().unwrap_or(work);
+    let passwd = make_passwd(dir, record, host)?;
     let allowance = Allowance {
         cpu_milli: spec.cpu_milli,
         memory_mib: spec.memory_mib,
@@ -167,9 +169,7 @@ pub fn confine(
         .cgroups
         .create(&format!("{}-{}", record.job, record.number), &allowance)
         .map_err(|e| failed("worker.isolation", format!("The job's limits cannot be set: {e}.")))?;
-    let dir = work.parent().unwrap_or(work);
     let binds = volumes::binds(dir, spec);
-    let passwd = make_passwd(dir, record, host)?;
     let terms = Terms {
         work,
         uid: record.uid.unwrap_or(0),
