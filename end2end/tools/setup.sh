@@ -146,9 +146,9 @@ npm_packages() {
 nvml_binding() {
   local version=13.580.82
   [ "$(cat "$tools/python.version" 2>/dev/null)" != "$version" ] || return 0
-  python3 -m pip --version >/dev/null 2>&1 || packages pip3=python3-pip
+  python3 -m pip --version >/dev/null 2>&1 || { may_be_root && packages pip3=python3-pip; } || return 1
   say "installing nvidia-ml-py $version"
-  python3 -m pip install --quiet --root-user-action=ignore --no-deps --upgrade --target "$tools/python" \
+  PIP_ROOT_USER_ACTION=ignore python3 -m pip install --quiet --no-deps --upgrade --target "$tools/python" \
     "nvidia-ml-py==$version" && echo "$version" > "$tools/python.version"
 }
 

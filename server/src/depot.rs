@@ -4,6 +4,8 @@
 //! Without a URL the store is a directory beside the database. Must not know what a file is for, nor hand
 //! out anything that is not whole.
 
+mod bucket;
+
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, Read};
@@ -13,18 +15,16 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use futures::stream::{BoxStream, FuturesUnordered, StreamExt, TryStreamExt};
-use object_store::aws::AmazonS3Builder;
+use futures::stream::{BoxStream, StreamExt};
 use object_store::local::LocalFileSystem;
 use object_store::path::Path as Place;
-use object_store::{GetOptions, GetRange, MultipartUpload, ObjectStore, ObjectStoreExt};
+use object_store::{ObjectStore, ObjectStoreExt};
 use sha2::{Digest, Sha256};
 
-use crate::outbound::use_cryptography;
+pub use bucket::Bucket;
 
-/// Bytes of one part of an upload to a remote store, and how many are under way at a time.
-const PART: usize = 8 << 20;
-const PARTS: usize = 4;
+/// What is read of a file at a time: who takes it slowly keeps no request to the store open.
+const PIECE: u64 = 4 << 20;
 
 #[derive(Debug, thiserror::Error)]
 pub enum DepotError {
@@ -59,31 +59,26 @@ fn place(id: &str) -> Place {
     Place::from(format!("files/{id}"))
 }
 
+/// Bytes of a file; none of an empty range, which a store does not have.
+async fn find_range(
+    store: &dyn ObjectStore,
+    place: &Place,
+    range: Range<u64>,
+) -> object_store::Result<Bytes> {
+    if range.is_empty() { Ok(Bytes::new()) } else { store.get_range(place, range).await }
+}
+
+/// What comes first of a part of a file.
+async fn next_piece(
+    store: &dyn ObjectStore,
+    place: &Place,
+    range: &Range<u64>,
+) -> object_store::Result<Bytes> {
+    find_range(store, place, range.start..range.end.min(range.start.saturating_add(PIECE))).await
+}
+
 fn make_dir(path: &Path) -> io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
-}
-
-/// A bucket that speaks S3.
-#[derive(Clone)]
-pub struct Bucket(AmazonS3Builder);
-
-impl Bucket {
-    /// `s3://BUCKET`; credentials, region and endpoint are the environment's `AWS_*`, as everywhere with this store.
-    pub fn from_env(url: &str) -> Self {
-        Self(AmazonS3Builder::from_env().with_url(url))
-    }
-
-    fn open(&self) -> Result<Arc<dyn ObjectStore>, DepotError> {
-        use_cryptography();
-        // Files are removed one by one, and not every such store knows how to remove many.
-        Ok(Arc::new(self.0.clone().with_disable_bulk_delete(true).build()?))
-    }
-}
-
-impl From<AmazonS3Builder> for Bucket {
-    fn from(settings: AmazonS3Builder) -> Self {
-        Self(settings)
-    }
 }
 
 impl Depot {
@@ -172,50 +167,8 @@ impl Depot {
             });
             return Ok(moved.await.map_err(io::Error::other)??);
         }
-        self.upload(store.as_ref(), id).await?;
+        bucket::upload(store, place(id), &staged).await?;
         self.unstage(id);
-        Ok(())
-    }
-
-    async fn upload(&self, store: &dyn ObjectStore, id: &str) -> Result<(), DepotError> {
-        let mut upload = store.put_multipart(&place(id)).await?;
-        let whole = match self.send(upload.as_mut(), id).await {
-            Ok(()) => upload.complete().await.map_err(DepotError::from),
-            Err(error) => Err(error),
-        };
-        // What is not completed never becomes an object, but a bucket keeps its parts, and charges for them.
-        if whole.is_err()
-            && let Err(error) = upload.abort().await
-        {
-            tracing::warn!(id, %error, "parts of a file may be left in the bucket");
-        }
-        whole.map(|_| ())
-    }
-
-    /// Sends what has arrived, some parts at a time.
-    async fn send(&self, upload: &mut dyn MultipartUpload, id: &str) -> Result<(), DepotError> {
-        let path = self.staged(id);
-        let mut under_way = FuturesUnordered::new();
-        let mut offset = 0;
-        loop {
-            let path = path.clone();
-            let read = tokio::task::spawn_blocking(move || {
-                let mut buffer = vec![0; PART];
-                let read = File::open(&path)?.read_at(&mut buffer, offset)?;
-                buffer.truncate(read);
-                Ok::<_, io::Error>(buffer)
-            });
-            let data = read.await.map_err(io::Error::other)??;
-            if data.is_empty() {
-                break;
-            }
-            offset += data.len() as u64;
-            while under_way.len() >= PARTS {
-                under_way.try_next().await?;
-            }
-            under_way.push(upload.put_part(data.into()));
-        }
-        while under_way.try_next().await?.is_some() {}
         Ok(())
     }
 
@@ -234,21 +187,24 @@ impl Depot {
         id: &str,
         range: Range<u64>,
     ) -> Result<BoxStream<'static, io::Result<Bytes>>, DepotError> {
-        // A store has no empty ranges.
-        if range.is_empty() {
-            return Ok(futures::stream::empty().boxed());
-        }
-        let options = GetOptions { range: Some(GetRange::Bounded(range)), ..GetOptions::default() };
-        let found = self.store()?.get_opts(&place(id), options).await?;
-        Ok(found.into_stream().map(|piece| piece.map_err(io::Error::other)).boxed())
+        let (store, place) = (self.store()?, place(id));
+        // Whether it is there is known before anything is sent on.
+        let first = next_piece(store.as_ref(), &place, &range).await?;
+        let begun = range.start + first.len() as u64;
+        let rest = futures::stream::try_unfold(begun..range.end, move |range| {
+            let (store, place) = (store.clone(), place.clone());
+            async move {
+                let piece = next_piece(store.as_ref(), &place, &range).await.map_err(io::Error::other)?;
+                let after = range.start + piece.len() as u64..range.end;
+                Ok((!piece.is_empty()).then_some((piece, after)))
+            }
+        });
+        Ok(futures::stream::iter((!first.is_empty()).then_some(Ok(first))).chain(rest).boxed())
     }
 
     /// A part of a file.
     pub async fn read_piece(&self, id: &str, range: Range<u64>) -> Result<Bytes, DepotError> {
-        if range.is_empty() {
-            return Ok(Bytes::new());
-        }
-        Ok(self.store()?.get_range(&place(id), range).await?)
+        Ok(find_range(self.store()?.as_ref(), &place(id), range).await?)
     }
 
     /// Removes a file, whatever there is of it.
@@ -263,6 +219,8 @@ impl Depot {
 
 #[cfg(test)]
 mod tests {
+    use object_store::aws::AmazonS3Builder;
+
     use super::*;
 
     async fn whole(depot: &Depot, id: &str, range: Range<u64>) -> Vec<u8> {

@@ -20,6 +20,7 @@ use berth_server::portal::Settings;
 use berth_server::store::Db;
 use bucket::{FakeBucket, Shelf};
 use common::{As, TestPortal, engines};
+use futures::TryStreamExt;
 use quay::{Quay, eventually};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -417,10 +418,24 @@ async fn a_bucket_gets_whole_files_and_keeps_no_parts() {
     bucket.shelf().full_at = 3;
     let error = depot.finish("big").await.unwrap_err().to_string();
     assert!(error.contains("QuotaExceeded") && !error.contains(bucket::SECRET), "{error}");
-    let nothing = |shelf: &Shelf| shelf.parts.is_empty() && shelf.objects.is_empty();
+    assert_eq!(bucket.shelf().refused.drain(..).collect::<Vec<_>>(), ["QuotaExceeded"]);
+    let nothing =
+        |shelf: &Shelf| shelf.parts.is_empty() && shelf.objects.is_empty() && shelf.refused.is_empty();
     assert!(nothing(&bucket.shelf()));
     assert!(depot.read("big", 0..1).await.is_err());
     bucket.shelf().full_at = 0;
+    // Nobody waits for it any more once its first part is on its way, and it goes on.
+    let left = async {
+        while bucket.shelf().under_way == 0 {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    };
+    tokio::select! {
+        _ = depot.finish("big") => panic!("it was too quick"),
+        () = left => {}
+    }
+    let there = async || bucket.shelf().objects.contains_key("/berth/files/big").then_some(());
+    eventually("the rest of the file", there).await;
     for id in ["big", "none"] {
         depot.finish(id).await.unwrap();
     }
@@ -431,6 +446,8 @@ async fn a_bucket_gets_whole_files_and_keeps_no_parts() {
     };
     assert!(there(&bucket.shelf()));
     assert_eq!(depot.stage("big", 0, b"", total).unwrap(), 0, "nothing is left where it was put together");
+    let pieces: Vec<_> = depot.read("big", 3..total).await.unwrap().try_collect().await.unwrap();
+    assert!(pieces.len() == 5 && pieces.concat() == data[3..], "{} pieces", pieces.len());
     let piece = depot.read_piece("big", 8_388_600..8_388_616).await.unwrap();
     assert!(piece == data[8_388_600..8_388_616] && depot.read_piece("none", 0..0).await.unwrap().is_empty());
     for id in ["big", "big", "none"] {

@@ -23,7 +23,9 @@ pub struct Shelf {
     pub parts: HashMap<String, BTreeMap<u32, Bytes>>,
     /// How many uploads there were.
     pub uploads: u32,
-    /// What was refused for what reason.
+    /// Parts that are on their way.
+    pub under_way: u32,
+    /// What was refused for what reason, or done too early.
     pub refused: Vec<&'static str>,
     /// From this part on there is no room; 0: there is.
     pub full_at: u32,
@@ -74,6 +76,13 @@ fn is_signed(method: &str, path: &str, query: &str, headers: &HeaderMap, body: &
     let authorization = text("authorization")?;
     let scope = field(authorization, "Credential")?.strip_prefix("lab/")?;
     let names = field(authorization, "SignedHeaders")?;
+    let day = text("x-amz-date")?.get(..8)?;
+    let own = ["host", "x-amz-content-sha256", "x-amz-date"];
+    if scope != format!("{day}/here-1/s3/aws4_request")
+        || own.iter().any(|own| names.split(';').all(|name| name != *own))
+    {
+        return None;
+    }
     let mut pairs: Vec<String> =
         query.split('&').filter(|pair| !pair.is_empty()).map(str::to_owned).collect();
     for pair in pairs.iter_mut().filter(|pair| !pair.contains('=')) {
@@ -103,12 +112,20 @@ async fn answer(State(bucket): State<FakeBucket>, request: Request) -> Response 
     let (head, body) = request.into_parts();
     let body = to_bytes(body, usize::MAX).await.unwrap();
     let (path, query) = (head.uri.path().to_owned(), head.uri.query().unwrap_or_default());
+    let asked = |name: &str| query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
+    let part: Option<u32> = asked("partNumber").map(|number| number.parse().unwrap());
+    let fits = |shelf: &Shelf| part.is_none_or(|number| shelf.full_at == 0 || number < shelf.full_at);
+    if part.is_some() && fits(&bucket.shelf()) {
+        // A while, as over a long line; a refusal comes at once.
+        bucket.shelf().under_way += 1;
+        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+        bucket.shelf().under_way -= 1;
+    }
     let mut shelf = bucket.shelf();
     if is_signed(head.method.as_str(), &path, query, &head.headers, &body) != Some(true) {
         shelf.refused.push("SignatureDoesNotMatch");
         return error(StatusCode::FORBIDDEN, "SignatureDoesNotMatch");
     }
-    let asked = |name: &str| query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
     match (head.method.as_str(), asked("uploadId")) {
         ("POST", None) if query.split('&').any(|pair| pair.trim_end_matches('=') == "uploads") => {
             shelf.uploads += 1;
@@ -118,19 +135,21 @@ async fn answer(State(bucket): State<FakeBucket>, request: Request) -> Response 
             format!("<InitiateMultipartUploadResult>{told}</InitiateMultipartUploadResult>").into_response()
         }
         ("PUT", Some(id)) => {
-            let number: u32 = asked("partNumber").unwrap().parse().unwrap();
-            if shelf.full_at > 0 && number >= shelf.full_at {
+            if !fits(&shelf) {
                 shelf.refused.push("QuotaExceeded");
                 return error(StatusCode::FORBIDDEN, "QuotaExceeded");
             }
             let Some(parts) = shelf.parts.get_mut(id) else {
                 return error(StatusCode::NOT_FOUND, "NoSuchUpload");
             };
-            parts.insert(number, body.clone());
+            parts.insert(part.unwrap(), body.clone());
             tagged(&body).into_response()
         }
         ("POST", Some(id)) => complete(&mut shelf, path, id, std::str::from_utf8(&body).unwrap()),
         ("DELETE", Some(id)) => {
+            if shelf.under_way > 0 {
+                shelf.refused.push("a part may come after its upload was given up");
+            }
             shelf.parts.remove(id);
             StatusCode::NO_CONTENT.into_response()
         }
