@@ -56,6 +56,8 @@ const ORDERS: [&str; 8] = [
 ];
 /// The oldest version that has everything that is asked of it here.
 const SINCE: (u32, u32) = (4, 1);
+/// Seconds for podman's first answer: until then the daemon takes up no job.
+const ANSWERS_WITHIN: u32 = 10;
 
 /// What the operator says of images.
 #[derive(Debug, Clone)]
@@ -144,12 +146,13 @@ impl Podman {
         let (storage, volatile) = (data.join("images"), PathBuf::from(format!("/run/berth-{hash:08x}")));
         let mut podman = Self { program, version: String::new(), storage, volatile, init, terms };
         podman.set_up().map_err(|e| format!("{} cannot be made: {e}", podman.storage.display()))?;
-        podman.version = podman.ask(&["version", "--format", "{{.Client.Version}}"])?;
+        // Asked for the storage it finds out whether that works on this file system, and that there is a runtime.
+        let asked = ["info", "--format", "{{.Version.Version}} {{.Store.GraphDriverName}}"];
+        let said = podman.ask_within(&asked, ANSWERS_WITHIN)?;
+        said.split(' ').next().unwrap_or_default().clone_into(&mut podman.version);
         if numbers(&podman.version) < SINCE {
             return Err(format!("podman {} is older than {}.{}", podman.version, SINCE.0, SINCE.1));
         }
-        // It finds a runtime, and its storage works on this file system.
-        podman.ask(&["info", "--format", "{{.Store.GraphDriverName}}"])?;
         Ok(podman)
     }
 
@@ -218,6 +221,20 @@ impl Podman {
     fn ask(&self, words: &[&str]) -> Result<String, String> {
         let out = self.command(words).output().map_err(|e| format!("podman cannot be started: {e}"))?;
         printed(words, &out)
+    }
+
+    /// As [`Self::ask`], for no longer than a number of seconds.
+    fn ask_within(&self, words: &[&str], seconds: u32) -> Result<String, String> {
+        let asked = self.command(words);
+        let mut limited = Command::new("timeout");
+        limited.args(["--signal=KILL", &seconds.to_string()]).arg(asked.get_program()).args(asked.get_args());
+        limited.env_clear().envs(self.environment()).current_dir("/").stdin(Stdio::null());
+        let out = limited.output().map_err(|e| format!("podman cannot be started: {e}"))?;
+        match out.status.code() {
+            // The signal ends what sends it too.
+            None | Some(137) => Err(format!("podman did not answer within {seconds} seconds")),
+            Some(_) => printed(words, &out),
+        }
     }
 
     /// As [`Self::ask`], for what podman reads from its standard input: that is on no disk and in no argument.
@@ -349,6 +366,21 @@ mod tests {
         fs::write(at.join("file"), "").unwrap();
         link(&at, &other).unwrap();
         assert!(to.join("file").exists(), "what it led to stays");
+    }
+
+    #[test]
+    fn a_podman_that_does_not_answer_is_not_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let program = dir.path().join("podman");
+        let script = "#!/bin/sh\ncase \"$*\" in *info*) echo \"4.3.1 overlay\";; *bad*) exit 3;; *) exec sleep 60;; esac\n";
+        fs::write(&program, script).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o700)).unwrap();
+        let podman = Podman { program, ..container::tests::podman(Path::new("/d")) };
+        assert_eq!(podman.ask_within(&["info"], 30).as_deref(), Ok("4.3.1 overlay"));
+        assert!(podman.ask_within(&["bad"], 30).unwrap_err().starts_with("podman bad:"));
+        let began = std::time::Instant::now();
+        assert_eq!(podman.ask_within(&["hang"], 1).unwrap_err(), "podman did not answer within 1 seconds");
+        assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
     }
 
     #[test]
