@@ -119,6 +119,8 @@ impl Podman {
             "--cap-drop=all",
             "--security-opt=no-new-privileges",
             "--read-only",
+            // The places that may be written are named above; podman would add a `/run` that is as large as memory.
+            "--read-only-tmpfs=false",
             "--pid=private",
             "--ipc=private",
             "--uts=private",
@@ -255,7 +257,13 @@ pub(super) mod tests {
         ] {
             assert!(has(&argv, &pair), "{pair:?}: {argv:?}");
         }
-        for word in ["--read-only", "--cap-drop=all", "--security-opt=no-new-privileges", "--pull=never"] {
+        for word in [
+            "--read-only",
+            "--read-only-tmpfs=false",
+            "--cap-drop=all",
+            "--security-opt=no-new-privileges",
+            "--pull=never",
+        ] {
             assert!(has(&argv, &[word]), "{word}");
         }
         assert!(has(&words(false, &[], "/w").unwrap(), &["--network", "none"]));
