@@ -11,10 +11,12 @@
 mod common;
 mod quay;
 
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use berth_worker::shim::Records;
+use berth_worker::processes::descendants;
+use berth_worker::shim::{self, Records};
 use common::left_out::left_out;
 use quay::{Listening, Quay, portal};
 use serde_json::{Value, json};
@@ -221,6 +223,50 @@ async fn an_adopted_job_whose_shim_dies_ends_with_its_cause() {
     assert_eq!((&done["state"], &done["attempt"]), (&json!("failed"), &json!(1)), "{done}");
     assert_eq!(done["failure"]["code"], "attempt.unknown_outcome", "{done}");
     quay.settled(&done).await;
+    quay.all_free().await;
+}
+
+/// What a host's init does to every process that is left when it goes down.
+fn shut_down(attempt: &Path) {
+    let shim = Records::read(attempt).shim.unwrap();
+    let below = descendants(shim).into_iter().map(|(pid, _)| pid);
+    let pids: Vec<String> = std::iter::once(shim).chain(below).map(|pid| pid.to_string()).collect();
+    for signal in ["-STOP", "-TERM", "-CONT"] {
+        // Those that ended meanwhile need not hear it.
+        Command::new("kill").arg(signal).args(&pids).output().unwrap();
+    }
+    shim::wait_gone(attempt).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_host_takes_down_with_it_is_not_the_jobs_own_end() {
+    let mut quay = Quay::open().await;
+    let again = json!({"max": 1, "on": ["node_lost"]});
+    // Each time the command itself hears of it too, and may end before its shim looks.
+    let polite = "trap 'exit 0' TERM; while :; do sleep 0.05; done";
+    let deaf = "trap '' TERM; while :; do sleep 0.05; done";
+    let mut jobs = Vec::new();
+    for script in ["sleep 300", polite, deaf] {
+        jobs.push(quay.script(script).await);
+    }
+    let retried = format!("test $BERTH_ATTEMPT -eq 2 && exit 0; {polite}");
+    jobs.push(quay.submit(json!({"script": retried, "retry": again})).await);
+    for job in &jobs {
+        quay.until(job, |j| j["state"] == "running" && j["reasons"].as_array().unwrap().is_empty()).await;
+    }
+    quay.worker.as_mut().unwrap().kill();
+    for attempt in std::fs::read_dir(quay.data.join("attempts")).unwrap() {
+        shut_down(&attempt.unwrap().path());
+    }
+    quay.start_worker(None).unwrap();
+    for job in &jobs[..3] {
+        let done = quay.ended(job).await;
+        assert_eq!((&done["state"], &done["attempt"]), (&json!("failed"), &json!(1)), "{done}");
+        assert_eq!(done["failure"]["code"], "node.shutdown", "{done}");
+        quay.settled(&done).await;
+    }
+    let done = quay.ended(&jobs[3]).await;
+    assert_eq!((&done["state"], &done["attempt"]), (&json!("succeeded"), &json!(2)), "{done}");
     quay.all_free().await;
 }
 

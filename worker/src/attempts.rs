@@ -124,6 +124,14 @@ pub fn given_up(dir: &Path) -> bool {
     find_json::<Record>(&dir.join(RECORD)).is_some_and(|record| record.failure.is_some())
 }
 
+/// Why an attempt ends that was told to by somebody other than the daemon, which records it before it does: when a
+/// host goes down its init tells every process.
+pub fn told_by_host(dir: &Path) -> Option<(String, String)> {
+    let by_daemon = find_json::<Record>(&dir.join(RECORD)).is_none_or(|record| record.stop_asked);
+    let detail = "Its host was shut down, or somebody there told it to end.";
+    (!by_daemon).then(|| failed("node.shutdown", detail))
+}
+
 /// Whom the processes of the attempt in this directory belong to, when that is not this worker.
 pub fn user_of(dir: &Path) -> Option<u32> {
     find_json::<Record>(&dir.join(RECORD)).and_then(|record| record.uid)

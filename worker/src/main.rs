@@ -174,7 +174,9 @@ fn run(args: Run) -> Result<(), String> {
     let _only = lock(&data)?;
     let forker = Forker::new(std::env::current_exe().map_err(|e| e.to_string())?);
     forker.start().map_err(|e| format!("no process can be started: {e}"))?;
-    let gpus = Gpus::open(library.as_deref()).map_err(|e| format!("NVML cannot be used: {e}"))?;
+    let gpus = Gpus::open(library.as_deref()).map_err(|e| {
+        format!("NVML cannot be used: {e}. Install NVIDIA's driver, so that nvidia-smi works, or simulate boards: --simulate 2xH100-80GB, or BERTH_SIMULATE")
+    })?;
     let mut hidden = vec![data.clone()];
     for dir in &args.hide {
         hidden.push(dir.canonicalize().map_err(|e| format!("--hide {}: {e}", dir.display()))?);

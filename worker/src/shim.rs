@@ -28,6 +28,7 @@ use nix::time::{ClockId, clock_gettime};
 use nix::unistd::{Pid, setpgid, setsid};
 use serde::{Deserialize, Serialize};
 
+use crate::attempts;
 use crate::cgroups::{Controller, Group};
 use crate::disk;
 use crate::files::find_json;
@@ -190,7 +191,7 @@ pub fn run(dir: &Path) -> Result<(), String> {
     if !recorder.begin(dir, std::process::id().cast_signed()).map_err(what)? {
         return Err(format!("{}: was started before", dir.display()));
     }
-    if crate::attempts::given_up(dir) {
+    if attempts::given_up(dir) {
         return Err(format!("{}: was given up before it started", dir.display()));
     }
     let launch: Launch =
@@ -368,6 +369,17 @@ impl Alarm {
     }
 }
 
+/// What was told since it was last asked, without waiting.
+fn signals(told: &SignalFd) -> impl Iterator<Item = Signal> {
+    let read = || told.read_signal().ok().flatten();
+    std::iter::from_fn(read).filter_map(|info| Signal::try_from(i32::try_from(info.ssi_signo).ok()?).ok())
+}
+
+/// Whether the command is to end.
+const fn is_end(signal: Signal) -> bool {
+    matches!(signal, Signal::SIGTERM | Signal::SIGINT | Signal::SIGHUP)
+}
+
 /// Waits for the command; ends it when told, at its limit, or when its lease ends.
 fn watch(dir: &Path, launch: &Launch, child: Child, told: &SignalFd, began: Instant, log: &File) -> Exit {
     let pid = child.pid();
@@ -396,6 +408,10 @@ fn watch(dir: &Path, launch: &Launch, child: Child, told: &SignalFd, began: Inst
         };
         if let Some(code) = ended {
             let (metered_ms, boottime_ms) = (now.min(limit), Some(boottime_ms()));
+            // A host that goes down tells everybody at once, and the command may be the first to heed it.
+            if asked_at.is_none() && signals(told).any(is_end) {
+                failure = attempts::told_by_host(dir);
+            }
             return Exit { code, timed_out, metered_ms, log_bytes: 0, log_full, boottime_ms, failure };
         }
         if disk.is_none() && now >= disk_after_ms {
@@ -441,18 +457,18 @@ fn watch(dir: &Path, launch: &Launch, child: Child, told: &SignalFd, began: Inst
         fds.extend(alarm.0.as_ref().map(|timer| PollFd::new(timer.as_fd(), PollFlags::POLLIN)));
         // An interrupted wait is as good as one that ended: the loop looks at everything again.
         let _ = poll(&mut fds, PollTimeout::from(wait));
-        while let Ok(Some(signal)) = told.read_signal() {
-            match i32::try_from(signal.ssi_signo).ok().and_then(|n| Signal::try_from(n).ok()) {
-                Some(Signal::SIGUSR1) => limit = limit_ms(dir, launch),
-                Some(Signal::SIGCHLD) | None => {}
-                Some(_) if asked_at.is_none() => {
+        for signal in signals(told) {
+            match signal {
+                Signal::SIGUSR1 => limit = limit_ms(dir, launch),
+                _ if is_end(signal) && asked_at.is_none() => {
                     asked_at = Some(elapsed_ms());
+                    failure = attempts::told_by_host(dir);
                     let notice = find_json::<Notice>(&dir.join(NOTICE));
                     grace_ms = notice.map_or(launch.grace_ms, |n| n.grace_ms);
                     let signal = notice.and_then(|n| Signal::try_from(n.signal).ok());
                     unheard = Some(signal.map_or(Word::End, Word::Notice));
                 }
-                Some(_) => {}
+                _ => {}
             }
         }
     }

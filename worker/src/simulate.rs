@@ -13,16 +13,17 @@ const FLEET: &str = "BERTH_NVML_SIM_FLEET";
 const BOARDS: &str = "simulated-boards";
 const LIBRARY: &str = "libberth_nvml_sim.so";
 
-/// The simulated library beside this program.
+/// The simulated library: beside this program, where cargo leaves it, or where a portal installs it.
 fn library() -> Result<PathBuf, String> {
     let this = std::env::current_exe().map_err(|e| e.to_string())?;
     let beside = this.parent().unwrap_or(Path::new("."));
-    // Where cargo leaves it when it builds this program.
-    let places = [beside.join(LIBRARY), beside.join("deps").join(LIBRARY)];
-    places
-        .into_iter()
-        .find(|p| p.exists())
-        .ok_or_else(|| format!("{LIBRARY} is not beside {}", this.display()))
+    let places = ["", "deps", "../lib/berth"].map(|place| beside.join(place).join(LIBRARY));
+    places.into_iter().find(|p| p.exists()).ok_or_else(|| {
+        format!(
+            "boards are to be simulated, but {LIBRARY} is not beside {}. The line that made this host a node fetches it when it is run again",
+            this.display()
+        )
+    })
 }
 
 /// What stands for the kernel's log, where boards are simulated. `data` is the worker's.

@@ -84,7 +84,7 @@ pub enum Event {
 }
 
 /// Failures that are no fault of the job's own.
-const NODE_LOST: [&str; 9] = [
+const NODE_LOST: [&str; 10] = [
     "attempt.unknown_outcome",
     "attempt.not_started",
     "device.failed",
@@ -94,6 +94,7 @@ const NODE_LOST: [&str; 9] = [
     "worker.isolation",
     "lease.ended",
     "node.lost",
+    "node.shutdown",
 ];
 
 /// Whether an end is followed by another try, after `retries` of them. What makes room is tried again

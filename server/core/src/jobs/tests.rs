@@ -60,6 +60,7 @@ fn a_policy_says_what_is_tried_again() {
         (&[NodeLost], 2, None, failed("attempt.unknown_outcome"), false),
         (&[NodeLost], 0, None, failed("node.lost"), true),
         (&[NodeLost], 1, Some(StopCause::RankFailed), failed("lease.ended"), true),
+        (&[NodeLost], 0, None, failed("node.shutdown"), true),
         (&[Exit, Preempted], 0, None, failed("node.lost"), false),
         (&[NodeLost], 0, None, failed("log.full"), false),
         (&[Exit], 0, preempted, bad.clone(), false),
