@@ -1,11 +1,12 @@
-//! What a host fetches to become a node: the script of the one line that the operator copies, and the
-//! worker's program, which the script checks by its hash.
+//! What a host fetches to become a node: the script of the one line that the operator copies, the worker's program,
+//! and the library of simulated boards that may lie beside it. The script checks both by their hashes.
 //!
 //! Nothing here is secret. The join token comes in the host's environment and never through here.
 
-use std::path::Path;
-use std::sync::Mutex;
-use std::sync::PoisonError;
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
 use axum::Router;
@@ -20,8 +21,13 @@ use crate::portal::Portal;
 
 const SCRIPT: &str = include_str!("install/worker.sh");
 
-/// The hash of the program as it was when it was last looked at: length, time of change, hash.
-static HASH: Mutex<Option<(u64, SystemTime, String)>> = Mutex::new(None);
+/// What simulates boards, beside the worker's program.
+const SIMULATION: &str = "libberth_nvml_sim.so";
+
+/// The hash of a file as it was when it was last looked at: length, time of change, hash.
+type Hashed = (u64, SystemTime, String);
+
+static HASHES: Mutex<BTreeMap<PathBuf, Hashed>> = Mutex::new(BTreeMap::new());
 
 /// `/install/…`; without a worker's program there is nothing.
 pub fn routes(portal: &Portal) -> Router<Portal> {
@@ -29,14 +35,21 @@ pub fn routes(portal: &Portal) -> Router<Portal> {
     Router::new()
         .route("/install/worker.sh", get(script))
         .route_service("/install/berth-worker", ServeFile::new(program))
+        .route_service("/install/libberth_nvml_sim.so", ServeFile::new(program.with_file_name(SIMULATION)))
 }
 
 async fn script(State(portal): State<Portal>) -> Response {
     let settings = &portal.settings;
     let Some(program) = settings.worker_program.clone() else { return StatusCode::NOT_FOUND.into_response() };
-    let hashed = tokio::task::spawn_blocking(move || hash(&program)).await;
-    let sha256 = match hashed.map_err(std::io::Error::other).flatten() {
-        Ok(sha256) => sha256,
+    let hashed = tokio::task::spawn_blocking(move || {
+        let simulation = match hash(&program.with_file_name(SIMULATION)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+            hashed => hashed?,
+        };
+        Ok((hash(&program)?, simulation))
+    });
+    let (sha256, simulation_sha256) = match hashed.await.map_err(io::Error::other).flatten() {
+        Ok(hashes) => hashes,
         Err(error) => {
             tracing::error!(%error, "the worker's program cannot be read");
             return StatusCode::INTERNAL_SERVER_ERROR.into_response();
@@ -46,6 +59,7 @@ async fn script(State(portal): State<Portal>) -> Response {
         .replace("@PUBLIC_URL@", &quoted(settings.public_url.trim_end_matches('/')))
         .replace("@WORKER_URL@", &quoted(&settings.worker_url))
         .replace("@SHA256@", &sha256)
+        .replace("@SIMULATION_SHA256@", &simulation_sha256)
         .replace("@ARCH@", std::env::consts::ARCH);
     let headers =
         [(header::CONTENT_TYPE, "text/x-shellscript; charset=utf-8"), (header::CACHE_CONTROL, "no-store")];
@@ -58,20 +72,20 @@ fn quoted(text: &str) -> String {
 }
 
 /// SHA-256 in hex. Read again only when the file has changed.
-fn hash(program: &Path) -> std::io::Result<String> {
-    let mut file = std::fs::File::open(program)?;
+fn hash(path: &Path) -> io::Result<String> {
+    let mut file = std::fs::File::open(path)?;
     let about = file.metadata()?;
     let (length, changed) = (about.len(), about.modified()?);
-    let mut kept = HASH.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((l, c, sha256)) = kept.as_ref()
+    let mut kept = HASHES.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((l, c, sha256)) = kept.get(path)
         && (*l, *c) == (length, changed)
     {
         return Ok(sha256.clone());
     }
     let mut hasher = Sha256::new();
-    std::io::copy(&mut file, &mut hasher)?;
+    io::copy(&mut file, &mut hasher)?;
     let sha256: String = hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-    *kept = Some((length, changed, sha256.clone()));
+    kept.insert(path.to_owned(), (length, changed, sha256.clone()));
     Ok(sha256)
 }
 

@@ -25,7 +25,13 @@ async fn fetch(t: &TestPortal, path: &str) -> (u16, String) {
 }
 
 fn run(script: &Path, root: &Path, token: &str) -> Output {
-    Command::new("sh").arg(script).env("DESTDIR", root).env("BERTH_JOIN_TOKEN", token).output().unwrap()
+    run_with(script, root, token, "")
+}
+
+fn run_with(script: &Path, root: &Path, token: &str, simulate: &str) -> Output {
+    let mut command = Command::new("sh");
+    command.arg(script).env("DESTDIR", root);
+    command.env("BERTH_JOIN_TOKEN", token).env("BERTH_SIMULATE", simulate).output().unwrap()
 }
 
 fn read(root: &Path, file: &str) -> (String, u32) {
@@ -94,16 +100,37 @@ async fn one_line_makes_a_host_a_node_and_can_be_run_again() {
     // A program that is not the one whose hash the script has.
     std::fs::write(&program, "#!/bin/sh\necho another\n").unwrap();
     let out = run(&script, &root, token);
-    assert!(!out.status.success() && String::from_utf8_lossy(&out.stderr).contains("nothing is changed"));
+    assert!(!out.status.success() && String::from_utf8_lossy(&out.stderr).contains("is left as it was"));
     assert!(read(&root, "usr/local/bin/berth-worker").0.contains("second"));
     let left = std::fs::read_dir(root.join("usr/local/bin")).unwrap().count();
     assert_eq!(left, 1);
+
+    // A node of simulated boards, once the portal has what simulates them.
+    let simulated = |text: String| {
+        std::fs::write(&script, text).unwrap();
+        run_with(&script, &root, "", "2xH100-80GB,1xA30")
+    };
+    let out = simulated(fetch(&t, "/install/worker.sh").await.1);
+    assert!(!out.status.success() && String::from_utf8_lossy(&out.stderr).contains("no simulated boards"));
+    std::fs::write(dir.path().join("libberth_nvml_sim.so"), "a library").unwrap();
+    let out = simulated(fetch(&t, "/install/worker.sh").await.1);
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let library = "usr/local/lib/berth/libberth_nvml_sim.so";
+    assert_eq!(read(&root, library), ("a library".to_owned(), 0o644));
+    let settings = format!("BERTH_LABELS=rack=r1\n{settings}BERTH_SIMULATE=2xH100-80GB,1xA30\n");
+    assert_eq!(read(&root, "etc/berth/worker.env").0, settings);
+    // It stays one without being told again.
+    std::fs::remove_file(root.join(library)).unwrap();
+    assert!(run(&script, &root, "").status.success());
+    assert_eq!((read(&root, library).1, read(&root, "etc/berth/worker.env").0), (0o644, settings));
+    let odd = run_with(&script, &root, "", "1xA30; reboot");
+    assert!(!odd.status.success() && !String::from_utf8_lossy(&odd.stderr).contains("reboot"));
 }
 
 #[tokio::test]
 async fn without_a_program_there_is_nothing_to_fetch() {
     let t = TestPortal::sqlite().await;
-    for path in ["/install/worker.sh", "/install/berth-worker"] {
+    for path in ["/install/worker.sh", "/install/berth-worker", "/install/libberth_nvml_sim.so"] {
         assert_eq!(fetch(&t, path).await.0, 404);
     }
     let operator = t.operator().await;

@@ -2,17 +2,19 @@
 # Makes this host a node of a Berth portal: fetches the worker, writes its settings and its systemd unit,
 # starts it. Run it again to bring the worker up to the portal's version. As root:
 #   curl -fsSL PORTAL/install/worker.sh | BERTH_JOIN_TOKEN=… sh
-# BERTH_JOIN_TOKEN is needed only the first time, or to prove this node anew. DESTDIR writes everything
-# under another root and starts nothing.
+# BERTH_JOIN_TOKEN is needed only the first time, or to prove this node anew. BERTH_SIMULATE=2xH100-80GB makes it a node
+# of simulated boards. DESTDIR writes everything under another root and starts nothing.
 set -eu
 
 PUBLIC_URL=@PUBLIC_URL@
 WORKER_URL=@WORKER_URL@
 SHA256=@SHA256@
+SIMULATION_SHA256=@SIMULATION_SHA256@
 ARCH=@ARCH@
 
 DESTDIR=${DESTDIR:-}
 PROGRAM=/usr/local/bin/berth-worker
+SIMULATION=/usr/local/lib/berth/libberth_nvml_sim.so
 DATA=/var/lib/berth-worker
 SETTINGS=/etc/berth/worker.env
 UNIT=/etc/systemd/system/berth-worker.service
@@ -37,8 +39,15 @@ main() {
     case "${BERTH_JOIN_TOKEN:-}" in
         *[!A-Za-z0-9._-]*) fail "BERTH_JOIN_TOKEN is no join token." ;;
     esac
-    fetch
+    case "${BERTH_SIMULATE:-}" in
+        *[!A-Za-z0-9.,-]*) fail "BERTH_SIMULATE is no list of boards such as 2xH100-80GB,1xA30." ;;
+    esac
+    fetch berth-worker "$SHA256" 755 "$PROGRAM"
     settings
+    if grep -q '^BERTH_SIMULATE=.' "$DESTDIR$SETTINGS"; then
+        [ -n "$SIMULATION_SHA256" ] || fail "the portal has no simulated boards to give: libberth_nvml_sim.so is not beside its berth-worker."
+        fetch libberth_nvml_sim.so "$SIMULATION_SHA256" 644 "$SIMULATION"
+    fi
     unit
     (umask 022 && mkdir -p "$(dirname "$DESTDIR$DATA")")
     mkdir -p "$DESTDIR$DATA"
@@ -47,29 +56,57 @@ main() {
         echo "Written under $DESTDIR; nothing is started."
         return
     fi
+    command -v bwrap > /dev/null || echo "berth: bubblewrap is missing; without it the worker refuses to run jobs. Install the package bubblewrap." >&2
     systemctl daemon-reload
     systemctl enable berth-worker
     systemctl restart berth-worker
-    command -v bwrap > /dev/null || echo "berth: bubblewrap is missing; without it the worker refuses to run jobs. Install the package bubblewrap." >&2
-    echo "The worker is started. Its log: journalctl -u berth-worker"
+    say_how_it_went
 }
 
+# What this start of the worker has said.
+log() {
+    journalctl --quiet --output=cat "_SYSTEMD_INVOCATION_ID=$(systemctl show --property=InvocationID --value berth-worker)"
+}
+
+# A unit that was started may fail in the next moment.
+say_how_it_went() {
+    tries=120
+    while [ "$tries" -gt 0 ]; do
+        case "$(systemctl show --property=SubState --value berth-worker)" in
+            running)
+                node=$(log | grep ' is node_' | tail -n 1)
+                if [ -n "$node" ]; then
+                    echo "The worker runs: $node. Its log: journalctl -u berth-worker"
+                    return
+                fi
+                ;;
+            auto-restart | failed | dead)
+                fail "the worker does not start, and is tried again every two seconds. $(log | sed -n 's/^berth-worker: /It says: /p' | tail -n 1)
+Its log: journalctl -u berth-worker"
+                ;;
+        esac
+        tries=$((tries - 1))
+        sleep 0.5
+    done
+    echo "The worker is started and has not said yet that it reached $WORKER_URL. Its log: journalctl -u berth-worker"
+}
+
+# fetch NAME SHA256 MODE TO
 fetch() {
-    dir=$(dirname "$DESTDIR$PROGRAM")
-    (umask 022 && mkdir -p "$dir")
-    part="$DESTDIR$PROGRAM.part"
+    (umask 022 && mkdir -p "$(dirname "$DESTDIR$4")")
+    part="$DESTDIR$4.part"
     if command -v curl > /dev/null; then
-        curl -fsSL -o "$part" "$PUBLIC_URL/install/berth-worker" || fail "the worker cannot be fetched from $PUBLIC_URL."
+        curl -fsSL -o "$part" "$PUBLIC_URL/install/$1" || fail "$1 cannot be fetched from $PUBLIC_URL."
     else
-        wget -q -O "$part" "$PUBLIC_URL/install/berth-worker" || fail "the worker cannot be fetched from $PUBLIC_URL."
+        wget -q -O "$part" "$PUBLIC_URL/install/$1" || fail "$1 cannot be fetched from $PUBLIC_URL."
     fi
-    if [ "$(sha256sum "$part" | cut -d ' ' -f 1)" != "$SHA256" ]; then
+    if [ "$(sha256sum "$part" | cut -d ' ' -f 1)" != "$2" ]; then
         rm -f "$part"
-        fail "what was fetched is not the portal's worker; nothing is changed."
+        fail "what was fetched is not the portal's $1, which is left as it was."
     fi
-    chmod 755 "$part"
+    chmod "$3" "$part"
     # A program that runs keeps its old file.
-    mv -f "$part" "$DESTDIR$PROGRAM"
+    mv -f "$part" "$DESTDIR$4"
 }
 
 # Keeps what the operator added; the lines that this script knows are written anew.
@@ -77,9 +114,12 @@ settings() {
     file="$DESTDIR$SETTINGS"
     (umask 022 && mkdir -p "$(dirname "$file")")
     token=${BERTH_JOIN_TOKEN:-}
+    simulate=${BERTH_SIMULATE:-}
     if [ -e "$file" ]; then
         [ -n "$token" ] || token=$(sed -n 's/^BERTH_JOIN_TOKEN=//p' "$file" | tail -n 1)
-        grep -v -e '^BERTH_PORTAL=' -e '^BERTH_WORKER_DATA=' -e '^BERTH_JOIN_TOKEN=' "$file" > "$file.part" || true
+        [ -n "$simulate" ] || simulate=$(sed -n 's/^BERTH_SIMULATE=//p' "$file" | tail -n 1)
+        grep -v -e '^BERTH_PORTAL=' -e '^BERTH_WORKER_DATA=' -e '^BERTH_JOIN_TOKEN=' -e '^BERTH_SIMULATE=' "$file" \
+            > "$file.part" || true
     else
         : > "$file.part"
     fi
@@ -87,6 +127,7 @@ settings() {
         echo "BERTH_PORTAL=$WORKER_URL"
         echo "BERTH_WORKER_DATA=$DATA"
         if [ -n "$token" ]; then echo "BERTH_JOIN_TOKEN=$token"; fi
+        if [ -n "$simulate" ]; then echo "BERTH_SIMULATE=$simulate"; fi
     } >> "$file.part"
     chmod 600 "$file.part"
     mv -f "$file.part" "$file"
