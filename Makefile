@@ -1,5 +1,5 @@
 # build, demo, test and bench do all the set-up they need; each is safe to run again.
-.PHONY: build demo test test-hardware bench serve
+.PHONY: build demo test test-hardware test-host bench serve
 
 # Everything that is installed, in target/dist: berth, berth-worker, libberth_nvml_sim.so, web/.
 build:
@@ -17,6 +17,11 @@ test:
 # no MIG setting unless BERTH_HARDWARE_MIG=1 is given (docs/hardware.md).
 test-hardware:
 	@BERTH_HARDWARE=1 cargo test --quiet -p berth-worker --test conformance -- --nocapture
+
+# A bare Debian in a virtual machine becomes a node, as docs/workers.md says, and is restarted, upgraded and cut off
+# under its jobs; then the worker's tests run in it. Needs root, QEMU and debootstrap. HOST_SUITE, HOST_ONLY.
+test-host: build
+	@exec python3 end2end/tools/bare_host.py
 
 # The benchmarks: a table, and target/bench.json. ONLY=name runs some.
 bench: build

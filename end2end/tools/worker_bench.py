@@ -60,14 +60,15 @@ def started(attempt: Path) -> int:
 
 
 class Site:
-    """A portal with one tenant, and any number of workers."""
+    """A portal with one tenant, and any number of workers. `seen_from`: the address by which others reach it."""
 
-    def __init__(self, *settings: str) -> None:
+    def __init__(self, *settings: str, seen_from: str = "127.0.0.1") -> None:
         self.data = Path(tempfile.mkdtemp(prefix="berth-worker-bench-"))
         self.port, self.worker_port, self.services = free_port(), free_port(), []
         self.portal = self.service(
             "portal", str(DIST / "berth"), "serve", "--data", str(self.data), "--listen", f"127.0.0.1:{self.port}",
-            "--worker-listen", f"127.0.0.1:{self.worker_port}", *settings)
+            "--worker-listen", f"127.0.0.1:{self.worker_port}", "--public-url", f"http://{seen_from}:{self.port}",
+            "--worker-url", f"https://{seen_from}:{self.worker_port}", *settings)
         line = re.compile(r"until the next start: (\S+)")
         token = wait_for("the setup token", lambda: line.search(self.portal.output())).group(1)
         password = secrets.token_urlsafe(18)

@@ -14,7 +14,7 @@ mod harbour;
 #[expect(dead_code, reason = "this file uses a part of it")]
 mod quay;
 
-use berth_proto::{AttemptId, Evidence, Lost, Phase, Status};
+use berth_proto::{AttemptId, Evidence, Failure, Lost, Phase, Status};
 use berth_server::scheduler;
 use berth_server::store::ledger::{EVIDENCE, Posting, post};
 use berth_types::ids::NodeId;
@@ -233,9 +233,22 @@ async fn what_evidence_does_not_bear_out_is_given_back_once() {
             "{engine}: never more than it cost"
         );
 
+        // The power failed: of its end nothing is known, and what was seen before still counts.
+        let cut = submit(&h, json!({})).await;
+        let node = placed(&h, &cut).await[0];
+        say(&h, node, status(&cut, 1, Phase::Running, 10_000, Some((10_000, 1_000)))).await;
+        let unknown = Failure { code: "attempt.unknown_outcome".to_owned(), detail: String::new() };
+        for phase in [Phase::Ended, Phase::Clean] {
+            say(&h, node, Status { exit_code: None, failure: Some(unknown.clone()), ..status(&cut, 1, phase, 0, None) }).await;
+        }
+        let done = show(&h, &cut).await;
+        assert_eq!((&done["state"], &done["metered_ms"]), (&json!("failed"), &json!(10_000)), "{engine} {done}");
+        assert_eq!(done["evidence"][0]["process_ms"], 10_000, "{engine} {done}");
+        assert_eq!(done["credited_micros"], 1_000, "{engine} {done}");
+
         // The books know of it, and so does the invoice.
-        let back = 2_500 + 3_000 + 10_000;
-        assert_eq!(h.balance().await, (before - 50_000 + back, 0), "{engine}");
+        let back = 2_500 + 3_000 + 10_000 + 1_000;
+        assert_eq!(h.balance().await, (before - 60_000 + back, 0), "{engine}");
         let books = h.t.post(&h.operator, "/operator/reconciliation", Value::Null).await.expect(200);
         assert_eq!(books["mismatches"], json!([]), "{engine} {books}");
         h.pass(20 * DAY).await;
@@ -245,7 +258,7 @@ async fn what_evidence_does_not_bear_out_is_given_back_once() {
         let lines = document["lines"].as_array().unwrap();
         let line = lines.iter().find(|l| l["item"].as_str().unwrap().contains("evidence")).unwrap();
         assert_eq!(line["amount_micros"], -back, "{engine} {document}");
-        assert_eq!(document["subtotal_micros"], 50_000 - back, "{engine} {document}");
+        assert_eq!(document["subtotal_micros"], 60_000 - back, "{engine} {document}");
     }
 }
 

@@ -63,8 +63,9 @@ pub(super) fn keep(
         return Ok(());
     }
     let Some(told) = &status.evidence else {
-        if ends_now {
-            // What was seen on the way says nothing about the end.
+        if ends_now && status.metered_ms > 0 {
+            // What was seen on the way says nothing about an end that was metered. Of one that nobody saw,
+            // as after a power cut, the meter is 0: then it is all there is, and bears out what was charged.
             row.evidence = None;
         }
         return Ok(());
