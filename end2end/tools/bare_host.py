@@ -251,15 +251,20 @@ def workers_tests(machine: Machine) -> None:
     with archive.open("rb") as feed:
         check("the tests are there", machine.ask("tar xf - -C /", feed).returncode == 0)
     archive.unlink()
-    passed = 0
+    passed, failed = 0, []
     for test in tests:
         said = machine.ask(f"mkdir -p {ROOT}/worker && cd {ROOT}/worker && {test} --test-threads=1").stdout
         result = re.search(r"test result: ok\. (\d+) passed", said)
         for line in re.findall(r"left out of .*", said):
             say(f"      {line}")
-        check(f"{test.name.rpartition('-')[0]}: {result[1] if result else 0} passed", result is not None, said)
-        passed += int(result[1]) if result else 0
-    say(f"{passed} of the worker's tests passed there")
+        name = test.name.rpartition("-")[0]
+        if result:
+            say(f"ok    {name}: {result[1]} passed")
+            passed += int(result[1])
+        else:
+            say(f"{said}\nFAILED  {name}")
+            failed.append(name)
+    check(f"{passed} of the worker's tests passed there", not failed, failed)
 
 
 def main() -> None:

@@ -239,10 +239,19 @@ async fn what_evidence_does_not_bear_out_is_given_back_once() {
         say(&h, node, status(&cut, 1, Phase::Running, 10_000, Some((10_000, 1_000)))).await;
         let unknown = Failure { code: "attempt.unknown_outcome".to_owned(), detail: String::new() };
         for phase in [Phase::Ended, Phase::Clean] {
-            say(&h, node, Status { exit_code: None, failure: Some(unknown.clone()), ..status(&cut, 1, phase, 0, None) }).await;
+            say(
+                &h,
+                node,
+                Status { exit_code: None, failure: Some(unknown.clone()), ..status(&cut, 1, phase, 0, None) },
+            )
+            .await;
         }
         let done = show(&h, &cut).await;
-        assert_eq!((&done["state"], &done["metered_ms"]), (&json!("failed"), &json!(10_000)), "{engine} {done}");
+        assert_eq!(
+            (&done["state"], &done["metered_ms"]),
+            (&json!("failed"), &json!(10_000)),
+            "{engine} {done}"
+        );
         assert_eq!(done["evidence"][0]["process_ms"], 10_000, "{engine} {done}");
         assert_eq!(done["credited_micros"], 1_000, "{engine} {done}");
 

@@ -359,18 +359,14 @@ impl Attempt {
         registry::remove(&self.dir)
             .map_err(|e| format!("its credentials for a registry are still there: {e}"))?;
         crate::enter::turn_out(&self.dir).map_err(|e| e.to_string())?;
-        if self.record.contained {
-            // Its end is podman's to know; whatever of it is left after that is the cgroup's to kill.
-            let podman = host.images.as_ref().map_err(|why| format!("its container needs podman: {why}"))?;
-            let name = confinement::container_name(&self.record);
-            if podman.remove(&name).is_err() {
-                // It may have lost what stood over the container: then there must be nothing to end any more.
-                host.cgroups.end(&self.record.group)?;
-                podman.remove(&name)?;
-            }
-        }
         // The shim leaves nothing; one that was killed could not see to that.
         host.cgroups.end(&self.record.group)?;
+        if self.record.contained {
+            // By now there is nothing to end, for podman may fail at that: where a container lost what stood
+            // over it, and where AppArmor keeps the signals of podman's runtime from it.
+            let podman = host.images.as_ref().map_err(|why| format!("its container needs podman: {why}"))?;
+            podman.remove(&confinement::container_name(&self.record))?;
+        }
         for device in &self.record.devices {
             let held = ward::left_on(gpus, device, &host.sharers, &self.dir)?;
             let started = device.instance.is_none() || device.mig_uuid.is_some();

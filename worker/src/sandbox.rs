@@ -8,7 +8,7 @@
 //! kept apart.
 
 use std::collections::{HashMap, HashSet};
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Seek, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -220,7 +220,15 @@ impl Sandbox {
         if out.status.success() {
             Ok(())
         } else {
-            Err(format!("bubblewrap does not work here: {}", String::from_utf8_lossy(&out.stderr).trim()))
+            let said = String::from_utf8_lossy(&out.stderr);
+            // As on Ubuntu since 23.10.
+            let restricted = fs::read_to_string("/proc/sys/kernel/apparmor_restrict_unprivileged_userns");
+            let hint = if restricted.is_ok_and(|on| on.trim() == "1") && !nix::unistd::geteuid().is_root() {
+                " (AppArmor keeps user namespaces from it: give it a profile with userns, or run the worker as root)"
+            } else {
+                ""
+            };
+            Err(format!("bubblewrap does not work here: {}{hint}", said.trim()))
         }
     }
 

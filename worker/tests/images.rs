@@ -27,7 +27,7 @@ const UID: u32 = 654_321;
 const SYSTEM: &str = r#"set -e
 mkdir root && cd root && mkdir -p bin lib64 etc tmp var/tmp proc sys dev run home
 chmod 1777 tmp var/tmp
-for name in sh cat sleep id ls env grep touch head tail mknod; do
+for name in sh cat sleep id ls env grep touch head tail mknod chmod; do
     program=$(command -v $name); cp -L $program bin/
     for library in $(ldd $program | grep -o '/[^ ]*'); do
         mkdir -p .${library%/*}; test -e .$library || cp -L $library .$library
@@ -191,8 +191,8 @@ impl Running {
     fn ended(mut self) -> (Exit, String) {
         self.shim.wait().unwrap();
         let exit = Records::read(&self.dir).exit.unwrap();
-        self.podman.remove(&self.name).unwrap();
         self.group.end().unwrap();
+        self.podman.remove(&self.name).unwrap();
         (exit, self.log())
     }
 }
@@ -201,8 +201,8 @@ impl Drop for Running {
     fn drop(&mut self) {
         let _ = self.shim.kill();
         let _ = self.shim.wait();
-        let _ = self.podman.remove(&self.name);
         let _ = self.group.end();
+        let _ = self.podman.remove(&self.name);
     }
 }
 
@@ -214,6 +214,7 @@ fn a_command_in_an_image_is_as_shut_in_as_any_other() {
         "id; env; grep -E 'NoNewPrivs|CapEff|CapBnd|Seccomp:' /proc/self/status\n\
          for f in /x /bin/x /etc/x /run/x; do touch $f && echo WROTE $f; done\n\
          touch own /tmp/own /dev/shm/own && echo wrote-own\n\
+         for d in /home/job /tmp /var/tmp /dev/shm; do echo 'echo ran-in $0' >$d/p; chmod +x $d/p; $d/p; done\n\
          ls {root} && echo SAW-WORKER\n\
          ls /usr/bin && echo SAW-HOST\n\
          mknod n c 1 3 && echo MADE-NODE\n\
@@ -233,6 +234,10 @@ fn a_command_in_an_image_is_as_shut_in_as_any_other() {
         "CapBnd:\t0000000000000000",
         "Seccomp:\t2",
         "wrote-own",
+        "ran-in /home/job/p",
+        "ran-in /tmp/p",
+        "ran-in /var/tmp/p",
+        "ran-in /dev/shm/p",
         "problem",
     ] {
         assert!(log.lines().any(|l| l == line), "{line}: {log}");
@@ -354,8 +359,8 @@ fn nothing_outlives_a_killed_shim() {
     running.shim.kill().unwrap();
     running.shim.wait().unwrap();
     // As a daemon that starts again does, which knows only what is written.
-    running.podman.remove("orphan").unwrap();
     running.group.end().unwrap();
+    running.podman.remove("orphan").unwrap();
     for pid in inside {
         assert!(!Path::new(&format!("/proc/{pid}/exe")).exists(), "{pid} is gone");
     }

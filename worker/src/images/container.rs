@@ -96,10 +96,10 @@ impl Podman {
             add("--mount", format!("type=bind,src={},dst={}{how}", mountable(from)?, mounted_at(to)?));
         }
         add("--workdir", HOME.to_owned());
-        for place in ["/tmp", "/var/tmp"] {
+        // `/dev/shm` by the same words: podman 5 makes its own read-only with the image.
+        for place in ["/tmp", "/var/tmp", "/dev/shm"] {
             add("--tmpfs", format!("{place}:rw,nosuid,nodev,mode=1777,size={scratch}m"));
         }
-        add("--shm-size", format!("{scratch}m"));
         add("--network", if terms.network { "host" } else { "none" }.to_owned());
         add("--ulimit", own_limit("nofile", Resource::RLIMIT_NOFILE));
         let pids = terms.pids.clamp(16, MOST_PIDS);
