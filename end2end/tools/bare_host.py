@@ -211,8 +211,11 @@ class Trial:
                   same == before and all(self.whole(job) for job in jobs), same)
         self.site.end(jobs)
 
-    def goes_down(self, how: str, go: Callable[[], None], code: str) -> None:
-        lost, again = self.jobs(3), self.jobs(3, retry={"max": 1, "on": ["node_lost"]})
+    def goes_down(self, how: str, go: Callable[[], None], code: str, *, told: bool) -> None:
+        """`told`: jobs are, in time to save their state."""
+        lost = self.jobs(3)
+        again = self.jobs(3, f"trap 'echo saved; exit 0' USR1; {COUNT}", retry={"max": 1, "on": ["node_lost"]},
+                          checkpoint={"signal": "SIGUSR1", "grace_s": 30})
         wait_for("some of their logs", lambda: all(len(self.lines(job)) > 9 for job in lost + again), 0.5)
         go()
         ended = self.until(lost, *ENDED)
@@ -223,6 +226,8 @@ class Trial:
         over = [job for job in ended if job["metered_ms"] > seen_ms[job["id"]] + 1_000]
         check(f"{how}: nothing is charged beyond what was seen", not over, over)
         check(f"{how}: what was written is kept", all(self.whole(job) for job in lost), [self.lines(j)[-3:] for j in lost])
+        saved = [self.site.log(job, 1).endswith("saved\n") for job in again]
+        check(f"{how}: {'every' if told else 'no'} job had its time to save its state", saved == [told] * 3, saved)
         wait_for("the second attempts", lambda: all(self.lines(job, 2) for job in again), 0.5)
         check(f"{how}: jobs that ask for it are tried again", True)
         self.site.end(again)
@@ -233,8 +238,8 @@ class Trial:
         self.joins()
         self.limits()
         self.daemon_dies()
-        self.goes_down("a reboot", self.machine.reboot, "node.shutdown")
-        self.goes_down("a power cut", self.machine.cut, "attempt.unknown_outcome")
+        self.goes_down("a reboot", self.machine.reboot, "node.drained", told=True)
+        self.goes_down("a power cut", self.machine.cut, "attempt.unknown_outcome", told=False)
 
 
 def workers_tests(machine: Machine) -> None:

@@ -168,6 +168,7 @@ impl Contract for Workers {
             mine: HashMap::new(),
             offered: HashSet::new(),
             boards: HashSet::new(),
+            leaves: false,
             untimely: false,
             sent: None,
         };
@@ -199,6 +200,8 @@ struct Session {
     offered: HashSet<(JobId, u32)>,
     /// Its boards: it speaks of no other.
     boards: HashSet<String>,
+    /// It has said that its host is being shut down.
+    leaves: bool,
     /// Its last readings were of a time that is not the portal's.
     untimely: bool,
     /// What was last sent as desired, without secrets, and without the places in logs, which move by
@@ -258,9 +261,9 @@ impl Session {
         };
         self.enter(&hello, &mut up).await?;
         let _held = self.portal.hold_lease(self.node).ok_or("its work is being taken; it may come again")?;
-        let leased = hello.leases;
+        let (leased, leaving) = (hello.leases, hello.leaving);
         self.greet(hello).await?;
-        self.portal.node_returned(self.node, leased).await.map_err(|e| e.to_string())?;
+        self.portal.node_returned(self.node, leased, leaving).await.map_err(|e| e.to_string())?;
         let live = self.portal.live.clone();
         let guard = live.open_session(self.node);
         // Revoked meanwhile, when there was no session yet that could be ended.
@@ -430,6 +433,9 @@ impl Session {
             // Older workers do not count them, and need no answer.
             Some(proto::up::What::Heartbeat(beat)) if beat.seq > 0 => {
                 self.portal.renew_lease(self.node);
+                if beat.leaving && !std::mem::replace(&mut self.leaves, true) {
+                    self.portal.node_leaves(self.node).await.map_err(|e| e.to_string())?;
+                }
                 self.say(proto::down::What::Renewed(proto::Renewed { seq: beat.seq })).await
             }
             Some(proto::up::What::Heartbeat(_) | proto::up::What::Hello(_)) | None => Ok(()),

@@ -38,7 +38,7 @@ impl Cut {
         let mut held = Vec::new();
         for (n, session) in (1..).zip(std::mem::take(&mut h.sessions)) {
             let hold = h.t.portal.hold_lease(node(n)).unwrap();
-            h.t.portal.node_returned(node(n), leased).await.unwrap();
+            h.t.portal.node_returned(node(n), leased, false).await.unwrap();
             h.t.portal.renew_lease(node(n));
             held.push(Some((session, hold)));
         }
@@ -58,7 +58,7 @@ impl Cut {
 
     async fn back(&mut self, at: NodeId) {
         let hold = self.h.t.portal.hold_lease(at).unwrap();
-        self.h.t.portal.node_returned(at, true).await.unwrap();
+        self.h.t.portal.node_returned(at, true, false).await.unwrap();
         let session = self.h.t.portal.live.open_session(at);
         *self.of(at) = Some((session, hold));
     }
@@ -325,7 +325,7 @@ async fn whoever_keeps_no_lease_is_only_lost_by_somebodys_word() {
         assert_eq!(c.h.t.portal.desired(at).await.unwrap().attempts[0].lease_ms, 0, "{engine}");
         c.say(at, &job, 1, Phase::Running, 1_000).await;
         // Its next daemon keeps leases; the shim of this attempt is the old one's.
-        c.h.t.portal.node_returned(at, true).await.unwrap();
+        c.h.t.portal.node_returned(at, true, false).await.unwrap();
         c.cut(at);
         assert_eq!(c.tick(DAY).await, 0, "{engine}");
         c.h.operator = c.h.t.sign_in("harbour@example.org").await;

@@ -395,3 +395,105 @@ async fn a_drained_job_saves_its_state_and_goes_on_elsewhere() {
     quay.settled(&done).await;
     quay.all_free().await;
 }
+
+#[tokio::test]
+async fn a_host_that_goes_changes_nothing_that_an_operator_decided() {
+    for (engine, db, _place) in engines("host_drains").await {
+        let h = Harbour::on(db).await;
+        let nodes = items(&h.t, &h.operator, "/operator/nodes").await;
+        let name = nodes[0]["id"].as_str().unwrap();
+        let at = name.parse().unwrap();
+        let drains = async || items(&h.t, &h.operator, "/operator/drains").await;
+        let state = async || {
+            let nodes = items(&h.t, &h.operator, "/operator/nodes").await;
+            nodes.iter().find(|n| n["id"] == name).unwrap()["state"].clone()
+        };
+        let leaves = async || h.t.portal.node_leaves(at).await.unwrap();
+        let returns = async |leaving| h.t.portal.node_returned(at, true, leaving).await.unwrap();
+        leaves().await;
+        leaves().await;
+        let begun = drains().await;
+        assert_eq!((begun.len(), &begun[0]["started_by"]), (1, &json!("Its host")), "{engine} {begun:?}");
+        assert_eq!(state().await, "cordoned", "{engine}");
+        returns(true).await;
+        assert_eq!(drains().await.len(), 1, "{engine}: only its connection was broken");
+        returns(false).await;
+        assert!(drains().await.is_empty(), "{engine}");
+        assert_eq!(state().await, "ready", "{engine}");
+
+        // Cordoned before, cordoned after.
+        let path = format!("/operator/nodes/{name}");
+        h.t.call(&h.operator, "PATCH", &path, json!({"cordoned": true})).await.expect(200);
+        leaves().await;
+        returns(false).await;
+        assert_eq!((drains().await.len(), state().await), (0, json!("cordoned")), "{engine}");
+
+        // Emptied by an operator, and still so after.
+        let later = json!({"deadline_at": h.at(1_000), "reason": "firmware"});
+        put(&h.t, &h.operator, &format!("{path}/drain"), later).await.expect(200);
+        leaves().await;
+        returns(false).await;
+        let kept = drains().await;
+        let (deadline, soon) = (&kept[0]["deadline_at"], json!(h.at(500)));
+        assert!(deadline.as_str() < soon.as_str(), "{engine}: it came sooner {kept:?}");
+        assert_eq!((&kept[0]["reason"], state().await), (&json!("firmware"), json!("cordoned")), "{engine}");
+        let audit = items(&h.t, &h.operator, "/operator/audit-events").await;
+        assert_eq!(audit.iter().filter(|e| e["action"] == "node.shutdown").count(), 3, "{engine}: once each");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_jobs_of_a_host_that_is_shut_down_have_their_time() {
+    let mut quay = Quay::open().await;
+    let script = "
+        trap 'echo saved; exit 0' USR1
+        echo attempt $BERTH_ATTEMPT
+        [ \"$BERTH_ATTEMPT\" = 1 ] || exit 0
+        while :; do sleep 0.1; done";
+    let spec = json!({
+        "script": script, "checkpoint": {"signal": "SIGUSR1", "grace_s": 30}, "max_duration_s": 600,
+        "retry": {"max": 1, "on": ["node_lost"]},
+    });
+    let (saves, ends) = (quay.submit(spec).await, quay.script("exec sleep 300").await);
+    quay.until(&ends, |j| j["state"] == "running").await;
+    eventually("its first line", async || (quay.log(&saves).await == b"attempt 1\n").then_some(())).await;
+    // What systemd says of itself then. Another process writes it: a fork of this one would hold it open.
+    let systemctl = quay.data.join("bin/systemctl");
+    std::fs::create_dir(systemctl.parent().unwrap()).unwrap();
+    let stub = r#"printf '#!/bin/sh\n[ "$*" = is-system-running ] && echo stopping\nexit 1\n' > "$0" && chmod 755 "$0""#;
+    let made = std::process::Command::new("sh").args(["-c", stub]).arg(&systemctl).status().unwrap();
+    assert!(made.success());
+    let worker = &mut quay.worker.as_mut().unwrap().process;
+    let pid = nix::unistd::Pid::from_raw(i32::try_from(worker.id()).unwrap());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
+    let portal = quay.t.portal.clone();
+    let status = eventually("the worker's end", async || {
+        portal.tick_drains().await.unwrap();
+        worker.try_wait().unwrap()
+    })
+    .await;
+    assert!(status.success(), "{status}");
+    let drain = eventually("an empty node", async || {
+        portal.tick_drains().await.unwrap();
+        let drains = items(&quay.t, &quay.operator, "/operator/drains").await;
+        drains[0]["emptied_at"].is_string().then(|| drains[0].clone())
+    })
+    .await;
+    assert_eq!(drain["started_by"], "Its host", "{drain}");
+    let waits = quay.job(&saves).await;
+    assert_eq!((&waits["state"], &waits["retries"]), (&json!("queued"), &json!(0)), "{waits}");
+    let first = portal.recordings.log(saves.parse().unwrap(), 1, 0);
+    assert_eq!(std::fs::read_to_string(first).unwrap(), "attempt 1\nsaved\n");
+    let ended = quay.job(&ends).await;
+    assert_eq!((&ended["state"], &ended["failure"]["code"]), (&json!("failed"), &json!("node.drained")));
+    assert!(ended["failure"]["detail"].as_str().unwrap().contains("quay is being shut down"), "{ended}");
+
+    // The host is back.
+    std::fs::remove_file(&systemctl).unwrap();
+    quay.start_worker(None).unwrap();
+    let done = quay.ended(&saves).await;
+    assert_eq!((&done["state"], &done["attempt"]), (&json!("succeeded"), &json!(2)), "{done}");
+    assert!(items(&quay.t, &quay.operator, "/operator/drains").await.is_empty());
+    quay.settled(&done).await;
+    quay.all_free().await;
+}

@@ -300,7 +300,7 @@ async fn words_of_another_version_or_of_nothing_known_are_passed_over() {
     let unknown = Up::decode(&[0xba, 0x3e, 0x01, b'x'][..]).unwrap();
     assert_eq!(unknown, Up { what: None });
     let longer = Up::decode(&[0x2a, 0x06, 0xc0, 0x02, 0x07, 0xba, 0x3e, 0x00][..]).unwrap();
-    assert_eq!(longer, Up::from(up::What::Heartbeat(Heartbeat { seq: 7 })));
+    assert_eq!(longer, Up::from(up::What::Heartbeat(Heartbeat { seq: 7, ..Heartbeat::default() })));
     let strange = AttemptId::new("../../etc", u32::MAX);
     let never = AttemptId::new("job_00000000000000000000000009", 1);
     let status =

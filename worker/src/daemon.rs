@@ -7,6 +7,7 @@ mod adopt;
 mod boards;
 mod files;
 mod greeting;
+mod leaving;
 mod preparing;
 mod reports;
 #[cfg(test)]
@@ -18,8 +19,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use berth_proto::{Assignment, Desired, Down, Up, down, up};
-use tokio::sync::{mpsc, watch};
+use berth_proto::{Assignment, Desired, Down, Heartbeat, Up, down, up};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use crate::agent::{Cleaning, Effect, Key, Seen, Wanted, converge};
@@ -34,6 +35,7 @@ use crate::tunnels::Tunnels;
 use crate::watch::Watch;
 use boards::{BoardNews, Boards};
 use greeting::{Greeting, Look};
+use leaving::Leaving;
 use reports::{RESEND, Told, at};
 
 /// From one turn of the loop to the next: what comes meanwhile is taken in together.
@@ -105,6 +107,7 @@ pub struct Daemon {
     keep_after: HashMap<Key, (bool, Instant)>,
     boards: Boards,
     tunnels: Tunnels,
+    leaving: Leaving,
 }
 
 /// The way in which an attempt is to be stopped, when the portal chose one.
@@ -113,8 +116,13 @@ fn notice(assignment: &Assignment) -> Option<shim::Notice> {
     (signal > 0).then_some(shim::Notice { signal, grace_ms: grace_ms.clamp(0, MOST_GRACE_MS) })
 }
 
-/// Runs until the process is ended. Attempts go on without it.
-pub async fn run(host: Host, mut link: mpsc::Receiver<LinkEvent>) -> Result<(), String> {
+/// Runs until the process is ended. Attempts go on without it. When `leave` says that the host is being shut down, the
+/// portal is told so, and this returns once it has taken everything back, or cannot be reached.
+pub async fn run(
+    host: Host,
+    mut link: mpsc::Receiver<LinkEvent>,
+    mut leave: oneshot::Receiver<()>,
+) -> Result<(), String> {
     let (mut daemon, mut results) = Daemon::new(host)?;
     daemon.adopt_all()?;
     daemon.watch_boards();
@@ -134,6 +142,7 @@ pub async fn run(host: Host, mut link: mpsc::Receiver<LinkEvent>) -> Result<(), 
             }
             Some(result) = results.recv() => daemon.finish(result),
             _ = tick.tick() => daemon.tick(),
+            told = &mut leave, if !leave.is_terminated() => if told.is_ok() { daemon.leave() },
             () = at(report_at) => {}
         }
         // What is here already is taken in before anything is decided: each time every attempt is looked at.
@@ -152,6 +161,9 @@ pub async fn run(host: Host, mut link: mpsc::Receiver<LinkEvent>) -> Result<(), 
         daemon.keep_files();
         daemon.report(Instant::now());
         daemon.tell_health();
+        if daemon.leaving.is_over(daemon.attempts.is_empty(), Instant::now()) {
+            return Ok(());
+        }
         tokio::time::sleep_until(began + PACE).await;
     }
 }
@@ -184,6 +196,7 @@ impl Daemon {
             keep_after: HashMap::new(),
             boards: Boards::open(&host),
             tunnels: Tunnels::default(),
+            leaving: Leaving::default(),
             host: Arc::new(host),
         };
         Ok((daemon, results))
@@ -346,11 +359,11 @@ impl Daemon {
         // Whatever could not be done is tried again.
         self.moved = true;
         self.look_at_boards();
-        if self.outbox.is_some() {
-            let beat = self.renewals.beat(shim::boottime_ms());
-            self.say(up::What::Heartbeat(beat));
-        }
         let now = Instant::now();
+        if self.outbox.is_some() {
+            self.leaving.heard(now);
+            self.beat();
+        }
         for (key, attempt) in &mut self.attempts {
             attempt.observe();
             let told = self.told.entry(key.clone()).or_default();
@@ -465,6 +478,12 @@ impl Daemon {
             }
             Effect::Forget(key) => self.forget(key),
         }
+    }
+
+    fn beat(&mut self) {
+        let leaving = self.leaving.is_under_way();
+        let beat = Heartbeat { leaving, ..self.renewals.beat(shim::boottime_ms()) };
+        self.say(up::What::Heartbeat(beat));
     }
 
     fn say(&self, what: up::What) {

@@ -137,7 +137,7 @@ impl Renewals {
         if self.under_way.len() > UNDER_WAY {
             self.under_way.pop_front();
         }
-        Heartbeat { seq: self.seq }
+        Heartbeat { seq: self.seq, ..Heartbeat::default() }
     }
 
     /// The portal has acknowledged a heartbeat.

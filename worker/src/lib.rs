@@ -44,6 +44,7 @@ pub mod secrets;
 pub mod sharing;
 pub mod shells;
 pub mod shim;
+pub mod shutdown;
 pub mod simulate;
 pub mod spawning;
 pub mod telemetry;

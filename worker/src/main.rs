@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +22,7 @@ use berth_worker::pty::Size;
 use berth_worker::sandbox::Sandbox;
 use berth_worker::sharing::Sharers;
 use berth_worker::telemetry::Telemetry;
-use berth_worker::{capacity, enter, identity, link, metrics, processes, shim, simulate};
+use berth_worker::{capacity, enter, identity, link, metrics, processes, shim, shutdown, simulate};
 use clap::{Parser, Subcommand};
 use nix::fcntl::{Flock, FlockArg};
 
@@ -237,9 +238,20 @@ fn run(args: Run) -> Result<(), String> {
             labels: args.labels.into_iter().collect(),
             telemetry,
         };
+        let (leave, leaves) = tokio::sync::oneshot::channel();
+        let mut served = pin!(daemon::run(host, link, leaves));
         let result = tokio::select! {
-            result = daemon::run(host, link) => result,
-            () = stopped() => Ok(()),
+            result = &mut served => result,
+            () = stopped() => {
+                if shutdown::is_under_way().await && leave.send(()).is_ok() {
+                    tokio::select! {
+                        result = served => result,
+                        () = stopped() => Ok(()),
+                    }
+                } else {
+                    Ok(())
+                }
+            }
         };
         kept.end_spares();
         result

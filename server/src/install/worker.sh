@@ -149,6 +149,8 @@ Restart=always
 RestartSec=2
 # Jobs outlive the daemon: a restart or an upgrade does not touch them.
 KillMode=process
+# When the host goes down the worker waits for its jobs, and for no longer than any of them may ask to be given.
+TimeoutStopSec=660
 Delegate=yes
 OOMPolicy=continue
 LimitNOFILE=1048576

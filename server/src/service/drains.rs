@@ -53,6 +53,9 @@ fn deadline(row: &DrainRow) -> Option<Timestamp> {
 
 /// What those hear whose jobs are told to go.
 fn words(row: &DrainRow) -> String {
+    if row.by_host {
+        return format!("{} is being shut down", row.node_name);
+    }
     format!("{} is emptied by the operator ({}): {}", row.node_name, row.started_by, row.reason)
 }
 
@@ -171,6 +174,7 @@ impl Portal {
             started_by: caller.user.name.clone(),
             started_at: now.micros(),
             emptied_at: None,
+            by_host: false,
         };
         let done = self.db.write(move |tx| {
             let (row, event) = (row.clone(), event.clone());
@@ -198,10 +202,7 @@ impl Portal {
         let done = self.db.write(move |tx| {
             let event = event.clone();
             async move {
-                let all = store::operations::list_drains(tx).await?;
-                let Some(row) = all.into_iter().find(|d| d.node_id == node.to_string()) else {
-                    return Ok(false);
-                };
+                let Some(row) = store::operations::find_drain(tx, node).await? else { return Ok(false) };
                 store::operations::delete_drain(tx, node).await?;
                 store::nodes::set_cordoned(tx, node, row.was_cordoned).await?;
                 store::quotas::insert_audit(tx, None, &event).await?;
@@ -212,6 +213,42 @@ impl Portal {
         if !done.await? {
             return Err(Problem::not_found());
         }
+        self.touch_boards();
+        Ok(())
+    }
+
+    /// The host of a node is being shut down: it is emptied now, until its worker is back. Where an operator
+    /// empties it already, that goes on after it, and only comes sooner.
+    pub async fn node_leaves(&self, node: NodeId) -> Result<(), StoreError> {
+        let now = self.now();
+        let row = DrainRow {
+            node_id: node.to_string(),
+            node_name: String::new(),
+            reason: "it is being shut down.".to_owned(),
+            deadline_at: Some(now.micros()),
+            grace_s: None,
+            was_cordoned: false,
+            started_by: "Its host".to_owned(),
+            started_at: now.micros(),
+            emptied_at: None,
+            by_host: true,
+        };
+        let event = self.own_audit(node, "node.shutdown", "Its host is being shut down.");
+        let work = self.db.write(move |tx| {
+            let (row, event) = (row.clone(), event.clone());
+            async move {
+                match store::operations::find_drain(tx, node).await? {
+                    Some(known) if known.by_host => return Ok(()),
+                    Some(_) => store::operations::hasten_drain(tx, node, now).await?,
+                    None => {
+                        store::operations::put_drain(tx, node, &row).await?;
+                    }
+                }
+                store::quotas::insert_audit(tx, None, &event).await
+            }
+            .boxed()
+        });
+        work.await?;
         self.touch_boards();
         Ok(())
     }
@@ -286,4 +323,13 @@ impl Portal {
         });
         done.await
     }
+}
+
+/// A host is back that was shut down: its node is as it was before.
+pub(super) async fn host_returned(tx: &mut Tx<'_>, node: NodeId) -> Result<(), StoreError> {
+    if let Some(row) = store::operations::find_drain(tx, node).await?.filter(|row| row.by_host) {
+        store::operations::delete_drain(tx, node).await?;
+        store::nodes::set_cordoned(tx, node, row.was_cordoned).await?;
+    }
+    Ok(())
 }

@@ -240,8 +240,8 @@ impl Portal {
         !self.leases.holder(node).is_silent()
     }
 
-    /// Records that a node's worker is there, and whether it keeps leases.
-    pub async fn node_returned(&self, node: NodeId, leased: bool) -> Result<(), StoreError> {
+    /// Records that a node's worker is there, whether it keeps leases, and whether its host is about to go.
+    pub async fn node_returned(&self, node: NodeId, leased: bool, leaving: bool) -> Result<(), StoreError> {
         let event = self.own_audit(node, "node.returned", "Its worker is back after it was lost.");
         self.db
             .write(move |tx| {
@@ -249,6 +249,9 @@ impl Portal {
                 async move {
                     if store::leases::returned(tx, node, leased).await? {
                         store::quotas::insert_audit(tx, None, &event).await?;
+                    }
+                    if !leaving {
+                        super::drains::host_returned(tx, node).await?;
                     }
                     Ok(())
                 }

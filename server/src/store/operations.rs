@@ -115,6 +115,8 @@ pub struct DrainRow {
     pub started_by: String,
     pub started_at: i64,
     pub emptied_at: Option<i64>,
+    /// Its host is shut down; otherwise an operator wanted it.
+    pub by_host: bool,
 }
 
 /// Starts to empty a node, or says otherwise how it is emptied; it takes nothing new. Says whether there
@@ -123,9 +125,9 @@ pub async fn put_drain(tx: &mut Tx<'_>, node: NodeId, drain: &DrainRow) -> Resul
     let id = node.to_string();
     let found = find!(tx, (bool,), "SELECT cordoned FROM nodes WHERE id = $1", &id)?;
     let Some((was_cordoned,)) = found else { return Ok(false) };
-    let sql = "INSERT INTO drains (node_id, reason, deadline_at, grace_s, was_cordoned, started_by, started_at) \
-               VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (node_id) DO UPDATE SET reason = $2, \
-               deadline_at = $3, grace_s = $4, started_by = $6, emptied_at = NULL";
+    let sql = "INSERT INTO drains (node_id, reason, deadline_at, grace_s, was_cordoned, started_by, started_at, by_host) \
+               VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (node_id) DO UPDATE SET reason = $2, \
+               deadline_at = $3, grace_s = $4, started_by = $6, emptied_at = NULL, by_host = $8";
     exec!(
         tx,
         sql,
@@ -135,15 +137,30 @@ pub async fn put_drain(tx: &mut Tx<'_>, node: NodeId, drain: &DrainRow) -> Resul
         drain.grace_s,
         was_cordoned,
         &drain.started_by,
-        drain.started_at
+        drain.started_at,
+        drain.by_host
     )?;
     super::nodes::set_cordoned(tx, node, true).await
 }
 
 pub async fn list_drains(tx: &mut Tx<'_>) -> Result<Vec<DrainRow>, StoreError> {
     let sql = "SELECT d.node_id, n.name AS node_name, d.reason, d.deadline_at, d.grace_s, d.was_cordoned, d.started_by, \
-               d.started_at, d.emptied_at FROM drains d JOIN nodes n ON n.id = d.node_id ORDER BY n.name, d.node_id";
+               d.started_at, d.emptied_at, d.by_host FROM drains d JOIN nodes n ON n.id = d.node_id ORDER BY n.name, d.node_id";
     list!(tx, DrainRow, sql)
+}
+
+/// That of one node.
+pub async fn find_drain(tx: &mut Tx<'_>, node: NodeId) -> Result<Option<DrainRow>, StoreError> {
+    let node = node.to_string();
+    Ok(list_drains(tx).await?.into_iter().find(|row| row.node_id == node))
+}
+
+/// Nobody gets longer than until then.
+pub async fn hasten_drain(tx: &mut Tx<'_>, node: NodeId, deadline: Timestamp) -> Result<(), StoreError> {
+    let sql =
+        "UPDATE drains SET deadline_at = $2 WHERE node_id = $1 AND (deadline_at IS NULL OR deadline_at > $2)";
+    exec!(tx, sql, node.to_string(), deadline.micros())?;
+    Ok(())
 }
 
 /// Says whether there was one.

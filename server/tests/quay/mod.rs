@@ -36,7 +36,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// With these simulated boards.
+    /// With these simulated boards. Programs in the directory `bin` of its data come before the host's.
     pub fn start(portal: &str, data: &Path, boards: &str, token: Option<&str>) -> Self {
         let mut command = Command::new(worker_program());
         command.args([
@@ -61,6 +61,8 @@ impl Worker {
         if let Some(token) = token {
             command.args(["--join-token", token]);
         }
+        let path = std::env::var("PATH").unwrap();
+        command.env("PATH", format!("{}:{path}", data.join("bin").display()));
         let process = command.spawn().unwrap();
         Self { process }
     }

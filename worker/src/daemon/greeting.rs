@@ -12,7 +12,6 @@ use super::{Daemon, Done, Told};
 use crate::gpu::Condition;
 use crate::hello::{Listed, Slices, hello, list, own_slices};
 use crate::link::{Claim, Outbox};
-use crate::shim;
 
 /// How long a session lasts at least in whose hello boards were left out, before one that answers ends it.
 const SHORTEST: Duration = Duration::from_secs(2);
@@ -110,14 +109,14 @@ impl Daemon {
             instance: claim.instance,
             epoch: claim.epoch,
             connection: claim.connection,
+            leaving: self.leaving.is_under_way(),
             ..hello(&self.host, &self.attempts, listed, &ours)
         };
         // A session that ended meanwhile is followed by a Closed.
         let _ = outbox.words.send(up::What::Hello(hello).into());
         self.boards.greet();
-        let beat = self.renewals.beat(shim::boottime_ms());
-        let _ = outbox.words.send(up::What::Heartbeat(beat).into());
         self.outbox = Some(outbox);
+        self.beat();
         for key in self.attempts.keys() {
             self.told.insert(key.clone(), Told::news());
         }

@@ -133,6 +133,7 @@ pub(in crate::pages) fn action_text(action: &str) -> &str {
         "node.drain_set" => "began to empty a node",
         "node.drain_called_off" => "called off emptying a node",
         "node.drained" => "emptied a node",
+        "node.shutdown" => "noted that a host is being shut down",
         "attempt.late" => "heard of an attempt that had counted as lost",
         "jobs.stopped" => "stopped jobs of the organization",
         "rack.budget_set" => "set what a rack feeds",
