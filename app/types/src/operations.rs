@@ -34,6 +34,9 @@ pub struct Drain {
     pub grace_s: Option<u32>,
     pub reason: String,
     pub started_by: String,
+    /// The host itself began it because it is shut down; it is over when its worker is back.
+    #[serde(default)]
+    pub by_host: bool,
     pub started_at: Timestamp,
     /// When nothing was left on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]

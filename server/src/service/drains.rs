@@ -90,6 +90,7 @@ fn shown(row: DrainRow, open: &[OpenRow], now: Timestamp) -> Result<Drain, Store
         node_name: row.node_name,
         reason: row.reason,
         started_by: row.started_by,
+        by_host: row.by_host,
         started_at: Timestamp::from_micros(row.started_at),
         emptied_at: row.emptied_at.map(Timestamp::from_micros),
     })

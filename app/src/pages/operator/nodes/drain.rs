@@ -54,6 +54,9 @@ impl DrainDesk {
 fn progress_text(drain: &Drain) -> String {
     let left = usize::try_from(drain.attempts).unwrap_or(0);
     match (left, drain.stopping) {
+        (0, _) if drain.by_host => {
+            "Nothing is left on it. It takes work again when its worker is back.".to_owned()
+        }
         (0, _) => "Nothing is left on it: it may be switched off.".to_owned(),
         (_, 0) => format!("{} left.", counted(left, "attempt is", "attempts are")),
         (_, stopping) => {
@@ -106,14 +109,15 @@ pub fn Drains(
     Effect::new(look);
     every(5_000, look);
     let banner = move |drain: &Drain| {
-        let title = format!("{} is emptied", drain.node_name);
+        let what = if drain.by_host { "is being shut down" } else { "is emptied" };
+        let title = format!("{} {what}", drain.node_name);
         let progress = progress_text(drain);
         let label = format!("Call off the drain of {}", drain.node_name);
         let id = drain.node;
-        let deadline =
-            drain.deadline_at.map(|at| view! { " What still runs is told to stop at " <When at=at/> "." });
+        let due = drain.deadline_at.filter(|_| drain.attempts > 0 && !drain.by_host);
+        let deadline = due.map(|at| view! { " What still runs is told to stop at " <When at=at/> "." });
         let last = drain.ends_by.map(|at| view! { " It is empty at " <When at=at/> " at the latest." });
-        let reason = format!(" {}: {}", drain.started_by, drain.reason);
+        let reason = (!drain.by_host).then(|| format!(" {}: {}", drain.started_by, drain.reason));
         let off = move |_: leptos::ev::MouseEvent| call.run(api::operations::call_off(id), move |()| look());
         view! {
             <div class="banner banner--info" role="status">
@@ -249,6 +253,8 @@ mod tests {
         drain.stopping = 1;
         assert_eq!(progress_text(&drain), "2 attempts are left, 1 of them stopping.");
         drain.attempts = 0;
-        assert!(progress_text(&drain).starts_with("Nothing is left"));
+        assert!(progress_text(&drain).ends_with("it may be switched off."));
+        drain.by_host = true;
+        assert!(progress_text(&drain).ends_with("when its worker is back."));
     }
 }
