@@ -106,7 +106,11 @@ class Machine:
             "-append", "root=/dev/vda rw console=ttyS0 net.ifnames=0", "-display", "none", "-no-reboot",
             "-drive", f"file={self.disk},if=virtio,format=raw", "-serial", f"file:{self.folder / 'console'}",
             "-nic", f"user,model=virtio-net-pci,hostfwd=tcp:127.0.0.1:{self.port}-:22")
-        wait_for("the machine", lambda: self.ask("true", quiet=True).returncode == 0, 1)
+        try:
+            wait_for("the machine", lambda: self.ask("true", quiet=True).returncode == 0, 1)
+        except Failed as error:
+            console = (self.folder / "console").read_text(errors="replace").splitlines()
+            raise Failed("\n".join([f"{error}. The end of what its console showed:", *console[-30:]])) from error
 
     def ask(self, command: str, feed: Any = subprocess.DEVNULL, *, quiet: bool = False) -> subprocess.CompletedProcess[str]:
         """What a command said on the machine, both outputs in one."""
