@@ -9,7 +9,8 @@ use berth_types::ids::OrgId;
 use berth_types::time::Timestamp;
 
 use crate::cluster::{
-    BookingId, Cluster, GpuView, ModelIx, Models, NO_GPU, NodeIx, Owner, Part, Rank, Slot, View, WHOLE_MILLI,
+    BookingId, Cluster, GpuView, ModelIx, Models, NO_GPU, Node, NodeIx, Owner, Part, Rank, Slot, View,
+    WHOLE_MILLI,
 };
 use crate::request::Ask;
 use crate::timeline::Timeline;
@@ -49,13 +50,30 @@ impl Booking {
     }
 }
 
+/// What is past its limit is expected to end within so many seconds.
+pub const LATE_S: i64 = 30;
+
 /// What is thought away.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct But<'a> {
-    /// The booking of whoever asks.
-    pub booking: Option<BookingId>,
+    /// Bookings that are no obstacle to whoever asks.
+    pub bookings: &'a [BookingId],
     /// Those who would leave.
     pub owners: &'a [Owner],
+}
+
+/// When a rank is expected to have ended at the latest; `None` when nobody knows.
+pub fn expected_end(rank: &Rank, now: Timestamp) -> Option<Timestamp> {
+    rank.ends_by.map(|end| if end <= now { now.plus_seconds(LATE_S) } else { end })
+}
+
+/// Processors and memory that a booking keeps from others at a time: what was booked, or what runs in it
+/// where that is more.
+fn kept(booking: &Booking, ranks: &[&Rank]) -> (i64, i64) {
+    let inside = || ranks.iter().filter(|r| r.inside == Some(booking.id));
+    let (cpu, memory) = booking.needs();
+    let used = (inside().map(|r| r.cpu_milli).sum::<i64>(), inside().map(|r| r.memory_mib).sum::<i64>());
+    (cpu.max(used.0), memory.max(used.1))
 }
 
 #[derive(Debug, Clone, Default)]
@@ -116,6 +134,11 @@ impl Calendar {
     /// Grows with every change on nodes that have boards of these models.
     pub fn version(&self, models: Models) -> u64 {
         self.versions.iter().filter(|(model, _)| models.has(**model)).map(|(_, version)| version).sum()
+    }
+
+    /// Grows with every change on any node.
+    pub fn total_version(&self) -> u64 {
+        self.version(Models::ANY)
     }
 
     fn touch(&mut self, models: Models) {
@@ -249,29 +272,18 @@ impl Calendar {
     ) -> Option<View> {
         let of = cluster.node(node)?;
         let there = |rank: &Rank, at: Timestamp| {
-            (at <= now || rank.ends_by.is_none_or(|end| end > at)) && !but.owners.contains(&rank.owner)
+            (at <= now || expected_end(rank, now).is_none_or(|end| end > at))
+                && !but.owners.contains(&rank.owner)
         };
         let booked: Vec<&Booking> =
-            self.on(node, from, until).filter(|b| Some(b.id) != but.booking).collect();
+            self.on(node, from, until).filter(|b| !but.bookings.contains(&b.id)).collect();
         let mut view = cluster.view_of(of, |rank| there(rank, from));
         if !of.facts.open {
             return Some(view);
         }
         // Processors and memory are needed by those who are there at the same time only.
-        let facts = &of.facts;
         let points = std::iter::once(from).chain(booked.iter().map(|b| b.from).filter(|at| *at > from));
-        let left = points.map(|at| {
-            let active = || booked.iter().filter(|b| b.from <= at && at < b.until);
-            let own = |r: &&Rank| there(r, at) && !r.inside.is_some_and(|id| active().any(|b| b.id == id));
-            let (mut cpu, mut memory) = (facts.cpu_milli, facts.memory_mib);
-            for rank in of.ranks.iter().filter(own) {
-                (cpu, memory) = (cpu - rank.cpu_milli, memory - rank.memory_mib);
-            }
-            for (c, m) in active().map(|b| b.needs()) {
-                (cpu, memory) = (cpu - c, memory - m);
-            }
-            (cpu, memory)
-        });
+        let left = points.map(|at| left_at(of, &booked, at, |rank| there(rank, at)));
         let (cpu, memory) = left.fold((i64::MAX, i64::MAX), |a, b| (a.0.min(b.0), a.1.min(b.1)));
         (view.cpu_milli, view.memory_mib) = (cpu, memory);
         for booking in booked {
@@ -283,41 +295,107 @@ impl Calendar {
         Some(view)
     }
 
-    /// How a node stands for a job inside a booking: only what is booked and not in use.
-    pub fn view_inside(&self, cluster: &Cluster, node: NodeIx, id: BookingId) -> Option<View> {
+    /// How a node stands for a job inside a booking from `from` until `until`: only what is booked, is not in
+    /// use and is not held inside for others (`held`), as if some owners had left.
+    pub fn view_inside(
+        &self,
+        cluster: &Cluster,
+        node: NodeIx,
+        id: BookingId,
+        (from, until): (Timestamp, Timestamp),
+        now: Timestamp,
+        (held, owners): (&[&Booking], &[Owner]),
+    ) -> Option<View> {
         let booking = self.bookings.get(&id)?;
         let of = cluster.node(node)?;
+        // Others may still be there that have not left in time.
+        let but = But { bookings: &[id], owners };
+        let mut view = self.view(cluster, node, (from, until), now, but)?;
+        if !of.facts.open {
+            return Some(view);
+        }
+        let here = |b: &&&Booking| b.places.iter().any(|p| p.node == node);
+        let held: Vec<&Booking> =
+            held.iter().filter(|b| b.from < until && from < b.until).filter(here).copied().collect();
+        let booked: Vec<&Booking> = self.on(node, from, until).filter(|b| b.id != id).collect();
+        let begins = booked.iter().chain(&held).map(|b| b.from).filter(|at| *at > from);
+        let left = std::iter::once(from).chain(begins).map(|at| {
+            let there = |rank: &Rank| {
+                (at <= now || expected_end(rank, now).is_none_or(|end| end > at))
+                    && !owners.contains(&rank.owner)
+            };
+            let host = left_at(of, &booked, at, there);
+            left_inside(of, booking, &held, at, host, there)
+        });
+        (view.cpu_milli, view.memory_mib) =
+            left.fold((i64::MAX, i64::MAX), |a, b| (a.0.min(b.0), a.1.min(b.1)));
         let slots: Vec<&Slot> =
             booking.places.iter().filter(|p| p.node == node).flat_map(|p| &p.slots).collect();
-        // Others may still be there that have not left in time.
-        let mut view = *of.view();
-        let (cpu, memory) = booking.needs();
-        let inside = || of.ranks.iter().filter(|r| r.inside == Some(id));
-        // Who reserved devices alone has what the host has left beside them.
-        if cpu > 0 {
-            view.cpu_milli = cpu - inside().map(|r| r.cpu_milli).sum::<i64>();
+        view.only(|index, gpu| booked_part(of, cluster, index, gpu, &slots));
+        let sharer = cluster.find_org(booking.org);
+        for slot in held.iter().flat_map(|b| &b.places).filter(|p| p.node == node).flat_map(|p| &p.slots) {
+            view.cover(of, cluster.models(), slot, sharer);
         }
-        if memory > 0 {
-            view.memory_mib = memory - inside().map(|r| r.memory_mib).sum::<i64>();
-        }
-        view.only(|index, gpu| {
-            let uuid = of.facts.gpus.get(index).map(|g| &g.uuid);
-            let mine = || slots.iter().filter(|s| Some(&s.gpu) == uuid);
-            if mine().any(|s| s.part == Part::Whole) {
-                return *gpu;
-            }
-            let board = of.model(index, cluster.models()).and_then(crate::cluster::Model::mig);
-            let free = mine().fold(0, |bits, s| match (s.part, board) {
-                (Part::Slice(i), Some(b)) => {
-                    bits | b.profile(i.profile_id).map_or(0, |p| berth_mig::cover(p, i.start))
-                }
-                _ => bits,
-            });
-            if free == 0 || (!gpu.sliced && gpu.free_milli < WHOLE_MILLI) {
-                return NO_GPU;
-            }
-            GpuView { free_milli: 0, sliced: true, mask: gpu.mask | !free, ..*gpu }
-        });
         Some(view)
     }
+}
+
+/// Processors and memory of a node that nothing uses at a time and no booking keeps.
+fn left_at(of: &Node, booked: &[&Booking], at: Timestamp, there: impl Fn(&Rank) -> bool) -> (i64, i64) {
+    let active = || booked.iter().filter(|b| b.from <= at && at < b.until);
+    let ranks: Vec<&Rank> = of.ranks.iter().filter(|r| there(r)).collect();
+    let own = |r: &&&Rank| !r.inside.is_some_and(|id| active().any(|b| b.id == id));
+    let (mut cpu, mut memory) = (of.facts.cpu_milli, of.facts.memory_mib);
+    for rank in ranks.iter().filter(own) {
+        (cpu, memory) = (cpu - rank.cpu_milli, memory - rank.memory_mib);
+    }
+    for (c, m) in active().map(|b| kept(b, &ranks)) {
+        (cpu, memory) = (cpu - c, memory - m);
+    }
+    (cpu, memory)
+}
+
+/// The same inside a booking, where `host` is what is left of the node.
+fn left_inside(
+    of: &Node,
+    booking: &Booking,
+    held: &[&Booking],
+    at: Timestamp,
+    host: (i64, i64),
+    there: impl Fn(&Rank) -> bool,
+) -> (i64, i64) {
+    let inside = || of.ranks.iter().filter(|r| r.inside == Some(booking.id) && there(r));
+    let holds = || held.iter().filter(|b| b.from <= at && at < b.until).map(|b| b.needs());
+    let (cpu, memory) = booking.needs();
+    // Who reserved devices alone has what the host has left beside them.
+    let cpu = if cpu > 0 { cpu - inside().map(|r| r.cpu_milli).sum::<i64>() } else { host.0 };
+    let memory = if memory > 0 { memory - inside().map(|r| r.memory_mib).sum::<i64>() } else { host.1 };
+    (cpu - holds().map(|n| n.0).sum::<i64>(), memory - holds().map(|n| n.1).sum::<i64>())
+}
+
+/// What of a board the slots of a booking allow.
+fn booked_part(of: &Node, cluster: &Cluster, index: usize, gpu: &GpuView, slots: &[&Slot]) -> GpuView {
+    let uuid = of.facts.gpus.get(index).map(|g| &g.uuid);
+    let mine = || slots.iter().filter(|s| Some(&s.gpu) == uuid);
+    let board = of.model(index, cluster.models()).and_then(crate::cluster::Model::mig);
+    let full = board.filter(|b| !b.live_toggle).and_then(|b| b.full_profile()).map(|p| p.id);
+    // A board that keeps its MIG mode is booked as its largest instance, and may have left that mode since.
+    let is_whole = |s: &&&Slot| match s.part {
+        Part::Whole => true,
+        Part::Slice(instance) => Some(instance.profile_id) == full,
+        Part::Share(_) => false,
+    };
+    if mine().any(|s| is_whole(&s)) {
+        return *gpu;
+    }
+    let free = mine().fold(0, |bits, s| match (s.part, board) {
+        (Part::Slice(i), Some(b)) => {
+            bits | b.profile(i.profile_id).map_or(0, |p| berth_mig::cover(p, i.start))
+        }
+        _ => bits,
+    });
+    if free == 0 || (!gpu.sliced && gpu.free_milli < WHOLE_MILLI) {
+        return NO_GPU;
+    }
+    GpuView { free_milli: 0, sliced: true, mask: gpu.mask | !free, ..*gpu }
 }

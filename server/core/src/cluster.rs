@@ -399,11 +399,24 @@ impl Cluster {
 
     /// How a node that were open, healthy and empty would stand.
     pub fn view_empty(&self, index: NodeIx) -> Option<View> {
+        self.emptied(index, |_| {})
+    }
+
+    /// The same if each board that keeps its MIG mode were in the other one.
+    pub fn view_empty_in_other_mode(&self, index: NodeIx) -> Option<View> {
+        self.emptied(index, |gpu| {
+            let board = boards().iter().find(|b| b.model == *gpu.model);
+            gpu.mig_enabled ^= board.is_some_and(|b| !b.live_toggle);
+        })
+    }
+
+    fn emptied(&self, index: NodeIx, change: impl Fn(&mut GpuFacts)) -> Option<View> {
         let mut node = self.node(index)?.clone();
         node.facts.open = true;
         for gpu in &mut node.facts.gpus {
             gpu.healthy = true;
             gpu.foreign.clear();
+            change(gpu);
         }
         Some(view::derive(&node, &self.models, &self.orgs, |_| false))
     }

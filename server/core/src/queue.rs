@@ -11,7 +11,7 @@ use std::ops::Bound;
 use berth_types::ids::JobId;
 use berth_types::time::Timestamp;
 
-use crate::cluster::{BookingId, Cluster};
+use crate::cluster::{BookingId, Cluster, Models};
 use crate::fair_share::{FairShare, OrgIx};
 use crate::quotas::Quotas;
 use crate::request::Ask;
@@ -33,8 +33,8 @@ pub struct Group {
 pub struct Lane {
     pub ask: Ask,
     pub group: Group,
-    /// The logarithm of the longest run, so that short jobs do not stand behind long ones.
-    pub length: u32,
+    /// The longest run, so that short jobs do not stand behind long ones.
+    pub seconds: i64,
     /// They run inside this booking only.
     pub inside: Option<BookingId>,
 }
@@ -76,35 +76,66 @@ impl Turns<'_> {
     }
 }
 
-/// That runs of this length and longer had no place, as the cluster and the calendar were then.
+/// That runs of so many seconds and longer had no place, as the cluster and the calendar were then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stuck {
-    pub length: u32,
+    pub seconds: i64,
     pub changes: u64,
     pub bookings: u64,
 }
 
-type Jobs = BTreeSet<(Timestamp, JobId)>;
+/// Jobs in the order of their age, each with its longest run in seconds.
+type Jobs = BTreeMap<(Timestamp, JobId), i64>;
+/// A job by its age, and its longest run in seconds.
+type Aged = ((Timestamp, JobId), i64);
 
-/// The jobs of one ask and group, by their length.
+/// The jobs of one ask and group. Runs of like length (by the logarithm of their seconds) stand together,
+/// so that the oldest of the short ones is found without a look at all the long ones.
 #[derive(Debug, Clone, Default)]
 struct Row {
-    lanes: BTreeMap<u32, Jobs>,
-    /// The first of all of them, with its length.
-    first: Option<((Timestamp, JobId), u32)>,
+    octaves: BTreeMap<u32, Jobs>,
+    first: Option<Aged>,
+}
+
+fn octave(seconds: i64) -> u32 {
+    seconds.max(1).ilog2()
+}
+
+fn oldest(jobs: &Jobs) -> Option<Aged> {
+    jobs.first_key_value().map(|(place, seconds)| (*place, *seconds))
 }
 
 impl Row {
-    fn first_below(&self, length: u32) -> Option<((Timestamp, JobId), u32)> {
-        if self.first.is_none_or(|(_, own)| own < length) {
+    /// The oldest job whose longest run is shorter than this.
+    fn first_below(&self, seconds: i64) -> Option<Aged> {
+        if self.first.is_none_or(|(_, own)| own < seconds) {
             return self.first;
         }
-        let firsts = self.lanes.range(..length).filter_map(|(length, jobs)| Some((*jobs.first()?, *length)));
-        firsts.min()
+        let last = octave(seconds);
+        let shorter = self.octaves.range(..last).filter_map(|(_, jobs)| oldest(jobs));
+        let alike = self.octaves.get(&last).into_iter().flatten();
+        let alike = alike.map(|(place, own)| (*place, *own)).find(|(_, own)| *own < seconds);
+        shorter.chain(alike).min()
+    }
+
+    fn insert(&mut self, place: (Timestamp, JobId), seconds: i64) -> bool {
+        let new = self.octaves.entry(octave(seconds)).or_default().insert(place, seconds).is_none();
+        self.renew();
+        new
+    }
+
+    fn remove(&mut self, place: &(Timestamp, JobId), seconds: i64) -> bool {
+        let Some(jobs) = self.octaves.get_mut(&octave(seconds)) else { return false };
+        let there = jobs.remove(place).is_some();
+        if jobs.is_empty() {
+            self.octaves.remove(&octave(seconds));
+        }
+        self.renew();
+        there
     }
 
     fn renew(&mut self) {
-        self.first = self.lanes.iter().filter_map(|(length, jobs)| Some((*jobs.first()?, *length))).min();
+        self.first = self.octaves.values().filter_map(oldest).min();
     }
 }
 
@@ -112,16 +143,21 @@ impl Row {
 #[derive(Debug, Clone, Default)]
 pub struct Lanes {
     groups: BTreeMap<Group, Row>,
-    /// How many jobs of each length.
-    lengths: BTreeMap<u32, u32>,
+    /// How many jobs of each length in seconds.
+    lengths: BTreeMap<i64, u32>,
     /// What was found the last time.
     pub stuck: Option<Stuck>,
 }
 
 impl Lanes {
-    /// The length of the shortest runs.
-    pub fn shortest(&self) -> u32 {
-        self.lengths.keys().next().copied().unwrap_or(u32::MAX)
+    /// Seconds of the shortest run.
+    pub fn shortest(&self) -> i64 {
+        self.lengths.keys().next().copied().unwrap_or(i64::MAX)
+    }
+
+    /// The highest class of those who ask for this.
+    pub fn highest_class(&self) -> i64 {
+        self.groups.keys().map(|group| group.class).max().unwrap_or(i64::MIN)
     }
 }
 
@@ -140,20 +176,14 @@ pub struct Queue {
     /// The oldest first, for each set of models and group.
     order: BTreeMap<(u64, Group), Line>,
     /// Jobs that run inside bookings are nowhere else.
-    inside: BTreeMap<Lane, Jobs>,
+    inside: BTreeMap<BookingId, BTreeMap<(Timestamp, JobId), Group>>,
     /// Grows when somebody comes or goes, for each set of models.
     versions: BTreeMap<u64, u64>,
+    /// When somebody came or went last inside each booking, by `version`.
+    inside_versions: BTreeMap<BookingId, u64>,
+    /// Grows when somebody comes or goes, wherever that is.
+    version: u64,
     count: usize,
-}
-
-/// Removes from a set in a map, and the set when it is empty.
-fn take<K: Ord>(map: &mut BTreeMap<K, Jobs>, key: &K, place: &(Timestamp, JobId)) -> bool {
-    let Some(jobs) = map.get_mut(key) else { return false };
-    let there = jobs.remove(place);
-    if jobs.is_empty() {
-        map.remove(key);
-    }
-    there
 }
 
 impl Queue {
@@ -167,16 +197,17 @@ impl Queue {
 
     pub fn insert(&mut self, lane: Lane, queued_at: Timestamp, job: JobId) {
         let place = (queued_at, job);
-        if lane.inside.is_some() {
-            self.count += usize::from(self.inside.entry(lane).or_default().insert(place));
+        self.version += 1;
+        if let Some(id) = lane.inside {
+            self.inside_versions.insert(id, self.version);
+            let jobs = self.inside.entry(id).or_default();
+            self.count += usize::from(jobs.insert(place, lane.group).is_none());
             return;
         }
         let pool = lane.ask.shape.models.0;
         let lanes = self.asks.entry((pool, lane.ask)).or_default();
-        let row = lanes.groups.entry(lane.group).or_default();
-        if row.lanes.entry(lane.length).or_default().insert(place) {
-            row.renew();
-            *lanes.lengths.entry(lane.length).or_default() += 1;
+        if lanes.groups.entry(lane.group).or_default().insert(place, lane.seconds) {
+            *lanes.lengths.entry(lane.seconds).or_default() += 1;
             *self.versions.entry(pool).or_default() += 1;
             let new = || Line { first: place, jobs: BTreeMap::new() };
             let line = self.order.entry((pool, lane.group)).or_insert_with(new);
@@ -188,24 +219,30 @@ impl Queue {
 
     pub fn remove(&mut self, lane: Lane, queued_at: Timestamp, job: JobId) {
         let place = (queued_at, job);
-        if lane.inside.is_some() {
-            self.count -= usize::from(take(&mut self.inside, &lane, &place));
+        self.version += 1;
+        if let Some(id) = lane.inside {
+            let Some(jobs) = self.inside.get_mut(&id) else { return };
+            self.count -= usize::from(jobs.remove(&place).is_some());
+            self.inside_versions.insert(id, self.version);
+            if jobs.is_empty() {
+                self.inside.remove(&id);
+                self.inside_versions.remove(&id);
+            }
             return;
         }
         let pool = lane.ask.shape.models.0;
         let Some(lanes) = self.asks.get_mut(&(pool, lane.ask)) else { return };
-        let Some(group) = lanes.groups.get_mut(&lane.group) else { return };
-        if !take(&mut group.lanes, &lane.length, &place) {
+        let Some(row) = lanes.groups.get_mut(&lane.group) else { return };
+        if !row.remove(&place, lane.seconds) {
             return;
         }
-        group.renew();
-        if group.lanes.is_empty() {
+        if row.octaves.is_empty() {
             lanes.groups.remove(&lane.group);
         }
-        if let Some(count) = lanes.lengths.get_mut(&lane.length) {
+        if let Some(count) = lanes.lengths.get_mut(&lane.seconds) {
             *count -= 1;
             if *count == 0 {
-                lanes.lengths.remove(&lane.length);
+                lanes.lengths.remove(&lane.seconds);
             }
         }
         if lanes.groups.is_empty() {
@@ -224,6 +261,7 @@ impl Queue {
 
     /// Something changed that lets others of an organization start.
     pub fn stir(&mut self, org: OrgIx) {
+        self.version += 1;
         let pools = self.order.keys().filter(|(_, group)| group.org == org).map(|(pool, _)| *pool);
         for pool in pools {
             *self.versions.entry(pool).or_default() += 1;
@@ -242,36 +280,51 @@ impl Queue {
         of_pool.map(|((_, ask), lanes)| (ask, lanes))
     }
 
-    /// The first turn of each group that asks for this, may have it and runs shorter than `length`.
-    pub fn firsts(&self, ask: &Ask, length: u32, turns: Turns<'_>) -> impl Iterator<Item = (Turn, Group)> {
+    /// The first turn of each group that asks for this, may have it and runs for less than `seconds`.
+    pub fn firsts(&self, ask: &Ask, seconds: i64, turns: Turns<'_>) -> impl Iterator<Item = (Turn, Group)> {
         let groups = self.asks.get(&(ask.shape.models.0, *ask)).into_iter().flat_map(|a| &a.groups);
         groups.filter_map(move |(group, row)| {
-            let ((queued_at, job), _) = row.first_below(length)?;
+            let ((queued_at, job), _) = row.first_below(seconds)?;
             turns.admits(*group, ask).then(|| (turns.of(*group, queued_at, job), *group))
         })
     }
 
-    /// The first of a group who may have this and runs shorter than `length`, and how long.
-    pub fn first(&self, ask: &Ask, group: Group, length: u32, turns: Turns<'_>) -> Option<(Turn, u32)> {
+    /// The first of a group who may have this and runs for less than `seconds`, and for how long.
+    pub fn first(&self, ask: &Ask, group: Group, seconds: i64, turns: Turns<'_>) -> Option<(Turn, i64)> {
         let row = self.asks.get(&(ask.shape.models.0, *ask))?.groups.get(&group)?;
-        let ((queued_at, job), length) = row.first_below(length)?;
-        turns.admits(group, ask).then(|| (turns.of(group, queued_at, job), length))
+        let ((queued_at, job), seconds) = row.first_below(seconds)?;
+        turns.admits(group, ask).then(|| (turns.of(group, queued_at, job), seconds))
     }
 
-    /// Remembers that runs of some length and longer found no place.
+    /// Remembers that runs of so many seconds and longer found no place.
     pub fn stick(&mut self, ask: &Ask, stuck: Stuck) {
         if let Some(lanes) = self.asks.get_mut(&(ask.shape.models.0, *ask)) {
             lanes.stuck = Some(stuck);
         }
     }
 
-    /// The lanes of jobs that run inside bookings, each with its first job.
-    pub fn inside(&self) -> Vec<Lane> {
+    /// The bookings inside which somebody waits.
+    pub fn bookings(&self) -> Vec<BookingId> {
         self.inside.keys().copied().collect()
     }
 
-    pub fn first_inside(&self, lane: &Lane) -> Option<JobId> {
-        self.inside.get(lane)?.first().map(|(_, job)| *job)
+    /// The turns of those who wait inside a booking, the first first.
+    pub fn inside(&self, id: BookingId, turns: Turns<'_>) -> Vec<Turn> {
+        let jobs = self.inside.get(&id).into_iter().flatten();
+        let mut all: Vec<Turn> =
+            jobs.map(|((queued_at, job), group)| turns.of(*group, *queued_at, *job)).collect();
+        all.sort_unstable();
+        all
+    }
+
+    /// Grows when somebody comes or goes inside a booking.
+    pub fn inside_version(&self, id: BookingId) -> u64 {
+        self.inside_versions.get(&id).copied().unwrap_or(0)
+    }
+
+    /// Grows with every coming and going.
+    pub fn total_version(&self) -> u64 {
+        self.version
     }
 
     /// The sets of models that somebody waits for.
@@ -287,36 +340,38 @@ impl Queue {
         from.take_while(move |((models, _), _)| *models == pool).map(|((_, group), line)| (*group, line))
     }
 
-    /// The first turn among those who wait for this set of models and may have what they ask for.
-    pub fn head(&self, pool: u64, turns: Turns<'_>) -> Option<Turn> {
+    /// The first turn among those who wait for this set of models, may have what they ask for, and are not
+    /// passed over.
+    pub fn head(&self, pool: u64, turns: Turns<'_>, passed: &BTreeSet<(Ask, Group)>) -> Option<Turn> {
+        let good = |ask: &Ask, group: Group| {
+            turns.admits(group, ask) && (passed.is_empty() || !passed.contains(&(*ask, group)))
+        };
         let heads = self.of_pool(pool).filter_map(|(group, line)| {
-            if !turns.limits(group) || line.jobs.get(&line.first).is_some_and(|ask| turns.admits(group, ask))
-            {
+            let free = passed.is_empty() && !turns.limits(group);
+            if free || line.jobs.get(&line.first).is_some_and(|ask| good(ask, group)) {
                 return Some(turns.of(group, line.first.0, line.first.1));
             }
             // Others of the group may ask for less.
-            let (queued_at, job) = self.first_admitted(pool, group, turns)?;
+            let from = (Bound::Included((pool, Ask::LEAST)), Bound::Unbounded);
+            let of_pool = self.asks.range(from).take_while(|((models, _), _)| *models == pool);
+            let rows = of_pool.filter_map(|((_, ask), lanes)| Some((ask, lanes.groups.get(&group)?)));
+            let firsts = rows.filter(|(ask, _)| good(ask, group)).filter_map(|(_, row)| Some(row.first?.0));
+            let (queued_at, job) = firsts.min()?;
             Some(turns.of(group, queued_at, job))
         });
         heads.min()
     }
 
-    fn first_admitted(&self, pool: u64, group: Group, turns: Turns<'_>) -> Option<(Timestamp, JobId)> {
-        let from = (Bound::Included((pool, Ask::LEAST)), Bound::Unbounded);
-        let of_pool = self.asks.range(from).take_while(move |((models, _), _)| *models == pool);
-        let rows = of_pool.filter_map(|((_, ask), lanes)| Some((ask, lanes.groups.get(&group)?)));
-        rows.filter(|(ask, _)| turns.admits(group, ask)).filter_map(|(_, row)| Some(row.first?.0)).min()
-    }
-
-    /// How many of this pool may start and have their turn before this one; counts to a limit.
-    pub fn ahead(&self, pool: u64, mine: Turn, turns: Turns<'_>, limit: usize) -> usize {
+    /// How many may start who wait for any of these models and have their turn before this one; counts to
+    /// a limit.
+    pub fn ahead(&self, models: Models, mine: Turn, turns: Turns<'_>, limit: usize) -> usize {
         let mut before = 0;
-        for (group, line) in self.of_pool(pool) {
+        for ((_, group), line) in self.order.iter().filter(|((pool, _), _)| pool & models.0 != 0) {
             for ((queued_at, job), ask) in &line.jobs {
-                if before >= limit || turns.of(group, *queued_at, *job) >= mine {
+                if before >= limit || turns.of(*group, *queued_at, *job) >= mine {
                     break;
                 }
-                before += usize::from(turns.admits(group, ask));
+                before += usize::from(turns.admits(*group, ask));
             }
         }
         before

@@ -86,6 +86,14 @@ impl View {
         }
     }
 
+    /// The groups of boards that reach each other by NVLink.
+    pub(crate) fn islands(&self) -> Vec<Option<u8>> {
+        let mut islands: Vec<Option<u8>> = self.gpus().iter().map(|g| Some(g.island)).collect();
+        islands.sort_unstable();
+        islands.dedup();
+        islands
+    }
+
     pub fn free_milli(&self) -> u32 {
         self.gpus().iter().map(|g| u32::from(g.free_milli)).sum()
     }

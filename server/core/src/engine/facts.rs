@@ -222,6 +222,7 @@ impl Engine {
 
     /// Counts what a claim holds, or holds no more. What runs in a booking is limited by that.
     fn count(&mut self, claim: &Claim, sign: i64, now: Timestamp) {
+        self.count_preemptible(claim, sign);
         self.shares.running(claim.org, sign * claim.milli, now);
         let org = self.shares.index(claim.org);
         let offering = self.cluster.offering(claim.bill.offering.as_ref());
@@ -254,7 +255,7 @@ impl Engine {
         }
     }
 
-    fn put_job(&mut self, facts: JobFacts) {
+    pub(super) fn put_job(&mut self, facts: JobFacts) {
         let id = facts.id;
         if self.jobs.get(&id).is_some_and(|known| known.facts == facts) {
             return;
@@ -285,14 +286,16 @@ impl Engine {
         }
         // What can never be placed stays out of the queue; its reason is said by `why`.
         let Ok(ask) = Ask::of(&facts.request, facts.org, &mut self.cluster) else { return };
-        let length = u32::try_from(facts.max_duration_s.max(1)).unwrap_or(u32::MAX).ilog2();
+        let seconds = facts.max_duration_s;
         let group = Group { class: facts.priority.rank(), org: self.shares.index(facts.org) };
-        let lane = Lane { ask: ask.for_anybody(), group, length, inside: facts.inside };
+        let lane = Lane { ask: ask.for_anybody(), group, seconds, inside: facts.inside };
         (waiting.lane, waiting.ask) = (Some(lane), Some(ask));
         self.queue.insert(lane, facts.queued_at, id);
     }
 
     pub(super) fn remove_job(&mut self, id: JobId) {
+        self.drop_hold(id);
+        self.drop_hold_inside(id);
         let Some(old) = self.jobs.remove(&id) else { return };
         if let Some(lane) = old.lane {
             self.queue.remove(lane, old.facts.queued_at, id);
@@ -305,9 +308,7 @@ impl Engine {
                 }
             }
         }
-        self.memory.no_victims.remove(&id);
         self.memory.victims.remove(&id);
-        self.drop_hold_of(id);
     }
 
     fn ended(&mut self, job: JobId, succeeded: bool) {

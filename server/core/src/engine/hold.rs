@@ -8,12 +8,11 @@ use berth_types::ids::JobId;
 use berth_types::time::Timestamp;
 
 use super::{Engine, Held};
-use crate::calendar::{Booking, But, Kind, Place};
-use crate::cluster::{BookingId, NodeIx};
+use crate::calendar::{Booking, But, Kind, LATE_S, Place};
+use crate::cluster::{BookingId, Models, NodeIx};
+use crate::queue::Turn;
 use crate::request::Ask;
 
-/// What is late is expected within so many seconds.
-pub(super) const LATE_S: i64 = 30;
 /// Asks whose ready times are kept.
 const ASKS: usize = 256;
 /// As many nodes are looked at for an ask in one pass.
@@ -31,39 +30,107 @@ pub(super) struct Ready {
     nodes: Vec<i64>,
 }
 
+/// What is known of a job's start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Foreseen {
+    At(Timestamp),
+    /// Not all nodes were looked at yet.
+    NotYet,
+    /// What is in the way has no known end.
+    Never,
+}
+
+/// The booking of a start that is held for a job.
+pub(super) fn hold_id(job: JobId) -> BookingId {
+    BookingId(job.uuid())
+}
+
 impl Engine {
-    /// The hold of a pool's first job, made or kept. The time of its start, when there is one.
-    pub(super) fn hold(&mut self, pool: u64, job: JobId, now: Timestamp) -> Option<Timestamp> {
-        let changes = self.cluster.changes();
-        if let Some(held) = self.holds.get(&pool).copied() {
-            if held.job == job && held.at > now && self.still_first(&held) {
-                if let Some(held) = self.holds.get_mut(&pool) {
-                    held.changes = changes;
-                }
-                return Some(held.at);
-            }
-            self.drop_hold(pool);
+    /// The starts that are held, inside reservations too.
+    pub fn held_starts(&self) -> impl Iterator<Item = (JobId, &Booking)> {
+        let open = self.holds.keys().filter_map(|job| Some((*job, self.calendar.get(hold_id(*job))?)));
+        open.chain(self.held_inside())
+    }
+
+    /// Holds a start for a job, or keeps the one that is held. A `firm` one is for a job for which others
+    /// made room: it leaves the queue and waits for that room.
+    pub(super) fn hold(&mut self, pool: u64, job: JobId, firm: bool, now: Timestamp) -> Foreseen {
+        if let Some(held) = self.holds.get(&job).copied()
+            && held.at > now
+            && held.firm == firm
+            && self.is_current(job, &held)
+        {
+            self.renew_hold(job, pool);
+            return Foreseen::At(held.at);
         }
-        let waiting = self.jobs.get(&job)?;
-        let (ask, org) = (waiting.ask?, waiting.facts.org);
-        let seconds = waiting.facts.max_duration_s;
+        let Some(waiting) = self.jobs.get(&job) else { return Foreseen::Never };
+        let Some(ask) = waiting.ask else { return Foreseen::Never };
+        let (org, seconds) = (waiting.facts.org, waiting.facts.max_duration_s);
+        let but = self.no_obstacles(job, now);
         // What is found so far can be promised; the next pass may find something sooner.
         self.sync_ready(&ask, SCANNED);
-        let (at, places) = self.earliest_known(&ask, seconds, now)?;
+        let Some((at, places)) = self.earliest_known(&ask, seconds, now, &but) else {
+            self.drop_hold(job);
+            let all = self.memory.ready.get(&ask).is_some_and(|r| r.next >= r.nodes.len());
+            return if all { Foreseen::Never } else { Foreseen::NotYet };
+        };
         let until = self.ends(at, seconds);
-        let id = BookingId(job.uuid());
-        let booking = Booking { id, kind: Kind::Hold, org, ask: Some(ask), from: at, until, places };
-        self.calendar.put(&self.cluster, booking);
-        self.holds.insert(pool, Held { job, booking: id, at, changes });
-        Some(at)
+        let (id, kind, from) = (hold_id(job), Kind::Hold, at);
+        self.calendar.put(&self.cluster, Booking { id, kind, org, ask: Some(ask), from, until, places });
+        if firm && !self.holds.get(&job).is_some_and(|h| h.firm) {
+            self.set_aside(job);
+        }
+        self.holds.insert(job, Held { pool, at, firm, changes: 0, bookings: 0 });
+        self.renew_hold(job, pool);
+        Foreseen::At(at)
+    }
+
+    fn renew_hold(&mut self, job: JobId, pool: u64) {
+        let (changes, bookings) = (self.cluster.changes(), self.calendar.version(Models(pool)));
+        if let Some(held) = self.holds.get_mut(&job) {
+            (held.changes, held.bookings) = (changes, bookings);
+        }
+    }
+
+    /// Bookings that are no obstacle to a job: its own, and the starts that are held for jobs whose turn is
+    /// after its own. What others made room for is an obstacle to everybody.
+    pub(super) fn no_obstacles(&self, job: JobId, now: Timestamp) -> Vec<BookingId> {
+        let mut out: Vec<BookingId> =
+            self.holds.contains_key(&job).then(|| hold_id(job)).into_iter().collect();
+        let Some(mine) = self.turn(job, now) else { return out };
+        for (other, held) in &self.holds {
+            if *other != job && !held.firm && self.turn(*other, now).is_some_and(|turn| turn > mine) {
+                out.push(hold_id(*other));
+            }
+        }
+        out
+    }
+
+    /// The turn of a job that waits in the queue.
+    pub(super) fn turn(&self, job: JobId, now: Timestamp) -> Option<Turn> {
+        let waiting = self.jobs.get(&job)?;
+        Some(self.turns(now).of(waiting.lane?.group, waiting.facts.queued_at, job))
+    }
+
+    /// The start that is held for the first of a pool.
+    pub(super) fn first_held(&self, pool: u64) -> Option<JobId> {
+        self.holds.iter().find(|(_, h)| h.pool == pool && !h.firm).map(|(job, _)| *job)
+    }
+
+    /// The jobs of a pool for which others made room.
+    pub(super) fn firm(&self, pool: u64) -> Vec<JobId> {
+        self.holds.iter().filter(|(_, h)| h.pool == pool && h.firm).map(|(job, _)| *job).collect()
     }
 
     /// Whether nothing that changed since could make the held start worse or sooner.
-    fn still_first(&self, held: &Held) -> bool {
+    fn is_current(&self, job: JobId, held: &Held) -> bool {
+        if !self.racks.is_empty() || self.calendar.version(Models(held.pool)) != held.bookings {
+            return false;
+        }
         let Some(changed) = self.cluster.changed_since(held.changes).filter(|c| c.len() < 64) else {
             return false;
         };
-        let Some(booking) = self.calendar.get(held.booking) else { return false };
+        let Some(booking) = self.calendar.get(hold_id(job)) else { return false };
         let Some(ask) = booking.ask else { return false };
         if self.memory.ready.get(&ask).is_none_or(|r| r.next < r.nodes.len()) {
             return false;
@@ -73,15 +140,26 @@ impl Engine {
         })
     }
 
-    pub(super) fn drop_hold(&mut self, pool: u64) {
-        if let Some(held) = self.holds.remove(&pool) {
-            self.calendar.remove(held.booking);
+    pub(super) fn drop_hold(&mut self, job: JobId) {
+        let Some(held) = self.holds.remove(&job) else { return };
+        self.calendar.remove(hold_id(job));
+        if held.firm {
+            self.put_back(job);
         }
     }
 
-    pub(super) fn drop_hold_of(&mut self, job: JobId) {
-        if let Some(pool) = self.holds.iter().find(|(_, h)| h.job == job).map(|(p, _)| *p) {
-            self.drop_hold(pool);
+    /// Takes a job out of the queue, for which room was made elsewhere.
+    fn set_aside(&mut self, job: JobId) {
+        let Some(waiting) = self.jobs.get(&job) else { return };
+        if let Some(lane) = waiting.lane {
+            self.queue.remove(lane, waiting.facts.queued_at, job);
+        }
+    }
+
+    fn put_back(&mut self, job: JobId) {
+        let Some(waiting) = self.jobs.get(&job) else { return };
+        if let Some(lane) = waiting.lane {
+            self.queue.insert(lane, waiting.facts.queued_at, job);
         }
     }
 
@@ -92,12 +170,19 @@ impl Engine {
         ask: &Ask,
         seconds: i64,
         now: Timestamp,
+        but: &[BookingId],
     ) -> Option<(Timestamp, Vec<Place>)> {
         self.sync_ready(ask, usize::MAX);
-        self.earliest_known(ask, seconds, now)
+        self.earliest_known(ask, seconds, now, but)
     }
 
-    fn earliest_known(&self, ask: &Ask, seconds: i64, now: Timestamp) -> Option<(Timestamp, Vec<Place>)> {
+    fn earliest_known(
+        &self,
+        ask: &Ask,
+        seconds: i64,
+        now: Timestamp,
+        but: &[BookingId],
+    ) -> Option<(Timestamp, Vec<Place>)> {
         let ready = self.memory.ready.get(ask)?;
         let mut nodes: Vec<(i64, NodeIx)> = Vec::new();
         for (index, at) in ready.nodes.iter().enumerate().filter(|(_, at)| **at != NEVER) {
@@ -107,66 +192,53 @@ impl Engine {
         let enough = ask.nodes as usize + FIRST;
         if nodes.len() > enough {
             let mut first = nodes.clone();
-            first.select_nth_unstable(enough);
+            let (_, (next, _), _) = first.select_nth_unstable(enough);
+            let next = *next;
             first.truncate(enough);
-            if let Some(found) = self.earliest_of(ask, first, seconds, now) {
+            let found = self.earliest_on(ask, first, seconds, now, but);
+            if let Some(found) = found.filter(|(at, _)| at.micros() <= next) {
                 return Some(found);
             }
         }
-        self.earliest_of(ask, nodes, seconds, now)
+        self.earliest_on(ask, nodes, seconds, now, but)
     }
 
-    fn earliest_of(
+    fn earliest_on(
         &self,
         ask: &Ask,
         mut nodes: Vec<(i64, NodeIx)>,
         seconds: i64,
         now: Timestamp,
+        but: &[BookingId],
     ) -> Option<(Timestamp, Vec<Place>)> {
         nodes.sort_unstable();
         // Each time at which something changes for the better, in order.
-        let late = now.plus_seconds(LATE_S);
-        let ends = self.calendar.iter().filter(|b| b.until > now).map(|b| b.until);
+        let ends = self.calendar.iter().filter(|b| !but.contains(&b.id)).map(|b| b.until);
         let mut times: Vec<Timestamp> =
-            nodes.iter().map(|(at, _)| Timestamp::from_micros(*at).max(late)).collect();
-        times.extend(ends);
+            nodes.iter().map(|(at, _)| Timestamp::from_micros(*at)).chain(ends).collect();
+        if !self.racks.is_empty() {
+            times.extend(self.power_ends(now));
+        }
+        times.push(now.plus_seconds(LATE_S));
+        times.retain(|at| *at > now);
         times.sort_unstable();
         times.dedup();
-        let wanted = ask.nodes as usize;
-        for at in times {
+        let but = But { bookings: but, owners: &[] };
+        times.into_iter().find_map(|at| {
             let able: Vec<NodeIx> =
                 nodes.iter().take_while(|(ready, _)| *ready <= at.micros()).map(|(_, n)| *n).collect();
-            if able.len() < wanted {
-                continue;
+            if able.len() < ask.nodes as usize {
+                return None;
             }
-            let until = self.ends(at, seconds);
-            let offers = able.iter().filter_map(|node| {
-                let view = self.calendar.view(&self.cluster, *node, (at, until), now, But::default())?;
-                let offer = self.finder.offer(&self.cluster, &view, &ask.shape)?;
-                Some((offer.cost, *node, offer))
-            });
-            let offers = offers.filter(|offer| !self.fed_ever(vec![offer.clone()], ask).is_empty());
-            // For one node any place will do; the best of the first few is good enough.
-            let some = if wanted == 1 { offers.take(8).collect() } else { offers.collect() };
-            if let Some(chosen) = self.gather(ask, self.fed_ever(some, ask)) {
-                return Some((at, self.places(ask, &chosen)));
-            }
-        }
-        None
+            let chosen = self.place_at(ask, &able, (at, self.ends(at, seconds)), now, but)?;
+            Some((at, self.places(ask, &chosen)))
+        })
     }
 
-    /// Whether some held start may still become sooner, by looking on.
-    pub(super) fn holds_unfinished(&self) -> bool {
-        let asks = self.holds.values().filter_map(|h| self.calendar.get(h.booking)?.ask);
+    /// Whether a search for the start of one of these jobs goes on in the next pass.
+    pub(super) fn is_searching(&self, jobs: &[JobId]) -> bool {
+        let asks = jobs.iter().filter_map(|job| self.jobs.get(job)?.ask);
         asks.into_iter().any(|ask| self.memory.ready.get(&ask).is_some_and(|r| r.next < r.nodes.len()))
-    }
-
-    /// Whether the search for a pool's first job goes on in the next pass.
-    pub(super) fn is_unfinished(&self, pool: u64) -> bool {
-        let Some(held) = self.holds.get(&pool) else { return true };
-        let ask = self.calendar.get(held.booking).and_then(|b| b.ask);
-        ask.is_none_or(|ask| self.memory.ready.get(&ask).is_none_or(|r| r.next < r.nodes.len()))
-            || self.memory.victims.get(&held.job).is_some_and(|s| s.is_unfinished(&self.cluster))
     }
 
     /// Looks at the nodes that changed, and at so many of those that were never looked at.
@@ -177,7 +249,7 @@ impl Engine {
         let mut ready = self.memory.ready.remove(ask).unwrap_or_default();
         let count = self.cluster.nodes().len();
         let changed = self.cluster.changed_since(ready.changes);
-        let known = changed.filter(|c| ready.nodes.len() == count && c.len() < count);
+        let known = changed.filter(|c| ready.nodes.len() == count && c.len() < count.max(64));
         let Some(changed) = known else {
             ready = Ready { changes: 0, next: 0, nodes: vec![NEVER; count] };
             return self.look(ask, ready, &[], budget);

@@ -10,7 +10,9 @@
 //! Must not see a clock, a store or a message. Nothing that is stated can make it panic.
 
 mod facts;
+mod forecast;
 mod hold;
+mod inside;
 mod pass;
 mod place;
 mod power;
@@ -36,7 +38,7 @@ use crate::scoring::Reach;
 
 pub use facts::{Claim, ClaimBill, ClaimRank, Fact, HeldVolume, JobFacts, OrgFacts};
 pub use reserve::{Named, Refusal, Window};
-pub use why::{Blocker, Change, Short, Why};
+pub use why::{Blocker, Change, Closed, Short, Why};
 pub use words::{Asked, explanation, short_text};
 
 /// What a pass decided.
@@ -65,14 +67,16 @@ struct Waiting {
     ask: Option<Ask>,
 }
 
-/// The start that is held for the first of a pool that does not fit.
+/// A start that is held for a job that does not fit now, by the set of models that it waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Held {
-    job: JobId,
-    booking: BookingId,
+    pool: u64,
     at: Timestamp,
-    /// Up to this change of the cluster it is right.
+    /// Others made room for it: nobody else may use that.
+    firm: bool,
+    /// Up to this change of the cluster and of what is booked it is right.
     changes: u64,
+    bookings: u64,
 }
 
 /// What is known to be impossible as the cluster stands.
@@ -80,11 +84,11 @@ struct Held {
 struct Memory {
     /// When each node could take an ask at the earliest.
     ready: HashMap<Ask, hold::Ready>,
-    /// The changes of cluster, queue and calendar up to which a pool was looked at.
-    looked: HashMap<u64, (u64, u64, u64)>,
+    /// What of each pool was looked at.
+    looked: HashMap<u64, pass::Looked>,
+    looked_inside: HashMap<BookingId, inside::Looked>,
     victims: HashMap<JobId, preempt::Scan>,
-    /// The change of the cluster at which no victims were found for a job.
-    no_victims: HashMap<JobId, u64>,
+    forecast: Option<forecast::Forecast>,
 }
 
 #[derive(Debug, Clone)]
@@ -103,7 +107,10 @@ pub struct Engine {
     outcomes: HashMap<JobId, bool>,
     dependents: BTreeMap<JobId, BTreeSet<JobId>>,
     versions: HashMap<facts::Thing, i64>,
-    holds: BTreeMap<u64, Held>,
+    holds: BTreeMap<JobId, Held>,
+    inside: BTreeMap<BookingId, Vec<inside::HeldInside>>,
+    /// How many attempts may be told to make room, by the booking that they run in and by class.
+    preemptible: BTreeMap<(Option<BookingId>, i64), i64>,
     memory: Memory,
     backfill: bool,
     /// Watts that racks can feed.
@@ -126,6 +133,8 @@ impl Default for Engine {
             dependents: BTreeMap::new(),
             versions: HashMap::new(),
             holds: BTreeMap::new(),
+            inside: BTreeMap::new(),
+            preemptible: BTreeMap::new(),
             memory: Memory::default(),
             backfill: true,
             racks: BTreeMap::new(),

@@ -1,44 +1,93 @@
 //! One look at the queue: who starts, who makes room, who waits in vain.
 //!
-//! A pass costs what changed. For each pool (a set of board models) the first in line is placed, or a
-//! start is held for it; then others are placed around what is held.
+//! A pass costs what changed. Jobs have their turns over all pools (sets of board models). The first of a
+//! pool that does not fit gets a start that is held for it; then others are placed around what is held.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 
 use berth_types::ids::JobId;
 use berth_types::jobs::{Condition, DependsOn};
 use berth_types::time::Timestamp;
 
 use super::facts::{Claim, ClaimBill, ClaimRank};
+use super::hold::{Foreseen, hold_id};
+use super::preempt::{Claimant, Room};
 use super::{Decision, Engine};
-use crate::calendar::Place;
-use crate::cluster::{Models, NodeIx, Owner};
+use crate::calendar::{Booking, But, Place};
+use crate::cluster::{BookingId, Models, NodeIx, Owner};
 use crate::queue::{Group, Stuck, Turn};
 use crate::request::Ask;
 
+/// As often all is looked at in a pass, as long as one decision may follow from another.
+const ROUNDS: usize = 8;
+
+/// What of a pool was looked at last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Looked {
+    changes: u64,
+    queue: u64,
+    bookings: u64,
+    /// No search goes on in the next pass.
+    pub(super) finished: bool,
+}
+
+/// One pool in a pass.
+struct PoolPass {
+    pool: u64,
+    /// Those of whom no start can be foreseen: they take nothing away from those behind them.
+    passed: BTreeSet<(Ask, Group)>,
+    /// Jobs for which others made room.
+    firm: BinaryHeap<Reverse<Turn>>,
+    /// `None` as long as the first that does not fit is looked for.
+    around: Option<Around>,
+    finished: bool,
+}
+
 /// What is known while others are started around what is held.
 struct Around {
-    pool: u64,
-    now: Timestamp,
-    /// For each ask: runs of this length and longer did not fit.
-    too_long: BTreeMap<Ask, u32>,
-    most: BTreeMap<Ask, u32>,
+    /// For each ask: runs of so many seconds and longer do not fit.
+    fits_below: BTreeMap<Ask, i64>,
     /// The ask that stands for each, as long as nobody was started.
     alike: HashMap<Ask, Ask>,
+    /// For each ask and class: nobody can make room for runs of so many seconds and longer.
+    room_below: HashMap<(Ask, i64), i64>,
+    /// The lowest class of those who may be told to make room.
+    lowest: i64,
+    lines: Vec<Line>,
+    order: BinaryHeap<Reverse<(Turn, usize)>>,
 }
 
 /// The first of each group who could be started with one ask.
 struct Line {
     ask: Ask,
+    /// Runs of so many seconds and longer do not fit, whoever asks.
+    below: i64,
     firsts: BinaryHeap<Reverse<(Turn, Group)>>,
 }
 
-enum Tried {
-    /// The next of the group.
-    Next(Option<Turn>),
-    /// There is no room at all any more for what is asked.
-    Full,
+impl Around {
+    /// Runs of so many seconds and longer of somebody in a line are not looked at.
+    fn bound(&mut self, line: usize, own: &Ask, alike: &Ask, class: i64) -> (i64, i64) {
+        let below = self.lines.get(line).map_or(0, |l| l.below);
+        let fits = self.fits_below.get(alike).copied().unwrap_or(i64::MAX).min(below);
+        let room = match class > self.lowest {
+            true => self.room_below.get(&(*own, class)).copied().unwrap_or(i64::MAX),
+            false => 0,
+        };
+        (fits, room)
+    }
+
+    fn next(&self) -> Option<Turn> {
+        self.order.peek().map(|Reverse((turn, _))| *turn)
+    }
+
+    fn queue_line(&mut self, line: usize) {
+        let first = self.lines.get(line).and_then(|l| l.firsts.peek());
+        if let Some(Reverse((turn, _))) = first {
+            self.order.push(Reverse((*turn, line)));
+        }
+    }
 }
 
 impl Engine {
@@ -47,46 +96,118 @@ impl Engine {
         let mut out = Vec::new();
         self.calendar.forget_until(now);
         self.orphans(&mut out);
-        self.inside_bookings(now, &mut out);
-        // What the first of them are given may unsettle others, so those are looked at after them.
-        let (settled, open): (Vec<u64>, Vec<u64>) =
-            self.queue.pools().into_iter().partition(|pool| self.is_settled(*pool, now));
-        self.look_at(&open, now, &mut out);
-        self.look_at(&settled, now, &mut out);
+        self.look_inside_all(now, &mut out);
+        let waiting: BTreeSet<u64> = self.queue.pools().into_iter().collect();
+        self.memory.looked.retain(|pool, _| waiting.contains(pool));
+        for round in 0..ROUNDS {
+            let open = |pool: &u64| !self.is_settled(*pool, now) && (round == 0 || self.is_finished(*pool));
+            let pools: Vec<u64> = self.pools().into_iter().filter(open).collect();
+            if pools.is_empty() {
+                break;
+            }
+            self.look_at(&pools, now, &mut out);
+        }
         out
     }
 
-    /// Looks at pools in the order of the turn of their first.
+    /// The sets of models that somebody waits for.
+    fn pools(&self) -> BTreeSet<u64> {
+        let held = self.holds.values().map(|h| h.pool);
+        self.queue.pools().into_iter().chain(held).collect()
+    }
+
+    /// Whether a search goes on in the next pass, which should follow soon.
+    pub fn unfinished(&self) -> bool {
+        self.memory.looked.values().any(|l| !l.finished)
+    }
+
+    fn is_finished(&self, pool: u64) -> bool {
+        self.memory.looked.get(&pool).is_none_or(|l| l.finished)
+    }
+
+    /// Looks at pools, everybody in their turn.
     fn look_at(&mut self, pools: &[u64], now: Timestamp, out: &mut Vec<Decision>) {
-        let unsettled = pools.iter().filter(|pool| !self.is_settled(**pool, now));
-        let mut heads: Vec<(Turn, u64)> =
-            unsettled.filter_map(|pool| Some((self.queue.head(*pool, self.turns(now))?, *pool))).collect();
-        heads.sort_unstable();
-        for (_, pool) in heads {
-            self.heads(pool, now, out);
-            if self.backfill {
-                self.backfill(pool, now, out);
+        let mut order: BinaryHeap<Reverse<(Turn, usize)>> = BinaryHeap::new();
+        let mut passes: Vec<PoolPass> = Vec::new();
+        for (index, pool) in pools.iter().enumerate() {
+            let firm = self.firm(*pool).into_iter().filter_map(|job| self.turn(job, now)).map(Reverse);
+            let pass = PoolPass {
+                pool: *pool,
+                passed: BTreeSet::new(),
+                firm: firm.collect(),
+                around: None,
+                finished: true,
+            };
+            match self.next(&pass, now) {
+                Some(turn) => order.push(Reverse((turn, index))),
+                None => self.looked(&pass),
             }
-            let bookings = self.calendar.version(Models(pool));
-            self.memory.looked.insert(pool, (self.cluster.changes(), self.queue.version(pool), bookings));
+            passes.push(pass);
+        }
+        while let Some(Reverse((seen, index))) = order.pop() {
+            let Some(pass) = passes.get_mut(index) else { continue };
+            self.step(pass, seen, now, out);
+            self.enter_if_all_passed(pass, now);
+            match self.next(pass, now) {
+                Some(turn) => order.push(Reverse((turn.max(seen), index))),
+                None => self.looked(pass),
+            }
+        }
+    }
+
+    /// Whose turn is next in a pool.
+    fn next(&self, pass: &PoolPass, now: Timestamp) -> Option<Turn> {
+        let firm = pass.firm.peek().map(|Reverse(turn)| *turn);
+        let main = match &pass.around {
+            Some(around) => around.next(),
+            None => self.queue.head(pass.pool, self.turns(now), &pass.passed),
+        };
+        firm.into_iter().chain(main).min()
+    }
+
+    /// Remembers what was looked at. Nobody is held a start who is not in the queue any more.
+    fn looked(&mut self, pass: &PoolPass) {
+        if pass.around.is_none()
+            && let Some(job) = self.first_held(pass.pool)
+        {
+            self.drop_hold(job);
+        }
+        let looked = Looked {
+            changes: self.cluster.changes(),
+            queue: self.queue.version(pass.pool),
+            bookings: self.calendar.version(Models(pass.pool)),
+            finished: pass.finished,
+        };
+        self.memory.looked.insert(pass.pool, looked);
+    }
+
+    fn step(&mut self, pass: &mut PoolPass, seen: Turn, now: Timestamp, out: &mut Vec<Decision>) {
+        let firm = pass.firm.peek().is_some_and(|Reverse(turn)| *turn <= seen);
+        match (firm.then(|| pass.firm.pop()).flatten(), pass.around.is_some()) {
+            (Some(Reverse(turn)), _) => self.start_firm(pass.pool, turn.job, now, out),
+            (None, true) => self.fill(pass, now, out),
+            (None, false) => self.lead(pass, now, out),
         }
     }
 
     /// Whether nothing happened that could let anybody of a pool start.
     fn is_settled(&self, pool: u64, now: Timestamp) -> bool {
-        let Some((changes, queue, bookings)) = self.memory.looked.get(&pool).copied() else { return false };
-        let unchanged = self.cluster.changed_since(changes).is_some_and(|nodes| {
-            let in_pool = |node: &NodeIx| {
-                let gpus = self.cluster.node(*node).into_iter().flat_map(|n| n.view().gpus());
-                gpus.into_iter().any(|g| Models(pool).has(g.model))
-            };
-            nodes.len() < 256 && !nodes.iter().any(in_pool)
+        let Some(looked) = self.memory.looked.get(&pool).copied() else { return false };
+        let unchanged = self.cluster.changed_since(looked.changes).is_some_and(|nodes| {
+            nodes.len() < 256 && !nodes.iter().any(|node| self.is_of(*node, Models(pool)))
         });
-        let due = self.holds.get(&pool).is_none_or(|h| h.at <= now) || self.is_unfinished(pool);
+        let due = self.holds.values().any(|h| h.pool == pool && h.at <= now);
         unchanged
+            && looked.finished
             && !due
-            && self.queue.version(pool) == queue
-            && self.calendar.version(Models(pool)) == bookings
+            && self.queue.version(pool) == looked.queue
+            && self.calendar.version(Models(pool)) == looked.bookings
+    }
+
+    /// Whether a node has a board of one of these models.
+    pub(super) fn is_of(&self, node: NodeIx, models: Models) -> bool {
+        let Some(of) = self.cluster.node(node) else { return false };
+        (0..of.facts.gpus.len()).any(|index| models.has(of.model_ix(index)))
     }
 
     fn orphans(&mut self, out: &mut Vec<Decision>) {
@@ -111,106 +232,271 @@ impl Engine {
         }
     }
 
-    /// Starts the first of a pool for as long as they fit; the one that does not gets a start held.
-    fn heads(&mut self, pool: u64, now: Timestamp, out: &mut Vec<Decision>) {
-        while let Some(head) = self.queue.head(pool, self.turns(now)) {
-            let own = self.holds.get(&pool).filter(|h| h.job == head.job).map(|h| h.booking);
-            if own.is_none() {
-                self.drop_hold(pool);
-            }
-            let Some(waiting) = self.jobs.get(&head.job) else { return };
-            let Some(ask) = waiting.ask else { return };
-            let until = self.ends(now, waiting.facts.max_duration_s);
-            if let Some(places) = self.place(&ask, now, until, own) {
-                self.start(head.job, &places, now, out);
-                continue;
-            }
-            let at = self.hold(pool, head.job, now);
-            if self.preempt(head.job, at, now, out) {
-                self.drop_hold(pool);
-                self.hold(pool, head.job, now);
-            }
+    /// Starts the first of a pool, or holds a start for it. Who has none to hold is passed over.
+    fn lead(&mut self, pass: &mut PoolPass, now: Timestamp, out: &mut Vec<Decision>) {
+        let Some(head) = self.queue.head(pass.pool, self.turns(now), &pass.passed) else { return };
+        let Some((lane, ask, seconds)) = self
+            .jobs
+            .get(&head.job)
+            .and_then(|waiting| Some((waiting.lane?, waiting.ask?, waiting.facts.max_duration_s)))
+        else {
+            return;
+        };
+        let but = self.no_obstacles(head.job, now);
+        let but = But { bookings: &but, owners: &[] };
+        if let Some(places) = self.place(&ask, now, self.ends(now, seconds), but) {
+            self.start(head.job, &places, now, out);
             return;
         }
-        self.drop_hold(pool);
+        let before = self.first_held(pass.pool).filter(|job| *job != head.job);
+        let foreseen = self.hold(pass.pool, head.job, false, now);
+        let starts = match foreseen {
+            Foreseen::At(at) => Some(at),
+            _ => None,
+        };
+        let room = self.make_room(pass.pool, head.job, false, starts, now, out);
+        pass.finished &= foreseen != Foreseen::NotYet && room != Room::NotYet;
+        let searching = self.is_searching(&[head.job]);
+        pass.finished &= !searching;
+        if foreseen == Foreseen::Never && !matches!(room, Room::Without(_)) {
+            pass.passed.insert((ask.for_anybody(), lane.group));
+            return;
+        }
+        if let Some(before) = before {
+            self.drop_hold(before);
+        }
+        self.enter(pass, now);
     }
 
-    /// Starts whoever fits around what is held, in turn.
-    fn backfill(&mut self, pool: u64, now: Timestamp, out: &mut Vec<Decision>) {
-        let (too_long, most) = (BTreeMap::new(), BTreeMap::new());
-        let mut around = Around { pool, now, too_long, most, alike: HashMap::new() };
-        let mut lines: Vec<Line> = Vec::new();
-        for (ask, length) in self.roomy(pool, now) {
-            around.most.insert(ask, length);
-            let firsts = self.queue.firsts(&ask, length, self.turns(now)).map(Reverse).collect();
-            lines.push(Line { ask, firsts });
-        }
-        let next = |lines: &[Line], index: usize| {
-            let Reverse((turn, _)) = lines.get(index)?.firsts.peek()?;
-            Some(Reverse((*turn, index)))
-        };
-        let mut order: BinaryHeap<Reverse<(Turn, usize)>> =
-            (0..lines.len()).filter_map(|index| next(&lines, index)).collect();
-        while let Some(Reverse((_, index))) = order.pop() {
-            let Some(line) = lines.get_mut(index) else { continue };
-            let Some(Reverse((seen, group))) = line.firsts.pop() else { continue };
-            match self.fill(&mut around, &line.ask, group, seen, out) {
-                Tried::Full => continue,
-                Tried::Next(turn) => line.firsts.extend(turn.map(|turn| Reverse((turn, group)))),
+    /// Of those who were passed over, shorter runs may fit.
+    fn enter_if_all_passed(&mut self, pass: &mut PoolPass, now: Timestamp) {
+        let all = !pass.passed.is_empty()
+            && pass.around.is_none()
+            && self.queue.head(pass.pool, self.turns(now), &pass.passed).is_none();
+        if all {
+            if let Some(job) = self.first_held(pass.pool) {
+                self.drop_hold(job);
             }
-            order.extend(next(&lines, index));
+            self.enter(pass, now);
         }
+    }
+
+    /// Goes on to those who may start around what is held.
+    fn enter(&mut self, pass: &mut PoolPass, now: Timestamp) {
+        let lowest = self.lowest_preemptible(None).unwrap_or(i64::MAX);
+        let mut around = Around {
+            fits_below: BTreeMap::new(),
+            alike: HashMap::new(),
+            room_below: HashMap::new(),
+            lowest,
+            lines: Vec::new(),
+            order: BinaryHeap::new(),
+        };
+        if self.backfill {
+            for (ask, below) in self.roomy(pass.pool, lowest, now) {
+                let firsts = self.queue.firsts(&ask, i64::MAX, self.turns(now));
+                let firsts = firsts.filter(|(_, group)| below > 0 || group.class > lowest).map(Reverse);
+                around.lines.push(Line { ask, below, firsts: firsts.collect() });
+            }
+            (0..around.lines.len()).for_each(|line| around.queue_line(line));
+        }
+        pass.around = Some(around);
+    }
+
+    /// Tries the next who may start around what is held, or make others leave.
+    fn fill(&mut self, pass: &mut PoolPass, now: Timestamp, out: &mut Vec<Decision>) {
+        let Some(around) = pass.around.as_mut() else { return };
+        let Some(Reverse((_, index))) = around.order.pop() else { return };
+        let Some(line) = around.lines.get_mut(index) else { return };
+        let ask = line.ask;
+        if let Some(Reverse((seen, group))) = line.firsts.pop() {
+            let (next, finished) = self.try_next(pass.pool, around, index, &ask, (seen, group), now, out);
+            pass.finished &= finished;
+            if let (Some(turn), Some(line)) = (next, around.lines.get_mut(index)) {
+                line.firsts.push(Reverse((turn, group)));
+            }
+        }
+        around.queue_line(index);
+        if around.order.is_empty() {
+            self.keep_stuck(pass.pool, around);
+        }
+    }
+
+    /// What found no place is remembered until something changes.
+    fn keep_stuck(&mut self, pool: u64, around: &Around) {
         let (changes, bookings) = (self.cluster.changes(), self.calendar.version(Models(pool)));
-        for (ask, length) in around.too_long {
+        let none = around.lines.iter().filter(|l| l.below == 0).map(|l| (l.ask, 0));
+        for (ask, seconds) in around.fits_below.iter().map(|(ask, s)| (*ask, *s)).chain(none) {
             // Of shares the boards that are shared already are not known to be without room.
             if ask == ask.for_anybody() {
-                self.queue.stick(&ask, Stuck { length, changes, bookings });
+                self.queue.stick(&ask, Stuck { seconds, changes, bookings });
             }
         }
     }
 
-    /// Starts the first of a group who asks for this, if there is a place around what is held.
-    fn fill(
+    /// Starts the first of a group who asks for this, if there is a place around what is held, or if others
+    /// make room. The turn of the next of the group, and whether no search goes on.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the pool, where its pass is, who is next, when, and what comes of it"
+    )]
+    fn try_next(
         &mut self,
+        pool: u64,
         around: &mut Around,
+        line: usize,
         ask: &Ask,
-        group: Group,
-        seen: Turn,
+        (seen, group): (Turn, Group),
+        now: Timestamp,
         out: &mut Vec<Decision>,
-    ) -> Tried {
-        let now = around.now;
-        let Some(own) = self.jobs.get(&seen.job).and_then(|w| w.ask) else { return Tried::Next(None) };
+    ) -> (Option<Turn>, bool) {
+        let Some((first, _)) = self.queue.first(ask, group, i64::MAX, self.turns(now)) else {
+            return (None, true);
+        };
+        let Some(own) = self.jobs.get(&first.job).and_then(|w| w.ask) else { return (None, true) };
         let alike = *around.alike.entry(own).or_insert_with(|| self.alike(&own));
-        let most = around.most.get(ask).copied().unwrap_or(u32::MAX);
-        let most = around.too_long.get(&alike).copied().unwrap_or(u32::MAX).min(most);
-        let first = self.queue.first(ask, group, most, self.turns(now));
-        let Some((turn, length)) = first else { return Tried::Next(None) };
+        let (fits, room) = around.bound(line, &own, &alike, group.class);
+        let Some((turn, seconds)) = self.queue.first(ask, group, fits.max(room), self.turns(now)) else {
+            return (None, true);
+        };
         if turn > seen {
             // Its organization got something meanwhile, or its first is too long now.
-            return Tried::Next(Some(turn));
+            return (Some(turn), true);
         }
-        let Some(waiting) = self.jobs.get(&turn.job) else { return Tried::Next(None) };
-        let Some(asked) = waiting.ask else { return Tried::Next(None) };
-        let until = self.ends(now, waiting.facts.max_duration_s);
-        let own = self.holds.get(&around.pool).filter(|h| h.job == turn.job).map(|h| h.booking);
-        match self.place(&asked, now, until, own) {
-            Some(places) => {
-                self.start(turn.job, &places, now, out);
-                around.alike.clear();
+        let but = self.no_obstacles(turn.job, now);
+        let mut finished = true;
+        let mut done = false;
+        if seconds < fits {
+            let free = But { bookings: &but, owners: &[] };
+            match self.place(&own, now, self.ends(now, seconds), free) {
+                Some(places) => {
+                    self.start(turn.job, &places, now, out);
+                    around.alike.clear();
+                    done = true;
+                }
+                None => {
+                    // The cluster only gets fuller in a pass, so this holds for all who ask alike.
+                    let below = self.longest(&own, seconds, now, &but);
+                    around.fits_below.insert(alike, below);
+                    self.finder.sync(&self.cluster, &ask.shape);
+                    if self.finder.best(&self.cluster, &ask.shape, &|_| true).is_none()
+                        && let Some(line) = around.lines.get_mut(line)
+                    {
+                        line.below = 0;
+                    }
+                }
             }
-            None => {
-                // The cluster only gets fuller in a pass, so this holds for all who ask alike.
-                around.too_long.insert(alike, length);
-                self.finder.sync(&self.cluster, &ask.shape);
-                if self.finder.best(&self.cluster, &ask.shape, &|_| true).is_none() {
-                    around.too_long.insert(*ask, 0);
-                    return Tried::Full;
+        }
+        if !done && seconds < room {
+            let key = (own, group.class);
+            match self.make_room(pool, turn.job, true, None, now, out) {
+                Room::Without(_) => {
+                    around.lowest = self.lowest_preemptible(None).unwrap_or(i64::MAX);
+                    if !self.holds.get(&turn.job).is_some_and(|h| h.firm) {
+                        finished = false;
+                        around.room_below.insert(key, 0);
+                    }
+                }
+                Room::NotYet => {
+                    finished = false;
+                    around.room_below.insert(key, 0);
+                }
+                Room::None => {
+                    let below = self.longest_with_room(turn.job, &own, group.class, seconds, now, &but);
+                    around.room_below.insert(key, below);
                 }
             }
         }
         // What follows in the group is looked up when it is its turn.
-        let next = self.queue.first(ask, group, u32::MAX, self.turns(now));
-        Tried::Next(next.map(|(turn, _)| turn.max(seen)))
+        let next = self.queue.first(ask, group, i64::MAX, self.turns(now));
+        (next.map(|(turn, _)| turn.max(seen)), finished)
+    }
+
+    /// Runs of how many seconds and longer find no place, where one of `seconds` found none.
+    fn longest(&mut self, ask: &Ask, seconds: i64, now: Timestamp, but: &[BookingId]) -> i64 {
+        let shorter = self.begins_within(seconds, now, but);
+        let fits = |engine: &mut Self, seconds: i64| {
+            let until = engine.ends(now, seconds);
+            engine.place(ask, now, until, But { bookings: but, owners: &[] }).is_some()
+        };
+        self.first_below(&shorter, fits)
+    }
+
+    /// Runs of how many seconds and longer nobody can make room for, where there was none for `seconds`.
+    fn longest_with_room(
+        &mut self,
+        job: JobId,
+        ask: &Ask,
+        class: i64,
+        seconds: i64,
+        now: Timestamp,
+        but: &[BookingId],
+    ) -> i64 {
+        let shorter = self.begins_within(seconds, now, but);
+        let fits = |engine: &mut Self, seconds: i64| {
+            let until = engine.ends(now, seconds);
+            engine.could_fit(&Claimant { job, class, ask: *ask, until, now, but })
+        };
+        self.first_below(&shorter, fits)
+    }
+
+    /// The seconds, ascending, after which something that is booked begins, within a run of `seconds`: other
+    /// lengths between two of them meet the same bookings.
+    fn begins_within(&self, seconds: i64, now: Timestamp, but: &[BookingId]) -> Vec<i64> {
+        let booked = self.calendar.iter().filter(|b| !but.contains(&b.id));
+        let mut all: Vec<i64> = booked.map(|b| (b.from.micros() - now.micros()) / 1_000_000).collect();
+        all.retain(|s| *s > 0 && *s < seconds);
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    fn first_below(&mut self, shorter: &[i64], mut fits: impl FnMut(&mut Self, i64) -> bool) -> i64 {
+        let (mut good, mut bad) = (0, shorter.len());
+        while good < bad {
+            let half = (good + bad) / 2;
+            match shorter.get(half) {
+                Some(seconds) if fits(self, *seconds) => good = half + 1,
+                _ => bad = half,
+            }
+        }
+        // One that ends as the next booking begins still fits; without a booking in the way, none does.
+        match good.checked_sub(1).and_then(|last| shorter.get(last)) {
+            Some(longest) => longest + 1,
+            None => 0,
+        }
+    }
+
+    /// Starts a job for which others made room, where that is or anywhere else; what is late is waited for a
+    /// little longer.
+    fn start_firm(&mut self, pool: u64, job: JobId, now: Timestamp, out: &mut Vec<Decision>) {
+        let Some((lane, ask, seconds)) = self
+            .jobs
+            .get(&job)
+            .and_then(|waiting| Some((waiting.lane?, waiting.ask?, waiting.facts.max_duration_s)))
+        else {
+            return;
+        };
+        if !self.turns(now).admits(lane.group, &ask) {
+            return self.drop_hold(job);
+        }
+        let bookings = self.no_obstacles(job, now);
+        let but = But { bookings: &bookings, owners: &[] };
+        let until = self.ends(now, seconds);
+        let held = self.calendar.get(hold_id(job)).map(|b| Booking { from: now, until, ..b.clone() });
+        let places = match held.filter(|b| self.is_free_now(b, &ask, now, but)) {
+            Some(held) => Some(held.places),
+            None => self.place(&ask, now, until, but),
+        };
+        if let Some(places) = places {
+            return self.start(job, &places, now, out);
+        }
+        let due = self.holds.get(&job).is_some_and(|h| h.at <= now);
+        let soon = now.plus_seconds(crate::calendar::LATE_S);
+        match self.hold(pool, job, true, now) {
+            Foreseen::At(at) if !due || at <= soon => {}
+            _ => self.drop_hold(job),
+        }
     }
 
     /// The ask that stands for all that find the same: those of organizations that share no board on
@@ -222,14 +508,22 @@ impl Engine {
         Ask { shape: self.finder.kept(&self.cluster, &ask.shape), ..*ask }
     }
 
-    /// What may fit somewhere, with the length from which on it is known not to. What found no place
-    /// before is looked at again only on nodes that changed since.
-    fn roomy(&mut self, pool: u64, now: Timestamp) -> Vec<(Ask, u32)> {
+    /// What may fit somewhere, with the seconds from which on it is known not to; and what does not, but is
+    /// asked for by a class above the lowest that may be told to make room. What found no place before is
+    /// looked at again only on nodes that changed since.
+    fn roomy(&mut self, pool: u64, lowest: i64, now: Timestamp) -> Vec<(Ask, i64)> {
+        // Starts that are held for others of other pools may be no obstacle, which is known for each job only.
+        let foreign: Vec<BookingId> = self
+            .holds
+            .iter()
+            .filter(|(_, h)| h.pool != pool && h.pool & pool != 0 && !h.firm)
+            .map(|(job, _)| hold_id(*job))
+            .collect();
         let Self { cluster, queue, calendar, .. } = &mut *self;
         let (changes, bookings) = (cluster.changes(), calendar.version(Models(pool)));
         let mut open = Vec::new();
         for (ask, known) in queue.asks_of(pool) {
-            let mut most = u32::MAX;
+            let mut below = i64::MAX;
             if let Some(stuck) = known.stuck.as_mut() {
                 let changed = cluster.changed_since(stuck.changes);
                 let same = changed.is_some_and(|nodes| {
@@ -237,49 +531,43 @@ impl Engine {
                     nodes.len() < 64 && !views.any(|n| ask.shape.may_fit(n.view(), cluster.models()))
                 });
                 // Without any place at all it does not matter what is booked.
-                if same && (stuck.bookings == bookings || stuck.length == 0) {
-                    (stuck.changes, most) = (changes, stuck.length);
+                let booked = stuck.bookings == bookings && foreign.is_empty();
+                if same && (booked || stuck.seconds == 0) {
+                    (stuck.changes, below) = (changes, stuck.seconds);
                 }
             }
-            if known.shortest() < most {
-                open.push((*ask, most, known.shortest()));
+            if known.shortest() < below || known.highest_class() > lowest {
+                open.push((*ask, below, known.shortest(), known.highest_class()));
             }
         }
         let mut out = Vec::new();
-        for (ask, most, shortest) in open {
-            self.finder.sync(&self.cluster, &ask.shape);
-            if self.finder.best(&self.cluster, &ask.shape, &|_| true).is_none() {
-                self.queue.stick(&ask, Stuck { length: 0, changes, bookings });
-                continue;
-            }
-            // A run of the shortest length at least must fit.
-            let until = self.ends(now, 1i64 << shortest.min(40));
-            if self.place(&ask, now, until, None).is_some() {
-                out.push((ask, most));
-            } else {
-                self.queue.stick(&ask, Stuck { length: shortest, changes, bookings });
+        for (ask, below, shortest, highest) in open {
+            let roomy = shortest < below && self.has_room_for(&ask, shortest, &foreign, now);
+            if roomy || highest > lowest {
+                out.push((ask, if roomy { below } else { 0 }));
             }
         }
         out
     }
 
-    fn inside_bookings(&mut self, now: Timestamp, out: &mut Vec<Decision>) {
-        for lane in self.queue.inside() {
-            while let Some(job) = self.queue.first_inside(&lane) {
-                let Some(waiting) = self.jobs.get(&job) else { break };
-                let until = self.ends(now, waiting.facts.max_duration_s);
-                let booking = lane.inside.and_then(|id| self.calendar.get(id));
-                let open =
-                    booking.is_some_and(|b| b.org == waiting.facts.org && b.from <= now && until <= b.until);
-                let asked = waiting.ask.filter(|_| open);
-                let places = lane.inside.zip(asked).and_then(|(id, ask)| self.place_inside(&ask, id));
-                let Some(places) = places else { break };
-                self.start(job, &places, now, out);
-            }
+    /// Whether a run of the shortest length at least fits; remembered where not.
+    fn has_room_for(&mut self, ask: &Ask, shortest: i64, foreign: &[BookingId], now: Timestamp) -> bool {
+        let (changes, pool) = (self.cluster.changes(), ask.shape.models);
+        let bookings = self.calendar.version(pool);
+        self.finder.sync(&self.cluster, &ask.shape);
+        if self.finder.best(&self.cluster, &ask.shape, &|_| true).is_none() {
+            self.queue.stick(ask, Stuck { seconds: 0, changes, bookings });
+            return false;
         }
+        let until = self.ends(now, shortest);
+        let fits = self.place(ask, now, until, But { bookings: foreign, owners: &[] }).is_some();
+        if !fits {
+            self.queue.stick(ask, Stuck { seconds: shortest, changes, bookings });
+        }
+        fits
     }
 
-    fn start(&mut self, job: JobId, places: &[Place], now: Timestamp, out: &mut Vec<Decision>) {
+    pub(super) fn start(&mut self, job: JobId, places: &[Place], now: Timestamp, out: &mut Vec<Decision>) {
         let Some(waiting) = self.jobs.get(&job) else { return };
         let Some(ask) = waiting.ask else { return };
         let facts = waiting.facts.clone();

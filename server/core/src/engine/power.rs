@@ -1,7 +1,7 @@
-//! What racks can feed: a board counts for its limit as long as anything holds it, or it is reserved.
+//! What racks can feed: a board counts for its limit as long as anything holds it, or it is promised.
 //!
-//! Of a start that is held only the first in line of the same pool counts, for those behind it: what they
-//! may draw must be left for it. Jobs in a reservation draw what was counted for that.
+//! What draws is added up for every moment at which more begins to draw, so that what has ended by then
+//! is in nobody's way. Jobs in a reservation draw what was counted for that.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,26 +9,81 @@ use std::sync::Arc;
 use berth_types::time::Timestamp;
 
 use super::Engine;
-use super::place::Candidate;
+use super::place::Span;
 use super::reserve::Window;
 use super::why::Short;
-use crate::calendar::{Calendar, Kind, Place};
-use crate::cluster::{BookingId, MAX_GPUS, NodeIx, Slot};
+use crate::calendar::{But, Calendar, Kind, Place, expected_end};
+use crate::cluster::{MAX_GPUS, NodeIx, Rank, Slot};
 use crate::power::{Left, counted_watts};
 use crate::request::Ask;
+use crate::scoring::Offer;
 
 /// Boards of one node.
-type Boards = [bool; MAX_GPUS];
+pub(super) type Boards = [bool; MAX_GPUS];
 
-/// What else draws during a time.
-struct During<'a> {
-    calendar: &'a Calendar,
-    from: Timestamp,
-    until: Timestamp,
-    /// The booking of whoever asks.
-    own: Option<BookingId>,
-    /// What runs now counts, with the first in line of the same pool.
+/// One moment at which more begins to draw: what is left of racks, and what draws.
+#[derive(Debug, Clone)]
+struct Moment {
+    left: Left,
+    drawing: BTreeMap<NodeIx, Boards>,
+}
+
+/// What racks have left during a time.
+#[derive(Debug, Clone)]
+pub(super) struct Power {
+    moments: Vec<Moment>,
+}
+
+/// What counts besides reservations.
+#[derive(Debug, Clone, Copy)]
+struct Counted<'a> {
+    /// What runs, and starts that are held.
     runs: bool,
+    but: But<'a>,
+}
+
+/// The boards of a node that an offer takes.
+pub(super) fn boards_of(offer: &Offer) -> Boards {
+    let mut boards = [false; MAX_GPUS];
+    for pick in offer.picks.iter() {
+        if let Some(board) = boards.get_mut(usize::from(pick.gpu)) {
+            *board = true;
+        }
+    }
+    boards
+}
+
+impl Power {
+    /// Watts that these boards of a node add to what draws, where that is most.
+    pub(super) fn added(&self, engine: &Engine, node: NodeIx, boards: &Boards) -> i64 {
+        self.moments.iter().map(|m| m.added(engine, node, boards)).max().unwrap_or(0)
+    }
+
+    /// Whether the rack of a node feeds these boards of it too.
+    pub(super) fn feeds(&self, engine: &Engine, node: NodeIx, boards: &Boards) -> bool {
+        let rack = engine.rack(node);
+        self.moments.iter().all(|m| m.left.feeds(rack, m.added(engine, node, boards)))
+    }
+
+    /// Counts these boards of a node as drawing.
+    pub(super) fn draw(&mut self, engine: &Engine, node: NodeIx, boards: &Boards) {
+        for moment in &mut self.moments {
+            let watts = moment.added(engine, node, boards);
+            moment.left.draw(engine.rack(node), watts);
+            let there = moment.drawing.entry(node).or_insert([false; MAX_GPUS]);
+            there.iter_mut().zip(boards).for_each(|(there, new)| *there |= new);
+        }
+    }
+}
+
+impl Moment {
+    fn added(&self, engine: &Engine, node: NodeIx, boards: &Boards) -> i64 {
+        let mut new = *boards;
+        if let Some(there) = self.drawing.get(&node) {
+            new.iter_mut().zip(there).for_each(|(new, draws)| *new &= !draws);
+        }
+        engine.watts(node, &new)
+    }
 }
 
 impl Engine {
@@ -61,6 +116,10 @@ impl Engine {
         }
     }
 
+    fn rack(&self, node: NodeIx) -> Option<&Arc<str>> {
+        self.cluster.node(node)?.facts.rack.as_ref()
+    }
+
     /// Watts for which these boards of a node count.
     fn watts(&self, node: NodeIx, boards: &Boards) -> i64 {
         let gpus = self.cluster.node(node).into_iter().flat_map(|n| &n.facts.gpus);
@@ -77,20 +136,44 @@ impl Engine {
         }
     }
 
-    /// The boards of a node that draw, or are promised to somebody who draws, during this time.
-    fn drawing(&self, node: NodeIx, ask: &Ask, during: &During<'_>) -> Boards {
+    /// The nodes of racks that have a budget.
+    fn budgeted(&self) -> impl Iterator<Item = NodeIx> {
+        let nodes = self.cluster.nodes().iter().enumerate();
+        let budgeted =
+            nodes.filter(|(_, n)| n.facts.rack.as_ref().is_some_and(|r| self.racks.contains_key(r)));
+        budgeted.filter_map(|(index, _)| u32::try_from(index).ok()).map(NodeIx)
+    }
+
+    /// When something on the nodes of racks with a budget is expected to end.
+    pub(super) fn power_ends(&self, now: Timestamp) -> Vec<Timestamp> {
+        let ranks = self.budgeted().filter_map(|n| self.cluster.node(n)).flat_map(|n| &n.ranks);
+        ranks.filter_map(|r| expected_end(r, now)).collect()
+    }
+
+    /// The boards of a node that draw at a moment, or are promised to somebody who draws then.
+    fn drawing(
+        &self,
+        calendar: &Calendar,
+        node: NodeIx,
+        at: Timestamp,
+        now: Timestamp,
+        counted: Counted<'_>,
+    ) -> Boards {
         let mut boards = [false; MAX_GPUS];
-        if during.runs {
+        let Counted { runs, but } = counted;
+        let there = |r: &&Rank| {
+            (at <= now || expected_end(r, now).is_none_or(|end| end > at)) && !but.owners.contains(&r.owner)
+        };
+        if runs {
             let ranks = self.cluster.node(node).into_iter().flat_map(|n| &n.ranks);
-            self.mark(node, ranks.flat_map(|r| &r.slots), &mut boards);
+            self.mark(node, ranks.filter(there).flat_map(|r| &r.slots), &mut boards);
         }
-        let others = during.calendar.on(node, during.from, during.until);
-        for booking in others.filter(|b| Some(b.id) != during.own) {
-            let same_pool = || booking.ask.is_some_and(|a| a.shape.models == ask.shape.models);
+        let moment = Timestamp::from_micros(at.micros().saturating_add(1));
+        for booking in calendar.on(node, at, moment).filter(|b| !but.bookings.contains(&b.id)) {
             let counts = match booking.kind {
                 Kind::Reservation => true,
                 Kind::Maintenance => false,
-                Kind::Hold => during.runs && same_pool(),
+                Kind::Hold => runs,
             };
             if counts {
                 let places = booking.places.iter().filter(|p| p.node == node);
@@ -100,149 +183,88 @@ impl Engine {
         boards
     }
 
-    /// Of these boards of a node, those that draw nothing yet; their watts.
-    fn added(&self, node: NodeIx, mut boards: Boards, ask: &Ask, during: Option<&During<'_>>) -> i64 {
-        if let Some(during) = during {
-            let there = self.drawing(node, ask, during);
-            boards.iter_mut().zip(there).for_each(|(board, draws)| *board &= !draws);
-        }
-        self.watts(node, &boards)
-    }
-
-    /// What is left of racks for an ask during a time. `None`: no rack has a budget.
-    fn power_left(&self, ask: &Ask, during: &During<'_>) -> Option<Left> {
+    fn power(
+        &self,
+        calendar: &Calendar,
+        (from, until): Span,
+        now: Timestamp,
+        counted: Counted<'_>,
+    ) -> Option<Power> {
         if self.racks.is_empty() {
             return None;
         }
-        let mut left = Left::of(&self.racks);
-        for (index, node) in self.cluster.nodes().iter().enumerate() {
-            let rack = node.facts.rack.as_ref().filter(|r| self.racks.contains_key(*r));
-            let (Some(rack), Ok(index)) = (rack, u32::try_from(index)) else { continue };
-            let boards = self.drawing(NodeIx(index), ask, during);
-            left.draw(Some(rack), self.watts(NodeIx(index), &boards));
+        let mut times = vec![from];
+        for node in self.budgeted() {
+            times.extend(calendar.on(node, from, until).map(|b| b.from).filter(|at| *at > from));
         }
-        Some(left)
+        times.sort_unstable();
+        times.dedup();
+        let moment = |at: Timestamp| {
+            let mut moment = Moment { left: Left::of(&self.racks), drawing: BTreeMap::new() };
+            for node in self.budgeted() {
+                let boards = self.drawing(calendar, node, at, now, counted);
+                moment.left.draw(self.rack(node), self.watts(node, &boards));
+                moment.drawing.insert(node, boards);
+            }
+            moment
+        };
+        Some(Power { moments: times.into_iter().map(moment).collect() })
     }
 
-    /// What is left of racks for a run from now on; `own` is its booking.
-    pub(super) fn power_now(
-        &self,
-        ask: &Ask,
-        (now, until): (Timestamp, Timestamp),
-        own: Option<BookingId>,
-    ) -> Option<Left> {
-        self.power_left(ask, &self.beginning_now((now, until), own))
+    /// What racks have left for a run. `None`: no rack has a budget.
+    pub(super) fn power_for_run(&self, span: Span, now: Timestamp, but: But<'_>) -> Option<Power> {
+        self.power(&self.calendar, span, now, Counted { runs: true, but })
     }
 
-    fn beginning_now(&self, (from, until): (Timestamp, Timestamp), own: Option<BookingId>) -> During<'_> {
-        During { calendar: &self.calendar, from, until, own, runs: true }
+    /// What racks have left for a reservation, beside what else is reserved in a calendar.
+    pub(super) fn power_beside(&self, calendar: &Calendar, span: Span, now: Timestamp) -> Option<Power> {
+        self.power(calendar, span, now, Counted { runs: false, but: But::default() })
     }
 
-    /// Those candidates for a run from now on that can be fed, all of them at once, by what is left of
-    /// racks. It is taken in the order of what they cost.
-    pub(super) fn fed(
-        &self,
-        left: Left,
-        found: Vec<Candidate>,
-        ask: &Ask,
-        window: (Timestamp, Timestamp),
-        own: Option<BookingId>,
-    ) -> Vec<Candidate> {
-        self.fed_during(left, found, ask, Some(&self.beginning_now(window, own)))
-    }
-
-    /// Those that can be fed beside what else is reserved in a calendar.
-    pub(super) fn fed_beside(
-        &self,
-        calendar: &Calendar,
-        found: Vec<Candidate>,
-        ask: &Ask,
-        (from, until): (Timestamp, Timestamp),
-    ) -> Vec<Candidate> {
-        let during = During { calendar, from, until, own: None, runs: false };
-        match self.power_left(ask, &during) {
-            Some(left) => self.fed_during(left, found, ask, Some(&during)),
-            None => found,
-        }
-    }
-
-    /// Those that can be fed where nothing else draws: who is not fed then never will be.
-    pub(super) fn fed_ever(&self, found: Vec<Candidate>, ask: &Ask) -> Vec<Candidate> {
-        if self.racks.is_empty() {
-            return found;
-        }
-        self.fed_during(Left::of(&self.racks), found, ask, None)
-    }
-
-    fn fed_during(
-        &self,
-        mut left: Left,
-        mut found: Vec<Candidate>,
-        ask: &Ask,
-        during: Option<&During<'_>>,
-    ) -> Vec<Candidate> {
-        found.sort_by_key(|(cost, node, _)| (*cost, *node));
-        // Where one node is all that is asked for, each may take what is left.
-        let together = ask.nodes > 1;
-        found.retain(|(_, node, offer)| {
+    /// Whether racks feed all of these places together.
+    pub(super) fn feeds_all(&self, mut power: Power, places: &[Place]) -> bool {
+        places.iter().all(|place| {
             let mut boards = [false; MAX_GPUS];
-            for pick in offer.picks.iter() {
-                if let Some(board) = boards.get_mut(usize::from(pick.gpu)) {
-                    *board = true;
-                }
-            }
-            let rack = self.cluster.node(*node).and_then(|n| n.facts.rack.as_ref());
-            let watts = self.added(*node, boards, ask, during);
-            let feeds = left.feeds(rack, watts);
-            if feeds && together {
-                left.draw(rack, watts);
-            }
-            feeds
-        });
-        found
+            self.mark(place.node, &place.slots, &mut boards);
+            let fed = power.feeds(self, place.node, &boards);
+            power.draw(self, place.node, &boards);
+            fed
+        })
     }
 
     /// The rack that lacks most for an ask which would find its places if racks could feed anything.
-    pub(super) fn short_of_power(
-        &mut self,
-        ask: &Ask,
-        (now, until): (Timestamp, Timestamp),
-        own: Option<BookingId>,
-    ) -> Option<Short> {
-        let left = self.power_now(ask, (now, until), own)?;
+    pub(super) fn short_of_power(&mut self, ask: &Ask, (now, until): Span, but: But<'_>) -> Option<Short> {
+        let power = self.power_for_run((now, until), now, but)?;
         let budgets = std::mem::take(&mut self.racks);
-        let places = self.place(ask, now, until, own);
+        let places = self.place(ask, now, until, but);
         self.racks = budgets;
-        self.shortest(&left, &places?, ask, &self.beginning_now((now, until), own))
+        self.shortest(&power, &places?)
     }
 
     /// The same for a booking.
     pub(super) fn short_of_power_then(&mut self, ask: &Ask, window: Window, now: Timestamp) -> Option<Short> {
-        if self.racks.is_empty() {
-            return None;
-        }
+        let span = (window.from, window.until);
+        let power = self.power_beside(&self.calendar, span, now)?;
         let budgets = std::mem::take(&mut self.racks);
         let places = self.places_for(ask, window, now);
         self.racks = budgets;
-        let Window { from, until } = window;
-        let during = During { calendar: &self.calendar, from, until, own: None, runs: false };
-        self.shortest(&self.power_left(ask, &during)?, &places?, ask, &during)
+        self.shortest(&power, &places?)
     }
 
     /// Of the racks of some places the one that lacks most for them.
-    fn shortest(&self, left: &Left, places: &[Place], ask: &Ask, during: &During<'_>) -> Option<Short> {
-        let mut needs: BTreeMap<Arc<str>, i64> = BTreeMap::new();
-        for place in places {
-            let Some(rack) = self.cluster.node(place.node).and_then(|n| n.facts.rack.clone()) else {
-                continue;
-            };
-            let mut boards = [false; MAX_GPUS];
-            self.mark(place.node, &place.slots, &mut boards);
-            *needs.entry(rack).or_default() += self.added(place.node, boards, ask, Some(during));
-        }
-        let lacks = needs.into_iter().filter_map(|(rack, need)| {
-            let (left, budget) = (left.get(&rack)?, *self.racks.get(&rack)?);
-            (need > left).then_some(Short { rack, left, budget, need })
+    fn shortest(&self, power: &Power, places: &[Place]) -> Option<Short> {
+        let lacks = power.moments.iter().flat_map(|moment| {
+            let mut needs: BTreeMap<Arc<str>, i64> = BTreeMap::new();
+            for place in places {
+                let Some(rack) = self.rack(place.node) else { continue };
+                let mut boards = [false; MAX_GPUS];
+                self.mark(place.node, &place.slots, &mut boards);
+                *needs.entry(rack.clone()).or_default() += moment.added(self, place.node, &boards);
+            }
+            needs.into_iter().filter_map(|(rack, need)| {
+                let (left, budget) = (moment.left.get(&rack)?, *self.racks.get(&rack)?);
+                (need > left).then_some(Short { rack, left, budget, need })
+            })
         });
         lacks.max_by_key(|short| short.need - short.left)
     }

@@ -8,12 +8,14 @@ use std::collections::BTreeMap;
 use berth_types::ids::JobId;
 use berth_types::time::Timestamp;
 
+use super::hold::Foreseen;
+use super::place::Candidate;
 use super::{Decision, Engine};
-use crate::calendar::But;
-use crate::cluster::{Cluster, NodeIx, Owner, View};
+use crate::calendar::{But, LATE_S};
+use crate::cluster::{BookingId, NodeIx, Owner, View};
 use crate::request::Ask;
 
-/// Up to so many candidates on a node every set of them is tried.
+/// Up to so many candidates every set of them is tried.
 const EXACT: usize = 10;
 
 /// As many nodes are looked at in one pass.
@@ -25,77 +27,169 @@ pub(super) struct Scan {
     /// Up to this node.
     next: usize,
     changes: u64,
+    bookings: u64,
     found: BTreeMap<NodeIx, Vec<Owner>>,
 }
 
-impl Scan {
-    pub(super) fn is_unfinished(&self, cluster: &Cluster) -> bool {
-        self.next < cluster.nodes().len()
-    }
+/// A job for which others may make room.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Claimant<'a> {
+    pub job: JobId,
+    pub class: i64,
+    pub ask: Ask,
+    pub until: Timestamp,
+    pub now: Timestamp,
+    /// Bookings that are no obstacle to it.
+    pub but: &'a [BookingId],
+}
+
+/// What a search for room came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Room {
+    /// There would be room without these.
+    Without(Vec<Owner>),
+    /// Not all nodes were looked at yet.
+    NotYet,
+    None,
 }
 
 impl Engine {
-    /// Whether a search goes on in the next pass, which should follow soon.
-    pub fn unfinished(&self) -> bool {
-        self.victims_unfinished() || self.holds_unfinished()
+    /// The lowest class of attempts that may be told to make room, in the open or inside a booking.
+    pub(super) fn lowest_preemptible(&self, inside: Option<BookingId>) -> Option<i64> {
+        let from = self.preemptible.range((inside, i64::MIN)..);
+        from.take_while(|((scope, _), _)| *scope == inside).map(|((_, class), _)| *class).next()
     }
 
-    fn victims_unfinished(&self) -> bool {
-        self.memory.victims.values().any(|s| s.next < self.cluster.nodes().len())
+    /// Counts an attempt that may be told to make room, or (`sign` −1) is gone or was told.
+    pub(super) fn count_preemptible(&mut self, claim: &super::Claim, sign: i64) {
+        if claim.preemptible.is_none() {
+            return;
+        }
+        let key = (claim.inside, claim.priority.rank());
+        let count = self.preemptible.entry(key).or_default();
+        *count += sign;
+        if *count <= 0 {
+            self.preemptible.remove(&key);
+        }
     }
 
-    /// Decides who makes room for a job, and takes them as told. Nobody has to when the job starts
-    /// as soon without it, which is also how those that were told already are not told again.
-    pub(super) fn preempt(
+    /// Seconds that these need to end, and at least so many as what is late is waited for.
+    pub(super) fn patience_s(&self, victims: &[Owner]) -> i64 {
+        let graces = victims.iter().filter_map(|v| self.claims.get(v)?.preemptible);
+        graces.max().unwrap_or(0).max(LATE_S)
+    }
+
+    /// Tells attempts to make room, and takes them as told.
+    pub(super) fn stop(
         &mut self,
+        victims: Vec<Owner>,
+        for_job: JobId,
+        now: Timestamp,
+        out: &mut Vec<Decision>,
+    ) {
+        for victim in victims {
+            let Some(claim) = self.claims.get(&victim) else { continue };
+            let mut told = claim.clone();
+            let grace = told.preemptible.take().unwrap_or(0);
+            told.ends_by = Some(self.ends(now, grace));
+            self.put_claim(told, now);
+            out.push(Decision::Preempt { victim, for_job });
+        }
+    }
+
+    /// Makes room for a job that does not fit, unless its start is held for about as soon (`starts`). What
+    /// is made is held for it.
+    pub(super) fn make_room(
+        &mut self,
+        pool: u64,
         job: JobId,
+        firm: bool,
         starts: Option<Timestamp>,
         now: Timestamp,
         out: &mut Vec<Decision>,
-    ) -> bool {
-        let changes = self.cluster.changes();
-        if self.memory.no_victims.get(&job) == Some(&changes) {
-            return false;
-        }
-        let Some(waiting) = self.jobs.get(&job) else { return false };
-        let (Some(lane), Some(ask)) = (waiting.lane, waiting.ask) else { return false };
+    ) -> Room {
+        let Some(waiting) = self.jobs.get(&job) else { return Room::None };
+        let (Some(lane), Some(ask)) = (waiting.lane, waiting.ask) else { return Room::None };
         let until = self.ends(now, waiting.facts.max_duration_s);
-        let found = self.victims((job, lane.group.class), &ask, now, until).filter(|victims| {
-            let graces = victims.iter().filter_map(|v| self.claims.get(v)?.preemptible);
-            let grace = graces.max().unwrap_or(0).max(super::hold::LATE_S);
-            starts.is_none_or(|at| at > self.ends(now, grace))
-        });
-        match found {
-            None => {
-                if self.memory.victims.get(&job).is_none_or(|s| s.next >= self.cluster.nodes().len()) {
-                    self.memory.no_victims.insert(job, changes);
-                }
-                false
-            }
-            Some(victims) => {
-                for victim in victims {
-                    let Some(claim) = self.claims.get(&victim) else { continue };
-                    let mut told = claim.clone();
-                    let grace = told.preemptible.take().unwrap_or(0);
-                    told.ends_by = Some(self.ends(now, grace));
-                    self.put_claim(told, now);
-                    out.push(Decision::Preempt { victim, for_job: job });
-                }
-                true
-            }
+        let but = self.no_obstacles(job, now);
+        let claimant = Claimant { job, class: lane.group.class, ask, until, now, but: &but };
+        let room = self.room(&claimant);
+        let Room::Without(victims) = &room else { return room };
+        let soon = self.ends(now, self.patience_s(victims));
+        let starts = match starts {
+            None if firm => match self.hold(pool, job, true, now) {
+                Foreseen::At(at) => Some(at),
+                _ => None,
+            },
+            known => known,
+        };
+        if starts.is_none_or(|at| at > soon) {
+            self.stop(victims.clone(), job, now, out);
+            self.hold(pool, job, firm, now);
+        }
+        room
+    }
+
+    /// Who would have to go for a job to fit now; nobody of them could stay.
+    fn room(&mut self, claimant: &Claimant<'_>) -> Room {
+        if self.lowest_preemptible(None).is_none_or(|lowest| lowest >= claimant.class) {
+            return Room::None;
+        }
+        if !self.racks.is_empty() {
+            let eligible = self.eligible(claimant.class, None, claimant.now);
+            let all: Vec<NodeIx> = self.all_nodes().collect();
+            let fits = |owners: &[Owner]| self.fits_without(claimant, &all, owners).is_some();
+            return fewest(eligible, &fits).map_or(Room::None, Room::Without);
+        }
+        self.scan(claimant);
+        let all = self.cluster.nodes().len();
+        match self.memory.victims.get(&claimant.job) {
+            Some(scan) if scan.next < all => Room::NotYet,
+            _ => self.victims(claimant).map_or(Room::None, Room::Without),
         }
     }
 
-    /// The cheapest set whose end makes room; empty sets are never answered, since then it fits anyway.
-    fn victims(
-        &mut self,
-        (job, class): (JobId, i64),
-        ask: &Ask,
+    /// Whether a run of this length would fit now if everybody went who may be told to.
+    pub(super) fn could_fit(&self, claimant: &Claimant<'_>) -> bool {
+        let owners: Vec<Owner> =
+            self.eligible(claimant.class, None, claimant.now).into_iter().map(|(_, owner)| owner).collect();
+        let all: Vec<NodeIx> = self.all_nodes().collect();
+        self.fits_without(claimant, &all, &owners).is_some()
+    }
+
+    pub(super) fn all_nodes(&self) -> impl Iterator<Item = NodeIx> + use<> {
+        (0..self.cluster.nodes().len()).filter_map(|n| u32::try_from(n).ok()).map(NodeIx)
+    }
+
+    /// The attempts that a class may tell to make room, the cheapest first.
+    pub(super) fn eligible(
+        &self,
+        class: i64,
+        inside: Option<BookingId>,
         now: Timestamp,
-        until: Timestamp,
-    ) -> Option<Vec<Owner>> {
-        self.scan(job, class, ask, now, until);
-        let scan = self.memory.victims.get(&job).filter(|s| s.next >= self.cluster.nodes().len())?;
+    ) -> Vec<(i64, Owner)> {
+        let below =
+            |c: &&super::Claim| c.preemptible.is_some() && c.priority.rank() < class && c.inside == inside;
+        let mut all: Vec<(i64, Owner)> =
+            self.claims.values().filter(below).map(|c| (self.lost(&[c.owner], now), c.owner)).collect();
+        all.sort_unstable();
+        all
+    }
+
+    fn fits_without(
+        &self,
+        claimant: &Claimant<'_>,
+        nodes: &[NodeIx],
+        owners: &[Owner],
+    ) -> Option<Vec<Candidate>> {
+        let but = But { owners, bookings: claimant.but };
+        self.place_at(&claimant.ask, nodes, (claimant.now, claimant.until), claimant.now, but)
+    }
+
+    /// The cheapest set whose end makes room; empty sets are never answered, since then it fits anyway.
+    fn victims(&mut self, claimant: &Claimant<'_>) -> Option<Vec<Owner>> {
+        let Claimant { job, ask, now, .. } = *claimant;
+        let scan = self.memory.victims.get(&job)?;
         let mut nodes: Vec<(i64, Vec<Owner>, NodeIx)> = Vec::new();
         for (node, owners) in &scan.found {
             nodes.push((self.lost(owners, now), owners.clone(), *node));
@@ -103,52 +197,62 @@ impl Engine {
         nodes.sort();
         // The best of them exactly.
         for entry in nodes.iter_mut().take(EXACT) {
-            if let Some(better) = self.victims_on(entry.2, ask, class, now, until, true) {
+            if let Some(better) = self.victims_on(entry.2, claimant, true) {
                 (entry.0, entry.1) = (self.lost(&better, now), better);
             }
         }
         nodes.sort();
         let offers = nodes.iter().enumerate().filter_map(|(rank, (_, owners, node))| {
-            let view = self.without(*node, owners, now, until)?;
+            self.domain(*node, ask.topology)?;
+            let view = self.without(*node, owners, claimant)?;
             Some((rank as u64, *node, self.finder.offer(&self.cluster, &view, &ask.shape)?))
         });
         let some = if ask.nodes == 1 { offers.take(1).collect() } else { offers.collect() };
-        let chosen = self.gather(ask, some)?;
-        let mut all: Vec<Owner> = nodes
+        let chosen: Vec<NodeIx> = self.gather(&ask, some, None)?.iter().map(|(_, node, _)| *node).collect();
+        let mut all: Vec<(i64, Owner)> = nodes
             .into_iter()
-            .filter(|(.., node)| chosen.iter().any(|(_, n, _)| n == node))
+            .filter(|(.., node)| chosen.contains(node))
             .flat_map(|(_, owners, _)| owners)
+            .map(|owner| (self.lost(&[owner], now), owner))
             .collect();
         all.sort_unstable();
         all.dedup();
-        (!all.is_empty()).then_some(all)
+        // One that runs on several nodes may make enough room for others to stay.
+        let fits = |owners: &[Owner]| self.fits_without(claimant, &chosen, owners).is_some();
+        let needed = spare(all, &fits);
+        (!needed.is_empty()).then_some(needed)
     }
 
     /// Looks at some more nodes, and again at those that changed.
-    fn scan(&mut self, job: JobId, class: i64, ask: &Ask, now: Timestamp, until: Timestamp) {
+    fn scan(&mut self, claimant: &Claimant<'_>) {
         let changes = self.cluster.changes();
-        let old = self.memory.victims.remove(&job);
+        let bookings = self.calendar.version(claimant.ask.shape.models);
+        let old = self.memory.victims.remove(&claimant.job).filter(|s| s.bookings == bookings);
         let changed =
             old.as_ref().and_then(|s| self.cluster.changed_since(s.changes)).map(<[NodeIx]>::to_vec);
         let (mut scan, changed) = match (old, changed) {
             (Some(scan), Some(changed)) => (scan, changed),
-            _ => (Scan { next: 0, changes, found: BTreeMap::new() }, Vec::new()),
+            _ => (Scan { next: 0, changes, bookings, found: BTreeMap::new() }, Vec::new()),
         };
+        // Time alone brings what is booked nearer.
+        let moved: Vec<NodeIx> =
+            scan.found.keys().copied().filter(|node| !self.calendar.is_free(*node)).collect();
         let end = (scan.next + SCANNED).min(self.cluster.nodes().len());
         let fresh = (scan.next..end).filter_map(|n| u32::try_from(n).ok()).map(NodeIx);
-        for node in changed.into_iter().filter(|n| (n.0 as usize) < scan.next).chain(fresh) {
-            match self.victims_on(node, ask, class, now, until, false) {
+        let again = changed.into_iter().chain(moved).filter(|n| (n.0 as usize) < scan.next);
+        for node in again.chain(fresh).collect::<Vec<_>>() {
+            match self.victims_on(node, claimant, false) {
                 Some(owners) => scan.found.insert(node, owners),
                 None => scan.found.remove(&node),
             };
         }
         (scan.next, scan.changes) = (end, changes);
-        self.memory.victims.insert(job, scan);
+        self.memory.victims.insert(claimant.job, scan);
     }
 
-    fn without(&self, node: NodeIx, owners: &[Owner], now: Timestamp, until: Timestamp) -> Option<View> {
-        let but = But { owners, ..But::default() };
-        self.calendar.view(&self.cluster, node, (now, until), now, but)
+    fn without(&self, node: NodeIx, owners: &[Owner], claimant: &Claimant<'_>) -> Option<View> {
+        let but = But { owners, bookings: claimant.but };
+        self.calendar.view(&self.cluster, node, (claimant.now, claimant.until), claimant.now, but)
     }
 
     /// The work that is lost with these: thousandths of a board × seconds.
@@ -163,63 +267,50 @@ impl Engine {
     }
 
     /// A set on one node that is enough, none of whom could stay; the cheapest when `exact`.
-    fn victims_on(
-        &self,
-        node: NodeIx,
-        ask: &Ask,
-        class: i64,
-        now: Timestamp,
-        until: Timestamp,
-        exact: bool,
-    ) -> Option<Vec<Owner>> {
+    fn victims_on(&self, node: NodeIx, claimant: &Claimant<'_>, exact: bool) -> Option<Vec<Owner>> {
         let of = self.cluster.node(node)?;
-        let mut candidates: Vec<(i64, Owner)> = of
-            .ranks
-            .iter()
-            .filter_map(|rank| {
-                let claim = self.claims.get(&rank.owner)?;
-                claim.preemptible.filter(|_| claim.priority.rank() < class)?;
-                Some((self.lost(&[rank.owner], now), rank.owner))
-            })
-            .collect();
-        let fits = |owners: &[Owner]| {
-            let view = self.without(node, owners, now, until);
-            view.is_some_and(|v| self.finder.offer(&self.cluster, &v, &ask.shape).is_some())
-        };
+        let ask = &claimant.ask;
         if !of.view().gpus().iter().any(|g| ask.shape.models.has(g.model)) {
             return None;
         }
+        let fits = |owners: &[Owner]| {
+            let view = self.without(node, owners, claimant);
+            view.is_some_and(|v| self.finder.offer(&self.cluster, &v, &ask.shape).is_some())
+        };
         if fits(&[]) {
             return Some(Vec::new());
         }
+        let eligible = |owner: &Owner| {
+            let claim = self.claims.get(owner)?;
+            let below = claim.preemptible.is_some()
+                && claim.priority.rank() < claimant.class
+                && claim.inside.is_none();
+            below.then(|| (self.lost(&[*owner], claimant.now), *owner))
+        };
+        let mut candidates: Vec<(i64, Owner)> =
+            of.ranks.iter().filter_map(|rank| eligible(&rank.owner)).collect();
         candidates.sort_unstable();
+        if exact {
+            return fewest(candidates, &fits);
+        }
         let all: Vec<Owner> = candidates.iter().map(|(_, o)| *o).collect();
-        if candidates.is_empty() || !fits(&all) {
+        if all.is_empty() || !fits(&all) {
             return None;
         }
-        if exact && candidates.len() <= EXACT {
-            return cheapest(&candidates, &fits);
-        }
-        // The cheapest first until it fits, then those that were not needed.
-        let mut taken: Vec<(i64, Owner)> = Vec::new();
-        for candidate in candidates {
-            taken.push(candidate);
-            if fits(&taken.iter().map(|(_, o)| *o).collect::<Vec<_>>()) {
-                break;
-            }
-        }
-        for index in (0..taken.len()).rev() {
-            let rest: Vec<Owner> =
-                taken.iter().enumerate().filter(|(i, _)| *i != index).map(|(_, (_, o))| *o).collect();
-            if fits(&rest) {
-                taken.remove(index);
-            }
-        }
-        Some(taken.into_iter().map(|(_, owner)| owner).collect())
+        Some(spare(candidates, &fits))
     }
 }
 
-fn cheapest(candidates: &[(i64, Owner)], fits: &dyn Fn(&[Owner]) -> bool) -> Option<Vec<Owner>> {
+/// The cheapest set that is enough; of many candidates one that is enough and of whom nobody could stay.
+/// `None` where all of them are not enough.
+pub(super) fn fewest(candidates: Vec<(i64, Owner)>, fits: &dyn Fn(&[Owner]) -> bool) -> Option<Vec<Owner>> {
+    let all: Vec<Owner> = candidates.iter().map(|(_, o)| *o).collect();
+    if all.is_empty() || !fits(&all) {
+        return None;
+    }
+    if candidates.len() > EXACT {
+        return Some(spare(candidates, fits));
+    }
     let mut best: Option<(i64, Vec<Owner>)> = None;
     for set in 1u32..1 << candidates.len().min(EXACT) {
         let chosen = || candidates.iter().enumerate().filter(|(i, _)| set >> i & 1 != 0).map(|(_, c)| c);
@@ -233,4 +324,24 @@ fn cheapest(candidates: &[(i64, Owner)], fits: &dyn Fn(&[Owner]) -> bool) -> Opt
         }
     }
     best.map(|(_, owners)| owners)
+}
+
+/// Of candidates (the cheapest first) who are enough together, those who must go: first as few of the
+/// cheapest as are enough, then without those who were not needed, the dearest of them first.
+fn spare(candidates: Vec<(i64, Owner)>, fits: &dyn Fn(&[Owner]) -> bool) -> Vec<Owner> {
+    let all: Vec<Owner> = candidates.into_iter().map(|(_, o)| o).collect();
+    let (mut few, mut many) = (0, all.len());
+    while few < many {
+        let half = (few + many) / 2;
+        if fits(all.get(..half).unwrap_or(&[])) { many = half } else { few = half + 1 }
+    }
+    let mut stays: Vec<Owner> = all.get(..many).unwrap_or(&[]).to_vec();
+    for index in (0..stays.len()).rev() {
+        let mut rest = stays.clone();
+        rest.remove(index);
+        if fits(&rest) {
+            stays = rest;
+        }
+    }
+    stays
 }

@@ -164,8 +164,18 @@ impl Engine {
 
     /// Whether a booking has room where it is, itself and nobody else thought away.
     pub fn has_room(&self, booking: &Booking, now: Timestamp) -> bool {
-        let but = But { booking: Some(booking.id), ..But::default() };
+        let own = [booking.id];
+        let but = But { bookings: &own, ..But::default() };
         self.rests(&self.calendar, booking, now, but)
+    }
+
+    /// Whether what a job would run on is free now, all of it and for all its time.
+    pub(super) fn is_free_now(&self, run: &Booking, ask: &Ask, now: Timestamp, but: But<'_>) -> bool {
+        let power = self.power_for_run((run.from, run.until), now, but);
+        let fed = power.is_none_or(|power| self.feeds_all(power, &run.places));
+        let runs_images = |place: &Place| self.cluster.node(place.node).is_some_and(|n| n.facts.images);
+        fed && (!ask.shape.images || run.places.iter().all(runs_images))
+            && self.rests(&self.calendar, run, now, but)
     }
 
     /// Books what [`Engine::quote`] answered. Whoever asked states the bookings as facts once they are kept.
@@ -186,37 +196,13 @@ impl Engine {
     }
 
     /// Thousandths of boards on a node, or on some.
-    fn milli_of(&self, nodes: &[NodeIx]) -> i64 {
+    pub(super) fn milli_of(&self, nodes: &[NodeIx]) -> i64 {
         let boards = nodes.iter().filter_map(|n| self.cluster.node(*n)).map(|n| n.facts.gpus.len());
         boards.sum::<usize>() as i64 * i64::from(WHOLE_MILLI)
     }
 
     pub(super) fn places_for(&self, ask: &Ask, window: Window, now: Timestamp) -> Option<Vec<Place>> {
-        self.places_in(&self.calendar, ask, window, now)
-    }
-
-    fn places_in(
-        &self,
-        calendar: &Calendar,
-        ask: &Ask,
-        window: Window,
-        now: Timestamp,
-    ) -> Option<Vec<Place>> {
-        let each = i64::from(ask.shape.milli(self.cluster.models()));
-        let all = (0..self.cluster.nodes().len()).filter_map(|n| u32::try_from(n).ok()).map(NodeIx);
-        let offers = all.filter_map(|node| {
-            if !calendar.may_fit(node, window.from, window.until, each, self.milli_of(&[node])) {
-                return None;
-            }
-            // A start that is held is in the way like any other booking.
-            let view =
-                calendar.view(&self.cluster, node, (window.from, window.until), now, But::default())?;
-            let offer = self.finder.offer(&self.cluster, &view, &ask.shape)?;
-            Some((offer.cost, node, offer))
-        });
-        let fed = self.fed_beside(calendar, offers.collect(), ask, (window.from, window.until));
-        let chosen = self.gather(ask, fed)?;
-        Some(self.places(ask, &chosen))
+        self.places_in(&self.calendar, ask, (window.from, window.until), now)
     }
 
     /// Whether there is a place at all.
@@ -233,7 +219,7 @@ impl Engine {
                     .calendar
                     .view(&self.cluster, node, (from, until), now, But::default())
                     .and_then(|view| self.finder.offer(&self.cluster, &view, &ask.shape))
-                    .is_some_and(|offer| self.gather(ask, vec![(0, node, offer)]).is_some())
+                    .is_some_and(|offer| self.gather(ask, vec![(0, node, offer)], None).is_some())
         })
     }
 
@@ -330,7 +316,7 @@ impl Engine {
         new: &Booking,
         now: Timestamp,
     ) -> Option<(Vec<Place>, Vec<Booking>)> {
-        let when = |b: &Booking| Window { from: b.from, until: b.until };
+        let when = |b: &Booking| (b.from, b.until);
         let places = self.places_in(calendar, &new.ask?, when(new), now)?;
         calendar.put(&self.cluster, Booking { places: places.clone(), ..new.clone() });
         let mut todo = Vec::new();
@@ -365,7 +351,7 @@ impl Engine {
         order.insert(at, new);
         let (mut own, mut moved) = (None, Vec::new());
         for booking in order {
-            let when = Window { from: booking.from, until: booking.until };
+            let when = (booking.from, booking.until);
             let places = self.places_in(calendar, &booking.ask?, when, now)?;
             let placed = Booking { places, ..booking.clone() };
             calendar.put(&self.cluster, placed.clone());

@@ -3,15 +3,17 @@
 use std::sync::Arc;
 
 use berth_types::ids::{JobId, NodeId, OrgId};
-use berth_types::jobs::{Condition, DependsOn};
+use berth_types::jobs::{Condition, DependsOn, Priority};
 use berth_types::time::Timestamp;
 
 use super::Engine;
-use super::facts::HeldVolume;
+use super::facts::{HeldVolume, JobFacts};
+use crate::calendar::But;
 use crate::cluster::{BookingId, NodeIx, Rank, Slot};
 use crate::fair_share::OrgIx;
 use crate::quotas::Exceeded;
 use crate::request::{Absurd, Ask, Request, Topology};
+use crate::shape::Device;
 
 /// As many jobs before one are counted.
 const COUNTED: usize = 1_000;
@@ -24,10 +26,12 @@ pub enum Blocker {
     Dependency(Vec<JobId>),
     /// Another job writes to a volume that this one would write to.
     Volume(HeldVolume),
-    /// Its booking is over, not begun, not its organization's or too short.
-    Booking(BookingId),
+    /// Its reservation does not take it now.
+    Booking(BookingId, Closed),
     /// The cloud has no such boards, or not as many together: at most so many devices a node, nodes.
     None { count: u32, nodes: u32 },
+    /// So many boards would do in the other MIG mode, which only a reset changes.
+    Mode { boards: u32 },
     /// So many suitable nodes have no room now.
     Busy { nodes: u32 },
     /// On so many nodes there are boards, but not the processors or the memory beside them: not now, or
@@ -47,6 +51,21 @@ pub enum Blocker {
     Ahead { jobs: u32 },
     /// Its organization would go beyond a limit.
     Quota(Exceeded),
+}
+
+/// Why a reservation does not take a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Closed {
+    NotBegun {
+        begins: Timestamp,
+    },
+    Over,
+    /// The job's longest run would end after it.
+    TooShort {
+        left_s: i64,
+    },
+    /// It is another organization's.
+    Foreign,
 }
 
 /// A rack that cannot feed something beside what else draws there; in watts.
@@ -109,43 +128,126 @@ impl Engine {
                 return Some(Why { blockers, changes: Vec::new(), earliest: None, fits: false });
             }
         };
-        if let Some(id) = facts.inside {
-            let until = self.ends(now, facts.max_duration_s);
-            let good = self
-                .calendar
-                .get(id)
-                .is_some_and(|b| b.org == facts.org && b.from <= now && until <= b.until);
-            if !good {
-                blockers.push(Blocker::Booking(id));
-            }
-            let fits = good && self.place_inside(&ask, id).is_some();
-            if good && !fits {
-                let mut plain = ask;
-                plain.shape.images = false;
-                let images = ask.shape.images && self.place_inside(&plain, id).is_some();
-                let nodes = ask.nodes;
-                blockers.push(if images { Blocker::Images { nodes } } else { Blocker::Busy { nodes } });
-            }
-            let begins = self.calendar.get(id).map(|b| b.from).filter(|from| *from > now);
-            return Some(Why { blockers, changes: Vec::new(), earliest: begins, fits });
-        }
-        let ahead = waiting.lane.map_or(0, |lane| {
-            let turns = self.turns(now);
-            let turn = turns.of(lane.group, facts.queued_at, job);
-            self.queue.ahead(ask.shape.models.0, turn, turns, COUNTED)
-        });
-        let own = self.holds.values().find(|h| h.job == job).map(|h| (h.booking, h.at));
-        let mut why = self.why_ask(&ask, facts.org, facts.max_duration_s, own.map(|(id, _)| id), now);
+        let seconds = facts.max_duration_s;
+        let mut why = match facts.inside {
+            Some(id) => self.why_inside(job, &ask, id, facts, now),
+            None => self.why_open(job, &ask, facts, now),
+        };
         blockers.append(&mut why.blockers);
         why.blockers = blockers;
-        if ahead > 0 && !why.fits {
+        self.say_when(&mut why, job, seconds, now);
+        Some(why)
+    }
+
+    /// Why a job waits that runs on whatever is free.
+    fn why_open(&mut self, job: JobId, ask: &Ask, facts: &JobFacts, now: Timestamp) -> Why {
+        let but = self.no_obstacles(job, now);
+        let mut why = self.why_ask(ask, facts.org, facts.max_duration_s, &but, now);
+        let ahead = self.turn(job, now).map_or(0, |turn| {
+            let models = ask.shape.models;
+            let firm = self.holds.iter().filter(|(_, h)| h.firm && h.pool & models.0 != 0);
+            let firm = firm.filter(|(other, _)| self.turn(**other, now).is_some_and(|t| t < turn)).count();
+            self.queue.ahead(models, turn, self.turns(now), COUNTED) + firm
+        });
+        if ahead > 0 {
             why.blockers.push(Blocker::Ahead { jobs: u32::try_from(ahead).unwrap_or(u32::MAX) });
         }
-        // A start that is held for want of power alone is due all the time.
-        let short = why.blockers.iter().any(|b| matches!(b, Blocker::Power(_)));
-        let soon = self.ends(now, super::hold::LATE_S);
-        why.earliest = own.map(|(_, at)| at).filter(|at| !short || *at > soon).or(why.earliest);
-        Some(why)
+        why
+    }
+
+    /// Why a job of a reservation waits.
+    fn why_inside(&self, job: JobId, ask: &Ask, id: BookingId, facts: &JobFacts, now: Timestamp) -> Why {
+        let mut why = Why { blockers: Vec::new(), changes: Vec::new(), earliest: None, fits: false };
+        let seconds = facts.max_duration_s;
+        let closed = match self.calendar.get(id) {
+            None => Some(Closed::Over),
+            Some(b) if b.org != facts.org => Some(Closed::Foreign),
+            Some(b) if self.ends(b.from.max(now), seconds) > b.until => {
+                let left_s = (b.until.micros() - b.from.max(now).micros()) / 1_000_000;
+                Some(Closed::TooShort { left_s })
+            }
+            Some(b) if b.from > now => Some(Closed::NotBegun { begins: b.from }),
+            Some(_) => None,
+        };
+        if let Some(closed) = closed {
+            if let Closed::TooShort { left_s } = closed
+                && left_s > 0
+            {
+                why.changes.push(vec![Change::Seconds(left_s)]);
+            }
+            why.blockers.push(Blocker::Booking(id, closed));
+            return why;
+        }
+        let place = |ask: &Ask, alone| self.place_inside_now(ask, id, (job, seconds), now, alone);
+        why.fits = place(ask, false).is_some();
+        if why.fits {
+            return why;
+        }
+        let nodes = ask.nodes;
+        let mut plain = *ask;
+        plain.shape.images = false;
+        let promised = self.inside_begins(id, job);
+        why.blockers.push(match promised {
+            _ if ask.shape.images && place(&plain, false).is_some() => Blocker::Images { nodes },
+            Some(begins) if place(ask, true).is_some() => Blocker::Promised { begins },
+            _ => self.why_not_inside(ask, id),
+        });
+        let turn = self.turn(job, now);
+        let before = self.queue.inside(id, self.turns(now)).into_iter().filter(|t| Some(*t) < turn).count();
+        if before > 0 {
+            why.blockers.push(Blocker::Ahead { jobs: u32::try_from(before).unwrap_or(u32::MAX) });
+        }
+        why
+    }
+
+    /// Why the boards of a reservation have no place for a job, whoever else waits.
+    fn why_not_inside(&self, ask: &Ask, id: BookingId) -> Blocker {
+        let places = self.calendar.get(id).map(|b| b.places.as_slice()).unwrap_or_default();
+        let mut nodes: Vec<NodeIx> = places.iter().map(|p| p.node).collect();
+        nodes.sort_unstable();
+        nodes.dedup();
+        let of = |node: &NodeIx| self.cluster.node(*node);
+        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        let away = nodes.iter().filter(|n| of(n).is_some_and(|n| !n.facts.open)).count();
+        let booked = |uuid: &Arc<str>| places.iter().flat_map(|p| &p.slots).any(|s| s.gpu == *uuid);
+        let gpus = nodes.iter().filter_map(of).flat_map(|n| &n.facts.gpus);
+        let sick = gpus.filter(|g| !g.healthy && booked(&g.uuid)).count();
+        if away > 0 {
+            Blocker::Away { nodes: count(away) }
+        } else if sick > 0 {
+            Blocker::Quarantined { boards: count(sick) }
+        } else {
+            Blocker::Busy { nodes: ask.nodes }
+        }
+    }
+
+    /// Says when a job starts, as far as that is known, and that it starts now only if it does.
+    fn say_when(&mut self, why: &mut Why, job: JobId, seconds: i64, now: Timestamp) {
+        let waits = why.blockers.iter().any(|b| matches!(b, Blocker::Dependency(_) | Blocker::Volume(_)));
+        let held = self.held_starts().find(|(other, _)| *other == job).map(|(_, b)| b.from);
+        let first = !why.blockers.iter().any(|b| matches!(b, Blocker::Ahead { .. }));
+        (why.fits, why.earliest) = match self.foresee(job, now) {
+            _ if waits => (false, None),
+            Some(at) => (at == Some(now), at),
+            None if why.fits && first => (true, Some(now)),
+            None => (false, held),
+        };
+        if let Some(Blocker::Booking(id, Closed::NotBegun { .. })) = why.blockers.first()
+            && let Some(begins) = self.calendar.get(*id).map(|b| b.from)
+        {
+            why.earliest = why.earliest.map(|at| at.max(begins));
+        }
+        if why.fits {
+            why.blockers.clear();
+            why.changes.clear();
+        } else if why.blockers.is_empty() {
+            // Somebody whose turn is before takes the place that is free now.
+            let room = self.calendar.iter().filter(|b| b.from > now).map(|b| b.from).min();
+            why.blockers.push(match room.filter(|begins| *begins < self.ends(now, seconds)) {
+                Some(begins) => Blocker::Promised { begins },
+                None => Blocker::Ahead { jobs: 1 },
+            });
+        }
     }
 
     /// What would become of a request if it were submitted now: why it would wait, or where it would
@@ -154,27 +256,54 @@ impl Engine {
         &mut self,
         request: &Request,
         org: OrgId,
+        priority: Priority,
         seconds: i64,
         now: Timestamp,
     ) -> Result<(Why, Vec<(NodeId, Vec<Slot>)>), Absurd> {
         let ask = Ask::of(request, org, &mut self.cluster)?;
-        let why = self.why_ask(&ask, org, seconds, None, now);
+        let why = match self.is_small() {
+            true => self.why_if_submitted(request, org, priority, seconds, now),
+            false => None,
+        };
+        let why = why.unwrap_or_else(|| self.why_ask(&ask, org, seconds, &[], now));
         let until = self.ends(now, seconds);
-        let places = if why.fits { self.place(&ask, now, until, None) } else { None };
+        let places = if why.fits { self.place(&ask, now, until, But::default()) } else { None };
         let places = places.unwrap_or_default();
         let named = places.into_iter().filter_map(|p| Some((self.node_id(p.node)?, p.slots)));
         Ok((why, named.collect()))
     }
 
-    /// The same for a request that is not submitted.
-    fn why_ask(
-        &mut self,
-        ask: &Ask,
+    /// The same by a copy of the engine in which it waits.
+    fn why_if_submitted(
+        &self,
+        request: &Request,
         org: OrgId,
-        seconds: i64,
-        own: Option<BookingId>,
+        priority: Priority,
+        max_duration_s: i64,
         now: Timestamp,
-    ) -> Why {
+    ) -> Option<Why> {
+        let facts = JobFacts {
+            id: JobId::from_uuid(uuid::Uuid::max()),
+            generation: 0,
+            attempt: 0,
+            org,
+            request: request.clone(),
+            priority,
+            max_duration_s,
+            preemptible: false,
+            grace_s: 0,
+            queued_at: now,
+            depends_on: Vec::new(),
+            inside: None,
+            volume: None,
+        };
+        let (job, mut copy) = (facts.id, self.clone());
+        copy.put_job(facts);
+        copy.why(job, now)
+    }
+
+    /// Why a request has no place now, whoever else waits.
+    fn why_ask(&mut self, ask: &Ask, org: OrgId, seconds: i64, own: &[BookingId], now: Timestamp) -> Why {
         let org = self.shares.index(org);
         let need = ask.need(&self.cluster);
         let limits: Vec<Blocker> = self.quotas.beyond(org, &need).map(Blocker::Quota).collect();
@@ -189,19 +318,13 @@ impl Engine {
     }
 
     /// The same as far as places go.
-    fn why_place(
-        &mut self,
-        ask: &Ask,
-        org: OrgIx,
-        seconds: i64,
-        own: Option<BookingId>,
-        now: Timestamp,
-    ) -> Why {
+    fn why_place(&mut self, ask: &Ask, org: OrgIx, seconds: i64, own: &[BookingId], now: Timestamp) -> Why {
         let until = self.ends(now, seconds);
-        if self.place(ask, now, until, own).is_some() {
+        let but = But { bookings: own, owners: &[] };
+        if self.place(ask, now, until, but).is_some() {
             return Why { blockers: Vec::new(), changes: Vec::new(), earliest: Some(now), fits: true };
         }
-        if let Some(short) = self.short_of_power(ask, (now, until), own) {
+        if let Some(short) = self.short_of_power(ask, (now, until), but) {
             let changes = self.changes(ask, org, seconds, own, now);
             let blockers = vec![Blocker::Power(short)];
             return Why { blockers, changes, earliest: None, fits: false };
@@ -211,6 +334,12 @@ impl Engine {
         (bare.shape.cpu_milli, bare.shape.memory_mib) = (0, 0);
         if let Some(blocker) = self.why_unable(ask, &able) {
             return Why { blockers: vec![blocker], changes: Vec::new(), earliest: None, fits: false };
+        }
+        if able.len() < ask.nodes as usize
+            && let Some(boards) = self.in_other_mode(ask)
+        {
+            let blockers = vec![Blocker::Mode { boards }];
+            return Why { blockers, changes: Vec::new(), earliest: None, fits: false };
         }
         let most = self.most(ask, &able);
         if most.0 < ask.shape.count || most.1 < ask.nodes {
@@ -233,8 +362,12 @@ impl Engine {
             }
             let fits = |view| self.finder.offer(&self.cluster, &view, &ask.shape).is_some();
             if fits(*of.view()) {
-                let soon =
-                    self.calendar.on(*node, now, until).filter(|b| Some(b.id) != own).map(|b| b.from).min();
+                let soon = self
+                    .calendar
+                    .on(*node, now, until)
+                    .filter(|b| !own.contains(&b.id))
+                    .map(|b| b.from)
+                    .min();
                 begins = begins.max(soon);
                 continue;
             }
@@ -270,7 +403,7 @@ impl Engine {
             blockers.push(Blocker::Busy { nodes: u32::try_from(able.len()).unwrap_or(u32::MAX) });
         }
         let changes = self.changes(ask, org, seconds, own, now);
-        let earliest = self.earliest(ask, seconds, now).map(|(at, _)| at);
+        let earliest = self.earliest(ask, seconds, now, own).map(|(at, _)| at);
         Why { blockers, changes, earliest, fits: false }
     }
 
@@ -294,6 +427,23 @@ impl Engine {
         (nodes > 0).then_some(Blocker::Host { nodes, ever: false })
     }
 
+    /// How many boards would do if they were in the other MIG mode, where that would be enough.
+    fn in_other_mode(&self, ask: &Ask) -> Option<u32> {
+        if ask.shape.device == Device::Board {
+            return None;
+        }
+        let mut boards = 0;
+        let mut nodes = 0;
+        for index in self.all_nodes() {
+            let Some(view) = self.cluster.view_empty_in_other_mode(index) else { continue };
+            if self.finder.offer(&self.cluster, &view, &ask.shape).is_some() {
+                nodes += 1;
+                boards += view.gpus().iter().filter(|g| ask.shape.fits_gpu(g, self.cluster.models())).count();
+            }
+        }
+        (nodes >= ask.nodes && boards > 0).then(|| u32::try_from(boards).unwrap_or(u32::MAX))
+    }
+
     /// The most devices a node, and nodes with as many as asked, that an empty cluster would give.
     fn most(&self, ask: &Ask, able: &[NodeIx]) -> (u32, u32) {
         let offers = able.iter().filter_map(|node| {
@@ -302,7 +452,7 @@ impl Engine {
         });
         let offers: Vec<_> = offers.collect();
         if !offers.is_empty() {
-            let fits = |nodes: u32| self.gather(&Ask { nodes, ..*ask }, offers.clone()).is_some();
+            let fits = |nodes: u32| self.gather(&Ask { nodes, ..*ask }, offers.clone(), None).is_some();
             let nodes = (1..=ask.nodes).rev().find(|n| fits(*n)).unwrap_or(0);
             return (ask.shape.count, nodes);
         }
@@ -321,7 +471,7 @@ impl Engine {
         ask: &Ask,
         org: OrgIx,
         seconds: i64,
-        own: Option<BookingId>,
+        own: &[BookingId],
         now: Timestamp,
     ) -> Vec<Vec<Change>> {
         let mut others: Vec<(Ask, Vec<Change>)> = vec![(*ask, Vec::new())];
@@ -343,7 +493,8 @@ impl Engine {
             others.push((Ask { nodes, ..*ask }, vec![Change::Nodes(nodes)]));
         }
         // The longest runs that end before something that is promised begins.
-        let promised = self.calendar.iter().filter(|b| Some(b.id) != own);
+        let promised = self.calendar.iter().filter(|b| !own.contains(&b.id));
+        let but = But { bookings: own, owners: &[] };
         let mut shorter: Vec<i64> = promised.map(|b| (b.from.micros() - now.micros()) / 1_000_000).collect();
         shorter.retain(|s| *s > 0 && *s < seconds);
         shorter.sort_unstable_by(|a, b| b.cmp(a));
@@ -362,7 +513,7 @@ impl Engine {
             // One of a kind is enough: the first is the smallest.
             let known = out.iter().flatten().any(|c| change.first().is_some_and(|d| kind(c) == kind(d)));
             let until = self.ends(now, seconds);
-            if !change.is_empty() && !known && self.place(other, now, until, own).is_some() {
+            if !change.is_empty() && !known && self.place(other, now, until, but).is_some() {
                 out.push(change.clone());
             }
         }
@@ -372,7 +523,7 @@ impl Engine {
             }
             let fits = shorter.iter().find(|s| {
                 let until = self.ends(now, **s);
-                self.place(&other, now, until, own).is_some()
+                self.place(&other, now, until, but).is_some()
             });
             out.extend(fits.map(|s| change.into_iter().chain([Change::Seconds(*s)]).collect()));
         }

@@ -3,7 +3,7 @@
 use berth_types::jobs::{Blocker as Said, Explanation};
 use berth_types::time::{Timestamp, duration_text};
 
-use super::why::{Blocker, Change, Short, Why};
+use super::why::{Blocker, Change, Closed, Short, Why};
 use crate::power::watts_text;
 use crate::quotas::{Exceeded, Kind};
 use crate::request::Wanted;
@@ -80,10 +80,14 @@ fn said(blocker: &Blocker, asked: &Asked, now: Timestamp) -> Said {
             },
             "It is placed once that is over; a job that only reads the volume need not wait.".to_owned(),
         ),
-        Blocker::Booking(_) => (
-            "reservation.closed",
-            "Its reservation has not begun, is over, or ends before the job would.".to_owned(),
-            "Wait for the reservation to begin, or shorten the job.".to_owned(),
+        Blocker::Booking(_, closed) => closed_said(*closed, now),
+        Blocker::Mode { boards } => (
+            "capacity.mode",
+            format!(
+                "{boards} {} {what} in the other MIG mode only, and nothing but a reset changes that mode.",
+                plural(*boards, "board takes", "boards take"),
+            ),
+            "Choose another offering, or ask the operator to change the MIG mode of such a board.".to_owned(),
         ),
         Blocker::None { count: 0, .. } => (
             "capacity.none",
@@ -172,6 +176,31 @@ fn said(blocker: &Blocker, asked: &Asked, now: Timestamp) -> Said {
     Said { code: code.to_owned(), detail, change }
 }
 
+fn closed_said(closed: Closed, now: Timestamp) -> (&'static str, String, String) {
+    let (detail, change) = match closed {
+        Closed::NotBegun { begins } => (
+            format!("Its reservation begins in {}.", duration_text(begins.millis_since(now).max(0))),
+            "Wait for the reservation to begin.".to_owned(),
+        ),
+        Closed::Over => (
+            "Its reservation is over.".to_owned(),
+            "Submit it without the reservation, or in another one.".to_owned(),
+        ),
+        Closed::TooShort { left_s } => {
+            let left = duration_text(now.plus_seconds(left_s.max(0)).millis_since(now));
+            (
+                format!("Its reservation has {left} left, and the job could run longer than that."),
+                format!("Limit the run to {left}, or extend the reservation."),
+            )
+        }
+        Closed::Foreign => (
+            "Its reservation belongs to another organization.".to_owned(),
+            "Submit it in a reservation of its own organization.".to_owned(),
+        ),
+    };
+    ("reservation.closed", detail, change)
+}
+
 fn quota_said(exceeded: &Exceeded) -> (&'static str, String, String) {
     let Exceeded { kind, used, limit, need } = *exceeded;
     let boards = |milli: i64| match milli % 1_000 {
@@ -213,6 +242,10 @@ fn quota_said(exceeded: &Exceeded) -> (&'static str, String, String) {
     (code, detail, change)
 }
 
+fn in_text(at: Timestamp, now: Timestamp) -> String {
+    duration_text(at.millis_since(now).max(0))
+}
+
 /// A reason as it is shown.
 pub fn explanation(why: &Why, asked: &Asked, now: Timestamp) -> Explanation {
     let blockers: Vec<Said> = why.blockers.iter().map(|b| said(b, asked, now)).collect();
@@ -228,13 +261,18 @@ pub fn explanation(why: &Why, asked: &Asked, now: Timestamp) -> Explanation {
     };
     let basis = match (why.fits, why.earliest, why.blockers.first()) {
         (true, ..) => "A place is free; it starts with the next pass of the scheduler.".to_owned(),
-        (_, Some(at), _) => format!(
-            "The jobs in its way reach their limits in {} at the latest.",
-            duration_text(at.millis_since(now).max(0))
-        ),
-        (_, None, Some(Blocker::None { .. } | Blocker::Images { .. } | Blocker::Absurd(_))) => {
-            "The present inventory.".to_owned()
+        (_, Some(at), Some(Blocker::Booking(_, Closed::NotBegun { .. }))) => {
+            format!("Its reservation begins, and it starts in {} at the latest.", in_text(at, now))
         }
+        (_, Some(at), _) => format!(
+            "If every run lasts to its limit and no other job comes, it starts in {}.",
+            in_text(at, now)
+        ),
+        (
+            _,
+            None,
+            Some(Blocker::None { .. } | Blocker::Mode { .. } | Blocker::Images { .. } | Blocker::Absurd(_)),
+        ) => "The present inventory.".to_owned(),
         (_, None, Some(Blocker::Quota(_))) => "The limits of the organization.".to_owned(),
         (_, None, Some(Blocker::Volume(_))) => "The job that writes to the volume.".to_owned(),
         (_, None, Some(Blocker::Dependency(_))) => "The jobs that it waits for.".to_owned(),

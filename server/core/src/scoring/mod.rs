@@ -155,9 +155,29 @@ fn greedy_within(
             take(&mut after, shape, *pick, models);
             (step(&now, &after, *pick), *pick, after)
         });
-        let (_, pick, after) = best.min_by_key(|(cost, ..)| *cost)?;
+        let Some((_, pick, after)) = best.min_by_key(|(cost, ..)| *cost) else {
+            return lowest_first(view, shape, models, island);
+        };
         picks.push(pick);
         now = after;
+    }
+    Some((now, picks))
+}
+
+/// Places instances of one profile at the lowest starts, which leaves room for the most of them. Where the
+/// cheapest starts bar each other, this still finds a place if there is one.
+fn lowest_first(view: &View, shape: &Shape, models: &[Model], island: Option<u8>) -> Option<(View, Picks)> {
+    if shape.count < 2 || !matches!(shape.device, Device::Slice { .. }) {
+        return None;
+    }
+    let mut now = *view;
+    now.cpu_milli -= shape.cpu_milli;
+    now.memory_mib -= shape.memory_mib;
+    let mut picks = Picks::default();
+    for _ in 0..shape.count {
+        let pick = ways(&now, shape, models, island).into_iter().min_by_key(|p| (p.gpu, p.start))?;
+        take(&mut now, shape, pick, models);
+        picks.push(pick);
     }
     Some((now, picks))
 }

@@ -130,9 +130,10 @@ pub(super) fn waits(row: &JobRow) -> Result<(JobFacts, bool), StoreError> {
 }
 
 pub(super) fn asked(row: &JobRow) -> Asked {
+    let gpu_milli = serde_json::from_str::<Spec>(&row.spec).ok().and_then(|spec| spec.gpu_milli);
     Asked {
         model: row.gpu_model.clone(),
-        wanted: wanted(row.mig_profile.as_deref(), None),
+        wanted: wanted(row.mig_profile.as_deref(), gpu_milli),
         count: u32::try_from(row.device_count).unwrap_or(u32::MAX),
     }
 }

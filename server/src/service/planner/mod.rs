@@ -329,7 +329,7 @@ impl Portal {
         };
         let seconds = i64::try_from(spec.max_duration_s).unwrap_or(i64::MAX);
         let asked = Asked { model: model.to_owned(), wanted, count: spec.count };
-        match self.ask(|engine| engine.trial(&request, org, seconds, now)) {
+        match self.ask(|engine| engine.trial(&request, org, spec.priority, seconds, now)) {
             Ok((why, places)) => {
                 let places = places.into_iter().map(|(node, slots)| (node, stored(model, &slots)));
                 (explanation(&why, &asked, now), places.collect())

@@ -109,7 +109,7 @@ fn a_reservation_is_for_its_own_jobs() {
     assert_eq!(starts(&e.pass(at(200))), [job_id(3)], "two boards, two jobs");
     assert_eq!(
         e.why(job_id(2), at(200)).unwrap().blockers,
-        [Blocker::Booking(BookingId(Uuid::from_u128(1)))]
+        [Blocker::Booking(BookingId(Uuid::from_u128(1)), Closed::Foreign)]
     );
     free(&mut e, 1, at(300));
     assert_eq!(starts(&e.pass(at(4_500))), [], "it would outlast its reservation");

@@ -206,7 +206,9 @@ fn essence(engine: &Engine, now: Timestamp) -> String {
         .collect();
     let mut engine = engine.clone();
     let used: Vec<_> = (0..3).map(|o| engine.used(org(o + 1))).collect();
-    format!("{nodes:#?}\n{jobs:?}\n{claims:#?}\n{booked:?}\n{}\n{used:?}", engine.queue.len())
+    // Jobs for which others made room are not in the queue.
+    let waiting = engine.queue.len() + engine.holds.values().filter(|h| h.firm).count();
+    format!("{nodes:#?}\n{jobs:?}\n{claims:#?}\n{booked:?}\n{waiting}\n{used:?}")
 }
 
 #[derive(Debug, Clone)]

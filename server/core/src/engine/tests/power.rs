@@ -20,18 +20,22 @@ fn said(engine: &mut Engine, n: u128, count: u32, now: i64) -> String {
 
 #[test]
 fn a_rack_feeds_what_it_can_and_says_so() {
-    // Eight boards of 700 W behind a budget for five of them.
-    let mut engine = fed(2, 4, 3_500);
-    submit(&mut engine, waits(1, boards(4, 1)));
-    submit(&mut engine, waits(2, boards(2, 1)));
-    submit(&mut engine, waits(3, boards(1, 1)));
+    // Eight boards of 700 W behind a budget for four of them.
+    let mut engine = fed(2, 4, 2_800);
+    submit(&mut engine, waits(1, boards(3, 1)));
+    submit(&mut engine, waits(2, boards(4, 1)));
+    submit(&mut engine, JobFacts { max_duration_s: 3_601, ..waits(3, boards(1, 1)) });
     assert_eq!(starts(&engine.pass(at(0))), [job_id(1)], "the small one leaves the next in line its power");
-    assert_eq!(said(&mut engine, 2, 2, 1), "Rack rack-1 has 700 W left of 3.5 kW, this needs 1.4 kW.");
-    assert_eq!(engine.why(job_id(2), at(1)).unwrap().earliest, None, "nobody knows when that is");
+    assert_eq!(said(&mut engine, 2, 4, 1), "Rack rack-1 has 700 W left of 2.8 kW, this needs 2.8 kW.");
+    let earliest = engine.why(job_id(2), at(1)).unwrap().earliest;
+    assert_eq!(earliest, Some(at(3_600)), "the power is free when the first has reached its limit");
+    let mut other = engine.clone();
+    submit(&mut other, waits(4, boards(1, 1)));
+    assert_eq!(starts(&other.pass(at(0))), [job_id(4)], "it ends before the next in line begins");
     // What ends on one node lets somebody start on the other.
     let owner = engine.owners().next().unwrap();
     engine.apply(Fact::Freed { version: 9, owner }, at(2));
-    assert_eq!(starts(&engine.pass(at(2))), [job_id(2), job_id(3)]);
+    assert_eq!(starts(&engine.pass(at(2))), [job_id(2)]);
 }
 
 #[test]

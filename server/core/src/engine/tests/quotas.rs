@@ -89,12 +89,12 @@ fn offerings_and_spending_have_limits_of_their_own() {
     assert_eq!(kinds(&mut e, 4), [Kind::Spend]);
     // The smallest change of a request that is blocked by its limit alone admits it.
     let two = ordered("other", 100, boards(2, 1));
-    let (why, places) = e.trial(&two, org(2), 60, at(10)).unwrap();
+    let (why, places) = e.trial(&two, org(2), Priority::Normal, 60, at(10)).unwrap();
     assert!(why.fits && places.len() == 1);
     limit(&mut e, 2, most_boards(1_000));
-    let (why, places) = e.trial(&two, org(2), 60, at(10)).unwrap();
+    let (why, places) = e.trial(&two, org(2), Priority::Normal, 60, at(10)).unwrap();
     assert!(!why.fits && places.is_empty());
     assert_eq!(why.changes, [vec![Change::Count(1)]]);
     let one = ordered("other", 50, boards(1, 1));
-    assert!(e.trial(&one, org(2), 60, at(10)).unwrap().0.fits);
+    assert!(e.trial(&one, org(2), Priority::Normal, 60, at(10)).unwrap().0.fits);
 }

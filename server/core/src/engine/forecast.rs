@@ -1,0 +1,114 @@
+//! When those who wait start if every run takes its longest time and nobody else comes.
+//!
+//! The engine is its own oracle here: a copy of it lives through the ends that are known. In a large cloud
+//! that would take too long; there only a start that is held is foreseen.
+
+use std::collections::HashMap;
+
+use berth_types::ids::JobId;
+use berth_types::time::Timestamp;
+
+use super::{Decision, Engine};
+use crate::calendar::LATE_S;
+use crate::cluster::Owner;
+
+/// Jobs and nodes that are looked at in all, over all ends.
+const WORK: usize = 200_000;
+/// Ends that are looked at.
+const ENDS: usize = 512;
+
+/// When each job that waits starts, as far as was looked.
+#[derive(Debug, Clone)]
+pub(super) struct Forecast {
+    state: State,
+    starts: HashMap<JobId, Timestamp>,
+}
+
+/// What a forecast is based on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct State {
+    changes: u64,
+    queue: u64,
+    bookings: u64,
+    /// Nothing that it expected to have ended by now is still there.
+    until: Timestamp,
+}
+
+impl Engine {
+    /// Steps of a forecast in a cloud of this size.
+    fn steps(&self) -> usize {
+        (WORK / (1 + self.cluster.nodes().len() + self.jobs.len() + self.claims.len())).min(ENDS)
+    }
+
+    /// Whether starts can be foreseen by living through what is known.
+    pub(super) fn is_small(&self) -> bool {
+        self.steps() >= 8
+    }
+
+    /// When a job starts at the latest, if that can be foreseen; now, if the next pass starts it. The outer
+    /// `None`: the cloud is too large to look.
+    pub(super) fn foresee(&mut self, job: JobId, now: Timestamp) -> Option<Option<Timestamp>> {
+        if !self.is_small() {
+            return None;
+        }
+        let steps = self.steps();
+        let changes = self.cluster.changes();
+        let (queue, bookings) = (self.queue.total_version(), self.calendar.total_version());
+        let known = self.memory.forecast.as_ref().is_some_and(|known| {
+            let same = State { changes, queue, bookings, until: known.state.until };
+            known.state == same && now < known.state.until
+        });
+        if !known {
+            let (starts, until) = self.live_through(steps, now);
+            let state = State { changes, queue, bookings, until };
+            self.memory.forecast = Some(Forecast { state, starts });
+        }
+        Some(self.memory.forecast.as_ref().and_then(|known| known.starts.get(&job).copied()))
+    }
+
+    /// The starts that follow, and until when they are right if nothing happens.
+    fn live_through(&self, steps: usize, now: Timestamp) -> (HashMap<JobId, Timestamp>, Timestamp) {
+        let mut trial = self.clone();
+        trial.memory.forecast = None;
+        let mut starts = HashMap::new();
+        let mut at = now;
+        let mut first = None;
+        for _ in 0..steps {
+            for decision in trial.pass(at) {
+                if let Decision::Start { job, .. } = decision {
+                    starts.insert(job, at);
+                }
+            }
+            if trial.jobs.is_empty() {
+                break;
+            }
+            let Some(next) = trial.next_change(at) else { break };
+            first.get_or_insert(next);
+            at = next;
+            trial.end_by(at);
+        }
+        (starts, first.unwrap_or(Timestamp::from_micros(i64::MAX)))
+    }
+
+    /// The next time at which something ends or begins by itself.
+    fn next_change(&self, now: Timestamp) -> Option<Timestamp> {
+        let late = now.plus_seconds(LATE_S);
+        let ends = self.claims.values().filter_map(|c| c.ends_by).map(|at| if at > now { at } else { late });
+        let booked = self.calendar.iter().flat_map(|b| [b.from, b.until]);
+        let held = self.held_starts().map(|(_, b)| b.from);
+        ends.chain(booked).chain(held).filter(|at| *at > now).min()
+    }
+
+    /// What had to end by then has ended.
+    fn end_by(&mut self, now: Timestamp) {
+        let over: Vec<Owner> = self
+            .claims
+            .values()
+            .filter(|c| c.ends_by.is_some_and(|end| end <= now))
+            .map(|c| c.owner)
+            .collect();
+        for owner in over {
+            self.remove_claim(owner, now);
+        }
+    }
+}

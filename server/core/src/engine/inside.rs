@@ -1,0 +1,272 @@
+//! Jobs of a reservation: a small cluster of their own, with the same turns, held starts and preemption.
+//!
+//! Must not look at limits of organizations or at power: both were counted for the reservation.
+
+use std::collections::HashMap;
+
+use berth_types::ids::JobId;
+use berth_types::time::Timestamp;
+
+use super::hold::hold_id;
+use super::preempt::fewest;
+use super::{Decision, Engine};
+use crate::calendar::{Booking, Kind, LATE_S, Place, expected_end};
+use crate::cluster::{BookingId, NodeIx, Owner};
+use crate::request::Ask;
+
+use super::place::{Candidate, Span};
+
+/// A start that is held inside a booking.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct HeldInside {
+    job: JobId,
+    booking: Booking,
+    /// Others made room for it.
+    firm: bool,
+}
+
+/// What of a booking was looked at last.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Looked {
+    changes: u64,
+    queue: u64,
+    booking: Booking,
+}
+
+/// A booking in a pass, and what was found to be in vain.
+struct InsidePass {
+    booking: Booking,
+    held: Vec<HeldInside>,
+    /// For each ask: runs of so many seconds and longer do not fit.
+    fits_below: HashMap<Ask, i64>,
+    /// For each ask and class: nobody can make room for runs of so many seconds and longer.
+    room_below: HashMap<(Ask, i64), i64>,
+    /// A start is held for the first that does not fit.
+    first: bool,
+}
+
+/// A job that waits inside.
+#[derive(Clone, Copy)]
+struct Inside {
+    job: JobId,
+    ask: Ask,
+    class: i64,
+    seconds: i64,
+}
+
+impl Engine {
+    pub(super) fn held_inside(&self) -> impl Iterator<Item = (JobId, &Booking)> {
+        self.inside.values().flatten().map(|held| (held.job, &held.booking))
+    }
+
+    /// When the first start begins that is held inside a booking for somebody else.
+    pub(super) fn inside_begins(&self, id: BookingId, job: JobId) -> Option<Timestamp> {
+        let held = self.inside.get(&id).into_iter().flatten().filter(|h| h.job != job);
+        held.map(|h| h.booking.from).min()
+    }
+
+    pub(super) fn drop_hold_inside(&mut self, job: JobId) {
+        self.inside.retain(|_, held| {
+            held.retain(|h| h.job != job);
+            !held.is_empty()
+        });
+    }
+
+    pub(super) fn look_inside_all(&mut self, now: Timestamp, out: &mut Vec<Decision>) {
+        let waited_for = self.queue.bookings();
+        self.memory.looked_inside.retain(|id, _| waited_for.contains(id));
+        for id in waited_for {
+            let Some(booking) = self.calendar.get(id).filter(|b| b.from <= now).cloned() else { continue };
+            if self.is_settled_inside(&booking, now) {
+                continue;
+            }
+            self.look_inside(booking.clone(), now, out);
+            let (changes, queue) = (self.cluster.changes(), self.queue.inside_version(id));
+            self.memory.looked_inside.insert(id, Looked { changes, queue, booking });
+        }
+    }
+
+    fn is_settled_inside(&self, booking: &Booking, now: Timestamp) -> bool {
+        let Some(looked) = self.memory.looked_inside.get(&booking.id) else { return false };
+        let here = |node: &NodeIx| booking.places.iter().any(|p| p.node == *node);
+        let unchanged =
+            self.cluster.changed_since(looked.changes).is_some_and(|nodes| !nodes.iter().any(here));
+        let held = self.inside.get(&booking.id).into_iter().flatten();
+        unchanged
+            && looked.queue == self.queue.inside_version(booking.id)
+            && looked.booking == *booking
+            && held.into_iter().all(|h| h.booking.from > now)
+    }
+
+    fn look_inside(&mut self, booking: Booking, now: Timestamp, out: &mut Vec<Decision>) {
+        let id = booking.id;
+        let mut held = self.inside.remove(&id).unwrap_or_default();
+        held.retain(|h| h.firm);
+        let (fits_below, room_below) = (HashMap::new(), HashMap::new());
+        let mut pass = InsidePass { booking, held, fits_below, room_below, first: false };
+        for turn in self.queue.inside(id, self.turns(now)) {
+            let Some(job) = self.inside_job(turn.job, &pass.booking, now) else { continue };
+            if self.try_inside(&mut pass, job, now, out) {
+                pass.held.retain(|h| h.job != job.job);
+                continue;
+            }
+            // What is late is not waited for any longer.
+            pass.held.retain(|h| h.job != job.job || h.booking.from > now);
+            if !pass.held.iter().any(|h| h.job == job.job) {
+                self.hold_inside(&mut pass, job, now, out);
+            }
+        }
+        let waits = |h: &HeldInside| self.jobs.contains_key(&h.job);
+        pass.held.retain(waits);
+        if !pass.held.is_empty() {
+            self.inside.insert(id, pass.held);
+        }
+    }
+
+    /// A job of a booking, if its longest run ends with the booking at the latest.
+    fn inside_job(&self, job: JobId, booking: &Booking, now: Timestamp) -> Option<Inside> {
+        let waiting = self.jobs.get(&job)?;
+        let (lane, ask, seconds) = (waiting.lane?, waiting.ask?, waiting.facts.max_duration_s);
+        let ends = self.ends(now, seconds) <= booking.until && waiting.facts.org == booking.org;
+        ends.then_some(Inside { job, ask, class: lane.group.class, seconds })
+    }
+
+    /// Starts a job if it fits beside what is held for others.
+    fn try_inside(
+        &mut self,
+        pass: &mut InsidePass,
+        job: Inside,
+        now: Timestamp,
+        out: &mut Vec<Decision>,
+    ) -> bool {
+        let own = pass.held.iter().any(|h| h.job == job.job);
+        let below = pass.fits_below.get(&job.ask).copied().unwrap_or(i64::MAX);
+        if !own && job.seconds >= below {
+            return false;
+        }
+        let span = (now, self.ends(now, job.seconds));
+        let held = others(&pass.held, job.job);
+        match self.place_inside(&job.ask, pass.booking.id, span, now, &held, &[]) {
+            Some(places) => {
+                self.start(job.job, &places, now, out);
+                true
+            }
+            None => {
+                if !own {
+                    pass.fits_below.insert(job.ask, job.seconds);
+                }
+                false
+            }
+        }
+    }
+
+    /// Holds a start for the first that does not fit, and for whom others make room.
+    fn hold_inside(&mut self, pass: &mut InsidePass, job: Inside, now: Timestamp, out: &mut Vec<Decision>) {
+        let id = pass.booking.id;
+        let mut starts = None;
+        if !pass.first
+            && let Some(held) = self.earliest_inside(pass, job, now, false)
+        {
+            starts = Some(held.booking.from);
+            pass.held.push(held);
+            pass.first = true;
+        }
+        let below = pass.room_below.get(&(job.ask, job.class)).copied().unwrap_or(i64::MAX);
+        let outranks = self.lowest_preemptible(Some(id)).is_some_and(|lowest| lowest < job.class);
+        if !outranks || job.seconds >= below {
+            return;
+        }
+        let span = (now, self.ends(now, job.seconds));
+        let eligible = self.eligible(job.class, Some(id), now);
+        let held = others(&pass.held, job.job);
+        let fits = |owners: &[Owner]| self.place_inside(&job.ask, id, span, now, &held, owners).is_some();
+        let Some(victims) = fewest(eligible, &fits) else {
+            pass.room_below.insert((job.ask, job.class), job.seconds);
+            return;
+        };
+        drop(held);
+        let soon = self.ends(now, self.patience_s(&victims));
+        if starts.is_none() {
+            let held = self.earliest_inside(pass, job, now, true);
+            starts = held.as_ref().map(|h| h.booking.from);
+            pass.held.extend(held);
+        }
+        if starts.is_none_or(|at| at > soon) {
+            let firm = !pass.held.iter().any(|h| h.job == job.job && !h.firm);
+            self.stop(victims, job.job, now, out);
+            pass.held.retain(|h| h.job != job.job);
+            let held = self.earliest_inside(pass, job, now, firm);
+            pass.held.extend(held);
+        }
+    }
+
+    /// The first time at which a job is sure to find its places inside its booking, and to end in it.
+    fn earliest_inside(
+        &self,
+        pass: &InsidePass,
+        job: Inside,
+        now: Timestamp,
+        firm: bool,
+    ) -> Option<HeldInside> {
+        let booking = &pass.booking;
+        let nodes = booking.places.iter().filter_map(|p| self.cluster.node(p.node));
+        let ends = nodes.flat_map(|n| &n.ranks).filter_map(|r| expected_end(r, now));
+        let held = others(&pass.held, job.job);
+        let mut times: Vec<Timestamp> = ends.chain(held.iter().map(|b| b.until)).collect();
+        let nearby = booking.places.iter().flat_map(|p| self.calendar.on(p.node, now, booking.until));
+        times.extend(nearby.filter(|b| b.id != booking.id).map(|b| b.until));
+        times.push(now.plus_seconds(LATE_S));
+        times.retain(|at| *at > now && self.ends(*at, job.seconds) <= booking.until);
+        times.sort_unstable();
+        times.dedup();
+        times.into_iter().find_map(|from| {
+            let until = self.ends(from, job.seconds);
+            let places = self.place_inside(&job.ask, booking.id, (from, until), now, &held, &[])?;
+            let (id, kind, org, ask) = (hold_id(job.job), Kind::Hold, booking.org, Some(job.ask));
+            let booking = Booking { id, kind, org, ask, from, until, places };
+            Some(HeldInside { job: job.job, booking, firm })
+        })
+    }
+
+    /// Where an ask can start inside a booking at a time and stay, beside what is held there for others.
+    fn place_inside(
+        &self,
+        ask: &Ask,
+        id: BookingId,
+        span: Span,
+        now: Timestamp,
+        held: &[&Booking],
+        owners: &[Owner],
+    ) -> Option<Vec<Place>> {
+        let booking = self.calendar.get(id)?;
+        let offers = booking.places.iter().filter_map(|place| {
+            let view = self.calendar.view_inside(&self.cluster, place.node, id, span, now, (held, owners))?;
+            let offer = self.finder.offer(&self.cluster, &view, &ask.shape)?;
+            Some((offer.cost, place.node, offer))
+        });
+        let mut offers: Vec<Candidate> = offers.collect();
+        offers.sort_by_key(|(_, node, _)| *node);
+        offers.dedup_by_key(|(_, node, _)| *node);
+        let chosen = self.gather(ask, offers, None)?;
+        Some(self.places(ask, &chosen))
+    }
+
+    /// Where an ask can start now inside a booking; what is held there for others is no obstacle where
+    /// `alone`.
+    pub(super) fn place_inside_now(
+        &self,
+        ask: &Ask,
+        id: BookingId,
+        (job, seconds): (JobId, i64),
+        now: Timestamp,
+        alone: bool,
+    ) -> Option<Vec<Place>> {
+        let all = self.inside.get(&id).map(Vec::as_slice).unwrap_or_default();
+        let held = if alone { Vec::new() } else { others(all, job) };
+        self.place_inside(ask, id, (now, self.ends(now, seconds)), now, &held, &[])
+    }
+}
+
+fn others(held: &[HeldInside], job: JobId) -> Vec<&Booking> {
+    held.iter().filter(|h| h.job != job).map(|h| &h.booking).collect()
+}
