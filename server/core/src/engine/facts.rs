@@ -223,6 +223,11 @@ impl Engine {
     /// Counts what a claim holds, or holds no more. What runs in a booking is limited by that.
     fn count(&mut self, claim: &Claim, sign: i64, now: Timestamp) {
         self.count_preemptible(claim, sign);
+        match claim.ends_by.map(|end| (end, claim.owner)) {
+            Some(end) if sign > 0 => _ = self.ends.insert(end),
+            Some(end) => _ = self.ends.remove(&end),
+            None => {}
+        }
         self.shares.running(claim.org, sign * claim.milli, now);
         let org = self.shares.index(claim.org);
         let offering = self.cluster.offering(claim.bill.offering.as_ref());

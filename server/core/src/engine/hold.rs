@@ -8,7 +8,7 @@ use berth_types::ids::JobId;
 use berth_types::time::Timestamp;
 
 use super::{Engine, Held};
-use crate::calendar::{Booking, But, Kind, LATE_S, Place};
+use crate::calendar::{Booking, But, Kind, LATE_S, Place, expected_end};
 use crate::cluster::{BookingId, Models, NodeIx};
 use crate::queue::Turn;
 use crate::request::Ask;
@@ -52,6 +52,11 @@ impl Engine {
         open.chain(self.held_inside())
     }
 
+    /// Whether others made room for a job, which is held for it alone.
+    pub fn is_firm(&self, job: JobId) -> bool {
+        self.holds.get(&job).is_some_and(|h| h.firm) || self.is_firm_inside(job)
+    }
+
     /// Holds a start for a job, or keeps the one that is held. A `firm` one is for a job for which others
     /// made room: it leaves the queue and waits for that room.
     pub(super) fn hold(&mut self, pool: u64, job: JobId, firm: bool, now: Timestamp) -> Foreseen {
@@ -66,7 +71,7 @@ impl Engine {
         let Some(waiting) = self.jobs.get(&job) else { return Foreseen::Never };
         let Some(ask) = waiting.ask else { return Foreseen::Never };
         let (org, seconds) = (waiting.facts.org, waiting.facts.max_duration_s);
-        let but = self.no_obstacles(job, now);
+        let but = self.no_obstacles(job, false, now);
         // What is found so far can be promised; the next pass may find something sooner.
         self.sync_ready(&ask, SCANNED);
         let Some((at, places)) = self.earliest_known(&ask, seconds, now, &but) else {
@@ -93,17 +98,23 @@ impl Engine {
     }
 
     /// Bookings that are no obstacle to a job: its own, and the starts that are held for jobs whose turn is
-    /// after its own. What others made room for is an obstacle to everybody.
-    pub(super) fn no_obstacles(&self, job: JobId, now: Timestamp) -> Vec<BookingId> {
+    /// after its own. Room that others made gives way only to a higher class that starts `at_once`.
+    pub(super) fn no_obstacles(&self, job: JobId, at_once: bool, now: Timestamp) -> Vec<BookingId> {
         let mut out: Vec<BookingId> =
             self.holds.contains_key(&job).then(|| hold_id(job)).into_iter().collect();
-        let Some(mine) = self.turn(job, now) else { return out };
+        let Some((mine, class)) = self.turn(job, now).zip(self.class(job)) else { return out };
         for (other, held) in &self.holds {
-            if *other != job && !held.firm && self.turn(*other, now).is_some_and(|turn| turn > mine) {
+            let gives_way = !held.firm || at_once && self.class(*other).is_some_and(|theirs| theirs < class);
+            if *other != job && gives_way && self.turn(*other, now).is_some_and(|turn| turn > mine) {
                 out.push(hold_id(*other));
             }
         }
         out
+    }
+
+    /// The class of a job as it was submitted.
+    fn class(&self, job: JobId) -> Option<i64> {
+        Some(self.jobs.get(&job)?.facts.priority.rank())
     }
 
     /// The turn of a job that waits in the queue.
@@ -216,6 +227,10 @@ impl Engine {
         let ends = self.calendar.iter().filter(|b| !but.contains(&b.id)).map(|b| b.until);
         let mut times: Vec<Timestamp> =
             nodes.iter().map(|(at, _)| Timestamp::from_micros(*at)).chain(ends).collect();
+        // Where something is booked, the first place that is free may not be free for long enough.
+        let booked = nodes.iter().filter(|(_, node)| !self.calendar.is_free(*node));
+        let ranks = booked.filter_map(|(_, node)| self.cluster.node(*node)).flat_map(|n| &n.ranks);
+        times.extend(ranks.filter_map(|rank| expected_end(rank, now)));
         if !self.racks.is_empty() {
             times.extend(self.power_ends(now));
         }

@@ -16,6 +16,9 @@ use crate::request::Ask;
 
 use super::place::{Candidate, Span};
 
+/// As often a booking is looked at in a pass.
+const ROUNDS: usize = 8;
+
 /// A start that is held inside a booking.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct HeldInside {
@@ -31,6 +34,8 @@ pub(super) struct Looked {
     changes: u64,
     queue: u64,
     booking: Booking,
+    /// From then on more may have ended by the time that others need to make room.
+    until: Timestamp,
 }
 
 /// A booking in a pass, and what was found to be in vain.
@@ -59,6 +64,10 @@ impl Engine {
         self.inside.values().flatten().map(|held| (held.job, &held.booking))
     }
 
+    pub(super) fn is_firm_inside(&self, job: JobId) -> bool {
+        self.inside.values().flatten().any(|h| h.job == job && h.firm)
+    }
+
     /// When the first start begins that is held inside a booking for somebody else.
     pub(super) fn inside_begins(&self, id: BookingId, job: JobId) -> Option<Timestamp> {
         let held = self.inside.get(&id).into_iter().flatten().filter(|h| h.job != job);
@@ -80,9 +89,15 @@ impl Engine {
             if self.is_settled_inside(&booking, now) {
                 continue;
             }
-            self.look_inside(booking.clone(), now, out);
+            // Who starts elsewhere gives back a promise, which may be of use to those who were looked at before.
+            for _ in 0..ROUNDS {
+                if !self.look_inside(booking.clone(), now, out) {
+                    break;
+                }
+            }
             let (changes, queue) = (self.cluster.changes(), self.queue.inside_version(id));
-            self.memory.looked_inside.insert(id, Looked { changes, queue, booking });
+            let until = self.next_within_grace(Some(id), now);
+            self.memory.looked_inside.insert(id, Looked { changes, queue, booking, until });
         }
     }
 
@@ -93,25 +108,36 @@ impl Engine {
             self.cluster.changed_since(looked.changes).is_some_and(|nodes| !nodes.iter().any(here));
         let held = self.inside.get(&booking.id).into_iter().flatten();
         unchanged
+            && now < looked.until
             && looked.queue == self.queue.inside_version(booking.id)
             && looked.booking == *booking
             && held.into_iter().all(|h| h.booking.from > now)
     }
 
-    fn look_inside(&mut self, booking: Booking, now: Timestamp, out: &mut Vec<Decision>) {
+    /// Looks at those who wait inside a booking, in turn. Whether a promise was given back meanwhile.
+    fn look_inside(&mut self, booking: Booking, now: Timestamp, out: &mut Vec<Decision>) -> bool {
+        let mut again = false;
         let id = booking.id;
         let mut held = self.inside.remove(&id).unwrap_or_default();
         held.retain(|h| h.firm);
         let (fits_below, room_below) = (HashMap::new(), HashMap::new());
         let mut pass = InsidePass { booking, held, fits_below, room_below, first: false };
         for turn in self.queue.inside(id, self.turns(now)) {
-            let Some(job) = self.inside_job(turn.job, &pass.booking, now) else { continue };
+            let Some(job) = self.inside_job(turn.job, &pass.booking, now) else {
+                let before = pass.held.len();
+                pass.held.retain(|h| h.job != turn.job);
+                again |= pass.held.len() < before;
+                continue;
+            };
+            let before = pass.held.len();
             if self.try_inside(&mut pass, job, now, out) {
                 pass.held.retain(|h| h.job != job.job);
+                again |= pass.held.len() < before;
                 continue;
             }
             // What is late is not waited for any longer.
             pass.held.retain(|h| h.job != job.job || h.booking.from > now);
+            again |= pass.held.len() < before;
             if !pass.held.iter().any(|h| h.job == job.job) {
                 self.hold_inside(&mut pass, job, now, out);
             }
@@ -121,6 +147,7 @@ impl Engine {
         if !pass.held.is_empty() {
             self.inside.insert(id, pass.held);
         }
+        again
     }
 
     /// A job of a booking, if its longest run ends with the booking at the latest.
@@ -129,6 +156,11 @@ impl Engine {
         let (lane, ask, seconds) = (waiting.lane?, waiting.ask?, waiting.facts.max_duration_s);
         let ends = self.ends(now, seconds) <= booking.until && waiting.facts.org == booking.org;
         ends.then_some(Inside { job, ask, class: lane.group.class, seconds })
+    }
+
+    /// Whether a job that starts now ends with a booking at the latest.
+    pub(super) fn ends_inside(&self, job: JobId, id: BookingId, now: Timestamp) -> bool {
+        self.calendar.get(id).is_some_and(|booking| self.inside_job(job, booking, now).is_some())
     }
 
     /// Starts a job if it fits beside what is held for others.
@@ -176,7 +208,10 @@ impl Engine {
         if !outranks || job.seconds >= below {
             return;
         }
-        let span = (now, self.ends(now, job.seconds));
+        let span = self.span_after_grace(Some(id), job.class, job.seconds, now);
+        if span.1 > pass.booking.until {
+            return;
+        }
         let eligible = self.eligible(job.class, Some(id), now);
         let held = others(&pass.held, job.job);
         let fits = |owners: &[Owner]| self.place_inside(&job.ask, id, span, now, &held, owners).is_some();
@@ -249,6 +284,12 @@ impl Engine {
         offers.dedup_by_key(|(_, node, _)| *node);
         let chosen = self.gather(ask, offers, None)?;
         Some(self.places(ask, &chosen))
+    }
+
+    /// Whether the boards of a booking would have a place for an ask if nothing ran on them.
+    pub(super) fn could_hold_inside(&self, ask: &Ask, id: BookingId, seconds: i64, now: Timestamp) -> bool {
+        let owners: Vec<Owner> = self.claims.keys().copied().collect();
+        self.place_inside(ask, id, (now, self.ends(now, seconds)), now, &[], &owners).is_some()
     }
 
     /// Where an ask can start now inside a booking; what is held there for others is no obstacle where

@@ -109,8 +109,12 @@ pub struct Engine {
     versions: HashMap<facts::Thing, i64>,
     holds: BTreeMap<JobId, Held>,
     inside: BTreeMap<BookingId, Vec<inside::HeldInside>>,
-    /// How many attempts may be told to make room, by the booking that they run in and by class.
-    preemptible: BTreeMap<(Option<BookingId>, i64), i64>,
+    /// How many attempts may be told to make room, by the booking that they run in, class and grace.
+    preemptible: BTreeMap<(Option<BookingId>, i64, i64), i64>,
+    /// Who started in this pass, and may be told to make room in the next one.
+    started: BTreeSet<Owner>,
+    /// Who must have ended when.
+    ends: BTreeSet<(Timestamp, Owner)>,
     memory: Memory,
     backfill: bool,
     /// Watts that racks can feed.
@@ -135,6 +139,8 @@ impl Default for Engine {
             holds: BTreeMap::new(),
             inside: BTreeMap::new(),
             preemptible: BTreeMap::new(),
+            started: BTreeSet::new(),
+            ends: BTreeSet::new(),
             memory: Memory::default(),
             backfill: true,
             racks: BTreeMap::new(),

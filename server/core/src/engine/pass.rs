@@ -5,6 +5,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
+use std::ops::Bound;
 
 use berth_types::ids::JobId;
 use berth_types::jobs::{Condition, DependsOn};
@@ -28,6 +29,8 @@ pub(super) struct Looked {
     changes: u64,
     queue: u64,
     bookings: u64,
+    /// From then on more may have ended by the time that others need to make room.
+    until: Timestamp,
     /// No search goes on in the next pass.
     pub(super) finished: bool,
 }
@@ -42,6 +45,8 @@ struct PoolPass {
     /// `None` as long as the first that does not fit is looked for.
     around: Option<Around>,
     finished: bool,
+    /// A promise was given back after others were looked at.
+    again: bool,
 }
 
 /// What is known while others are started around what is held.
@@ -94,6 +99,7 @@ impl Engine {
     /// Decides, and takes every decision as done.
     pub fn pass(&mut self, now: Timestamp) -> Vec<Decision> {
         let mut out = Vec::new();
+        self.forget_started();
         self.calendar.forget_until(now);
         self.orphans(&mut out);
         self.look_inside_all(now, &mut out);
@@ -130,6 +136,7 @@ impl Engine {
         let mut order: BinaryHeap<Reverse<(Turn, usize)>> = BinaryHeap::new();
         let mut passes: Vec<PoolPass> = Vec::new();
         for (index, pool) in pools.iter().enumerate() {
+            self.drop_vain_hold(*pool, now);
             let firm = self.firm(*pool).into_iter().filter_map(|job| self.turn(job, now)).map(Reverse);
             let pass = PoolPass {
                 pool: *pool,
@@ -137,10 +144,11 @@ impl Engine {
                 firm: firm.collect(),
                 around: None,
                 finished: true,
+                again: false,
             };
             match self.next(&pass, now) {
                 Some(turn) => order.push(Reverse((turn, index))),
-                None => self.looked(&pass),
+                None => self.looked(&pass, now),
             }
             passes.push(pass);
         }
@@ -150,8 +158,17 @@ impl Engine {
             self.enter_if_all_passed(pass, now);
             match self.next(pass, now) {
                 Some(turn) => order.push(Reverse((turn.max(seen), index))),
-                None => self.looked(pass),
+                None => self.looked(pass, now),
             }
+        }
+    }
+
+    /// Nothing is held for who may not start: others of its organization hold as much as they may.
+    fn drop_vain_hold(&mut self, pool: u64, now: Timestamp) {
+        let Some(job) = self.first_held(pool) else { return };
+        let admitted = self.jobs.get(&job).and_then(|w| Some((w.lane?, w.ask?)));
+        if !admitted.is_some_and(|(lane, ask)| self.turns(now).admits(lane.group, &ask)) {
+            self.drop_hold(job);
         }
     }
 
@@ -166,16 +183,21 @@ impl Engine {
     }
 
     /// Remembers what was looked at. Nobody is held a start who is not in the queue any more.
-    fn looked(&mut self, pass: &PoolPass) {
+    fn looked(&mut self, pass: &PoolPass, now: Timestamp) {
         if pass.around.is_none()
             && let Some(job) = self.first_held(pass.pool)
         {
             self.drop_hold(job);
         }
+        if pass.again {
+            self.memory.looked.remove(&pass.pool);
+            return;
+        }
         let looked = Looked {
             changes: self.cluster.changes(),
             queue: self.queue.version(pass.pool),
-            bookings: self.calendar.version(Models(pass.pool)),
+            bookings: self.bookings_version(pass.pool),
+            until: self.next_within_grace(None, now),
             finished: pass.finished,
         };
         self.memory.looked.insert(pass.pool, looked);
@@ -184,7 +206,10 @@ impl Engine {
     fn step(&mut self, pass: &mut PoolPass, seen: Turn, now: Timestamp, out: &mut Vec<Decision>) {
         let firm = pass.firm.peek().is_some_and(|Reverse(turn)| *turn <= seen);
         match (firm.then(|| pass.firm.pop()).flatten(), pass.around.is_some()) {
-            (Some(Reverse(turn)), _) => self.start_firm(pass.pool, turn.job, now, out),
+            (Some(Reverse(turn)), _) => {
+                self.start_firm(pass.pool, turn.job, now, out);
+                pass.again |= !self.is_firm(turn.job);
+            }
             (None, true) => self.fill(pass, now, out),
             (None, false) => self.lead(pass, now, out),
         }
@@ -200,8 +225,37 @@ impl Engine {
         unchanged
             && looked.finished
             && !due
+            && now < looked.until
             && self.queue.version(pool) == looked.queue
-            && self.calendar.version(Models(pool)) == looked.bookings
+            && self.bookings_version(pool) == looked.bookings
+    }
+
+    /// Grows with every booking that a pool may meet: where racks have budgets, any.
+    fn bookings_version(&self, pool: u64) -> u64 {
+        if self.racks.is_empty() {
+            self.calendar.version(Models(pool))
+        } else {
+            self.calendar.total_version()
+        }
+    }
+
+    /// What must have ended after a time, the first first.
+    pub(super) fn ends_after(&self, at: Timestamp) -> impl Iterator<Item = (Timestamp, Owner)> {
+        let after = (at, Owner { job: JobId::from_uuid(uuid::Uuid::max()), attempt: u32::MAX });
+        self.ends.range((Bound::Excluded(after), Bound::Unbounded)).copied()
+    }
+
+    /// When something next ends within the grace of those who may be told to make room.
+    pub(super) fn next_within_grace(&self, inside: Option<BookingId>, now: Timestamp) -> Timestamp {
+        let never = Timestamp::from_micros(i64::MAX);
+        if self.lowest_preemptible(inside).is_none() {
+            return never;
+        }
+        let grace_s = self.longest_grace_s(inside, i64::MAX);
+        let soon = self.ends(now, grace_s);
+        let ends = self.ends_after(soon).map(|(end, _)| end).next();
+        let booked = self.calendar.iter().map(|b| b.until).filter(|end| *end > soon).min();
+        ends.into_iter().chain(booked).min().map_or(never, |end| end.plus_seconds(-grace_s))
     }
 
     /// Whether a node has a board of one of these models.
@@ -242,7 +296,7 @@ impl Engine {
         else {
             return;
         };
-        let but = self.no_obstacles(head.job, now);
+        let but = self.no_obstacles(head.job, true, now);
         let but = But { bookings: &but, owners: &[] };
         if let Some(places) = self.place(&ask, now, self.ends(now, seconds), but) {
             self.start(head.job, &places, now, out);
@@ -254,10 +308,13 @@ impl Engine {
             Foreseen::At(at) => Some(at),
             _ => None,
         };
-        let room = self.make_room(pass.pool, head.job, false, starts, now, out);
+        let room = self.make_room(pass.pool, head.job, starts, now, out);
         pass.finished &= foreseen != Foreseen::NotYet && room != Room::NotYet;
         let searching = self.is_searching(&[head.job]);
         pass.finished &= !searching;
+        if self.is_firm(head.job) {
+            return;
+        }
         if foreseen == Foreseen::Never && !matches!(room, Room::Without(_)) {
             pass.passed.insert((ask.for_anybody(), lane.group));
             return;
@@ -310,8 +367,12 @@ impl Engine {
         let Some(line) = around.lines.get_mut(index) else { return };
         let ask = line.ask;
         if let Some(Reverse((seen, group))) = line.firsts.pop() {
+            let stopped = out.len();
             let (next, finished) = self.try_next(pass.pool, around, index, &ask, (seen, group), now, out);
             pass.finished &= finished;
+            // Those who were looked at before may start sooner now that somebody has to go.
+            let news = out.get(stopped..).unwrap_or_default();
+            pass.again |= news.iter().any(|d| matches!(d, Decision::Preempt { .. }));
             if let (Some(turn), Some(line)) = (next, around.lines.get_mut(index)) {
                 line.firsts.push(Reverse((turn, group)));
             }
@@ -324,7 +385,7 @@ impl Engine {
 
     /// What found no place is remembered until something changes.
     fn keep_stuck(&mut self, pool: u64, around: &Around) {
-        let (changes, bookings) = (self.cluster.changes(), self.calendar.version(Models(pool)));
+        let (changes, bookings) = (self.cluster.changes(), self.bookings_version(pool));
         let none = around.lines.iter().filter(|l| l.below == 0).map(|l| (l.ask, 0));
         for (ask, seconds) in around.fits_below.iter().map(|(ask, s)| (*ask, *s)).chain(none) {
             // Of shares the boards that are shared already are not known to be without room.
@@ -363,7 +424,7 @@ impl Engine {
             // Its organization got something meanwhile, or its first is too long now.
             return (Some(turn), true);
         }
-        let but = self.no_obstacles(turn.job, now);
+        let but = self.no_obstacles(turn.job, true, now);
         let mut finished = true;
         let mut done = false;
         if seconds < fits {
@@ -389,7 +450,7 @@ impl Engine {
         }
         if !done && seconds < room {
             let key = (own, group.class);
-            match self.make_room(pool, turn.job, true, None, now, out) {
+            match self.make_room(pool, turn.job, None, now, out) {
                 Room::Without(_) => {
                     around.lowest = self.lowest_preemptible(None).unwrap_or(i64::MAX);
                     if !self.holds.get(&turn.job).is_some_and(|h| h.firm) {
@@ -402,7 +463,7 @@ impl Engine {
                     around.room_below.insert(key, 0);
                 }
                 Room::None => {
-                    let below = self.longest_with_room(turn.job, &own, group.class, seconds, now, &but);
+                    let below = self.longest_with_room(turn.job, &own, group.class, seconds, now);
                     around.room_below.insert(key, below);
                 }
             }
@@ -423,19 +484,13 @@ impl Engine {
     }
 
     /// Runs of how many seconds and longer nobody can make room for, where there was none for `seconds`.
-    fn longest_with_room(
-        &mut self,
-        job: JobId,
-        ask: &Ask,
-        class: i64,
-        seconds: i64,
-        now: Timestamp,
-        but: &[BookingId],
-    ) -> i64 {
-        let shorter = self.begins_within(seconds, now, but);
+    fn longest_with_room(&mut self, job: JobId, ask: &Ask, class: i64, seconds: i64, now: Timestamp) -> i64 {
+        let but = &self.no_obstacles(job, false, now);
+        let (from, _) = self.span_after_grace(None, class, seconds, now);
+        let shorter = self.begins_within(seconds, from, but);
         let fits = |engine: &mut Self, seconds: i64| {
-            let until = engine.ends(now, seconds);
-            engine.could_fit(&Claimant { job, class, ask: *ask, until, now, but })
+            let span = engine.span_after_grace(None, class, seconds, now);
+            engine.could_fit(&Claimant { job, class, ask: *ask, now, span, but })
         };
         self.first_below(&shorter, fits)
     }
@@ -480,7 +535,7 @@ impl Engine {
         if !self.turns(now).admits(lane.group, &ask) {
             return self.drop_hold(job);
         }
-        let bookings = self.no_obstacles(job, now);
+        let bookings = self.no_obstacles(job, true, now);
         let but = But { bookings: &bookings, owners: &[] };
         let until = self.ends(now, seconds);
         let held = self.calendar.get(hold_id(job)).map(|b| Booking { from: now, until, ..b.clone() });
@@ -491,10 +546,10 @@ impl Engine {
         if let Some(places) = places {
             return self.start(job, &places, now, out);
         }
-        let due = self.holds.get(&job).is_some_and(|h| h.at <= now);
-        let soon = now.plus_seconds(crate::calendar::LATE_S);
+        let before = self.holds.get(&job).map(|h| h.at);
         match self.hold(pool, job, true, now) {
-            Foreseen::At(at) if !due || at <= soon => {}
+            Foreseen::At(at) if before.is_some_and(|before| at <= before) => {}
+            // What it waited for is late: it may ask others for room again.
             _ => self.drop_hold(job),
         }
     }
@@ -519,8 +574,8 @@ impl Engine {
             .filter(|(_, h)| h.pool != pool && h.pool & pool != 0 && !h.firm)
             .map(|(job, _)| hold_id(*job))
             .collect();
-        let Self { cluster, queue, calendar, .. } = &mut *self;
-        let (changes, bookings) = (cluster.changes(), calendar.version(Models(pool)));
+        let (changes, bookings) = (self.cluster.changes(), self.bookings_version(pool));
+        let Self { cluster, queue, .. } = &mut *self;
         let mut open = Vec::new();
         for (ask, known) in queue.asks_of(pool) {
             let mut below = i64::MAX;
@@ -552,8 +607,7 @@ impl Engine {
 
     /// Whether a run of the shortest length at least fits; remembered where not.
     fn has_room_for(&mut self, ask: &Ask, shortest: i64, foreign: &[BookingId], now: Timestamp) -> bool {
-        let (changes, pool) = (self.cluster.changes(), ask.shape.models);
-        let bookings = self.calendar.version(pool);
+        let (changes, bookings) = (self.cluster.changes(), self.bookings_version(ask.shape.models.0));
         self.finder.sync(&self.cluster, &ask.shape);
         if self.finder.best(&self.cluster, &ask.shape, &|_| true).is_none() {
             self.queue.stick(ask, Stuck { seconds: 0, changes, bookings });
@@ -607,6 +661,7 @@ impl Engine {
                 nano_per_second: facts.request.nano_per_second,
             },
         };
+        self.started.insert(claim.owner);
         self.put_claim(claim, now);
     }
 }

@@ -34,10 +34,10 @@ pub(super) struct Power {
     moments: Vec<Moment>,
 }
 
-/// What counts besides reservations.
+/// What counts besides what is promised.
 #[derive(Debug, Clone, Copy)]
 struct Counted<'a> {
-    /// What runs, and starts that are held.
+    /// What runs.
     runs: bool,
     but: But<'a>,
 }
@@ -170,12 +170,7 @@ impl Engine {
         }
         let moment = Timestamp::from_micros(at.micros().saturating_add(1));
         for booking in calendar.on(node, at, moment).filter(|b| !but.bookings.contains(&b.id)) {
-            let counts = match booking.kind {
-                Kind::Reservation => true,
-                Kind::Maintenance => false,
-                Kind::Hold => runs,
-            };
-            if counts {
+            if booking.kind != Kind::Maintenance {
                 let places = booking.places.iter().filter(|p| p.node == node);
                 self.mark(node, places.flat_map(|p| &p.slots), &mut boards);
             }

@@ -9,7 +9,7 @@ use berth_types::ids::JobId;
 use berth_types::time::Timestamp;
 
 use super::hold::Foreseen;
-use super::place::Candidate;
+use super::place::{Candidate, Span};
 use super::{Decision, Engine};
 use crate::calendar::{But, LATE_S};
 use crate::cluster::{BookingId, NodeIx, Owner, View};
@@ -28,6 +28,8 @@ pub(super) struct Scan {
     next: usize,
     changes: u64,
     bookings: u64,
+    /// What has ended by then was not in the way.
+    from: Timestamp,
     found: BTreeMap<NodeIx, Vec<Owner>>,
 }
 
@@ -37,8 +39,9 @@ pub(super) struct Claimant<'a> {
     pub job: JobId,
     pub class: i64,
     pub ask: Ask,
-    pub until: Timestamp,
     pub now: Timestamp,
+    /// When it would run: once all have ended who may be told to.
+    pub span: Span,
     /// Bookings that are no obstacle to it.
     pub but: &'a [BookingId],
 }
@@ -56,16 +59,20 @@ pub(super) enum Room {
 impl Engine {
     /// The lowest class of attempts that may be told to make room, in the open or inside a booking.
     pub(super) fn lowest_preemptible(&self, inside: Option<BookingId>) -> Option<i64> {
-        let from = self.preemptible.range((inside, i64::MIN)..);
-        from.take_while(|((scope, _), _)| *scope == inside).map(|((_, class), _)| *class).next()
+        let from = self.preemptible.range((inside, i64::MIN, i64::MIN)..);
+        from.take_while(|((scope, ..), _)| *scope == inside).map(|((_, class, _), _)| *class).next()
+    }
+
+    /// The longest grace of those whom a class may tell to make room, in seconds.
+    pub(super) fn longest_grace_s(&self, inside: Option<BookingId>, class: i64) -> i64 {
+        let of = self.preemptible.range((inside, i64::MIN, i64::MIN)..(inside, class, i64::MIN));
+        of.map(|((.., grace_s), _)| *grace_s).max().unwrap_or(0)
     }
 
     /// Counts an attempt that may be told to make room, or (`sign` −1) is gone or was told.
     pub(super) fn count_preemptible(&mut self, claim: &super::Claim, sign: i64) {
-        if claim.preemptible.is_none() {
-            return;
-        }
-        let key = (claim.inside, claim.priority.rank());
+        let Some(grace_s) = claim.preemptible else { return };
+        let key = (claim.inside, claim.priority.rank(), grace_s);
         let count = self.preemptible.entry(key).or_default();
         *count += sign;
         if *count <= 0 {
@@ -97,40 +104,49 @@ impl Engine {
         }
     }
 
-    /// Makes room for a job that does not fit, unless its start is held for about as soon (`starts`). What
-    /// is made is held for it.
+    /// Makes room for a job that does not fit, unless its start is known to be about as soon (`starts`). What
+    /// is made is held for it alone.
     pub(super) fn make_room(
         &mut self,
         pool: u64,
         job: JobId,
-        firm: bool,
         starts: Option<Timestamp>,
         now: Timestamp,
         out: &mut Vec<Decision>,
     ) -> Room {
         let Some(waiting) = self.jobs.get(&job) else { return Room::None };
         let (Some(lane), Some(ask)) = (waiting.lane, waiting.ask) else { return Room::None };
-        let until = self.ends(now, waiting.facts.max_duration_s);
-        let but = self.no_obstacles(job, now);
-        let claimant = Claimant { job, class: lane.group.class, ask, until, now, but: &but };
+        let (class, seconds) = (lane.group.class, waiting.facts.max_duration_s);
+        let but = self.no_obstacles(job, false, now);
+        let span = self.span_after_grace(None, class, seconds, now);
+        let claimant = Claimant { job, class, ask, now, span, but: &but };
         let room = self.room(&claimant);
         let Room::Without(victims) = &room else { return room };
         let soon = self.ends(now, self.patience_s(victims));
-        let starts = match starts {
-            None if firm => match self.hold(pool, job, true, now) {
-                Foreseen::At(at) => Some(at),
-                _ => None,
-            },
-            known => known,
-        };
+        let starts = starts.or_else(|| match self.hold(pool, job, true, now) {
+            Foreseen::At(at) => Some(at),
+            _ => None,
+        });
         if starts.is_none_or(|at| at > soon) {
             self.stop(victims.clone(), job, now, out);
-            self.hold(pool, job, firm, now);
         }
+        self.hold(pool, job, true, now);
         room
     }
 
-    /// Who would have to go for a job to fit now; nobody of them could stay.
+    /// When a job could run at the latest for which others have to end first.
+    pub(super) fn span_after_grace(
+        &self,
+        inside: Option<BookingId>,
+        class: i64,
+        seconds: i64,
+        now: Timestamp,
+    ) -> Span {
+        let from = self.ends(now, self.longest_grace_s(inside, class));
+        (from, self.ends(from, seconds))
+    }
+
+    /// Who would have to go for a job to fit; nobody of them could stay.
     fn room(&mut self, claimant: &Claimant<'_>) -> Room {
         if self.lowest_preemptible(None).is_none_or(|lowest| lowest >= claimant.class) {
             return Room::None;
@@ -161,6 +177,21 @@ impl Engine {
         (0..self.cluster.nodes().len()).filter_map(|n| u32::try_from(n).ok()).map(NodeIx)
     }
 
+    /// Whether an attempt may be told to make room for a class. One that starts in this pass is not.
+    fn makes_room(&self, claim: &super::Claim, class: i64) -> bool {
+        claim.preemptible.is_some() && claim.priority.rank() < class && !self.started.contains(&claim.owner)
+    }
+
+    /// Those who started in the last pass may be told to make room from now on.
+    pub(super) fn forget_started(&mut self) {
+        for owner in std::mem::take(&mut self.started) {
+            let ranks = self.claims.get(&owner).filter(|c| c.preemptible.is_some()).map(|c| &c.ranks);
+            let nodes: Vec<NodeIx> =
+                ranks.into_iter().flatten().filter_map(|r| self.cluster.find_node(r.node)).collect();
+            nodes.into_iter().for_each(|node| self.cluster.stir(node));
+        }
+    }
+
     /// The attempts that a class may tell to make room, the cheapest first.
     pub(super) fn eligible(
         &self,
@@ -183,10 +214,10 @@ impl Engine {
         owners: &[Owner],
     ) -> Option<Vec<Candidate>> {
         let but = But { owners, bookings: claimant.but };
-        self.place_at(&claimant.ask, nodes, (claimant.now, claimant.until), claimant.now, but)
+        self.place_at(&claimant.ask, nodes, claimant.span, claimant.now, but)
     }
 
-    /// The cheapest set whose end makes room; empty sets are never answered, since then it fits anyway.
+    /// The cheapest set whose end makes room; an empty one where enough ends by itself as soon.
     fn victims(&mut self, claimant: &Claimant<'_>) -> Option<Vec<Owner>> {
         let Claimant { job, ask, now, .. } = *claimant;
         let scan = self.memory.victims.get(&job)?;
@@ -219,8 +250,7 @@ impl Engine {
         all.dedup();
         // One that runs on several nodes may make enough room for others to stay.
         let fits = |owners: &[Owner]| self.fits_without(claimant, &chosen, owners).is_some();
-        let needed = spare(all, &fits);
-        (!needed.is_empty()).then_some(needed)
+        Some(spare(all, &fits))
     }
 
     /// Looks at some more nodes, and again at those that changed.
@@ -232,11 +262,18 @@ impl Engine {
             old.as_ref().and_then(|s| self.cluster.changed_since(s.changes)).map(<[NodeIx]>::to_vec);
         let (mut scan, changed) = match (old, changed) {
             (Some(scan), Some(changed)) => (scan, changed),
-            _ => (Scan { next: 0, changes, bookings, found: BTreeMap::new() }, Vec::new()),
+            _ => (
+                Scan { next: 0, changes, bookings, from: claimant.span.0, found: BTreeMap::new() },
+                Vec::new(),
+            ),
         };
-        // Time alone brings what is booked nearer.
-        let moved: Vec<NodeIx> =
+        // Time alone brings what is booked nearer, and ends what runs.
+        let mut moved: Vec<NodeIx> =
             scan.found.keys().copied().filter(|node| !self.calendar.is_free(*node)).collect();
+        let ended = self.ends_after(scan.from).take_while(|(end, _)| *end <= claimant.span.0);
+        let ranks = ended.filter_map(|(_, owner)| self.claims.get(&owner)).flat_map(|c| &c.ranks);
+        moved.extend(ranks.filter_map(|rank| self.cluster.find_node(rank.node)));
+        scan.from = claimant.span.0;
         let end = (scan.next + SCANNED).min(self.cluster.nodes().len());
         let fresh = (scan.next..end).filter_map(|n| u32::try_from(n).ok()).map(NodeIx);
         let again = changed.into_iter().chain(moved).filter(|n| (n.0 as usize) < scan.next);
@@ -252,7 +289,7 @@ impl Engine {
 
     fn without(&self, node: NodeIx, owners: &[Owner], claimant: &Claimant<'_>) -> Option<View> {
         let but = But { owners, bookings: claimant.but };
-        self.calendar.view(&self.cluster, node, (claimant.now, claimant.until), claimant.now, but)
+        self.calendar.view(&self.cluster, node, claimant.span, claimant.now, but)
     }
 
     /// The work that is lost with these: thousandths of a board × seconds.
@@ -282,9 +319,7 @@ impl Engine {
         }
         let eligible = |owner: &Owner| {
             let claim = self.claims.get(owner)?;
-            let below = claim.preemptible.is_some()
-                && claim.priority.rank() < claimant.class
-                && claim.inside.is_none();
+            let below = claim.inside.is_none() && self.makes_room(claim, claimant.class);
             below.then(|| (self.lost(&[*owner], claimant.now), *owner))
         };
         let mut candidates: Vec<(i64, Owner)> =
@@ -301,10 +336,13 @@ impl Engine {
     }
 }
 
-/// The cheapest set that is enough; of many candidates one that is enough and of whom nobody could stay.
+/// The cheapest set that is enough, which may be nobody; of many candidates one that is enough and of whom nobody could stay.
 /// `None` where all of them are not enough.
 pub(super) fn fewest(candidates: Vec<(i64, Owner)>, fits: &dyn Fn(&[Owner]) -> bool) -> Option<Vec<Owner>> {
     let all: Vec<Owner> = candidates.iter().map(|(_, o)| *o).collect();
+    if fits(&[]) {
+        return Some(Vec::new());
+    }
     if all.is_empty() || !fits(&all) {
         return None;
     }

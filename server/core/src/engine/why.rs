@@ -66,6 +66,8 @@ pub enum Closed {
     },
     /// It is another organization's.
     Foreign,
+    /// Its boards have no place for the job even when nothing runs on them.
+    TooSmall,
 }
 
 /// A rack that cannot feed something beside what else draws there; in watts.
@@ -114,7 +116,9 @@ impl Engine {
         };
         let on: Vec<JobId> = facts.depends_on.iter().filter(open).map(|d| d.job).collect();
         if !on.is_empty() {
+            // Where it could run then is looked at then.
             blockers.push(Blocker::Dependency(on));
+            return Some(Why { blockers, changes: Vec::new(), earliest: None, fits: false });
         }
         if let Some(held) = facts.volume.clone() {
             // Where it could run then is looked at then.
@@ -141,7 +145,7 @@ impl Engine {
 
     /// Why a job waits that runs on whatever is free.
     fn why_open(&mut self, job: JobId, ask: &Ask, facts: &JobFacts, now: Timestamp) -> Why {
-        let but = self.no_obstacles(job, now);
+        let but = self.no_obstacles(job, true, now);
         let mut why = self.why_ask(ask, facts.org, facts.max_duration_s, &but, now);
         let ahead = self.turn(job, now).map_or(0, |turn| {
             let models = ask.shape.models;
@@ -190,10 +194,13 @@ impl Engine {
         why.blockers.push(match promised {
             _ if ask.shape.images && place(&plain, false).is_some() => Blocker::Images { nodes },
             Some(begins) if place(ask, true).is_some() => Blocker::Promised { begins },
-            _ => self.why_not_inside(ask, id),
+            _ => self.why_not_inside(ask, id, seconds, now),
         });
         let turn = self.turn(job, now);
-        let before = self.queue.inside(id, self.turns(now)).into_iter().filter(|t| Some(*t) < turn).count();
+        let mut before = self.queue.inside(id, self.turns(now));
+        // Who does not fit into what is left of the reservation is in nobody's way.
+        before.retain(|t| Some(*t) < turn && self.ends_inside(t.job, id, now));
+        let before = before.len();
         if before > 0 {
             why.blockers.push(Blocker::Ahead { jobs: u32::try_from(before).unwrap_or(u32::MAX) });
         }
@@ -201,7 +208,7 @@ impl Engine {
     }
 
     /// Why the boards of a reservation have no place for a job, whoever else waits.
-    fn why_not_inside(&self, ask: &Ask, id: BookingId) -> Blocker {
+    fn why_not_inside(&self, ask: &Ask, id: BookingId, seconds: i64, now: Timestamp) -> Blocker {
         let places = self.calendar.get(id).map(|b| b.places.as_slice()).unwrap_or_default();
         let mut nodes: Vec<NodeIx> = places.iter().map(|p| p.node).collect();
         nodes.sort_unstable();
@@ -216,6 +223,8 @@ impl Engine {
             Blocker::Away { nodes: count(away) }
         } else if sick > 0 {
             Blocker::Quarantined { boards: count(sick) }
+        } else if !self.could_hold_inside(ask, id, seconds, now) {
+            Blocker::Booking(id, Closed::TooSmall)
         } else {
             Blocker::Busy { nodes: ask.nodes }
         }
@@ -223,11 +232,9 @@ impl Engine {
 
     /// Says when a job starts, as far as that is known, and that it starts now only if it does.
     fn say_when(&mut self, why: &mut Why, job: JobId, seconds: i64, now: Timestamp) {
-        let waits = why.blockers.iter().any(|b| matches!(b, Blocker::Dependency(_) | Blocker::Volume(_)));
         let held = self.held_starts().find(|(other, _)| *other == job).map(|(_, b)| b.from);
         let first = !why.blockers.iter().any(|b| matches!(b, Blocker::Ahead { .. }));
         (why.fits, why.earliest) = match self.foresee(job, now) {
-            _ if waits => (false, None),
             Some(at) => (at == Some(now), at),
             None if why.fits && first => (true, Some(now)),
             None => (false, held),

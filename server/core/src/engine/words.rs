@@ -193,6 +193,10 @@ fn closed_said(closed: Closed, now: Timestamp) -> (&'static str, String, String)
                 format!("Limit the run to {left}, or extend the reservation."),
             )
         }
+        Closed::TooSmall => (
+            "Its reservation has no place for it, even when nothing else runs there.".to_owned(),
+            "Ask for less, or submit it without the reservation.".to_owned(),
+        ),
         Closed::Foreign => (
             "Its reservation belongs to another organization.".to_owned(),
             "Submit it in a reservation of its own organization.".to_owned(),

@@ -1,0 +1,70 @@
+//! Small worlds before the judge of `tests/oracle`, as many as wanted: `oracle [WORLDS] [SEED]`. Prints what was tried
+//! and the smallest form of each world that breaks a rule.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unreachable,
+    reason = "a judge of small worlds that it makes itself"
+)]
+
+#[path = "../tests/oracle/cases.rs"]
+mod cases;
+#[path = "../tests/oracle/judge.rs"]
+mod judge;
+#[path = "../tests/oracle/world.rs"]
+mod world;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use cases::{ENUMERATED, ENUMERATED_INSIDE, check, enumerated, enumerated_inside, models, random, shrink};
+
+/// Faults that are told in full.
+const SHOWN: u64 = 5;
+
+fn main() {
+    let mut arguments = std::env::args().skip(1).map(|a| a.parse::<u64>().unwrap());
+    let worlds = arguments.next().unwrap_or(1_000_000);
+    let seed = arguments.next().unwrap_or(1_000_000);
+    let models = models();
+    let fixed = ENUMERATED + ENUMERATED_INSIDE + models.len() as u64;
+    let case = |n: u64| match n {
+        n if n < ENUMERATED => enumerated(n),
+        n if n < ENUMERATED + ENUMERATED_INSIDE => enumerated_inside(n - ENUMERATED),
+        n if n < fixed => models[(n - ENUMERATED - ENUMERATED_INSIDE) as usize].clone(),
+        n => random(seed + n),
+    };
+    let workers = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
+    let (next, faults, steps) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+    let began = Instant::now();
+    std::thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(|| {
+                loop {
+                    let n = next.fetch_add(1, Ordering::Relaxed);
+                    if n >= worlds {
+                        return;
+                    }
+                    let case = case(n);
+                    steps.fetch_add(case.steps.len() as u64, Ordering::Relaxed);
+                    let Err(fault) = check(&case) else { continue };
+                    if faults.fetch_add(1, Ordering::Relaxed) < SHOWN {
+                        let small = shrink(&case, fault.rule);
+                        println!("world {n}: {:?}\n{small:?}", check(&small));
+                    }
+                }
+            });
+        }
+    });
+    println!("{:>12} {:>12} {:>12} {:>8} {:>8}", "worlds", "enumerated", "steps", "faults", "seconds");
+    println!(
+        "{worlds:>12} {:>12} {:>12} {:>8} {:>8.0}",
+        fixed.min(worlds),
+        steps.into_inner(),
+        faults.load(Ordering::Relaxed),
+        began.elapsed().as_secs_f64()
+    );
+    std::process::exit(i32::from(faults.into_inner() > 0));
+}

@@ -1,0 +1,293 @@
+//! Small worlds: enumerated, random, and made smaller once one of them shows a fault.
+
+use crate::judge::{Fault, try_case, try_future, try_rebuilt};
+use crate::world::{Case, Host, JOB, Job, Step, What, World, table};
+
+/// A small generator of numbers, the same everywhere (SplitMix64).
+pub struct Random(pub u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+
+    fn pick<T: Copy>(&mut self, of: &[T]) -> T {
+        of[self.below(of.len() as u64) as usize]
+    }
+}
+
+const H100: &[&str] = &["H100-80GB"];
+const A30: &[&str] = &["A30-24GB"];
+const A100: &[&str] = &["A100-40GB"];
+const EITHER: &[&str] = &["H100-80GB", "A30-24GB"];
+
+/// Everything that is asked of one case.
+pub fn check(case: &Case) -> Result<(), Fault> {
+    let world = try_case(&case.steps, World::new(case))?;
+    try_rebuilt(&world)?;
+    try_future(world, 24)
+}
+
+/// The smallest case that still breaks the same rule.
+pub fn shrink(case: &Case, rule: &str) -> Case {
+    let fails = |case: &Case| check(case).is_err_and(|f| f.rule == rule);
+    let mut case = case.clone();
+    loop {
+        let smaller = smaller(&case);
+        match smaller.into_iter().find(|c| fails(c)) {
+            Some(next) => case = next,
+            None => return case,
+        }
+    }
+}
+
+fn smaller(case: &Case) -> Vec<Case> {
+    let mut out = Vec::new();
+    for index in (0..case.steps.len()).rev() {
+        let mut other = case.clone();
+        other.steps.remove(index);
+        out.push(other);
+    }
+    if case.hosts.len() > 1 {
+        out.push(Case { hosts: case.hosts[..case.hosts.len() - 1].to_vec(), ..case.clone() });
+    }
+    for index in 0..case.hosts.len() {
+        let mut other = case.clone();
+        other.hosts[index].boards = other.hosts[index].boards.saturating_sub(1).max(1);
+        out.push(other);
+    }
+    for index in 0..case.steps.len() {
+        let Step::Submit(job) = case.steps[index] else { continue };
+        for plain in [
+            Job { org: 0, ..job },
+            Job { class: 1, ..job },
+            Job { preemptible: false, ..job },
+            Job { cpus: 0, ..job },
+            Job { near: false, ..job },
+            Job { after: None, ..job },
+            Job { what: What::Board, ..job },
+            Job { count: 1, ..job },
+            Job { nodes: 1, ..job },
+            Job { seconds: 300, ..job },
+        ] {
+            let mut other = case.clone();
+            other.steps[index] = Step::Submit(plain);
+            out.push(other);
+        }
+    }
+    out.retain(|c| c != case);
+    out
+}
+
+fn host(model: &'static str, boards: usize) -> Host {
+    Host { model, boards, mig: true, rack: 0, cpus: 64_000 }
+}
+
+/// Every combination of a first job, a second and a third on one or two hosts, with what else may be there.
+/// The number of a case says all of it; so many there are.
+pub const ENUMERATED: u64 = 2 * 3 * 6 * 6 * 6 * 5 * 4 * 4;
+
+pub fn enumerated(number: u64) -> Case {
+    let mut rest = number;
+    let mut digit = |of: u64| {
+        let digit = rest % of;
+        rest /= of;
+        digit
+    };
+    let hosts = match digit(2) {
+        0 => vec![host("H100-80GB", 2)],
+        _ => vec![host("H100-80GB", 1), host("H100-80GB", 1)],
+    };
+    let wide = |job: Job| match hosts.len() {
+        1 => Job { count: 2, ..job },
+        _ => Job { nodes: 2, ..job },
+    };
+    // What runs first takes one board, one board that may be told to leave, or both.
+    let first = match digit(3) {
+        0 => JOB,
+        1 => Job { class: 0, preemptible: true, ..JOB },
+        _ => wide(Job { class: 0, preemptible: true, ..JOB }),
+    };
+    let mut steps = vec![Step::Submit(first)];
+    match digit(6) {
+        0 => {}
+        1 => steps.push(Step::Book { job: JOB, from_s: 400, maintenance: false }),
+        2 => steps.push(Step::Book { job: wide(JOB), from_s: 400, maintenance: false }),
+        3 => steps.push(Step::Quota { org: 1, boards: Some(1) }),
+        4 => steps.push(Step::Budget(Some(700))),
+        _ => steps.push(Step::Open { host: 0, open: false }),
+    }
+    for _ in 0..2 {
+        let job = match digit(6) {
+            0 => JOB,
+            1 => wide(JOB),
+            2 => Job { class: 2, ..JOB },
+            3 => wide(Job { class: 2, ..JOB }),
+            4 => Job { class: 0, preemptible: true, ..JOB },
+            _ => Job { org: 1, ..JOB },
+        };
+        steps.push(Step::Submit(job));
+    }
+    // Lengths shorter than, equal to and longer than what is in the way.
+    let seconds = [200, 300, 400, 700, 66_000][digit(5) as usize];
+    if let Some(Step::Submit(job)) = steps.last_mut() {
+        job.seconds = seconds;
+    }
+    steps.push(Step::Submit(Job { seconds: [60, 100, 290, 500][digit(4) as usize], ..JOB }));
+    match digit(4) {
+        0 => steps.extend([Step::Next, Step::Next]),
+        1 => steps.extend([Step::End { job: 0, succeeded: true }, Step::Next]),
+        2 => steps.extend([Step::Extend { job: 0, seconds: 200 }, Step::Next, Step::Cancel(2)]),
+        _ => steps.extend([Step::Sleep(GRACE_AND_MORE), Step::Open { host: 0, open: true }, Step::Next]),
+    }
+    Case { hosts, steps }
+}
+
+const GRACE_AND_MORE: i64 = 61;
+
+/// The same inside a reservation of two boards that has begun.
+pub const ENUMERATED_INSIDE: u64 = 6 * 6 * 6 * 4 * 3;
+
+pub fn enumerated_inside(number: u64) -> Case {
+    let mut rest = number;
+    let mut digit = |of: u64| {
+        let digit = rest % of;
+        rest /= of;
+        digit
+    };
+    let hosts = vec![host("H100-80GB", 2)];
+    let window = Job { count: 2, seconds: 1_000, ..JOB };
+    let mut steps = vec![Step::Book { job: window, from_s: 0, maintenance: false }];
+    let inside = Job { inside: Some(0), ..JOB };
+    for _ in 0..3 {
+        steps.push(Step::Submit(match digit(6) {
+            0 => inside,
+            1 => Job { count: 2, ..inside },
+            2 => Job { class: 2, ..inside },
+            3 => Job { class: 2, count: 2, ..inside },
+            4 => Job { class: 0, preemptible: true, ..inside },
+            _ => Job { seconds: 900, ..inside },
+        }));
+    }
+    steps.push(Step::Submit(Job { seconds: [100, 300, 700, 1_001][digit(4) as usize], ..inside }));
+    match digit(3) {
+        0 => steps.extend([Step::Next, Step::Next]),
+        1 => {
+            steps.extend([Step::Sleep(150), Step::Submit(Job { count: 2, ..inside }), Step::Next, Step::Next])
+        }
+        _ => steps.extend([Step::End { job: 0, succeeded: true }, Step::Submit(inside), Step::Next]),
+    }
+    Case { hosts, steps }
+}
+
+/// Every model, in both MIG modes, whole, shared and in each of its profiles, in the open and reserved.
+pub fn models() -> Vec<Case> {
+    let mut out = Vec::new();
+    for board in berth_mig::boards() {
+        let model: &'static str = board.model.as_str();
+        let models: &'static [&'static str] = Box::leak(Box::new([model]));
+        let whats = (0..board.profiles.len()).map(What::Slice).chain([What::Board, What::Share(300)]);
+        for (what, mig) in whats.flat_map(|what| [(what, true), (what, false)]) {
+            let job = Job { models, what, ..JOB };
+            let hosts = vec![Host { mig, ..host(model, 1) }];
+            let book = |from_s| Step::Book { job: Job { seconds: 1_000, ..job }, from_s, maintenance: false };
+            let inside = Step::Submit(Job { inside: Some(0), ..job });
+            let open = vec![Step::Submit(job), Step::Submit(job), Step::Next];
+            out.push(Case { hosts: hosts.clone(), steps: open });
+            if matches!(what, What::Share(_)) {
+                // Boards and slices are reserved, shares of them are not.
+                continue;
+            }
+            let reserved = vec![book(0), inside, Step::Submit(Job { seconds: 2_000, ..job }), Step::Next];
+            let later = vec![book(400), inside, Step::Submit(job), Step::Next, Step::Next, Step::Next];
+            for steps in [reserved, later] {
+                out.push(Case { hosts: hosts.clone(), steps });
+            }
+        }
+    }
+    out
+}
+
+fn random_job(random: &mut Random, submitted: usize, booked: usize) -> Job {
+    let models = random.pick(&[H100, H100, H100, A30, A100, EITHER]);
+    let profiles = table(models[0]).map_or(0, |b| b.profiles.len() as u64);
+    let what = match random.below(10) {
+        0 if models.len() == 1 => What::Slice(random.below(profiles) as usize),
+        1 if models.len() == 1 => What::Slice(0),
+        2 => What::Share(random.pick(&[300, 500, 700])),
+        _ => What::Board,
+    };
+    let single = matches!(what, What::Share(_));
+    let preemptible = random.below(2) == 0;
+    Job {
+        org: random.below(3) as u8,
+        class: random.pick(&[0, 0, 1, 1, 2]),
+        preemptible,
+        models,
+        what,
+        count: if single { 1 } else { random.pick(&[1, 1, 1, 2, 2, 3]) },
+        nodes: if single { 1 } else { random.pick(&[1, 1, 1, 1, 2, 2, 3]) },
+        seconds: random.pick(&[20, 60, 100, 200, 299, 300, 301, 500, 511, 512, 700, 1_000, 5_000, 66_000]),
+        inside: (booked > 0 && random.below(4) == 0).then(|| random.below(booked as u64) as usize),
+        near: random.below(8) == 0,
+        cpus: random.pick(&[0, 0, 0, 4_000, 20_000]),
+        after: (submitted > 0 && random.below(10) == 0).then(|| random.below(submitted as u64) as usize),
+    }
+}
+
+pub fn random(seed: u64) -> Case {
+    let mut random = Random(seed);
+    let models = ["H100-80GB", "H100-80GB", "A30-24GB", "A100-40GB"];
+    let hosts: Vec<Host> = (0..1 + random.below(4))
+        .map(|_| Host {
+            model: random.pick(&models),
+            boards: 1 + random.below(3) as usize,
+            mig: random.below(3) > 0,
+            rack: random.below(2) as u8,
+            cpus: random.pick(&[24_000, 64_000]),
+        })
+        .collect();
+    let count = hosts.len() as u64;
+    let (mut submitted, mut booked, mut steps) = (0usize, 0usize, Vec::new());
+    for _ in 0..6 + random.below(14) {
+        let job = random.below(submitted.max(1) as u64) as usize;
+        let host = random.below(count) as usize;
+        steps.push(match random.below(24) {
+            0..=9 if submitted < 12 => {
+                let job = random_job(&mut random, submitted, booked);
+                submitted += 1;
+                Step::Submit(job)
+            }
+            10 if booked < 3 => {
+                booked += 1;
+                let from_s = random.pick(&[0, 0, 50, 300, 400, 1_000]);
+                let job = random_job(&mut random, 0, 0);
+                let what = if matches!(job.what, What::Share(_)) { What::Board } else { job.what };
+                Step::Book { job: Job { what, ..job }, from_s, maintenance: random.below(6) == 0 }
+            }
+            11 => Step::Unbook(random.below(3) as usize),
+            12 => Step::Sleep(random.pick(&[1, 29, 61, 200, 43_200])),
+            13 => Step::End { job, succeeded: random.below(3) > 0 },
+            14 => Step::Cancel(job),
+            15 => Step::Extend { job, seconds: random.pick(&[10, 100, 1_000]) },
+            16 if random.below(3) == 0 => Step::Unclean(job),
+            17 => Step::Open { host, open: random.below(3) > 0 },
+            18 => Step::Healthy { host, healthy: random.below(2) > 0 },
+            19 => Step::Quota { org: random.below(3) as u8, boards: random.pick(&[None, Some(1), Some(2)]) },
+            20 if random.below(3) == 0 => Step::Guarantee { org: random.below(3) as u8, boards: 1 },
+            21 if random.below(2) == 0 => {
+                Step::Budget(random.pick(&[None, Some(700), Some(1_400), Some(330)]))
+            }
+            _ => Step::Next,
+        });
+    }
+    Case { hosts, steps }
+}

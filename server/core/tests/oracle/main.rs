@@ -1,0 +1,52 @@
+//! Small worlds before a judge that knows the documented order of the queue and nothing of the engine.
+//! `cargo run --release -p berth-core --example oracle` tries many more of them.
+
+mod cases;
+mod judge;
+mod world;
+
+use cases::{ENUMERATED, ENUMERATED_INSIDE, check, enumerated, enumerated_inside, models, random, shrink};
+use world::Case;
+
+/// Tries cases on all processors; the smallest form of the first that breaks a rule.
+fn try_all(count: u64, case: impl Fn(u64) -> Case + Sync) {
+    let workers = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
+    let case = &case;
+    std::thread::scope(|scope| {
+        for worker in 0..workers {
+            scope.spawn(move || {
+                for number in (worker..count).step_by(workers as usize) {
+                    let case = case(number);
+                    if let Err(fault) = check(&case) {
+                        let small = shrink(&case, fault.rule);
+                        let now = check(&small).expect_err("it still breaks the rule");
+                        panic!("world {number}: {now:?}\n{small:?}");
+                    }
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn every_model_in_both_modes_runs_what_its_table_allows() {
+    let cases = models();
+    try_all(cases.len() as u64, |n| cases[n as usize].clone());
+}
+
+#[test]
+fn enumerated_worlds_follow_the_order_of_the_queue() {
+    // A prime stride meets every digit of the numbers.
+    let count = 10_000;
+    try_all(count, |n| enumerated(n * 7_919 % ENUMERATED));
+}
+
+#[test]
+fn enumerated_worlds_inside_a_reservation_follow_it() {
+    try_all(ENUMERATED_INSIDE, enumerated_inside);
+}
+
+#[test]
+fn random_worlds_follow_it() {
+    try_all(7_500, random);
+}

@@ -1,0 +1,674 @@
+//! A small world: what really is, apart from what the engine believes. Decisions are carried out exactly.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use berth_core::calendar::{Booking, Kind, Place};
+use berth_core::cluster::{BookingId, GpuFacts, NodeFacts, Owner, Part, Slot};
+use berth_core::engine::{Claim, ClaimBill, ClaimRank, Decision, Engine, Fact, JobFacts, OrgFacts, Window};
+use berth_core::quotas::Limits;
+use berth_core::request::{Request, Topology, Wanted};
+use berth_mig::{Board, board_by_name};
+use berth_types::ids::{JobId, NodeId, OrgId};
+use berth_types::jobs::{Condition, DependsOn, Priority};
+use berth_types::time::Timestamp;
+use uuid::Uuid;
+
+pub const GRACE_S: i64 = 60;
+pub const LATE_S: i64 = 30;
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Host {
+    pub model: &'static str,
+    pub boards: usize,
+    pub mig: bool,
+    pub rack: u8,
+    pub cpus: i64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum What {
+    Board,
+    Share(u16),
+    /// A profile by its place in the model's table.
+    Slice(usize),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Job {
+    pub org: u8,
+    pub class: u8,
+    pub preemptible: bool,
+    pub models: &'static [&'static str],
+    pub what: What,
+    pub count: u32,
+    pub nodes: u32,
+    pub seconds: i64,
+    /// A reservation by its place among those that were made.
+    pub inside: Option<usize>,
+    /// All nodes in one rack.
+    pub near: bool,
+    pub cpus: i64,
+    /// It waits for the success of an earlier job.
+    pub after: Option<usize>,
+}
+
+/// One board of an H100 host for 300 s.
+pub const JOB: Job = Job {
+    org: 0,
+    class: 1,
+    preemptible: false,
+    models: &["H100-80GB"],
+    what: What::Board,
+    count: 1,
+    nodes: 1,
+    seconds: 300,
+    inside: None,
+    near: false,
+    cpus: 0,
+    after: None,
+};
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Step {
+    Submit(Job),
+    /// A reservation of an organization for what a job would ask, from now + `from_s`, for `seconds`.
+    Book {
+        job: Job,
+        from_s: i64,
+        maintenance: bool,
+    },
+    Unbook(usize),
+    /// To the next time at which something ends or begins.
+    Next,
+    Sleep(i64),
+    End {
+        job: usize,
+        succeeded: bool,
+    },
+    Cancel(usize),
+    Extend {
+        job: usize,
+        seconds: i64,
+    },
+    /// Nobody knows when it ends.
+    Unclean(usize),
+    Open {
+        host: usize,
+        open: bool,
+    },
+    Healthy {
+        host: usize,
+        healthy: bool,
+    },
+    /// The boards that an organization may hold at once.
+    Quota {
+        org: u8,
+        boards: Option<i64>,
+    },
+    Guarantee {
+        org: u8,
+        boards: i64,
+    },
+    /// Watts of each rack.
+    Budget(Option<i64>),
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Case {
+    pub hosts: Vec<Host>,
+    pub steps: Vec<Step>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Run {
+    pub ranks: Vec<(usize, Vec<(usize, Part)>)>,
+    pub since: i64,
+    pub ends: Option<i64>,
+    pub preemptible: bool,
+    /// It was told to make room, and is queued again.
+    pub told: bool,
+}
+
+#[derive(Debug, Clone)]
+pub enum State {
+    Waiting,
+    Running(Run),
+    Over { succeeded: bool },
+}
+
+#[derive(Debug, Clone)]
+pub struct JobState {
+    pub spec: Job,
+    pub queued_at: i64,
+    pub left: i64,
+    pub state: State,
+    generation: i64,
+    attempt: u32,
+}
+
+#[derive(Debug, Clone)]
+pub struct Promise {
+    pub id: BookingId,
+    pub kind: Kind,
+    pub org: u8,
+    pub from: i64,
+    pub until: i64,
+    pub cpus: i64,
+    pub parts: Vec<(usize, usize, Part)>,
+}
+
+/// Thousandths of boards that an organization had for a job, from when until when.
+#[derive(Debug, Clone, Copy)]
+pub struct Use {
+    pub org: u8,
+    job: usize,
+    pub milli: i64,
+    pub from: i64,
+    pub until: Option<i64>,
+}
+
+#[derive(Clone)]
+pub struct World {
+    pub engine: Engine,
+    pub now: i64,
+    pub hosts: Vec<Host>,
+    pub open: Vec<bool>,
+    pub healthy: Vec<bool>,
+    pub jobs: Vec<JobState>,
+    pub booked: Vec<Option<Promise>>,
+    /// What each reservation was made for.
+    booked_for: Vec<Job>,
+    pub quotas: [Option<i64>; 3],
+    pub guarantees: [i64; 3],
+    pub budget: Option<i64>,
+    pub used: Vec<Use>,
+    /// Something came back into the queue, or was released into it, by itself.
+    pub came: bool,
+    version: i64,
+}
+
+pub fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_micros(1_800_000_000_000_000).plus_seconds(seconds)
+}
+
+pub fn seconds(at: Timestamp) -> i64 {
+    (at.micros() - 1_800_000_000_000_000).div_euclid(1_000_000)
+}
+
+pub fn job_id(n: usize) -> JobId {
+    JobId::from_uuid(Uuid::from_u128(n as u128 + 1))
+}
+
+pub fn org_id(org: u8) -> OrgId {
+    OrgId::from_uuid(Uuid::from_u128(u128::from(org) + 1))
+}
+
+fn node_id(host: usize) -> NodeId {
+    NodeId::from_uuid(Uuid::from_u128(host as u128 + 1))
+}
+
+fn uuid(host: usize, board: usize) -> Arc<str> {
+    format!("GPU-{host}-{board}").into()
+}
+
+fn rank(class: u8) -> Priority {
+    [Priority::Low, Priority::Normal, Priority::High][usize::from(class)]
+}
+
+pub fn table(model: &str) -> Option<&'static Board> {
+    board_by_name(model)
+}
+
+/// Boards of which only a reset changes the MIG mode, and that are in it.
+pub fn keeps_mig(host: &Host) -> bool {
+    host.mig && table(host.model).is_some_and(|b| !b.live_toggle)
+}
+
+pub fn milli(job: &Job) -> i64 {
+    let each = match job.what {
+        What::Board => 1_000,
+        What::Share(milli) => i64::from(milli),
+        What::Slice(index) => {
+            let board = table(job.models[0]).expect("a board with slices");
+            i64::from(board.profiles[index].size * 1_000 / board.memory_slices)
+        }
+    };
+    each * i64::from(job.count) * i64::from(job.nodes)
+}
+
+fn request(job: &Job) -> Request {
+    let wanted = match job.what {
+        What::Board => Wanted::Board,
+        What::Share(milli) => Wanted::Share(milli),
+        What::Slice(index) => Wanted::Slice(
+            table(job.models[0]).expect("a board with slices").profiles[index].name.as_str().into(),
+        ),
+    };
+    Request {
+        wanted,
+        count: job.count,
+        nodes: job.nodes,
+        models: job.models.iter().map(|m| (*m).into()).collect(),
+        cpu_milli: job.cpus,
+        memory_mib: 0,
+        topology: if job.near { Topology::SameRack } else { Topology::Any },
+        nvlink: false,
+        images: false,
+        offering: None,
+        nano_per_second: 0,
+    }
+}
+
+impl World {
+    pub fn new(case: &Case) -> Self {
+        let count = case.hosts.len();
+        let mut world = Self {
+            engine: Engine::default(),
+            now: 0,
+            hosts: case.hosts.clone(),
+            open: vec![true; count],
+            healthy: vec![true; count],
+            jobs: Vec::new(),
+            booked: Vec::new(),
+            booked_for: Vec::new(),
+            quotas: [None; 3],
+            guarantees: [0; 3],
+            budget: None,
+            used: Vec::new(),
+            came: false,
+            version: 0,
+        };
+        (0..count).for_each(|host| world.state_host(host));
+        world
+    }
+
+    fn next_version(&mut self) -> i64 {
+        self.version += 1;
+        self.version
+    }
+
+    fn host_facts(&self, host: usize) -> NodeFacts {
+        let of = self.hosts[host];
+        let gpu = |board| GpuFacts {
+            uuid: uuid(host, board),
+            model: of.model.into(),
+            mig_enabled: of.mig,
+            // The first board is the one that gets sick.
+            healthy: board > 0 || self.healthy[host],
+            island: 0,
+            limit_watts: None,
+            foreign: Vec::new(),
+        };
+        NodeFacts {
+            id: node_id(host),
+            open: self.open[host],
+            images: false,
+            cpu_milli: of.cpus,
+            memory_mib: 1,
+            switch: None,
+            rack: Some(format!("rack-{}", of.rack).into()),
+            gpus: (0..of.boards).map(gpu).collect(),
+        }
+    }
+
+    fn state(&mut self, fact: Fact) {
+        self.engine.apply(fact, at(self.now));
+    }
+
+    fn state_host(&mut self, host: usize) {
+        let (version, facts) = (self.next_version(), self.host_facts(host));
+        self.state(Fact::Node { version, facts });
+    }
+
+    fn job_facts(&self, n: usize) -> JobFacts {
+        let job = &self.jobs[n];
+        let depends = |on: usize| DependsOn { job: job_id(on), condition: Condition::Succeeded };
+        JobFacts {
+            id: job_id(n),
+            generation: job.generation,
+            attempt: job.attempt,
+            org: org_id(job.spec.org),
+            request: request(&job.spec),
+            priority: rank(job.spec.class),
+            max_duration_s: job.left,
+            preemptible: job.spec.preemptible,
+            grace_s: GRACE_S,
+            queued_at: at(job.queued_at),
+            depends_on: job.spec.after.into_iter().map(depends).collect(),
+            inside: job.spec.inside.map(booking_id),
+            volume: None,
+        }
+    }
+
+    fn claim(&self, n: usize) -> Option<Claim> {
+        let job = &self.jobs[n];
+        let State::Running(run) = &job.state else { return None };
+        let ranks = run.ranks.iter().map(|(host, parts)| ClaimRank {
+            node: node_id(*host),
+            slots: parts.iter().map(|(board, part)| Slot { gpu: uuid(*host, *board), part: *part }).collect(),
+            cpu_milli: job.spec.cpus,
+            memory_mib: 0,
+        });
+        Some(Claim {
+            owner: Owner { job: job_id(n), attempt: job.attempt },
+            org: org_id(job.spec.org),
+            ranks: ranks.collect(),
+            milli: milli(&job.spec),
+            since: at(run.since),
+            ends_by: run.ends.map(at),
+            priority: rank(job.spec.class),
+            preemptible: run.preemptible.then_some(GRACE_S),
+            saved_at: None,
+            inside: job.spec.inside.map(booking_id),
+            bill: ClaimBill { offering: None, devices_milli: devices(&job.spec), nano_per_second: 0 },
+        })
+    }
+
+    fn state_job(&mut self, n: usize) {
+        let version = self.next_version();
+        let (job, attempt) = (job_id(n), self.jobs[n].attempt);
+        match self.jobs[n].state.clone() {
+            State::Waiting => {
+                if attempt > 0 {
+                    self.state(Fact::Freed { version, owner: Owner { job, attempt } });
+                }
+                let facts = self.job_facts(n);
+                self.state(Fact::Waits { version, facts });
+            }
+            State::Running(_) => {
+                self.state(Fact::Left { version, job });
+                if let Some(claim) = self.claim(n) {
+                    self.state(Fact::Claim { version, claim });
+                }
+            }
+            State::Over { succeeded } => {
+                self.state(Fact::Left { version, job });
+                self.state(Fact::Freed { version, owner: Owner { job, attempt } });
+                self.state(Fact::Ended { job, succeeded });
+            }
+        }
+    }
+
+    fn state_org(&mut self, org: u8) {
+        let limits =
+            Limits { boards_milli: self.quotas[usize::from(org)].map(|n| n * 1_000), ..Limits::default() };
+        let guaranteed_milli = self.guarantees[usize::from(org)] * 1_000;
+        self.state(Fact::Org(OrgFacts {
+            org: org_id(org),
+            weight: 1.0,
+            used: None,
+            guaranteed_milli,
+            limits,
+        }));
+    }
+
+    /// The same world with an engine that is told everything anew.
+    pub fn rebuilt(&self) -> Self {
+        let mut other = Self { engine: Engine::default(), ..self.clone() };
+        (0..self.hosts.len()).for_each(|host| other.state_host(host));
+        (0..3).for_each(|org| other.state_org(org));
+        other.state_racks();
+        for (n, booked) in self.booked.iter().enumerate() {
+            if let Some(booking) = booked.as_ref().and_then(|_| self.engine.calendar().get(booking_id(n))) {
+                let version = other.next_version();
+                other.state(Fact::Booked { version, booking: booking.clone() });
+            }
+        }
+        (0..self.jobs.len()).for_each(|n| other.state_job(n));
+        other
+    }
+
+    fn state_racks(&mut self) {
+        let racks = self.hosts.iter().map(|h| format!("rack-{}", h.rack).into());
+        let budgets: BTreeMap<Arc<str>, i64> =
+            self.budget.map(|watts| racks.map(|rack| (rack, watts)).collect()).unwrap_or_default();
+        self.engine.put_racks(budgets);
+    }
+
+    /// Whether a job's place in a list names one in this state.
+    fn running(&self, job: usize) -> Option<&Run> {
+        match &self.jobs.get(job)?.state {
+            State::Running(run) => Some(run),
+            _ => None,
+        }
+    }
+
+    pub fn waits(&self, job: usize) -> bool {
+        self.jobs.get(job).is_some_and(|j| matches!(j.state, State::Waiting))
+    }
+
+    /// Whether all that a job depends on has happened.
+    pub fn is_released(&self, job: usize) -> bool {
+        let good = |on: usize| matches!(self.jobs[on].state, State::Over { succeeded: true });
+        self.jobs[job].spec.after.is_none_or(good)
+    }
+
+    fn used_until_now(&mut self, job: usize) {
+        let now = self.now;
+        let open = self.used.iter_mut().filter(|u| u.job == job && u.until.is_none());
+        open.for_each(|u| u.until = Some(now));
+    }
+
+    fn over(&mut self, job: usize, succeeded: bool) {
+        self.used_until_now(job);
+        self.jobs[job].state = State::Over { succeeded };
+        self.state_job(job);
+        self.came |= self.jobs.iter().any(|j| j.spec.after == Some(job));
+    }
+
+    pub fn step(&mut self, step: &Step) {
+        match *step {
+            Step::Submit(spec) => self.submit(spec),
+            Step::Book { job, from_s, maintenance } => self.book(&job, from_s, maintenance),
+            Step::Unbook(n) => {
+                if self.booked.get_mut(n).is_some_and(|b| b.take().is_some()) {
+                    let version = self.next_version();
+                    self.state(Fact::Unbooked { version, id: booking_id(n) });
+                }
+            }
+            Step::Next => {
+                if let Some(next) = self.next_time() {
+                    self.move_to(next);
+                }
+            }
+            Step::Sleep(s) => {
+                let until = self.now + s;
+                while let Some(next) = self.next_end().filter(|next| *next <= until) {
+                    self.move_to(next);
+                }
+                self.move_to(until);
+            }
+            Step::End { job, succeeded } if self.running(job).is_some() => self.over(job, succeeded),
+            Step::Cancel(job) if self.waits(job) => self.over(job, false),
+            Step::Extend { job, seconds } if self.running(job).is_some_and(|r| !r.told) => {
+                self.change_run(job, |run| run.ends = run.ends.map(|end| end + seconds));
+            }
+            Step::Unclean(job) if self.running(job).is_some() => {
+                self.change_run(job, |run| (run.ends, run.preemptible) = (None, false));
+            }
+            Step::Open { host, open } if host < self.hosts.len() => {
+                self.open[host] = open;
+                self.state_host(host);
+            }
+            Step::Healthy { host, healthy } if host < self.hosts.len() => {
+                self.healthy[host] = healthy;
+                self.state_host(host);
+            }
+            Step::Quota { org, boards } => {
+                self.quotas[usize::from(org)] = boards;
+                self.state_org(org);
+            }
+            Step::Guarantee { org, boards } => {
+                self.guarantees[usize::from(org)] = boards;
+                self.state_org(org);
+            }
+            Step::Budget(watts) => {
+                self.budget = watts;
+                self.state_racks();
+            }
+            _ => {}
+        }
+    }
+
+    fn submit(&mut self, spec: Job) {
+        // A job of a reservation is of its organization, and asks for boards of its model.
+        let own =
+            |n: &usize| self.booked_for.get(*n).is_some_and(|b| b.org == spec.org && b.models == spec.models);
+        let inside = spec.inside.filter(own);
+        let after = spec.after.filter(|n| *n < self.jobs.len());
+        let n = self.jobs.len();
+        self.jobs.push(JobState {
+            spec: Job { inside, after, ..spec },
+            queued_at: self.now,
+            left: spec.seconds,
+            state: State::Waiting,
+            generation: 1,
+            attempt: 0,
+        });
+        self.state_job(n);
+    }
+
+    fn change_run(&mut self, job: usize, change: impl FnOnce(&mut Run)) {
+        if let State::Running(run) = &mut self.jobs[job].state {
+            change(run);
+        }
+        self.state_job(job);
+    }
+
+    fn book(&mut self, job: &Job, from_s: i64, maintenance: bool) {
+        let (from, until) = (self.now + from_s, self.now + from_s + job.seconds);
+        let (org, when) = (org_id(job.org), Window { from: at(from), until: at(until) });
+        let n = self.booked.len();
+        self.booked_for.push(*job);
+        let Ok((ask, places, moved)) = self.engine.quote(&request(job), org, when, at(self.now)) else {
+            self.booked.push(None);
+            return;
+        };
+        let kind = if maintenance { Kind::Maintenance } else { Kind::Reservation };
+        let (id, ask) = (booking_id(n), Some(ask).filter(|_| !maintenance));
+        let booking = Booking { id, kind, org, ask, from: when.from, until: when.until, places };
+        for booking in moved.iter().chain([&booking]) {
+            let place = (0..=n).find(|i| booking_id(*i) == booking.id).expect("a booking that was made");
+            let promise = Promise {
+                cpus: if booking.ask.is_some() { job.cpus } else { 0 },
+                ..self.promise(booking, job.org)
+            };
+            match self.booked.get_mut(place) {
+                Some(known) => known.iter_mut().for_each(|p| p.parts.clone_from(&promise.parts)),
+                None => self.booked.push(Some(promise)),
+            }
+        }
+        self.engine.book(booking, moved);
+    }
+
+    /// A booking of the engine in the words of this world.
+    pub fn promise(&self, booking: &Booking, org: u8) -> Promise {
+        let mut parts = Vec::new();
+        for Place { node, slots } in &booking.places {
+            let node = self.engine.cluster().node(*node).expect("a node").facts.id;
+            let host = (0..self.hosts.len()).find(|h| node_id(*h) == node).expect("a host");
+            for slot in slots {
+                let board =
+                    (0..self.hosts[host].boards).find(|b| uuid(host, *b) == slot.gpu).expect("a board");
+                parts.push((host, board, slot.part));
+            }
+        }
+        let (from, until) = (seconds(booking.from), seconds(booking.until));
+        Promise { id: booking.id, kind: booking.kind, org, from, until, cpus: 0, parts }
+    }
+
+    fn next_end(&self) -> Option<i64> {
+        (0..self.jobs.len()).filter_map(|n| self.running(n)?.ends).filter(|end| *end > self.now).min()
+    }
+
+    pub fn next_time(&self) -> Option<i64> {
+        let booked = self.booked.iter().flatten().flat_map(|b| [b.from, b.until]);
+        let held = self.engine.held_starts().map(|(_, b)| seconds(b.from));
+        booked.chain(held).chain(self.next_end()).filter(|at| *at > self.now).min()
+    }
+
+    fn move_to(&mut self, now: i64) {
+        self.now = now;
+        for n in 0..self.jobs.len() {
+            let Some(run) = self.running(n).filter(|r| r.ends.is_some_and(|end| end <= now)).cloned() else {
+                continue;
+            };
+            if !run.told {
+                self.over(n, true);
+                continue;
+            }
+            self.used_until_now(n);
+            let job = &mut self.jobs[n];
+            job.left = (job.left - (now - run.since)).max(1);
+            job.generation += 1;
+            job.state = State::Waiting;
+            self.came = true;
+            self.state_job(n);
+        }
+        for n in 0..self.booked.len() {
+            if self.booked[n].as_ref().is_some_and(|b| b.until <= now) {
+                self.booked[n] = None;
+            }
+        }
+    }
+
+    /// Carries a start out as it was decided.
+    pub fn start(&mut self, n: usize, ranks: &[(NodeId, Vec<Slot>)]) {
+        let places = ranks.iter().map(|(node, slots)| {
+            let host = (0..self.hosts.len()).find(|h| node_id(*h) == *node).expect("a host");
+            let part = |slot: &Slot| {
+                let board =
+                    (0..self.hosts[host].boards).find(|b| uuid(host, *b) == slot.gpu).expect("a board");
+                (board, slot.part)
+            };
+            (host, slots.iter().map(part).collect())
+        });
+        let ranks = places.collect();
+        let (now, job) = (self.now, &mut self.jobs[n]);
+        job.attempt += 1;
+        let preemptible = job.spec.preemptible;
+        job.state =
+            State::Running(Run { ranks, since: now, ends: Some(now + job.left), preemptible, told: false });
+        let spec = job.spec;
+        self.used.push(Use { org: spec.org, job: n, milli: milli(&spec), from: now, until: None });
+    }
+
+    pub fn stop(&mut self, n: usize) {
+        let now = self.now;
+        if let State::Running(run) = &mut self.jobs[n].state {
+            (run.preemptible, run.told, run.ends) = (false, true, Some(now + GRACE_S));
+        }
+    }
+
+    pub fn number(&self, job: JobId) -> usize {
+        (0..self.jobs.len()).find(|n| job_id(*n) == job).expect("a job")
+    }
+
+    /// Tells the engine what became of its decisions.
+    pub fn acknowledge(&mut self, decisions: &[Decision]) {
+        for decision in decisions {
+            let job = match decision {
+                Decision::Start { job, .. } => *job,
+                Decision::Preempt { victim, .. } => victim.job,
+                Decision::Orphan { job, .. } => {
+                    let n = self.number(*job);
+                    self.over(n, false);
+                    continue;
+                }
+            };
+            self.state_job(self.number(job));
+        }
+    }
+}
+
+fn devices(job: &Job) -> i64 {
+    match job.what {
+        What::Share(milli) => i64::from(milli),
+        _ => i64::from(job.count) * i64::from(job.nodes) * 1_000,
+    }
+}
+
+pub fn booking_id(n: usize) -> BookingId {
+    BookingId(Uuid::from_u128(1_000 + n as u128))
+}
