@@ -339,24 +339,12 @@ impl Engine {
         let able = self.able(ask);
         let mut bare = *ask;
         (bare.shape.cpu_milli, bare.shape.memory_mib) = (0, 0);
-        if let Some(blocker) = self.why_unable(ask, &able) {
-            return Why { blockers: vec![blocker], changes: Vec::new(), earliest: None, fits: false };
-        }
-        if able.len() < ask.nodes as usize
-            && let Some(boards) = self.in_other_mode(ask)
-        {
-            let blockers = vec![Blocker::Mode { boards }];
-            return Why { blockers, changes: Vec::new(), earliest: None, fits: false };
-        }
-        let most = self.most(ask, &able);
-        if most.0 < ask.shape.count || most.1 < ask.nodes {
-            let blockers = vec![Blocker::None { count: most.0, nodes: most.1 }];
-            return Why {
-                blockers,
-                changes: self.changes(ask, org, seconds, own, now),
-                earliest: None,
-                fits: false,
+        if let Some(blocker) = self.why_never(ask, &able) {
+            let changes = match blocker {
+                Blocker::None { .. } => self.changes(ask, org, seconds, own, now),
+                _ => Vec::new(),
             };
+            return Why { blockers: vec![blocker], changes, earliest: None, fits: false };
         }
         let mut blockers = Vec::new();
         let (mut busy, mut away, mut sick, mut host) = (0, 0, 0, 0);
@@ -412,6 +400,33 @@ impl Engine {
         let changes = self.changes(ask, org, seconds, own, now);
         let earliest = self.earliest(ask, seconds, now, own).map(|(at, _)| at);
         Why { blockers, changes, earliest, fits: false }
+    }
+
+    /// Why no node of the cloud could ever take a request, open or not, healthy or not, whatever runs there.
+    /// `None`: some could.
+    ///
+    /// # Errors
+    /// No cluster at all could.
+    pub fn never(&mut self, request: &Request, org: OrgId) -> Result<Option<Why>, Absurd> {
+        let ask = Ask::of(request, org, &mut self.cluster)?;
+        let blocker = self.why_never(&ask, &self.able(&ask));
+        let why = |b| Why { blockers: vec![b], changes: Vec::new(), earliest: None, fits: false };
+        Ok(blocker.map(why))
+    }
+
+    /// The same for an ask; `able` are the nodes that could hold one rank of it.
+    fn why_never(&self, ask: &Ask, able: &[NodeIx]) -> Option<Blocker> {
+        if let Some(blocker) = self.why_unable(ask, able) {
+            return Some(blocker);
+        }
+        if able.len() < ask.nodes as usize
+            && let Some(boards) = self.in_other_mode(ask)
+        {
+            return Some(Blocker::Mode { boards });
+        }
+        let most = self.most(ask, able);
+        let less = most.0 < ask.shape.count || most.1 < ask.nodes;
+        less.then_some(Blocker::None { count: most.0, nodes: most.1 })
     }
 
     /// What of a request besides boards no node could give, when that keeps all of them out.

@@ -142,3 +142,35 @@ fn a_booking_is_news_only_to_those_who_want_boards_of_its_nodes() {
     e.apply(Fact::Unbooked { version: 2, id }, at(0));
     assert_eq!(seen(&e), (1, 0, 2));
 }
+
+#[test]
+fn what_no_node_could_ever_take_is_known_at_once() {
+    let mut e = engine(2, 2);
+    for (request, ever) in [
+        (boards(2, 2), true),
+        (boards(3, 1), false),
+        (boards(2, 3), false),
+        (Request { models: vec!["A30-24GB".into()], ..boards(1, 1) }, false),
+        (Request { cpu_milli: 1_000_000, ..boards(1, 1) }, false),
+        (slice("1g.10gb"), true),
+    ] {
+        let mut facts = node(1, "H100-80GB", 2);
+        for (version, open, healthy) in [(2, false, true), (3, true, false), (4, true, true)] {
+            facts.open = open;
+            facts.gpus.iter_mut().for_each(|g| g.healthy = healthy);
+            e.apply(Fact::Node { version, facts: facts.clone() }, at(0));
+            let never = e.never(&request, org(1)).unwrap();
+            assert_eq!(never.is_none(), ever, "{request:?} {open} {healthy}: {never:?}");
+        }
+    }
+    // An A30 that is not in MIG mode lends no slices, and one that is lends no shares.
+    let mut a30 = node(9, "A30-24GB", 1);
+    let on_a30 = |wanted| Request { wanted, models: vec!["A30-24GB".into()], ..boards(1, 1) };
+    let (share, slice) = (on_a30(Wanted::Share(500)), on_a30(Wanted::Slice("1g.6gb".into())));
+    for (version, mig, never, good) in [(1, true, &share, &slice), (2, false, &slice, &share)] {
+        a30.gpus[0].mig_enabled = mig;
+        e.apply(Fact::Node { version, facts: a30.clone() }, at(0));
+        assert_eq!(e.never(good, org(1)).unwrap(), None);
+        assert_eq!(e.never(never, org(1)).unwrap().unwrap().blockers, [Blocker::Mode { boards: 1 }]);
+    }
+}
