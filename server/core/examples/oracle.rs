@@ -27,6 +27,7 @@ const SHOWN: u64 = 5;
 fn main() {
     let mut arguments = std::env::args().skip(1).map(|a| a.parse::<u64>().unwrap());
     let worlds = arguments.next().unwrap_or(1_000_000);
+    let from = arguments.next().unwrap_or(0);
     let seed = arguments.next().unwrap_or(1_000_000);
     let models = models();
     let fixed = ENUMERATED + ENUMERATED_INSIDE + models.len() as u64;
@@ -37,7 +38,7 @@ fn main() {
         n => random(seed + n),
     };
     let workers = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
-    let (next, faults, steps) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+    let (next, faults, steps) = (AtomicU64::new(from), AtomicU64::new(0), AtomicU64::new(0));
     let began = Instant::now();
     std::thread::scope(|scope| {
         for _ in 0..workers {

@@ -268,6 +268,12 @@ impl Queue {
         }
     }
 
+    /// Something changed that lets others of a pool start, or no longer.
+    pub fn stir_pool(&mut self, pool: u64) {
+        self.version += 1;
+        *self.versions.entry(pool).or_default() += 1;
+    }
+
     /// Grows when somebody of this pool comes, goes or may start.
     pub fn version(&self, pool: u64) -> u64 {
         self.versions.get(&pool).copied().unwrap_or(0)

@@ -218,6 +218,7 @@ impl Engine {
         let Self { quotas, cluster, queue, .. } = self;
         quotas.put(org, facts.limits, |name| cluster.offering(Some(name)));
         queue.stir(org);
+        self.stir_firm();
     }
 
     /// Counts what a claim holds, or holds no more. What runs in a booking is limited by that.
@@ -239,6 +240,14 @@ impl Engine {
         self.quotas.count(org, &need, sign);
         if self.quotas.is_limited(org) {
             self.queue.stir(org);
+            self.stir_firm();
+        }
+    }
+
+    /// Jobs for which others made room are in no line of the queue.
+    fn stir_firm(&mut self) {
+        for held in self.holds.values().filter(|h| h.firm) {
+            self.queue.stir_pool(held.pool);
         }
     }
 

@@ -154,6 +154,11 @@ impl Engine {
         }
         while let Some(Reverse((seen, index))) = order.pop() {
             let Some(pass) = passes.get_mut(index) else { continue };
+            // What its organization got meanwhile may have put it behind others.
+            if let Some(turn) = self.next(pass, now).filter(|turn| *turn > seen) {
+                order.push(Reverse((turn, index)));
+                continue;
+            }
             self.step(pass, seen, now, out);
             self.enter_if_all_passed(pass, now);
             match self.next(pass, now) {

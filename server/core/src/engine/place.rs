@@ -55,8 +55,27 @@ impl Engine {
                 found.extend(offer(node).map(|offer| (cost, node, offer)));
             }
         }
-        let chosen = self.gather(ask, found, power.as_ref())?;
+        let view = |node| self.view_until(node, now, until, but);
+        let chosen = self.gather_frugal(ask, found, power.as_ref(), view)?;
         Some(self.places(ask, &chosen))
+    }
+
+    /// Gathers candidates; where racks cannot feed the cheapest offers together, the most frugal ones.
+    fn gather_frugal(
+        &self,
+        ask: &Ask,
+        mut found: Vec<Candidate>,
+        power: Option<&Power>,
+        view: impl Fn(NodeIx) -> Option<View>,
+    ) -> Option<Vec<Candidate>> {
+        let chosen = self.gather(ask, found.clone(), power);
+        let Some(power) = power.filter(|_| chosen.is_none() && ask.nodes > 1) else { return chosen };
+        for (_, node, offer) in &mut found {
+            if let Some(frugal) = view(*node).and_then(|view| self.most_frugal(*node, &view, ask, power)) {
+                *offer = frugal;
+            }
+        }
+        self.gather(ask, found, Some(power))
     }
 
     /// Where an ask could start at some time and stay, if some bookings and attempts were gone: every node
@@ -78,7 +97,8 @@ impl Engine {
         });
         // For one node any place will do; the best of the first few is good enough.
         let found = if ask.nodes == 1 { offers.take(8).collect() } else { offers.collect() };
-        self.gather(ask, found, power.as_ref())
+        let view = |node| self.calendar.view(&self.cluster, node, span, now, but);
+        self.gather_frugal(ask, found, power.as_ref(), view)
     }
 
     /// The cheapest offer of a node that its rack can feed; where it cannot, the one that draws least more.
@@ -90,9 +110,14 @@ impl Engine {
         power: Option<&Power>,
     ) -> Option<Offer> {
         let offer = self.finder.offer(&self.cluster, view, &ask.shape)?;
-        let Some(power) = power.filter(|p| !p.feeds(self, node, &boards_of(&offer))) else {
-            return Some(offer);
-        };
+        match power.filter(|p| !p.feeds(self, node, &boards_of(&offer))) {
+            Some(power) => self.most_frugal(node, view, ask, power),
+            None => Some(offer),
+        }
+    }
+
+    /// The offer of a node that draws least more, if its rack feeds it.
+    fn most_frugal(&self, node: NodeIx, view: &View, ask: &Ask, power: &Power) -> Option<Offer> {
         let mut order: Vec<(i64, usize)> = (0..view.gpus().len().min(MAX_GPUS))
             .map(|index| {
                 let only: Boards = std::array::from_fn(|i| i == index);

@@ -456,6 +456,18 @@ impl Judge<'_> {
             let Some(()) = self.sort(&mut line) else { continue };
             for job in line {
                 let (held, truth) = (self.held(job), self.earliest(job));
+                // A held start changes hands by use alone only when something happens in its pool.
+                let other = waiting.iter().any(|n| {
+                    let same = pool(n) == of && !self.world.engine.is_firm(job_id(*n));
+                    let (a, b) = (self.turn(*n), self.turn(job));
+                    same && a.class == b.class
+                        && self.job(*n).org != self.job(job).org
+                        && self.held(*n).is_some()
+                        && self.held(*n) == self.earliest(*n)
+                });
+                if held.is_none() && other {
+                    break;
+                }
                 if held != truth {
                     return fault(
                         "c",
@@ -483,7 +495,12 @@ impl Judge<'_> {
     }
 
     /// Whether a start that was decided is legal, and in turn.
-    pub fn may_start(&self, job: usize, ranks: &[(usize, Parts)], firm: bool) -> Result<(), Fault> {
+    pub fn may_start(
+        &self,
+        job: usize,
+        ranks: &[(usize, Parts)],
+        kept: &[(usize, Promise)],
+    ) -> Result<(), Fault> {
         let (now, of) = (self.world.now, *self.job(job));
         if !self.takes_part(job) {
             return fault("d", format!("job {job} starts and must not"));
@@ -514,11 +531,17 @@ impl Judge<'_> {
             return fault("legal", format!("job {job} cannot run on {ranks:?}"));
         }
         let mine = self.turn(job);
-        for other in self.waiting().into_iter().filter(|n| *n != job) {
+        // Jobs of a reservation and others do not stand in one line.
+        let same = |n: &usize| *n != job && self.job(*n).inside == of.inside;
+        for other in self.waiting().into_iter().filter(same) {
             let earlier = before(&self.turn(other), &mine) == Some(Ordering::Less);
             // Room that was made for it was held for it.
-            let kept = firm && (of.inside.is_some() || self.job(other).class <= of.class);
-            if earlier && !kept && self.could_run(other, now, &[], &self.promises(other, true)) {
+            let counts = |n: usize| of.inside.is_some() || self.job(other).class <= self.job(n).class;
+            let firm = kept.iter().any(|(n, _)| *n == job) && counts(job);
+            let mut promises = self.promises(other, true);
+            let still = kept.iter().filter(|(n, _)| *n != other && *n != job && self.world.waits(*n));
+            promises.extend(still.filter(|(n, _)| counts(*n)).map(|(_, promise)| promise.clone()));
+            if earlier && !firm && self.could_run(other, now, &[], &promises) {
                 return fault("d", format!("job {job} starts and job {other}, whose turn is before, could"));
             }
         }
@@ -731,7 +754,14 @@ pub fn pass(world: &mut World) -> Result<Vec<Decision>, Fault> {
 
 /// A pass, each decision judged and carried out in its order.
 fn one_pass(world: &mut World) -> Result<Vec<Decision>, Fault> {
-    let firm: Vec<usize> = (0..world.jobs.len()).filter(|n| world.engine.is_firm(job_id(*n))).collect();
+    let kept = world.engine.held_starts().filter(|(job, _)| world.engine.is_firm(*job));
+    let kept: Vec<(usize, Promise)> = kept
+        .map(|(job, booking)| {
+            let n = world.number(job);
+            let of = world.jobs[n].spec;
+            (n, Promise { cpus: of.cpus, ..world.promise(booking, of.org) })
+        })
+        .collect();
     let decisions = world.engine.pass(at(world.now));
     let mut index = 0;
     while let Some(decision) = decisions.get(index) {
@@ -741,7 +771,7 @@ fn one_pass(world: &mut World) -> Result<Vec<Decision>, Fault> {
                 let mut then = world.clone();
                 then.start(n, ranks);
                 let State::Running(run) = &then.jobs[n].state else { unreachable!("it was started") };
-                Judge { world }.may_start(n, &run.ranks, firm.contains(&n))?;
+                Judge { world }.may_start(n, &run.ranks, &kept)?;
                 *world = then;
                 index += 1;
             }
