@@ -3,7 +3,7 @@
 
 Takes PORT (8080), WORKER_PORT (8081), DATA (./data), DIST (target/dist) and FLEET (2xH100-80GB,1xA30) from the
 environment.
-What a script needs to use it is in DATA/demo.json. Ctrl-C or SIGTERM stops all of it; started
+What a script needs to use it is in DATA/demo.json, which appears once everything works. Ctrl-C or SIGTERM stops all of it; started
 again with the same DATA, it takes up where it stopped.
 """
 from __future__ import annotations
@@ -196,18 +196,22 @@ def run() -> None:
     check_port(PORT, "PORT")
     check_port(WORKER_PORT, "WORKER_PORT")
     RUNNING.append(portal := start_portal())
-    demo = find_json(DATA / "demo.json")
+    # demo.json is for whoever waits until everything works, so it is not there before.
+    if (DATA / "demo.json").exists():
+        (DATA / "demo.json").rename(DATA / "demo-accounts.json")
+    demo = find_json(DATA / "demo-accounts.json")
     if demo:
         take_up(demo)
     else:
         demo = make_accounts(portal)
     # The port may be another one than last time.
     demo = {"url": f"http://127.0.0.1:{PORT}", "operator": demo["operator"], "tenant": demo["tenant"]}
-    put_json(DATA / "demo.json", demo)
+    put_json(DATA / "demo-accounts.json", demo)
     (DATA / "demo-passwords.json").unlink(missing_ok=True)
     operator = Api.with_token(PORT, demo["operator"]["token"])
     RUNNING.insert(0, start_worker(operator, portal))
     set_prices(operator)
+    put_json(DATA / "demo.json", demo)
     show(demo)
     while True:
         for service in RUNNING:

@@ -69,6 +69,8 @@ pub struct Live {
     counter: AtomicU64,
     /// Wakes the scheduler.
     pub schedule: Notify,
+    /// Wakes those who look at budgets.
+    pub charged: Notify,
 }
 
 impl Live {

@@ -52,9 +52,11 @@ pub fn per_hour_micros(nano_per_second: i64) -> Option<i64> {
     i64::try_from(i128::from(nano_per_second) * 3_600 / 1_000).ok()
 }
 
-/// Nano-units a second for micro-units an hour, rounded to nearest; `None` past `i64`.
+/// Nano-units a second for micro-units an hour, rounded to nearest, but never from something to nothing;
+/// `None` past `i64`.
 pub fn nano_per_second(per_hour_micros: i64) -> Option<i64> {
-    i64::try_from((i128::from(per_hour_micros) * 1_000 + 1_800).div_euclid(3_600)).ok()
+    let nearest = i64::try_from((i128::from(per_hour_micros) * 1_000 + 1_800).div_euclid(3_600)).ok()?;
+    Some(if per_hour_micros > 0 { nearest.max(1) } else { nearest })
 }
 
 /// Reads `12`, `12.5`, `0.000001`: a decimal amount into micro-units. `None` if it is anything else,

@@ -260,6 +260,9 @@ impl Portal {
             if let Some(job) = job.filter(|_| applied.progressed && applied.events.is_empty()) {
                 self.tell_change(org, None, job).await;
             }
+            if applied.cost.is_some() {
+                self.live.charged.notify_one();
+            }
             if let Some(cost) = applied.cost
                 && self.live.heard(cost.job)
                 && let Ok(text) = serde_json::to_string(&cost)

@@ -25,6 +25,8 @@ use crate::store::{self, StoreError, Tx};
 /// Of what is spent, in percent.
 const THRESHOLDS: [i64; 3] = [100, 75, 50];
 const LOOK_EVERY: Duration = Duration::from_secs(30);
+/// From the begin of one look to the next: what is charged meanwhile is looked at together.
+const PACE: Duration = Duration::from_millis(200);
 /// Credit is looked at more often, so that what has expired is gone before it is set aside anew.
 const CREDIT_EVERY: Duration = Duration::from_secs(2);
 const MOST: usize = 100;
@@ -32,23 +34,44 @@ const MAX_MICROS: i64 = 1_000_000_000_000_000;
 
 /// Runs for as long as the portal does.
 pub async fn run(portal: Portal) {
-    loop {
-        if let Err(error) = portal.tick_budgets().await {
-            tracing::error!(%error, "budgets could not be looked at; the next look tries again");
-        }
-        for _ in 0..LOOK_EVERY.as_secs() / CREDIT_EVERY.as_secs() {
+    let credit = async {
+        loop {
             if let Err(error) = portal.tick_credit().await {
                 tracing::error!(%error, "credit that expires could not be looked at; the next look tries again");
             }
             tokio::time::sleep(CREDIT_EVERY).await;
         }
-    }
+    };
+    let budgets = async {
+        loop {
+            let began = tokio::time::Instant::now();
+            if let Err(error) = portal.tick_budgets().await {
+                tracing::error!(%error, "budgets could not be looked at; the next look tries again");
+            }
+            // Whether something was charged or time has passed makes no difference.
+            let _ = tokio::time::timeout(LOOK_EVERY, portal.live.charged.notified()).await;
+            tokio::time::sleep_until(began + PACE).await;
+        }
+    };
+    tokio::join!(credit, budgets);
 }
 
 /// The first day of the month, and today.
 fn days(now: Timestamp) -> (i64, i64) {
     let first = format!("{}-01T00:00:00Z", month_of(now)).parse().map_or(now, |t: Timestamp| t);
     (day_of(first), day_of(now))
+}
+
+/// The begin of a month and of the next one.
+fn month_around(at: Timestamp) -> (Timestamp, Timestamp) {
+    let (first, _) = days(at);
+    let next = (first + 28..first + 32).find(|day| month_of(at_day(*day)) != month_of(at));
+    (at_day(first), at_day(next.unwrap_or(first + 31)))
+}
+
+/// The begin of a day.
+fn at_day(day: i64) -> Timestamp {
+    Timestamp::from_micros(day.saturating_mul(86_400_000_000))
 }
 
 fn in_scope(row: &BudgetRow, labels: &BTreeMap<String, String>) -> bool {
@@ -81,11 +104,14 @@ async fn standing(
     tx: &mut Tx<'_>,
     row: &BudgetRow,
     open: &[OpenJob],
-    now: Timestamp,
+    (now, at): (Timestamp, Timestamp),
 ) -> Result<Standing, StoreError> {
+    let (first, next) = month_around(at);
+    // What began earlier still holds something.
+    let from = if month_of(at) == month_of(now) { Timestamp::from_micros(0) } else { first };
     let scope = (row.label.as_str(), row.value.as_str());
     let mut out = Standing {
-        spent: store::budgets::spent(tx, &row.org_id, scope, days(now)).await?,
+        spent: store::budgets::spent(tx, &row.org_id, scope, days(at)).await?,
         committed: 0,
         jobs: Vec::new(),
     };
@@ -95,26 +121,39 @@ async fn standing(
         out.jobs.push(*job);
     }
     if row.label.is_empty() {
-        out.committed += store::budgets::reserved(tx, &row.org_id).await?;
+        out.committed += store::budgets::reserved(tx, &row.org_id, (from, next)).await?;
     }
     Ok(out)
 }
 
-/// The budget that something new would exceed at its longest.
+/// Costs by the month in which each begins: the first begin, and the sum.
+pub(crate) fn by_month(costs: impl Iterator<Item = (Timestamp, i64)>) -> Vec<(Timestamp, i64)> {
+    let mut months: BTreeMap<String, (Timestamp, i64)> = BTreeMap::new();
+    for (begins, micros) in costs {
+        let month = months.entry(month_of(begins)).or_insert((begins, 0));
+        *month = (month.0.min(begins), month.1.saturating_add(micros));
+    }
+    months.into_values().collect()
+}
+
+/// The budget that something new would exceed at its longest. What begins in a later month is of that
+/// month's budget (`begins`).
 pub(crate) async fn exceeded(
     tx: &mut Tx<'_>,
     org: OrgId,
     labels: &BTreeMap<String, String>,
     worst_micros: i64,
     currency: &str,
-    now: Timestamp,
+    (now, begins): (Timestamp, Timestamp),
 ) -> Result<Option<Problem>, StoreError> {
+    let at = begins.max(now);
     let mut rows = store::budgets::list(tx, &org.to_string()).await?;
     rows.retain(|row| row.at_limit != AtLimit::Notify.name() && in_scope(row, labels));
     // Read once for all of them.
-    let open = if rows.is_empty() { Vec::new() } else { open_jobs(tx, &org.to_string()).await? };
+    let later = rows.is_empty() || month_of(at) != month_of(now);
+    let open = if later { Vec::new() } else { open_jobs(tx, &org.to_string()).await? };
     for row in rows {
-        let standing = standing(tx, &row, &open, now).await?;
+        let standing = standing(tx, &row, &open, (now, at)).await?;
         let left = row.limit_micros - standing.spent - standing.committed;
         if worst_micros > left {
             let detail = format!(
@@ -220,7 +259,7 @@ impl Portal {
     async fn budget(&self, tx: &mut Tx<'_>, row: BudgetRow) -> Result<Budget, StoreError> {
         let now = self.now();
         let open = open_jobs(tx, &row.org_id).await?;
-        let standing = standing(tx, &row, &open, now).await?;
+        let standing = standing(tx, &row, &open, (now, now)).await?;
         let corrupt = || StoreError::Corrupt(row.id.clone());
         Ok(Budget {
             id: row.id.parse().map_err(|_| corrupt())?,
@@ -278,7 +317,7 @@ impl Portal {
                 let mut conn = self.db.read().await?;
                 let mut tx = conn.tx();
                 let open = open_jobs(&mut tx, &row.org_id).await?;
-                standing(&mut tx, &row, &open, now).await?
+                standing(&mut tx, &row, &open, (now, now)).await?
             };
             let percent =
                 i64::try_from(i128::from(standing.spent) * 100 / i128::from(row.limit_micros.max(1)))

@@ -90,11 +90,16 @@ pub async fn open_jobs(tx: &mut Tx<'_>, org: &str) -> Result<Vec<(String, String
     list!(tx, (String, String, i64, i64), sql, org)
 }
 
-/// What reservations of an organization still hold.
-pub async fn reserved(tx: &mut Tx<'_>, org: &str) -> Result<i64, StoreError> {
+/// What reservations of an organization still hold that begin in a time; half open.
+pub async fn reserved(
+    tx: &mut Tx<'_>,
+    org: &str,
+    (from, until): (Timestamp, Timestamp),
+) -> Result<i64, StoreError> {
     let sql = "SELECT CAST(COALESCE(SUM(held_micros), 0) AS BIGINT) FROM reservations \
-               WHERE org_id = $1 AND state IN ('pending', 'scheduled', 'active')";
-    Ok(find!(tx, (i64,), sql, org)?.map_or(0, |(n,)| n))
+               WHERE org_id = $1 AND state IN ('pending', 'scheduled', 'active') \
+               AND starts_at >= $2 AND starts_at < $3";
+    Ok(find!(tx, (i64,), sql, org, from.micros(), until.micros())?.map_or(0, |(n,)| n))
 }
 
 /// Something that happened.

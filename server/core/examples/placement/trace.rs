@@ -128,7 +128,8 @@ pub fn read(nodes: &str, tasks: &str) -> Result<Trace, String> {
     for row in rows(tasks)? {
         let count: u32 = number(&row, 3)?;
         let milli: u16 = number(&row, 4).unwrap_or(0);
-        let spec: String = number(&row, 5)?;
+        // Some traces end with the share: any model will do.
+        let spec = row.get(5).map_or("", String::as_str);
         let named = spec.split('|').filter(|s| !s.is_empty()).filter_map(|s| cluster.find_model(s));
         let set = named.fold(0, |set, m| set | Models::only(m).0);
         let device = if count == 1 && milli < WHOLE_MILLI {

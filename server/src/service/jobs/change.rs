@@ -395,7 +395,7 @@ async fn extend(
     }
     let labels = serde_json::from_str(&row.labels).unwrap_or_default();
     let currency = &portal.settings.currency;
-    if let Some(problem) = budgets::exceeded(tx, org, &labels, more, currency, now).await? {
+    if let Some(problem) = budgets::exceeded(tx, org, &labels, more, currency, (now, now)).await? {
         return Ok(Err(problem));
     }
     let (limits, _) = quotas::effective(tx, org).await?;

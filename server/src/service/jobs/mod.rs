@@ -201,6 +201,7 @@ impl Portal {
             return Err(Problem::invalid(errors));
         }
         let now = self.now();
+        self.refuse_what_never_starts(org, &spec, now).await?;
         let (id, hold): (JobId, TransferId) = (self.new_id(now), self.new_id(now));
         let text = serde_json::to_string(&spec).map_err(|_| Problem::internal())?;
         let portal = self.clone();
@@ -247,7 +248,7 @@ impl Portal {
                     return Ok(Submitted::Refused(too_little(missing, quote.worst, currency)));
                 }
                 if let Some(problem) =
-                    budgets::exceeded(tx, org, &spec.labels, quote.worst, currency, now).await?
+                    budgets::exceeded(tx, org, &spec.labels, quote.worst, currency, (now, now)).await?
                 {
                     return Ok(Submitted::Refused(problem));
                 }
@@ -319,6 +320,30 @@ impl Portal {
             }
             Submitted::Refused(problem) => Err(problem),
         }
+    }
+
+    /// Refuses what no node of the cloud could ever take: it would hold its worst case for ever. What a
+    /// reservation was confirmed for has its boards.
+    async fn refuse_what_never_starts(
+        &self,
+        org: OrgId,
+        spec: &NewJob,
+        now: Timestamp,
+    ) -> Result<(), Problem> {
+        if spec.reservation.is_some() {
+            return Ok(());
+        }
+        let offering = {
+            let mut conn = self.db.read().await?;
+            store::offerings::find(&mut conn.tx(), &spec.offering, now).await?
+        };
+        // What is not on offer, or has no price, is refused for that.
+        let Some(offering) = offering.filter(|o| o.price.is_some()) else { return Ok(()) };
+        check_share(spec, offering.mig_profile.as_deref())?;
+        let Some(why) = self.never(org, spec, &offering).await? else { return Ok(()) };
+        let Some(blocker) = why.blockers.first() else { return Ok(()) };
+        let detail = format!("{} {}", blocker.detail, blocker.change);
+        Err(Problem::new(422, "job.never_starts", "It could never start", detail))
     }
 
     /// What a submission would cost at most, and whether there is enough for it. Changes nothing.

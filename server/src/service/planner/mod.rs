@@ -70,6 +70,20 @@ impl Default for Planner {
     }
 }
 
+/// A submission in the engine's terms, and in those of its sentences.
+fn submitted(spec: &NewJob, offering: &StoredOffering, nano_per_second: i64) -> (Request, Asked) {
+    let host = (cpu_milli(spec), memory_mib(spec));
+    let model = offering.gpu_model.as_str();
+    let wanted = wanted(offering.mig_profile.as_deref(), spec.gpu_milli);
+    let request = Request {
+        offering: Some(offering.slug.as_str().into()),
+        nano_per_second,
+        images: spec.image.is_some(),
+        ..request(model, wanted.clone(), (spec.count, spec.nodes), host, spec.topology)
+    };
+    (request, Asked { model: model.to_owned(), wanted, count: spec.count })
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -309,6 +323,32 @@ impl Portal {
         question(&mut lock(&self.planner.engine))
     }
 
+    /// Why no node of the cloud could ever take a submission, open or not. `None`: some could.
+    ///
+    /// # Errors
+    /// What is stored could not be read.
+    pub(crate) async fn never(
+        &self,
+        org: OrgId,
+        spec: &NewJob,
+        offering: &StoredOffering,
+    ) -> Result<Option<Explanation>, StoreError> {
+        let (request, asked) = submitted(spec, offering, 0);
+        let ask = || match self.ask(|engine| engine.never(&request, org)) {
+            Ok(why) => why,
+            Err(absurd) => {
+                let blockers = vec![engine::Blocker::Absurd(absurd)];
+                Some(engine::Why { blockers, changes: Vec::new(), earliest: None, fits: false })
+            }
+        };
+        if ask().is_none() {
+            return Ok(None);
+        }
+        // A node may have come of which the engine was not told yet.
+        self.refresh().await?;
+        Ok(ask().map(|why| explanation(&why, &asked, self.now())))
+    }
+
     /// What would become of a submission, and where it would start at once.
     pub(crate) fn trial(
         &self,
@@ -318,17 +358,9 @@ impl Portal {
         nano_per_second: i64,
     ) -> (Explanation, Vec<(NodeId, Vec<plan::Slot>)>) {
         let now = self.now();
-        let host = (cpu_milli(spec), memory_mib(spec));
         let model = offering.gpu_model.as_str();
-        let wanted = wanted(offering.mig_profile.as_deref(), spec.gpu_milli);
-        let request = Request {
-            offering: Some(offering.slug.as_str().into()),
-            nano_per_second,
-            images: spec.image.is_some(),
-            ..request(model, wanted.clone(), (spec.count, spec.nodes), host, spec.topology)
-        };
+        let (request, asked) = submitted(spec, offering, nano_per_second);
         let seconds = i64::try_from(spec.max_duration_s).unwrap_or(i64::MAX);
-        let asked = Asked { model: model.to_owned(), wanted, count: spec.count };
         match self.ask(|engine| engine.trial(&request, org, spec.priority, seconds, now)) {
             Ok((why, places)) => {
                 let places = places.into_iter().map(|(node, slots)| (node, stored(model, &slots)));

@@ -306,7 +306,8 @@ impl Portal {
                         return Ok(Err(super::confirm::taken()));
                     }
                     let (none, currency) = (BTreeMap::new(), &portal.settings.currency);
-                    if let Some(problem) = budgets::exceeded(tx, org, &none, more, currency, now).await? {
+                    let when = (now, Timestamp::from_micros(row.starts_at));
+                    if let Some(problem) = budgets::exceeded(tx, org, &none, more, currency, when).await? {
                         return Ok(Err(problem));
                     }
                     if more > 0 {

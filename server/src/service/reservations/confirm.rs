@@ -322,8 +322,12 @@ impl Portal {
                         return Ok(Err(Problem::new(402, "funds.insufficient", "Not enough credit", detail)));
                     }
                     let (none, currency) = (BTreeMap::new(), &portal.settings.currency);
-                    if let Some(problem) = budgets::exceeded(tx, org, &none, total, currency, now).await? {
-                        return Ok(Err(problem));
+                    let costs = rows.iter().map(|r| (Timestamp::from_micros(r.starts_at), r.total_micros));
+                    for (begins, total) in budgets::by_month(costs) {
+                        let when = (now, begins);
+                        if let Some(problem) = budgets::exceeded(tx, org, &none, total, currency, when).await? {
+                            return Ok(Err(problem));
+                        }
                     }
                     let own: Vec<String> = rows.iter().map(|r| r.id.clone()).collect();
                     for row in &rows {
