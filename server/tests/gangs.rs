@@ -63,6 +63,14 @@ impl Pier {
         self.quay.submit(body).await
     }
 
+    /// What a submission is answered that is refused.
+    async fn refused(&self, spec: Value) -> Value {
+        let mut body = json!({"name": "never", "offering": "h100-80gb", "nodes": 2, "max_duration_s": 60});
+        body.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+        let path = format!("/orgs/{}/jobs", self.quay.org);
+        self.quay.t.post(&self.quay.ada, &path, body).await.expect(422)
+    }
+
     async fn log(&self, job: &str, rank: u32) -> String {
         let path = format!("/orgs/{}/jobs/{job}/logs?rank={rank}", self.quay.org);
         self.quay.log_complete(job.parse().unwrap(), 1, rank).await;
@@ -152,18 +160,19 @@ async fn pytorch_ranks_meet_by_what_they_are_told() {
 #[tokio::test(flavor = "multi_thread")]
 async fn closeness_is_promised_only_where_nodes_say_where_they_are() {
     let pier = Pier::open().await;
-    let switch = pier.submit(json!({"script": "true", "topology": "same_switch"})).await;
-    let path = format!("/orgs/{}/jobs/{switch}/explanation", pier.quay.org);
-    let why = pier.quay.t.get(&pier.quay.ada, &path).await.expect(200);
-    assert_eq!(why["blockers"][0]["code"], "capacity.none", "{why}");
-    assert_eq!(why["smallest_change"], "Let the nodes be anywhere: then it starts at once.", "{why}");
+    let refused = pier.refused(json!({"script": "true", "topology": "same_switch"})).await;
+    let detail = "No node that could hold a whole H100-80GB says where in the network it is. \
+                  Let the nodes be anywhere, or ask the operator to label the nodes.";
+    assert_eq!(
+        (&refused["code"], &refused["detail"]),
+        (&json!("job.never_starts"), &json!(detail)),
+        "{refused}"
+    );
     let rack = pier.submit(json!({"script": "true", "topology": "same_rack"})).await;
     let done = pier.quay.ended(&rack).await;
     assert_eq!((&done["state"], &done["topology"]), (&json!("succeeded"), &json!("same_rack")), "{done}");
     let nodes = pier.quay.t.get(&pier.quay.operator, "/operator/nodes").await.expect(200);
     assert_eq!(nodes["items"][0]["labels"], json!({"rack": "r1"}), "{nodes}");
-    let path = format!("/orgs/{}/jobs/{switch}/cancel", pier.quay.org);
-    pier.quay.t.post(&pier.quay.ada, &path, Value::Null).await.expect(202);
     pier.all_free().await;
 }
 
@@ -200,14 +209,14 @@ async fn all_nodes_or_none_and_a_stop_reaches_every_rank() {
     let why = pier.quay.t.get(&pier.quay.ada, &why).await.expect(200);
     assert_eq!(why["blockers"][0]["code"], "capacity.busy", "{why}");
     assert_eq!(why["smallest_change"], "Ask for 1 node: then it starts at once.", "{why}");
-    let three = pier.submit(json!({"nodes": 3, "script": "true"})).await;
-    let why = format!("/orgs/{org}/jobs/{three}/explanation");
-    let why = pier.quay.t.get(&pier.quay.ada, &why).await.expect(200);
-    assert_eq!(why["blockers"][0]["code"], "capacity.none", "{why}");
-    for job in [&one, &three] {
-        let path = format!("/orgs/{org}/jobs/{job}/cancel");
-        pier.quay.t.post(&pier.quay.ada, &path, Value::Null).await.expect(202);
+    for never in [json!({"nodes": 3}), json!({"count": 17}), json!({"cpus": 65_536})] {
+        let mut body = json!({"script": "true"});
+        body.as_object_mut().unwrap().extend(never.as_object().unwrap().clone());
+        let refused = pier.refused(body).await;
+        assert_eq!(refused["code"], "job.never_starts", "{never}: {refused}");
     }
+    let path = format!("/orgs/{org}/jobs/{one}/cancel");
+    pier.quay.t.post(&pier.quay.ada, &path, Value::Null).await.expect(202);
     pier.quay.until(&both, |j| j["state"] == "running").await;
     let path = format!("/orgs/{org}/jobs/{both}/cancel");
     pier.quay.t.post(&pier.quay.ada, &path, Value::Null).await.expect(202);

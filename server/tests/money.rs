@@ -270,6 +270,25 @@ async fn a_spent_budget_stops_what_runs_under_it() {
     assert_eq!(told["items"][0]["subject"], "100 % of the budget all is spent");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_budget_stops_what_runs_as_soon_as_it_is_spent() {
+    let quay = Quay::open().await;
+    let running = quay.submit(json!({"script": "exec sleep 300", "max_duration_s": 600})).await;
+    let job = quay.until(&running, |j| j["metered_ms"].as_i64() > Some(1_000)).await;
+    // The loop looks at once, and without a charge not again for half a minute.
+    let looks = tokio::spawn(berth_server::service::budgets::run(quay.t.portal.clone()));
+    let limit = job["cost_micros"].as_i64().unwrap() + 3_000;
+    let body = json!({"name": "all", "limit_micros": limit, "at_limit": "stop"});
+    quay.t.post(&quay.ada, &format!("/orgs/{}/budgets", quay.org), body).await.expect(201);
+    let done = quay.ended(&running).await;
+    looks.abort();
+    assert_eq!(done["state"], "cancelled", "{done}");
+    let cost = done["cost_micros"].as_i64().unwrap();
+    // A thousand micros a second: it was looked at with the next report.
+    assert!((limit..limit + 6_000).contains(&cost), "{cost} of {limit}");
+    quay.settled(&done).await;
+}
+
 /// Ends a job's run as its worker would, and so charges it.
 async fn charged_month(t: &TestPortal, org: &str, micros: i64) {
     use berth_server::store;

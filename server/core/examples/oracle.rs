@@ -29,13 +29,14 @@ fn main() {
     let worlds = arguments.next().unwrap_or(1_000_000);
     let from = arguments.next().unwrap_or(0);
     let seed = arguments.next().unwrap_or(1_000_000);
+    let several = std::env::var_os("SEVERAL_MODELS").is_some();
     let models = models();
     let fixed = ENUMERATED + ENUMERATED_INSIDE + models.len() as u64;
     let case = |n: u64| match n {
         n if n < ENUMERATED => enumerated(n),
         n if n < ENUMERATED + ENUMERATED_INSIDE => enumerated_inside(n - ENUMERATED),
         n if n < fixed => models[(n - ENUMERATED - ENUMERATED_INSIDE) as usize].clone(),
-        n => random(seed + n),
+        n => random(seed + n, several),
     };
     let workers = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
     let (next, faults, steps) = (AtomicU64::new(from), AtomicU64::new(0), AtomicU64::new(0));

@@ -403,12 +403,16 @@ impl Engine {
     }
 
     /// Why no node of the cloud could ever take a request, open or not, healthy or not, whatever runs there.
-    /// `None`: some could.
+    /// `None`: some could, or there is no board at all yet.
     ///
     /// # Errors
     /// No cluster at all could.
     pub fn never(&mut self, request: &Request, org: OrgId) -> Result<Option<Why>, Absurd> {
         let ask = Ask::of(request, org, &mut self.cluster)?;
+        // A cloud without boards is being set up.
+        if self.cluster.nodes().iter().all(|n| n.facts.gpus.is_empty()) {
+            return Ok(None);
+        }
         let blocker = self.why_never(&ask, &self.able(&ask));
         let why = |b| Why { blockers: vec![b], changes: Vec::new(), earliest: None, fits: false };
         Ok(blocker.map(why))

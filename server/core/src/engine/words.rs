@@ -99,6 +99,11 @@ fn said(blocker: &Blocker, asked: &Asked, now: Timestamp) -> Said {
             format!("No single node holds {what}; the largest holds {count}."),
             format!("Ask for {count} {} or fewer.", plural(*count, "device", "devices")),
         ),
+        Blocker::None { nodes: 0, .. } => (
+            "capacity.none",
+            format!("No node that could hold {what} says where in the network it is."),
+            "Let the nodes be anywhere, or ask the operator to label the nodes.".to_owned(),
+        ),
         Blocker::None { nodes, .. } => (
             "capacity.none",
             format!(

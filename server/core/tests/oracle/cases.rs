@@ -216,8 +216,8 @@ pub fn models() -> Vec<Case> {
     out
 }
 
-fn random_job(random: &mut Random, submitted: usize, booked: usize) -> Job {
-    let models = random.pick(&[H100, H100, H100, A30, A100, EITHER]);
+fn random_job(random: &mut Random, submitted: usize, booked: usize, several: bool) -> Job {
+    let models = random.pick(&[H100, H100, H100, A30, A100, if several { EITHER } else { H100 }]);
     let profiles = table(models[0]).map_or(0, |b| b.profiles.len() as u64);
     let what = match random.below(10) {
         0 if models.len() == 1 => What::Slice(random.below(profiles) as usize),
@@ -243,7 +243,8 @@ fn random_job(random: &mut Random, submitted: usize, booked: usize) -> Job {
     }
 }
 
-pub fn random(seed: u64) -> Case {
+/// A random world. Where `several`, some jobs accept either of two models; what the portal offers never does.
+pub fn random(seed: u64, several: bool) -> Case {
     let mut random = Random(seed);
     let models = ["H100-80GB", "H100-80GB", "A30-24GB", "A100-40GB"];
     let hosts: Vec<Host> = (0..1 + random.below(4))
@@ -262,14 +263,14 @@ pub fn random(seed: u64) -> Case {
         let host = random.below(count) as usize;
         steps.push(match random.below(24) {
             0..=9 if submitted < 12 => {
-                let job = random_job(&mut random, submitted, booked);
+                let job = random_job(&mut random, submitted, booked, several);
                 submitted += 1;
                 Step::Submit(job)
             }
             10 if booked < 3 => {
                 booked += 1;
                 let from_s = random.pick(&[0, 0, 50, 300, 400, 1_000]);
-                let job = random_job(&mut random, 0, 0);
+                let job = random_job(&mut random, 0, 0, several);
                 let what = if matches!(job.what, What::Share(_)) { What::Board } else { job.what };
                 Step::Book { job: Job { what, ..job }, from_s, maintenance: random.below(6) == 0 }
             }

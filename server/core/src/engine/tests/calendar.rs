@@ -145,6 +145,7 @@ fn a_booking_is_news_only_to_those_who_want_boards_of_its_nodes() {
 
 #[test]
 fn what_no_node_could_ever_take_is_known_at_once() {
+    assert_eq!(engine(0, 0).never(&boards(3, 1), org(1)), Ok(None), "a cloud that is being set up");
     let mut e = engine(2, 2);
     for (request, ever) in [
         (boards(2, 2), true),
