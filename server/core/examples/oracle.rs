@@ -4,7 +4,6 @@
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::indexing_slicing,
-    clippy::panic,
     clippy::unreachable,
     reason = "a judge of small worlds that it makes itself"
 )]

@@ -238,10 +238,9 @@ impl Engine {
             None => Need { boards_milli: claim.milli, offering, devices_milli, nano_per_second },
         };
         self.quotas.count(org, &need, sign);
-        if self.quotas.is_limited(org) {
-            self.queue.stir(org);
-            self.stir_firm();
-        }
+        // Its turns are others now, in every pool.
+        self.queue.stir(org);
+        self.stir_firm();
     }
 
     /// Jobs for which others made room are in no line of the queue.

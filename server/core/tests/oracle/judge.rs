@@ -633,7 +633,7 @@ impl Judge<'_> {
             }
             Blocker::Absurd(_) => {
                 let known = |m: &&str| self.world.hosts.iter().any(|h| h.model == *m);
-                !of.models.iter().any(|m| known(m)) || matches!(of.what, What::Slice(_))
+                !of.models.iter().any(known) || matches!(of.what, What::Slice(_))
             }
             Blocker::Volume(_) | Blocker::Images { .. } => false,
         }

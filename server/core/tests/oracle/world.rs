@@ -461,11 +461,10 @@ impl World {
         match *step {
             Step::Submit(spec) => self.submit(spec),
             Step::Book { job, from_s, maintenance } => self.book(&job, from_s, maintenance),
-            Step::Unbook(n) => {
-                if self.booked.get_mut(n).is_some_and(|b| b.take().is_some()) {
-                    let version = self.next_version();
-                    self.state(Fact::Unbooked { version, id: booking_id(n) });
-                }
+            Step::Unbook(n) if self.booked.get(n).is_some_and(Option::is_some) => {
+                self.booked[n] = None;
+                let version = self.next_version();
+                self.state(Fact::Unbooked { version, id: booking_id(n) });
             }
             Step::Next => {
                 if let Some(next) = self.next_time() {
