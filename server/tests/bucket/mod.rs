@@ -145,6 +145,10 @@ async fn answer(State(bucket): State<FakeBucket>, request: Request) -> Response 
             parts.insert(part.unwrap(), body.clone());
             tagged(&body).into_response()
         }
+        ("PUT", None) => {
+            shelf.objects.insert(path, body.clone());
+            tagged(&body).into_response()
+        }
         ("POST", Some(id)) => complete(&mut shelf, path, id, std::str::from_utf8(&body).unwrap()),
         ("DELETE", Some(id)) => {
             if shelf.under_way > 0 {

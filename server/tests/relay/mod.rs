@@ -1,9 +1,13 @@
 //! A way from a worker to the portal that can be cut: what a broken network does, without any privilege.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail loudly, like tests")]
 
-use std::io::copy;
+use std::io::{Read, Write, copy};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::{Duration, Instant};
+
+/// Reads of one direction that are on their way.
+const ON_THE_WAY: usize = 1_024;
 
 #[derive(Default)]
 struct State {
@@ -26,9 +30,39 @@ fn pass(mut from: TcpStream, mut to: TcpStream) {
     });
 }
 
+/// The same, and each byte takes so long.
+fn pass_late(mut from: TcpStream, mut to: TcpStream, delay: Duration) {
+    let (send, receive) = mpsc::sync_channel::<(Instant, Vec<u8>)>(ON_THE_WAY);
+    let (mut ends, other) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+    std::thread::spawn(move || {
+        let mut buffer = vec![0; 64 << 10];
+        while let Ok(read @ 1..) = from.read(&mut buffer) {
+            let data = buffer.get(..read).unwrap_or_default().to_vec();
+            if send.send((Instant::now() + delay, data)).is_err() {
+                break;
+            }
+        }
+    });
+    std::thread::spawn(move || {
+        for (due, data) in receive {
+            std::thread::sleep(due.saturating_duration_since(Instant::now()));
+            if to.write_all(&data).and_then(|()| to.flush()).is_err() {
+                break;
+            }
+        }
+        // However it ends, both ends learn it.
+        let _ = (ends.flush(), ends.shutdown(Shutdown::Both), other.shutdown(Shutdown::Both));
+    });
+}
+
 impl Relay {
     /// To an address, which may be listened on later.
     pub fn to(portal: &str) -> Self {
+        Self::delaying(portal, Duration::ZERO)
+    }
+
+    /// The same by a way on which a byte takes so long.
+    pub fn delaying(portal: &str, delay: Duration) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let (portal, state) = (portal.to_owned(), Arc::new(Mutex::new(State::default())));
@@ -42,8 +76,12 @@ impl Relay {
                 }
                 let Ok(on) = TcpStream::connect(&portal) else { continue };
                 state.open.extend([stream.try_clone().unwrap(), on.try_clone().unwrap()]);
-                pass(stream.try_clone().unwrap(), on.try_clone().unwrap());
-                pass(on, stream);
+                let ends = [(stream.try_clone().unwrap(), on.try_clone().unwrap()), (on, stream)];
+                for (from, to) in ends {
+                    // A relay must not wait for more than it is told to.
+                    to.set_nodelay(true).unwrap();
+                    if delay.is_zero() { pass(from, to) } else { pass_late(from, to, delay) }
+                }
             }
         });
         Self { address, state }
