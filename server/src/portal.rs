@@ -16,6 +16,7 @@ use crate::outbound::Outbound;
 use crate::passwords::Hasher;
 use crate::ports::Ports;
 use crate::recordings::{Keep, Recordings};
+use crate::service::files::HandOvers;
 use crate::service::keys::InFlight;
 use crate::service::leases::Leases;
 use crate::service::planner::Planner;
@@ -152,6 +153,7 @@ pub struct Portal {
     pub(crate) invites: Arc<Invites>,
     pub(crate) in_flight: Arc<InFlight>,
     pub(crate) leases: Arc<Leases>,
+    pub(crate) handovers: Arc<HandOvers>,
     pub(crate) telemetry: Arc<Telemetry>,
     pub(crate) tunnels: Arc<Tunnels>,
     pub(crate) ports: Arc<Ports>,
@@ -174,6 +176,7 @@ impl Portal {
             invites: Arc::default(),
             in_flight: Arc::default(),
             leases: Arc::new(Leases::since(clock.monotonic_ms())),
+            handovers: Arc::new(HandOvers::since(clock.now())),
             tunnels: Arc::default(),
             ports: Arc::default(),
             outbound: Arc::new(settings.outbound()),

@@ -126,6 +126,14 @@ impl Contract for Workers {
         parcels::keep(&self.0, node, request.into_inner()).await
     }
 
+    async fn keep_many(
+        &self,
+        request: Request<proto::Bundle>,
+    ) -> Result<Response<proto::BundleKept>, Status> {
+        let node = self.caller(request.extensions()).await?.node;
+        parcels::keep_many(&self.0, node, request.into_inner()).await
+    }
+
     async fn fetch(&self, request: Request<proto::Wish>) -> Result<Response<proto::Part>, Status> {
         let node = self.caller(request.extensions()).await?.node;
         parcels::fetch(&self.0, node, request.into_inner()).await

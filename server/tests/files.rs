@@ -16,6 +16,9 @@ use std::process::Command;
 
 use axum::body::{Body, to_bytes};
 use axum::http::{HeaderMap, Request};
+use berth_server::store::{self, files::FileRow};
+use berth_types::ids::FileId;
+use berth_types::paths::JOB_ARTIFACTS;
 use berth_worker::shim::Records;
 use common::{As, TestPortal};
 use quay::{Quay, eventually, portal_on};
@@ -183,6 +186,135 @@ async fn what_a_job_leaves_is_fetched_in_parts_and_only_by_its_own() {
     quay.t.get(&quay.ada, &path).await.problem(404, "object.not_found");
     assert!(!stored.exists(), "its bytes are removed too");
     assert_eq!(files(&quay, &job).await.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_left_out_is_told_and_keeps_back_nothing_else() {
+    let quay = Quay::open().await;
+    // Twice as many entries as a checkpoint may have, where no pattern leads.
+    let script = r#"mkdir -p out venv/lib; echo a > out/a; echo x > "$(printf 'out/line\nbreak')"
+        python3 -c 'import os
+for n in range(100_050): os.mknod(f"venv/lib/{n}", 0o100600)
+open(b"out/\xff", "w")
+d = "out/" + "d/" * 128
+os.makedirs(d); open(d + "below", "w")'"#;
+    let job = quay.submit(json!({"script": script, "artifacts": ["out/**", "*"]})).await;
+    let done = quay.ended(&job).await;
+    assert_eq!(done["state"], "succeeded", "{}", String::from_utf8_lossy(&quay.log(&job).await));
+    quay.all_free().await;
+    let left = files(&quay, &job).await;
+    let kept: Vec<&Value> = left.iter().filter(|f| f["state"] == "complete").map(|f| &f["path"]).collect();
+    assert_eq!(kept, ["out/a"], "nothing of the worker's own: {left:?}");
+    let told = left.iter().find(|f| f["state"] == "refused").unwrap();
+    let note = told["note"].as_str().unwrap();
+    for part in ["3 left out", "512 bytes and 128 parts", r#""out/line\nbreak""#, r#""out/\xff""#] {
+        assert!(note.contains(part), "{part}: {note}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_older_checkpoint_comes_back_without_a_word() {
+    let quay = Quay::open().await;
+    // Each try looks at what it is given, saves that it was there, and leaves the directory in another way.
+    let script = r#"echo has; cd ckpt && ls && cd ..; case $BERTH_ATTEMPT in
+        1) echo 1 > ckpt/one; chmod 751 ckpt; exit 1 ;;
+        2) stat -c %a ckpt; rm ckpt/one; exit 1 ;;
+        3) echo 3 > ckpt/three; exit 1 ;;
+        4) rm -r ckpt; exit 1 ;;
+        5) echo 5 > ckpt/five; exit 1 ;;
+        6) rm -r ckpt; ln -s /tmp ckpt; exit 1 ;;
+        esac"#;
+    let more = json!({
+        "script": script, "checkpoint": {"dir": "ckpt", "keep": 10}, "retry": {"max": 9, "on": ["exit"]},
+        // What is given with the job is there at its first start only.
+        "files": {"ckpt/given": "x"},
+    });
+    let job = quay.submit(more).await;
+    let done = quay.ended(&job).await;
+    assert_eq!((&done["state"], &done["attempt"]), (&json!("succeeded"), &json!(7)), "{done}");
+    quay.all_free().await;
+    let mut logs = Vec::new();
+    for attempt in 1..=7 {
+        logs.push(log_of(&quay, &job, attempt).await);
+    }
+    let logs: Vec<&str> = logs.iter().map(|log| log.strip_prefix("has\n").unwrap()).collect();
+    let seen = ["given\n", "given\none\n751\n", "given\n", "given\nthree\n", "", "five\n", "five\n"];
+    assert_eq!(logs, seen);
+    let left = files(&quay, &job).await;
+    let checkpoint =
+        |attempt: u32| left.iter().find(|f| f["attempt"] == attempt && f["kind"] == "checkpoint").unwrap();
+    assert!(checkpoint(4)["note"].as_str().unwrap().starts_with("It was removed"), "{left:?}");
+    let replaced = checkpoint(6);
+    assert_eq!(replaced["state"], "refused", "{replaced}");
+    assert!(replaced["note"].as_str().unwrap().contains("begins with the checkpoint before"), "{replaced}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_has_as_many_files_as_it_may_is_told_so_and_keeps_its_checkpoint() {
+    let quay = Quay::open().await;
+    // It waits for the test.
+    let script = "until test -e go; do sleep 0.05; done; mkdir -p out; echo a > out/a; echo b > out/b; echo c > ckpt/c";
+    let job =
+        quay.submit(json!({"script": script, "artifacts": ["out/*"], "checkpoint": {"dir": "ckpt"}})).await;
+    quay.until(&job, |j| j["state"] == "running").await;
+    let (org, name) = (quay.org.clone(), job.clone());
+    let fill = quay.t.portal.db.write(move |tx| {
+        let (org_id, job_id) = (org.clone(), name.clone());
+        Box::pin(async move {
+            for n in 0..JOB_ARTIFACTS - 1 {
+                let row = FileRow {
+                    id: FileId::from_uuid(uuid::Uuid::from_u128(n as u128)).to_string(),
+                    org_id: org_id.clone(),
+                    job_id: job_id.clone(),
+                    attempt: 0,
+                    rank: 0,
+                    kind: "artifact".to_owned(),
+                    seq: 0,
+                    path: format!("old/{n}"),
+                    bytes: 1,
+                    sha256: String::new(),
+                    files: 1,
+                    state: "refused".to_owned(),
+                    note: None,
+                    created_at: 0,
+                };
+                store::files::insert(tx, &row).await?;
+            }
+            Ok(())
+        })
+    });
+    fill.await.unwrap();
+    let work = quay.data.join("attempts").join(format!("{job}-1")).join("work");
+    std::fs::write(work.join("go"), "").unwrap();
+    assert_eq!(quay.ended(&job).await["state"], "succeeded");
+    quay.all_free().await;
+    let left = files(&quay, &job).await;
+    let new: Vec<&Value> = left.iter().filter(|f| f["attempt"] == 1).collect();
+    let count =
+        |kind: &str, state: &str| new.iter().filter(|f| f["kind"] == kind && f["state"] == state).count();
+    let counted =
+        [count("artifact", "complete"), count("checkpoint", "complete"), count("artifact", "refused")];
+    assert_eq!(counted, [0, 1, 1], "the checkpoint took the last place: {new:?}");
+    let told = new.iter().find(|f| f["state"] == "refused").unwrap();
+    assert!(told["note"].as_str().unwrap().contains("10000 files"), "{told}");
+}
+
+#[tokio::test]
+async fn a_job_whose_files_cannot_be_made_is_refused_at_once() {
+    let t = TestPortal::sqlite().await;
+    let (ada, org) = t.tenant("lab").await;
+    for (more, pointer, words) in [
+        (json!({"files": {"a": "", "a/b": ""}}), "/files/a", "nothing can be below it"),
+        (json!({"files": {".berth-script": ""}}), "/files/.berth-script", "Berth's own"),
+        (json!({"files": {"a": ""}, "checkpoint": {"dir": "a/ckpt"}}), "/checkpoint/dir", "a is a file"),
+        (json!({"checkpoint": {"dir": ".volumes"}}), "/checkpoint/dir", "Berth's own"),
+    ] {
+        let mut job = json!({"name": "x", "offering": "h100-80gb.1g.10gb", "script": "true"});
+        job.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let problem = t.post(&ada, &format!("/orgs/{org}/jobs"), job).await.problem(422, "request.invalid");
+        assert_eq!(problem["errors"][0]["pointer"], pointer, "{problem}");
+        assert!(problem["errors"][0]["detail"].as_str().unwrap().contains(words), "{problem}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

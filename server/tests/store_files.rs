@@ -81,6 +81,9 @@ async fn files_are_counted_ordered_and_given_up() {
         );
         let same = read!(db, store::files::find_same, &file(9, 2, Checkpoint, 4, Complete)).unwrap();
         assert_eq!(same, file(3, 2, Checkpoint, 4, Partial), "{engine}");
+        let artifacts = read!(db, store::files::list_artifacts, &id, 1, 0);
+        assert_eq!(artifacts, [file(5, 1, Artifact, 0, Refused)], "{engine}: of this attempt, and no notes");
+        assert!(read!(db, store::files::list_artifacts, &id, 2, 0).is_empty(), "{engine}");
         // The first attempt is closed, or was never there: nobody sends its files any more.
         let given_up = write(&db, |tx| async move { store::files::abandon(tx).await }.boxed()).await;
         assert_eq!(given_up, 1, "{engine}");
@@ -253,5 +256,55 @@ async fn a_version_stays_for_as_long_as_an_attempt_has_it() {
         write(&db, |tx| async move { store::volumes::delete(tx, "vol").await }.boxed()).await;
         assert_eq!(read!(db, store::volumes::blobs::list_gone, 9).len(), 2, "{engine}");
         assert_eq!(read!(db, store::files::bytes_of, &org().to_string()), 0, "{engine}");
+    }
+}
+
+#[tokio::test]
+async fn what_an_attempt_hands_over_to_a_volume_is_listed_until_it_is_gone() {
+    for (engine, db, _place) in engines("files_handed").await {
+        with_nodes(&db).await;
+        with_jobs(&db).await;
+        let blob = |id: &str, kind: &str, attempt: i64, state: &str| BlobRow {
+            id: id.to_owned(),
+            org_id: org().to_string(),
+            volume_id: "vol".to_owned(),
+            kind: kind.to_owned(),
+            path: String::new(),
+            job_id: job(1).to_string(),
+            attempt,
+            bytes: 10,
+            sha256: id.to_owned(),
+            tag: String::new(),
+            state: state.to_owned(),
+            touched_at: now().micros(),
+        };
+        let rows = [
+            blob("a", "file", 1, "partial"),
+            blob("b", "file", 1, "complete"),
+            blob("c", "file", 1, "gone"),
+            blob("d", "file", 2, "partial"),
+            blob("e", "listing", 1, "partial"),
+        ];
+        write(&db, move |tx| {
+            let rows = rows.clone();
+            async move {
+                for row in &rows {
+                    store::volumes::blobs::insert(tx, row).await?;
+                }
+                // What is whole or gone stays so.
+                for id in ["a", "b", "c"] {
+                    store::volumes::blobs::mark_complete(tx, id).await?;
+                }
+                Ok(())
+            }
+            .boxed()
+        })
+        .await;
+        let mut handed = read!(db, store::volumes::blobs::list_handed, "vol", &job(1).to_string(), 1);
+        handed.sort_by(|one, other| one.id.cmp(&other.id));
+        let whole = [blob("a", "file", 1, "complete"), blob("b", "file", 1, "complete")];
+        assert_eq!(handed, whole, "{engine}");
+        let other = read!(db, store::volumes::blobs::list_handed, "vol", &job(1).to_string(), 2);
+        assert_eq!(other, [blob("d", "file", 2, "partial")], "{engine}");
     }
 }

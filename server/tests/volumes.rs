@@ -12,6 +12,10 @@ mod bucket;
 mod common;
 #[expect(dead_code, reason = "this file uses a part of it")]
 mod quay;
+#[expect(dead_code, reason = "this file uses a part of it")]
+mod relay;
+
+use std::time::{Duration, Instant};
 
 use axum::body::{Body, to_bytes};
 use axum::http::{HeaderMap, Request};
@@ -21,7 +25,8 @@ use berth_server::store::Db;
 use bucket::{FakeBucket, Shelf};
 use common::{As, TestPortal, engines};
 use futures::TryStreamExt;
-use quay::{Quay, eventually};
+use quay::{Quay, eventually, portal};
+use relay::Relay;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tower::ServiceExt;
@@ -400,6 +405,84 @@ async fn what_does_not_fit_changes_nothing_and_says_so() {
     assert_eq!((&now["version"], &now["files"]), (&json!(1), &json!(1)), "{now}");
     // What came of it is removed.
     stored(&quay.t, 1).await;
+}
+
+/// A portal with one worker behind a way on which a round trip takes 50 ms.
+async fn far_away() -> (Quay, Relay) {
+    let mut quay = portal().await;
+    let near = quay.address.strip_prefix("https://").unwrap().to_owned();
+    let relay = Relay::delaying(&near, Duration::from_millis(25));
+    quay.address = format!("https://{}", relay.address);
+    let token = quay.join_token(json!({})).await;
+    quay.start_worker(Some(&token)).unwrap();
+    quay.t.stock(&quay.operator, &quay.org, 1_000_000_000).await;
+    (quay, relay)
+}
+
+/// How many files the portal has in its store.
+fn arrived(quay: &Quay) -> usize {
+    std::fs::read_dir(quay.t.data.path().join("objects/files")).map_or(0, Iterator::count)
+}
+
+/// A script that leaves so many files of a few bytes, each another.
+fn leaving(count: usize, dir: &str) -> String {
+    let each = "open(f'{d}/{n % 100}/{n}', 'w').write(f'file {n}')";
+    format!(
+        "python3 -c \"import os; d = '{dir}'\nfor n in range(100): os.makedirs(f'{{d}}/{{n}}')\nfor n in range({count}): {each}\""
+    )
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_small_files_cost_few_round_trips() {
+    let count = 10_000;
+    let (quay, _relay) = far_away().await;
+    let volumes = format!("/orgs/{}/volumes", quay.org);
+    quay.t.post(&quay.ada, &volumes, json!({"name": "data", "max_bytes": 50_000_000})).await.expect(201);
+    let job = with_volume(&quay, "rw", &leaving(count, "$BERTH_VOLUME_DATA/many")).await;
+    assert_eq!(quay.ended(&job).await["state"], "succeeded");
+    let began = Instant::now();
+    let now =
+        quay.until(&job, |j| j["volumes"][0]["kept_version"] == 1 || j["volumes"][0]["note"] != Value::Null);
+    let now = now.await;
+    let took = began.elapsed();
+    println!("{count} files were handed over in {took:?}");
+    assert_eq!((&now["volumes"][0]["kept_version"], &now["volumes"][0]["note"]), (&json!(1), &Value::Null));
+    // One at a time, with two round trips each, the way alone would take a thousand seconds.
+    assert!(took < Duration::from_secs(60), "{took:?}");
+    let data = quay.t.get(&quay.ada, &format!("{volumes}/data")).await.expect(200);
+    assert_eq!(data["files"], count, "{data}");
+    let (status, _, body) =
+        raw(&quay.t, &quay.ada, ("GET", &format!("{volumes}/data/files/many/77/1977")), &[], b"").await;
+    assert_eq!((status, body.as_slice()), (200, b"file 1977".as_slice()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hand_over_that_broke_off_goes_on_and_repeats_nothing() {
+    let (quay, relay) = far_away().await;
+    let volumes = format!("/orgs/{}/volumes", quay.org);
+    quay.t.post(&quay.ada, &volumes, json!({"name": "data", "max_bytes": 50_000_000})).await.expect(201);
+    // With a path that no volume has: the others are kept.
+    let deep = "d/".repeat(64);
+    let script = format!(
+        "{}; cd $BERTH_VOLUME_DATA && mkdir -p {deep} && echo x > {deep}file && head -c 3000000 /dev/zero > large",
+        leaving(4_000, "$BERTH_VOLUME_DATA/many")
+    );
+    let job = with_volume(&quay, "rw", &script).await;
+    let some = async || (arrived(&quay) > 0).then(|| arrived(&quay));
+    let some = eventually("the first files", some).await;
+    relay.cut();
+    assert!(some < 4_001, "it was cut off on the way");
+    let data = quay.t.get(&quay.ada, &format!("{volumes}/data")).await.expect(200);
+    assert_eq!(data["version"], 0, "nothing counts before all of it is there");
+    relay.mend();
+    let now = quay.until(&job, |j| j["volumes"][0]["kept_version"] == 1).await;
+    let note = now["volumes"][0]["note"].as_str().unwrap();
+    assert!(note.starts_with("1 left out") && note.contains("64 parts") && note.contains("d/d/d"), "{note}");
+    let data = quay.t.get(&quay.ada, &format!("{volumes}/data")).await.expect(200);
+    assert_eq!(data["files"], 4_001, "{data}");
+    quay.ended(&job).await;
+    quay.all_free().await;
+    stored(&quay.t, 4_001).await;
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use berth_proto::Spec;
+use berth_types::paths::SCRIPT;
 
 use crate::attempts::{Attempt, Device};
 use crate::confinement;
@@ -62,13 +63,13 @@ fn give(path: &Path, uid: u32) -> io::Result<()> {
 
 /// Writes a script, and says how it is run.
 fn written(work: &Path, text: &str) -> io::Result<Vec<String>> {
-    let file = work.join(".berth-script");
+    let file = work.join(SCRIPT);
     std::fs::write(&file, text)?;
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755))?;
     Ok(if text.starts_with("#!") {
-        vec!["./.berth-script".to_owned()]
+        vec![format!("./{SCRIPT}")]
     } else {
-        vec!["/bin/sh".to_owned(), ".berth-script".to_owned()]
+        vec!["/bin/sh".to_owned(), SCRIPT.to_owned()]
     })
 }
 

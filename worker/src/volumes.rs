@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use berth_proto::{AttemptId, Mount, Spec, VolumeFile, Wish};
+use berth_types::paths::ROOT_VOLUMES;
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::{Mode, fchmod};
 use nix::sys::statvfs::statvfs;
@@ -22,8 +23,6 @@ use crate::sandbox::{Bind, HOME};
 
 /// Below the attempt's directory.
 pub const PLACE: &str = "volumes";
-/// Without a sandbox, below the job's directory: volumes whose place would be at the root.
-const AT_ROOT: &str = ".volumes";
 
 /// A code and a sentence.
 type Failure = (String, String);
@@ -144,7 +143,7 @@ fn seen_at(mount: &Mount) -> PathBuf {
 /// Where a job finds a volume without a sandbox, below its directory.
 fn linked_at(mount: &Mount) -> String {
     match mount.path.strip_prefix('/') {
-        Some(name) => format!("{AT_ROOT}/{name}"),
+        Some(name) => format!("{ROOT_VOLUMES}/{name}"),
         None => mount.path.clone(),
     }
 }
@@ -218,7 +217,7 @@ mod tests {
         let bound: Vec<(PathBuf, bool)> = binds(dir, &spec).into_iter().map(|b| (b.to, b.writable)).collect();
         assert_eq!(bound, [(PathBuf::from("/data"), false), (PathBuf::from("/home/job/runs/all"), true)]);
         place(dir, &work, &spec, true).unwrap();
-        assert!(work.join("runs/all").is_dir() && !work.join(AT_ROOT).exists());
+        assert!(work.join("runs/all").is_dir() && !work.join(ROOT_VOLUMES).exists());
         let said = variables(&work, &spec, true);
         assert_eq!(said[0], ("BERTH_VOLUME_TRAINING_DATA".to_owned(), "/data".to_owned()));
         std::fs::remove_dir_all(work.join("runs")).unwrap();

@@ -18,6 +18,7 @@ pub mod money;
 pub mod nodes;
 pub mod offerings;
 pub mod operations;
+pub mod paths;
 pub mod payments;
 pub mod ports;
 pub mod problems;

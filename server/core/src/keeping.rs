@@ -2,8 +2,9 @@
 
 use berth_types::files::FileState;
 
-/// Of checkpoints, newest first, those that are given up: whole ones beyond the `keep` newest, and whatever
-/// else is older than a whole one. Gives their places in the list.
+/// Of checkpoints, newest first, those that are given up: whole ones beyond the `keep` newest, what is half there
+/// and older than a whole one, and notes about what was not kept that are older than all that stay. Gives their
+/// places in the list.
 pub fn outdated(newest_first: &[FileState], keep: usize) -> Vec<usize> {
     let (mut whole, mut out) = (0, Vec::new());
     for (index, state) in newest_first.iter().enumerate() {
@@ -14,7 +15,8 @@ pub fn outdated(newest_first: &[FileState], keep: usize) -> Vec<usize> {
                     out.push(index);
                 }
             }
-            FileState::Partial | FileState::Refused if whole > 0 => out.push(index),
+            FileState::Partial if whole > 0 => out.push(index),
+            FileState::Refused if whole >= keep => out.push(index),
             FileState::Partial | FileState::Refused | FileState::Gone => {}
         }
     }
@@ -31,6 +33,10 @@ mod tests {
     fn the_newest_whole_ones_stay() {
         assert_eq!(outdated(&[C, C, C], 2), [2]);
         assert_eq!(outdated(&[P, C, P, C, R, C], 2), [2, 4, 5], "what is under way now stays");
+        assert!(
+            outdated(&[C, R, C, G], 2).is_empty(),
+            "why the older one was restored stays as long as that"
+        );
         assert!(outdated(&[R, P], 2).is_empty(), "nothing newer is whole");
         assert!(outdated(&[G, C], 2).is_empty());
     }

@@ -2,7 +2,7 @@
 //!
 //! A start whose job changed meanwhile, or that does not fit any more, is left out.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use berth_core::cluster::Slot;
 use berth_core::jobs::Event;
@@ -14,6 +14,7 @@ use futures::FutureExt;
 
 use super::attempts::parse;
 use super::cluster;
+use super::files::Awaited;
 use super::jobs::advance;
 use super::leases;
 use super::planner::stored;
@@ -31,15 +32,15 @@ impl Portal {
     /// more, is left out, and the engine is told how things are.
     pub(crate) async fn commit(&self, starts: Vec<Start>) -> Result<usize, StoreError> {
         let now = self.now();
-        let connected = self.live.connected();
+        let awaited = self.awaited();
         let portal = self.clone();
         let jobs: Vec<JobId> = starts.iter().map(|(job, ..)| *job).collect();
         let done = self
             .db
             .write(move |tx| {
-                let (portal, starts, connected) = (portal.clone(), starts.clone(), connected.clone());
+                let (portal, starts, awaited) = (portal.clone(), starts.clone(), awaited.clone());
                 async move {
-                    let mut boards = cluster::boards(tx, &connected).await?;
+                    let mut boards = cluster::boards(tx, &awaited.connected).await?;
                     let mut done: Vec<(OrgId, Vec<NodeId>, JobEvent)> = Vec::new();
                     let wanted: Vec<JobId> = starts.iter().map(|(job, ..)| *job).collect();
                     let rows = store::jobs::list_any(tx, &wanted).await?;
@@ -52,7 +53,7 @@ impl Portal {
                             continue;
                         }
                         if let Some((org, event)) =
-                            assign(tx, &portal, row, &assignment, (now, &connected)).await?
+                            assign(tx, &portal, row, &assignment, (now, &awaited)).await?
                         {
                             plan::take(&mut boards, &assignment);
                             done.push((org, assignment.ranks.iter().map(|(n, _)| *n).collect(), event));
@@ -88,14 +89,14 @@ async fn assign(
     portal: &Portal,
     mut row: JobRow,
     assignment: &Assignment,
-    (now, connected): (Timestamp, &HashSet<NodeId>),
+    (now, awaited): (Timestamp, &Awaited),
 ) -> Result<Option<(OrgId, JobEvent)>, StoreError> {
     let number = assignment.attempt;
     if row.generation != assignment.generation || i64::from(number) != row.attempt + 1 {
         return Ok(None);
     }
     // Another start of the same pass may have been given a volume that this job would write to.
-    let Some(volumes) = uses::ready(tx, &row, now, connected).await? else { return Ok(None) };
+    let Some(volumes) = uses::ready(tx, &row, now, awaited).await? else { return Ok(None) };
     let org: OrgId = parse(&row.org_id)?;
     let detail = "A place was found; the worker is told.".to_owned();
     let event = Event::Assign { attempt: number };

@@ -67,6 +67,19 @@ pub async fn find_same(tx: &mut Tx<'_>, row: &FileRow) -> Result<Option<FileRow>
     find!(tx, FileRow, sql, &row.job_id, row.attempt, row.rank, &row.kind, row.seq, &row.path)
 }
 
+/// The artifacts of one rank of an attempt, whatever their state.
+pub async fn list_artifacts(
+    tx: &mut Tx<'_>,
+    job: &str,
+    attempt: i64,
+    rank: i64,
+) -> Result<Vec<FileRow>, StoreError> {
+    let sql = select_files!(
+        "WHERE job_id = $1 AND attempt = $2 AND rank = $3 AND kind = 'artifact' AND seq = 0 ORDER BY path"
+    );
+    list!(tx, FileRow, sql, job, attempt, rank)
+}
+
 /// A file of a job of this organization, in whatever state.
 pub async fn find(
     tx: &mut Tx<'_>,

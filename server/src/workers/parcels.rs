@@ -10,7 +10,7 @@ use tonic::{Response, Status};
 
 use super::{attempt, unavailable};
 use crate::portal::Portal;
-use crate::service::files::{Kept, Offered};
+use crate::service::files::{Kept, Offered, OfferedBundle, SmallFile};
 use crate::service::volumes::OfferedVolume;
 
 fn refusal(problem: &Problem) -> Status {
@@ -78,6 +78,41 @@ pub(super) async fn keep(
     };
     let kept = keeping.await.map_err(|_| unavailable())?.map_err(|problem| refusal(&problem))?;
     Ok(Response::new(proto::Kept { bytes: kept.bytes, done: kept.done }))
+}
+
+/// A bundle, and whether it is only asked for; `None` when it makes no sense.
+fn offered_bundle(bundle: proto::Bundle) -> Option<(OfferedBundle, bool)> {
+    let (job, number) = attempt(bundle.attempt.as_ref())?;
+    let carried: usize = bundle.files.iter().map(|file| file.data.len()).sum();
+    if bundle.files.len() > proto::BUNDLE_FILES || carried > proto::BUNDLE {
+        return None;
+    }
+    let ask = bundle.ask;
+    let small = |file: proto::SmallFile| {
+        let whole = ask || file.data.len() as u64 == file.bytes;
+        (whole && file.sha256.len() == 32).then_some(())?;
+        let (bytes, sha256) = (i64::try_from(file.bytes).ok()?, hex(&file.sha256));
+        Some(SmallFile { path: file.path, bytes, sha256, data: file.data.into() })
+    };
+    let files = bundle.files.into_iter().map(small).collect::<Option<Vec<SmallFile>>>()?;
+    let volume = Some(bundle.volume).filter(|volume| !volume.is_empty());
+    Some((OfferedBundle { job, attempt: number, volume, files }, ask))
+}
+
+pub(super) async fn keep_many(
+    portal: &Portal,
+    node: NodeId,
+    bundle: proto::Bundle,
+) -> Result<Response<proto::BundleKept>, Status> {
+    let (offered, ask) =
+        offered_bundle(bundle).ok_or_else(|| Status::invalid_argument("these are no files of an attempt"))?;
+    let portal = portal.clone();
+    // To its end even when the worker has hung up, so that what came counts.
+    let keeping = tokio::spawn(async move {
+        if ask { portal.ask_bundle(node, offered).await } else { portal.keep_bundle(node, offered).await }
+    });
+    let done = keeping.await.map_err(|_| unavailable())?.map_err(|problem| refusal(&problem))?;
+    Ok(Response::new(proto::BundleKept { done }))
 }
 
 pub(super) async fn fetch(

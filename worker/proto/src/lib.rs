@@ -17,9 +17,9 @@ pub const MESSAGE_LIMIT: usize = 32 << 20;
 pub const LOG_CHUNK: usize = 256 << 10;
 /// Bytes of a kept file in one message.
 pub const PIECE: usize = 4 << 20;
-/// Files of one attempt that are kept: in a checkpoint, and artifacts.
-pub const MOST_FILES: usize = 100_000;
-pub const MOST_ARTIFACTS: usize = 1_000;
+/// Bytes and number of the files that are handed over together in one message.
+pub const BUNDLE: usize = 1 << 20;
+pub const BUNDLE_FILES: usize = 500;
 /// Bytes of one log that are kept. A job that writes more is stopped.
 pub const LOG_LIMIT: u64 = 4 << 30;
 

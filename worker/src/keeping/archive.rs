@@ -19,6 +19,10 @@ use crate::files::inside;
 const BLOCK: usize = 512;
 /// What fits into eleven octal digits.
 const MOST_OCTAL: u64 = 0o777_7777_7777;
+/// Says, as a comment, what the permissions of the packed directory itself are; a directory that a worker makes
+/// has `OWN_MODE`, and needs none.
+const MODE_COMMENT: &str = "berth-mode:";
+const OWN_MODE: u32 = 0o700;
 /// Of one pax header: two long paths fit.
 const MOST_PAX: u64 = 4_096;
 
@@ -108,13 +112,20 @@ fn pad(to: &mut impl Write, bytes: u64) -> io::Result<()> {
     to.write_all(zeros.get(..(BLOCK - over) % BLOCK).unwrap_or_default())
 }
 
-fn write_entry(to: &mut Counted, root: &OwnedFd, entry: &Entry) -> Result<(), PackError> {
+/// `root_mode`: the packed directory's permissions, said before its first entry.
+fn write_entry(
+    to: &mut Counted,
+    root: &OwnedFd,
+    entry: &Entry,
+    root_mode: Option<u32>,
+) -> Result<(), PackError> {
     let (kind, link) = match &entry.kind {
         Kind::Dir => (b'5', ""),
         Kind::File => (b'0', ""),
         Kind::Link(target) => (b'2', target.as_str()),
     };
-    let mut more = String::new();
+    let mut more =
+        root_mode.map_or_else(String::new, |mode| pax("comment", &format!("{MODE_COMMENT}{mode:o}")));
     if entry.path.len() > 100 {
         more.push_str(&pax("path", &entry.path));
     }
@@ -148,8 +159,9 @@ pub fn pack(root: &OwnedFd, listing: &Listing, to: File, most: u64) -> Result<Su
         return Err(PackError::TooLarge);
     }
     let mut to = Counted { to: io::BufWriter::with_capacity(1 << 20, to), hash: Sha256::new(), bytes: 0 };
+    let mut root_mode = Some(tree::mode(root)?).filter(|mode| *mode != OWN_MODE);
     for entry in &listing.entries {
-        write_entry(&mut to, root, entry)?;
+        write_entry(&mut to, root, entry, root_mode.take())?;
     }
     to.write_all(&[0; 2 * BLOCK])?;
     to.flush()?;
@@ -166,22 +178,33 @@ fn text(field: Option<&[u8]>) -> io::Result<String> {
     String::from_utf8(field.to_vec()).map_err(|_| invalid("a name"))
 }
 
-/// The path and the length that a pax header says.
-fn read_pax(body: &str) -> io::Result<(Option<String>, Option<u64>)> {
-    let (mut path, mut bytes, mut rest) = (None, None, body);
+/// What a pax header says of the next entry, and of the packed directory.
+#[derive(Default)]
+struct More {
+    path: Option<String>,
+    bytes: Option<u64>,
+    root_mode: Option<u32>,
+}
+
+fn read_pax(body: &str) -> io::Result<More> {
+    let (mut more, mut rest) = (More::default(), body);
     while !rest.is_empty() {
         let (length, _) = rest.split_once(' ').ok_or_else(|| invalid("a record"))?;
         let end: usize = length.parse().map_err(|_| invalid("a record"))?;
         let record = rest.get(length.len() + 1..end).and_then(|r| r.strip_suffix('\n'));
         match record.and_then(|r| r.split_once('=')) {
-            Some(("path", value)) => path = Some(value.to_owned()),
-            Some(("size", value)) => bytes = Some(value.parse().map_err(|_| invalid("a size"))?),
+            Some(("path", value)) => more.path = Some(value.to_owned()),
+            Some(("size", value)) => more.bytes = Some(value.parse().map_err(|_| invalid("a size"))?),
+            Some(("comment", value)) => {
+                let mode = value.strip_prefix(MODE_COMMENT);
+                more.root_mode = mode.and_then(|mode| u32::from_str_radix(mode, 8).ok());
+            }
             Some(_) => {}
             None => return Err(invalid("a record")),
         }
         rest = rest.get(end..).unwrap_or_default();
     }
-    Ok((path, bytes))
+    Ok(more)
 }
 
 fn skip_padding(from: &mut impl Read, bytes: u64) -> io::Result<()> {
@@ -211,12 +234,17 @@ fn remove(dir: &OwnedFd, name: &str) {
     let _ = unlinkat(dir, name, UnlinkatFlags::NoRemoveDir);
 }
 
+fn permissions(mode: u32) -> Mode {
+    Mode::from_bits_truncate(mode & 0o777)
+}
+
 fn make(root: &OwnedFd, path: &str, head: &Head, from: &mut impl Read) -> io::Result<()> {
-    let mode = Mode::from_bits_truncate(head.mode & 0o777);
+    let mode = permissions(head.mode);
     match head.kind {
         b'5' => {
             let parts: Vec<&str> = path.split('/').collect();
             let dir = tree::descend(root, &parts, true)?;
+            // What is in it can be made until all of it is.
             fchmod(&dir, mode | Mode::S_IRWXU)?;
         }
         b'2' => {
@@ -275,29 +303,45 @@ fn read_head(from: &mut impl Read) -> io::Result<Option<Head>> {
     }))
 }
 
+/// Reads what a pax header says.
+fn read_more(from: &mut impl Read, head: &Head) -> io::Result<More> {
+    if head.bytes > MOST_PAX {
+        return Err(invalid("a long record"));
+    }
+    let mut body = vec![0; usize::try_from(head.bytes).unwrap_or(0)];
+    from.read_exact(&mut body)?;
+    skip_padding(from, head.bytes)?;
+    read_pax(std::str::from_utf8(&body).map_err(|_| invalid("a record"))?)
+}
+
 /// Makes everything that an archive holds below `root`. What is in its place is replaced.
 pub fn unpack(mut from: impl Read, root: &OwnedFd) -> io::Result<()> {
-    let mut longer: (Option<String>, Option<u64>) = (None, None);
+    let (mut more, mut root_mode) = (More::default(), None);
+    // Directories that their owner may not write, or read, with their permissions.
+    let mut narrow: Vec<(String, u32)> = Vec::new();
     while let Some(mut head) = read_head(&mut from)? {
         if head.kind == b'x' {
-            if head.bytes > MOST_PAX {
-                return Err(invalid("a long record"));
-            }
-            let mut body = vec![0; usize::try_from(head.bytes).unwrap_or(0)];
-            from.read_exact(&mut body)?;
-            skip_padding(&mut from, head.bytes)?;
-            longer = read_pax(std::str::from_utf8(&body).map_err(|_| invalid("a record"))?)?;
+            more = read_more(&mut from, &head)?;
+            root_mode = more.root_mode.or(root_mode);
             continue;
         }
-        let (path, bytes) = std::mem::take(&mut longer);
-        head.bytes = bytes.unwrap_or(head.bytes);
-        let path = path.unwrap_or_else(|| std::mem::take(&mut head.path));
+        let said = std::mem::take(&mut more);
+        head.bytes = said.bytes.unwrap_or(head.bytes);
+        let path = said.path.unwrap_or_else(|| std::mem::take(&mut head.path));
         if inside(Path::new(""), &path).is_none() || path.split('/').any(|part| matches!(part, "" | ".")) {
             return Err(invalid("a path leads out"));
         }
         make(root, &path, &head, &mut from)?;
+        if head.kind == b'5' && !permissions(head.mode).contains(Mode::S_IRWXU) {
+            narrow.push((path, head.mode));
+        }
     }
-    Ok(())
+    // The innermost first: what is above it may not be entered later.
+    for (path, mode) in narrow.iter().rev() {
+        let parts: Vec<&str> = path.split('/').collect();
+        fchmod(tree::descend(root, &parts, false)?, permissions(*mode))?;
+    }
+    root_mode.map_or(Ok(()), |mode| Ok(fchmod(root, permissions(mode))?))
 }
 
 #[cfg(test)]
@@ -347,9 +391,40 @@ mod tests {
     }
 
     #[test]
+    fn directories_come_back_with_their_permissions() {
+        let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let modes = [("", 0o750), ("a", 0o755), ("a/closed", 0o500), ("a/closed/in", 0o300), ("own", 0o700)];
+        let allow = |dir: &Path, mode: u32| {
+            std::fs::set_permissions(dir, std::fs::Permissions::from_mode(mode)).unwrap();
+        };
+        for (name, _) in modes {
+            std::fs::create_dir_all(from.path().join(name)).unwrap();
+        }
+        std::fs::write(from.path().join("a/closed/file"), "x").unwrap();
+        for (name, mode) in modes.iter().rev() {
+            allow(&from.path().join(name), *mode);
+        }
+        let root = open_root(from.path()).unwrap();
+        let listing = list(&root, None).unwrap();
+        // Who is not root cannot look into what may not be read.
+        let unread = listing.left_out.count;
+        unpacked(&packed(from.path(), u64::MAX).unwrap(), to.path()).unwrap();
+        assert_eq!(std::fs::read_to_string(to.path().join("a/closed/file")).unwrap(), "x");
+        for (name, mode) in modes {
+            let now = to.path().join(name).metadata().unwrap().mode() & 0o777;
+            assert_eq!(format!("{name} {now:o}"), format!("{name} {mode:o}"), "{unread} unread");
+        }
+        for dir in [from.path(), to.path()] {
+            ["a/closed", "a/closed/in"].iter().for_each(|name| allow(&dir.join(name), 0o700));
+        }
+    }
+
+    #[test]
     fn other_programs_read_it() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("sub")).unwrap();
+        // It is said in a comment, which nobody minds.
+        std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o711)).unwrap();
         std::fs::write(dir.path().join("sub").join("n".repeat(120)), "text").unwrap();
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), packed(dir.path(), u64::MAX).unwrap()).unwrap();

@@ -1,88 +1,97 @@
 //! Files that a job said should be kept, when an attempt is over.
 
-use std::fs::File;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use berth_proto::{AttemptId, MOST_ARTIFACTS, Parcel};
+use berth_proto::{AttemptId, Parcel};
+use berth_types::paths::{ATTEMPT_ARTIFACTS, JOB_PATHS, LeftOut};
 use sha2::{Digest, Sha256};
 
+use super::bundles::{Files, hand_over};
+use super::patterns::Patterns;
 use super::transfer::{Portal, Source, send};
-use super::tree::{self, Entry, Kind, ListError};
-use super::{Task, blocking, failed, patterns, work};
+use super::tree::Entry;
+use super::walk::{self, Found};
+use super::{Task, blocking, failed, work};
 
-/// The job's directory, the files in it that its patterns mean, and whether there were more than are kept.
-type Chosen = (OwnedFd, Vec<Entry>, bool);
+/// Where the note about artifacts stands, beside them. No file has this number.
+const NOTE: &str = "artifacts";
+const NOTE_SEQ: u64 = 1;
+
+/// The job's directory, the files in it that its patterns mean, and what is to be said about the rest.
+struct Chosen {
+    root: OwnedFd,
+    entries: Vec<Entry>,
+    note: Vec<String>,
+}
 
 fn chosen(task: &Task) -> Result<Option<Chosen>, String> {
     let Some(root) = work(task)? else { return Ok(None) };
-    let listing = match tree::list(&root, task.uid) {
-        Ok(listing) => listing,
-        Err(ListError::TooMany) => return Ok(Some((root, Vec::new(), true))),
-        Err(ListError::Io(error)) => return Err(failed(&error.into())),
-    };
-    let wanted = |e: &Entry| {
-        e.kind == Kind::File && task.keep.artifacts.iter().any(|pattern| patterns::matches(pattern, &e.path))
-    };
-    let mut entries: Vec<Entry> = listing.entries.into_iter().filter(wanted).collect();
-    entries.sort_by(|a, b| a.path.cmp(&b.path));
-    let meant = entries.len();
-    // Holes take no room in the job's directory, and would be read and sent as if they did.
+    let patterns = Patterns::new(&task.keep.artifacts);
+    let found = walk::find(&root, task.uid, &patterns, task.most_bytes);
+    let found: Found = found.map_err(|error| failed(&error.into()))?;
+    let mut too_long = found.too_long;
+    let mut entries: Vec<Entry> = found.files.into_values().collect();
     let mut room = task.most_bytes;
     entries.retain(|e| {
         let left = room.checked_sub(e.bytes);
         room = left.unwrap_or(room);
+        if left.is_none() {
+            too_long.add(e.path.as_bytes());
+        }
         left.is_some()
     });
-    entries.truncate(MOST_ARTIFACTS);
-    let more = entries.len() < meant;
-    Ok(Some((root, entries, more)))
-}
-
-pub(super) fn hash_of(root: &OwnedFd, entry: &Entry) -> Result<Option<(File, Vec<u8>)>, String> {
-    let Some(file) = tree::open_file(root, entry).map_err(|e| failed(&e))? else { return Ok(None) };
-    let mut hash = Sha256::new();
-    let (mut offset, mut buffer) = (0, vec![0; 1 << 20]);
-    loop {
-        let read = file.read_at(&mut buffer, offset).map_err(|e| failed(&e))?;
-        let Some(data) = buffer.get(..read).filter(|d| !d.is_empty()) else { break };
-        hash.update(data);
-        offset += read as u64;
+    let mut note = Vec::new();
+    if found.more {
+        note.push(format!(
+            "The patterns mean more than {ATTEMPT_ARTIFACTS} files, and the first {ATTEMPT_ARTIFACTS} by name are kept; pack them into archives."
+        ));
     }
-    Ok((offset == entry.bytes).then(|| (file, hash.finalize().to_vec())))
+    if found.cut {
+        note.push(
+            "The patterns reach more files and directories than are looked through, and files may be missing; name the directories that hold them."
+                .to_owned(),
+        );
+    }
+    note.push(too_long.note("together the files are longer than what a job may have on this node"));
+    note.push(found.odd.note(&format!(
+        "only the job's own files are kept, at paths of plain UTF-8 with at most {} bytes and {} parts",
+        JOB_PATHS.bytes, JOB_PATHS.parts
+    )));
+    Ok(Some(Chosen { root, entries, note }))
 }
 
 /// Hands over what the patterns mean.
 pub(super) async fn keep(task: &Task, portal: &mut Portal) -> Result<(), String> {
     let looking = task.clone();
-    let Some((root, entries, more)) = blocking(move || chosen(&looking)).await? else { return Ok(()) };
-    let root = Arc::new(root);
+    let Some(Chosen { root, entries, mut note }) = blocking(move || chosen(&looking)).await? else {
+        return Ok(());
+    };
     let attempt = Some(AttemptId::new(&task.key.job, task.key.number));
-    for entry in entries {
-        let (from, this) = (root.clone(), entry.clone());
-        // Nothing of the job runs, so a file that is another now is the worker's own doing: the disk's end.
-        let Some((file, sha256)) = blocking(move || hash_of(&from, &this)).await? else { continue };
-        let parcel = Parcel {
-            attempt: attempt.clone(),
-            path: entry.path,
-            bytes: entry.bytes,
-            sha256,
-            files: 1,
-            ..Parcel::default()
-        };
-        send(portal, parcel, Source::Open(file)).await?;
+    let parcel = Parcel { attempt, ..Parcel::default() };
+    let files = Files { root: Arc::new(root), parcel: parcel.clone() };
+    let mut unread = LeftOut::default();
+    for (entry, hash) in hand_over(portal, &files, entries).await? {
+        // Nothing of the job runs, so a file that is another now is the disk's doing.
+        if hash.is_none() {
+            unread.add(entry.path.as_bytes());
+        }
     }
-    if more {
-        let note = format!(
-            "Only {MOST_ARTIFACTS} files of an attempt are kept, of no more bytes than its directory may hold; pack them into archives."
-        );
-        let parcel = Parcel { attempt, path: "more".to_owned(), note, refused: true, ..Parcel::default() };
-        send(portal, Parcel { sha256: Sha256::digest(b"").to_vec(), ..parcel }, Source::Path(PathBuf::new()))
-            .await?;
+    note.push(unread.note("they could not be read"));
+    note.retain(|sentence| !sentence.is_empty());
+    if note.is_empty() {
+        return Ok(());
     }
-    Ok(())
+    let parcel = Parcel {
+        path: NOTE.to_owned(),
+        seq: NOTE_SEQ,
+        note: note.join(" "),
+        refused: true,
+        sha256: Sha256::digest(b"").to_vec(),
+        ..parcel
+    };
+    send(portal, parcel, Source::Path(PathBuf::new())).await
 }
 
 #[cfg(test)]
@@ -103,15 +112,33 @@ mod tests {
         let keep = Keep { artifacts: vec!["out/*.txt".to_owned()], ..Keep::default() };
         let key = Key { job: "job".to_owned(), number: 1 };
         let task = Task { key, dir: dir.path().to_owned(), keep, uid: None, over: true, most_bytes: 1 << 20 };
-        let (root, entries, more) = chosen(&task).unwrap().unwrap();
-        let paths: Vec<&str> = entries.iter().map(|e| e.path.as_str()).collect();
-        assert_eq!((paths, more), (vec!["out/a.txt", "out/b.txt"], false));
-        let (_, sha256) = hash_of(&root, &entries[0]).unwrap().unwrap();
-        assert_eq!(sha256, Sha256::digest(b"out/a.txt").to_vec());
+        let now = || {
+            let chosen = chosen(&task).unwrap().unwrap();
+            let paths: Vec<String> = chosen.entries.into_iter().map(|e| e.path).collect();
+            (paths, chosen.note.concat())
+        };
+        assert_eq!(now(), (vec!["out/a.txt".to_owned(), "out/b.txt".to_owned()], String::new()));
         // Longer than all that the directory may hold, and no room on the disk.
         std::fs::File::create(work.join("out/a0.txt")).unwrap().set_len(2 << 20).unwrap();
-        let (_, entries, more) = chosen(&task).unwrap().unwrap();
-        let paths: Vec<&str> = entries.iter().map(|e| e.path.as_str()).collect();
-        assert_eq!((paths, more), (vec!["out/a.txt", "out/b.txt"], true));
+        // Together with the others.
+        std::fs::File::create(work.join("out/z.txt")).unwrap().set_len((1 << 20) - 5).unwrap();
+        std::fs::write(work.join("out/line\nbreak.txt"), "").unwrap();
+        let (paths, note) = now();
+        assert_eq!(paths, ["out/a.txt", "out/b.txt"]);
+        for part in [
+            "2 left out: together",
+            "\"out/a0.txt\"",
+            "\"out/z.txt\"",
+            r#"1 left out: only the job's own"#,
+            r#""out/line\nbreak.txt""#,
+        ] {
+            assert!(note.contains(part), "{part}: {note}");
+        }
+        for n in 0..=ATTEMPT_ARTIFACTS {
+            std::fs::write(work.join(format!("out/{n}.txt")), "").unwrap();
+        }
+        let (paths, note) = now();
+        assert_eq!(paths.len(), ATTEMPT_ARTIFACTS);
+        assert!(note.contains("the first 1000 by name"), "{note}");
     }
 }

@@ -6,10 +6,12 @@
 
 pub mod archive;
 mod artifacts;
+mod bundles;
 pub mod patterns;
 pub(crate) mod transfer;
 pub mod tree;
 mod volumes;
+mod walk;
 
 use std::fs::File;
 use std::io;
@@ -19,6 +21,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use berth_proto::{AttemptId, Parcel, Spec};
+use berth_types::paths::{CHECKPOINT_ENTRIES, JOB_PATHS};
+use nix::errno::Errno;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use tonic::transport::Channel;
@@ -28,7 +32,7 @@ use self::transfer::{Portal, Source, client, send};
 use self::tree::{ListError, Listing};
 use crate::agent::Key;
 use crate::attempts::Attempt;
-use crate::files::{find_json, put_json};
+use crate::files::{find_json, inside, put_json};
 use crate::removing::remove_tree;
 use crate::shim;
 
@@ -46,6 +50,12 @@ const RESTORE: &str = "kept/restore.tar";
 const LOOKS: u32 = 20;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(25);
 
+/// Of a directory in which there is nothing at the end, though a checkpoint of it was kept before.
+const EMPTY: &str = "It was empty when the attempt ended, and the next attempt begins with it so.";
+const GONE: &str = "It was removed before the attempt ended, and the next attempt begins with it empty.";
+/// Of what was there in place of a checkpoint.
+const UNKEPT: &str = "It is not kept, and a next attempt begins with the checkpoint before, if there is one.";
+
 /// What is kept of an attempt, as its specification says.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Keep {
@@ -55,6 +65,9 @@ pub struct Keep {
     pub every_s: u32,
     /// Patterns.
     pub artifacts: Vec<String>,
+    /// It began with a checkpoint.
+    #[serde(default)]
+    pub restored: bool,
     /// Volumes that it writes to.
     #[serde(default)]
     pub volumes: Vec<Written>,
@@ -77,6 +90,7 @@ impl Keep {
             dir: Some(spec.checkpoint_dir.clone()).filter(|dir| !dir.is_empty()),
             every_s: spec.checkpoint_every_s,
             artifacts: spec.artifacts.clone(),
+            restored: spec.restore.is_some(),
             volumes: written(spec),
             done: false,
         }
@@ -232,24 +246,65 @@ fn work(task: &Task) -> Result<Option<OwnedFd>, String> {
     }
 }
 
+/// What is at the place of the checkpoint directory.
+enum At {
+    Dir(OwnedFd),
+    Nothing,
+    /// Why it cannot be kept.
+    Other(&'static str),
+}
+
+fn at_place(work: &OwnedFd, dir: &str) -> Result<At, String> {
+    let parts: Vec<&str> = dir.split('/').collect();
+    let error = match tree::descend(work, &parts, false) {
+        Ok(dir) => return Ok(At::Dir(dir)),
+        Err(error) => error,
+    };
+    match error.raw_os_error().map(Errno::from_raw) {
+        Some(Errno::ENOENT) => Ok(At::Nothing),
+        // No link is followed.
+        Some(Errno::ENOTDIR | Errno::ELOOP) => Ok(At::Other("A file or a link was in its place.")),
+        Some(Errno::EACCES) => Ok(At::Other("It cannot be read.")),
+        _ => Err(failed(&error)),
+    }
+}
+
 /// The checkpoint that is to be sent, packed. `None`: there is none, the portal has it, or nothing was ever
 /// still.
 fn look(task: &Task, dir: &str) -> Result<Option<Packed>, String> {
-    let Some(root) = work(task)? else { return Ok(None) };
-    let parts: Vec<&str> = dir.split('/').collect();
-    // It may not be there, or be a link, which is not followed.
-    let Ok(root) = tree::descend(&root, &parts, false) else { return Ok(None) };
+    let Some(work) = work(task)? else { return Ok(None) };
+    let place = at_place(&work, dir)?;
     make_place(&task.dir).map_err(|e| failed(&e))?;
     let progress: Progress = find_json(&task.dir.join(PROGRESS)).unwrap_or_default();
+    // While it runs it may be about to be made anew. At the end an older one must not come back for it.
+    let empty_counts = task.over && (task.keep.restored || progress.sent.is_some());
+    match place {
+        At::Dir(root) => look_into(task, &root, &progress, empty_counts),
+        At::Nothing if empty_counts => gone(task, &work, &progress),
+        At::Other(why) if task.over => note(task, &progress, &format!("{why} {UNKEPT}")),
+        At::Nothing | At::Other(_) => Ok(None),
+    }
+}
+
+fn look_into(
+    task: &Task,
+    root: &OwnedFd,
+    progress: &Progress,
+    empty_counts: bool,
+) -> Result<Option<Packed>, String> {
     for _ in 0..LOOKS {
         let began = tree::file_clock();
-        let listing = match tree::list(&root, task.uid) {
+        let listing = match tree::list(root, task.uid) {
             Ok(listing) => listing,
-            Err(ListError::TooMany) => return note(task, &progress, "It has too many files to be kept."),
+            Err(ListError::TooMany) => {
+                let why = format!("It has more than {CHECKPOINT_ENTRIES} entries. {UNKEPT}");
+                return note(task, progress, &why);
+            }
             Err(ListError::Io(error)) => return Err(failed(&error.into())),
         };
         let fingerprint = listing.fingerprint();
-        if listing.files() == 0 || progress.sent.as_ref() == Some(&fingerprint) {
+        let nothing = listing.files() == 0 && !empty_counts;
+        if nothing || progress.sent.as_ref() == Some(&fingerprint) {
             return Ok(None);
         }
         if let Some(packed) = progress.packed.as_ref().filter(|p| p.fingerprint == fingerprint) {
@@ -257,12 +312,14 @@ fn look(task: &Task, dir: &str) -> Result<Option<Packed>, String> {
         }
         // While it runs: what was changed in this very tick cannot be told from what follows in it.
         if task.over || listing.changed() < began {
-            match pack(task, &root, &listing) {
-                Ok(sum) if still(&root, task, &fingerprint) => {
-                    return packed(task, &listing, sum, fingerprint).map(Some);
+            match pack(task, root, &listing) {
+                Ok(sum) if still(root, task, &fingerprint) => {
+                    return packed(task, &listing, sum, (fingerprint, said_of(&listing))).map(Some);
                 }
                 Ok(_) | Err(PackError::Changed) => {}
-                Err(PackError::TooLarge) => return note(task, &progress, "It is too large to be kept."),
+                Err(PackError::TooLarge) => {
+                    return note(task, progress, &format!("It is too large. {UNKEPT}"));
+                }
                 Err(PackError::Io(error)) => return Err(failed(&error)),
             }
         }
@@ -270,6 +327,19 @@ fn look(task: &Task, dir: &str) -> Result<Option<Packed>, String> {
     }
     // At the end nothing changes any more, so another look will find it so.
     if task.over { Err("a checkpoint was never still".to_owned()) } else { Ok(None) }
+}
+
+/// A checkpoint without anything, for a directory that the job removed.
+fn gone(task: &Task, work: &OwnedFd, progress: &Progress) -> Result<Option<Packed>, String> {
+    if progress.sent.as_deref() == Some(GONE) {
+        return Ok(None);
+    }
+    let listing = Listing::default();
+    match pack(task, work, &listing) {
+        Ok(sum) => packed(task, &listing, sum, (GONE.to_owned(), GONE.to_owned())).map(Some),
+        Err(PackError::Io(error)) => Err(failed(&error)),
+        Err(PackError::Changed | PackError::TooLarge) => Err("nothing cannot be packed".to_owned()),
+    }
 }
 
 fn still(root: &OwnedFd, task: &Task, fingerprint: &str) -> bool {
@@ -293,11 +363,17 @@ fn create(path: &Path) -> io::Result<File> {
     File::options().write(true).create(true).truncate(true).mode(0o600).open(path)
 }
 
-fn left_out(count: u64) -> String {
-    match count {
-        0 => String::new(),
-        n => format!("{n} left out: only files, directories and links inside them are kept."),
+/// What is to be known of a checkpoint.
+fn said_of(listing: &Listing) -> String {
+    let rule = format!(
+        "only the job's own files, directories and links inside them are kept, at paths of plain UTF-8 with at most {} bytes and {} parts",
+        JOB_PATHS.bytes, JOB_PATHS.parts
+    );
+    let left_out = listing.left_out.note(&rule);
+    if listing.files() > 0 {
+        return left_out;
     }
+    [EMPTY, &left_out].join(" ").trim_end().to_owned()
 }
 
 /// By the clock since the host's start: a later checkpoint has a higher number.
@@ -305,13 +381,18 @@ fn next_seq() -> u64 {
     u64::try_from(shim::boottime_ms()).unwrap_or(0)
 }
 
-fn packed(task: &Task, listing: &Listing, sum: Sum, fingerprint: String) -> Result<Packed, String> {
+fn packed(
+    task: &Task,
+    listing: &Listing,
+    sum: Sum,
+    (fingerprint, note): (String, String),
+) -> Result<Packed, String> {
     let packed = Packed {
         seq: next_seq(),
         bytes: sum.bytes,
         sha256: sum.sha256,
         files: listing.files(),
-        note: left_out(listing.left_out),
+        note,
         refused: false,
         fingerprint,
     };
@@ -347,8 +428,18 @@ pub fn restore(dir: &Path, spec: &Spec) -> io::Result<()> {
     if spec.checkpoint_dir.is_empty() {
         return Ok(());
     }
-    let root = tree::open_root(&dir.join("work"))?;
+    let work = dir.join("work");
+    let root = tree::open_root(&work)?;
     let parts: Vec<&str> = spec.checkpoint_dir.split('/').collect();
+    if spec.restore.is_some()
+        && let Some(place) = inside(&work, &spec.checkpoint_dir)
+    {
+        // The job's own files in it were there at its first start. No job has run here yet.
+        match remove_tree(&place) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
     let root = tree::descend(&root, &parts, true)?;
     if spec.restore.is_some() {
         let file = dir.join(RESTORE);
@@ -419,6 +510,75 @@ mod tests {
         std::fs::write(dir.path().join("x"), "after it was listed").unwrap();
         assert!(!still(&root, &task, &listing.fingerprint()));
         assert!(matches!(pack(&task, &root, &listing), Err(PackError::Changed)));
+    }
+
+    /// As if the portal had it.
+    fn sent(dir: &Path, packed: Packed) {
+        let progress = Progress { packed: None, sent: Some(packed.fingerprint) };
+        put_json(&dir.join(PROGRESS), &progress, false).unwrap();
+    }
+
+    #[test]
+    fn an_empty_directory_is_kept_as_the_last_word_of_an_attempt() {
+        let dir = tempfile::tempdir().unwrap();
+        let (running, over) = (task(dir.path(), false), task(dir.path(), true));
+        let ckpt = dir.path().join("work/a/ckpt");
+        std::fs::create_dir_all(&ckpt).unwrap();
+        assert!(look(&over, "a/ckpt").unwrap().is_none(), "nothing was ever kept of it");
+        let restored = Task { keep: Keep { restored: true, ..over.keep.clone() }, ..over.clone() };
+        assert_eq!(look(&restored, "a/ckpt").unwrap().unwrap().note, EMPTY);
+        std::fs::remove_file(dir.path().join(PROGRESS)).unwrap();
+        std::fs::write(ckpt.join("epoch"), "1").unwrap();
+        sent(dir.path(), look(&over, "a/ckpt").unwrap().unwrap());
+        std::fs::remove_file(ckpt.join("epoch")).unwrap();
+        assert!(look(&running, "a/ckpt").unwrap().is_none(), "it may be about to be written anew");
+        let empty = look(&over, "a/ckpt").unwrap().unwrap();
+        assert_eq!((empty.files, empty.refused, empty.note.as_str()), (0, false, EMPTY));
+        sent(dir.path(), empty);
+        assert!(look(&over, "a/ckpt").unwrap().is_none(), "the portal has it");
+        // Nothing of what the job was given comes back either.
+        let next = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(next.path().join("work/a/ckpt/sub")).unwrap();
+        make_place(next.path()).unwrap();
+        std::fs::copy(dir.path().join(PACKED), next.path().join(RESTORE)).unwrap();
+        let restore_of = Some(Restore::default());
+        let spec = Spec { checkpoint_dir: "a/ckpt".to_owned(), restore: restore_of, ..Spec::default() };
+        restore(next.path(), &spec).unwrap();
+        assert_eq!(std::fs::read_dir(next.path().join("work/a/ckpt")).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_directory_that_was_removed_or_replaced_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let (running, over) = (task(dir.path(), false), task(dir.path(), true));
+        let ckpt = dir.path().join("work/a/ckpt");
+        std::fs::create_dir_all(&ckpt).unwrap();
+        std::fs::write(ckpt.join("epoch"), "1").unwrap();
+        sent(dir.path(), look(&over, "a/ckpt").unwrap().unwrap());
+        std::fs::remove_dir_all(&ckpt).unwrap();
+        assert!(look(&running, "a/ckpt").unwrap().is_none());
+        let removed = look(&over, "a/ckpt").unwrap().unwrap();
+        assert_eq!((removed.files, removed.refused, removed.note.as_str()), (0, false, GONE));
+        for part in ["work/a/ckpt", "work/a"] {
+            let place = dir.path().join(part);
+            // It may not be there.
+            let _ = std::fs::remove_dir(&place);
+            std::os::unix::fs::symlink("/tmp", &place).unwrap();
+            let replaced = look(&over, "a/ckpt").unwrap().unwrap();
+            assert!(replaced.refused && replaced.note.contains("checkpoint before"), "{}", replaced.note);
+            assert!(look(&running, "a/ckpt").unwrap().is_none());
+            std::fs::remove_file(&place).unwrap();
+            std::fs::write(&place, "a file").unwrap();
+            assert!(look(&over, "a/ckpt").unwrap().unwrap().refused, "{part}");
+            std::fs::remove_file(&place).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_an_earlier_build_recorded_is_read() {
+        let old = r#"{"dir":"ckpt","every_s":5,"artifacts":["out/**"],"done":false}"#;
+        let keep: Keep = serde_json::from_str(old).unwrap();
+        assert!(!keep.restored && keep.volumes.is_empty() && keep.dir.as_deref() == Some("ckpt"));
     }
 
     #[test]

@@ -1,32 +1,98 @@
-//! Which files a pattern means: `*` and `?` within a name, `**` for any directories, none included. Pure.
+//! Which files patterns mean: `*` and `?` within a name, `**` for any directories, none included. Pure.
 
-/// Whether a pattern means this path. Both are relative, with `/` between their parts.
-pub fn matches(pattern: &str, path: &str) -> bool {
-    let pattern: Vec<&str> = pattern.split('/').collect();
-    let path: Vec<&str> = path.split('/').collect();
-    wild(
-        &pattern,
-        &path,
-        |part| *part == "**",
-        |part, name| {
-            let (part, name): (Vec<char>, Vec<char>) = (part.chars().collect(), name.chars().collect());
-            wild(&part, &name, |c| *c == '*', |c, other| *c == '?' || c == other)
-        },
-    )
+/// One name of a pattern.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Part {
+    /// Any number of directories.
+    Any,
+    Name(Vec<char>),
 }
 
-/// Matches a list with stretches of any length in it. Takes as many steps as the lists have pairs at most:
+/// Patterns of relative paths, with `/` between their parts.
+#[derive(Debug, Clone)]
+pub struct Patterns(Vec<Vec<Part>>);
+
+/// How far each pattern goes with the path of one directory: places in the patterns, in their order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reach(Vec<(usize, usize)>);
+
+impl Patterns {
+    pub fn new(texts: &[String]) -> Self {
+        let part = |text: &str| match text {
+            "**" => Part::Any,
+            name => Part::Name(name.chars().collect()),
+        };
+        Self(texts.iter().map(|text| text.split('/').map(part).collect()).collect())
+    }
+
+    fn part(&self, (pattern, place): (usize, usize)) -> Option<&Part> {
+        self.0.get(pattern).and_then(|parts| parts.get(place))
+    }
+
+    /// Adds a place, and those after it that need no name.
+    fn enter(&self, out: &mut Vec<(usize, usize)>, (pattern, mut place): (usize, usize)) {
+        // Those of one pattern stand together.
+        let known = |out: &[(usize, usize)], place| {
+            out.iter().rev().take_while(|(other, _)| *other == pattern).any(|(_, there)| *there == place)
+        };
+        while !known(out, place) {
+            out.push((pattern, place));
+            if self.part((pattern, place)) != Some(&Part::Any) {
+                return;
+            }
+            place += 1;
+        }
+    }
+
+    /// At the directory that the patterns begin in.
+    pub fn root(&self) -> Reach {
+        let mut out = Vec::new();
+        (0..self.0.len()).for_each(|pattern| self.enter(&mut out, (pattern, 0)));
+        Reach(out)
+    }
+
+    /// One name further.
+    pub fn step(&self, from: &Reach, name: &str) -> Reach {
+        let name: Vec<char> = name.chars().collect();
+        let mut out = Vec::new();
+        for &(pattern, place) in &from.0 {
+            match self.part((pattern, place)) {
+                Some(Part::Any) => self.enter(&mut out, (pattern, place)),
+                Some(Part::Name(part)) if fits(part, &name) => self.enter(&mut out, (pattern, place + 1)),
+                _ => {}
+            }
+        }
+        Reach(out)
+    }
+
+    /// What a further name costs, in names that few patterns are tried on.
+    pub fn cost(reach: &Reach) -> usize {
+        1 + reach.0.len() / 16
+    }
+
+    /// Whether a pattern means what is there.
+    pub fn mean(&self, reach: &Reach) -> bool {
+        reach.0.iter().any(|place| self.part(*place).is_none())
+    }
+
+    /// Whether a pattern may mean something below what is there.
+    pub fn lead_on(&self, reach: &Reach) -> bool {
+        reach.0.iter().any(|place| self.part(*place).is_some())
+    }
+}
+
+/// Whether a pattern of one name means this one. Takes as many steps as the two have pairs of characters at most:
 /// only the last stretch is ever made longer.
-fn wild<T, U>(pattern: &[T], text: &[U], any: impl Fn(&T) -> bool, one: impl Fn(&T, &U) -> bool) -> bool {
+fn fits(pattern: &[char], name: &[char]) -> bool {
     let (mut p, mut t) = (0, 0);
     let mut stretch: Option<(usize, usize)> = None;
-    while let Some(item) = text.get(t) {
+    while let Some(item) = name.get(t) {
         match pattern.get(p) {
-            Some(part) if any(part) => {
+            Some('*') => {
                 stretch = Some((p, t));
                 p += 1;
             }
-            Some(part) if one(part, item) => {
+            Some(part) if *part == '?' || part == item => {
                 p += 1;
                 t += 1;
             }
@@ -37,13 +103,30 @@ fn wild<T, U>(pattern: &[T], text: &[U], any: impl Fn(&T) -> bool, one: impl Fn(
             }
         }
     }
-    pattern.iter().skip(p).all(any)
+    pattern.iter().skip(p).all(|part| *part == '*')
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    /// How far a pattern goes with a path.
+    fn at(pattern: &str, path: &str) -> (Patterns, Reach) {
+        let patterns = Patterns::new(&[pattern.to_owned()]);
+        let reach = path.split('/').fold(patterns.root(), |reach, name| patterns.step(&reach, name));
+        (patterns, reach)
+    }
+
+    fn matches(pattern: &str, path: &str) -> bool {
+        let (patterns, reach) = at(pattern, path);
+        patterns.mean(&reach)
+    }
+
+    fn leads_on(pattern: &str, path: &str) -> bool {
+        let (patterns, reach) = at(pattern, path);
+        patterns.lead_on(&reach)
+    }
 
     #[test]
     fn patterns_mean_what_people_expect() {
@@ -74,11 +157,40 @@ mod tests {
         }
     }
 
+    #[test]
+    fn directories_that_no_pattern_reaches_are_known() {
+        for (pattern, dir) in
+            [("out/**", "out"), ("out/*.log", "out"), ("*/a", "venv"), ("**/a", "x/y"), ("a/**/z", "a/b/c")]
+        {
+            assert!(leads_on(pattern, dir), "{pattern} {dir}");
+        }
+        for (pattern, dir) in [
+            ("out/**", "venv"),
+            ("out/*.log", "out/deep"),
+            ("*.log", "venv"),
+            ("a/b/c", "a/c"),
+            ("a/**/z", "b"),
+        ] {
+            assert!(!leads_on(pattern, dir), "{pattern} {dir}");
+        }
+    }
+
     proptest! {
         #[test]
         fn a_path_means_itself(path in "[a-z]{1,4}(/[a-z]{1,4}){0,4}") {
             prop_assert!(matches(&path, &path));
             prop_assert!(matches("**", &path));
+        }
+
+        #[test]
+        fn no_directory_above_a_file_that_is_meant_is_passed_over(
+            pattern in "([ab*?]{1,2}|\\*\\*)(/([ab*?]{1,2}|\\*\\*)){0,3}", path in "[ab]{1,2}(/[ab]{1,2}){1,4}",
+        ) {
+            if matches(&pattern, &path) {
+                for (end, _) in path.match_indices('/') {
+                    prop_assert!(leads_on(&pattern, &path[..end]), "{} {}", pattern, &path[..end]);
+                }
+            }
         }
 
         #[test]

@@ -19,8 +19,10 @@ use crate::agent::Key;
 /// A portal that does not give what is to be restored is asked so often.
 const FETCHES: u32 = 30;
 const BETWEEN_FETCHES: Duration = Duration::from_secs(2);
-/// For one piece.
-const ANSWER: Duration = Duration::from_secs(60);
+/// For one piece, with as many others as may be under way.
+pub(super) const ANSWER: Duration = Duration::from_secs(60 * UNDER_WAY as u64);
+/// Pieces and bundles that are handed over at the same time.
+pub(super) const UNDER_WAY: usize = 4;
 
 /// Between two words of how much is fetched, and before the first: most is fetched by then.
 const TOLD_EVERY: Duration = Duration::from_secs(1);
@@ -65,7 +67,7 @@ pub(super) enum Source {
 }
 
 impl Source {
-    fn read_at(&self, offset: u64, length: usize) -> io::Result<Vec<u8>> {
+    pub(super) fn read_at(&self, offset: u64, length: usize) -> io::Result<Vec<u8>> {
         let opened;
         let file = match self {
             Self::Open(file) => file,
@@ -81,16 +83,31 @@ impl Source {
     }
 }
 
+/// A portal's refusal in words.
+pub(super) fn words(status: &tonic::Status) -> String {
+    status.message().to_owned()
+}
+
 /// Hands over a parcel from where the portal is.
 pub(super) async fn send(portal: &mut Portal, parcel: Parcel, source: Source) -> Result<(), String> {
-    let (source, bytes) = (Arc::new(source), parcel.bytes);
     // The first asks only where to begin.
-    let (mut offset, mut data) = (0, Vec::new());
+    send_from(portal, parcel, source, Vec::new()).await
+}
+
+/// The same of a parcel of which the portal has nothing, as far as is known: `first` is its beginning.
+pub(super) async fn send_from(
+    portal: &mut Portal,
+    parcel: Parcel,
+    source: Source,
+    first: Vec<u8>,
+) -> Result<(), String> {
+    let (source, bytes) = (Arc::new(source), parcel.bytes);
+    let (mut offset, mut data) = (0, first);
     loop {
         let asked = data.is_empty();
         let piece = Piece { parcel: Some(parcel.clone()), offset, data };
         let answer = tokio::time::timeout(ANSWER, portal.keep(piece)).await;
-        let kept = answer.map_err(|_| "the portal does not answer")?.map_err(|s| s.message().to_owned())?;
+        let kept = answer.map_err(|_| "the portal does not answer")?.map_err(|s| words(&s))?;
         let kept = kept.into_inner();
         if kept.done {
             return Ok(());

@@ -3,25 +3,20 @@
 //! The job may change everything meanwhile and try to lead this astray, so each step on the way goes from a
 //! directory that is held open, and refuses to be a link. Blocking.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::rc::Rc;
 
-use berth_proto::MOST_FILES;
+use berth_types::paths::{CHECKPOINT_ENTRIES, JOB_PATHS, LeftOut, PathRules};
 use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, open, openat, readlinkat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat, fstatat, mkdirat};
 use nix::time::{ClockId, clock_gettime};
 use sha2::{Digest, Sha256};
-
-/// Directories within directories.
-const MOST_DEEP: usize = 100;
-/// Of what is kept; the portal takes no longer paths.
-const MOST_PATH: usize = 512;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kind {
@@ -50,8 +45,9 @@ pub struct Entry {
 pub struct Listing {
     /// Each directory before what is in it.
     pub entries: Vec<Entry>,
-    /// Devices, sockets, pipes, links that lead out, names that are no text, what belongs to others.
-    pub left_out: u64,
+    /// Devices, sockets, pipes, links that lead out, what belongs to others or cannot be read, and paths that
+    /// are no text, too long or too deep.
+    pub left_out: LeftOut,
 }
 
 #[derive(Debug)]
@@ -94,6 +90,11 @@ pub fn open_root(path: &Path) -> io::Result<OwnedFd> {
     Ok(open(path, dir_flags(), Mode::empty())?)
 }
 
+/// The permissions of what is open.
+pub fn mode(fd: &OwnedFd) -> io::Result<u32> {
+    Ok(fstat(fd)?.st_mode & 0o777)
+}
+
 /// A directory below another, made where it is not there and `make` says so.
 pub fn descend(root: &OwnedFd, parts: &[&str], make: bool) -> io::Result<OwnedFd> {
     let mut at = root.try_clone()?;
@@ -127,7 +128,7 @@ pub fn open_file(root: &OwnedFd, entry: &Entry) -> io::Result<Option<File>> {
     Ok((same && kind_of(&stat) == SFlag::S_IFREG).then_some(file))
 }
 
-fn kind_of(stat: &FileStat) -> SFlag {
+pub(super) fn kind_of(stat: &FileStat) -> SFlag {
     SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT
 }
 
@@ -141,14 +142,14 @@ fn stays_inside(target: &str) -> bool {
     plain && target.len() <= 100
 }
 
-fn entry(dir: &Dir, name: &CString, path: String, stat: &FileStat) -> Option<Entry> {
+pub(super) fn entry(dir: &impl AsFd, name: &CStr, path: String, stat: &FileStat) -> Option<Entry> {
     let found = kind_of(stat);
     let kind = if found == SFlag::S_IFDIR {
         Kind::Dir
     } else if found == SFlag::S_IFREG {
         Kind::File
     } else if found == SFlag::S_IFLNK {
-        let target = readlinkat(dir, name.as_c_str()).ok()?.into_string().ok()?;
+        let target = readlinkat(dir, name).ok()?.into_string().ok()?;
         Kind::Link(Some(target).filter(|t| stays_inside(t))?)
     } else {
         return None;
@@ -164,76 +165,91 @@ fn entry(dir: &Dir, name: &CString, path: String, stat: &FileStat) -> Option<Ent
     })
 }
 
-/// A name that may be part of a kept path.
-fn plain_name(name: &CString) -> Option<&str> {
-    name.to_str().ok().filter(|n| !n.contains('\\') && !n.chars().any(char::is_control))
+/// A name below a directory (`""`: the listed one), as the bytes that it has.
+pub(super) fn raw_below(path: &str, name: &CStr) -> Vec<u8> {
+    let mut raw = path.as_bytes().to_vec();
+    if !path.is_empty() {
+        raw.push(b'/');
+    }
+    raw.extend(name.to_bytes());
+    raw
 }
 
-fn names(dir: &mut Dir) -> Vec<CString> {
+/// The same as a path that is kept.
+pub(super) fn below(path: &str, name: &CStr, rules: &PathRules) -> Option<String> {
+    String::from_utf8(raw_below(path, name)).ok().filter(|below| rules.check(below).is_ok())
+}
+
+/// Opens a directory. `None`: it is gone, or became something else.
+pub(super) fn open_below(parent: &impl AsFd, name: &CStr) -> Result<Option<OwnedFd>, Errno> {
+    match openat(parent, name, dir_flags(), Mode::empty()) {
+        Ok(dir) => Ok(Some(dir)),
+        Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// A directory for itself, whose place in its names is its own.
+pub(super) fn reopen(dir: &impl AsFd) -> Result<OwnedFd, Errno> {
+    openat(dir, ".", dir_flags(), Mode::empty())
+}
+
+/// The names in a directory in their order; more than `most` are an error.
+fn names(dir: &mut Dir, most: usize) -> Result<Vec<CString>, ListError> {
     let mut names: Vec<CString> = Vec::new();
     for entry in dir.iter() {
-        // A directory that cannot be read on is left as far as it was.
-        let Ok(entry) = entry else { break };
-        if !matches!(entry.file_name().to_bytes(), b"." | b"..") {
-            names.push(entry.file_name().to_owned());
+        let entry = entry.map_err(ListError::Io)?;
+        if matches!(entry.file_name().to_bytes(), b"." | b"..") {
+            continue;
         }
-        // More than are kept: the listing ends with that.
-        if names.len() > MOST_FILES {
-            break;
+        if names.len() >= most {
+            return Err(ListError::TooMany);
         }
+        names.push(entry.file_name().to_owned());
     }
     names.sort();
-    names
+    Ok(names)
 }
 
-/// Everything in a directory. With `owner`, only what belongs to this user.
+/// Everything in a job's directory. With `owner`, only what belongs to this user.
 pub fn list(root: &OwnedFd, owner: Option<u32>) -> Result<Listing, ListError> {
-    list_to(root, owner, MOST_PATH)
+    list_by(root, owner, &JOB_PATHS)
 }
 
-/// The same with paths of at most so many bytes.
-pub fn list_to(root: &OwnedFd, owner: Option<u32>, most_path: usize) -> Result<Listing, ListError> {
+/// The same by other rules.
+pub fn list_by(root: &OwnedFd, owner: Option<u32>, rules: &PathRules) -> Result<Listing, ListError> {
     let mut out = Listing::default();
-    let mut first = Some(Dir::openat(root, ".", dir_flags(), Mode::empty()).map_err(ListError::Io)?);
-    let mut waiting: Vec<(Rc<Dir>, CString, String, usize)> = Vec::new();
+    let mut seen = 0;
+    let first = Dir::openat(root, ".", dir_flags(), Mode::empty()).map_err(ListError::Io)?;
+    let mut waiting: Vec<(Rc<Dir>, CString, String)> = Vec::new();
+    let (mut dir, mut path) = (first, String::new());
     loop {
-        let (mut dir, path, depth) = match first.take() {
-            Some(root) => (root, String::new(), 0),
-            None => {
-                let Some((parent, name, path, depth)) = waiting.pop() else { return Ok(out) };
-                match Dir::openat(&*parent, name.as_c_str(), dir_flags(), Mode::empty()) {
-                    Ok(dir) => (dir, path, depth),
-                    Err(Errno::EMFILE | Errno::ENFILE) => return Err(ListError::TooMany),
-                    // It is gone by now, or became something else: the look after this one will differ.
-                    Err(_) => continue,
-                }
-            }
-        };
-        let found = names(&mut dir);
-        let dir = Rc::new(dir);
+        let found = names(&mut dir, CHECKPOINT_ENTRIES - seen)?;
+        seen += found.len();
+        let here = Rc::new(dir);
         for name in found {
-            let Ok(stat) = fstatat(&*dir, name.as_c_str(), AtFlags::AT_SYMLINK_NOFOLLOW) else { continue };
-            let below = plain_name(&name)
-                .map(|n| if path.is_empty() { n.to_owned() } else { format!("{path}/{n}") })
-                .filter(|below| below.len() <= most_path);
+            let Ok(stat) = fstatat(&*here, name.as_c_str(), AtFlags::AT_SYMLINK_NOFOLLOW) else { continue };
             let theirs = owner.is_some_and(|uid| stat.st_uid != uid);
-            let entry = below.filter(|_| !theirs).and_then(|below| entry(&dir, &name, below, &stat));
-            let Some(entry) = entry else {
-                out.left_out += 1;
+            let kept = below(&path, &name, rules).filter(|_| !theirs);
+            let Some(entry) = kept.and_then(|below| entry(&*here, &name, below, &stat)) else {
+                out.left_out.add(&raw_below(&path, &name));
                 continue;
             };
             if entry.kind == Kind::Dir {
-                if depth >= MOST_DEEP {
-                    out.left_out += 1;
-                    continue;
-                }
-                waiting.push((dir.clone(), name, entry.path.clone(), depth + 1));
+                waiting.push((here.clone(), name, entry.path.clone()));
             }
             out.entries.push(entry);
-            if out.entries.len() > MOST_FILES {
-                return Err(ListError::TooMany);
-            }
         }
+        (dir, path) = loop {
+            let Some((parent, name, path)) = waiting.pop() else { return Ok(out) };
+            match open_below(&*parent, &name) {
+                Ok(Some(dir)) => break (Dir::from_fd(dir).map_err(ListError::Io)?, path),
+                // The look after this one will differ.
+                Ok(None) => {}
+                Err(Errno::EACCES) => out.left_out.add(path.as_bytes()),
+                Err(error) => return Err(ListError::Io(error)),
+            }
+        };
     }
 }
 
@@ -260,7 +276,7 @@ mod tests {
         let found = listed(dir.path());
         let paths: Vec<(&str, u64)> = found.entries.iter().map(|e| (e.path.as_str(), e.bytes)).collect();
         assert_eq!(paths, [("a", 0), ("a/b", 0), ("a/latest", 0), ("a/b/file", 5)]);
-        assert_eq!((found.left_out, found.files()), (3, 2));
+        assert_eq!((found.left_out.count, found.files()), (3, 2));
         assert_eq!(found.entries[2].kind, Kind::Link("b".to_owned()));
         // On the way to a file no part may be a link either.
         let root = open_root(dir.path()).unwrap();
@@ -270,6 +286,40 @@ mod tests {
         assert!(open_file(&root, &found.entries[3]).unwrap().is_some());
         let uid = nix::unistd::getuid().as_raw();
         assert!(list(&root, Some(uid + 1)).unwrap().entries.is_empty());
+    }
+
+    #[test]
+    fn what_cannot_be_kept_is_counted_and_named() {
+        use std::os::unix::ffi::OsStrExt;
+
+        let dir = tempfile::tempdir().unwrap();
+        let deep = vec!["d"; JOB_PATHS.parts - 1].join("/");
+        std::fs::create_dir_all(dir.path().join(&deep).join("in/below")).unwrap();
+        std::fs::write(dir.path().join(&deep).join("file"), "").unwrap();
+        for odd in [&b"\xff"[..], b"a\nb", b"a\\b"] {
+            std::fs::write(dir.path().join(std::ffi::OsStr::from_bytes(odd)), "").unwrap();
+        }
+        let found = listed(dir.path());
+        assert_eq!((found.entries.len(), found.files()), (JOB_PATHS.parts + 1, 1));
+        assert_eq!(found.left_out.count, 4, "{:?}", found.left_out);
+        let note = found.left_out.note("x");
+        assert!(note.contains(r#""a\nb", "a\\b", "\xff""#), "{note}");
+        // By the rules of a volume all of the deep ones are left out.
+        let found =
+            list_by(&open_root(dir.path()).unwrap(), None, &PathRules { bytes: 9, parts: 64 }).unwrap();
+        assert_eq!((found.entries.len(), found.left_out.count), (5, 4));
+    }
+
+    #[test]
+    fn more_than_are_kept_are_no_listing() {
+        let dir = tempfile::tempdir().unwrap();
+        for n in 0..CHECKPOINT_ENTRIES {
+            nix::sys::stat::mknod(&dir.path().join(n.to_string()), SFlag::S_IFREG, Mode::S_IRUSR, 0).unwrap();
+        }
+        assert_eq!(listed(dir.path()).entries.len(), CHECKPOINT_ENTRIES);
+        symlink("none", dir.path().join("odd\\")).unwrap();
+        let many = list(&open_root(dir.path()).unwrap(), None);
+        assert!(matches!(many, Err(ListError::TooMany)), "also what is left out counts");
     }
 
     #[test]

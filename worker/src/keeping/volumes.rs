@@ -6,16 +6,14 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use berth_proto::{AttemptId, Listing, Message, Parcel, VolumeFile};
+use berth_types::paths::{CHECKPOINT_ENTRIES, VOLUME_FILES, VOLUME_PATHS};
 use sha2::{Digest, Sha256};
 
-use super::artifacts::hash_of;
+use super::bundles::{Files, hand_over};
 use super::transfer::{Portal, Source, send};
 use super::tree::{self, Entry, Kind, ListError};
 use super::{PLACE, Task, Written, blocking, create, failed, make_place};
 use crate::volumes;
-
-/// Bytes of a path in a volume.
-const MOST_PATH: usize = 1_024;
 
 /// A volume's directory and what is to go back, with a note about the rest; `Err` inside: why nothing is.
 type Found = Result<(std::os::fd::OwnedFd, Vec<Entry>, String), String>;
@@ -26,19 +24,30 @@ fn found(task: &Task, written: &Written) -> Result<Option<Found>, String> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         other => other.map_err(|e| failed(&e))?,
     };
-    let listing = match tree::list_to(&root, task.uid, MOST_PATH) {
+    let mut listing = match tree::list_by(&root, task.uid, &VOLUME_PATHS) {
         Ok(listing) => listing,
         Err(ListError::TooMany) => {
-            return Ok(Some(Err("It left too many files; nothing was kept.".to_owned())));
+            let why =
+                format!("It left more than {CHECKPOINT_ENTRIES} files and directories; nothing was kept.");
+            return Ok(Some(Err(why)));
         }
         Err(ListError::Io(error)) => return Err(failed(&error.into())),
     };
-    let links = listing.entries.iter().filter(|e| matches!(e.kind, Kind::Link(_))).count() as u64;
-    let note = match listing.left_out + links {
-        0 => String::new(),
-        n => format!("{n} left out: only files with plain names are kept."),
-    };
+    for link in listing.entries.iter().filter(|e| matches!(e.kind, Kind::Link(_))) {
+        listing.left_out.add(link.path.as_bytes());
+    }
+    let note = listing.left_out.note(&format!(
+        "only the job's own files are kept, at paths of plain UTF-8 with at most {} bytes and {} parts",
+        VOLUME_PATHS.bytes, VOLUME_PATHS.parts
+    ));
     let files: Vec<Entry> = listing.entries.into_iter().filter(|e| e.kind == Kind::File).collect();
+    if files.len() > VOLUME_FILES {
+        let why = format!(
+            "It left {} files, and a volume has at most {VOLUME_FILES}; nothing was kept.",
+            files.len()
+        );
+        return Ok(Some(Err(why)));
+    }
     // Holes take no room beside the job's files, and would be read and sent as if they did.
     if files.iter().map(|e| e.bytes).fold(0u64, u64::saturating_add) > task.most_bytes {
         let why = "Its files are longer than a job's may be on this node; nothing was kept.";
@@ -66,23 +75,12 @@ pub(super) async fn keep(task: &Task, portal: &mut Portal) -> Result<(), String>
                 continue;
             }
         };
-        let root = Arc::new(root);
+        let files = Files { root: Arc::new(root), parcel: parcel.clone() };
         let mut list = Listing::default();
-        for entry in entries {
-            let (from, this) = (root.clone(), entry.clone());
+        for (entry, hash) in hand_over(portal, &files, entries).await? {
             // Nothing writes it any more, so one that cannot be read whole is the disk's fault: without it
             // the list would take it out of the volume.
-            let Some((file, sha256)) = blocking(move || hash_of(&from, &this)).await? else {
-                return Err(format!("{} cannot be read", entry.path));
-            };
-            let offer = Parcel {
-                path: entry.path.clone(),
-                bytes: entry.bytes,
-                sha256: sha256.clone(),
-                files: 1,
-                ..parcel.clone()
-            };
-            send(portal, offer, Source::Open(file)).await?;
+            let sha256 = hash.ok_or_else(|| format!("{} cannot be read", entry.path))?;
             list.files.push(VolumeFile {
                 path: entry.path,
                 file: String::new(),
@@ -150,6 +148,13 @@ mod tests {
         paths.sort_unstable();
         assert_eq!(paths, ["a", &long]);
         assert!(note.starts_with("2 left out"), "{note}");
+        // One path that no volume has keeps back nothing else.
+        let deep = root.join(vec!["x"; VOLUME_PATHS.parts].join("/"));
+        std::fs::create_dir_all(&deep).unwrap();
+        std::fs::write(deep.join("below"), "").unwrap();
+        let (_, files, note) = found(&task, &written).unwrap().unwrap().unwrap();
+        assert_eq!(files.len(), 2);
+        assert!(note.starts_with("3 left out") && note.contains("\"x/x/"), "{note}");
         std::fs::File::create(root.join("hole")).unwrap().set_len(2 << 20).unwrap();
         assert!(found(&task, &written).unwrap().unwrap().is_err(), "it would be sent with its whole length");
     }

@@ -3,15 +3,14 @@
 //! A file counts from the moment at which all of it is in the store and its hash was checked. A piece that
 //! comes again, and a portal that died at any step, lead to the same end.
 
-use std::collections::HashSet;
-
-use berth_core::admission::check_path;
 use berth_core::keeping::outdated;
 use berth_proto as proto;
 use berth_types::files::{Checkpoint, FileKind, FileState};
 use berth_types::ids::{FileId, JobId, NodeId, OrgId};
 use berth_types::jobs::NewJob;
+use berth_types::paths::{ATTEMPT_ARTIFACTS, JOB_ARTIFACTS, JOB_PATHS, NOTE_CHARS};
 use berth_types::problems::Problem;
+use berth_types::time::Timestamp;
 use futures::FutureExt;
 use serde::Deserialize;
 
@@ -21,16 +20,12 @@ use crate::store::attempts::{AttemptRow, OpenRow};
 use crate::store::files::FileRow;
 use crate::store::{self, StoreError, Tx};
 
-/// Files that one job may have, over all its attempts.
-const MOST_FILES: i64 = 10_000;
 /// Checkpoints that are kept when the job does not say.
 const USUALLY_KEPT: u32 = 2;
-/// Bytes of a note.
-const MOST_NOTE: usize = 300;
-/// How long an attempt waits for what the one before still has to hand over, in seconds: while that one's
-/// node is there, and when it is not.
-const WAIT_S: i64 = 600;
-const WAIT_LOST_S: i64 = 60;
+/// Where it is said that a job has as many artifacts as it may. No file, and no note of a worker's, has this number.
+const FULL: (&str, i64) = ("artifacts", 2);
+/// SHA-256 of nothing.
+const NOTHING: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
 /// A file as a worker offers it.
 #[derive(Debug, Clone)]
@@ -65,21 +60,58 @@ struct Wanted {
     checkpoint: Option<Checkpoint>,
 }
 
-/// The row of an offered file: the one that is there, or a new one. `None`: nothing of it is taken.
-async fn enter(
-    tx: &mut Tx<'_>,
-    node: NodeId,
-    offered: &Offered,
-    id: FileId,
+/// What a job and its organization have, read when it is first needed, and what they may have.
+pub(super) struct Room {
     limit: i64,
-    now: i64,
-) -> Result<Option<FileRow>, StoreError> {
-    let attempt = store::attempts::find(tx, offered.job, offered.attempt, node).await?;
-    let Some(attempt) = attempt.filter(|a| a.is_open) else { return Ok(None) };
-    let mut row = FileRow {
+    /// Files of the job and bytes of the organization.
+    used: Option<(i64, i64)>,
+}
+
+impl Room {
+    pub(super) fn new(limit: i64) -> Self {
+        Self { limit, used: None }
+    }
+
+    async fn used(&mut self, tx: &mut Tx<'_>, row: &FileRow) -> Result<(i64, i64), StoreError> {
+        let used = match self.used {
+            Some(used) => used,
+            None => {
+                let files = store::files::count_of(tx, &row.job_id).await?;
+                (files, store::files::bytes_of(tx, &row.org_id).await?)
+            }
+        };
+        self.used = Some(used);
+        Ok(used)
+    }
+}
+
+/// Says once in an attempt that its job has no room for more artifacts.
+async fn say_full(tx: &mut Tx<'_>, like: &FileRow, id: FileId) -> Result<(), StoreError> {
+    let note = format!("The job has {JOB_ARTIFACTS} files, and no more are kept; remove some.");
+    let (path, seq) = FULL;
+    let row = FileRow {
         id: id.to_string(),
-        org_id: attempt.org_id,
-        job_id: attempt.job_id,
+        kind: FileKind::Artifact.name().to_owned(),
+        seq,
+        path: path.to_owned(),
+        bytes: 0,
+        sha256: NOTHING.to_owned(),
+        files: 0,
+        state: FileState::Refused.name().to_owned(),
+        note: Some(note),
+        ..like.clone()
+    };
+    if store::files::find_same(tx, &row).await?.is_none() {
+        store::files::insert(tx, &row).await?;
+    }
+    Ok(())
+}
+
+fn new_row(attempt: &AttemptRow, offered: &Offered, id: FileId, now: Timestamp) -> FileRow {
+    FileRow {
+        id: id.to_string(),
+        org_id: attempt.org_id.clone(),
+        job_id: attempt.job_id.clone(),
         attempt: attempt.number,
         rank: attempt.rank,
         kind: offered.kind.name().to_owned(),
@@ -90,8 +122,39 @@ async fn enter(
         files: offered.files,
         state: FileState::Partial.name().to_owned(),
         note: Some(offered.note.clone()).filter(|note| !note.is_empty()),
-        created_at: now,
+        created_at: now.micros(),
+    }
+}
+
+/// A checkpoint that was never handed over whole makes room for the next.
+async fn give_up_partial(tx: &mut Tx<'_>, next: &FileRow) -> Result<(), StoreError> {
+    let others = store::files::list_checkpoints(tx, &next.job_id, next.rank).await?;
+    let left = others.iter().filter(|o| o.attempt == next.attempt && o.seq < next.seq);
+    for other in left.filter(|o| o.state == FileState::Partial.name()) {
+        store::files::set_state(tx, &other.id, FileState::Partial, FileState::Gone, None).await?;
+    }
+    Ok(())
+}
+
+/// Why a file does not fit into what its organization may have.
+fn storage_full(kind: FileKind, limit: i64) -> String {
+    let instead = match kind {
+        FileKind::Checkpoint => " A next attempt begins with the checkpoint before, if there is one.",
+        FileKind::Artifact => "",
     };
+    format!("The organization's {} GiB for files are used up; remove some.{instead}", limit >> 30)
+}
+
+/// The row of an offered file of an open attempt: the one that is there, or a new one. `None`: nothing of it is
+/// taken.
+pub(super) async fn enter(
+    tx: &mut Tx<'_>,
+    attempt: &AttemptRow,
+    offered: &Offered,
+    (id, now): (FileId, Timestamp),
+    room: &mut Room,
+) -> Result<Option<FileRow>, StoreError> {
+    let mut row = new_row(attempt, offered, id, now);
     if let Some(same) = store::files::find_same(tx, &row).await? {
         if (same.bytes, &same.sha256) == (row.bytes, &row.sha256) {
             return Ok(Some(same));
@@ -100,25 +163,30 @@ async fn enter(
         store::files::set_state(tx, &same.id, FileState::Partial, FileState::Refused, note).await?;
         return Ok(None);
     }
-    if store::files::count_of(tx, &row.job_id).await? >= MOST_FILES {
+    let (files, bytes) = room.used(tx, &row).await?;
+    let artifact = offered.kind == FileKind::Artifact && !offered.refused;
+    // Checkpoints and notes have room of their own.
+    let most = if artifact { JOB_ARTIFACTS } else { JOB_ARTIFACTS + ATTEMPT_ARTIFACTS };
+    if usize::try_from(files).unwrap_or(usize::MAX) >= most {
+        if artifact {
+            say_full(tx, &row, id).await?;
+        }
         return Ok(None);
     }
-    // One that was never handed over whole makes room for the next.
     if offered.kind == FileKind::Checkpoint {
-        let others = store::files::list_checkpoints(tx, &row.job_id, row.rank).await?;
-        let left = others.iter().filter(|o| o.attempt == row.attempt && o.seq < row.seq);
-        for other in left.filter(|o| o.state == FileState::Partial.name()) {
-            store::files::set_state(tx, &other.id, FileState::Partial, FileState::Gone, None).await?;
-        }
+        give_up_partial(tx, &row).await?;
     }
-    if offered.refused {
+    let too_much = bytes.saturating_add(row.bytes) > room.limit;
+    if too_much && !offered.refused {
+        row.note = Some(storage_full(offered.kind, room.limit));
+    }
+    let mut stored = row.bytes;
+    if too_much || offered.refused {
         row.state = FileState::Refused.name().to_owned();
-    } else if store::files::bytes_of(tx, &row.org_id).await?.saturating_add(row.bytes) > limit {
-        row.state = FileState::Refused.name().to_owned();
-        let note = format!("The organization's {} GiB for files are used up; remove some.", limit >> 30);
-        row.note = Some(note);
+        stored = 0;
     }
     store::files::insert(tx, &row).await?;
+    room.used = Some((files + 1, bytes.saturating_add(stored)));
     Ok(Some(row))
 }
 
@@ -156,15 +224,21 @@ impl Portal {
         offset: u64,
         data: Vec<u8>,
     ) -> Result<Kept, Problem> {
-        if check_path(&offered.path).is_err() {
+        if JOB_PATHS.check(&offered.path).is_err() {
             return Ok(DONE);
         }
-        offered.note = offered.note.chars().filter(|c| !c.is_control()).take(MOST_NOTE).collect();
+        offered.note = offered.note.chars().filter(|c| !c.is_control()).take(NOTE_CHARS).collect();
+        let (job, number) = (offered.job, offered.attempt);
         let now = self.now();
         let (id, limit): (FileId, i64) = (self.new_id(now), self.settings.org_storage_bytes);
         let entering = self.db.write(move |tx| {
             let offered = offered.clone();
-            async move { enter(tx, node, &offered, id, limit, now.micros()).await }.boxed()
+            async move {
+                let attempt = store::attempts::find(tx, offered.job, offered.attempt, node).await?;
+                let Some(attempt) = attempt.filter(|a| a.is_open) else { return Ok(None) };
+                enter(tx, &attempt, &offered, (id, now), &mut Room::new(limit)).await
+            }
+            .boxed()
         });
         let Some(row) = entering.await? else { return Ok(DONE) };
         if row.state != FileState::Partial.name() {
@@ -174,12 +248,19 @@ impl Portal {
             return Err(Problem::unavailable("The same file is being written.", 1));
         };
         let total = u64::try_from(row.bytes).unwrap_or(0);
+        let sent = data.len() as u64;
         match self.take_piece(&row.id, offset, data, total, &row.sha256).await? {
-            Taken::Part(bytes) => return Ok(Kept { bytes, done: false }),
+            Taken::Part(bytes) => {
+                if sent > 0 && bytes == offset.saturating_add(sent) {
+                    self.handovers.note(job, number, node, now);
+                }
+                return Ok(Kept { bytes, done: false });
+            }
             Taken::Spoilt => return Ok(Kept { bytes: 0, done: false }),
             Taken::Whole(_) => {}
         }
         self.depot.finish(&row.id).await?;
+        self.handovers.note(job, number, node, self.now());
         let (job, org) = (row.job_id.parse::<JobId>(), row.org_id.parse::<OrgId>());
         let sweep = self.db.write(move |tx| {
             let row = row.clone();
@@ -238,7 +319,7 @@ impl Portal {
             return Ok(true);
         };
         let saving = store::attempts::list_saving(tx, &row.job_id, row.number).await?;
-        if waits(&saving, self.now().micros(), &self.live.connected()) {
+        if self.awaited().any(&saving, self.now()) {
             return Ok(false);
         }
         let checkpoints = store::files::list_checkpoints(tx, &row.job_id, row.rank).await?;
@@ -256,15 +337,6 @@ impl Portal {
     }
 }
 
-/// Whether one of these ranks is still expected to hand something over.
-pub(crate) fn waits(saving: &[AttemptRow], now: i64, connected: &HashSet<NodeId>) -> bool {
-    saving.iter().any(|rank| {
-        let there = rank.node_id.parse::<NodeId>().is_ok_and(|node| connected.contains(&node));
-        let wait_s = if there { WAIT_S } else { WAIT_LOST_S };
-        now - rank.ended_at.unwrap_or(0) < wait_s * 1_000_000
-    })
-}
-
 /// Bytes from their hexadecimal digits.
 pub(crate) fn digits(text: &str) -> Vec<u8> {
     let pair = |at: usize| text.get(at..at + 2).and_then(|pair| u8::from_str_radix(pair, 16).ok());
@@ -274,36 +346,6 @@ pub(crate) fn digits(text: &str) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_attempt_waits_for_the_one_before_but_not_for_ever() {
-        let node = NodeId::from_uuid(uuid::Uuid::from_u128(1));
-        let rank = AttemptRow {
-            job_id: String::new(),
-            number: 1,
-            rank: 0,
-            org_id: String::new(),
-            node_id: node.to_string(),
-            known: true,
-            running: true,
-            ended: true,
-            outcome: None,
-            ended_at: Some(0),
-            clean: true,
-            log_bytes: None,
-            is_open: true,
-            evidence: None,
-            saving: true,
-            progress: String::new(),
-            image_digest: None,
-        };
-        let (here, gone) = (HashSet::from([node]), HashSet::new());
-        let at = |s: i64| s * 1_000_000;
-        assert!(!waits(&[], 0, &here));
-        let ranks = [rank];
-        assert!(waits(&ranks, at(599), &here) && !waits(&ranks, at(600), &here));
-        assert!(waits(&ranks, at(59), &gone) && !waits(&ranks, at(60), &gone));
-    }
 
     #[test]
     fn digits_are_bytes() {

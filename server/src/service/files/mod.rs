@@ -4,6 +4,8 @@
 //! A row is marked gone before its bytes are removed and deleted after, so that no row ever promises bytes
 //! that are not there.
 
+mod bundles;
+mod handing;
 mod intake;
 mod staging;
 
@@ -24,8 +26,11 @@ use crate::portal::Portal;
 use crate::store::files::FileRow;
 use crate::store::{self, StoreError};
 
+pub(crate) use bundles::{Expected, Order};
+pub use bundles::{OfferedBundle, SmallFile};
+pub(crate) use handing::{Awaited, HandOvers};
+pub(crate) use intake::digits;
 pub use intake::{Kept, Offered};
-pub(crate) use intake::{digits, waits};
 pub(crate) use staging::Taken;
 
 /// Between two looks for what is to be removed.

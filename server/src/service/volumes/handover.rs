@@ -6,9 +6,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use berth_core::volumes::{MAX_FILES, check_file, clash};
+use berth_core::volumes::clash;
 use berth_proto::{self as proto, Message};
 use berth_types::ids::{FileId, JobId, NodeId};
+use berth_types::paths::{LeftOut, NOTE_CHARS, VOLUME_FILES, VOLUME_PATHS};
 use berth_types::problems::Problem;
 use berth_types::time::Timestamp;
 use futures::FutureExt;
@@ -25,8 +26,6 @@ use crate::store::{self, StoreError, Tx};
 const PAGE: i64 = 1_000;
 /// Bytes of a list: more than as many files with the longest paths need.
 const MOST_LIST: i64 = 16 << 20;
-/// Characters of a note.
-const MOST_NOTE: usize = 300;
 const DONE: Kept = Kept { bytes: 0, done: true };
 
 /// What a worker offers to a volume.
@@ -48,15 +47,48 @@ pub struct OfferedVolume {
     pub refused: bool,
 }
 
+impl OfferedVolume {
+    fn place(&self) -> (JobId, u32, &str) {
+        (self.job, self.attempt, &self.volume)
+    }
+}
+
+/// What is new of a volume.
+pub(super) struct Offer<'a> {
+    pub path: &'a str,
+    pub bytes: i64,
+    pub listing: bool,
+}
+
+/// Why nothing that an attempt leaves is kept: this is too much. `count` and `stored`: what came of the attempt
+/// before, and the bytes that the organization has.
+pub(super) fn refusal(
+    offer: &Offer<'_>,
+    max_bytes: i64,
+    (count, stored): (i64, i64),
+    limit: i64,
+) -> Option<String> {
+    let most = if offer.listing { MOST_LIST } else { max_bytes };
+    if offer.bytes > most {
+        Some(format!("{} is larger than the volume may be; nothing was kept.", shortened(offer.path)))
+    } else if count > i64::try_from(VOLUME_FILES).unwrap_or(i64::MAX) {
+        Some(format!("A volume has at most {VOLUME_FILES} files; nothing was kept."))
+    } else if stored.saturating_add(offer.bytes) > limit {
+        Some(format!("The organization's {} GiB for files are used up; nothing was kept.", limit >> 30))
+    } else {
+        None
+    }
+}
+
 /// What a write of this attempt still is good for; `None`: nothing of it is taken.
-async fn writes(
+pub(super) async fn writes(
     tx: &mut Tx<'_>,
     node: NodeId,
-    offered: &OfferedVolume,
+    (job, number, volume): (JobId, u32, &str),
 ) -> Result<Option<(AttemptRow, UseRow)>, StoreError> {
-    let attempt = store::attempts::find(tx, offered.job, offered.attempt, node).await?;
+    let attempt = store::attempts::find(tx, job, number, node).await?;
     let Some(attempt) = attempt.filter(|a| a.is_open) else { return Ok(None) };
-    let given = store::volumes::uses::find(tx, &attempt.job_id, attempt.number, &offered.volume).await?;
+    let given = store::volumes::uses::find(tx, &attempt.job_id, attempt.number, volume).await?;
     let open =
         |row: &UseRow| row.writable && !row.given_up && row.kept_version.is_none() && row.note.is_none();
     Ok(given.filter(open).map(|given| (attempt, given)))
@@ -69,7 +101,7 @@ async fn enter(
     offered: &OfferedVolume,
     (id, limit, now): (FileId, i64, Timestamp),
 ) -> Result<Option<BlobRow>, StoreError> {
-    let Some((attempt, given)) = writes(tx, node, offered).await? else { return Ok(None) };
+    let Some((attempt, given)) = writes(tx, node, offered.place()).await? else { return Ok(None) };
     let Some(volume) = store::volumes::find_any(tx, &offered.volume).await? else { return Ok(None) };
     if offered.refused {
         store::volumes::uses::settle(tx, &given, None, Some(&offered.note)).await?;
@@ -97,17 +129,10 @@ async fn enter(
     {
         return Ok(None);
     }
-    let most = if offered.listing { MOST_LIST } else { volume.max_bytes };
     let count = store::volumes::blobs::count_offered(tx, &volume.id, &row.job_id, row.attempt).await?;
-    let note = if row.bytes > most {
-        Some(format!("{} is larger than the volume may be; nothing was kept.", shortened(&offered.path)))
-    } else if count > i64::try_from(MAX_FILES).unwrap_or(i64::MAX) {
-        Some(format!("A volume has at most {MAX_FILES} files; nothing was kept."))
-    } else if store::files::bytes_of(tx, &row.org_id).await?.saturating_add(row.bytes) > limit {
-        Some(format!("The organization's {} GiB for files are used up; nothing was kept.", limit >> 30))
-    } else {
-        None
-    };
+    let stored = store::files::bytes_of(tx, &row.org_id).await?;
+    let offer = Offer { path: &offered.path, bytes: row.bytes, listing: offered.listing };
+    let note = refusal(&offer, volume.max_bytes, (count, stored), limit);
     if let Some(note) = note {
         store::volumes::uses::settle(tx, &given, None, Some(&note)).await?;
         return Ok(None);
@@ -132,18 +157,24 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Reads a list; the fault for which nothing of it is kept.
-fn read(list: &[u8], max_bytes: i64) -> Result<Vec<Listed>, String> {
-    let list = proto::Listing::decode(list).map_err(|_| "Its list could not be read.".to_owned())?;
-    if list.files.len() > MAX_FILES {
-        return Err(format!("A volume has at most {MAX_FILES} files; nothing was kept."));
+/// Reads a list, but for files at paths that no volume has; the fault for which nothing of it is kept.
+fn read(list: &[u8], max_bytes: i64) -> Result<(Vec<Listed>, LeftOut), String> {
+    let mut list = proto::Listing::decode(list).map_err(|_| "Its list could not be read.".to_owned())?;
+    // Workers of earlier builds keep to other limits.
+    let mut left_out = LeftOut::default();
+    list.files.retain(|file| {
+        let fits = VOLUME_PATHS.check(&file.path).is_ok();
+        if !fits {
+            left_out.add(file.path.as_bytes());
+        }
+        fits
+    });
+    if list.files.len() > VOLUME_FILES {
+        return Err(format!("A volume has at most {VOLUME_FILES} files; nothing was kept."));
     }
     let mut paths: BTreeMap<&str, usize> = BTreeMap::new();
     let mut total = 0u64;
     for file in &list.files {
-        if let Err(detail) = check_file(&file.path) {
-            return Err(format!("{}: {detail} Nothing was kept.", shortened(&file.path)));
-        }
         if file.sha256.len() != 32 || i64::try_from(file.bytes).is_err() {
             return Err("Its list could not be read.".to_owned());
         }
@@ -162,7 +193,7 @@ fn read(list: &[u8], max_bytes: i64) -> Result<Vec<Listed>, String> {
         path: file.path,
         executable: file.executable,
     };
-    Ok(list.files.into_iter().map(listed).collect())
+    Ok((list.files.into_iter().map(listed).collect(), left_out))
 }
 
 /// Makes what is listed the next version of its volume. `Err`: why not, in words.
@@ -173,7 +204,7 @@ async fn replace(
     listed: &[Listed],
     now: Timestamp,
 ) -> Result<Result<i64, String>, StoreError> {
-    let most = i64::try_from(MAX_FILES).unwrap_or(i64::MAX);
+    let most = i64::try_from(VOLUME_FILES).unwrap_or(i64::MAX);
     let current = store::volumes::list_below(tx, &volume.id, "", most).await?;
     let offered = store::volumes::blobs::list_offered(tx, &volume.id, &given.job_id, given.attempt).await?;
     let mut blobs: HashMap<(&str, i64), &str> = HashMap::new();
@@ -231,13 +262,22 @@ async fn settle(
     now: Timestamp,
 ) -> Result<(), StoreError> {
     store::volumes::blobs::give_up(tx, blob).await?;
-    let Some((_, given)) = writes(tx, node, offered).await? else { return Ok(()) };
+    let Some((_, given)) = writes(tx, node, offered.place()).await? else { return Ok(()) };
     let Some(volume) = store::volumes::find_any(tx, &offered.volume).await? else { return Ok(()) };
+    let mut notes = vec![offered.note.clone()];
     let done = match read(list, volume.max_bytes) {
-        Ok(listed) => replace(tx, &volume, &given, &listed, now).await?,
+        Ok((listed, left_out)) => {
+            notes.push(left_out.note(&format!(
+                "a path in a volume has at most {} bytes and {} parts",
+                VOLUME_PATHS.bytes, VOLUME_PATHS.parts
+            )));
+            replace(tx, &volume, &given, &listed, now).await?
+        }
         Err(why) => Err(why),
     };
-    let note = Some(offered.note.as_str()).filter(|note| !note.is_empty());
+    notes.retain(|note| !note.is_empty());
+    let note = notes.join(" ");
+    let note = Some(note.as_str()).filter(|note| !note.is_empty());
     match done {
         Ok(version) => store::volumes::uses::settle(tx, &given, Some(version), note).await,
         Err(why) => store::volumes::uses::settle(tx, &given, None, Some(&why)).await,
@@ -253,7 +293,7 @@ impl Portal {
         offset: u64,
         data: Vec<u8>,
     ) -> Result<Kept, Problem> {
-        offered.note = offered.note.chars().filter(|c| !c.is_control()).take(MOST_NOTE).collect();
+        offered.note = offered.note.chars().filter(|c| !c.is_control()).take(NOTE_CHARS).collect();
         let now = self.now();
         let order: (FileId, i64, Timestamp) = (self.new_id(now), self.settings.org_storage_bytes, now);
         let offer = offered.clone();
@@ -269,8 +309,14 @@ impl Portal {
             return Err(Problem::unavailable("The same file is being written.", 1));
         };
         let total = u64::try_from(row.bytes).unwrap_or(0);
+        let sent = data.len() as u64;
         match self.take_piece(&row.id, offset, data, total, &row.sha256).await? {
-            Taken::Part(bytes) => return Ok(Kept { bytes, done: false }),
+            Taken::Part(bytes) => {
+                if sent > 0 && bytes == offset.saturating_add(sent) {
+                    self.handovers.note(offered.job, offered.attempt, node, now);
+                }
+                return Ok(Kept { bytes, done: false });
+            }
             Taken::Spoilt => return Ok(Kept { bytes: 0, done: false }),
             Taken::Whole(_) => {}
         }
@@ -278,6 +324,7 @@ impl Portal {
             self.take_list(node, offered, row.id, now).await?;
         } else {
             self.depot.finish(&row.id).await?;
+            self.handovers.note(offered.job, offered.attempt, node, self.now());
             let completing = self.db.write(move |tx| {
                 let row = row.clone();
                 async move { store::volumes::blobs::complete(tx, &row.id, &row.sha256).await }.boxed()
@@ -383,19 +430,24 @@ mod tests {
     fn a_list_is_taken_whole_or_not_at_all() {
         let listed =
             read(&proto::Listing { files: vec![file("a/b", 60), file("c", 40)] }.encode_to_vec(), 100);
-        let listed = listed.unwrap();
+        let (listed, left_out) = listed.unwrap();
+        assert_eq!(left_out.count, 0);
         assert_eq!((listed[0].path.as_str(), listed[0].bytes, listed[0].sha256.len()), ("a/b", 60, 64));
         for (files, why) in [
-            (vec![file("../x", 1)], "cannot leave it"),
             (vec![file("a", 1), file("a", 1)], "two things at a"),
             (vec![file("a", 1), file("a/b", 1)], "two things at a"),
             (vec![file("a", 60), file("b", 41)], "may hold 100"),
             (vec![file("a", u64::MAX), file("b", u64::MAX)], "could not be read"),
             (vec![proto::VolumeFile { sha256: vec![1], ..file("a", 1) }], "could not be read"),
-            (vec![file("a", 0); MAX_FILES + 1], "at most"),
+            (vec![file("a", 0); VOLUME_FILES + 1], "at most"),
         ] {
             assert!(fault(files).contains(why), "{why}");
         }
+        // A path that no volume has keeps back nothing else, and needs no room.
+        let deep = vec!["d"; VOLUME_PATHS.parts + 1].join("/");
+        let files = vec![file(&deep, 60), file("../x", 60), file("a/b", 60)];
+        let (listed, left_out) = read(&proto::Listing { files }.encode_to_vec(), 100).unwrap();
+        assert_eq!((listed.len(), listed[0].path.as_str(), left_out.count), (1, "a/b", 2));
         assert!(read(b"\xff\xff", 100).is_err());
         assert_eq!(fault(Vec::new()), "", "an empty volume is one too");
     }

@@ -4,15 +4,17 @@
 //! What is in a volume changes only from one version to the next, in one transaction; whoever has a version
 //! keeps it until it is done with it.
 
+mod bundles;
 mod handover;
 mod uploads;
 pub(crate) mod uses;
 
 use std::ops::Range;
 
-use berth_core::volumes::{Leaf, MAX_FILES, MAX_VOLUMES, check_file, check_new, directory};
+use berth_core::volumes::{Leaf, MAX_VOLUMES, check_new, directory};
 use berth_types::Page;
 use berth_types::ids::{OrgId, VolumeId};
+use berth_types::paths::{VOLUME_FILES, VOLUME_PATHS};
 use berth_types::problems::{FieldError, Problem};
 use berth_types::time::Timestamp;
 use berth_types::volumes::{NewVolume, Volume, VolumeEntry};
@@ -24,6 +26,7 @@ use crate::portal::Portal;
 use crate::store::volumes::{VolumeFileRow, VolumeRow};
 use crate::store::{self, StoreError, Tx};
 
+pub(crate) use bundles::{enter_bundle, known};
 pub use handover::OfferedVolume;
 pub use uploads::Added;
 
@@ -187,13 +190,13 @@ impl Portal {
     ) -> Result<Page<VolumeEntry>, Problem> {
         self.authorise(caller, org, Right::Look).await?;
         if !dir.is_empty() {
-            check_file(dir).map_err(bad_path)?;
+            VOLUME_PATHS.check(dir).map_err(|detail| bad_path(&detail))?;
         }
         let mut conn = self.db.read().await?;
         let mut tx = conn.tx();
         let row = store::volumes::find(&mut tx, org, name).await?.ok_or_else(Problem::not_found)?;
         let prefix = if dir.is_empty() { String::new() } else { format!("{dir}/") };
-        let most = i64::try_from(MAX_FILES).unwrap_or(i64::MAX);
+        let most = i64::try_from(VOLUME_FILES).unwrap_or(i64::MAX);
         let files = store::volumes::list_below(&mut tx, &row.id, &prefix, most).await?;
         drop(conn);
         if files.is_empty() && !dir.is_empty() {
@@ -247,11 +250,11 @@ impl Portal {
         path: String,
     ) -> Result<(), Problem> {
         self.authorise(caller, org, Right::Run).await?;
-        let (now, connected) = (self.now(), self.live.connected());
+        let (now, awaited) = (self.now(), self.awaited());
         let event = self.audit_event(caller, "volume.file_removed", name.clone(), path.clone());
         let removed = self.db.write(move |tx| {
             let (name, path, event) = (name.clone(), path.clone(), event.clone());
-            let connected = connected.clone();
+            let awaited = awaited.clone();
             async move {
                 let Some(row) = store::volumes::find(tx, org, &name).await? else {
                     return Ok(Err(Problem::not_found()));
@@ -259,7 +262,7 @@ impl Portal {
                 if store::volumes::find_file(tx, &row.id, &path).await?.is_none() {
                     return Ok(Err(Problem::not_found()));
                 }
-                if let Some(writer) = uses::take_over(tx, &row.id, now, &connected).await? {
+                if let Some(writer) = uses::take_over(tx, &row.id, now, &awaited).await? {
                     return Ok(Err(busy(&writer)));
                 }
                 store::volumes::end_file(tx, &row.id, &path, row.version + 1).await?;

@@ -1,10 +1,9 @@
 //! Files that people put into a volume, in parts: what has arrived stays, so that a sender that lost its
 //! connection goes on from there. A file is in the volume when all of it is in the store.
 
-use std::collections::HashSet;
-
-use berth_core::volumes::{MAX_FILES, MAX_TAG, MAX_UPLOADS, above, check_file};
-use berth_types::ids::{FileId, NodeId, OrgId};
+use berth_core::volumes::{MAX_TAG, MAX_UPLOADS, above};
+use berth_types::ids::{FileId, OrgId};
+use berth_types::paths::{VOLUME_FILES, VOLUME_PATHS};
 use berth_types::problems::{FieldError, Problem};
 use berth_types::quotas::AuditEvent;
 use berth_types::time::Timestamp;
@@ -13,7 +12,7 @@ use futures::FutureExt;
 
 use super::{bad_path, busy, uses};
 use crate::portal::Portal;
-use crate::service::files::Taken;
+use crate::service::files::{Awaited, Taken};
 use crate::service::{Caller, Right};
 use crate::store::volumes::blobs::BlobRow;
 use crate::store::volumes::{VolumeFileRow, VolumeRow};
@@ -32,7 +31,7 @@ pub enum Added {
 
 fn check_upload(path: &str, input: &NewUpload) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    if let Err(detail) = check_file(path) {
+    if let Err(detail) = VOLUME_PATHS.check(path) {
         errors.push(FieldError::new("/path", detail));
     }
     if i64::try_from(input.bytes).is_err() {
@@ -86,8 +85,8 @@ async fn room(
         );
         return Ok(Some(full(detail)));
     }
-    if files + on_its_way.0 + new_file > i64::try_from(MAX_FILES).unwrap_or(i64::MAX) {
-        let detail = format!("A volume has at most {MAX_FILES} files; pack some of them into archives.");
+    if files + on_its_way.0 + new_file > i64::try_from(VOLUME_FILES).unwrap_or(i64::MAX) {
+        let detail = format!("A volume has at most {VOLUME_FILES} files; pack some of them into archives.");
         return Ok(Some(full(detail)));
     }
     Ok(None)
@@ -107,9 +106,9 @@ async fn place(
     volume: &VolumeRow,
     path: &str,
     content: &Content<'_>,
-    (now, connected): (Timestamp, &HashSet<NodeId>),
+    (now, awaited): (Timestamp, &Awaited),
 ) -> Result<Result<bool, Problem>, StoreError> {
-    if let Some(writer) = uses::take_over(tx, &volume.id, now, connected).await? {
+    if let Some(writer) = uses::take_over(tx, &volume.id, now, awaited).await? {
         return Ok(Err(busy(&writer)));
     }
     if let Some(problem) = clash(tx, &volume.id, path).await? {
@@ -151,7 +150,7 @@ struct Order {
     row: BlobRow,
     limit: i64,
     now: Timestamp,
-    connected: HashSet<NodeId>,
+    awaited: Awaited,
     event: AuditEvent,
 }
 
@@ -160,7 +159,7 @@ async fn begin(tx: &mut Tx<'_>, order: &Order) -> Result<Result<Begun, Problem>,
         return Ok(Err(Problem::not_found()));
     };
     let mut row = BlobRow { volume_id: volume.id.clone(), ..order.row.clone() };
-    if let Some(writer) = uses::writer(tx, &volume.id, order.now, &order.connected).await? {
+    if let Some(writer) = uses::writer(tx, &volume.id, order.now, &order.awaited).await? {
         return Ok(Err(busy(&writer)));
     }
     if !row.sha256.is_empty()
@@ -171,7 +170,7 @@ async fn begin(tx: &mut Tx<'_>, order: &Order) -> Result<Result<Begun, Problem>,
             return Ok(Ok(Begun::There));
         }
         let content = Content { blob: &same.blob_id, bytes: same.bytes, sha256: &same.sha256 };
-        let placed = place(tx, &volume, &row.path, &content, (order.now, &order.connected)).await?;
+        let placed = place(tx, &volume, &row.path, &content, (order.now, &order.awaited)).await?;
         if placed.is_ok() {
             store::quotas::insert_audit(tx, Some(order.org), &order.event).await?;
         }
@@ -244,7 +243,7 @@ impl Portal {
             row,
             limit: self.settings.org_storage_bytes,
             now,
-            connected: self.live.connected(),
+            awaited: self.awaited(),
             event: self.audit_event(caller, "volume.file_put", name.clone(), path.clone()),
         };
         let beginning = self.db.write(move |tx| {
@@ -385,11 +384,10 @@ impl Portal {
         name: String,
         path: String,
     ) -> Result<bool, Problem> {
-        let (now, connected) = (self.now(), self.live.connected());
+        let (now, awaited) = (self.now(), self.awaited());
         let event = self.audit_event(caller, "volume.file_put", name.clone(), path.clone());
         let placing = self.db.write(move |tx| {
-            let (name, path, event, connected) =
-                (name.clone(), path.clone(), event.clone(), connected.clone());
+            let (name, path, event, awaited) = (name.clone(), path.clone(), event.clone(), awaited.clone());
             async move {
                 let Some(volume) = store::volumes::find(tx, org, &name).await? else {
                     return Ok(Err(Problem::not_found()));
@@ -399,7 +397,7 @@ impl Portal {
                     return Ok(Err(Problem::not_found()));
                 };
                 let content = Content { blob: &row.id, bytes: row.bytes, sha256: &row.sha256 };
-                let placed = place(tx, &volume, &path, &content, (now, &connected)).await?;
+                let placed = place(tx, &volume, &path, &content, (now, &awaited)).await?;
                 if placed.is_ok() {
                     store::volumes::blobs::mark_placed(tx, &row.id).await?;
                     store::quotas::insert_audit(tx, Some(org), &event).await?;

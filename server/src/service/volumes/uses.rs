@@ -3,11 +3,11 @@
 //! One attempt writes to a volume at a time, from its start until what it left has been handed over or is
 //! not awaited any more. Readers have the version of their start and hinder nobody.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use berth_core::engine::HeldVolume;
 use berth_proto as proto;
-use berth_types::ids::{JobId, NodeId, OrgId};
+use berth_types::ids::{JobId, OrgId};
 use berth_types::jobs::NewJob;
 use berth_types::problems::{FieldError, Problem};
 use berth_types::time::Timestamp;
@@ -15,7 +15,7 @@ use berth_types::volumes::{JobVolume, VolumeMode, VolumeUse};
 use serde::Deserialize;
 
 use crate::portal::Portal;
-use crate::service::files::waits;
+use crate::service::files::Awaited;
 use crate::store::attempts::{AttemptRow, OpenRow};
 use crate::store::jobs::JobRow;
 use crate::store::volumes::uses::UseRow;
@@ -76,14 +76,14 @@ pub(crate) async fn writer(
     tx: &mut Tx<'_>,
     volume: &str,
     now: Timestamp,
-    connected: &HashSet<NodeId>,
+    awaited: &Awaited,
 ) -> Result<Option<Writer>, StoreError> {
     for row in store::volumes::uses::list_writers(tx, volume).await? {
         let mut ranks = store::attempts::list_ranks(tx, &row.job_id, row.attempt).await?;
         ranks.retain(|rank| rank.is_open);
         let runs = ranks.iter().any(|rank| !rank.ended);
         ranks.retain(|rank: &AttemptRow| rank.saving);
-        if runs || waits(&ranks, now.micros(), connected) {
+        if runs || awaited.any(&ranks, now) {
             let job = row.job_id.parse().map_err(|_| StoreError::Corrupt(row.job_id.clone()))?;
             return Ok(Some(Writer { job, saving: !runs }));
         }
@@ -96,9 +96,9 @@ pub(crate) async fn take_over(
     tx: &mut Tx<'_>,
     volume: &str,
     now: Timestamp,
-    connected: &HashSet<NodeId>,
+    awaited: &Awaited,
 ) -> Result<Option<Writer>, StoreError> {
-    let writer = writer(tx, volume, now, connected).await?;
+    let writer = writer(tx, volume, now, awaited).await?;
     if writer.is_none() {
         store::volumes::uses::give_up(tx, volume).await?;
     }
@@ -122,14 +122,14 @@ pub(crate) async fn ready(
     tx: &mut Tx<'_>,
     job: &JobRow,
     now: Timestamp,
-    connected: &HashSet<NodeId>,
+    awaited: &Awaited,
 ) -> Result<Option<Vec<(String, bool)>>, StoreError> {
     if asked(job)?.is_empty() {
         return Ok(Some(Vec::new()));
     }
     let wanted = store::volumes::uses::list_wanted(tx, &job.id).await?;
     for (volume, writable) in &wanted {
-        if *writable && writer(tx, volume, now, connected).await?.is_some() {
+        if *writable && writer(tx, volume, now, awaited).await?.is_some() {
             return Ok(None);
         }
     }
@@ -192,14 +192,14 @@ impl Portal {
         tx: &mut Tx<'_>,
         job: &str,
     ) -> Result<HashMap<String, HeldVolume>, StoreError> {
-        let (now, connected) = (self.now(), self.live.connected());
+        let (now, awaited) = (self.now(), self.awaited());
         let mut writers: HashMap<String, Option<Writer>> = HashMap::new();
         let mut out = HashMap::new();
         for row in store::volumes::uses::list_waiting(tx, job).await? {
             let known = match writers.get(&row.volume_id) {
                 Some(known) => known.clone(),
                 None => {
-                    let found = writer(tx, &row.volume_id, now, &connected).await?;
+                    let found = writer(tx, &row.volume_id, now, &awaited).await?;
                     writers.insert(row.volume_id.clone(), found.clone());
                     found
                 }

@@ -88,6 +88,19 @@ pub async fn list_offered(
     list!(tx, BlobRow, sql, volume, job, attempt)
 }
 
+/// The files that an attempt handed over, or is handing over.
+pub async fn list_handed(
+    tx: &mut Tx<'_>,
+    volume: &str,
+    job: &str,
+    attempt: i64,
+) -> Result<Vec<BlobRow>, StoreError> {
+    let sql = select_blobs!(
+        "WHERE volume_id = $1 AND kind = 'file' AND job_id = $2 AND attempt = $3 AND state <> 'gone'"
+    );
+    list!(tx, BlobRow, sql, volume, job, attempt)
+}
+
 /// How many rows an attempt has for a volume.
 pub async fn count_offered(
     tx: &mut Tx<'_>,
@@ -115,6 +128,12 @@ pub async fn touch(tx: &mut Tx<'_>, id: &str, now: Timestamp) -> Result<(), Stor
 pub async fn complete(tx: &mut Tx<'_>, id: &str, sha256: &str) -> Result<bool, StoreError> {
     let sql = "UPDATE volume_blobs SET state = 'complete', sha256 = $2 WHERE id = $1 AND state = 'partial'";
     Ok(exec!(tx, sql, id, sha256)? == 1)
+}
+
+/// The same of one whose hash was known.
+pub async fn mark_complete(tx: &mut Tx<'_>, id: &str) -> Result<(), StoreError> {
+    let sql = "UPDATE volume_blobs SET state = 'complete' WHERE id = $1 AND state = 'partial'";
+    exec!(tx, sql, id).map(|_| ())
 }
 
 /// Gives up what no version has.
