@@ -413,7 +413,8 @@ impl Engine {
         if self.cluster.nodes().iter().all(|n| n.facts.gpus.is_empty()) {
             return Ok(None);
         }
-        let blocker = self.why_never(&ask, &self.able(&ask));
+        // What runs images is installed on a node in a moment; boards are not.
+        let blocker = self.why_never(&ask, &self.able(&ask)).filter(|b| !matches!(b, Blocker::Images { .. }));
         let why = |b| Why { blockers: vec![b], changes: Vec::new(), earliest: None, fits: false };
         Ok(blocker.map(why))
     }
