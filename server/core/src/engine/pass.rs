@@ -23,6 +23,9 @@ use crate::request::Ask;
 /// As often all is looked at in a pass, as long as one decision may follow from another.
 const ROUNDS: usize = 8;
 
+/// In clusters of up to so many nodes room is looked for at every length.
+const MOST_SEARCHED: usize = 256;
+
 /// What of a pool was looked at last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Looked {
@@ -490,6 +493,10 @@ impl Engine {
 
     /// Runs of how many seconds and longer nobody can make room for, where there was none for `seconds`.
     fn longest_with_room(&mut self, job: JobId, ask: &Ask, class: i64, seconds: i64, now: Timestamp) -> i64 {
+        // On a large cluster shorter runs of the same kind get room in their turn at the head of the line only.
+        if self.cluster.nodes().len() > MOST_SEARCHED {
+            return 0;
+        }
         let but = &self.no_obstacles(job, false, now);
         let (from, _) = self.span_after_grace(None, class, seconds, now);
         let shorter = self.begins_within(seconds, from, but);
