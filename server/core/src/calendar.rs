@@ -260,6 +260,11 @@ impl Calendar {
         !self.by_node.contains_key(&node)
     }
 
+    /// The nodes on which anything is booked.
+    pub fn booked_nodes(&self) -> impl Iterator<Item = NodeIx> {
+        self.by_node.keys().copied()
+    }
+
     /// How a node stands for somebody who wants it from `from` until `until`: what runs by then and what
     /// is booked meanwhile is taken, with some exceptions.
     pub fn view(

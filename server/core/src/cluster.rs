@@ -187,9 +187,16 @@ pub struct Cluster {
     /// Nodes that changed, in order, from the change number `log_start` on.
     log: Vec<NodeIx>,
     log_start: u64,
+    /// How often a node was stated anew.
+    equipped: u64,
 }
 
 impl Cluster {
+    /// Grows whenever the equipment of a node changes.
+    pub fn equipped(&self) -> u64 {
+        self.equipped
+    }
+
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
     }
@@ -303,6 +310,7 @@ impl Cluster {
             node.facts = facts;
             node.models = models;
         }
+        self.equipped += 1;
         self.changed(index);
         index
     }

@@ -5,7 +5,7 @@
 //! counts, so whatever arrives later comes after it.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::ops::Bound;
 
 use berth_types::ids::JobId;
@@ -179,6 +179,8 @@ pub struct Queue {
     inside: BTreeMap<BookingId, BTreeMap<(Timestamp, JobId), Group>>,
     /// Grows when somebody comes or goes, for each set of models.
     versions: BTreeMap<u64, u64>,
+    /// Grows when the turns are others, for each set of models.
+    orders: BTreeMap<u64, u64>,
     /// When somebody came or went last inside each booking, by `version`.
     inside_versions: BTreeMap<BookingId, u64>,
     /// Grows when somebody comes or goes, wherever that is.
@@ -259,12 +261,13 @@ impl Queue {
         self.count -= 1;
     }
 
-    /// Something changed that lets others of an organization start.
-    pub fn stir(&mut self, org: OrgIx) {
+    /// Something changed that lets others of an organization start, or (where it has no limits) only the
+    /// order of those who wait.
+    pub fn stir(&mut self, org: OrgIx, limited: bool) {
         self.version += 1;
-        let pools = self.order.keys().filter(|(_, group)| group.org == org).map(|(pool, _)| *pool);
-        for pool in pools {
-            *self.versions.entry(pool).or_default() += 1;
+        let versions = if limited { &mut self.versions } else { &mut self.orders };
+        for (pool, _) in self.order.keys().filter(|(_, group)| group.org == org) {
+            *versions.entry(*pool).or_default() += 1;
         }
     }
 
@@ -277,6 +280,11 @@ impl Queue {
     /// Grows when somebody of this pool comes, goes or may start.
     pub fn version(&self, pool: u64) -> u64 {
         self.versions.get(&pool).copied().unwrap_or(0)
+    }
+
+    /// Grows when the turns of a pool are others.
+    pub fn order_version(&self, pool: u64) -> u64 {
+        self.orders.get(&pool).copied().unwrap_or(0)
     }
 
     /// What is asked for of this set of models, with what is known of each.
@@ -366,6 +374,27 @@ impl Queue {
             Some(turns.of(group, queued_at, job))
         });
         heads.min()
+    }
+
+    /// The first turns among those who wait for this set of models and may have what they ask for.
+    pub fn first_turns(&self, pool: u64, turns: Turns<'_>, limit: usize) -> Vec<Turn> {
+        let mut lines: Vec<_> = Vec::new();
+        let mut next: BinaryHeap<Reverse<(Turn, usize)>> = BinaryHeap::new();
+        for (index, (group, line)) in self.of_pool(pool).enumerate() {
+            let admitted = line.jobs.iter().filter(move |(_, ask)| turns.admits(group, ask));
+            let mut jobs = admitted.map(move |((queued_at, job), _)| turns.of(group, *queued_at, *job));
+            next.extend(jobs.next().map(|turn| Reverse((turn, index))));
+            lines.push(jobs);
+        }
+        let mut out = Vec::new();
+        while out.len() < limit
+            && let Some(Reverse((turn, index))) = next.pop()
+        {
+            out.push(turn);
+            let following = lines.get_mut(index).and_then(Iterator::next);
+            next.extend(following.map(|turn| Reverse((turn, index))));
+        }
+        out
     }
 
     /// How many may start who wait for any of these models and have their turn before this one; counts to

@@ -88,18 +88,26 @@ pub fn run() {
     };
     let began = Instant::now();
     let mut started = 0u32;
-    // Fills the cluster, then the queue.
+    // Fills the cluster, then the queue, until no search goes on; who has to make room leaves at once.
     loop {
         submit(&mut engine, &mut random, now);
         let decided = engine.pass(now);
-        let owners = decided.iter().filter_map(|d| match d {
-            Decision::Start { job, attempt, .. } => Some(Owner { job: *job, attempt: *attempt }),
-            _ => None,
-        });
-        let before = running.len();
-        running.extend(owners);
-        started += u32::try_from(running.len() - before).unwrap_or(0);
-        if running.len() == before {
+        let mut over = true;
+        for decision in decided {
+            over = false;
+            match decision {
+                Decision::Start { job, attempt, .. } => {
+                    running.push(Owner { job, attempt });
+                    started += 1;
+                }
+                Decision::Preempt { victim, .. } => {
+                    running.retain(|owner| *owner != victim);
+                    engine.apply(Fact::Freed { version: 2, owner: victim }, now);
+                }
+                Decision::Orphan { .. } => {}
+            }
+        }
+        if over && !engine.unfinished() {
             break;
         }
     }

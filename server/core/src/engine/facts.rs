@@ -217,7 +217,7 @@ impl Engine {
         let org = self.shares.index(facts.org);
         let Self { quotas, cluster, queue, .. } = self;
         quotas.put(org, facts.limits, |name| cluster.offering(Some(name)));
-        queue.stir(org);
+        queue.stir(org, true);
         self.stir_firm();
     }
 
@@ -239,7 +239,7 @@ impl Engine {
         };
         self.quotas.count(org, &need, sign);
         // Its turns are others now, in every pool.
-        self.queue.stir(org);
+        self.queue.stir(org, self.quotas.is_limited(org));
         self.stir_firm();
     }
 
@@ -309,6 +309,7 @@ impl Engine {
     pub(super) fn remove_job(&mut self, id: JobId) {
         self.drop_hold(id);
         self.drop_hold_inside(id);
+        self.impossible.remove(&id);
         let Some(old) = self.jobs.remove(&id) else { return };
         if let Some(lane) = old.lane {
             self.queue.remove(lane, old.facts.queued_at, id);
@@ -321,7 +322,6 @@ impl Engine {
                 }
             }
         }
-        self.memory.victims.remove(&id);
     }
 
     fn ended(&mut self, job: JobId, succeeded: bool) {

@@ -19,6 +19,8 @@ const ASKS: usize = 256;
 const SCANNED: usize = 32;
 /// Nodes that are looked at first for the earliest start.
 const FIRST: usize = 128;
+/// Asks of which is kept whether the nodes could hold them.
+const POSSIBLE: usize = 4_096;
 const NEVER: i64 = i64::MAX;
 
 /// When each node could take an ask at the earliest, bookings aside. Microseconds; at or before now: at once.
@@ -113,7 +115,7 @@ impl Engine {
     }
 
     /// The class of a job as it was submitted.
-    fn class(&self, job: JobId) -> Option<i64> {
+    pub(super) fn class(&self, job: JobId) -> Option<i64> {
         Some(self.jobs.get(&job)?.facts.priority.rank())
     }
 
@@ -159,8 +161,8 @@ impl Engine {
         }
     }
 
-    /// Takes a job out of the queue, for which room was made elsewhere.
-    fn set_aside(&mut self, job: JobId) {
+    /// Takes a job out of the queue, for which room was made elsewhere, or which no node could hold.
+    pub(super) fn set_aside(&mut self, job: JobId) {
         let Some(waiting) = self.jobs.get(&job) else { return };
         if let Some(lane) = waiting.lane {
             self.queue.remove(lane, waiting.facts.queued_at, job);
@@ -202,10 +204,8 @@ impl Engine {
         // Only the first can be the answer, unless bookings are in their way.
         let enough = ask.nodes as usize + FIRST;
         if nodes.len() > enough {
-            let mut first = nodes.clone();
-            let (_, (next, _), _) = first.select_nth_unstable(enough);
-            let next = *next;
-            first.truncate(enough);
+            let (first, (next, _), _) = nodes.select_nth_unstable(enough);
+            let (first, next) = (first.to_vec(), *next);
             let found = self.earliest_on(ask, first, seconds, now, but);
             if let Some(found) = found.filter(|(at, _)| at.micros() <= next) {
                 return Some(found);
@@ -248,6 +248,41 @@ impl Engine {
             let chosen = self.place_at(ask, &able, (at, self.ends(at, seconds)), now, but)?;
             Some((at, self.places(ask, &chosen)))
         })
+    }
+
+    /// Puts jobs back into the queue that the nodes can hold since some were equipped anew.
+    pub(super) fn put_possible_back(&mut self) {
+        let equipped = self.cluster.equipped();
+        if std::mem::replace(&mut self.memory.equipped, equipped) == equipped {
+            return;
+        }
+        for job in std::mem::take(&mut self.impossible) {
+            let Some(ask) = self.jobs.get(&job).and_then(|w| w.ask) else { continue };
+            if self.is_possible(&ask) {
+                self.put_back(job);
+            } else {
+                self.impossible.insert(job);
+            }
+        }
+    }
+
+    /// Whether enough nodes could hold an ask if nothing ran on them.
+    pub(super) fn is_possible(&mut self, ask: &Ask) -> bool {
+        let ask = ask.for_anybody();
+        let equipped = self.cluster.equipped();
+        if let Some((_, known)) = self.memory.possible.get(&ask).filter(|(as_of, _)| *as_of == equipped) {
+            return *known;
+        }
+        let able = self.all_nodes().filter(|node| {
+            let view = self.cluster.view_empty(*node);
+            view.is_some_and(|view| self.finder.offer(&self.cluster, &view, &ask.shape).is_some())
+        });
+        let possible = able.take(ask.nodes as usize).count() == ask.nodes as usize;
+        if self.memory.possible.len() >= POSSIBLE {
+            self.memory.possible.clear();
+        }
+        self.memory.possible.insert(ask, (equipped, possible));
+        possible
     }
 
     /// Whether a search for the start of one of these jobs goes on in the next pass.

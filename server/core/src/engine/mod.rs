@@ -87,7 +87,14 @@ struct Memory {
     /// What of each pool was looked at.
     looked: HashMap<u64, pass::Looked>,
     looked_inside: HashMap<BookingId, inside::Looked>,
-    victims: HashMap<JobId, preempt::Scan>,
+    /// Whether the nodes could hold an ask if nothing ran on them, as of `Cluster::equipped`.
+    possible: HashMap<Ask, (u64, bool)>,
+    /// As of then the jobs that no nodes could hold were looked at.
+    equipped: u64,
+    /// Who could make room, by ask and class.
+    scans: HashMap<(Ask, i64), preempt::Scan>,
+    /// Nodes that the searches of this pass may still look at.
+    looks: usize,
     forecast: Option<forecast::Forecast>,
 }
 
@@ -108,6 +115,8 @@ pub struct Engine {
     dependents: BTreeMap<JobId, BTreeSet<JobId>>,
     versions: HashMap<facts::Thing, i64>,
     holds: BTreeMap<JobId, Held>,
+    /// Jobs that no nodes could hold if nothing ran on them; they are not in the queue.
+    impossible: BTreeSet<JobId>,
     inside: BTreeMap<BookingId, Vec<inside::HeldInside>>,
     /// How many attempts may be told to make room, by the booking that they run in, class and grace.
     preemptible: BTreeMap<(Option<BookingId>, i64, i64), i64>,
@@ -137,6 +146,7 @@ impl Default for Engine {
             dependents: BTreeMap::new(),
             versions: HashMap::new(),
             holds: BTreeMap::new(),
+            impossible: BTreeSet::new(),
             inside: BTreeMap::new(),
             preemptible: BTreeMap::new(),
             started: BTreeSet::new(),

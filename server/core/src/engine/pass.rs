@@ -23,14 +23,22 @@ use crate::request::Ask;
 /// As often all is looked at in a pass, as long as one decision may follow from another.
 const ROUNDS: usize = 8;
 
-/// In clusters of up to so many nodes room is looked for at every length.
+/// In clusters of up to so many nodes others may make room for everybody who waits.
 const MOST_SEARCHED: usize = 256;
+
+/// In larger clusters so many of a pool, the first in turn, are looked at for a later start, and others make
+/// room for them.
+const FIRST_CLAIMANTS: usize = 16;
 
 /// What of a pool was looked at last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Looked {
     changes: u64,
     queue: u64,
+    /// The order of those who wait, as of then, and the first of them. `None` where more than the first
+    /// depends on it.
+    order: u64,
+    first: Option<JobId>,
     bookings: u64,
     /// From then on more may have ended by the time that others need to make room.
     until: Timestamp,
@@ -43,6 +51,10 @@ struct PoolPass {
     pool: u64,
     /// Those of whom no start can be foreseen: they take nothing away from those behind them.
     passed: BTreeSet<(Ask, Group)>,
+    /// How many got no start at once, and were looked at for a later one.
+    looked_ahead: usize,
+    /// Nothing changed, but a search goes on in a large cluster.
+    searches: bool,
     /// Jobs for which others made room.
     firm: BinaryHeap<Reverse<Turn>>,
     /// `None` as long as the first that does not fit is looked for.
@@ -103,6 +115,8 @@ impl Engine {
     pub fn pass(&mut self, now: Timestamp) -> Vec<Decision> {
         let mut out = Vec::new();
         self.forget_started();
+        self.renew_looks();
+        self.put_possible_back();
         self.calendar.forget_until(now);
         self.orphans(&mut out);
         self.look_inside_all(now, &mut out);
@@ -144,6 +158,8 @@ impl Engine {
             let pass = PoolPass {
                 pool: *pool,
                 passed: BTreeSet::new(),
+                looked_ahead: 0,
+                searches: !self.is_searched() && self.is_unchanged(*pool, now),
                 firm: firm.collect(),
                 around: None,
                 finished: true,
@@ -163,7 +179,7 @@ impl Engine {
                 continue;
             }
             self.step(pass, seen, now, out);
-            self.enter_if_all_passed(pass, now);
+            self.enter_if_all_passed(pass, now, out);
             match self.next(pass, now) {
                 Some(turn) => order.push(Reverse((turn.max(seen), index))),
                 None => self.looked(pass, now),
@@ -204,11 +220,29 @@ impl Engine {
         let looked = Looked {
             changes: self.cluster.changes(),
             queue: self.queue.version(pass.pool),
+            order: self.queue.order_version(pass.pool),
+            first: self.first_alone(pass, now),
             bookings: self.bookings_version(pass.pool),
             until: self.next_within_grace(None, now),
             finished: pass.finished,
         };
         self.memory.looked.insert(pass.pool, looked);
+    }
+
+    /// The first of a pool, when all others stay where they are whatever their order is.
+    fn first_alone(&self, pass: &PoolPass, now: Timestamp) -> Option<JobId> {
+        let others = self.holds.values().filter(|h| h.pool & pass.pool != 0).count();
+        let alone = pass.passed.is_empty() && (others <= 1 || !self.is_searched());
+        alone.then(|| self.queue.head(pass.pool, self.turns(now), &pass.passed)).flatten().map(|t| t.job)
+    }
+
+    /// Whether a new order of those who wait changes nothing: who found no place finds none in another turn.
+    fn is_order_settled(&self, pool: u64, looked: &Looked, now: Timestamp) -> bool {
+        self.queue.order_version(pool) == looked.order
+            || looked.first.is_some_and(|first| {
+                let head = self.queue.head(pool, self.turns(now), &BTreeSet::new());
+                head.is_some_and(|head| head.job == first)
+            })
     }
 
     fn step(&mut self, pass: &mut PoolPass, seen: Turn, now: Timestamp, out: &mut Vec<Decision>) {
@@ -225,16 +259,21 @@ impl Engine {
 
     /// Whether nothing happened that could let anybody of a pool start.
     fn is_settled(&self, pool: u64, now: Timestamp) -> bool {
+        self.is_finished(pool) && self.is_unchanged(pool, now)
+    }
+
+    /// The same, while a search goes on.
+    fn is_unchanged(&self, pool: u64, now: Timestamp) -> bool {
         let Some(looked) = self.memory.looked.get(&pool).copied() else { return false };
         let unchanged = self.cluster.changed_since(looked.changes).is_some_and(|nodes| {
             nodes.len() < 256 && !nodes.iter().any(|node| self.is_of(*node, Models(pool)))
         });
         let due = self.holds.values().any(|h| h.pool == pool && h.at <= now);
         unchanged
-            && looked.finished
             && !due
             && now < looked.until
             && self.queue.version(pool) == looked.queue
+            && self.is_order_settled(pool, &looked, now)
             && self.bookings_version(pool) == looked.bookings
     }
 
@@ -310,6 +349,11 @@ impl Engine {
             self.start(head.job, &places, now, out);
             return;
         }
+        if !self.is_possible(&ask) {
+            self.set_aside(head.job);
+            self.impossible.insert(head.job);
+            return;
+        }
         let before = self.first_held(pass.pool).filter(|job| *job != head.job);
         let foreseen = self.hold(pass.pool, head.job, false, now);
         let starts = match foreseen {
@@ -323,18 +367,20 @@ impl Engine {
         if self.is_firm(head.job) {
             return;
         }
-        if foreseen == Foreseen::Never && !matches!(room, Room::Without(_)) {
+        pass.looked_ahead += 1;
+        let goes_on = self.is_searched() || pass.looked_ahead < FIRST_CLAIMANTS;
+        if goes_on && foreseen == Foreseen::Never && !matches!(room, Room::Without(_)) {
             pass.passed.insert((ask.for_anybody(), lane.group));
             return;
         }
         if let Some(before) = before {
             self.drop_hold(before);
         }
-        self.enter(pass, now);
+        self.enter(pass, now, out);
     }
 
     /// Of those who were passed over, shorter runs may fit.
-    fn enter_if_all_passed(&mut self, pass: &mut PoolPass, now: Timestamp) {
+    fn enter_if_all_passed(&mut self, pass: &mut PoolPass, now: Timestamp, out: &mut Vec<Decision>) {
         let all = !pass.passed.is_empty()
             && pass.around.is_none()
             && self.queue.head(pass.pool, self.turns(now), &pass.passed).is_none();
@@ -342,13 +388,16 @@ impl Engine {
             if let Some(job) = self.first_held(pass.pool) {
                 self.drop_hold(job);
             }
-            self.enter(pass, now);
+            self.enter(pass, now, out);
         }
     }
 
     /// Goes on to those who may start around what is held.
-    fn enter(&mut self, pass: &mut PoolPass, now: Timestamp) {
-        let lowest = self.lowest_preemptible(None).unwrap_or(i64::MAX);
+    fn enter(&mut self, pass: &mut PoolPass, now: Timestamp, out: &mut Vec<Decision>) {
+        let lowest = match self.is_searched() {
+            true => self.lowest_preemptible(None).unwrap_or(i64::MAX),
+            false => i64::MAX,
+        };
         let mut around = Around {
             fits_below: BTreeMap::new(),
             alike: HashMap::new(),
@@ -357,7 +406,7 @@ impl Engine {
             lines: Vec::new(),
             order: BinaryHeap::new(),
         };
-        if self.backfill {
+        if self.backfill && !pass.searches {
             for (ask, below) in self.roomy(pass.pool, lowest, now) {
                 let firsts = self.queue.firsts(&ask, i64::MAX, self.turns(now));
                 let firsts = firsts.filter(|(_, group)| below > 0 || group.class > lowest).map(Reverse);
@@ -365,7 +414,11 @@ impl Engine {
             }
             (0..around.lines.len()).for_each(|line| around.queue_line(line));
         }
+        let is_over = around.order.is_empty();
         pass.around = Some(around);
+        if is_over && !self.is_searched() {
+            self.make_room_for_first(pass, now, out);
+        }
     }
 
     /// Tries the next who may start around what is held, or make others leave.
@@ -388,6 +441,31 @@ impl Engine {
         around.queue_line(index);
         if around.order.is_empty() {
             self.keep_stuck(pass.pool, around);
+            if !self.is_searched() {
+                self.make_room_for_first(pass, now, out);
+            }
+        }
+    }
+
+    /// Whether others may make room for everybody who waits.
+    fn is_searched(&self) -> bool {
+        self.cluster.nodes().len() <= MOST_SEARCHED
+    }
+
+    /// Makes room for the first of a pool in a large cluster.
+    fn make_room_for_first(&mut self, pass: &mut PoolPass, now: Timestamp, out: &mut Vec<Decision>) {
+        if !self.backfill {
+            return;
+        }
+        let held = self.first_held(pass.pool);
+        for turn in self.queue.first_turns(pass.pool, self.turns(now), FIRST_CLAIMANTS) {
+            let lowest = self.lowest_preemptible(None).unwrap_or(i64::MAX);
+            if held == Some(turn.job) || self.class(turn.job).is_none_or(|class| class <= lowest) {
+                continue;
+            }
+            let room = self.make_room(pass.pool, turn.job, None, now, out);
+            pass.finished &= room != Room::NotYet;
+            pass.again |= matches!(room, Room::Without(_));
         }
     }
 
@@ -493,10 +571,6 @@ impl Engine {
 
     /// Runs of how many seconds and longer nobody can make room for, where there was none for `seconds`.
     fn longest_with_room(&mut self, job: JobId, ask: &Ask, class: i64, seconds: i64, now: Timestamp) -> i64 {
-        // On a large cluster shorter runs of the same kind get room in their turn at the head of the line only.
-        if self.cluster.nodes().len() > MOST_SEARCHED {
-            return 0;
-        }
         let but = &self.no_obstacles(job, false, now);
         let (from, _) = self.span_after_grace(None, class, seconds, now);
         let shorter = self.begins_within(seconds, from, but);
@@ -603,14 +677,15 @@ impl Engine {
                     (stuck.changes, below) = (changes, stuck.seconds);
                 }
             }
-            if known.shortest() < below || known.highest_class() > lowest {
-                open.push((*ask, below, known.shortest(), known.highest_class()));
+            let outranks = lowest < i64::MAX && known.highest_class() > lowest;
+            if known.shortest() < below || outranks {
+                open.push((*ask, below, known.shortest(), outranks));
             }
         }
         let mut out = Vec::new();
-        for (ask, below, shortest, highest) in open {
+        for (ask, below, shortest, outranks) in open {
             let roomy = shortest < below && self.has_room_for(&ask, shortest, &foreign, now);
-            if roomy || highest > lowest {
+            if roomy || outranks {
                 out.push((ask, if roomy { below } else { 0 }));
             }
         }

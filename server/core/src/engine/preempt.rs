@@ -3,7 +3,7 @@
 //! Only preemptible attempts of a lower class; the cheapest set that is enough, where the cost is the
 //! work that would be lost; and only when the job then really fits.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use berth_types::ids::JobId;
 use berth_types::time::Timestamp;
@@ -18,16 +18,26 @@ use crate::request::Ask;
 /// Up to so many candidates every set of them is tried.
 const EXACT: usize = 10;
 
-/// As many nodes are looked at in one pass.
+/// For one job as many nodes are looked at in one pass.
 const SCANNED: usize = 32;
 
-/// Who could make room for a job on each node, found little by little.
+/// For all jobs as many nodes are looked at in one pass, after which each gets one node.
+const SCANNED_IN_ALL: usize = 512;
+
+/// Searches that are kept.
+const SCANS: usize = 512;
+
+/// Who could make room on each node for those of a class who ask the same, found little by little.
 #[derive(Debug, Clone)]
 pub(super) struct Scan {
     /// Up to this node.
     next: usize,
     changes: u64,
+    /// For this job, with these bookings; other jobs may run longer, and have other obstacles.
+    job: JobId,
     bookings: u64,
+    /// The nodes where something was booked.
+    booked: BTreeSet<NodeIx>,
     /// What has ended by then was not in the way.
     from: Timestamp,
     found: BTreeMap<NodeIx, Vec<Owner>>,
@@ -56,7 +66,20 @@ pub(super) enum Room {
     None,
 }
 
+impl Scan {
+    fn new(claimant: &Claimant<'_>, changes: u64, bookings: u64) -> Self {
+        let (job, from) = (claimant.job, claimant.span.0);
+        let (booked, found) = (BTreeSet::new(), BTreeMap::new());
+        Self { next: 0, changes, job, bookings, booked, from, found }
+    }
+}
+
 impl Engine {
+    /// Gives all searches of a pass their nodes to look at.
+    pub(super) fn renew_looks(&mut self) {
+        self.memory.looks = SCANNED_IN_ALL;
+    }
+
     /// The lowest class of attempts that may be told to make room, in the open or inside a booking.
     pub(super) fn lowest_preemptible(&self, inside: Option<BookingId>) -> Option<i64> {
         let from = self.preemptible.range((inside, i64::MIN, i64::MIN)..);
@@ -159,7 +182,7 @@ impl Engine {
         }
         self.scan(claimant);
         let all = self.cluster.nodes().len();
-        match self.memory.victims.get(&claimant.job) {
+        match self.memory.scans.get(&(claimant.ask, claimant.class)) {
             Some(scan) if scan.next < all => Room::NotYet,
             _ => self.victims(claimant).map_or(Room::None, Room::Without),
         }
@@ -219,8 +242,8 @@ impl Engine {
 
     /// The cheapest set whose end makes room; an empty one where enough ends by itself as soon.
     fn victims(&mut self, claimant: &Claimant<'_>) -> Option<Vec<Owner>> {
-        let Claimant { job, ask, now, .. } = *claimant;
-        let scan = self.memory.victims.get(&job)?;
+        let Claimant { ask, class, now, .. } = *claimant;
+        let scan = self.memory.scans.get(&(ask, class))?;
         let mut nodes: Vec<(i64, Vec<Owner>, NodeIx)> = Vec::new();
         for (node, owners) in &scan.found {
             nodes.push((self.lost(owners, now), owners.clone(), *node));
@@ -255,36 +278,45 @@ impl Engine {
 
     /// Looks at some more nodes, and again at those that changed.
     fn scan(&mut self, claimant: &Claimant<'_>) {
-        let changes = self.cluster.changes();
+        let (key, changes) = ((claimant.ask, claimant.class), self.cluster.changes());
         let bookings = self.calendar.version(claimant.ask.shape.models);
-        let old = self.memory.victims.remove(&claimant.job).filter(|s| s.bookings == bookings);
+        let old = self.memory.scans.remove(&key);
         let changed =
             old.as_ref().and_then(|s| self.cluster.changed_since(s.changes)).map(<[NodeIx]>::to_vec);
         let (mut scan, changed) = match (old, changed) {
             (Some(scan), Some(changed)) => (scan, changed),
-            _ => (
-                Scan { next: 0, changes, bookings, from: claimant.span.0, found: BTreeMap::new() },
-                Vec::new(),
-            ),
+            _ => (Scan::new(claimant, changes, bookings), Vec::new()),
         };
         // Time alone brings what is booked nearer, and ends what runs.
-        let mut moved: Vec<NodeIx> =
-            scan.found.keys().copied().filter(|node| !self.calendar.is_free(*node)).collect();
+        let mut again = changed;
+        if scan.job == claimant.job && scan.bookings == bookings {
+            again.extend(scan.found.keys().filter(|node| !self.calendar.is_free(**node)));
+        } else {
+            let before = std::mem::replace(&mut scan.booked, self.calendar.booked_nodes().collect());
+            again.extend(before.union(&scan.booked));
+        }
         let ended = self.ends_after(scan.from).take_while(|(end, _)| *end <= claimant.span.0);
         let ranks = ended.filter_map(|(_, owner)| self.claims.get(&owner)).flat_map(|c| &c.ranks);
-        moved.extend(ranks.filter_map(|rank| self.cluster.find_node(rank.node)));
-        scan.from = claimant.span.0;
-        let end = (scan.next + SCANNED).min(self.cluster.nodes().len());
+        again.extend(ranks.filter_map(|rank| self.cluster.find_node(rank.node)));
+        again.retain(|node| (node.0 as usize) < scan.next);
+        again.sort_unstable();
+        again.dedup();
+        let more = SCANNED.min(self.memory.looks.max(1));
+        let end = (scan.next + more).min(self.cluster.nodes().len());
         let fresh = (scan.next..end).filter_map(|n| u32::try_from(n).ok()).map(NodeIx);
-        let again = changed.into_iter().chain(moved).filter(|n| (n.0 as usize) < scan.next);
-        for node in again.chain(fresh).collect::<Vec<_>>() {
+        self.memory.looks = self.memory.looks.saturating_sub(again.len() + end - scan.next);
+        for node in again.into_iter().chain(fresh) {
             match self.victims_on(node, claimant, false) {
                 Some(owners) => scan.found.insert(node, owners),
                 None => scan.found.remove(&node),
             };
         }
-        (scan.next, scan.changes) = (end, changes);
-        self.memory.victims.insert(claimant.job, scan);
+        (scan.next, scan.changes, scan.from) = (end, changes, claimant.span.0);
+        (scan.job, scan.bookings) = (claimant.job, bookings);
+        if self.memory.scans.len() >= SCANS {
+            self.memory.scans.clear();
+        }
+        self.memory.scans.insert(key, scan);
     }
 
     fn without(&self, node: NodeIx, owners: &[Owner], claimant: &Claimant<'_>) -> Option<View> {

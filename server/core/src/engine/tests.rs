@@ -450,3 +450,41 @@ fn a_node_that_is_away_or_sick_is_said_to_be() {
     let view = e.cluster().node(e.cluster().find_node(node_id(1)).unwrap()).unwrap();
     assert_eq!(view.gpu_index(&uuid), Some(0));
 }
+
+#[test]
+fn what_no_node_could_hold_is_no_longer_in_the_way_and_comes_back_with_a_node_that_can() {
+    let mut e = engine(1, 2);
+    submit(&mut e, waits(1, boards(4, 1)));
+    submit(&mut e, waits(2, boards(2, 1)));
+    submit(&mut e, waits(3, boards(2, 1)));
+    assert_eq!(starts(&e.pass(at(0))), [job_id(2)]);
+    // A start is held for the first that can have one.
+    assert_eq!(e.held_starts().map(|(job, _)| job).collect::<Vec<_>>(), [job_id(3)]);
+    let why = e.why(job_id(3), at(0)).unwrap();
+    assert!(why.blockers.contains(&Blocker::Ahead { jobs: 1 }), "{why:?}");
+    e.apply(Fact::Node { version: 1, facts: node(9, "H100-80GB", 4) }, at(1));
+    assert_eq!(starts(&e.pass(at(1))), [job_id(1)], "it is the first again");
+    e.apply(Fact::Left { version: 2, job: job_id(3) }, at(1));
+    assert_eq!(e.waiting(), 0);
+}
+
+#[test]
+fn in_a_large_cluster_others_make_room_for_more_than_the_first() {
+    let mut e = engine(300, 1);
+    for n in 1..=300 {
+        submit(&mut e, JobFacts { priority: Priority::Low, preemptible: true, ..waits(n, boards(1, 1)) });
+    }
+    assert_eq!(starts(&e.pass(at(0))).len(), 300);
+    for n in 301..=310 {
+        submit(&mut e, JobFacts { priority: Priority::High, ..waits(n, boards(1, 1)) });
+    }
+    let mut told = 0;
+    for second in 1..100 {
+        let made = e.pass(at(second));
+        told += made.iter().filter(|d| matches!(d, Decision::Preempt { .. })).count();
+        if !e.unfinished() && made.is_empty() {
+            break;
+        }
+    }
+    assert_eq!(told, 10, "one for each, and nobody twice");
+}

@@ -151,7 +151,14 @@ impl Engine {
             let models = ask.shape.models;
             let firm = self.holds.iter().filter(|(_, h)| h.firm && h.pool & models.0 != 0);
             let firm = firm.filter(|(other, _)| self.turn(**other, now).is_some_and(|t| t < turn)).count();
-            self.queue.ahead(models, turn, self.turns(now), COUNTED) + firm
+            let impossible = self.impossible.iter().filter(|other| {
+                let group = self.jobs.get(other).and_then(|w| Some((w.lane?.group, w.ask?)));
+                group.is_some_and(|(group, ask)| {
+                    ask.shape.models.0 & models.0 != 0 && self.turns(now).admits(group, &ask)
+                }) && self.turn(**other, now).is_some_and(|t| t < turn)
+            });
+            let impossible = impossible.take(COUNTED).count();
+            self.queue.ahead(models, turn, self.turns(now), COUNTED) + firm + impossible
         });
         if ahead > 0 {
             why.blockers.push(Blocker::Ahead { jobs: u32::try_from(ahead).unwrap_or(u32::MAX) });

@@ -207,7 +207,8 @@ fn essence(engine: &Engine, now: Timestamp) -> String {
     let mut engine = engine.clone();
     let used: Vec<_> = (0..3).map(|o| engine.used(org(o + 1))).collect();
     // Jobs for which others made room are not in the queue.
-    let waiting = engine.queue.len() + engine.holds.values().filter(|h| h.firm).count();
+    let firm = engine.holds.values().filter(|h| h.firm).count();
+    let waiting = engine.queue.len() + firm + engine.impossible.len();
     format!("{nodes:#?}\n{jobs:?}\n{claims:#?}\n{booked:?}\n{waiting}\n{used:?}")
 }
 
