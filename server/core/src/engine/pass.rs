@@ -83,6 +83,8 @@ struct Line {
     ask: Ask,
     /// Runs of so many seconds and longer do not fit, whoever asks.
     below: i64,
+    /// Seconds of the shortest run of anybody in the line.
+    shortest: i64,
     firsts: BinaryHeap<Reverse<(Turn, Group)>>,
 }
 
@@ -103,7 +105,9 @@ impl Around {
     }
 
     fn queue_line(&mut self, line: usize) {
-        let first = self.lines.get(line).and_then(|l| l.firsts.peek());
+        let lowest = self.lowest;
+        let open = |l: &&Line| l.shortest < l.below || lowest < i64::MAX;
+        let first = self.lines.get(line).filter(open).and_then(|l| l.firsts.peek());
         if let Some(Reverse((turn, _))) = first {
             self.order.push(Reverse((*turn, line)));
         }
@@ -407,10 +411,10 @@ impl Engine {
             order: BinaryHeap::new(),
         };
         if self.backfill && !pass.searches {
-            for (ask, below) in self.roomy(pass.pool, lowest, now) {
+            for (ask, below, shortest) in self.roomy(pass.pool, lowest, now) {
                 let firsts = self.queue.firsts(&ask, i64::MAX, self.turns(now));
                 let firsts = firsts.filter(|(_, group)| below > 0 || group.class > lowest).map(Reverse);
-                around.lines.push(Line { ask, below, firsts: firsts.collect() });
+                around.lines.push(Line { ask, below, shortest, firsts: firsts.collect() });
             }
             (0..around.lines.len()).for_each(|line| around.queue_line(line));
         }
@@ -473,7 +477,8 @@ impl Engine {
     fn keep_stuck(&mut self, pool: u64, around: &Around) {
         let (changes, bookings) = (self.cluster.changes(), self.bookings_version(pool));
         let none = around.lines.iter().filter(|l| l.below == 0).map(|l| (l.ask, 0));
-        for (ask, seconds) in around.fits_below.iter().map(|(ask, s)| (*ask, *s)).chain(none) {
+        // Only where nothing is free at all it does not matter what is booked.
+        for (ask, seconds) in around.fits_below.iter().map(|(ask, s)| (*ask, (*s).max(1))).chain(none) {
             // Of shares the boards that are shared already are not known to be without room.
             if ask == ask.for_anybody() {
                 self.queue.stick(&ask, Stuck { seconds, changes, bookings });
@@ -526,10 +531,11 @@ impl Engine {
                     let below = self.longest(&own, seconds, now, &but);
                     around.fits_below.insert(alike, below);
                     self.finder.sync(&self.cluster, &ask.shape);
-                    if self.finder.best(&self.cluster, &ask.shape, &|_| true).is_none()
-                        && let Some(line) = around.lines.get_mut(line)
-                    {
-                        line.below = 0;
+                    let none = self.finder.best(&self.cluster, &ask.shape, &|_| true).is_none();
+                    if let Some(line) = around.lines.get_mut(line) {
+                        // Those who share boards already may find more.
+                        let anybody = if own == own.for_anybody() { below } else { i64::MAX };
+                        line.below = if none { 0 } else { line.below.min(anybody).max(1) };
                     }
                 }
             }
@@ -649,10 +655,10 @@ impl Engine {
         Ask { shape: self.finder.kept(&self.cluster, &ask.shape), ..*ask }
     }
 
-    /// What may fit somewhere, with the seconds from which on it is known not to; and what does not, but is
+    /// What may fit somewhere, with the seconds from which on it is known not to and those of the shortest run; and what does not, but is
     /// asked for by a class above the lowest that may be told to make room. What found no place before is
     /// looked at again only on nodes that changed since.
-    fn roomy(&mut self, pool: u64, lowest: i64, now: Timestamp) -> Vec<(Ask, i64)> {
+    fn roomy(&mut self, pool: u64, lowest: i64, now: Timestamp) -> Vec<(Ask, i64, i64)> {
         // Starts that are held for others of other pools may be no obstacle, which is known for each job only.
         let foreign: Vec<BookingId> = self
             .holds
@@ -686,7 +692,7 @@ impl Engine {
         for (ask, below, shortest, outranks) in open {
             let roomy = shortest < below && self.has_room_for(&ask, shortest, &foreign, now);
             if roomy || outranks {
-                out.push((ask, if roomy { below } else { 0 }));
+                out.push((ask, if roomy { below } else { 0 }, shortest));
             }
         }
         out

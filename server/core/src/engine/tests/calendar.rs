@@ -175,3 +175,16 @@ fn what_no_node_could_ever_take_is_known_at_once() {
         assert_eq!(e.never(never, org(1)).unwrap().unwrap().blockers, [Blocker::Mode { boards: 1 }]);
     }
 }
+
+#[test]
+fn a_reservation_that_is_cancelled_lets_others_run_around_a_held_start() {
+    let mut e = engine(1, 3);
+    book(&mut e, 9, &boards(1, 1), window(0, 1_000), 0).unwrap();
+    submit(&mut e, waits(1, boards(3, 1)));
+    for (n, max_duration_s) in [(2, 100), (3, 100), (4, 50)] {
+        submit(&mut e, JobFacts { max_duration_s, ..waits(n, boards(1, 1)) });
+    }
+    assert_eq!(starts(&e.pass(at(0))), [job_id(2), job_id(3)]);
+    e.apply(Fact::Unbooked { version: 1, id: BookingId(Uuid::from_u128(9)) }, at(1));
+    assert_eq!(starts(&e.pass(at(1))), [job_id(4)]);
+}
