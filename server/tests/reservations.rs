@@ -306,3 +306,26 @@ async fn a_key_reserves_extends_and_cancels_once() {
         h.books_are_right().await;
     }
 }
+
+#[tokio::test]
+async fn a_node_that_is_not_connected_takes_reservations_for_later() {
+    for (engine, db, _place) in engines("reservations_away").await {
+        let h = Harbour::on(db).await;
+        let soon = h.quote(h.ask(2, 2, h.at(0), h.at(HOUR))).await;
+        assert_eq!(soon["feasible"], true, "{engine} {soon}");
+        // The portal was started anew, and node 2 has not come back yet.
+        h.t.portal.live.close_session(node(2));
+        let path = format!("/operator/nodes/{}", node(2));
+        h.t.call(&h.operator, "PATCH", &path, json!({"cordoned": false})).await.expect(200);
+        let away = "1 node that could hold this is not connected. Try again in a moment, or choose a begin that is more than a minute ahead.";
+        let refused = h.quote(h.ask(2, 2, h.at(0), h.at(HOUR))).await;
+        assert_eq!((&refused["feasible"], &refused["refusals"]), (&json!(false), &json!([away])), "{engine}");
+        let problem = h.confirm(&soon).await.problem(409, "reservation.taken");
+        assert_eq!(problem["detail"], format!("{away} Nothing was reserved."), "{engine}");
+        h.reserve(2, 2, h.at(HOUR), h.at(2 * HOUR)).await;
+        // Then somebody was faster indeed.
+        let late = h.quote(h.ask(2, 2, h.at(HOUR), h.at(2 * HOUR))).await;
+        assert_eq!((&late["feasible"], &late["refusals"]), (&json!(false), &Value::Null), "{engine} {late}");
+        h.books_are_right().await;
+    }
+}

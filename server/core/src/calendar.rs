@@ -60,6 +60,8 @@ pub struct But<'a> {
     pub bookings: &'a [BookingId],
     /// Those who would leave.
     pub owners: &'a [Owner],
+    /// Nodes that are expected back are back.
+    pub away: bool,
 }
 
 /// When a rank is expected to have ended at the latest; `None` when nobody knows.
@@ -275,7 +277,11 @@ impl Calendar {
         now: Timestamp,
         but: But<'_>,
     ) -> Option<View> {
-        let of = cluster.node(node)?;
+        let mut of = cluster.node(node)?;
+        let back = (but.away && of.facts.away).then(|| of.opened());
+        if let Some(back) = &back {
+            of = back;
+        }
         let there = |rank: &Rank, at: Timestamp| {
             (at <= now || expected_end(rank, now).is_none_or(|end| end > at))
                 && !but.owners.contains(&rank.owner)
@@ -314,7 +320,7 @@ impl Calendar {
         let booking = self.bookings.get(&id)?;
         let of = cluster.node(node)?;
         // Others may still be there that have not left in time.
-        let but = But { bookings: &[id], owners };
+        let but = But { bookings: &[id], owners, away: false };
         let mut view = self.view(cluster, node, (from, until), now, but)?;
         if !of.facts.open {
             return Some(view);

@@ -65,6 +65,8 @@ pub struct NodeFacts {
     pub id: NodeId,
     /// Takes new work: its worker is connected and nobody has cordoned it.
     pub open: bool,
+    /// Its worker is not connected, and nobody has cordoned it: it is expected back.
+    pub away: bool,
     /// It runs images.
     pub images: bool,
     pub cpu_milli: i64,
@@ -138,6 +140,12 @@ pub struct Node {
 }
 
 impl Node {
+    /// The node as it stands once its worker is back.
+    pub(crate) fn opened(&self) -> Self {
+        let facts = NodeFacts { open: true, ..self.facts.clone() };
+        Self { facts, ..self.clone() }
+    }
+
     pub fn view(&self) -> &View {
         &self.view
     }

@@ -83,6 +83,7 @@ pub fn node(n: u32, model: &str, gpus: u32, mig_enabled: bool) -> NodeFacts {
     NodeFacts {
         id: node_id(u128::from(n)),
         open: true,
+        away: false,
         images: false,
         cpu_milli: 1_000_000,
         memory_mib: 1_000_000,
@@ -104,6 +105,7 @@ pub fn read(nodes: &str, tasks: &str) -> Result<Trace, String> {
         cluster.put_node(NodeFacts {
             id: node_id(index as u128),
             open: true,
+            away: false,
             images: false,
             cpu_milli: number(row, 1)?,
             memory_mib: number(row, 2)?,

@@ -238,7 +238,7 @@ impl Engine {
         times.retain(|at| *at > now);
         times.sort_unstable();
         times.dedup();
-        let but = But { bookings: but, owners: &[] };
+        let but = But { bookings: but, owners: &[], away: false };
         times.into_iter().find_map(|at| {
             let able: Vec<NodeIx> =
                 nodes.iter().take_while(|(ready, _)| *ready <= at.micros()).map(|(_, n)| *n).collect();

@@ -348,7 +348,7 @@ impl Engine {
             return;
         };
         let but = self.no_obstacles(head.job, true, now);
-        let but = But { bookings: &but, owners: &[] };
+        let but = But { bookings: &but, owners: &[], away: false };
         if let Some(places) = self.place(&ask, now, self.ends(now, seconds), but) {
             self.start(head.job, &places, now, out);
             return;
@@ -519,7 +519,7 @@ impl Engine {
         let mut finished = true;
         let mut done = false;
         if seconds < fits {
-            let free = But { bookings: &but, owners: &[] };
+            let free = But { bookings: &but, owners: &[], away: false };
             match self.place(&own, now, self.ends(now, seconds), free) {
                 Some(places) => {
                     self.start(turn.job, &places, now, out);
@@ -570,7 +570,7 @@ impl Engine {
         let shorter = self.begins_within(seconds, now, but);
         let fits = |engine: &mut Self, seconds: i64| {
             let until = engine.ends(now, seconds);
-            engine.place(ask, now, until, But { bookings: but, owners: &[] }).is_some()
+            engine.place(ask, now, until, But { bookings: but, owners: &[], away: false }).is_some()
         };
         self.first_below(&shorter, fits)
     }
@@ -628,7 +628,7 @@ impl Engine {
             return self.drop_hold(job);
         }
         let bookings = self.no_obstacles(job, true, now);
-        let but = But { bookings: &bookings, owners: &[] };
+        let but = But { bookings: &bookings, owners: &[], away: false };
         let until = self.ends(now, seconds);
         let held = self.calendar.get(hold_id(job)).map(|b| Booking { from: now, until, ..b.clone() });
         let places = match held.filter(|b| self.is_free_now(b, &ask, now, but)) {
@@ -707,7 +707,7 @@ impl Engine {
             return false;
         }
         let until = self.ends(now, shortest);
-        let fits = self.place(ask, now, until, But { bookings: foreign, owners: &[] }).is_some();
+        let fits = self.place(ask, now, until, But { bookings: foreign, owners: &[], away: false }).is_some();
         if !fits {
             self.queue.stick(ask, Stuck { seconds: shortest, changes, bookings });
         }

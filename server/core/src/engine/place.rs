@@ -244,7 +244,8 @@ impl Engine {
                 return None;
             }
             // A start that is held is in the way like any other booking.
-            let view = calendar.view(&self.cluster, node, (from, until), now, But::default())?;
+            let but = But { away: Self::expects_back(from, now), ..But::default() };
+            let view = calendar.view(&self.cluster, node, (from, until), now, but)?;
             let offer = self.offer_fed(node, &view, ask, power.as_ref())?;
             Some((offer.cost, node, offer))
         });

@@ -236,7 +236,7 @@ impl Engine {
         nodes: &[NodeIx],
         owners: &[Owner],
     ) -> Option<Vec<Candidate>> {
-        let but = But { owners, bookings: claimant.but };
+        let but = But { owners, bookings: claimant.but, away: false };
         self.place_at(&claimant.ask, nodes, claimant.span, claimant.now, but)
     }
 
@@ -320,7 +320,7 @@ impl Engine {
     }
 
     fn without(&self, node: NodeIx, owners: &[Owner], claimant: &Claimant<'_>) -> Option<View> {
-        let but = But { owners, bookings: claimant.but };
+        let but = But { owners, bookings: claimant.but, away: false };
         self.calendar.view(&self.cluster, node, claimant.span, claimant.now, but)
     }
 

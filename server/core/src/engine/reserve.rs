@@ -23,6 +23,8 @@ const TRIED: usize = 48;
 const SCRATCH: usize = 24;
 /// Else so many nodes are tried to be cleared.
 const CLEARED: usize = 6;
+/// After so many seconds a node is expected back whose worker is not connected.
+const BACK_S: i64 = 60;
 
 /// Half open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,6 +51,8 @@ pub enum Refusal {
         /// There would be places if this rack could feed them. Nothing that runs counts against it, only
         /// what is promised.
         power: Option<Short>,
+        /// So many nodes that would do are not connected, and the window begins too soon to count on them.
+        away: u32,
         alternatives: Vec<Window>,
     },
 }
@@ -105,8 +109,20 @@ impl Engine {
             running,
             running_until,
             power,
+            away: self.away(&able, from, now),
             alternatives: self.alternatives(&ask, all, window, now),
         })
+    }
+
+    /// Whether what begins then may be booked on a node whose worker is not connected now.
+    pub(super) fn expects_back(from: Timestamp, now: Timestamp) -> bool {
+        from > now.plus_seconds(BACK_S)
+    }
+
+    /// How many of these nodes are not connected and not expected back by then.
+    fn away(&self, nodes: &[NodeIx], from: Timestamp, now: Timestamp) -> u32 {
+        let away = nodes.iter().filter_map(|n| self.cluster.node(*n)).filter(|n| n.facts.away).count();
+        if Self::expects_back(from, now) { 0 } else { u32::try_from(away).unwrap_or(u32::MAX) }
     }
 
     /// Quotes windows that do not overlap, one after the other, as if each before it were booked.

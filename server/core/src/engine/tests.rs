@@ -46,6 +46,7 @@ pub(super) fn node(n: u128, model: &str, boards: usize) -> NodeFacts {
     NodeFacts {
         id: node_id(n),
         open: true,
+        away: false,
         images: true,
         cpu_milli: 64_000,
         memory_mib: 512_000,

@@ -334,7 +334,7 @@ impl Engine {
     /// The same as far as places go.
     fn why_place(&mut self, ask: &Ask, org: OrgIx, seconds: i64, own: &[BookingId], now: Timestamp) -> Why {
         let until = self.ends(now, seconds);
-        let but = But { bookings: own, owners: &[] };
+        let but = But { bookings: own, owners: &[], away: false };
         if self.place(ask, now, until, but).is_some() {
             return Why { blockers: Vec::new(), changes: Vec::new(), earliest: Some(now), fits: true };
         }
@@ -528,7 +528,7 @@ impl Engine {
         }
         // The longest runs that end before something that is promised begins.
         let promised = self.calendar.iter().filter(|b| !own.contains(&b.id));
-        let but = But { bookings: own, owners: &[] };
+        let but = But { bookings: own, owners: &[], away: false };
         let mut shorter: Vec<i64> = promised.map(|b| (b.from.micros() - now.micros()) / 1_000_000).collect();
         shorter.retain(|s| *s > 0 && *s < seconds);
         shorter.sort_unstable_by(|a, b| b.cmp(a));

@@ -25,6 +25,7 @@ fn cluster(nodes: u32) -> Cluster {
         cluster.put_node(NodeFacts {
             id: NodeId::from_uuid(Uuid::from_u128(u128::from(n))),
             open: true,
+            away: false,
             images: true,
             cpu_milli: 32_000,
             memory_mib: 100_000,

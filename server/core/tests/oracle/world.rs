@@ -303,6 +303,7 @@ impl World {
         NodeFacts {
             id: node_id(host),
             open: self.open[host],
+            away: false,
             images: false,
             cpu_milli: of.cpus,
             memory_mib: 1,

@@ -233,6 +233,7 @@ impl Portal {
             let facts = NodeFacts {
                 id,
                 open: !row.cordoned && connected.contains(&id),
+                away: !row.cordoned && !connected.contains(&id),
                 images: row.images,
                 cpu_milli: if row.cpu_milli > 0 { row.cpu_milli } else { PLENTY },
                 memory_mib: if row.memory_mib > 0 { row.memory_mib } else { PLENTY },

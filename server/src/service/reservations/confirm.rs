@@ -49,6 +49,21 @@ pub(super) fn taken() -> Problem {
     Problem::new(409, "reservation.taken", "The capacity is taken", detail)
 }
 
+/// The same, where nodes are not connected that could hold it.
+fn refused(refusal: &Refusal) -> Problem {
+    let away = match refusal {
+        Refusal::Taken { away, .. } => super::away_text(*away),
+        _ => None,
+    };
+    match away {
+        Some(away) => {
+            let detail = format!("{away} Nothing was reserved.");
+            Problem::new(409, "reservation.taken", "The capacity is not there now", detail)
+        }
+        None => taken(),
+    }
+}
+
 /// A posting of a reservation; others are made from it.
 pub(super) fn posting(
     portal: &Portal,
@@ -195,10 +210,10 @@ impl Portal {
         let placed = self.ask(|e| book(e, &offering.gpu_model, &request, org, &windows, now));
         let placed = match placed {
             Ok(placed) => placed,
-            Err(_) => {
+            Err(refusal) => {
                 drop(reading);
                 self.touch_bookings();
-                return Err(taken());
+                return Err(refused(&refusal));
             }
         };
         let rows = self.rows(caller, &quote, &offering, &input, org, &windows, &placed, now);

@@ -113,6 +113,16 @@ fn request_of(input: &NewQuote, offering: &StoredOffering) -> Request {
     reserved(&offering.gpu_model, offering.mig_profile.as_deref(), counts, input.topology)
 }
 
+/// Why nodes that are not connected are not booked at once.
+fn away_text(nodes: u32) -> Option<String> {
+    let nodes = match nodes {
+        0 => return None,
+        1 => "1 node that could hold this is not connected".to_owned(),
+        nodes => format!("{nodes} nodes that could hold this are not connected"),
+    };
+    Some(format!("{nodes}. Try again in a moment, or choose a begin that is more than a minute ahead."))
+}
+
 fn span(window: Window) -> Span {
     Span { from: window.starts_at, until: window.ends_at }
 }
@@ -251,7 +261,8 @@ impl Portal {
                 let detail = "This cloud has not so many of these devices near enough to each other, even when it is empty. Ask for fewer devices or nodes.";
                 quote.refusals.push(detail.to_owned());
             }
-            Err(Refusal::Taken { conflicts, running, running_until, power, alternatives }) => {
+            Err(Refusal::Taken { conflicts, running, running_until, power, away, alternatives }) => {
+                quote.refusals.extend(away_text(away));
                 quote.refusals.extend(power.as_ref().map(short_text));
                 quote.conflicts = self.conflicts(org, &conflicts).await?;
                 if running > 0 {

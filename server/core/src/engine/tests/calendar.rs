@@ -188,3 +188,31 @@ fn a_reservation_that_is_cancelled_lets_others_run_around_a_held_start() {
     e.apply(Fact::Unbooked { version: 1, id: BookingId(Uuid::from_u128(9)) }, at(1));
     assert_eq!(starts(&e.pass(at(1))), [job_id(4)]);
 }
+
+#[test]
+fn a_node_that_is_not_connected_is_booked_for_later_and_named_for_now() {
+    let mut e = engine(1, 2);
+    let put = |e: &mut Engine, version, (open, away)| {
+        let facts = NodeFacts { open, away, ..node(1, "H100-80GB", 2) };
+        e.apply(Fact::Node { version, facts }, at(0));
+    };
+    let away = |refused: Result<_, Refusal>| match refused {
+        Ok(_) => None,
+        Err(Refusal::Taken { away, .. }) => Some(away),
+        Err(other) => panic!("{other}"),
+    };
+    let ask = |e: &mut Engine, from| e.quote(&boards(2, 1), org(1), window(from, 1_000), at(0));
+    put(&mut e, 2, (false, true));
+    assert_eq!([0, 59, 60, 61].map(|from| away(ask(&mut e, from))), [Some(1), Some(1), Some(1), None]);
+    // What is booked there is booked once.
+    book(&mut e, 1, &boards(2, 1), window(100, 1_000), 0).unwrap();
+    assert_eq!(away(ask(&mut e, 61)), Some(0));
+    // No job starts there, and none is promised a start.
+    submit(&mut e, JobFacts { max_duration_s: 10, ..waits(1, boards(1, 1)) });
+    assert_eq!((starts(&e.pass(at(0))), e.held_starts().count()), (vec![], 0));
+    // Whoever cordons a node wants nothing new on it.
+    put(&mut e, 3, (false, false));
+    assert_eq!(away(e.quote(&boards(2, 1), org(1), window(2_000, 3_000), at(0))), Some(0));
+    put(&mut e, 4, (true, false));
+    assert_eq!(starts(&e.pass(at(1))), [job_id(1)]);
+}
