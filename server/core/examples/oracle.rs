@@ -1,4 +1,4 @@
-//! Small worlds before the judge of `tests/oracle`, as many as wanted: `oracle [WORLDS] [SEED]`. Prints what was tried
+//! Small worlds before the judge of `tests/oracle`, as many as wanted: `oracle [WORLDS] [FROM] [SEED]`. Prints what was tried
 //! and the smallest form of each world that breaks a rule.
 #![expect(
     clippy::unwrap_used,
@@ -18,7 +18,9 @@ mod world;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use cases::{ENUMERATED, ENUMERATED_INSIDE, check, enumerated, enumerated_inside, models, random, shrink};
+use cases::{
+    ENUMERATED, ENUMERATED_INSIDE, check, enumerated, enumerated_inside, found, models, random, shrink,
+};
 
 /// Faults that are told in full.
 const SHOWN: u64 = 5;
@@ -29,7 +31,7 @@ fn main() {
     let from = arguments.next().unwrap_or(0);
     let seed = arguments.next().unwrap_or(1_000_000);
     let several = std::env::var_os("SEVERAL_MODELS").is_some();
-    let models = models();
+    let models: Vec<_> = models().into_iter().chain(found()).collect();
     let fixed = ENUMERATED + ENUMERATED_INSIDE + models.len() as u64;
     let case = |n: u64| match n {
         n if n < ENUMERATED => enumerated(n),

@@ -149,16 +149,16 @@ impl Engine {
         let mut why = self.why_ask(ask, facts.org, facts.max_duration_s, &but, now);
         let ahead = self.turn(job, now).map_or(0, |turn| {
             let models = ask.shape.models;
-            let firm = self.holds.iter().filter(|(_, h)| h.firm && h.pool & models.0 != 0);
-            let firm = firm.filter(|(other, _)| self.turn(**other, now).is_some_and(|t| t < turn)).count();
-            let impossible = self.impossible.iter().filter(|other| {
-                let group = self.jobs.get(other).and_then(|w| Some((w.lane?.group, w.ask?)));
-                group.is_some_and(|(group, ask)| {
+            // Those who were taken out of the queue count as long as they may start.
+            let firm = self.holds.iter().filter(|(_, h)| h.firm).map(|(other, _)| *other);
+            let aside = firm.chain(self.impossible.iter().copied()).filter(|other| {
+                let wants = self.jobs.get(other).and_then(|w| Some((w.lane?.group, w.ask?)));
+                wants.is_some_and(|(group, ask)| {
                     ask.shape.models.0 & models.0 != 0 && self.turns(now).admits(group, &ask)
-                }) && self.turn(**other, now).is_some_and(|t| t < turn)
+                }) && self.turn(*other, now).is_some_and(|t| t < turn)
             });
-            let impossible = impossible.take(COUNTED).count();
-            self.queue.ahead(models, turn, self.turns(now), COUNTED) + firm + impossible
+            let aside = aside.take(COUNTED).count();
+            self.queue.ahead(models, turn, self.turns(now), COUNTED) + aside
         });
         if ahead > 0 {
             why.blockers.push(Blocker::Ahead { jobs: u32::try_from(ahead).unwrap_or(u32::MAX) });

@@ -216,6 +216,21 @@ pub fn models() -> Vec<Case> {
     out
 }
 
+/// Cases that broke a rule once, found among random worlds.
+pub fn found() -> Vec<Case> {
+    let hosts = vec![Host { mig: false, rack: 1, cpus: 64_000, ..host(H100[0], 2) }, host(H100[0], 3)];
+    let limited = Job { org: 1, ..JOB };
+    // Others made room for a job that its organization's limit keeps back: it is not ahead of anybody.
+    let steps = vec![
+        Step::Quota { org: 1, boards: Some(1) },
+        Step::Submit(Job { class: 0, preemptible: true, count: 2, ..JOB }),
+        Step::Submit(Job { what: What::Slice(0), nodes: 2, ..limited }),
+        Step::Submit(Job { count: 3, ..JOB }),
+        Step::Submit(limited),
+    ];
+    vec![Case { hosts, steps }]
+}
+
 fn random_job(random: &mut Random, submitted: usize, booked: usize, several: bool) -> Job {
     let models = random.pick(&[H100, H100, H100, A30, A100, if several { EITHER } else { H100 }]);
     let profiles = table(models[0]).map_or(0, |b| b.profiles.len() as u64);

@@ -13,7 +13,9 @@ mod cases;
 mod judge;
 mod world;
 
-use cases::{ENUMERATED, ENUMERATED_INSIDE, check, enumerated, enumerated_inside, models, random, shrink};
+use cases::{
+    ENUMERATED, ENUMERATED_INSIDE, check, enumerated, enumerated_inside, found, models, random, shrink,
+};
 use world::Case;
 
 /// Tries cases on all processors; the smallest form of the first that breaks a rule.
@@ -39,6 +41,12 @@ fn try_all(count: u64, case: impl Fn(u64) -> Case + Sync) {
 #[test]
 fn every_model_in_both_modes_runs_what_its_table_allows() {
     let cases = models();
+    try_all(cases.len() as u64, |n| cases[n as usize].clone());
+}
+
+#[test]
+fn what_broke_a_rule_once_breaks_none() {
+    let cases = found();
     try_all(cases.len() as u64, |n| cases[n as usize].clone());
 }
 
