@@ -193,11 +193,17 @@ impl Engine {
 
     /// Nothing is held for who may not start: others of its organization hold as much as they may.
     fn drop_vain_hold(&mut self, pool: u64, now: Timestamp) {
-        let Some(job) = self.first_held(pool) else { return };
-        let admitted = self.jobs.get(&job).and_then(|w| Some((w.lane?, w.ask?)));
-        if !admitted.is_some_and(|(lane, ask)| self.turns(now).admits(lane.group, &ask)) {
+        if let Some(job) = self.vain_hold(pool, now) {
             self.drop_hold(job);
         }
+    }
+
+    /// The job of a pool for which a start is held, if its organization's limits keep it back now.
+    fn vain_hold(&self, pool: u64, now: Timestamp) -> Option<JobId> {
+        let job = self.first_held(pool)?;
+        let wants = self.jobs.get(&job).and_then(|w| Some((w.lane?, w.ask?)));
+        let admitted = wants.is_some_and(|(lane, ask)| self.turns(now).admits(lane.group, &ask));
+        (!admitted).then_some(job)
     }
 
     /// Whose turn is next in a pool.
@@ -217,7 +223,8 @@ impl Engine {
         {
             self.drop_hold(job);
         }
-        if pass.again {
+        // Who started meanwhile may have used up what the first of its organization may hold.
+        if pass.again || self.vain_hold(pass.pool, now).is_some() {
             self.memory.looked.remove(&pass.pool);
             return;
         }

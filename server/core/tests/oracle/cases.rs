@@ -228,7 +228,20 @@ pub fn found() -> Vec<Case> {
         Step::Submit(Job { count: 3, ..JOB }),
         Step::Submit(limited),
     ];
-    vec![Case { hosts, steps }]
+    let ahead = Case { hosts, steps };
+    // The start that is held for the first is given to the next once a limit keeps the first back.
+    let steps = vec![
+        Step::Submit(Job { org: 2, preemptible: true, count: 2, ..JOB }),
+        Step::Submit(Job { class: 2, seconds: 200, ..JOB }),
+        Step::Submit(Job { org: 2, ..JOB }),
+        Step::Submit(Job { class: 2, seconds: 511, ..JOB }),
+        Step::Quota { org: 2, boards: Some(2) },
+        Step::Submit(JOB),
+        Step::Next,
+        Step::Next,
+    ];
+    let held = Case { hosts: vec![host(H100[0], 2)], steps };
+    vec![ahead, held]
 }
 
 fn random_job(random: &mut Random, submitted: usize, booked: usize, several: bool) -> Job {
