@@ -266,7 +266,7 @@ impl Engine {
         }
     }
 
-    /// Whether enough nodes could hold an ask if nothing ran on them.
+    /// True if enough nodes could hold an ask with nothing else running on them.
     pub(super) fn is_possible(&mut self, ask: &Ask) -> bool {
         let ask = ask.for_anybody();
         let equipped = self.cluster.equipped();

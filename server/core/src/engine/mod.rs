@@ -87,11 +87,11 @@ struct Memory {
     /// What of each pool was looked at.
     looked: HashMap<u64, pass::Looked>,
     looked_inside: HashMap<BookingId, inside::Looked>,
-    /// Whether the nodes could hold an ask if nothing ran on them, as of `Cluster::equipped`.
+    /// For each ask, true if empty nodes could hold it, with the `Cluster::equipped` of that answer.
     possible: HashMap<Ask, (u64, bool)>,
     /// As of then the jobs that no nodes could hold were looked at.
     equipped: u64,
-    /// Who could make room, by ask and class.
+    /// The searches for attempts that could make room, by ask and class.
     scans: HashMap<(Ask, i64), preempt::Scan>,
     /// Nodes that the searches of this pass may still look at.
     looks: usize,

@@ -223,7 +223,7 @@ impl Engine {
         {
             self.drop_hold(job);
         }
-        // Who started meanwhile may have used up what the first of its organization may hold.
+        // A start in this pass may have used up the limits of the organization that the held start is for.
         if pass.again || self.vain_hold(pass.pool, now).is_some() {
             self.memory.looked.remove(&pass.pool);
             return;
@@ -247,7 +247,7 @@ impl Engine {
         alone.then(|| self.queue.head(pass.pool, self.turns(now), &pass.passed)).flatten().map(|t| t.job)
     }
 
-    /// Whether a new order of those who wait changes nothing: who found no place finds none in another turn.
+    /// True if a new order of the waiting jobs changes nothing: a job that found no place finds none in another turn.
     fn is_order_settled(&self, pool: u64, looked: &Looked, now: Timestamp) -> bool {
         self.queue.order_version(pool) == looked.order
             || looked.first.is_some_and(|first| {
@@ -458,7 +458,7 @@ impl Engine {
         }
     }
 
-    /// Whether others may make room for everybody who waits.
+    /// True in a cluster so small that others may make room for every waiting job.
     fn is_searched(&self) -> bool {
         self.cluster.nodes().len() <= MOST_SEARCHED
     }
@@ -662,9 +662,9 @@ impl Engine {
         Ask { shape: self.finder.kept(&self.cluster, &ask.shape), ..*ask }
     }
 
-    /// What may fit somewhere, with the seconds from which on it is known not to and those of the shortest run; and what does not, but is
-    /// asked for by a class above the lowest that may be told to make room. What found no place before is
-    /// looked at again only on nodes that changed since.
+    /// The asks that may fit somewhere, each with the seconds of its shortest run and the seconds from which
+    /// on runs are known not to fit; also asks that do not fit, of classes above the lowest preemptible one.
+    /// An ask that found no place before is looked at again only on nodes that changed since.
     fn roomy(&mut self, pool: u64, lowest: i64, now: Timestamp) -> Vec<(Ask, i64, i64)> {
         // Starts that are held for others of other pools may be no obstacle, which is known for each job only.
         let foreign: Vec<BookingId> = self

@@ -27,7 +27,7 @@ const SCANNED_IN_ALL: usize = 512;
 /// Searches that are kept.
 const SCANS: usize = 512;
 
-/// Who could make room on each node for those of a class who ask the same, found little by little.
+/// The attempts that could make room on each node for jobs of one class and ask, found node by node.
 #[derive(Debug, Clone)]
 pub(super) struct Scan {
     /// Up to this node.

@@ -114,7 +114,7 @@ impl Engine {
         })
     }
 
-    /// Whether what begins then may be booked on a node whose worker is not connected now.
+    /// True if a booking may begin then on a node whose worker is not connected now.
     pub(super) fn expects_back(from: Timestamp, now: Timestamp) -> bool {
         from > now.plus_seconds(BACK_S)
     }

@@ -204,7 +204,7 @@ fn a_node_that_is_not_connected_is_booked_for_later_and_named_for_now() {
     let ask = |e: &mut Engine, from| e.quote(&boards(2, 1), org(1), window(from, 1_000), at(0));
     put(&mut e, 2, (false, true));
     assert_eq!([0, 59, 60, 61].map(|from| away(ask(&mut e, from))), [Some(1), Some(1), Some(1), None]);
-    // What is booked there is booked once.
+    // A second booking of the same boards is refused.
     book(&mut e, 1, &boards(2, 1), window(100, 1_000), 0).unwrap();
     assert_eq!(away(ask(&mut e, 61)), Some(0));
     // No job starts there, and none is promised a start.
