@@ -9,6 +9,7 @@
 //!
 //! Must not see a clock, a store or a message. Nothing that is stated can make it panic.
 
+mod backfill;
 mod facts;
 mod forecast;
 mod hold;
