@@ -273,10 +273,7 @@ impl Engine {
         if let Some((_, known)) = self.memory.possible.get(&ask).filter(|(as_of, _)| *as_of == equipped) {
             return *known;
         }
-        let able = self.all_nodes().filter(|node| {
-            let view = self.cluster.view_empty(*node);
-            view.is_some_and(|view| self.finder.offer(&self.cluster, &view, &ask.shape).is_some())
-        });
+        let able = self.all_nodes().filter(|node| self.is_able(*node, &ask));
         let possible = able.take(ask.nodes as usize).count() == ask.nodes as usize;
         if self.memory.possible.len() >= POSSIBLE {
             self.memory.possible.clear();

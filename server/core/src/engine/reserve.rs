@@ -203,12 +203,13 @@ impl Engine {
 
     /// The nodes that could hold one rank if they were empty, open and healthy.
     pub(super) fn able(&self, ask: &Ask) -> Vec<NodeIx> {
-        let all = (0..self.cluster.nodes().len()).filter_map(|n| u32::try_from(n).ok()).map(NodeIx);
-        all.filter(|node| {
-            let view = self.cluster.view_empty(*node);
-            view.is_some_and(|v| self.finder.offer(&self.cluster, &v, &ask.shape).is_some())
-        })
-        .collect()
+        self.all_nodes().filter(|node| self.is_able(*node, ask)).collect()
+    }
+
+    /// True if a node could hold one rank with nothing on it, open and healthy.
+    pub(super) fn is_able(&self, node: NodeIx, ask: &Ask) -> bool {
+        let view = self.cluster.view_empty(node);
+        view.is_some_and(|view| self.finder.offer(&self.cluster, &view, &ask.shape).is_some())
     }
 
     /// Thousandths of boards on a node, or on some.
