@@ -10,6 +10,8 @@
 
 #[path = "../tests/oracle/cases.rs"]
 mod cases;
+#[path = "../tests/oracle/found.rs"]
+mod found;
 #[path = "../tests/oracle/judge.rs"]
 mod judge;
 #[path = "../tests/oracle/world.rs"]
@@ -18,9 +20,8 @@ mod world;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use cases::{
-    ENUMERATED, ENUMERATED_INSIDE, check, enumerated, enumerated_inside, found, models, random, shrink,
-};
+use cases::{ENUMERATED, ENUMERATED_INSIDE, check, enumerated, enumerated_inside, models, random, shrink};
+use found::found;
 
 /// Faults that are told in full.
 const SHOWN: u64 = 5;
@@ -53,9 +54,10 @@ fn main() {
                     let case = case(n);
                     steps.fetch_add(case.steps.len() as u64, Ordering::Relaxed);
                     let Err(fault) = check(&case) else { continue };
+                    println!("world {n}: rule {}: {}", fault.rule, fault.text);
                     if faults.fetch_add(1, Ordering::Relaxed) < SHOWN {
                         let small = shrink(&case, fault.rule);
-                        println!("world {n}: {:?}\n{small:?}", check(&small));
+                        println!("smallest form of world {n}: {:?}\n{small:?}", check(&small));
                     }
                 }
             });

@@ -9,7 +9,7 @@ use berth_types::time::Timestamp;
 use super::hold::hold_id;
 use super::pass::PoolPass;
 use super::preempt::{Claimant, Room};
-use super::{Decision, Engine};
+use super::{Basis, Decision, Engine};
 use crate::calendar::But;
 use crate::cluster::BookingId;
 use crate::queue::{Group, Stuck, Turn};
@@ -24,8 +24,10 @@ pub(super) const FIRST_CLAIMANTS: usize = 16;
 
 /// What is known while others are started around what is held.
 pub(super) struct Around {
-    /// For each ask: runs of so many seconds and longer do not fit.
-    fits_below: BTreeMap<Ask, i64>,
+    /// For each ask and (where it matters) class: runs of so many seconds and longer do not fit.
+    fits_below: BTreeMap<(Ask, i64), i64>,
+    /// A class finds room that lower ones do not find: others were stopped for somebody.
+    by_class: bool,
     /// The ask that stands for each, as long as nobody was started.
     alike: HashMap<Ask, Ask>,
     /// For each ask and class: nobody can make room for runs of so many seconds and longer.
@@ -41,6 +43,8 @@ struct Line {
     ask: Ask,
     /// Runs of so many seconds and longer do not fit, whoever asks.
     below: i64,
+    /// No board is free at all, whatever is booked.
+    full: bool,
     /// Seconds of the shortest run of anybody in the line.
     shortest: i64,
     firsts: BinaryHeap<Reverse<(Turn, Group)>>,
@@ -50,12 +54,16 @@ impl Around {
     /// Runs of so many seconds and longer of somebody in a line are not looked at.
     fn bound(&mut self, line: usize, own: &Ask, alike: &Ask, class: i64) -> (i64, i64) {
         let below = self.lines.get(line).map_or(0, |l| l.below);
-        let fits = self.fits_below.get(alike).copied().unwrap_or(i64::MAX).min(below);
+        let fits = self.fits_below.get(&self.fits_key(alike, class)).copied().unwrap_or(i64::MAX).min(below);
         let room = match class > self.lowest {
             true => self.room_below.get(&(*own, class)).copied().unwrap_or(i64::MAX),
             false => 0,
         };
         (fits, room)
+    }
+
+    fn fits_key(&self, alike: &Ask, class: i64) -> (Ask, i64) {
+        (*alike, if self.by_class { class } else { 0 })
     }
 
     pub(super) fn next(&self) -> Option<Turn> {
@@ -81,6 +89,7 @@ impl Engine {
         };
         let mut around = Around {
             fits_below: BTreeMap::new(),
+            by_class: self.holds.values().any(|h| h.basis == Basis::Stopped),
             alike: HashMap::new(),
             room_below: HashMap::new(),
             lowest,
@@ -91,7 +100,7 @@ impl Engine {
             for (ask, below, shortest) in self.roomy(pass.pool, lowest, now) {
                 let firsts = self.queue.firsts(&ask, i64::MAX, self.turns(now));
                 let firsts = firsts.filter(|(_, group)| below > 0 || group.class > lowest).map(Reverse);
-                around.lines.push(Line { ask, below, shortest, firsts: firsts.collect() });
+                around.lines.push(Line { ask, below, full: false, shortest, firsts: firsts.collect() });
             }
             (0..around.lines.len()).for_each(|line| around.queue_line(line));
         }
@@ -153,9 +162,11 @@ impl Engine {
     /// What found no place is remembered until something changes.
     fn keep_stuck(&mut self, pool: u64, around: &Around) {
         let (changes, bookings) = (self.cluster.changes(), self.bookings_version(pool));
-        let none = around.lines.iter().filter(|l| l.below == 0).map(|l| (l.ask, 0));
+        let none = around.lines.iter().filter(|l| l.full).map(|l| (l.ask, 0));
         // Only where nothing is free at all it does not matter what is booked.
-        for (ask, seconds) in around.fits_below.iter().map(|(ask, s)| (*ask, (*s).max(1))).chain(none) {
+        // A higher class may find more than the lower one that was looked at.
+        let none_fits = around.fits_below.iter().filter(|_| !around.by_class);
+        for (ask, seconds) in none_fits.map(|((ask, _), s)| (*ask, (*s).max(1))).chain(none) {
             // Of shares the boards that are shared already are not known to be without room.
             if ask == ask.for_anybody() {
                 self.queue.stick(&ask, Stuck { seconds, changes, bookings });
@@ -206,12 +217,15 @@ impl Engine {
                 None => {
                     // The cluster only gets fuller in a pass, so this holds for all who ask alike.
                     let below = self.longest(&own, seconds, now, &but);
-                    around.fits_below.insert(alike, below);
+                    let key = around.fits_key(&alike, group.class);
+                    around.fits_below.insert(key, below);
+                    let by_class = around.by_class;
                     self.finder.sync(&self.cluster, &ask.shape);
                     let none = self.finder.best(&self.cluster, &ask.shape, &|_| true).is_none();
                     if let Some(line) = around.lines.get_mut(line) {
                         // Those who share boards already may find more.
-                        let anybody = if own == own.for_anybody() { below } else { i64::MAX };
+                        let anybody = if own == own.for_anybody() && !by_class { below } else { i64::MAX };
+                        line.full = none;
                         line.below = if none { 0 } else { line.below.min(anybody).max(1) };
                     }
                 }
@@ -222,7 +236,7 @@ impl Engine {
             match self.make_room(pool, turn.job, None, now, out) {
                 Room::Without(_) => {
                     around.lowest = self.lowest_preemptible(None).unwrap_or(i64::MAX);
-                    if !self.holds.get(&turn.job).is_some_and(|h| h.firm) {
+                    if !self.is_aside(turn.job) {
                         finished = false;
                         around.room_below.insert(key, 0);
                     }
@@ -304,14 +318,9 @@ impl Engine {
     /// on runs are known not to fit; also asks that do not fit, of classes above the lowest preemptible one.
     /// An ask that found no place before is looked at again only on nodes that changed since.
     fn roomy(&mut self, pool: u64, lowest: i64, now: Timestamp) -> Vec<(Ask, i64, i64)> {
-        // Starts that are held for others of other pools may be no obstacle, which is known for each job only.
-        let foreign: Vec<BookingId> = self
-            .holds
-            .iter()
-            .filter(|(_, h)| h.pool != pool && h.pool & pool != 0 && !h.firm)
-            .map(|(job, _)| hold_id(*job))
-            .collect();
+        let (yields, stopped) = self.yielding(pool);
         let (changes, bookings) = (self.cluster.changes(), self.bookings_version(pool));
+        let settled = yields.is_empty() && stopped.is_empty() && self.racks.is_empty();
         let Self { cluster, queue, .. } = &mut *self;
         let mut open = Vec::new();
         for (ask, known) in queue.asks_of(pool) {
@@ -323,19 +332,22 @@ impl Engine {
                     nodes.len() < 64 && !views.any(|n| ask.shape.may_fit(n.view(), cluster.models()))
                 });
                 // Without any place at all it does not matter what is booked.
-                let booked = stuck.bookings == bookings && foreign.is_empty();
+                // What a booking draws from its begin on, others on the same board need not draw.
+                let booked = stuck.bookings == bookings && settled;
                 if same && (booked || stuck.seconds == 0) {
                     (stuck.changes, below) = (changes, stuck.seconds);
                 }
             }
             let outranks = lowest < i64::MAX && known.highest_class() > lowest;
             if known.shortest() < below || outranks {
-                open.push((*ask, below, known.shortest(), outranks));
+                open.push((*ask, below, known.shortest(), known.highest_class(), outranks));
             }
         }
         let mut out = Vec::new();
-        for (ask, below, shortest, outranks) in open {
-            let roomy = shortest < below && self.has_room_for(&ask, shortest, &foreign, now);
+        for (ask, below, shortest, highest, outranks) in open {
+            let lower = stopped.iter().filter(|(class, _)| *class < highest).map(|(_, id)| *id);
+            let but: Vec<BookingId> = yields.iter().copied().chain(lower).collect();
+            let roomy = shortest < below && self.has_room_for(&ask, shortest, &but, now);
             if roomy || outranks {
                 out.push((ask, if roomy { below } else { 0 }, shortest));
             }
@@ -343,8 +355,25 @@ impl Engine {
         out
     }
 
+    /// Held starts that are no obstacle to some jobs of a pool, which is known for each job only: those that
+    /// give way to an earlier turn, and those with their classes that give way to a higher class. Where racks
+    /// have budgets, all pools meet.
+    fn yielding(&self, pool: u64) -> (Vec<BookingId>, Vec<(i64, BookingId)>) {
+        let (mut yields, mut stopped) = (Vec::new(), Vec::new());
+        for (job, held) in &self.holds {
+            let meets = held.pool & pool != 0 || !self.racks.is_empty();
+            match held.basis {
+                _ if !meets => {}
+                Basis::First if held.pool == pool => {}
+                Basis::First | Basis::Soon => yields.push(hold_id(*job)),
+                Basis::Stopped => stopped.extend(self.class(*job).map(|class| (class, hold_id(*job)))),
+            }
+        }
+        (yields, stopped)
+    }
+
     /// Whether a run of the shortest length at least fits; remembered where not.
-    fn has_room_for(&mut self, ask: &Ask, shortest: i64, foreign: &[BookingId], now: Timestamp) -> bool {
+    fn has_room_for(&mut self, ask: &Ask, shortest: i64, but: &[BookingId], now: Timestamp) -> bool {
         let (changes, bookings) = (self.cluster.changes(), self.bookings_version(ask.shape.models.0));
         self.finder.sync(&self.cluster, &ask.shape);
         if self.finder.best(&self.cluster, &ask.shape, &|_| true).is_none() {
@@ -352,7 +381,7 @@ impl Engine {
             return false;
         }
         let until = self.ends(now, shortest);
-        let fits = self.place(ask, now, until, But { bookings: foreign, owners: &[], away: false }).is_some();
+        let fits = self.place(ask, now, until, But { bookings: but, owners: &[], away: false }).is_some();
         if !fits {
             self.queue.stick(ask, Stuck { seconds: shortest, changes, bookings });
         }

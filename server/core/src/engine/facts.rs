@@ -6,7 +6,7 @@ use berth_types::ids::{JobId, NodeId, OrgId};
 use berth_types::jobs::{Condition, DependsOn, Priority};
 use berth_types::time::Timestamp;
 
-use super::{Engine, Waiting};
+use super::{Basis, Engine, Waiting};
 use crate::calendar::Booking;
 use crate::cluster::{BookingId, NodeFacts, Owner, Rank, Slot};
 use crate::queue::{Group, Lane};
@@ -218,7 +218,7 @@ impl Engine {
         let Self { quotas, cluster, queue, .. } = self;
         quotas.put(org, facts.limits, |name| cluster.offering(Some(name)));
         queue.stir(org, true);
-        self.stir_firm();
+        self.stir_aside();
     }
 
     /// Counts what a claim holds, or holds no more. What runs in a booking is limited by that.
@@ -240,12 +240,12 @@ impl Engine {
         self.quotas.count(org, &need, sign);
         // Its turns are others now, in every pool.
         self.queue.stir(org, self.quotas.is_limited(org));
-        self.stir_firm();
+        self.stir_aside();
     }
 
-    /// Jobs for which others made room are in no line of the queue.
-    fn stir_firm(&mut self) {
-        for held in self.holds.values().filter(|h| h.firm) {
+    /// Jobs that wait for a held start of their own are in no line of the queue.
+    fn stir_aside(&mut self) {
+        for held in self.holds.values().filter(|h| h.basis != Basis::First) {
             self.queue.stir_pool(held.pool);
         }
     }

@@ -7,7 +7,7 @@
 use berth_types::ids::JobId;
 use berth_types::time::Timestamp;
 
-use super::{Engine, Held};
+use super::{Basis, Engine, Held};
 use crate::calendar::{Booking, But, Kind, LATE_S, Place, expected_end};
 use crate::cluster::{BookingId, Models, NodeIx};
 use crate::queue::Turn;
@@ -54,17 +54,26 @@ impl Engine {
         open.chain(self.held_inside())
     }
 
-    /// Whether others made room for a job, which is held for it alone.
+    /// True if others are stopped for a job: their room is for it alone.
     pub fn is_firm(&self, job: JobId) -> bool {
-        self.holds.get(&job).is_some_and(|h| h.firm) || self.is_firm_inside(job)
+        self.basis(job) == Some(Basis::Stopped)
     }
 
-    /// Holds a start for a job, or keeps the one that is held. A `firm` one is for a job for which others
-    /// made room: it leaves the queue and waits for that room.
-    pub(super) fn hold(&mut self, pool: u64, job: JobId, firm: bool, now: Timestamp) -> Foreseen {
+    /// True if a job has a held start that the first in line does not need.
+    pub fn is_aside(&self, job: JobId) -> bool {
+        self.basis(job).is_some_and(|basis| basis != Basis::First)
+    }
+
+    fn basis(&self, job: JobId) -> Option<Basis> {
+        self.holds.get(&job).map(|h| h.basis).or_else(|| self.basis_inside(job))
+    }
+
+    /// Holds a start for a job, or keeps the one that is held. A job that is not the first leaves the queue and
+    /// waits for its start.
+    pub(super) fn hold(&mut self, pool: u64, job: JobId, basis: Basis, now: Timestamp) -> Foreseen {
         if let Some(held) = self.holds.get(&job).copied()
             && held.at > now
-            && held.firm == firm
+            && held.basis == basis
             && self.is_current(job, &held)
         {
             self.renew_hold(job, pool);
@@ -84,10 +93,10 @@ impl Engine {
         let until = self.ends(at, seconds);
         let (id, kind, from) = (hold_id(job), Kind::Hold, at);
         self.calendar.put(&self.cluster, Booking { id, kind, org, ask: Some(ask), from, until, places });
-        if firm && !self.holds.get(&job).is_some_and(|h| h.firm) {
+        if basis != Basis::First && !self.is_aside(job) {
             self.set_aside(job);
         }
-        self.holds.insert(job, Held { pool, at, firm, changes: 0, bookings: 0 });
+        self.holds.insert(job, Held { pool, at, basis, changes: 0, bookings: 0 });
         self.renew_hold(job, pool);
         Foreseen::At(at)
     }
@@ -106,7 +115,8 @@ impl Engine {
             self.holds.contains_key(&job).then(|| hold_id(job)).into_iter().collect();
         let Some((mine, class)) = self.turn(job, now).zip(self.class(job)) else { return out };
         for (other, held) in &self.holds {
-            let gives_way = !held.firm || at_once && self.class(*other).is_some_and(|theirs| theirs < class);
+            let gives_way = held.basis != Basis::Stopped
+                || at_once && self.class(*other).is_some_and(|theirs| theirs < class);
             if *other != job && gives_way && self.turn(*other, now).is_some_and(|turn| turn > mine) {
                 out.push(hold_id(*other));
             }
@@ -127,12 +137,13 @@ impl Engine {
 
     /// The start that is held for the first of a pool.
     pub(super) fn first_held(&self, pool: u64) -> Option<JobId> {
-        self.holds.iter().find(|(_, h)| h.pool == pool && !h.firm).map(|(job, _)| *job)
+        self.holds.iter().find(|(_, h)| h.pool == pool && h.basis == Basis::First).map(|(job, _)| *job)
     }
 
-    /// The jobs of a pool for which others made room.
-    pub(super) fn firm(&self, pool: u64) -> Vec<JobId> {
-        self.holds.iter().filter(|(_, h)| h.pool == pool && h.firm).map(|(job, _)| *job).collect()
+    /// The jobs of a pool that wait for a held start outside its line.
+    pub(super) fn aside(&self, pool: u64) -> Vec<JobId> {
+        let aside = self.holds.iter().filter(|(_, h)| h.pool == pool && h.basis != Basis::First);
+        aside.map(|(job, _)| *job).collect()
     }
 
     /// Whether nothing that changed since could make the held start worse or sooner.
@@ -156,7 +167,7 @@ impl Engine {
     pub(super) fn drop_hold(&mut self, job: JobId) {
         let Some(held) = self.holds.remove(&job) else { return };
         self.calendar.remove(hold_id(job));
-        if held.firm {
+        if held.basis != Basis::First {
             self.put_back(job);
         }
     }

@@ -9,7 +9,7 @@ use berth_types::time::Timestamp;
 
 use super::hold::hold_id;
 use super::preempt::fewest;
-use super::{Decision, Engine};
+use super::{Basis, Decision, Engine};
 use crate::calendar::{Booking, Kind, LATE_S, Place, expected_end};
 use crate::cluster::{BookingId, NodeIx, Owner};
 use crate::request::Ask;
@@ -24,8 +24,7 @@ const ROUNDS: usize = 8;
 pub(super) struct HeldInside {
     job: JobId,
     booking: Booking,
-    /// Others made room for it.
-    firm: bool,
+    basis: Basis,
 }
 
 /// What of a booking was looked at last.
@@ -64,8 +63,8 @@ impl Engine {
         self.inside.values().flatten().map(|held| (held.job, &held.booking))
     }
 
-    pub(super) fn is_firm_inside(&self, job: JobId) -> bool {
-        self.inside.values().flatten().any(|h| h.job == job && h.firm)
+    pub(super) fn basis_inside(&self, job: JobId) -> Option<Basis> {
+        self.inside.values().flatten().find(|h| h.job == job).map(|h| h.basis)
     }
 
     /// When the first start begins that is held inside a booking for somebody else.
@@ -119,7 +118,7 @@ impl Engine {
         let mut again = false;
         let id = booking.id;
         let mut held = self.inside.remove(&id).unwrap_or_default();
-        held.retain(|h| h.firm);
+        held.retain(|h| h.basis == Basis::Stopped);
         let (fits_below, room_below) = (HashMap::new(), HashMap::new());
         let mut pass = InsidePass { booking, held, fits_below, room_below, first: false };
         for turn in self.queue.inside(id, self.turns(now)) {
@@ -197,7 +196,7 @@ impl Engine {
         let id = pass.booking.id;
         let mut starts = None;
         if !pass.first
-            && let Some(held) = self.earliest_inside(pass, job, now, false)
+            && let Some(held) = self.earliest_inside(pass, job, now, Basis::First)
         {
             starts = Some(held.booking.from);
             pass.held.push(held);
@@ -222,15 +221,16 @@ impl Engine {
         drop(held);
         let soon = self.ends(now, self.patience_s(&victims));
         if starts.is_none() {
-            let held = self.earliest_inside(pass, job, now, true);
+            let held = self.earliest_inside(pass, job, now, Basis::Soon);
             starts = held.as_ref().map(|h| h.booking.from);
             pass.held.extend(held);
         }
-        if starts.is_none_or(|at| at > soon) {
-            let firm = !pass.held.iter().any(|h| h.job == job.job && !h.firm);
+        if !victims.is_empty() && starts.is_none_or(|at| at > soon) {
             self.stop(victims, job.job, now, out);
+            // The next that does not fit is the first then.
+            pass.first &= !pass.held.iter().any(|h| h.job == job.job && h.basis == Basis::First);
             pass.held.retain(|h| h.job != job.job);
-            let held = self.earliest_inside(pass, job, now, firm);
+            let held = self.earliest_inside(pass, job, now, Basis::Stopped);
             pass.held.extend(held);
         }
     }
@@ -241,7 +241,7 @@ impl Engine {
         pass: &InsidePass,
         job: Inside,
         now: Timestamp,
-        firm: bool,
+        basis: Basis,
     ) -> Option<HeldInside> {
         let booking = &pass.booking;
         let nodes = booking.places.iter().filter_map(|p| self.cluster.node(p.node));
@@ -259,7 +259,7 @@ impl Engine {
             let places = self.place_inside(&job.ask, booking.id, (from, until), now, &held, &[])?;
             let (id, kind, org, ask) = (hold_id(job.job), Kind::Hold, booking.org, Some(job.ask));
             let booking = Booking { id, kind, org, ask, from, until, places };
-            Some(HeldInside { job: job.job, booking, firm })
+            Some(HeldInside { job: job.job, booking, basis })
         })
     }
 

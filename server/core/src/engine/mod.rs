@@ -68,13 +68,23 @@ struct Waiting {
     ask: Option<Ask>,
 }
 
+/// Why a start is held for a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Basis {
+    /// It is the first of its pool, or of its reservation, that does not fit.
+    First,
+    /// Enough ends within the grace of those whom it may have stopped: nobody has to be stopped for it.
+    Soon,
+    /// Others are stopped for it: their room is for it alone.
+    Stopped,
+}
+
 /// A start that is held for a job that does not fit now, by the set of models that it waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Held {
     pool: u64,
     at: Timestamp,
-    /// Others made room for it: nobody else may use that.
-    firm: bool,
+    basis: Basis,
     /// Up to this change of the cluster and of what is booked it is right.
     changes: u64,
     bookings: u64,

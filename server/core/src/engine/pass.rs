@@ -15,7 +15,7 @@ use super::backfill::{Around, FIRST_CLAIMANTS};
 use super::facts::{Claim, ClaimBill, ClaimRank};
 use super::hold::{Foreseen, hold_id};
 use super::preempt::Room;
-use super::{Decision, Engine};
+use super::{Basis, Decision, Engine};
 use crate::calendar::{Booking, But, Place};
 use crate::cluster::{BookingId, Models, NodeIx, Owner};
 use crate::queue::{Group, Turn};
@@ -34,7 +34,8 @@ pub(super) struct Looked {
     order: u64,
     first: Option<JobId>,
     bookings: u64,
-    /// From then on more may have ended by the time that others need to make room.
+    /// From then on more may have ended by the time that others need to make room, or a board draws power
+    /// anyway.
     until: Timestamp,
     /// No search goes on in the next pass.
     pub(super) finished: bool,
@@ -49,8 +50,8 @@ pub(super) struct PoolPass {
     pub(super) looked_ahead: usize,
     /// Nothing changed, but a search goes on in a large cluster.
     pub(super) searches: bool,
-    /// Jobs for which others made room.
-    pub(super) firm: BinaryHeap<Reverse<Turn>>,
+    /// Jobs of the pool that wait for a held start outside its line.
+    pub(super) aside: BinaryHeap<Reverse<Turn>>,
     /// `None` as long as the first that does not fit is looked for.
     pub(super) around: Option<Around>,
     pub(super) finished: bool,
@@ -100,15 +101,16 @@ impl Engine {
     fn look_at(&mut self, pools: &[u64], now: Timestamp, out: &mut Vec<Decision>) {
         let mut order: BinaryHeap<Reverse<(Turn, usize)>> = BinaryHeap::new();
         let mut passes: Vec<PoolPass> = Vec::new();
+        self.drop_unfed_holds(now);
         for (index, pool) in pools.iter().enumerate() {
             self.drop_vain_hold(*pool, now);
-            let firm = self.firm(*pool).into_iter().filter_map(|job| self.turn(job, now)).map(Reverse);
+            let aside = self.aside(*pool).into_iter().filter_map(|job| self.turn(job, now)).map(Reverse);
             let pass = PoolPass {
                 pool: *pool,
                 passed: BTreeSet::new(),
                 looked_ahead: 0,
                 searches: !self.is_searched() && self.is_unchanged(*pool, now),
-                firm: firm.collect(),
+                aside: aside.collect(),
                 around: None,
                 finished: true,
                 again: false,
@@ -152,12 +154,12 @@ impl Engine {
 
     /// Whose turn is next in a pool.
     fn next(&self, pass: &PoolPass, now: Timestamp) -> Option<Turn> {
-        let firm = pass.firm.peek().map(|Reverse(turn)| *turn);
+        let aside = pass.aside.peek().map(|Reverse(turn)| *turn);
         let main = match &pass.around {
             Some(around) => around.next(),
             None => self.queue.head(pass.pool, self.turns(now), &pass.passed),
         };
-        firm.into_iter().chain(main).min()
+        aside.into_iter().chain(main).min()
     }
 
     /// Remembers what was looked at. Nobody is held a start who is not in the queue any more.
@@ -178,7 +180,7 @@ impl Engine {
             order: self.queue.order_version(pass.pool),
             first: self.first_alone(pass, now),
             bookings: self.bookings_version(pass.pool),
-            until: self.next_within_grace(None, now),
+            until: self.next_within_grace(None, now).min(self.next_power_begin(now)),
             finished: pass.finished,
         };
         self.memory.looked.insert(pass.pool, looked);
@@ -201,11 +203,11 @@ impl Engine {
     }
 
     fn step(&mut self, pass: &mut PoolPass, seen: Turn, now: Timestamp, out: &mut Vec<Decision>) {
-        let firm = pass.firm.peek().is_some_and(|Reverse(turn)| *turn <= seen);
-        match (firm.then(|| pass.firm.pop()).flatten(), pass.around.is_some()) {
+        let aside = pass.aside.peek().is_some_and(|Reverse(turn)| *turn <= seen);
+        match (aside.then(|| pass.aside.pop()).flatten(), pass.around.is_some()) {
             (Some(Reverse(turn)), _) => {
-                self.start_firm(pass.pool, turn.job, now, out);
-                pass.again |= !self.is_firm(turn.job);
+                self.start_aside(pass.pool, turn.job, now, out);
+                pass.again |= !self.is_aside(turn.job);
             }
             (None, true) => self.fill(pass, now, out),
             (None, false) => self.lead(pass, now, out),
@@ -290,6 +292,8 @@ impl Engine {
 
     /// Starts the first of a pool, or holds a start for it. Who has none to hold is passed over.
     fn lead(&mut self, pass: &mut PoolPass, now: Timestamp, out: &mut Vec<Decision>) {
+        // A start in this pass may have used up the limits of the organization that the held start is for.
+        self.drop_vain_hold(pass.pool, now);
         let Some(head) = self.queue.head(pass.pool, self.turns(now), &pass.passed) else { return };
         let Some((lane, ask, seconds)) = self
             .jobs
@@ -310,7 +314,7 @@ impl Engine {
             return;
         }
         let before = self.first_held(pass.pool).filter(|job| *job != head.job);
-        let foreseen = self.hold(pass.pool, head.job, false, now);
+        let foreseen = self.hold(pass.pool, head.job, Basis::First, now);
         let starts = match foreseen {
             Foreseen::At(at) => Some(at),
             _ => None,
@@ -319,7 +323,7 @@ impl Engine {
         pass.finished &= foreseen != Foreseen::NotYet && room != Room::NotYet;
         let searching = self.is_searching(&[head.job]);
         pass.finished &= !searching;
-        if self.is_firm(head.job) {
+        if self.is_aside(head.job) {
             return;
         }
         pass.looked_ahead += 1;
@@ -347,9 +351,9 @@ impl Engine {
         }
     }
 
-    /// Starts a job for which others made room, where that is or anywhere else; what is late is waited for a
-    /// little longer.
-    fn start_firm(&mut self, pool: u64, job: JobId, now: Timestamp, out: &mut Vec<Decision>) {
+    /// Starts a job that waits outside its line, on the boards that are held for it or on any others. What is
+    /// late is waited for a little longer.
+    fn start_aside(&mut self, pool: u64, job: JobId, now: Timestamp, out: &mut Vec<Decision>) {
         let Some((lane, ask, seconds)) = self
             .jobs
             .get(&job)
@@ -371,9 +375,9 @@ impl Engine {
         if let Some(places) = places {
             return self.start(job, &places, now, out);
         }
-        let before = self.holds.get(&job).map(|h| h.at);
-        match self.hold(pool, job, true, now) {
-            Foreseen::At(at) if before.is_some_and(|before| at <= before) => {}
+        let Some(held) = self.holds.get(&job).copied() else { return };
+        match self.hold(pool, job, held.basis, now) {
+            Foreseen::At(at) if at <= held.at => {}
             // What it waited for is late: it may ask others for room again.
             _ => self.drop_hold(job),
         }

@@ -3,17 +3,19 @@
 //! What draws is added up for every moment at which more begins to draw, so that what has ended by then
 //! is in nobody's way. Jobs in a reservation draw what was counted for that.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use berth_types::ids::JobId;
 use berth_types::time::Timestamp;
 
 use super::Engine;
+use super::hold::hold_id;
 use super::place::Span;
 use super::reserve::Window;
 use super::why::Short;
 use crate::calendar::{But, Calendar, Kind, Place, expected_end};
-use crate::cluster::{MAX_GPUS, NodeIx, Rank, Slot};
+use crate::cluster::{BookingId, MAX_GPUS, NodeIx, Rank, Slot};
 use crate::power::{Left, counted_watts};
 use crate::request::Ask;
 use crate::scoring::Offer;
@@ -24,6 +26,8 @@ pub(super) type Boards = [bool; MAX_GPUS];
 /// One moment at which more begins to draw: what is left of racks, and what draws.
 #[derive(Debug, Clone)]
 struct Moment {
+    /// The racks in which more begins to draw; others were looked at before.
+    racks: BTreeSet<Arc<str>>,
     left: Left,
     drawing: BTreeMap<NodeIx, Boards>,
 }
@@ -62,7 +66,7 @@ impl Power {
     /// Whether the rack of a node feeds these boards of it too.
     pub(super) fn feeds(&self, engine: &Engine, node: NodeIx, boards: &Boards) -> bool {
         let rack = engine.rack(node);
-        self.moments.iter().all(|m| m.left.feeds(rack, m.added(engine, node, boards)))
+        self.moments.iter().all(|m| !m.begins_in(rack) || m.left.feeds(rack, m.added(engine, node, boards)))
     }
 
     /// Counts these boards of a node as drawing.
@@ -77,6 +81,11 @@ impl Power {
 }
 
 impl Moment {
+    /// True if more begins to draw in a rack.
+    fn begins_in(&self, rack: Option<&Arc<str>>) -> bool {
+        rack.is_some_and(|rack| self.racks.contains(rack))
+    }
+
     fn added(&self, engine: &Engine, node: NodeIx, boards: &Boards) -> i64 {
         let mut new = *boards;
         if let Some(there) = self.drawing.get(&node) {
@@ -99,6 +108,29 @@ impl Engine {
                 self.cluster.stir(NodeIx(index));
             }
         }
+    }
+
+    /// Drops the held starts that racks cannot feed any more; the pass looks for others. Those whose room
+    /// others were stopped for come first, then the earlier turn; none counts on the power of a later one.
+    pub(super) fn drop_unfed_holds(&mut self, now: Timestamp) {
+        if self.racks.is_empty() {
+            return;
+        }
+        let mut order: Vec<JobId> = self.holds.keys().copied().collect();
+        order.sort_by_key(|job| (!self.is_firm(*job), self.turn(*job, now)));
+        let mut unknown: Vec<BookingId> = order.iter().map(|job| hold_id(*job)).collect();
+        let mut unfed = Vec::new();
+        for job in order {
+            let Some(booking) = self.calendar.get(hold_id(job)) else { continue };
+            let but = But { bookings: &unknown, ..But::default() };
+            let power = self.power_for_run((booking.from, booking.until), now, but);
+            if power.is_none_or(|power| self.feeds_all(power, &booking.places)) {
+                unknown.retain(|id| *id != booking.id);
+            } else {
+                unfed.push(job);
+            }
+        }
+        unfed.into_iter().for_each(|job| self.drop_hold(job));
     }
 
     /// Something on a node came or went: all of its rack is to be looked at again.
@@ -142,6 +174,14 @@ impl Engine {
         let budgeted =
             nodes.filter(|(_, n)| n.facts.rack.as_ref().is_some_and(|r| self.racks.contains_key(r)));
         budgeted.filter_map(|(index, _)| u32::try_from(index).ok()).map(NodeIx)
+    }
+
+    /// When boards of racks with a budget next begin to draw power by a booking: others on the same boards
+    /// draw no more then.
+    pub(super) fn next_power_begin(&self, now: Timestamp) -> Timestamp {
+        let never = Timestamp::from_micros(i64::MAX);
+        let booked = self.budgeted().flat_map(|node| self.calendar.on(node, now, never));
+        booked.map(|b| b.from).filter(|from| *from > now).min().unwrap_or(never)
     }
 
     /// When something on the nodes of racks with a budget is expected to end.
@@ -188,14 +228,15 @@ impl Engine {
         if self.racks.is_empty() {
             return None;
         }
-        let mut times = vec![from];
+        let mut times: BTreeMap<Timestamp, BTreeSet<Arc<str>>> = BTreeMap::new();
+        times.insert(from, self.racks.keys().cloned().collect());
         for node in self.budgeted() {
-            times.extend(calendar.on(node, from, until).map(|b| b.from).filter(|at| *at > from));
+            for at in calendar.on(node, from, until).map(|b| b.from).filter(|at| *at > from) {
+                times.entry(at).or_default().extend(self.rack(node).cloned());
+            }
         }
-        times.sort_unstable();
-        times.dedup();
-        let moment = |at: Timestamp| {
-            let mut moment = Moment { left: Left::of(&self.racks), drawing: BTreeMap::new() };
+        let moment = |(at, racks): (Timestamp, BTreeSet<Arc<str>>)| {
+            let mut moment = Moment { racks, left: Left::of(&self.racks), drawing: BTreeMap::new() };
             for node in self.budgeted() {
                 let boards = self.drawing(calendar, node, at, now, counted);
                 moment.left.draw(self.rack(node), self.watts(node, &boards));
@@ -251,7 +292,9 @@ impl Engine {
         let lacks = power.moments.iter().flat_map(|moment| {
             let mut needs: BTreeMap<Arc<str>, i64> = BTreeMap::new();
             for place in places {
-                let Some(rack) = self.rack(place.node) else { continue };
+                let Some(rack) = self.rack(place.node).filter(|r| moment.begins_in(Some(r))) else {
+                    continue;
+                };
                 let mut boards = [false; MAX_GPUS];
                 self.mark(place.node, &place.slots, &mut boards);
                 *needs.entry(rack.clone()).or_default() += moment.added(self, place.node, &boards);

@@ -10,7 +10,7 @@ use berth_types::time::Timestamp;
 
 use super::hold::Foreseen;
 use super::place::{Candidate, Span};
-use super::{Decision, Engine};
+use super::{Basis, Decision, Engine};
 use crate::calendar::{But, LATE_S};
 use crate::cluster::{BookingId, NodeIx, Owner, View};
 use crate::request::Ask;
@@ -67,10 +67,9 @@ pub(super) enum Room {
 }
 
 impl Scan {
-    fn new(claimant: &Claimant<'_>, changes: u64, bookings: u64) -> Self {
+    fn new(claimant: &Claimant<'_>, changes: u64, bookings: u64, booked: BTreeSet<NodeIx>) -> Self {
         let (job, from) = (claimant.job, claimant.span.0);
-        let (booked, found) = (BTreeSet::new(), BTreeMap::new());
-        Self { next: 0, changes, job, bookings, booked, from, found }
+        Self { next: 0, changes, job, bookings, booked, from, found: BTreeMap::new() }
     }
 }
 
@@ -127,8 +126,8 @@ impl Engine {
         }
     }
 
-    /// Makes room for a job that does not fit, unless its start is known to be about as soon (`starts`). What
-    /// is made is held for it alone.
+    /// Makes room for a job that does not fit, unless its start is known to be about as soon (`starts`). The room
+    /// of those who are stopped is held for it alone.
     pub(super) fn make_room(
         &mut self,
         pool: u64,
@@ -146,14 +145,15 @@ impl Engine {
         let room = self.room(&claimant);
         let Room::Without(victims) = &room else { return room };
         let soon = self.ends(now, self.patience_s(victims));
-        let starts = starts.or_else(|| match self.hold(pool, job, true, now) {
+        let starts = starts.or_else(|| match self.hold(pool, job, Basis::Soon, now) {
             Foreseen::At(at) => Some(at),
             _ => None,
         });
-        if starts.is_none_or(|at| at > soon) {
+        let stops = !victims.is_empty() && starts.is_none_or(|at| at > soon);
+        if stops {
             self.stop(victims.clone(), job, now, out);
         }
-        self.hold(pool, job, true, now);
+        self.hold(pool, job, if stops { Basis::Stopped } else { Basis::Soon }, now);
         room
     }
 
@@ -263,16 +263,17 @@ impl Engine {
         });
         let some = if ask.nodes == 1 { offers.take(1).collect() } else { offers.collect() };
         let chosen: Vec<NodeIx> = self.gather(&ask, some, None)?.iter().map(|(_, node, _)| *node).collect();
-        let mut all: Vec<(i64, Owner)> = nodes
-            .into_iter()
+        let gone: BTreeSet<Owner> = nodes
+            .iter()
             .filter(|(.., node)| chosen.contains(node))
-            .flat_map(|(_, owners, _)| owners)
-            .map(|owner| (self.lost(&[owner], now), owner))
+            .flat_map(|(_, owners, _)| owners.iter().copied())
             .collect();
+        let mut all: Vec<(i64, Owner)> = gone.iter().map(|o| (self.lost(&[*o], now), *o)).collect();
         all.sort_unstable();
-        all.dedup();
         // One that runs on several nodes may make enough room for others to stay.
-        let fits = |owners: &[Owner]| self.fits_without(claimant, &chosen, owners).is_some();
+        let open = nodes.iter().filter(|(_, owners, _)| owners.iter().all(|o| gone.contains(o)));
+        let open: Vec<NodeIx> = open.map(|(.., node)| *node).collect();
+        let fits = |owners: &[Owner]| self.fits_without(claimant, &open, owners).is_some();
         Some(spare(all, &fits))
     }
 
@@ -285,12 +286,20 @@ impl Engine {
             old.as_ref().and_then(|s| self.cluster.changed_since(s.changes)).map(<[NodeIx]>::to_vec);
         let (mut scan, changed) = match (old, changed) {
             (Some(scan), Some(changed)) => (scan, changed),
-            _ => (Scan::new(claimant, changes, bookings), Vec::new()),
+            _ => {
+                let booked = self.calendar.booked_nodes().collect();
+                (Scan::new(claimant, changes, bookings, booked), Vec::new())
+            }
         };
-        // Time alone brings what is booked nearer, and ends what runs.
+        // Time alone brings what is booked nearer and ends it, and ends what runs.
         let mut again = changed;
         if scan.job == claimant.job && scan.bookings == bookings {
+            let ends = |node: &&NodeIx| {
+                let mut booked = self.calendar.on(**node, scan.from, claimant.span.0);
+                booked.any(|b| b.until <= claimant.span.0)
+            };
             again.extend(scan.found.keys().filter(|node| !self.calendar.is_free(**node)));
+            again.extend(scan.booked.iter().filter(ends));
         } else {
             let before = std::mem::replace(&mut scan.booked, self.calendar.booked_nodes().collect());
             again.extend(before.union(&scan.booked));

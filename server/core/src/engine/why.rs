@@ -150,8 +150,8 @@ impl Engine {
         let ahead = self.turn(job, now).map_or(0, |turn| {
             let models = ask.shape.models;
             // Those who were taken out of the queue count as long as they may start.
-            let firm = self.holds.iter().filter(|(_, h)| h.firm).map(|(other, _)| *other);
-            let aside = firm.chain(self.impossible.iter().copied()).filter(|other| {
+            let held = self.holds.keys().copied().filter(|other| self.is_aside(*other));
+            let aside = held.chain(self.impossible.iter().copied()).filter(|other| {
                 let wants = self.jobs.get(other).and_then(|w| Some((w.lane?.group, w.ask?)));
                 wants.is_some_and(|(group, ask)| {
                     ask.shape.models.0 & models.0 != 0 && self.turns(now).admits(group, &ask)

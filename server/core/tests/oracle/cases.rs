@@ -24,9 +24,9 @@ impl Random {
     }
 }
 
-const H100: &[&str] = &["H100-80GB"];
-const A30: &[&str] = &["A30-24GB"];
-const A100: &[&str] = &["A100-40GB"];
+pub const H100: &[&str] = &["H100-80GB"];
+pub const A30: &[&str] = &["A30-24GB"];
+pub const A100: &[&str] = &["A100-40GB"];
 const EITHER: &[&str] = &["H100-80GB", "A30-24GB"];
 
 /// Everything that is asked of one case.
@@ -87,7 +87,7 @@ fn smaller(case: &Case) -> Vec<Case> {
     out
 }
 
-fn host(model: &'static str, boards: usize) -> Host {
+pub fn host(model: &'static str, boards: usize) -> Host {
     Host { model, boards, mig: true, rack: 0, cpus: 64_000 }
 }
 
@@ -214,34 +214,6 @@ pub fn models() -> Vec<Case> {
         }
     }
     out
-}
-
-/// Cases that broke a rule once, found among random worlds.
-pub fn found() -> Vec<Case> {
-    let hosts = vec![Host { mig: false, rack: 1, cpus: 64_000, ..host(H100[0], 2) }, host(H100[0], 3)];
-    let limited = Job { org: 1, ..JOB };
-    // Others made room for a job that its organization's limit keeps back: it is not ahead of anybody.
-    let steps = vec![
-        Step::Quota { org: 1, boards: Some(1) },
-        Step::Submit(Job { class: 0, preemptible: true, count: 2, ..JOB }),
-        Step::Submit(Job { what: What::Slice(0), nodes: 2, ..limited }),
-        Step::Submit(Job { count: 3, ..JOB }),
-        Step::Submit(limited),
-    ];
-    let ahead = Case { hosts, steps };
-    // The start that is held for the first is given to the next once a limit keeps the first back.
-    let steps = vec![
-        Step::Submit(Job { org: 2, preemptible: true, count: 2, ..JOB }),
-        Step::Submit(Job { class: 2, seconds: 200, ..JOB }),
-        Step::Submit(Job { org: 2, ..JOB }),
-        Step::Submit(Job { class: 2, seconds: 511, ..JOB }),
-        Step::Quota { org: 2, boards: Some(2) },
-        Step::Submit(JOB),
-        Step::Next,
-        Step::Next,
-    ];
-    let held = Case { hosts: vec![host(H100[0], 2)], steps };
-    vec![ahead, held]
 }
 
 fn random_job(random: &mut Random, submitted: usize, booked: usize, several: bool) -> Job {

@@ -16,7 +16,6 @@ use crate::world::{
     table,
 };
 
-const HALF_LIFE_S: f64 = 7.0 * 86_400.0;
 const CLASS_STEP_S: i64 = 12 * 3_600;
 
 /// A rule that was broken, by its letter, and how.
@@ -252,7 +251,14 @@ impl Judge<'_> {
         let Some(budget) = self.world.budget.filter(|_| query.powered) else { return true };
         self.points(query).into_iter().all(|at| {
             let before = self.drawing(at, query);
-            let racks: BTreeSet<u8> = boards.iter().map(|(h, _)| self.world.hosts[*h].rack).collect();
+            let mut racks: BTreeSet<u8> = boards.iter().map(|(h, _)| self.world.hosts[*h].rack).collect();
+            // In other racks than those of what begins then, nothing more begins to draw.
+            let begins = |rack: &u8| {
+                let mut begun = self.met(query).filter(|p| p.from == at);
+                at == query.from
+                    || begun.any(|p| p.parts.iter().any(|(h, ..)| self.world.hosts[*h].rack == *rack))
+            };
+            racks.retain(begins);
             racks.into_iter().all(|rack| {
                 let watts = |set: &BTreeSet<(usize, usize)>| {
                     let here = set.iter().filter(|(h, _)| self.world.hosts[*h].rack == rack);
@@ -264,36 +270,66 @@ impl Judge<'_> {
         })
     }
 
+    /// The hosts that could have a rank of a job, each with every choice of devices.
+    fn host_choices(&self, query: &Query<'_>, within: Option<&Promise>) -> Vec<(usize, Vec<Parts>)> {
+        (0..self.world.hosts.len())
+            .filter(|h| within.is_none_or(|w| w.parts.iter().any(|(host, ..)| host == h)))
+            .map(|host| (host, self.choices(host, query, within)))
+            .filter(|(_, choices)| !choices.is_empty())
+            .collect()
+    }
+
+    /// The sets of these hosts that are as many, and as near to each other, as a job wants.
+    fn groups(&self, job: usize, choices: &[(usize, Vec<Parts>)]) -> Vec<Vec<usize>> {
+        let job = self.job(job);
+        let all: BTreeSet<usize> = choices.iter().map(|(h, _)| *h).collect();
+        let mut groups = subsets(&all, job.nodes as usize);
+        groups.retain(|hosts| {
+            let racks: BTreeSet<u8> = hosts.iter().map(|h| self.world.hosts[*h].rack).collect();
+            !job.near || racks.len() <= 1
+        });
+        groups
+    }
+
     /// Whether there is a place for all of a job, all the time.
     fn fits(&self, query: &Query<'_>, within: Option<&Promise>) -> bool {
-        let job = *self.job(query.job);
-        let hosts: Vec<usize> = (0..self.world.hosts.len())
-            .filter(|h| within.is_none_or(|w| w.parts.iter().any(|(host, ..)| host == h)))
-            .collect();
-        let choices: Vec<(usize, Vec<BTreeSet<(usize, usize)>>)> = hosts
-            .into_iter()
-            .map(|host| {
-                let sets = self.choices(host, query, within).into_iter();
-                let sets: BTreeSet<BTreeSet<(usize, usize)>> =
-                    sets.map(|parts| parts.iter().map(|(b, _)| (host, *b)).collect()).collect();
-                (host, sets.into_iter().collect::<Vec<_>>())
-            })
-            .filter(|(_, sets)| !sets.is_empty())
-            .collect();
-        let all: BTreeSet<usize> = choices.iter().map(|(h, _)| *h).collect();
-        subsets(&all, job.nodes as usize).into_iter().any(|hosts| {
-            let racks: BTreeSet<u8> = hosts.iter().map(|h| self.world.hosts[*h].rack).collect();
-            if job.near && racks.len() > 1 {
-                return false;
-            }
+        let choices = self.host_choices(query, within);
+        let boards = |host: usize, parts: &Parts| -> BTreeSet<(usize, usize)> {
+            parts.iter().map(|(b, _)| (host, *b)).collect()
+        };
+        self.groups(query.job, &choices).into_iter().any(|hosts| {
             let mut sets: Vec<BTreeSet<(usize, usize)>> = vec![BTreeSet::new()];
-            for host in &hosts {
-                let of = choices.iter().find(|(h, _)| h == host).map(|(_, s)| s.clone()).unwrap_or_default();
-                sets =
-                    sets.iter().flat_map(|s| of.iter().map(move |o| s.union(o).copied().collect())).collect();
+            for (host, choices) in choices.iter().filter(|(h, _)| hosts.contains(h)) {
+                let own: BTreeSet<BTreeSet<(usize, usize)>> =
+                    choices.iter().map(|parts| boards(*host, parts)).collect();
+                sets = sets
+                    .iter()
+                    .flat_map(|s| own.iter().map(move |o| s.union(o).copied().collect()))
+                    .collect();
             }
             sets.iter().any(|set| self.is_fed(set, query))
         })
+    }
+
+    /// Every place for all of a job, all the time.
+    fn placements(&self, query: &Query<'_>, within: Option<&Promise>) -> Vec<Vec<(usize, usize, Part)>> {
+        let choices = self.host_choices(query, within);
+        let mut out: Vec<Vec<(usize, usize, Part)>> = Vec::new();
+        for hosts in self.groups(query.job, &choices) {
+            let mut all: Vec<Vec<(usize, usize, Part)>> = vec![Vec::new()];
+            for (host, choices) in choices.iter().filter(|(h, _)| hosts.contains(h)) {
+                let named = |parts: &Parts| -> Vec<(usize, usize, Part)> {
+                    parts.iter().map(|(b, part)| (*host, *b, *part)).collect()
+                };
+                all = all
+                    .iter()
+                    .flat_map(|a| choices.iter().map(move |c| a.iter().copied().chain(named(c)).collect()))
+                    .collect();
+            }
+            out.extend(all);
+        }
+        out.retain(|parts| self.is_fed(&parts.iter().map(|(h, b, _)| (*h, *b)).collect(), query));
+        out
     }
 
     /// Starts that are held for others whose turn is before a job's own, or for whom others made room.
@@ -344,21 +380,12 @@ impl Judge<'_> {
 
     /// Use against weight, which is 1 here.
     fn share(&self, org: u8) -> f64 {
-        let now = self.world.now as f64;
         let running: i64 =
             self.world.used.iter().filter(|u| u.org == org && u.until.is_none()).map(|u| u.milli).sum();
         if running < self.world.guarantees[usize::from(org)] * 1_000 {
             return 0.0;
         }
-        let faded = |t: f64| ((t - now) / HALF_LIFE_S).exp2() * HALF_LIFE_S / std::f64::consts::LN_2;
-        let used: f64 = self
-            .world
-            .used
-            .iter()
-            .filter(|u| u.org == org)
-            .map(|u| u.milli as f64 * (faded(u.until.map_or(now, |t| t as f64)) - faded(u.from as f64)))
-            .sum();
-        used + running as f64 * 3_600.0
+        self.world.past_use(org) + running as f64 * 3_600.0
     }
 
     fn turn(&self, job: usize) -> Turn {
@@ -418,6 +445,7 @@ impl Judge<'_> {
             let soon = now + GRACE_S.max(LATE_S);
             if !eligible.is_empty()
                 && self.held(job).is_none_or(|at| at > soon)
+                && !self.could_run(job, now + GRACE_S, &[], &promises)
                 && self.could_run(job, now + GRACE_S, &eligible, &promises)
             {
                 return fault("b", format!("job {job} waits at {now} though {eligible:?} could make room"));
@@ -448,7 +476,7 @@ impl Judge<'_> {
             let mut line: Vec<usize> = waiting
                 .iter()
                 .copied()
-                .filter(|n| pool(n) == of && !self.world.engine.is_firm(job_id(*n)))
+                .filter(|n| pool(n) == of && !self.world.engine.is_aside(job_id(*n)))
                 .collect();
             if of.0.is_some_and(|n| self.world.booked[n].as_ref().is_none_or(|b| b.from > self.world.now)) {
                 continue;
@@ -458,7 +486,7 @@ impl Judge<'_> {
                 let (held, truth) = (self.held(job), self.earliest(job));
                 // A held start changes hands by use alone only when something happens in its pool.
                 let other = waiting.iter().any(|n| {
-                    let same = pool(n) == of && !self.world.engine.is_firm(job_id(*n));
+                    let same = pool(n) == of && !self.world.engine.is_aside(job_id(*n));
                     let (a, b) = (self.turn(*n), self.turn(job));
                     same && a.class == b.class
                         && self.job(*n).org != self.job(job).org
@@ -548,24 +576,62 @@ impl Judge<'_> {
         Ok(())
     }
 
-    /// Whether those who are told to make room have to.
-    pub fn may_stop(&self, victims: &[usize], job: usize) -> Result<(), Fault> {
+    /// Whether those who are told to make room have to. `kept` are the held starts before the pass for which
+    /// others were stopped: they are not moved to other boards to let somebody stay.
+    pub fn may_stop(&self, victims: &[usize], job: usize, kept: &[(usize, Promise)]) -> Result<(), Fault> {
         let promises = self.promises(job, false);
+        let unmoved = |p: &Promise| kept.iter().find(|(_, k)| k.id == p.id).map_or(p, |(_, k)| k).clone();
+        let before: Vec<Promise> = promises.iter().map(unmoved).collect();
         let eligible = self.eligible(job);
         let then = self.world.now + GRACE_S;
         if let Some(n) = victims.iter().find(|n| !eligible.contains(n)) {
             return fault("b", format!("job {n} is told to make room for {job} and need not"));
         }
-        if !self.could_run(job, then, victims, &promises) {
+        if !self.could_run(job, then, victims, &promises)
+            && !self.could_all_run(job, then, victims, promises.clone())
+        {
             return fault("b", format!("job {job} does not fit without {victims:?}"));
         }
         for stays in victims {
             let rest: Vec<usize> = victims.iter().copied().filter(|n| n != stays).collect();
-            if self.could_run(job, then, &rest, &promises) {
+            if self.could_run(job, then, &rest, &promises)
+                && self.could_run(job, then, &rest, &before)
+                && self.could_all_run(job, then, &rest, promises.clone())
+            {
                 return fault("b", format!("job {stays} could stay though {job} is to start"));
             }
         }
         Ok(())
+    }
+
+    /// Whether a job could run from a time on while each held start among the promises keeps its time, on
+    /// whatever boards. The held starts may be on boards of those who are stopped just now.
+    fn could_all_run(&self, job: usize, from: i64, gone: &[usize], promises: Vec<Promise>) -> bool {
+        let (held, fixed): (Vec<Promise>, Vec<Promise>) =
+            promises.into_iter().partition(|p| p.kind == Kind::Hold);
+        self.could_run_beside(job, from, gone, &held, fixed)
+    }
+
+    fn could_run_beside(
+        &self,
+        job: usize,
+        from: i64,
+        gone: &[usize],
+        held: &[Promise],
+        fixed: Vec<Promise>,
+    ) -> bool {
+        let Some((first, others)) = held.split_first() else {
+            return self.could_run(job, from, gone, &fixed);
+        };
+        let n = (0..self.world.jobs.len()).find(|n| job_id(*n).uuid() == first.id.0).expect("a job");
+        let powered = self.job(n).inside.is_none();
+        let (held_from, until) = (first.from, first.until);
+        let query = Query { job: n, from: held_from, until, gone, promises: &fixed, powered };
+        self.placements(&query, self.within(n)).into_iter().any(|parts| {
+            let promise = Promise { parts, ..first.clone() };
+            let fixed = fixed.iter().cloned().chain([promise]).collect();
+            self.could_run_beside(job, from, gone, others, fixed)
+        })
     }
 
     /// What a waiting job is told.
@@ -785,7 +851,7 @@ fn one_pass(world: &mut World) -> Result<Vec<Decision>, Fault> {
                         _ => None,
                     })
                     .collect();
-                Judge { world }.may_stop(&group, world.number(*for_job))?;
+                Judge { world }.may_stop(&group, world.number(*for_job), &kept)?;
                 group.iter().for_each(|n| world.stop(*n));
                 index += group.len();
             }
@@ -799,10 +865,14 @@ fn one_pass(world: &mut World) -> Result<Vec<Decision>, Fault> {
 /// A start that is held does not become later, unless for somebody whose turn is before.
 fn no_later(world: &World, known: &Before, then: &Before) -> Result<(), Fault> {
     let judge = Judge { world };
+    // Starts in the pass change turns too.
+    let after = Before::new(world);
     for (job, at) in known.held.iter().filter(|(job, _)| judge.takes_part(*job)) {
         let order = |of: &Before, n: usize| before(&of.turns[n], &of.turns[*job]);
         let excused = then.waiting.iter().any(|n| {
-            let changed = order(known, *n) != order(then, *n) || order(then, *n).is_none();
+            let changed = order(known, *n) != order(then, *n)
+                || order(then, *n) != order(&after, *n)
+                || order(then, *n).is_none();
             let first = order(then, *n) == Some(Ordering::Less);
             let got = !world.waits(*n) || judge.held(*n).is_some();
             n != job && (changed || first && got)

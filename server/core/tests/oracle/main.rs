@@ -10,12 +10,12 @@
 )]
 
 mod cases;
+mod found;
 mod judge;
 mod world;
 
-use cases::{
-    ENUMERATED, ENUMERATED_INSIDE, check, enumerated, enumerated_inside, found, models, random, shrink,
-};
+use cases::{ENUMERATED, ENUMERATED_INSIDE, check, enumerated, enumerated_inside, models, random, shrink};
+use found::found;
 use world::Case;
 
 /// Tries cases on all processors; the smallest form of the first that breaks a rule.

@@ -16,6 +16,8 @@ use uuid::Uuid;
 
 pub const GRACE_S: i64 = 60;
 pub const LATE_S: i64 = 30;
+/// Past use counts half after a week.
+const HALF_LIFE_S: f64 = 7.0 * 86_400.0;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Host {
@@ -391,24 +393,29 @@ impl World {
         }
     }
 
-    fn state_org(&mut self, org: u8) {
+    /// What an organization used up to now, faded: thousandths of a board × seconds.
+    pub fn past_use(&self, org: u8) -> f64 {
+        let now = self.now as f64;
+        let faded = |t: f64| ((t - now) / HALF_LIFE_S).exp2() * HALF_LIFE_S / std::f64::consts::LN_2;
+        let during =
+            |from: i64, until: Option<i64>| faded(until.map_or(now, |t| t as f64)) - faded(from as f64);
+        let own = self.used.iter().filter(|u| u.org == org);
+        own.map(|u| u.milli as f64 * during(u.from, u.until)).sum()
+    }
+
+    /// States an organization's limits, and its past use to an engine that did not live through it.
+    fn state_org(&mut self, org: u8, used: Option<f64>) {
         let limits =
             Limits { boards_milli: self.quotas[usize::from(org)].map(|n| n * 1_000), ..Limits::default() };
         let guaranteed_milli = self.guarantees[usize::from(org)] * 1_000;
-        self.state(Fact::Org(OrgFacts {
-            org: org_id(org),
-            weight: 1.0,
-            used: None,
-            guaranteed_milli,
-            limits,
-        }));
+        self.state(Fact::Org(OrgFacts { org: org_id(org), weight: 1.0, used, guaranteed_milli, limits }));
     }
 
     /// The same world with an engine that is told everything anew.
     pub fn rebuilt(&self) -> Self {
         let mut other = Self { engine: Engine::default(), ..self.clone() };
         (0..self.hosts.len()).for_each(|host| other.state_host(host));
-        (0..3).for_each(|org| other.state_org(org));
+        (0..3).for_each(|org| other.state_org(org, Some(self.past_use(org))));
         other.state_racks();
         for (n, booked) in self.booked.iter().enumerate() {
             if let Some(booking) = booked.as_ref().and_then(|_| self.engine.calendar().get(booking_id(n))) {
@@ -497,11 +504,11 @@ impl World {
             }
             Step::Quota { org, boards } => {
                 self.quotas[usize::from(org)] = boards;
-                self.state_org(org);
+                self.state_org(org, None);
             }
             Step::Guarantee { org, boards } => {
                 self.guarantees[usize::from(org)] = boards;
-                self.state_org(org);
+                self.state_org(org, None);
             }
             Step::Budget(watts) => {
                 self.budget = watts;

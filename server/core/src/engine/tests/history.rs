@@ -206,9 +206,9 @@ fn essence(engine: &Engine, now: Timestamp) -> String {
         .collect();
     let mut engine = engine.clone();
     let used: Vec<_> = (0..3).map(|o| engine.used(org(o + 1))).collect();
-    // Jobs for which others made room are not in the queue.
-    let firm = engine.holds.values().filter(|h| h.firm).count();
-    let waiting = engine.queue.len() + firm + engine.impossible.len();
+    // Jobs that wait for a held start of their own are not in the queue.
+    let aside = engine.holds.values().filter(|h| h.basis != Basis::First).count();
+    let waiting = engine.queue.len() + aside + engine.impossible.len();
     format!("{nodes:#?}\n{jobs:?}\n{claims:#?}\n{booked:?}\n{waiting}\n{used:?}")
 }
 

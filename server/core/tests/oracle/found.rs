@@ -1,0 +1,210 @@
+//! Cases that broke a rule once, found among random worlds and made as small as they could be.
+
+use crate::cases::{A30, A100, H100, host};
+use crate::world::{Case, Host, JOB, Job, Step, What};
+
+const LOW: Job = Job { class: 0, preemptible: true, ..JOB };
+const HIGH: Job = Job { class: 2, ..JOB };
+
+/// A host in a rack of its own choice.
+fn in_rack(rack: u8, host: Host) -> Host {
+    Host { rack, ..host }
+}
+
+/// A host whose boards are not in MIG mode.
+fn plain(host: Host) -> Host {
+    Host { mig: false, ..host }
+}
+
+fn submit(job: Job) -> Step {
+    Step::Submit(job)
+}
+
+pub fn found() -> Vec<Case> {
+    vec![
+        limited_job_is_not_ahead(),
+        limited_first_gives_its_held_start_to_the_next(),
+        limit_reached_in_a_pass_gives_it_too(),
+        held_start_for_power_gives_way_in_another_pool(),
+        room_that_comes_by_itself_gives_way(),
+        room_comes_when_a_booking_ends(),
+        nobody_is_stopped_where_another_node_is_open(),
+        begun_reservation_draws_for_its_neighbours(),
+        cancelled_reservation_frees_a_board_beside_a_held_start(),
+        lower_budget_drops_held_starts(),
+        higher_class_behind_a_gang_starts_on_held_room(),
+        other_rack_begins_to_draw(),
+        held_starts_keep_their_boards(),
+    ]
+}
+
+/// Others made room for a job that its organization's limit keeps back: it is not ahead of anybody.
+fn limited_job_is_not_ahead() -> Case {
+    let hosts = vec![in_rack(1, plain(host(H100[0], 2))), host(H100[0], 3)];
+    let limited = Job { org: 1, ..JOB };
+    let steps = vec![
+        Step::Quota { org: 1, boards: Some(1) },
+        submit(Job { count: 2, ..LOW }),
+        submit(Job { what: What::Slice(0), nodes: 2, ..limited }),
+        submit(Job { count: 3, ..JOB }),
+        submit(limited),
+    ];
+    Case { hosts, steps }
+}
+
+/// The start that is held for the first is given to the next once a limit keeps the first back.
+fn limited_first_gives_its_held_start_to_the_next() -> Case {
+    let steps = vec![
+        submit(Job { org: 2, preemptible: true, count: 2, ..JOB }),
+        submit(Job { seconds: 200, ..HIGH }),
+        submit(Job { org: 2, ..JOB }),
+        submit(Job { seconds: 511, ..HIGH }),
+        Step::Quota { org: 2, boards: Some(2) },
+        submit(JOB),
+        Step::Next,
+        Step::Next,
+    ];
+    Case { hosts: vec![host(H100[0], 2)], steps }
+}
+
+/// The same where a start in the same pass uses up the limit.
+fn limit_reached_in_a_pass_gives_it_too() -> Case {
+    let slices = |index, count| Job { org: 1, what: What::Slice(index), count, ..JOB };
+    let steps = vec![
+        submit(JOB),
+        submit(Job { class: 0, nodes: 2, ..JOB }),
+        submit(Job { class: 0, nodes: 2, ..slices(3, 2) }),
+        Step::Quota { org: 1, boards: Some(1) },
+        submit(slices(0, 1)),
+    ];
+    Case { hosts: vec![host(H100[0], 1), plain(host(H100[0], 1))], steps }
+}
+
+/// A start that is held for power in the rack is no obstacle to an earlier turn for other boards of the rack.
+fn held_start_for_power_gives_way_in_another_pool() -> Case {
+    let hosts = vec![in_rack(1, host(H100[0], 1)), plain(host(A100[0], 1)), host(H100[0], 2)];
+    let steps = vec![
+        submit(Job { count: 2, seconds: 100, ..JOB }),
+        submit(JOB),
+        submit(Job { nodes: 2, ..HIGH }),
+        Step::Budget(Some(700)),
+        submit(Job { models: A100, seconds: 60, ..JOB }),
+        submit(Job { org: 2, seconds: 100, ..JOB }),
+    ];
+    Case { hosts, steps }
+}
+
+/// A board that is free within the grace anyway goes to the earlier turn; the later one has somebody stopped.
+fn room_that_comes_by_itself_gives_way() -> Case {
+    let steps =
+        vec![submit(Job { count: 2, ..LOW }), submit(Job { seconds: 60, ..JOB }), submit(JOB), submit(HIGH)];
+    Case { hosts: vec![plain(host(H100[0], 3))], steps }
+}
+
+/// A reservation that ends within the grace is no obstacle to those who have others stopped.
+fn room_comes_when_a_booking_ends() -> Case {
+    let steps = vec![
+        submit(Job { preemptible: true, seconds: 1_000, ..JOB }),
+        Step::Book { job: Job { org: 2, count: 2, seconds: 301, ..JOB }, from_s: 0, maintenance: false },
+        submit(Job { count: 2, nodes: 2, ..HIGH }),
+        submit(JOB),
+        Step::Next,
+    ];
+    Case { hosts: vec![host(H100[0], 2), host(H100[0], 2)], steps }
+}
+
+/// One that runs on two nodes makes enough room beside a node that is free.
+fn nobody_is_stopped_where_another_node_is_open() -> Case {
+    let hosts = vec![host(H100[0], 1); 4];
+    let steps = vec![
+        submit(Job { preemptible: true, nodes: 2, ..JOB }),
+        submit(Job { preemptible: true, ..JOB }),
+        submit(Job { nodes: 3, ..HIGH }),
+    ];
+    Case { hosts, steps }
+}
+
+/// From its begin on a reservation draws power, and what shares its boards draws no more.
+fn begun_reservation_draws_for_its_neighbours() -> Case {
+    let hosts = vec![in_rack(1, host(A30[0], 1)), in_rack(1, host(H100[0], 2)), plain(host(H100[0], 3))];
+    let slices = Job { what: What::Slice(2), count: 2, seconds: 301, ..JOB };
+    let steps = vec![
+        submit(Job { count: 2, nodes: 2, seconds: 5_000, ..JOB }),
+        submit(Job { models: A30, ..JOB }),
+        Step::Next,
+        Step::Book { job: slices, from_s: 300, maintenance: false },
+        Step::Budget(Some(1_400)),
+        submit(Job { what: What::Slice(0), ..JOB }),
+        Step::Next,
+    ];
+    Case { hosts, steps }
+}
+
+/// What found no place because of a reservation is looked at again once that is cancelled.
+fn cancelled_reservation_frees_a_board_beside_a_held_start() -> Case {
+    let slices = Job { org: 2, what: What::Slice(0), count: 2, seconds: 200, cpus: 4_000, ..JOB };
+    let steps = vec![
+        submit(Job { count: 2, ..JOB }),
+        Step::Book { job: slices, from_s: 300, maintenance: false },
+        submit(Job { count: 2, ..JOB }),
+        submit(Job { models: A100, ..LOW }),
+        submit(Job { seconds: 1_000, ..JOB }),
+        Step::Unbook(0),
+    ];
+    let hosts = vec![in_rack(1, host(A100[0], 1)), Host { cpus: 24_000, ..host(H100[0], 3) }];
+    Case { hosts, steps }
+}
+
+/// Two held starts on one board do not count on each other's power when the rack's budget is lowered.
+fn lower_budget_drops_held_starts() -> Case {
+    let slice = Job { what: What::Slice(0), ..JOB };
+    let steps = vec![
+        submit(Job { org: 1, count: 2, ..LOW }),
+        submit(Job { org: 1, ..slice }),
+        submit(slice),
+        Step::Budget(Some(330)),
+    ];
+    Case { hosts: vec![plain(host(H100[0], 2))], steps }
+}
+
+/// A job of a higher class that fits at once takes the room that was made for a lower one, although the first
+/// of its pool does not.
+fn higher_class_behind_a_gang_starts_on_held_room() -> Case {
+    let steps = vec![
+        submit(JOB),
+        submit(Job { count: 2, nodes: 2, after: Some(0), ..JOB }),
+        submit(Job { count: 3, seconds: 512, ..LOW }),
+        Step::Next,
+        submit(Job { nodes: 3, ..HIGH }),
+        submit(Job { seconds: 66_000, ..HIGH }),
+    ];
+    Case { hosts: vec![host(H100[0], 1), plain(host(H100[0], 3)), host(H100[0], 2)], steps }
+}
+
+/// A held start in one rack is no moment at which the power of another rack is asked about.
+fn other_rack_begins_to_draw() -> Case {
+    let hosts = vec![plain(host(H100[0], 1)), plain(host(H100[0], 3)), in_rack(1, host(H100[0], 1))];
+    let slice = |index| Job { what: What::Slice(index), ..JOB };
+    let steps = vec![
+        submit(Job { count: 3, ..JOB }),
+        submit(Job { class: 0, preemptible: true, nodes: 2, seconds: 700, ..slice(5) }),
+        Step::Budget(Some(1_400)),
+        submit(Job { nodes: 2, seconds: 299, ..slice(0) }),
+        submit(JOB),
+        submit(slice(5)),
+    ];
+    Case { hosts, steps }
+}
+
+/// Held starts of others stay on their boards while somebody has others stopped.
+fn held_starts_keep_their_boards() -> Case {
+    let steps = vec![
+        submit(JOB),
+        submit(Job { preemptible: true, count: 3, ..JOB }),
+        submit(Job { count: 2, ..LOW }),
+        submit(Job { count: 2, ..JOB }),
+        submit(Job { preemptible: true, ..JOB }),
+        submit(Job { nodes: 2, ..HIGH }),
+    ];
+    Case { hosts: vec![host(H100[0], 3), plain(host(H100[0], 1)), host(H100[0], 3)], steps }
+}
