@@ -114,6 +114,47 @@ mod tests {
         }
     }
 
+    /// Whether a rate is the nearest to its price, told by exact products: nothing for nothing, and at least
+    /// one for something.
+    fn is_nearest(per_hour_micros: i64, rate: i64) -> bool {
+        let off = (i128::from(rate) * 3_600 - i128::from(per_hour_micros) * 1_000).abs();
+        match per_hour_micros {
+            0 => rate == 0,
+            _ => rate == 1 && off < 3_600 || rate > 0 && 2 * off <= 3_600,
+        }
+    }
+
+    #[test]
+    fn a_rate_is_the_nearest_to_its_price_and_something_for_something() {
+        // The greatest price that an operator may set is a million an hour.
+        let greatest = 1_000_000_000_000;
+        let cases = [
+            (0, 0),
+            (1, 1),
+            (2, 1),
+            (3_599, 1_000),
+            (3_600, 1_000),
+            (3_601, 1_000),
+            (3_600_000, 1_000_000),
+            (greatest, 277_777_777_778),
+        ];
+        for (hourly, rate) in cases {
+            assert_eq!(nano_per_second(hourly), Some(rate), "{hourly}");
+            assert!(is_nearest(hourly, rate), "{hourly} {rate}");
+        }
+        assert!(is_nearest(i64::MAX, nano_per_second(i64::MAX).unwrap()), "no overflow");
+    }
+
+    proptest! {
+        #[test]
+        fn every_price_has_the_nearest_rate(small in 0i64..100_000, any in 0i64..=i64::MAX) {
+            for hourly in [small, any] {
+                let rate = nano_per_second(hourly).unwrap();
+                prop_assert!(is_nearest(hourly, rate), "{} {}", hourly, rate);
+            }
+        }
+    }
+
     #[test]
     fn what_is_no_amount_is_refused() {
         for text in ["", "-1", "1e3", "1.0000001", "99999999999999999999", "1.2.3", ".5", "1,000"] {

@@ -157,7 +157,8 @@ impl Lanes {
 
     /// The highest class of those who ask for this.
     pub fn highest_class(&self) -> i64 {
-        self.groups.keys().map(|group| group.class).max().unwrap_or(i64::MIN)
+        // Groups are in the order of their classes.
+        self.groups.keys().next_back().map_or(i64::MIN, |group| group.class)
     }
 }
 
@@ -271,10 +272,11 @@ impl Queue {
         }
     }
 
-    /// Something changed that lets others of a pool start, or no longer.
-    pub fn stir_pool(&mut self, pool: u64) {
+    /// The same in one pool.
+    pub fn stir_pool(&mut self, pool: u64, limited: bool) {
         self.version += 1;
-        *self.versions.entry(pool).or_default() += 1;
+        let versions = if limited { &mut self.versions } else { &mut self.orders };
+        *versions.entry(pool).or_default() += 1;
     }
 
     /// Grows when somebody of this pool comes, goes or may start.

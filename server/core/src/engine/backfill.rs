@@ -106,6 +106,8 @@ impl Engine {
         }
         let is_over = around.order.is_empty();
         pass.around = Some(around);
+        pass.order = self.queue.order_version(pass.pool);
+        pass.first = self.queue.head(pass.pool, self.turns(now), &pass.passed).map(|turn| turn.job);
         if is_over && !self.is_searched() {
             self.make_room_for_first(pass, now, out);
         }
@@ -273,7 +275,7 @@ impl Engine {
         let shorter = self.begins_within(seconds, from, but);
         let fits = |engine: &mut Self, seconds: i64| {
             let span = engine.span_after_grace(None, class, seconds, now);
-            engine.could_fit(&Claimant { job, class, ask: *ask, now, span, but })
+            engine.could_fit(&Claimant { class, ask: *ask, now, span, but })
         };
         self.first_below(&shorter, fits)
     }

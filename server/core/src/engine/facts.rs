@@ -9,6 +9,7 @@ use berth_types::time::Timestamp;
 use super::{Basis, Engine, Waiting};
 use crate::calendar::Booking;
 use crate::cluster::{BookingId, NodeFacts, Owner, Rank, Slot};
+use crate::fair_share::OrgIx;
 use crate::queue::{Group, Lane};
 use crate::quotas::{Limits, Need};
 use crate::request::{Ask, Request};
@@ -218,7 +219,7 @@ impl Engine {
         let Self { quotas, cluster, queue, .. } = self;
         quotas.put(org, facts.limits, |name| cluster.offering(Some(name)));
         queue.stir(org, true);
-        self.stir_aside();
+        self.stir_aside(org, true);
     }
 
     /// Counts what a claim holds, or holds no more. What runs in a booking is limited by that.
@@ -239,14 +240,17 @@ impl Engine {
         };
         self.quotas.count(org, &need, sign);
         // Its turns are others now, in every pool.
-        self.queue.stir(org, self.quotas.is_limited(org));
-        self.stir_aside();
+        let limited = self.quotas.is_limited(org);
+        self.queue.stir(org, limited);
+        self.stir_aside(org, limited);
     }
 
-    /// Jobs that wait for a held start of their own are in no line of the queue.
-    fn stir_aside(&mut self) {
-        for held in self.holds.values().filter(|h| h.basis != Basis::First) {
-            self.queue.stir_pool(held.pool);
+    /// Jobs that wait for a held start of their own are in no line of the queue: their turns are others now, and
+    /// those of this organization may start or not.
+    fn stir_aside(&mut self, org: OrgIx, limited: bool) {
+        for (job, held) in self.holds.iter().filter(|(_, h)| h.basis != Basis::First) {
+            let own = self.jobs.get(job).and_then(|w| w.lane).is_some_and(|lane| lane.group.org == org);
+            self.queue.stir_pool(held.pool, limited && own);
         }
     }
 

@@ -4,6 +4,8 @@
 //! is a time that can be promised. The promise is a booking like any other, so nothing that is placed
 //! later can be in its way; what ends before it may run on it meanwhile (backfill).
 
+use std::collections::BTreeSet;
+
 use berth_types::ids::JobId;
 use berth_types::time::Timestamp;
 
@@ -30,6 +32,26 @@ pub(super) struct Ready {
     /// From this node on nothing is known yet.
     next: usize,
     nodes: Vec<i64>,
+    /// Those that could take it at some time, the earliest first.
+    order: BTreeSet<(i64, NodeIx)>,
+}
+
+impl Ready {
+    fn new(count: usize) -> Self {
+        Self { nodes: vec![NEVER; count], ..Self::default() }
+    }
+
+    fn put(&mut self, node: NodeIx, at: i64) {
+        let Some(slot) = self.nodes.get_mut(node.0 as usize) else { return };
+        let before = std::mem::replace(slot, at);
+        if before == at {
+            return;
+        }
+        self.order.remove(&(before, node));
+        if at != NEVER {
+            self.order.insert((at, node));
+        }
+    }
 }
 
 /// What is known of a job's start.
@@ -40,6 +62,13 @@ pub(super) enum Foreseen {
     NotYet,
     /// What is in the way has no known end.
     Never,
+}
+
+/// True if two lists name the same bookings besides the one of a job itself.
+fn same_others(one: &[BookingId], other: &[BookingId], job: JobId) -> bool {
+    let others =
+        |list: &'_ [BookingId]| list.iter().filter(|id| **id != hold_id(job)).copied().collect::<Vec<_>>();
+    others(one) == others(other)
 }
 
 /// The booking of a start that is held for a job.
@@ -71,18 +100,16 @@ impl Engine {
     /// Holds a start for a job, or keeps the one that is held. A job that is not the first leaves the queue and
     /// waits for its start.
     pub(super) fn hold(&mut self, pool: u64, job: JobId, basis: Basis, now: Timestamp) -> Foreseen {
-        if let Some(held) = self.holds.get(&job).copied()
-            && held.at > now
-            && held.basis == basis
-            && self.is_current(job, &held)
-        {
+        let but = self.no_obstacles(job, false, now);
+        let held =
+            self.holds.get(&job).filter(|h| h.at > now && h.basis == basis && same_others(&h.but, &but, job));
+        if let Some(at) = held.filter(|held| self.is_current(job, held)).map(|held| held.at) {
             self.renew_hold(job, pool);
-            return Foreseen::At(held.at);
+            return Foreseen::At(at);
         }
         let Some(waiting) = self.jobs.get(&job) else { return Foreseen::Never };
         let Some(ask) = waiting.ask else { return Foreseen::Never };
         let (org, seconds) = (waiting.facts.org, waiting.facts.max_duration_s);
-        let but = self.no_obstacles(job, false, now);
         // What is found so far can be promised; the next pass may find something sooner.
         self.sync_ready(&ask, SCANNED);
         let Some((at, places)) = self.earliest_known(&ask, seconds, now, &but) else {
@@ -92,11 +119,17 @@ impl Engine {
         };
         let until = self.ends(at, seconds);
         let (id, kind, from) = (hold_id(job), Kind::Hold, at);
-        self.calendar.put(&self.cluster, Booking { id, kind, org, ask: Some(ask), from, until, places });
+        // The same start stays where it is: that is no news to others.
+        let same = |b: &&Booking| (b.from, b.until, b.ask) == (from, until, Some(ask));
+        let free = But { bookings: &but, owners: &[], away: false };
+        let stays = |b: &Booking| self.is_free_throughout(b, &ask, now, free);
+        if !self.calendar.get(id).filter(same).is_some_and(stays) {
+            self.calendar.put(&self.cluster, Booking { id, kind, org, ask: Some(ask), from, until, places });
+        }
         if basis != Basis::First && !self.is_aside(job) {
             self.set_aside(job);
         }
-        self.holds.insert(job, Held { pool, at, basis, changes: 0, bookings: 0 });
+        self.holds.insert(job, Held { pool, at, basis, but, changes: 0, bookings: 0 });
         self.renew_hold(job, pool);
         Foreseen::At(at)
     }
@@ -208,32 +241,28 @@ impl Engine {
         but: &[BookingId],
     ) -> Option<(Timestamp, Vec<Place>)> {
         let ready = self.memory.ready.get(ask)?;
-        let mut nodes: Vec<(i64, NodeIx)> = Vec::new();
-        for (index, at) in ready.nodes.iter().enumerate().filter(|(_, at)| **at != NEVER) {
-            nodes.push((*at, NodeIx(u32::try_from(index).ok()?)));
-        }
         // Only the first can be the answer, unless bookings are in their way.
-        let enough = ask.nodes as usize + FIRST;
-        if nodes.len() > enough {
-            let (first, (next, _), _) = nodes.select_nth_unstable(enough);
-            let (first, next) = (first.to_vec(), *next);
-            let found = self.earliest_on(ask, first, seconds, now, but);
+        let mut nodes = ready.order.iter().copied();
+        let first: Vec<(i64, NodeIx)> = nodes.by_ref().take(ask.nodes as usize + FIRST).collect();
+        if let Some((next, _)) = nodes.next() {
+            let found = self.earliest_on(ask, &first, seconds, now, but);
             if let Some(found) = found.filter(|(at, _)| at.micros() <= next) {
                 return Some(found);
             }
         }
-        self.earliest_on(ask, nodes, seconds, now, but)
+        let all: Vec<(i64, NodeIx)> = ready.order.iter().copied().collect();
+        self.earliest_on(ask, &all, seconds, now, but)
     }
 
+    /// The same on these nodes, in the order of their times.
     fn earliest_on(
         &self,
         ask: &Ask,
-        mut nodes: Vec<(i64, NodeIx)>,
+        nodes: &[(i64, NodeIx)],
         seconds: i64,
         now: Timestamp,
         but: &[BookingId],
     ) -> Option<(Timestamp, Vec<Place>)> {
-        nodes.sort_unstable();
         // Each time at which something changes for the better, in order.
         let ends = self.calendar.iter().filter(|b| !but.contains(&b.id)).map(|b| b.until);
         let mut times: Vec<Timestamp> =
@@ -309,7 +338,7 @@ impl Engine {
         let changed = self.cluster.changed_since(ready.changes);
         let known = changed.filter(|c| ready.nodes.len() == count && c.len() < count.max(64));
         let Some(changed) = known else {
-            ready = Ready { changes: 0, next: 0, nodes: vec![NEVER; count] };
+            ready = Ready::new(count);
             return self.look(ask, ready, &[], budget);
         };
         let changed = changed.to_vec();
@@ -318,12 +347,11 @@ impl Engine {
 
     fn look(&mut self, ask: &Ask, mut ready: Ready, changed: &[NodeIx], budget: usize) {
         let end = ready.next.saturating_add(budget).min(ready.nodes.len());
-        let fresh = (ready.next..end).filter_map(|n| u32::try_from(n).ok()).map(NodeIx);
-        for node in changed.iter().copied().filter(|n| (n.0 as usize) < ready.next).chain(fresh) {
+        let next = ready.next;
+        let fresh = (next..end).filter_map(|n| u32::try_from(n).ok()).map(NodeIx);
+        for node in changed.iter().copied().filter(|n| (n.0 as usize) < next).chain(fresh) {
             let at = self.ready_at(node, ask);
-            if let Some(slot) = ready.nodes.get_mut(node.0 as usize) {
-                *slot = at;
-            }
+            ready.put(node, at);
         }
         (ready.next, ready.changes) = (end, self.cluster.changes());
         self.memory.ready.insert(*ask, ready);

@@ -80,11 +80,13 @@ enum Basis {
 }
 
 /// A start that is held for a job that does not fit now, by the set of models that it waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct Held {
     pool: u64,
     at: Timestamp,
     basis: Basis,
+    /// Bookings that were no obstacle to it.
+    but: Vec<BookingId>,
     /// Up to this change of the cluster and of what is booked it is right.
     changes: u64,
     bookings: u64,
@@ -106,6 +108,8 @@ struct Memory {
     scans: HashMap<(Ask, i64), preempt::Scan>,
     /// Nodes that the searches of this pass may still look at.
     looks: usize,
+    /// So many times a search was called for.
+    calls: u64,
     forecast: Option<forecast::Forecast>,
 }
 

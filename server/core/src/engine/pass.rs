@@ -51,9 +51,12 @@ pub(super) struct PoolPass {
     /// Nothing changed, but a search goes on in a large cluster.
     pub(super) searches: bool,
     /// Jobs of the pool that wait for a held start outside its line.
-    pub(super) aside: BinaryHeap<Reverse<Turn>>,
+    pub(super) aside: Vec<JobId>,
     /// `None` as long as the first that does not fit is looked for.
     pub(super) around: Option<Around>,
+    /// The order of those who wait, and the first of them, when the first that does not fit was found.
+    pub(super) order: u64,
+    pub(super) first: Option<JobId>,
     pub(super) finished: bool,
     /// A promise was given back after others were looked at.
     pub(super) again: bool,
@@ -104,14 +107,15 @@ impl Engine {
         self.drop_unfed_holds(now);
         for (index, pool) in pools.iter().enumerate() {
             self.drop_vain_hold(*pool, now);
-            let aside = self.aside(*pool).into_iter().filter_map(|job| self.turn(job, now)).map(Reverse);
             let pass = PoolPass {
                 pool: *pool,
                 passed: BTreeSet::new(),
                 looked_ahead: 0,
                 searches: !self.is_searched() && self.is_unchanged(*pool, now),
-                aside: aside.collect(),
+                aside: self.aside(*pool),
                 around: None,
+                order: self.queue.order_version(*pool),
+                first: None,
                 finished: true,
                 again: false,
             };
@@ -154,12 +158,17 @@ impl Engine {
 
     /// Whose turn is next in a pool.
     fn next(&self, pass: &PoolPass, now: Timestamp) -> Option<Turn> {
-        let aside = pass.aside.peek().map(|Reverse(turn)| *turn);
+        let aside = self.next_aside(pass, now);
         let main = match &pass.around {
             Some(around) => around.next(),
             None => self.queue.head(pass.pool, self.turns(now), &pass.passed),
         };
         aside.into_iter().chain(main).min()
+    }
+
+    /// The next turn of those who wait outside the line of a pool. Starts in this pass change turns.
+    fn next_aside(&self, pass: &PoolPass, now: Timestamp) -> Option<Turn> {
+        pass.aside.iter().filter_map(|job| self.turn(*job, now)).min()
     }
 
     /// Remembers what was looked at. Nobody is held a start who is not in the queue any more.
@@ -177,8 +186,9 @@ impl Engine {
         let looked = Looked {
             changes: self.cluster.changes(),
             queue: self.queue.version(pass.pool),
-            order: self.queue.order_version(pass.pool),
-            first: self.first_alone(pass, now),
+            // A start meanwhile may have changed turns.
+            order: pass.order,
+            first: self.first_alone(pass),
             bookings: self.bookings_version(pass.pool),
             until: self.next_within_grace(None, now).min(self.next_power_begin(now)),
             finished: pass.finished,
@@ -187,10 +197,11 @@ impl Engine {
     }
 
     /// The first of a pool, when all others stay where they are whatever their order is.
-    fn first_alone(&self, pass: &PoolPass, now: Timestamp) -> Option<JobId> {
-        let others = self.holds.values().filter(|h| h.pool & pass.pool != 0).count();
-        let alone = pass.passed.is_empty() && (others <= 1 || !self.is_searched());
-        alone.then(|| self.queue.head(pass.pool, self.turns(now), &pass.passed)).flatten().map(|t| t.job)
+    fn first_alone(&self, pass: &PoolPass) -> Option<JobId> {
+        let mut others = self.holds.values().filter(|h| h.pool & pass.pool != 0);
+        let one = others.next().is_none_or(|h| h.basis == Basis::First) && others.next().is_none();
+        let alone = pass.passed.is_empty() && (one || !self.is_searched());
+        pass.first.filter(|_| alone)
     }
 
     /// True if a new order of the waiting jobs changes nothing: a job that found no place finds none in another turn.
@@ -203,9 +214,10 @@ impl Engine {
     }
 
     fn step(&mut self, pass: &mut PoolPass, seen: Turn, now: Timestamp, out: &mut Vec<Decision>) {
-        let aside = pass.aside.peek().is_some_and(|Reverse(turn)| *turn <= seen);
-        match (aside.then(|| pass.aside.pop()).flatten(), pass.around.is_some()) {
-            (Some(Reverse(turn)), _) => {
+        let aside = self.next_aside(pass, now).filter(|turn| *turn <= seen);
+        match (aside, pass.around.is_some()) {
+            (Some(turn), _) => {
+                pass.aside.retain(|job| *job != turn.job);
                 self.start_aside(pass.pool, turn.job, now, out);
                 pass.again |= !self.is_aside(turn.job);
             }
@@ -368,16 +380,16 @@ impl Engine {
         let but = But { bookings: &bookings, owners: &[], away: false };
         let until = self.ends(now, seconds);
         let held = self.calendar.get(hold_id(job)).map(|b| Booking { from: now, until, ..b.clone() });
-        let places = match held.filter(|b| self.is_free_now(b, &ask, now, but)) {
+        let places = match held.filter(|b| self.is_free_throughout(b, &ask, now, but)) {
             Some(held) => Some(held.places),
             None => self.place(&ask, now, until, but),
         };
         if let Some(places) = places {
             return self.start(job, &places, now, out);
         }
-        let Some(held) = self.holds.get(&job).copied() else { return };
-        match self.hold(pool, job, held.basis, now) {
-            Foreseen::At(at) if at <= held.at => {}
+        let Some((basis, before)) = self.holds.get(&job).map(|held| (held.basis, held.at)) else { return };
+        match self.hold(pool, job, basis, now) {
+            Foreseen::At(at) if at <= before => {}
             // What it waited for is late: it may ask others for room again.
             _ => self.drop_hold(job),
         }

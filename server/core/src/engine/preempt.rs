@@ -33,20 +33,23 @@ pub(super) struct Scan {
     /// Up to this node.
     next: usize,
     changes: u64,
-    /// For this job, with these bookings; other jobs may run longer, and have other obstacles.
-    job: JobId,
+    /// For runs of so long (µs), with what is booked but for these; other jobs may run longer, and have other
+    /// obstacles.
+    length: i64,
+    but: Vec<BookingId>,
     bookings: u64,
     /// The nodes where something was booked.
     booked: BTreeSet<NodeIx>,
     /// What has ended by then was not in the way.
     from: Timestamp,
     found: BTreeMap<NodeIx, Vec<Owner>>,
+    /// By the count of calls, when it was called for last.
+    called: u64,
 }
 
 /// A job for which others may make room.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Claimant<'a> {
-    pub job: JobId,
     pub class: i64,
     pub ask: Ask,
     pub now: Timestamp,
@@ -66,10 +69,18 @@ pub(super) enum Room {
     None,
 }
 
+impl Claimant<'_> {
+    /// How long it would run, in µs.
+    fn length(&self) -> i64 {
+        self.span.1.micros() - self.span.0.micros()
+    }
+}
+
 impl Scan {
     fn new(claimant: &Claimant<'_>, changes: u64, bookings: u64, booked: BTreeSet<NodeIx>) -> Self {
-        let (job, from) = (claimant.job, claimant.span.0);
-        Self { next: 0, changes, job, bookings, booked, from, found: BTreeMap::new() }
+        let (length, but) = (claimant.length(), claimant.but.to_vec());
+        let (from, found) = (claimant.span.0, BTreeMap::new());
+        Self { next: 0, changes, length, but, bookings, booked, from, found, called: 0 }
     }
 }
 
@@ -141,7 +152,7 @@ impl Engine {
         let (class, seconds) = (lane.group.class, waiting.facts.max_duration_s);
         let but = self.no_obstacles(job, false, now);
         let span = self.span_after_grace(None, class, seconds, now);
-        let claimant = Claimant { job, class, ask, now, span, but: &but };
+        let claimant = Claimant { class, ask, now, span, but: &but };
         let room = self.room(&claimant);
         let Room::Without(victims) = &room else { return room };
         let soon = self.ends(now, self.patience_s(victims));
@@ -293,7 +304,7 @@ impl Engine {
         };
         // Time alone brings what is booked nearer and ends it, and ends what runs.
         let mut again = changed;
-        if scan.job == claimant.job && scan.bookings == bookings {
+        if scan.length == claimant.length() && scan.but == claimant.but && scan.bookings == bookings {
             let ends = |node: &&NodeIx| {
                 let mut booked = self.calendar.on(**node, scan.from, claimant.span.0);
                 booked.any(|b| b.until <= claimant.span.0)
@@ -321,11 +332,24 @@ impl Engine {
             };
         }
         (scan.next, scan.changes, scan.from) = (end, changes, claimant.span.0);
-        (scan.job, scan.bookings) = (claimant.job, bookings);
-        if self.memory.scans.len() >= SCANS {
-            self.memory.scans.clear();
-        }
+        (scan.length, scan.bookings) = (claimant.length(), bookings);
+        scan.but.clear();
+        scan.but.extend_from_slice(claimant.but);
+        self.memory.calls += 1;
+        scan.called = self.memory.calls;
         self.memory.scans.insert(key, scan);
+        self.forget_old_scans();
+    }
+
+    /// Of too many searches the half stays that was called for last.
+    fn forget_old_scans(&mut self) {
+        if self.memory.scans.len() <= SCANS {
+            return;
+        }
+        let mut calls: Vec<u64> = self.memory.scans.values().map(|scan| scan.called).collect();
+        let (_, middle, _) = calls.select_nth_unstable(SCANS / 2);
+        let middle = *middle;
+        self.memory.scans.retain(|_, scan| scan.called > middle);
     }
 
     fn without(&self, node: NodeIx, owners: &[Owner], claimant: &Claimant<'_>) -> Option<View> {

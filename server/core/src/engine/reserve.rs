@@ -185,8 +185,8 @@ impl Engine {
         self.rests(&self.calendar, booking, now, but)
     }
 
-    /// Whether what a job would run on is free now, all of it and for all its time.
-    pub(super) fn is_free_now(&self, run: &Booking, ask: &Ask, now: Timestamp, but: But<'_>) -> bool {
+    /// Whether the places of a run are free, all of them and for all its time.
+    pub(super) fn is_free_throughout(&self, run: &Booking, ask: &Ask, now: Timestamp, but: But<'_>) -> bool {
         let power = self.power_for_run((run.from, run.until), now, but);
         let fed = power.is_none_or(|power| self.feeds_all(power, &run.places));
         let runs_images = |place: &Place| self.cluster.node(place.node).is_some_and(|n| n.facts.images);

@@ -48,6 +48,14 @@ struct Query<'a> {
     powered: bool,
 }
 
+/// A start that was held for a job before a pass.
+pub struct Kept {
+    job: usize,
+    /// Others were stopped for it.
+    firm: bool,
+    promise: Promise,
+}
+
 type Parts = Vec<(usize, Part)>;
 
 /// Whether a part can stand beside what is on a board.
@@ -456,7 +464,10 @@ impl Judge<'_> {
 
     /// The first time at which a job could run when all runs take their limits.
     fn earliest(&self, job: usize) -> Option<i64> {
-        let promises = self.promises(job, false);
+        self.earliest_beside(job, &self.promises(job, false))
+    }
+
+    fn earliest_beside(&self, job: usize, promises: &[Promise]) -> Option<i64> {
         let now = self.world.now;
         let ends = (0..self.world.jobs.len()).filter_map(|n| self.end(n));
         let mut times: Vec<i64> =
@@ -464,7 +475,7 @@ impl Judge<'_> {
         times.retain(|t| *t > now && *t < i64::MAX);
         times.sort_unstable();
         times.dedup();
-        times.into_iter().find(|t| self.could_run(job, *t, &[], &promises))
+        times.into_iter().find(|t| self.could_run(job, *t, &[], promises))
     }
 
     /// A start is held for the first of each pool, in the open and inside reservations.
@@ -523,12 +534,7 @@ impl Judge<'_> {
     }
 
     /// Whether a start that was decided is legal, and in turn.
-    pub fn may_start(
-        &self,
-        job: usize,
-        ranks: &[(usize, Parts)],
-        kept: &[(usize, Promise)],
-    ) -> Result<(), Fault> {
+    pub fn may_start(&self, job: usize, ranks: &[(usize, Parts)], kept: &[Kept]) -> Result<(), Fault> {
         let (now, of) = (self.world.now, *self.job(job));
         if !self.takes_part(job) {
             return fault("d", format!("job {job} starts and must not"));
@@ -565,22 +571,68 @@ impl Judge<'_> {
             let earlier = before(&self.turn(other), &mine) == Some(Ordering::Less);
             // Room that was made for it was held for it.
             let counts = |n: usize| of.inside.is_some() || self.job(other).class <= self.job(n).class;
-            let firm = kept.iter().any(|(n, _)| *n == job) && counts(job);
+            let firm = kept.iter().any(|k| k.firm && k.job == job) && counts(job);
             let mut promises = self.promises(other, true);
-            let still = kept.iter().filter(|(n, _)| *n != other && *n != job && self.world.waits(*n));
-            promises.extend(still.filter(|(n, _)| counts(*n)).map(|(_, promise)| promise.clone()));
-            if earlier && !firm && self.could_run(other, now, &[], &promises) {
+            // Held starts that stood when it was decided, though this start may have changed turns since.
+            let stood = kept.iter().filter(|k| {
+                let waits = k.job != other && k.job != job && self.world.waits(k.job);
+                let first = before(&self.turn(k.job), &self.turn(other)) != Some(Ordering::Greater);
+                waits && if k.firm { counts(k.job) } else { first && self.job(k.job).inside == of.inside }
+            });
+            promises.extend(stood.map(|k| k.promise.clone()));
+            if earlier
+                && !firm
+                && self.could_run(other, now, &[], &promises)
+                && !self.a_first_could_bar(other, job, &promises, kept)
+            {
                 return fault("d", format!("job {job} starts and job {other}, whose turn is before, could"));
             }
         }
         Ok(())
     }
 
+    /// Whether a start that was held in the pass for somebody with an earlier turn could have been in the way of
+    /// a job. Such a held start may be gone at the end of the pass, since each start changes turns.
+    fn a_first_could_bar(&self, job: usize, started: usize, promises: &[Promise], kept: &[Kept]) -> bool {
+        let now = self.world.now;
+        let first = |n: &usize| {
+            *n != job
+                && *n != started
+                && self.job(*n).inside == self.job(job).inside
+                && before(&self.turn(*n), &self.turn(job)) != Some(Ordering::Greater)
+                && !self.could_run(*n, now, &[], &self.promises(*n, true))
+        };
+        self.waiting().into_iter().filter(first).any(|n| {
+            let own = self.job(n).inside.map(crate::world::booking_id);
+            let booked = self.world.booked.iter().flatten().filter(|p| Some(p.id) != own);
+            let firm = kept.iter().filter(|k| k.firm && k.job != n && self.world.waits(k.job));
+            let others: Vec<Promise> = booked.chain(firm.map(|k| &k.promise)).cloned().collect();
+            let Some(from) = self.earliest_beside(n, &others) else { return false };
+            let (org, cpus) = (self.job(n).org, self.job(n).cpus);
+            let until = from + self.world.jobs[n].left;
+            let powered = self.job(n).inside.is_none();
+            let query = Query { job: n, from, until, gone: &[], promises: &others, powered };
+            self.placements(&query, self.within(n)).into_iter().any(|parts| {
+                let id = BookingId(job_id(n).uuid());
+                let held = Promise { id, kind: Kind::Hold, org, from, until, cpus, parts };
+                let all: Vec<Promise> = promises.iter().cloned().chain([held]).collect();
+                !self.could_run(job, now, &[], &all)
+            })
+        })
+    }
+
     /// Whether those who are told to make room have to. `kept` are the held starts before the pass for which
     /// others were stopped: they are not moved to other boards to let somebody stay.
-    pub fn may_stop(&self, victims: &[usize], job: usize, kept: &[(usize, Promise)]) -> Result<(), Fault> {
-        let promises = self.promises(job, false);
-        let unmoved = |p: &Promise| kept.iter().find(|(_, k)| k.id == p.id).map_or(p, |(_, k)| k).clone();
+    pub fn may_stop(&self, victims: &[usize], job: usize, kept: &[Kept]) -> Result<(), Fault> {
+        let mut promises = self.promises(job, false);
+        // Who starts in the same pass had its room before.
+        let there = |k: &&Kept| promises.iter().any(|p| p.id == k.promise.id);
+        let own = |k: &&Kept| k.job == job || self.job(k.job).inside != self.job(job).inside;
+        let stood = kept.iter().filter(|k| k.firm && self.world.waits(k.job) && !own(k) && !there(k));
+        let stood: Vec<Promise> = stood.map(|k| k.promise.clone()).collect();
+        promises.extend(stood);
+        let firm = |p: &Promise| kept.iter().find(|k| k.firm && k.promise.id == p.id);
+        let unmoved = |p: &Promise| firm(p).map_or(p, |k| &k.promise).clone();
         let before: Vec<Promise> = promises.iter().map(unmoved).collect();
         let eligible = self.eligible(job);
         let then = self.world.now + GRACE_S;
@@ -820,12 +872,14 @@ pub fn pass(world: &mut World) -> Result<Vec<Decision>, Fault> {
 
 /// A pass, each decision judged and carried out in its order.
 fn one_pass(world: &mut World) -> Result<Vec<Decision>, Fault> {
-    let kept = world.engine.held_starts().filter(|(job, _)| world.engine.is_firm(*job));
-    let kept: Vec<(usize, Promise)> = kept
+    let kept: Vec<Kept> = world
+        .engine
+        .held_starts()
         .map(|(job, booking)| {
             let n = world.number(job);
             let of = world.jobs[n].spec;
-            (n, Promise { cpus: of.cpus, ..world.promise(booking, of.org) })
+            let promise = Promise { cpus: of.cpus, ..world.promise(booking, of.org) };
+            Kept { job: n, firm: world.engine.is_firm(job), promise }
         })
         .collect();
     let decisions = world.engine.pass(at(world.now));
