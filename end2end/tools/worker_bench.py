@@ -65,23 +65,31 @@ class Site:
     def __init__(self, *settings: str, seen_from: str = "127.0.0.1") -> None:
         self.data = Path(tempfile.mkdtemp(prefix="berth-worker-bench-"))
         self.port, self.worker_port, self.services = free_port(), free_port(), []
-        self.portal = self.service(
+        self.portal = self.start_portal(*settings, seen_from=seen_from)
+        line = re.compile(r"until the next start: (\S+)")
+        token = wait_for("the setup token", lambda: line.search(self.portal.output())).group(1)
+        self.password = secrets.token_urlsafe(18)
+        person = {"email": "operator@example.org", "password": self.password, "name": "Operator"}
+        Api(self.port)("POST", "/setup", {"token": token} | person)
+        self.operator = self.signed_in("operator@example.org", self.password)
+        self.api, self.org_id = self.tenant("ada@example.org", "Lab")
+        self.org = f"/orgs/{self.org_id}"
+
+    def start_portal(self, *settings: str, seen_from: str) -> Service:
+        return self.service(
             "portal", str(DIST / "berth"), "serve", "--data", str(self.data), "--listen", f"127.0.0.1:{self.port}",
             "--worker-listen", f"127.0.0.1:{self.worker_port}", "--public-url", f"http://{seen_from}:{self.port}",
             "--worker-url", f"https://{seen_from}:{self.worker_port}", *settings)
-        line = re.compile(r"until the next start: (\S+)")
-        token = wait_for("the setup token", lambda: line.search(self.portal.output())).group(1)
-        password = secrets.token_urlsafe(18)
-        person = {"email": "operator@example.org", "password": password, "name": "Operator"}
-        Api(self.port)("POST", "/setup", {"token": token} | person)
-        self.operator = self.signed_in("operator@example.org", password)
-        Api(self.port)("POST", "/sign-up", person | {"email": "ada@example.org", "organization": "Lab"})
-        tenant = self.signed_in("ada@example.org", password)
-        self.org_id = tenant("GET", "/me")["memberships"][0]["org"]["id"]
-        self.org = f"/orgs/{self.org_id}"
-        self.operator("POST", f"/operator{self.org}/credits", {"amount_micros": 10**12, "memo": "For the bench"})
-        secret = tenant("POST", f"{self.org}/tokens", {"name": "bench", "role": "owner"})["secret"]
-        self.api = Api.with_token(self.port, secret)
+
+    def tenant(self, email: str, organization: str) -> tuple[Api, str]:
+        """Who acts for a new organization, which has credit, and its id."""
+        person = {"email": email, "password": self.password, "name": "Tenant", "organization": organization}
+        Api(self.port)("POST", "/sign-up", person)
+        tenant = self.signed_in(email, self.password)
+        org = str(tenant("GET", "/me")["memberships"][0]["org"]["id"])
+        self.operator("POST", f"/operator/orgs/{org}/credits", {"amount_micros": 10**12, "memo": "For the bench"})
+        secret = tenant("POST", f"/orgs/{org}/tokens", {"name": "bench", "role": "owner"})["secret"]
+        return Api.with_token(self.port, secret), org
 
     def signed_in(self, email: str, password: str) -> Api:
         api = Api(self.port).sign_in(email, password)

@@ -1,8 +1,14 @@
 //! A real portal whose clock is the machine's and some seconds more, for tests of what takes days.
 //!
-//! `forward 86400` on its standard input moves the clock by so many seconds and does what is due then;
-//! `moved 86400` is the answer, with the sum of all moves. It ends when its standard input does. What
-//! waits by a clock that nobody moves, as the loops between two looks do, is woken or done here.
+//! Lines on its standard input, each with one line as its answer:
+//!
+//! - `forward 86400` moves the clock by so many seconds and does what is due then: `moved 86400`, the sum of all
+//!   moves. What waits by a clock that nobody moves, as the loops between two looks do, is woken or done here.
+//! - `hold`: no pass of the scheduler begins until `settle`; everything else goes on: `held`.
+//! - `settle` ends that, and passes until a pass has nothing more to decide: `settled 2`, the decisions kept.
+//!
+//! What fails is answered by `failed: ` and why. It ends when its standard input does. With `--still` the clock
+//! stands at the second of the start (`stands at ` and when), and moves by these lines alone.
 
 use std::io::{BufRead, Write};
 use std::net::SocketAddr;
@@ -12,6 +18,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use berth_server::clock::{Clock, SystemClock};
 use berth_server::portal::{Portal, Settings};
+use berth_server::scheduler;
 use berth_server::serve::serve;
 use berth_server::store::{Db, StoreError};
 use berth_server::web::Assets;
@@ -23,6 +30,8 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 const YEAR_S: i64 = 365 * 86_400;
+/// A scheduler that decides more than this in a row never comes to an end.
+const MOST_PASSES: u32 = 1_000;
 
 #[derive(Parser)]
 struct Args {
@@ -33,18 +42,33 @@ struct Args {
     listen: SocketAddr,
     #[arg(long)]
     worker_listen: SocketAddr,
-    /// The built pages.
+    /// The built pages; none when absent.
     #[arg(long)]
-    web: PathBuf,
+    web: Option<PathBuf>,
+    /// The clock does not go on by itself.
+    #[arg(long)]
+    still: bool,
 }
 
-/// The machine's clock and so many seconds more.
-#[derive(Default)]
-struct Ahead(AtomicI64);
+/// The machine's clock, or one that stands, and so many seconds more.
+struct Ahead {
+    stands: Option<Timestamp>,
+    seconds: AtomicI64,
+}
+
+impl Ahead {
+    fn new(still: bool) -> Self {
+        // A whole second, so that all times of a test are.
+        let second = |now: Timestamp| now.micros().div_euclid(1_000_000) * 1_000_000;
+        let stands = still.then(|| Timestamp::from_micros(second(SystemClock.now())));
+        Self { stands, seconds: AtomicI64::new(0) }
+    }
+}
 
 impl Clock for Ahead {
     fn now(&self) -> Timestamp {
-        SystemClock.now().plus_seconds(self.0.load(Ordering::SeqCst))
+        let from = self.stands.unwrap_or_else(|| SystemClock.now());
+        from.plus_seconds(self.seconds.load(Ordering::SeqCst))
     }
 
     // Leases are counted together with workers, whose clocks do not move.
@@ -82,24 +106,73 @@ async fn do_what_is_due(portal: &Portal) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Moves the clock as the lines say, until there are no more.
+/// What a line asks for.
+enum Order {
+    Forward(i64),
+    Hold,
+    Settle,
+}
+
+impl Order {
+    fn of(line: &str) -> Option<Self> {
+        match line.trim() {
+            "hold" => Some(Self::Hold),
+            "settle" => Some(Self::Settle),
+            line => {
+                let seconds: i64 = line.strip_prefix("forward ")?.trim().parse().ok()?;
+                (seconds > 0).then_some(Self::Forward(seconds))
+            }
+        }
+    }
+}
+
+/// Moves the clock and does what is due then; the answer.
+async fn forward(portal: &Portal, clock: &Ahead, seconds: i64) -> Result<String, String> {
+    let before = clock.seconds.fetch_add(seconds, Ordering::SeqCst);
+    do_what_is_due(portal).await.map_err(|e| e.to_string())?;
+    Ok(format!("moved {}", before.saturating_add(seconds)))
+}
+
+/// Passes until there is nothing more to decide; the answer.
+async fn settle(portal: &Portal) -> Result<String, String> {
+    let mut kept = 0;
+    for _ in 0..MOST_PASSES {
+        let pass = scheduler::pass(portal).await.map_err(|e| e.to_string())?;
+        kept += pass.kept;
+        if pass.kept == 0 && !pass.unfinished {
+            return Ok(format!("settled {kept}"));
+        }
+    }
+    Err(format!("after {MOST_PASSES} passes there is still something to decide"))
+}
+
+/// Does what the lines say, until there are no more.
 async fn follow(portal: Portal, clock: Arc<Ahead>, mut lines: UnboundedReceiver<String>) {
+    let mut held = None;
     while let Some(line) = lines.recv().await {
-        let seconds = line.strip_prefix("forward ").and_then(|n| n.trim().parse::<i64>().ok());
-        let Some(seconds) = seconds.filter(|n| *n > 0) else {
-            say("failed: a line is `forward SECONDS`");
-            continue;
+        let answer = match Order::of(&line) {
+            Some(Order::Forward(seconds)) => forward(&portal, &clock, seconds).await,
+            Some(Order::Hold) => {
+                if held.is_none() {
+                    held = Some(scheduler::hold(&portal).await);
+                }
+                Ok("held".to_owned())
+            }
+            Some(Order::Settle) => {
+                drop(held.take());
+                settle(&portal).await
+            }
+            None => Err("a line is `forward SECONDS`, `hold` or `settle`".to_owned()),
         };
-        let before = clock.0.fetch_add(seconds, Ordering::SeqCst);
-        match do_what_is_due(&portal).await {
-            Ok(()) => say(&format!("moved {}", before.saturating_add(seconds))),
-            Err(error) => say(&format!("failed: {error}")),
+        match answer {
+            Ok(answer) => say(&answer),
+            Err(why) => say(&format!("failed: {why}")),
         }
     }
 }
 
 async fn run(args: Args) -> Result<(), String> {
-    let assets = Assets::open(&args.web)?;
+    let assets = args.web.as_deref().map(Assets::open).transpose()?;
     let db = Db::sqlite(&args.data.join("berth.db")).await.map_err(|e| e.to_string())?;
     let listener = TcpListener::bind(args.listen).await.map_err(|e| e.to_string())?;
     let worker_listener = TcpListener::bind(args.worker_listen).await.map_err(|e| e.to_string())?;
@@ -112,10 +185,13 @@ async fn run(args: Args) -> Result<(), String> {
         public_url: format!("http://{}", args.listen),
         ..Settings::default()
     };
-    let clock = Arc::new(Ahead::default());
+    let clock = Arc::new(Ahead::new(args.still));
+    if let Some(at) = clock.stands {
+        say(&format!("stands at {at}"));
+    }
     let portal = Portal::new(db, settings, clock.clone(), ChaCha20Rng::from_os_rng());
     let moves = follow(portal.clone(), clock, lines());
-    serve(portal, Some(assets), listener, worker_listener, moves).await
+    serve(portal, assets, listener, worker_listener, moves).await
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

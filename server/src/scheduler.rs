@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use berth_core::engine::Decision;
+use tokio::sync::OwnedMutexGuard;
 use tokio::time::Instant;
 
 use crate::portal::Portal;
@@ -54,8 +55,14 @@ pub struct Pass {
     pub unfinished: bool,
 }
 
-/// One pass.
+/// Waits for a pass that is under way; none begins for as long as what this gives is kept.
+pub async fn hold(portal: &Portal) -> OwnedMutexGuard<()> {
+    portal.planner.passing.clone().lock_owned().await
+}
+
+/// One pass, when no other is under way.
 pub async fn pass(portal: &Portal) -> Result<Pass, StoreError> {
+    let _one = hold(portal).await;
     let (decided, unfinished) = portal.decide().await?;
     let mut kept = 0;
     let mut starts = Vec::new();

@@ -11,7 +11,7 @@ mod orgs;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use berth_core::cluster::{GpuFacts, NodeFacts, Owner};
 use berth_core::engine::{self, Asked, Claim, Decision, Engine, Fact, JobFacts, OrgFacts, explanation};
@@ -52,6 +52,8 @@ pub struct Planner {
     touched: Mutex<Touched>,
     /// Held while what was touched is read, so that whoever asks next knows it.
     pub(crate) reading: tokio::sync::Mutex<()>,
+    /// Held by a pass from what it decides to what is kept of it: one at a time.
+    pub(crate) passing: Arc<tokio::sync::Mutex<()>>,
     reads: AtomicI64,
     /// What was stated of organizations last.
     orgs: Mutex<HashMap<OrgId, OrgFacts>>,
@@ -64,6 +66,7 @@ impl Default for Planner {
             engine: Mutex::default(),
             touched: Mutex::new(touched),
             reading: tokio::sync::Mutex::default(),
+            passing: Arc::default(),
             reads: AtomicI64::new(0),
             orgs: Mutex::default(),
         }

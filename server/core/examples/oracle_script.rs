@@ -1,0 +1,479 @@
+//! Small worlds as scripts for a running portal: `oracle_script COUNT [SEED]` prints so many, one JSON object a line.
+//!
+//! A script says what is done, step by step, and what is true after each step in the world in process, which the
+//! judge of `tests/oracle` followed. Left out is what REST cannot do, and what the portal refuses by its rules.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::unreachable,
+    reason = "a judge of small worlds that it makes itself"
+)]
+
+#[path = "../tests/oracle/cases.rs"]
+#[expect(dead_code, reason = "this program uses a part of it")]
+mod cases;
+#[path = "../tests/oracle/judge.rs"]
+mod judge;
+#[path = "../tests/oracle/world.rs"]
+mod world;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use berth_core::cluster::Part;
+use berth_core::engine::{Asked, explanation};
+use berth_core::request::{Request, Topology, Wanted};
+use cases::{ENUMERATED, ENUMERATED_INSIDE, check, enumerated, enumerated_inside, random};
+use judge::{Judge, pass};
+use serde_json::{Value, json};
+use world::{
+    Case, GRACE_S, Host, Job, Promise, Run, State, Step, What, World, at, job_id, milli, org_id, table,
+};
+
+/// A job may run at least so long: its worker ends it at its limit by a clock that nobody moves.
+const SHORTEST_S: i64 = 60;
+/// A script with fewer entries says little.
+const LEAST_ENTRIES: usize = 6;
+/// As much of a job's time may a worker have metered before the job makes room, by a clock that nobody moves.
+const METERED_S: i64 = 10;
+
+/// Processors of every host: its worker counts the same.
+fn processors() -> i64 {
+    std::thread::available_parallelism().map_or(1, |n| n.get() as i64)
+}
+
+fn adapted_job(job: Job) -> Job {
+    let cpus = match job.cpus {
+        0 => 0,
+        few if few < 10_000 => 1_000,
+        _ => processors() * 1_000,
+    };
+    Job { cpus, seconds: job.seconds.max(SHORTEST_S), ..job }
+}
+
+/// The case as simulated hosts and REST can have it. Time passes after each submission, because equal times would be
+/// ordered by ids.
+fn adapted(case: &Case) -> Case {
+    let host = |of: &Host| {
+        // Simulated boards that switch by a reset alone come in MIG mode, the others do not.
+        let mig = table(of.model).is_some_and(|board| !board.live_toggle);
+        Host { mig, cpus: processors() * 1_000, ..*of }
+    };
+    let hosts: Vec<Host> = case.hosts.iter().map(host).collect();
+    // A simulated A100 reports a power limit that is not its model's.
+    let odd_power = hosts.iter().any(|h| h.model.starts_with("A100"));
+    let steps = case.steps.iter().flat_map(|step| match *step {
+        Step::Unclean(_) | Step::Healthy { .. } => vec![],
+        Step::Budget(_) if odd_power => vec![],
+        Step::Submit(job) => vec![Step::Submit(adapted_job(job)), Step::Sleep(1)],
+        Step::Book { job, from_s, .. } => {
+            // A reservation asks for no processors.
+            let job = Job { cpus: 0, ..adapted_job(job) };
+            vec![Step::Book { job, from_s, maintenance: false }, Step::Sleep(1)]
+        }
+        other => vec![other],
+    });
+    Case { steps: steps.collect(), hosts }
+}
+
+fn wanted(job: &Job) -> Wanted {
+    match job.what {
+        What::Board => Wanted::Board,
+        What::Share(milli) => Wanted::Share(milli),
+        What::Slice(index) => Wanted::Slice(profile(job, index).into()),
+    }
+}
+
+fn profile(job: &Job, index: usize) -> &'static str {
+    table(job.models[0]).expect("a board with slices").profiles[index].name.as_str()
+}
+
+fn request(job: &Job) -> Request {
+    Request {
+        wanted: wanted(job),
+        count: job.count,
+        nodes: job.nodes,
+        models: job.models.iter().map(|m| Arc::from(*m)).collect(),
+        cpu_milli: job.cpus,
+        memory_mib: 0,
+        topology: if job.near { Topology::SameRack } else { Topology::Any },
+        nvlink: false,
+        images: false,
+        offering: None,
+        nano_per_second: 0,
+    }
+}
+
+fn offering(job: &Job) -> String {
+    let board = job.models[0].to_lowercase();
+    match job.what {
+        What::Slice(index) => format!("{board}.{}", profile(job, index)),
+        _ => board,
+    }
+}
+
+fn topology(job: &Job) -> &'static str {
+    if job.near { "same_rack" } else { "any" }
+}
+
+/// The body of a submission, but for its command and for ids of other things.
+fn body(job: &Job) -> Value {
+    let priority = ["low", "normal", "high"][usize::from(job.class)];
+    let mut body = json!({
+        "offering": offering(job), "count": job.count, "nodes": job.nodes, "max_duration_s": job.seconds,
+        "priority": priority, "preemptible": job.preemptible,
+        "topology": topology(job), "checkpoint": {"grace_s": GRACE_S},
+    });
+    if let What::Share(milli) = job.what {
+        body["gpu_milli"] = milli.into();
+    }
+    if job.cpus > 0 {
+        body["cpus"] = (job.cpus / 1_000).into();
+    }
+    body
+}
+
+fn end(job: usize, succeeded: bool) -> Value {
+    json!({"job": job, "succeeded": succeeded})
+}
+
+/// A world that is lived through, and what was written down of it.
+#[derive(Clone)]
+struct Player {
+    world: World,
+    /// What each reservation was asked for.
+    booked_for: Vec<Job>,
+    /// Seconds that each job may run in all.
+    limits: Vec<i64>,
+    entries: Vec<Value>,
+}
+
+impl Player {
+    fn new(case: &Case) -> Self {
+        Self { world: World::new(case), booked_for: Vec::new(), limits: Vec::new(), entries: Vec::new() }
+    }
+
+    fn run(&self, job: usize) -> Option<&Run> {
+        match &self.world.jobs.get(job)?.state {
+            State::Running(run) => Some(run),
+            _ => None,
+        }
+    }
+
+    fn runs(&self) -> impl Iterator<Item = (usize, &Run)> {
+        (0..self.world.jobs.len()).filter_map(|n| Some((n, self.run(n)?)))
+    }
+
+    fn booked(&self, n: usize) -> Option<&Promise> {
+        self.world.booked.get(n)?.as_ref()
+    }
+
+    /// Lives through a step. `None`: the script ends before it, or with it.
+    fn play(&mut self, step: &Step) -> Option<()> {
+        match *step {
+            Step::Next => self.world.next_time().map_or(Some(()), |next| self.forward(next)),
+            Step::Sleep(seconds) => {
+                let until = self.world.now + seconds;
+                while let Some(next) = self.world.next_time().filter(|next| *next < until) {
+                    self.forward(next)?;
+                }
+                self.forward(until)
+            }
+            Step::Submit(job) => self.submit(job),
+            Step::Book { job, from_s, .. } => self.book(job, from_s),
+            _ => self.order(step).map_or(Some(()), |done| {
+                self.carry_out(step);
+                self.settle(done)
+            }),
+        }
+    }
+
+    /// Time passes: what ends by then ends first.
+    fn forward(&mut self, until: i64) -> Option<()> {
+        let ends: Vec<(usize, bool)> = self
+            .runs()
+            .filter(|(_, run)| run.ends.is_some_and(|ends| ends <= until))
+            .map(|(n, run)| (n, run.told))
+            .collect();
+        let ended: Vec<Value> = ends.iter().map(|(n, _)| end(*n, true)).collect();
+        let done = json!({"do": "move", "ended": ended});
+        let mut sooner = self.clone();
+        self.move_to(until, 0);
+        self.settle(done.clone())?;
+        if !ends.iter().any(|(_, told)| *told) {
+            return Some(());
+        }
+        // Of who made room, nobody knows here how much of its time was metered. So the script ends with that, and
+        // with this step only if it makes no difference.
+        sooner.move_to(until, METERED_S);
+        let same = sooner.settle(done).is_some() && self.take_in(&sooner);
+        if !same {
+            self.entries.pop();
+        }
+        None
+    }
+
+    /// Who makes room then has all of its time left but `metered`: the clock of its worker is not moved.
+    fn move_to(&mut self, until: i64, metered: i64) {
+        let back: Vec<(usize, i64)> = self
+            .runs()
+            .filter(|(_, run)| run.told && run.ends.is_some_and(|ends| ends <= until))
+            .map(|(n, run)| (n, until - run.since))
+            .collect();
+        for (n, passed) in back {
+            self.world.jobs[n].left = self.limits[n] - metered + passed;
+        }
+        self.world.step(&Step::Sleep(until - self.world.now));
+        self.close();
+    }
+
+    /// What waits in a reservation that is over never starts.
+    fn close(&mut self) {
+        for n in 0..self.world.jobs.len() {
+            let inside = self.world.jobs[n].spec.inside;
+            if inside.is_some_and(|of| self.booked(of).is_none()) && self.world.waits(n) {
+                self.world.step(&Step::Cancel(n));
+            }
+        }
+    }
+
+    /// Adds to the last entry what is told where another one differs by that alone; whether it does not differ by
+    /// more.
+    fn take_in(&mut self, other: &Self) -> bool {
+        let (Some(mine), Some(theirs)) = (self.entries.last_mut(), other.entries.last()) else {
+            return false;
+        };
+        let (mine, theirs) = (mine["jobs"].as_array_mut().unwrap(), theirs["jobs"].as_array().unwrap());
+        mine.iter_mut().zip(theirs).all(|(mine, theirs)| {
+            if mine["is"] == "waits" && theirs["is"] == "waits" {
+                mine["or_earliest"] = theirs["earliest"].clone();
+                if mine["blockers"] != theirs["blockers"] {
+                    mine["blockers"] = Value::Null;
+                }
+                return true;
+            }
+            mine["is"] == theirs["is"] && mine["ranks"] == theirs["ranks"]
+        })
+    }
+
+    fn submit(&mut self, job: Job) -> Option<()> {
+        let own =
+            |n: &usize| self.booked_for.get(*n).is_some_and(|b| b.org == job.org && b.models == job.models);
+        // Another organization's job is nobody's to wait for.
+        let known = |n: &usize| self.world.jobs.get(*n).is_some_and(|other| other.spec.org == job.org);
+        let job = Job { inside: job.inside.filter(own), after: job.after.filter(known), ..job };
+        if self.is_refused(&job) {
+            return Some(());
+        }
+        let n = self.world.jobs.len();
+        self.world.step(&Step::Submit(job));
+        self.limits.push(job.seconds);
+        self.settle(json!({
+            "do": "submit", "job": n, "org": job.org, "after": job.after, "inside": job.inside, "body": body(&job),
+        }))
+    }
+
+    /// What the portal does not take: what could never start, by any of its rules.
+    fn is_refused(&self, job: &Job) -> bool {
+        let failed = |n: usize| matches!(self.world.jobs[n].state, State::Over { succeeded: false });
+        if job.after.is_some_and(failed) {
+            return true;
+        }
+        if let Some(n) = job.inside {
+            return self.is_refused_inside(job, n);
+        }
+        let most = self.world.quotas[usize::from(job.org)];
+        let beyond = most.is_some_and(|boards| milli(job) > boards * 1_000);
+        beyond || !matches!(self.world.engine.clone().never(&request(job), org_id(job.org)), Ok(None))
+    }
+
+    fn is_refused_inside(&self, job: &Job, n: usize) -> bool {
+        let Some(booked) = self.booked(n) else { return true };
+        let of = self.booked_for[n];
+        let same = of.what == job.what;
+        let offered = (same || of.what == What::Board) && !matches!(job.what, What::Share(_));
+        let larger = job.nodes > of.nodes || (same && job.count > of.count);
+        let most_s = booked.until - booked.from.max(self.world.now);
+        !offered || larger || job.seconds >= most_s
+    }
+
+    fn book(&mut self, job: Job, from_s: i64) -> Option<()> {
+        let (n, from) = (self.world.booked.len(), self.world.now + from_s);
+        self.world.step(&Step::Book { job, from_s, maintenance: false });
+        self.booked_for.push(job);
+        let quote = json!({
+            "offering": offering(&job), "nodes": job.nodes, "gpus_per_node": job.count, "topology": topology(&job),
+        });
+        let refused = self.booked(n).is_none();
+        self.settle(json!({
+            "do": "book", "booking": n, "org": job.org, "from": from, "until": from + job.seconds, "quote": quote,
+            "refused": refused,
+        }))
+    }
+
+    /// What somebody asks for; `None` where it would change nothing, or would be refused.
+    fn order(&self, step: &Step) -> Option<Value> {
+        let goes_on = |job: usize| self.run(job).filter(|run| !run.told);
+        Some(match *step {
+            Step::Unbook(n) => {
+                self.booked(n)?;
+                let ended: Vec<Value> = self.inside(n).into_iter().map(|job| end(job, false)).collect();
+                json!({"do": "unbook", "booking": n, "org": self.booked_for[n].org, "ended": ended})
+            }
+            Step::End { job, succeeded } => {
+                goes_on(job)?;
+                json!({"do": "end", "ended": [end(job, succeeded)]})
+            }
+            Step::Cancel(job) if self.world.waits(job) => json!({"do": "cancel", "job": job}),
+            Step::Extend { job, seconds } => {
+                let ends = goes_on(job)?.ends?;
+                if self.is_promised(job, ends, ends + seconds) {
+                    return None;
+                }
+                json!({"do": "extend", "job": job, "max_duration_s": self.limits[job] + seconds})
+            }
+            Step::Open { host, open } if *self.world.open.get(host)? != open => {
+                json!({"do": "open", "host": host, "open": open})
+            }
+            Step::Quota { org, boards } => {
+                self.limits_of(org, boards, self.world.guarantees[usize::from(org)])
+            }
+            Step::Guarantee { org, boards } => {
+                self.limits_of(org, self.world.quotas[usize::from(org)], boards)
+            }
+            Step::Budget(watts) if watts != self.world.budget => {
+                let racks: BTreeMap<_, _> = self.world.hosts.iter().map(|h| (rack(h), watts)).collect();
+                json!({"do": "budget", "racks": racks})
+            }
+            _ => return None,
+        })
+    }
+
+    fn limits_of(&self, org: u8, boards: Option<i64>, guaranteed: i64) -> Value {
+        let limits = json!({
+            "boards_milli": boards.map(|n| n * 1_000), "guaranteed_boards_milli": guaranteed * 1_000,
+        });
+        json!({"do": "quota", "org": org, "limits": limits})
+    }
+
+    /// Who runs in a reservation.
+    fn inside(&self, n: usize) -> Vec<usize> {
+        self.runs().map(|(job, _)| job).filter(|job| self.world.jobs[*job].spec.inside == Some(n)).collect()
+    }
+
+    /// Whether something may be promised on a job's boards then: what is on others is in nobody's way, but seldom
+    /// enough for that.
+    fn is_promised(&self, job: usize, from: i64, until: i64) -> bool {
+        let own = self.world.jobs[job].spec.inside;
+        let booked = self.world.booked.iter().enumerate();
+        booked.filter_map(|(n, b)| Some((n, b.as_ref()?))).any(|(n, b)| match own == Some(n) {
+            true => until > b.until,
+            false => b.from < until && from < b.until,
+        })
+    }
+
+    fn carry_out(&mut self, step: &Step) {
+        if let Step::Unbook(n) = *step {
+            for job in self.inside(n) {
+                self.world.step(&Step::End { job, succeeded: false });
+            }
+        }
+        self.world.step(step);
+        if let Step::Extend { job, seconds } = *step {
+            self.limits[job] += seconds;
+        }
+        self.close();
+    }
+
+    /// Lets the engine decide, and writes down what was done and what is true then. `None`: the judge objects, or a
+    /// node could not do it.
+    fn settle(&mut self, mut done: Value) -> Option<()> {
+        pass(&mut self.world).ok()?;
+        Judge { world: &self.world }.settled().ok()?;
+        // A node would be told to stop what it has not begun to run.
+        if self.runs().any(|(_, run)| run.told && run.since == self.world.now) {
+            return None;
+        }
+        let jobs: Option<Vec<Value>> = (0..self.world.jobs.len()).map(|n| self.state(n)).collect();
+        done["now"] = self.world.now.into();
+        done["jobs"] = jobs?.into();
+        self.entries.push(done);
+        Some(())
+    }
+
+    fn state(&self, n: usize) -> Option<Value> {
+        Some(match &self.world.jobs[n].state {
+            State::Waiting => {
+                let earliest = Judge { world: &self.world }.told(n).ok()?;
+                json!({"is": "waits", "earliest": earliest, "blockers": self.blockers(n)?})
+            }
+            State::Running(run) if run.told => json!({"is": "stopping"}),
+            State::Running(run) => {
+                let rank = |(host, parts): &(usize, Vec<(usize, Part)>)| {
+                    let boards: Vec<usize> = parts.iter().map(|(board, _)| *board).collect();
+                    json!({"host": host, "boards": boards})
+                };
+                let ranks: Vec<Value> = run.ranks.iter().map(rank).collect();
+                json!({"is": "runs", "ranks": ranks, "ends": run.ends})
+            }
+            State::Over { succeeded } => json!({"is": "over", "succeeded": succeeded}),
+        })
+    }
+
+    /// The codes of what keeps a job waiting.
+    fn blockers(&self, n: usize) -> Option<BTreeSet<String>> {
+        let (spec, now) = (&self.world.jobs[n].spec, at(self.world.now));
+        let why = self.world.engine.clone().why(job_id(n), now)?;
+        let asked = Asked { model: spec.models[0].to_owned(), wanted: wanted(spec), count: spec.count };
+        Some(explanation(&why, &asked, now).blockers.into_iter().map(|b| b.code).collect())
+    }
+}
+
+fn rack(host: &Host) -> String {
+    format!("rack-{}", host.rack)
+}
+
+/// The script of a case, as far as it can be told.
+fn script(name: &str, case: &Case) -> Option<Value> {
+    let mut player = Player::new(case);
+    for step in &case.steps {
+        if player.play(step).is_none() {
+            break;
+        }
+    }
+    let host = |h: &Host| json!({"model": h.model, "boards": h.boards, "rack": rack(h)});
+    let hosts: Vec<Value> = case.hosts.iter().map(host).collect();
+    (player.entries.len() >= LEAST_ENTRIES)
+        .then(|| json!({"world": name, "hosts": hosts, "steps": player.entries}))
+}
+
+/// Two of five worlds are enumerated, one is inside a reservation, two are random.
+fn candidate(kind: u64, number: u64) -> (String, Case) {
+    // Primes that divide neither count: every stretch of numbers has some of everything.
+    let (case, inside) =
+        (number.wrapping_mul(7_919) % ENUMERATED, number.wrapping_mul(101) % ENUMERATED_INSIDE);
+    match kind % 5 {
+        0 | 3 => (format!("enumerated {case}"), enumerated(case)),
+        1 => (format!("inside {inside}"), enumerated_inside(inside)),
+        _ => (format!("random {number}"), random(number, false)),
+    }
+}
+
+fn main() {
+    let mut arguments = std::env::args().skip(1).map(|a| a.parse::<u64>().unwrap());
+    let count = arguments.next().expect("how many");
+    let seed = arguments.next().unwrap_or(1);
+    let (mut printed, mut tried) = (0, 0);
+    while printed < count {
+        let (name, case) = candidate(printed, seed.wrapping_mul(1_000_000) + tried);
+        tried += 1;
+        let case = adapted(&case);
+        if let Err(fault) = check(&case) {
+            eprintln!("left out {name}: rule {}: {}", fault.rule, fault.text);
+        } else if let Some(script) = script(&name, &case) {
+            println!("{script}");
+            printed += 1;
+        }
+    }
+}
