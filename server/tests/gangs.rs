@@ -225,3 +225,31 @@ async fn all_nodes_or_none_and_a_stop_reaches_every_rank() {
     pier.quay.settled(&done).await;
     pier.all_free().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn both_nodes_are_made_free_for_one_job_whatever_its_length() {
+    let pier = Pier::open().await;
+    for seconds in [200, 300, 600] {
+        let stays = json!({
+            "nodes": 1, "script": "if [ \"$BERTH_ATTEMPT\" = 1 ]; then sleep 300; fi", "priority": "low",
+            "preemptible": true, "max_duration_s": 300,
+        });
+        let low = [pier.submit(stays.clone()).await, pier.submit(stays).await];
+        for job in &low {
+            pier.quay.until(job, |j| j["state"] == "running").await;
+        }
+        let high = json!({"script": "sleep 0.2", "priority": "high", "max_duration_s": seconds});
+        let high = pier.submit(high).await;
+        let done = pier.quay.ended(&high).await;
+        assert_eq!(
+            (&done["state"], done["devices"].as_array().unwrap().len()),
+            (&json!("succeeded"), 2),
+            "{done}"
+        );
+        for job in &low {
+            let done = pier.quay.ended(job).await;
+            assert_eq!((&done["state"], &done["attempt"]), (&json!("succeeded"), &json!(2)), "{done}");
+        }
+    }
+    pier.all_free().await;
+}

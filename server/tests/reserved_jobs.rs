@@ -11,6 +11,10 @@ mod common;
 #[expect(dead_code, reason = "this file uses a part of it")]
 mod quay;
 
+use std::time::Duration;
+
+use berth_server::service::reservations::tick;
+use berth_types::time::Timestamp;
 use quay::Quay;
 use serde_json::{Value, json};
 
@@ -105,5 +109,84 @@ async fn a_job_is_not_made_longer_into_what_is_promised() {
     longer(2 * HOUR).await.problem(409, "job.promised");
     longer(1_800).await.expect(202);
     quay.t.post(&quay.ada, &format!("/orgs/{}/jobs/{job}/cancel", quay.org), Value::Null).await.expect(202);
+    quay.all_free().await;
+}
+
+/// A board of this kind, for an hour.
+async fn reserve(quay: &Quay, offering: &str, starts_at: Timestamp) -> Value {
+    let ask = json!({"offering": offering, "starts_at": starts_at, "ends_at": starts_at.plus_seconds(HOUR)});
+    let quote = quay.t.post(&quay.ada, &format!("/orgs/{}/quotes", quay.org), ask).await.expect(201);
+    let body = json!({"quote": quote["id"], "name": offering});
+    let path = format!("/orgs/{}/reservations", quay.org);
+    quay.t.post(&quay.ada, &path, body).await.expect(201)["items"][0].clone()
+}
+
+async fn state_of(quay: &Quay, reservation: &Value) -> Value {
+    let path = format!("/orgs/{}/reservations/{}", quay.org, reservation["id"].as_str().unwrap());
+    quay.t.get(&quay.ada, &path).await.expect(200)["state"].clone()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reservation_begins_in_time_in_either_mode_and_what_waits_for_it_runs() {
+    let mut quay = quay::portal().await;
+    // What looks at reservations in a portal that serves; nobody else does here.
+    let looks = tokio::spawn(tick::run(quay.t.portal.clone()));
+    let token = quay.join_token(json!({})).await;
+    quay.start_worker_with("2xH100-80GB,1xA30", Some(&token)).unwrap();
+    quay.t.stock(&quay.operator, &quay.org, 1_000_000_000).await;
+    let ready = async || {
+        let node = quay.t.get(&quay.operator, "/operator/nodes").await.expect(200)["items"][0].clone();
+        let in_mode = |model: &str, mig: bool| {
+            let boards = node["gpus"].as_array();
+            boards.is_some_and(|b| b.iter().any(|g| g["model"] == model && g["mig_enabled"] == mig))
+        };
+        let both = in_mode("H100-80GB", false) && in_mode("A30-24GB", true);
+        (node["state"] == "ready" && both).then_some(())
+    };
+    quay::eventually("the node is ready, with a board in each mode", ready).await;
+    let kinds = ["h100-80gb", "a30-24gb"];
+    for offering in kinds {
+        let price = json!({"offering": offering, "per_hour_micros": 3_600_000});
+        quay.t.post(&quay.operator, "/operator/prices", price).await.expect(201);
+    }
+    // A portal that was just started leaves its workers time to come back; then it looks.
+    let first = reserve(&quay, "h100-80gb", quay.t.portal.now()).await;
+    let begun = async |r: &Value| (state_of(&quay, r).await == "active").then_some(());
+    quay::eventually("the portal looks at reservations", async || begun(&first).await).await;
+
+    let begin = quay.t.portal.now().plus_seconds(2);
+    let mut waiting = Vec::new();
+    for offering in kinds {
+        let reservation = reserve(&quay, offering, begin).await;
+        let inside = json!({"offering": offering, "script": "true", "reservation": reservation["id"]});
+        let job = quay.submit(inside).await;
+        waiting.push((offering, reservation, job));
+    }
+    // The clock of this portal stands until it is moved, so all of them still wait.
+    for (offering, reservation, job) in &waiting {
+        assert_eq!(state_of(&quay, reservation).await, "scheduled", "{offering}");
+        let queued = quay.job(job).await;
+        assert_eq!(queued["state"], "queued", "{offering} {queued}");
+    }
+    quay.t.clock.advance_s(2);
+    let in_time = tokio::time::Instant::now() + Duration::from_secs(10);
+    for (offering, reservation, _) in &waiting {
+        let active = quay::eventually("it is active", async || begun(reservation).await);
+        let active = tokio::time::timeout_at(in_time, active).await;
+        assert!(active.is_ok(), "{offering} is not active ten seconds after its begin");
+    }
+    for (offering, reservation, job) in &waiting {
+        let done = quay.ended(job).await;
+        assert_eq!(
+            (&done["state"], &done["cost_micros"]),
+            (&json!("succeeded"), &json!(0)),
+            "{offering} {done}"
+        );
+        assert_eq!(
+            done["devices"][0]["gpu_uuid"], reservation["devices"][0]["gpu_uuid"],
+            "{offering} {done}"
+        );
+    }
+    looks.abort();
     quay.all_free().await;
 }

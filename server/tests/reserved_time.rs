@@ -7,7 +7,7 @@ mod common;
 mod harbour;
 
 use berth_types::ids::NodeId;
-use common::engines;
+use common::{engines, job};
 use harbour::{DAY, HOUR, Harbour, node};
 use serde_json::{Value, json};
 
@@ -184,6 +184,60 @@ async fn what_could_not_be_used_is_not_paid() {
             posted > 4 * 4_000_000 && posted - credited < 4_000 * 70,
             "{engine}: a minute is paid: {done}"
         );
+        h.books_are_right().await;
+    }
+}
+
+#[tokio::test]
+async fn a_budget_counts_a_reservation_in_the_month_that_it_begins_in() {
+    for (engine, db, _place) in engines("budget_months").await {
+        let mut h = Harbour::on(db).await;
+        // The tests' clock begins on the 18th of November: December is thirteen days away, January 45.
+        assert!(h.at(0).to_string().starts_with("2026-11-18"), "{engine} {}", h.at(0));
+        let budgets = format!("/orgs/{}/budgets", h.org);
+        // Five hours of a board, as jobs of an hour are.
+        let hour_micros = 3_600_000;
+        let body = json!({"name": "month", "limit_micros": 5 * hour_micros, "at_limit": "refuse"});
+        h.t.post(&h.ada, &budgets, body).await.expect(201);
+        let standing = async |h: &Harbour| {
+            let listed = h.t.get(&h.ada, &budgets).await.expect(200);
+            let of = |name: &str| listed["items"][0][name].as_i64().unwrap();
+            (of("spent_micros"), of("committed_micros"))
+        };
+        let ask = async |h: &Harbour, from_s: i64, hours: i64| {
+            let quote = h.quote(h.ask(1, 1, h.at(from_s), h.at(from_s + hours * HOUR))).await;
+            h.confirm(&quote).await
+        };
+        // Each later month has a budget of its own, and this one is as it was.
+        for days in [13, 45] {
+            ask(&h, days * DAY, 4).await.expect(201);
+            ask(&h, days * DAY + 6 * HOUR, 4).await.problem(403, "budget.exceeded");
+            assert_eq!(standing(&h).await, (0, 0), "{engine} {days}");
+        }
+        let mut body = job();
+        body["max_duration_s"] = json!(HOUR);
+        let jobs = format!("/orgs/{}/jobs", h.org);
+        let waits = h.t.post(&h.ada, &jobs, body.clone()).await.expect(201);
+        assert_eq!(standing(&h).await, (0, hour_micros), "{engine}");
+
+        // One that begins in this month counts now, on its last day too.
+        let soon = ask(&h, 12 * DAY, 3).await.expect(201)["items"][0].clone();
+        let total = soon["total_micros"].as_i64().unwrap();
+        assert!((total - 3 * hour_micros).abs() < hour_micros / 100, "{engine} {soon}");
+        assert_eq!(standing(&h).await, (0, hour_micros + total), "{engine}");
+        ask(&h, DAY, 2).await.problem(403, "budget.exceeded");
+        body["max_duration_s"] = json!(2 * HOUR);
+        h.t.post(&h.ada, &jobs, body).await.problem(403, "budget.exceeded");
+
+        // And the later one counts when its month has come.
+        h.cancel(&soon).await.expect(200);
+        let cancel = format!("{jobs}/{}/cancel", waits["id"].as_str().unwrap());
+        h.t.post(&h.ada, &cancel, Value::Null).await.expect(202);
+        assert_eq!(standing(&h).await, (0, 0), "{engine}");
+        h.pass(12 * DAY + 20 * HOUR).await;
+        let (spent, committed) = standing(&h).await;
+        assert_eq!(spent, 0, "{engine}");
+        assert!((committed - 4 * hour_micros).abs() < hour_micros / 100, "{engine} {committed}");
         h.books_are_right().await;
     }
 }

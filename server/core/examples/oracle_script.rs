@@ -15,6 +15,9 @@
 mod cases;
 #[path = "../tests/oracle/judge.rs"]
 mod judge;
+#[path = "../tests/oracle/reported.rs"]
+#[expect(dead_code, reason = "who runs at the end is in the script")]
+mod reported;
 #[path = "../tests/oracle/world.rs"]
 mod world;
 
@@ -26,6 +29,7 @@ use berth_core::engine::{Asked, explanation};
 use berth_core::request::{Request, Topology, Wanted};
 use cases::{ENUMERATED, ENUMERATED_INSIDE, check, enumerated, enumerated_inside, random};
 use judge::{Judge, pass};
+use reported::reported;
 use serde_json::{Value, json};
 use world::{
     Case, GRACE_S, Host, Job, Promise, Run, State, Step, What, World, at, job_id, milli, org_id, table,
@@ -448,7 +452,8 @@ fn script(name: &str, case: &Case) -> Option<Value> {
         .then(|| json!({"world": name, "hosts": hosts, "steps": player.entries}))
 }
 
-/// Two of five worlds are enumerated, one is inside a reservation, two are random.
+/// First come the cases that users met. Of the others two of five are enumerated, one is inside a reservation, two
+/// are random.
 fn candidate(kind: u64, number: u64) -> (String, Case) {
     // Primes that divide neither count: every stretch of numbers has some of everything.
     let (case, inside) =
@@ -464,9 +469,11 @@ fn main() {
     let mut arguments = std::env::args().skip(1).map(|a| a.parse::<u64>().unwrap());
     let count = arguments.next().expect("how many");
     let seed = arguments.next().unwrap_or(1);
+    let mut met = reported().into_iter().map(|r| (r.name, r.case));
     let (mut printed, mut tried) = (0, 0);
     while printed < count {
-        let (name, case) = candidate(printed, seed.wrapping_mul(1_000_000) + tried);
+        let (name, case) =
+            met.next().unwrap_or_else(|| candidate(printed, seed.wrapping_mul(1_000_000) + tried));
         tried += 1;
         let case = adapted(&case);
         if let Err(fault) = check(&case) {

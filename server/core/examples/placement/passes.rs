@@ -69,6 +69,25 @@ fn resident_mb() -> f64 {
     kib.unwrap_or(0.0) / 1_024.0
 }
 
+/// What becomes of decisions: who has to make room leaves at once. How many started.
+fn carry_out(engine: &mut Engine, running: &mut Vec<Owner>, decided: &[Decision], now: Timestamp) -> usize {
+    let before = running.len();
+    let mut left = 0;
+    for decision in decided {
+        match decision {
+            Decision::Start { job, attempt, .. } => running.push(Owner { job: *job, attempt: *attempt }),
+            Decision::Preempt { victim, .. } => {
+                left += running.len();
+                running.retain(|owner| owner != victim);
+                left -= running.len();
+                engine.apply(Fact::Freed { version: 2, owner: *victim }, now);
+            }
+            Decision::Orphan { .. } => {}
+        }
+    }
+    running.len() + left - before
+}
+
 pub fn run() {
     let mut random = Random(7);
     let mut engine = Engine::default();
@@ -88,46 +107,35 @@ pub fn run() {
     };
     let began = Instant::now();
     let mut started = 0u32;
-    // Fills the cluster, then the queue, until no search goes on; who has to make room leaves at once.
+    // Fills the cluster, then the queue, until no search goes on.
     loop {
         submit(&mut engine, &mut random, now);
         let decided = engine.pass(now);
-        let mut over = true;
-        for decision in decided {
-            over = false;
-            match decision {
-                Decision::Start { job, attempt, .. } => {
-                    running.push(Owner { job, attempt });
-                    started += 1;
-                }
-                Decision::Preempt { victim, .. } => {
-                    running.retain(|owner| *owner != victim);
-                    engine.apply(Fact::Freed { version: 2, owner: victim }, now);
-                }
-                Decision::Orphan { .. } => {}
-            }
-        }
-        if over && !engine.unfinished() {
+        started += u32::try_from(carry_out(&mut engine, &mut running, &decided, now)).unwrap_or(0);
+        if decided.is_empty() && !engine.unfinished() {
             break;
         }
     }
     let filled = began.elapsed().as_secs_f64();
-    let measure = |engine: &mut Engine, now: Timestamp, change: &mut dyn FnMut(&mut Engine)| {
-        let mut times: Vec<f64> = (0..1_000)
-            .map(|_| {
-                change(engine);
-                let began = Instant::now();
-                std::hint::black_box(engine.pass(now));
-                began.elapsed().as_secs_f64() * 1e3
-            })
-            .collect();
-        times.sort_by(f64::total_cmp);
-        times
-    };
-    let idle = measure(&mut engine, now, &mut |_| {});
+    let mut measure =
+        |engine: &mut Engine, now: Timestamp, change: &mut dyn FnMut(&mut Engine, &mut Vec<Owner>)| {
+            let mut times: Vec<f64> = (0..1_000)
+                .map(|_| {
+                    change(engine, &mut running);
+                    let began = Instant::now();
+                    let decided = engine.pass(now);
+                    let took = began.elapsed().as_secs_f64() * 1e3;
+                    carry_out(engine, &mut running, &decided, now);
+                    took
+                })
+                .collect();
+            times.sort_by(f64::total_cmp);
+            times
+        };
+    let idle = measure(&mut engine, now, &mut |_, _| {});
     now = now.plus_seconds(30);
     let mut version = 2;
-    let one = measure(&mut engine, now, &mut |engine| {
+    let one = measure(&mut engine, now, &mut |engine, running| {
         version += 1;
         if !running.is_empty() {
             let owner = running.swap_remove(random.below(running.len()));

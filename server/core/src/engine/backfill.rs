@@ -358,14 +358,12 @@ impl Engine {
     }
 
     /// Held starts that are no obstacle to some jobs of a pool, which is known for each job only: those that
-    /// give way to an earlier turn, and those with their classes that give way to a higher class. Where racks
-    /// have budgets, all pools meet.
+    /// give way to an earlier turn, and those with their classes that give way to a higher class.
     fn yielding(&self, pool: u64) -> (Vec<BookingId>, Vec<(i64, BookingId)>) {
         let (mut yields, mut stopped) = (Vec::new(), Vec::new());
         for (job, held) in &self.holds {
-            let meets = held.pool & pool != 0 || !self.racks.is_empty();
             match held.basis {
-                _ if !meets => {}
+                _ if !self.meets(held, pool) => {}
                 Basis::First if held.pool == pool => {}
                 Basis::First | Basis::Soon => yields.push(hold_id(*job)),
                 Basis::Stopped => stopped.extend(self.class(*job).map(|class| (class, hold_id(*job)))),

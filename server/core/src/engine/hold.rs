@@ -147,7 +147,8 @@ impl Engine {
         let mut out: Vec<BookingId> =
             self.holds.contains_key(&job).then(|| hold_id(job)).into_iter().collect();
         let Some((mine, class)) = self.turn(job, now).zip(self.class(job)) else { return out };
-        for (other, held) in &self.holds {
+        let pool = self.jobs.get(&job).and_then(|w| w.ask).map_or(u64::MAX, |ask| ask.shape.models.0);
+        for (other, held) in self.holds.iter().filter(|(_, held)| self.meets(held, pool)) {
             let gives_way = held.basis != Basis::Stopped
                 || at_once && self.class(*other).is_some_and(|theirs| theirs < class);
             if *other != job && gives_way && self.turn(*other, now).is_some_and(|turn| turn > mine) {
@@ -155,6 +156,11 @@ impl Engine {
             }
         }
         out
+    }
+
+    /// True if a held start may be in the way of a pool. Where racks have budgets, all pools meet.
+    pub(super) fn meets(&self, held: &Held, pool: u64) -> bool {
+        held.pool & pool != 0 || !self.racks.is_empty()
     }
 
     /// The class of a job as it was submitted.

@@ -183,12 +183,16 @@ impl Engine {
             self.memory.looked.remove(&pass.pool);
             return;
         }
+        // A start meanwhile may have changed turns. In a large cluster that counts from the next change on.
+        let (order, first) = match self.is_searched() {
+            true => (pass.order, self.first_alone(pass)),
+            false => (self.queue.order_version(pass.pool), self.head_of_all(pass, now)),
+        };
         let looked = Looked {
             changes: self.cluster.changes(),
             queue: self.queue.version(pass.pool),
-            // A start meanwhile may have changed turns.
-            order: pass.order,
-            first: self.first_alone(pass),
+            order,
+            first,
             bookings: self.bookings_version(pass.pool),
             until: self.next_within_grace(None, now).min(self.next_power_begin(now)),
             finished: pass.finished,
@@ -200,8 +204,13 @@ impl Engine {
     fn first_alone(&self, pass: &PoolPass) -> Option<JobId> {
         let mut others = self.holds.values().filter(|h| h.pool & pass.pool != 0);
         let one = others.next().is_none_or(|h| h.basis == Basis::First) && others.next().is_none();
-        let alone = pass.passed.is_empty() && (one || !self.is_searched());
-        pass.first.filter(|_| alone)
+        pass.first.filter(|_| one && pass.passed.is_empty())
+    }
+
+    /// The first of a pool, unless somebody was passed over.
+    fn head_of_all(&self, pass: &PoolPass, now: Timestamp) -> Option<JobId> {
+        let head = || self.queue.head(pass.pool, self.turns(now), &pass.passed);
+        pass.passed.is_empty().then(head).flatten().map(|turn| turn.job)
     }
 
     /// True if a new order of the waiting jobs changes nothing: a job that found no place finds none in another turn.

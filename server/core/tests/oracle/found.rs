@@ -35,6 +35,8 @@ pub fn found() -> Vec<Case> {
         higher_class_behind_a_gang_starts_on_held_room(),
         other_rack_begins_to_draw(),
         held_starts_keep_their_boards(),
+        job_that_was_stopped_comes_before_a_later_one_outside_the_line(),
+        held_start_comes_sooner_when_turns_change(),
     ]
 }
 
@@ -207,4 +209,34 @@ fn held_starts_keep_their_boards() -> Case {
         submit(Job { nodes: 2, ..HIGH }),
     ];
     Case { hosts: vec![host(H100[0], 3), plain(host(H100[0], 1)), host(H100[0], 3)], steps }
+}
+
+/// A start in the pass changed the turns of those that wait outside the line too.
+fn job_that_was_stopped_comes_before_a_later_one_outside_the_line() -> Case {
+    let hosts =
+        vec![in_rack(1, host(H100[0], 2)), in_rack(1, host(H100[0], 3)), host(A100[0], 1), host(H100[0], 2)];
+    let steps = vec![
+        submit(Job { count: 2, seconds: 60, ..JOB }),
+        submit(JOB),
+        submit(Job { preemptible: true, ..JOB }),
+        submit(JOB),
+        submit(LOW),
+        submit(Job { nodes: 3, ..HIGH }),
+        submit(JOB),
+    ];
+    Case { hosts, steps }
+}
+
+/// A start of another organization in the pass puts a held start before the one that was in its way.
+fn held_start_comes_sooner_when_turns_change() -> Case {
+    let hosts = vec![host(A30[0], 1), plain(host(H100[0], 1)), plain(host(H100[0], 2))];
+    let wide = Job { nodes: 2, ..HIGH };
+    let steps = vec![
+        submit(Job { org: 1, models: A30, ..JOB }),
+        submit(Job { preemptible: true, what: What::Slice(0), seconds: 60, ..JOB }),
+        submit(Job { org: 1, ..wide }),
+        submit(wide),
+        submit(JOB),
+    ];
+    Case { hosts, steps }
 }

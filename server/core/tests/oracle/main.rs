@@ -12,11 +12,16 @@
 mod cases;
 mod found;
 mod judge;
+mod liveness;
+mod pieces;
+mod reported;
 mod world;
 
 use cases::{ENUMERATED, ENUMERATED_INSIDE, check, enumerated, enumerated_inside, models, random, shrink};
 use found::found;
-use world::Case;
+use judge::try_case;
+use reported::{Reported, reported};
+use world::{Case, State, World};
 
 /// Tries cases on all processors; the smallest form of the first that breaks a rule.
 fn try_all(count: u64, case: impl Fn(u64) -> Case + Sync) {
@@ -42,6 +47,20 @@ fn try_all(count: u64, case: impl Fn(u64) -> Case + Sync) {
 fn every_model_in_both_modes_runs_what_its_table_allows() {
     let cases = models();
     try_all(cases.len() as u64, |n| cases[n as usize].clone());
+}
+
+#[test]
+fn those_run_at_the_end_who_should() {
+    for Reported { name, case, run, wait } in reported() {
+        let world =
+            try_case(&case.steps, World::new(&case)).unwrap_or_else(|fault| panic!("{name}: {fault:?}"));
+        for job in run {
+            assert!(matches!(world.jobs[job].state, State::Running(_)), "{name}: job {job} does not run");
+        }
+        for job in wait {
+            assert!(world.waits(job), "{name}: job {job} does not wait");
+        }
+    }
 }
 
 #[test]
