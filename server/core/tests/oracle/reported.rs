@@ -117,8 +117,8 @@ fn held_start_inside() -> Reported {
         book(Job { count: 2, seconds: 5_000, ..JOB }, 0),
         submit(INSIDE),
         submit(Job { count: 2, ..INSIDE }),
-        submit(INSIDE),
-        submit(INSIDE),
+        submit(Job { seconds: 600, ..INSIDE }),
+        submit(Job { seconds: 600, ..INSIDE }),
         Step::Next,
     ];
     let case = Case { hosts: vec![host(H100[0], 2)], steps };
