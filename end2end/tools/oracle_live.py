@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import errno
-import http.client
 import json
 import os
 import re
@@ -318,8 +317,8 @@ def play(script: dict[str, Any]) -> dict[str, Any]:
             for number, step in enumerate(script["steps"]):
                 try:
                     differences = world.step(step)
-                except Failed as error:
-                    differences = [str(error)]
+                except (Failed, LookupError, ValueError) as error:
+                    differences = [repr(error)]
                 steps += 1
                 compared += len(step["jobs"])
                 what = {key: value for key, value in step.items() if key != "jobs"}
@@ -328,7 +327,7 @@ def play(script: dict[str, Any]) -> dict[str, Any]:
                     break
         finally:
             world.close()
-    except (Failed, OSError, http.client.HTTPException) as error:
+    except Exception as error:  # noqa: BLE001 (one world ends no others)
         found.append(f"it could not be played: {error!r}")
     took = time.monotonic() - began
     return {"world": script["world"], "steps": steps, "compared": compared, "found": found, "seconds": took}
@@ -376,6 +375,8 @@ def play_all(worlds: int, seed: int, at_once: int, only: int | None) -> int:
         scripts, lanes = Path(folder) / "scripts", list[Service]()
         made = subprocess.run([str(SCRIPT), str(worlds), str(seed)], check=True, text=True, stdout=subprocess.PIPE)
         lines = made.stdout.splitlines()
+        if only is not None and only >= len(lines):
+            raise Failed(f"there are {len(lines)} worlds, so no world {only}")
         scripts.write_text("\n".join(lines if only is None else [lines[only]]), encoding="utf-8")
         try:
             for number in range(at_once):

@@ -5,7 +5,8 @@
 //! - `forward 86400` moves the clock by so many seconds and does what is due then: `moved 86400`, the sum of all
 //!   moves. What waits by a clock that nobody moves, as the loops between two looks do, is woken or done here.
 //! - `hold`: no pass of the scheduler begins until `settle`; everything else goes on: `held`.
-//! - `settle` ends that, and passes until a pass has nothing more to decide: `settled 2`, the decisions kept.
+//! - `settle` ends that, and passes until a pass has nothing more to decide: `settled 2`, the decisions kept
+//!   by the passes of this line.
 //!
 //! What fails is answered by `failed: ` and why. It ends when its standard input does. With `--still` the clock
 //! stands at the second of the start (`stands at ` and when), and moves by these lines alone.

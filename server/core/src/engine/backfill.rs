@@ -97,7 +97,7 @@ impl Engine {
             order: BinaryHeap::new(),
         };
         if self.backfill && !pass.searches {
-            for (ask, below, shortest) in self.roomy(pass.pool, lowest, now) {
+            for (ask, below, shortest) in self.roomy(pass, lowest, now) {
                 let firsts = self.queue.firsts(&ask, i64::MAX, self.turns(now));
                 let firsts = firsts.filter(|(_, group)| below > 0 || group.class > lowest).map(Reverse);
                 around.lines.push(Line { ask, below, full: false, shortest, firsts: firsts.collect() });
@@ -319,8 +319,9 @@ impl Engine {
     /// The asks that may fit somewhere, each with the seconds of its shortest run and the seconds from which
     /// on runs are known not to fit; also asks that do not fit, of classes above the lowest preemptible one.
     /// An ask that found no place before is looked at again only on nodes that changed since.
-    fn roomy(&mut self, pool: u64, lowest: i64, now: Timestamp) -> Vec<(Ask, i64, i64)> {
-        let (yields, stopped) = self.yielding(pool);
+    fn roomy(&mut self, pass: &PoolPass, lowest: i64, now: Timestamp) -> Vec<(Ask, i64, i64)> {
+        let pool = pass.pool;
+        let (yields, stopped) = self.yielding(pass);
         let (changes, bookings) = (self.cluster.changes(), self.bookings_version(pool));
         let settled = yields.is_empty() && stopped.is_empty() && self.racks.is_empty();
         let Self { cluster, queue, .. } = &mut *self;
@@ -359,12 +360,13 @@ impl Engine {
 
     /// Held starts that are no obstacle to some jobs of a pool, which is known for each job only: those that
     /// give way to an earlier turn, and those with their classes that give way to a higher class.
-    fn yielding(&self, pool: u64) -> (Vec<BookingId>, Vec<(i64, BookingId)>) {
+    fn yielding(&self, pass: &PoolPass) -> (Vec<BookingId>, Vec<(i64, BookingId)>) {
         let (mut yields, mut stopped) = (Vec::new(), Vec::new());
         for (job, held) in &self.holds {
             match held.basis {
-                _ if !self.meets(held, pool) => {}
-                Basis::First if held.pool == pool => {}
+                _ if !self.meets(held, pass.pool) => {}
+                // Who was passed over has an earlier turn than the first.
+                Basis::First if held.pool == pass.pool && pass.passed.is_empty() => {}
                 Basis::First | Basis::Soon => yields.push(hold_id(*job)),
                 Basis::Stopped => stopped.extend(self.class(*job).map(|class| (class, hold_id(*job)))),
             }

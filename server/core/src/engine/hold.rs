@@ -88,7 +88,7 @@ impl Engine {
         self.basis(job) == Some(Basis::Stopped)
     }
 
-    /// True if a job has a held start that the first in line does not need.
+    /// True if a job waits for a held start outside its line.
     pub fn is_aside(&self, job: JobId) -> bool {
         self.basis(job).is_some_and(|basis| basis != Basis::First)
     }

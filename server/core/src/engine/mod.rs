@@ -73,7 +73,7 @@ struct Waiting {
 enum Basis {
     /// It is the first of its pool, or of its reservation, that does not fit.
     First,
-    /// Enough ends within the grace of those whom it may have stopped: nobody has to be stopped for it.
+    /// Enough ends within the grace of those whom it may have stopped, or 30 seconds: nobody has to be stopped.
     Soon,
     /// Others are stopped for it: their room is for it alone.
     Stopped,
@@ -108,8 +108,8 @@ struct Memory {
     scans: HashMap<(Ask, i64), preempt::Scan>,
     /// Nodes that the searches of this pass may still look at.
     looks: usize,
-    /// So many times a search was called for.
-    calls: u64,
+    /// So many passes were made.
+    passes: u64,
     forecast: Option<forecast::Forecast>,
 }
 

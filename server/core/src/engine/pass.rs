@@ -158,12 +158,15 @@ impl Engine {
 
     /// Whose turn is next in a pool.
     fn next(&self, pass: &PoolPass, now: Timestamp) -> Option<Turn> {
-        let aside = self.next_aside(pass, now);
-        let main = match &pass.around {
+        self.next_aside(pass, now).into_iter().chain(self.next_in_line(pass, now)).min()
+    }
+
+    /// The next turn in the line of a pool.
+    fn next_in_line(&self, pass: &PoolPass, now: Timestamp) -> Option<Turn> {
+        match &pass.around {
             Some(around) => around.next(),
             None => self.queue.head(pass.pool, self.turns(now), &pass.passed),
-        };
-        aside.into_iter().chain(main).min()
+        }
     }
 
     /// The next turn of those who wait outside the line of a pool. Starts in this pass change turns.
@@ -202,8 +205,9 @@ impl Engine {
 
     /// The first of a pool, when all others stay where they are whatever their order is.
     fn first_alone(&self, pass: &PoolPass) -> Option<JobId> {
-        let mut others = self.holds.values().filter(|h| h.pool & pass.pool != 0);
-        let one = others.next().is_none_or(|h| h.basis == Basis::First) && others.next().is_none();
+        let mut met = self.holds.values().filter(|h| self.meets(h, pass.pool));
+        let own = |h: &super::Held| h.pool == pass.pool && h.basis == Basis::First;
+        let one = met.next().is_none_or(own) && met.next().is_none();
         pass.first.filter(|_| one && pass.passed.is_empty())
     }
 
@@ -223,7 +227,9 @@ impl Engine {
     }
 
     fn step(&mut self, pass: &mut PoolPass, seen: Turn, now: Timestamp, out: &mut Vec<Decision>) {
+        let line = self.next_in_line(pass, now);
         let aside = self.next_aside(pass, now).filter(|turn| *turn <= seen);
+        let aside = aside.filter(|turn| line.is_none_or(|line| *turn <= line));
         match (aside, pass.around.is_some()) {
             (Some(turn), _) => {
                 pass.aside.retain(|job| *job != turn.job);

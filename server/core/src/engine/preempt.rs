@@ -43,7 +43,7 @@ pub(super) struct Scan {
     /// What has ended by then was not in the way.
     from: Timestamp,
     found: BTreeMap<NodeIx, Vec<Owner>>,
-    /// By the count of calls, when it was called for last.
+    /// The pass in which it was called for last.
     called: u64,
 }
 
@@ -88,6 +88,7 @@ impl Engine {
     /// Gives all searches of a pass their nodes to look at.
     pub(super) fn renew_looks(&mut self) {
         self.memory.looks = SCANNED_IN_ALL;
+        self.memory.passes += 1;
     }
 
     /// The lowest class of attempts that may be told to make room, in the open or inside a booking.
@@ -296,7 +297,8 @@ impl Engine {
         let changed =
             old.as_ref().and_then(|s| self.cluster.changed_since(s.changes)).map(<[NodeIx]>::to_vec);
         let (mut scan, changed) = match (old, changed) {
-            (Some(scan), Some(changed)) => (scan, changed),
+            // What would have ended by a later time has not by this one.
+            (Some(scan), Some(changed)) if scan.from <= claimant.span.0 => (scan, changed),
             _ => {
                 let booked = self.calendar.booked_nodes().collect();
                 (Scan::new(claimant, changes, bookings, booked), Vec::new())
@@ -335,21 +337,15 @@ impl Engine {
         (scan.length, scan.bookings) = (claimant.length(), bookings);
         scan.but.clear();
         scan.but.extend_from_slice(claimant.but);
-        self.memory.calls += 1;
-        scan.called = self.memory.calls;
-        self.memory.scans.insert(key, scan);
-        self.forget_old_scans();
-    }
-
-    /// Of too many searches the half stays that was called for last.
-    fn forget_old_scans(&mut self) {
-        if self.memory.scans.len() <= SCANS {
-            return;
+        let pass = self.memory.passes;
+        scan.called = pass;
+        if self.memory.scans.len() >= SCANS {
+            self.memory.scans.retain(|_, scan| scan.called + 1 >= pass);
         }
-        let mut calls: Vec<u64> = self.memory.scans.values().map(|scan| scan.called).collect();
-        let (_, middle, _) = calls.select_nth_unstable(SCANS / 2);
-        let middle = *middle;
-        self.memory.scans.retain(|_, scan| scan.called > middle);
+        // Of too many searches in one pass those of the earlier turns go on.
+        if self.memory.scans.len() < SCANS {
+            self.memory.scans.insert(key, scan);
+        }
     }
 
     fn without(&self, node: NodeIx, owners: &[Owner], claimant: &Claimant<'_>) -> Option<View> {

@@ -626,9 +626,12 @@ impl Judge<'_> {
     pub fn may_stop(&self, victims: &[usize], job: usize, kept: &[Kept]) -> Result<(), Fault> {
         let mut promises = self.promises(job, false);
         // Who starts in the same pass had its room before.
-        let there = |k: &&Kept| promises.iter().any(|p| p.id == k.promise.id);
+        let starts = |k: &&Kept| {
+            let waits = self.world.engine.waiting_jobs().any(|(id, _)| id == job_id(k.job));
+            self.world.waits(k.job) && !waits
+        };
         let own = |k: &&Kept| k.job == job || self.job(k.job).inside != self.job(job).inside;
-        let stood = kept.iter().filter(|k| k.firm && self.world.waits(k.job) && !own(k) && !there(k));
+        let stood = kept.iter().filter(|k| k.firm && starts(k) && !own(k));
         let stood: Vec<Promise> = stood.map(|k| k.promise.clone()).collect();
         promises.extend(stood);
         let firm = |p: &Promise| kept.iter().find(|k| k.firm && k.promise.id == p.id);
