@@ -114,7 +114,7 @@ mod tests {
         }
     }
 
-    /// Whether a rate is the nearest to its price, told by exact products: nothing for nothing, and at least
+    /// True if a rate is the nearest to its price by exact products: nothing for nothing, and at least
     /// one for something.
     fn is_nearest(per_hour_micros: i64, rate: i64) -> bool {
         let off = (i128::from(rate) * 3_600 - i128::from(per_hour_micros) * 1_000).abs();

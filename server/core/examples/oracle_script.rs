@@ -22,17 +22,16 @@ mod reported;
 mod world;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use berth_core::cluster::Part;
 use berth_core::engine::{Asked, explanation};
-use berth_core::request::{Request, Topology, Wanted};
 use cases::{ENUMERATED, ENUMERATED_INSIDE, check, enumerated, enumerated_inside, random};
 use judge::{Judge, pass};
 use reported::reported;
 use serde_json::{Value, json};
 use world::{
-    Case, GRACE_S, Host, Job, Promise, Run, State, Step, What, World, at, job_id, milli, org_id, table,
+    Case, GRACE_S, Host, Job, Promise, Run, State, Step, What, World, at, job_id, milli, org_id, request,
+    table,
 };
 
 /// A job may run at least so long: its worker ends it at its limit by a clock that nobody moves.
@@ -81,32 +80,8 @@ fn adapted(case: &Case) -> Case {
     Case { steps: steps.collect(), hosts }
 }
 
-fn wanted(job: &Job) -> Wanted {
-    match job.what {
-        What::Board => Wanted::Board,
-        What::Share(milli) => Wanted::Share(milli),
-        What::Slice(index) => Wanted::Slice(profile(job, index).into()),
-    }
-}
-
 fn profile(job: &Job, index: usize) -> &'static str {
     table(job.models[0]).expect("a board with slices").profiles[index].name.as_str()
-}
-
-fn request(job: &Job) -> Request {
-    Request {
-        wanted: wanted(job),
-        count: job.count,
-        nodes: job.nodes,
-        models: job.models.iter().map(|m| Arc::from(*m)).collect(),
-        cpu_milli: job.cpus,
-        memory_mib: 0,
-        topology: if job.near { Topology::SameRack } else { Topology::Any },
-        nvlink: false,
-        images: false,
-        offering: None,
-        nano_per_second: 0,
-    }
 }
 
 fn offering(job: &Job) -> String {
@@ -146,7 +121,7 @@ fn end(job: usize, succeeded: bool) -> Value {
 #[derive(Clone)]
 struct Player {
     world: World,
-    /// What each reservation was asked for.
+    /// The request of each reservation.
     booked_for: Vec<Job>,
     /// Seconds that each job may run in all.
     limits: Vec<i64>,
@@ -218,7 +193,7 @@ impl Player {
         None
     }
 
-    /// Who makes room then has all of its time left but `metered`: the clock of its worker is not moved.
+    /// A run that makes room then has all of its time left but `metered`: the clock of its worker is not moved.
     fn move_to(&mut self, until: i64, metered: i64) {
         let back: Vec<(usize, i64)> = self
             .runs()
@@ -232,7 +207,7 @@ impl Player {
         self.close();
     }
 
-    /// What waits in a reservation that is over never starts.
+    /// A job that waits in a reservation which is over never starts.
     fn close(&mut self) {
         for n in 0..self.world.jobs.len() {
             let inside = self.world.jobs[n].spec.inside;
@@ -278,7 +253,7 @@ impl Player {
         }))
     }
 
-    /// What the portal does not take: what could never start, by any of its rules.
+    /// True if the portal refuses a job, because it could never start.
     fn is_refused(&self, job: &Job) -> bool {
         let failed = |n: usize| matches!(self.world.jobs[n].state, State::Over { succeeded: false });
         if job.after.is_some_and(failed) {
@@ -316,7 +291,7 @@ impl Player {
         }))
     }
 
-    /// What somebody asks for; `None` where it would change nothing, or would be refused.
+    /// The request of a step; `None` where it would change nothing, or would be refused.
     fn order(&self, step: &Step) -> Option<Value> {
         let goes_on = |job: usize| self.run(job).filter(|run| !run.told);
         Some(match *step {
@@ -361,12 +336,12 @@ impl Player {
         json!({"do": "quota", "org": org, "limits": limits})
     }
 
-    /// Who runs in a reservation.
+    /// The jobs that run in a reservation.
     fn inside(&self, n: usize) -> Vec<usize> {
         self.runs().map(|(job, _)| job).filter(|job| self.world.jobs[*job].spec.inside == Some(n)).collect()
     }
 
-    /// Whether something may be promised on a job's boards then: what is on others is in nobody's way, but seldom
+    /// True if something may be promised on a job's boards then: what is on others is in nobody's way, but seldom
     /// enough for that.
     fn is_promised(&self, job: usize, from: i64, until: i64) -> bool {
         let own = self.world.jobs[job].spec.inside;
@@ -429,7 +404,8 @@ impl Player {
     fn blockers(&self, n: usize) -> Option<BTreeSet<String>> {
         let (spec, now) = (&self.world.jobs[n].spec, at(self.world.now));
         let why = self.world.engine.clone().why(job_id(n), now)?;
-        let asked = Asked { model: spec.models[0].to_owned(), wanted: wanted(spec), count: spec.count };
+        let asked =
+            Asked { model: spec.models[0].to_owned(), wanted: request(spec).wanted, count: spec.count };
         Some(explanation(&why, &asked, now).blockers.into_iter().map(|b| b.code).collect())
     }
 }

@@ -69,7 +69,7 @@ fn resident_mb() -> f64 {
     kib.unwrap_or(0.0) / 1_024.0
 }
 
-/// What becomes of decisions: who has to make room leaves at once. How many started.
+/// Carries decisions out: runs that have to make room leave at once. The answer is how many started.
 fn carry_out(engine: &mut Engine, running: &mut Vec<Owner>, decided: &[Decision], now: Timestamp) -> usize {
     let before = running.len();
     let mut left = 0;

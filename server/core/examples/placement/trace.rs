@@ -168,7 +168,7 @@ fn read_tasks(text: &str, trace: &mut Trace) -> Result<(), String> {
     let any = Models((1 << known) - 1);
     for row in &table.rows {
         let count: u32 = number(row, num_gpu)?;
-        // Who asks for no GPU may say nothing of shares.
+        // A task without a GPU may say nothing of shares.
         let milli: u16 = if field(row, gpu_milli)?.is_empty() { 0 } else { number(row, gpu_milli)? };
         let spec = gpu_spec.and_then(|column| row.get(column)).copied().unwrap_or_default();
         let named = spec.split('|').filter(|s| !s.is_empty()).filter_map(|s| trace.cluster.find_model(s));

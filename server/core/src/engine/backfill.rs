@@ -335,7 +335,7 @@ impl Engine {
                     nodes.len() < 64 && !views.any(|n| ask.shape.may_fit(n.view(), cluster.models()))
                 });
                 // Without any place at all it does not matter what is booked.
-                // What a booking draws from its begin on, others on the same board need not draw.
+                // From the begin of a booking its boards draw power anyway, also for others on them.
                 let booked = stuck.bookings == bookings && settled;
                 if same && (booked || stuck.seconds == 0) {
                     (stuck.changes, below) = (changes, stuck.seconds);
@@ -365,7 +365,7 @@ impl Engine {
         for (job, held) in &self.holds {
             match held.basis {
                 _ if !self.meets(held, pass.pool) => {}
-                // Who was passed over has an earlier turn than the first.
+                // A job that was passed over has an earlier turn than the first.
                 Basis::First if held.pool == pass.pool && pass.passed.is_empty() => {}
                 Basis::First | Basis::Soon => yields.push(hold_id(*job)),
                 Basis::Stopped => stopped.extend(self.class(*job).map(|class| (class, hold_id(*job)))),

@@ -297,7 +297,7 @@ impl Engine {
         let changed =
             old.as_ref().and_then(|s| self.cluster.changed_since(s.changes)).map(<[NodeIx]>::to_vec);
         let (mut scan, changed) = match (old, changed) {
-            // What would have ended by a later time has not by this one.
+            // A run that ends by a later time may not end by this one.
             (Some(scan), Some(changed)) if scan.from <= claimant.span.0 => (scan, changed),
             _ => {
                 let booked = self.calendar.booked_nodes().collect();

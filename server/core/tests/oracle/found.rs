@@ -142,7 +142,7 @@ fn begun_reservation_draws_for_its_neighbours() -> Case {
     Case { hosts, steps }
 }
 
-/// What found no place because of a reservation is looked at again once that is cancelled.
+/// A job that found no place because of a reservation is looked at again once that is cancelled.
 fn cancelled_reservation_frees_a_board_beside_a_held_start() -> Case {
     let slices = Job { org: 2, what: What::Slice(0), count: 2, seconds: 200, cpus: 4_000, ..JOB };
     let steps = vec![

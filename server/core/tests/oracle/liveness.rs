@@ -45,7 +45,7 @@ enum Length {
     UpToHeldStart,
 }
 
-/// What else is in the way of the target.
+/// Other jobs in the way of the target.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Before {
     ShortRuns,
@@ -104,7 +104,7 @@ impl Scene {
         ends
     }
 
-    /// Whether the target is before everything that arrives from the begin on.
+    /// True if the target is before everything that arrives from the begin on.
     fn is_always_first(self) -> bool {
         let Stream { class, orgs, .. } = self.stream;
         self.class > class || self.class == class && orgs == Orgs::Same
@@ -140,7 +140,7 @@ impl Scene {
         Job { org, class, preemptible, seconds, ..JOB }
     }
 
-    /// Whether a scene differs from the others by more than its name, and has few jobs.
+    /// True if a scene differs from the others by more than its name, and has few jobs.
     fn is_of_use(self) -> bool {
         let Stream { class, preemptible, length, .. } = self.stream;
         // Only a higher class has others stopped.

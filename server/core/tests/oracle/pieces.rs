@@ -18,7 +18,7 @@ const OVERDUE: i64 = 3;
 const WAITING: usize = 4;
 const HOUR: i64 = 3_600;
 
-/// What the job needs that the stream takes piece by piece.
+/// The thing that the job needs and the stream takes piece by piece.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Need {
     AllCpus,
@@ -27,7 +27,7 @@ enum Need {
     SlicedBoard,
 }
 
-/// Who sends the stream, as the organization of the job sees it.
+/// The sender of the stream, as the organization of the job sees it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Sender {
     Same,
@@ -117,7 +117,7 @@ impl Stream {
         Job { org, class: self.class, preemptible: self.preemptible, what, cpus, seconds, ..JOB }
     }
 
-    /// What runs when the large job comes: two of the others, of different lengths.
+    /// The runs when the large job comes: two of the others, of different lengths.
     fn first(&self) -> [Job; 2] {
         let long = match self.length {
             Length::Of(seconds) => seconds,
@@ -144,7 +144,7 @@ impl Stream {
         }
     }
 
-    /// Whether nothing has an earlier turn than the large job, when it comes and as long as it waits.
+    /// True if nothing has an earlier turn than the large job, when it comes and as long as it waits.
     fn is_always_first(&self) -> bool {
         let before_equals = match self.sender {
             Sender::Same => !self.older,
@@ -172,7 +172,7 @@ fn waiting(world: &World, from: usize) -> Vec<usize> {
 fn arrive(stream: &Stream, world: &mut World, large: usize, arrived: &mut usize) -> Result<(), String> {
     let old = waiting(world, large + 1);
     if stream.length == Length::Fitting && old.len() >= WAITING {
-        // What does not fit any more is taken back, for one that does.
+        // A job that does not fit any more is taken back, for one that does.
         world.step(&Step::Cancel(old[0]));
     }
     for _ in 0..2 * WAITING {
@@ -186,7 +186,7 @@ fn arrive(stream: &Stream, world: &mut World, large: usize, arrived: &mut usize)
     Ok(())
 }
 
-/// What runs, and what waits already, when the large job comes.
+/// The jobs that run and those that wait already, when the large job comes.
 fn begin(stream: &Stream) -> Result<World, String> {
     let mut world = World::new(&Case { hosts: stream.hosts(), steps: Vec::new() });
     for job in stream.first() {
@@ -213,7 +213,7 @@ fn live(stream: &Stream) -> Result<i64, String> {
         _ => None,
     });
     let all_ended = ends.max().unwrap_or(since);
-    // Who is stopped waits once more, and is older.
+    // A job that is stopped waits once more, and is older.
     let before = world.jobs.iter().filter(|j| {
         let stoppable = j.spec.preemptible && j.spec.class < stream.class;
         matches!(j.state, State::Waiting) || stoppable

@@ -239,7 +239,7 @@ pub fn milli(job: &Job) -> i64 {
     each * i64::from(job.count) * i64::from(job.nodes)
 }
 
-fn request(job: &Job) -> Request {
+pub fn request(job: &Job) -> Request {
     let wanted = match job.what {
         What::Board => Wanted::Board,
         What::Share(milli) => Wanted::Share(milli),
