@@ -30,8 +30,7 @@ use judge::{Judge, pass};
 use reported::reported;
 use serde_json::{Value, json};
 use world::{
-    Case, GRACE_S, Host, Job, Promise, Run, State, Step, What, World, at, job_id, milli, org_id, request,
-    table,
+    Case, Host, Job, Promise, Run, State, Step, What, World, at, job_id, milli, org_id, request, table,
 };
 
 /// A job may run at least so long: its worker ends it at its limit by a clock that nobody moves.
@@ -102,7 +101,7 @@ fn body(job: &Job) -> Value {
     let mut body = json!({
         "offering": offering(job), "count": job.count, "nodes": job.nodes, "max_duration_s": job.seconds,
         "priority": priority, "preemptible": job.preemptible,
-        "topology": topology(job), "checkpoint": {"grace_s": GRACE_S},
+        "topology": topology(job), "checkpoint": {"grace_s": job.grace_s},
     });
     if let What::Share(milli) = job.what {
         body["gpu_milli"] = milli.into();

@@ -77,6 +77,7 @@ fn smaller(case: &Case) -> Vec<Case> {
             Job { count: 1, ..job },
             Job { nodes: 1, ..job },
             Job { seconds: 300, ..job },
+            Job { grace_s: JOB.grace_s, ..job },
         ] {
             let mut other = case.clone();
             other.steps[index] = Step::Submit(plain);
@@ -235,6 +236,7 @@ fn random_job(random: &mut Random, submitted: usize, booked: usize, several: boo
         what,
         count: if single { 1 } else { random.pick(&[1, 1, 1, 2, 2, 3]) },
         nodes: if single { 1 } else { random.pick(&[1, 1, 1, 1, 2, 2, 3]) },
+        grace_s: JOB.grace_s,
         seconds: random.pick(&[20, 60, 100, 200, 299, 300, 301, 500, 511, 512, 700, 1_000, 5_000, 66_000]),
         inside: (booked > 0 && random.below(4) == 0).then(|| random.below(booked as u64) as usize),
         near: random.below(8) == 0,
@@ -289,6 +291,14 @@ pub fn random(seed: u64, several: bool) -> Case {
             }
             _ => Step::Next,
         });
+    }
+    // In one world of four attempts have several graces.
+    if seed % 4 == 3 {
+        for step in &mut steps {
+            if let Step::Submit(job) = step {
+                job.grace_s = random.pick(&[10, 60, 600]);
+            }
+        }
     }
     Case { hosts, steps }
 }

@@ -12,8 +12,7 @@ use berth_core::power::counted_watts;
 use berth_mig::Instance;
 
 use crate::world::{
-    GRACE_S, Host, Job, LATE_S, Promise, State, Step, What, World, at, job_id, keeps_mig, milli, seconds,
-    table,
+    Host, Job, LATE_S, Promise, State, Step, What, World, at, job_id, keeps_mig, milli, seconds, table,
 };
 
 const CLASS_STEP_S: i64 = 12 * 3_600;
@@ -437,6 +436,19 @@ impl Judge<'_> {
         (0..self.world.jobs.len()).filter(below).collect()
     }
 
+    /// The longest grace of attempts, in seconds.
+    fn longest_grace_s(&self, of: &[usize]) -> i64 {
+        of.iter().map(|n| self.job(*n).grace_s).max().unwrap_or(0)
+    }
+
+    /// How long a job may wait for what ends by itself, in seconds. It goes on to wait when the run with the longest
+    /// grace has ended.
+    fn patience_s(&self, job: usize) -> i64 {
+        let lower = |n: &usize| self.job(*n).preemptible && self.job(*n).class < self.job(job).class;
+        let all: Vec<usize> = (0..self.world.jobs.len()).filter(lower).collect();
+        self.longest_grace_s(&all).max(LATE_S)
+    }
+
     fn held(&self, job: usize) -> Option<i64> {
         self.world.engine.held_starts().find(|(other, _)| *other == job_id(job)).map(|(_, b)| seconds(b.from))
     }
@@ -450,11 +462,12 @@ impl Judge<'_> {
                 return fault("a", format!("job {job} fits now and waits"));
             }
             let eligible = self.eligible(job);
-            let soon = now + GRACE_S.max(LATE_S);
+            let grace_s = self.longest_grace_s(&eligible);
+            let soon = now + self.patience_s(job);
             if !eligible.is_empty()
                 && self.held(job).is_none_or(|at| at > soon)
-                && !self.could_run(job, now + GRACE_S, &[], &promises)
-                && self.could_run(job, now + GRACE_S, &eligible, &promises)
+                && !self.could_run(job, now + grace_s, &[], &promises)
+                && self.could_run(job, now + grace_s, &eligible, &promises)
             {
                 return fault("b", format!("job {job} waits at {now} though {eligible:?} could make room"));
             }
@@ -638,7 +651,7 @@ impl Judge<'_> {
         let unmoved = |p: &Promise| firm(p).map_or(p, |k| &k.promise).clone();
         let before: Vec<Promise> = promises.iter().map(unmoved).collect();
         let eligible = self.eligible(job);
-        let then = self.world.now + GRACE_S;
+        let then = self.world.now + self.longest_grace_s(&eligible);
         if let Some(n) = victims.iter().find(|n| !eligible.contains(n)) {
             return fault("b", format!("job {n} is told to make room for {job} and need not"));
         }

@@ -46,6 +46,8 @@ pub struct Job {
     pub count: u32,
     pub nodes: u32,
     pub seconds: i64,
+    /// Between the word to make room and the end.
+    pub grace_s: i64,
     /// A reservation by its place among those that were made.
     pub inside: Option<usize>,
     /// All nodes in one rack.
@@ -65,6 +67,7 @@ pub const JOB: Job = Job {
     count: 1,
     nodes: 1,
     seconds: 300,
+    grace_s: GRACE_S,
     inside: None,
     near: false,
     cpus: 0,
@@ -336,7 +339,7 @@ impl World {
             priority: rank(job.spec.class),
             max_duration_s: job.left,
             preemptible: job.spec.preemptible,
-            grace_s: GRACE_S,
+            grace_s: job.spec.grace_s,
             queued_at: at(job.queued_at),
             depends_on: job.spec.after.into_iter().map(depends).collect(),
             inside: job.spec.inside.map(booking_id),
@@ -361,7 +364,7 @@ impl World {
             since: at(run.since),
             ends_by: run.ends.map(at),
             priority: rank(job.spec.class),
-            preemptible: run.preemptible.then_some(GRACE_S),
+            preemptible: run.preemptible.then_some(job.spec.grace_s),
             saved_at: None,
             inside: job.spec.inside.map(booking_id),
             bill: ClaimBill { offering: None, devices_milli: devices(&job.spec), nano_per_second: 0 },
@@ -642,9 +645,9 @@ impl World {
     }
 
     pub fn stop(&mut self, n: usize) {
-        let now = self.now;
-        if let State::Running(run) = &mut self.jobs[n].state {
-            (run.preemptible, run.told, run.ends) = (false, true, Some(now + GRACE_S));
+        let (now, job) = (self.now, &mut self.jobs[n]);
+        if let State::Running(run) = &mut job.state {
+            (run.preemptible, run.told, run.ends) = (false, true, Some(now + job.spec.grace_s));
         }
     }
 
