@@ -189,6 +189,18 @@ pub struct Queue {
     count: usize,
 }
 
+/// The next of a group after one of its jobs who may have what it asks for.
+fn following(
+    line: &Line,
+    group: Group,
+    turns: Turns<'_>,
+    after: Option<(Timestamp, JobId)>,
+) -> Option<(Timestamp, JobId)> {
+    let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+    let mut jobs = line.jobs.range((from, Bound::Unbounded));
+    jobs.find(|(_, ask)| turns.admits(group, ask)).map(|(place, _)| *place)
+}
+
 impl Queue {
     pub fn len(&self) -> usize {
         self.count
@@ -380,21 +392,23 @@ impl Queue {
 
     /// The first turns among those who wait for this set of models and may have what they ask for.
     pub fn first_turns(&self, pool: u64, turns: Turns<'_>, limit: usize) -> Vec<Turn> {
-        let mut lines: Vec<_> = Vec::new();
-        let mut next: BinaryHeap<Reverse<(Turn, usize)>> = BinaryHeap::new();
-        for (index, (group, line)) in self.of_pool(pool).enumerate() {
-            let admitted = line.jobs.iter().filter(move |(_, ask)| turns.admits(group, ask));
-            let mut jobs = admitted.map(move |((queued_at, job), _)| turns.of(group, *queued_at, *job));
-            next.extend(jobs.next().map(|turn| Reverse((turn, index))));
-            lines.push(jobs);
-        }
+        let lines: Vec<(Group, &Line)> = self.of_pool(pool).collect();
+        // Most groups are never among the first, so only their first job is looked at.
+        let first = |(index, (group, line)): (usize, &(Group, &Line))| {
+            let first = (!turns.limits(*group)).then_some(line.first);
+            let first = first.or_else(|| following(line, *group, turns, None))?;
+            Some(Reverse((turns.of(*group, first.0, first.1), index)))
+        };
+        let mut next: BinaryHeap<Reverse<(Turn, usize)>> =
+            lines.iter().enumerate().filter_map(first).collect();
         let mut out = Vec::new();
         while out.len() < limit
             && let Some(Reverse((turn, index))) = next.pop()
         {
             out.push(turn);
-            let following = lines.get_mut(index).and_then(Iterator::next);
-            next.extend(following.map(|turn| Reverse((turn, index))));
+            let Some((group, line)) = lines.get(index) else { continue };
+            let place = following(line, *group, turns, Some((turn.queued_at, turn.job)));
+            next.extend(place.map(|(at, job)| Reverse((turns.of(*group, at, job), index))));
         }
         out
     }

@@ -107,12 +107,15 @@ impl Engine {
         self.drop_unfed_holds(now);
         for (index, pool) in pools.iter().enumerate() {
             self.drop_vain_hold(*pool, now);
+            let searches = !self.is_searched() && self.is_unchanged(*pool, now);
+            let mut aside = self.aside(*pool);
+            aside.retain(|job| !searches || self.is_searching(&[*job]));
             let pass = PoolPass {
                 pool: *pool,
                 passed: BTreeSet::new(),
                 looked_ahead: 0,
-                searches: !self.is_searched() && self.is_unchanged(*pool, now),
-                aside: self.aside(*pool),
+                searches,
+                aside,
                 around: None,
                 order: self.queue.order_version(*pool),
                 first: None,
@@ -257,7 +260,7 @@ impl Engine {
             && !due
             && now < looked.until
             && self.queue.version(pool) == looked.queue
-            && self.is_order_settled(pool, &looked, now)
+            && (!self.is_searched() || self.is_order_settled(pool, &looked, now))
             && self.bookings_version(pool) == looked.bookings
     }
 

@@ -98,3 +98,27 @@ fn offerings_and_spending_have_limits_of_their_own() {
     let one = ordered("other", 50, boards(1, 1));
     assert!(e.trial(&one, org(2), Priority::Normal, 60, at(10)).unwrap().0.fits);
 }
+
+#[test]
+fn the_first_turns_are_those_of_all_who_may_start_sorted() {
+    let mut e = engine(1, 1);
+    limit(&mut e, 1, most_boards(1_000));
+    // One board is taken, so organization 1 may start nothing; organization 2 may start small jobs.
+    submit(&mut e, of(1, 1, boards(1, 1)));
+    assert_eq!(starts(&e.pass(at(1))), [job_id(1)]);
+    limit(&mut e, 2, most_boards(2_000));
+    for n in 2..60 {
+        let priority = [Priority::Low, Priority::Normal, Priority::High][n as usize % 3];
+        let request = boards(1 + u32::try_from(n % 4).unwrap(), 1);
+        submit(&mut e, JobFacts { priority, ..of(n, 1 + n % 5, request) });
+    }
+    let now = at(13 * 3_600);
+    let may_start = |n: &u128| !matches!((n % 5, n % 4), (0, _) | (1, 2..));
+    let mut all: Vec<_> = (2..60).filter(may_start).filter_map(|n| e.turn(job_id(n), now)).collect();
+    all.sort_unstable();
+    let pool = e.queue.pools()[0];
+    for limit in [0, 1, 7, all.len(), 100] {
+        let first = &all[..limit.min(all.len())];
+        assert_eq!(e.queue.first_turns(pool, e.turns(now), limit), first, "the first {limit}");
+    }
+}
