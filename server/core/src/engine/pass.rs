@@ -37,6 +37,8 @@ pub(super) struct Looked {
     /// From then on more may have ended by the time that others need to make room, or a board draws power
     /// anyway.
     until: Timestamp,
+    /// The longest grace of those who may be told to make room, in seconds.
+    grace_s: i64,
     /// No search goes on in the next pass.
     pub(super) finished: bool,
 }
@@ -201,6 +203,7 @@ impl Engine {
             first,
             bookings: self.bookings_version(pass.pool),
             until: self.next_within_grace(None, now).min(self.next_power_begin(now)),
+            grace_s: self.longest_grace_s(None, i64::MAX),
             finished: pass.finished,
         };
         self.memory.looked.insert(pass.pool, looked);
@@ -259,6 +262,7 @@ impl Engine {
         unchanged
             && !due
             && now < looked.until
+            && self.longest_grace_s(None, i64::MAX) == looked.grace_s
             && self.queue.version(pool) == looked.queue
             && (!self.is_searched() || self.is_order_settled(pool, &looked, now))
             && self.bookings_version(pool) == looked.bookings

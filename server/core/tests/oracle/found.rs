@@ -37,6 +37,7 @@ pub fn found() -> Vec<Case> {
         held_starts_keep_their_boards(),
         job_that_was_stopped_comes_before_a_later_one_outside_the_line(),
         held_start_comes_sooner_when_turns_change(),
+        longer_grace_elsewhere_is_room_for_more(),
     ]
 }
 
@@ -237,6 +238,18 @@ fn held_start_comes_sooner_when_turns_change() -> Case {
         submit(Job { org: 1, ..wide }),
         submit(wide),
         submit(JOB),
+    ];
+    Case { hosts, steps }
+}
+
+/// What ends within the grace is no obstacle, and a run of another model has the longest grace.
+fn longer_grace_elsewhere_is_room_for_more() -> Case {
+    let hosts = vec![host(A30[0], 1), plain(host(H100[0], 3))];
+    let steps = vec![
+        submit(JOB),
+        submit(Job { seconds: 66_000, ..LOW }),
+        submit(Job { count: 3, ..JOB }),
+        submit(Job { models: A30, grace_s: 600, ..LOW }),
     ];
     Case { hosts, steps }
 }

@@ -1,0 +1,254 @@
+//! A portal in process: real store, real router, a clock that the test moves.
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of tests fail loudly, like tests")]
+
+#[path = "../../../../worker/tests/left_out/mod.rs"]
+pub mod left_out;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::http::{HeaderMap, Request, StatusCode, header};
+use berth_server::clock::{Clock, SystemClock};
+use berth_server::portal::{Portal, Settings};
+use berth_server::rest;
+use berth_server::store::accounts::Replay;
+use berth_server::store::{self, Db};
+use berth_types::time::Timestamp;
+use futures::FutureExt;
+use rand::SeedableRng;
+use serde_json::{Value, json};
+use tower::ServiceExt;
+
+pub const PASSWORD: &str = "lantern quay seven drizzle";
+
+/// A clock that stands until it is moved.
+pub struct ManualClock(AtomicI64);
+
+impl ManualClock {
+    pub fn advance_s(&self, seconds: i64) {
+        self.0.fetch_add(seconds * 1_000_000, Ordering::SeqCst);
+    }
+
+    /// Sets it to the machine's time, for what a portal with a clock of its own goes on with.
+    pub fn set_by_the_machine(&self) {
+        self.0.store(SystemClock.now().micros(), Ordering::SeqCst);
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Timestamp {
+        // Ids made one after the other sort so.
+        Timestamp::from_micros(self.0.fetch_add(1_000, Ordering::SeqCst))
+    }
+}
+
+/// Where a store is kept for the time of one test.
+pub enum Place {
+    Sqlite(tempfile::TempDir),
+    Postgres(String),
+}
+
+/// One empty store per engine that is at hand: SQLite always, Postgres where `BERTH_TEST_POSTGRES`
+/// names a server on which databases may be created.
+pub async fn engines(name: &str) -> Vec<(&'static str, Db, Place)> {
+    let dir = tempfile::tempdir().unwrap();
+    let mut out =
+        vec![("sqlite", Db::sqlite(&dir.path().join("berth.db")).await.unwrap(), Place::Sqlite(dir))];
+    match std::env::var("BERTH_TEST_POSTGRES") {
+        Err(_) => eprintln!("Postgres is left out: BERTH_TEST_POSTGRES is not set"),
+        Ok(base) => {
+            use sqlx::Connection;
+            let database = format!("{name}_{}", std::process::id());
+            let mut admin = sqlx::PgConnection::connect(&format!("{base}/postgres")).await.unwrap();
+            sqlx::query(sqlx::AssertSqlSafe(format!("CREATE DATABASE {database}")))
+                .execute(&mut admin)
+                .await
+                .unwrap();
+            let url = format!("{base}/{database}");
+            out.push(("postgres", Db::postgres(&url).await.unwrap(), Place::Postgres(url)));
+        }
+    }
+    out
+}
+
+pub struct TestPortal {
+    pub portal: Portal,
+    pub clock: Arc<ManualClock>,
+    pub router: Router,
+    place: Option<Place>,
+    /// Logs and readings, removed with the test.
+    pub data: tempfile::TempDir,
+}
+
+/// An answer: status, headers, body as JSON (`null` when it is none).
+pub struct Reply {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    pub body: Value,
+}
+
+impl Reply {
+    #[track_caller]
+    pub fn expect(self, status: u16) -> Value {
+        assert_eq!(self.status.as_u16(), status, "{}", self.body);
+        self.body
+    }
+    #[track_caller]
+    pub fn problem(self, status: u16, code: &str) -> Value {
+        let body = self.expect(status);
+        assert_eq!(body["code"], code, "{body}");
+        assert!(body["request_id"].as_str().unwrap().starts_with("req_"), "{body}");
+        body
+    }
+}
+
+/// How a request proves who it is.
+#[derive(Clone)]
+pub enum As {
+    Nobody,
+    Cookie(String),
+    Token(String),
+}
+
+impl TestPortal {
+    pub async fn sqlite() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let db = Db::sqlite(&dir.path().join("berth.db")).await.unwrap();
+        let mut portal = Self::on(db);
+        portal.place = Some(Place::Sqlite(dir));
+        portal
+    }
+
+    pub fn on(db: Db) -> Self {
+        Self::with(db, |settings| settings)
+    }
+
+    /// With some settings changed.
+    pub fn with(db: Db, change: impl FnOnce(Settings) -> Settings) -> Self {
+        let clock = Arc::new(ManualClock(AtomicI64::new(1_795_000_000_000_000)));
+        let rng = rand_chacha::ChaCha20Rng::seed_from_u64(1);
+        let data = tempfile::tempdir().unwrap();
+        // Receivers of webhooks are beside the tests.
+        let settings = Settings {
+            data: data.path().to_owned(),
+            private_webhooks: true,
+            // This clock stands, and that of the workers, who look at the certificate, does not.
+            portal_certificate_s: 20 * 365 * 86_400,
+            ..Settings::default()
+        };
+        let portal = Portal::new(db, change(settings), clock.clone(), rng);
+        Self { router: rest::router(portal.clone()), portal, clock, place: None, data }
+    }
+
+    pub async fn send(&self, request: Request<Body>) -> Reply {
+        let response = self.router.clone().oneshot(request).await.unwrap();
+        let (parts, body) = response.into_parts();
+        let bytes = to_bytes(body, usize::MAX).await.unwrap();
+        Reply {
+            status: parts.status,
+            headers: parts.headers,
+            body: serde_json::from_slice(&bytes).unwrap_or(Value::Null),
+        }
+    }
+
+    pub async fn call(&self, who: &As, method: &str, path: &str, body: Value) -> Reply {
+        self.call_with(who, method, path, body, &[]).await
+    }
+
+    pub async fn call_with(
+        &self,
+        who: &As,
+        method: &str,
+        path: &str,
+        body: Value,
+        headers: &[(&str, &str)],
+    ) -> Reply {
+        let mut request = Request::builder().method(method).uri(format!("/api/v1{path}"));
+        request = match who {
+            As::Nobody => request,
+            As::Cookie(cookie) => request.header(header::COOKIE, cookie),
+            As::Token(token) => request.header(header::AUTHORIZATION, format!("Bearer {token}")),
+        };
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let body = if body.is_null() {
+            Body::empty()
+        } else {
+            request = request.header(header::CONTENT_TYPE, "application/json");
+            Body::from(body.to_string())
+        };
+        self.send(request.body(body).unwrap()).await
+    }
+
+    pub async fn get(&self, who: &As, path: &str) -> Reply {
+        self.call(who, "GET", path, Value::Null).await
+    }
+
+    pub async fn post(&self, who: &As, path: &str, body: Value) -> Reply {
+        self.call(who, "POST", path, body).await
+    }
+
+    /// As if the portal had died after the effect of a request with a key, and before its answer was kept:
+    /// only what it made is known. Every other key is forgotten.
+    pub async fn lose_answer(&self, scope: &str, key: &str, made: &str) {
+        let mut conn = self.portal.db.read().await.unwrap();
+        let kept = store::accounts::find_idempotency(&mut conn.tx(), scope, key).await.unwrap().unwrap();
+        drop(conn);
+        let names = [scope, key, made].map(str::to_owned);
+        let (hash, now) = (kept.request_hash, self.portal.now());
+        let lost = self.portal.db.write(move |tx| {
+            let ([scope, key, answer], request_hash) = (names.clone(), hash.clone());
+            async move {
+                let claimed = Replay { request_hash, status: 0, answer };
+                store::accounts::forget_answers(tx, now.plus_seconds(1)).await?;
+                store::accounts::insert_idempotency(tx, &scope, &key, &claimed, now).await.map(|_| ())
+            }
+            .boxed()
+        });
+        lost.await.unwrap();
+    }
+
+    /// Signs in; the cookie as a browser would send it back.
+    pub async fn sign_in(&self, email: &str) -> As {
+        let reply = self.post(&As::Nobody, "/sessions", json!({"email": email, "password": PASSWORD})).await;
+        let cookie =
+            reply.headers[header::SET_COOKIE].to_str().unwrap().split(';').next().unwrap().to_owned();
+        reply.expect(201);
+        As::Cookie(cookie)
+    }
+
+    /// The first operator, signed in.
+    pub async fn operator(&self) -> As {
+        let token = self.portal.open_setup().await.unwrap().unwrap();
+        let body = json!({"token": token, "email": "harbour@example.org", "password": PASSWORD, "name": "Harbour master"});
+        self.post(&As::Nobody, "/setup", body).await.expect(201);
+        self.sign_in("harbour@example.org").await
+    }
+
+    /// A new organization, its owner signed in; the owner and the organization's id.
+    pub async fn tenant(&self, name: &str) -> (As, String) {
+        let email = format!("{name}@example.org");
+        let body = json!({"email": email, "password": PASSWORD, "name": "Ada", "organization": name});
+        let org = self.post(&As::Nobody, "/sign-up", body).await.expect(201)["organization"]["id"].clone();
+        (self.sign_in(&email).await, org.as_str().unwrap().to_owned())
+    }
+
+    /// A board on offer, a price of one unit an hour for its 1g slice, and credit for the tenant.
+    pub async fn stock(&self, operator: &As, org: &str, credit_micros: i64) {
+        self.portal.offer_board(berth_mig::board_by_name("H100-80GB").unwrap(), true).await.unwrap();
+        let price = json!({"offering": "h100-80gb.1g.10gb", "per_hour_micros": 3_600_000});
+        self.post(operator, "/operator/prices", price).await.expect(201);
+        if credit_micros > 0 {
+            let credit = json!({"amount_micros": credit_micros, "memo": "Welcome"});
+            self.post(operator, &format!("/operator/orgs/{org}/credits"), credit).await.expect(201);
+        }
+    }
+}
+
+/// A job that is fine, to be spoiled by a test.
+pub fn job() -> Value {
+    json!({"name": "train", "offering": "h100-80gb.1g.10gb", "command": ["true"], "max_duration_s": 60})
+}

@@ -1,0 +1,69 @@
+//! Tests of the portal as one program: they share helpers, and are linked once.
+//!
+//! Real stores, workers, shims and processes; only boards and Stripe are stood in for.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "helpers of tests fail loudly, like tests"
+)]
+
+// Helpers.
+#[macro_use]
+mod stores;
+
+mod bucket;
+mod common;
+mod daemons;
+mod draining;
+mod fleet;
+mod harbour;
+mod netns;
+mod process;
+mod quay;
+mod relay;
+mod stripe;
+mod world;
+
+// Tests.
+mod api_v1;
+mod credit;
+mod cut_off;
+mod evidence;
+mod faults;
+mod files;
+mod gangs;
+mod health;
+mod images;
+mod install;
+mod lease;
+mod maintenance;
+mod members;
+mod metrics;
+mod money;
+mod namespaces;
+mod operations;
+mod pages;
+mod payments;
+mod ports;
+mod queue;
+mod quotas;
+mod reservations;
+mod reserved_jobs;
+mod reserved_time;
+mod secrets;
+mod shares;
+mod store;
+mod store_accounts;
+mod store_files;
+mod store_fleet;
+mod store_jobs;
+mod store_terminals;
+mod survival;
+mod terminals;
+mod transport;
+mod volumes;
+mod waiting;
+mod webhooks;
+mod workers;

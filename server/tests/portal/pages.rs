@@ -1,0 +1,92 @@
+//! Pages as the portal renders them, before any script runs.
+
+use crate::common::{As, TestPortal};
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::http::{Request, StatusCode, header};
+use berth_server::web;
+use tower::ServiceExt;
+
+struct Page {
+    status: StatusCode,
+    location: String,
+    policy: String,
+    html: String,
+}
+
+async fn open(router: &Router, who: &As, path: &str) -> Page {
+    let mut request = Request::builder().uri(path).header(header::ACCEPT, "text/html");
+    if let As::Cookie(cookie) = who {
+        request = request.header(header::COOKIE, cookie);
+    }
+    let response = router.clone().oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
+    let text = |name| response.headers().get(name).map_or("", |v| v.to_str().unwrap()).to_owned();
+    let (status, location, policy) =
+        (response.status(), text(header::LOCATION), text(header::CONTENT_SECURITY_POLICY));
+    let html = String::from_utf8(to_bytes(response.into_body(), 1 << 24).await.unwrap().to_vec()).unwrap();
+    Page { status, location, policy, html }
+}
+
+#[tokio::test]
+async fn pages_come_with_their_data_and_a_strict_policy() {
+    let t = TestPortal::sqlite().await;
+    let pages = web::router(t.router.clone(), None, false);
+    let nobody = As::Nobody;
+    assert_eq!(open(&pages, &nobody, "/").await.location, "/setup", "a fresh portal is set up first");
+    let operator = t.operator().await;
+    assert_eq!(open(&pages, &nobody, "/").await.location, "/sign-in");
+    let away = open(&pages, &nobody, "/jobs?state=queued").await;
+    assert_eq!(away.status, StatusCode::SEE_OTHER);
+    assert_eq!(away.location, "/sign-in?next=/jobs%3Fstate%3Dqueued");
+    let page = open(&pages, &nobody, "/sign-in").await;
+    assert_eq!(page.status, StatusCode::OK);
+    assert!(
+        page.policy.contains("script-src 'nonce-") && !page.policy.contains("unsafe-inline"),
+        "{}",
+        page.policy
+    );
+    assert!(!page.html.contains(" style="), "no inline style");
+    assert_eq!(open(&pages, &nobody, "/join").await.status, StatusCode::OK, "nobody has to be signed in");
+
+    let (ada, org) = t.tenant("lab").await;
+    t.stock(&operator, &org, 5_000_000).await;
+    let body = crate::common::job();
+    let job = t.post(&ada, &format!("/orgs/{org}/jobs"), body).await.expect(201);
+    let id = job["id"].as_str().unwrap();
+    for (path, said) in [
+        ("/", "train"),
+        ("/launch", "h100-80gb.1g.10gb"),
+        ("/jobs", "train"),
+        ("/cluster", "Cluster"),
+        ("/billing", "Welcome"),
+        ("/team", "Member since"),
+        ("/secrets", "No secret yet"),
+        ("/volumes", "No volume yet"),
+        ("/tokens", "Tokens"),
+        (&format!("/jobs/{id}"), id),
+    ] {
+        let page = open(&pages, &ada, path).await;
+        assert_eq!(page.status, StatusCode::OK, "{path}");
+        assert!(page.html.contains(said), "{path} says {said}: {}", page.html);
+        assert!(!page.html.contains(" style="), "{path}: no inline style");
+    }
+    for path in ["/operator/nodes", "/operator/prices", "/operator/orgs", "/nowhere", "/jobs/nonsense"] {
+        assert_eq!(open(&pages, &ada, path).await.status, StatusCode::NOT_FOUND, "{path}");
+    }
+    for path in ["/operator/nodes", "/operator/prices", "/operator/orgs"] {
+        assert_eq!(open(&pages, &operator, path).await.status, StatusCode::OK, "{path}");
+    }
+    let (eve, _) = t.tenant("other").await;
+    let foreign = open(&pages, &eve, &format!("/jobs/{id}")).await;
+    assert_eq!(foreign.status, StatusCode::NOT_FOUND);
+    assert!(!foreign.html.contains("train"));
+    assert_eq!(open(&pages, &nobody, "/api/v1/info").await.status, StatusCode::OK);
+    let balance = format!("/api/v1/orgs/{org}/balance");
+    assert_eq!(
+        open(&pages, &ada, &balance).await.status,
+        StatusCode::OK,
+        "a path's parameters reach the API"
+    );
+    assert_eq!(open(&pages, &nobody, "/api/nothing").await.status, StatusCode::NOT_FOUND);
+    assert_eq!(open(&pages, &nobody, "/pkg/old/berth_app.js").await.status, StatusCode::NOT_FOUND);
+}

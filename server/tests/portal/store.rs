@@ -1,0 +1,416 @@
+//! The store on every engine at hand: the same functions, the same answers.
+
+use std::sync::Arc;
+
+use crate::common::{Place, engines};
+use berth_server::store::ledger::Posting;
+use berth_server::store::usage::Charged;
+use berth_server::store::{self, StoreError};
+use berth_types::accounts::{Org, Role, User};
+use berth_types::ids::{OrgId, TransferId, UserId};
+use berth_types::ledger::TransferKind;
+use berth_types::time::Timestamp;
+use futures::FutureExt;
+use uuid::Uuid;
+
+fn now() -> Timestamp {
+    Timestamp::from_micros(1_795_000_000_000_000)
+}
+
+fn org(n: u128) -> Org {
+    Org { id: OrgId::from_uuid(Uuid::from_u128(n)), name: format!("org {n}"), created_at: now() }
+}
+
+fn posting(n: u128, kind: TransferKind, amount_micros: i64) -> Posting {
+    Posting {
+        id: TransferId::from_uuid(Uuid::from_u128(n)),
+        org: org(1).id,
+        kind,
+        amount_micros,
+        pending: None,
+        source: "test",
+        source_id: n.to_string(),
+        seq: 1,
+        memo: String::new(),
+        at: now(),
+    }
+}
+
+async fn with_org(db: &store::Db) {
+    db.write(|tx| {
+        async move {
+            store::accounts::insert_org(tx, &org(1)).await?;
+            store::ledger::open_accounts(tx, org(1).id).await?;
+            store::ledger::open_accounts(tx, org(1).id).await
+        }
+        .boxed()
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test]
+async fn accounts_sessions_and_tokens() {
+    for (engine, db, _place) in engines("accounts").await {
+        with_org(&db).await;
+        let user = User {
+            id: UserId::from_uuid(Uuid::from_u128(9)),
+            email: "a@b".into(),
+            name: "A".into(),
+            operator: true,
+        };
+        let inserted = user.clone();
+        db.write(move |tx| {
+            let user = inserted.clone();
+            async move {
+                assert!(!store::accounts::operator_exists(tx).await?);
+                store::accounts::insert_user(tx, &user, "hash", now()).await?;
+                store::accounts::insert_member(tx, org(1).id, user.id, Role::Billing).await?;
+                store::accounts::insert_session(tx, "s1", user.id, now(), now().plus_seconds(100)).await?;
+                store::accounts::put_setting(tx, "k", "v1").await?;
+                store::accounts::put_setting(tx, "k", "v2").await
+            }
+            .boxed()
+        })
+        .await
+        .unwrap();
+        let mut conn = db.read().await.unwrap();
+        let mut tx = conn.tx();
+        assert!(store::accounts::operator_exists(&mut tx).await.unwrap(), "{engine}");
+        assert_eq!(store::accounts::find_user(&mut tx, user.id).await.unwrap(), Some(user.clone()));
+        assert_eq!(
+            store::accounts::find_login(&mut tx, "a@b").await.unwrap(),
+            Some((user.id, "hash".to_owned()))
+        );
+        assert_eq!(
+            store::accounts::find_role(&mut tx, org(1).id, user.id).await.unwrap(),
+            Some(Role::Billing)
+        );
+        assert_eq!(store::accounts::find_role(&mut tx, org(2).id, user.id).await.unwrap(), None);
+        assert_eq!(store::accounts::list_memberships(&mut tx, user.id).await.unwrap()[0].org, org(1));
+        assert_eq!(store::accounts::list_orgs(&mut tx).await.unwrap(), [org(1)]);
+        assert_eq!(store::accounts::find_setting(&mut tx, "k").await.unwrap().as_deref(), Some("v2"));
+        let idle = now().plus_seconds(-50);
+        for (at, found) in [(now(), true), (now().plus_seconds(100), false)] {
+            let session = store::accounts::find_session(&mut tx, "s1", at, idle).await.unwrap();
+            assert_eq!(session.is_some(), found, "{engine}");
+        }
+        assert!(store::accounts::find_session(&mut tx, "s1", now(), now()).await.unwrap().is_none());
+        drop(conn);
+        let again = user.clone();
+        let twice = db
+            .write(move |tx| {
+                let user = again.clone();
+                async move { store::accounts::insert_user(tx, &user, "hash", now()).await }.boxed()
+            })
+            .await;
+        assert!(matches!(twice, Err(StoreError::Duplicate)), "{engine}: {twice:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_ledger_balances_and_refuses() {
+    for (engine, db, place) in engines("ledger").await {
+        with_org(&db).await;
+        let post = async |p: Posting| {
+            db.write(move |tx| {
+                let p = p.clone();
+                async move { store::ledger::post(tx, &p).await }.boxed()
+            })
+            .await
+        };
+        post(posting(1, TransferKind::Credit, 1_000)).await.unwrap();
+        post(posting(2, TransferKind::Hold, 700)).await.unwrap();
+        let mut conn = db.read().await.unwrap();
+        let hold = store::ledger::find_hold(&mut conn.tx(), "test", "2").await.unwrap();
+        assert_eq!(hold, Some(posting(2, TransferKind::Hold, 1).id), "{engine}");
+        assert_eq!(store::ledger::find_hold(&mut conn.tx(), "test", "1").await.unwrap(), None, "{engine}");
+        drop(conn);
+        let used = Posting { pending: hold, ..posting(3, TransferKind::Usage, 250) };
+        post(used.clone()).await.unwrap();
+        assert!(matches!(post(used).await, Err(StoreError::Duplicate)), "{engine}");
+        post(posting(4, TransferKind::Release, 450)).await.unwrap();
+        assert!(
+            matches!(post(posting(5, TransferKind::Hold, 751)).await, Err(StoreError::Refused)),
+            "{engine}"
+        );
+        assert!(
+            matches!(post(posting(6, TransferKind::Credit, 0)).await, Err(StoreError::Refused)),
+            "{engine}"
+        );
+        let mut conn = db.read().await.unwrap();
+        assert_eq!(store::ledger::balance(&mut conn.tx(), org(1).id).await.unwrap(), (750, 0), "{engine}");
+        assert_eq!(
+            store::ledger::mismatches(&mut conn.tx()).await.unwrap(),
+            Vec::<String>::new(),
+            "{engine}"
+        );
+        let rows = store::ledger::list(&mut conn.tx(), org(1).id, "", 10).await.unwrap();
+        assert_eq!(
+            rows.iter().map(|r| r.kind.as_str()).collect::<Vec<_>>(),
+            ["release", "usage", "hold", "credit"]
+        );
+        let older = store::ledger::list(&mut conn.tx(), org(1).id, &rows[1].id, 10).await.unwrap();
+        assert_eq!(older.len(), 2, "{engine}");
+        // History cannot be rewritten, not even past the store's own functions.
+        for sql in ["UPDATE transfers SET amount_micros = 1", "DELETE FROM transfers"] {
+            let refused = match &place {
+                Place::Sqlite(dir) => {
+                    use sqlx::Connection;
+                    let url = format!("sqlite://{}", dir.path().join("berth.db").display());
+                    sqlx::query(sql)
+                        .execute(&mut sqlx::SqliteConnection::connect(&url).await.unwrap())
+                        .await
+                        .is_err()
+                }
+                Place::Postgres(url) => {
+                    use sqlx::Connection;
+                    sqlx::query(sql)
+                        .execute(&mut sqlx::PgConnection::connect(url).await.unwrap())
+                        .await
+                        .is_err()
+                }
+            };
+            assert!(refused, "{engine}: {sql}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn use_is_paid_by_what_expires_soonest_and_had_not_when_it_was_set_aside() {
+    for (engine, db, _place) in engines("lots").await {
+        with_org(&db).await;
+        let lend = async |n: u128, amount: i64, seconds: i64| {
+            db.write(move |tx| {
+                async move {
+                    let grant = posting(n, TransferKind::Credit, amount);
+                    store::ledger::post(tx, &grant).await?;
+                    store::lots::insert(tx, &grant, now().plus_seconds(seconds)).await
+                }
+                .boxed()
+            })
+            .await
+            .unwrap();
+        };
+        let post = async |p: Posting, forced: bool| {
+            db.write(move |tx| {
+                let p = p.clone();
+                async move {
+                    if forced {
+                        store::ledger::post_forced(tx, &p).await
+                    } else {
+                        store::ledger::post(tx, &p).await
+                    }
+                }
+                .boxed()
+            })
+            .await
+            .unwrap();
+        };
+        let left = async || {
+            let mut conn = db.read().await.unwrap();
+            assert_eq!(store::lots::mismatches(&mut conn.tx()).await.unwrap(), Vec::<String>::new());
+            let lots = store::lots::live(&mut conn.tx(), org(1).id).await.unwrap();
+            lots.iter().map(|row| row.left_micros).collect::<Vec<i64>>()
+        };
+        lend(1, 50, 100).await;
+        lend(2, 60, 50).await;
+        post(posting(3, TransferKind::Credit, 40), false).await;
+        assert_eq!(left().await, [60, 50], "{engine}");
+        let hold = |n: u128, amount: i64, seconds: i64| Posting {
+            at: now().plus_seconds(seconds),
+            ..posting(n, TransferKind::Hold, amount)
+        };
+        post(hold(4, 70, 0), false).await;
+        post(hold(5, 30, 60), false).await;
+        let used = |n: u128, of: Posting, amount: i64| Posting {
+            pending: Some(of.id),
+            at: now().plus_seconds(70),
+            ..posting(n, TransferKind::Usage, amount)
+        };
+        post(used(6, hold(5, 30, 60), 30), false).await;
+        assert_eq!(left().await, [60, 20], "{engine}: the first had expired when it was set aside");
+        post(used(7, hold(4, 70, 0), 50), false).await;
+        assert_eq!(left().await, [10, 20], "{engine}");
+        // A refund to a card takes what does not expire, as far as there is any: 70 are left in all.
+        post(posting(8, TransferKind::Debit, 40), true).await;
+        assert_eq!(left().await, [10, 20], "{engine}");
+        post(posting(9, TransferKind::Debit, 15), true).await;
+        assert_eq!(left().await, [15], "{engine}");
+        post(posting(10, TransferKind::Debit, 20), true).await;
+        assert_eq!(left().await, Vec::<i64>::new(), "{engine}");
+        // Five below nothing, which the next grant pays first.
+        lend(11, 30, 200).await;
+        assert_eq!(left().await, [25], "{engine}");
+        let mut conn = db.read().await.unwrap();
+        assert_eq!(store::ledger::balance(&mut conn.tx(), org(1).id).await.unwrap(), (25, 20), "{engine}");
+        assert_eq!(store::ledger::mismatches(&mut conn.tx()).await.unwrap(), Vec::<String>::new());
+    }
+}
+
+#[tokio::test]
+async fn a_failed_write_undoes_itself_and_not_its_neighbours() {
+    // Most of them fail, or one and another panics.
+    let good = |few: bool, i: u128| if few { i != 40 } else { i.is_multiple_of(2) };
+    let panics = |few: bool, i: u128| if few { i == 50 } else { i % 7 == 3 };
+    for (engine, db, _place) in engines("neighbours").await {
+        with_org(&db).await;
+        // Only the writer thread of SQLite catches a panic; on Postgres it ends the caller's own task.
+        if engine == "postgres" {
+            continue;
+        }
+        for few in [false, true] {
+            let writes = (0..64u128).map(|i| {
+                let db = db.clone();
+                async move {
+                    db.write(move |tx| {
+                        async move {
+                            store::accounts::put_setting(tx, &format!("k{few}{i}"), "v").await?;
+                            assert!(!panics(few, i), "a piece of work that panics");
+                            if good(few, i) { Ok(()) } else { Err(StoreError::Refused) }
+                        }
+                        .boxed()
+                    })
+                    .await
+                    .is_ok()
+                }
+            });
+            let done = futures::future::join_all(writes).await;
+            let mut conn = db.read().await.unwrap();
+            for (i, ok) in (0..).zip(done) {
+                let there =
+                    store::accounts::find_setting(&mut conn.tx(), &format!("k{few}{i}")).await.unwrap();
+                assert_eq!(ok, good(few, i) && !panics(few, i), "{engine}: k{few}{i}");
+                assert_eq!(there.is_some(), ok, "{engine}: k{few}{i}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn concurrent_holds_never_exceed_the_credit() {
+    for (engine, db, _place) in engines("holds").await {
+        with_org(&db).await;
+        db.write(|tx| {
+            async move { store::ledger::post(tx, &posting(1, TransferKind::Credit, 100)).await }.boxed()
+        })
+        .await
+        .unwrap();
+        let holds = (2..202u128).map(|n| {
+            let db = db.clone();
+            tokio::spawn(async move {
+                loop {
+                    let held = db
+                        .write(move |tx| {
+                            async move { store::ledger::post(tx, &posting(n, TransferKind::Hold, 5)).await }
+                                .boxed()
+                        })
+                        .await;
+                    match held {
+                        Ok(()) => return true,
+                        Err(StoreError::Refused) => return false,
+                        Err(StoreError::Contended) => {}
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+            })
+        });
+        let accepted =
+            futures::future::join_all(holds).await.into_iter().filter(|r| *r.as_ref().unwrap()).count();
+        assert_eq!(accepted, 20, "{engine}");
+        let mut conn = db.read().await.unwrap();
+        assert_eq!(store::ledger::balance(&mut conn.tx(), org(1).id).await.unwrap(), (100, 100), "{engine}");
+        assert!(store::ledger::mismatches(&mut conn.tx()).await.unwrap().is_empty(), "{engine}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_write_comes_through_however_many_meet() {
+    const ORGS: u128 = 1_000;
+    for (engine, db, _place) in engines("patience").await {
+        db.write(|tx| {
+            async move {
+                for n in 0..ORGS {
+                    store::accounts::insert_org(tx, &org(n + 1)).await?;
+                    store::ledger::open_accounts(tx, org(n + 1).id).await?;
+                }
+                Ok(())
+            }
+            .boxed()
+        })
+        .await
+        .unwrap();
+        // Each touches every account, so of those that run together all but one must begin again.
+        let bulks = (0..4u128).map(|task| {
+            let db = db.clone();
+            tokio::spawn(async move {
+                for round in 0..10u128 {
+                    let id = |n: u128| 100_000_000 * (task + 1) + 10_000 * round + n;
+                    let credit =
+                        |n: u128| Posting { org: org(n + 1).id, ..posting(id(n), TransferKind::Credit, 1) };
+                    let rows: Arc<[Posting]> = (0..ORGS).map(credit).collect();
+                    db.write(move |tx| {
+                        let rows = rows.clone();
+                        async move { store::ledger::post_credits(tx, &rows).await }.boxed()
+                    })
+                    .await?;
+                }
+                Ok::<_, StoreError>(())
+            })
+        });
+        for bulk in futures::future::join_all(bulks).await {
+            bulk.unwrap().unwrap_or_else(|error| panic!("{engine}: {error}"));
+        }
+        let mut conn = db.read().await.unwrap();
+        for n in [1, ORGS] {
+            assert_eq!(store::ledger::balance(&mut conn.tx(), org(n).id).await.unwrap(), (40, 0), "{engine}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn use_is_summed_by_day_and_one_more_key() {
+    for (engine, db, _place) in engines("usage").await {
+        with_org(&db).await;
+        for (day, offering, mode, member, cost_micros) in [
+            (10, "off-b", "reserved", "bob", 1),
+            (10, "off-a", "on_demand", "ada", 2),
+            (10, "off-a", "on_demand", "bob", 4),
+            (10, "off-a", "on_demand", "bob", 8),
+            (11, "off-a", "on_demand", "ada", 16),
+            (12, "off-a", "on_demand", "ada", 32),
+        ] {
+            db.write(move |tx| {
+                async move {
+                    let org = org(1).id.to_string();
+                    let charged = Charged {
+                        org: &org,
+                        day,
+                        offering,
+                        mode,
+                        member,
+                        device_milli_ms: 1_000 * cost_micros,
+                        cost_micros,
+                        labels: Vec::new(),
+                    };
+                    store::usage::count(tx, &charged).await
+                }
+                .boxed()
+            })
+            .await
+            .unwrap();
+        }
+        let mut conn = db.read().await.unwrap();
+        for (key, expected) in [
+            ("", vec![(10, "", 15), (11, "", 16)]),
+            ("offering", vec![(10, "off-a", 14), (10, "off-b", 1), (11, "off-a", 16)]),
+            ("mode", vec![(10, "on_demand", 14), (10, "reserved", 1), (11, "on_demand", 16)]),
+            ("member", vec![(10, "ada", 2), (10, "bob", 13), (11, "ada", 16)]),
+        ] {
+            let sums = store::usage::by_day(&mut conn.tx(), org(1).id, (10, 11), key).await.unwrap();
+            let of = |(day, key, n): (i64, &str, i64)| (day, key.to_owned(), 1_000 * n, n);
+            let expected: Vec<_> = expected.into_iter().map(of).collect();
+            assert_eq!(sums, expected, "{engine} {key}");
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! Files on every engine: those that attempts send, and the versions of volumes that they were given.
+
+use crate::common::engines;
+use crate::fleet::{job, later, node, now, org, with_jobs, with_nodes, write};
+use berth_server::store::files::FileRow;
+use berth_server::store::volumes::{VolumeFileRow, VolumeRow, blobs::BlobRow, uses::UseRow};
+use berth_server::store::{self, StoreError};
+use berth_types::files::{FileKind, FileState};
+use berth_types::ids::FileId;
+use futures::FutureExt;
+
+fn file(n: u128, attempt: i64, kind: FileKind, seq: i64, state: FileState) -> FileRow {
+    FileRow {
+        id: FileId::from_uuid(uuid::Uuid::from_u128(n)).to_string(),
+        org_id: org().to_string(),
+        job_id: job(1).to_string(),
+        attempt,
+        rank: 0,
+        kind: kind.name().to_owned(),
+        seq,
+        path: format!("p{seq}"),
+        bytes: 100,
+        sha256: "00".to_owned(),
+        files: 1,
+        state: state.name().to_owned(),
+        note: None,
+        created_at: now().micros(),
+    }
+}
+
+#[tokio::test]
+async fn files_are_counted_ordered_and_given_up() {
+    for (engine, db, _place) in engines("files").await {
+        with_nodes(&db).await;
+        with_jobs(&db).await;
+        use FileKind::{Artifact, Checkpoint};
+        use FileState::{Complete, Gone, Partial, Refused};
+        write(&db, |tx| {
+            async move {
+                store::attempts::insert(tx, job(1), (2, 0), org(), node(1), 0, now()).await?;
+                for row in [
+                    file(1, 1, Checkpoint, 7, Complete),
+                    file(2, 2, Checkpoint, 3, Complete),
+                    file(3, 2, Checkpoint, 4, Partial),
+                    file(4, 1, Checkpoint, 9, Partial),
+                    file(5, 1, Artifact, 0, Refused),
+                ] {
+                    store::files::insert(tx, &row).await?;
+                }
+                Ok(())
+            }
+            .boxed()
+        })
+        .await;
+        let twice = db.write(|tx| {
+            async move { store::files::insert(tx, &file(6, 2, Checkpoint, 3, Partial)).await }.boxed()
+        });
+        assert!(matches!(twice.await, Err(StoreError::Duplicate)), "{engine}");
+        let (id, harbour) = (job(1).to_string(), org().to_string());
+        assert_eq!(
+            read!(db, store::files::bytes_of, &harbour),
+            400,
+            "{engine}: what is refused takes no room"
+        );
+        assert_eq!(read!(db, store::files::count_of, &id), 5, "{engine}");
+        let order = read!(db, store::files::list_checkpoints, &id, 0);
+        let order: Vec<(i64, i64)> = order.iter().map(|f| (f.attempt, f.seq)).collect();
+        assert_eq!(order, [(2, 4), (2, 3), (1, 9), (1, 7)], "{engine}: a later attempt's are newer");
+        let page = read!(db, store::files::list, org(), job(1), "", 2);
+        let ids: Vec<&str> = page.iter().map(|f| f.id.as_str()).collect();
+        assert_eq!(
+            ids,
+            [file(5, 1, Artifact, 0, Refused).id, file(4, 1, Checkpoint, 9, Partial).id],
+            "{engine}"
+        );
+        let same = read!(db, store::files::find_same, &file(9, 2, Checkpoint, 4, Complete)).unwrap();
+        assert_eq!(same, file(3, 2, Checkpoint, 4, Partial), "{engine}");
+        let artifacts = read!(db, store::files::list_artifacts, &id, 1, 0);
+        assert_eq!(artifacts, [file(5, 1, Artifact, 0, Refused)], "{engine}: of this attempt, and no notes");
+        assert!(read!(db, store::files::list_artifacts, &id, 2, 0).is_empty(), "{engine}");
+        // The first attempt is closed, or was never there: nobody sends its files any more.
+        let given_up = write(&db, |tx| async move { store::files::abandon(tx).await }.boxed()).await;
+        assert_eq!(given_up, 1, "{engine}");
+        let moved = write(&db, |tx| {
+            async move {
+                let id = file(3, 2, Checkpoint, 4, Partial).id;
+                let first = store::files::set_state(tx, &id, Partial, Complete, Some("n")).await?;
+                Ok((first, store::files::set_state(tx, &id, Partial, Gone, None).await?))
+            }
+            .boxed()
+        })
+        .await;
+        assert_eq!(moved, (true, false), "{engine}");
+        let expired =
+            write(&db, |tx| async move { store::files::expire(tx, Checkpoint, later(60)).await }.boxed());
+        assert_eq!(expired.await, 0, "{engine}: the job has not ended");
+        let gone = read!(db, store::files::list_gone, 10);
+        assert_eq!(gone.len(), 1, "{engine}");
+        write(&db, |tx| {
+            async move {
+                for n in 1..=5 {
+                    store::files::remove(tx, &file(n, 1, Artifact, 0, Gone).id).await?;
+                }
+                Ok(())
+            }
+            .boxed()
+        })
+        .await;
+        assert_eq!(read!(db, store::files::count_of, &id), 4, "{engine}: only what is gone is removed");
+    }
+}
+
+#[tokio::test]
+async fn whose_files_are_on_their_way_is_known() {
+    for (engine, db, _place) in engines("files_saving").await {
+        with_nodes(&db).await;
+        with_jobs(&db).await;
+        write(&db, |tx| {
+            async move {
+                store::attempts::insert(tx, job(1), (1, 0), org(), node(1), 0, now()).await?;
+                let mut row =
+                    store::attempts::find(tx, job(1), 1, node(1)).await?.ok_or(StoreError::Unknown)?;
+                row.saving = true;
+                store::attempts::update(tx, &row).await
+            }
+            .boxed()
+        })
+        .await;
+        let id = job(1).to_string();
+        assert_eq!(read!(db, store::attempts::list_saving, &id, 2).len(), 1, "{engine}");
+        assert!(read!(db, store::attempts::list_saving, &id, 1).is_empty(), "{engine}: only those before it");
+    }
+}
+
+#[tokio::test]
+async fn a_version_stays_for_as_long_as_an_attempt_has_it() {
+    for (engine, db, _place) in engines("files_versions").await {
+        with_nodes(&db).await;
+        with_jobs(&db).await;
+        let blob = |id: &str| BlobRow {
+            id: id.to_owned(),
+            org_id: org().to_string(),
+            volume_id: "vol".to_owned(),
+            kind: "upload".to_owned(),
+            path: String::new(),
+            job_id: String::new(),
+            attempt: 0,
+            bytes: 10,
+            sha256: id.to_owned(),
+            tag: String::new(),
+            state: "complete".to_owned(),
+            touched_at: now().micros(),
+        };
+        let file = |path: &str, blob: &str, from_version: i64| VolumeFileRow {
+            volume_id: "vol".to_owned(),
+            path: path.to_owned(),
+            blob_id: blob.to_owned(),
+            bytes: 10,
+            sha256: blob.to_owned(),
+            executable: false,
+            from_version,
+            changed_at: now().micros(),
+        };
+        let (blobs, files) =
+            (["old", "new"].map(blob), [file("d/ä", "old", 1), file("d/b", "old", 1), file("d/ä", "new", 2)]);
+        write(&db, move |tx| {
+            let (blobs, files) = (blobs.clone(), files.clone());
+            async move {
+                let volume = VolumeRow {
+                    id: "vol".to_owned(),
+                    org_id: org().to_string(),
+                    name: "data".to_owned(),
+                    max_bytes: 100,
+                    version: 1,
+                    created_by: "a@b".to_owned(),
+                    created_at: now().micros(),
+                    changed_at: now().micros(),
+                };
+                store::volumes::insert(tx, &volume).await?;
+                for row in &blobs {
+                    store::volumes::blobs::insert(tx, row).await?;
+                }
+                store::volumes::insert_file(tx, &files[0]).await?;
+                store::volumes::insert_file(tx, &files[1]).await?;
+                store::attempts::insert(tx, job(1), (1, 0), org(), node(1), 0, now()).await?;
+                store::volumes::uses::insert_wanted(tx, job(1), 0, "vol", true).await?;
+                let given = UseRow {
+                    job_id: job(1).to_string(),
+                    attempt: 1,
+                    volume_id: "vol".to_owned(),
+                    version: 1,
+                    writable: true,
+                    given_up: false,
+                    kept_version: None,
+                    note: None,
+                };
+                store::volumes::uses::insert(tx, &given).await?;
+                // The next version has another file at one of the paths.
+                assert!(store::volumes::end_file(tx, "vol", "d/ä", 2).await?);
+                assert!(!store::volumes::end_file(tx, "vol", "none", 2).await?);
+                store::volumes::insert_file(tx, &files[2]).await?;
+                store::volumes::set_version(tx, "vol", 2, now()).await
+            }
+            .boxed()
+        })
+        .await;
+        let again =
+            db.write(|tx| async move { store::volumes::set_version(tx, "vol", 2, now()).await }.boxed());
+        assert!(matches!(again.await, Err(StoreError::Stale)), "{engine}: it is not the next any more");
+        let blobs_of = async |version: i64| {
+            let rows = read!(db, store::volumes::list_version, "vol", version, "", 10);
+            let mut blobs: Vec<String> = rows.into_iter().map(|row| row.blob_id).collect();
+            blobs.sort_unstable();
+            blobs
+        };
+        assert_eq!(blobs_of(1).await, ["old", "old"], "{engine}");
+        assert_eq!(blobs_of(2).await, ["new", "old"], "{engine}");
+        assert_eq!(read!(db, store::volumes::list_version, "vol", 2, "d/b", 10).len(), 1, "{engine}");
+        assert_eq!(read!(db, store::volumes::totals, "vol", 1), (20, 2), "{engine}");
+        assert_eq!(read!(db, store::volumes::list_below, "vol", "d/ä", 9).len(), 1, "{engine}");
+        assert_eq!(read!(db, store::volumes::list_below, "vol", "", 9).len(), 2, "{engine}");
+        assert_eq!(read!(db, store::files::bytes_of, &org().to_string()), 20, "{engine}");
+        assert_eq!(read!(db, store::volumes::uses::list_writers, "vol").len(), 1, "{engine}");
+        let waits = read!(db, store::volumes::uses::list_waiting, "");
+        assert_eq!(waits.iter().map(|row| row.name.as_str()).collect::<Vec<_>>(), ["data"], "{engine}");
+        assert_eq!(read!(db, store::volumes::uses::list_behind, &job(1).to_string()), [job(1).to_string()]);
+        assert_eq!(read!(db, store::volumes::uses::find_user, "vol"), Some(job(1).to_string()), "{engine}");
+
+        let tidy = async |removed: u64| {
+            let forgotten = write(&db, |tx| {
+                async move {
+                    let forgotten = store::volumes::forget_old(tx).await?;
+                    store::volumes::blobs::abandon(tx, now()).await?;
+                    Ok(forgotten)
+                }
+                .boxed()
+            });
+            assert_eq!(forgotten.await, removed, "{engine}");
+        };
+        tidy(0).await;
+        let row = read!(db, store::attempts::find, job(1), 1, node(1)).unwrap();
+        write(&db, move |tx| {
+            let row = store::attempts::AttemptRow { is_open: false, ..row.clone() };
+            async move { store::attempts::update(tx, &row).await }.boxed()
+        })
+        .await;
+        tidy(1).await;
+        assert_eq!(read!(db, store::volumes::uses::list_writers, "vol").len(), 0, "{engine}");
+        assert!(read!(db, store::volumes::blobs::list_gone, 9).is_empty(), "{engine}: old is at d/b still");
+        write(&db, |tx| async move { store::volumes::delete(tx, "vol").await }.boxed()).await;
+        assert_eq!(read!(db, store::volumes::blobs::list_gone, 9).len(), 2, "{engine}");
+        assert_eq!(read!(db, store::files::bytes_of, &org().to_string()), 0, "{engine}");
+    }
+}
+
+#[tokio::test]
+async fn what_an_attempt_hands_over_to_a_volume_is_listed_until_it_is_gone() {
+    for (engine, db, _place) in engines("files_handed").await {
+        with_nodes(&db).await;
+        with_jobs(&db).await;
+        let blob = |id: &str, kind: &str, attempt: i64, state: &str| BlobRow {
+            id: id.to_owned(),
+            org_id: org().to_string(),
+            volume_id: "vol".to_owned(),
+            kind: kind.to_owned(),
+            path: String::new(),
+            job_id: job(1).to_string(),
+            attempt,
+            bytes: 10,
+            sha256: id.to_owned(),
+            tag: String::new(),
+            state: state.to_owned(),
+            touched_at: now().micros(),
+        };
+        let rows = [
+            blob("a", "file", 1, "partial"),
+            blob("b", "file", 1, "complete"),
+            blob("c", "file", 1, "gone"),
+            blob("d", "file", 2, "partial"),
+            blob("e", "listing", 1, "partial"),
+        ];
+        write(&db, move |tx| {
+            let rows = rows.clone();
+            async move {
+                for row in &rows {
+                    store::volumes::blobs::insert(tx, row).await?;
+                }
+                // What is whole or gone stays so.
+                for id in ["a", "b", "c"] {
+                    store::volumes::blobs::mark_complete(tx, id).await?;
+                }
+                Ok(())
+            }
+            .boxed()
+        })
+        .await;
+        let mut handed = read!(db, store::volumes::blobs::list_handed, "vol", &job(1).to_string(), 1);
+        handed.sort_by(|one, other| one.id.cmp(&other.id));
+        let whole = [blob("a", "file", 1, "complete"), blob("b", "file", 1, "complete")];
+        assert_eq!(handed, whole, "{engine}");
+        let other = read!(db, store::volumes::blobs::list_handed, "vol", &job(1).to_string(), 2);
+        assert_eq!(other, [blob("d", "file", 2, "partial")], "{engine}");
+    }
+}

@@ -1,0 +1,153 @@
+//! The portal as a process, killed without warning while it takes submissions.
+
+use std::process::Command;
+use std::sync::mpsc;
+
+use crate::common::{TestPortal, job};
+use crate::process::{Served, call, free_address, serve, serve_with, worker};
+use berth_server::portal::Settings;
+use berth_server::store::{self, Db};
+use serde_json::{Value, json};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kill_9_loses_no_acknowledged_job_and_holds_each_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let database = dir.path().join("berth.db");
+    let (org, token) = {
+        let t = TestPortal::on(Db::sqlite(&database).await.unwrap());
+        let operator = t.operator().await;
+        let (ada, org) = t.tenant("lab").await;
+        t.stock(&operator, &org, 1_000_000_000_000).await;
+        let new = json!({"name": "script", "role": "member"});
+        let created = t.post(&ada, &format!("/orgs/{org}/tokens"), new).await.expect(201);
+        (org, created["secret"].as_str().unwrap().to_owned())
+    };
+    let mut acknowledged: Vec<String> = vec![];
+    for _round in 0..8 {
+        let mut served = serve(dir.path());
+        let (told, heard) = mpsc::channel();
+        let clients: Vec<_> = (0..8)
+            .map(|_| {
+                let (address, path, token) =
+                    (served.address.clone(), format!("/orgs/{org}/jobs"), token.clone());
+                let told = told.clone();
+                std::thread::spawn(move || {
+                    while let Some((status, answer)) = call(&address, "POST", &path, &token, &job()) {
+                        assert_eq!(status, 201, "{answer}");
+                        told.send(answer["id"].as_str().unwrap().to_owned()).unwrap();
+                    }
+                })
+            })
+            .collect();
+        drop(told);
+        // Killed in the middle: after a number of answers, with more under way.
+        acknowledged.extend(heard.iter().take(40));
+        served.kill();
+        acknowledged.extend(heard.iter());
+        clients.into_iter().for_each(|c| c.join().unwrap());
+    }
+    assert!(acknowledged.len() >= 8 * 40);
+
+    let served = serve(dir.path());
+    let (mut jobs, mut cursor) = (vec![], String::new());
+    loop {
+        let path = format!("/orgs/{org}/jobs?limit=200{cursor}");
+        let (status, page) = call(&served.address, "GET", &path, &token, &Value::Null).unwrap();
+        assert_eq!(status, 200, "{page}");
+        jobs.extend(page["items"].as_array().unwrap().iter().map(|j| j["id"].as_str().unwrap().to_owned()));
+        let Some(next) = page["next_cursor"].as_str() else { break };
+        cursor = format!("&cursor={next}");
+    }
+    let lost = acknowledged.iter().filter(|id| !jobs.contains(id)).count();
+    assert_eq!(lost, 0, "of {}", acknowledged.len());
+    let path = format!("/orgs/{org}/balance");
+    let (_, balance) = call(&served.address, "GET", &path, &token, &Value::Null).unwrap();
+    assert_eq!(balance["held_micros"].as_i64().unwrap(), 60_000 * i64::try_from(jobs.len()).unwrap());
+    let mut served = served;
+    served.kill();
+    let mut conn = Db::sqlite(&database).await.unwrap().read().await.unwrap();
+    assert_eq!(store::ledger::mismatches(&mut conn.tx()).await.unwrap(), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kill_9_during_a_run_charges_every_second_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let database = dir.path().join("berth.db");
+    let (org, token, join) = {
+        // One data directory, so that the token names the authority of the portal that is started.
+        let data = dir.path().to_owned();
+        let t =
+            TestPortal::with(Db::sqlite(&database).await.unwrap(), |settings| Settings { data, ..settings });
+        t.clock.set_by_the_machine();
+        let operator = t.operator().await;
+        let (ada, org) = t.tenant("lab").await;
+        t.stock(&operator, &org, 1_000_000_000).await;
+        let new = json!({"name": "script", "role": "member"});
+        let created = t.post(&ada, &format!("/orgs/{org}/tokens"), new).await.expect(201);
+        let join = t.post(&operator, "/operator/join-tokens", json!({})).await.expect(201);
+        let text = |v: &Value| v["secret"].as_str().unwrap().to_owned();
+        (org, text(&created), text(&join))
+    };
+    let worker_address = free_address();
+    let mut served = serve_with(dir.path(), &worker_address, &[], None);
+    let _worker = worker(&dir.path().join("worker"), &worker_address, &join);
+    let script = "i=0; while [ $i -lt 80 ]; do echo line $i; i=$((i+1)); sleep 0.05; done";
+    let spec =
+        json!({"name": "train", "offering": "h100-80gb.1g.10gb", "script": script, "max_duration_s": 60});
+    let (status, job) = call(&served.address, "POST", &format!("/orgs/{org}/jobs"), &token, &spec).unwrap();
+    assert_eq!(status, 201, "{job}");
+    let path = format!("/orgs/{org}/jobs/{}", job["id"].as_str().unwrap());
+    let until = |served: &Served, ready: &dyn Fn(&Value) -> bool| {
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        loop {
+            let (_, now) = call(&served.address, "GET", &path, &token, &Value::Null).unwrap();
+            if ready(&now) {
+                return now;
+            }
+            assert!(std::time::Instant::now() < deadline, "{now}");
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    };
+    for _ in 0..3 {
+        until(&served, &|j| j["state"] == "running" && j["reasons"] == json!([]));
+        served.kill();
+        served = serve_with(dir.path(), &worker_address, &[], None);
+    }
+    let done = until(&served, &|j| j["state"] == "succeeded");
+    assert_eq!(done["attempt"], 1, "it ran once");
+    let metered = done["metered_ms"].as_i64().unwrap();
+    assert!((4_000..30_000).contains(&metered), "{done}");
+    let path = format!("/orgs/{org}/transfers?limit=200");
+    let (_, page) = call(&served.address, "GET", &path, &token, &Value::Null).unwrap();
+    let usage = page["items"].as_array().unwrap().iter().filter(|r| r["kind"] == "usage");
+    let charged: i64 = usage.map(|r| -r["amount_micros"].as_i64().unwrap()).sum();
+    assert_eq!(charged, metered, "3.6 units an hour are one micro a millisecond");
+    let log =
+        std::fs::read_to_string(dir.path().join("logs").join(job["id"].as_str().unwrap()).join("1-0.log"));
+    let expected: String = (0..80).map(|i| format!("line {i}\n")).collect();
+    assert_eq!(log.unwrap(), expected, "no byte is lost or repeated");
+    served.kill();
+    let mut conn = Db::sqlite(&database).await.unwrap().read().await.unwrap();
+    assert_eq!(store::ledger::mismatches(&mut conn.tx()).await.unwrap(), Vec::<String>::new());
+}
+
+#[test]
+fn bad_settings_are_said_and_not_endured() {
+    let run = |args: &[&str]| Command::new(env!("CARGO_BIN_EXE_berth")).args(args).output().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().to_str().unwrap();
+    for (args, said) in [
+        (vec!["serve", "--listen", "nowhere"], "nowhere"),
+        (vec!["serve", "--data", "/proc/nothing"], "cannot be made"),
+        (vec!["serve", "--worker-listen", "0.0.0.0:0", "--data", data], "--worker-url"),
+        (vec!["serve", "--readings-by-second-s", "7200", "--readings-by-ten-s", "60"], "--readings-by-ten-s"),
+        (vec!["serve", "--worker-url", "http://portal:8081", "--data", data], "https://HOST:PORT"),
+        (vec!["migrate", "--data", data, "--database", "mysql://u:hunter2@h/d"], "postgres://"),
+    ] {
+        let out = run(&args);
+        let error = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(!out.status.success() && error.contains(said), "{args:?}: {error}");
+        assert!(!error.contains("hunter2"), "a password is never shown");
+    }
+    assert!(run(&["migrate", "--data", data]).status.success());
+}

@@ -1,0 +1,325 @@
+//! What others are told: signed, tried again, and never into the portal's own network; and what an hour of idle
+//! devices makes them be told.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+use crate::common::{TestPortal, engines};
+use crate::harbour::Harbour;
+use crate::quay::Quay;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use berth_proto as proto;
+use berth_server::outbound::sign;
+use berth_server::portal::{Portal, Settings};
+use berth_server::recordings::Recorded;
+use berth_server::{scheduler, store};
+use berth_types::ids::{JobId, NodeId};
+use berth_types::metrics::Sample;
+use berth_types::time::Timestamp;
+use serde_json::{Value, json};
+
+/// Somebody who listens, and answers as told: with these statuses first, then 200.
+#[derive(Clone, Default)]
+struct Receiver {
+    answers: Arc<Mutex<VecDeque<u16>>>,
+    heard: Arc<Mutex<Vec<(String, String)>>>,
+}
+
+impl Receiver {
+    async fn open(answers: &[u16]) -> (Self, String) {
+        let receiver =
+            Self { answers: Arc::new(Mutex::new(answers.iter().copied().collect())), ..Self::default() };
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/hook", listener.local_addr().unwrap());
+        let app = axum::Router::new().route("/hook", axum::routing::post(hear)).with_state(receiver.clone());
+        tokio::spawn(async move { axum::serve(listener, app).await });
+        (receiver, url)
+    }
+
+    fn heard(&self) -> Vec<(String, String)> {
+        self.heard.lock().unwrap().clone()
+    }
+
+    /// What it was told, oldest first.
+    fn notices(&self) -> Vec<Value> {
+        self.heard().iter().map(|(_, body)| serde_json::from_str(body).unwrap()).collect()
+    }
+}
+
+async fn hear(State(receiver): State<Receiver>, headers: HeaderMap, body: String) -> StatusCode {
+    let signature = headers["berth-signature"].to_str().unwrap().to_owned();
+    receiver.heard.lock().unwrap().push((signature, body));
+    let answer = receiver.answers.lock().unwrap().pop_front().unwrap_or(200);
+    StatusCode::from_u16(answer).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_happens_is_told_signed_and_again_until_it_is_taken() {
+    let quay = Quay::open().await;
+    let (receiver, url) = Receiver::open(&[500, 302]).await;
+    let hooks = format!("/orgs/{}/webhooks", quay.org);
+    let hook = quay
+        .t
+        .post(&quay.ada, &hooks, json!({"url": url, "kinds": ["job.*", "budget.passed"]}))
+        .await
+        .expect(201);
+    let secret = hook["secret"].as_str().unwrap().to_owned();
+    let listed = quay.t.get(&quay.ada, &hooks).await.expect(200);
+    assert_eq!(
+        (&listed["items"][0]["url"], &listed["items"][0]["secret"]),
+        (&json!(url), &Value::Null),
+        "shown once"
+    );
+
+    let job = quay.script("sleep 0.2").await;
+    assert_eq!(quay.ended(&job).await["state"], "succeeded");
+    let deliver = || quay.t.portal.deliver();
+    deliver().await.unwrap();
+    assert_eq!(receiver.heard().len(), 2, "running, and succeeded");
+    deliver().await.unwrap();
+    assert_eq!(receiver.heard().len(), 2, "not at once again");
+    let deliveries = format!("{hooks}/{}/deliveries", hook["id"].as_str().unwrap());
+    let states = async || {
+        let page = quay.t.get(&quay.ada, &deliveries).await.expect(200);
+        let mut states: Vec<String> = page["items"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|d| format!("{}{}", d["state"].as_str().unwrap(), d["tries"]))
+            .collect();
+        states.sort();
+        states
+    };
+    // A redirect is followed by nobody: it could lead anywhere.
+    assert_eq!(states().await, ["pending1", "pending1"]);
+    quay.t.clock.advance_s(11);
+    deliver().await.unwrap();
+    assert_eq!(states().await, ["delivered2", "delivered2"]);
+    let heard = receiver.heard();
+    assert_eq!(heard.len(), 4);
+    for (signature, body) in &heard {
+        let (t, v1) = signature.strip_prefix("t=").unwrap().split_once(",v1=").unwrap();
+        assert_eq!(v1, sign(&secret, t.parse().unwrap(), body), "{signature}");
+        assert!(!body.contains(&secret));
+    }
+    let last: Value = serde_json::from_str(&heard[3].1).unwrap();
+    assert_eq!((&last["data"]["job"], &last["org"]), (&json!(job), &json!(quay.org)), "{last}");
+
+    // Sent again when asked to; nobody else may ask.
+    let page = quay.t.get(&quay.ada, &deliveries).await.expect(200);
+    let again =
+        |org: &str| format!("/orgs/{org}/deliveries/{}/redeliver", page["items"][0]["id"].as_str().unwrap());
+    quay.t.post(&quay.ada, &again(&quay.org), Value::Null).await.expect(202);
+    deliver().await.unwrap();
+    assert_eq!(receiver.heard().len(), 5);
+    let (bob, other) = quay.t.tenant("bobs").await;
+    quay.t.post(&bob, &again(&other), Value::Null).await.expect(404);
+    quay.t.get(&bob, &deliveries).await.expect(404);
+    quay.t
+        .call(&bob, "DELETE", &format!("{hooks}/{}", hook["id"].as_str().unwrap()), Value::Null)
+        .await
+        .expect(404);
+    quay.t
+        .call(&quay.ada, "DELETE", &format!("{hooks}/{}", hook["id"].as_str().unwrap()), Value::Null)
+        .await
+        .expect(204);
+    let job = quay.script("true").await;
+    quay.ended(&job).await;
+    deliver().await.unwrap();
+    assert_eq!(receiver.heard().len(), 5, "nobody listens any more");
+    for bad in [
+        json!({"url": "ftp://example.org", "kinds": ["*"]}),
+        json!({"url": "https://a:b@example.org", "kinds": ["*"]}),
+        json!({"url": url, "kinds": []}),
+        json!({"url": url, "kinds": ["Job!"]}),
+    ] {
+        quay.t.post(&quay.ada, &hooks, bad).await.problem(422, "request.invalid");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_about_money_is_mailed_and_a_dead_receiver_is_given_up() {
+    let quay = Quay::open().await;
+    let nobody = "http://127.0.0.1:9/hook";
+    let hooks = format!("/orgs/{}/webhooks", quay.org);
+    let hook = quay.t.post(&quay.ada, &hooks, json!({"url": nobody, "kinds": ["*"]})).await.expect(201);
+    let running = quay.submit(json!({"script": "exec sleep 300", "max_duration_s": 600})).await;
+    quay.until(&running, |j| j["metered_ms"].as_i64() > Some(500)).await;
+    let budget = json!({"name": "all", "limit_micros": 100, "at_limit": "notify"});
+    quay.t.post(&quay.ada, &format!("/orgs/{}/budgets", quay.org), budget).await.expect(201);
+    quay.t.portal.tick_budgets().await.unwrap();
+    quay.t.portal.deliver().await.unwrap();
+    quay.t
+        .post(&quay.ada, &format!("/orgs/{}/jobs/{running}/cancel", quay.org), Value::Null)
+        .await
+        .expect(202);
+    quay.ended(&running).await;
+    quay.all_free().await;
+    let outbox = quay.t.data.path().join("outbox");
+    let mails: Vec<String> = std::fs::read_dir(&outbox)
+        .unwrap()
+        .map(|f| f.unwrap().path())
+        .filter(|p| p.extension().is_some_and(|e| e == "eml"))
+        .map(|p| std::fs::read_to_string(p).unwrap())
+        .collect();
+    assert_eq!(mails.len(), 1, "to the one owner");
+    assert!(
+        mails[0].contains("To: lab@example.org") && mails[0].contains("of the budget all is spent"),
+        "{}",
+        mails[0]
+    );
+    for _ in 0..14 {
+        quay.t.clock.advance_s(6 * 3_600);
+        quay.t.portal.deliver().await.unwrap();
+    }
+    let ada = quay.t.sign_in("lab@example.org").await;
+    let path = format!("{hooks}/{}/deliveries", hook["id"].as_str().unwrap());
+    let page = quay.t.get(&ada, &path).await.expect(200);
+    let of = page["items"].as_array().unwrap().iter().find(|d| d["kind"] == "budget.passed").unwrap().clone();
+    assert_eq!((&of["state"], &of["tries"]), (&json!("failed"), &json!(12)), "{page}");
+    assert!(of["last_error"].as_str().unwrap().to_lowercase().contains("refused"), "{of}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn credit_that_expires_is_told_of_seven_days_and_a_day_before() {
+    for (engine, db, _place) in engines("warnings").await {
+        let t = TestPortal::on(db);
+        let operator = t.operator().await;
+        let (ada, org) = t.tenant("lab").await;
+        let (receiver, url) = Receiver::open(&[]).await;
+        let hook = json!({"url": url, "kinds": ["*"]});
+        t.post(&ada, &format!("/orgs/{org}/webhooks"), hook).await.expect(201);
+        let lend = async |micros: i64, days: i64| {
+            let until = t.portal.now().plus_seconds(days * 86_400);
+            let body = json!({"amount_micros": micros, "memo": "Trial", "expires_at": until});
+            t.post(&operator, &format!("/operator/orgs/{org}/credits"), body).await.expect(201);
+        };
+        lend(5_000_000, 10).await;
+        // Nothing will be left of this one.
+        lend(2_000_000, 9).await;
+        let debit = json!({"amount_micros": 2_000_000, "memo": "Used elsewhere"});
+        t.post(&operator, &format!("/operator/orgs/{org}/debits"), debit).await.expect(201);
+        let told = async || {
+            for _ in 0..2 {
+                t.portal.tick_credit().await.unwrap();
+            }
+            t.portal.deliver().await.unwrap();
+            receiver.notices()
+        };
+        assert_eq!(told().await.len(), 0, "{engine}");
+        t.clock.advance_s(3 * 86_400);
+        let first = told().await;
+        assert_eq!(first.len(), 1, "{engine}: {first:?}");
+        assert_eq!(first[0]["type"], "credit.expiring", "{engine}");
+        let said = |what: &str| first[0][what].as_str().unwrap();
+        assert!(said("subject").starts_with("$5.00 of credit expires on 2026-11-28 "), "{engine}: {first:?}");
+        assert!(said("detail").contains("$5.00 is left of the credit \"Trial\""), "{engine}: {first:?}");
+        t.clock.advance_s(6 * 86_400);
+        assert_eq!(told().await.len(), 2, "{engine}");
+        t.clock.advance_s(2 * 86_400);
+        assert_eq!(told().await.len(), 2, "{engine}: it is gone now");
+        let mut conn = t.portal.db.read().await.unwrap();
+        let balance = store::ledger::balance(&mut conn.tx(), org.parse().unwrap()).await.unwrap();
+        drop(conn);
+        assert_eq!(balance, (0, 0), "{engine}");
+        let outbox = std::fs::read_dir(t.data.path().join("outbox")).unwrap();
+        let mails = outbox.filter(|f| f.as_ref().unwrap().path().extension().is_some_and(|e| e == "eml"));
+        assert_eq!(mails.count(), 2, "{engine}: to the one owner");
+    }
+}
+
+/// Gives a portal readings of a job's two devices, every ten seconds, as a worker's session does.
+async fn read(portal: &Portal, job: JobId, from: Timestamp, seconds: std::ops::Range<i64>, percent: f64) {
+    for second in seconds.step_by(10) {
+        let sample = |device: u32, utilization_percent: Option<f64>| Sample {
+            at: from.plus_seconds(second),
+            rank: 0,
+            device,
+            utilization_percent,
+            memory_used_mib: None,
+            power_watts: None,
+            temperature_celsius: None,
+        };
+        // The second one tells nothing.
+        let samples = [sample(0, Some(percent)), sample(1, None)];
+        portal.watch_use(job, 1, &samples).await.unwrap();
+        let rows = samples.map(|sample| Recorded { sample, memory_total_mib: 81_920.0 });
+        portal.recordings.append_readings(job, 1, &rows).unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_idle_hour_is_told_with_what_it_cost_also_across_a_restart() {
+    for (engine, db, _place) in engines("underuse").await {
+        let h = Harbour::on(db.clone()).await;
+        let hook = json!({"url": "http://127.0.0.1:9/hook", "kinds": ["job.underused"]});
+        let hooks = format!("/orgs/{}/webhooks", h.org);
+        let hook = h.t.post(&h.ada, &hooks, hook).await.expect(201);
+        let body =
+            json!({"name": "train", "offering": "h100-80gb", "command": ["true"], "max_duration_s": 36_000});
+        let made = h.t.post(&h.ada, &format!("/orgs/{}/jobs", h.org), body).await.expect(201);
+        let path = format!("/orgs/{}/jobs/{}", h.org, made["id"].as_str().unwrap());
+        let job: JobId = made["id"].as_str().unwrap().parse().unwrap();
+        let mut passes = 0;
+        while h.t.get(&h.ada, &path).await.expect(200)["state"] == "queued" {
+            scheduler::pass(&h.t.portal).await.unwrap();
+            passes += 1;
+            assert!(passes < 100, "{engine}: it never starts");
+        }
+        let placed = h.t.get(&h.ada, &path).await.expect(200);
+        let node: NodeId = placed["devices"][0]["node"].as_str().unwrap().parse().unwrap();
+        let runs = |metered_ms: i64| proto::Status {
+            attempt: Some(proto::AttemptId::new(job.to_string(), 1)),
+            phase: proto::Phase::Running.into(),
+            metered_ms,
+            ..proto::Status::default()
+        };
+        let minute = h.t.portal.now().micros() / 60_000_000 * 60_000_000;
+        let begin = Timestamp::from_micros(minute);
+        // Readings of what is not known to run say nothing.
+        read(&h.t.portal, job, begin.plus_seconds(-20_000), 0..4_000, 1.0).await;
+        h.t.portal.apply_status(node, runs(0)).await.unwrap();
+        h.t.portal.apply_status(node, runs(8_000_000)).await.unwrap();
+        let told = async || -> Vec<String> {
+            let events = h.t.get(&h.ada, &format!("{path}/events")).await.expect(200);
+            let details = events["items"].as_array().unwrap().iter();
+            let details = details.map(|e| e["detail"].as_str().unwrap().to_owned());
+            details.filter(|d| d.starts_with("GPU utilisation")).collect()
+        };
+        assert_eq!(told().await, [] as [String; 0], "{engine}");
+        read(&h.t.portal, job, begin, 0..3_600, 12.5).await;
+        assert_eq!(told().await, [] as [String; 0], "{engine}: an hour is not over");
+        read(&h.t.portal, job, begin, 3_600..7_000, 12.5).await;
+        let first = told().await;
+        let words = "GPU utilisation was 12 % over the last hour; that hour cost $3.60.";
+        assert!(first.len() == 1 && first[0].starts_with(words), "{engine} {first:?}");
+        let shown = h.t.get(&h.ada, &path).await.expect(200);
+        let idle = json!({"since": begin, "until": begin.plus_seconds(3_600), "percent": 12, "cost_micros": 3_600_000});
+        assert_eq!((&shown["underused"], &shown["state"]), (&idle, &json!("running")), "{engine} {shown}");
+        let seqs = h.t.get(&h.ada, &format!("{path}/events")).await.expect(200);
+        assert_eq!(seqs["items"].as_array().unwrap().len(), shown["generation"], "{engine}: no gaps");
+
+        // Another portal takes over: it knows the last hour, and that it was told of the one before.
+        let data = h.t.data.path().to_owned();
+        let next = TestPortal::with(db.clone(), |settings| Settings { data, ..settings });
+        next.clock.advance_s(7_200);
+        next.portal.hear_webhooks().await.unwrap();
+        read(&next.portal, job, begin, 7_000..7_200, 12.5).await;
+        assert_eq!(told().await.len(), 1, "{engine}");
+        read(&next.portal, job, begin, 7_200..7_300, 12.5).await;
+        assert_eq!(told().await.len(), 2, "{engine}");
+        // Busy, and over.
+        read(&next.portal, job, begin, 7_300..12_000, 95.0).await;
+        next.portal.deliver().await.unwrap();
+        let deliveries = format!("{hooks}/{}/deliveries", hook["id"].as_str().unwrap());
+        let sent = h.t.get(&h.ada, &deliveries).await.expect(200);
+        assert_eq!((sent["items"].as_array().unwrap().len(), told().await.len()), (2, 2), "{engine} {sent}");
+        assert_eq!(sent["items"][0]["kind"], "job.underused", "{engine}");
+        assert_eq!(sent["items"][0]["subject"], "train uses 12 % of its devices", "{engine}");
+        let usage = h.t.get(&h.ada, &format!("/orgs/{}/usage", h.org)).await.expect(200);
+        assert_eq!(usage["underused_micros"], 7_200_000, "{engine} {usage}");
+        let theirs = h.t.get(&h.bob, &format!("/orgs/{}/usage", h.other)).await.expect(200);
+        assert_eq!(theirs["underused_micros"], 0, "{engine}");
+    }
+}
