@@ -189,7 +189,7 @@ pub struct Queue {
     count: usize,
 }
 
-/// The next of a group after one of its jobs who may have what it asks for.
+/// The first job of a group after a given one that the limits of its organization admit.
 fn following(
     line: &Line,
     group: Group,

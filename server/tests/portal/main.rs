@@ -1,6 +1,7 @@
 //! Tests of the portal as one program: they share helpers, and are linked once.
 //!
-//! Real stores, workers, shims and processes; only boards and Stripe are stood in for.
+//! Stores, workers, shims and processes are real in most of them. Boards, Stripe and S3 are stood in for, and some
+//! tests speak to the portal as a worker (`harbour`, `daemons`).
 
 #![expect(
     clippy::unwrap_used,
@@ -16,7 +17,6 @@ mod stores;
 mod bucket;
 mod common;
 mod daemons;
-mod draining;
 mod fleet;
 mod harbour;
 mod netns;
@@ -30,6 +30,7 @@ mod world;
 mod api_v1;
 mod credit;
 mod cut_off;
+mod draining;
 mod evidence;
 mod faults;
 mod files;

@@ -1,12 +1,10 @@
 //! Secrets of organizations: who may do what, what is kept and said of them, what a job is given.
 
-use std::io::Write;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
 
-use crate::common::{As, Place, Reply, TestPortal, engines, job};
+use crate::common::{As, Reply, TestPortal, engines, job};
 use crate::quay::Quay;
-use berth_server::envelope::{Keys, Place as Sealed, is_sealed};
+use berth_server::envelope::{Keys, Place as Sealed};
 use berth_server::portal::Settings;
 use berth_server::service::secrets::Resealed;
 use berth_server::store::webhooks::WebhookRow;
@@ -169,58 +167,8 @@ async fn a_job_can_only_ask_for_what_its_organization_has() {
     }
 }
 
-/// Everything that the portal writes to its log.
-#[derive(Clone, Default)]
-struct Said(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Said {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
 fn holds(bytes: &[u8], text: &str) -> bool {
     bytes.windows(text.len()).any(|window| window == text.as_bytes())
-}
-
-#[tokio::test]
-async fn no_file_and_no_log_has_a_value() {
-    let said = Said::default();
-    tracing_subscriber::fmt()
-        .with_max_level(tracing::Level::TRACE)
-        .with_writer(Mutex::new(said.clone()))
-        .init();
-    for (engine, db, place) in engines("secret_files").await {
-        let t = TestPortal::on(db);
-        let (ada, org) = t.tenant("lab").await;
-        put(&t, &ada, &org, "hf-token", VALUE).await.expect(201);
-        put(&t, &ada, &org, "hf-token", &format!("{VALUE}-second")).await.expect(200);
-        let hook = json!({"url": "http://127.0.0.1:9/hook", "kinds": ["*"]});
-        let hook = t.post(&ada, &format!("/orgs/{org}/webhooks"), hook).await.expect(201);
-        let signing = hook["secret"].as_str().unwrap();
-        assert!(signing.starts_with("whsec_"), "{engine}");
-        let mut conn = t.portal.db.read().await.unwrap();
-        let mut tx = conn.tx();
-        let rows = store::secrets::list_all(&mut tx).await.unwrap();
-        let hooks = store::webhooks::list(&mut tx, "").await.unwrap();
-        assert!(rows.len() == 1 && hooks.len() == 1, "{engine}");
-        assert!(is_sealed(&rows[0].sealed) && is_sealed(&hooks[0].secret), "{engine}");
-        if let Place::Sqlite(dir) = &place {
-            let mut files = 0;
-            for entry in std::fs::read_dir(dir.path()).unwrap() {
-                let bytes = std::fs::read(entry.unwrap().path()).unwrap();
-                assert!(!holds(&bytes, VALUE) && !holds(&bytes, signing), "{engine}");
-                files += usize::from(holds(&bytes, "hf-token"));
-            }
-            assert!(files > 0, "its name is there");
-        }
-        let said = said.0.lock().unwrap();
-        assert!(!said.is_empty() && !holds(&said, VALUE) && !holds(&said, signing), "{engine}");
-    }
 }
 
 #[tokio::test]

@@ -150,29 +150,30 @@ impl Engine {
             return;
         }
         let held = self.first_held(pass.pool);
-        // For each ask and class: nobody could make room for runs of so many seconds.
-        let mut without: HashMap<(Ask, i64), i64> = HashMap::new();
+        // For each ask and class: nobody can make room for runs of so many seconds and longer.
+        let mut in_vain: HashMap<(Ask, i64), i64> = HashMap::new();
         for turn in self.queue.first_turns(pass.pool, self.turns(now), FIRST_CLAIMANTS) {
             let lowest = self.lowest_preemptible(None).unwrap_or(i64::MAX);
             if held == Some(turn.job) || self.class(turn.job).is_none_or(|class| class <= lowest) {
                 continue;
             }
-            let Some((key, seconds)) = self.claims_as(turn.job) else { continue };
+            let Some((key, seconds)) = self.claimant_key(turn.job) else { continue };
             // Of those who ask the same, longer runs with later turns find no more.
-            if without.get(&key).is_some_and(|shorter| *shorter <= seconds) {
+            if in_vain.get(&key).is_some_and(|shorter| *shorter <= seconds) {
                 continue;
             }
             let room = self.make_room(pass.pool, turn.job, None, now, out);
             pass.finished &= room != Room::NotYet;
             match room {
                 Room::Without(_) => pass.again = true,
-                Room::NotYet | Room::None => _ = without.insert(key, seconds),
+                Room::None => _ = in_vain.insert(key, seconds),
+                Room::NotYet => {}
             }
         }
     }
 
-    /// What a job asks for with its class as submitted, and the seconds of its run.
-    fn claims_as(&self, job: JobId) -> Option<((Ask, i64), i64)> {
+    /// The ask, the class as submitted and the seconds of a waiting job.
+    fn claimant_key(&self, job: JobId) -> Option<((Ask, i64), i64)> {
         let waiting = self.jobs.get(&job)?;
         Some(((waiting.ask?, waiting.lane?.group.class), waiting.facts.max_duration_s))
     }

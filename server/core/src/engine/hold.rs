@@ -158,6 +158,12 @@ impl Engine {
         out
     }
 
+    /// True if other held starts are an obstacle to a job's held start than when it was found.
+    pub(super) fn meets_others(&self, job: JobId, now: Timestamp) -> bool {
+        let but = self.no_obstacles(job, false, now);
+        self.holds.get(&job).is_none_or(|held| !same_others(&held.but, &but, job))
+    }
+
     /// True if a held start may be in the way of a pool. Where racks have budgets, all pools meet.
     pub(super) fn meets(&self, held: &Held, pool: u64) -> bool {
         held.pool & pool != 0 || !self.racks.is_empty()

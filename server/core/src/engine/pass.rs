@@ -25,7 +25,7 @@ use crate::request::Ask;
 const ROUNDS: usize = 8;
 
 /// What of a pool was looked at last.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Looked {
     changes: u64,
     queue: u64,
@@ -37,8 +37,8 @@ pub(super) struct Looked {
     /// From then on more may have ended by the time that others need to make room, or a board draws power
     /// anyway.
     until: Timestamp,
-    /// The longest grace of those who may be told to make room, in seconds.
-    grace_s: i64,
+    /// The longest graces as of when the look began.
+    graces_s: Vec<(i64, i64)>,
     /// No search goes on in the next pass.
     pub(super) finished: bool,
 }
@@ -50,15 +50,17 @@ pub(super) struct PoolPass {
     pub(super) passed: BTreeSet<(Ask, Group)>,
     /// How many got no start at once, and were looked at for a later one.
     pub(super) looked_ahead: usize,
-    /// Nothing changed, but a search goes on in a large cluster.
+    /// Nothing changed but the order behind the first, and a search goes on in a large cluster.
     pub(super) searches: bool,
-    /// Jobs of the pool that wait for a held start outside its line.
+    /// Jobs of the pool that wait for a held start outside its line, and may start now or sooner.
     pub(super) aside: Vec<JobId>,
     /// `None` as long as the first that does not fit is looked for.
     pub(super) around: Option<Around>,
     /// The order of those who wait, and the first of them, when the first that does not fit was found.
     pub(super) order: u64,
     pub(super) first: Option<JobId>,
+    /// The longest graces as of when the look began.
+    graces_s: Vec<(i64, i64)>,
     pub(super) finished: bool,
     /// A promise was given back after others were looked at.
     pub(super) again: bool,
@@ -111,7 +113,7 @@ impl Engine {
             self.drop_vain_hold(*pool, now);
             let searches = !self.is_searched() && self.is_unchanged(*pool, now);
             let mut aside = self.aside(*pool);
-            aside.retain(|job| !searches || self.is_searching(&[*job]));
+            aside.retain(|job| !searches || self.is_searching(&[*job]) || self.meets_others(*job, now));
             let pass = PoolPass {
                 pool: *pool,
                 passed: BTreeSet::new(),
@@ -121,6 +123,7 @@ impl Engine {
                 around: None,
                 order: self.queue.order_version(*pool),
                 first: None,
+                graces_s: self.graces_s(None),
                 finished: true,
                 again: false,
             };
@@ -191,10 +194,10 @@ impl Engine {
             self.memory.looked.remove(&pass.pool);
             return;
         }
-        // A start meanwhile may have changed turns. In a large cluster that counts from the next change on.
+        // A start meanwhile may have changed turns. In a large cluster only another first counts at once.
         let (order, first) = match self.is_searched() {
             true => (pass.order, self.first_alone(pass)),
-            false => (self.queue.order_version(pass.pool), self.head_of_all(pass, now)),
+            false => (self.queue.order_version(pass.pool), self.head(pass.pool, now)),
         };
         let looked = Looked {
             changes: self.cluster.changes(),
@@ -203,7 +206,7 @@ impl Engine {
             first,
             bookings: self.bookings_version(pass.pool),
             until: self.next_within_grace(None, now).min(self.next_power_begin(now)),
-            grace_s: self.longest_grace_s(None, i64::MAX),
+            graces_s: pass.graces_s.clone(),
             finished: pass.finished,
         };
         self.memory.looked.insert(pass.pool, looked);
@@ -217,19 +220,15 @@ impl Engine {
         pass.first.filter(|_| one && pass.passed.is_empty())
     }
 
-    /// The first of a pool, unless somebody was passed over.
-    fn head_of_all(&self, pass: &PoolPass, now: Timestamp) -> Option<JobId> {
-        let head = || self.queue.head(pass.pool, self.turns(now), &pass.passed);
-        pass.passed.is_empty().then(head).flatten().map(|turn| turn.job)
+    /// The first of a pool, also one that is passed over.
+    fn head(&self, pool: u64, now: Timestamp) -> Option<JobId> {
+        self.queue.head(pool, self.turns(now), &BTreeSet::new()).map(|turn| turn.job)
     }
 
     /// True if a new order of the waiting jobs changes nothing: a job that found no place finds none in another turn.
     fn is_order_settled(&self, pool: u64, looked: &Looked, now: Timestamp) -> bool {
         self.queue.order_version(pool) == looked.order
-            || looked.first.is_some_and(|first| {
-                let head = self.queue.head(pool, self.turns(now), &BTreeSet::new());
-                head.is_some_and(|head| head.job == first)
-            })
+            || looked.first.is_some_and(|first| self.head(pool, now) == Some(first))
     }
 
     fn step(&mut self, pass: &mut PoolPass, seen: Turn, now: Timestamp, out: &mut Vec<Decision>) {
@@ -240,6 +239,7 @@ impl Engine {
             (Some(turn), _) => {
                 pass.aside.retain(|job| *job != turn.job);
                 self.start_aside(pass.pool, turn.job, now, out);
+                pass.finished &= !self.is_searching(&[turn.job]);
                 pass.again |= !self.is_aside(turn.job);
             }
             (None, true) => self.fill(pass, now, out),
@@ -247,14 +247,15 @@ impl Engine {
         }
     }
 
-    /// Whether nothing happened that could let anybody of a pool start.
+    /// Whether nothing happened that could let a job of a pool start, but for another order behind the first job
+    /// of a large cluster.
     fn is_settled(&self, pool: u64, now: Timestamp) -> bool {
         self.is_finished(pool) && self.is_unchanged(pool, now)
     }
 
     /// The same, while a search goes on.
     fn is_unchanged(&self, pool: u64, now: Timestamp) -> bool {
-        let Some(looked) = self.memory.looked.get(&pool).copied() else { return false };
+        let Some(looked) = self.memory.looked.get(&pool) else { return false };
         let unchanged = self.cluster.changed_since(looked.changes).is_some_and(|nodes| {
             nodes.len() < 256 && !nodes.iter().any(|node| self.is_of(*node, Models(pool)))
         });
@@ -262,9 +263,9 @@ impl Engine {
         unchanged
             && !due
             && now < looked.until
-            && self.longest_grace_s(None, i64::MAX) == looked.grace_s
+            && self.graces_s(None) == looked.graces_s
             && self.queue.version(pool) == looked.queue
-            && (!self.is_searched() || self.is_order_settled(pool, &looked, now))
+            && self.is_order_settled(pool, looked, now)
             && self.bookings_version(pool) == looked.bookings
     }
 
@@ -285,15 +286,15 @@ impl Engine {
 
     /// When something next ends within the grace of those who may be told to make room.
     pub(super) fn next_within_grace(&self, inside: Option<BookingId>, now: Timestamp) -> Timestamp {
-        let never = Timestamp::from_micros(i64::MAX);
-        if self.lowest_preemptible(inside).is_none() {
-            return never;
-        }
-        let grace_s = self.longest_grace_s(inside, i64::MAX);
-        let soon = self.ends(now, grace_s);
-        let ends = self.ends_after(soon).map(|(end, _)| end).next();
-        let booked = self.calendar.iter().map(|b| b.until).filter(|end| *end > soon).min();
-        ends.into_iter().chain(booked).min().map_or(never, |end| end.plus_seconds(-grace_s))
+        let mut graces_s: Vec<i64> = self.graces_s(inside).into_iter().map(|(_, grace_s)| grace_s).collect();
+        graces_s.dedup();
+        let next = graces_s.into_iter().filter_map(|grace_s| {
+            let soon = self.ends(now, grace_s);
+            let ends = self.ends_after(soon).map(|(end, _)| end).next();
+            let booked = self.calendar.iter().map(|b| b.until).filter(|end| *end > soon).min();
+            Some(ends.into_iter().chain(booked).min()?.plus_seconds(-grace_s))
+        });
+        next.min().unwrap_or(Timestamp::from_micros(i64::MAX))
     }
 
     /// Whether a node has a board of one of these models.

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use berth_types::ids::JobId;
+use berth_types::jobs::Priority;
 use berth_types::time::Timestamp;
 
 use super::hold::Foreseen;
@@ -95,6 +96,22 @@ impl Engine {
     pub(super) fn lowest_preemptible(&self, inside: Option<BookingId>) -> Option<i64> {
         let from = self.preemptible.range((inside, i64::MIN, i64::MIN)..);
         from.take_while(|((scope, ..), _)| *scope == inside).map(|((_, class, _), _)| *class).next()
+    }
+
+    /// For each class of attempts that some class may tell to make room: the longest grace up to that class, in
+    /// seconds.
+    pub(super) fn graces_s(&self, inside: Option<BookingId>) -> Vec<(i64, i64)> {
+        let from = (inside, i64::MIN, i64::MIN);
+        let to = (inside, Priority::High.rank(), i64::MIN);
+        let mut out: Vec<(i64, i64)> = Vec::new();
+        for (_, class, grace_s) in self.preemptible.range(from..to).map(|(key, _)| *key) {
+            let longest_s = out.last().map_or(0, |(_, longest_s)| *longest_s).max(grace_s);
+            match out.last_mut().filter(|(last, _)| *last == class) {
+                Some(last) => last.1 = longest_s,
+                None => out.push((class, longest_s)),
+            }
+        }
+        out
     }
 
     /// The longest grace of those whom a class may tell to make room, in seconds.

@@ -38,6 +38,9 @@ pub fn found() -> Vec<Case> {
         job_that_was_stopped_comes_before_a_later_one_outside_the_line(),
         held_start_comes_sooner_when_turns_change(),
         longer_grace_elsewhere_is_room_for_more(),
+        longer_grace_in_the_same_pass_too(),
+        longer_grace_of_a_lower_class_beside_one_of_a_higher(),
+        end_within_the_grace_of_a_lower_class(),
     ]
 }
 
@@ -251,5 +254,46 @@ fn longer_grace_elsewhere_is_room_for_more() -> Case {
         submit(Job { count: 3, ..JOB }),
         submit(Job { models: A30, grace_s: 600, ..LOW }),
     ];
+    Case { hosts, steps }
+}
+
+/// The run with the longest grace starts in the pass in which the job was tried already.
+fn longer_grace_in_the_same_pass_too() -> Case {
+    let hosts = vec![host(A30[0], 1), plain(host(H100[0], 3)), plain(host(H100[0], 1))];
+    let steps = vec![
+        Step::Open { host: 1, open: false },
+        submit(Job { seconds: 1_000, ..JOB }),
+        Step::Open { host: 1, open: true },
+        submit(Job { count: 2, ..JOB }),
+        submit(Job { seconds: 66_000, ..LOW }),
+        submit(Job { count: 3, ..JOB }),
+        submit(Job { models: A30, grace_s: 600, seconds: 66_000, after: Some(0), ..LOW }),
+        submit(Job { class: 0, seconds: 500, ..JOB }),
+        Step::End { job: 0, succeeded: true },
+    ];
+    Case { hosts, steps }
+}
+
+/// Runs of the job's own class have a longer grace still, and may not be stopped for it.
+fn graces_of_two_classes() -> (Vec<Host>, Vec<Step>) {
+    let hosts = vec![host(A30[0], 2), plain(host(H100[0], 3))];
+    let steps = vec![
+        submit(Job { models: A30, preemptible: true, grace_s: 600, seconds: 66_000, ..JOB }),
+        submit(JOB),
+        submit(Job { seconds: 66_000, ..LOW }),
+        submit(Job { count: 3, ..JOB }),
+    ];
+    (hosts, steps)
+}
+
+fn longer_grace_of_a_lower_class_beside_one_of_a_higher() -> Case {
+    let (hosts, mut steps) = graces_of_two_classes();
+    steps.push(submit(Job { models: A30, grace_s: 400, seconds: 66_000, ..LOW }));
+    Case { hosts, steps }
+}
+
+fn end_within_the_grace_of_a_lower_class() -> Case {
+    let (hosts, mut steps) = graces_of_two_classes();
+    steps.push(Step::Sleep(260));
     Case { hosts, steps }
 }

@@ -441,12 +441,19 @@ impl Judge<'_> {
         of.iter().map(|n| self.job(*n).grace_s).max().unwrap_or(0)
     }
 
-    /// How long a job may wait for what ends by itself, in seconds. It goes on to wait when the run with the longest
-    /// grace has ended.
+    /// How long a job may wait for what ends by itself, in seconds. A job that waits outside the line goes on to wait
+    /// when the run with the longest grace is stopped or has ended.
     fn patience_s(&self, job: usize) -> i64 {
-        let lower = |n: &usize| self.job(*n).preemptible && self.job(*n).class < self.job(job).class;
-        let all: Vec<usize> = (0..self.world.jobs.len()).filter(lower).collect();
-        self.longest_grace_s(&all).max(LATE_S)
+        let of = self.job(job);
+        let lower = |n: &usize| {
+            let other = self.job(*n);
+            other.preemptible && other.class < of.class && other.inside == of.inside && self.world.has_run(*n)
+        };
+        let counts: Vec<usize> = match self.world.engine.is_aside(job_id(job)) {
+            true => (0..self.world.jobs.len()).filter(lower).collect(),
+            false => self.eligible(job),
+        };
+        self.longest_grace_s(&counts).max(LATE_S)
     }
 
     fn held(&self, job: usize) -> Option<i64> {

@@ -445,6 +445,10 @@ impl World {
         }
     }
 
+    pub fn has_run(&self, job: usize) -> bool {
+        self.jobs[job].attempt > 0
+    }
+
     pub fn waits(&self, job: usize) -> bool {
         self.jobs.get(job).is_some_and(|j| matches!(j.state, State::Waiting))
     }

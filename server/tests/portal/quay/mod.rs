@@ -8,8 +8,7 @@ use std::time::{Duration, Instant};
 use berth_server::service::jobs::LogEnd;
 use berth_server::{scheduler, store, workers};
 use berth_types::ids::JobId;
-use berth_worker::processes::descendants;
-use berth_worker::shim::Records;
+use berth_worker::shim;
 use serde_json::{Value, json};
 
 use crate::common::{As, TestPortal};
@@ -113,20 +112,21 @@ impl Drop for Quay {
     fn drop(&mut self) {
         // Jobs outlive their daemon, and with it gone nobody else ends them.
         drop(self.worker.take());
-        for attempt in std::fs::read_dir(self.data.join("attempts")).into_iter().flatten().flatten() {
-            kill_attempt(&attempt.path());
+        let inside = |dir: &Path| std::fs::read_dir(dir).into_iter().flatten().flatten().map(|e| e.path());
+        for data in inside(self.t.data.path()) {
+            inside(&data.join("attempts")).for_each(|attempt| kill_attempt(&attempt));
         }
     }
 }
 
-/// Ends the shim of an attempt and all processes below it, if it goes on.
+/// Ends the shim of an attempt and all processes of the attempt, if it goes on.
 fn kill_attempt(attempt: &Path) {
-    let records = Records::read(attempt);
-    let Some(shim) = records.shim.filter(|_| records.exit.is_none()) else { return };
-    let below = descendants(shim).into_iter().map(|(pid, _)| pid);
-    let pids = std::iter::once(shim).chain(below).map(|pid| pid.to_string());
-    // Some may have ended meanwhile.
-    let _ = Command::new("kill").arg("-KILL").args(pids).output();
+    let processes = shim::processes(attempt).into_iter().map(|pid| pid.to_string());
+    let all: Vec<String> = processes.chain(shim::shim_pid(attempt).map(|pid| pid.to_string())).collect();
+    if !all.is_empty() {
+        // Some may have ended meanwhile.
+        let _ = Command::new("kill").arg("-KILL").args(all).output();
+    }
 }
 
 pub async fn portal() -> Quay {
