@@ -32,7 +32,7 @@ pub async fn run(portal: Portal) {
         let passed = pass(&portal).await;
         portal.telemetry.passed(began.elapsed());
         let (wait, pace) = match passed {
-            Ok(Pass { unfinished: false, .. }) => (PASS_EVERY, PACE),
+            Ok(Pass { unfinished: false, next, .. }) => (next.unwrap_or(PASS_EVERY).min(PASS_EVERY), PACE),
             Ok(_) => (STEP, STEP),
             Err(error) => {
                 tracing::error!(%error, "a pass of the scheduler failed; the next one tries again");
@@ -53,6 +53,8 @@ pub struct Pass {
     pub kept: usize,
     /// The engine has not looked at everything yet.
     pub unfinished: bool,
+    /// After so long something ends or begins by itself.
+    pub next: Option<Duration>,
 }
 
 /// Waits for a pass that is under way; none begins for as long as what this gives is kept.
@@ -63,10 +65,10 @@ pub async fn hold(portal: &Portal) -> OwnedMutexGuard<()> {
 /// One pass, when no other is under way.
 pub async fn pass(portal: &Portal) -> Result<Pass, StoreError> {
     let _one = hold(portal).await;
-    let (decided, unfinished) = portal.decide().await?;
+    let decided = portal.decide().await?;
     let mut kept = 0;
     let mut starts = Vec::new();
-    for decision in decided {
+    for decision in decided.decisions {
         match decision {
             Decision::Start { job, generation, attempt, ranks } => {
                 starts.push((job, generation, attempt, ranks))
@@ -82,5 +84,6 @@ pub async fn pass(portal: &Portal) -> Result<Pass, StoreError> {
     if !starts.is_empty() {
         kept += portal.commit(starts).await?;
     }
-    Ok(Pass { kept, unfinished })
+    let next = decided.next_after_ms.and_then(|ms| u64::try_from(ms).ok()).map(Duration::from_millis);
+    Ok(Pass { kept, unfinished: decided.unfinished, next })
 }

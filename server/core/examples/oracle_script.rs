@@ -66,7 +66,7 @@ fn adapted(case: &Case) -> Case {
     // A simulated A100 reports a power limit that is not its model's.
     let odd_power = hosts.iter().any(|h| h.model.starts_with("A100"));
     let steps = case.steps.iter().flat_map(|step| match *step {
-        Step::Unclean(_) | Step::Healthy { .. } => vec![],
+        Step::Unclean(_) | Step::Late { .. } | Step::Healthy { .. } => vec![],
         Step::Budget(_) if odd_power => vec![],
         Step::Submit(job) => vec![Step::Submit(adapted_job(job)), Step::Sleep(1)],
         Step::Book { job, from_s, .. } => {

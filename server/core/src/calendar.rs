@@ -50,8 +50,9 @@ impl Booking {
     }
 }
 
-/// What is past its limit is expected to end within so many seconds.
-pub const LATE_S: i64 = 30;
+/// A run that is past its limit is expected to end within so many seconds, at any time. So a start that is held for its
+/// end stays due, and nobody with a later turn runs on the boards that are free already.
+pub const LATE_S: i64 = 1;
 
 /// What is thought away.
 #[derive(Debug, Clone, Copy, Default)]

@@ -7,6 +7,8 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use berth_types::problems::Problem;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
+use serde_path_to_error::{Path as JsonPath, Segment};
 
 use crate::portal::Portal;
 use crate::service::Caller;
@@ -109,15 +111,39 @@ impl<T: DeserializeOwned> FromRequest<Portal> for Json<T> {
             return Err(Failed(Problem::new(415, "request.media_type", "JSON is expected", detail)));
         }
         let bytes = read_body(request, portal).await?;
-        let value = serde_json::from_slice(&bytes).map_err(|error| {
-            Failed(if error.is_data() {
-                Problem::invalid_field("", format!("The body does not fit: {error}."))
-            } else {
-                Problem::malformed(format!("The body is not JSON: {error}."))
-            })
-        })?;
-        Ok(Self { value })
+        Ok(Self { value: read_json(&bytes).map_err(Failed)? })
     }
+}
+
+/// Reads an object.
+///
+/// # Errors
+/// The bytes are no JSON, or a field does not fit, which the pointer names.
+fn read_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+    let malformed = |error| Problem::malformed(format!("The body is not JSON: {error}."));
+    let mut json = serde_json::Deserializer::from_slice(bytes);
+    let read = serde_path_to_error::deserialize(&mut json);
+    // A structure would be read from a list of its fields too.
+    let is_object = bytes.trim_ascii_start().first() == Some(&b'{');
+    match read {
+        Ok(value) if is_object => json.end().map(|()| value).map_err(malformed),
+        Ok(_) => Err(Problem::invalid_field("", "The body is a JSON object.")),
+        Err(error) => {
+            serde_json::from_slice::<Value>(bytes).map_err(malformed)?;
+            let detail = format!("The value does not fit: {}.", error.inner());
+            Err(Problem::invalid_field(&pointer(error.path()), detail))
+        }
+    }
+}
+
+/// The JSON pointer (RFC 6901) of a place in a body.
+fn pointer(path: &JsonPath) -> String {
+    let parts = path.iter().filter_map(|segment| match segment {
+        Segment::Seq { index } => Some(index.to_string()),
+        Segment::Map { key } => Some(key.replace('~', "~0").replace('/', "~1")),
+        Segment::Enum { .. } | Segment::Unknown => None,
+    });
+    parts.map(|part| format!("/{part}")).collect()
 }
 
 /// Whether a part of an address has a NUL in it, which nothing has in its name and Postgres does not take.

@@ -458,3 +458,30 @@ async fn the_statement_comes_as_csv_that_no_program_runs() {
         "{text}"
     );
 }
+
+#[tokio::test]
+async fn a_value_of_a_wrong_kind_is_named_by_its_pointer() {
+    let t = TestPortal::sqlite().await;
+    let (ada, org) = t.tenant("lab").await;
+    let jobs = format!("/orgs/{org}/jobs");
+    let job = json!({"name": "x", "offering": "h100-80gb", "max_duration_s": 60, "command": ["true"]});
+    for (pointer, value) in [
+        ("/priority", json!(1)),
+        ("/priority", json!("highest")),
+        ("/count", json!("1")),
+        ("/count", json!(-1)),
+        ("/command/0", json!([7])),
+        ("/checkpoint/grace_s", json!({"grace_s": "ten"})),
+        ("/checkpoint/signal", json!({"signal": null})),
+        ("/retry/on/1", json!({"max": 1, "on": ["exit", 5]})),
+    ] {
+        let mut body = job.clone();
+        let field = pointer.split('/').nth(1).unwrap();
+        body[field] = value;
+        let problem = t.post(&ada, &jobs, body).await.problem(422, "request.invalid");
+        assert_eq!(problem["errors"][0]["pointer"], pointer, "{problem}");
+    }
+    let list = json!(["x", "h100-80gb", 1, 1, ["true"]]);
+    let problem = t.post(&ada, &jobs, list).await.problem(422, "request.invalid");
+    assert_eq!(problem["errors"][0]["detail"], "The body is a JSON object.", "{problem}");
+}

@@ -1,7 +1,7 @@
 //! The order of the queue as users meet it, with real workers: who makes room, who passes whom, who goes first,
 //! in the open and inside reservations.
 
-use crate::common::As;
+use crate::common::{As, TestPortal};
 use crate::quay::{Quay, Worker, eventually};
 use berth_types::time::Timestamp;
 use serde_json::{Value, json};
@@ -14,7 +14,18 @@ const RUNS: &str = "exec sleep 300";
 
 /// A portal with one worker that has these boards, and a price for a whole one.
 async fn open(boards: &str, offering: &str) -> Quay {
-    let mut quay = crate::quay::portal().await;
+    open_on(TestPortal::sqlite().await, boards, offering).await
+}
+
+/// The same by the machine's time.
+async fn open_on_time(boards: &str, offering: &str) -> Quay {
+    let t = TestPortal::sqlite().await;
+    t.clock.set_by_the_machine();
+    open_on(t, boards, offering).await
+}
+
+async fn open_on(t: TestPortal, boards: &str, offering: &str) -> Quay {
+    let mut quay = crate::quay::portal_on(t).await;
     let token = quay.join_token(json!({})).await;
     quay.start_worker_with(boards, Some(&token)).unwrap();
     quay.t.stock(&quay.operator, &quay.org, 1_000_000_000).await;
@@ -306,4 +317,27 @@ async fn passes_with(guaranteed_milli: i64) -> bool {
 async fn who_holds_less_than_is_guaranteed_goes_first_whatever_it_used() {
     assert!(!passes_with(0).await, "who used more goes later");
     assert!(passes_with(2_000).await, "two boards are guaranteed, and it holds one");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_outlasts_its_limit_lets_nobody_pass_the_job_that_waits_for_it() {
+    let quay = open_on_time("2xH100-80GB", H100).await;
+    let deaf = "trap '' TERM; while :; do sleep 0.1; done";
+    let running = [submit(&quay, RUNS, 3, json!({})).await, submit(&quay, deaf, 3, json!({})).await];
+    for job in &running {
+        runs(&quay, job).await;
+    }
+    let high = submit(&quay, "true", 60, json!({"priority": "high", "count": 2})).await;
+    let mut low = Vec::new();
+    for _ in 0..3 {
+        low.push(submit(&quay, "true", 5, json!({"priority": "low"})).await);
+    }
+    for job in &running {
+        assert_eq!(quay.ended(job).await["state"], "timed_out");
+    }
+    let high = placed(&quay, &high).await;
+    for job in &low {
+        assert!(placed(&quay, job).await > high, "a later turn took a board that was held");
+    }
+    quay.all_free().await;
 }

@@ -66,6 +66,8 @@ pub struct Claim {
     /// When it must have ended; `None` when nobody knows (its node is silent, or it is unclean).
     pub ends_by: Option<Timestamp>,
     pub priority: Priority,
+    /// It was told to end, or has ended and is cleaned up.
+    pub stops: bool,
     /// It runs, and may be told to make room: within so many seconds.
     pub preemptible: Option<i64>,
     /// What it did up to here is saved.
@@ -339,8 +341,11 @@ impl Engine {
         }
     }
 
-    pub(super) fn put_claim(&mut self, claim: Claim, now: Timestamp) {
+    pub(super) fn put_claim(&mut self, mut claim: Claim, now: Timestamp) {
         let owner = claim.owner;
+        // The time to end counts from the first word of it, and does not go beyond the limit.
+        let before = self.claims.get(&owner).and_then(|old| old.ends_by).filter(|_| claim.stops);
+        claim.ends_by = claim.ends_by.map(|end| before.map_or(end, |before| before.min(end)));
         if self.claims.get(&owner) == Some(&claim) {
             return;
         }

@@ -91,12 +91,12 @@ impl Engine {
     }
 
     /// The next time at which something ends or begins by itself.
-    fn next_change(&self, now: Timestamp) -> Option<Timestamp> {
-        let late = now.plus_seconds(LATE_S);
-        let ends = self.claims.values().filter_map(|c| c.ends_by).map(|at| if at > now { at } else { late });
+    pub fn next_change(&self, now: Timestamp) -> Option<Timestamp> {
+        let late = self.ends.first().filter(|(end, _)| *end <= now).map(|_| now.plus_seconds(LATE_S));
+        let ends = self.ends_after(now).map(|(end, _)| end).next();
         let booked = self.calendar.iter().flat_map(|b| [b.from, b.until]);
         let held = self.held_starts().map(|(_, b)| b.from);
-        ends.chain(booked).chain(held).filter(|at| *at > now).min()
+        booked.chain(held).chain(ends).chain(late).filter(|at| *at > now).min()
     }
 
     /// What had to end by then has ended.

@@ -449,6 +449,7 @@ impl Engine {
             since: now,
             ends_by: Some(self.ends(now, facts.max_duration_s)),
             priority: facts.priority,
+            stops: false,
             preemptible: facts.preemptible.then_some(facts.grace_s),
             saved_at: None,
             inside: facts.inside,

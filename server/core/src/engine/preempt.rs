@@ -12,9 +12,12 @@ use berth_types::time::Timestamp;
 use super::hold::Foreseen;
 use super::place::{Candidate, Span};
 use super::{Basis, Decision, Engine};
-use crate::calendar::{But, LATE_S};
+use crate::calendar::But;
 use crate::cluster::{BookingId, NodeIx, Owner, View};
 use crate::request::Ask;
+
+/// Nobody is stopped for a job that starts within so many seconds anyway.
+const SOON_S: i64 = 30;
 
 /// Up to so many candidates every set of them is tried.
 const EXACT: usize = 10;
@@ -131,10 +134,10 @@ impl Engine {
         }
     }
 
-    /// Seconds that these need to end, and at least so many as what is late is waited for.
+    /// Seconds that these need to end, and at least so many as a start may be away for which nobody is stopped.
     pub(super) fn patience_s(&self, victims: &[Owner]) -> i64 {
         let graces = victims.iter().filter_map(|v| self.claims.get(v)?.preemptible);
-        graces.max().unwrap_or(0).max(LATE_S)
+        graces.max().unwrap_or(0).max(SOON_S)
     }
 
     /// Tells attempts to make room, and takes them as told.
@@ -150,6 +153,7 @@ impl Engine {
             let mut told = claim.clone();
             let grace = told.preemptible.take().unwrap_or(0);
             told.ends_by = Some(self.ends(now, grace));
+            told.stops = true;
             self.put_claim(told, now);
             out.push(Decision::Preempt { victim, for_job });
         }

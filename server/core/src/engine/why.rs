@@ -8,7 +8,9 @@ use berth_types::time::Timestamp;
 
 use super::Engine;
 use super::facts::{HeldVolume, JobFacts};
-use crate::calendar::But;
+use super::hold::hold_id;
+use super::place::Span;
+use crate::calendar::{Booking, But};
 use crate::cluster::{BookingId, NodeIx, Rank, Slot};
 use crate::fair_share::OrgIx;
 use crate::quotas::Exceeded;
@@ -183,6 +185,7 @@ impl Engine {
         if let Some(closed) = closed {
             if let Closed::TooShort { left_s } = closed
                 && left_s > 0
+                && self.place_inside_now(ask, id, (job, left_s), now, false).is_some()
             {
                 why.changes.push(vec![Change::Seconds(left_s)]);
             }
@@ -191,18 +194,17 @@ impl Engine {
         }
         let place = |ask: &Ask, alone| self.place_inside_now(ask, id, (job, seconds), now, alone);
         why.fits = place(ask, false).is_some();
-        if why.fits {
-            return why;
+        if !why.fits {
+            let nodes = ask.nodes;
+            let mut plain = *ask;
+            plain.shape.images = false;
+            let promised = self.inside_begins(id, job);
+            why.blockers.push(match promised {
+                _ if ask.shape.images && place(&plain, false).is_some() => Blocker::Images { nodes },
+                Some(begins) if place(ask, true).is_some() => Blocker::Promised { begins },
+                _ => self.why_not_inside(ask, id, seconds, now),
+            });
         }
-        let nodes = ask.nodes;
-        let mut plain = *ask;
-        plain.shape.images = false;
-        let promised = self.inside_begins(id, job);
-        why.blockers.push(match promised {
-            _ if ask.shape.images && place(&plain, false).is_some() => Blocker::Images { nodes },
-            Some(begins) if place(ask, true).is_some() => Blocker::Promised { begins },
-            _ => self.why_not_inside(ask, id, seconds, now),
-        });
         let turn = self.turn(job, now);
         let mut before = self.queue.inside(id, self.turns(now));
         // Who does not fit into what is left of the reservation is in nobody's way.
@@ -242,7 +244,8 @@ impl Engine {
         let held = self.held_starts().find(|(other, _)| *other == job).map(|(_, b)| b.from);
         let first = !why.blockers.iter().any(|b| matches!(b, Blocker::Ahead { .. }));
         (why.fits, why.earliest) = match self.foresee(job, now) {
-            Some(at) => (at == Some(now), at),
+            // What was foreseen a moment ago may be due.
+            Some(at) => (at.is_some_and(|at| at <= now), at.map(|at| at.max(now))),
             None if why.fits && first => (true, Some(now)),
             None => (false, held),
         };
@@ -255,13 +258,22 @@ impl Engine {
             why.blockers.clear();
             why.changes.clear();
         } else if why.blockers.is_empty() {
-            // Somebody whose turn is before takes the place that is free now.
-            let room = self.calendar.iter().filter(|b| b.from > now).map(|b| b.from).min();
-            why.blockers.push(match room.filter(|begins| *begins < self.ends(now, seconds)) {
+            // Somebody whose turn is before takes the place that is free now, or the power or the limit with it.
+            let until = self.ends(now, seconds);
+            let begins = self.promised_beside(job).filter(|b| b.from > now && b.from < until).map(|b| b.from);
+            why.blockers.push(match begins.min() {
                 Some(begins) => Blocker::Promised { begins },
                 None => Blocker::Ahead { jobs: 1 },
             });
         }
+    }
+
+    /// What is booked for others and may be in the way of a job.
+    fn promised_beside(&self, job: JobId) -> impl Iterator<Item = &Booking> {
+        let models = self.jobs.get(&job).and_then(|w| w.ask).map_or(u64::MAX, |ask| ask.shape.models.0);
+        let any = !self.racks.is_empty();
+        let meets = move |b: &&Booking| any || b.ask.is_none_or(|ask| ask.shape.models.0 & models != 0);
+        self.calendar.iter().filter(move |b| b.id != hold_id(job)).filter(meets)
     }
 
     /// What would become of a request if it were submitted now: why it would wait, or where it would
@@ -364,13 +376,7 @@ impl Engine {
             }
             let fits = |view| self.finder.offer(&self.cluster, &view, &ask.shape).is_some();
             if fits(*of.view()) {
-                let soon = self
-                    .calendar
-                    .on(*node, now, until)
-                    .filter(|b| !own.contains(&b.id))
-                    .map(|b| b.from)
-                    .min();
-                begins = begins.max(soon);
+                begins = begins.max(self.first_in_the_way(*node, ask, (now, until), but));
                 continue;
             }
             let boards = |view| self.finder.offer(&self.cluster, &view, &bare.shape).is_some();
@@ -392,7 +398,7 @@ impl Engine {
             blockers.push(Blocker::Host { nodes: host, ever: true });
         }
         if let Some(begins) = begins {
-            blockers.push(Blocker::Promised { begins: begins.max(now) });
+            blockers.push(Blocker::Promised { begins });
         }
         if away > 0 {
             blockers.push(Blocker::Away { nodes: away });
@@ -407,6 +413,19 @@ impl Engine {
         let changes = self.changes(ask, org, seconds, own, now);
         let earliest = self.earliest(ask, seconds, now, own).map(|(at, _)| at);
         Why { blockers, changes, earliest, fits: false }
+    }
+
+    /// When the first of what is booked on a node begins that a run now would be in the way of.
+    fn first_in_the_way(&self, node: NodeIx, ask: &Ask, span: Span, but: But<'_>) -> Option<Timestamp> {
+        let (now, until) = span;
+        let others = self.calendar.on(node, now, until).filter(|b| !but.bookings.contains(&b.id));
+        let mut begins: Vec<Timestamp> = others.map(|b| b.from.max(now)).collect();
+        begins.sort_unstable();
+        begins.dedup();
+        begins.into_iter().find(|begin| {
+            let view = self.calendar.view(&self.cluster, node, (now, begin.plus_seconds(1)), now, but);
+            view.is_none_or(|view| self.finder.offer(&self.cluster, &view, &ask.shape).is_none())
+        })
     }
 
     /// Why no node of the cloud could ever take a request, open or not, healthy or not, whatever runs there.

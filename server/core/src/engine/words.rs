@@ -174,7 +174,7 @@ fn said(blocker: &Blocker, asked: &Asked, now: Timestamp) -> Said {
         Blocker::Quota(exceeded) => quota_said(exceeded),
         Blocker::Ahead { jobs } => (
             "queue.ahead",
-            format!("{jobs} {} before it for the same boards.", plural(*jobs, "job is", "jobs are")),
+            format!("{jobs} {} before it.", plural(*jobs, "job is", "jobs are")),
             "Raise its priority, or wait for its turn.".to_owned(),
         ),
     };

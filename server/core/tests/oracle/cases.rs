@@ -292,6 +292,14 @@ pub fn random(seed: u64, several: bool) -> Case {
             _ => Step::Next,
         });
     }
+    // In one world of four runs outlast their limits.
+    if seed % 4 == 1 {
+        for _ in 0..1 + random.below(3) {
+            let place = random.below(steps.len() as u64 + 1) as usize;
+            let job = random.below(submitted.max(1) as u64) as usize;
+            steps.insert(place, Step::Late { job, seconds: random.pick(&[1, 5, 12, 25]) });
+        }
+    }
     // In one world of four attempts have several graces.
     if seed % 4 == 3 {
         for step in &mut steps {

@@ -41,6 +41,8 @@ pub fn found() -> Vec<Case> {
         longer_grace_in_the_same_pass_too(),
         longer_grace_of_a_lower_class_beside_one_of_a_higher(),
         end_within_the_grace_of_a_lower_class(),
+        held_start_stays_due_while_a_run_is_late(),
+        held_start_stays_due_while_a_stopped_run_is_late(),
     ]
 }
 
@@ -296,4 +298,21 @@ fn end_within_the_grace_of_a_lower_class() -> Case {
     let (hosts, mut steps) = graces_of_two_classes();
     steps.push(Step::Sleep(260));
     Case { hosts, steps }
+}
+
+/// Of two runs at their limit one is late; nobody takes the board of the other, however short.
+fn held_start_stays_due_while_a_run_is_late() -> Case {
+    let mut steps = vec![submit(Job { seconds: 60, ..JOB }), submit(Job { seconds: 60, ..JOB })];
+    steps.extend([Step::Late { job: 1, seconds: 25 }, submit(Job { count: 2, seconds: 12, ..HIGH })]);
+    steps.extend([submit(Job { class: 0, seconds: 12, ..JOB }); 3]);
+    steps.extend([Step::Sleep(60), Step::Sleep(10), Step::Sleep(20)]);
+    Case { hosts: vec![plain(host(H100[0], 2))], steps }
+}
+
+/// The same of runs that were told to make room.
+fn held_start_stays_due_while_a_stopped_run_is_late() -> Case {
+    let mut steps = vec![submit(LOW), submit(LOW), Step::Late { job: 0, seconds: 12 }];
+    steps.extend([submit(Job { count: 2, seconds: 100, ..HIGH }), submit(Job { seconds: 10, ..JOB })]);
+    steps.extend([Step::Sleep(60), Step::Sleep(5), Step::Sleep(20)]);
+    Case { hosts: vec![plain(host(H100[0], 2))], steps }
 }

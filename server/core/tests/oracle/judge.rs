@@ -12,7 +12,8 @@ use berth_core::power::counted_watts;
 use berth_mig::Instance;
 
 use crate::world::{
-    Host, Job, LATE_S, Promise, State, Step, What, World, at, job_id, keeps_mig, milli, seconds, table,
+    Host, Job, LATE_S, Promise, SOON_S, State, Step, What, World, at, job_id, keeps_mig, milli, seconds,
+    table,
 };
 
 const CLASS_STEP_S: i64 = 12 * 3_600;
@@ -53,6 +54,11 @@ pub struct Kept {
     /// Others were stopped for it.
     firm: bool,
     promise: Promise,
+}
+
+enum Told {
+    StartsNow,
+    Earliest(Option<i64>),
 }
 
 type Parts = Vec<(usize, Part)>;
@@ -453,7 +459,7 @@ impl Judge<'_> {
             true => (0..self.world.jobs.len()).filter(lower).collect(),
             false => self.eligible(job),
         };
-        self.longest_grace_s(&counts).max(LATE_S)
+        self.longest_grace_s(&counts).max(SOON_S)
     }
 
     fn held(&self, job: usize) -> Option<i64> {
@@ -709,14 +715,26 @@ impl Judge<'_> {
         })
     }
 
-    /// What a waiting job is told.
+    /// What a waiting job is told once a pass has settled.
     pub fn told(&self, job: usize) -> Result<Option<i64>, Fault> {
+        let told = self.told_before_a_pass(job)?;
+        match told {
+            Told::StartsNow => fault("e", format!("job {job} waits and is told that it starts now")),
+            Told::Earliest(at) => Ok(at),
+        }
+    }
+
+    /// What a waiting job is told at any time.
+    fn told_before_a_pass(&self, job: usize) -> Result<Told, Fault> {
         let now = self.world.now;
         let mut engine = self.world.engine.clone();
         let Some(why) = engine.why(job_id(job), at(now)) else {
             return fault("e", format!("job {job} waits and nothing is known of it"));
         };
-        if why.fits || why.blockers.is_empty() {
+        if why.fits {
+            return Ok(Told::StartsNow);
+        }
+        if why.blockers.is_empty() {
             return fault("e", format!("job {job} waits and is told {why:?}"));
         }
         for blocker in &why.blockers {
@@ -724,7 +742,7 @@ impl Judge<'_> {
                 return fault("e", format!("job {job} is told {blocker:?}"));
             }
         }
-        Ok(why.earliest.map(seconds))
+        Ok(Told::Earliest(why.earliest.map(seconds)))
     }
 
     fn is_true(&self, job: usize, blocker: &Blocker) -> bool {
@@ -743,7 +761,11 @@ impl Judge<'_> {
             Blocker::Busy { .. } | Blocker::Host { ever: true, .. } => {
                 self.world.jobs.iter().any(|j| matches!(j.state, State::Running(_)))
             }
-            Blocker::Promised { begins } => promises.iter().any(|p| p.from.max(now) <= seconds(*begins)),
+            Blocker::Promised { begins } => promises.iter().any(|p| {
+                let fed = self.world.budget.is_some();
+                let suits = |host: &usize| fed || of.models.contains(&self.world.hosts[*host].model);
+                p.from.max(now) == seconds(*begins) && p.parts.iter().any(|(host, ..)| suits(host))
+            }),
             Blocker::Power(_) => {
                 other.budget = None;
                 self.world.budget.is_some() && (fits(&other, &[], &promises) || !self.is_admitted(job))
@@ -753,6 +775,15 @@ impl Judge<'_> {
                     self.job(*n).inside == of.inside
                         && self.job(*n).models.iter().any(|m| of.models.contains(m))
                 };
+                // Somebody before it may take the power of its rack, or what its organization may hold, on other
+                // boards.
+                let takes = |n: &usize| {
+                    let earlier = before(&self.turn(*n), &self.turn(job)) != Some(Ordering::Greater);
+                    *n != job && earlier && (self.world.budget.is_some() || self.job(*n).org == of.org)
+                };
+                if *jobs == 1 && self.waiting().iter().any(takes) {
+                    return true;
+                }
                 let (mine, mut clear) = (self.turn(job), true);
                 let ahead = self.waiting().into_iter().filter(|n| *n != job && overlap(n));
                 let ahead = ahead.filter(|n| match before(&self.turn(*n), &mine) {
@@ -867,7 +898,11 @@ fn live(step: &Step, world: &mut World) -> Result<(), Fault> {
     world.came = false;
     world.step(step);
     let then = Before::new(world);
+    let starts_now = starts_now(world)?;
     pass(world)?;
+    if let Some(job) = starts_now.into_iter().find(|job| world.waits(*job)) {
+        return fault("e", format!("job {job} was told that it starts with the next pass"));
+    }
     let judge = Judge { world };
     judge.settled()?;
     let quiet = matches!(step, Step::Next | Step::Sleep(_) | Step::End { .. } | Step::Cancel(_));
@@ -878,6 +913,18 @@ fn live(step: &Step, world: &mut World) -> Result<(), Fault> {
         judge.told(job)?;
     }
     Ok(())
+}
+
+/// The jobs that are told before a pass that it starts them.
+fn starts_now(world: &World) -> Result<Vec<usize>, Fault> {
+    let judge = Judge { world };
+    let mut out = Vec::new();
+    for job in (0..world.jobs.len()).filter(|n| world.waits(*n)) {
+        if matches!(judge.told_before_a_pass(job)?, Told::StartsNow) {
+            out.push(job);
+        }
+    }
+    Ok(out)
 }
 
 /// Passes until nothing more is decided, as the portal makes them.
@@ -955,6 +1002,8 @@ fn no_later(world: &World, known: &Before, then: &Before) -> Result<(), Fault> {
             n != job && (changed || first && got)
         });
         match judge.held(*job) {
+            // A start that is held for the end of a late run stays due.
+            Some(now) if world.is_late() && now <= world.now + LATE_S => {}
             Some(now) if now > *at && !excused => {
                 return fault("c", format!("job {job} was promised {at} and is promised {now}"));
             }
@@ -976,7 +1025,7 @@ pub fn try_future(mut world: World, steps: usize) -> Result<(), Fault> {
     }
     // What comes back into the queue comes like any other job.
     let surprising = world.jobs.iter().any(|j| j.spec.after.is_some())
-        || world.jobs.iter().any(|j| matches!(&j.state, State::Running(run) if run.told));
+        || world.jobs.iter().any(|j| matches!(&j.state, State::Running(run) if run.told || run.late_s > 0));
     world.came = false;
     for _ in 0..steps {
         for decision in pass(&mut world)? {

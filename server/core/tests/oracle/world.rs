@@ -15,7 +15,8 @@ use berth_types::time::Timestamp;
 use uuid::Uuid;
 
 pub const GRACE_S: i64 = 60;
-pub const LATE_S: i64 = 30;
+pub const LATE_S: i64 = 1;
+pub const SOON_S: i64 = 30;
 /// Past use counts half after a week.
 const HALF_LIFE_S: f64 = 7.0 * 86_400.0;
 
@@ -96,6 +97,11 @@ pub enum Step {
         job: usize,
         seconds: i64,
     },
+    /// It ends so many seconds after it should have, and nobody knows that.
+    Late {
+        job: usize,
+        seconds: i64,
+    },
     /// Nobody knows when it ends.
     Unclean(usize),
     Open {
@@ -130,9 +136,17 @@ pub struct Run {
     pub ranks: Vec<(usize, Vec<(usize, Part)>)>,
     pub since: i64,
     pub ends: Option<i64>,
+    /// It ends so many seconds later.
+    pub late_s: i64,
     pub preemptible: bool,
     /// It was told to make room, and is queued again.
     pub told: bool,
+}
+
+impl Run {
+    fn truly_ends(&self) -> Option<i64> {
+        Some(self.ends? + self.late_s)
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -364,6 +378,7 @@ impl World {
             since: at(run.since),
             ends_by: run.ends.map(at),
             priority: rank(job.spec.class),
+            stops: run.told,
             preemptible: run.preemptible.then_some(job.spec.grace_s),
             saved_at: None,
             inside: job.spec.inside.map(booking_id),
@@ -445,6 +460,12 @@ impl World {
         }
     }
 
+    /// True if a run is past its end.
+    pub fn is_late(&self) -> bool {
+        (0..self.jobs.len())
+            .any(|n| self.running(n).is_some_and(|r| r.ends.is_some_and(|end| end <= self.now)))
+    }
+
     pub fn has_run(&self, job: usize) -> bool {
         self.jobs[job].attempt > 0
     }
@@ -497,6 +518,11 @@ impl World {
             Step::Cancel(job) if self.waits(job) => self.over(job, false),
             Step::Extend { job, seconds } if self.running(job).is_some_and(|r| !r.told) => {
                 self.change_run(job, |run| run.ends = run.ends.map(|end| end + seconds));
+            }
+            Step::Late { job, seconds } => {
+                if let Some(JobState { state: State::Running(run), .. }) = self.jobs.get_mut(job) {
+                    run.late_s = seconds;
+                }
             }
             Step::Unclean(job) if self.running(job).is_some() => {
                 self.change_run(job, |run| (run.ends, run.preemptible) = (None, false));
@@ -593,7 +619,7 @@ impl World {
     }
 
     fn next_end(&self) -> Option<i64> {
-        (0..self.jobs.len()).filter_map(|n| self.running(n)?.ends).filter(|end| *end > self.now).min()
+        (0..self.jobs.len()).filter_map(|n| self.running(n)?.truly_ends()).filter(|end| *end > self.now).min()
     }
 
     pub fn next_time(&self) -> Option<i64> {
@@ -605,7 +631,8 @@ impl World {
     fn move_to(&mut self, now: i64) {
         self.now = now;
         for n in 0..self.jobs.len() {
-            let Some(run) = self.running(n).filter(|r| r.ends.is_some_and(|end| end <= now)).cloned() else {
+            let Some(run) = self.running(n).filter(|r| r.truly_ends().is_some_and(|end| end <= now)).cloned()
+            else {
                 continue;
             };
             if !run.told {
@@ -642,8 +669,14 @@ impl World {
         let (now, job) = (self.now, &mut self.jobs[n]);
         job.attempt += 1;
         let preemptible = job.spec.preemptible;
-        job.state =
-            State::Running(Run { ranks, since: now, ends: Some(now + job.left), preemptible, told: false });
+        job.state = State::Running(Run {
+            ranks,
+            since: now,
+            ends: Some(now + job.left),
+            late_s: 0,
+            preemptible,
+            told: false,
+        });
         let spec = job.spec;
         self.used.push(Use { org: spec.org, job: n, milli: milli(&spec), from: now, until: None });
     }
@@ -651,7 +684,8 @@ impl World {
     pub fn stop(&mut self, n: usize) {
         let (now, job) = (self.now, &mut self.jobs[n]);
         if let State::Running(run) = &mut job.state {
-            (run.preemptible, run.told, run.ends) = (false, true, Some(now + job.spec.grace_s));
+            let end = now + job.spec.grace_s;
+            (run.preemptible, run.told, run.ends) = (false, true, run.ends.map(|limit| limit.min(end)));
         }
     }
 

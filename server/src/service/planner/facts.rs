@@ -161,6 +161,7 @@ pub(super) fn claims(held: Vec<HeldRow>, now: Timestamp) -> Result<Vec<Claim>, S
             since,
             ends_by: None,
             priority: priority(row.priority),
+            stops: !runs,
             preemptible: (runs && row.preemptible).then_some(row.grace_s),
             saved_at: None,
             inside: booked,
@@ -173,7 +174,7 @@ pub(super) fn claims(held: Vec<HeldRow>, now: Timestamp) -> Result<Vec<Claim>, S
         claim.ends_by = match a.unclean {
             Some(_) => None,
             None if runs => Some(since.plus_seconds(left.max(0))),
-            // It stops, or is being cleaned up.
+            // It stops, or is being cleaned up. The engine counts from when it heard of that first.
             None => Some(now.plus_seconds(row.grace_s.max(GRACE_S))),
         };
         claim.bill.devices_milli += a.share_milli.unwrap_or(1_000);

@@ -95,6 +95,15 @@ fn corrupt<T: std::str::FromStr>(text: &str) -> Result<T, StoreError> {
     text.parse().map_err(|_| StoreError::Corrupt(text.to_owned()))
 }
 
+/// What a pass of the engine came to.
+pub(crate) struct Decided {
+    pub decisions: Vec<Decision>,
+    /// The engine has not looked at everything yet.
+    pub unfinished: bool,
+    /// After so many milliseconds something ends or begins by itself; `None` if nothing does.
+    pub next_after_ms: Option<i64>,
+}
+
 impl Portal {
     /// A job was submitted, moved on, or holds something else than before.
     pub(crate) fn touch_job(&self, job: JobId) {
@@ -315,11 +324,14 @@ impl Portal {
     }
 
     /// What the engine decides now.
-    pub(crate) async fn decide(&self) -> Result<(Vec<Decision>, bool), StoreError> {
+    pub(crate) async fn decide(&self) -> Result<Decided, StoreError> {
         self.refresh().await?;
         let mut engine = lock(&self.planner.engine);
-        let decided = engine.pass(self.now());
-        Ok((decided, engine.unfinished()))
+        let now = self.now();
+        let decisions = engine.pass(now);
+        let next_after_ms =
+            engine.next_change(now).map(|next| (next.micros() - now.micros()).max(0) / 1_000 + 1);
+        Ok(Decided { decisions, unfinished: engine.unfinished(), next_after_ms })
     }
 
     /// Asks the engine something.
