@@ -33,6 +33,7 @@ $tools/setup.sh test
 if [ -f target/tools/env ]; then . target/tools/env; fi
 export PYTHONPATH=$PWD/target/tools/python${PYTHONPATH:+:$PYTHONPATH}
 step 'format' cargo fmt --all --check
+step 'structure' python3 $tools/structure.py
 step 'lints' cargo clippy --workspace --all-targets --quiet -- -D warnings
 step 'lints of the browser part' cargo clippy --quiet -p berth-app --no-default-features --features hydrate \
   --target wasm32-unknown-unknown --target-dir target/front -- -D warnings

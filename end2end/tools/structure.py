@@ -1,0 +1,169 @@
+#!/usr/bin/env python3
+"""Checks the structure of the Rust code: file length, function length, and import cycles of a crate's modules.
+
+Whatever is over a limit is listed with its size, so that it only becomes smaller. An entry that is within its limit by
+now is a complaint too.
+"""
+from __future__ import annotations
+
+import re
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+FILE_LINES = 500
+FUNCTION_LINES = 80
+# Views are long because pages are.
+VIEWS = ("app/src/pages/", "app/src/ui/", "app/src/session.rs", "app/src/lib.rs")
+CRATES = ("app", "app/types", "server", "server/core", "worker/mig", "worker", "worker/proto", "worker/nvml-sim")
+
+# Files over the limit, with their lines.
+LONG_FILES: dict[str, int] = {
+    "server/core/src/engine/tests/history.rs": 502,
+    "server/core/src/engine/why.rs": 585,
+    "server/core/tests/oracle/judge.rs": 1067,
+    "server/core/tests/oracle/world.rs": 722,
+    "server/src/service/reservations/confirm.rs": 505,
+    "server/tests/portal/volumes.rs": 567,
+    "worker/src/keeping/mod.rs": 596,
+}
+# Functions over the limit, with their lines.
+LONG_FUNCTIONS: dict[str, int] = {
+    "server/core/src/admission.rs check_job": 106,
+    "server/core/src/admission.rs each_fault_is_named": 94,
+    "server/core/src/engine/tests/history.rs step": 137,
+    "server/core/src/engine/words.rs said": 127,
+    "server/core/src/jobs.rs apply": 113,
+    "server/src/service/attempts.rs apply": 128,
+    "server/src/service/jobs/mod.rs submit_job": 130,
+    "server/src/service/payments/events.rs apply": 105,
+    "server/src/service/reservations/confirm.rs plan_maintenance": 128,
+    "server/src/service/reservations/mod.rs quote": 106,
+    "server/src/service/reservations/tick.rs advance": 92,
+    "server/tests/portal/install.rs one_line_makes_a_host_a_node_and_can_be_run_again": 85,
+    "server/tests/portal/lease.rs a_lost_nodes_job_runs_elsewhere_and_only_proved_use_is_charged": 84,
+    "server/tests/portal/members.rs somebody_new_is_invited_and_becomes_a_member_once": 81,
+    "server/tests/portal/money.rs months_are_billed_once_numbered_without_gaps_and_final": 87,
+    "server/tests/portal/ports.rs nobody_comes_in_but_by_a_ticket_of_their_own": 82,
+    "server/tests/portal/store_files.rs a_version_stays_for_as_long_as_an_attempt_has_it": 119,
+    "server/tests/portal/volumes.rs an_upload_goes_on_where_it_broke_off": 85,
+    "server/tests/portal/webhooks.rs what_happens_is_told_signed_and_again_until_it_is_taken": 82,
+    "worker/nvml-sim/tests/faults.rs boards_fail_as_they_are_told_and_recover_by_a_reset": 102,
+    "worker/nvml-sim/tests/nvml.rs a_slice_is_made_used_and_given_back": 90,
+    "worker/src/main.rs run": 104,
+    "worker/src/shim.rs watch": 92,
+    "worker/tests/gpu.rs slices_are_made_adopted_read_and_given_back": 140,
+    "worker/tests/health.rs boards_that_fail_take_nothing_with_them": 131,
+    "worker/tests/stage/mod.rs start": 93,
+}
+# Crates with modules that import each other in a circle, with the number of modules in the largest circle.
+CYCLES: dict[str, int] = {
+    "app": 3,
+    "server": 5,
+    "server/core": 3,
+    "worker": 22,
+    "worker/nvml-sim": 2,
+}
+
+FUNCTION = re.compile(r"^( *)(?:pub(?:\([^)]*\))? )?(?:default )?(?:const )?(?:async )?(?:unsafe )?(?:extern \"C\" )?fn (\w+)")
+USE = re.compile(r"\bcrate::(\w+)|\bcrate::\{([^}]*)\}")
+
+
+def sources() -> list[Path]:
+    """All Rust files of the project."""
+    found = [path for top in ("app", "server", "worker") for path in (ROOT / top).rglob("*.rs")]
+    return sorted(path for path in found if "target" not in path.parts)
+
+
+def functions(lines: list[str]) -> list[tuple[str, int, int]]:
+    """Name, first line and length of each function, as rustfmt lays it out."""
+    out = []
+    for start, line in enumerate(lines):
+        match = FUNCTION.match(line)
+        if not match or line.rstrip().endswith((";", "}")):
+            continue
+        indent, name = match.groups()
+        for end in range(start + 1, len(lines)):
+            if lines[end].rstrip() in (f"{indent}}}", f"{indent});"):
+                out.append((name, start + 1, end - start + 1))
+                break
+    return out
+
+
+def beyond(sizes: dict[str, int], limit: int, known: dict[str, int], unit: str) -> list[str]:
+    """Complaints about what is larger than its limit, or than its entry in a list, and about entries without need."""
+    out = []
+    for name, size in sizes.items():
+        allowed = known.get(name, limit)
+        if size > allowed:
+            out.append(f"{name}: {size} {unit}, {allowed} are allowed")
+    out += [
+        f"{name}: is within its limit and stands in a list of end2end/tools/structure.py"
+        for name in known
+        if sizes.get(name, 0) <= limit
+    ]
+    return out
+
+
+def too_long() -> list[str]:
+    """Complaints about files and functions."""
+    files: dict[str, int] = {}
+    named: dict[str, int] = {}
+    for path in sources():
+        name = str(path.relative_to(ROOT))
+        lines = path.read_text().splitlines()
+        files[name] = len(lines)
+        if not name.startswith(VIEWS):
+            for function, _, length in functions(lines):
+                key = f"{name} {function}"
+                named[key] = max(length, named.get(key, 0))
+    return beyond(files, FILE_LINES, LONG_FILES, "lines") + beyond(
+        named, FUNCTION_LINES, LONG_FUNCTIONS, "lines"
+    )
+
+
+def imports(crate: Path) -> dict[str, set[str]]:
+    """The modules directly below a crate's root, each with those that it names."""
+    src = crate / "src"
+    out: dict[str, set[str]] = defaultdict(set)
+    for path in src.rglob("*.rs"):
+        module = path.relative_to(src).parts[0].removesuffix(".rs")
+        if module in ("lib", "main"):
+            continue
+        for one, many in USE.findall(path.read_text()):
+            named = [one] if one else re.findall(r"(?:^|,)\s*(\w+)", many)
+            out[module].update(name for name in named if name != module)
+    known = {p.name.removesuffix(".rs") for p in src.iterdir()}
+    return {module: named & known for module, named in out.items()}
+
+
+def largest_cycle(graph: dict[str, set[str]]) -> list[str]:
+    """The largest set of modules that all reach each other."""
+    def reached(start: str) -> set[str]:
+        seen: set[str] = set()
+        edge = [start]
+        while edge:
+            for following in graph.get(edge.pop(), ()):
+                if following not in seen:
+                    seen.add(following)
+                    edge.append(following)
+        return seen
+
+    reach = {module: reached(module) for module in graph}
+    circles = [[b for b in reach if b in reach[a] and a in reach[b]] for a in reach]
+    return sorted(max(circles, key=len, default=[]))
+
+
+def main() -> int:
+    circles = {}
+    for crate in CRATES:
+        if (ROOT / crate / "src").is_dir():
+            circles[crate] = len(largest_cycle(imports(ROOT / crate)))
+    complaints = too_long() + beyond(circles, 0, CYCLES, "modules import each other in a circle")
+    print("\n".join(complaints) or "structure: every file, function and import is within its limit")
+    return 1 if complaints else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
