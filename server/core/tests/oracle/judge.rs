@@ -494,6 +494,11 @@ impl Judge<'_> {
     }
 
     fn earliest_beside(&self, job: usize, promises: &[Promise]) -> Option<i64> {
+        self.earliest_without(job, promises, &[])
+    }
+
+    /// The same if some runs were not there.
+    fn earliest_without(&self, job: usize, promises: &[Promise], gone: &[usize]) -> Option<i64> {
         let now = self.world.now;
         let ends = (0..self.world.jobs.len()).filter_map(|n| self.end(n));
         let mut times: Vec<i64> =
@@ -501,7 +506,7 @@ impl Judge<'_> {
         times.retain(|t| *t > now && *t < i64::MAX);
         times.sort_unstable();
         times.dedup();
-        times.into_iter().find(|t| self.could_run(job, *t, &[], promises))
+        times.into_iter().find(|t| self.could_run(job, *t, gone, promises))
     }
 
     /// A start is held for the first of each pool, in the open and inside reservations.
@@ -986,6 +991,12 @@ fn one_pass(world: &mut World) -> Result<Vec<Decision>, Fault> {
     Ok(decisions)
 }
 
+/// The first time at which a job could run as if nobody had started in the pass.
+fn earliest_before_the_starts(judge: &Judge<'_>, job: usize, then: &Before) -> Option<i64> {
+    let started: Vec<usize> = then.waiting.iter().copied().filter(|n| !judge.world.waits(*n)).collect();
+    judge.earliest_without(job, &judge.promises(job, false), &started)
+}
+
 /// A start that is held does not become later, unless for somebody whose turn is before.
 fn no_later(world: &World, known: &Before, then: &Before) -> Result<(), Fault> {
     let judge = Judge { world };
@@ -1002,8 +1013,8 @@ fn no_later(world: &World, known: &Before, then: &Before) -> Result<(), Fault> {
             n != job && (changed || first && got)
         });
         match judge.held(*job) {
-            // A start that is held for the end of a late run stays due.
-            Some(now) if world.is_late() && now <= world.now + LATE_S => {}
+            // A run is late, and nobody who started in the pass is in the way besides.
+            Some(now) if world.is_late() && earliest_before_the_starts(&judge, *job, then) >= Some(now) => {}
             Some(now) if now > *at && !excused => {
                 return fault("c", format!("job {job} was promised {at} and is promised {now}"));
             }
