@@ -247,7 +247,7 @@ impl Engine {
         }
     }
 
-    /// Whether nothing happened that could let a job of a pool start, but for another order behind the first job
+    /// True if nothing happened that could let a job of a pool start, but for another order behind the first job
     /// of a large cluster.
     fn is_settled(&self, pool: u64, now: Timestamp) -> bool {
         self.is_finished(pool) && self.is_unchanged(pool, now)

@@ -244,7 +244,7 @@ impl Engine {
         let held = self.held_starts().find(|(other, _)| *other == job).map(|(_, b)| b.from);
         let first = !why.blockers.iter().any(|b| matches!(b, Blocker::Ahead { .. }));
         (why.fits, why.earliest) = match self.foresee(job, now) {
-            // What was foreseen a moment ago may be due.
+            // A start that was foreseen a moment ago may be due.
             Some(at) => (at.is_some_and(|at| at <= now), at.map(|at| at.max(now))),
             None if why.fits && first => (true, Some(now)),
             None => (false, held),
@@ -268,7 +268,7 @@ impl Engine {
         }
     }
 
-    /// What is booked for others and may be in the way of a job.
+    /// The bookings of others that may be in the way of a job.
     fn promised_beside(&self, job: JobId) -> impl Iterator<Item = &Booking> {
         let models = self.jobs.get(&job).and_then(|w| w.ask).map_or(u64::MAX, |ask| ask.shape.models.0);
         let any = !self.racks.is_empty();

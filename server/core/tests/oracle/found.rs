@@ -247,7 +247,7 @@ fn held_start_comes_sooner_when_turns_change() -> Case {
     Case { hosts, steps }
 }
 
-/// What ends within the grace is no obstacle, and a run of another model has the longest grace.
+/// A run that ends within the grace is no obstacle, and a run of another model has the longest grace.
 fn longer_grace_elsewhere_is_room_for_more() -> Case {
     let hosts = vec![host(A30[0], 1), plain(host(H100[0], 3))];
     let steps = vec![

@@ -720,7 +720,7 @@ impl Judge<'_> {
         })
     }
 
-    /// What a waiting job is told once a pass has settled.
+    /// The start that a waiting job is told once a pass has settled.
     pub fn told(&self, job: usize) -> Result<Option<i64>, Fault> {
         let told = self.told_before_a_pass(job)?;
         match told {
@@ -729,7 +729,7 @@ impl Judge<'_> {
         }
     }
 
-    /// What a waiting job is told at any time.
+    /// The start that a waiting job is told at any time.
     fn told_before_a_pass(&self, job: usize) -> Result<Told, Fault> {
         let now = self.world.now;
         let mut engine = self.world.engine.clone();

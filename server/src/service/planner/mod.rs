@@ -95,7 +95,7 @@ fn corrupt<T: std::str::FromStr>(text: &str) -> Result<T, StoreError> {
     text.parse().map_err(|_| StoreError::Corrupt(text.to_owned()))
 }
 
-/// What a pass of the engine came to.
+/// The outcome of a pass of the engine.
 pub(crate) struct Decided {
     pub decisions: Vec<Decision>,
     /// The engine has not looked at everything yet.

@@ -1,4 +1,4 @@
-//! What a job that waits is told.
+//! The reasons and starts that waiting jobs are told.
 
 use super::*;
 
