@@ -14,6 +14,7 @@ mod facts;
 mod forecast;
 mod hold;
 mod inside;
+mod never;
 mod pass;
 mod place;
 mod power;
