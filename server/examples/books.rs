@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use berth_server::store::ledger::Posting;
-use berth_server::store::{self, Db, StoreError, Tx};
+use berth_store::ledger::Posting;
+use berth_store::{self as store, Db, StoreError, Tx};
 use berth_types::accounts::Org;
 use berth_types::ids::{OrgId, TransferId};
 use berth_types::ledger::TransferKind;

@@ -17,12 +17,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use berth_server::clock::{Clock, SystemClock};
-use berth_server::portal::{Portal, Settings};
-use berth_server::scheduler;
+use berth_foundation::Settings;
+use berth_foundation::clock::{Clock, SystemClock};
+use berth_server::loops;
+use berth_server::portal::Portal;
 use berth_server::serve::serve;
-use berth_server::store::{Db, StoreError};
 use berth_server::web::Assets;
+use berth_store::{Db, StoreError};
 use berth_types::time::Timestamp;
 use clap::Parser;
 use rand::SeedableRng;
@@ -98,12 +99,12 @@ fn lines() -> UnboundedReceiver<String> {
 
 /// One round of every loop that looks at the clock.
 async fn do_what_is_due(portal: &Portal) -> Result<(), StoreError> {
-    portal.tick_reservations().await?;
-    portal.tick_drains().await?;
-    portal.live.schedule.notify_one();
-    portal.tick_budgets().await?;
-    portal.bill_last_month().await?;
-    portal.reconcile().await?;
+    portal.reservations.tick_reservations().await?;
+    portal.drains.tick_drains().await?;
+    portal.context.live.schedule.notify_one();
+    loops::check_budgets(&portal.budgets, &portal.attempts).await?;
+    portal.invoices.bill_last_month().await?;
+    portal.reconciliations.reconcile().await?;
     Ok(())
 }
 
@@ -138,7 +139,7 @@ async fn forward(portal: &Portal, clock: &Ahead, seconds: i64) -> Result<String,
 async fn settle(portal: &Portal) -> Result<String, String> {
     let mut kept = 0;
     for _ in 0..MOST_PASSES {
-        let pass = scheduler::pass(portal).await.map_err(|e| e.to_string())?;
+        let pass = portal.scheduler.pass().await.map_err(|e| e.to_string())?;
         kept += pass.kept;
         if pass.kept == 0 && !pass.unfinished {
             return Ok(format!("settled {kept}"));
@@ -155,7 +156,7 @@ async fn follow(portal: Portal, clock: Arc<Ahead>, mut lines: UnboundedReceiver<
             Some(Order::Forward(seconds)) => forward(&portal, &clock, seconds).await,
             Some(Order::Hold) => {
                 if held.is_none() {
-                    held = Some(scheduler::hold(&portal).await);
+                    held = Some(portal.scheduler.hold().await);
                 }
                 Ok("held".to_owned())
             }

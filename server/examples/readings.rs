@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use berth_server::recordings::{Recorded, Recordings};
+use berth_recordings::{Recorded, Recordings};
 use berth_types::ids::JobId;
 use berth_types::metrics::{Sample, Series};
 use berth_types::time::Timestamp;

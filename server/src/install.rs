@@ -31,7 +31,7 @@ static HASHES: Mutex<BTreeMap<PathBuf, Hashed>> = Mutex::new(BTreeMap::new());
 
 /// `/install/…`; without a worker's program there is nothing.
 pub fn routes(portal: &Portal) -> Router<Portal> {
-    let Some(program) = &portal.settings.worker_program else { return Router::new() };
+    let Some(program) = &portal.context.settings.worker_program else { return Router::new() };
     Router::new()
         .route("/install/worker.sh", get(script))
         .route_service("/install/berth-worker", ServeFile::new(program))
@@ -39,7 +39,7 @@ pub fn routes(portal: &Portal) -> Router<Portal> {
 }
 
 async fn script(State(portal): State<Portal>) -> Response {
-    let settings = &portal.settings;
+    let settings = &portal.context.settings;
     let Some(program) = settings.worker_program.clone() else { return StatusCode::NOT_FOUND.into_response() };
     let hashed = tokio::task::spawn_blocking(move || {
         let simulation = match hash(&program.with_file_name(SIMULATION)) {

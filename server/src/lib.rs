@@ -1,32 +1,15 @@
-//! The Berth portal: REST, pages, worker sessions, scheduler, service and store.
+//! The portal's program: REST, pages, the workers' door, webhooks, metrics and the loops, over the parts of the portal.
 //!
-//! `rest` reads a request and writes an answer, `workers` speaks with the hosts, `scheduler` places,
-//! `service` decides, `store` remembers. Authorisation lives in `service` and nowhere else; SQL lives
-//! in `store` and nowhere else.
+//! `portal` puts the parts together. `rest` reads a request and writes an answer, `workers` speaks with the hosts.
+//! Must not decide: rules are in the parts, SQL is in `berth-store`.
 
-pub mod authority;
-pub mod clock;
-pub mod depot;
-pub mod envelope;
-pub mod fault;
 pub mod install;
-mod keyfile;
-pub mod live;
-pub mod outbound;
-mod passwords;
+pub mod loops;
+mod metrics;
 pub mod portal;
-pub mod ports;
-pub mod recordings;
 pub mod rest;
-pub mod scheduler;
-mod secrets;
 pub mod serve;
-pub mod service;
-pub mod store;
-pub mod stripe;
-pub mod telemetry;
-mod throttle;
 pub mod tls;
-pub mod tunnels;
 pub mod web;
+mod webhooks;
 pub mod workers;

@@ -6,13 +6,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use berth_core::ports::Origin;
-use berth_server::clock::SystemClock;
-use berth_server::depot::Bucket;
-use berth_server::portal::{Portal, Settings};
-use berth_server::recordings::Keep;
+use berth_foundation::Settings;
+use berth_foundation::clock::SystemClock;
+use berth_foundation::objects::Bucket;
+use berth_recordings::Keep;
+use berth_server::portal::Portal;
 use berth_server::serve::serve;
-use berth_server::store::Db;
 use berth_server::web::Assets;
+use berth_store::Db;
 use clap::{Parser, Subcommand};
 use rand::SeedableRng;
 use rand_chacha::ChaCha20Rng;
@@ -297,8 +298,8 @@ async fn run(args: Args) -> Result<(), String> {
                 ..Settings::default()
             };
             let portal = Portal::new(db, settings, Arc::new(SystemClock), ChaCha20Rng::from_os_rng());
-            portal.authority()?;
-            portal.depot.check().map_err(|e| e.to_string())?;
+            portal.enrolment.authority()?;
+            portal.objects.check().map_err(|e| e.to_string())?;
             serve(portal, assets, listener, worker_listener, stopped()).await
         }
     }
@@ -313,7 +314,7 @@ async fn rewrap(store: Store, keys: KeyFiles) -> Result<(), String> {
         ..Settings::default()
     };
     let portal = Portal::new(db, settings, Arc::new(SystemClock), ChaCha20Rng::from_os_rng());
-    let found = portal.open_secrets().await?;
+    let found = portal.secrets.open_secrets().await?;
     println!("{} sealed anew", found.done);
     match found.unreadable {
         0 => Ok(()),

@@ -8,11 +8,11 @@ use std::net::SocketAddr;
 
 use tokio::net::TcpListener;
 
+use berth_access::ports;
+
 use crate::portal::Portal;
-use crate::ports;
-use crate::service::{books, budgets, drains, files, invoices, leases, payments, reservations, webhooks};
 use crate::web::{self, Assets};
-use crate::{rest, scheduler, telemetry, workers};
+use crate::{loops, rest, workers};
 
 /// A line for whoever started the portal; one who has stopped reading does not stop it.
 fn say(line: &str) {
@@ -31,36 +31,26 @@ pub async fn serve(
     if assets.is_none() {
         tracing::warn!("there are no built pages; --web names their directory");
     }
-    portal.open_secrets().await?;
+    portal.secrets.open_secrets().await?;
     let at = listener.local_addr().map_err(|e| e.to_string())?;
     let worker_at = worker_listener.local_addr().map_err(|e| e.to_string())?;
     say(&format!("Berth listens on http://{at}"));
     say(&format!("Workers connect to https://{worker_at}"));
-    if let Some(token) = portal.open_setup().await.map_err(|e| e.to_string())? {
+    if let Some(token) = portal.accounts.open_setup().await.map_err(|e| e.to_string())? {
         say(&format!(
             "No operator exists yet. Setup token, valid until used or until the next start: {token}"
         ));
     }
-    tokio::spawn(scheduler::run(portal.clone()));
-    tokio::spawn(reservations::tick::run(portal.clone()));
-    tokio::spawn(drains::run(portal.clone()));
-    tokio::spawn(leases::run(portal.clone()));
-    tokio::spawn(books::run(portal.clone()));
-    tokio::spawn(budgets::run(portal.clone()));
-    tokio::spawn(invoices::run(portal.clone()));
-    tokio::spawn(telemetry::run(portal.clone()));
-    tokio::spawn(files::run(portal.clone()));
-    portal.resume_terminals().await.map_err(|e| e.to_string())?;
-    portal.hear_webhooks().await.map_err(|e| e.to_string())?;
-    tokio::spawn(webhooks::run(portal.clone()));
-    tokio::spawn(payments::run(portal.clone()));
+    loops::start(&portal);
+    portal.terminals.resume_terminals().await.map_err(|e| e.to_string())?;
+    portal.webhooks.hear_webhooks().await.map_err(|e| e.to_string())?;
     let (stop, stopping) = tokio::sync::watch::channel(());
     let stopped_too = |mut stopping: tokio::sync::watch::Receiver<()>| async move {
         // The sender is dropped when it is time.
         let _ = stopping.changed().await;
     };
-    let router = web::router(rest::router(portal.clone()), assets.as_ref(), portal.settings.https);
-    let router = ports::in_front(router, portal.clone());
+    let router = web::router(rest::router(portal.clone()), assets.as_ref(), portal.context.settings.https);
+    let router = ports::in_front(router, portal.ports.clone());
     let pages = axum::serve(listener, router.into_make_service_with_connect_info::<SocketAddr>())
         .with_graceful_shutdown(stopped_too(stopping.clone()))
         .into_future();

@@ -1,6 +1,6 @@
 //! The encrypted way from workers: TLS 1.3, the portal's certificate, and the worker's when it has one.
 //!
-//! Proves who holds which key and nothing more: what a certificate is good for, `service` decides.
+//! Proves who holds which key and nothing more: the rights of a certificate are decided by `berth_fleet::enrolment`.
 
 use std::fmt;
 use std::io;
@@ -54,7 +54,7 @@ pub fn host_of(url: &str) -> Option<String> {
 
 /// What the listener for workers speaks. `at` is the address that it listens on.
 pub fn config(portal: &Portal, at: IpAddr) -> Result<ServerConfig, String> {
-    let authority = portal.authority()?;
+    let authority = portal.enrolment.authority()?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut roots = RootCertStore::empty();
     roots.add(authority.certificate().clone()).map_err(|e| e.to_string())?;
@@ -65,7 +65,7 @@ pub fn config(portal: &Portal, at: IpAddr) -> Result<ServerConfig, String> {
         .map_err(|e| e.to_string())?;
     let mut names: Vec<String> = ["localhost", "127.0.0.1", "::1"].map(str::to_owned).into();
     names.extend((!at.is_unspecified()).then(|| at.to_string()));
-    names.extend(host_of(&portal.settings.worker_url));
+    names.extend(host_of(&portal.context.settings.worker_url));
     names.sort_unstable();
     names.dedup();
     let presented = Presented { portal: portal.clone(), names, current: Mutex::new(None) };
@@ -94,7 +94,7 @@ impl fmt::Debug for PortalClock {
 
 impl TimeProvider for PortalClock {
     fn current_time(&self) -> Option<UnixTime> {
-        let micros = u64::try_from(self.0.now().micros()).ok()?;
+        let micros = u64::try_from(self.0.context.now().micros()).ok()?;
         Some(UnixTime::since_unix_epoch(Duration::from_micros(micros)))
     }
 }
@@ -114,17 +114,17 @@ impl fmt::Debug for Presented {
 
 impl Presented {
     fn fresh(&self) -> Result<Arc<CertifiedKey>, String> {
-        let now = self.portal.now();
+        let now = self.portal.context.now();
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((until, key)) = current.as_ref()
             && now < *until
         {
             return Ok(key.clone());
         }
-        let lifetime_s = self.portal.settings.portal_certificate_s;
-        let serial = self.portal.random(|rng| rng.random::<[u8; 16]>());
+        let lifetime_s = self.portal.context.settings.portal_certificate_s;
+        let serial = self.portal.context.random(|rng| rng.random::<[u8; 16]>());
         let (key, chain) =
-            self.portal.authority()?.serve(&self.names, serial, now.plus_seconds(lifetime_s))?;
+            self.portal.enrolment.authority()?.serve(&self.names, serial, now.plus_seconds(lifetime_s))?;
         let provider = rustls::crypto::ring::default_provider();
         let made = CertifiedKey::from_der(chain, key, &provider).map_err(|e| e.to_string())?;
         let made = Arc::new(made);

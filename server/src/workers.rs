@@ -1,6 +1,6 @@
 //! The gRPC side: workers join and hold their sessions here.
 //!
-//! Carries messages between a worker and `service`; decides nothing. Which node speaks, its certificate
+//! Carries messages between a worker and the parts of the portal; decides nothing. Which node speaks, its certificate
 //! says and nothing else.
 
 mod door;
@@ -23,11 +23,13 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 use tower::util::MapRequestLayer;
 
+use berth_foundation::Change;
+
 use crate::portal::Portal;
-use crate::service::enrolment::{Certified, Credential};
-use crate::store::nodes::{GpuReport, NodeReport};
 use crate::tls::{self, Peer};
-use crate::tunnels::Tunnel;
+use berth_access::tunnels::Tunnel;
+use berth_fleet::enrolment::{Certified, Credential};
+use berth_store::nodes::{GpuReport, NodeReport};
 use told::{isolation, node_labels};
 
 /// A worker that says nothing for this long is out of reach.
@@ -76,7 +78,7 @@ impl Workers {
                 "Only a worker with a certificate of this portal may call this.",
             ));
         };
-        match self.0.identify(certificate).await {
+        match self.0.enrolment.identify(certificate).await {
             Ok(Ok(credential)) => Ok(credential),
             Ok(Err(why)) => Err(Status::permission_denied(why)),
             Err(_) => Err(unavailable()),
@@ -110,7 +112,7 @@ impl Contract for Workers {
     ) -> Result<Response<proto::Certificate>, Status> {
         let proto::JoinRequest { token, name, csr, node } = request.into_inner();
         let former = Some(node.as_str()).filter(|node| !node.is_empty());
-        answer(self.0.join(&token, &name, &csr, former).await)
+        answer(self.0.enrolment.join(&token, &name, &csr, former).await)
     }
 
     async fn renew(
@@ -118,7 +120,7 @@ impl Contract for Workers {
         request: Request<proto::RenewRequest>,
     ) -> Result<Response<proto::Certificate>, Status> {
         let credential = self.caller(request.extensions()).await?;
-        answer(self.0.renew(&credential, &request.into_inner().csr).await)
+        answer(self.0.enrolment.renew(&credential, &request.into_inner().csr).await)
     }
 
     async fn keep(&self, request: Request<proto::Piece>) -> Result<Response<proto::Kept>, Status> {
@@ -268,21 +270,21 @@ impl Session {
             return Err("the first message was no hello".to_owned());
         };
         self.enter(&hello, &mut up).await?;
-        let _held = self.portal.hold_lease(self.node).ok_or("its work is being taken; it may come again")?;
+        let _held = self.portal.leases.hold(self.node).ok_or("its work is being taken; it may come again")?;
         let (leased, leaving) = (hello.leases, hello.leaving);
         self.greet(hello).await?;
-        self.portal.node_returned(self.node, leased, leaving).await.map_err(|e| e.to_string())?;
-        let live = self.portal.live.clone();
+        self.portal.lost_nodes.node_returned(self.node, leased, leaving).await.map_err(|e| e.to_string())?;
+        let live = self.portal.context.live.clone();
         let guard = live.open_session(self.node);
         // Revoked meanwhile, when there was no session yet that could be ended.
         self.still_good().await?;
         tracing::info!(node = %self.node, "a worker is connected");
-        self.portal.touch_boards();
+        self.portal.context.publish(Change::Boards);
         let result = self.converse(&guard, &mut up).await;
         drop(guard);
-        self.portal.touch_boards();
+        self.portal.context.publish(Change::Boards);
         // Nobody may hold this up: it only records when the node was last heard.
-        let _ = self.portal.touch_node(self.node).await;
+        let _ = self.portal.nodes.note_seen(self.node).await;
         result
     }
 
@@ -317,14 +319,14 @@ impl Session {
             worker_version: hello.worker_version,
             boards: hello.boards.into_iter().filter_map(board).collect(),
         };
-        self.portal.report_node(self.node, report).await.map_err(|e| e.to_string())?;
-        self.boards = self.portal.own_boards(self.node).await.map_err(|e| e.to_string())?;
+        self.portal.nodes.report_node(self.node, report).await.map_err(|e| e.to_string())?;
+        self.boards = self.portal.health.own_boards(self.node).await.map_err(|e| e.to_string())?;
         Ok(())
     }
 
     async fn converse(
         &mut self,
-        guard: &crate::live::SessionGuard,
+        guard: &berth_foundation::live::SessionGuard,
         up: &mut Streaming<proto::Up>,
     ) -> Result<(), String> {
         let mut look = tokio::time::interval(LOOK_EVERY);
@@ -355,7 +357,7 @@ impl Session {
                 _ = look.tick() => {
                     self.still_good().await?;
                     due = due.or(Some(not_before));
-                    self.portal.touch_node(self.node).await.map_err(|e| e.to_string())?;
+                    self.portal.nodes.note_seen(self.node).await.map_err(|e| e.to_string())?;
                 }
                 _ = silent.tick() => {
                     if heard.elapsed() > SILENCE {
@@ -381,8 +383,8 @@ impl Session {
     }
 
     async fn send_desired(&mut self) -> Result<(), String> {
-        let mut desired = self.portal.desired(self.node).await.map_err(|e| e.to_string())?;
-        desired.tasks = self.portal.board_tasks(self.node).await.map_err(|e| e.to_string())?;
+        let mut desired = self.portal.attempts.desired(self.node).await.map_err(|e| e.to_string())?;
+        desired.tasks = self.portal.health.board_tasks(self.node).await.map_err(|e| e.to_string())?;
         let keys: HashSet<_> = desired.attempts.iter().filter_map(|a| attempt(a.attempt.as_ref())).collect();
         self.logs.retain(|(job, number, _), _| keys.contains(&(*job, *number)));
         self.ends.retain(|key, _| keys.contains(key));
@@ -401,7 +403,7 @@ impl Session {
         }
         self.say(proto::down::What::Desired(desired)).await?;
         self.sent = Some(compared);
-        self.portal.secrets_given(given).await;
+        self.portal.secrets.secrets_given(given).await;
         Ok(())
     }
 
@@ -432,7 +434,7 @@ impl Session {
             Some(proto::up::What::Log(log)) => self.keep_log(log).await,
             Some(proto::up::What::Samples(samples)) => self.keep_samples(samples).await,
             Some(proto::up::What::Health(health)) => {
-                self.portal.apply_health(self.node, health).await.map_err(|e| e.to_string())
+                self.portal.health.apply_health(self.node, health).await.map_err(|e| e.to_string())
             }
             Some(proto::up::What::Probe(probe)) => {
                 self.answered(&probe);
@@ -440,9 +442,9 @@ impl Session {
             }
             // Older workers do not count them, and need no answer.
             Some(proto::up::What::Heartbeat(beat)) if beat.seq > 0 => {
-                self.portal.renew_lease(self.node);
+                self.portal.leases.renew(self.node, self.portal.context.monotonic_ms());
                 if beat.leaving && !std::mem::replace(&mut self.leaves, true) {
-                    self.portal.node_leaves(self.node).await.map_err(|e| e.to_string())?;
+                    self.portal.drains.node_leaves(self.node).await.map_err(|e| e.to_string())?;
                 }
                 self.say(proto::down::What::Renewed(proto::Renewed { seq: beat.seq })).await
             }

@@ -10,8 +10,8 @@ mod common;
 use std::io::Write;
 use std::sync::{Arc, Mutex};
 
-use berth_server::envelope::is_sealed;
-use berth_server::store;
+use berth_foundation::envelope::is_sealed;
+use berth_store as store;
 use common::{As, Place, Reply, TestPortal, engines};
 use serde_json::json;
 
@@ -55,7 +55,7 @@ async fn no_file_and_no_log_has_a_value() {
         let hook = t.post(&ada, &format!("/orgs/{org}/webhooks"), hook).await.expect(201);
         let signing = hook["secret"].as_str().unwrap();
         assert!(signing.starts_with("whsec_"), "{engine}");
-        let mut conn = t.portal.db.read().await.unwrap();
+        let mut conn = t.portal.context.db.read().await.unwrap();
         let mut tx = conn.tx();
         let rows = store::secrets::list_all(&mut tx).await.unwrap();
         let hooks = store::webhooks::list(&mut tx, "").await.unwrap();

@@ -33,26 +33,26 @@ pub fn routes() -> Router<Portal> {
 }
 
 async fn info(State(portal): State<Portal>) -> Result<Answer<PortalInfo>, Failed> {
-    Ok(Answer(portal.info().await?))
+    Ok(Answer(portal.accounts.info().await?))
 }
 
 async fn set_up(
     State(portal): State<Portal>,
     body: Json<Setup>,
 ) -> Result<(StatusCode, Answer<User>), Failed> {
-    Ok((StatusCode::CREATED, Answer(portal.set_up(body.value).await?)))
+    Ok((StatusCode::CREATED, Answer(portal.accounts.set_up(body.value).await?)))
 }
 
 async fn sign_up(
     State(portal): State<Portal>,
     body: Json<SignUp>,
 ) -> Result<(StatusCode, Answer<SignedUp>), Failed> {
-    Ok((StatusCode::CREATED, Answer(portal.sign_up(body.value).await?)))
+    Ok((StatusCode::CREATED, Answer(portal.accounts.sign_up(body.value).await?)))
 }
 
 fn set_cookie(portal: &Portal, value: &str, max_age_s: i64) -> String {
-    let name = cookie_name(portal.settings.https);
-    let secure = if portal.settings.https { "; Secure" } else { "" };
+    let name = cookie_name(portal.context.settings.https);
+    let secure = if portal.context.settings.https { "; Secure" } else { "" };
     format!("{name}={value}; Path=/; Max-Age={max_age_s}; HttpOnly; SameSite=Lax{secure}")
 }
 
@@ -62,20 +62,20 @@ async fn sign_in(
     body: Json<SignIn>,
 ) -> Result<impl IntoResponse, Failed> {
     let from = peer.map(|Extension(ConnectInfo(address))| address.ip());
-    let (cookie, user) = portal.sign_in(body.value, from).await?;
-    let cookie = set_cookie(&portal, &cookie, portal.settings.session_absolute_s);
+    let (cookie, user) = portal.accounts.sign_in(body.value, from).await?;
+    let cookie = set_cookie(&portal, &cookie, portal.context.settings.session_absolute_s);
     Ok((StatusCode::CREATED, [(header::SET_COOKIE, cookie)], Answer(user)))
 }
 
 async fn sign_out(State(portal): State<Portal>, headers: HeaderMap) -> Result<impl IntoResponse, Failed> {
-    if let Some(cookie) = session_cookie(&headers, portal.settings.https) {
-        portal.sign_out(&cookie).await?;
+    if let Some(cookie) = session_cookie(&headers, portal.context.settings.https) {
+        portal.accounts.sign_out(&cookie).await?;
     }
     Ok((StatusCode::NO_CONTENT, [(header::SET_COOKIE, set_cookie(&portal, "", 0))]))
 }
 
 async fn me(State(portal): State<Portal>, Signed(caller): Signed) -> Result<Answer<Me>, Failed> {
-    Ok(Answer(portal.me(&caller).await?))
+    Ok(Answer(portal.accounts.me(&caller).await?))
 }
 
 async fn list_tokens(
@@ -83,7 +83,7 @@ async fn list_tokens(
     Signed(caller): Signed,
     Path(org): Path<OrgId>,
 ) -> Result<Answer<Page<Token>>, Failed> {
-    Ok(Answer(Page::whole(portal.list_tokens(&caller, Some(org)).await?)))
+    Ok(Answer(Page::whole(portal.accounts.list_tokens(&caller, Some(org)).await?)))
 }
 
 async fn create_token(
@@ -92,7 +92,7 @@ async fn create_token(
     Path(org): Path<OrgId>,
     body: Json<NewToken>,
 ) -> Result<(StatusCode, Answer<CreatedToken>), Failed> {
-    Ok((StatusCode::CREATED, Answer(portal.create_token(&caller, org, body.value).await?)))
+    Ok((StatusCode::CREATED, Answer(portal.accounts.create_token(&caller, org, body.value).await?)))
 }
 
 async fn create_operator_token(
@@ -100,7 +100,7 @@ async fn create_operator_token(
     Signed(caller): Signed,
     body: Json<NewOperatorToken>,
 ) -> Result<(StatusCode, Answer<CreatedToken>), Failed> {
-    Ok((StatusCode::CREATED, Answer(portal.create_operator_token(&caller, body.value).await?)))
+    Ok((StatusCode::CREATED, Answer(portal.accounts.create_operator_token(&caller, body.value).await?)))
 }
 
 async fn revoke_token(
@@ -108,7 +108,7 @@ async fn revoke_token(
     Signed(caller): Signed,
     Path((org, token)): Path<(OrgId, TokenId)>,
 ) -> Result<StatusCode, Failed> {
-    portal.revoke_token(&caller, Some(org), token).await?;
+    portal.accounts.revoke_token(&caller, Some(org), token).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -116,7 +116,7 @@ async fn list_operator_tokens(
     State(portal): State<Portal>,
     Signed(caller): Signed,
 ) -> Result<Answer<Page<Token>>, Failed> {
-    Ok(Answer(Page::whole(portal.list_tokens(&caller, None).await?)))
+    Ok(Answer(Page::whole(portal.accounts.list_tokens(&caller, None).await?)))
 }
 
 async fn revoke_operator_token(
@@ -124,7 +124,7 @@ async fn revoke_operator_token(
     Signed(caller): Signed,
     Path(token): Path<TokenId>,
 ) -> Result<StatusCode, Failed> {
-    portal.revoke_token(&caller, None, token).await?;
+    portal.accounts.revoke_token(&caller, None, token).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -132,5 +132,5 @@ async fn list_orgs(
     State(portal): State<Portal>,
     Signed(caller): Signed,
 ) -> Result<Answer<Page<OrgSummary>>, Failed> {
-    Ok(Answer(Page::whole(portal.list_org_summaries(&caller).await?)))
+    Ok(Answer(Page::whole(portal.ledger.list_org_summaries(&caller).await?)))
 }

@@ -6,12 +6,12 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use berth_types::problems::Problem;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::Value;
 use serde_path_to_error::{Path as JsonPath, Segment};
 
 use crate::portal::Portal;
-use crate::service::Caller;
+use berth_foundation::Caller;
 
 /// A problem as an answer.
 pub struct Failed(pub Problem);
@@ -68,12 +68,12 @@ impl FromRequestParts<Portal> for Signed {
             Some(value) => {
                 let token = value.to_str().ok().and_then(|v| v.strip_prefix("Bearer "));
                 match token {
-                    Some(token) => portal.caller_by_token(token.trim()).await?,
+                    Some(token) => portal.accounts.caller_by_token(token.trim()).await?,
                     None => None,
                 }
             }
-            None => match session_cookie(&parts.headers, portal.settings.https) {
-                Some(cookie) => portal.caller_by_session(&cookie).await?,
+            None => match session_cookie(&parts.headers, portal.context.settings.https) {
+                Some(cookie) => portal.accounts.caller_by_session(&cookie).await?,
                 None => None,
             },
         };
@@ -121,13 +121,15 @@ impl<T: DeserializeOwned> FromRequest<Portal> for Json<T> {
 /// The bytes are no JSON, or a field does not fit, which the pointer names.
 fn read_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     let malformed = |error| Problem::malformed(format!("The body is not JSON: {error}."));
+    // A structure would be read from a list of its fields too.
+    if bytes.trim_ascii_start().first() != Some(&b'{') {
+        serde_json::from_slice::<IgnoredAny>(bytes).map_err(malformed)?;
+        return Err(Problem::invalid_field("", "The body is a JSON object."));
+    }
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let read = serde_path_to_error::deserialize(&mut json);
-    // A structure would be read from a list of its fields too.
-    let is_object = bytes.trim_ascii_start().first() == Some(&b'{');
     match read {
-        Ok(value) if is_object => json.end().map(|()| value).map_err(malformed),
-        Ok(_) => Err(Problem::invalid_field("", "The body is a JSON object.")),
+        Ok(value) => json.end().map(|()| value).map_err(malformed),
         Err(error) => {
             serde_json::from_slice::<Value>(bytes).map_err(malformed)?;
             let detail = format!("The value does not fit: {}.", error.inner());

@@ -16,7 +16,7 @@ use serde::Deserialize;
 
 use super::extract::{Failed, Path, Query, Signed, cursor, limit};
 use crate::portal::Portal;
-use crate::service::files::Content;
+use berth_storage::files::Content;
 
 pub fn routes() -> Router<Portal> {
     Router::new()
@@ -37,7 +37,7 @@ async fn list(
     Path((org, job)): Path<(OrgId, JobId)>,
     Query(query): Query<ListFiles>,
 ) -> Result<Answer<Page<JobFile>>, Failed> {
-    let page = portal.list_files(&caller, org, job, cursor(query.cursor)?, limit(query.limit)?);
+    let page = portal.files.list_files(&caller, org, job, cursor(query.cursor)?, limit(query.limit)?);
     Ok(Answer(page.await?))
 }
 
@@ -46,7 +46,7 @@ async fn remove(
     Signed(caller): Signed,
     Path((org, job, file)): Path<(OrgId, JobId, FileId)>,
 ) -> Result<StatusCode, Failed> {
-    portal.remove_file(&caller, org, job, file).await?;
+    portal.files.remove_file(&caller, org, job, file).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -97,10 +97,10 @@ async fn content(
     Path((org, job, file)): Path<(OrgId, JobId, FileId)>,
     headers: HeaderMap,
 ) -> Result<Response, Failed> {
-    let file = portal.get_file(&caller, org, job, file).await?;
+    let file = portal.files.get_file(&caller, org, job, file).await?;
     let sent = Sent { name: name_of(&file), bytes: file.bytes, sha256: file.sha256.clone() };
     match sent.part(&headers) {
-        Ok(part) => Ok(part.answer(portal.read_file(&file, part.range.clone()).await?)),
+        Ok(part) => Ok(part.answer(portal.files.read_file(&file, part.range.clone()).await?)),
         Err(response) => Ok(*response),
     }
 }

@@ -13,7 +13,7 @@ use crate::portal::Portal;
 
 /// Gives each request an id, in the header and inside every problem.
 pub async fn request_id(State(portal): State<Portal>, request: Request, next: Next) -> Response {
-    let id: RequestId = portal.new_id(portal.now());
+    let id: RequestId = portal.context.new_id(portal.context.now());
     let id = id.to_string();
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let mut response = next.run(request).await;

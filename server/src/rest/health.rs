@@ -23,7 +23,7 @@ async fn list(
     Signed(caller): Signed,
     Path(node): Path<NodeId>,
 ) -> Result<Answer<Page<GpuHealth>>, Failed> {
-    Ok(Answer(portal.list_gpu_health(&caller, node).await?))
+    Ok(Answer(portal.health.list_gpu_health(&caller, node).await?))
 }
 
 async fn check(
@@ -31,7 +31,7 @@ async fn check(
     Signed(caller): Signed,
     Path(gpu): Path<String>,
 ) -> Result<Answer<GpuHealth>, Failed> {
-    Ok(Answer(portal.check_gpu(&caller, &gpu).await?))
+    Ok(Answer(portal.health.check_gpu(&caller, &gpu).await?))
 }
 
 async fn release(
@@ -39,7 +39,7 @@ async fn release(
     Signed(caller): Signed,
     Path(gpu): Path<String>,
 ) -> Result<Answer<GpuHealth>, Failed> {
-    Ok(Answer(portal.release_gpu(&caller, &gpu).await?))
+    Ok(Answer(portal.health.release_gpu(&caller, &gpu).await?))
 }
 
 async fn set_mode(
@@ -48,5 +48,5 @@ async fn set_mode(
     Path(gpu): Path<String>,
     body: Json<PatchGpuMode>,
 ) -> Result<Answer<GpuHealth>, Failed> {
-    Ok(Answer(portal.set_gpu_mode(&caller, &gpu, body.value).await?))
+    Ok(Answer(portal.health.set_gpu_mode(&caller, &gpu, body.value).await?))
 }

@@ -31,7 +31,7 @@ async fn create_budget(
     Path(org): Path<OrgId>,
     body: Json<NewBudget>,
 ) -> Result<(StatusCode, Answer<Budget>), Failed> {
-    Ok((StatusCode::CREATED, Answer(portal.create_budget(&caller, org, body.value).await?)))
+    Ok((StatusCode::CREATED, Answer(portal.budgets.create_budget(&caller, org, body.value).await?)))
 }
 
 async fn list_budgets(
@@ -39,7 +39,7 @@ async fn list_budgets(
     Signed(caller): Signed,
     Path(org): Path<OrgId>,
 ) -> Result<Answer<Page<Budget>>, Failed> {
-    Ok(Answer(portal.list_budgets(&caller, org).await?))
+    Ok(Answer(portal.budgets.list_budgets(&caller, org).await?))
 }
 
 async fn delete_budget(
@@ -47,7 +47,7 @@ async fn delete_budget(
     Signed(caller): Signed,
     Path((org, id)): Path<(OrgId, BudgetId)>,
 ) -> Result<StatusCode, Failed> {
-    portal.delete_budget(&caller, org, id).await?;
+    portal.budgets.delete_budget(&caller, org, id).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -64,7 +64,7 @@ async fn list(
     Path(org): Path<OrgId>,
     Query(query): Query<List>,
 ) -> Result<Answer<Page<Invoice>>, Failed> {
-    let page = portal.list_invoices(&caller, Some(org), cursor(query.cursor)?, limit(query.limit)?);
+    let page = portal.invoices.list_invoices(&caller, Some(org), cursor(query.cursor)?, limit(query.limit)?);
     Ok(Answer(page.await?))
 }
 
@@ -73,7 +73,7 @@ async fn show(
     Signed(caller): Signed,
     Path((org, id)): Path<(OrgId, InvoiceId)>,
 ) -> Result<Answer<Invoice>, Failed> {
-    Ok(Answer(portal.get_invoice(&caller, org, id).await?))
+    Ok(Answer(portal.invoices.get_invoice(&caller, org, id).await?))
 }
 
 async fn list_all(
@@ -81,7 +81,7 @@ async fn list_all(
     Signed(caller): Signed,
     Query(query): Query<List>,
 ) -> Result<Answer<Page<Invoice>>, Failed> {
-    let page = portal.list_invoices(&caller, None, cursor(query.cursor)?, limit(query.limit)?);
+    let page = portal.invoices.list_invoices(&caller, None, cursor(query.cursor)?, limit(query.limit)?);
     Ok(Answer(page.await?))
 }
 
@@ -101,7 +101,7 @@ async fn bill(
     Signed(caller): Signed,
     body: Json<Month>,
 ) -> Result<(StatusCode, Answer<Made>), Failed> {
-    let made = portal.bill_month(&caller, &body.value.month).await?;
+    let made = portal.invoices.bill_month(&caller, &body.value.month).await?;
     Ok((StatusCode::CREATED, Answer(Made { made })))
 }
 
@@ -110,7 +110,7 @@ async fn pay(
     Signed(caller): Signed,
     Path(id): Path<InvoiceId>,
 ) -> Result<Answer<Invoice>, Failed> {
-    Ok(Answer(portal.pay_invoice(&caller, id).await?))
+    Ok(Answer(portal.invoices.pay_invoice(&caller, id).await?))
 }
 
 async fn void(
@@ -118,14 +118,14 @@ async fn void(
     Signed(caller): Signed,
     Path(id): Path<InvoiceId>,
 ) -> Result<Answer<Invoice>, Failed> {
-    Ok(Answer(portal.void_invoice(&caller, id).await?))
+    Ok(Answer(portal.invoices.void_invoice(&caller, id).await?))
 }
 
 async fn settings(
     State(portal): State<Portal>,
     Signed(caller): Signed,
 ) -> Result<Answer<BillingSettings>, Failed> {
-    Ok(Answer(portal.billing_settings(&caller).await?))
+    Ok(Answer(portal.invoices.billing_settings(&caller).await?))
 }
 
 async fn set_settings(
@@ -133,5 +133,5 @@ async fn set_settings(
     Signed(caller): Signed,
     body: Json<BillingSettings>,
 ) -> Result<Answer<BillingSettings>, Failed> {
-    Ok(Answer(portal.set_billing_settings(&caller, body.value).await?))
+    Ok(Answer(portal.invoices.set_billing_settings(&caller, body.value).await?))
 }

@@ -38,10 +38,10 @@ async fn submit(
     body: Json<NewJob>,
 ) -> Result<Response, Failed> {
     if query.dry_run {
-        let plan = portal.plan_job(&caller, org, &body.value).await?;
+        let plan = portal.jobs.plan_job(&caller, org, &body.value).await?;
         return Ok((Extension(NotKept), Answer(plan)).into_response());
     }
-    let job = portal.submit_job(&caller, org, body.value).await?;
+    let job = portal.jobs.submit_job(&caller, org, body.value).await?;
     Ok((StatusCode::CREATED, Answer(job)).into_response())
 }
 
@@ -59,7 +59,7 @@ async fn list(
     Path(org): Path<OrgId>,
     Query(query): Query<ListJobs>,
 ) -> Result<Answer<Page<Job>>, Failed> {
-    let page = portal.list_jobs(&caller, org, query.state, cursor(query.cursor)?, limit(query.limit)?);
+    let page = portal.jobs.list_jobs(&caller, org, query.state, cursor(query.cursor)?, limit(query.limit)?);
     Ok(Answer(page.await?))
 }
 
@@ -68,7 +68,7 @@ async fn show(
     Signed(caller): Signed,
     Path((org, job)): Path<(OrgId, JobId)>,
 ) -> Result<Answer<Job>, Failed> {
-    Ok(Answer(portal.get_job(&caller, org, job).await?))
+    Ok(Answer(portal.jobs.get_job(&caller, org, job).await?))
 }
 
 async fn cancel(
@@ -76,7 +76,7 @@ async fn cancel(
     Signed(caller): Signed,
     Path((org, job)): Path<(OrgId, JobId)>,
 ) -> Result<(StatusCode, Answer<Job>), Failed> {
-    Ok((StatusCode::ACCEPTED, Answer(portal.cancel_job(&caller, org, job).await?)))
+    Ok((StatusCode::ACCEPTED, Answer(portal.jobs.cancel_job(&caller, org, job).await?)))
 }
 
 async fn extend(
@@ -85,7 +85,7 @@ async fn extend(
     Path((org, job)): Path<(OrgId, JobId)>,
     body: Json<ExtendJob>,
 ) -> Result<(StatusCode, Answer<Job>), Failed> {
-    Ok((StatusCode::ACCEPTED, Answer(portal.extend_job(&caller, org, job, body.value).await?)))
+    Ok((StatusCode::ACCEPTED, Answer(portal.jobs.extend_job(&caller, org, job, body.value).await?)))
 }
 
 async fn explanation(
@@ -93,5 +93,5 @@ async fn explanation(
     Signed(caller): Signed,
     Path((org, job)): Path<(OrgId, JobId)>,
 ) -> Result<Answer<Explanation>, Failed> {
-    Ok(Answer(portal.explain_job(&caller, org, job).await?))
+    Ok(Answer(portal.jobs.explain_job(&caller, org, job).await?))
 }

@@ -26,9 +26,9 @@ use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::extract::{Failed, Path, Query, Signed};
-use crate::live::News;
 use crate::portal::Portal;
-use crate::service::jobs::LogEnd;
+use berth_foundation::live::News;
+use berth_jobs::jobs::LogEnd;
 
 const BEAT: Duration = Duration::from_secs(1);
 /// Log bytes in one event.
@@ -138,17 +138,17 @@ async fn job_events(
 ) -> Result<Response, Failed> {
     let after = resume(&headers, query.after).unwrap_or(0);
     if !wants_stream(&headers) {
-        return Ok(Answer(portal.list_job_events(&caller, org, job, after).await?).into_response());
+        return Ok(Answer(portal.jobs.list_job_events(&caller, org, job, after).await?).into_response());
     }
-    let ended = portal.live.streams_end(org, caller.user.id, caller.token.map(|t| t.id));
-    portal.get_job(&caller, org, job).await?;
+    let ended = portal.context.live.streams_end(org, caller.user.id, caller.token.map(|t| t.id));
+    portal.jobs.get_job(&caller, org, job).await?;
     // Listening starts before reading, so nothing falls between.
-    let mut ear = Ear::new(portal.live.listen_job(job));
+    let mut ear = Ear::new(portal.context.live.listen_job(job));
     Ok(stream(ended, move |feed| async move {
         let mut last = after;
         let read_up = async |last: &mut i64| {
-            let page = portal.list_job_events(&caller, org, job, *last).await.map_err(|_| Gone)?;
-            let now = portal.get_job(&caller, org, job).await.map_err(|_| Gone)?;
+            let page = portal.jobs.list_job_events(&caller, org, job, *last).await.map_err(|_| Gone)?;
+            let now = portal.jobs.get_job(&caller, org, job).await.map_err(|_| Gone)?;
             for event in page.items {
                 *last = event.seq;
                 let data = JobChange { event: Some(event), job: now.clone() };
@@ -161,15 +161,20 @@ async fn job_events(
         put(&feed, beat()).await?;
         loop {
             match ear.hear().await {
-                Heard::News(News::Change { seq: Some(seq), text, .. }) if seq == last + 1 => {
-                    last = seq;
-                    put(&feed, Event::default().event("change").id(seq.to_string()).data(text)).await?;
-                }
-                Heard::News(News::Change { seq: Some(seq), .. }) if seq <= last => {}
-                Heard::News(News::Change { seq: Some(_), .. }) | Heard::Behind => read_up(&mut last).await?,
-                Heard::News(News::Change { seq: None, text, .. }) => {
-                    put(&feed, Event::default().event("change").data(text)).await?;
-                }
+                Heard::News(News::Change(news)) => match news.event.as_ref().map(|event| event.seq) {
+                    Some(seq) if seq <= last => {}
+                    Some(seq) if seq > last + 1 => read_up(&mut last).await?,
+                    seq => {
+                        let text = portal.jobs.change_text(&news).await.map_err(|_| Gone)?;
+                        let mut event = Event::default().event("change").data(text);
+                        if let Some(seq) = seq {
+                            last = seq;
+                            event = event.id(seq.to_string());
+                        }
+                        put(&feed, event).await?;
+                    }
+                },
+                Heard::Behind => read_up(&mut last).await?,
                 Heard::News(News::Cost(text)) => {
                     put(&feed, Event::default().event("cost").data(text)).await?
                 }
@@ -188,15 +193,18 @@ async fn org_events(
     headers: HeaderMap,
 ) -> Result<Response, Failed> {
     let after = resume(&headers, query.after);
-    let ended = portal.live.streams_end(org, caller.user.id, caller.token.map(|t| t.id));
+    let ended = portal.context.live.streams_end(org, caller.user.id, caller.token.map(|t| t.id));
     // Authorises, and says now what could not be said inside the stream.
-    portal.list_jobs(&caller, org, None, None, 1).await?;
-    let mut ear = Ear::new(portal.live.listen_org(org));
+    portal.jobs.list_jobs(&caller, org, None, None, 1).await?;
+    let mut ear = Ear::new(portal.context.live.listen_org(org));
     Ok(stream(ended, move |feed| async move {
         let mut last = after.map(Timestamp::from_micros);
         let read_up = async |since: Timestamp| {
-            let changes =
-                portal.org_changes(&caller, org, since.plus_millis(-OVERLAP_MS)).await.map_err(|_| Gone)?;
+            let changes = portal
+                .jobs
+                .org_changes(&caller, org, since.plus_millis(-OVERLAP_MS))
+                .await
+                .map_err(|_| Gone)?;
             for change in changes {
                 let id = change.event.as_ref().map_or(0, |e| e.at.micros());
                 let text = serde_json::to_string(&change).map_err(|_| Gone)?;
@@ -210,12 +218,14 @@ async fn org_events(
         put(&feed, beat()).await?;
         loop {
             match ear.hear().await {
-                Heard::News(News::Change { at, text, .. }) => {
+                Heard::News(News::Change(news)) => {
+                    let at = news.event.as_ref().map_or_else(|| portal.context.now(), |event| event.at);
+                    let text = portal.jobs.change_text(&news).await.map_err(|_| Gone)?;
                     last = Some(at);
                     let id = at.micros().to_string();
                     put(&feed, Event::default().event("change").id(id).data(text)).await?;
                 }
-                Heard::Behind => read_up(last.unwrap_or_else(|| portal.now())).await?,
+                Heard::Behind => read_up(last.unwrap_or_else(|| portal.context.now())).await?,
                 Heard::News(_) => {}
                 Heard::Nothing => put(&feed, beat()).await?,
             }
@@ -258,9 +268,9 @@ async fn logs(
     Query(query): Query<LogQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Failed> {
-    let ended = portal.live.streams_end(org, caller.user.id, caller.token.map(|t| t.id));
-    let now = portal.get_job(&caller, org, job).await?;
-    let mut ear = Ear::new(portal.live.listen_job(job));
+    let ended = portal.context.live.streams_end(org, caller.user.id, caller.token.map(|t| t.id));
+    let now = portal.jobs.get_job(&caller, org, job).await?;
+    let mut ear = Ear::new(portal.context.live.listen_job(job));
     let from = resume(&headers, query.from).unwrap_or(0);
     let rank = query.rank;
     if !wants_stream(&headers) {
@@ -271,7 +281,7 @@ async fn logs(
         let mut number = query.attempt.unwrap_or(now.attempt);
         loop {
             // Asked before reading: what was complete then is complete in what is read.
-            let end = portal.log_end(job, number, rank).await.map_err(|_| Gone)?;
+            let end = portal.jobs.log_end(job, number, rank).await.map_err(|_| Gone)?;
             let complete = end == Some(LogEnd::Complete);
             loop {
                 let (recordings, at) = (portal.recordings.clone(), offset);
@@ -297,11 +307,11 @@ async fn logs(
                 Heard::Nothing => {
                     put(&feed, beat()).await?;
                     if number == 0 {
-                        number = portal.get_job(&caller, org, job).await.map_err(|_| Gone)?.attempt;
+                        number = portal.jobs.get_job(&caller, org, job).await.map_err(|_| Gone)?.attempt;
                     }
                 }
-                Heard::News(News::Change { .. }) if number == 0 => {
-                    number = portal.get_job(&caller, org, job).await.map_err(|_| Gone)?.attempt;
+                Heard::News(News::Change(_)) if number == 0 => {
+                    number = portal.jobs.get_job(&caller, org, job).await.map_err(|_| Gone)?.attempt;
                 }
                 Heard::News(_) | Heard::Behind => {}
             }
@@ -362,8 +372,8 @@ async fn metrics(
     Query(query): Query<MetricsQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Failed> {
-    let ended = portal.live.streams_end(org, caller.user.id, caller.token.map(|t| t.id));
-    let now = portal.get_job(&caller, org, job).await?;
+    let ended = portal.context.live.streams_end(org, caller.user.id, caller.token.map(|t| t.id));
+    let now = portal.jobs.get_job(&caller, org, job).await?;
     if !wants_stream(&headers) {
         let recordings = portal.recordings.clone();
         let read = move || recordings.series(job, now.attempt, query.from, query.to, query.step_s);
@@ -371,10 +381,10 @@ async fn metrics(
         let (step_s, series) = read.map_err(|_| Problem::internal())?;
         return Ok(Answer(Metrics { step_s, series }).into_response());
     }
-    let mut ear = Ear::new(portal.live.listen_job(job));
+    let mut ear = Ear::new(portal.context.live.listen_job(job));
     Ok(stream(ended, move |feed| async move {
         // Looked at again now that every change is heard.
-        let mut ended = portal.get_job(&caller, org, job).await.map_err(|_| Gone)?.state.ended();
+        let mut ended = portal.jobs.get_job(&caller, org, job).await.map_err(|_| Gone)?.state.ended();
         put(&feed, beat()).await?;
         while !ended {
             match ear.hear().await {
@@ -382,8 +392,8 @@ async fn metrics(
                     let id = at.micros().to_string();
                     put(&feed, Event::default().event("sample").id(id).data(text)).await?;
                 }
-                Heard::News(News::Change { .. }) | Heard::Behind => {
-                    ended = portal.get_job(&caller, org, job).await.map_err(|_| Gone)?.state.ended();
+                Heard::News(News::Change(_)) | Heard::Behind => {
+                    ended = portal.jobs.get_job(&caller, org, job).await.map_err(|_| Gone)?.state.ended();
                 }
                 Heard::News(_) => {}
                 Heard::Nothing => put(&feed, beat()).await?,

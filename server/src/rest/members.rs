@@ -41,7 +41,7 @@ async fn list(
     Path(org): Path<OrgId>,
     Query(query): Query<List>,
 ) -> Result<Answer<Page<Member>>, Failed> {
-    let page = portal.list_members(&caller, org, cursor(query.cursor)?, limit(query.limit)?);
+    let page = portal.members.list_members(&caller, org, cursor(query.cursor)?, limit(query.limit)?);
     Ok(Answer(page.await?))
 }
 
@@ -51,7 +51,7 @@ async fn change(
     Path((org, user)): Path<(OrgId, UserId)>,
     body: Json<ChangeMember>,
 ) -> Result<Answer<Member>, Failed> {
-    Ok(Answer(portal.change_member(&caller, org, user, body.value).await?))
+    Ok(Answer(portal.members.change_member(&caller, org, user, body.value).await?))
 }
 
 async fn remove(
@@ -59,7 +59,7 @@ async fn remove(
     Signed(caller): Signed,
     Path((org, user)): Path<(OrgId, UserId)>,
 ) -> Result<StatusCode, Failed> {
-    portal.remove_member(&caller, org, user).await?;
+    portal.members.remove_member(&caller, org, user).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -68,7 +68,7 @@ async fn list_invitations(
     Signed(caller): Signed,
     Path(org): Path<OrgId>,
 ) -> Result<Answer<Page<Invitation>>, Failed> {
-    Ok(Answer(portal.list_invitations(&caller, org).await?))
+    Ok(Answer(portal.invitations.list_invitations(&caller, org).await?))
 }
 
 async fn invite(
@@ -77,7 +77,7 @@ async fn invite(
     Path(org): Path<OrgId>,
     body: Json<NewInvitation>,
 ) -> Result<(StatusCode, Answer<SentInvitation>), Failed> {
-    Ok((StatusCode::CREATED, Answer(portal.invite(&caller, org, body.value).await?)))
+    Ok((StatusCode::CREATED, Answer(portal.invitations.invite(&caller, org, body.value).await?)))
 }
 
 async fn withdraw(
@@ -85,7 +85,7 @@ async fn withdraw(
     Signed(caller): Signed,
     Path((org, id)): Path<(OrgId, InvitationId)>,
 ) -> Result<StatusCode, Failed> {
-    portal.withdraw_invitation(&caller, org, id).await?;
+    portal.invitations.withdraw_invitation(&caller, org, id).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -94,14 +94,14 @@ async fn resend(
     Signed(caller): Signed,
     Path((org, id)): Path<(OrgId, InvitationId)>,
 ) -> Result<Answer<SentInvitation>, Failed> {
-    Ok(Answer(portal.resend_invitation(&caller, org, id).await?))
+    Ok(Answer(portal.invitations.resend_invitation(&caller, org, id).await?))
 }
 
 async fn look(
     State(portal): State<Portal>,
     body: Json<LookAtInvitation>,
 ) -> Result<Answer<InvitationInfo>, Failed> {
-    Ok(Answer(portal.look_at_invitation(&body.value.token).await?))
+    Ok(Answer(portal.invitations.look_at_invitation(&body.value.token).await?))
 }
 
 /// Nobody has to be signed in to accept as somebody new.
@@ -115,5 +115,5 @@ async fn accept(
         Err(Failed(problem)) if problem.status == 401 => None,
         Err(failed) => return Err(failed),
     };
-    Ok(Answer(portal.accept_invitation(caller.as_ref(), body.value).await?))
+    Ok(Answer(portal.invitations.accept_invitation(caller.as_ref(), body.value).await?))
 }

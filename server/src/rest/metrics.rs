@@ -23,7 +23,7 @@ pub fn routes() -> Router<Portal> {
 pub async fn show(State(portal): State<Portal>, headers: HeaderMap) -> Result<impl IntoResponse, Failed> {
     let given = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let secret = given.and_then(|value| value.strip_prefix("Bearer ")).map(str::trim);
-    let text = portal.metrics(secret).await?;
+    let text = portal.metrics.metrics(secret).await?;
     Ok(([(header::CONTENT_TYPE, CONTENT_TYPE), (header::CACHE_CONTROL, "no-store")], text))
 }
 
@@ -31,7 +31,7 @@ async fn list_tokens(
     State(portal): State<Portal>,
     Signed(caller): Signed,
 ) -> Result<Answer<Page<Token>>, Failed> {
-    Ok(Answer(Page::whole(portal.list_metrics_tokens(&caller).await?)))
+    Ok(Answer(Page::whole(portal.metrics.list_metrics_tokens(&caller).await?)))
 }
 
 async fn create_token(
@@ -39,7 +39,7 @@ async fn create_token(
     Signed(caller): Signed,
     body: Json<NewOperatorToken>,
 ) -> Result<(StatusCode, Answer<CreatedToken>), Failed> {
-    Ok((StatusCode::CREATED, Answer(portal.create_metrics_token(&caller, body.value).await?)))
+    Ok((StatusCode::CREATED, Answer(portal.metrics.create_metrics_token(&caller, body.value).await?)))
 }
 
 async fn revoke_token(
@@ -47,6 +47,6 @@ async fn revoke_token(
     Signed(caller): Signed,
     Path(token): Path<TokenId>,
 ) -> Result<StatusCode, Failed> {
-    portal.revoke_metrics_token(&caller, token).await?;
+    portal.metrics.revoke_metrics_token(&caller, token).await?;
     Ok(StatusCode::NO_CONTENT)
 }

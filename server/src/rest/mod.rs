@@ -85,7 +85,7 @@ pub fn router(portal: Portal) -> Router {
 }
 
 async fn ready(State(portal): State<Portal>) -> impl IntoResponse {
-    match portal.db.ping().await {
+    match portal.context.db.ping().await {
         Ok(()) => (StatusCode::OK, "ready\n"),
         Err(_) => (StatusCode::SERVICE_UNAVAILABLE, "the database does not answer\n"),
     }

@@ -16,7 +16,7 @@ use serde::Deserialize;
 use super::extract::{Failed, Format, Json, Path, Query, Signed, cursor, limit, plain_cell, wants_csv};
 use super::once::NotKept;
 use crate::portal::Portal;
-use crate::service::Caller;
+use berth_foundation::Caller;
 
 pub fn routes() -> Router<Portal> {
     Router::new()
@@ -33,7 +33,7 @@ pub fn routes() -> Router<Portal> {
 }
 
 async fn list_offerings(State(portal): State<Portal>) -> Result<Answer<Page<Offering>>, Failed> {
-    Ok(Answer(Page::whole(portal.list_offerings().await?)))
+    Ok(Answer(Page::whole(portal.offerings.list_offerings().await?)))
 }
 
 #[derive(Deserialize)]
@@ -50,10 +50,10 @@ async fn set_price(
     body: Json<NewPrice>,
 ) -> Result<Response, Failed> {
     if query.preview {
-        let preview = portal.preview_price(&caller, body.value).await?;
+        let preview = portal.offerings.preview_price(&caller, body.value).await?;
         return Ok((Extension(NotKept), Answer(preview)).into_response());
     }
-    Ok((StatusCode::CREATED, Answer(portal.set_price(&caller, body.value).await?)).into_response())
+    Ok((StatusCode::CREATED, Answer(portal.offerings.set_price(&caller, body.value).await?)).into_response())
 }
 
 #[derive(Deserialize)]
@@ -67,7 +67,7 @@ async fn list_prices(
     Signed(caller): Signed,
     Query(query): Query<OfOffering>,
 ) -> Result<Answer<Page<PriceVersion>>, Failed> {
-    Ok(Answer(portal.list_prices(&caller, &query.offering).await?))
+    Ok(Answer(portal.offerings.list_prices(&caller, &query.offering).await?))
 }
 
 async fn grant_credit(
@@ -76,7 +76,7 @@ async fn grant_credit(
     Path(org): Path<OrgId>,
     body: Json<NewCredit>,
 ) -> Result<(StatusCode, Answer<Balance>), Failed> {
-    Ok((StatusCode::CREATED, Answer(portal.grant_credit(&caller, org, body.value).await?)))
+    Ok((StatusCode::CREATED, Answer(portal.ledger.grant_credit(&caller, org, body.value).await?)))
 }
 
 async fn grant_credits(
@@ -84,7 +84,7 @@ async fn grant_credits(
     Signed(caller): Signed,
     body: Json<NewCredits>,
 ) -> Result<(StatusCode, Answer<Granted>), Failed> {
-    Ok((StatusCode::CREATED, Answer(portal.grant_credits(&caller, body.value).await?)))
+    Ok((StatusCode::CREATED, Answer(portal.ledger.grant_credits(&caller, body.value).await?)))
 }
 
 async fn debit(
@@ -93,7 +93,7 @@ async fn debit(
     Path(org): Path<OrgId>,
     body: Json<NewDebit>,
 ) -> Result<(StatusCode, Answer<Balance>), Failed> {
-    Ok((StatusCode::CREATED, Answer(portal.debit(&caller, org, body.value).await?)))
+    Ok((StatusCode::CREATED, Answer(portal.ledger.debit(&caller, org, body.value).await?)))
 }
 
 async fn set_credit_limit(
@@ -102,21 +102,21 @@ async fn set_credit_limit(
     Path(org): Path<OrgId>,
     body: Json<CreditLimit>,
 ) -> Result<Answer<Balance>, Failed> {
-    Ok(Answer(portal.set_credit_limit(&caller, org, body.value).await?))
+    Ok(Answer(portal.ledger.set_credit_limit(&caller, org, body.value).await?))
 }
 
 async fn reconciliation(
     State(portal): State<Portal>,
     Signed(caller): Signed,
 ) -> Result<Answer<Reconciliation>, Failed> {
-    Ok(Answer(portal.reconciliation(&caller, false).await?))
+    Ok(Answer(portal.reconciliations.reconciliation(&caller, false).await?))
 }
 
 async fn reconcile(
     State(portal): State<Portal>,
     Signed(caller): Signed,
 ) -> Result<Answer<Reconciliation>, Failed> {
-    Ok(Answer(portal.reconciliation(&caller, true).await?))
+    Ok(Answer(portal.reconciliations.reconciliation(&caller, true).await?))
 }
 
 #[derive(Deserialize)]
@@ -138,7 +138,7 @@ async fn usage(
     headers: HeaderMap,
 ) -> Result<Response, Failed> {
     let days = (query.from.as_deref(), query.until.as_deref());
-    let usage = portal.usage(&caller, org, days, query.group, query.label.as_deref()).await?;
+    let usage = portal.usage.usage(&caller, org, days, query.group, query.label.as_deref()).await?;
     if !wants_csv(query.format, &headers) {
         return Ok(Answer(usage).into_response());
     }
@@ -163,7 +163,7 @@ async fn balance(
     Signed(caller): Signed,
     Path(org): Path<OrgId>,
 ) -> Result<Answer<Balance>, Failed> {
-    Ok(Answer(portal.balance(&caller, org).await?))
+    Ok(Answer(portal.ledger.balance(&caller, org).await?))
 }
 
 #[derive(Deserialize)]
@@ -184,7 +184,7 @@ async fn list_transfers(
     if wants_csv(query.format, &headers) {
         return transfers_csv(&portal, &caller, org).await;
     }
-    let page = portal.list_transfers(&caller, org, cursor(query.cursor)?, limit(query.limit)?);
+    let page = portal.ledger.list_transfers(&caller, org, cursor(query.cursor)?, limit(query.limit)?);
     Ok(Answer(page.await?).into_response())
 }
 
@@ -196,7 +196,7 @@ async fn transfers_csv(portal: &Portal, caller: &Caller, org: OrgId) -> Result<R
     file.write_record(head).map_err(broken)?;
     let mut from = None;
     loop {
-        let page = portal.list_transfers(caller, org, from, 200).await?;
+        let page = portal.ledger.list_transfers(caller, org, from, 200).await?;
         for t in page.items {
             let cells = [
                 t.at.to_string(),

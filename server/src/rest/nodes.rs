@@ -27,14 +27,14 @@ async fn list(
     Signed(caller): Signed,
     Path(org): Path<OrgId>,
 ) -> Result<Answer<Page<Node>>, Failed> {
-    Ok(Answer(portal.list_nodes(&caller, org).await?))
+    Ok(Answer(portal.cluster.list_nodes(&caller, org).await?))
 }
 
 async fn list_all(
     State(portal): State<Portal>,
     Signed(caller): Signed,
 ) -> Result<Answer<Page<Node>>, Failed> {
-    Ok(Answer(portal.list_all_nodes(&caller).await?))
+    Ok(Answer(portal.cluster.list_all_nodes(&caller).await?))
 }
 
 async fn change(
@@ -43,7 +43,7 @@ async fn change(
     Path(node): Path<NodeId>,
     body: Json<PatchNode>,
 ) -> Result<Answer<Node>, Failed> {
-    Ok(Answer(portal.patch_node(&caller, node, body.value).await?))
+    Ok(Answer(portal.nodes.patch_node(&caller, node, body.value).await?))
 }
 
 async fn create_join_token(
@@ -51,7 +51,7 @@ async fn create_join_token(
     Signed(caller): Signed,
     body: Json<NewJoinToken>,
 ) -> Result<(StatusCode, Answer<JoinToken>), Failed> {
-    Ok((StatusCode::CREATED, Answer(portal.create_join_token(&caller, None, body.value).await?)))
+    Ok((StatusCode::CREATED, Answer(portal.enrolment.create_join_token(&caller, None, body.value).await?)))
 }
 
 async fn create_node_join_token(
@@ -60,7 +60,7 @@ async fn create_node_join_token(
     Path(node): Path<NodeId>,
     body: Json<NewJoinToken>,
 ) -> Result<(StatusCode, Answer<JoinToken>), Failed> {
-    let made = portal.create_join_token(&caller, Some(node), body.value).await?;
+    let made = portal.enrolment.create_join_token(&caller, Some(node), body.value).await?;
     Ok((StatusCode::CREATED, Answer(made)))
 }
 
@@ -69,7 +69,7 @@ async fn revoke(
     Signed(caller): Signed,
     Path(node): Path<NodeId>,
 ) -> Result<Answer<Node>, Failed> {
-    Ok(Answer(portal.revoke_node(&caller, node).await?))
+    Ok(Answer(portal.enrolment.revoke_node(&caller, node).await?))
 }
 
 async fn declare_lost(
@@ -77,5 +77,5 @@ async fn declare_lost(
     Signed(caller): Signed,
     Path(node): Path<NodeId>,
 ) -> Result<Answer<Node>, Failed> {
-    Ok(Answer(portal.declare_lost(&caller, node).await?))
+    Ok(Answer(portal.lost_nodes.declare_lost(&caller, node).await?))
 }

@@ -1,5 +1,5 @@
 //! `Idempotency-Key` in front of every route that is POSTed to: looks the key up before, keeps the answer
-//! after. What the key means is decided in `service::keys`.
+//! after. The key itself is kept by `berth_foundation::idempotency`.
 
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{FromRequestParts, Request, State};
@@ -12,8 +12,8 @@ use sha2::{Digest, Sha256};
 
 use super::extract::{Failed, Signed, read_body};
 use crate::portal::Portal;
-use crate::service::Caller;
-use crate::service::keys::{Begun, Side};
+use berth_foundation::Caller;
+use berth_foundation::idempotency::{Begun, Side};
 
 const HEADER: &str = "idempotency-key";
 
@@ -70,7 +70,7 @@ async fn answer(portal: &Portal, request: Request, next: Next) -> Result<Respons
     let bytes = read_body(Request::from_parts(parts.clone(), body), portal).await?;
     let request_hash = hash(&caller, &address, &bytes);
     // Under way until the answer is kept.
-    let (once, _under_way) = match portal.begin_once(&caller, side, key, request_hash).await? {
+    let (once, _under_way) = match portal.idempotency.begin(&caller, side, key, request_hash).await? {
         Begun::Now(once, under_way) => (once, under_way),
         Begun::Answered { status, body } => return Ok(again(status, body)),
     };
@@ -83,7 +83,7 @@ async fn answer(portal: &Portal, request: Request, next: Next) -> Result<Respons
     let (parts, body) = response.into_parts();
     let bytes = to_bytes(body, usize::MAX).await.map_err(|_| Failed(Problem::internal()))?;
     if let Ok(text) = std::str::from_utf8(&bytes) {
-        portal.keep_answer(once, parts.status.as_u16(), text).await;
+        portal.idempotency.keep_answer(once, parts.status.as_u16(), text).await;
     }
     Ok(Response::from_parts(parts, Body::from(bytes)))
 }

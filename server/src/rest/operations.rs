@@ -19,7 +19,7 @@ use serde::Deserialize;
 use super::extract::{Failed, Format, Json, Path, Query, Signed, cursor, limit, plain_cell, wants_csv};
 use super::once::NotKept;
 use crate::portal::Portal;
-use crate::service::Caller;
+use berth_foundation::Caller;
 
 /// Jobs of a file that are read and written at once.
 const PAGE: u32 = 200;
@@ -75,7 +75,7 @@ async fn list_jobs(
         return all_csv(portal, caller, filter).await;
     }
     let (from, most) = (cursor(query.cursor)?, limit(query.limit)?);
-    Ok(Answer(portal.list_all_jobs(&caller, &filter, from, most).await?).into_response())
+    Ok(Answer(portal.operator_jobs.list_all_jobs(&caller, &filter, from, most).await?).into_response())
 }
 
 async fn jobs_csv(
@@ -90,7 +90,7 @@ async fn jobs_csv(
 async fn all_csv(portal: Portal, caller: Caller, filter: JobFilter) -> Result<Response, Failed> {
     jobs_file(move |from| {
         let (portal, caller, filter) = (portal.clone(), caller.clone(), filter.clone());
-        async move { portal.list_all_jobs(&caller, &filter, from, PAGE).await }
+        async move { portal.operator_jobs.list_all_jobs(&caller, &filter, from, PAGE).await }
     })
     .await
 }
@@ -110,7 +110,7 @@ async fn own_jobs_csv(
 ) -> Result<Response, Failed> {
     jobs_file(move |from| {
         let (portal, caller) = (portal.clone(), caller.clone());
-        async move { portal.list_own_jobs(&caller, org, query.state, from, PAGE).await }
+        async move { portal.operator_jobs.list_own_jobs(&caller, org, query.state, from, PAGE).await }
     })
     .await
 }
@@ -224,17 +224,18 @@ async fn stop_jobs(
     body: Json<StopJobs>,
 ) -> Result<Response, Failed> {
     if query.preview {
-        let preview = portal.preview_stop(&caller, &body.value).await?;
+        let preview = portal.operator_jobs.preview_stop(&caller, &body.value).await?;
         return Ok((Extension(NotKept), Answer(preview)).into_response());
     }
-    Ok((StatusCode::ACCEPTED, Answer(portal.stop_jobs(&caller, body.value).await?)).into_response())
+    Ok((StatusCode::ACCEPTED, Answer(portal.operator_jobs.stop_jobs(&caller, body.value).await?))
+        .into_response())
 }
 
 async fn list_drains(
     State(portal): State<Portal>,
     Signed(caller): Signed,
 ) -> Result<Answer<Page<Drain>>, Failed> {
-    Ok(Answer(portal.list_drains(&caller).await?))
+    Ok(Answer(portal.drains.list_drains(&caller).await?))
 }
 
 async fn drain(
@@ -243,7 +244,7 @@ async fn drain(
     Path(node): Path<NodeId>,
     body: Json<NewDrain>,
 ) -> Result<Answer<Drain>, Failed> {
-    Ok(Answer(portal.drain_node(&caller, node, body.value).await?))
+    Ok(Answer(portal.drains.drain_node(&caller, node, body.value).await?))
 }
 
 async fn call_off(
@@ -251,7 +252,7 @@ async fn call_off(
     Signed(caller): Signed,
     Path(node): Path<NodeId>,
 ) -> Result<StatusCode, Failed> {
-    portal.call_off_drain(&caller, node).await?;
+    portal.drains.call_off_drain(&caller, node).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -259,7 +260,7 @@ async fn list_stuck(
     State(portal): State<Portal>,
     Signed(caller): Signed,
 ) -> Result<Answer<Page<Stuck>>, Failed> {
-    Ok(Answer(portal.list_stuck(&caller).await?))
+    Ok(Answer(portal.inventory.list_stuck(&caller).await?))
 }
 
 #[derive(Deserialize)]
@@ -274,7 +275,7 @@ async fn inventory(
     Query(query): Query<Written>,
     headers: HeaderMap,
 ) -> Result<Response, Failed> {
-    let page = portal.inventory(&caller).await?;
+    let page = portal.inventory.inventory(&caller).await?;
     if !wants_csv(query.format, &headers) {
         return Ok(Answer(page).into_response());
     }
@@ -309,7 +310,7 @@ async fn list_racks(
     State(portal): State<Portal>,
     Signed(caller): Signed,
 ) -> Result<Answer<Page<Rack>>, Failed> {
-    Ok(Answer(portal.list_racks(&caller).await?))
+    Ok(Answer(portal.inventory.list_racks(&caller).await?))
 }
 
 async fn set_rack(
@@ -318,7 +319,7 @@ async fn set_rack(
     Path(rack): Path<String>,
     body: Json<PutRack>,
 ) -> Result<StatusCode, Failed> {
-    portal.set_rack(&caller, &rack, Some(body.value)).await?;
+    portal.inventory.set_rack(&caller, &rack, Some(body.value)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -327,7 +328,7 @@ async fn unset_rack(
     Signed(caller): Signed,
     Path(rack): Path<String>,
 ) -> Result<StatusCode, Failed> {
-    portal.set_rack(&caller, &rack, None).await?;
+    portal.inventory.set_rack(&caller, &rack, None).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

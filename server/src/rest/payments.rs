@@ -29,7 +29,7 @@ async fn settings(
     Signed(caller): Signed,
     Path(org): Path<OrgId>,
 ) -> Result<Answer<PaymentSettings>, Failed> {
-    Ok(Answer(portal.payment_settings(&caller, org).await?))
+    Ok(Answer(portal.payments.payment_settings(&caller, org).await?))
 }
 
 async fn set_recharge(
@@ -38,7 +38,7 @@ async fn set_recharge(
     Path(org): Path<OrgId>,
     body: Json<AutoRecharge>,
 ) -> Result<Answer<PaymentSettings>, Failed> {
-    Ok(Answer(portal.set_auto_recharge(&caller, org, body.value).await?))
+    Ok(Answer(portal.payments.set_auto_recharge(&caller, org, body.value).await?))
 }
 
 async fn top_up(
@@ -47,7 +47,7 @@ async fn top_up(
     Path(org): Path<OrgId>,
     body: Json<NewTopUp>,
 ) -> Result<(StatusCode, Answer<PayHere>), Failed> {
-    Ok((StatusCode::CREATED, Answer(portal.top_up(&caller, org, body.value).await?)))
+    Ok((StatusCode::CREATED, Answer(portal.payments.top_up(&caller, org, body.value).await?)))
 }
 
 async fn pay_invoice(
@@ -55,7 +55,7 @@ async fn pay_invoice(
     Signed(caller): Signed,
     Path((org, id)): Path<(OrgId, InvoiceId)>,
 ) -> Result<(StatusCode, Answer<PayHere>), Failed> {
-    Ok((StatusCode::CREATED, Answer(portal.pay_invoice_by_card(&caller, org, id).await?)))
+    Ok((StatusCode::CREATED, Answer(portal.payments.pay_invoice_by_card(&caller, org, id).await?)))
 }
 
 #[derive(Serialize)]
@@ -68,7 +68,7 @@ async fn billing_portal(
     Signed(caller): Signed,
     Path(org): Path<OrgId>,
 ) -> Result<(StatusCode, Extension<NotKept>, Answer<There>), Failed> {
-    let url = portal.billing_portal(&caller, org).await?;
+    let url = portal.payments.billing_portal(&caller, org).await?;
     Ok((StatusCode::CREATED, Extension(NotKept), Answer(There { url })))
 }
 
@@ -84,7 +84,7 @@ async fn list(
     Path(org): Path<OrgId>,
     Query(query): Query<List>,
 ) -> Result<Answer<Page<Payment>>, Failed> {
-    Ok(Answer(portal.list_payments(&caller, org, limit(query.limit)?).await?))
+    Ok(Answer(portal.payments.list_payments(&caller, org, limit(query.limit)?).await?))
 }
 
 /// Stripe's webhook: its signature is its only credential.
@@ -94,6 +94,6 @@ async fn take_event(
     body: Bytes,
 ) -> Result<StatusCode, Failed> {
     let signature = headers.get("stripe-signature").and_then(|v| v.to_str().ok()).unwrap_or_default();
-    portal.take_stripe_event(signature, &body).await?;
+    portal.payments.take_stripe_event(signature, &body).await?;
     Ok(StatusCode::OK)
 }

@@ -21,7 +21,7 @@ async fn ticket(
     Path((org, job, port)): Path<(OrgId, JobId, u16)>,
     body: Json<NewPortTicket>,
 ) -> Result<(StatusCode, Extension<NotKept>, Answer<PortTicket>), Failed> {
-    let ticket = portal.port_ticket(&caller, org, job, port, body.value).await?;
+    let ticket = portal.ports.port_ticket(&caller, org, job, port, body.value).await?;
     // An answer that opens a door is never kept.
     Ok((StatusCode::CREATED, Extension(NotKept), Answer(ticket)))
 }

@@ -36,7 +36,7 @@ async fn show(
     Signed(caller): Signed,
     Path(org): Path<OrgId>,
 ) -> Result<Answer<Quota>, Failed> {
-    Ok(Answer(portal.quota(&caller, org).await?))
+    Ok(Answer(portal.quotas.quota(&caller, org).await?))
 }
 
 async fn show_any(
@@ -44,7 +44,7 @@ async fn show_any(
     Signed(caller): Signed,
     Path(org): Path<OrgId>,
 ) -> Result<Answer<Quota>, Failed> {
-    Ok(Answer(portal.any_quota(&caller, org).await?))
+    Ok(Answer(portal.quotas.any_quota(&caller, org).await?))
 }
 
 async fn set(
@@ -53,8 +53,8 @@ async fn set(
     Path(org): Path<OrgId>,
     body: Json<Limits>,
 ) -> Result<Answer<Quota>, Failed> {
-    portal.set_limits(&caller, Some(org), body.value).await?;
-    Ok(Answer(portal.any_quota(&caller, org).await?))
+    portal.quotas.set_limits(&caller, Some(org), body.value).await?;
+    Ok(Answer(portal.quotas.any_quota(&caller, org).await?))
 }
 
 async fn clear(
@@ -62,15 +62,15 @@ async fn clear(
     Signed(caller): Signed,
     Path(org): Path<OrgId>,
 ) -> Result<Answer<Quota>, Failed> {
-    portal.clear_limits(&caller, org).await?;
-    Ok(Answer(portal.any_quota(&caller, org).await?))
+    portal.quotas.clear_limits(&caller, org).await?;
+    Ok(Answer(portal.quotas.any_quota(&caller, org).await?))
 }
 
 async fn show_default(
     State(portal): State<Portal>,
     Signed(caller): Signed,
 ) -> Result<Answer<Limits>, Failed> {
-    Ok(Answer(portal.default_limits(&caller).await?))
+    Ok(Answer(portal.quotas.default_limits(&caller).await?))
 }
 
 async fn set_default(
@@ -78,8 +78,8 @@ async fn set_default(
     Signed(caller): Signed,
     body: Json<Limits>,
 ) -> Result<Answer<Limits>, Failed> {
-    portal.set_limits(&caller, None, body.value).await?;
-    Ok(Answer(portal.default_limits(&caller).await?))
+    portal.quotas.set_limits(&caller, None, body.value).await?;
+    Ok(Answer(portal.quotas.default_limits(&caller).await?))
 }
 
 async fn request(
@@ -88,7 +88,7 @@ async fn request(
     Path(org): Path<OrgId>,
     body: Json<NewQuotaRequest>,
 ) -> Result<(StatusCode, Answer<QuotaRequest>), Failed> {
-    Ok((StatusCode::CREATED, Answer(portal.request_quota(&caller, org, body.value).await?)))
+    Ok((StatusCode::CREATED, Answer(portal.quotas.request_quota(&caller, org, body.value).await?)))
 }
 
 async fn list_requests(
@@ -97,7 +97,7 @@ async fn list_requests(
     Path(org): Path<OrgId>,
     Query(query): Query<List>,
 ) -> Result<Answer<Page<QuotaRequest>>, Failed> {
-    Ok(Answer(portal.list_quota_requests(&caller, Some(org), limit(query.limit)?).await?))
+    Ok(Answer(portal.quotas.list_quota_requests(&caller, Some(org), limit(query.limit)?).await?))
 }
 
 async fn list_all_requests(
@@ -105,7 +105,7 @@ async fn list_all_requests(
     Signed(caller): Signed,
     Query(query): Query<List>,
 ) -> Result<Answer<Page<QuotaRequest>>, Failed> {
-    Ok(Answer(portal.list_quota_requests(&caller, None, limit(query.limit)?).await?))
+    Ok(Answer(portal.quotas.list_quota_requests(&caller, None, limit(query.limit)?).await?))
 }
 
 async fn decide(
@@ -114,7 +114,7 @@ async fn decide(
     Path(id): Path<QuotaRequestId>,
     body: Json<DecideQuotaRequest>,
 ) -> Result<Answer<QuotaRequest>, Failed> {
-    Ok(Answer(portal.decide_quota_request(&caller, id, body.value).await?))
+    Ok(Answer(portal.quotas.decide_quota_request(&caller, id, body.value).await?))
 }
 
 async fn list_audit(
@@ -123,7 +123,8 @@ async fn list_audit(
     Path(org): Path<OrgId>,
     Query(query): Query<List>,
 ) -> Result<Answer<Page<AuditEvent>>, Failed> {
-    let page = portal.list_audit_events(&caller, Some(org), cursor(query.cursor)?, limit(query.limit)?);
+    let page =
+        portal.quotas.list_audit_events(&caller, Some(org), cursor(query.cursor)?, limit(query.limit)?);
     Ok(Answer(page.await?))
 }
 
@@ -132,6 +133,6 @@ async fn list_all_audit(
     Signed(caller): Signed,
     Query(query): Query<List>,
 ) -> Result<Answer<Page<AuditEvent>>, Failed> {
-    let page = portal.list_audit_events(&caller, None, cursor(query.cursor)?, limit(query.limit)?);
+    let page = portal.quotas.list_audit_events(&caller, None, cursor(query.cursor)?, limit(query.limit)?);
     Ok(Answer(page.await?))
 }

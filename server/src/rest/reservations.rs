@@ -39,7 +39,7 @@ async fn quote(
     Path(org): Path<OrgId>,
     body: Json<NewQuote>,
 ) -> Result<(StatusCode, Answer<Quote>), Failed> {
-    Ok((StatusCode::CREATED, Answer(portal.quote(&caller, org, body.value).await?)))
+    Ok((StatusCode::CREATED, Answer(portal.reservations.quote(&caller, org, body.value).await?)))
 }
 
 async fn show_quote(
@@ -47,7 +47,7 @@ async fn show_quote(
     Signed(caller): Signed,
     Path((org, id)): Path<(OrgId, QuoteId)>,
 ) -> Result<Answer<Quote>, Failed> {
-    Ok(Answer(portal.get_quote(&caller, org, id).await?))
+    Ok(Answer(portal.reservations.get_quote(&caller, org, id).await?))
 }
 
 /// Answers with every reservation that the quote became: one, or one for each window.
@@ -57,7 +57,10 @@ async fn reserve(
     Path(org): Path<OrgId>,
     body: Json<NewReservation>,
 ) -> Result<(StatusCode, Answer<Page<Reservation>>), Failed> {
-    Ok((StatusCode::CREATED, Answer(Page::whole(portal.reserve(&caller, org, body.value).await?))))
+    Ok((
+        StatusCode::CREATED,
+        Answer(Page::whole(portal.reservations.reserve(&caller, org, body.value).await?)),
+    ))
 }
 
 #[derive(Deserialize)]
@@ -75,7 +78,7 @@ async fn list(
     Query(query): Query<List>,
 ) -> Result<Answer<Page<Reservation>>, Failed> {
     let (from, most) = (cursor(query.cursor)?, limit(query.limit)?);
-    Ok(Answer(portal.list_reservations(&caller, Some(org), query.state, from, most).await?))
+    Ok(Answer(portal.reservations.list_reservations(&caller, Some(org), query.state, from, most).await?))
 }
 
 async fn list_all(
@@ -84,7 +87,7 @@ async fn list_all(
     Query(query): Query<List>,
 ) -> Result<Answer<Page<Reservation>>, Failed> {
     let (from, most) = (cursor(query.cursor)?, limit(query.limit)?);
-    Ok(Answer(portal.list_reservations(&caller, None, query.state, from, most).await?))
+    Ok(Answer(portal.reservations.list_reservations(&caller, None, query.state, from, most).await?))
 }
 
 async fn show(
@@ -92,7 +95,7 @@ async fn show(
     Signed(caller): Signed,
     Path((org, id)): Path<(OrgId, ReservationId)>,
 ) -> Result<Answer<Reservation>, Failed> {
-    Ok(Answer(portal.get_reservation(&caller, org, id).await?))
+    Ok(Answer(portal.reservations.get_reservation(&caller, org, id).await?))
 }
 
 async fn cancel(
@@ -100,7 +103,7 @@ async fn cancel(
     Signed(caller): Signed,
     Path((org, id)): Path<(OrgId, ReservationId)>,
 ) -> Result<Answer<Reservation>, Failed> {
-    Ok(Answer(portal.cancel_reservation(&caller, Some(org), id).await?))
+    Ok(Answer(portal.reservations.cancel_reservation(&caller, Some(org), id).await?))
 }
 
 async fn take_back(
@@ -108,7 +111,7 @@ async fn take_back(
     Signed(caller): Signed,
     Path(id): Path<ReservationId>,
 ) -> Result<Answer<Reservation>, Failed> {
-    Ok(Answer(portal.cancel_reservation(&caller, None, id).await?))
+    Ok(Answer(portal.reservations.cancel_reservation(&caller, None, id).await?))
 }
 
 async fn extend(
@@ -117,7 +120,7 @@ async fn extend(
     Path((org, id)): Path<(OrgId, ReservationId)>,
     body: Json<ExtendReservation>,
 ) -> Result<Answer<Reservation>, Failed> {
-    Ok(Answer(portal.extend_reservation(&caller, org, id, body.value).await?))
+    Ok(Answer(portal.reservations.extend_reservation(&caller, org, id, body.value).await?))
 }
 
 async fn maintain(
@@ -125,7 +128,7 @@ async fn maintain(
     Signed(caller): Signed,
     body: Json<NewMaintenance>,
 ) -> Result<(StatusCode, Answer<Reservation>), Failed> {
-    Ok((StatusCode::CREATED, Answer(portal.plan_maintenance(&caller, body.value).await?)))
+    Ok((StatusCode::CREATED, Answer(portal.reservations.plan_maintenance(&caller, body.value).await?)))
 }
 
 async fn approve(
@@ -133,7 +136,7 @@ async fn approve(
     Signed(caller): Signed,
     Path(id): Path<ReservationId>,
 ) -> Result<Answer<Reservation>, Failed> {
-    Ok(Answer(portal.decide_reservation(&caller, id, true).await?))
+    Ok(Answer(portal.reservations.decide_reservation(&caller, id, true).await?))
 }
 
 async fn decline(
@@ -141,7 +144,7 @@ async fn decline(
     Signed(caller): Signed,
     Path(id): Path<ReservationId>,
 ) -> Result<Answer<Reservation>, Failed> {
-    Ok(Answer(portal.decide_reservation(&caller, id, false).await?))
+    Ok(Answer(portal.reservations.decide_reservation(&caller, id, false).await?))
 }
 
 #[derive(Deserialize)]
@@ -157,7 +160,7 @@ async fn calendar(
     Path(org): Path<OrgId>,
     Query(query): Query<Between>,
 ) -> Result<Answer<Calendar>, Failed> {
-    Ok(Answer(portal.calendar(&caller, Some(org), query.from, query.until).await?))
+    Ok(Answer(portal.reservations.calendar(&caller, Some(org), query.from, query.until).await?))
 }
 
 async fn whole_calendar(
@@ -165,14 +168,14 @@ async fn whole_calendar(
     Signed(caller): Signed,
     Query(query): Query<Between>,
 ) -> Result<Answer<Calendar>, Failed> {
-    Ok(Answer(portal.calendar(&caller, None, query.from, query.until).await?))
+    Ok(Answer(portal.reservations.calendar(&caller, None, query.from, query.until).await?))
 }
 
 async fn policy(
     State(portal): State<Portal>,
     Signed(caller): Signed,
 ) -> Result<Answer<ReservationPolicy>, Failed> {
-    Ok(Answer(portal.reservation_policy(&caller).await?))
+    Ok(Answer(portal.reservations.reservation_policy(&caller).await?))
 }
 
 async fn set_policy(
@@ -180,5 +183,5 @@ async fn set_policy(
     Signed(caller): Signed,
     body: Json<ReservationPolicy>,
 ) -> Result<Answer<ReservationPolicy>, Failed> {
-    Ok(Answer(portal.set_reservation_policy(&caller, body.value).await?))
+    Ok(Answer(portal.reservations.set_reservation_policy(&caller, body.value).await?))
 }

@@ -33,7 +33,7 @@ async fn list(
     Path(org): Path<OrgId>,
     Query(query): Query<List>,
 ) -> Result<Answer<Page<Secret>>, Failed> {
-    Ok(Answer(portal.list_secrets(&caller, org, query.cursor, limit(query.limit)?).await?))
+    Ok(Answer(portal.secrets.list_secrets(&caller, org, query.cursor, limit(query.limit)?).await?))
 }
 
 async fn set(
@@ -45,7 +45,7 @@ async fn set(
     // What serde says of a body that does not fit may repeat it.
     let input: PutSecret = serde_json::from_value(body.value)
         .map_err(|_| Problem::invalid_field("", "Send {\"value\": \"…\"} and nothing else."))?;
-    let secret = portal.put_secret(&caller, org, name, input).await?;
+    let secret = portal.secrets.put_secret(&caller, org, name, input).await?;
     let status = if secret.version == 1 { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Answer(secret)))
 }
@@ -55,6 +55,6 @@ async fn remove(
     Signed(caller): Signed,
     Path((org, name)): Path<(OrgId, String)>,
 ) -> Result<StatusCode, Failed> {
-    portal.delete_secret(&caller, org, name).await?;
+    portal.secrets.delete_secret(&caller, org, name).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -38,7 +38,7 @@ async fn open(
     Path((org, job)): Path<(OrgId, JobId)>,
     body: Json<NewTerminal>,
 ) -> Result<Opened, Failed> {
-    let opened = portal.open_terminal(&caller, org, job, body.value).await?;
+    let opened = portal.terminals.open_terminal(&caller, org, job, body.value).await?;
     Ok((StatusCode::CREATED, Extension(NotKept), Answer(opened)))
 }
 
@@ -47,7 +47,7 @@ async fn ticket(
     Signed(caller): Signed,
     Path((org, job, id)): Path<(OrgId, JobId, TerminalId)>,
 ) -> Result<Opened, Failed> {
-    let opened = portal.terminal_ticket(&caller, org, job, id).await?;
+    let opened = portal.terminals.terminal_ticket(&caller, org, job, id).await?;
     Ok((StatusCode::CREATED, Extension(NotKept), Answer(opened)))
 }
 
@@ -64,7 +64,7 @@ async fn list(
     Path((org, job)): Path<(OrgId, JobId)>,
     Query(query): Query<ListTerminals>,
 ) -> Result<Answer<Page<Terminal>>, Failed> {
-    let page = portal.list_terminals(&caller, org, job, cursor(query.cursor)?, limit(query.limit)?);
+    let page = portal.terminals.list_terminals(&caller, org, job, cursor(query.cursor)?, limit(query.limit)?);
     Ok(Answer(page.await?))
 }
 
@@ -106,7 +106,7 @@ async fn enter(
     let ticket = offered_ticket(&headers);
     // A cookie travels by itself with whatever any site opens; a token does not.
     if !headers.contains_key(header::AUTHORIZATION) {
-        if !guard::own_page(&headers, &portal.settings.public_url) {
+        if !guard::own_page(&headers, &portal.context.settings.public_url) {
             return Err(Failed(guard::cross_site()));
         }
         if ticket.is_none() {
@@ -115,8 +115,8 @@ async fn enter(
         }
     }
     // Listens before it is looked whether the right is there.
-    let ended = portal.live.streams_end(org, caller.user.id, caller.token.map(|t| t.id));
-    let entry = portal.enter_terminal(&caller, org, job, id, ticket.as_deref()).await?;
+    let ended = portal.context.live.streams_end(org, caller.user.id, caller.token.map(|t| t.id));
+    let entry = portal.terminals.enter_terminal(&caller, org, job, id, ticket.as_deref()).await?;
     let upgrade = upgrade.map_err(|_| {
         let detail = "A terminal is opened as a WebSocket.";
         Failed(Problem::new(426, "request.websocket", "A WebSocket is expected", detail))

@@ -15,7 +15,7 @@ use serde::Deserialize;
 use super::extract::{Failed, Json, Path, Query, Signed, limit, read_body};
 use super::files::Sent;
 use crate::portal::Portal;
-use crate::service::volumes::Added;
+use berth_storage::volumes::Added;
 
 /// Where a part begins, and where the next one does.
 const OFFSET: &str = "upload-offset";
@@ -45,7 +45,7 @@ async fn list(
     Path(org): Path<OrgId>,
     Query(query): Query<List>,
 ) -> Result<Answer<Page<Volume>>, Failed> {
-    Ok(Answer(portal.list_volumes(&caller, org, query.cursor, limit(query.limit)?).await?))
+    Ok(Answer(portal.volumes.list_volumes(&caller, org, query.cursor, limit(query.limit)?).await?))
 }
 
 async fn create(
@@ -54,7 +54,7 @@ async fn create(
     Path(org): Path<OrgId>,
     input: Json<NewVolume>,
 ) -> Result<(StatusCode, Answer<Volume>), Failed> {
-    Ok((StatusCode::CREATED, Answer(portal.create_volume(&caller, org, input.value).await?)))
+    Ok((StatusCode::CREATED, Answer(portal.volumes.create_volume(&caller, org, input.value).await?)))
 }
 
 async fn show(
@@ -62,7 +62,7 @@ async fn show(
     Signed(caller): Signed,
     Path((org, volume)): Path<(OrgId, String)>,
 ) -> Result<Answer<Volume>, Failed> {
-    Ok(Answer(portal.get_volume(&caller, org, &volume).await?))
+    Ok(Answer(portal.volumes.get_volume(&caller, org, &volume).await?))
 }
 
 async fn remove(
@@ -70,7 +70,7 @@ async fn remove(
     Signed(caller): Signed,
     Path((org, volume)): Path<(OrgId, String)>,
 ) -> Result<StatusCode, Failed> {
-    portal.delete_volume(&caller, org, volume).await?;
+    portal.volumes.delete_volume(&caller, org, volume).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -90,7 +90,9 @@ async fn list_files(
     Query(query): Query<ListFiles>,
 ) -> Result<Answer<Page<VolumeEntry>>, Failed> {
     let place = (volume.as_str(), query.dir.as_deref().unwrap_or_default());
-    Ok(Answer(portal.list_volume_files(&caller, org, place, query.cursor, limit(query.limit)?).await?))
+    Ok(Answer(
+        portal.volumes.list_volume_files(&caller, org, place, query.cursor, limit(query.limit)?).await?,
+    ))
 }
 
 async fn content(
@@ -99,14 +101,14 @@ async fn content(
     Path((org, volume, path)): Path<(OrgId, String, String)>,
     headers: HeaderMap,
 ) -> Result<Response, Failed> {
-    let file = portal.get_volume_file(&caller, org, &volume, &path).await?;
+    let file = portal.volumes.get_volume_file(&caller, org, &volume, &path).await?;
     let sent = Sent {
         name: path.rsplit('/').next().unwrap_or_default().to_owned(),
         bytes: u64::try_from(file.bytes).unwrap_or(0),
         sha256: file.sha256.clone(),
     };
     match sent.part(&headers) {
-        Ok(part) => Ok(part.answer(portal.read_volume_file(&file, part.range.clone()).await?)),
+        Ok(part) => Ok(part.answer(portal.volumes.read_volume_file(&file, part.range.clone()).await?)),
         Err(response) => Ok(*response),
     }
 }
@@ -116,7 +118,7 @@ async fn remove_file(
     Signed(caller): Signed,
     Path((org, volume, path)): Path<(OrgId, String, String)>,
 ) -> Result<StatusCode, Failed> {
-    portal.remove_volume_file(&caller, org, volume, path).await?;
+    portal.volumes.remove_volume_file(&caller, org, volume, path).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -131,7 +133,7 @@ async fn begin(
     Path((org, volume, path)): Path<(OrgId, String, String)>,
     input: Json<NewUpload>,
 ) -> Result<Response, Failed> {
-    Ok(told(portal.begin_upload(&caller, org, volume, path, input.value).await?))
+    Ok(told(portal.volumes.begin_upload(&caller, org, volume, path, input.value).await?))
 }
 
 async fn progress(
@@ -139,7 +141,7 @@ async fn progress(
     Signed(caller): Signed,
     Path((org, volume, path)): Path<(OrgId, String, String)>,
 ) -> Result<Response, Failed> {
-    Ok(told(portal.get_upload(&caller, org, &volume, &path).await?))
+    Ok(told(portal.volumes.get_upload(&caller, org, &volume, &path).await?))
 }
 
 /// Where a part says that it begins.
@@ -159,7 +161,7 @@ async fn add(
         return Err(Failed(Problem::malformed(detail)));
     };
     let data: Bytes = read_body(request, &portal).await?;
-    match portal.add_to_upload(&caller, org, volume, path, offset, data.to_vec()).await? {
+    match portal.volumes.add_to_upload(&caller, org, volume, path, offset, data.to_vec()).await? {
         Added::Taken(upload) => Ok(told(upload)),
         Added::Elsewhere(received) => {
             let detail = format!(
@@ -176,6 +178,6 @@ async fn give_up(
     Signed(caller): Signed,
     Path((org, volume, path)): Path<(OrgId, String, String)>,
 ) -> Result<StatusCode, Failed> {
-    portal.drop_upload(&caller, org, &volume, &path).await?;
+    portal.volumes.drop_upload(&caller, org, &volume, &path).await?;
     Ok(StatusCode::NO_CONTENT)
 }

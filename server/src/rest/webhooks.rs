@@ -26,7 +26,7 @@ async fn create(
     Path(org): Path<OrgId>,
     body: Json<NewWebhook>,
 ) -> Result<(StatusCode, Answer<Webhook>), Failed> {
-    Ok((StatusCode::CREATED, Answer(portal.create_webhook(&caller, org, body.value).await?)))
+    Ok((StatusCode::CREATED, Answer(portal.webhooks.create_webhook(&caller, org, body.value).await?)))
 }
 
 async fn list(
@@ -34,7 +34,7 @@ async fn list(
     Signed(caller): Signed,
     Path(org): Path<OrgId>,
 ) -> Result<Answer<Page<Webhook>>, Failed> {
-    Ok(Answer(portal.list_webhooks(&caller, org).await?))
+    Ok(Answer(portal.webhooks.list_webhooks(&caller, org).await?))
 }
 
 async fn remove(
@@ -42,7 +42,7 @@ async fn remove(
     Signed(caller): Signed,
     Path((org, id)): Path<(OrgId, WebhookId)>,
 ) -> Result<StatusCode, Failed> {
-    portal.delete_webhook(&caller, org, id).await?;
+    portal.webhooks.delete_webhook(&caller, org, id).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -58,7 +58,7 @@ async fn deliveries(
     Path((org, id)): Path<(OrgId, WebhookId)>,
     Query(query): Query<List>,
 ) -> Result<Answer<Page<Delivery>>, Failed> {
-    Ok(Answer(portal.list_deliveries(&caller, org, id, limit(query.limit)?).await?))
+    Ok(Answer(portal.webhooks.list_deliveries(&caller, org, id, limit(query.limit)?).await?))
 }
 
 async fn redeliver(
@@ -66,6 +66,6 @@ async fn redeliver(
     Signed(caller): Signed,
     Path((org, id)): Path<(OrgId, DeliveryId)>,
 ) -> Result<StatusCode, Failed> {
-    portal.redeliver(&caller, org, id).await?;
+    portal.webhooks.redeliver(&caller, org, id).await?;
     Ok(StatusCode::ACCEPTED)
 }

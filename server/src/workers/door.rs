@@ -13,9 +13,9 @@ use tonic::body::Body;
 use tonic::{Status, Streaming};
 
 use super::Session;
-use crate::live::SessionGuard;
-use crate::service::enrolment::TWICE;
 use crate::tls::Peer;
+use berth_fleet::enrolment::TWICE;
+use berth_foundation::live::SessionGuard;
 
 /// Who has not given a sign of life for so long is taken to be gone.
 const ANSWER: Duration = Duration::from_secs(3);
@@ -52,17 +52,17 @@ impl Session {
                 .refuse("A worker says which daemon it is; this one is too old for this portal.")
                 .await;
         }
-        let twice = match self.portal.judge(self.node, &claim).await.map_err(|e| e.to_string())? {
+        let twice = match self.portal.enrolment.judge(self.node, &claim).await.map_err(|e| e.to_string())? {
             Verdict::Welcome => false,
             Verdict::Restart => self.former_lives().await,
             Verdict::Behind => self.is_there(up).await?,
             Verdict::Shut => return self.refuse(TWICE).await,
         };
         if twice {
-            self.portal.suspect(self.node).await.map_err(|e| e.to_string())?;
+            self.portal.enrolment.suspect(self.node).await.map_err(|e| e.to_string())?;
             return self.refuse(TWICE).await;
         }
-        if self.portal.admit(self.node, &claim).await.map_err(|e| e.to_string())? {
+        if self.portal.enrolment.admit(self.node, &claim).await.map_err(|e| e.to_string())? {
             Ok(())
         } else {
             // Another came first. When this one is really there it comes again, and is judged again.
@@ -79,7 +79,7 @@ impl Session {
     /// Whether the daemon that was let in before still answers. A directory is held by one daemon at a
     /// time, so when it does, this one works with a copy.
     async fn former_lives(&self) -> bool {
-        let Some(answered) = self.portal.live.ask_alive(self.node) else { return false };
+        let Some(answered) = self.portal.context.live.ask_alive(self.node) else { return false };
         matches!(tokio::time::timeout(ANSWER, answered).await, Ok(Ok(())))
     }
 
@@ -124,7 +124,7 @@ impl Session {
 
     /// Ends a session whose certificate has expired or was revoked.
     pub(super) async fn still_good(&self) -> Result<(), String> {
-        let now = self.portal.credential(self.node, &self.credential.serial).await;
+        let now = self.portal.enrolment.credential(self.node, &self.credential.serial).await;
         match now.map_err(|e| e.to_string())? {
             Ok(_) => Ok(()),
             Err(why) => self.refuse(why).await,

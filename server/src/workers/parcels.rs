@@ -1,6 +1,6 @@
 //! Files on their way between workers and the store.
 //!
-//! Reads messages and answers them; what is taken and given, `service` decides.
+//! Reads messages and answers them. Must not decide: `berth-storage` does.
 
 use berth_proto as proto;
 use berth_types::files::FileKind;
@@ -10,8 +10,8 @@ use tonic::{Response, Status};
 
 use super::{attempt, unavailable};
 use crate::portal::Portal;
-use crate::service::files::{Kept, Offered, OfferedBundle, SmallFile};
-use crate::service::volumes::OfferedVolume;
+use berth_storage::files::{Kept, Offered, OfferedBundle, SmallFile};
+use berth_storage::volumes::OfferedVolume;
 
 fn refusal(problem: &Problem) -> Status {
     if problem.status < 500 { Status::not_found("there is no such file") } else { unavailable() }
@@ -71,10 +71,10 @@ pub(super) async fn keep(
     // To its end even when the worker has hung up: the last piece of a large file takes its time.
     let keeping: tokio::task::JoinHandle<Result<Kept, Problem>> = if parcel.volume.is_empty() {
         let offered = offered(parcel).ok_or_else(no_file)?;
-        tokio::spawn(async move { portal.keep_piece(node, offered, offset, data).await })
+        tokio::spawn(async move { portal.files.keep_piece(node, offered, offset, data).await })
     } else {
         let offered = offered_to_volume(parcel).ok_or_else(no_file)?;
-        tokio::spawn(async move { portal.keep_volume_piece(node, offered, offset, data).await })
+        tokio::spawn(async move { portal.volumes.keep_volume_piece(node, offered, offset, data).await })
     };
     let kept = keeping.await.map_err(|_| unavailable())?.map_err(|problem| refusal(&problem))?;
     Ok(Response::new(proto::Kept { bytes: kept.bytes, done: kept.done }))
@@ -109,7 +109,11 @@ pub(super) async fn keep_many(
     let portal = portal.clone();
     // To its end even when the worker has hung up, so that what came counts.
     let keeping = tokio::spawn(async move {
-        if ask { portal.ask_bundle(node, offered).await } else { portal.keep_bundle(node, offered).await }
+        if ask {
+            portal.bundles.ask_bundle(node, offered).await
+        } else {
+            portal.bundles.keep_bundle(node, offered).await
+        }
     });
     let done = keeping.await.map_err(|_| unavailable())?.map_err(|problem| refusal(&problem))?;
     Ok(Response::new(proto::BundleKept { done }))
@@ -126,13 +130,13 @@ pub(super) async fn fetch(
     let refused = |problem: Problem| refusal(&problem);
     if wish.volume.is_empty() {
         let file: FileId = wish.file.parse().map_err(|_| no_file())?;
-        part.data = portal.give_piece(node, job, number, file, wish.offset).await.map_err(refused)?;
+        part.data = portal.files.give_piece(node, job, number, file, wish.offset).await.map_err(refused)?;
     } else if wish.file.is_empty() {
-        let listed = portal.give_volume_list(node, (job, number), &wish.volume, &wish.after).await;
+        let listed = portal.volumes.give_volume_list(node, (job, number), &wish.volume, &wish.after).await;
         part.files = listed.map_err(refused)?;
     } else {
         let wanted = (wish.file.as_str(), wish.offset);
-        let given = portal.give_volume_piece(node, (job, number), &wish.volume, wanted).await;
+        let given = portal.volumes.give_volume_piece(node, (job, number), &wish.volume, wanted).await;
         part.data = given.map_err(refused)?;
     }
     Ok(Response::new(part))

@@ -10,8 +10,9 @@ use berth_types::time::Timestamp;
 
 use super::told::whole_reading;
 use super::{Session, attempt};
-use crate::live::{BoardReading, News};
-use crate::recordings::{Recorded, is_timely, open_write};
+use berth_foundation::Change;
+use berth_foundation::live::{BoardReading, News};
+use berth_recordings::{Recorded, is_timely, open_write};
 
 impl Session {
     /// The rank of this attempt that this node was given: it speaks of no other.
@@ -19,7 +20,7 @@ impl Session {
         if let Some(rank) = self.mine.get(&(job, number)) {
             return Ok(Some(*rank));
         }
-        let rank = self.portal.rank_of(self.node, job, number).await.map_err(|e| e.to_string())?;
+        let rank = self.portal.logs.rank_of(self.node, job, number).await.map_err(|e| e.to_string())?;
         self.mine.extend(rank.map(|rank| ((job, number), rank)));
         Ok(rank)
     }
@@ -48,15 +49,15 @@ impl Session {
             .map_err(|e| format!("a log cannot be written: {e}"))?;
         *length += new.len() as u64;
         let length = *length;
-        self.portal.live.tell_job(job, News::Log);
+        self.portal.context.live.publish_job(job, News::Log);
         if self.ends.get(&(job, number)).is_some_and(|end| length >= *end)
-            && self.portal.close_log(self.node, job, number, length).await.map_err(|e| e.to_string())?
+            && self.portal.logs.close_log(self.node, job, number, length).await.map_err(|e| e.to_string())?
         {
             self.logs.remove(&key);
             self.ends.remove(&(job, number));
-            self.portal.live.tell_job(job, News::Log);
+            self.portal.context.live.publish_job(job, News::Log);
             // After everything else that is here: one look for all that ends now.
-            self.portal.live.wake_node(self.node);
+            self.portal.context.publish(Change::Assignments(self.node));
         }
         Ok(())
     }
@@ -71,12 +72,12 @@ impl Session {
                 temperature_celsius: r.temperature_celsius,
                 utilization_percent: r.utilization_percent,
             };
-            self.portal.live.put_whole_reading(&board.gpu_uuid, whole_reading(r));
-            self.portal.live.put_reading(board.gpu_uuid.clone(), reading);
+            self.portal.context.live.put_whole_reading(&board.gpu_uuid, whole_reading(r));
+            self.portal.context.live.put_reading(board.gpu_uuid.clone(), reading);
         }
         self.portal.telemetry.put_samples(self.node, samples.boards, samples.slices);
         let before = self.untimely;
-        self.untimely = !is_timely(at, self.portal.now());
+        self.untimely = !is_timely(at, self.portal.context.now());
         if self.untimely {
             if !before {
                 tracing::warn!(node = %self.node, %at, "its clock is another: readings of its jobs are not kept");
@@ -104,11 +105,11 @@ impl Session {
             rows.iter_mut().for_each(|row| row.sample.rank = rank);
             let samples: Vec<Sample> = rows.iter().map(|r| r.sample).collect();
             // Before they are recorded, so that what is read from the recordings is what came before.
-            if let Err(error) = self.portal.watch_use(job, number, &samples).await {
+            if let Err(error) = self.portal.idle_watch.watch_use(job, number, &samples).await {
                 tracing::warn!(%job, %error, "idle devices cannot be told of; the next readings try again");
             }
             if let Ok(text) = serde_json::to_string(&samples) {
-                self.portal.live.tell_job(job, News::Sample { at, text: text.into() });
+                self.portal.context.live.publish_job(job, News::Sample { at, text: text.into() });
             }
             let kept =
                 tokio::task::block_in_place(|| self.portal.recordings.append_readings(job, number, &rows));

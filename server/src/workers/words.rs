@@ -11,7 +11,7 @@ use futures::{FutureExt, StreamExt, stream};
 use tonic::Streaming;
 
 use super::{Session, attempt, told};
-use crate::live::SessionGuard;
+use berth_foundation::live::SessionGuard;
 
 /// Messages that are taken in before anything else has its turn.
 const MOST: usize = 256;
@@ -71,7 +71,11 @@ impl Session {
             let (portal, node) = (self.portal.clone(), self.node);
             all.push(async move {
                 for status in statuses {
-                    portal.apply_status(node, told::plain(status)).await.map_err(|e| e.to_string())?;
+                    portal
+                        .attempts
+                        .apply_status(node, told::plain(status))
+                        .await
+                        .map_err(|e| e.to_string())?;
                 }
                 Ok::<(), String>(())
             });

@@ -3,7 +3,7 @@
 use crate::common::{As, PASSWORD, TestPortal, engines, job};
 use axum::body::Body;
 use axum::http::{Request, header};
-use berth_server::store;
+use berth_store as store;
 use serde_json::{Value, json};
 
 #[tokio::test]
@@ -12,10 +12,10 @@ async fn set_up_works_once_and_only_with_the_printed_token() {
     assert_eq!(t.get(&As::Nobody, "/info").await.expect(200)["needs_setup"], true);
     let body = |token: &str| json!({"token": token, "email": "a@b.c", "password": PASSWORD, "name": "A"});
     t.post(&As::Nobody, "/setup", body("guess")).await.problem(422, "request.invalid");
-    let token = t.portal.open_setup().await.unwrap().unwrap();
+    let token = t.portal.accounts.open_setup().await.unwrap().unwrap();
     t.post(&As::Nobody, "/setup", body(&token)).await.expect(201);
     t.post(&As::Nobody, "/setup", body(&token)).await.problem(409, "setup.done");
-    assert_eq!(t.portal.open_setup().await.unwrap(), None);
+    assert_eq!(t.portal.accounts.open_setup().await.unwrap(), None);
     assert_eq!(t.get(&As::Nobody, "/info").await.expect(200)["needs_setup"], false);
 }
 
@@ -263,7 +263,7 @@ async fn a_secret_is_shown_once_and_a_key_is_of_its_caller() {
             let ask = || t.call_with(who, "POST", path, body.clone(), &key);
             assert!(ask().await.expect(201)["secret"].is_string(), "{engine} {path}");
             ask().await.problem(409, "idempotency.shown_once");
-            let mut conn = t.portal.db.read().await.unwrap();
+            let mut conn = t.portal.context.db.read().await.unwrap();
             let kept = store::accounts::find_idempotency(&mut conn.tx(), scope, path).await.unwrap().unwrap();
             drop(conn);
             assert_eq!(kept.answer, "", "{engine} {path}");
@@ -437,7 +437,7 @@ async fn the_statement_comes_as_csv_that_no_program_runs() {
     let (ada, org) = t.tenant("lab").await;
     let credit = json!({"amount_micros": 5, "memo": "=cmd|' /C calc'!A0"});
     t.post(&operator, &format!("/operator/orgs/{org}/credits"), credit).await.expect(201);
-    let until = t.portal.now().plus_seconds(86_400);
+    let until = t.portal.context.now().plus_seconds(86_400);
     let lent = json!({"amount_micros": 7, "memo": "a trial", "expires_at": until});
     t.post(&operator, &format!("/operator/orgs/{org}/credits"), lent).await.expect(201);
     let As::Cookie(cookie) = &ada else { panic!("a person") };

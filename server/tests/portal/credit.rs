@@ -15,7 +15,7 @@ async fn purse(t: &TestPortal, who: &As, org: &str) -> (i64, i64, Vec<i64>) {
 
 /// Grants credit that expires so many seconds from now.
 async fn lend(t: &TestPortal, operator: &As, org: &str, micros: i64, seconds: i64) -> crate::common::Reply {
-    let until = t.portal.now().plus_seconds(seconds);
+    let until = t.portal.context.now().plus_seconds(seconds);
     let body = json!({"amount_micros": micros, "memo": "Trial", "expires_at": until});
     t.post(operator, &format!("/operator/orgs/{org}/credits"), body).await
 }
@@ -37,7 +37,7 @@ async fn credit_that_expires_is_used_first_and_its_rest_is_taken_back() {
         let debit = json!({"amount_micros": 120_000, "memo": "Used elsewhere"});
         t.post(&operator, &format!("/operator/orgs/{org}/debits"), debit).await.expect(201);
         t.clock.advance_s(3_600);
-        t.portal.tick_credit().await.unwrap();
+        t.portal.credit_expiry.tick_credit().await.unwrap();
         assert_eq!(
             purse(&t, &ada, &org).await,
             (60_000, 0, vec![30_000]),
@@ -47,15 +47,15 @@ async fn credit_that_expires_is_used_first_and_its_rest_is_taken_back() {
         let jobs = format!("/orgs/{org}/jobs");
         let made = t.post(&ada, &jobs, job()).await.expect(201);
         t.clock.advance_s(3_600);
-        t.portal.tick_credit().await.unwrap();
+        t.portal.credit_expiry.tick_credit().await.unwrap();
         let credit = json!({"amount_micros": 40_000});
         t.post(&operator, &format!("/operator/orgs/{org}/credits"), credit).await.expect(201);
-        t.portal.tick_credit().await.unwrap();
+        t.portal.credit_expiry.tick_credit().await.unwrap();
         assert_eq!(purse(&t, &ada, &org).await, (100_000, 60_000, vec![]), "{engine}: it stays for the job");
         let cancel = format!("{jobs}/{}/cancel", made["id"].as_str().unwrap());
         t.post(&ada, &cancel, Value::Null).await.expect(202);
         for _ in 0..2 {
-            t.portal.tick_credit().await.unwrap();
+            t.portal.credit_expiry.tick_credit().await.unwrap();
             assert_eq!(purse(&t, &ada, &org).await, (70_000, 0, vec![]), "{engine}: once");
         }
         let statement = t.get(&ada, &format!("/orgs/{org}/transfers")).await.expect(200);
@@ -97,12 +97,12 @@ async fn expiry_takes_nobody_below_nothing_who_has_a_credit_limit() {
         lend(&t, &operator, &org, 60_000, 3_600).await.expect(201);
         let before = submit().await;
         t.clock.advance_s(3_600);
-        t.portal.tick_credit().await.unwrap();
+        t.portal.credit_expiry.tick_credit().await.unwrap();
         assert_eq!(purse(&t, &ada, &org).await, (60_000, 60_000, vec![]), "{engine}");
         // What is set aside after its time is set aside of the limit, and keeps nothing.
         let after = submit().await;
         t.post(&ada, &before, Value::Null).await.expect(202);
-        t.portal.tick_credit().await.unwrap();
+        t.portal.credit_expiry.tick_credit().await.unwrap();
         assert_eq!(purse(&t, &ada, &org).await, (0, 60_000, vec![]), "{engine}");
         // A grant pays what is below nothing first; only the rest of it can expire.
         let debit = json!({"amount_micros": 30_000, "memo": "Refund"});
@@ -111,7 +111,7 @@ async fn expiry_takes_nobody_below_nothing_who_has_a_credit_limit() {
         assert_eq!(purse(&t, &ada, &org).await, (20_000, 60_000, vec![20_000]), "{engine}");
         t.post(&ada, &after, Value::Null).await.expect(202);
         t.clock.advance_s(3_600);
-        t.portal.tick_credit().await.unwrap();
+        t.portal.credit_expiry.tick_credit().await.unwrap();
         assert_eq!(purse(&t, &ada, &org).await, (0, 0, vec![]), "{engine}");
         let books = t.post(&operator, "/operator/reconciliation", Value::Null).await.expect(200);
         assert_eq!(books["mismatches"], json!([]), "{engine} {books}");
@@ -164,18 +164,18 @@ async fn what_is_reserved_keeps_the_credit_that_pays_for_it() {
         let from = h.at(HOUR);
         let made = h.reserve(1, 1, from, from.plus_seconds(HOUR)).await;
         h.pass(HOUR / 2).await;
-        h.t.portal.tick_credit().await.unwrap();
+        h.t.portal.credit_expiry.tick_credit().await.unwrap();
         assert_eq!(h.balance().await, (10_003_600_000, 3_600_000), "{engine}: what it does not hold is gone");
         // Half of its price is due; the other half comes back after its time.
         h.cancel(&made).await.expect(200);
-        h.t.portal.tick_credit().await.unwrap();
+        h.t.portal.credit_expiry.tick_credit().await.unwrap();
         assert_eq!(
             h.balance().await,
             (10_000_000_000, 0),
             "{engine}: the rest of it, and nothing else, is gone"
         );
-        let mut conn = h.t.portal.db.read().await.unwrap();
-        let wrong = berth_server::store::ledger::cross_mismatches(&mut conn.tx(), h.at(-DAY)).await.unwrap();
+        let mut conn = h.t.portal.context.db.read().await.unwrap();
+        let wrong = berth_store::ledger::cross_mismatches(&mut conn.tx(), h.at(-DAY)).await.unwrap();
         assert_eq!(wrong, Vec::<String>::new(), "{engine}");
     }
 }

@@ -45,16 +45,16 @@ async fn a_node_is_emptied_by_its_deadline_and_that_can_be_called_off() {
         let drain = put(&h.t, &h.operator, &path, body).await.expect(200);
         assert_eq!((&drain["attempts"], &drain["stopping"]), (&json!(1), &json!(0)), "{engine} {drain}");
         // Those whose jobs are there are told, and keep their time.
-        h.t.portal.tick_drains().await.unwrap();
+        h.t.portal.drains.tick_drains().await.unwrap();
         let told = job(&h, &id).await;
         let why = "is emptied by the operator (Harbour master): new power supply.";
         assert!(told["reasons"][0].as_str().unwrap().contains(why), "{engine} {told}");
         assert_eq!((&told["state"], &told["generation"]), (&json!("assigned"), &placed["generation"]));
         h.t.clock.advance_s(61);
-        h.t.portal.tick_drains().await.unwrap();
+        h.t.portal.drains.tick_drains().await.unwrap();
         let stopping = job(&h, &id).await;
         assert_eq!(stopping["state"], "stopping", "{engine} {stopping}");
-        h.t.portal.tick_drains().await.unwrap();
+        h.t.portal.drains.tick_drains().await.unwrap();
         assert_eq!(job(&h, &id).await["generation"], stopping["generation"], "{engine}: told once");
         let drains = items(&h.t, &h.operator, "/operator/drains").await;
         assert_eq!(drains[0]["stopping"], 1, "{engine} {drains:?}");
@@ -68,7 +68,7 @@ async fn a_node_is_emptied_by_its_deadline_and_that_can_be_called_off() {
         let path = format!("/operator/nodes/{other}/drain");
         put(&h.t, &h.operator, &path, json!({"reason": "moving"})).await.expect(200);
         for _ in 0..2 {
-            h.t.portal.tick_drains().await.unwrap();
+            h.t.portal.drains.tick_drains().await.unwrap();
         }
         let drains = items(&h.t, &h.operator, "/operator/drains").await;
         assert!(drains[0]["emptied_at"].is_string(), "{engine} {drains:?}");
@@ -89,10 +89,10 @@ async fn a_drained_job_saves_its_state_and_goes_on_elsewhere() {
     let t = &quay.t;
     let at = quay.job(&id).await["devices"][0]["node"].as_str().unwrap().to_owned();
     let path = format!("/operator/nodes/{at}/drain");
-    let body = json!({"deadline_at": t.portal.now(), "reason": "firmware"});
+    let body = json!({"deadline_at": t.portal.context.now(), "reason": "firmware"});
     put(t, &quay.operator, &path, body).await.expect(200);
     eventually("an empty node", async || {
-        t.portal.tick_drains().await.unwrap();
+        t.portal.drains.tick_drains().await.unwrap();
         let drains = items(t, &quay.operator, "/operator/drains").await;
         drains[0]["emptied_at"].is_string().then_some(())
     })
@@ -120,8 +120,8 @@ async fn a_host_that_goes_changes_nothing_that_an_operator_decided() {
             let nodes = items(&h.t, &h.operator, "/operator/nodes").await;
             nodes.iter().find(|n| n["id"] == name).unwrap()["state"].clone()
         };
-        let leaves = async || h.t.portal.node_leaves(at).await.unwrap();
-        let returns = async |leaving| h.t.portal.node_returned(at, true, leaving).await.unwrap();
+        let leaves = async || h.t.portal.drains.node_leaves(at).await.unwrap();
+        let returns = async |leaving| h.t.portal.lost_nodes.node_returned(at, true, leaving).await.unwrap();
         leaves().await;
         leaves().await;
         let begun = drains().await;
@@ -175,13 +175,13 @@ async fn the_jobs_of_a_host_that_is_shut_down_have_their_time() {
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
     let portal = quay.t.portal.clone();
     let status = eventually("the worker's end", async || {
-        portal.tick_drains().await.unwrap();
+        portal.drains.tick_drains().await.unwrap();
         worker.try_wait().unwrap()
     })
     .await;
     assert!(status.success(), "{status}");
     let drain = eventually("an empty node", async || {
-        portal.tick_drains().await.unwrap();
+        portal.drains.tick_drains().await.unwrap();
         let drains = items(&quay.t, &quay.operator, "/operator/drains").await;
         drains[0]["emptied_at"].is_string().then(|| drains[0].clone())
     })

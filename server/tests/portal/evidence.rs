@@ -5,8 +5,7 @@ use crate::common::engines;
 use crate::harbour::{DAY, Harbour};
 use crate::quay::Quay;
 use berth_proto::{AttemptId, Evidence, Failure, Lost, Phase, Status};
-use berth_server::scheduler;
-use berth_server::store::ledger::{EVIDENCE, Posting, post};
+use berth_store::ledger::{EVIDENCE, Posting, post};
 use berth_types::ids::NodeId;
 use berth_types::ledger::TransferKind;
 use berth_types::time::Timestamp;
@@ -39,7 +38,7 @@ async fn show(h: &Harbour, job: &str) -> Value {
 /// The nodes of the job's ranks, once it has its place.
 async fn placed(h: &Harbour, job: &str) -> Vec<NodeId> {
     for _ in 0..100 {
-        scheduler::pass(&h.t.portal).await.unwrap();
+        h.t.portal.scheduler.pass().await.unwrap();
         let now = show(h, job).await;
         if now["state"] == "assigned" {
             let devices = now["devices"].as_array().unwrap().clone();
@@ -58,7 +57,7 @@ async fn submit(h: &Harbour, spec: Value) -> String {
 }
 
 async fn say(h: &Harbour, node: NodeId, status: Status) {
-    h.t.portal.apply_status(node, status).await.unwrap();
+    h.t.portal.attempts.apply_status(node, status).await.unwrap();
 }
 
 /// What evidence gave back for a job: amounts and memos, oldest first.
@@ -248,7 +247,7 @@ async fn what_evidence_does_not_bear_out_is_given_back_once() {
         let books = h.t.post(&h.operator, "/operator/reconciliation", Value::Null).await.expect(200);
         assert_eq!(books["mismatches"], json!([]), "{engine} {books}");
         h.pass(20 * DAY).await;
-        h.t.portal.bill_last_month().await.unwrap();
+        h.t.portal.invoices.bill_last_month().await.unwrap();
         let invoices = h.t.get(&h.ada, &format!("/orgs/{}/invoices", h.org)).await.expect(200);
         let document = &invoices["items"][0]["document"];
         let lines = document["lines"].as_array().unwrap();
@@ -260,9 +259,9 @@ async fn what_evidence_does_not_bear_out_is_given_back_once() {
 
 /// Credits what evidence gave back, without the run that it is of.
 async fn given_back(h: &Harbour, amount_micros: i64) {
-    let at = h.t.portal.now();
+    let at = h.t.portal.context.now();
     let posting = Posting {
-        id: h.t.portal.new_id(at),
+        id: h.t.portal.context.new_id(at),
         org: h.org.parse().unwrap(),
         kind: TransferKind::Credit,
         amount_micros,
@@ -273,7 +272,7 @@ async fn given_back(h: &Harbour, amount_micros: i64) {
         memo: String::new(),
         at,
     };
-    let work = h.t.portal.db.write(move |tx| {
+    let work = h.t.portal.context.db.write(move |tx| {
         let posting = posting.clone();
         async move { post(tx, &posting).await }.boxed()
     });
@@ -293,11 +292,15 @@ async fn what_comes_back_of_an_earlier_month_is_a_credit_note() {
         ran(&h, 10_000, None).await;
         given_back(&h, 10_000).await;
         h.pass(20 * DAY).await;
-        assert_eq!(h.t.portal.bill_last_month().await.unwrap(), 1, "{engine}: a grant alone is not billed");
+        assert_eq!(
+            h.t.portal.invoices.bill_last_month().await.unwrap(),
+            1,
+            "{engine}: a grant alone is not billed"
+        );
         let before = h.balance().await;
         given_back(&h, 1_000_000).await;
         h.pass(31 * DAY).await;
-        let made = futures::future::join_all((0..3).map(|_| h.t.portal.bill_last_month())).await;
+        let made = futures::future::join_all((0..3).map(|_| h.t.portal.invoices.bill_last_month())).await;
         assert_eq!(made.into_iter().map(Result::unwrap).sum::<usize>(), 1, "{engine}: once");
         let page = h.t.get(&h.ada, &format!("/orgs/{}/invoices", h.org)).await.expect(200);
         let [note, nothing] = &page["items"].as_array().unwrap()[..] else { panic!("{page}") };

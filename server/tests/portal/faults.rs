@@ -9,10 +9,10 @@ use crate::harbour::{DAY, HOUR, Harbour};
 use crate::process::{Served, call, eventually, free_address, request, serve_with, worker};
 use crate::stripe::{FakeStripe, KEY, SECRET};
 use crate::world::{World, dies, free};
-use berth_server::clock::{Clock, SystemClock};
-use berth_server::fault;
-use berth_server::portal::Settings;
-use berth_server::store::Db;
+use berth_foundation::Settings;
+use berth_foundation::clock::{Clock, SystemClock};
+use berth_foundation::fault;
+use berth_store::Db;
 use berth_types::time::Timestamp;
 use serde_json::{Value, json};
 
@@ -63,7 +63,7 @@ async fn prepared(dir: &Path) -> (World, Plan) {
     h.pass(HOUR).await;
     let month = h.at(0).to_string()[..7].to_owned();
 
-    let to_now_s = SystemClock.now().millis_since(h.t.portal.now()) / 1_000;
+    let to_now_s = SystemClock.now().millis_since(h.t.portal.context.now()) / 1_000;
     h.pass(to_now_s - 300).await;
     let hook = json!({"url": "http://127.0.0.1:9/", "kinds": ["*"]});
     h.t.post(&h.ada, &format!("/orgs/{}/webhooks", h.org), hook).await.expect(201);

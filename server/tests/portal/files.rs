@@ -7,7 +7,7 @@ use crate::common::{As, TestPortal};
 use crate::quay::{Quay, eventually, portal_on};
 use axum::body::{Body, to_bytes};
 use axum::http::{HeaderMap, Request};
-use berth_server::store::{self, files::FileRow};
+use berth_store::{self as store, files::FileRow};
 use berth_types::ids::FileId;
 use berth_types::paths::JOB_ARTIFACTS;
 use berth_worker::shim::Records;
@@ -247,7 +247,7 @@ async fn a_job_that_has_as_many_files_as_it_may_is_told_so_and_keeps_its_checkpo
         quay.submit(json!({"script": script, "artifacts": ["out/*"], "checkpoint": {"dir": "ckpt"}})).await;
     quay.until(&job, |j| j["state"] == "running").await;
     let (org, name) = (quay.org.clone(), job.clone());
-    let fill = quay.t.portal.db.write(move |tx| {
+    let fill = quay.t.portal.context.db.write(move |tx| {
         let (org_id, job_id) = (org.clone(), name.clone());
         Box::pin(async move {
             for n in 0..JOB_ARTIFACTS - 1 {
@@ -309,11 +309,9 @@ async fn a_job_whose_files_cannot_be_made_is_refused_at_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_does_not_fit_is_refused_with_its_reason_and_old_files_go() {
     let dir = tempfile::tempdir().unwrap();
-    let db = berth_server::store::Db::sqlite(&dir.path().join("berth.db")).await.unwrap();
-    let t = TestPortal::with(db, |settings| berth_server::portal::Settings {
-        org_storage_bytes: 1_000,
-        ..settings
-    });
+    let db = berth_store::Db::sqlite(&dir.path().join("berth.db")).await.unwrap();
+    let t =
+        TestPortal::with(db, |settings| berth_foundation::Settings { org_storage_bytes: 1_000, ..settings });
     let mut quay = portal_on(t).await;
     let token = quay.join_token(json!({})).await;
     quay.start_worker(Some(&token)).unwrap();
@@ -328,10 +326,10 @@ async fn what_does_not_fit_is_refused_with_its_reason_and_old_files_go() {
     assert!(left[1]["note"].as_str().unwrap().contains("used up"), "{left:?}");
     let path = format!("/orgs/{}/jobs/{job}/files/{}", quay.org, left[1]["id"].as_str().unwrap());
     quay.t.get(&quay.ada, &path).await.problem(409, "file.incomplete");
-    quay.t.portal.tidy_files().await.unwrap();
+    quay.t.portal.files.tidy_files().await.unwrap();
     assert_eq!(files(&quay, &job).await.len(), 2, "it is not old yet");
     quay.t.clock.advance_s(31 * 86_400);
-    quay.t.portal.tidy_files().await.unwrap();
+    quay.t.portal.files.tidy_files().await.unwrap();
     let ada = quay.t.sign_in("lab@example.org").await;
     let list = quay.t.get(&ada, &format!("/orgs/{}/jobs/{job}/files", quay.org)).await.expect(200);
     assert_eq!(list["items"], json!([]));

@@ -4,7 +4,6 @@ use crate::common::engines;
 use crate::harbour::{Harbour, node};
 use crate::quay::{Quay, eventually};
 use berth_proto::{BoardFacts, BoardFault, BoardHealth, Health, TaskDone, TaskKind};
-use berth_server::scheduler;
 use serde_json::{Value, json};
 
 const GPU: &str = "GPU-1-0";
@@ -21,7 +20,7 @@ fn faulty(serial: u64, detail: &str) -> BoardHealth {
 }
 
 async fn say(h: &Harbour, n: u128, board: BoardHealth) {
-    h.t.portal.apply_health(node(n), Health { boards: vec![board] }).await.unwrap();
+    h.t.portal.health.apply_health(node(n), Health { boards: vec![board] }).await.unwrap();
 }
 
 /// The board as its node's operator sees it.
@@ -75,12 +74,12 @@ async fn a_fault_is_acted_on_once_and_a_check_ends_it() {
         assert_eq!(told(&h).await, "XID 48", "{engine}");
 
         // A check that fails changes nothing; one that is passed ends it, once.
-        assert!(h.t.portal.board_tasks(node(1)).await.unwrap().is_empty());
+        assert!(h.t.portal.health.board_tasks(node(1)).await.unwrap().is_empty());
         let asked = post(&h, "check", Value::Null).await.expect(200);
         assert_eq!(asked["task"], json!({"kind": "check"}), "{engine}");
-        let task = h.t.portal.board_tasks(node(1)).await.unwrap().remove(0);
+        let task = h.t.portal.health.board_tasks(node(1)).await.unwrap().remove(0);
         assert_eq!((task.gpu_uuid.as_str(), task.kind()), (GPU, TaskKind::Check), "{engine}");
-        assert!(h.t.portal.board_tasks(node(2)).await.unwrap().is_empty(), "{engine}");
+        assert!(h.t.portal.health.board_tasks(node(2)).await.unwrap().is_empty(), "{engine}");
         let done = |number, good| TaskDone { number, good, words: "a process is on it".to_owned() };
         let failed = BoardHealth { done: Some(done(task.number, false)), ..faulty(11, "XID 48") };
         say(&h, 1, failed.clone()).await;
@@ -88,11 +87,11 @@ async fn a_fault_is_acted_on_once_and_a_check_ends_it() {
             (told(&h).await, board(&h).await["task"]["good"].clone()),
             (json!("XID 48"), json!(false))
         );
-        assert!(h.t.portal.board_tasks(node(1)).await.unwrap().is_empty(), "{engine}");
+        assert!(h.t.portal.health.board_tasks(node(1)).await.unwrap().is_empty(), "{engine}");
         post(&h, "check", Value::Null).await.expect(200);
         say(&h, 1, failed).await;
         assert_eq!(told(&h).await, "XID 48", "{engine}: that was the one before");
-        let second = h.t.portal.board_tasks(node(1)).await.unwrap().remove(0);
+        let second = h.t.portal.health.board_tasks(node(1)).await.unwrap().remove(0);
         assert!(second.number > task.number, "{engine}");
         let passed = BoardHealth { done: Some(done(second.number, true)), ..well(GPU) };
         say(&h, 1, passed.clone()).await;
@@ -138,7 +137,7 @@ async fn a_mode_changes_once_the_board_is_empty() {
             h.t.post(&h.ada, &format!("/orgs/{}/jobs", h.org), body.clone()).await.expect(201);
         }
         let held = async || {
-            scheduler::pass(&h.t.portal).await.unwrap();
+            h.t.portal.scheduler.pass().await.unwrap();
             let nodes = h.t.get(&h.operator, "/operator/nodes").await.expect(200);
             let gpus = nodes["items"][0]["gpus"].as_array().unwrap().clone();
             gpus.iter().all(|gpu| gpu["tiles"] != json!([])).then_some(())
@@ -150,7 +149,10 @@ async fn a_mode_changes_once_the_board_is_empty() {
             (&asked["quarantine"]["code"], &asked["task"]["kind"]),
             (&json!("gpu.mode"), &json!("mig_on"))
         );
-        assert!(h.t.portal.board_tasks(node(1)).await.unwrap().is_empty(), "{engine}: something runs on it");
+        assert!(
+            h.t.portal.health.board_tasks(node(1)).await.unwrap().is_empty(),
+            "{engine}: something runs on it"
+        );
         post(&h, "mode", json!({"mig": true})).await.problem(409, "gpu.quarantined");
         // Released, nothing waits any more.
         post(&h, "release", Value::Null).await.expect(200);
@@ -176,14 +178,14 @@ async fn a_mode_that_was_changed_puts_the_board_back() {
         let h = Harbour::on(db).await;
         say(&h, 1, well(GPU)).await;
         post(&h, "mode", json!({"mig": true})).await.expect(200);
-        let task = h.t.portal.board_tasks(node(1)).await.unwrap().remove(0);
+        let task = h.t.portal.health.board_tasks(node(1)).await.unwrap().remove(0);
         assert_eq!(task.kind(), TaskKind::MigOn, "{engine}");
         let done = |number, good, words: &str| Some(TaskDone { number, good, words: words.to_owned() });
         say(&h, 1, BoardHealth { done: done(task.number, false, "It needs a reset."), ..well(GPU) }).await;
         assert_eq!(told(&h).await, "It needs a reset.", "{engine}: not that it waits for anything");
         post(&h, "release", Value::Null).await.expect(200);
         post(&h, "mode", json!({"mig": true})).await.expect(200);
-        let task = h.t.portal.board_tasks(node(1)).await.unwrap().remove(0);
+        let task = h.t.portal.health.board_tasks(node(1)).await.unwrap().remove(0);
         let facts = Some(BoardFacts { mig: Some(true), mig_pending: Some(true), ..BoardFacts::default() });
         say(&h, 1, BoardHealth { done: done(task.number, true, "MIG mode is on."), facts, ..well(GPU) })
             .await;

@@ -7,7 +7,6 @@ use std::process::Command;
 use crate::common::left_out::left_out;
 use crate::harbour::{Harbour, node};
 use crate::quay::{Quay, worker_program};
-use berth_server::scheduler;
 use serde_json::{Value, json};
 
 const IMAGE: &str = "localhost/berth-test:1";
@@ -79,11 +78,11 @@ async fn a_registry_is_told_who_asks() {
         assert!(!made.to_string().contains("Zq7w9x2m"), "{engine}");
         harbour.t.post(&harbour.ada, &path, job(&image, "other")).await.expect(201);
         for _ in 0..2 {
-            scheduler::pass(&harbour.t.portal).await.unwrap();
+            harbour.t.portal.scheduler.pass().await.unwrap();
         }
         let mut sent = Vec::new();
         for n in 1..=2 {
-            sent.extend(harbour.t.portal.desired(node(n)).await.unwrap().attempts);
+            sent.extend(harbour.t.portal.attempts.desired(node(n)).await.unwrap().attempts);
         }
         assert_eq!(sent.len(), 2, "{engine}");
         for assignment in sent {

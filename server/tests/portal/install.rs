@@ -7,8 +7,8 @@ use std::process::{Command, Output};
 use crate::common::TestPortal;
 use axum::body::Body;
 use axum::http::Request;
-use berth_server::portal::Settings;
-use berth_server::store::Db;
+use berth_foundation::Settings;
+use berth_store::Db;
 use serde_json::json;
 use tower::ServiceExt;
 

@@ -4,11 +4,11 @@
 use crate::common::engines;
 use crate::harbour::{DAY, Harbour, node};
 use berth_core::lease::{Holder, Terms};
+use berth_fleet::leases::Held;
+use berth_foundation::live::SessionGuard;
+use berth_jobs::jobs::LogEnd;
 use berth_proto::{AttemptId, Evidence, Phase, Status};
-use berth_server::live::SessionGuard;
-use berth_server::service::jobs::LogEnd;
-use berth_server::service::leases::Held;
-use berth_server::{scheduler, store};
+use berth_store as store;
 use berth_types::ids::NodeId;
 use berth_worker::lease::Term;
 use futures::FutureExt;
@@ -26,9 +26,9 @@ impl Cut {
         let mut h = Harbour::on(db).await;
         let mut held = Vec::new();
         for (n, session) in (1..).zip(std::mem::take(&mut h.sessions)) {
-            let hold = h.t.portal.hold_lease(node(n)).unwrap();
-            h.t.portal.node_returned(node(n), leased, false).await.unwrap();
-            h.t.portal.renew_lease(node(n));
+            let hold = h.t.portal.leases.hold(node(n)).unwrap();
+            h.t.portal.lost_nodes.node_returned(node(n), leased, false).await.unwrap();
+            h.t.portal.leases.renew(node(n), h.t.portal.context.monotonic_ms());
             held.push(Some((session, hold)));
         }
         Self { h, held }
@@ -41,14 +41,14 @@ impl Cut {
 
     /// After a last renewal it is heard of no more.
     fn cut(&mut self, at: NodeId) {
-        self.h.t.portal.renew_lease(at);
+        self.h.t.portal.leases.renew(at, self.h.t.portal.context.monotonic_ms());
         *self.of(at) = None;
     }
 
     async fn back(&mut self, at: NodeId) {
-        let hold = self.h.t.portal.hold_lease(at).unwrap();
-        self.h.t.portal.node_returned(at, true, false).await.unwrap();
-        let session = self.h.t.portal.live.open_session(at);
+        let hold = self.h.t.portal.leases.hold(at).unwrap();
+        self.h.t.portal.lost_nodes.node_returned(at, true, false).await.unwrap();
+        let session = self.h.t.portal.context.live.open_session(at);
         *self.of(at) = Some((session, hold));
     }
 
@@ -67,7 +67,7 @@ impl Cut {
     /// The nodes of its ranks, once it has its place.
     async fn placed(&self, job: &str) -> Vec<NodeId> {
         for _ in 0..100 {
-            scheduler::pass(&self.h.t.portal).await.unwrap();
+            self.h.t.portal.scheduler.pass().await.unwrap();
             let now = self.job(job).await;
             if now["state"] == "assigned" {
                 let devices = now["devices"].as_array().unwrap().clone();
@@ -93,7 +93,7 @@ impl Cut {
             }),
             ..Status::default()
         };
-        self.h.t.portal.apply_status(at, status).await.unwrap();
+        self.h.t.portal.attempts.apply_status(at, status).await.unwrap();
     }
 
     async fn shown(&self, at: NodeId) -> Value {
@@ -110,7 +110,7 @@ impl Cut {
 
     async fn tick(&self, seconds: i64) -> usize {
         self.h.t.clock.advance_s(seconds);
-        self.h.t.portal.tick_leases().await.unwrap()
+        self.h.t.portal.lost_nodes.tick_leases().await.unwrap()
     }
 
     /// What was posted for use.
@@ -129,7 +129,7 @@ async fn a_lost_nodes_job_runs_elsewhere_and_only_proved_use_is_charged() {
         let mut c = Cut::on(db, true).await;
         let job = c.submit(json!({"retry": {"max": 1, "on": ["node_lost"]}})).await;
         let first = c.placed(&job).await[0];
-        let wanted = c.h.t.portal.desired(first).await.unwrap().attempts.remove(0);
+        let wanted = c.h.t.portal.attempts.desired(first).await.unwrap().attempts.remove(0);
         assert_eq!(
             (wanted.lease_ms, wanted.lease_answer_ms, wanted.lease_grace_ms),
             (600_000, 15_000, 15_000)
@@ -166,7 +166,7 @@ async fn a_lost_nodes_job_runs_elsewhere_and_only_proved_use_is_charged() {
         );
         assert_eq!(c.audited("node.lost", first).await, 1, "{engine}");
 
-        let end = c.h.t.portal.log_end(job.parse().unwrap(), 1, 0).await.unwrap();
+        let end = c.h.t.portal.jobs.log_end(job.parse().unwrap(), 1, 0).await.unwrap();
         assert_eq!(end, Some(LogEnd::Lost), "{engine}: nobody waits for the rest of its log");
 
         let second = c.placed(&job).await[0];
@@ -176,7 +176,7 @@ async fn a_lost_nodes_job_runs_elsewhere_and_only_proved_use_is_charged() {
         c.back(first).await;
         assert_eq!(c.audited("node.returned", first).await, 1, "{engine}");
         assert!(c.shown(first).await.get("silence").is_none(), "{engine}");
-        let wanted = c.h.t.portal.desired(first).await.unwrap().attempts.remove(0);
+        let wanted = c.h.t.portal.attempts.desired(first).await.unwrap().attempts.remove(0);
         assert!(wanted.stop && wanted.attempt.unwrap().number == 1, "{engine}: it is fenced");
         for (phase, metered_ms) in [(Phase::Running, 90_000), (Phase::Ended, 95_000), (Phase::Clean, 95_000)]
         {
@@ -191,9 +191,9 @@ async fn a_lost_nodes_job_runs_elsewhere_and_only_proved_use_is_charged() {
         let late: Vec<&Value> = page["items"].as_array().unwrap().iter().filter(late).collect();
         assert_eq!(late.len(), 1, "{engine}: once: {page}");
         assert!(late[0]["detail"].as_str().unwrap().contains("attempt 1 still runs"), "{engine} {late:?}");
-        let end = c.h.t.portal.log_end(job.parse().unwrap(), 1, 0).await.unwrap();
+        let end = c.h.t.portal.jobs.log_end(job.parse().unwrap(), 1, 0).await.unwrap();
         assert_eq!(end, Some(LogEnd::Complete), "{engine}: it is back, and says how long it is");
-        assert!(c.h.t.portal.desired(first).await.unwrap().attempts.is_empty(), "{engine}");
+        assert!(c.h.t.portal.attempts.desired(first).await.unwrap().attempts.is_empty(), "{engine}");
         assert_eq!(c.shown(first).await["gpus"][0]["tiles"], json!([]), "{engine}");
         for phase in [Phase::Ended, Phase::Clean] {
             c.say(second, &job, 2, phase, 7_000).await;
@@ -234,7 +234,7 @@ async fn what_is_said_twice_late_or_by_strangers_changes_nothing() {
         }
         // A phase that only a newer worker knows.
         let newer = Status { attempt: Some(AttemptId::new(&job, 1)), phase: 77, ..Status::default() };
-        c.h.t.portal.apply_status(at, newer).await.unwrap();
+        c.h.t.portal.attempts.apply_status(at, newer).await.unwrap();
         for (who, number) in [(other, 1), (at, 2), (at, 0)] {
             c.say(who, &job, number, Phase::Clean, 90_000).await;
             is("running", 5_000, "of an attempt that is not theirs").await;
@@ -247,7 +247,7 @@ async fn what_is_said_twice_late_or_by_strangers_changes_nothing() {
         c.say(at, &job, 1, Phase::Ended, 90_000).await;
         is("succeeded", 7_000, "more than was used").await;
         assert_eq!(c.charged(&job).await, 7_000, "{engine}");
-        assert!(c.h.t.portal.desired(at).await.unwrap().attempts.is_empty(), "{engine}");
+        assert!(c.h.t.portal.attempts.desired(at).await.unwrap().attempts.is_empty(), "{engine}");
         assert_eq!(c.shown(at).await["gpus"][0]["tiles"], json!([]), "{engine}");
         c.h.books_are_right().await;
     }
@@ -289,8 +289,8 @@ async fn an_operator_declares_a_silent_node_lost_and_never_one_that_speaks() {
         let at = c.placed(&job).await[0];
         assert_eq!(at, nodes[1], "{engine}: nothing is placed on what is lost");
         c.cut(at);
-        let now = c.h.t.portal.now();
-        let marked = c.h.t.portal.db.write(move |tx| {
+        let now = c.h.t.portal.context.now();
+        let marked = c.h.t.portal.context.db.write(move |tx| {
             async move { store::leases::mark_lost(tx, at, now, "Somebody said so.").await }.boxed()
         });
         assert!(marked.await.unwrap());
@@ -311,10 +311,10 @@ async fn whoever_keeps_no_lease_is_only_lost_by_somebodys_word() {
         let mut c = Cut::on(db, false).await;
         let job = c.submit(json!({})).await;
         let at = c.placed(&job).await[0];
-        assert_eq!(c.h.t.portal.desired(at).await.unwrap().attempts[0].lease_ms, 0, "{engine}");
+        assert_eq!(c.h.t.portal.attempts.desired(at).await.unwrap().attempts[0].lease_ms, 0, "{engine}");
         c.say(at, &job, 1, Phase::Running, 1_000).await;
         // Its next daemon keeps leases; the shim of this attempt is the old one's.
-        c.h.t.portal.node_returned(at, true, false).await.unwrap();
+        c.h.t.portal.lost_nodes.node_returned(at, true, false).await.unwrap();
         c.cut(at);
         assert_eq!(c.tick(DAY).await, 0, "{engine}");
         c.h.operator = c.h.t.sign_in("harbour@example.org").await;
@@ -339,7 +339,7 @@ async fn a_job_chooses_how_long_it_goes_on() {
     let short = c.submit(json!({"nodes": 2, "lease_s": 60})).await;
     let long = c.submit(json!({"nodes": 2, "lease_s": 3600})).await;
     let (at, _) = (c.placed(&short).await[0], c.placed(&long).await);
-    let told = c.h.t.portal.desired(at).await.unwrap().attempts;
+    let told = c.h.t.portal.attempts.desired(at).await.unwrap().attempts;
     let lease_ms =
         |job: &str| told.iter().find(|a| a.attempt.as_ref().unwrap().job == job).map(|a| a.lease_ms).unwrap();
     assert_eq!((lease_ms(&short), lease_ms(&long)), (60_000, 3_600_000));

@@ -28,6 +28,7 @@ mod world;
 
 // Tests.
 mod api_v1;
+mod changes;
 mod credit;
 mod cut_off;
 mod draining;

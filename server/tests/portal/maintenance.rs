@@ -1,7 +1,7 @@
 //! Maintenance beside reservations, and who sees what of both in the calendar.
 
 use crate::harbour::{DAY, HOUR, Harbour, node};
-use berth_server::store::Db;
+use berth_store::Db;
 use berth_types::time::Timestamp;
 use serde_json::{Value, json};
 

@@ -7,7 +7,7 @@ use axum::body::Body;
 use axum::http::{Request, header};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use berth_server::store;
+use berth_store as store;
 use berth_types::accounts::{Org, Role};
 use berth_types::ids::{InvitationId, OrgId, UserId};
 use futures::{FutureExt, StreamExt};
@@ -87,7 +87,7 @@ async fn somebody_new_is_invited_and_becomes_a_member_once() {
         assert_eq!(audit["items"][0]["action"], "invitation.created", "{engine}");
         assert!(!audit.to_string().contains(&token) && !listed.to_string().contains(&token), "{engine}");
         {
-            let mut conn = t.portal.db.read().await.unwrap();
+            let mut conn = t.portal.context.db.read().await.unwrap();
             let mut tx = conn.tx();
             assert!(store::members::find_by_secret(&mut tx, &token).await.unwrap().is_none(), "{engine}");
             let hash = fingerprint(&token);
@@ -457,8 +457,8 @@ async fn where_sign_up_is_closed_an_invitation_opens_the_door() {
     let operator = t.operator().await;
     let owner: UserId = my_id(&t, &operator).await.parse().unwrap();
     let org = OrgId::from_uuid(uuid::Uuid::from_u128(7));
-    let now = t.portal.now();
-    let insert = t.portal.db.write(move |tx| {
+    let now = t.portal.context.now();
+    let insert = t.portal.context.db.write(move |tx| {
         async move {
             let new = Org { id: org, name: "Harbour".to_owned(), created_at: now };
             store::accounts::insert_org(tx, &new).await?;
@@ -472,8 +472,8 @@ async fn where_sign_up_is_closed_an_invitation_opens_the_door() {
     assert_eq!((&sent["link"], &sent["invitation"]["mailed_at"]), (&Value::Null, &Value::Null), "{sent}");
     // What the mail would have said is known to nobody, so the stored hash is replaced by a known one.
     let id: InvitationId = text(&sent, "/invitation/id").parse().unwrap();
-    let until = t.portal.now().plus_seconds(60);
-    let renew = t.portal.db.write(move |tx| {
+    let until = t.portal.context.now().plus_seconds(60);
+    let renew = t.portal.context.db.write(move |tx| {
         async move { store::members::renew_invitation(tx, id, &fingerprint("known"), until).await }.boxed()
     });
     assert!(renew.await.unwrap());

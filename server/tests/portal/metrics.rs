@@ -8,10 +8,10 @@ use crate::common::{As, TestPortal, engines, job};
 use crate::quay::{Quay, Worker, eventually, portal, worker_program};
 use axum::body::{Body, to_bytes};
 use axum::http::{Request, header};
+use berth_foundation::Settings;
+use berth_foundation::telemetry;
 use berth_proto::exposition::DEVICE_FAMILIES;
-use berth_server::portal::Settings;
-use berth_server::recordings::Recorded;
-use berth_server::telemetry;
+use berth_recordings::Recorded;
 use berth_types::ids::JobId;
 use berth_types::metrics::Sample;
 use berth_types::time::Timestamp;
@@ -194,7 +194,7 @@ async fn only_operators_and_tokens_for_it_read_the_metrics() {
         t.call(&operator, "DELETE", &path, Value::Null).await.problem(404, "object.not_found");
         assert_eq!(scrape(&t, Some(&secret)).await.0, 401, "taken back");
 
-        let until = t.portal.now().plus_seconds(60);
+        let until = t.portal.context.now().plus_seconds(60);
         let short = json!({"name": "short", "expires_at": until});
         let made = t.post(&operator, "/operator/metrics-tokens", short).await.expect(201);
         let short = made["secret"].as_str().unwrap();
@@ -377,7 +377,7 @@ async fn charts_stay_after_the_job_and_the_portal_at_the_step_of_their_age() {
         let id: JobId = made["id"].as_str().unwrap().parse().unwrap();
         let path = format!("/orgs/{org}/jobs/{id}");
         // At the start of a minute, so that the steps are whole.
-        let begin = Timestamp::from_micros(t.portal.now().micros() / 60_000_000 * 60_000_000);
+        let begin = Timestamp::from_micros(t.portal.context.now().micros() / 60_000_000 * 60_000_000);
         t.portal.recordings.append_readings(id, 0, &readings(begin, 0..3_600)).unwrap();
         t.post(&ada, &format!("{path}/cancel"), Value::Null).await.expect(202);
         let points = async |t: &TestPortal, who: &As, query: &str| {
@@ -394,7 +394,7 @@ async fn charts_stay_after_the_job_and_the_portal_at_the_step_of_their_age() {
         let data = t.data.path().to_owned();
         let next = TestPortal::with(db, |settings| Settings { data, ..settings });
         next.clock.advance_s(2 * 3_600);
-        next.portal.recordings.settle(next.portal.now()).unwrap();
+        next.portal.recordings.settle(next.portal.context.now()).unwrap();
         let ada = next.sign_in("lab@example.org").await;
         let (_, count, answer) = points(&next, &ada, &from(3_300)).await;
         assert_eq!(count, 30, "{engine}: ten seconds each now");
@@ -405,11 +405,11 @@ async fn charts_stay_after_the_job_and_the_portal_at_the_step_of_their_age() {
         );
         assert_eq!(series["temperature_celsius"][0], Value::Null, "what was absent stays absent");
         next.clock.advance_s(2 * 86_400);
-        next.portal.recordings.settle(next.portal.now()).unwrap();
+        next.portal.recordings.settle(next.portal.context.now()).unwrap();
         let ada = next.sign_in("lab@example.org").await;
         assert_eq!(points(&next, &ada, "").await.1, 60, "{engine}: a minute each");
         next.clock.advance_s(92 * 86_400);
-        next.portal.recordings.settle(next.portal.now()).unwrap();
+        next.portal.recordings.settle(next.portal.context.now()).unwrap();
         let ada = next.sign_in("lab@example.org").await;
         assert_eq!(points(&next, &ada, "").await.1, 0, "{engine}: they are gone");
     }

@@ -2,6 +2,7 @@
 
 use crate::common::{As, TestPortal, engines, job};
 use crate::quay::Quay;
+use berth_server::loops;
 use serde_json::{Value, json};
 
 const SLICE: &str = "h100-80gb.1g.10gb";
@@ -14,7 +15,7 @@ async fn a_price_has_modes_and_a_date_and_the_past_is_never_priced_anew() {
         let (ada, org) = t.tenant("lab").await;
         t.stock(&operator, &org, 1_000_000_000).await;
         let set = |body: Value| t.post(&operator, "/operator/prices", body);
-        let now = t.portal.now();
+        let now = t.portal.context.now();
         let price = json!({
             "offering": SLICE, "per_hour_micros": 7_200_000, "preemptible_per_hour_micros": 3_600_000,
             "reserved_per_hour_micros": 5_400_000, "effective_from": now.plus_seconds(3_600),
@@ -30,7 +31,7 @@ async fn a_price_has_modes_and_a_date_and_the_past_is_never_priced_anew() {
         t.clock.advance_s(3_601);
         assert_eq!((rate(false).await, rate(true).await), (2_000_000, 1_000_000), "{engine}");
         // One that holds at once comes before one that is to hold later, whatever their numbers.
-        let later = json!({"offering": SLICE, "per_hour_micros": 36_000_000, "effective_from": t.portal.now().plus_seconds(3_600)});
+        let later = json!({"offering": SLICE, "per_hour_micros": 36_000_000, "effective_from": t.portal.context.now().plus_seconds(3_600)});
         set(later).await.expect(201);
         set(json!({"offering": SLICE, "per_hour_micros": 10_800_000})).await.expect(201);
         assert_eq!(rate(false).await, 3_000_000, "{engine}");
@@ -246,13 +247,13 @@ async fn a_spent_budget_stops_what_runs_under_it() {
     let budgets = format!("/orgs/{}/budgets", quay.org);
     let body = json!({"name": "all", "limit_micros": 1_000, "at_limit": "stop"});
     quay.t.post(&quay.ada, &budgets, body).await.expect(201);
-    quay.t.portal.tick_budgets().await.unwrap();
-    quay.t.portal.tick_budgets().await.unwrap();
+    loops::check_budgets(&quay.t.portal.budgets, &quay.t.portal.attempts).await.unwrap();
+    loops::check_budgets(&quay.t.portal.budgets, &quay.t.portal.attempts).await.unwrap();
     let done = quay.ended(&running).await;
     assert_eq!(done["state"], "cancelled", "{done}");
     let listed = quay.t.get(&quay.ada, &budgets).await.expect(200);
     assert_eq!(listed["items"][0]["passed_percent"], 100, "{listed}");
-    quay.t.portal.deliver().await.unwrap();
+    quay.t.portal.webhooks.deliver().await.unwrap();
     let path = format!("{hooks}/{}/deliveries", hook["id"].as_str().unwrap());
     let told = quay.t.get(&quay.ada, &path).await.expect(200);
     assert_eq!(told["items"].as_array().unwrap().len(), 1, "told once: {told}");
@@ -265,7 +266,7 @@ async fn a_budget_stops_what_runs_as_soon_as_it_is_spent() {
     let running = quay.submit(json!({"script": "exec sleep 300", "max_duration_s": 600})).await;
     let job = quay.until(&running, |j| j["metered_ms"].as_i64() > Some(1_000)).await;
     // The loop looks at once, and without a charge not again for half a minute.
-    let looks = tokio::spawn(berth_server::service::budgets::run(quay.t.portal.clone()));
+    let looks = loops::start_budgets(&quay.t.portal);
     let limit = job["cost_micros"].as_i64().unwrap() + 3_000;
     let body = json!({"name": "all", "limit_micros": limit, "at_limit": "stop"});
     quay.t.post(&quay.ada, &format!("/orgs/{}/budgets", quay.org), body).await.expect(201);
@@ -280,10 +281,10 @@ async fn a_budget_stops_what_runs_as_soon_as_it_is_spent() {
 
 /// Ends a job's run as its worker would, and so charges it.
 async fn charged_month(t: &TestPortal, org: &str, micros: i64) {
-    use berth_server::store;
+    use berth_store as store;
     use futures::FutureExt;
-    let (org, at) = (org.to_owned(), t.portal.now());
-    let work = t.portal.db.write(move |tx| {
+    let (org, at) = (org.to_owned(), t.portal.context.now());
+    let work = t.portal.context.db.write(move |tx| {
         let org = org.clone();
         async move {
             let charged = store::usage::Charged {
@@ -318,14 +319,14 @@ async fn months_are_billed_once_numbered_without_gaps_and_final() {
         t.call(&operator, "PUT", &format!("/operator/orgs/{other}/credit-limit"), limit).await.expect(200);
         charged_month(&t, &org, 1_000_000).await;
         charged_month(&t, &other, 2_000_000).await;
-        assert_eq!(t.portal.bill_last_month().await.unwrap(), 0, "{engine}: this month is not over");
+        assert_eq!(t.portal.invoices.bill_last_month().await.unwrap(), 0, "{engine}: this month is not over");
         t.clock.advance_s(20 * 86_400);
         let [ada, bob, operator] = [
             t.sign_in("lab@example.org").await,
             t.sign_in("bobs@example.org").await,
             t.sign_in("harbour@example.org").await,
         ];
-        let made = futures::future::join_all((0..4).map(|_| t.portal.bill_last_month())).await;
+        let made = futures::future::join_all((0..4).map(|_| t.portal.invoices.bill_last_month())).await;
         let made: usize = made.into_iter().map(Result::unwrap).sum();
         assert_eq!(made, 2, "{engine}: whoever used something, once");
         let mine = t.get(&ada, &format!("/orgs/{org}/invoices")).await.expect(200)["items"][0].clone();

@@ -3,8 +3,8 @@
 use crate::common::{As, Reply, TestPortal, engines};
 use crate::harbour::{Harbour, node};
 use berth_proto::{BoardFacts, BoardHealth, Health};
-use berth_server::store::nodes::{GpuReport, NodeReport};
-use berth_server::{scheduler, store};
+use berth_store as store;
+use berth_store::nodes::{GpuReport, NodeReport};
 use futures::FutureExt;
 use serde_json::{Value, json};
 
@@ -23,7 +23,7 @@ pub async fn submit(h: &Harbour, spec: Value) -> String {
 /// Passes until there is nothing more to decide.
 pub async fn place(h: &Harbour) {
     for _ in 0..100 {
-        let pass = scheduler::pass(&h.t.portal).await.unwrap();
+        let pass = h.t.portal.scheduler.pass().await.unwrap();
         if !pass.unfinished && pass.kept == 0 {
             return;
         }
@@ -74,7 +74,7 @@ async fn report(h: &Harbour, n: u128, driver: &str, labels: Value) {
         images: false,
         boards: (0..2).map(board).collect(),
     };
-    h.t.portal.report_node(node(n), report).await.unwrap();
+    h.t.portal.nodes.report_node(node(n), report).await.unwrap();
 }
 
 #[tokio::test]
@@ -218,9 +218,9 @@ async fn what_is_stuck_is_told_with_its_cause() {
 async fn the_odd_ones_of_the_fleet_are_marked() {
     for (engine, db, _place) in engines("inventory").await {
         let h = Harbour::on(db).await;
-        let at = h.t.portal.now();
+        let at = h.t.portal.context.now();
         let join =
-            h.t.portal.db.write(move |tx| {
+            h.t.portal.context.db.write(move |tx| {
                 async move { store::nodes::insert(tx, node(3), "node-3", at).await }.boxed()
             });
         join.await.unwrap();
@@ -237,7 +237,7 @@ async fn the_odd_ones_of_the_fleet_are_marked() {
             let facts = BoardFacts { vbios: Some(vbios.to_owned()), ..BoardFacts::default() };
             let gpu_uuid = format!("GPU-{n}-0");
             let board = BoardHealth { gpu_uuid, facts: Some(facts), ..BoardHealth::default() };
-            h.t.portal.apply_health(node(n), Health { boards: vec![board] }).await.unwrap();
+            h.t.portal.health.apply_health(node(n), Health { boards: vec![board] }).await.unwrap();
         }
         let hosts = items(&h.t, &h.operator, "/operator/inventory").await;
         let third = hosts.iter().find(|host| host["name"] == "node-3").unwrap();

@@ -4,9 +4,9 @@ use crate::common::{As, TestPortal, engines};
 use crate::stripe::{FakeStripe, KEY, Mood, SECRET};
 use axum::body::Body;
 use axum::http::Request;
-use berth_server::outbound::sign;
-use berth_server::portal::Settings;
-use berth_server::store::{self, Db};
+use berth_foundation::Settings;
+use berth_foundation::delivery::sign;
+use berth_store::{self as store, Db};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -48,7 +48,7 @@ impl Till {
     }
 
     fn now_s(&self) -> i64 {
-        self.t.portal.now().micros() / 1_000_000
+        self.t.portal.context.now().micros() / 1_000_000
     }
 
     async fn send(&self, body: &str, header: &str) -> u16 {
@@ -60,7 +60,7 @@ impl Till {
     async fn tell(&self, kind: &str, object: &Value) {
         let (body, header) = self.stripe.event(kind, object, self.now_s());
         assert_eq!(self.send(&body, &header).await, 200);
-        self.t.portal.tick_payments().await.unwrap();
+        self.t.portal.payments.tick_payments().await.unwrap();
     }
 
     async fn books_are_right(&self) {
@@ -143,17 +143,17 @@ async fn what_stripe_did_not_sign_is_not_kept() {
     for (body, header) in [(&altered, &header), (&body, &old), (&body, &other), (&body, &String::new())] {
         assert_eq!(till.send(body, header).await, 400);
     }
-    till.t.portal.tick_payments().await.unwrap();
+    till.t.portal.payments.tick_payments().await.unwrap();
     assert_eq!(till.balance().await, 0);
     // Two secrets hold while one is being replaced.
     let next = format!("t={now},v1={}", sign("whsec_next", now, &body));
     assert_eq!(till.send(&body, &next).await, 200);
-    till.t.portal.tick_payments().await.unwrap();
+    till.t.portal.payments.tick_payments().await.unwrap();
     assert_eq!(till.balance().await, 5_000_000);
     assert_eq!(till.send("not json", &format!("t={now},v1={}", sign(SECRET, now, "not json"))).await, 400);
     let odd = till.stripe.event("customer.updated", &json!({"id": "cus_1"}), now);
     assert_eq!(till.send(&odd.0, &odd.1).await, 200, "what is of no use here is taken all the same");
-    till.t.portal.tick_payments().await.unwrap();
+    till.t.portal.payments.tick_payments().await.unwrap();
     till.books_are_right().await;
 }
 
@@ -208,11 +208,11 @@ async fn all_orders_of_six_events_end_in_the_same_ledger() {
             if n % 2 == 0 {
                 assert_eq!(till.send(&body, &header).await, 200, "the same once more");
             }
-            till.t.portal.tick_payments().await.unwrap();
+            till.t.portal.payments.tick_payments().await.unwrap();
         }
         // What came before its payment was known is looked at again.
         till.t.clock.advance_s(30);
-        till.t.portal.tick_payments().await.unwrap();
+        till.t.portal.payments.tick_payments().await.unwrap();
         *outcomes.entry(till.balance().await - before).or_insert(0) += 1;
     }
     assert_eq!(outcomes, [(13_000_000, 720)].into(), "20 paid, 7 refunded, the dispute won");
@@ -267,7 +267,7 @@ async fn a_saved_card_is_charged_by_rule_and_never_twice() {
         // Its answer is lost, then Stripe is down: nobody knows, so it is asked again under the same key.
         till.stripe.be(&[Mood::Forgetful, Mood::Down]);
         for _ in 0..4 {
-            till.t.portal.tick_payments().await.unwrap();
+            till.t.portal.payments.tick_payments().await.unwrap();
         }
         assert_eq!(
             (till.balance().await, till.stripe.charged()),
@@ -284,18 +284,18 @@ async fn a_saved_card_is_charged_by_rule_and_never_twice() {
         let debits = format!("/operator/orgs/{}/debits", till.org);
         till.t.post(&till.operator, &debits, debit.clone()).await.expect(201);
         for _ in 0..5 {
-            till.t.portal.tick_payments().await.unwrap();
+            till.t.portal.payments.tick_payments().await.unwrap();
         }
         assert_eq!(till.balance().await, 11_000_000, "{engine}: the second of the day");
         till.t.post(&till.operator, &debits, debit.clone()).await.expect(201);
-        till.t.portal.tick_payments().await.unwrap();
+        till.t.portal.payments.tick_payments().await.unwrap();
         assert_eq!(till.balance().await, 1_000_000, "{engine}: enough for today");
         till.stripe.be(&[Mood::Declining; 12]);
         let asked = till.stripe.requests().len();
         for _ in 0..3 {
             till.t.clock.advance_s(86_400);
             for _ in 0..3 {
-                till.t.portal.tick_payments().await.unwrap();
+                till.t.portal.payments.tick_payments().await.unwrap();
             }
         }
         assert_eq!(till.stripe.requests().len() - asked, 3, "{engine}: three failures in a row");
@@ -350,7 +350,7 @@ async fn without_a_key_there_is_nothing_to_press() {
     top_up.problem(409, "payments.off");
     let request = Request::post("/api/v1/stripe/events").header("stripe-signature", "t=1,v1=00");
     assert_eq!(t.send(request.body(Body::from("{}")).unwrap()).await.status.as_u16(), 404);
-    t.portal.tick_payments().await.unwrap();
+    t.portal.payments.tick_payments().await.unwrap();
 }
 
 #[tokio::test]
@@ -363,8 +363,8 @@ async fn an_open_invoice_is_paid_once() {
         .expect(200);
     let taxes = json!({"taxes": [{"name": "VAT", "basis_points": 2_000}]});
     till.t.call(&till.operator, "PUT", "/operator/billing-settings", taxes).await.expect(200);
-    let (org, day) = (till.org.clone(), till.t.portal.now().micros() / 86_400_000_000);
-    let work = till.t.portal.db.write(move |tx| {
+    let (org, day) = (till.org.clone(), till.t.portal.context.now().micros() / 86_400_000_000);
+    let work = till.t.portal.context.db.write(move |tx| {
         let org = org.clone();
         Box::pin(async move {
             let charged = store::usage::Charged {
@@ -382,7 +382,7 @@ async fn an_open_invoice_is_paid_once() {
     });
     work.await.unwrap();
     till.t.clock.advance_s(20 * 86_400);
-    assert_eq!(till.t.portal.bill_last_month().await.unwrap(), 1);
+    assert_eq!(till.t.portal.invoices.bill_last_month().await.unwrap(), 1);
     let ada = till.t.sign_in("lab@example.org").await;
     let invoice = till.t.get(&ada, &till.path("invoices")).await.expect(200)["items"][0].clone();
     let pay = till.path(&format!("invoices/{}/pay", invoice["id"].as_str().unwrap()));
@@ -431,7 +431,7 @@ async fn an_empty_secret_signs_nothing() {
         ..settings
     });
     t.operator().await;
-    let now = t.portal.now().micros() / 1_000_000;
+    let now = t.portal.context.now().micros() / 1_000_000;
     let body = "{}";
     let header = format!("t={now},v1={}", sign("", now, body));
     let request = Request::post("/api/v1/stripe/events").header("stripe-signature", header);
@@ -445,7 +445,7 @@ proptest! {
     fn whatever_is_sent_is_an_answer(body in ".{0,200}", header in ".{0,80}") {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let stripe = berth_server::stripe::Stripe::new("http://127.0.0.1:9", "k", &["s".to_owned()]).unwrap();
+            let stripe = berth_billing::Stripe::new("http://127.0.0.1:9", "k", &["s".to_owned()]).unwrap();
             // Never a panic, and never true.
             assert!(!stripe.verify(&header, body.as_bytes(), 1_000));
         });

@@ -98,7 +98,7 @@ async fn placed(quay: &Quay, job: &str) -> Timestamp {
 
 /// A reservation of boards of one node, from some seconds from now.
 async fn reserve(quay: &Quay, offering: &str, boards: u32, from_s: i64, seconds: i64) -> Value {
-    let begins = quay.t.portal.now().plus_seconds(from_s);
+    let begins = quay.t.portal.context.now().plus_seconds(from_s);
     let ask = json!({
         "offering": offering, "gpus_per_node": boards, "starts_at": begins,
         "ends_at": begins.plus_seconds(seconds),
@@ -106,7 +106,7 @@ async fn reserve(quay: &Quay, offering: &str, boards: u32, from_s: i64, seconds:
     let quote = quay.t.post(&quay.ada, &format!("/orgs/{}/quotes", quay.org), ask).await.expect(201);
     let body = json!({"quote": quote["id"], "name": "window"});
     let made = quay.t.post(&quay.ada, &format!("/orgs/{}/reservations", quay.org), body).await.expect(201);
-    quay.t.portal.tick_reservations().await.unwrap();
+    quay.t.portal.reservations.tick_reservations().await.unwrap();
     made["items"][0]["id"].clone()
 }
 

@@ -2,7 +2,7 @@
 
 use crate::common::engines;
 use crate::harbour::{DAY, HOUR, Harbour, node};
-use berth_server::store::Db;
+use berth_store::Db;
 use berth_types::time::Timestamp;
 use serde_json::{Value, json};
 
@@ -309,7 +309,7 @@ async fn a_node_that_is_not_connected_takes_reservations_for_later() {
         let soon = h.quote(h.ask(2, 2, h.at(0), h.at(HOUR))).await;
         assert_eq!(soon["feasible"], true, "{engine} {soon}");
         // The portal was started anew, and node 2 has not come back yet.
-        h.t.portal.live.close_session(node(2));
+        h.t.portal.context.live.close_session(node(2));
         let path = format!("/operator/nodes/{}", node(2));
         h.t.call(&h.operator, "PATCH", &path, json!({"cordoned": false})).await.expect(200);
         let away = "1 node that could hold this is not connected. Try again in a moment, or choose a begin that is more than a minute ahead.";

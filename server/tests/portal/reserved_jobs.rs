@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::quay::Quay;
-use berth_server::service::reservations::tick;
+use berth_server::loops;
 use berth_types::time::Timestamp;
 use serde_json::{Value, json};
 
@@ -19,13 +19,13 @@ async fn jobs_run_inside_at_no_further_charge_and_others_only_around() {
         (nodes["items"][0]["state"] == "ready").then_some(())
     };
     crate::quay::eventually("the node is ready", ready).await;
-    let now = quay.t.portal.now();
+    let now = quay.t.portal.context.now();
     let ask = json!({"offering": "h100-80gb", "starts_at": now, "ends_at": now.plus_seconds(HOUR)});
     let quote = quay.t.post(&quay.ada, &format!("/orgs/{}/quotes", quay.org), ask).await.expect(201);
     let body = json!({"quote": quote["id"], "name": "now"});
     let made = quay.t.post(&quay.ada, &format!("/orgs/{}/reservations", quay.org), body).await.expect(201);
     let reservation = made["items"][0]["id"].clone();
-    quay.t.portal.tick_reservations().await.unwrap();
+    quay.t.portal.reservations.tick_reservations().await.unwrap();
 
     // Who has no part in it waits, and is told until when.
     let outside = quay.submit(json!({"offering": "h100-80gb", "script": "true", "max_duration_s": 60})).await;
@@ -65,7 +65,7 @@ async fn jobs_run_inside_at_no_further_charge_and_others_only_around() {
 
     // Its time is over: what runs in it is stopped, what waits for it ends, and others have their turn.
     quay.t.clock.advance_s(HOUR);
-    quay.t.portal.tick_reservations().await.unwrap();
+    quay.t.portal.reservations.tick_reservations().await.unwrap();
     assert_eq!(quay.ended(&slice).await["state"], "cancelled");
     let never = quay.ended(&waits).await;
     assert_eq!(
@@ -88,7 +88,7 @@ async fn a_job_is_not_made_longer_into_what_is_promised() {
     quay.t.post(&quay.operator, "/operator/prices", price).await.expect(201);
     let job = quay.submit(json!({"script": "exec sleep 300", "max_duration_s": 600})).await;
     quay.until(&job, |j| j["state"] == "running").await;
-    let now = quay.t.portal.now();
+    let now = quay.t.portal.context.now();
     let ask = json!({"offering": "h100-80gb", "starts_at": now.plus_seconds(HOUR), "ends_at": now.plus_seconds(2 * HOUR)});
     let quote = quay.t.post(&quay.ada, &format!("/orgs/{}/quotes", quay.org), ask).await.expect(201);
     let body = json!({"quote": quote["id"], "name": "later"});
@@ -119,7 +119,7 @@ async fn state_of(quay: &Quay, reservation: &Value) -> Value {
 async fn a_reservation_begins_in_time_in_either_mode_and_what_waits_for_it_runs() {
     let mut quay = crate::quay::portal().await;
     // What looks at reservations in a portal that serves; nobody else does here.
-    let looks = tokio::spawn(tick::run(quay.t.portal.clone()));
+    let looks = loops::start_reservations(&quay.t.portal);
     let token = quay.join_token(json!({})).await;
     quay.start_worker_with("2xH100-80GB,1xA30", Some(&token)).unwrap();
     quay.t.stock(&quay.operator, &quay.org, 1_000_000_000).await;
@@ -139,11 +139,11 @@ async fn a_reservation_begins_in_time_in_either_mode_and_what_waits_for_it_runs(
         quay.t.post(&quay.operator, "/operator/prices", price).await.expect(201);
     }
     // A portal that was just started leaves its workers time to come back; then it looks.
-    let first = reserve(&quay, "h100-80gb", quay.t.portal.now()).await;
+    let first = reserve(&quay, "h100-80gb", quay.t.portal.context.now()).await;
     let begun = async |r: &Value| (state_of(&quay, r).await == "active").then_some(());
     crate::quay::eventually("the portal looks at reservations", async || begun(&first).await).await;
 
-    let begin = quay.t.portal.now().plus_seconds(2);
+    let begin = quay.t.portal.context.now().plus_seconds(2);
     let mut waiting = Vec::new();
     for offering in kinds {
         let reservation = reserve(&quay, offering, begin).await;

@@ -115,9 +115,9 @@ async fn approval_no_show_and_failed_boards() {
         h.pass(61).await;
         assert_eq!(h.reservation(&pending).await["degraded_milli"], 1_000, "{engine}");
         h.pass(600).await;
-        h.sessions.push(h.t.portal.live.open_session(lost));
+        h.sessions.push(h.t.portal.context.live.open_session(lost));
         h.pass(1).await;
-        h.t.portal.tick_reservations().await.unwrap();
+        h.t.portal.reservations.tick_reservations().await.unwrap();
         let back = h.reservation(&pending).await;
         let credited = back["credited_micros"].as_i64().unwrap();
         assert_eq!(back["degraded_milli"], 0, "{engine}");

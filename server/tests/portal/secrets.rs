@@ -4,11 +4,11 @@ use std::path::Path;
 
 use crate::common::{As, Reply, TestPortal, engines, job};
 use crate::quay::Quay;
-use berth_server::envelope::{Keys, Place as Sealed};
-use berth_server::portal::Settings;
-use berth_server::service::secrets::Resealed;
-use berth_server::store::webhooks::WebhookRow;
-use berth_server::store::{self, Db};
+use berth_foundation::Settings;
+use berth_foundation::envelope::{Keys, Place as Sealed};
+use berth_storage::secrets::Resealed;
+use berth_store::webhooks::WebhookRow;
+use berth_store::{self as store, Db};
 use futures::FutureExt;
 use serde_json::{Value, json};
 
@@ -182,7 +182,7 @@ async fn keys_are_rotated_and_webhooks_of_before_are_sealed() {
             TestPortal::with(db.clone(), |s| Settings { secrets_key, secrets_old_keys: former, ..s })
         };
         let t = with(&db, &old, &[]);
-        assert_eq!(t.portal.open_secrets().await, Ok(Resealed::default()), "{engine}");
+        assert_eq!(t.portal.secrets.open_secrets().await, Ok(Resealed::default()), "{engine}");
         let (ada, org) = t.tenant("lab").await;
         put(&t, &ada, &org, "hf-token", VALUE).await.expect(201);
         // As a portal of before kept it.
@@ -202,19 +202,19 @@ async fn keys_are_rotated_and_webhooks_of_before_are_sealed() {
         });
         kept.await.unwrap();
         let done = |done: usize, unreadable: usize| Ok(Resealed { done, unreadable });
-        assert_eq!(t.portal.open_secrets().await, done(1, 0), "{engine}");
-        assert_eq!(t.portal.open_secrets().await, done(0, 0), "{engine}: once");
+        assert_eq!(t.portal.secrets.open_secrets().await, done(1, 0), "{engine}");
+        assert_eq!(t.portal.secrets.open_secrets().await, done(0, 0), "{engine}: once");
 
         // A key that is gone is not replaced in silence, and one that is another opens nothing.
-        let error = with(&db, &new, &[]).portal.open_secrets().await.unwrap_err();
+        let error = with(&db, &new, &[]).portal.secrets.open_secrets().await.unwrap_err();
         assert!(error.contains("new.key is missing") && !new.exists(), "{engine}: {error}");
         let stranger = dir.path().join("stranger.key");
         Keys::open(&stranger, &[]).unwrap();
-        let lost = with(&db, &stranger, &[]).portal.open_secrets().await;
+        let lost = with(&db, &stranger, &[]).portal.secrets.open_secrets().await;
         assert_eq!(lost, done(0, 2), "{engine}");
 
-        assert_eq!(with(&db, &new, &[&old]).portal.open_secrets().await, done(2, 0), "{engine}");
-        assert_eq!(with(&db, &new, &[]).portal.open_secrets().await, done(0, 0), "{engine}");
+        assert_eq!(with(&db, &new, &[&old]).portal.secrets.open_secrets().await, done(2, 0), "{engine}");
+        assert_eq!(with(&db, &new, &[]).portal.secrets.open_secrets().await, done(0, 0), "{engine}");
         let keys = Keys::open(&new, &[]).unwrap();
         let mut conn = db.read().await.unwrap();
         let mut tx = conn.tx();

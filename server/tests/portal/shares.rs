@@ -2,7 +2,7 @@
 //! and the notice before a job makes room.
 
 use crate::quay::Quay;
-use berth_server::recordings::Recorded;
+use berth_recordings::Recorded;
 use berth_types::ids::JobId;
 use berth_types::metrics::Sample;
 use berth_types::time::Timestamp;

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use crate::common::{Place, engines};
-use berth_server::store::ledger::Posting;
-use berth_server::store::usage::Charged;
-use berth_server::store::{self, StoreError};
+use berth_store::ledger::Posting;
+use berth_store::usage::Charged;
+use berth_store::{self as store, StoreError};
 use berth_types::accounts::{Org, Role, User};
 use berth_types::ids::{OrgId, TransferId, UserId};
 use berth_types::ledger::TransferKind;
@@ -185,7 +185,7 @@ async fn use_is_paid_by_what_expires_soonest_and_had_not_when_it_was_set_aside()
                 async move {
                     let grant = posting(n, TransferKind::Credit, amount);
                     store::ledger::post(tx, &grant).await?;
-                    store::lots::insert(tx, &grant, now().plus_seconds(seconds)).await
+                    store::ledger::lots::insert(tx, &grant, now().plus_seconds(seconds)).await
                 }
                 .boxed()
             })
@@ -209,8 +209,8 @@ async fn use_is_paid_by_what_expires_soonest_and_had_not_when_it_was_set_aside()
         };
         let left = async || {
             let mut conn = db.read().await.unwrap();
-            assert_eq!(store::lots::mismatches(&mut conn.tx()).await.unwrap(), Vec::<String>::new());
-            let lots = store::lots::live(&mut conn.tx(), org(1).id).await.unwrap();
+            assert_eq!(store::ledger::lots::mismatches(&mut conn.tx()).await.unwrap(), Vec::<String>::new());
+            let lots = store::ledger::lots::live(&mut conn.tx(), org(1).id).await.unwrap();
             lots.iter().map(|row| row.left_micros).collect::<Vec<i64>>()
         };
         lend(1, 50, 100).await;

@@ -3,8 +3,8 @@
 
 use crate::common::engines;
 use crate::stores::{later, now, write};
-use berth_server::store::accounts::Replay;
-use berth_server::store::{self, Db, StoreError};
+use berth_store::accounts::Replay;
+use berth_store::{self as store, Db, StoreError};
 use berth_types::accounts::{Org, Role, Token, User};
 use berth_types::ids::{JoinTokenId, OrgId, TokenId, UserId};
 use berth_types::time::Timestamp;

@@ -2,9 +2,9 @@
 
 use crate::common::engines;
 use crate::fleet::{job, later, node, now, org, with_jobs, with_nodes, write};
-use berth_server::store::files::FileRow;
-use berth_server::store::volumes::{VolumeFileRow, VolumeRow, blobs::BlobRow, uses::UseRow};
-use berth_server::store::{self, StoreError};
+use berth_store::files::FileRow;
+use berth_store::volumes::{VolumeFileRow, VolumeRow, blobs::BlobRow, uses::UseRow};
+use berth_store::{self as store, StoreError};
 use berth_types::files::{FileKind, FileState};
 use berth_types::ids::FileId;
 use futures::FutureExt;

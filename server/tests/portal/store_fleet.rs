@@ -2,10 +2,10 @@
 
 use crate::common::{Place, engines};
 use crate::fleet::*;
-use berth_server::store::attempts::{AllocationRow, HeldRow};
-use berth_server::store::nodes::{GpuReport, NodeReport, NodeRow, OtherRow};
-use berth_server::store::offerings::StoredPrice;
-use berth_server::store::{self, StoreError};
+use berth_store::attempts::{AllocationRow, HeldRow};
+use berth_store::nodes::{GpuReport, NodeReport, NodeRow, OtherRow};
+use berth_store::offerings::StoredPrice;
+use berth_store::{self as store, StoreError};
 use futures::FutureExt;
 
 #[tokio::test]

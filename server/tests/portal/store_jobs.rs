@@ -2,9 +2,9 @@
 
 use crate::common::engines;
 use crate::stores::{later, now, write};
-use berth_server::store::jobs::{JobRow, NewJobRow};
-use berth_server::store::offerings::StoredOffering;
-use berth_server::store::{self, Db, StoreError};
+use berth_store::jobs::{JobRow, NewJobRow};
+use berth_store::offerings::StoredOffering;
+use berth_store::{self as store, Db, StoreError};
 use berth_types::accounts::{Org, Role, User};
 use berth_types::events::JobEvent;
 use berth_types::ids::{JobId, OfferingId, OrgId, TransferId, UserId};

@@ -2,8 +2,8 @@
 
 use crate::common::engines;
 use crate::fleet::{job, later, node, now, org, with_jobs, with_nodes, write};
-use berth_server::store;
-use berth_server::store::terminals::{self, TerminalRow};
+use berth_store as store;
+use berth_store::terminals::{self, TerminalRow};
 use berth_types::accounts::User;
 use berth_types::ids::{TerminalId, UserId};
 use futures::FutureExt;

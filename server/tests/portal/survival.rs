@@ -5,8 +5,8 @@ use std::sync::mpsc;
 
 use crate::common::{TestPortal, job};
 use crate::process::{Served, call, free_address, serve, serve_with, worker};
-use berth_server::portal::Settings;
-use berth_server::store::{self, Db};
+use berth_foundation::Settings;
+use berth_store::{self as store, Db};
 use serde_json::{Value, json};
 
 #[tokio::test(flavor = "multi_thread")]

@@ -9,14 +9,14 @@ use std::time::Duration;
 use crate::common::TestPortal;
 use crate::daemons::{Holder, Talk, audited, join, joined, node_token, request, the_node, way};
 use crate::quay::{Quay, Worker, eventually, portal, portal_on};
+use berth_fleet::authority::Authority;
+use berth_foundation::Settings;
 use berth_proto::portal_client::PortalClient;
 use berth_proto::{
     AttemptId, Board, Down, Heartbeat, Hello, JoinRequest, Log, Message as _, Phase, Probe, RenewRequest,
     Samples, Up, down, up,
 };
-use berth_server::authority::Authority;
-use berth_server::portal::Settings;
-use berth_server::store::Db;
+use berth_store::Db;
 use berth_worker::identity;
 use berth_worker::tls::Way;
 use rustls::pki_types::ServerName;
@@ -72,9 +72,9 @@ async fn without_this_portals_certificate_only_joining_is_open() {
 
     let holder = joined(&quay).await;
     let node = holder.node.parse().unwrap();
-    let until = quay.t.portal.now().plus_seconds(3_600);
+    let until = quay.t.portal.context.now().plus_seconds(3_600);
     let elsewhere = tempfile::tempdir().unwrap();
-    let stranger = Authority::open(elsewhere.path(), quay.t.portal.now()).unwrap();
+    let stranger = Authority::open(elsewhere.path(), quay.t.portal.context.now()).unwrap();
     let (key, csr) = request();
     let chain = |authority: &Authority| {
         let issued = authority.certify(&csr, node, [7; 16], until).unwrap();
@@ -84,8 +84,11 @@ async fn without_this_portals_certificate_only_joining_is_open() {
     let status = Talk::open(&quay, Some(&forged), ("a", 1, 1)).await.err().unwrap();
     assert_ne!(status.code(), Code::PermissionDenied, "it does not come so far: {status:?}");
     // Signed by this portal's key, but not known to it: as after a theft of the key.
-    let unknown =
-        Holder { node: holder.node.clone(), chain: chain(&quay.t.portal.authority().unwrap()), key };
+    let unknown = Holder {
+        node: holder.node.clone(),
+        chain: chain(&quay.t.portal.enrolment.authority().unwrap()),
+        key,
+    };
     let status = Talk::open(&quay, Some(&unknown), ("a", 1, 1)).await.err().unwrap();
     assert_eq!(status.code(), Code::PermissionDenied);
     assert!(status.message().contains("issued no such"), "{status:?}");
@@ -100,7 +103,7 @@ async fn without_this_portals_certificate_only_joining_is_open() {
 async fn nothing_older_than_tls_13_is_spoken() {
     let quay = portal().await;
     let mut roots = rustls::RootCertStore::empty();
-    roots.add(quay.t.portal.authority().unwrap().certificate().clone()).unwrap();
+    roots.add(quay.t.portal.enrolment.authority().unwrap().certificate().clone()).unwrap();
     let address = quay.address.trim_start_matches("https://").to_owned();
     let speak = async |version: &'static rustls::SupportedProtocolVersion| {
         let provider = Arc::new(rustls::crypto::ring::default_provider());

@@ -9,9 +9,9 @@ use crate::quay::{Quay, eventually, portal};
 use crate::relay::Relay;
 use axum::body::{Body, to_bytes};
 use axum::http::{HeaderMap, Request};
-use berth_server::depot::Depot;
-use berth_server::portal::Settings;
-use berth_server::store::Db;
+use berth_foundation::Settings;
+use berth_foundation::objects::Objects;
+use berth_store::Db;
 use futures::TryStreamExt;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -60,7 +60,7 @@ async fn put(t: &TestPortal, who: &As, volume: &str, path: &str, data: &[u8]) {
 async fn stored(t: &TestPortal, count: usize) {
     let dir = t.data.path().join("objects/files");
     eventually("the store's files", async || {
-        t.portal.tidy_volumes().await.unwrap();
+        t.portal.volumes.tidy_volumes().await.unwrap();
         (std::fs::read_dir(&dir).unwrap().count() == count).then_some(())
     })
     .await;
@@ -137,7 +137,7 @@ async fn owners_make_volumes_members_fill_them_and_others_see_nothing() {
 
         t.call(&ada, "DELETE", &data, Value::Null).await.expect(204);
         t.get(&ada, &data).await.problem(404, "object.not_found");
-        t.portal.tidy_volumes().await.unwrap();
+        t.portal.volumes.tidy_volumes().await.unwrap();
         let audit = t.get(&ada, &format!("/orgs/{org}/audit-events")).await.expect(200).to_string();
         for action in ["volume.created", "volume.file_put", "volume.deleted"] {
             assert!(audit.contains(action), "{engine}: {action}");
@@ -475,8 +475,8 @@ async fn a_hand_over_that_broke_off_goes_on_and_repeats_nothing() {
 async fn a_bucket_gets_whole_files_and_keeps_no_parts() {
     let dir = tempfile::tempdir().unwrap();
     let (bucket, settings) = FakeBucket::open().await;
-    let stranger = Depot::new(dir.path(), Some(settings.clone().with_secret_access_key("another").into()));
-    let depot = Depot::new(dir.path(), Some(settings.into()));
+    let stranger = Objects::new(dir.path(), Some(settings.clone().with_secret_access_key("another").into()));
+    let depot = Objects::new(dir.path(), Some(settings.into()));
     let data: Vec<u8> = (0..17_u32 << 20).map(|n| (n % 251) as u8).collect();
     let total = data.len() as u64;
     assert_eq!(depot.stage("big", 0, &data, total).unwrap(), total);
@@ -559,7 +559,7 @@ async fn jobs_read_and_write_files_that_are_in_a_bucket() {
     assert!(!quay.t.data.path().join("objects").exists(), "nothing is kept beside it");
     quay.t.call(&quay.ada, "DELETE", &volume, Value::Null).await.expect(204);
     eventually("the volume's files to be gone from the bucket", async || {
-        quay.t.portal.tidy_volumes().await.unwrap();
+        quay.t.portal.volumes.tidy_volumes().await.unwrap();
         (bucket.shelf().objects.len() == 1).then_some(())
     })
     .await;

@@ -1,6 +1,7 @@
 //! What others are told: signed, tried again, and never into the portal's own network; and what an hour of idle
 //! devices makes them be told.
 
+use berth_server::loops;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
@@ -9,11 +10,12 @@ use crate::harbour::Harbour;
 use crate::quay::Quay;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
+use berth_foundation::Settings;
+use berth_foundation::delivery::sign;
 use berth_proto as proto;
-use berth_server::outbound::sign;
-use berth_server::portal::{Portal, Settings};
-use berth_server::recordings::Recorded;
-use berth_server::{scheduler, store};
+use berth_recordings::Recorded;
+use berth_server::portal::Portal;
+use berth_store as store;
 use berth_types::ids::{JobId, NodeId};
 use berth_types::metrics::Sample;
 use berth_types::time::Timestamp;
@@ -74,7 +76,7 @@ async fn what_happens_is_told_signed_and_again_until_it_is_taken() {
 
     let job = quay.script("sleep 0.2").await;
     assert_eq!(quay.ended(&job).await["state"], "succeeded");
-    let deliver = || quay.t.portal.deliver();
+    let deliver = || quay.t.portal.webhooks.deliver();
     deliver().await.unwrap();
     assert_eq!(receiver.heard().len(), 2, "running, and succeeded");
     deliver().await.unwrap();
@@ -148,8 +150,8 @@ async fn what_is_about_money_is_mailed_and_a_dead_receiver_is_given_up() {
     quay.until(&running, |j| j["metered_ms"].as_i64() > Some(500)).await;
     let budget = json!({"name": "all", "limit_micros": 100, "at_limit": "notify"});
     quay.t.post(&quay.ada, &format!("/orgs/{}/budgets", quay.org), budget).await.expect(201);
-    quay.t.portal.tick_budgets().await.unwrap();
-    quay.t.portal.deliver().await.unwrap();
+    loops::check_budgets(&quay.t.portal.budgets, &quay.t.portal.attempts).await.unwrap();
+    quay.t.portal.webhooks.deliver().await.unwrap();
     quay.t
         .post(&quay.ada, &format!("/orgs/{}/jobs/{running}/cancel", quay.org), Value::Null)
         .await
@@ -171,7 +173,7 @@ async fn what_is_about_money_is_mailed_and_a_dead_receiver_is_given_up() {
     );
     for _ in 0..14 {
         quay.t.clock.advance_s(6 * 3_600);
-        quay.t.portal.deliver().await.unwrap();
+        quay.t.portal.webhooks.deliver().await.unwrap();
     }
     let ada = quay.t.sign_in("lab@example.org").await;
     let path = format!("{hooks}/{}/deliveries", hook["id"].as_str().unwrap());
@@ -191,7 +193,7 @@ async fn credit_that_expires_is_told_of_seven_days_and_a_day_before() {
         let hook = json!({"url": url, "kinds": ["*"]});
         t.post(&ada, &format!("/orgs/{org}/webhooks"), hook).await.expect(201);
         let lend = async |micros: i64, days: i64| {
-            let until = t.portal.now().plus_seconds(days * 86_400);
+            let until = t.portal.context.now().plus_seconds(days * 86_400);
             let body = json!({"amount_micros": micros, "memo": "Trial", "expires_at": until});
             t.post(&operator, &format!("/operator/orgs/{org}/credits"), body).await.expect(201);
         };
@@ -202,9 +204,9 @@ async fn credit_that_expires_is_told_of_seven_days_and_a_day_before() {
         t.post(&operator, &format!("/operator/orgs/{org}/debits"), debit).await.expect(201);
         let told = async || {
             for _ in 0..2 {
-                t.portal.tick_credit().await.unwrap();
+                t.portal.credit_expiry.tick_credit().await.unwrap();
             }
-            t.portal.deliver().await.unwrap();
+            t.portal.webhooks.deliver().await.unwrap();
             receiver.notices()
         };
         assert_eq!(told().await.len(), 0, "{engine}");
@@ -219,7 +221,7 @@ async fn credit_that_expires_is_told_of_seven_days_and_a_day_before() {
         assert_eq!(told().await.len(), 2, "{engine}");
         t.clock.advance_s(2 * 86_400);
         assert_eq!(told().await.len(), 2, "{engine}: it is gone now");
-        let mut conn = t.portal.db.read().await.unwrap();
+        let mut conn = t.portal.context.db.read().await.unwrap();
         let balance = store::ledger::balance(&mut conn.tx(), org.parse().unwrap()).await.unwrap();
         drop(conn);
         assert_eq!(balance, (0, 0), "{engine}");
@@ -243,7 +245,7 @@ async fn read(portal: &Portal, job: JobId, from: Timestamp, seconds: std::ops::R
         };
         // The second one tells nothing.
         let samples = [sample(0, Some(percent)), sample(1, None)];
-        portal.watch_use(job, 1, &samples).await.unwrap();
+        portal.idle_watch.watch_use(job, 1, &samples).await.unwrap();
         let rows = samples.map(|sample| Recorded { sample, memory_total_mib: 81_920.0 });
         portal.recordings.append_readings(job, 1, &rows).unwrap();
     }
@@ -263,7 +265,7 @@ async fn an_idle_hour_is_told_with_what_it_cost_also_across_a_restart() {
         let job: JobId = made["id"].as_str().unwrap().parse().unwrap();
         let mut passes = 0;
         while h.t.get(&h.ada, &path).await.expect(200)["state"] == "queued" {
-            scheduler::pass(&h.t.portal).await.unwrap();
+            h.t.portal.scheduler.pass().await.unwrap();
             passes += 1;
             assert!(passes < 100, "{engine}: it never starts");
         }
@@ -275,12 +277,12 @@ async fn an_idle_hour_is_told_with_what_it_cost_also_across_a_restart() {
             metered_ms,
             ..proto::Status::default()
         };
-        let minute = h.t.portal.now().micros() / 60_000_000 * 60_000_000;
+        let minute = h.t.portal.context.now().micros() / 60_000_000 * 60_000_000;
         let begin = Timestamp::from_micros(minute);
         // Readings of what is not known to run say nothing.
         read(&h.t.portal, job, begin.plus_seconds(-20_000), 0..4_000, 1.0).await;
-        h.t.portal.apply_status(node, runs(0)).await.unwrap();
-        h.t.portal.apply_status(node, runs(8_000_000)).await.unwrap();
+        h.t.portal.attempts.apply_status(node, runs(0)).await.unwrap();
+        h.t.portal.attempts.apply_status(node, runs(8_000_000)).await.unwrap();
         let told = async || -> Vec<String> {
             let events = h.t.get(&h.ada, &format!("{path}/events")).await.expect(200);
             let details = events["items"].as_array().unwrap().iter();
@@ -304,14 +306,14 @@ async fn an_idle_hour_is_told_with_what_it_cost_also_across_a_restart() {
         let data = h.t.data.path().to_owned();
         let next = TestPortal::with(db.clone(), |settings| Settings { data, ..settings });
         next.clock.advance_s(7_200);
-        next.portal.hear_webhooks().await.unwrap();
+        next.portal.webhooks.hear_webhooks().await.unwrap();
         read(&next.portal, job, begin, 7_000..7_200, 12.5).await;
         assert_eq!(told().await.len(), 1, "{engine}");
         read(&next.portal, job, begin, 7_200..7_300, 12.5).await;
         assert_eq!(told().await.len(), 2, "{engine}");
         // Busy, and over.
         read(&next.portal, job, begin, 7_300..12_000, 95.0).await;
-        next.portal.deliver().await.unwrap();
+        next.portal.webhooks.deliver().await.unwrap();
         let deliveries = format!("{hooks}/{}/deliveries", hook["id"].as_str().unwrap());
         let sent = h.t.get(&h.ada, &deliveries).await.expect(200);
         assert_eq!((sent["items"].as_array().unwrap().len(), told().await.len()), (2, 2), "{engine} {sent}");

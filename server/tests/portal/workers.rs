@@ -408,7 +408,7 @@ async fn a_clock_that_jumps_moves_no_meter_and_ends_no_job() {
     // An hour back, then far beyond the job's limit: the portal's clock is no meter.
     for seconds in [-3_600, 11 * 3_600, -1_800] {
         quay.t.clock.advance_s(seconds);
-        quay.t.portal.tick_reservations().await.unwrap();
+        quay.t.portal.reservations.tick_reservations().await.unwrap();
         let before = metered(&last);
         last = quay.until(&job, |j| metered(j) != before).await;
         assert_eq!(last["state"], "running", "{seconds}: {last}");

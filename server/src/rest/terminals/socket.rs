@@ -13,8 +13,8 @@ use berth_types::terminals::{TerminalNews, TerminalSaid, WINDOW_BYTES};
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::portal::Portal;
-use crate::service::terminals::{Entry, Parting};
-use crate::tunnels::{Heard, Shut, Tunnel, full};
+use berth_access::terminals::{Entry, Parting};
+use berth_access::tunnels::{Heard, Shut, Tunnel, full};
 
 /// A socket is asked for a sign of life this often, and taken for dead after so long without one.
 const BEAT: Duration = Duration::from_secs(15);
@@ -58,7 +58,7 @@ pub async fn talk(
     ended: impl Future<Output = ()>,
 ) {
     let mut page = Page(socket);
-    let (parting, word) = match portal.reach_terminal(&entry, from, size).await {
+    let (parting, word) = match portal.terminals.reach_terminal(&entry, from, size).await {
         Ok((tunnel, begins)) => match page.say(&TerminalNews::Open { begins }).await {
             Ok(()) => carry(&mut page, tunnel, ended).await,
             Err(()) => (Parting::Left, None),
@@ -69,7 +69,7 @@ pub async fn talk(
         // The same, and somebody may be at it: nothing of it is recorded.
         Err(Shut::Full) => (Parting::TakenOver, Some(last("away", &full()))),
     };
-    if let Err(error) = portal.part_from_terminal(entry, parting).await {
+    if let Err(error) = portal.terminals.part_from_terminal(entry, parting).await {
         tracing::warn!(%error, "the end of a terminal is not recorded");
     }
     if let Some(word) = word {

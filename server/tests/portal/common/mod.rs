@@ -10,11 +10,12 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::{HeaderMap, Request, StatusCode, header};
-use berth_server::clock::{Clock, SystemClock};
-use berth_server::portal::{Portal, Settings};
+use berth_foundation::Settings;
+use berth_foundation::clock::{Clock, SystemClock};
+use berth_server::portal::Portal;
 use berth_server::rest;
-use berth_server::store::accounts::Replay;
-use berth_server::store::{self, Db};
+use berth_store::accounts::Replay;
+use berth_store::{self as store, Db};
 use berth_types::time::Timestamp;
 use futures::FutureExt;
 use rand::SeedableRng;
@@ -194,12 +195,12 @@ impl TestPortal {
     /// As if the portal had died after the effect of a request with a key, and before its answer was kept:
     /// only what it made is known. Every other key is forgotten.
     pub async fn lose_answer(&self, scope: &str, key: &str, made: &str) {
-        let mut conn = self.portal.db.read().await.unwrap();
+        let mut conn = self.portal.context.db.read().await.unwrap();
         let kept = store::accounts::find_idempotency(&mut conn.tx(), scope, key).await.unwrap().unwrap();
         drop(conn);
         let names = [scope, key, made].map(str::to_owned);
-        let (hash, now) = (kept.request_hash, self.portal.now());
-        let lost = self.portal.db.write(move |tx| {
+        let (hash, now) = (kept.request_hash, self.portal.context.now());
+        let lost = self.portal.context.db.write(move |tx| {
             let ([scope, key, answer], request_hash) = (names.clone(), hash.clone());
             async move {
                 let claimed = Replay { request_hash, status: 0, answer };
@@ -222,7 +223,7 @@ impl TestPortal {
 
     /// The first operator, signed in.
     pub async fn operator(&self) -> As {
-        let token = self.portal.open_setup().await.unwrap().unwrap();
+        let token = self.portal.accounts.open_setup().await.unwrap().unwrap();
         let body = json!({"token": token, "email": "harbour@example.org", "password": PASSWORD, "name": "Harbour master"});
         self.post(&As::Nobody, "/setup", body).await.expect(201);
         self.sign_in("harbour@example.org").await
@@ -238,7 +239,11 @@ impl TestPortal {
 
     /// A board on offer, a price of one unit an hour for its 1g slice, and credit for the tenant.
     pub async fn stock(&self, operator: &As, org: &str, credit_micros: i64) {
-        self.portal.offer_board(berth_mig::board_by_name("H100-80GB").unwrap(), true).await.unwrap();
+        self.portal
+            .offerings
+            .offer_board(berth_mig::board_by_name("H100-80GB").unwrap(), true)
+            .await
+            .unwrap();
         let price = json!({"offering": "h100-80gb.1g.10gb", "per_hour_micros": 3_600_000});
         self.post(operator, "/operator/prices", price).await.expect(201);
         if credit_micros > 0 {

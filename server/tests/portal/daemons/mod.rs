@@ -42,7 +42,7 @@ impl Holder {
 }
 
 pub fn way(quay: &Quay, holder: Option<&Holder>) -> Way {
-    let fingerprint = quay.t.portal.authority().unwrap().fingerprint();
+    let fingerprint = quay.t.portal.enrolment.authority().unwrap().fingerprint();
     Way::new(identity::endpoint(&quay.address).unwrap(), &fingerprint, holder.map(Holder::own)).unwrap()
 }
 

@@ -1,10 +1,10 @@
 //! Nodes, boards and jobs to place on them, and short ways to the store's functions for them.
 
-use berth_server::store::attempts::{AllocationRow, AttemptRow};
-use berth_server::store::jobs::NewJobRow;
-use berth_server::store::nodes::{GpuReport, NodeReport, NodeRow};
-use berth_server::store::offerings::StoredOffering;
-use berth_server::store::{self, Db, StoreError};
+use berth_store::attempts::{AllocationRow, AttemptRow};
+use berth_store::jobs::NewJobRow;
+use berth_store::nodes::{GpuReport, NodeReport, NodeRow};
+use berth_store::offerings::StoredOffering;
+use berth_store::{self as store, Db, StoreError};
 use berth_types::accounts::Org;
 use berth_types::ids::{JobId, JoinTokenId, NodeId, OfferingId, OrgId};
 use berth_types::time::Timestamp;

@@ -1,8 +1,8 @@
 //! A portal with boards that nobody runs: for what is promised on them and what time does to it.
 
-use berth_server::live::SessionGuard;
-use berth_server::store::nodes::{GpuReport, NodeReport};
-use berth_server::store::{self, Db};
+use berth_foundation::live::SessionGuard;
+use berth_store::nodes::{GpuReport, NodeReport};
+use berth_store::{self as store, Db};
 use berth_types::ids::NodeId;
 use berth_types::time::Timestamp;
 use futures::FutureExt;
@@ -45,8 +45,8 @@ impl Harbour {
         let mut harbour = Self { t, operator, ada, org, bob, other, sessions: Vec::new() };
         harbour.price(3_600_000).await;
         for n in 1..=2 {
-            let at = harbour.t.portal.now();
-            let join = harbour.t.portal.db.write(move |tx| {
+            let at = harbour.t.portal.context.now();
+            let join = harbour.t.portal.context.db.write(move |tx| {
                 async move {
                     let name = format!("node-{n}");
                     store::nodes::insert(tx, node(n), &name, at).await
@@ -55,7 +55,7 @@ impl Harbour {
             });
             join.await.unwrap();
             harbour.report(n).await;
-            harbour.sessions.push(harbour.t.portal.live.open_session(node(n)));
+            harbour.sessions.push(harbour.t.portal.context.live.open_session(node(n)));
         }
         harbour
     }
@@ -88,7 +88,7 @@ impl Harbour {
             images,
             boards: (0..2).map(board).collect(),
         };
-        self.t.portal.report_node(node(n), report).await.unwrap();
+        self.t.portal.nodes.report_node(node(n), report).await.unwrap();
     }
 
     pub async fn price(&self, per_hour_micros: i64) {
@@ -98,7 +98,7 @@ impl Harbour {
 
     /// `seconds` from now.
     pub fn at(&self, seconds: i64) -> Timestamp {
-        self.t.portal.now().plus_seconds(seconds)
+        self.t.portal.context.now().plus_seconds(seconds)
     }
 
     pub fn ask(&self, nodes: u32, gpus: u32, from: Timestamp, until: Timestamp) -> Value {
@@ -144,7 +144,7 @@ impl Harbour {
         self.ada = self.t.sign_in("lab@example.org").await;
         self.bob = self.t.sign_in("bobs@example.org").await;
         self.operator = self.t.sign_in("harbour@example.org").await;
-        self.t.portal.tick_reservations().await.unwrap();
+        self.t.portal.reservations.tick_reservations().await.unwrap();
     }
 
     pub async fn balance(&self) -> (i64, i64) {
@@ -153,7 +153,7 @@ impl Harbour {
     }
 
     pub async fn books_are_right(&self) {
-        let mut conn = self.t.portal.db.read().await.unwrap();
+        let mut conn = self.t.portal.context.db.read().await.unwrap();
         assert_eq!(store::ledger::mismatches(&mut conn.tx()).await.unwrap(), Vec::<String>::new());
     }
 }

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use berth_server::service::jobs::LogEnd;
-use berth_server::{scheduler, store, workers};
+use berth_jobs::jobs::LogEnd;
+use berth_server::{loops, workers};
+use berth_store as store;
 use berth_types::ids::JobId;
 use berth_worker::shim;
 use serde_json::{Value, json};
@@ -138,7 +139,7 @@ pub async fn portal_on(t: TestPortal) -> Quay {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("https://{}", listener.local_addr().unwrap());
     tokio::spawn(workers::serve(t.portal.clone(), listener, std::future::pending()));
-    tokio::spawn(scheduler::run(t.portal.clone()));
+    loops::start_scheduler(&t.portal);
     let operator = t.operator().await;
     let (ada, org) = t.tenant("lab").await;
     let data = t.data.path().join("worker");
@@ -235,7 +236,7 @@ impl Quay {
     /// Waits until all of the log of a rank of an attempt is here.
     pub async fn log_complete(&self, job: JobId, attempt: u32, rank: u32) {
         let complete = async || {
-            let end = self.t.portal.log_end(job, attempt, rank).await.unwrap();
+            let end = self.t.portal.jobs.log_end(job, attempt, rank).await.unwrap();
             (end == Some(LogEnd::Complete)).then_some(())
         };
         eventually("the log's end", complete).await;
@@ -278,7 +279,7 @@ impl Quay {
         let metered = i128::from(job["metered_ms"].as_i64().unwrap());
         assert_eq!(i128::from(self.charged(id).await), rate * metered / 1_000_000, "{job}");
         assert_eq!(job["held_micros"], 0);
-        let mut conn = self.t.portal.db.read().await.unwrap();
+        let mut conn = self.t.portal.context.db.read().await.unwrap();
         assert_eq!(store::ledger::mismatches(&mut conn.tx()).await.unwrap(), Vec::<String>::new());
     }
 }

@@ -1,7 +1,7 @@
 //! Short ways to a store, whatever is asked of it, and a time that stands.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail loudly, like tests")]
 
-use berth_server::store::{Db, Work};
+use berth_store::{Db, Work};
 use berth_types::time::Timestamp;
 
 /// One reading function on a connection of its own.

@@ -10,7 +10,7 @@ use axum::extract::{Form, Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::IntoResponse;
 use axum::routing::post;
-use berth_server::outbound::sign;
+use berth_foundation::delivery::sign;
 use serde_json::{Value, json};
 
 pub const KEY: &str = "sk_test_standin";

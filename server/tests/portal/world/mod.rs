@@ -5,7 +5,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use berth_server::clock::{Clock, SystemClock};
+use berth_foundation::clock::{Clock, SystemClock};
 use serde_json::{Value, json};
 
 use crate::common::{As, TestPortal};

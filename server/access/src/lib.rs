@@ -1,0 +1,9 @@
+//! Ways into running jobs: terminals, and ports in the browser, both through tunnels that workers dial.
+
+pub mod ports;
+pub mod terminals;
+pub mod tunnels;
+
+pub use ports::Ports;
+pub use terminals::Terminals;
+pub use tunnels::Tunnels;

@@ -1,0 +1,151 @@
+//! What the host of ports says itself: where a ticket is handed in, and why a port cannot be seen.
+
+use axum::body::Body;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use berth_types::ids::RequestId;
+use berth_types::problems::Problem;
+
+use berth_foundation::Context;
+
+/// Where tickets are handed in. No job has this name.
+pub const DOOR: &str = "/.berth/enter";
+/// Seconds after which a page looks again whether something listens by now.
+const AGAIN_S: u32 = 3;
+
+/// The tokens of style/_tokens.scss that these pages need.
+const STYLE: &str = "\
+:root{color-scheme:light dark;--surface:oklch(0.972 0.006 92);--raised:oklch(0.993 0.003 92);\
+--line:oklch(0.885 0.009 92);--text:oklch(0.245 0.022 252);--quiet:oklch(0.475 0.02 252);--accent:oklch(0.455 0.105 247)}\
+@media(prefers-color-scheme:dark){:root{--surface:oklch(0.208 0.013 248);--raised:oklch(0.24 0.015 248);\
+--line:oklch(0.325 0.017 248);--text:oklch(0.93 0.006 240);--quiet:oklch(0.725 0.017 245);--accent:oklch(0.79 0.095 238)}}\
+body{margin:0;min-height:100vh;display:grid;place-items:center;background:var(--surface);color:var(--text);\
+font:16px/1.5 'IBM Plex Sans',system-ui,sans-serif}\
+main{box-sizing:border-box;width:min(34rem,calc(100% - 2rem));padding:24px;background:var(--raised);\
+border:1px solid var(--line);border-radius:6px}\
+h1{margin:0 0 8px;font-size:20px;line-height:1.3}p{margin:0 0 12px}p:last-child{margin:0}\
+a{color:var(--accent)}.quiet{color:var(--quiet);font-size:14px}";
+
+/// Whether a page is wanted rather than JSON.
+pub fn wants_html(headers: &HeaderMap) -> bool {
+    let lines = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    lines.flat_map(|line| line.split(',')).any(|kind| kind.trim().starts_with("text/html"))
+}
+
+fn escape(text: &str) -> String {
+    text.chars().fold(String::with_capacity(text.len()), |mut out, c| {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            other => out.push(other),
+        }
+        out
+    })
+}
+
+/// A page of ours: nothing from elsewhere, and no script without the nonce.
+fn page(status: StatusCode, nonce: &str, title: &str, head: &str, body: &str) -> Response {
+    let html = format!(
+        "<!DOCTYPE html><html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"><title>{}</title>{head}\
+         <style nonce=\"{nonce}\">{STYLE}</style></head><body><main>{body}</main></body></html>",
+        escape(title)
+    );
+    let policy = format!(
+        "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; form-action 'self'; \
+         base-uri 'none'; frame-ancestors 'none'"
+    );
+    let mut response = (status, Body::from(html)).into_response();
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    if let Ok(policy) = HeaderValue::from_str(&policy) {
+        headers.insert(header::CONTENT_SECURITY_POLICY, policy);
+    }
+    response
+}
+
+/// Says why not. `back` is a page of the portal; `again` says that it may be otherwise in a moment.
+pub fn problem(
+    context: &Context,
+    nonce: &str,
+    mut problem: Problem,
+    html: bool,
+    back: &str,
+    again: bool,
+) -> Response {
+    let id: RequestId = context.new_id(context.now());
+    problem.request_id = id.to_string();
+    let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut response = if html {
+        let head = if again {
+            format!("<meta http-equiv=\"refresh\" content=\"{AGAIN_S}\">")
+        } else {
+            String::new()
+        };
+        let waits =
+            if again { "<p class=\"quiet\">This page looks again every few seconds.</p>" } else { "" };
+        let body = format!(
+            "<h1>{}</h1><p>{}</p>{waits}<p><a href=\"{}\">Open the portal</a></p><p class=\"quiet\">{} · {}</p>",
+            escape(&problem.title),
+            escape(&problem.detail),
+            escape(back),
+            escape(&problem.code),
+            escape(&problem.request_id)
+        );
+        page(status, nonce, &problem.title, &head, &body)
+    } else {
+        let body = serde_json::to_vec(&problem).unwrap_or_default();
+        let kind = [(header::CONTENT_TYPE, "application/problem+json"), (header::CACHE_CONTROL, "no-store")];
+        (status, kind, body).into_response()
+    };
+    if let Some(seconds) = problem.retry_after_s {
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    response
+}
+
+/// Takes a ticket out of the address, where no server sees it, and hands it in.
+pub fn door(nonce: &str) -> Response {
+    let script = "const ticket = location.hash.slice(1);\
+                  history.replaceState(null, '', location.pathname);\
+                  const form = document.forms[0];\
+                  if (ticket) { form.elements.ticket.value = ticket; form.submit(); }\
+                  else document.getElementById('none').hidden = false;";
+    let body = format!(
+        "<h1>Opening the port</h1><form method=\"post\" action=\"{DOOR}\"><input type=\"hidden\" name=\"ticket\"></form>\
+         <p id=\"none\" hidden>There is no ticket here. Open the port from the job's page.</p>\
+         <noscript><p>This page hands your ticket in by a script; allow it, or open the port from the job's page again.</p></noscript>\
+         <script nonce=\"{nonce}\">{script}</script>"
+    );
+    page(StatusCode::OK, nonce, "Opening the port", "", &body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_is_for_browsers_and_json_for_the_rest() {
+        let wants = |accept: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::ACCEPT, HeaderValue::from_static(accept));
+            wants_html(&headers)
+        };
+        assert!(wants("text/html,application/xhtml+xml;q=0.9") && wants("a/b, text/html;q=0.1"));
+        assert!(!wants("application/json") && !wants("*/*") && !wants_html(&HeaderMap::new()));
+    }
+
+    #[test]
+    fn nothing_in_a_page_is_markup_that_was_not_meant() {
+        assert_eq!(escape("<b a=\"1\">&"), "&lt;b a=&quot;1&quot;&gt;&amp;");
+        let answer = page(StatusCode::GONE, "n", "<x>", "", "");
+        assert_eq!(answer.status(), StatusCode::GONE);
+        let policy = answer.headers()[header::CONTENT_SECURITY_POLICY].to_str().unwrap();
+        assert!(policy.starts_with("default-src 'none'; script-src 'nonce-n'"), "{policy}");
+    }
+}

@@ -1,0 +1,413 @@
+//! First run, sign-up, sessions and API tokens.
+
+use std::net::IpAddr;
+
+use berth_core::admission::{check_name, is_email};
+use berth_types::accounts::{
+    CreatedToken, Me, NewOperatorToken, NewToken, Org, PortalInfo, Role, Setup, SignIn, SignUp, SignedUp,
+    Token, User,
+};
+use berth_types::ids::{OrgId, TokenId};
+use berth_types::problems::{FieldError, Problem};
+use berth_types::time::Timestamp;
+use futures::FutureExt;
+
+use super::members::manages_no_more;
+use crate::passwords::{self, Hasher};
+use crate::throttle::Throttle;
+use berth_foundation::credentials::{fingerprint, looks_like_api_token, new_api_token, new_opaque};
+use berth_foundation::{Caller, Right, TokenScope, idempotency};
+use berth_foundation::{Change, Context};
+use berth_store::{self as store, StoreError};
+use std::sync::Arc;
+
+const SETUP_TOKEN: &str = "setup_token";
+/// The last use of a token is recorded this exactly.
+const USED_EVERY_MS: i64 = 60_000;
+
+/// What is said of a text that is no address.
+pub(crate) const NO_ADDRESS: &str = "Give an e-mail address, such as ada@example.org.";
+
+/// What keeps somebody new from having an account.
+pub(crate) fn check_person(email: &str, name: &str, password: &str) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    if !is_email(email) {
+        errors.push(FieldError::new("/email", NO_ADDRESS));
+    }
+    check_name("/name", name, &mut errors);
+    let known: Vec<&str> = if errors.is_empty() { vec![email, name] } else { vec![] };
+    errors.extend(passwords::check("/password", password, &known));
+    errors
+}
+
+pub(crate) fn taken() -> Problem {
+    Problem::conflict(
+        "account.exists",
+        "There is an account already",
+        "An account with this address exists; sign in instead.",
+    )
+}
+
+/// Users, sessions and API tokens.
+#[derive(Clone)]
+pub struct Accounts {
+    context: Context,
+    hasher: Hasher,
+    throttle: Arc<Throttle>,
+}
+
+impl Accounts {
+    pub fn new(context: Context, hasher: Hasher) -> Self {
+        Self { context, hasher, throttle: Arc::default() }
+    }
+
+    /// The setup token of a portal without operator, made anew; `None` once there is an operator.
+    pub async fn open_setup(&self) -> Result<Option<String>, StoreError> {
+        let token = self.context.random(new_opaque);
+        let hash = fingerprint(&token);
+        self.context
+            .db
+            .write(move |tx| {
+                let (token, hash) = (token.clone(), hash.clone());
+                async move {
+                    if store::accounts::operator_exists(tx).await? {
+                        return Ok(None);
+                    }
+                    store::accounts::put_setting(tx, SETUP_TOKEN, &hash).await?;
+                    Ok(Some(token))
+                }
+                .boxed()
+            })
+            .await
+    }
+
+    pub async fn info(&self) -> Result<PortalInfo, Problem> {
+        let mut conn = self.context.db.read().await?;
+        Ok(PortalInfo {
+            needs_setup: !store::accounts::operator_exists(&mut conn.tx()).await?,
+            sign_up_open: self.context.settings.sign_up_open,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            ports: self.context.settings.ports_origin.is_some(),
+        })
+    }
+
+    /// Makes the first operator for whoever holds the setup token.
+    pub async fn set_up(&self, input: Setup) -> Result<User, Problem> {
+        let errors = check_person(&input.email, &input.name, &input.password);
+        if !errors.is_empty() {
+            return Err(Problem::invalid(errors));
+        }
+        let now = self.context.now();
+        let user = User {
+            id: self.context.new_id(now),
+            email: input.email.trim().to_lowercase(),
+            name: input.name.trim().to_owned(),
+            operator: true,
+        };
+        let given = fingerprint(input.token.trim());
+        let hash =
+            self.hasher.hash(input.password, self.context.salt()).await.map_err(|_| Problem::internal())?;
+        let done = self
+            .context
+            .db
+            .write(move |tx| {
+                let (user, given, hash) = (user.clone(), given.clone(), hash.clone());
+                async move {
+                    if store::accounts::operator_exists(tx).await? {
+                        return Ok(Err(Problem::conflict(
+                            "setup.done",
+                            "Set-up is complete",
+                            "This portal has an operator already; sign in instead.",
+                        )));
+                    }
+                    if store::accounts::find_setting(tx, SETUP_TOKEN).await?.as_deref()
+                        != Some(given.as_str())
+                    {
+                        return Ok(Err(Problem::invalid_field(
+                            "/token",
+                            "This is not the setup token that the portal printed when it started.",
+                        )));
+                    }
+                    store::accounts::insert_user(tx, &user, &hash, now).await?;
+                    store::accounts::delete_setting(tx, SETUP_TOKEN).await?;
+                    Ok(Ok(user))
+                }
+                .boxed()
+            })
+            .await;
+        match done {
+            Err(StoreError::Duplicate) => Err(taken()),
+            other => other?,
+        }
+    }
+
+    /// A new person with an organization of their own.
+    pub async fn sign_up(&self, input: SignUp) -> Result<SignedUp, Problem> {
+        if !self.context.settings.sign_up_open {
+            return Err(Problem::forbidden("Sign-up is closed here; ask the operator for an invitation."));
+        }
+        let mut errors = check_person(&input.email, &input.name, &input.password);
+        check_name("/organization", &input.organization, &mut errors);
+        if !errors.is_empty() {
+            return Err(Problem::invalid(errors));
+        }
+        let now = self.context.now();
+        let user = User {
+            id: self.context.new_id(now),
+            email: input.email.trim().to_lowercase(),
+            name: input.name.trim().to_owned(),
+            operator: false,
+        };
+        let org =
+            Org { id: self.context.new_id(now), name: input.organization.trim().to_owned(), created_at: now };
+        let hash =
+            self.hasher.hash(input.password, self.context.salt()).await.map_err(|_| Problem::internal())?;
+        let answer = SignedUp { user: user.clone(), organization: org.clone() };
+        let done = self
+            .context
+            .db
+            .write(move |tx| {
+                let (user, org, hash) = (user.clone(), org.clone(), hash.clone());
+                async move {
+                    store::accounts::insert_user(tx, &user, &hash, now).await?;
+                    store::accounts::insert_org(tx, &org).await?;
+                    store::accounts::insert_member(tx, org.id, user.id, Role::Owner).await?;
+                    store::ledger::open_accounts(tx, org.id).await
+                }
+                .boxed()
+            })
+            .await;
+        match done {
+            Ok(()) => {
+                // The limits for all hold for it from now on.
+                self.context.publish(Change::Orgs);
+                Ok(answer)
+            }
+            Err(StoreError::Duplicate) => Err(taken()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Checks a password and opens a session; gives its cookie value and who it is.
+    /// A new session: its cookie and whose it is. `from` is where the request came from.
+    pub async fn sign_in(&self, input: SignIn, from: Option<IpAddr>) -> Result<(String, User), Problem> {
+        let email = input.email.trim().to_lowercase();
+        let mut conn = self.context.db.read().await?;
+        let login = store::accounts::find_login(&mut conn.tx(), &email).await?;
+        drop(conn);
+        let (user, hash) = login.unzip();
+        let right = self.hasher.verify(input.password, hash).await.map_err(|_| Problem::internal())?;
+        let Some(user) = user.filter(|_| right) else {
+            if let Some(wait_s) = self.throttle.failed(&email, from) {
+                let detail = "There were too many wrong passwords for this account from here. Wait a little, then try again; the account is not locked.";
+                return Err(Problem::throttled(detail, wait_s));
+            }
+            return Err(Problem::new(
+                401,
+                "auth.wrong_password",
+                "Address or password is wrong",
+                "No account has this address and password together. Check both and try again.",
+            ));
+        };
+        let (cookie, now) = (self.context.random(new_opaque), self.context.now());
+        let hash = fingerprint(&cookie);
+        let expires_at = now.plus_seconds(self.context.settings.session_absolute_s);
+        let user = self
+            .context
+            .db
+            .write(move |tx| {
+                let hash = hash.clone();
+                async move {
+                    store::accounts::insert_session(tx, &hash, user, now, expires_at).await?;
+                    store::accounts::find_user(tx, user).await?.ok_or(StoreError::Unknown)
+                }
+                .boxed()
+            })
+            .await?;
+        Ok((cookie, user))
+    }
+
+    pub async fn sign_out(&self, cookie: &str) -> Result<(), Problem> {
+        let caller = self.caller_by_session(cookie).await?;
+        let hash = fingerprint(cookie);
+        let done = self.context.db.write(move |tx| {
+            let hash = hash.clone();
+            async move { store::accounts::delete_session(tx, &hash).await }.boxed()
+        });
+        done.await?;
+        // After the session: until then it could have had another ticket.
+        if let Some(caller) = caller {
+            self.context.publish(Change::SignedOut(caller.user.id));
+        }
+        Ok(())
+    }
+
+    /// Who a session cookie stands for.
+    pub async fn caller_by_session(&self, cookie: &str) -> Result<Option<Caller>, Problem> {
+        let (now, hash) = (self.context.now(), fingerprint(cookie));
+        let idle_since = now.plus_seconds(-self.context.settings.session_idle_s);
+        let mut conn = self.context.db.read().await?;
+        let found = store::accounts::find_session(&mut conn.tx(), &hash, now, idle_since).await?;
+        drop(conn);
+        let Some((user, seen)) = found else { return Ok(None) };
+        // Once a minute is exact enough for an idle limit of hours, and saves a write a request.
+        if now.millis_since(seen) > 60_000 {
+            let touch = self.context.db.write(move |tx| {
+                let hash = hash.clone();
+                async move { store::accounts::touch_session(tx, &hash, now).await }.boxed()
+            });
+            touch.await?;
+        }
+        Ok(Some(Caller { user, token: None, once: None }))
+    }
+
+    /// Who an API token stands for.
+    pub async fn caller_by_token(&self, secret: &str) -> Result<Option<Caller>, Problem> {
+        if !looks_like_api_token(secret) {
+            return Ok(None);
+        }
+        let mut conn = self.context.db.read().await?;
+        let now = self.context.now();
+        let found = store::accounts::find_token(&mut conn.tx(), &fingerprint(secret), now).await?;
+        drop(conn);
+        let Some(g) = found else { return Ok(None) };
+        if g.last_used_at.is_none_or(|at| now.millis_since(at) > USED_EVERY_MS) {
+            let id = g.id;
+            let touch = self
+                .context
+                .db
+                .write(move |tx| async move { store::accounts::touch_token(tx, id, now).await }.boxed());
+            touch.await?;
+        }
+        let token = Some(TokenScope { id: g.id, org: g.org, role: g.role });
+        Ok(Some(Caller { user: g.user, token, once: None }))
+    }
+
+    pub async fn me(&self, caller: &Caller) -> Result<Me, Problem> {
+        let mut conn = self.context.db.read().await?;
+        let mut memberships = store::accounts::list_memberships(&mut conn.tx(), caller.user.id).await?;
+        if let Some(token) = caller.token {
+            memberships.retain(|m| Some(m.org.id) == token.org);
+            memberships.iter_mut().for_each(|m| m.role = token.role);
+        }
+        Ok(Me { user: caller.user.clone(), memberships, currency: self.context.settings.currency.clone() })
+    }
+
+    pub async fn create_token(
+        &self,
+        caller: &Caller,
+        org: OrgId,
+        input: NewToken,
+    ) -> Result<CreatedToken, Problem> {
+        self.context.authorise(caller, org, Right::Manage).await?;
+        self.make_token(caller, Some(org), input.name, input.role, input.expires_at).await
+    }
+
+    /// A token with which an operator's script acts on the operator's side.
+    pub async fn create_operator_token(
+        &self,
+        caller: &Caller,
+        input: NewOperatorToken,
+    ) -> Result<CreatedToken, Problem> {
+        self.context.authorise_operator(caller)?;
+        self.make_token(caller, None, input.name, Role::Owner, input.expires_at).await
+    }
+
+    async fn make_token(
+        &self,
+        caller: &Caller,
+        org: Option<OrgId>,
+        name: String,
+        role: Role,
+        expires_at: Option<Timestamp>,
+    ) -> Result<CreatedToken, Problem> {
+        let now = self.context.now();
+        let mut errors = Vec::new();
+        check_name("/name", &name, &mut errors);
+        if expires_at.is_some_and(|at| at <= now) {
+            errors.push(FieldError::new("/expires_at", "Choose a time in the future, or none."));
+        }
+        if !errors.is_empty() {
+            return Err(Problem::invalid(errors));
+        }
+        if caller.done_before().is_some() {
+            return Err(idempotency::shown_once());
+        }
+        let secret = self.context.random(new_api_token);
+        let token = Token {
+            id: self.context.new_id(now),
+            name: name.trim().to_owned(),
+            role,
+            hint: secret.chars().skip(38).collect(),
+            created_at: now,
+            expires_at,
+            last_used_at: None,
+        };
+        let created = CreatedToken { secret: secret.clone(), token: token.clone() };
+        let (hash, user, once) = (fingerprint(&secret), caller.user.id, caller.once.clone());
+        let insert = self.context.db.write(move |tx| {
+            let (token, hash, once) = (token.clone(), hash.clone(), once.clone());
+            async move {
+                // Made a moment after its maker lost the right, it would outlive what ends with the right.
+                if let Some(org) = org
+                    && let Some(problem) = manages_no_more(tx, org, user).await?
+                {
+                    return Ok(Some(problem));
+                }
+                idempotency::claim(tx, once.as_ref(), "", now).await?;
+                store::accounts::insert_token(tx, org, user, &token, &hash).await?;
+                Ok(None)
+            }
+            .boxed()
+        });
+        match insert.await? {
+            Some(problem) => Err(problem),
+            None => Ok(created),
+        }
+    }
+
+    /// The tokens of an organization; without one, those of operators.
+    pub async fn list_tokens(&self, caller: &Caller, org: Option<OrgId>) -> Result<Vec<Token>, Problem> {
+        self.authorise_tokens(caller, org).await?;
+        let mut conn = self.context.db.read().await?;
+        Ok(store::accounts::list_tokens(&mut conn.tx(), org).await?)
+    }
+
+    async fn authorise_tokens(&self, caller: &Caller, org: Option<OrgId>) -> Result<(), Problem> {
+        match org {
+            Some(org) => self.context.authorise(caller, org, Right::Manage).await.map(|_| ()),
+            None => self.context.authorise_operator(caller),
+        }
+    }
+
+    pub async fn revoke_token(
+        &self,
+        caller: &Caller,
+        org: Option<OrgId>,
+        token: TokenId,
+    ) -> Result<(), Problem> {
+        self.authorise_tokens(caller, org).await?;
+        let delete = self
+            .context
+            .db
+            .write(move |tx| async move { store::accounts::delete_token(tx, org, token).await }.boxed());
+        if !delete.await? {
+            return Err(Problem::not_found());
+        }
+        // What it opened does not outlive it.
+        self.context.publish(Change::TokenRevoked(token));
+        Ok(())
+    }
+
+    /// Forgets sessions that are over.
+    pub async fn forget_old(&self) -> Result<(), StoreError> {
+        let now = self.context.now();
+        let idle_since = now.plus_seconds(-self.context.settings.session_idle_s);
+        self.context
+            .db
+            .write(move |tx| {
+                async move { store::accounts::forget_sessions(tx, now, idle_since).await }.boxed()
+            })
+            .await
+    }
+}

@@ -1,0 +1,420 @@
+//! Invitations into an organization: made by its owners, mailed, accepted once.
+//!
+//! The secret of a link is in the mail, or in the one answer that shows it, and nowhere else: it is no part
+//! of a notice, which the store would keep, so its mail goes out while the invitation is made. When that
+//! fails, or the portal stops in between, the invitation says that it was not mailed; sending it again makes
+//! another secret.
+
+use berth_core::admission::is_email;
+use berth_types::Page;
+use berth_types::accounts::User;
+use berth_types::ids::{InvitationId, OrgId};
+use berth_types::members::{
+    AcceptInvitation, Invitation, InvitationInfo, Joined, NewInvitation, SentInvitation,
+};
+use berth_types::problems::Problem;
+use berth_types::quotas::AuditEvent;
+use berth_types::time::Timestamp;
+use futures::FutureExt;
+
+use super::accounts::{NO_ADDRESS, check_person, taken};
+use super::members::manages_no_more;
+use crate::passwords::Hasher;
+use crate::throttle::Invites;
+use berth_foundation::Context;
+use berth_foundation::credentials::{fingerprint, new_opaque};
+use berth_foundation::delivery::Transport;
+use berth_foundation::{Caller, Right};
+use berth_store::members::Invited;
+use berth_store::{self as store, StoreError, Tx};
+use std::sync::Arc;
+
+/// Seven days.
+const LASTS_S: i64 = 7 * 86_400;
+const MOST: usize = 100;
+
+/// One answer for whatever is not, or is no more: it tells nobody which of these it was.
+fn not_valid() -> Problem {
+    Problem::new(
+        404,
+        "invitation.not_valid",
+        "This invitation is not valid",
+        "It was accepted or withdrawn, has expired, or was sent again with another link. Ask who invited you to send it again.",
+    )
+}
+
+fn invited_already() -> Problem {
+    Problem::conflict(
+        "invitation.open",
+        "There is an invitation already",
+        "This address is invited already. Send that invitation again, or withdraw it first.",
+    )
+}
+
+fn member_already() -> Problem {
+    Problem::conflict("members.already", "A member already", "Whoever has this address is a member already.")
+}
+
+fn throttled(wait_s: u64) -> Problem {
+    let detail = "Too many invitations were sent from this organization, or to this address. Wait a little, then send it.";
+    Problem::throttled(detail, wait_s)
+}
+
+/// The invitation of a secret, while it can be accepted.
+async fn find_open(tx: &mut Tx<'_>, hash: &str, now: Timestamp) -> Result<Option<Invited>, StoreError> {
+    let found = store::members::find_by_secret(tx, hash).await?;
+    Ok(found.filter(|found| found.accepted_by.is_none() && found.invitation.expires_at > now))
+}
+
+/// Records that an invitation made somebody a member.
+async fn joined(
+    tx: &mut Tx<'_>,
+    of: &Invited,
+    user: &User,
+    event: &AuditEvent,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    store::members::join(tx, of.org, user.id, of.invitation.role, now).await?;
+    let Invitation { role, created_by, .. } = &of.invitation;
+    let detail = format!("{}: {}, invited by {created_by}", user.email, role.name());
+    store::quotas::insert_audit(tx, Some(of.org), &AuditEvent { detail, ..event.clone() }).await
+}
+
+/// The invitations of organizations.
+#[derive(Clone)]
+pub struct Invitations {
+    context: Context,
+    hasher: Hasher,
+    transport: Arc<Transport>,
+    throttle: Arc<Invites>,
+}
+
+impl Invitations {
+    pub fn new(context: Context, hasher: Hasher, transport: Arc<Transport>) -> Self {
+        Self { context, hasher, transport, throttle: Arc::default() }
+    }
+
+    /// Invites somebody into an organization.
+    pub async fn invite(
+        &self,
+        caller: &Caller,
+        org: OrgId,
+        input: NewInvitation,
+    ) -> Result<SentInvitation, Problem> {
+        self.context.authorise(caller, org, Right::Manage).await?;
+        let email = input.email.trim().to_lowercase();
+        if !is_email(&email) {
+            return Err(Problem::invalid_field("/email", NO_ADDRESS));
+        }
+        if let Some(wait_s) = self.throttle.ask(org, &email) {
+            return Err(throttled(wait_s));
+        }
+        let now = self.context.now();
+        let new = Invited {
+            invitation: Invitation {
+                id: self.context.new_id(now),
+                email,
+                role: input.role,
+                created_at: now,
+                created_by: caller.user.name.clone(),
+                expires_at: now.plus_seconds(LASTS_S),
+                mailed_at: None,
+            },
+            org,
+            created_by_id: caller.user.id,
+            accepted_by: None,
+        };
+        let secret = self.context.random(new_opaque);
+        let detail = format!("{}: {}", new.invitation.email, input.role.name());
+        let event =
+            self.context.audit_event(caller, "invitation.created", new.invitation.id.to_string(), detail);
+        let (hash, row) = (fingerprint(&secret), new.clone());
+        let done = self.context.db.write(move |tx| {
+            let (row, hash, event) = (row.clone(), hash.clone(), event.clone());
+            async move {
+                if let Some(problem) = manages_no_more(tx, org, row.created_by_id).await? {
+                    return Ok(Err(problem));
+                }
+                let Some(at) = store::accounts::find_org(tx, org).await? else {
+                    return Ok(Err(Problem::not_found()));
+                };
+                let email = &row.invitation.email;
+                if store::members::has_address(tx, org, email).await? {
+                    return Ok(Err(member_already()));
+                }
+                let open = store::members::list_invitations(tx, org).await?;
+                if open.iter().any(|other| other.invitation.email == *email) {
+                    return Ok(Err(invited_already()));
+                }
+                if open.len() >= MOST {
+                    let detail = "An organization has at most 100 open invitations. Withdraw some first.";
+                    return Ok(Err(Problem::invalid_field("/email", detail)));
+                }
+                store::members::insert_invitation(tx, &row, &hash).await?;
+                store::quotas::insert_audit(tx, Some(org), &event).await?;
+                Ok(Ok(at.name))
+            }
+            .boxed()
+        });
+        let organization = match done.await {
+            // Somebody else invited the same address at the same time.
+            Err(StoreError::Duplicate) => return Err(invited_already()),
+            other => other??,
+        };
+        Ok(self.mail_invitation(new.invitation, &organization, &caller.user.name, &secret).await)
+    }
+
+    /// Invitations that nobody has accepted yet, expired ones too, newest first.
+    pub async fn list_invitations(&self, caller: &Caller, org: OrgId) -> Result<Page<Invitation>, Problem> {
+        self.context.authorise(caller, org, Right::Manage).await?;
+        let mut conn = self.context.db.read().await?;
+        let rows = store::members::list_invitations(&mut conn.tx(), org).await?;
+        Ok(Page::whole(rows.into_iter().map(|row| row.invitation).collect()))
+    }
+
+    /// Takes an invitation back; its link does nothing from then on.
+    pub async fn withdraw_invitation(
+        &self,
+        caller: &Caller,
+        org: OrgId,
+        id: InvitationId,
+    ) -> Result<(), Problem> {
+        self.context.authorise(caller, org, Right::Manage).await?;
+        let by = caller.user.id;
+        let event = self.context.audit_event(caller, "invitation.withdrawn", id.to_string(), String::new());
+        let done = self.context.db.write(move |tx| {
+            let event = event.clone();
+            async move {
+                if let Some(problem) = manages_no_more(tx, org, by).await? {
+                    return Ok(Err(problem));
+                }
+                let Some(found) = store::members::find_invitation(tx, org, id).await? else {
+                    return Ok(Err(Problem::not_found()));
+                };
+                store::members::withdraw(tx, org, id).await?;
+                let event = AuditEvent { detail: found.invitation.email, ..event };
+                store::quotas::insert_audit(tx, Some(org), &event).await?;
+                Ok(Ok(()))
+            }
+            .boxed()
+        });
+        done.await?
+    }
+
+    /// Sends an invitation again: with another link, for another seven days.
+    pub async fn resend_invitation(
+        &self,
+        caller: &Caller,
+        org: OrgId,
+        id: InvitationId,
+    ) -> Result<SentInvitation, Problem> {
+        self.context.authorise(caller, org, Right::Manage).await?;
+        let known = {
+            let mut conn = self.context.db.read().await?;
+            store::members::find_invitation(&mut conn.tx(), org, id).await?
+        };
+        let known = known.ok_or_else(Problem::not_found)?;
+        if let Some(wait_s) = self.throttle.ask(org, &known.invitation.email) {
+            return Err(throttled(wait_s));
+        }
+        let by = caller.user.id;
+        let expires_at = self.context.now().plus_seconds(LASTS_S);
+        let secret = self.context.random(new_opaque);
+        let hash = fingerprint(&secret);
+        let detail = known.invitation.email.clone();
+        let event = self.context.audit_event(caller, "invitation.resent", id.to_string(), detail);
+        let done = self.context.db.write(move |tx| {
+            let (hash, event) = (hash.clone(), event.clone());
+            async move {
+                if let Some(problem) = manages_no_more(tx, org, by).await? {
+                    return Ok(Err(problem));
+                }
+                let Some(at) = store::accounts::find_org(tx, org).await? else {
+                    return Ok(Err(Problem::not_found()));
+                };
+                // It may have been accepted or withdrawn since it was looked at.
+                if !store::members::renew_invitation(tx, id, &hash, expires_at).await? {
+                    return Ok(Err(Problem::not_found()));
+                }
+                store::quotas::insert_audit(tx, Some(org), &event).await?;
+                Ok(Ok(at.name))
+            }
+            .boxed()
+        });
+        let organization = done.await??;
+        let invitation = Invitation { expires_at, mailed_at: None, ..known.invitation };
+        Ok(self.mail_invitation(invitation, &organization, &caller.user.name, &secret).await)
+    }
+
+    /// Mails an invitation that is recorded. The link is told besides only where there is no mail server,
+    /// to the owner who invites, who has to pass it on.
+    async fn mail_invitation(
+        &self,
+        mut invitation: Invitation,
+        organization: &str,
+        inviter: &str,
+        secret: &str,
+    ) -> SentInvitation {
+        let link = format!("{}/join#{secret}", self.context.settings.public_url.trim_end_matches('/'));
+        let subject = format!("{inviter} invites you to {organization} on Berth");
+        // Short lines: mail is kept readable as it is, which matters where it is read from a file.
+        let text = format!(
+            "{inviter} invites you to the organization\n{organization}\nas {role}: {words}\n\n\
+             To accept, open this link until {until}.\n\
+             It works once, for whoever has it, so keep it to yourself:\n\n\
+             {link}\n\n\
+             If this tells you nothing, leave it: nothing happens then.\n\n\
+             Berth\n",
+            role = invitation.role.name(),
+            words = invitation.role.words(),
+            until = invitation.expires_at.minute(),
+        );
+        match self.transport.mail(&invitation.email, &subject, text).await {
+            Ok(()) => {
+                let (id, hash, now) = (invitation.id, fingerprint(secret), self.context.now());
+                let marked = self.context.db.write(move |tx| {
+                    let hash = hash.clone();
+                    async move { store::members::mark_mailed(tx, id, &hash, now).await }.boxed()
+                });
+                if let Err(error) = marked.await {
+                    tracing::warn!(%error, "an invitation was mailed, and will look as if it was not");
+                }
+                invitation.mailed_at = Some(now);
+            }
+            Err(undelivered) => tracing::warn!(why = undelivered.why, "an invitation could not be mailed"),
+        }
+        let link = self.context.settings.smtp.is_none().then_some(link);
+        SentInvitation { invitation, link }
+    }
+
+    /// What an invitation is about, for whoever has its secret.
+    pub async fn look_at_invitation(&self, token: &str) -> Result<InvitationInfo, Problem> {
+        let mut conn = self.context.db.read().await?;
+        let mut tx = conn.tx();
+        let found = find_open(&mut tx, &fingerprint(token.trim()), self.context.now()).await?;
+        let found = found.ok_or_else(not_valid)?;
+        let org = store::accounts::find_org(&mut tx, found.org).await?.ok_or_else(not_valid)?;
+        let Invitation { email, role, expires_at, .. } = found.invitation;
+        Ok(InvitationInfo { organization: org.name, email, role, expires_at })
+    }
+
+    /// Accepts an invitation: as the caller, or (with a name or a password) as somebody new.
+    pub async fn accept_invitation(
+        &self,
+        caller: Option<&Caller>,
+        input: AcceptInvitation,
+    ) -> Result<Joined, Problem> {
+        let hash = fingerprint(input.token.trim());
+        match (input.name, input.password) {
+            (None, None) => {
+                let caller = caller.ok_or_else(Problem::unauthenticated)?;
+                self.accept_as(caller, hash).await
+            }
+            (name, password) => {
+                self.accept_as_new(hash, name.unwrap_or_default(), password.unwrap_or_default()).await
+            }
+        }
+    }
+
+    async fn accept_as(&self, caller: &Caller, hash: String) -> Result<Joined, Problem> {
+        if caller.token.is_some() {
+            return Err(Problem::forbidden(
+                "A token acts within one organization. Sign in to accept an invitation.",
+            ));
+        }
+        let now = self.context.now();
+        let user = caller.user.clone();
+        let event = self.context.audit_event(caller, "member.joined", user.id.to_string(), String::new());
+        let done = self.context.db.write(move |tx| {
+            let (hash, user, event) = (hash.clone(), user.clone(), event.clone());
+            async move {
+                let Some(found) = store::members::find_by_secret(tx, &hash).await? else {
+                    return Ok(Err(not_valid()));
+                };
+                let Some(organization) = store::accounts::find_org(tx, found.org).await? else {
+                    return Ok(Err(not_valid()));
+                };
+                let member = store::accounts::find_role(tx, found.org, user.id).await?;
+                if let Some(role) = member.filter(|_| found.accepted_by == Some(user.id)) {
+                    // The answer was lost, and it is asked for again.
+                    return Ok(Ok(Joined { organization, role }));
+                }
+                if found.accepted_by.is_some() || found.invitation.expires_at <= now {
+                    return Ok(Err(not_valid()));
+                }
+                if found.invitation.email != user.email {
+                    let detail = format!(
+                        "The invitation is for {}, and you are signed in as {}. Sign out, then open the link again as {}.",
+                        found.invitation.email, user.email, found.invitation.email
+                    );
+                    return Ok(Err(Problem::new(
+                        403,
+                        "invitation.for_another",
+                        "The invitation is for another address",
+                        detail,
+                    )));
+                }
+                if member.is_some() {
+                    return Ok(Err(member_already()));
+                }
+                if !store::members::accept(tx, found.invitation.id, user.id, now).await? {
+                    return Ok(Err(not_valid()));
+                }
+                joined(tx, &found, &user, &event, now).await?;
+                Ok(Ok(Joined { organization, role: found.invitation.role }))
+            }
+            .boxed()
+        });
+        done.await?
+    }
+
+    /// Makes the account that the invitation is for, whether sign-up is open or not.
+    async fn accept_as_new(&self, hash: String, name: String, password: String) -> Result<Joined, Problem> {
+        let now = self.context.now();
+        let email = {
+            let mut conn = self.context.db.read().await?;
+            let mut tx = conn.tx();
+            let found = find_open(&mut tx, &hash, now).await?.ok_or_else(not_valid)?;
+            let email = found.invitation.email;
+            // Before a password is hashed for nothing.
+            if store::accounts::find_login(&mut tx, &email).await?.is_some() {
+                return Err(taken());
+            }
+            email
+        };
+        let errors = check_person(&email, &name, &password);
+        if !errors.is_empty() {
+            return Err(Problem::invalid(errors));
+        }
+        let user =
+            User { id: self.context.new_id(now), email, name: name.trim().to_owned(), operator: false };
+        let password_hash =
+            self.hasher.hash(password, self.context.salt()).await.map_err(|_| Problem::internal())?;
+        let actor = Caller { user: user.clone(), token: None, once: None };
+        let event = self.context.audit_event(&actor, "member.joined", user.id.to_string(), String::new());
+        let done = self.context.db.write(move |tx| {
+            let (hash, password_hash) = (hash.clone(), password_hash.clone());
+            let (user, event) = (user.clone(), event.clone());
+            async move {
+                let Some(found) = find_open(tx, &hash, now).await? else {
+                    return Ok(Err(not_valid()));
+                };
+                let Some(organization) = store::accounts::find_org(tx, found.org).await? else {
+                    return Ok(Err(not_valid()));
+                };
+                if !store::members::accept(tx, found.invitation.id, user.id, now).await? {
+                    return Ok(Err(not_valid()));
+                }
+                store::accounts::insert_user(tx, &user, &password_hash, now).await?;
+                joined(tx, &found, &user, &event, now).await?;
+                Ok(Ok(Joined { organization, role: found.invitation.role }))
+            }
+            .boxed()
+        });
+        match done.await {
+            // Somebody signed up with the address in the meantime; the invitation is still open for them.
+            Err(StoreError::Duplicate) => Err(taken()),
+            other => other?,
+        }
+    }
+}

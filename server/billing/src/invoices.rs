@@ -1,0 +1,482 @@
+//! Bills months: one invoice for each organization that was charged, or a credit note where more came back
+//! than was charged; numbered without gaps, final.
+
+use berth_types::Page;
+use berth_types::ids::{InvoiceId, OrgId, TransferId};
+use berth_types::invoices::{
+    BillingSettings, Invoice, InvoiceDocument, InvoiceKind, InvoiceLine, InvoiceState, TaxLine,
+};
+use berth_types::ledger::TransferKind;
+use berth_types::money::money_text;
+use berth_types::problems::{FieldError, Problem};
+use berth_types::time::Timestamp;
+use futures::FutureExt;
+
+use berth_foundation::Context;
+use berth_foundation::days::{day_of, month_of};
+use berth_foundation::fault;
+use berth_foundation::{Caller, Right, idempotency};
+use berth_store::invoices::InvoiceRow;
+use berth_store::ledger::Posting;
+use berth_store::{self as store, StoreError, Tx};
+
+/// Where the operator's settings are kept.
+const SETTINGS: &str = "billing";
+/// Charges of a month may come in for so long after its end.
+const SETTLE_S: i64 = 3_600;
+
+/// The first moment of `2026-11`.
+fn begin_of(month: &str) -> Option<Timestamp> {
+    (month.len() == 7).then(|| format!("{month}-01T00:00:00Z").parse().ok())?
+}
+
+/// The month after one that begins then.
+fn next_month(begin: Timestamp) -> Option<Timestamp> {
+    begin_of(&month_of(begin.plus_seconds(32 * 86_400)))
+}
+
+async fn settings(tx: &mut Tx<'_>) -> Result<BillingSettings, StoreError> {
+    let text = store::accounts::find_setting(tx, SETTINGS).await?;
+    text.map_or(Ok(BillingSettings::default()), |text| {
+        serde_json::from_str(&text).map_err(|_| StoreError::Corrupt(SETTINGS.to_owned()))
+    })
+}
+
+/// The credits that take a charge back, by source, and what they are on an invoice. What is granted or paid
+/// is no price, so it is on none.
+const GIVEN_BACK: [(&str, &str); 2] = [
+    ("reservation", "Given back for devices that were out of order"),
+    (store::ledger::EVIDENCE, "Given back for time that device evidence does not bear out"),
+];
+
+/// What comes back of charges, a line for each reason.
+async fn given_back(tx: &mut Tx<'_>, org: OrgId, within: (i64, i64)) -> Result<Vec<InvoiceLine>, StoreError> {
+    let mut lines = Vec::new();
+    for (source, item) in GIVEN_BACK {
+        let back = store::invoices::given_back(tx, org, source, within).await?;
+        if back > 0 {
+            let (item, mode) = (item.to_owned(), String::new());
+            lines.push(InvoiceLine { item, mode, device_ms: 0, amount_micros: -back });
+        }
+    }
+    Ok(lines)
+}
+
+/// What is billed: lines, taxes of their sum, each cut to a micro, and the total. What comes back comes
+/// back with its taxes.
+fn document(
+    settings: &BillingSettings,
+    buyer: &str,
+    lines: Vec<InvoiceLine>,
+    currency: &str,
+) -> InvoiceDocument {
+    let subtotal: i64 = lines.iter().map(|l| l.amount_micros).fold(0, i64::saturating_add);
+    let tax = |rate: &berth_types::invoices::TaxRate| {
+        let amount = i128::from(subtotal) * i128::from(rate.basis_points) / 10_000;
+        TaxLine {
+            name: rate.name.clone(),
+            basis_points: rate.basis_points,
+            amount_micros: i64::try_from(amount).unwrap_or(i64::MAX),
+        }
+    };
+    let taxes: Vec<TaxLine> = settings.taxes.iter().map(tax).collect();
+    InvoiceDocument {
+        seller: settings.seller.clone(),
+        buyer: buyer.to_owned(),
+        subtotal_micros: subtotal,
+        total_micros: taxes.iter().map(|t| t.amount_micros).fold(subtotal, i64::saturating_add),
+        lines,
+        taxes,
+        currency: currency.to_owned(),
+    }
+}
+
+/// What a month is closed with: the kind and the state of the document, and what is still to be done.
+fn closing(document: &InvoiceDocument, afterwards: bool) -> (InvoiceKind, InvoiceState, &'static str) {
+    let (invoice, paid) = (InvoiceKind::Invoice, InvoiceState::Paid);
+    match document.total_micros {
+        total if total < 0 => (InvoiceKind::CreditNote, paid, "It was credited when it was given back."),
+        total if total > 0 && afterwards => (invoice, InvoiceState::Open, "It is to be paid."),
+        _ => (invoice, paid, "It was paid from the balance."),
+    }
+}
+
+fn invoice(row: InvoiceRow) -> Result<Invoice, StoreError> {
+    let corrupt = || StoreError::Corrupt(row.id.clone());
+    Ok(Invoice {
+        id: row.id.parse().map_err(|_| corrupt())?,
+        number: row.number,
+        kind: if row.kind == InvoiceKind::Invoice.name() {
+            InvoiceKind::Invoice
+        } else {
+            InvoiceKind::CreditNote
+        },
+        org: row.org_id.parse().map_err(|_| corrupt())?,
+        state: InvoiceState::parse(&row.state).ok_or_else(corrupt)?,
+        document: serde_json::from_str(&row.document).map_err(|_| corrupt())?,
+        issued_at: Timestamp::from_micros(row.issued_at),
+        due_at: row.due_at.map(Timestamp::from_micros),
+        paid_at: row.paid_at.map(Timestamp::from_micros),
+        corrects: row.corrects.as_deref().map(str::parse).transpose().map_err(|_| corrupt())?,
+        month: row.month,
+    })
+}
+
+/// Monthly invoices.
+#[derive(Clone)]
+pub struct Invoices {
+    context: Context,
+}
+
+impl Invoices {
+    pub const fn new(context: Context) -> Self {
+        Self { context }
+    }
+
+    /// Bills the month before this one, as soon as its last charges are in.
+    pub async fn bill_last_month(&self) -> Result<usize, StoreError> {
+        let now = self.context.now();
+        let Some(this) = begin_of(&month_of(now)) else { return Ok(0) };
+        if now < this.plus_seconds(SETTLE_S) {
+            return Ok(0);
+        }
+        self.bill(&month_of(this.plus_seconds(-1))).await
+    }
+
+    /// Bills a month that is over; says how many documents came of it. Whoever has one gets no other.
+    async fn bill(&self, month: &str) -> Result<usize, StoreError> {
+        let (Some(begin), now) = (begin_of(month), self.context.now()) else { return Ok(0) };
+        let Some(end) = next_month(begin) else { return Ok(0) };
+        let days = (day_of(begin), day_of(end) - 1);
+        let times = (begin.micros(), end.micros());
+        let orgs = {
+            let mut conn = self.context.db.read().await?;
+            store::invoices::to_bill(&mut conn.tx(), month, days, times).await?
+        };
+        let mut made = 0;
+        for (org_id, buyer) in orgs {
+            let (context, month) = (self.context.clone(), month.to_owned());
+            let done = self.context.db.write(move |tx| {
+                let (context, month, org_id, buyer) =
+                    (context.clone(), month.clone(), org_id.clone(), buyer.clone());
+                async move {
+                    let org: OrgId = org_id.parse().map_err(|_| StoreError::Corrupt(org_id.clone()))?;
+                    let settings = settings(tx).await?;
+                    let sums = store::invoices::lines(tx, &org_id, days).await?;
+                    let mut lines: Vec<InvoiceLine> = sums
+                        .into_iter()
+                        .map(|(item, mode, milli_ms, amount_micros)| InvoiceLine {
+                            item,
+                            mode,
+                            device_ms: milli_ms / 1_000,
+                            amount_micros,
+                        })
+                        .collect();
+                    lines.extend(given_back(tx, org, times).await?);
+                    let document = document(&settings, &buyer, lines, &context.settings.currency);
+                    let afterwards = store::ledger::credit_limit(tx, org).await? > 0;
+                    let (kind, state, rest) = closing(&document, afterwards);
+                    let open = state == InvoiceState::Open;
+                    let id: InvoiceId = context.new_id(now);
+                    let row = InvoiceRow {
+                        id: id.to_string(),
+                        number: store::invoices::next_number(tx).await?,
+                        kind: kind.name().to_owned(),
+                        org_id: org_id.clone(),
+                        month: month.clone(),
+                        state: state.name().to_owned(),
+                        document: serde_json::to_string(&document).map_err(|e| StoreError::Corrupt(e.to_string()))?,
+                        total_micros: document.total_micros,
+                        issued_at: now.micros(),
+                        due_at: open.then(|| now.plus_seconds(settings.due_days * 86_400).micros()),
+                        paid_at: (!open).then(|| now.micros()),
+                        corrects: None,
+                    };
+                    store::invoices::insert(tx, &row).await?;
+                    fault::point("invoice.bill.numbered");
+                    let what = if kind == InvoiceKind::Invoice { "Invoice" } else { "Credit note" };
+                    let subject = format!("{what} {} for {month}", row.number);
+                    let total = money_text(document.total_micros, &document.currency);
+                    let detail = format!("{total} for {month}. {rest}");
+                    let data = serde_json::json!({
+                        "invoice": row.id, "number": row.number, "month": month, "total_micros": document.total_micros,
+                    });
+                    let notice = context.notice(&org_id, "invoice.issued", subject, detail, &data);
+                    store::budgets::insert_notice(tx, &notice).await
+                }
+                .boxed()
+            });
+            match done.await {
+                Ok(()) => {
+                    fault::point("invoice.bill.recorded");
+                    made += 1;
+                }
+                // Another portal was faster.
+                Err(StoreError::Duplicate) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(made)
+    }
+
+    /// The operator bills a month that is over, and whose invoices were not made yet.
+    pub async fn bill_month(&self, caller: &Caller, month: &str) -> Result<usize, Problem> {
+        self.context.authorise_operator(caller)?;
+        let over = begin_of(month).and_then(next_month).is_some_and(|end| end <= self.context.now());
+        if !over {
+            let detail = "Name a month that is over, such as 2026-10.";
+            return Err(Problem::invalid_field("/month", detail));
+        }
+        Ok(self.bill(month).await?)
+    }
+
+    /// Invoices of an organization, or (`None`) of all for the operator, newest first.
+    pub async fn list_invoices(
+        &self,
+        caller: &Caller,
+        org: Option<OrgId>,
+        before: Option<i64>,
+        limit: u32,
+    ) -> Result<Page<Invoice>, Problem> {
+        match org {
+            Some(org) => {
+                self.context.authorise(caller, org, Right::SeeMoney).await?;
+            }
+            None => self.context.authorise_operator(caller)?,
+        }
+        let org = org.map_or_else(String::new, |o| o.to_string());
+        let mut conn = self.context.db.read().await?;
+        let rows = store::invoices::list(&mut conn.tx(), &org, before.unwrap_or(0), i64::from(limit)).await?;
+        let full = rows.len() == limit as usize;
+        let items = rows.into_iter().map(invoice).collect::<Result<Vec<_>, _>>()?;
+        let next_cursor = items.last().filter(|_| full).map(|i| i.number.to_string());
+        Ok(Page { items, next_cursor })
+    }
+
+    pub async fn get_invoice(&self, caller: &Caller, org: OrgId, id: InvoiceId) -> Result<Invoice, Problem> {
+        self.context.authorise(caller, org, Right::SeeMoney).await?;
+        let mut conn = self.context.db.read().await?;
+        let row = store::invoices::find_any(&mut conn.tx(), id).await?;
+        let row = row.filter(|r| r.org_id == org.to_string()).ok_or_else(Problem::not_found)?;
+        Ok(invoice(row)?)
+    }
+
+    /// The operator records that an open invoice was paid: its amount is credited.
+    pub async fn pay_invoice(&self, caller: &Caller, id: InvoiceId) -> Result<Invoice, Problem> {
+        self.context.authorise_operator(caller)?;
+        self.close_invoice(caller, id, InvoiceState::Paid).await
+    }
+
+    /// The operator takes an open invoice back: a credit note with a number of its own says so.
+    pub async fn void_invoice(&self, caller: &Caller, id: InvoiceId) -> Result<Invoice, Problem> {
+        self.context.authorise_operator(caller)?;
+        self.close_invoice(caller, id, InvoiceState::Void).await
+    }
+
+    async fn close_invoice(
+        &self,
+        caller: &Caller,
+        id: InvoiceId,
+        to: InvoiceState,
+    ) -> Result<Invoice, Problem> {
+        if caller.done_before().is_some() {
+            let mut conn = self.context.db.read().await?;
+            let row = store::invoices::find_any(&mut conn.tx(), id).await?;
+            return Ok(invoice(row.ok_or_else(Problem::not_found)?)?);
+        }
+        let now = self.context.now();
+        let (context, once) = (self.context.clone(), caller.once.clone());
+        let action = if to == InvoiceState::Paid { "invoice.paid" } else { "invoice.voided" };
+        let event = self.context.audit_event(caller, action, id.to_string(), String::new());
+        let done = self.context.db.write(move |tx| {
+            let (context, event, once) = (context.clone(), event.clone(), once.clone());
+            async move {
+                let Some(row) = store::invoices::find_any(tx, id).await? else {
+                    return Ok(Err(Problem::not_found()));
+                };
+                let paid_at = (to == InvoiceState::Paid).then_some(now);
+                let open = InvoiceState::Open.name();
+                if row.kind != InvoiceKind::Invoice.name()
+                    || !store::invoices::set_state(tx, id, (open, to.name()), paid_at).await?
+                {
+                    let detail =
+                        format!("It is {}; only an open invoice can be paid or taken back.", row.state);
+                    return Ok(Err(Problem::conflict("invoice.closed", "The invoice is closed", detail)));
+                }
+                let org: OrgId = row.org_id.parse().map_err(|_| StoreError::Corrupt(row.id.clone()))?;
+                let document: InvoiceDocument =
+                    serde_json::from_str(&row.document).map_err(|_| StoreError::Corrupt(row.id.clone()))?;
+                // What was used is owed without the tax, which is passed on; so that is what comes back.
+                let amount_micros = document.subtotal_micros;
+                if amount_micros > 0 {
+                    let verb = if to == InvoiceState::Paid { "was paid" } else { "was taken back" };
+                    let posting = Posting {
+                        id: context.new_id::<TransferId>(now),
+                        org,
+                        kind: TransferKind::Credit,
+                        amount_micros,
+                        pending: None,
+                        source: "invoice",
+                        source_id: row.id.clone(),
+                        seq: 1,
+                        memo: format!("Invoice {} {verb}", row.number),
+                        at: now,
+                    };
+                    store::ledger::post(tx, &posting).await?;
+                }
+                if to == InvoiceState::Void {
+                    let note = credit_note(&context, tx, &row, &document, now).await?;
+                    store::invoices::insert(tx, &note).await?;
+                }
+                store::quotas::insert_audit(tx, Some(org), &event).await?;
+                idempotency::claim(tx, once.as_ref(), "", now).await?;
+                let row = store::invoices::find_any(tx, id).await?;
+                fault::point("invoice.pay.recording");
+                Ok(row.ok_or_else(Problem::not_found))
+            }
+            .boxed()
+        });
+        let row = done.await??;
+        fault::point("invoice.pay.recorded");
+        Ok(invoice(row)?)
+    }
+
+    pub async fn billing_settings(&self, caller: &Caller) -> Result<BillingSettings, Problem> {
+        self.context.authorise_operator(caller)?;
+        let mut conn = self.context.db.read().await?;
+        Ok(settings(&mut conn.tx()).await?)
+    }
+
+    /// Sets what invoices say from now on; those that are issued stay as they are.
+    pub async fn set_billing_settings(
+        &self,
+        caller: &Caller,
+        input: BillingSettings,
+    ) -> Result<BillingSettings, Problem> {
+        self.context.authorise_operator(caller)?;
+        let mut errors = Vec::new();
+        if input.seller.chars().count() > 500 {
+            errors.push(FieldError::new("/seller", "Use at most 500 characters."));
+        }
+        if input.taxes.len() > 5 {
+            errors.push(FieldError::new("/taxes", "At most five rates."));
+        }
+        for (index, tax) in input.taxes.iter().enumerate() {
+            if tax.name.trim().is_empty() || !(0..=10_000).contains(&tax.basis_points) {
+                let detail = "A rate has a name and 0 to 10000 hundredths of a percent.";
+                errors.push(FieldError::new(format!("/taxes/{index}"), detail));
+            }
+        }
+        if !(0..=365).contains(&input.due_days) {
+            errors.push(FieldError::new("/due_days", "Choose between 0 and 365 days."));
+        }
+        if !errors.is_empty() {
+            return Err(Problem::invalid(errors));
+        }
+        let text = serde_json::to_string(&input).map_err(|_| Problem::internal())?;
+        let event =
+            self.context.audit_event(caller, "billing_settings.set", "default".to_owned(), text.clone());
+        self.context
+            .db
+            .write(move |tx| {
+                let (text, event) = (text.clone(), event.clone());
+                async move {
+                    store::accounts::put_setting(tx, SETTINGS, &text).await?;
+                    store::quotas::insert_audit(tx, None, &event).await
+                }
+                .boxed()
+            })
+            .await?;
+        Ok(input)
+    }
+}
+
+/// What takes an invoice back: the same lines below nothing.
+async fn credit_note(
+    context: &Context,
+    tx: &mut Tx<'_>,
+    row: &InvoiceRow,
+    document: &InvoiceDocument,
+    now: Timestamp,
+) -> Result<InvoiceRow, StoreError> {
+    let minus = |line: &InvoiceLine| InvoiceLine { amount_micros: -line.amount_micros, ..line.clone() };
+    let note = InvoiceDocument {
+        lines: document.lines.iter().map(minus).collect(),
+        subtotal_micros: -document.subtotal_micros,
+        taxes: document
+            .taxes
+            .iter()
+            .map(|t| TaxLine { amount_micros: -t.amount_micros, ..t.clone() })
+            .collect(),
+        total_micros: -document.total_micros,
+        ..document.clone()
+    };
+    Ok(InvoiceRow {
+        id: context.new_id::<InvoiceId>(now).to_string(),
+        number: store::invoices::next_number(tx).await?,
+        kind: InvoiceKind::CreditNote.name().to_owned(),
+        state: InvoiceState::Paid.name().to_owned(),
+        document: serde_json::to_string(&note).map_err(|e| StoreError::Corrupt(e.to_string()))?,
+        total_micros: note.total_micros,
+        issued_at: now.micros(),
+        due_at: None,
+        paid_at: Some(now.micros()),
+        corrects: Some(row.id.clone()),
+        ..row.clone()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use berth_types::invoices::TaxRate;
+
+    #[test]
+    fn a_month_is_closed_by_what_it_comes_to() {
+        let of = |amount_micros| {
+            let line = InvoiceLine { item: "x".into(), mode: String::new(), device_ms: 0, amount_micros };
+            document(&BillingSettings::default(), "lab", vec![line], "USD")
+        };
+        for (amount_micros, afterwards, kind, state) in [
+            (1, true, InvoiceKind::Invoice, InvoiceState::Open),
+            (1, false, InvoiceKind::Invoice, InvoiceState::Paid),
+            (0, true, InvoiceKind::Invoice, InvoiceState::Paid),
+            (-1, true, InvoiceKind::CreditNote, InvoiceState::Paid),
+            (-1, false, InvoiceKind::CreditNote, InvoiceState::Paid),
+        ] {
+            let (found, closed, _) = closing(&of(amount_micros), afterwards);
+            assert_eq!((found, closed), (kind, state), "{amount_micros} {afterwards}");
+        }
+    }
+
+    #[test]
+    fn months_follow_each_other() {
+        let begin = begin_of("2027-12").unwrap();
+        assert_eq!(next_month(begin).map(month_of), Some("2028-01".to_owned()));
+        assert_eq!(begin_of("2028-02").and_then(next_month).map(month_of), Some("2028-03".to_owned()));
+        assert_eq!((begin_of("2026-13"), begin_of("soon")), (None, None));
+    }
+
+    #[test]
+    fn taxes_are_of_the_sum_and_rounded_down() {
+        let settings = BillingSettings {
+            taxes: vec![TaxRate { name: "VAT".into(), basis_points: 1_900 }],
+            ..BillingSettings::default()
+        };
+        let line = |amount_micros| InvoiceLine {
+            item: "x".into(),
+            mode: String::new(),
+            device_ms: 0,
+            amount_micros,
+        };
+        let bill = document(&settings, "lab", vec![line(1_000_003), line(-3)], "USD");
+        assert_eq!(
+            (bill.subtotal_micros, bill.taxes[0].amount_micros, bill.total_micros),
+            (1_000_000, 190_000, 1_190_000)
+        );
+        assert_eq!(document(&settings, "lab", vec![line(5)], "USD").total_micros, 5);
+        assert_eq!(document(&settings, "lab", vec![line(-5)], "USD").taxes[0].amount_micros, 0);
+        let back = document(&settings, "lab", vec![line(3), line(-1_000_003)], "USD");
+        assert_eq!((back.taxes[0].amount_micros, back.total_micros), (-190_000, -1_190_000));
+    }
+}

@@ -1,0 +1,284 @@
+//! Credit, balance and statement.
+
+use berth_types::Page;
+use berth_types::accounts::{Org, OrgSummary};
+use berth_types::ids::{OrgId, TransferId};
+use berth_types::ledger::{
+    Balance, CreditLimit, ExpiringCredit, NewCredit, NewDebit, Transfer, TransferKind,
+};
+use berth_types::money::{money_text, per_hour_micros};
+use berth_types::problems::Problem;
+use berth_types::quotas::AuditEvent;
+use berth_types::time::Timestamp;
+use futures::FutureExt;
+
+use berth_foundation::Context;
+use berth_foundation::{Caller, Right, idempotency};
+use berth_store::ledger::{Posting, TransferRow};
+use berth_store::{self as store, StoreError};
+
+mod batch;
+
+/// The most that one grant can be: a billion units.
+const MAX_GRANT_MICROS: i64 = 1_000_000_000_000_000;
+/// The longest that credit can wait for its end: ten years, with three leap days.
+const MAX_EXPIRY_S: i64 = 3_653 * 86_400;
+/// So many lots of credit that expires are shown with a balance.
+const MOST_EXPIRING: i64 = 20;
+
+/// Credit, balances and statements.
+#[derive(Clone)]
+pub struct Ledger {
+    context: Context,
+}
+
+impl Ledger {
+    pub const fn new(context: Context) -> Self {
+        Self { context }
+    }
+
+    /// An operator gives an organization credit.
+    pub async fn grant_credit(
+        &self,
+        caller: &Caller,
+        org: OrgId,
+        input: NewCredit,
+    ) -> Result<Balance, Problem> {
+        self.context.authorise_operator(caller)?;
+        if !(1..=MAX_GRANT_MICROS).contains(&input.amount_micros) {
+            return Err(Problem::invalid_field(
+                "/amount_micros",
+                "Grant more than zero and at most a billion.",
+            ));
+        }
+        if input.memo.chars().count() > 200 || input.memo.chars().any(char::is_control) {
+            return Err(Problem::invalid_field("/memo", "Use at most 200 printable characters."));
+        }
+        let now = self.context.now();
+        let expires_at = input.expires_at;
+        if expires_at.is_some_and(|at| at <= now || at > now.plus_seconds(MAX_EXPIRY_S)) {
+            let detail = "Credit expires later than now, and within ten years.";
+            return Err(Problem::invalid_field("/expires_at", detail));
+        }
+        let id: TransferId = self.context.new_id(now);
+        let posting = Posting {
+            id,
+            org,
+            kind: TransferKind::Credit,
+            amount_micros: input.amount_micros,
+            pending: None,
+            source: "grant",
+            source_id: id.to_string(),
+            seq: 1,
+            memo: if input.memo.trim().is_empty() {
+                "Credit from the operator".to_owned()
+            } else {
+                input.memo
+            },
+            at: now,
+        };
+        let what = money_text(posting.amount_micros, &self.context.settings.currency);
+        let until = expires_at.map_or_else(String::new, |at| format!(" until {}", at.minute()));
+        let detail = format!("{what}{until}: {}", posting.memo);
+        let event = self.context.audit_event(caller, "credit.granted", org.to_string(), detail);
+        self.post_for(caller, org, (posting, expires_at), event).await
+    }
+
+    /// An operator takes money back from an organization: a refund, or a correction. Never more than
+    /// is available.
+    pub async fn debit(&self, caller: &Caller, org: OrgId, input: NewDebit) -> Result<Balance, Problem> {
+        self.context.authorise_operator(caller)?;
+        if !(1..=MAX_GRANT_MICROS).contains(&input.amount_micros) {
+            return Err(Problem::invalid_field(
+                "/amount_micros",
+                "Take more than zero and at most a billion.",
+            ));
+        }
+        let memo = input.memo.trim().to_owned();
+        if memo.is_empty() || memo.chars().count() > 200 || memo.chars().any(char::is_control) {
+            return Err(Problem::invalid_field("/memo", "Say what for, in up to 200 printable characters."));
+        }
+        let now = self.context.now();
+        let id: TransferId = self.context.new_id(now);
+        let posting = Posting {
+            id,
+            org,
+            kind: TransferKind::Debit,
+            amount_micros: input.amount_micros,
+            pending: None,
+            source: "debit",
+            source_id: id.to_string(),
+            seq: 1,
+            memo,
+            at: now,
+        };
+        let what = money_text(posting.amount_micros, &self.context.settings.currency);
+        let event = self.context.audit_event(
+            caller,
+            "credit.taken_back",
+            org.to_string(),
+            format!("{what}: {}", posting.memo),
+        );
+        self.post_for(caller, org, (posting, None), event).await
+    }
+
+    async fn post_for(
+        &self,
+        caller: &Caller,
+        org: OrgId,
+        (posting, expires_at): (Posting, Option<Timestamp>),
+        event: AuditEvent,
+    ) -> Result<Balance, Problem> {
+        if caller.done_before().is_some() {
+            return self.balance_of(org).await;
+        }
+        let once = caller.once.clone();
+        let done = self
+            .context.db
+            .write(move |tx| {
+                let (posting, event, once) = (posting.clone(), event.clone(), once.clone());
+                async move {
+                    if store::accounts::find_org(tx, org).await?.is_none() {
+                        return Ok(Err(Problem::not_found()));
+                    }
+                    let available = store::ledger::available(tx, org).await?;
+                    if posting.kind == TransferKind::Debit && posting.amount_micros > available {
+                        let detail = "More than is available: what is held for running jobs and reservations stays. Nothing was changed.";
+                        return Ok(Err(Problem::new(402, "funds.insufficient", "Not enough credit", detail)));
+                    }
+                    idempotency::claim(tx, once.as_ref(), "", posting.at).await?;
+                    store::ledger::post(tx, &posting).await?;
+                    if let Some(at) = expires_at {
+                        store::ledger::lots::insert(tx, &posting, at).await?;
+                    }
+                    store::quotas::insert_audit(tx, Some(org), &event).await?;
+                    Ok(Ok(()))
+                }
+                .boxed()
+            })
+            .await?;
+        done?;
+        self.balance_of(org).await
+    }
+
+    /// Sets how far below nothing an organization may go: it pays afterwards, by invoice.
+    pub async fn set_credit_limit(
+        &self,
+        caller: &Caller,
+        org: OrgId,
+        input: CreditLimit,
+    ) -> Result<Balance, Problem> {
+        self.context.authorise_operator(caller)?;
+        let micros = input.credit_limit_micros;
+        if !(0..=MAX_GRANT_MICROS).contains(&micros) {
+            return Err(Problem::invalid_field("/credit_limit_micros", "Choose between zero and a billion."));
+        }
+        let what = money_text(micros, &self.context.settings.currency);
+        let event = self.context.audit_event(caller, "credit_limit.set", org.to_string(), what);
+        let done = self.context.db.write(move |tx| {
+            let event = event.clone();
+            async move {
+                if store::accounts::find_org(tx, org).await?.is_none() {
+                    return Ok(Err(Problem::not_found()));
+                }
+                let (posted, held) = store::ledger::balance(tx, org).await?;
+                if posted - held + micros < 0 {
+                    let detail = "More than that is drawn already; the limit can be lowered when it is paid. Nothing was changed.";
+                    return Ok(Err(Problem::conflict("credit_limit.drawn", "The limit is drawn on", detail)));
+                }
+                store::ledger::set_credit_limit(tx, org, micros).await?;
+                store::quotas::insert_audit(tx, Some(org), &event).await?;
+                Ok(Ok(()))
+            }
+            .boxed()
+        });
+        done.await??;
+        self.balance_of(org).await
+    }
+
+    pub async fn balance(&self, caller: &Caller, org: OrgId) -> Result<Balance, Problem> {
+        self.context.authorise(caller, org, Right::SeeMoney).await?;
+        self.balance_of(org).await
+    }
+
+    async fn balance_of(&self, org: OrgId) -> Result<Balance, Problem> {
+        let mut conn = self.context.db.read().await?;
+        let mut tx = conn.tx();
+        let (posted, held) = store::ledger::balance(&mut tx, org).await?;
+        let credit_limit_micros = store::ledger::credit_limit(&mut tx, org).await?;
+        let (accrued, rate) = store::jobs::open_use(&mut tx, org).await?;
+        let expiring = store::ledger::lots::expiring(&mut tx, org, self.context.now(), MOST_EXPIRING).await?;
+        let expiring = expiring.into_iter().map(|(amount_micros, at)| ExpiringCredit {
+            amount_micros,
+            expires_at: Timestamp::from_micros(at),
+        });
+        Ok(Balance {
+            currency: self.context.settings.currency.clone(),
+            posted_micros: posted,
+            held_micros: held,
+            accrued_micros: accrued,
+            credit_limit_micros,
+            available_micros: posted - held + credit_limit_micros,
+            burn_per_hour_micros: per_hour_micros(rate).unwrap_or(i64::MAX),
+            expiring: expiring.collect(),
+        })
+    }
+
+    /// The statement, newest first.
+    pub async fn list_transfers(
+        &self,
+        caller: &Caller,
+        org: OrgId,
+        cursor: Option<TransferId>,
+        limit: u32,
+    ) -> Result<Page<Transfer>, Problem> {
+        self.context.authorise(caller, org, Right::SeeMoney).await?;
+        let before = cursor.map_or_else(String::new, |c| c.to_string());
+        let mut conn = self.context.db.read().await?;
+        let rows = store::ledger::list(&mut conn.tx(), org, &before, i64::from(limit)).await?;
+        let full = rows.len() == limit as usize;
+        let items = rows.into_iter().map(|row| self.transfer(row)).collect::<Result<Vec<_>, _>>()?;
+        let next_cursor = items.last().filter(|_| full).map(|t| t.id.to_string());
+        Ok(Page { items, next_cursor })
+    }
+
+    fn transfer(&self, row: TransferRow) -> Result<Transfer, StoreError> {
+        let kind = TransferKind::parse(&row.kind).ok_or_else(|| StoreError::Corrupt(row.kind.clone()))?;
+        let sign = if matches!(kind, TransferKind::Credit | TransferKind::Release) { 1 } else { -1 };
+        Ok(Transfer {
+            id: row.id.parse().map_err(|_| StoreError::Corrupt(row.id.clone()))?,
+            kind,
+            amount_micros: sign * row.amount_micros,
+            currency: self.context.settings.currency.clone(),
+            source: row.source,
+            source_id: row.source_id,
+            memo: row.memo,
+            at: Timestamp::from_micros(row.at),
+            expires_at: row.expires_at.map(Timestamp::from_micros),
+        })
+    }
+
+    /// Every organization, for the operator.
+    pub async fn list_org_summaries(&self, caller: &Caller) -> Result<Vec<OrgSummary>, Problem> {
+        self.context.authorise_operator(caller)?;
+        let mut conn = self.context.db.read().await?;
+        let mut tx = conn.tx();
+        let orgs: Vec<Org> = store::accounts::list_orgs(&mut tx).await?;
+        let mut out = Vec::with_capacity(orgs.len());
+        for org in orgs {
+            let (posted_micros, held_micros) = store::ledger::balance(&mut tx, org.id).await?;
+            let (members, queued, running) = store::jobs::counts(&mut tx, org.id).await?;
+            out.push(OrgSummary {
+                credit_limit_micros: store::ledger::credit_limit(&mut tx, org.id).await?,
+                org,
+                members,
+                running,
+                queued,
+                posted_micros,
+                held_micros,
+                currency: self.context.settings.currency.clone(),
+            });
+        }
+        Ok(out)
+    }
+}

@@ -1,0 +1,66 @@
+//! Whether the books are right: looked at every hour, shown to the operator, and as a metric. What is
+//! of no use any more is forgotten in the same hour.
+
+use berth_types::ledger::Reconciliation;
+use berth_types::problems::Problem;
+use futures::FutureExt;
+
+use berth_foundation::Caller;
+use berth_foundation::Context;
+use berth_store::{self as store, StoreError};
+
+/// Where the last result is kept.
+const RESULT: &str = "reconciliation";
+/// Jobs that ended longer ago were looked at before.
+const DAYS: i64 = 8;
+
+/// The proof that the ledger adds up.
+#[derive(Clone)]
+pub struct Reconciliations {
+    context: Context,
+}
+
+impl Reconciliations {
+    pub const fn new(context: Context) -> Self {
+        Self { context }
+    }
+
+    /// Looks whether everything adds up, and keeps the result.
+    pub async fn reconcile(&self) -> Result<Reconciliation, StoreError> {
+        let at = self.context.now();
+        let began = std::time::Instant::now();
+        let (mismatches, transfers) = {
+            let mut conn = self.context.db.read().await?;
+            let mut tx = conn.tx();
+            let mut found = store::ledger::mismatches(&mut tx).await?;
+            found.extend(store::ledger::cross_mismatches(&mut tx, at.plus_seconds(-DAYS * 86_400)).await?);
+            (found, store::ledger::count(&mut tx).await?)
+        };
+        let took_ms = i64::try_from(began.elapsed().as_millis()).unwrap_or(i64::MAX);
+        let result = Reconciliation { at, mismatches, transfers, took_ms };
+        let text = serde_json::to_string(&result).map_err(|e| StoreError::Corrupt(e.to_string()))?;
+        self.context
+            .db
+            .write(move |tx| {
+                let text = text.clone();
+                async move { store::accounts::put_setting(tx, RESULT, &text).await }.boxed()
+            })
+            .await?;
+        Ok(result)
+    }
+
+    /// The last result, for the operator; `now`: looked at anew.
+    pub async fn reconciliation(&self, caller: &Caller, now: bool) -> Result<Reconciliation, Problem> {
+        self.context.authorise_operator(caller)?;
+        if !now && let Some(last) = self.last_reconciliation().await? {
+            return Ok(last);
+        }
+        Ok(self.reconcile().await?)
+    }
+
+    pub async fn last_reconciliation(&self) -> Result<Option<Reconciliation>, StoreError> {
+        let mut conn = self.context.db.read().await?;
+        let text = store::accounts::find_setting(&mut conn.tx(), RESULT).await?;
+        Ok(text.and_then(|text| serde_json::from_str(&text).ok()))
+    }
+}

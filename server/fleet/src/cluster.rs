@@ -1,0 +1,238 @@
+//! The cluster as the planner and the map see it, built from what is stored and who is connected.
+
+use std::collections::{BTreeMap, HashSet};
+
+use berth_core::plan;
+use berth_mig::{Board, Instance, blocked_slices, board_by_name};
+use berth_types::Page;
+use berth_types::ids::{NodeId, OrgId};
+use berth_types::jobs::Placement;
+use berth_types::nodes::{Gpu, Node, NodeState, Tile, TileOwner};
+use berth_types::problems::Problem;
+use berth_types::time::Timestamp;
+
+use crate::leases::{Leases, Silences};
+use berth_foundation::Context;
+use berth_foundation::{Caller, Right};
+use berth_store::attempts::{AllocationRow, HeldRow};
+use berth_store::nodes::{GpuRow, NodeRow};
+use berth_store::{self as store, StoreError, Tx};
+use std::sync::Arc;
+
+pub fn foreign(row: &GpuRow) -> Vec<Instance> {
+    let pairs: Vec<(u32, u32)> = serde_json::from_str(&row.foreign_instances).unwrap_or_default();
+    pairs.into_iter().map(|(profile_id, start)| Instance { profile_id, start }).collect()
+}
+
+/// What a node's worker was started with.
+pub fn labels(row: &NodeRow) -> BTreeMap<String, String> {
+    serde_json::from_str(&row.labels).unwrap_or_default()
+}
+
+fn instance(row: &AllocationRow) -> Option<Instance> {
+    let profile_id = row.profile_id?;
+    let number = |n: i64| u32::try_from(n).unwrap_or(0);
+    Some(Instance { profile_id: number(profile_id), start: number(row.start) })
+}
+
+/// Every known board with what occupies it. `connected` are the nodes that a worker speaks for.
+pub async fn boards(tx: &mut Tx<'_>, connected: &HashSet<NodeId>) -> Result<Vec<plan::Gpu>, StoreError> {
+    let gpus = store::nodes::list_gpus(tx).await?;
+    let held = store::attempts::list_taken(tx).await?;
+    let mut out = Vec::new();
+    for gpu in &gpus {
+        let Some(board) = board_by_name(&gpu.model) else { continue };
+        let node: NodeId = gpu.node_id.parse().map_err(|_| StoreError::Corrupt(gpu.node_id.clone()))?;
+        let on_it = held.iter().filter(|a| a.gpu_uuid == gpu.uuid);
+        let ours = on_it.map(|a| {
+            let share = a
+                .share_milli
+                .map(|n| Ok::<_, StoreError>((parse_org(a)?, u16::try_from(n).unwrap_or(u16::MAX))));
+            Ok(plan::Occupant { instance: instance(a), share: share.transpose()? })
+        });
+        let others = foreign(gpu).into_iter().map(|i| Ok(plan::Occupant { instance: Some(i), share: None }));
+        out.push(plan::Gpu {
+            node,
+            uuid: gpu.uuid.clone(),
+            board,
+            mig_enabled: gpu.mig_enabled,
+            ready: !gpu.cordoned && gpu.present && connected.contains(&node),
+            quarantined: gpu.quarantined.is_some(),
+            occupants: ours.chain(others).collect::<Result<_, StoreError>>()?,
+        });
+    }
+    Ok(out)
+}
+
+fn parse_org(row: &AllocationRow) -> Result<OrgId, StoreError> {
+    row.org_id.parse().map_err(|_| StoreError::Corrupt(row.org_id.clone()))
+}
+
+/// The colour and pattern of a tenant: always the same, spread over eight hues and three patterns.
+fn dress(org: &str) -> (u32, &'static str) {
+    let hash = org.bytes().fold(2_166_136_261u32, |h, b| (h ^ u32::from(b)).wrapping_mul(16_777_619));
+    let pattern = match (hash >> 8) % 3 {
+        0 => "plain",
+        1 => "stripes",
+        _ => "dots",
+    };
+    (hash % 8 + 1, pattern)
+}
+
+fn tile(held: &HeldRow, board: Option<&'static Board>, shown_to: Option<OrgId>) -> Tile {
+    let a = &held.allocation;
+    let cells = |n: i64| u32::try_from(n).unwrap_or(0);
+    let seen = shown_to.is_none_or(|org| org.to_string() == a.org_id);
+    let (hue, pattern) = dress(&a.org_id);
+    let profile = a.profile_id.and_then(|id| board?.profile(u32::try_from(id).ok()?)).map(|p| p.name.clone());
+    Tile {
+        placement: Placement { start: cells(a.start), size: cells(a.size) },
+        profile,
+        gpu_milli: a.share_milli.map(cells),
+        quarantined: a.unclean.clone(),
+        owner: a.job_id.parse().ok().filter(|_| seen).map(|job| TileOwner {
+            job,
+            job_name: held.job_name.clone(),
+            org_name: held.org_name.clone(),
+            hue,
+            pattern: pattern.to_owned(),
+        }),
+    }
+}
+
+/// Gives the shares of a board cells side by side, in proportion; each at least one while there are any.
+fn spread_shares(tiles: &mut [Tile], cells: u32) {
+    let (mut taken_milli, mut next) = (0, 0);
+    for tile in tiles {
+        let Some(milli) = tile.gpu_milli else { continue };
+        taken_milli += milli;
+        let end = (taken_milli * cells).div_ceil(1_000).clamp(next + 1, cells.max(next + 1)).min(cells);
+        let start = next.min(cells.saturating_sub(1));
+        tile.placement = Placement { start, size: end.saturating_sub(start).max(1) };
+        next = end;
+    }
+}
+
+/// The nodes with their boards, as they are shown.
+#[derive(Clone)]
+pub struct Cluster {
+    context: Context,
+    leases: Arc<Leases>,
+}
+
+impl Cluster {
+    pub const fn new(context: Context, leases: Arc<Leases>) -> Self {
+        Self { context, leases }
+    }
+
+    /// The cluster as an organization may see it: that a slice is taken, never by whom.
+    pub async fn list_nodes(&self, caller: &Caller, org: OrgId) -> Result<Page<Node>, Problem> {
+        self.context.authorise(caller, org, Right::Look).await?;
+        Ok(Page::whole(self.nodes(Some(org)).await?))
+    }
+
+    /// The cluster with every owner.
+    pub async fn list_all_nodes(&self, caller: &Caller) -> Result<Page<Node>, Problem> {
+        self.context.authorise_operator(caller)?;
+        Ok(Page::whole(self.nodes(None).await?))
+    }
+
+    pub async fn nodes(&self, shown_to: Option<OrgId>) -> Result<Vec<Node>, Problem> {
+        let mut conn = self.context.db.read().await?;
+        let mut tx = conn.tx();
+        let nodes = store::nodes::list(&mut tx).await?;
+        let gpus = store::nodes::list_gpus(&mut tx).await?;
+        let held = store::attempts::list_held(&mut tx).await?;
+        let silences = match shown_to {
+            None => Some(Silences::read(&mut tx).await?),
+            Some(_) => None,
+        };
+        let connected = self.context.live.connected();
+        nodes
+            .into_iter()
+            .map(|row| {
+                let of_node: Vec<&GpuRow> =
+                    gpus.iter().filter(|g| g.node_id == row.id && g.present).collect();
+                let mut node = self.node(row, &of_node, &held, &connected, shown_to)?;
+                node.silence = silences
+                    .as_ref()
+                    .and_then(|silences| silences.find(&self.context, &self.leases, node.id));
+                Ok::<Node, Problem>(node)
+            })
+            .collect()
+    }
+
+    fn node(
+        &self,
+        row: NodeRow,
+        gpus: &[&GpuRow],
+        held: &[HeldRow],
+        connected: &HashSet<NodeId>,
+        shown_to: Option<OrgId>,
+    ) -> Result<Node, Problem> {
+        let id: NodeId = row.id.parse().map_err(|_| StoreError::Corrupt(row.id.clone()))?;
+        let state = match (connected.contains(&id), row.cordoned, row.last_seen_at) {
+            (false, _, None) => NodeState::Joining,
+            (false, ..) => NodeState::Unreachable,
+            (true, true, _) => NodeState::Cordoned,
+            (true, false, _) => NodeState::Ready,
+        };
+        let labels = labels(&row);
+        Ok(Node {
+            id,
+            name: row.name,
+            state,
+            simulated: row.simulated,
+            unisolated: row.unisolated,
+            driver_version: row.driver_version,
+            labels,
+            isolation: serde_json::from_str(&row.isolation).unwrap_or_default(),
+            worker_version: row.worker_version,
+            last_seen_at: row.last_seen_at.map(Timestamp::from_micros),
+            suspect: row.suspect.filter(|_| shown_to.is_none()),
+            left_out: Some(row.left_out).filter(|words| shown_to.is_none() && !words.is_empty()),
+            certified_until: row.certified_until.filter(|_| shown_to.is_none()).map(Timestamp::from_micros),
+            silence: None,
+            gpus: gpus.iter().map(|gpu| self.gpu(gpu, held, shown_to)).collect(),
+        })
+    }
+
+    fn gpu(&self, row: &GpuRow, held: &[HeldRow], shown_to: Option<OrgId>) -> Gpu {
+        let board = board_by_name(&row.model);
+        let on_it: Vec<&HeldRow> = held.iter().filter(|h| h.allocation.gpu_uuid == row.uuid).collect();
+        let mut tiles: Vec<Tile> = on_it.iter().map(|h| tile(h, board, shown_to)).collect();
+        spread_shares(&mut tiles, board.map_or(1, |b| b.memory_slices));
+        let others = foreign(row);
+        tiles.extend(others.iter().map(|i| {
+            let profile = board.and_then(|b| b.profile(i.profile_id));
+            Tile {
+                placement: Placement { start: i.start, size: profile.map_or(1, |p| p.size) },
+                profile: profile.map(|p| p.name.clone()),
+                gpu_milli: None,
+                quarantined: Some("Made outside this portal; it is left alone.".to_owned()),
+                owner: None,
+            }
+        }));
+        tiles.sort_by_key(|t| t.placement.start);
+        let live: Vec<Instance> =
+            on_it.iter().filter_map(|h| instance(&h.allocation)).chain(others).collect();
+        let whole = on_it.iter().any(|h| h.allocation.profile_id.is_none());
+        let blocked = board.filter(|_| !whole).map_or_else(Vec::new, |b| blocked_slices(b, &live));
+        let reading = self.context.live.reading(&row.uuid);
+        Gpu {
+            uuid: row.uuid.clone(),
+            index: u32::try_from(row.idx).unwrap_or(0),
+            model: row.model.clone(),
+            memory_mib: row.memory_mib,
+            cells: board.map_or(1, |b| b.memory_slices),
+            blocked_cells: blocked,
+            mig_enabled: row.mig_enabled,
+            nvlink_island: u32::try_from(row.nvlink_island).ok().filter(|n| *n > 0),
+            quarantined: row.quarantined.clone(),
+            tiles,
+            power_watts: reading.power_watts,
+            temperature_celsius: reading.temperature_celsius,
+            utilization_percent: reading.utilization_percent,
+        }
+    }
+}

@@ -1,0 +1,430 @@
+//! Who a worker is: join tokens, certificates, their renewal and revocation, and copies of them.
+//!
+//! A node is who its certificate says, and only while this portal knows the certificate.
+
+use berth_core::admission::check_name;
+use berth_core::lineage::{Claim, Verdict, judge};
+use berth_types::ids::{AuditEventId, JoinTokenId, NodeId};
+use berth_types::nodes::{JoinToken, NewJoinToken, Node};
+use berth_types::problems::Problem;
+use berth_types::quotas::AuditEvent;
+use berth_types::time::Timestamp;
+use futures::FutureExt;
+use rand::Rng;
+
+use crate::authority::{Authority, Issued, read_certificate};
+use crate::cluster::Cluster;
+use berth_foundation::credentials::{fingerprint, new_opaque};
+use berth_foundation::{Caller, idempotency};
+use berth_foundation::{Change, Context};
+use berth_store::certificates::{CertificateRow, InstanceRow};
+use berth_store::{self as store, StoreError};
+use std::sync::{Arc, Mutex, PoisonError};
+
+const HOUR_S: u64 = 3_600;
+const WEEK_S: u64 = 7 * 24 * HOUR_S;
+/// What has ended is remembered for so long.
+const REMEMBER_S: i64 = 90 * 86_400;
+
+const SPENT: &str = "It was used already, has expired or never existed. Make a new one on the Nodes page.";
+const UNKNOWN: &str = "This portal has issued no such certificate.";
+const REVOKED: &str =
+    "This node's certificate was revoked. To bring it back an operator makes a join token for this node.";
+const EXPIRED: &str =
+    "This node's certificate has expired. To bring it back an operator makes a join token for this node.";
+/// Said to whoever is not let in beside another.
+pub const TWICE: &str = "Two daemons hold this node's certificate. An operator revokes it and makes a join token for the right host.";
+
+/// What a worker has proved: that it holds this certificate's key.
+#[derive(Debug, Clone)]
+pub struct Credential {
+    pub node: NodeId,
+    pub serial: String,
+    pub expires_at: Timestamp,
+}
+
+/// A node's new certificate, as it is sent to the worker.
+pub struct Certified {
+    pub node: NodeId,
+    /// DER, the node's own first.
+    pub chain: Vec<Vec<u8>>,
+    pub lifetime_s: i64,
+}
+
+fn refused(detail: &str) -> Problem {
+    Problem::new(403, "join_token.refused", "The join token is refused", detail)
+}
+
+fn row(issued: &Issued, node: NodeId, now: Timestamp, until: Timestamp) -> CertificateRow {
+    CertificateRow {
+        serial: issued.serial.clone(),
+        node_id: node.to_string(),
+        issued_at: now.micros(),
+        expires_at: until.micros(),
+        revoked_at: None,
+    }
+}
+
+fn last_claim(row: &InstanceRow) -> Option<Claim> {
+    (!row.instance.is_empty()).then(|| Claim {
+        instance: row.instance.clone(),
+        epoch: row.epoch,
+        connection: row.connections,
+    })
+}
+
+/// Join tokens, certificates and identities of nodes.
+#[derive(Clone)]
+pub struct Enrolment {
+    context: Context,
+    cluster: Cluster,
+    /// Opened when it is first needed.
+    authority: Arc<Mutex<Option<Arc<Authority>>>>,
+}
+
+impl Enrolment {
+    pub fn new(context: Context, cluster: Cluster) -> Self {
+        Self { context, cluster, authority: Arc::default() }
+    }
+
+    /// The portal's certificate authority, kept in the data directory.
+    pub fn authority(&self) -> Result<Arc<Authority>, String> {
+        let mut kept = self.authority.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(authority) = kept.as_ref() {
+            return Ok(authority.clone());
+        }
+        let authority = Arc::new(Authority::open(&self.context.settings.data, self.context.now())?);
+        *kept = Some(authority.clone());
+        Ok(authority)
+    }
+
+    /// Forgets join tokens that are spent or expired.
+    pub async fn forget_old(&self) -> Result<(), StoreError> {
+        let now = self.context.now();
+        self.context
+            .db
+            .write(move |tx| async move { store::nodes::forget_join_tokens(tx, now).await }.boxed())
+            .await
+    }
+
+    /// A one-time ticket for a worker: for a new node, or for `node` to prove itself anew.
+    pub async fn create_join_token(
+        &self,
+        caller: &Caller,
+        node: Option<NodeId>,
+        input: NewJoinToken,
+    ) -> Result<JoinToken, Problem> {
+        self.context.authorise_operator(caller)?;
+        let valid_s = input.valid_s.unwrap_or(HOUR_S);
+        if !(60..=WEEK_S).contains(&valid_s) {
+            return Err(Problem::invalid_field(
+                "/valid_s",
+                "Choose between a minute and a week, in seconds.",
+            ));
+        }
+        if caller.done_before().is_some() {
+            return Err(idempotency::shown_once());
+        }
+        let once = caller.once.clone();
+        let authority = self.authority().map_err(|error| {
+            tracing::error!(error, "no certificates can be issued");
+            Problem::internal()
+        })?;
+        let now = self.context.now();
+        let (id, secret): (JoinTokenId, String) = (self.context.new_id(now), self.context.random(new_opaque));
+        let expires_at = now.plus_seconds(i64::try_from(valid_s).unwrap_or(0));
+        let (hash, created_by) = (fingerprint(&secret), caller.user.email.clone());
+        let subject = node.map_or_else(|| id.to_string(), |node| node.to_string());
+        let event = self.context.audit_event(caller, "join_token.created", subject, String::new());
+        let found = self
+            .context
+            .db
+            .write(move |tx| {
+                let (hash, created_by, event, once) =
+                    (hash.clone(), created_by.clone(), event.clone(), once.clone());
+                async move {
+                    if let Some(node) = node
+                        && store::certificates::find_instance(tx, node).await?.is_none()
+                    {
+                        return Ok(false);
+                    }
+                    idempotency::claim(tx, once.as_ref(), "", now).await?;
+                    store::nodes::insert_join_token(tx, id, &hash, &created_by, now, expires_at).await?;
+                    if let Some(node) = node {
+                        store::certificates::set_token_node(tx, id, node).await?;
+                    }
+                    store::quotas::insert_audit(tx, None, &event).await?;
+                    Ok(true)
+                }
+                .boxed()
+            })
+            .await?;
+        if !found {
+            return Err(Problem::not_found());
+        }
+        // With it the worker knows the portal before it has anything else of it.
+        let secret = format!("{secret}.{}", authority.fingerprint());
+        let command = self.join_command(&secret);
+        Ok(JoinToken { id, secret, expires_at, command })
+    }
+
+    /// The token is handed over in the environment: arguments are everybody's to read.
+    fn join_command(&self, secret: &str) -> String {
+        let settings = &self.context.settings;
+        if settings.worker_program.is_some() {
+            format!(
+                "curl -fsSL {}/install/worker.sh | BERTH_JOIN_TOKEN='{secret}' sudo --preserve-env=BERTH_JOIN_TOKEN sh",
+                settings.public_url.trim_end_matches('/')
+            )
+        } else {
+            format!(
+                "BERTH_JOIN_TOKEN='{secret}' berth-worker run --portal {} --data /var/lib/berth-worker",
+                settings.worker_url
+            )
+        }
+    }
+
+    fn certify(&self, request: &[u8], node: NodeId, until: Timestamp) -> Result<Issued, Problem> {
+        let authority = self.authority().map_err(|error| {
+            tracing::error!(error, "no certificates can be issued");
+            Problem::internal()
+        })?;
+        let serial = self.context.random(|rng| rng.random::<[u8; 16]>());
+        authority.certify(request, node, serial, until).map_err(|error| {
+            tracing::info!(%node, error, "a request for a certificate was refused");
+            Problem::invalid_field("/csr", "This is no request for a certificate.")
+        })
+    }
+
+    fn certified(&self, node: NodeId, issued: Issued) -> Certified {
+        let chain = issued.chain.iter().map(|certificate| certificate.to_vec()).collect();
+        Certified { node, chain, lifetime_s: self.context.settings.node_certificate_s }
+    }
+
+    /// Spends a join token: a certificate for the node, or why not, in words for the host's operator.
+    /// `former` is the node that the host's data directory belongs to, if any.
+    pub async fn join(
+        &self,
+        token: &str,
+        name: &str,
+        request: &[u8],
+        former: Option<&str>,
+    ) -> Result<Certified, Problem> {
+        let mut errors = Vec::new();
+        check_name("/name", name, &mut errors);
+        if !errors.is_empty() {
+            return Err(Problem::invalid(errors));
+        }
+        let now = self.context.now();
+        let until = now.plus_seconds(self.context.settings.node_certificate_s);
+        let ticket = fingerprint(token.split('.').next().unwrap_or_default());
+        let mut conn = self.context.db.read().await?;
+        let of = store::certificates::find_token_node(&mut conn.tx(), &ticket).await?;
+        drop(conn);
+        let Some(of) = of else { return Err(refused(SPENT)) };
+        // Unspent, so that it can still be used where it belongs.
+        match (&of, former) {
+            (None, Some(former)) => {
+                return Err(refused(&format!(
+                    "This host is {former} already, and the token is for a new node. Make one for that node on the Nodes page, or begin with an empty data directory."
+                )));
+            }
+            (Some(of), Some(former)) if of != former => {
+                return Err(refused(&format!("It is for {of}, and this host is {former}.")));
+            }
+            _ => {}
+        }
+        let known: Option<NodeId> = match &of {
+            Some(of) => Some(of.parse().map_err(|_| StoreError::Corrupt(of.clone()))?),
+            None => None,
+        };
+        let node = known.unwrap_or_else(|| self.context.new_id(now));
+        let issued = self.certify(request, node, until)?;
+        let (certificate, name) = (row(&issued, node, now, until), name.trim().to_owned());
+        let joined = self
+            .context
+            .db
+            .write(move |tx| {
+                let (ticket, certificate, name) = (ticket.clone(), certificate.clone(), name.clone());
+                async move {
+                    if !store::nodes::use_join_token(tx, &ticket, now).await? {
+                        return Ok(false);
+                    }
+                    if known.is_none() {
+                        store::nodes::insert(tx, node, &name, now).await?;
+                    } else {
+                        // Whoever held one before is out: the host, or a copy of it.
+                        store::certificates::revoke_all(tx, node, now).await?;
+                        store::certificates::forget_instance(tx, node).await?;
+                    }
+                    store::certificates::insert(tx, &certificate).await?;
+                    Ok(true)
+                }
+                .boxed()
+            })
+            .await?;
+        if !joined {
+            return Err(refused(SPENT));
+        }
+        if known.is_some() {
+            self.context.publish(Change::NodeRevoked(node));
+        }
+        Ok(self.certified(node, issued))
+    }
+
+    /// A further certificate for a node that has a good one.
+    pub async fn renew(&self, credential: &Credential, request: &[u8]) -> Result<Certified, Problem> {
+        let now = self.context.now();
+        let (node, until) = (credential.node, now.plus_seconds(self.context.settings.node_certificate_s));
+        let issued = self.certify(request, node, until)?;
+        let (certificate, old) = (row(&issued, node, now, until), credential.serial.clone());
+        let renewed = self
+            .context
+            .db
+            .write(move |tx| {
+                let (certificate, old) = (certificate.clone(), old.clone());
+                async move {
+                    // It may have been revoked since it was looked at.
+                    let good = store::certificates::find(tx, &old).await?;
+                    if good.is_none_or(|row| row.revoked_at.is_some()) {
+                        return Ok(false);
+                    }
+                    store::certificates::insert(tx, &certificate).await?;
+                    store::certificates::forget(tx, node, now.plus_seconds(-REMEMBER_S)).await?;
+                    Ok(true)
+                }
+                .boxed()
+            })
+            .await?;
+        if renewed { Ok(self.certified(node, issued)) } else { Err(refused(REVOKED)) }
+    }
+
+    /// Who holds this certificate; the reason why nobody is believed to, when it is no good.
+    pub async fn identify(&self, certificate: &[u8]) -> Result<Result<Credential, &'static str>, StoreError> {
+        let Some((node, serial)) = read_certificate(certificate) else { return Ok(Err(UNKNOWN)) };
+        self.credential(node, &serial).await
+    }
+
+    /// The same for a serial number, which may have been revoked since.
+    pub async fn credential(
+        &self,
+        node: NodeId,
+        serial: &str,
+    ) -> Result<Result<Credential, &'static str>, StoreError> {
+        let mut conn = self.context.db.read().await?;
+        let Some(row) = store::certificates::find(&mut conn.tx(), serial).await? else {
+            return Ok(Err(UNKNOWN));
+        };
+        let expires_at = Timestamp::from_micros(row.expires_at);
+        Ok(if row.node_id != node.to_string() {
+            Err(UNKNOWN)
+        } else if row.revoked_at.is_some() {
+            Err(REVOKED)
+        } else if expires_at <= self.context.now() {
+            Err(EXPIRED)
+        } else {
+            Ok(Credential { node, serial: serial.to_owned(), expires_at })
+        })
+    }
+
+    /// Takes back every certificate of a node and ends its session. What it runs is like the work of any
+    /// node that is out of reach.
+    pub async fn revoke_node(&self, caller: &Caller, node: NodeId) -> Result<Node, Problem> {
+        self.context.authorise_operator(caller)?;
+        let now = self.context.now();
+        let event = self.context.audit_event(caller, "node.revoked", node.to_string(), String::new());
+        let found = self
+            .context
+            .db
+            .write(move |tx| {
+                let event = event.clone();
+                async move {
+                    if store::certificates::find_instance(tx, node).await?.is_none() {
+                        return Ok(false);
+                    }
+                    store::certificates::revoke_all(tx, node, now).await?;
+                    store::certificates::void_tokens(tx, node, now).await?;
+                    store::quotas::insert_audit(tx, None, &event).await?;
+                    Ok(true)
+                }
+                .boxed()
+            })
+            .await?;
+        self.context.publish(Change::NodeRevoked(node));
+        self.context.publish(Change::Boards);
+        let known =
+            if found { self.cluster.nodes(None).await?.into_iter().find(|n| n.id == node) } else { None };
+        known.ok_or_else(Problem::not_found)
+    }
+
+    /// What a daemon's claim is, next to the one that was let in before.
+    pub async fn judge(&self, node: NodeId, claim: &Claim) -> Result<Verdict, StoreError> {
+        let mut conn = self.context.db.read().await?;
+        let row = store::certificates::find_instance(&mut conn.tx(), node).await?;
+        let suspect = row.as_ref().is_some_and(|row| row.suspect.is_some());
+        Ok(judge(row.as_ref().and_then(last_claim).as_ref(), claim, suspect))
+    }
+
+    /// Lets a daemon in, unless another came before it.
+    pub async fn admit(&self, node: NodeId, claim: &Claim) -> Result<bool, StoreError> {
+        let claim = claim.clone();
+        self.context
+            .db
+            .write(move |tx| {
+                let claim = claim.clone();
+                async move {
+                    let Some(row) = store::certificates::find_instance(tx, node).await? else {
+                        return Ok(false);
+                    };
+                    match judge(last_claim(&row).as_ref(), &claim, row.suspect.is_some()) {
+                        Verdict::Behind | Verdict::Shut => return Ok(false),
+                        Verdict::Welcome | Verdict::Restart => {}
+                    }
+                    store::certificates::set_instance(
+                        tx,
+                        node,
+                        &claim.instance,
+                        claim.epoch,
+                        claim.connection,
+                    )
+                    .await?;
+                    Ok(true)
+                }
+                .boxed()
+            })
+            .await
+    }
+
+    /// Records that two daemons hold a node's certificate.
+    pub async fn suspect(&self, node: NodeId) -> Result<(), StoreError> {
+        let at = self.context.now();
+        let why = "A second daemon came with this node's certificate: its data directory was copied, or put back from a backup.";
+        let event = AuditEvent {
+            id: self.context.new_id::<AuditEventId>(at),
+            at,
+            actor: "The portal".to_owned(),
+            action: "node.cloned".to_owned(),
+            subject: node.to_string(),
+            detail: why.to_owned(),
+        };
+        let marked = self
+            .context
+            .db
+            .write(move |tx| {
+                let event = event.clone();
+                async move {
+                    let marked = store::certificates::suspect(tx, node, why).await?;
+                    if marked {
+                        store::quotas::insert_audit(tx, None, &event).await?;
+                    }
+                    Ok(marked)
+                }
+                .boxed()
+            })
+            .await?;
+        if marked {
+            tracing::warn!(%node, "a second daemon came with this node's certificate");
+        }
+        Ok(())
+    }
+}

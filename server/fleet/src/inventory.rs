@@ -1,0 +1,295 @@
+//! The fleet for its operator: what is stuck and what helps, which hosts differ, what racks draw.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use berth_core::inventory::{FIRMWARE, Host, odd_ones};
+use berth_core::power::Load;
+use berth_core::stuck::{self, Found, Open, Patience, Placed};
+use berth_types::Page;
+use berth_types::ids::NodeId;
+use berth_types::jobs::JobState;
+use berth_types::operations::{InventoryHost, OddFact, PutRack, Rack, Stuck};
+use berth_types::problems::Problem;
+use berth_types::time::Timestamp;
+use futures::FutureExt;
+
+use crate::cluster::labels;
+use berth_foundation::Caller;
+use berth_foundation::{Change, Context};
+use berth_store::nodes::{GpuRow, NodeRow};
+use berth_store::operations::OpenRow;
+use berth_store::{self as store, StoreError};
+
+/// After how long something counts as stuck.
+const PATIENCE: Patience = Patience { start_s: 600, stop_s: 60, silent_s: 120 };
+/// The most watts that a rack may be given.
+const MOST_WATTS: i64 = 10_000_000;
+
+fn id(text: &str) -> Result<NodeId, StoreError> {
+    text.parse().map_err(|_| StoreError::Corrupt(text.to_owned()))
+}
+
+/// What is compared between hosts beside the firmware of their boards. The kernel belongs here as soon as
+/// workers report it.
+fn facts(row: &NodeRow) -> BTreeMap<String, String> {
+    [("driver", &row.driver_version), ("worker", &row.worker_version)]
+        .into_iter()
+        .filter(|(_, value)| !value.is_empty())
+        .map(|(name, value)| (name.to_owned(), value.clone()))
+        .collect()
+}
+
+/// The firmware of boards by model; versions that differ inside a host stand beside each other.
+fn firmware<'a>(boards: impl Iterator<Item = &'a GpuRow>) -> BTreeMap<String, String> {
+    let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for board in boards {
+        if let Some(vbios) = board.told().vbios {
+            found.entry(board.model.clone()).or_default().insert(vbios);
+        }
+    }
+    let one = |versions: BTreeSet<String>| versions.into_iter().collect::<Vec<_>>().join(", ");
+    found.into_iter().map(|(model, versions)| (model, one(versions))).collect()
+}
+
+/// The same as one text; models are named where there are several.
+fn firmware_text(firmware: &BTreeMap<String, String>) -> Option<String> {
+    match firmware.len() {
+        0 => None,
+        1 => firmware.values().next().cloned(),
+        _ => Some(firmware.iter().map(|(model, v)| format!("{model} {v}")).collect::<Vec<_>>().join("; ")),
+    }
+}
+
+/// What was found about a rank.
+fn stuck_of(row: &OpenRow, found: Found) -> Result<Stuck, StoreError> {
+    let corrupt = |text: &str| StoreError::Corrupt(text.to_owned());
+    Ok(Stuck {
+        job: row.job_id.parse().map_err(|_| corrupt(&row.job_id))?,
+        job_name: row.job_name.clone(),
+        org: row.org_id.parse().map_err(|_| corrupt(&row.org_id))?,
+        org_name: row.org_name.clone(),
+        state: JobState::parse(&row.state).ok_or_else(|| corrupt(&row.state))?,
+        attempt: u32::try_from(row.number).unwrap_or(0),
+        node: id(&row.node_id)?,
+        node_name: row.node_name.clone(),
+        cause: found.cause,
+        help: found.help,
+        since: found.since,
+    })
+}
+
+/// When a node was heard last, where its worker does not answer now.
+struct Silence<'a> {
+    connected: &'a HashSet<NodeId>,
+    seen: HashMap<String, i64>,
+}
+
+impl Silence<'_> {
+    fn since(&self, row: &OpenRow) -> Result<Option<Timestamp>, StoreError> {
+        let silent = !self.connected.contains(&id(&row.node_id)?);
+        let seen = self.seen.get(&row.node_id).copied().unwrap_or(row.created_at);
+        Ok(silent.then(|| Timestamp::from_micros(seen)))
+    }
+}
+
+/// What is stuck about the ranks of one job: the job itself, or what is left of its older attempts.
+fn stuck_job(rows: &[&OpenRow], silence: &Silence<'_>, now: Timestamp) -> Result<Vec<Stuck>, StoreError> {
+    let mut out = Vec::new();
+    let mut current: Vec<(&OpenRow, Option<Timestamp>)> = Vec::new();
+    for row in rows.iter().copied() {
+        let silent = silence.since(row)?;
+        // Who waits for another place has left this one.
+        let left = |state: JobState| state.ended() || state == JobState::Queued;
+        let over = row.number != row.latest || JobState::parse(&row.state).is_none_or(left);
+        if !over {
+            current.push((row, silent));
+        }
+        let since = row.ended_at.or(row.job_ended_at).unwrap_or(row.created_at);
+        let open = Open {
+            over,
+            ended: row.ended,
+            clean: row.clean,
+            connected: silent.is_none(),
+            unclean: row.unclean.is_some(),
+            unknown: row.outcome.as_deref().is_some_and(|o| o.contains("attempt.unknown_outcome")),
+            since: Timestamp::from_micros(since),
+        };
+        if let Some(found) = stuck::attempt(&open, &PATIENCE, now) {
+            out.push(stuck_of(row, found)?);
+        }
+    }
+    // The rank whose node has been silent for longest stands for the job.
+    let first = current.into_iter().min_by_key(|(_, silent)| silent.map_or(i64::MAX, Timestamp::micros));
+    if let Some((row, silent_since)) = first
+        && let Some(state) = JobState::parse(&row.state)
+    {
+        let since = Timestamp::from_micros(row.since.unwrap_or(row.created_at));
+        let placed = Placed { state, since, grace_s: row.grace_s, silent_since };
+        if let Some(found) = stuck::job(&placed, &PATIENCE, now) {
+            out.push(stuck_of(row, found)?);
+        }
+    }
+    Ok(out)
+}
+
+fn check_rack(name: &str, input: PutRack) -> Result<(), Problem> {
+    if name.is_empty() || name.chars().count() > 63 || name.chars().any(char::is_control) {
+        return Err(Problem::not_found());
+    }
+    if !(1..=MOST_WATTS).contains(&input.budget_watts) {
+        let detail = "Between 1 and 10,000,000 watts; without a limit, delete the budget.";
+        return Err(Problem::invalid_field("/budget_watts", detail));
+    }
+    Ok(())
+}
+
+/// The inventory of hosts, racks, and attempts that are stuck.
+#[derive(Clone)]
+pub struct Inventory {
+    context: Context,
+}
+
+impl Inventory {
+    pub const fn new(context: Context) -> Self {
+        Self { context }
+    }
+
+    /// Jobs, and what is left of attempts, that do not go on by themselves; the longest first.
+    pub async fn list_stuck(&self, caller: &Caller) -> Result<Page<Stuck>, Problem> {
+        self.context.authorise_operator(caller)?;
+        let now = self.context.now();
+        let mut conn = self.context.db.read().await?;
+        let mut tx = conn.tx();
+        let rows = store::operations::list_open(&mut tx, "").await?;
+        let nodes = store::nodes::list(&mut tx).await?;
+        let connected = self.context.live.connected();
+        let seen = nodes.into_iter().filter_map(|n| Some((n.id, n.last_seen_at?))).collect();
+        let silence = Silence { connected: &connected, seen };
+        let mut by_job: BTreeMap<&str, Vec<&OpenRow>> = BTreeMap::new();
+        for row in &rows {
+            by_job.entry(&row.job_id).or_default().push(row);
+        }
+        let mut out = Vec::new();
+        for ranks in by_job.into_values() {
+            out.extend(stuck_job(&ranks, &silence, now)?);
+        }
+        out.sort_by_key(|s| (s.since, s.job));
+        Ok(Page::whole(out))
+    }
+
+    /// Every host that ever reported, with what is odd about it.
+    pub async fn inventory(&self, caller: &Caller) -> Result<Page<InventoryHost>, Problem> {
+        self.context.authorise_operator(caller)?;
+        let mut conn = self.context.db.read().await?;
+        let mut tx = conn.tx();
+        let gpus = store::nodes::list_gpus(&mut tx).await?;
+        let nodes = store::nodes::list(&mut tx).await?;
+        let models = |row: &NodeRow| {
+            let mut boards: BTreeMap<String, u32> = BTreeMap::new();
+            for gpu in gpus.iter().filter(|g| g.node_id == row.id && g.present) {
+                *boards.entry(gpu.model.clone()).or_default() += 1;
+            }
+            boards
+        };
+        let mut hosts = Vec::with_capacity(nodes.len());
+        let mut compared: Vec<Host> = Vec::with_capacity(nodes.len());
+        for row in nodes {
+            let boards = models(&row);
+            let host = Host {
+                models: boards.keys().cloned().collect(),
+                facts: facts(&row),
+                firmware: firmware(gpus.iter().filter(|g| g.node_id == row.id && g.present)),
+            };
+            let mut facts = host.facts.clone();
+            facts.extend(firmware_text(&host.firmware).map(|text| (FIRMWARE.to_owned(), text)));
+            compared.push(host);
+            hosts.push(InventoryHost {
+                node: id(&row.id)?,
+                boards,
+                facts,
+                odd: Vec::new(),
+                last_seen_at: row.last_seen_at.map(Timestamp::from_micros),
+                name: row.name,
+            });
+        }
+        for (host, odd) in hosts.iter_mut().zip(odd_ones(&compared)) {
+            let told =
+                |o: berth_core::inventory::Odd| OddFact { fact: o.fact, model: o.model, usual: o.usual };
+            host.odd = odd.into_iter().map(told).collect();
+        }
+        Ok(Page::whole(hosts))
+    }
+
+    /// Racks that nodes name or that have a budget.
+    pub async fn list_racks(&self, caller: &Caller) -> Result<Page<Rack>, Problem> {
+        self.context.authorise_operator(caller)?;
+        let mut conn = self.context.db.read().await?;
+        let mut tx = conn.tx();
+        let mut racks: BTreeMap<String, (Option<i64>, u32, Load)> = BTreeMap::new();
+        for (name, watts) in store::operations::list_racks(&mut tx).await? {
+            racks.entry(name).or_default().0 = Some(watts);
+        }
+        let gpus = store::nodes::list_gpus(&mut tx).await?;
+        let held = store::attempts::list_held(&mut tx).await?;
+        let held: HashSet<&str> = held.iter().map(|h| h.allocation.gpu_uuid.as_str()).collect();
+        for node in store::nodes::list(&mut tx).await? {
+            let Some(name) = labels(&node).remove("rack") else { continue };
+            let (_, nodes, load) = racks.entry(name).or_default();
+            *nodes += 1;
+            let of_node = |g: &&GpuRow| g.node_id == node.id && (g.present || held.contains(g.uuid.as_str()));
+            for gpu in gpus.iter().filter(of_node) {
+                let drawn = self.context.live.reading(&gpu.uuid).power_watts;
+                let limit = gpu.told().power_limit_watts.map(i64::from);
+                load.add(&gpu.model, limit, held.contains(gpu.uuid.as_str()), drawn);
+            }
+        }
+        let shown = |(name, (budget_watts, nodes, load)): (String, (Option<i64>, u32, Load))| Rack {
+            name,
+            budget_watts,
+            nodes,
+            boards: load.boards,
+            drawn_watts: load.drawn_watts,
+            unread: load.unread,
+            counted_watts: load.counted_watts,
+            most_watts: load.most_watts,
+            unknown: load.unknown,
+        };
+        Ok(Page::whole(racks.into_iter().map(shown).collect()))
+    }
+
+    /// Says what a rack feeds (`None`: whatever stands in it). What draws already goes on.
+    pub async fn set_rack(&self, caller: &Caller, name: &str, input: Option<PutRack>) -> Result<(), Problem> {
+        self.context.authorise_operator(caller)?;
+        if let Some(input) = input {
+            check_rack(name, input)?;
+        }
+        let (action, detail) = match input {
+            Some(input) => ("rack.budget_set", format!("{} W", input.budget_watts)),
+            None => ("rack.budget_removed", String::new()),
+        };
+        let event = self.context.audit_event(caller, action, name.to_owned(), detail);
+        let name = name.to_owned();
+        let done = self.context.db.write(move |tx| {
+            let (event, name) = (event.clone(), name.clone());
+            async move {
+                let known = match input {
+                    Some(input) => {
+                        store::operations::put_rack(tx, &name, input.budget_watts).await?;
+                        true
+                    }
+                    None => store::operations::delete_rack(tx, &name).await?,
+                };
+                if known {
+                    store::quotas::insert_audit(tx, None, &event).await?;
+                }
+                Ok(known)
+            }
+            .boxed()
+        });
+        if !done.await? {
+            return Err(Problem::not_found());
+        }
+        self.context.publish(Change::Boards);
+        Ok(())
+    }
+}

@@ -1,0 +1,18 @@
+//! Nodes and boards: enrolment, reports, health, silence, inventory, and what is offered of them.
+
+pub mod authority;
+pub mod cluster;
+pub mod enrolment;
+mod health;
+mod inventory;
+pub mod leases;
+mod nodes;
+mod offerings;
+
+pub use cluster::Cluster;
+pub use enrolment::Enrolment;
+pub use health::Health;
+pub use inventory::Inventory;
+pub use leases::Leases;
+pub use nodes::Nodes;
+pub use offerings::Offerings;

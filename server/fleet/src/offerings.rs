@@ -1,0 +1,255 @@
+//! The catalogue: what the inventory allows to order, and at what price.
+
+use berth_core::plan::{Occupant, Shape, availability};
+use berth_mig::{Board, Instance};
+use berth_types::Page;
+use berth_types::money::{money_text, nano_per_second, per_hour_micros};
+use berth_types::offerings::{NewPrice, Offering, Price, PricePreview, PriceVersion};
+use berth_types::problems::Problem;
+use berth_types::time::Timestamp;
+use futures::FutureExt;
+
+use crate::cluster;
+use berth_foundation::Context;
+use berth_foundation::{Caller, idempotency};
+use berth_store::offerings::{StoredOffering, StoredPrice};
+use berth_store::{self as store, StoreError};
+
+/// The highest price: a million units of the currency for an hour.
+const MAX_PER_HOUR_MICROS: i64 = 1_000_000_000_000;
+
+/// The devices that can be ordered, and their prices.
+#[derive(Clone)]
+pub struct Offerings {
+    context: Context,
+}
+
+impl Offerings {
+    pub const fn new(context: Context) -> Self {
+        Self { context }
+    }
+
+    /// Adds the offerings that a board allows: the whole board and each of its MIG profiles. Those
+    /// that exist stay as they are.
+    pub async fn offer_board(&self, board: &'static Board, simulated: bool) -> Result<(), StoreError> {
+        let now = self.context.now();
+        let slug = board.model.to_lowercase();
+        let whole = StoredOffering {
+            id: self.context.new_id(now),
+            slug: slug.clone(),
+            gpu_model: board.model.clone(),
+            mig_profile: None,
+            memory_mib: i64::try_from(board.total_memory_mib).unwrap_or(i64::MAX),
+            cells: i64::from(board.memory_slices),
+            board_cells: i64::from(board.memory_slices),
+            simulated,
+            price: None,
+        };
+        let slices = board.profiles.iter().map(|profile| StoredOffering {
+            id: self.context.new_id(now),
+            slug: format!("{slug}.{}", profile.name),
+            mig_profile: Some(profile.name.clone()),
+            memory_mib: i64::try_from(profile.memory_mib).unwrap_or(i64::MAX),
+            cells: i64::from(profile.size),
+            ..whole.clone()
+        });
+        let all: Vec<StoredOffering> = std::iter::once(whole.clone()).chain(slices).collect();
+        self.context
+            .db
+            .write(move |tx| {
+                let all = all.clone();
+                async move {
+                    for offering in &all {
+                        store::offerings::insert(tx, offering, now).await?;
+                    }
+                    Ok(())
+                }
+                .boxed()
+            })
+            .await
+    }
+
+    /// Everything that can be ordered, and how much of it is free.
+    pub async fn list_offerings(&self) -> Result<Vec<Offering>, Problem> {
+        let mut conn = self.context.db.read().await?;
+        let mut tx = conn.tx();
+        let stored = store::offerings::list(&mut tx, self.context.now()).await?;
+        let mut boards = cluster::boards(&mut tx, &self.context.live.connected()).await?;
+        // What is reserved now is not free for whoever orders without a reservation.
+        let now = self.context.now().micros();
+        for row in store::reservations::list_between(&mut tx, now, now + 1).await? {
+            for device in row.places()?.iter().flat_map(|(_, devices)| devices) {
+                let instance =
+                    device.profile_id.map(|profile_id| Instance { profile_id, start: device.start });
+                if let Some(gpu) = boards.iter_mut().find(|g| g.uuid == device.gpu_uuid) {
+                    gpu.occupants.retain(|o| o.instance != instance);
+                    gpu.occupants.push(Occupant { instance, share: None });
+                }
+            }
+        }
+        let with_room = |stored: StoredOffering| {
+            let shape =
+                Shape { model: stored.gpu_model.clone(), profile: stored.mig_profile.clone(), count: 1 };
+            let (available, capacity) = availability(&boards, &shape);
+            Offering { available, capacity, ..self.offering(stored) }
+        };
+        Ok(stored.into_iter().map(with_room).collect())
+    }
+
+    fn offering(&self, stored: StoredOffering) -> Offering {
+        let price = stored.price.unwrap_or_default();
+        let hour = |nano: i64| per_hour_micros(nano).unwrap_or(i64::MAX);
+        let cells = |n: i64| u32::try_from(n).unwrap_or(0);
+        Offering {
+            id: stored.id,
+            slug: stored.slug,
+            gpu_model: stored.gpu_model,
+            mig_profile: stored.mig_profile,
+            memory_mib: stored.memory_mib,
+            cells: cells(stored.cells),
+            board_cells: cells(stored.board_cells),
+            simulated: stored.simulated,
+            available: 0,
+            capacity: 0,
+            price: Price {
+                nano_per_second: price.nano_per_second,
+                per_hour_micros: per_hour_micros(price.nano_per_second).unwrap_or(i64::MAX),
+                currency: self.context.settings.currency.clone(),
+                version: price.version,
+                reserved_per_hour_micros: price.reserved_nano_per_second.map(hour),
+                preemptible_per_hour_micros: price.preemptible_nano_per_second.map(hour),
+            },
+        }
+    }
+
+    /// Sets a price as the next version. What runs, waits or is reserved keeps the version it was
+    /// ordered at; the past is never priced anew.
+    pub async fn set_price(&self, caller: &Caller, input: NewPrice) -> Result<Offering, Problem> {
+        self.context.authorise_operator(caller)?;
+        let now = self.context.now();
+        if caller.done_before().is_some() {
+            let mut conn = self.context.db.read().await?;
+            let found = store::offerings::find(&mut conn.tx(), &input.offering, now).await?;
+            return found.map(|o| self.offering(o)).ok_or_else(no_offering);
+        }
+        let from = input.effective_from.unwrap_or(now);
+        let mut price = read_price(&input)?;
+        if from < now.plus_seconds(-60) || from > now.plus_seconds(366 * 86_400) {
+            let detail =
+                "A price holds from now on, or from a time within a year; the past is never priced anew.";
+            return Err(Problem::invalid_field("/effective_from", detail));
+        }
+        let from = from.max(now);
+        let set_by = caller.user.email.clone();
+        let event = self.context.audit_event(
+            caller,
+            "price.set",
+            input.offering.clone(),
+            format!(
+                "{} an hour from {}",
+                money_text(input.per_hour_micros, &self.context.settings.currency),
+                from.minute()
+            ),
+        );
+        let once = caller.once.clone();
+        let found = self
+            .context
+            .db
+            .write(move |tx| {
+                let (slug, set_by, event) = (input.offering.clone(), set_by.clone(), event.clone());
+                let once = once.clone();
+                async move {
+                    let Some(offering) = store::offerings::find(tx, &slug, now).await? else {
+                        return Ok(None);
+                    };
+                    idempotency::claim(tx, once.as_ref(), "", now).await?;
+                    price.version = store::offerings::last_version(tx, offering.id).await? + 1;
+                    store::offerings::insert_price(tx, offering.id, price, from, &set_by).await?;
+                    store::quotas::insert_audit(tx, None, &event).await?;
+                    store::offerings::find(tx, &slug, now).await
+                }
+                .boxed()
+            })
+            .await?;
+        found.map(|o| self.offering(o)).ok_or_else(no_offering)
+    }
+
+    /// What a price would have cost over the last thirty days.
+    pub async fn preview_price(&self, caller: &Caller, input: NewPrice) -> Result<PricePreview, Problem> {
+        self.context.authorise_operator(caller)?;
+        let new = read_price(&input)?;
+        let now = self.context.now();
+        let since = now.plus_seconds(-30 * 86_400);
+        let mut conn = self.context.db.read().await?;
+        let mut tx = conn.tx();
+        let offering =
+            store::offerings::find(&mut tx, &input.offering, now).await?.ok_or_else(no_offering)?;
+        let versions = store::offerings::list_prices(&mut tx, offering.id).await?;
+        let (mut jobs, mut charged, mut would) = (0, 0i64, 0i128);
+        for (version, preemptible, count, micros) in
+            store::offerings::charged_since(&mut tx, offering.id, since).await?
+        {
+            let rate = |p: &StoredPrice| if preemptible { p.preemptible() } else { p.nano_per_second };
+            let old = versions.iter().find(|(p, ..)| p.version == version).map_or(0, |(p, ..)| rate(p));
+            jobs += count;
+            charged += micros;
+            // What was free says nothing of how much there was; it would stay out of the sum.
+            would += i128::from(micros) * i128::from(rate(&new)) / i128::from(old.max(1));
+        }
+        Ok(PricePreview {
+            offering: offering.slug,
+            since,
+            jobs,
+            charged_micros: charged,
+            would_micros: i64::try_from(would).unwrap_or(i64::MAX),
+            currency: self.context.settings.currency.clone(),
+        })
+    }
+
+    /// Every version of an offering's price, newest first.
+    pub async fn list_prices(&self, caller: &Caller, slug: &str) -> Result<Page<PriceVersion>, Problem> {
+        self.context.authorise_operator(caller)?;
+        let mut conn = self.context.db.read().await?;
+        let mut tx = conn.tx();
+        let offering =
+            store::offerings::find(&mut tx, slug, self.context.now()).await?.ok_or_else(no_offering)?;
+        let hour = |nano: i64| per_hour_micros(nano).unwrap_or(i64::MAX);
+        let version = |(price, effective_from, set_by): (StoredPrice, Timestamp, String)| PriceVersion {
+            offering: offering.slug.clone(),
+            version: price.version,
+            nano_per_second: price.nano_per_second,
+            per_hour_micros: hour(price.nano_per_second),
+            currency: self.context.settings.currency.clone(),
+            reserved_per_hour_micros: price.reserved_nano_per_second.map(hour),
+            preemptible_per_hour_micros: price.preemptible_nano_per_second.map(hour),
+            effective_from,
+            set_by,
+        };
+        let rows = store::offerings::list_prices(&mut tx, offering.id).await?;
+        Ok(Page::whole(rows.into_iter().map(version).collect()))
+    }
+}
+
+fn no_offering() -> Problem {
+    Problem::invalid_field("/offering", "There is no such offering.")
+}
+
+/// A price as it is stored, without its version.
+fn read_price(input: &NewPrice) -> Result<StoredPrice, Problem> {
+    let rate = |pointer: &str, per_hour: i64| {
+        Some(per_hour)
+            .filter(|p| (0..=MAX_PER_HOUR_MICROS).contains(p))
+            .and_then(nano_per_second)
+            .ok_or_else(|| Problem::invalid_field(pointer, "Choose between 0 and 1,000,000 an hour."))
+    };
+    let other = |pointer: &str, per_hour: Option<i64>| per_hour.map(|p| rate(pointer, p)).transpose();
+    Ok(StoredPrice {
+        version: 0,
+        nano_per_second: rate("/per_hour_micros", input.per_hour_micros)?,
+        reserved_nano_per_second: other("/reserved_per_hour_micros", input.reserved_per_hour_micros)?,
+        preemptible_nano_per_second: other(
+            "/preemptible_per_hour_micros",
+            input.preemptible_per_hour_micros,
+        )?,
+    })
+}

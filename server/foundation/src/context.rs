@@ -1,0 +1,103 @@
+//! The dependencies that every part of the portal is built with: database, settings, clock, randomness, changes.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use berth_store::Db;
+use berth_store::budgets::Notice;
+use berth_types::time::Timestamp;
+use rand::{Rng, RngCore};
+use rand_chacha::ChaCha20Rng;
+
+use crate::changes::{Change, Changes};
+use crate::clock::Clock;
+use crate::envelope::Keys;
+use crate::live::Live;
+use crate::settings::Settings;
+
+/// Cheap to clone.
+#[derive(Clone)]
+pub struct Context {
+    pub db: Db,
+    pub settings: Arc<Settings>,
+    pub changes: Arc<Changes>,
+    pub live: Arc<Live>,
+    /// Opened when it is first needed.
+    keys: Arc<Mutex<Option<Arc<Keys>>>>,
+    clock: Arc<dyn Clock>,
+    rng: Arc<Mutex<ChaCha20Rng>>,
+}
+
+impl Context {
+    pub fn new(db: Db, settings: Settings, clock: Arc<dyn Clock>, rng: ChaCha20Rng) -> Self {
+        let live: Arc<Live> = Arc::default();
+        let changes: Arc<Changes> = Arc::default();
+        changes.subscribe(live.clone());
+        let settings = Arc::new(settings);
+        Self { db, settings, changes, live, keys: Arc::default(), clock, rng: Arc::new(Mutex::new(rng)) }
+    }
+
+    /// The clock itself, for a part that needs no more of the context.
+    pub fn clock(&self) -> Arc<dyn Clock> {
+        self.clock.clone()
+    }
+
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// Milliseconds of a clock that no one sets and that never goes back.
+    pub fn monotonic_ms(&self) -> i64 {
+        self.clock.monotonic_ms()
+    }
+
+    /// Runs `draw` with the portal's randomness.
+    pub fn random<T>(&self, draw: impl FnOnce(&mut ChaCha20Rng) -> T) -> T {
+        draw(&mut self.rng.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// A new id, ordered by time (UUID version 7).
+    pub fn new_id<T: From<uuid::Uuid>>(&self, now: Timestamp) -> T {
+        let mut bytes = [0u8; 10];
+        self.random(|rng| rng.fill_bytes(&mut bytes));
+        let millis = u64::try_from(now.millis()).unwrap_or(0);
+        uuid::Builder::from_unix_timestamp_millis(millis, &bytes).into_uuid().into()
+    }
+
+    pub fn salt(&self) -> [u8; 16] {
+        self.random(|rng| rng.random())
+    }
+
+    /// The keys that seal secrets.
+    ///
+    /// # Errors
+    /// A key file cannot be read or made, or holds no key.
+    pub fn keys(&self) -> Result<Arc<Keys>, String> {
+        let mut kept = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(keys) = kept.as_ref() {
+            return Ok(keys.clone());
+        }
+        let keys = Keys::open(&self.settings.secrets_key_file(), &self.settings.secrets_old_keys)?;
+        let keys = Arc::new(keys);
+        *kept = Some(keys.clone());
+        Ok(keys)
+    }
+
+    /// Gives a committed change to all listeners.
+    pub fn publish(&self, change: Change) {
+        self.changes.publish(&change);
+    }
+
+    /// A notice for webhooks and mail, to be written in the transaction of its cause.
+    pub fn notice(
+        &self,
+        org: &str,
+        kind: &str,
+        subject: String,
+        detail: String,
+        data: &serde_json::Value,
+    ) -> Notice {
+        let at = self.now();
+        let (id, org, kind) = (self.new_id(at), org.to_owned(), kind.to_owned());
+        Notice { id, org, kind, subject, detail, data: data.to_string(), at }
+    }
+}

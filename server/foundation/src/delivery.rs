@@ -1,0 +1,298 @@
+//! What the portal sends to others: signed requests to webhooks, and mail.
+//!
+//! A webhook's address is somebody else's word, so it is looked at where the connection is made: no
+//! name and no number leads into the portal's own network. Must not decide what is sent, or when again.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use hmac::{Hmac, Mac};
+use lettre::message::Mailbox;
+use lettre::{AsyncFileTransport, AsyncSmtpTransport, AsyncTransport, Message, Tokio1Executor};
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use sha2::Sha256;
+
+const TIMEOUT: Duration = Duration::from_secs(10);
+const MOST_SAID: usize = 300;
+
+/// Whether an address belongs to nobody in particular, or to a network of its own.
+pub fn is_private(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => is_private_v4(v4),
+        IpAddr::V6(v6) => is_private_v6(v6),
+    }
+}
+
+fn is_private_v4(a: Ipv4Addr) -> bool {
+    let [x, y, z, _] = a.octets();
+    a.is_private()
+        || a.is_loopback()
+        || a.is_link_local()
+        || a.is_unspecified()
+        || a.is_broadcast()
+        || a.is_multicast()
+        || a.is_documentation()
+        || x == 0
+        || x >= 240
+        || (x == 100 && (64..128).contains(&y))
+        || (x == 198 && (y == 18 || y == 19))
+        || (x == 192 && y == 0 && z == 0)
+}
+
+fn is_private_v6(a: Ipv6Addr) -> bool {
+    let s = a.segments();
+    // Addresses that carry an IPv4 address are as private as that one.
+    let inner = a.to_ipv4_mapped().or_else(|| match s {
+        [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => {
+            let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
+            Some(Ipv4Addr::new(a, b, c, d))
+        }
+        _ => None,
+    });
+    a.is_loopback()
+        || a.is_unspecified()
+        || a.is_multicast()
+        || a.is_unique_local()
+        || a.is_unicast_link_local()
+        || s.first() == Some(&0x2001) && s.get(1) == Some(&0xdb8)
+        || inner.is_some_and(is_private_v4)
+}
+
+/// Resolves names to public addresses only.
+struct PublicOnly;
+
+impl Resolve for PublicOnly {
+    fn resolve(&self, name: Name) -> Resolving {
+        Box::pin(async move {
+            let found = tokio::net::lookup_host((name.as_str(), 0)).await?;
+            let public: Vec<SocketAddr> = found.filter(|a| !is_private(a.ip())).collect();
+            if public.is_empty() {
+                return Err("the name leads to no public address".into());
+            }
+            Ok(Box::new(public.into_iter()) as Addrs)
+        })
+    }
+}
+
+/// Why something could not be delivered, and with which status.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Undelivered {
+    pub status: Option<u16>,
+    pub why: String,
+}
+
+/// How mail goes out.
+enum Mailer {
+    Smtp(AsyncSmtpTransport<Tokio1Executor>),
+    Files(PathBuf),
+}
+
+pub struct Transport {
+    client: Option<reqwest::Client>,
+    allow_private: bool,
+    post: Option<Mailer>,
+    from: Option<Mailbox>,
+}
+
+impl std::fmt::Debug for Transport {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Transport").field("allow_private", &self.allow_private).finish_non_exhaustive()
+    }
+}
+
+/// What every HTTP client of this process is built on: set once, a second time changes nothing.
+pub fn use_cryptography() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
+/// A client for requests to whoever is trusted (`public_only`: to nobody in this network).
+pub fn client(public_only: bool) -> Option<reqwest::Client> {
+    use_cryptography();
+    let mut builder = reqwest::Client::builder()
+        .timeout(TIMEOUT)
+        .connect_timeout(TIMEOUT)
+        .redirect(reqwest::redirect::Policy::none())
+        .no_proxy()
+        .user_agent(concat!("berth/", env!("CARGO_PKG_VERSION")));
+    if public_only {
+        builder = builder.dns_resolver(Arc::new(PublicOnly));
+    }
+    builder.build().inspect_err(|error| tracing::error!(%error, "nothing can be sent")).ok()
+}
+
+impl Transport {
+    /// `smtp`: a URL such as `smtps://user:password@host`; mail goes to files in `outbox` without one.
+    pub fn new(allow_private: bool, smtp: Option<&str>, from: &str, outbox: &Path) -> Result<Self, String> {
+        let post = match smtp {
+            Some(url) => {
+                // The URL carries a password, so no part of it goes into the error.
+                let builder = AsyncSmtpTransport::<Tokio1Executor>::from_url(url)
+                    .map_err(|_| "the SMTP URL is not smtp://… or smtps://…".to_owned())?;
+                Mailer::Smtp(builder.timeout(Some(TIMEOUT)).build())
+            }
+            None => Mailer::Files(outbox.to_owned()),
+        };
+        let from = from.parse().map_err(|_| format!("{from:?} is no address to send mail from"))?;
+        Ok(Self { client: client(!allow_private), allow_private, post: Some(post), from: Some(from) })
+    }
+
+    /// Sends nothing anywhere.
+    pub const fn none() -> Self {
+        Self { client: None, allow_private: false, post: None, from: None }
+    }
+
+    /// What keeps a URL from being a webhook.
+    pub fn check_url(&self, url: &str) -> Result<(), &'static str> {
+        let parsed = reqwest::Url::parse(url).map_err(|_| "This is no URL.")?;
+        let plain = self.allow_private && parsed.scheme() == "http";
+        if parsed.scheme() != "https" && !plain {
+            return Err("Give an https:// address.");
+        }
+        if !parsed.username().is_empty() || parsed.password().is_some() {
+            return Err("Leave name and password out of the address; what is sent is signed.");
+        }
+        let host = parsed.host_str().ok_or("The address names no host.")?;
+        let literal = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>().ok();
+        if !self.allow_private && literal.is_some_and(is_private) {
+            return Err("This address is in a private network; give one that the internet can reach.");
+        }
+        Ok(())
+    }
+
+    /// Sends a signed body. Anything but a 2xx is a failure.
+    pub async fn call(&self, url: &str, secret: &str, body: String, at_s: i64) -> Result<u16, Undelivered> {
+        let failed = |status, why: String| Undelivered { status, why: why.chars().take(MOST_SAID).collect() };
+        self.check_url(url).map_err(|why| failed(None, why.to_owned()))?;
+        let client = self.client.as_ref().ok_or_else(|| failed(None, "nothing can be sent".to_owned()))?;
+        let sent = client
+            .post(url)
+            .header("content-type", "application/json")
+            .header("berth-signature", format!("t={at_s},v1={}", sign(secret, at_s, &body)))
+            .body(body)
+            .send()
+            .await;
+        match sent {
+            Ok(answer) if answer.status().is_success() => Ok(answer.status().as_u16()),
+            Ok(answer) => {
+                let status = answer.status().as_u16();
+                Err(failed(Some(status), format!("It answered {status}.")))
+            }
+            Err(error) if error.is_timeout() => Err(failed(None, "It did not answer in time.".to_owned())),
+            Err(error) => Err(failed(None, root_cause(&error))),
+        }
+    }
+
+    /// Sends a mail.
+    pub async fn mail(&self, to: &str, subject: &str, text: String) -> Result<(), Undelivered> {
+        let failed = |why: String| Undelivered { status: None, why };
+        let (Some(from), Some(post)) = (&self.from, &self.post) else {
+            return Err(failed("mail is not set up".to_owned()));
+        };
+        let to: Mailbox = to.parse().map_err(|_| failed("the address cannot be mailed".to_owned()))?;
+        let message = Message::builder().from(from.clone()).to(to).subject(subject).body(text);
+        let message = message.map_err(|e| failed(e.to_string()))?;
+        match post {
+            Mailer::Smtp(smtp) => smtp.send(message).await.map(|_| ()).map_err(|e| failed(e.to_string())),
+            Mailer::Files(dir) => {
+                tokio::fs::create_dir_all(dir).await.map_err(|e| failed(e.to_string()))?;
+                let files = AsyncFileTransport::<Tokio1Executor>::new(dir);
+                files.send(message).await.map(|_| ()).map_err(|e| failed(e.to_string()))
+            }
+        }
+    }
+}
+
+/// The innermost reason, which is the one that says something.
+fn root_cause(error: &dyn std::error::Error) -> String {
+    let mut cause = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    cause.to_string()
+}
+
+/// HMAC-SHA256 of time and body, in hex: as Stripe signs its webhooks.
+pub fn sign(secret: &str, at_s: i64, body: &str) -> String {
+    let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(secret.as_bytes()) else { return String::new() };
+    mac.update(format!("{at_s}.").as_bytes());
+    mac.update(body.as_bytes());
+    mac.finalize().into_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_private_is_known_in_every_dress() {
+        for bad in [
+            "127.0.0.1",
+            "10.1.2.3",
+            "172.16.0.1",
+            "192.168.1.1",
+            "169.254.169.254",
+            "100.64.0.1",
+            "0.0.0.0",
+            "198.18.0.1",
+            "224.0.0.1",
+            "255.255.255.255",
+            "192.0.0.8",
+            "::1",
+            "::",
+            "fc00::1",
+            "fe80::1",
+            "ff02::1",
+            "::ffff:10.0.0.1",
+            "64:ff9b::7f00:1",
+            "2002:7f00:1::",
+            "2001:db8::1",
+        ] {
+            assert!(is_private(bad.parse().unwrap()), "{bad}");
+        }
+        for good in
+            ["1.1.1.1", "93.184.216.34", "2606:4700::1111", "::ffff:1.1.1.1", "172.32.0.1", "100.128.0.1"]
+        {
+            assert!(!is_private(good.parse().unwrap()), "{good}");
+        }
+    }
+
+    #[test]
+    fn addresses_are_looked_at_before_they_are_kept() {
+        let strict = Transport::new(false, None, "berth@example.org", Path::new("/nowhere")).unwrap();
+        for bad in [
+            "http://example.org/",
+            "https://127.0.0.1/",
+            "https://[::1]/",
+            "https://0x7f000001/",
+            "https://2130706433/",
+            "https://user:secret@example.org/",
+            "ftp://example.org",
+            "nonsense",
+            "https://[::ffff:10.0.0.1]/",
+        ] {
+            assert!(strict.check_url(bad).is_err(), "{bad}");
+        }
+        assert_eq!(strict.check_url("https://hooks.example.org/berth?x=1"), Ok(()));
+        let lab = Transport::new(true, None, "berth@example.org", Path::new("/nowhere")).unwrap();
+        assert_eq!(lab.check_url("http://127.0.0.1:9/"), Ok(()));
+        assert!(Transport::new(false, Some("http://x"), "berth@example.org", Path::new("/")).is_err());
+        assert!(Transport::new(false, None, "not an address", Path::new("/")).is_err());
+    }
+
+    #[tokio::test]
+    async fn a_name_that_leads_inside_is_refused_where_it_is_resolved() {
+        let strict = Transport::new(false, None, "berth@example.org", Path::new("/nowhere")).unwrap();
+        let refused = strict.call("https://localhost:1/", "s", "{}".to_owned(), 1).await.unwrap_err();
+        assert!(refused.why.contains("no public address"), "{refused:?}");
+    }
+
+    #[test]
+    fn a_signature_is_hmac_sha256_of_time_and_body() {
+        // printf '1.{}' | openssl dgst -sha256 -hmac secret
+        assert_eq!(sign("secret", 1, "{}").len(), 64);
+        assert_ne!(sign("secret", 1, "{}"), sign("secret", 2, "{}"));
+        assert_ne!(sign("secret", 1, "{}"), sign("other", 1, "{}"));
+    }
+}

@@ -1,0 +1,23 @@
+//! Shared by all parts of the portal. Must not know jobs, money or machines.
+
+pub mod callers;
+pub mod changes;
+pub mod clock;
+pub mod context;
+pub mod credentials;
+pub mod days;
+pub mod delivery;
+pub mod envelope;
+pub mod fault;
+pub mod idempotency;
+pub mod keyfile;
+pub mod live;
+pub mod loops;
+pub mod objects;
+pub mod settings;
+pub mod telemetry;
+
+pub use callers::{Caller, Right, TokenScope, forbidden_for};
+pub use changes::{Change, Listener};
+pub use context::Context;
+pub use settings::Settings;

@@ -1,0 +1,333 @@
+//! What this portal counts of its own work since it started, and what its nodes said last of their boards.
+//!
+//! In memory only. The right to read it is checked by the metrics of the portal.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use berth_proto::exposition::{Exposition, Family};
+use berth_proto::{BoardSample, Samples, SliceSample};
+use berth_types::ids::{JobId, NodeId, TransferId};
+use berth_types::time::Timestamp;
+
+const fn family(name: &'static str, kind: &'static str, help: &'static str) -> Family {
+    Family { name, kind, help }
+}
+
+pub const BUILD: Family = family("berth_build_info", "gauge", "The portal's version; always 1.");
+pub const JOBS: Family = family("berth_jobs", "gauge", "Jobs that have not ended, by state.");
+pub const QUEUE_OLDEST: Family = family(
+    "berth_queue_oldest_seconds",
+    "gauge",
+    "How long the job waits that was submitted first of all queued.",
+);
+pub const QUEUE_WAIT: Family = family(
+    "berth_queue_wait_seconds",
+    "histogram",
+    "From the submission of a job to its first placement, since this portal started.",
+);
+pub const PASS: Family =
+    family("berth_scheduler_pass_seconds", "histogram", "How long passes of the scheduler took.");
+pub const NODES: Family = family("berth_nodes", "gauge", "Nodes, by state.");
+pub const GPUS: Family = family("berth_gpus", "gauge", "Boards that workers report.");
+pub const GPUS_QUARANTINED: Family =
+    family("berth_gpus_quarantined", "gauge", "Boards out of service, or that do not answer.");
+pub const RESERVATIONS: Family =
+    family("berth_reservations_active", "gauge", "Reservations and maintenance now.");
+pub const POSTINGS: Family = family(
+    "berth_ledger_postings_total",
+    "counter",
+    "Transfers that were posted since this portal started, by kind.",
+);
+pub const MISMATCHES: Family = family(
+    "berth_ledger_mismatches",
+    "gauge",
+    "What did not add up when the books were looked at last; 0 is right.",
+);
+pub const RECONCILED: Family =
+    family("berth_ledger_reconciled_timestamp_seconds", "gauge", "When the books were looked at last.");
+pub const REQUESTS: Family =
+    family("berth_http_requests_total", "counter", "Requests to the API, by method and status.");
+pub const REQUEST_SECONDS: Family = family(
+    "berth_http_request_seconds",
+    "histogram",
+    "From a request to the head of its answer; a stream goes on after that.",
+);
+pub const READINGS_DROPPED: Family = family(
+    "berth_readings_dropped_total",
+    "counter",
+    "Readings of jobs' devices that were not kept, since their time was not the portal's.",
+);
+
+/// Everything that the portal tells of itself.
+pub const FAMILIES: [Family; 15] = [
+    BUILD,
+    JOBS,
+    QUEUE_OLDEST,
+    QUEUE_WAIT,
+    PASS,
+    NODES,
+    GPUS,
+    GPUS_QUARANTINED,
+    RESERVATIONS,
+    POSTINGS,
+    MISMATCHES,
+    RECONCILED,
+    REQUESTS,
+    REQUEST_SECONDS,
+    READINGS_DROPPED,
+];
+
+/// Boards and slices of one node that are passed on; no host has more.
+const MOST_BOARDS: usize = 64;
+const MOST_SLICES: usize = 64 * 16;
+
+/// How often something took how long.
+#[derive(Debug, Clone)]
+struct Histogram {
+    /// Upper ends of the buckets in seconds, each with how often it was not longer.
+    buckets: Vec<(f64, u64)>,
+    sum_s: f64,
+    count: u64,
+}
+
+impl Histogram {
+    fn new(bounds_s: &[f64]) -> Self {
+        Self { buckets: bounds_s.iter().map(|bound| (*bound, 0)).collect(), sum_s: 0.0, count: 0 }
+    }
+
+    fn observe(&mut self, seconds: f64) {
+        for (bound, count) in &mut self.buckets {
+            *count += u64::from(seconds <= *bound);
+        }
+        self.sum_s += seconds;
+        self.count += 1;
+    }
+
+    fn tell(&self, out: &mut Exposition, family: Family) {
+        for (bound, count) in &self.buckets {
+            out.add_part(family, "_bucket", &[("le", bound.to_string().as_str())], *count as f64);
+        }
+        out.add_part(family, "_bucket", &[("le", "+Inf")], self.count as f64);
+        out.add_part(family, "_sum", &[], self.sum_s);
+        out.add_part(family, "_count", &[], self.count as f64);
+    }
+}
+
+#[derive(Debug)]
+struct Counts {
+    requests: BTreeMap<(&'static str, u16), u64>,
+    request_s: Histogram,
+    pass_s: Histogram,
+    wait_s: Histogram,
+    posted: Posted,
+    readings_dropped: u64,
+}
+
+/// Postings up to one of them, by kind: those after it are counted when they are asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Posted {
+    pub until: TransferId,
+    pub by_kind: BTreeMap<String, i64>,
+}
+
+#[derive(Debug)]
+pub struct Telemetry {
+    counts: Mutex<Counts>,
+    nodes: Mutex<HashMap<NodeId, Arc<Samples>>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// An id before every one that is made at this time or later.
+pub fn first_transfer(at: Timestamp) -> TransferId {
+    let millis = u64::try_from(at.millis()).unwrap_or(0);
+    TransferId::from_uuid(uuid::Builder::from_unix_timestamp_millis(millis, &[0; 10]).into_uuid())
+}
+
+/// When a job was submitted, as its id says.
+fn submitted_ms(job: JobId) -> i64 {
+    i64::try_from(job.uuid().as_u128() >> 80).unwrap_or(i64::MAX)
+}
+
+/// The methods that are told apart; whatever else somebody invents is one.
+fn method_name(method: &str) -> &'static str {
+    let known = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
+    known.into_iter().find(|name| *name == method).unwrap_or("other")
+}
+
+impl Telemetry {
+    /// Counts from this time on.
+    pub fn new(now: Timestamp) -> Self {
+        let seconds = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+        let waits = [0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3_600.0, 14_400.0, 86_400.0, 604_800.0];
+        let counts = Counts {
+            requests: BTreeMap::new(),
+            request_s: Histogram::new(&seconds),
+            pass_s: Histogram::new(&seconds),
+            wait_s: Histogram::new(&waits),
+            posted: Posted { until: first_transfer(now), by_kind: BTreeMap::new() },
+            readings_dropped: 0,
+        };
+        Self { counts: Mutex::new(counts), nodes: Mutex::default() }
+    }
+
+    /// A request was answered.
+    pub fn answered(&self, method: &str, status: u16, took: Duration) {
+        let mut counts = lock(&self.counts);
+        *counts.requests.entry((method_name(method), status)).or_default() += 1;
+        counts.request_s.observe(took.as_secs_f64());
+    }
+
+    /// The scheduler made a pass.
+    pub fn passed(&self, took: Duration) {
+        lock(&self.counts).pass_s.observe(took.as_secs_f64());
+    }
+
+    /// An attempt of a job was placed. Only the first tells how long the job waited.
+    pub fn placed(&self, job: JobId, attempt: u32, at: Timestamp) {
+        if attempt == 1 {
+            let waited_ms = at.millis().saturating_sub(submitted_ms(job)).max(0);
+            lock(&self.counts).wait_s.observe(waited_ms as f64 / 1_000.0);
+        }
+    }
+
+    /// So many readings were not kept.
+    pub fn dropped(&self, readings: usize) {
+        lock(&self.counts).readings_dropped += readings as u64;
+    }
+
+    pub fn posted(&self) -> Posted {
+        lock(&self.counts).posted.clone()
+    }
+
+    /// Counts on from `new`, unless another did so meanwhile.
+    pub fn set_posted(&self, old: &Posted, new: Posted) {
+        let mut counts = lock(&self.counts);
+        if counts.posted == *old {
+            counts.posted = new;
+        }
+    }
+
+    /// Keeps what a node read last of its boards and slices.
+    pub fn put_samples(&self, node: NodeId, boards: Vec<BoardSample>, mut slices: Vec<SliceSample>) {
+        let mut boards = boards;
+        boards.truncate(MOST_BOARDS);
+        slices.truncate(MOST_SLICES);
+        let samples = Samples { at_micros: 0, boards, attempts: Vec::new(), slices };
+        lock(&self.nodes).insert(node, Arc::new(samples));
+    }
+
+    /// What the nodes that are connected read last; that of others is forgotten.
+    pub fn samples(&self, connected: &HashSet<NodeId>) -> Vec<(NodeId, Arc<Samples>)> {
+        let mut nodes = lock(&self.nodes);
+        nodes.retain(|node, _| connected.contains(node));
+        let mut all: Vec<_> = nodes.iter().map(|(node, samples)| (*node, samples.clone())).collect();
+        drop(nodes);
+        all.sort_by_key(|(node, _)| *node);
+        all
+    }
+
+    /// Tells what was counted here.
+    pub fn tell(&self, out: &mut Exposition) {
+        let counts = lock(&self.counts);
+        counts.wait_s.tell(out, QUEUE_WAIT);
+        counts.pass_s.tell(out, PASS);
+        out.declare(REQUESTS);
+        for ((method, status), count) in &counts.requests {
+            out.add(REQUESTS, &[("method", *method), ("code", status.to_string().as_str())], *count as f64);
+        }
+        counts.request_s.tell(out, REQUEST_SECONDS);
+        out.add(READINGS_DROPPED, &[], counts.readings_dropped as f64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(telemetry: &Telemetry) -> String {
+        let mut out = Exposition::default();
+        telemetry.tell(&mut out);
+        out.text()
+    }
+
+    #[test]
+    fn what_took_how_long_is_counted_cumulatively() {
+        let telemetry = Telemetry::new(Timestamp::from_micros(0));
+        for millis in [1, 30, 30, 20_000] {
+            telemetry.passed(Duration::from_millis(millis));
+        }
+        let text = text(&telemetry);
+        for line in [
+            "berth_scheduler_pass_seconds_bucket{le=\"0.001\"} 1",
+            "berth_scheduler_pass_seconds_bucket{le=\"0.025\"} 1",
+            "berth_scheduler_pass_seconds_bucket{le=\"0.05\"} 3",
+            "berth_scheduler_pass_seconds_bucket{le=\"10\"} 3",
+            "berth_scheduler_pass_seconds_bucket{le=\"+Inf\"} 4",
+            "berth_scheduler_pass_seconds_count 4",
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line}: {text}");
+        }
+    }
+
+    #[test]
+    fn only_the_first_placement_tells_a_wait_and_odd_methods_are_one() {
+        let telemetry = Telemetry::new(Timestamp::from_micros(0));
+        let made = uuid::Builder::from_unix_timestamp_millis(1_800_000_000_000, &[7; 10]).into_uuid();
+        let job = JobId::from_uuid(made);
+        telemetry.placed(job, 1, Timestamp::from_micros(1_800_000_002_000_000));
+        telemetry.placed(job, 2, Timestamp::from_micros(1_800_009_000_000_000));
+        telemetry.answered("GET", 200, Duration::ZERO);
+        telemetry.answered("BREW", 405, Duration::ZERO);
+        telemetry.answered("MKCOL", 405, Duration::ZERO);
+        let text = text(&telemetry);
+        for line in [
+            "berth_queue_wait_seconds_bucket{le=\"1\"} 0",
+            "berth_queue_wait_seconds_bucket{le=\"5\"} 1",
+            "berth_queue_wait_seconds_sum 2",
+            "berth_http_requests_total{method=\"GET\",code=\"200\"} 1",
+            "berth_http_requests_total{method=\"other\",code=\"405\"} 2",
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line}: {text}");
+        }
+    }
+
+    #[test]
+    fn readings_that_are_not_kept_are_counted() {
+        let telemetry = Telemetry::new(Timestamp::from_micros(0));
+        for readings in [2, 0, 1] {
+            telemetry.dropped(readings);
+        }
+        let text = text(&telemetry);
+        assert!(text.lines().any(|l| l == "berth_readings_dropped_total 3"), "{text}");
+    }
+
+    #[test]
+    fn a_node_that_is_gone_tells_nothing() {
+        let telemetry = Telemetry::new(Timestamp::from_micros(0));
+        let node = |n: u128| NodeId::from_uuid(uuid::Uuid::from_u128(n));
+        for n in 1..3 {
+            telemetry.put_samples(node(n), vec![BoardSample::default(); 100], Vec::new());
+        }
+        let there = telemetry.samples(&HashSet::from([node(2)]));
+        assert_eq!(
+            there.iter().map(|(n, s)| (*n, s.boards.len())).collect::<Vec<_>>(),
+            [(node(2), MOST_BOARDS)]
+        );
+        assert_eq!(telemetry.samples(&HashSet::from([node(1), node(2)])).len(), 1, "it is forgotten");
+    }
+
+    #[test]
+    fn ids_of_transfers_tell_before_and_after() {
+        let at = Timestamp::from_micros(1_800_000_000_000_000);
+        let made = uuid::Builder::from_unix_timestamp_millis(1_800_000_000_000, &[1; 10]).into_uuid();
+        let made = TransferId::from_uuid(made).to_string();
+        assert!(
+            first_transfer(at).to_string() < made && made < first_transfer(at.plus_millis(1)).to_string()
+        );
+    }
+}

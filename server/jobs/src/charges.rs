@@ -1,0 +1,89 @@
+//! Posts what jobs used, and sums it up by day in the same transaction.
+
+use berth_types::ids::{JobId, OrgId, TransferId};
+use berth_types::ledger::TransferKind;
+use berth_types::time::Timestamp;
+
+use berth_foundation::Context;
+use berth_foundation::days::day_of;
+use berth_store::jobs::JobRow;
+use berth_store::ledger::Posting;
+use berth_store::usage::Charged;
+use berth_store::{self as store, StoreError, Tx};
+
+/// What set money aside for a job. The job says so itself: a look into the ledger, which every charge then
+/// adds to, would make charges of jobs meet whose transfers are side by side in an index.
+pub(crate) async fn hold_of(tx: &mut Tx<'_>, row: &JobRow) -> Result<Option<TransferId>, StoreError> {
+    match &row.hold_id {
+        Some(id) => id.parse().map(Some).map_err(|_| StoreError::Corrupt(row.id.clone())),
+        // It cost nothing at first.
+        None => store::ledger::find_hold(tx, "job", &row.id).await,
+    }
+}
+
+/// Charges what was used since the last charge.
+pub(crate) async fn charge(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    row: &mut JobRow,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let corrupt = |_| StoreError::Corrupt(row.id.clone());
+    let (org, job): (OrgId, JobId) = (row.org_id.parse().map_err(corrupt)?, row.id.parse().map_err(corrupt)?);
+    let due = row.cost_micros - row.posted_micros;
+    if due > 0 {
+        let pending = hold_of(tx, row).await?;
+        let posting = Posting {
+            kind: TransferKind::Usage,
+            pending,
+            seq: row.metered_ms,
+            ..hold_posting(context.new_id(now), org, job, due, row.name.clone(), now)
+        };
+        store::ledger::post(tx, &posting).await?;
+        row.posted_micros = row.cost_micros;
+        row.held_micros -= due;
+    }
+    let ms = row.metered_ms - row.posted_ms;
+    if (ms <= 0 && due <= 0) || row.reservation_id.is_some() {
+        return Ok(());
+    }
+    let labels: std::collections::BTreeMap<String, String> =
+        serde_json::from_str(&row.labels).unwrap_or_default();
+    let charged = Charged {
+        org: &row.org_id,
+        day: day_of(now),
+        offering: &row.offering_id,
+        mode: if row.preemptible { "preemptible" } else { "on_demand" },
+        member: &row.created_by,
+        labels: labels.into_iter().collect(),
+        device_milli_ms: ms.saturating_mul(row.device_milli),
+        cost_micros: due.max(0),
+    };
+    store::usage::count(tx, &charged).await?;
+    row.posted_ms = row.metered_ms;
+    Ok(())
+}
+
+/// A posting that sets money aside for a job; others are made from it.
+pub(crate) fn hold_posting(
+    id: TransferId,
+    org: OrgId,
+    job: JobId,
+    amount_micros: i64,
+    memo: String,
+    at: Timestamp,
+) -> Posting {
+    let kind = TransferKind::Hold;
+    Posting {
+        id,
+        org,
+        kind,
+        amount_micros,
+        pending: None,
+        source: "job",
+        source_id: job.to_string(),
+        seq: 1,
+        memo,
+        at,
+    }
+}

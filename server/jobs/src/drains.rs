@@ -1,0 +1,342 @@
+//! Emptying nodes: cordon now, tell what still runs at the deadline to go, and say how far it is.
+//!
+//! Whom it tells when is decided in core. Called off it takes back nothing that was told already.
+
+use berth_core::drain::{Resident, grace_s, look, waits_again};
+use berth_core::jobs::Event;
+use berth_types::Page;
+use berth_types::ids::{AuditEventId, JobId, NodeId};
+use berth_types::jobs::{Checkpoint, JobState, Retry};
+use berth_types::operations::{Drain, NewDrain};
+use berth_types::problems::{FieldError, Problem};
+use berth_types::quotas::AuditEvent;
+use berth_types::time::Timestamp;
+use futures::FutureExt;
+use serde::Deserialize;
+
+use crate::attempts::Attempts;
+use berth_fleet::leases::node_audit;
+use berth_foundation::Caller;
+use berth_foundation::{Change, Context};
+use berth_store::operations::{DrainRow, OpenRow};
+use berth_store::{self as store, StoreError, Tx};
+
+/// The longest that a drain may be planned ahead, in seconds.
+const FARTHEST_S: i64 = 366 * 86_400;
+/// Seconds within which a worker's own grace is over.
+const GRACE_S: i64 = 10;
+
+/// What a submission says of its end; the rest of it, files above all, is passed over.
+#[derive(Deserialize)]
+struct Spec {
+    #[serde(default)]
+    retry: Option<Retry>,
+    #[serde(default)]
+    checkpoint: Option<Checkpoint>,
+}
+
+fn spec(row: &OpenRow) -> Result<Spec, StoreError> {
+    serde_json::from_str(&row.spec).map_err(|_| StoreError::Corrupt(row.job_id.clone()))
+}
+
+fn number(n: i64) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX)
+}
+
+fn grace(row: &DrainRow) -> Option<u32> {
+    row.grace_s.map(number)
+}
+
+fn deadline(row: &DrainRow) -> Option<Timestamp> {
+    row.deadline_at.map(Timestamp::from_micros)
+}
+
+/// What those hear whose jobs are told to go.
+fn words(row: &DrainRow) -> String {
+    if row.by_host {
+        return format!("{} is being shut down", row.node_name);
+    }
+    format!("{} is emptied by the operator ({}): {}", row.node_name, row.started_by, row.reason)
+}
+
+/// When a rank has ended at the latest: at its job's limit, or at the deadline and with its grace.
+fn ends_by(drain: &DrainRow, row: &OpenRow, now: Timestamp) -> Option<Timestamp> {
+    let ended = row.ended || row.number != row.latest;
+    let runs = matches!(
+        JobState::parse(&row.state),
+        Some(JobState::Assigned | JobState::Starting | JobState::Running)
+    );
+    if ended || !runs {
+        // It stops or is cleaned up, unless it could not be proved clean.
+        return row.unclean.is_none().then(|| now.plus_seconds(row.grace_s.max(GRACE_S)));
+    }
+    let begun = row.started_at.map_or(now, Timestamp::from_micros);
+    let limit = begun.plus_seconds(row.max_duration_s.saturating_sub(row.metered_before_ms / 1_000));
+    let own = u32::try_from(row.grace_s).ok();
+    let told = deadline(drain).map(|at| at.max(now).plus_seconds(i64::from(grace_s(own, grace(drain)))));
+    Some(told.map_or(limit, |told| limit.min(told)))
+}
+
+fn shown(row: DrainRow, open: &[OpenRow], now: Timestamp) -> Result<Drain, StoreError> {
+    let last: Option<Vec<Timestamp>> = open.iter().map(|rank| ends_by(&row, rank, now)).collect();
+    let stopping = open.iter().filter(|r| r.number == r.latest && r.state == JobState::Stopping.name());
+    Ok(Drain {
+        node: row.node_id.parse().map_err(|_| StoreError::Corrupt(row.node_id.clone()))?,
+        deadline_at: deadline(&row),
+        grace_s: grace(&row),
+        attempts: u32::try_from(open.len()).unwrap_or(u32::MAX),
+        stopping: u32::try_from(stopping.count()).unwrap_or(u32::MAX),
+        ends_by: last.and_then(|all| all.into_iter().max()),
+        node_name: row.node_name,
+        reason: row.reason,
+        started_by: row.started_by,
+        by_host: row.by_host,
+        started_at: Timestamp::from_micros(row.started_at),
+        emptied_at: row.emptied_at.map(Timestamp::from_micros),
+    })
+}
+
+fn check(input: &NewDrain, now: Timestamp) -> Result<(), Problem> {
+    let mut errors = Vec::new();
+    let mut refuse = |pointer: &str, detail: &str| errors.push(FieldError::new(pointer, detail));
+    if input.deadline_at.is_some_and(|at| at > now.plus_seconds(FARTHEST_S)) {
+        refuse("/deadline_at", "At most a year from now.");
+    }
+    if input.grace_s.is_some_and(|s| !(1..=3_600).contains(&s)) {
+        refuse("/grace_s", "Between 1 and 3600 seconds.");
+    }
+    let length = input.reason.trim().chars().count();
+    if !(1..=200).contains(&length) || input.reason.chars().any(char::is_control) {
+        refuse("/reason", "Say in 1 to 200 characters on one line why: those whose jobs are there see it.");
+    }
+    if errors.is_empty() { Ok(()) } else { Err(Problem::invalid(errors)) }
+}
+
+/// Why the jobs of a node will have to leave it, for those who run there.
+pub(crate) async fn notices(tx: &mut Tx<'_>) -> Result<Vec<(NodeId, String)>, StoreError> {
+    let notice = |row: DrainRow| {
+        let id: NodeId = row.node_id.parse().map_err(|_| StoreError::Corrupt(row.node_id.clone()))?;
+        let until = match deadline(&row) {
+            Some(at) => format!("What still runs there at {} is told to stop then.", at.minute()),
+            None => "What runs there may run to its end.".to_owned(),
+        };
+        Ok((id, format!("{} {until}", sentence(&words(&row)))))
+    };
+    store::operations::list_drains(tx).await?.into_iter().map(notice).collect()
+}
+
+/// With a full stop, where somebody left it out.
+pub(super) fn sentence(text: &str) -> String {
+    let text = text.trim();
+    if text.ends_with(['.', '!', '?']) { text.to_owned() } else { format!("{text}.") }
+}
+
+/// Nodes that are emptied.
+#[derive(Clone)]
+pub struct Drains {
+    context: Context,
+    attempts: Attempts,
+}
+
+impl Drains {
+    pub fn new(context: Context, attempts: Attempts) -> Self {
+        Self { context, attempts }
+    }
+
+    /// Nodes that are emptied, with how far that is.
+    pub async fn list_drains(&self, caller: &Caller) -> Result<Page<Drain>, Problem> {
+        self.context.authorise_operator(caller)?;
+        let now = self.context.now();
+        let mut conn = self.context.db.read().await?;
+        let mut tx = conn.tx();
+        let mut out = Vec::new();
+        for row in store::operations::list_drains(&mut tx).await? {
+            let open = store::operations::list_open(&mut tx, &row.node_id).await?;
+            out.push(shown(row, &open, now)?);
+        }
+        Ok(Page::whole(out))
+    }
+
+    /// Begins to empty a node, or says otherwise how it is emptied.
+    pub async fn drain_node(&self, caller: &Caller, node: NodeId, input: NewDrain) -> Result<Drain, Problem> {
+        self.context.authorise_operator(caller)?;
+        let now = self.context.now();
+        check(&input, now)?;
+        let reason = input.reason.trim().to_owned();
+        let until = input.deadline_at.map_or_else(|| "without a deadline".to_owned(), |at| at.minute());
+        let event = self.context.audit_event(
+            caller,
+            "node.drain_set",
+            node.to_string(),
+            format!("{until}: {reason}"),
+        );
+        let row = DrainRow {
+            node_id: node.to_string(),
+            node_name: String::new(),
+            reason,
+            deadline_at: input.deadline_at.map(Timestamp::micros),
+            grace_s: input.grace_s.map(i64::from),
+            was_cordoned: false,
+            started_by: caller.user.name.clone(),
+            started_at: now.micros(),
+            emptied_at: None,
+            by_host: false,
+        };
+        let done = self.context.db.write(move |tx| {
+            let (row, event) = (row.clone(), event.clone());
+            async move {
+                let found = store::operations::put_drain(tx, node, &row).await?;
+                if found {
+                    store::quotas::insert_audit(tx, None, &event).await?;
+                }
+                Ok(found)
+            }
+            .boxed()
+        });
+        if !done.await? {
+            return Err(Problem::not_found());
+        }
+        self.context.publish(Change::Boards);
+        let known = self.list_drains(caller).await?.items.into_iter().find(|d| d.node == node);
+        known.ok_or_else(Problem::not_found)
+    }
+
+    /// Calls a drain off: the node is as it was before. What was told to stop stops.
+    pub async fn call_off_drain(&self, caller: &Caller, node: NodeId) -> Result<(), Problem> {
+        self.context.authorise_operator(caller)?;
+        let event =
+            self.context.audit_event(caller, "node.drain_called_off", node.to_string(), String::new());
+        let done = self.context.db.write(move |tx| {
+            let event = event.clone();
+            async move {
+                let Some(row) = store::operations::find_drain(tx, node).await? else { return Ok(false) };
+                store::operations::delete_drain(tx, node).await?;
+                store::nodes::set_cordoned(tx, node, row.was_cordoned).await?;
+                store::quotas::insert_audit(tx, None, &event).await?;
+                Ok(true)
+            }
+            .boxed()
+        });
+        if !done.await? {
+            return Err(Problem::not_found());
+        }
+        self.context.publish(Change::Boards);
+        Ok(())
+    }
+
+    /// The host of a node is being shut down: it is emptied now, until its worker is back. Where an operator
+    /// empties it already, that goes on after it, and only comes sooner.
+    pub async fn node_leaves(&self, node: NodeId) -> Result<(), StoreError> {
+        let now = self.context.now();
+        let row = DrainRow {
+            node_id: node.to_string(),
+            node_name: String::new(),
+            reason: "it is being shut down.".to_owned(),
+            deadline_at: Some(now.micros()),
+            grace_s: None,
+            was_cordoned: false,
+            started_by: "Its host".to_owned(),
+            started_at: now.micros(),
+            emptied_at: None,
+            by_host: true,
+        };
+        let event = node_audit(&self.context, node, "node.shutdown", "Its host is being shut down.");
+        let work = self.context.db.write(move |tx| {
+            let (row, event) = (row.clone(), event.clone());
+            async move {
+                match store::operations::find_drain(tx, node).await? {
+                    Some(known) if known.by_host => return Ok(()),
+                    Some(_) => store::operations::hasten_drain(tx, node, now).await?,
+                    None => {
+                        store::operations::put_drain(tx, node, &row).await?;
+                    }
+                }
+                store::quotas::insert_audit(tx, None, &event).await
+            }
+            .boxed()
+        });
+        work.await?;
+        self.context.publish(Change::Boards);
+        Ok(())
+    }
+
+    /// Tells whoever is due to go, and notes which nodes are empty.
+    pub async fn tick_drains(&self) -> Result<(), StoreError> {
+        let now = self.context.now();
+        let rows = {
+            let mut conn = self.context.db.read().await?;
+            store::operations::list_drains(&mut conn.tx()).await?
+        };
+        for row in rows.into_iter().filter(|row| row.emptied_at.is_none()) {
+            // One node that cannot be looked at now keeps no other from being emptied.
+            if let Err(error) = self.tick_drain(&row, now).await {
+                tracing::error!(%error, node = row.node_id, "this node could not be emptied further");
+            }
+        }
+        Ok(())
+    }
+
+    async fn tick_drain(&self, row: &DrainRow, now: Timestamp) -> Result<(), StoreError> {
+        let open = {
+            let mut conn = self.context.db.read().await?;
+            store::operations::list_open(&mut conn.tx(), &row.node_id).await?
+        };
+        let resident = |(index, rank): (usize, &OpenRow)| {
+            let state = JobState::parse(&rank.state);
+            let state = state.ok_or_else(|| StoreError::Corrupt(rank.state.clone()))?;
+            Ok(Resident { job: index, attempt: number(rank.number), latest: number(rank.latest), state })
+        };
+        let residents: Vec<Resident<usize>> =
+            open.iter().enumerate().map(resident).collect::<Result<_, StoreError>>()?;
+        let due = look(deadline(row), now, &residents);
+        for (index, attempt) in due.stop {
+            let Some(rank) = open.get(index) else { continue };
+            let Spec { retry, checkpoint } = spec(rank)?;
+            let again = waits_again(rank.preemptible, retry.as_ref());
+            let grace_s = grace_s(checkpoint.map(|c| c.grace_s), grace(row));
+            let job: JobId = rank.job_id.parse().map_err(|_| StoreError::Corrupt(rank.job_id.clone()))?;
+            let event = Event::Drain { attempt, again, grace_s };
+            if let Err(error) = self.attempts.move_on(job, None, event, sentence(&words(row))).await {
+                tracing::error!(%job, %error, "a job could not be told to leave; the next look tries again");
+            }
+        }
+        if due.empty {
+            self.note_emptied(row, now).await?;
+        }
+        Ok(())
+    }
+
+    async fn note_emptied(&self, row: &DrainRow, now: Timestamp) -> Result<(), StoreError> {
+        let node: NodeId = row.node_id.parse().map_err(|_| StoreError::Corrupt(row.node_id.clone()))?;
+        let id: AuditEventId = self.context.new_id(now);
+        let event = AuditEvent {
+            id,
+            at: now,
+            actor: row.started_by.clone(),
+            action: "node.drained".to_owned(),
+            subject: row.node_id.clone(),
+            detail: "Nothing is left on it.".to_owned(),
+        };
+        let done = self.context.db.write(move |tx| {
+            let event = event.clone();
+            async move {
+                // Called off meanwhile, or something is there again: then there is nothing to note.
+                if store::operations::set_emptied(tx, node, now).await? {
+                    store::quotas::insert_audit(tx, None, &event).await?;
+                }
+                Ok(())
+            }
+            .boxed()
+        });
+        done.await
+    }
+}
+
+/// A host is back that was shut down: its node is as it was before.
+pub(super) async fn host_returned(tx: &mut Tx<'_>, node: NodeId) -> Result<(), StoreError> {
+    if let Some(row) = store::operations::find_drain(tx, node).await?.filter(|row| row.by_host) {
+        store::operations::delete_drain(tx, node).await?;
+        store::nodes::set_cordoned(tx, node, row.was_cordoned).await?;
+    }
+    Ok(())
+}

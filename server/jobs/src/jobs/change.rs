@@ -1,0 +1,228 @@
+//! What moves a job on: one function applies an event with everything that follows from it; stopping
+//! and extending are what members do.
+
+use std::collections::HashMap;
+
+use berth_core::jobs::{Event, Rejected};
+use berth_core::rating::charge_micros;
+use berth_types::events::JobEvent;
+use berth_types::ids::{JobId, NodeId, OrgId};
+use berth_types::jobs::{ExtendJob, Job, JobState};
+use berth_types::money::money_text;
+use berth_types::problems::Problem;
+use berth_types::time::{Timestamp, duration_text};
+use futures::FutureExt;
+
+use super::Jobs;
+use crate::charges::hold_posting;
+use crate::planner::bookings::is_free;
+use crate::quotas;
+use crate::transitions::{advance, machine};
+use berth_billing::budgets;
+use berth_foundation::{Caller, Right, idempotency};
+use berth_foundation::{Change, Context};
+use berth_store::jobs::JobRow;
+use berth_store::ledger::Posting;
+use berth_store::reservations::{StoredDevice, StoredPlaces};
+use berth_store::{self as store, StoreError, Tx};
+
+fn ended(row: &JobRow) -> Problem {
+    let detail = format!("The job is {} already; nothing was changed.", row.state.replace('_', " "));
+    Problem::conflict("job.ended", "The job has ended", detail)
+}
+
+impl Jobs {
+    /// Asks a job to end. Asking twice is the same as asking once; a job that ended otherwise is a 409.
+    pub async fn cancel_job(&self, caller: &Caller, org: OrgId, job: JobId) -> Result<Job, Problem> {
+        self.context.authorise(caller, org, Right::Run).await?;
+        let now = self.context.now();
+        let context = self.context.clone();
+        let by = caller.user.name.clone();
+        let done = self.context.db.write(move |tx| {
+            let (context, by) = (context.clone(), by.clone());
+            async move {
+                let Some(mut row) = store::jobs::find(tx, org, job).await? else {
+                    return Ok(Err(Problem::not_found()));
+                };
+                let detail = format!("Stopped by {by}.");
+                match advance(tx, &context, &mut row, Event::Cancel, detail, now).await? {
+                    Ok(event) => Ok(Ok(Some(event))),
+                    Err(Rejected::NoChange) => Ok(Ok(None)),
+                    Err(Rejected::Ended) if row.state == JobState::Cancelled.name() => Ok(Ok(None)),
+                    Err(_) => Ok(Err(ended(&row))),
+                }
+            }
+            .boxed()
+        });
+        if let Some(event) = done.await?? {
+            self.wake_job(job).await?;
+            self.context.publish(Change::Job { org, job, event: Some(event) });
+        }
+        self.show_job(org, job).await
+    }
+
+    /// Gives a job a later limit, and holds what that can cost.
+    pub async fn extend_job(
+        &self,
+        caller: &Caller,
+        org: OrgId,
+        job: JobId,
+        input: ExtendJob,
+    ) -> Result<Job, Problem> {
+        self.context.authorise(caller, org, Right::Run).await?;
+        if caller.done_before().is_some() {
+            return self.show_job(org, job).await;
+        }
+        let now = self.context.now();
+        let (context, once) = (self.context.clone(), caller.once.clone());
+        // Nothing is promised on its devices between the look and the longer limit.
+        let reading = self.planner.hold_reading().await;
+        let done = self.context.db.write(move |tx| {
+            let (context, once) = (context.clone(), once.clone());
+            async move {
+                let Some(row) = store::jobs::find(tx, org, job).await? else {
+                    return Ok(Err(Problem::not_found()));
+                };
+                let done = extend(tx, &context, &row, org, job, input, now).await?;
+                if done.is_ok() {
+                    idempotency::claim(tx, once.as_ref(), "", now).await?;
+                }
+                Ok(done)
+            }
+            .boxed()
+        });
+        let done = done.await;
+        self.context.publish(Change::Claim(job));
+        drop(reading);
+        let event = done??;
+        self.wake_job(job).await?;
+        self.context.publish(Change::Job { org, job, event: Some(event) });
+        self.show_job(org, job).await
+    }
+
+    /// Makes the job's nodes look at what they must have.
+    async fn wake_job(&self, job: JobId) -> Result<(), StoreError> {
+        let mut conn = self.context.db.read().await?;
+        let mut tx = conn.tx();
+        let Some(row) = store::jobs::find_any(&mut tx, job).await? else { return Ok(()) };
+        let slots = store::attempts::list_allocations(&mut tx, &row.id, row.attempt).await?;
+        for node in slots.iter().filter_map(|s| s.node_id.parse::<NodeId>().ok()) {
+            self.context.publish(Change::Assignments(node));
+        }
+        Ok(())
+    }
+}
+
+/// Whether a job could run on to a later limit without running into what is promised.
+async fn stays_clear(
+    tx: &mut Tx<'_>,
+    row: &JobRow,
+    limit_s: i64,
+    now: Timestamp,
+) -> Result<bool, StoreError> {
+    let begun = row.started_at.map_or(now, Timestamp::from_micros);
+    let end = |seconds: i64| begun.plus_seconds(seconds - row.metered_before_ms / 1_000).micros();
+    let (from, until) = (end(row.max_duration_s), end(limit_s));
+    if let Some(id) = &row.reservation_id {
+        let id = id.parse().map_err(|_| StoreError::Corrupt(row.id.clone()))?;
+        let over = store::reservations::find_any(tx, id).await?.is_none_or(|r| until > r.ends_at);
+        if over {
+            return Ok(false);
+        }
+    }
+    if row.attempt == 0 || row.state == JobState::Queued.name() {
+        return Ok(true);
+    }
+    let mut places: StoredPlaces = Vec::new();
+    for a in store::attempts::list_allocations(tx, &row.id, row.attempt).await? {
+        let node: NodeId = a.node_id.parse().map_err(|_| StoreError::Corrupt(a.node_id.clone()))?;
+        let number = |n: i64| u32::try_from(n).unwrap_or(0);
+        places.push((
+            node,
+            vec![StoredDevice {
+                gpu_uuid: a.gpu_uuid,
+                profile_id: a.profile_id.map(number),
+                start: number(a.start),
+                size: number(a.size),
+            }],
+        ));
+    }
+    let own: Vec<String> = row.reservation_id.iter().cloned().collect();
+    is_free(tx, &places, (from, until), &HashMap::new(), &own).await
+}
+
+async fn extend(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    row: &JobRow,
+    org: OrgId,
+    job: JobId,
+    input: ExtendJob,
+    now: Timestamp,
+) -> Result<Result<JobEvent, Problem>, StoreError> {
+    let state = machine(row)?.state();
+    if state.ended() || state == JobState::Stopping {
+        return Ok(Err(ended(row)));
+    }
+    let longest = i64::try_from(berth_core::admission::MAX_DURATION_S).unwrap_or(i64::MAX);
+    let new = i64::try_from(input.max_duration_s).unwrap_or(i64::MAX);
+    if new <= row.max_duration_s || new > longest {
+        let detail = format!(
+            "The limit is {} now; give a longer one, up to {}.",
+            duration_text(row.max_duration_s.saturating_mul(1_000)),
+            duration_text(longest.saturating_mul(1_000))
+        );
+        return Ok(Err(Problem::invalid_field("/max_duration_s", detail)));
+    }
+    if !stays_clear(tx, row, new, now).await? {
+        let detail = "Its devices are promised to others after its present limit, or its reservation is over then. The job goes on to its present limit.";
+        return Ok(Err(Problem::conflict("job.promised", "Its devices are promised", detail)));
+    }
+    let worst = |seconds: i64| charge_micros(row.nano_per_second, seconds.saturating_mul(1_000));
+    let (Some(old_worst), Some(new_worst)) = (worst(row.max_duration_s), worst(new)) else {
+        return Ok(Err(Problem::invalid_field(
+            "/max_duration_s",
+            "The price of this is beyond any account.",
+        )));
+    };
+    let more = new_worst - old_worst;
+    let available = store::ledger::available(tx, org).await?;
+    if more > available {
+        let currency = &context.settings.currency;
+        let detail = format!(
+            "The longer limit can cost {} more, and {} is available. The job goes on to its present limit.",
+            money_text(more, currency),
+            money_text(available, currency)
+        );
+        return Ok(Err(Problem::new(402, "funds.insufficient", "Not enough credit", detail)));
+    }
+    let labels = serde_json::from_str(&row.labels).unwrap_or_default();
+    let currency = &context.settings.currency;
+    if let Some(problem) = budgets::exceeded(tx, org, &labels, more, currency, (now, now)).await? {
+        return Ok(Err(problem));
+    }
+    let (limits, _) = quotas::effective(tx, org).await?;
+    let longer = row.board_milli.saturating_mul(new - row.max_duration_s);
+    let submitted = Timestamp::from_micros(row.created_at);
+    if let Some(problem) = quotas::count(tx, org, longer, &limits, submitted).await? {
+        return Ok(Err(problem));
+    }
+    if more > 0 {
+        let posting = Posting {
+            seq: row.generation + 1,
+            ..hold_posting(context.new_id(now), org, job, more, row.name.clone(), now)
+        };
+        store::ledger::post(tx, &posting).await?;
+    }
+    store::jobs::update_limit(tx, job, row.generation, new, row.held_micros + more).await?;
+    let event = JobEvent {
+        job,
+        seq: row.generation + 1,
+        at: now,
+        state,
+        attempt: u32::try_from(row.attempt).unwrap_or(0),
+        detail: format!("Limit extended to {}.", duration_text(new.saturating_mul(1_000))),
+    };
+    store::jobs::insert_event(tx, org, &event).await?;
+    Ok(Ok(event))
+}

@@ -1,0 +1,364 @@
+//! Jobs as others see them: with their devices, and with the reason why they wait.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use berth_core::plan::Slot;
+use berth_mig::board_by_name;
+use berth_types::Page;
+use berth_types::events::{JobChange, JobEvent};
+use berth_types::ids::{JobId, NodeId, OrgId};
+use berth_types::jobs::{Action, Device, Explanation, Failure, Job, JobState, NewJob, Placement, Underuse};
+use berth_types::problems::Problem;
+use berth_types::time::Timestamp;
+use berth_types::volumes::{JobVolume, VolumeUse};
+
+use super::Jobs;
+use crate::ranks::RankEnd;
+use crate::{drains, evidence, preparation};
+use berth_foundation::live::JobNews;
+use berth_foundation::{Caller, Right};
+use berth_storage::volumes::uses;
+use berth_store::attempts::AllocationRow;
+use berth_store::jobs::JobRow;
+use berth_store::{self as store, StoreError, Tx};
+use std::sync::Arc;
+
+/// A job's page shows an idle hour for this long.
+const SHOWN_MS: i64 = 2 * 3_600_000;
+
+/// Why no more of a log comes now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogEnd {
+    /// All of it is here.
+    Complete,
+    /// Its node counts as lost. What it wrote since follows when the node is back, for who asks again then.
+    Lost,
+}
+
+impl LogEnd {
+    /// For whoever follows the log; empty when there is nothing to say.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Complete => "",
+            Self::Lost => {
+                "The node of this attempt is lost. If there is more of this log, it comes when the node is back."
+            }
+        }
+    }
+}
+
+impl Jobs {
+    pub async fn get_job(&self, caller: &Caller, org: OrgId, job: JobId) -> Result<Job, Problem> {
+        self.context.authorise(caller, org, Right::Look).await?;
+        self.show_job(org, job).await
+    }
+
+    pub(super) async fn show_job(&self, org: OrgId, job: JobId) -> Result<Job, Problem> {
+        let mut conn = self.context.db.read().await?;
+        let mut tx = conn.tx();
+        let row = store::jobs::find(&mut tx, org, job).await?.ok_or_else(Problem::not_found)?;
+        let (id, attempt) = (row.id.clone(), row.attempt);
+        let mut shown = self.show(&mut tx, vec![row]).await?.pop().ok_or_else(Problem::not_found)?;
+        if attempt > 0 {
+            uses::tell(&mut tx, &id, attempt, &mut shown.volumes).await?;
+            shown.evidence = evidence::of_attempt(&mut tx, &id, attempt).await?;
+            preparation::add(&mut tx, &mut shown, &id, attempt).await?;
+            shown.credited_micros = store::ledger::credited(&mut tx, store::ledger::EVIDENCE, &id).await?;
+        }
+        Ok(shown)
+    }
+
+    /// Jobs, newest first.
+    pub async fn list_jobs(
+        &self,
+        caller: &Caller,
+        org: OrgId,
+        state: Option<JobState>,
+        cursor: Option<JobId>,
+        limit: u32,
+    ) -> Result<Page<Job>, Problem> {
+        self.context.authorise(caller, org, Right::Look).await?;
+        let before = cursor.map_or_else(String::new, |c| c.to_string());
+        let mut conn = self.context.db.read().await?;
+        let mut tx = conn.tx();
+        let state = state.map_or("", JobState::name);
+        let rows = store::jobs::list(&mut tx, org, state, &before, i64::from(limit)).await?;
+        let full = rows.len() == limit as usize;
+        let items = self.show(&mut tx, rows).await?;
+        let next_cursor = items.last().filter(|_| full).map(|j| j.id.to_string());
+        Ok(Page { items, next_cursor })
+    }
+
+    pub async fn list_job_events(
+        &self,
+        caller: &Caller,
+        org: OrgId,
+        job: JobId,
+        after: i64,
+    ) -> Result<Page<JobEvent>, Problem> {
+        self.get_job(caller, org, job).await?;
+        let mut conn = self.context.db.read().await?;
+        Ok(Page::whole(store::jobs::list_events(&mut conn.tx(), job, after).await?))
+    }
+
+    /// The changes of an organization's jobs since a time, oldest first, each with its job as it is now.
+    pub async fn org_changes(
+        &self,
+        caller: &Caller,
+        org: OrgId,
+        since: Timestamp,
+    ) -> Result<Vec<JobChange>, Problem> {
+        const MOST: i64 = 1_000;
+        self.context.authorise(caller, org, Right::Look).await?;
+        let events = {
+            let mut conn = self.context.db.read().await?;
+            store::jobs::list_org_events(&mut conn.tx(), org, since, MOST).await?
+        };
+        let mut jobs: HashMap<JobId, Job> = HashMap::new();
+        let mut out = Vec::with_capacity(events.len());
+        for event in events {
+            let job = match jobs.entry(event.job) {
+                Entry::Occupied(known) => known.get().clone(),
+                Entry::Vacant(new) => new.insert(self.show_job(org, event.job).await?).clone(),
+            };
+            out.push(JobChange { event: Some(event), job });
+        }
+        Ok(out)
+    }
+
+    /// Whether nothing more will come to the log of a rank of an attempt (0: of a job that has none).
+    pub async fn log_end(&self, job: JobId, number: u32, rank: u32) -> Result<Option<LogEnd>, StoreError> {
+        let mut conn = self.context.db.read().await?;
+        let mut tx = conn.tx();
+        if number == 0 {
+            let row = store::jobs::find_any(&mut tx, job).await?;
+            let over = row.is_none_or(|r| r.ended_at.is_some() && r.attempt == 0);
+            return Ok(over.then_some(LogEnd::Complete));
+        }
+        let Some(row) = store::attempts::find_log_end(&mut tx, job, number, rank).await? else {
+            return Ok(None);
+        };
+        let Some(length) = row.log_bytes else {
+            // Its node says how long it is when it is back, if that ever is.
+            let end = row.outcome.as_deref().and_then(|text| serde_json::from_str::<RankEnd>(text).ok());
+            return Ok(end.filter(RankEnd::is_lost).map(|_| LogEnd::Lost));
+        };
+        let have = self.recordings.log_length(job, number, rank);
+        Ok(u64::try_from(length).is_ok_and(|n| have >= n).then_some(LogEnd::Complete))
+    }
+
+    /// Why a job waits, what would change that, and when it may start.
+    pub async fn explain_job(&self, caller: &Caller, org: OrgId, job: JobId) -> Result<Explanation, Problem> {
+        self.context.authorise(caller, org, Right::Look).await?;
+        let mut conn = self.context.db.read().await?;
+        let mut tx = conn.tx();
+        let row = store::jobs::find(&mut tx, org, job).await?.ok_or_else(Problem::not_found)?;
+        if row.state != JobState::Queued.name() {
+            let started = row.started_at.map(Timestamp::from_micros);
+            let basis = format!("The job does not wait: it is {}.", row.state.replace('_', " "));
+            let smallest_change = String::new();
+            return Ok(Explanation { blockers: vec![], smallest_change, earliest_start: started, basis });
+        }
+        drop(conn);
+        self.planner.refresh().await?;
+        Ok(self.planner.why(&row))
+    }
+
+    /// The wire form of stored jobs, with devices and reasons.
+    pub(crate) async fn show(&self, tx: &mut Tx<'_>, rows: Vec<JobRow>) -> Result<Vec<Job>, StoreError> {
+        let connected = self.context.live.connected();
+        let names =
+            if rows.iter().any(|r| r.attempt > 0) { self.board_names(tx).await? } else { HashMap::new() };
+        let leaving =
+            if rows.iter().any(|r| r.attempt > 0) { drains::notices(tx).await? } else { Vec::new() };
+        let begun: Vec<String> = rows.iter().filter(|r| r.attempt > 0).map(|r| r.id.clone()).collect();
+        let mut devices: HashMap<String, Vec<Device>> = HashMap::new();
+        for slot in store::attempts::list_latest_allocations(tx, begun).await? {
+            devices.entry(slot.job_id.clone()).or_default().push(stored_device(slot, &names)?);
+        }
+        let mut out = Vec::with_capacity(rows.len());
+        for row in rows {
+            let devices = devices.remove(&row.id).unwrap_or_default();
+            let why = (row.state == JobState::Queued.name()).then(|| self.planner.why(&row));
+            let underused = self.underuse(tx, &row).await?;
+            let mut job = Job { underused, ..self.job(row, devices)? };
+            if let Some(why) = why {
+                job.reasons = match why.blockers.is_empty() {
+                    true => vec![why.basis],
+                    false => why.blockers.into_iter().map(|b| b.detail).collect(),
+                };
+            }
+            let silent = job.devices.iter().find(|d| !connected.contains(&d.node));
+            if let Some(device) = silent.filter(|_| !job.state.ended()) {
+                job.reasons.push(format!(
+                    "The worker on {} is out of reach. The job goes on there for as long as its lease lasts, and its log and cost follow when the worker is back.",
+                    device.node_name
+                ));
+            }
+            let placed = !job.state.ended() && job.state != JobState::Queued;
+            for (node, notice) in leaving.iter().filter(|_| placed) {
+                if job.devices.iter().any(|d| d.node == *node) {
+                    job.reasons.push(notice.clone());
+                }
+            }
+            out.push(job);
+        }
+        Ok(out)
+    }
+
+    /// The last idle hour of a job that runs, while it is worth a word.
+    async fn underuse(&self, tx: &mut Tx<'_>, row: &JobRow) -> Result<Option<Underuse>, StoreError> {
+        if row.state != JobState::Running.name() {
+            return Ok(None);
+        }
+        let now = self.context.now();
+        let last = store::underuse::latest(tx, &row.id, row.attempt).await?;
+        let last = last.filter(|u| now.millis_since(Timestamp::from_micros(u.told_at)) < SHOWN_MS);
+        Ok(last.map(|u| Underuse {
+            since: Timestamp::from_micros(u.starts_at),
+            until: Timestamp::from_micros(u.ends_at),
+            percent: u32::try_from(u.percent).unwrap_or(0),
+            cost_micros: u.cost_micros,
+        }))
+    }
+
+    /// Node name, board index and memory slices of every board, by its UUID.
+    async fn board_names(&self, tx: &mut Tx<'_>) -> Result<Boards, StoreError> {
+        let nodes: HashMap<String, String> =
+            store::nodes::list(tx).await?.into_iter().map(|n| (n.id, n.name)).collect();
+        let gpus = store::nodes::list_gpus(tx).await?;
+        Ok(gpus
+            .into_iter()
+            .map(|g| {
+                let cells = board_by_name(&g.model).map_or(1, |b| b.memory_slices);
+                let name = nodes.get(&g.node_id).cloned().unwrap_or_default();
+                (g.uuid, (name, u32::try_from(g.idx).unwrap_or(0), cells))
+            })
+            .collect())
+    }
+
+    /// The devices that an assignment would give.
+    pub(super) async fn devices_of(
+        &self,
+        tx: &mut Tx<'_>,
+        node: NodeId,
+        slots: &[Slot],
+    ) -> Result<Vec<Device>, StoreError> {
+        let names = self.board_names(tx).await?;
+        let device = |slot: &Slot| {
+            let (node_name, gpu_index, cells) = names.get(&slot.gpu_uuid).cloned().unwrap_or_default();
+            let placement = slot.instance.map(|i| Placement { start: i.start, size: slot.size });
+            let gpu_uuid = slot.gpu_uuid.clone();
+            let gpu_milli = slot.share_milli.map(u32::from);
+            Device { node, node_name, gpu_uuid, gpu_index, cells, mig_uuid: None, placement, gpu_milli }
+        };
+        Ok(slots.iter().map(device).collect())
+    }
+
+    /// The wire form of a stored job.
+    pub(super) fn job(&self, row: JobRow, devices: Vec<Device>) -> Result<Job, StoreError> {
+        let corrupt = |what: &str| StoreError::Corrupt(format!("job {}: {what}", row.id));
+        let spec: NewJob = serde_json::from_str(&row.spec).map_err(|_| corrupt("spec"))?;
+        let state = JobState::parse(&row.state).ok_or_else(|| corrupt("state"))?;
+        let time = Timestamp::from_micros;
+        let actions = match state {
+            JobState::Queued | JobState::Assigned | JobState::Starting | JobState::Running => {
+                vec![Action::Cancel, Action::Extend]
+            }
+            _ => vec![],
+        };
+        Ok(Job {
+            id: row.id.parse().map_err(|_| corrupt("id"))?,
+            org: row.org_id.parse().map_err(|_| corrupt("org"))?,
+            state,
+            reasons: vec![],
+            attempt: u32::try_from(row.attempt).unwrap_or(0),
+            offering: row.slug,
+            simulated: row.simulated,
+            count: spec.count,
+            priority: spec.priority,
+            preemptible: spec.preemptible,
+            depends_on: spec.depends_on,
+            nodes: spec.nodes,
+            cpus: spec.cpus,
+            memory_mib: spec.memory_mib,
+            gpu_milli: spec.gpu_milli,
+            topology: spec.topology,
+            network: spec.network,
+            ports: spec.ports,
+            ports_keep_path: spec.ports_keep_path,
+            retry: spec.retry,
+            retries: u32::try_from(row.retries).unwrap_or(0),
+            checkpoint: spec.checkpoint,
+            stop_when_idle: spec.stop_when_idle,
+            underused: None,
+            reservation: spec.reservation,
+            command: spec.command,
+            script: spec.script,
+            image: spec.image,
+            image_digests: vec![],
+            files: spec.files.into_keys().collect(),
+            volumes: spec.volumes.into_iter().map(asked_volume).collect(),
+            labels: spec.labels,
+            max_duration_s: u64::try_from(row.max_duration_s).unwrap_or(0),
+            devices,
+            created_at: time(row.created_at),
+            created_by: row.created_by,
+            started_at: row.started_at.map(time),
+            ended_at: row.ended_at.map(time),
+            exit_code: row.exit_code.and_then(|c| i32::try_from(c).ok()),
+            failure: row
+                .failure_code
+                .map(|code| Failure { code, detail: row.failure_detail.unwrap_or_default() }),
+            metered_ms: row.metered_ms,
+            cost_micros: row.cost_micros,
+            // Known where one job is shown.
+            credited_micros: 0,
+            evidence: vec![],
+            held_micros: row.held_micros,
+            nano_per_second: row.nano_per_second,
+            currency: self.context.settings.currency.clone(),
+            price_version: row.price_version,
+            generation: row.generation,
+            actions,
+            name: row.name,
+        })
+    }
+
+    /// A change of a job as streams send it: the event, and the job as it is now.
+    ///
+    /// # Errors
+    /// The job is gone or cannot be read.
+    pub async fn change_text(&self, news: &JobNews) -> Result<Arc<str>, Problem> {
+        let make = || async {
+            let job = self.show_job(news.org, news.job).await?;
+            let change = JobChange { event: news.event.clone(), job };
+            serde_json::to_string(&change).map(Arc::from).map_err(|_| Problem::internal())
+        };
+        news.text.get_or_try_init(make).await.cloned()
+    }
+}
+
+fn asked_volume(wanted: VolumeUse) -> JobVolume {
+    let VolumeUse { name, path, mode } = wanted;
+    JobVolume { name, path, mode, version: None, kept_version: None, note: None }
+}
+
+type Boards = HashMap<String, (String, u32, u32)>;
+
+fn stored_device(slot: AllocationRow, names: &Boards) -> Result<Device, StoreError> {
+    let node = slot.node_id.parse().map_err(|_| StoreError::Corrupt(slot.node_id.clone()))?;
+    let (node_name, gpu_index, cells) = names.get(&slot.gpu_uuid).cloned().unwrap_or_default();
+    let number = |n: i64| u32::try_from(n).unwrap_or(0);
+    Ok(Device {
+        node,
+        node_name,
+        gpu_uuid: slot.gpu_uuid,
+        gpu_index,
+        cells,
+        mig_uuid: slot.mig_uuid,
+        placement: slot.profile_id.map(|_| Placement { start: number(slot.start), size: number(slot.size) }),
+        gpu_milli: slot.share_milli.map(number),
+    })
+}

@@ -1,0 +1,32 @@
+//! Jobs and their queue: submission, quotas, the planner and its passes, attempts, drains and lost nodes.
+
+pub mod attempts;
+mod charges;
+pub mod drains;
+mod evidence;
+pub mod jobs;
+mod leases;
+mod limits;
+mod logs;
+mod lost_nodes;
+mod operator_jobs;
+mod placements;
+pub mod planner;
+mod preparation;
+pub mod quotas;
+mod ranks;
+pub mod scheduler;
+mod transitions;
+mod underuse;
+
+pub use attempts::{Attempts, Inputs};
+pub use drains::Drains;
+pub use jobs::Jobs;
+pub use logs::Logs;
+pub use lost_nodes::LostNodes;
+pub use operator_jobs::OperatorJobs;
+pub use placements::Placements;
+pub use planner::Planner;
+pub use quotas::Quotas;
+pub use scheduler::Scheduler;
+pub use underuse::IdleWatch;

@@ -1,0 +1,67 @@
+//! How far the logs of attempts are, and whose they are.
+
+use berth_types::ids::{JobId, NodeId};
+use futures::FutureExt;
+
+use berth_foundation::Context;
+use berth_recordings::Recordings;
+use berth_store::attempts::AttemptRow;
+use berth_store::{self as store, StoreError};
+
+/// The logs of attempts.
+#[derive(Clone)]
+pub struct Logs {
+    context: Context,
+    recordings: Recordings,
+}
+
+impl Logs {
+    pub fn new(context: Context, recordings: Recordings) -> Self {
+        Self { context, recordings }
+    }
+
+    /// Whether all of a rank's log is here, of which a report says how long it is.
+    pub fn log_complete(&self, job: JobId, row: &AttemptRow, length: Option<u64>) -> bool {
+        let (Some(length), Ok(number), Ok(rank)) =
+            (length, u32::try_from(row.number), u32::try_from(row.rank))
+        else {
+            return false;
+        };
+        self.recordings.log_length(job, number, rank) >= length
+    }
+
+    /// The rank of an attempt that this node was given and that is not closed: of what is closed nothing is
+    /// taken any more.
+    pub async fn rank_of(&self, node: NodeId, job: JobId, number: u32) -> Result<Option<u32>, StoreError> {
+        let mut conn = self.context.db.read().await?;
+        let row = store::attempts::find(&mut conn.tx(), job, number, node).await?;
+        Ok(row.filter(|r| r.is_open).and_then(|r| u32::try_from(r.rank).ok()))
+    }
+
+    /// Closes an attempt whose log is complete now; says whether its log has reached its end.
+    pub async fn close_log(
+        &self,
+        node: NodeId,
+        job: JobId,
+        number: u32,
+        length: u64,
+    ) -> Result<bool, StoreError> {
+        self.context
+            .db
+            .write(move |tx| {
+                async move {
+                    let Some(mut row) = store::attempts::find(tx, job, number, node).await? else {
+                        return Ok(false);
+                    };
+                    let complete = row.log_bytes.is_some_and(|n| u64::try_from(n).is_ok_and(|n| length >= n));
+                    if complete && row.ended && row.clean && row.is_open && !row.saving {
+                        row.is_open = false;
+                        store::attempts::update(tx, &row).await?;
+                    }
+                    Ok(complete)
+                }
+                .boxed()
+            })
+            .await
+    }
+}

@@ -1,0 +1,205 @@
+//! Lost nodes: the work of a node that is silent for longer than its leases ends here, by a report as of any
+//! attempt, that the portal makes itself.
+
+use std::sync::Arc;
+
+use berth_core::lease::Terms;
+use berth_proto as proto;
+use berth_types::evidence::Evidence;
+use berth_types::ids::NodeId;
+use berth_types::nodes::Node;
+use berth_types::problems::Problem;
+use berth_types::quotas::AuditEvent;
+use berth_types::time::duration_text;
+use futures::FutureExt;
+
+use crate::attempts::Attempts;
+use berth_fleet::Cluster;
+use berth_fleet::leases::{Leases, node_audit};
+use berth_foundation::Caller;
+use berth_foundation::{Change, Context};
+use berth_store::leases::{NodeLeaseRow, UnendedRow};
+use berth_store::{self as store, StoreError};
+
+/// The report that a lost node cannot make: it ended, and nothing more is known than was proved before.
+fn last_words(row: &UnendedRow, why: &str) -> Result<proto::Status, StoreError> {
+    let corrupt = || StoreError::Corrupt(format!("an attempt of {}", row.job_id));
+    let seen: Option<Evidence> =
+        row.evidence.as_deref().map(serde_json::from_str).transpose().map_err(|_| corrupt())?;
+    let number = u32::try_from(row.number).map_err(|_| corrupt())?;
+    Ok(proto::Status {
+        attempt: Some(proto::AttemptId::new(&row.job_id, number)),
+        phase: proto::Phase::Ended.into(),
+        failure: Some(proto::Failure { code: "node.lost".to_owned(), detail: why.to_owned() }),
+        evidence: seen.map(|e| proto::Evidence {
+            process_ms: e.process_ms,
+            device_ms: e.device_ms,
+            lost_ms: e.lost_ms,
+            busy_ms: e.busy_ms,
+            // When that was is known already.
+            lost: Vec::new(),
+        }),
+        ..proto::Status::default()
+    })
+}
+
+fn node_id(row: &NodeLeaseRow) -> Result<NodeId, StoreError> {
+    row.id.parse().map_err(|_| StoreError::Corrupt(row.id.clone()))
+}
+
+/// Nodes that are silent for too long.
+#[derive(Clone)]
+pub struct LostNodes {
+    context: Context,
+    leases: Arc<Leases>,
+    cluster: Cluster,
+    attempts: Attempts,
+}
+
+impl LostNodes {
+    pub fn new(context: Context, leases: Arc<Leases>, cluster: Cluster, attempts: Attempts) -> Self {
+        Self { context, leases, cluster, attempts }
+    }
+
+    /// Records that a node's worker is there, whether it keeps leases, and whether its host is about to go.
+    pub async fn node_returned(&self, node: NodeId, leased: bool, leaving: bool) -> Result<(), StoreError> {
+        let event = node_audit(&self.context, node, "node.returned", "Its worker is back after it was lost.");
+        self.context
+            .db
+            .write(move |tx| {
+                let event = event.clone();
+                async move {
+                    if store::leases::returned(tx, node, leased).await? {
+                        store::quotas::insert_audit(tx, None, &event).await?;
+                    }
+                    if !leaving {
+                        crate::drains::host_returned(tx, node).await?;
+                    }
+                    Ok(())
+                }
+                .boxed()
+            })
+            .await
+    }
+
+    /// Ends what ran on nodes that were silent for longer than its lease and margin; says how many ranks.
+    pub async fn tick_leases(&self) -> Result<usize, StoreError> {
+        let rows = {
+            let mut conn = self.context.db.read().await?;
+            store::leases::list_nodes(&mut conn.tx()).await?
+        };
+        let mut ended = 0;
+        for row in rows {
+            let node = node_id(&row)?;
+            let ends = row.lost_at.is_some() || row.leased;
+            if row.last_seen_at.is_some() && ends && self.leases.holder(node).is_silent() {
+                ended += self.look_after(node).await?;
+            }
+        }
+        Ok(ended)
+    }
+
+    /// Ends what of a silent node's work is due, and marks the node when nothing is left.
+    async fn look_after(&self, node: NodeId) -> Result<usize, StoreError> {
+        // Listed before it is known that nobody speaks, and that the node is still lost if it was: what it is
+        // given after that is not among them.
+        let (unended, row) = {
+            let mut conn = self.context.db.read().await?;
+            let unended = store::leases::list_unended(&mut conn.tx(), node).await?;
+            (unended, store::leases::find_node(&mut conn.tx(), node).await?)
+        };
+        let Some(row) = row else { return Ok(0) };
+        let lost = row.lost_at.is_some();
+        let mut ended = 0;
+        for attempt in &unended {
+            if !lost && attempt.lease_ms <= 0 {
+                continue;
+            }
+            let after_ms = (!lost).then(|| Terms::new(attempt.lease_ms).lost_after_ms());
+            let Some(_taking) = self.leases.take(node, after_ms, self.context.monotonic_ms()) else {
+                continue;
+            };
+            self.lose(attempt, node, &row.name, lost).await?;
+            ended += 1;
+        }
+        let after_ms = Terms::new(self.context.settings.lease_ms).lost_after_ms();
+        if !lost
+            && ended == unended.len()
+            && let Some(_taking) = self.leases.take(node, Some(after_ms), self.context.monotonic_ms())
+        {
+            let why = format!(
+                "Its worker was silent for longer than {}, so what ran there has ended.",
+                duration_text(self.context.settings.lease_ms)
+            );
+            let event = node_audit(&self.context, node, "node.lost", &why);
+            self.mark_lost(node, why, event).await?;
+            self.context.publish(Change::Boards);
+        }
+        Ok(ended)
+    }
+
+    async fn lose(
+        &self,
+        attempt: &UnendedRow,
+        node: NodeId,
+        name: &str,
+        lost: bool,
+    ) -> Result<(), StoreError> {
+        let why = match lost {
+            true => format!("The node {name} is lost. It is charged for what was proved before."),
+            false => format!(
+                "The node {name} was silent for longer than the job's lease of {}, so it has ended there. It is charged for what was proved before.",
+                duration_text(attempt.lease_ms)
+            ),
+        };
+        tracing::warn!(%node, job = attempt.job_id, number = attempt.number, "an attempt is lost with its node");
+        self.attempts.apply_status(node, last_words(attempt, &why)?).await
+    }
+
+    async fn mark_lost(&self, node: NodeId, why: String, event: AuditEvent) -> Result<(), StoreError> {
+        let now = self.context.now();
+        self.context
+            .db
+            .write(move |tx| {
+                let (why, event) = (why.clone(), event.clone());
+                async move {
+                    if store::leases::mark_lost(tx, node, now, &why).await? {
+                        store::quotas::insert_audit(tx, None, &event).await?;
+                    }
+                    Ok(())
+                }
+                .boxed()
+            })
+            .await
+    }
+
+    /// An operator says that nothing runs on a node any more: what ran there ends at once, without waiting
+    /// for its lease. Only of a node that does not speak.
+    pub async fn declare_lost(&self, caller: &Caller, node: NodeId) -> Result<Node, Problem> {
+        self.context.authorise_operator(caller)?;
+        let found = {
+            let mut conn = self.context.db.read().await?;
+            store::leases::find_node(&mut conn.tx(), node).await?
+        };
+        let Some(row) = found else { return Err(Problem::not_found()) };
+        let Some(taking) = self.leases.take(node, None, self.context.monotonic_ms()) else {
+            let detail = "Its worker is connected, so what runs there can be stopped in order: cordon the node and cancel its jobs, or power the host off first.";
+            return Err(Problem::conflict("node.connected", "The node is not lost", detail));
+        };
+        let why = format!("{} declared it lost.", caller.user.name);
+        let event = self.context.audit_event(caller, "node.declared_lost", row.id.clone(), row.name.clone());
+        self.mark_lost(node, why, event).await?;
+        // Marked first: a portal that dies now ends the rest when it looks for lost nodes again.
+        let unended = {
+            let mut conn = self.context.db.read().await?;
+            store::leases::list_unended(&mut conn.tx(), node).await?
+        };
+        for attempt in &unended {
+            self.lose(attempt, node, &row.name, true).await?;
+        }
+        drop(taking);
+        self.context.publish(Change::Boards);
+        let known = self.cluster.nodes(None).await?.into_iter().find(|known| known.id == node);
+        known.ok_or_else(Problem::not_found)
+    }
+}

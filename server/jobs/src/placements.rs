@@ -1,0 +1,144 @@
+//! Starts as the engine decides them: looked at once more, then recorded with what they hold.
+//!
+//! A start whose job changed meanwhile, or that does not fit any more, is left out.
+
+use std::collections::HashMap;
+
+use berth_core::cluster::Slot;
+use berth_core::jobs::Event;
+use berth_core::plan::{self, Assignment};
+use berth_types::events::JobEvent;
+use berth_types::ids::{JobId, NodeId, OrgId};
+use berth_types::time::Timestamp;
+use futures::FutureExt;
+
+use crate::attempts::parse;
+use crate::leases;
+use crate::planner::stored;
+use crate::transitions::advance;
+use berth_fleet::cluster;
+use berth_foundation::telemetry::Telemetry;
+use berth_foundation::{Change, Context};
+use berth_storage::VolumeUses;
+use berth_storage::files::Awaited;
+use berth_storage::volumes::uses;
+use berth_store::attempts::AllocationRow;
+use berth_store::jobs::JobRow;
+use berth_store::{self as store, StoreError, Tx};
+use std::sync::Arc;
+
+/// A decided start: job, generation, attempt and what it gets on which nodes.
+type Start = (JobId, i64, u32, Vec<(NodeId, Vec<Slot>)>);
+
+/// Starts as the engine decides them.
+#[derive(Clone)]
+pub struct Placements {
+    context: Context,
+    volumes: VolumeUses,
+    telemetry: Arc<Telemetry>,
+}
+
+impl Placements {
+    pub fn new(context: Context, volumes: VolumeUses, telemetry: Arc<Telemetry>) -> Self {
+        Self { context, volumes, telemetry }
+    }
+
+    /// Keeps the starts that were decided. One whose job changed meanwhile, or that does not fit any
+    /// more, is left out, and the engine is told how things are.
+    pub(crate) async fn commit(&self, starts: Vec<Start>) -> Result<usize, StoreError> {
+        let now = self.context.now();
+        let awaited = self.volumes.awaited();
+        let context = self.context.clone();
+        let jobs: Vec<JobId> = starts.iter().map(|(job, ..)| *job).collect();
+        let done = self
+            .context
+            .db
+            .write(move |tx| {
+                let (context, starts, awaited) = (context.clone(), starts.clone(), awaited.clone());
+                async move {
+                    let mut boards = cluster::boards(tx, &awaited.connected).await?;
+                    let mut done: Vec<(OrgId, Vec<NodeId>, JobEvent)> = Vec::new();
+                    let wanted: Vec<JobId> = starts.iter().map(|(job, ..)| *job).collect();
+                    let rows = store::jobs::list_any(tx, &wanted).await?;
+                    let mut rows: HashMap<String, JobRow> =
+                        rows.into_iter().map(|row| (row.id.clone(), row)).collect();
+                    for start in starts {
+                        let Some(row) = rows.remove(&start.0.to_string()) else { continue };
+                        let assignment = assignment_of(&row, start)?;
+                        if !plan::still_fits(&boards, &assignment) {
+                            continue;
+                        }
+                        if let Some((org, event)) =
+                            assign(tx, &context, row, &assignment, (now, &awaited)).await?
+                        {
+                            plan::take(&mut boards, &assignment);
+                            done.push((org, assignment.ranks.iter().map(|(n, _)| *n).collect(), event));
+                        }
+                    }
+                    Ok(done)
+                }
+                .boxed()
+            })
+            .await;
+        // Whatever came of it, the engine learns it from what is stored.
+        jobs.into_iter().for_each(|job| self.context.publish(Change::Claim(job)));
+        let done = done?;
+        for (org, nodes, event) in &done {
+            nodes.iter().for_each(|node| self.context.publish(Change::Assignments(*node)));
+            self.telemetry.placed(event.job, event.attempt, now);
+            self.context.publish(Change::Job { org: *org, job: event.job, event: Some(event.clone()) });
+        }
+        Ok(done.len())
+    }
+}
+
+/// The form in which a start is kept.
+fn assignment_of(row: &JobRow, start: Start) -> Result<Assignment, StoreError> {
+    let (job, generation, attempt, ranks) = start;
+    let ranks = ranks.into_iter().map(|(node, slots)| (node, stored(&row.gpu_model, &slots))).collect();
+    let org = parse(&row.org_id)?;
+    Ok(Assignment { job, org, generation, attempt, ranks })
+}
+
+async fn assign(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    mut row: JobRow,
+    assignment: &Assignment,
+    (now, awaited): (Timestamp, &Awaited),
+) -> Result<Option<(OrgId, JobEvent)>, StoreError> {
+    let number = assignment.attempt;
+    if row.generation != assignment.generation || i64::from(number) != row.attempt + 1 {
+        return Ok(None);
+    }
+    // Another start of the same pass may have been given a volume that this job would write to.
+    let Some(volumes) = uses::ready(tx, &row, now, awaited).await? else { return Ok(None) };
+    let org: OrgId = parse(&row.org_id)?;
+    let detail = "A place was found; the worker is told.".to_owned();
+    let event = Event::Assign { attempt: number };
+    let Ok(event) = advance(tx, context, &mut row, event, detail, now).await? else { return Ok(None) };
+    let lease_ms = leases::length_ms(&row, context.settings.lease_ms)?;
+    let mut idx = 0..;
+    for (rank, (node, slots)) in (0..).zip(&assignment.ranks) {
+        store::attempts::insert(tx, assignment.job, (number, rank), org, *node, lease_ms, now).await?;
+        for (slot, idx) in slots.iter().zip(&mut idx) {
+            let row = AllocationRow {
+                job_id: row.id.clone(),
+                attempt: i64::from(number),
+                idx,
+                org_id: row.org_id.clone(),
+                node_id: node.to_string(),
+                gpu_uuid: slot.gpu_uuid.clone(),
+                profile_id: slot.instance.map(|i| i64::from(i.profile_id)),
+                start: slot.instance.map_or(0, |i| i64::from(i.start)),
+                size: i64::from(slot.size),
+                share_milli: slot.share_milli.map(i64::from),
+                mig_uuid: None,
+                unclean: None,
+            };
+            store::attempts::insert_allocation(tx, &row).await?;
+        }
+    }
+    uses::give(tx, &row.id, row.attempt, volumes).await?;
+    Ok(Some((org, event)))
+}

@@ -1,0 +1,213 @@
+//! Rows in the engine's terms: what a stored job asks for, and what its attempts hold. Must not read anything.
+
+use std::collections::BTreeMap;
+
+use berth_core::cluster::{BookingId, Owner, Part, Slot};
+use berth_core::engine::{Asked, Claim, ClaimBill, ClaimRank, JobFacts};
+use berth_core::plan;
+use berth_core::request::{Request, Topology, Wanted};
+use berth_mig::{Instance, board_by_name};
+use berth_types::ids::{NodeId, OrgId};
+use berth_types::jobs::{DependsOn, JobState, NewJob, Priority, Topology as Near};
+use berth_types::time::Timestamp;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+use super::{bookings, corrupt};
+use berth_store::StoreError;
+use berth_store::attempts::HeldRow;
+use berth_store::jobs::JobRow;
+
+/// Seconds within which a worker's own grace is over and its devices are clean.
+const GRACE_S: i64 = 10;
+
+/// What placement needs of a submission; the rest of it, files above all, is passed over.
+#[derive(Deserialize)]
+struct Spec {
+    #[serde(default)]
+    depends_on: Vec<DependsOn>,
+    #[serde(default)]
+    gpu_milli: Option<u32>,
+    #[serde(default)]
+    topology: Near,
+    /// Which one it is makes no difference here.
+    #[serde(default)]
+    image: Option<IgnoredAny>,
+    #[serde(default)]
+    volumes: Vec<IgnoredAny>,
+}
+
+fn priority(rank: i64) -> Priority {
+    match rank {
+        0 => Priority::Low,
+        1 => Priority::Normal,
+        _ => Priority::High,
+    }
+}
+
+pub(super) fn wanted(profile: Option<&str>, gpu_milli: Option<u32>) -> Wanted {
+    match (profile, gpu_milli) {
+        (Some(profile), _) => Wanted::Slice(profile.into()),
+        (None, Some(milli)) => Wanted::Share(u16::try_from(milli).unwrap_or(0)),
+        (None, None) => Wanted::Board,
+    }
+}
+
+/// A request for devices of one offering on each of some nodes, with thousandths of a processor and memory.
+pub(super) fn request(
+    model: &str,
+    wanted: Wanted,
+    (count, nodes): (u32, u32),
+    (cpu_milli, memory_mib): (i64, i64),
+    near: Near,
+) -> Request {
+    let topology = match near {
+        Near::Any | Near::SameNode | Near::Nvlink => Topology::Any,
+        Near::SameSwitch => Topology::SameSwitch,
+        Near::SameRack => Topology::SameRack,
+    };
+    Request {
+        wanted,
+        count,
+        nodes,
+        models: vec![model.into()],
+        cpu_milli,
+        memory_mib,
+        topology,
+        nvlink: near == Near::Nvlink,
+        images: false,
+        offering: None,
+        nano_per_second: 0,
+    }
+}
+
+/// Thousandths of a processor that a submission asks for.
+pub fn cpu_milli(spec: &NewJob) -> i64 {
+    i64::from(spec.cpus.unwrap_or(0)) * 1_000
+}
+
+pub fn memory_mib(spec: &NewJob) -> i64 {
+    spec.memory_mib.map_or(0, |n| i64::try_from(n).unwrap_or(i64::MAX))
+}
+
+/// The booking that a job runs inside.
+fn inside(reservation: Option<&str>) -> Result<Option<BookingId>, StoreError> {
+    Ok(reservation.map(corrupt).transpose()?.map(bookings::booking_id))
+}
+
+/// What a queued job waits for, and whether it asks for volumes: who writes to these is not in its row.
+pub(super) fn waits(row: &JobRow) -> Result<(JobFacts, bool), StoreError> {
+    let spec: Spec = serde_json::from_str(&row.spec).map_err(|_| StoreError::Corrupt(row.id.clone()))?;
+    let count = u32::try_from(row.device_count).unwrap_or(u32::MAX);
+    let nodes = u32::try_from(row.nodes).unwrap_or(u32::MAX);
+    let facts = JobFacts {
+        id: corrupt(&row.id)?,
+        generation: row.generation,
+        attempt: u32::try_from(row.attempt).unwrap_or(0),
+        org: corrupt(&row.org_id)?,
+        request: Request {
+            offering: Some(row.slug.as_str().into()),
+            nano_per_second: row.nano_per_second,
+            images: spec.image.is_some(),
+            ..request(
+                &row.gpu_model,
+                wanted(row.mig_profile.as_deref(), spec.gpu_milli),
+                (count, nodes),
+                (row.cpu_milli, row.memory_mib),
+                spec.topology,
+            )
+        },
+        priority: priority(row.priority),
+        max_duration_s: row.max_duration_s - row.metered_before_ms / 1_000,
+        preemptible: row.preemptible,
+        grace_s: row.grace_s,
+        queued_at: Timestamp::from_micros(row.created_at),
+        depends_on: spec.depends_on,
+        inside: inside(row.reservation_id.as_deref())?,
+        volume: None,
+    };
+    Ok((facts, !spec.volumes.is_empty()))
+}
+
+pub(super) fn asked(row: &JobRow) -> Asked {
+    let gpu_milli = serde_json::from_str::<Spec>(&row.spec).ok().and_then(|spec| spec.gpu_milli);
+    Asked {
+        model: row.gpu_model.clone(),
+        wanted: wanted(row.mig_profile.as_deref(), gpu_milli),
+        count: u32::try_from(row.device_count).unwrap_or(u32::MAX),
+    }
+}
+
+/// What is held, by attempt.
+pub(super) fn claims(held: Vec<HeldRow>, now: Timestamp) -> Result<Vec<Claim>, StoreError> {
+    let mut out: BTreeMap<Owner, Claim> = BTreeMap::new();
+    for row in held {
+        let a = &row.allocation;
+        let number = |n: i64| u32::try_from(n).unwrap_or(0);
+        let owner = Owner { job: corrupt(&a.job_id)?, attempt: number(a.attempt) };
+        let org: OrgId = corrupt(&a.org_id)?;
+        let since = row.started_at.map_or(now, Timestamp::from_micros);
+        let current = row.attempt == a.attempt;
+        let state = JobState::parse(&row.state);
+        let runs =
+            current && matches!(state, Some(JobState::Assigned | JobState::Starting | JobState::Running));
+        let left = row.max_duration_s - row.metered_before_ms / 1_000;
+        let booked = inside(row.reservation_id.as_deref())?;
+        let claim = out.entry(owner).or_insert_with(|| Claim {
+            owner,
+            org,
+            ranks: Vec::new(),
+            milli: 0,
+            since,
+            ends_by: None,
+            priority: priority(row.priority),
+            stops: !runs,
+            preemptible: (runs && row.preemptible).then_some(row.grace_s),
+            saved_at: None,
+            inside: booked,
+            bill: ClaimBill {
+                offering: Some(row.slug.as_str().into()),
+                devices_milli: 0,
+                nano_per_second: row.nano_per_second,
+            },
+        });
+        claim.ends_by = match a.unclean {
+            Some(_) => None,
+            None if runs => Some(since.plus_seconds(left.max(0))),
+            // It stops, or is being cleaned up. The engine counts from when it heard of that first.
+            None => Some(now.plus_seconds(row.grace_s.max(GRACE_S))),
+        };
+        claim.bill.devices_milli += a.share_milli.unwrap_or(1_000);
+        claim.milli += a.share_milli.unwrap_or(a.size * 1_000 / row.cells.max(1));
+        let part = match (a.profile_id, a.share_milli) {
+            (None, None) => Part::Whole,
+            (None, Some(milli)) => Part::Share(u16::try_from(milli).unwrap_or(u16::MAX)),
+            (Some(id), _) => Part::Slice(Instance { profile_id: number(id), start: number(a.start) }),
+        };
+        let slot = Slot { gpu: a.gpu_uuid.as_str().into(), part };
+        let node: NodeId = corrupt(&a.node_id)?;
+        match claim.ranks.iter_mut().find(|r| r.node == node) {
+            Some(rank) => rank.slots.push(slot),
+            None => {
+                let (cpu_milli, memory_mib) = (row.cpu_milli, row.memory_mib);
+                claim.ranks.push(ClaimRank { node, slots: vec![slot], cpu_milli, memory_mib });
+            }
+        }
+    }
+    Ok(out.into_values().collect())
+}
+
+/// Slots in the form in which they are stored.
+pub fn stored(model: &str, slots: &[Slot]) -> Vec<plan::Slot> {
+    let board = board_by_name(model);
+    let slot = |slot: &Slot| {
+        let instance = if let Part::Slice(instance) = slot.part { Some(instance) } else { None };
+        let share_milli = if let Part::Share(milli) = slot.part { Some(milli) } else { None };
+        let size = match instance {
+            Some(i) => board.and_then(|b| b.profile(i.profile_id)).map_or(1, |p| p.size),
+            None => board.map_or(1, |b| b.memory_slices),
+        };
+        plan::Slot { gpu_uuid: slot.gpu.to_string(), instance, share_milli, size }
+    };
+    slots.iter().map(slot).collect()
+}

@@ -1,0 +1,459 @@
+//! Keeps the engine equal to the database, and asks it.
+//!
+//! A committed change marks its part of the database. Before the next question the marked parts are read again and
+//! stated to the engine. Facts carry the number of their read, so two reads that cross do no harm. A full read now and
+//! then makes up for changes that were not heard. Must not decide: it translates.
+
+pub mod bookings;
+mod facts;
+mod orgs;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use berth_core::cluster::{GpuFacts, NodeFacts, Owner};
+use berth_core::engine::{self, Asked, Claim, Decision, Engine, Fact, JobFacts, OrgFacts, explanation};
+use berth_core::plan;
+use berth_core::request::Request;
+use berth_types::ids::{JobId, NodeId, OrgId};
+use berth_types::jobs::{Explanation, JobState, NewJob};
+use berth_types::time::Timestamp;
+
+use berth_fleet::cluster::foreign;
+use berth_foundation::{Change, Context, Listener};
+use berth_storage::VolumeUses;
+use berth_store::jobs::JobRow;
+use berth_store::offerings::StoredOffering;
+use berth_store::{self as store, StoreError, Tx};
+use facts::{asked, claims, request, waits, wanted};
+pub use facts::{cpu_milli, memory_mib, stored};
+use tokio::sync::Notify;
+
+/// Where a node does not say how many processors or how much memory it has, they are in nobody's way.
+const PLENTY: i64 = 1 << 40;
+/// As much of the queue as is ever held in memory.
+const QUEUE: i64 = 200_000;
+/// Touched jobs that are read together. Not all at once: a submission may be long.
+const TOGETHER: usize = 16;
+
+/// What changed since the engine was last told.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Touched {
+    everything: bool,
+    boards: bool,
+    orgs: bool,
+    bookings: bool,
+    jobs: HashSet<JobId>,
+}
+
+/// The engine, and the changes that it has not read yet.
+#[derive(Debug)]
+struct State {
+    engine: Mutex<Engine>,
+    touched: Mutex<Touched>,
+    /// Wakes the scheduler.
+    wake: Notify,
+    /// Held while changes are read, so that the next question knows them.
+    reading: tokio::sync::Mutex<()>,
+    /// Held by a pass from its decisions to their commit: one pass at a time.
+    passing: Arc<tokio::sync::Mutex<()>>,
+    reads: AtomicI64,
+    /// The facts of organizations that were stated last.
+    orgs: Mutex<HashMap<OrgId, OrgFacts>>,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        let touched = Touched { everything: true, ..Touched::default() };
+        Self {
+            engine: Mutex::default(),
+            touched: Mutex::new(touched),
+            wake: Notify::new(),
+            reading: tokio::sync::Mutex::default(),
+            passing: Arc::default(),
+            reads: AtomicI64::new(0),
+            orgs: Mutex::default(),
+        }
+    }
+}
+
+impl State {
+    fn touch(&self, mark: impl FnOnce(&mut Touched)) {
+        mark(&mut lock(&self.touched));
+        self.wake.notify_one();
+    }
+}
+
+impl Listener for State {
+    fn hear(&self, change: &Change) {
+        match change {
+            Change::Job { job, event, .. } => {
+                // Its preparation changes nothing about anybody's place.
+                if event.as_ref().is_none_or(|event| event.state != JobState::Starting) {
+                    self.touch(|touched| {
+                        touched.jobs.insert(*job);
+                    });
+                }
+            }
+            Change::Claim(job) => self.touch(|touched| {
+                touched.jobs.insert(*job);
+            }),
+            Change::Boards => self.touch(|touched| touched.boards = true),
+            Change::Orgs => self.touch(|touched| touched.orgs = true),
+            Change::Reservations => self.touch(|touched| touched.bookings = true),
+            Change::Assignments(_)
+            | Change::NodeRevoked(_)
+            | Change::Charged
+            | Change::Member { .. }
+            | Change::TokenRevoked(_)
+            | Change::SignedOut(_)
+            | Change::Webhooks(_) => {}
+        }
+    }
+}
+
+/// The engine of the queue, kept equal to the database.
+#[derive(Clone)]
+pub struct Planner {
+    context: Context,
+    volumes: VolumeUses,
+    state: Arc<State>,
+}
+
+/// A submission in the engine's terms, and in those of its sentences.
+fn submitted(spec: &NewJob, offering: &StoredOffering, nano_per_second: i64) -> (Request, Asked) {
+    let host = (cpu_milli(spec), memory_mib(spec));
+    let model = offering.gpu_model.as_str();
+    let wanted = wanted(offering.mig_profile.as_deref(), spec.gpu_milli);
+    let request = Request {
+        offering: Some(offering.slug.as_str().into()),
+        nano_per_second,
+        images: spec.image.is_some(),
+        ..request(model, wanted.clone(), (spec.count, spec.nodes), host, spec.topology)
+    };
+    (request, Asked { model: model.to_owned(), wanted, count: spec.count })
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn corrupt<T: std::str::FromStr>(text: &str) -> Result<T, StoreError> {
+    text.parse().map_err(|_| StoreError::Corrupt(text.to_owned()))
+}
+
+/// The outcome of a pass of the engine.
+pub struct Decided {
+    pub decisions: Vec<Decision>,
+    /// The engine has not looked at everything yet.
+    pub unfinished: bool,
+    /// After so many milliseconds something ends or begins by itself; `None` if nothing does.
+    pub next_after_ms: Option<i64>,
+}
+
+impl Planner {
+    pub fn new(context: Context, volumes: VolumeUses) -> Self {
+        let state: Arc<State> = Arc::default();
+        context.changes.subscribe(state.clone());
+        Self { context, volumes, state }
+    }
+
+    /// The next question reads everything again.
+    pub fn read_all(&self) {
+        lock(&self.state.touched).everything = true;
+    }
+
+    /// Resolves when something changed since the last call.
+    pub async fn changed(&self) {
+        self.state.wake.notified().await;
+    }
+
+    /// Keeps changes from being read for as long as the guard is held.
+    pub async fn hold_reading(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.state.reading.lock().await
+    }
+
+    /// Waits for a pass that is under way; none begins for as long as the guard is held.
+    pub async fn hold_passes(&self) -> tokio::sync::OwnedMutexGuard<()> {
+        self.state.passing.clone().lock_owned().await
+    }
+
+    fn touch_again(&self, touched: Touched) {
+        let mut now = lock(&self.state.touched);
+        now.everything |= touched.everything;
+        now.boards |= touched.boards;
+        now.orgs |= touched.orgs;
+        now.bookings |= touched.bookings;
+        now.jobs.extend(touched.jobs);
+    }
+
+    /// Tells the engine what was touched.
+    pub async fn refresh(&self) -> Result<(), StoreError> {
+        let _one = self.state.reading.lock().await;
+        let touched = std::mem::take(&mut *lock(&self.state.touched));
+        if touched == Touched::default() {
+            return Ok(());
+        }
+        let done = self.read_touched(&touched).await;
+        if done.is_err() {
+            self.touch_again(touched);
+        }
+        done
+    }
+
+    async fn read_touched(&self, touched: &Touched) -> Result<(), StoreError> {
+        let version = self.state.reads.fetch_add(1, Ordering::SeqCst);
+        let now = self.context.now();
+        let mut facts = Vec::new();
+        let mut conn = self.context.db.read().await?;
+        let mut tx = conn.tx();
+        if touched.boards || touched.everything {
+            facts.extend(self.nodes_as_facts(&mut tx, version).await?);
+        }
+        let racks = match touched.boards || touched.everything {
+            true => Some(store::operations::list_racks(&mut tx).await?),
+            false => None,
+        };
+        if touched.orgs || touched.everything {
+            facts.extend(self.orgs_as_facts(&mut tx, now).await?);
+        }
+        // Bookings name boards, so they are stated anew when boards come.
+        let bookings = match touched.bookings || touched.boards || touched.everything {
+            true => Some(self.stored_bookings(&mut tx).await?),
+            false => None,
+        };
+        let mut kept: Option<(HashSet<Owner>, HashSet<JobId>)> = None;
+        if touched.everything {
+            let held = claims(store::attempts::list_held(&mut tx).await?, now)?;
+            let rows = store::jobs::list_queued(&mut tx, QUEUE).await?;
+            let owners = held.iter().map(|c| c.owner).collect();
+            facts.extend(held.into_iter().map(|claim| Fact::Claim { version, claim }));
+            let mut jobs = HashSet::new();
+            let mut volumes = self.volumes.held_volumes(&mut tx, "").await?;
+            for row in rows {
+                let (facts_of, _) = waits(&row)?;
+                let facts_of = JobFacts { volume: volumes.remove(&row.id), ..facts_of };
+                jobs.insert(facts_of.id);
+                self.outcomes(&mut tx, &facts_of, &mut facts).await?;
+                facts.push(Fact::Waits { version, facts: facts_of });
+            }
+            kept = Some((owners, jobs));
+        } else {
+            let jobs: Vec<JobId> = touched.jobs.iter().copied().collect();
+            for jobs in jobs.chunks(TOGETHER) {
+                self.jobs_as_facts(&mut tx, jobs, version, now, &mut facts).await?;
+            }
+        }
+        drop(conn);
+        let mut engine = lock(&self.state.engine);
+        let (nodes, others): (Vec<Fact>, Vec<Fact>) =
+            facts.into_iter().partition(|f| matches!(f, Fact::Node { .. }));
+        for fact in nodes {
+            engine.apply(fact, now);
+        }
+        if let Some(racks) = racks {
+            engine.put_racks(racks.into_iter().map(|(name, watts)| (name.into(), watts)).collect());
+        }
+        if let Some(rows) = bookings {
+            bookings::state_bookings(&mut engine, &rows, version, now)?;
+        }
+        for fact in others {
+            engine.apply(fact, now);
+        }
+        if let Some((owners, jobs)) = kept {
+            let gone: Vec<Owner> = engine.owners().filter(|o| !owners.contains(o)).collect();
+            let left: Vec<JobId> =
+                engine.waiting_jobs().map(|(j, _)| j).filter(|j| !jobs.contains(j)).collect();
+            for owner in gone {
+                engine.apply(Fact::Freed { version, owner }, now);
+            }
+            for job in left {
+                engine.apply(Fact::Left { version, job }, now);
+            }
+        }
+        Ok(())
+    }
+
+    async fn nodes_as_facts(&self, tx: &mut Tx<'_>, version: i64) -> Result<Vec<Fact>, StoreError> {
+        let connected = self.context.live.connected();
+        let mut boards: HashMap<String, Vec<GpuFacts>> = HashMap::new();
+        for gpu in store::nodes::list_gpus(tx).await? {
+            boards.entry(gpu.node_id.clone()).or_default().push(GpuFacts {
+                uuid: gpu.uuid.as_str().into(),
+                model: gpu.model.as_str().into(),
+                mig_enabled: gpu.mig_enabled,
+                healthy: gpu.present && gpu.quarantined.is_none(),
+                island: u8::try_from(gpu.nvlink_island).unwrap_or(0),
+                limit_watts: gpu.told().power_limit_watts.map(i64::from),
+                foreign: foreign(&gpu),
+            });
+        }
+        let node = |row: store::nodes::NodeRow| {
+            let id: NodeId = corrupt(&row.id)?;
+            let labels = berth_fleet::cluster::labels(&row);
+            let label = |name: &str| labels.get(name).map(|value| value.as_str().into());
+            let facts = NodeFacts {
+                id,
+                open: !row.cordoned && connected.contains(&id),
+                away: !row.cordoned && !connected.contains(&id),
+                images: row.images,
+                cpu_milli: if row.cpu_milli > 0 { row.cpu_milli } else { PLENTY },
+                memory_mib: if row.memory_mib > 0 { row.memory_mib } else { PLENTY },
+                switch: label("switch"),
+                rack: label("rack"),
+                gpus: boards.remove(&row.id).unwrap_or_default(),
+            };
+            Ok(Fact::Node { version, facts })
+        };
+        store::nodes::list(tx).await?.into_iter().map(node).collect()
+    }
+
+    async fn jobs_as_facts(
+        &self,
+        tx: &mut Tx<'_>,
+        jobs: &[JobId],
+        version: i64,
+        now: Timestamp,
+        out: &mut Vec<Fact>,
+    ) -> Result<(), StoreError> {
+        let rows = store::jobs::list_any(tx, jobs).await?;
+        let mut rows: HashMap<String, JobRow> = rows.into_iter().map(|row| (row.id.clone(), row)).collect();
+        let mut claimed: HashMap<JobId, Vec<Claim>> = HashMap::new();
+        for claim in claims(store::attempts::list_held_by(tx, jobs).await?, now)? {
+            claimed.entry(claim.owner.job).or_default().push(claim);
+        }
+        for &job in jobs {
+            let row = rows.remove(&job.to_string());
+            let held = claimed.remove(&job).unwrap_or_default();
+            let attempts = row.as_ref().map_or(0, |r| u32::try_from(r.attempt).unwrap_or(0));
+            for attempt in 1..=attempts.saturating_add(1) {
+                let owner = Owner { job, attempt };
+                if !held.iter().any(|c| c.owner == owner) {
+                    out.push(Fact::Freed { version, owner });
+                }
+            }
+            out.extend(held.into_iter().map(|claim| Fact::Claim { version, claim }));
+            match row {
+                Some(row) if row.state == JobState::Queued.name() => {
+                    let (facts, asks_for_volumes) = waits(&row)?;
+                    let volume = match asks_for_volumes {
+                        true => self.volumes.held_volumes(tx, &row.id).await?.remove(&row.id),
+                        false => None,
+                    };
+                    let facts = JobFacts { volume, ..facts };
+                    self.outcomes(tx, &facts, out).await?;
+                    out.push(Fact::Waits { version, facts });
+                }
+                row => {
+                    out.push(Fact::Left { version, job });
+                    let ended = row.and_then(|r| JobState::parse(&r.state)).filter(|s| s.ended());
+                    let succeeded = ended.map(|s| s == JobState::Succeeded);
+                    out.extend(succeeded.map(|succeeded| Fact::Ended { job, succeeded }));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// How the jobs ended that this one waits for.
+    async fn outcomes(
+        &self,
+        tx: &mut Tx<'_>,
+        facts: &JobFacts,
+        out: &mut Vec<Fact>,
+    ) -> Result<(), StoreError> {
+        for dependency in &facts.depends_on {
+            let row = store::jobs::find_any(tx, dependency.job).await?;
+            let state = row.and_then(|r| JobState::parse(&r.state));
+            if state.is_none_or(JobState::ended) {
+                let succeeded = state == Some(JobState::Succeeded);
+                out.push(Fact::Ended { job: dependency.job, succeeded });
+            }
+        }
+        Ok(())
+    }
+
+    /// What the engine decides now.
+    pub async fn decide(&self) -> Result<Decided, StoreError> {
+        self.refresh().await?;
+        let mut engine = lock(&self.state.engine);
+        let now = self.context.now();
+        let decisions = engine.pass(now);
+        let next_after_ms =
+            engine.next_change(now).map(|next| (next.micros() - now.micros()).max(0) / 1_000 + 1);
+        Ok(Decided { decisions, unfinished: engine.unfinished(), next_after_ms })
+    }
+
+    /// Asks the engine something.
+    pub fn ask<T>(&self, question: impl FnOnce(&mut Engine) -> T) -> T {
+        question(&mut lock(&self.state.engine))
+    }
+
+    /// Why no node of the cloud could ever take a submission, open or not. `None`: some could.
+    ///
+    /// # Errors
+    /// What is stored could not be read.
+    pub async fn never(
+        &self,
+        org: OrgId,
+        spec: &NewJob,
+        offering: &StoredOffering,
+    ) -> Result<Option<Explanation>, StoreError> {
+        let (request, asked) = submitted(spec, offering, 0);
+        let ask = || match self.ask(|engine| engine.never(&request, org)) {
+            Ok(why) => why,
+            Err(absurd) => {
+                let blockers = vec![engine::Blocker::Absurd(absurd)];
+                Some(engine::Why { blockers, changes: Vec::new(), earliest: None, fits: false })
+            }
+        };
+        if ask().is_none() {
+            return Ok(None);
+        }
+        // A node may have come of which the engine was not told yet.
+        self.refresh().await?;
+        Ok(ask().map(|why| explanation(&why, &asked, self.context.now())))
+    }
+
+    /// What would become of a submission, and where it would start at once.
+    pub fn trial(
+        &self,
+        org: OrgId,
+        spec: &NewJob,
+        offering: &StoredOffering,
+        nano_per_second: i64,
+    ) -> (Explanation, Vec<(NodeId, Vec<plan::Slot>)>) {
+        let now = self.context.now();
+        let model = offering.gpu_model.as_str();
+        let (request, asked) = submitted(spec, offering, nano_per_second);
+        let seconds = i64::try_from(spec.max_duration_s).unwrap_or(i64::MAX);
+        match self.ask(|engine| engine.trial(&request, org, spec.priority, seconds, now)) {
+            Ok((why, places)) => {
+                let places = places.into_iter().map(|(node, slots)| (node, stored(model, &slots)));
+                (explanation(&why, &asked, now), places.collect())
+            }
+            Err(absurd) => {
+                let blockers = vec![engine::Blocker::Absurd(absurd)];
+                let why = engine::Why { blockers, changes: Vec::new(), earliest: None, fits: false };
+                (explanation(&why, &asked, now), Vec::new())
+            }
+        }
+    }
+
+    /// Why a queued job waits, as far as the engine knows it.
+    pub fn why(&self, row: &JobRow) -> Explanation {
+        let now = self.context.now();
+        let why = row.id.parse().ok().and_then(|job| self.ask(|engine| engine.why(job, now)));
+        match why {
+            Some(why) => explanation(&why, &asked(row), now),
+            // It was submitted a moment ago, or its start is being written down.
+            None => Explanation {
+                blockers: Vec::new(),
+                smallest_change: String::new(),
+                earliest_start: Some(now),
+                basis: "It is being placed.".to_owned(),
+            },
+        }
+    }
+}

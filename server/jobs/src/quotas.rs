@@ -1,0 +1,495 @@
+//! What organizations may use: limits, what counts against them, requests for more.
+//!
+//! Limits of what is held at once are kept by the engine, which makes jobs wait; those of what may be
+//! submitted are kept here, in the transaction that records the job.
+
+use berth_core::quotas::{Exceeded, Kind, Need};
+use berth_types::Page;
+use berth_types::ids::{AuditEventId, OrgId, QuotaRequestId};
+use berth_types::money::{money_text, per_hour_micros};
+use berth_types::problems::{FieldError, Problem};
+use berth_types::quotas::{
+    AuditEvent, DecideQuotaRequest, Limits, NewQuotaRequest, Quota, QuotaRequest, QuotaRequestState, Used,
+};
+use berth_types::time::Timestamp;
+use futures::FutureExt;
+
+use crate::limits::held_limits;
+use crate::planner::Planner;
+use berth_foundation::days::month_of;
+use berth_foundation::{Caller, Right, idempotency};
+use berth_foundation::{Change, Context};
+use berth_store::reservations::ReservationRow;
+use berth_store::{self as store, StoreError, Tx};
+use berth_types::reservations::Window;
+
+/// No limit is higher; sums of what is counted stay far below an i64's end.
+const MOST: i64 = 1_000_000_000_000;
+const MAX_REASON_CHARS: usize = 1_000;
+
+/// What a submission counts for.
+#[derive(Debug, Clone)]
+pub struct Order {
+    pub slug: String,
+    pub need: Need,
+    pub max_duration_s: i64,
+}
+
+/// The limits that hold for an organization, and whether they are those for all.
+pub async fn effective(tx: &mut Tx<'_>, org: OrgId) -> Result<(Limits, bool), StoreError> {
+    if let Some(own) = store::quotas::find(tx, Some(org)).await? {
+        return Ok((own, false));
+    }
+    Ok((store::quotas::find(tx, None).await?.unwrap_or_default(), true))
+}
+
+/// The most of an organization's boards that are reserved at one time within some windows.
+pub fn peak_milli(rows: &[ReservationRow], org: &str, windows: &[Window]) -> i64 {
+    let of_org = || rows.iter().filter(|r| r.org_id.as_deref() == Some(org));
+    let mut peak = 0;
+    for window in windows {
+        let (from, until) = (window.starts_at.micros(), window.ends_at.micros());
+        let inside = || of_org().filter(move |r| r.starts_at < until && r.ends_at > from);
+        for at in inside().map(|r| r.starts_at.max(from)) {
+            let there = inside().filter(|r| r.starts_at <= at && at < r.ends_at);
+            peak = peak.max(there.map(|r| r.board_milli).sum());
+        }
+    }
+    peak
+}
+
+/// The most of an organization's boards that are reserved at any one time from now on.
+async fn reserved_peak(tx: &mut Tx<'_>, org: OrgId, now: Timestamp) -> Result<i64, StoreError> {
+    let ends_at = Timestamp::from_micros(i64::MAX);
+    let rows = store::reservations::list_between(tx, now.micros(), ends_at.micros()).await?;
+    Ok(peak_milli(&rows, &org.to_string(), &[Window { starts_at: now, ends_at }]))
+}
+
+fn exceeded(detail: String, pointer: &str) -> Problem {
+    let errors = vec![FieldError::new(pointer, detail.clone())];
+    let title = "Beyond the limits of the organization";
+    Problem { errors, ..Problem::new(403, "quota.exceeded", title, detail) }
+}
+
+fn alone(beyond: &Exceeded, currency: &str) -> Problem {
+    let milli = |n: i64| {
+        format!("{}.{:03}", n / 1_000, n % 1_000).trim_end_matches('0').trim_end_matches('.').to_owned()
+    };
+    let (limit, need) = (beyond.limit, beyond.need);
+    match beyond.kind {
+        Kind::Boards => exceeded(
+            format!(
+                "This takes {} whole boards, and the organization may hold {} at once. Ask for fewer, or ask the operator for more.",
+                milli(need),
+                milli(limit)
+            ),
+            "/count",
+        ),
+        Kind::Devices => exceeded(
+            format!(
+                "This takes {} devices of the offering, and the organization may hold {} at once. Ask for fewer, or ask the operator for more.",
+                milli(need),
+                milli(limit)
+            ),
+            "/count",
+        ),
+        Kind::RunningJobs => {
+            exceeded("The organization may not run jobs at present.".to_owned(), "/offering")
+        }
+        Kind::Spend => {
+            let hour = |nano: i64| money_text(per_hour_micros(nano).unwrap_or(i64::MAX), currency);
+            exceeded(
+                format!(
+                    "This costs {} an hour, and the organization may spend {} an hour. Ask for less, or ask the operator for more.",
+                    hour(need),
+                    hour(limit)
+                ),
+                "/count",
+            )
+        }
+    }
+}
+
+/// Counts a submission, or says which limit it is beyond and changes nothing.
+pub async fn admit(
+    tx: &mut Tx<'_>,
+    org: OrgId,
+    order: &Order,
+    currency: &str,
+    now: Timestamp,
+) -> Result<Option<Problem>, StoreError> {
+    let (limits, _) = effective(tx, org).await?;
+    if let Some(beyond) = held_limits(&limits).never(&order.need, &order.slug) {
+        return Ok(Some(alone(&beyond, currency)));
+    }
+    if let Some(problem) = queue_full(tx, org, &limits).await? {
+        return Ok(Some(problem));
+    }
+    count(tx, org, order.need.boards_milli.saturating_mul(order.max_duration_s), &limits, now).await
+}
+
+/// The limit of jobs that wait, when it is reached.
+pub async fn queue_full(tx: &mut Tx<'_>, org: OrgId, limits: &Limits) -> Result<Option<Problem>, StoreError> {
+    let Some(most) = limits.queued_jobs else { return Ok(None) };
+    let queued = store::jobs::count_queued(tx, org).await?;
+    Ok((queued >= most).then(|| {
+        let detail = format!(
+            "{queued} jobs of the organization wait already, and {most} may. Submit it again when some have started, or ask the operator for more."
+        );
+        exceeded(detail, "/offering")
+    }))
+}
+
+/// Counts so many thousandths of boards × seconds more for the month of `submitted`, unless that is
+/// beyond its limit.
+pub async fn count(
+    tx: &mut Tx<'_>,
+    org: OrgId,
+    board_milli_s: i64,
+    limits: &Limits,
+    submitted: Timestamp,
+) -> Result<Option<Problem>, StoreError> {
+    let month = month_of(submitted);
+    if let Some(hours) = limits.board_hours_per_month {
+        let used = store::quotas::month_use(tx, org, &month).await?;
+        let most = hours.saturating_mul(3_600_000);
+        if used.saturating_add(board_milli_s) > most {
+            let left = (most - used).max(0);
+            let detail = format!(
+                "At its longest this takes {} whole-board hours, and of the {hours} of {month} there are {} left. Shorten it, or ask the operator for more.",
+                tenths(board_milli_s),
+                tenths(left)
+            );
+            return Ok(Some(exceeded(detail, "/max_duration_s")));
+        }
+    }
+    store::quotas::count_month(tx, org, &month, board_milli_s).await?;
+    Ok(None)
+}
+
+/// Thousandths of boards × seconds as whole-board hours with one decimal.
+fn tenths(board_milli_s: i64) -> String {
+    let tenths = board_milli_s / 360_000;
+    format!("{}.{}", tenths / 10, tenths % 10)
+}
+
+/// What keeps limits from being limits.
+fn check(limits: &Limits, base: &str) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let mut range = |name: &str, value: Option<i64>, least: i64| {
+        if value.is_some_and(|n| n < least || n > MOST) {
+            let detail = format!("Choose between {least} and {MOST}, or leave it out.");
+            errors.push(FieldError::new(format!("{base}/{name}"), detail));
+        }
+    };
+    range("boards_milli", limits.boards_milli, 0);
+    range("running_jobs", limits.running_jobs, 0);
+    range("queued_jobs", limits.queued_jobs, 0);
+    range("spend_per_hour_micros", limits.spend_per_hour_micros, 0);
+    range("board_hours_per_month", limits.board_hours_per_month, 0);
+    range("reserved_boards_milli", limits.reserved_boards_milli, 0);
+    range("guaranteed_boards_milli", limits.guaranteed_boards_milli, 0);
+    range("weight_milli", limits.weight_milli, 1);
+    for (slug, most) in &limits.devices {
+        range(&format!("devices/{}", slug.chars().take(80).collect::<String>()), Some(*most), 0);
+    }
+    if limits.devices.len() > 200 {
+        errors.push(FieldError::new(format!("{base}/devices"), "At most 200 offerings."));
+    }
+    errors
+}
+
+async fn unknown_offering(
+    tx: &mut Tx<'_>,
+    limits: &Limits,
+    base: &str,
+    now: Timestamp,
+) -> Result<Option<Problem>, StoreError> {
+    for slug in limits.devices.keys() {
+        if store::offerings::find(tx, slug, now).await?.is_none() {
+            let pointer = format!("{base}/devices/{slug}");
+            return Ok(Some(Problem::invalid_field(&pointer, "There is no such offering.")));
+        }
+    }
+    Ok(None)
+}
+
+/// The limits of organizations, and requests for more.
+#[derive(Clone)]
+pub struct Quotas {
+    context: Context,
+    planner: Planner,
+}
+
+impl Quotas {
+    pub fn new(context: Context, planner: Planner) -> Self {
+        Self { context, planner }
+    }
+
+    pub async fn quota(&self, caller: &Caller, org: OrgId) -> Result<Quota, Problem> {
+        self.context.authorise(caller, org, Right::Look).await?;
+        self.quota_of(org).await
+    }
+
+    pub async fn any_quota(&self, caller: &Caller, org: OrgId) -> Result<Quota, Problem> {
+        self.context.authorise_operator(caller)?;
+        let mut conn = self.context.db.read().await?;
+        store::accounts::find_org(&mut conn.tx(), org).await?.ok_or_else(Problem::not_found)?;
+        drop(conn);
+        self.quota_of(org).await
+    }
+
+    async fn quota_of(&self, org: OrgId) -> Result<Quota, Problem> {
+        self.planner.refresh().await?;
+        let (held, devices_milli) = self.planner.ask(|engine| {
+            let used = engine.used(org);
+            let named = used.devices_milli.iter().filter_map(|(index, milli)| {
+                Some((engine.cluster().offering_name(*index)?.to_string(), *milli))
+            });
+            (used.clone(), named.collect())
+        });
+        let month = month_of(self.context.now());
+        let mut conn = self.context.db.read().await?;
+        let mut tx = conn.tx();
+        let (limits, is_default) = effective(&mut tx, org).await?;
+        let used = Used {
+            boards_milli: held.boards_milli,
+            devices_milli,
+            running_jobs: held.running_jobs,
+            queued_jobs: store::jobs::count_queued(&mut tx, org).await?,
+            spend_per_hour_micros: per_hour_micros(held.nano_per_second).unwrap_or(i64::MAX),
+            board_hours_milli: store::quotas::month_use(&mut tx, org, &month).await? / 3_600,
+            reserved_boards_milli: reserved_peak(&mut tx, org, self.context.now()).await?,
+        };
+        Ok(Quota { org, limits, is_default, used, month })
+    }
+
+    /// The limits of all organizations without their own.
+    pub async fn default_limits(&self, caller: &Caller) -> Result<Limits, Problem> {
+        self.context.authorise_operator(caller)?;
+        let mut conn = self.context.db.read().await?;
+        Ok(store::quotas::find(&mut conn.tx(), None).await?.unwrap_or_default())
+    }
+
+    /// Sets the limits of an organization, or (`None`) of all without their own.
+    pub async fn set_limits(
+        &self,
+        caller: &Caller,
+        org: Option<OrgId>,
+        limits: Limits,
+    ) -> Result<(), Problem> {
+        self.context.authorise_operator(caller)?;
+        let errors = check(&limits, "");
+        if !errors.is_empty() {
+            return Err(Problem::invalid(errors));
+        }
+        let now = self.context.now();
+        let subject = org.map_or_else(|| "default".to_owned(), |org| org.to_string());
+        let detail = serde_json::to_string(&limits).map_err(|_| Problem::internal())?;
+        let event = self.context.audit_event(caller, "quota.set", subject, detail);
+        let done = self.context.db.write(move |tx| {
+            let (limits, event) = (limits.clone(), event.clone());
+            async move {
+                if let Some(org) = org
+                    && store::accounts::find_org(tx, org).await?.is_none()
+                {
+                    return Ok(Some(Problem::not_found()));
+                }
+                if let Some(problem) = unknown_offering(tx, &limits, "", now).await? {
+                    return Ok(Some(problem));
+                }
+                store::quotas::put(tx, org, &limits, &event.actor, now).await?;
+                store::quotas::insert_audit(tx, org, &event).await?;
+                Ok(None)
+            }
+            .boxed()
+        });
+        if let Some(problem) = done.await? {
+            return Err(problem);
+        }
+        self.context.publish(Change::Orgs);
+        Ok(())
+    }
+
+    /// Gives an organization the limits of all others again.
+    pub async fn clear_limits(&self, caller: &Caller, org: OrgId) -> Result<(), Problem> {
+        self.context.authorise_operator(caller)?;
+        let event = self.context.audit_event(caller, "quota.cleared", org.to_string(), String::new());
+        let known = self.context.db.write(move |tx| {
+            let event = event.clone();
+            async move {
+                let known = store::accounts::find_org(tx, org).await?.is_some();
+                if known {
+                    store::quotas::remove(tx, org).await?;
+                    store::quotas::insert_audit(tx, Some(org), &event).await?;
+                }
+                Ok(known)
+            }
+            .boxed()
+        });
+        if !known.await? {
+            return Err(Problem::not_found());
+        }
+        self.context.publish(Change::Orgs);
+        Ok(())
+    }
+
+    /// Asks the operator for other limits.
+    pub async fn request_quota(
+        &self,
+        caller: &Caller,
+        org: OrgId,
+        input: NewQuotaRequest,
+    ) -> Result<QuotaRequest, Problem> {
+        self.context.authorise(caller, org, Right::Manage).await?;
+        if let Some(made) = caller.done_before() {
+            let id = made.parse().map_err(|_| Problem::internal())?;
+            let mut conn = self.context.db.read().await?;
+            return store::quotas::find_request(&mut conn.tx(), id).await?.ok_or_else(Problem::not_found);
+        }
+        let mut errors = check(&input.limits, "/limits");
+        if input.limits == Limits::default() {
+            errors.push(FieldError::new("/limits", "Say which limit should be another."));
+        }
+        if input.limits.guaranteed_boards_milli.is_some() || input.limits.weight_milli.is_some() {
+            errors.push(FieldError::new("/limits", "Shares and weights are the operator's to give."));
+        }
+        let reason = input.reason.trim().to_owned();
+        if reason.is_empty() || reason.chars().count() > MAX_REASON_CHARS {
+            errors.push(FieldError::new("/reason", "Say what it is for, in up to 1000 characters."));
+        }
+        if !errors.is_empty() {
+            return Err(Problem::invalid(errors));
+        }
+        let now = self.context.now();
+        let request = QuotaRequest {
+            id: self.context.new_id(now),
+            org,
+            org_name: String::new(),
+            limits: input.limits,
+            reason,
+            state: QuotaRequestState::Pending,
+            created_at: now,
+            created_by: caller.user.name.clone(),
+            decided_at: None,
+            note: String::new(),
+        };
+        let event = self.context.audit_event(
+            caller,
+            "quota.requested",
+            request.id.to_string(),
+            request.reason.clone(),
+        );
+        let (id, once) = (request.id, caller.once.clone());
+        let done = self.context.db.write(move |tx| {
+            let (request, event, once) = (request.clone(), event.clone(), once.clone());
+            async move {
+                if let Some(problem) = unknown_offering(tx, &request.limits, "/limits", now).await? {
+                    return Ok(Err(problem));
+                }
+                idempotency::claim(tx, once.as_ref(), &id.to_string(), now).await?;
+                store::quotas::insert_request(tx, &request).await?;
+                store::quotas::insert_audit(tx, Some(org), &event).await?;
+                Ok(store::quotas::find_request(tx, id).await?.ok_or_else(Problem::not_found))
+            }
+            .boxed()
+        });
+        done.await?
+    }
+
+    pub async fn list_quota_requests(
+        &self,
+        caller: &Caller,
+        org: Option<OrgId>,
+        limit: u32,
+    ) -> Result<Page<QuotaRequest>, Problem> {
+        match org {
+            Some(org) => {
+                self.context.authorise(caller, org, Right::Look).await?;
+            }
+            None => self.context.authorise_operator(caller)?,
+        }
+        let mut conn = self.context.db.read().await?;
+        Ok(Page::whole(store::quotas::list_requests(&mut conn.tx(), org, i64::from(limit)).await?))
+    }
+
+    /// Grants or declines a request. What is granted takes the place of those limits that it names.
+    pub async fn decide_quota_request(
+        &self,
+        caller: &Caller,
+        id: QuotaRequestId,
+        input: DecideQuotaRequest,
+    ) -> Result<QuotaRequest, Problem> {
+        self.context.authorise_operator(caller)?;
+        if caller.done_before().is_some() {
+            let mut conn = self.context.db.read().await?;
+            return store::quotas::find_request(&mut conn.tx(), id).await?.ok_or_else(Problem::not_found);
+        }
+        let mut errors = input.limits.as_ref().map_or_else(Vec::new, |l| check(l, "/limits"));
+        if input.note.chars().count() > MAX_REASON_CHARS {
+            errors.push(FieldError::new("/note", "Use up to 1000 characters."));
+        }
+        if !errors.is_empty() {
+            return Err(Problem::invalid(errors));
+        }
+        let now = self.context.now();
+        let action = if input.grant { "quota.granted" } else { "quota.declined" };
+        let event = self.context.audit_event(caller, action, id.to_string(), input.note.clone());
+        let once = caller.once.clone();
+        let done = self.context.db.write(move |tx| {
+            let (input, event, once) = (input.clone(), event.clone(), once.clone());
+            async move {
+                let Some(request) = store::quotas::find_request(tx, id).await? else {
+                    return Ok(Err(Problem::not_found()));
+                };
+                // Looked at before anything is written: what is refused must change nothing.
+                let granted = input.limits.as_ref().unwrap_or(&request.limits);
+                if input.grant
+                    && let Some(problem) = unknown_offering(tx, granted, "/limits", now).await?
+                {
+                    return Ok(Err(problem));
+                }
+                let state =
+                    if input.grant { QuotaRequestState::Granted } else { QuotaRequestState::Declined };
+                let note = input.note.trim();
+                if !store::quotas::decide_request(tx, id, state, (&event.actor, note), now).await? {
+                    let detail = format!("It was {} already; nothing was changed.", request.state.name());
+                    return Ok(Err(Problem::conflict("quota_request.decided", "It is decided", detail)));
+                }
+                idempotency::claim(tx, once.as_ref(), "", now).await?;
+                if input.grant {
+                    let limits = effective(tx, request.org).await?.0.with(granted);
+                    store::quotas::put(tx, Some(request.org), &limits, &event.actor, now).await?;
+                }
+                store::quotas::insert_audit(tx, Some(request.org), &event).await?;
+                Ok(store::quotas::find_request(tx, id).await?.ok_or_else(Problem::not_found))
+            }
+            .boxed()
+        });
+        let decided = done.await?;
+        self.context.publish(Change::Orgs);
+        decided
+    }
+
+    /// What was done on purpose, newest first; without organization anywhere, for the operator.
+    pub async fn list_audit_events(
+        &self,
+        caller: &Caller,
+        org: Option<OrgId>,
+        cursor: Option<AuditEventId>,
+        limit: u32,
+    ) -> Result<Page<AuditEvent>, Problem> {
+        match org {
+            Some(org) => {
+                self.context.authorise(caller, org, Right::Manage).await?;
+            }
+            None => self.context.authorise_operator(caller)?,
+        }
+        let before = cursor.map_or_else(String::new, |c| c.to_string());
+        let mut conn = self.context.db.read().await?;
+        let items = store::quotas::list_audit(&mut conn.tx(), org, &before, i64::from(limit)).await?;
+        let full = items.len() == limit as usize;
+        let next_cursor = items.last().filter(|_| full).map(|e| e.id.to_string());
+        Ok(Page { items, next_cursor })
+    }
+}

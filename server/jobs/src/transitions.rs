@@ -1,0 +1,213 @@
+//! The transitions of a job: one function applies an event, with the money and the records that follow.
+
+use berth_core::jobs::{DRAINED, Effect, Event, HALTED, Machine, Rejected, StopCause};
+use berth_foundation::Context;
+use berth_foundation::days::month_of;
+use berth_store::jobs::JobRow;
+use berth_store::ledger::Posting;
+use berth_store::{self as store, StoreError, Tx};
+use berth_types::events::JobEvent;
+use berth_types::ids::{JobId, OrgId};
+use berth_types::jobs::{Failure, JobState};
+use berth_types::ledger::TransferKind;
+use berth_types::time::Timestamp;
+
+use crate::charges::{charge, hold_of, hold_posting};
+
+/// Why it is being stopped.
+pub(crate) fn stop_cause(row: &JobRow) -> Option<StopCause> {
+    row.stop_cause.as_deref().map(cause_of)
+}
+
+/// A cause as it is stored.
+pub(crate) fn cause_of(text: &str) -> StopCause {
+    match text {
+        "timed_out" => StopCause::TimedOut,
+        "preempted" => StopCause::Preempted,
+        "rank_failed" => StopCause::RankFailed,
+        halted if halted.starts_with("halted:") => StopCause::Halted,
+        other => idle_cause(other).or_else(|| drain_cause(other)).unwrap_or(StopCause::Cancelled),
+    }
+}
+
+/// Reads `drained:1:30:Who and why.`
+fn drain_cause(text: &str) -> Option<StopCause> {
+    let mut parts = text.strip_prefix("drained:")?.splitn(3, ':');
+    let again = parts.next()? == "1";
+    Some(StopCause::Drained { again, grace_s: parts.next()?.parse().ok()? })
+}
+
+/// Which operator stopped it or emptied its node, and why, as it was recorded when it was told to stop.
+fn operator_words(row: &JobRow) -> Option<String> {
+    let cause = row.stop_cause.as_deref()?;
+    let words = match cause.strip_prefix("drained:") {
+        Some(drained) => drained.splitn(3, ':').nth(2)?,
+        None => cause.strip_prefix("halted:")?,
+    };
+    (!words.is_empty()).then(|| words.to_owned())
+}
+
+/// Reads `idle:3:3600`.
+fn idle_cause(text: &str) -> Option<StopCause> {
+    let (percent, for_s) = text.strip_prefix("idle:")?.split_once(':')?;
+    Some(StopCause::Idle { percent: percent.parse().ok()?, for_s: for_s.parse().ok()? })
+}
+
+/// The cause as it is stored.
+fn cause_text(cause: StopCause, detail: &str) -> String {
+    match cause {
+        StopCause::Drained { again, grace_s } => {
+            format!("drained:{}:{grace_s}:{detail}", i32::from(again))
+        }
+        StopCause::Halted => format!("halted:{detail}"),
+        StopCause::TimedOut => "timed_out".to_owned(),
+        StopCause::Cancelled => "cancelled".to_owned(),
+        StopCause::Preempted => "preempted".to_owned(),
+        StopCause::RankFailed => "rank_failed".to_owned(),
+        StopCause::Idle { percent, for_s } => format!("idle:{percent}:{for_s}"),
+    }
+}
+
+pub(crate) fn machine(row: &JobRow) -> Result<Machine, StoreError> {
+    let state = JobState::parse(&row.state).ok_or_else(|| StoreError::Corrupt(row.state.clone()))?;
+    Ok(Machine::restore(state, u32::try_from(row.attempt).unwrap_or(0), stop_cause(row)))
+}
+
+fn ids(row: &JobRow) -> Result<(OrgId, JobId), StoreError> {
+    let corrupt = |_| StoreError::Corrupt(row.id.clone());
+    Ok((row.org_id.parse().map_err(corrupt)?, row.id.parse().map_err(corrupt)?))
+}
+
+/// Applies one event to a job, with the money and the records that follow, and brings `row` up to
+/// date. `Err(Rejected)` inside: it does not fit, and nothing was changed.
+pub(crate) async fn advance(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    row: &mut JobRow,
+    event: Event,
+    detail: String,
+    now: Timestamp,
+) -> Result<Result<JobEvent, Rejected>, StoreError> {
+    let stepped = step(tx, context, row, event, detail, now).await?;
+    if let Ok(event) = &stepped {
+        record(tx, row, std::slice::from_ref(event)).await?;
+    }
+    Ok(stepped)
+}
+
+/// Writes a job after one or more steps, and the events that they gave, in their order.
+pub(crate) async fn record(tx: &mut Tx<'_>, row: &JobRow, events: &[JobEvent]) -> Result<(), StoreError> {
+    let (org, _) = ids(row)?;
+    let steps = i64::try_from(events.len()).unwrap_or(i64::MAX);
+    store::jobs::update(tx, row, row.generation - steps).await?;
+    for event in events {
+        store::jobs::insert_event(tx, org, event).await?;
+    }
+    Ok(())
+}
+
+/// Applies one event to `row`, and posts the money that follows. The row and the event are still to be
+/// recorded, in the same transaction.
+pub(crate) async fn step(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    row: &mut JobRow,
+    event: Event,
+    detail: String,
+    now: Timestamp,
+) -> Result<Result<JobEvent, Rejected>, StoreError> {
+    let (org, job) = ids(row)?;
+    let assigned = match event {
+        Event::Assign { attempt } => Some(i64::from(attempt)),
+        _ => None,
+    };
+    // Who is stopped while it waits has not been told to stop before.
+    let words = operator_words(row).or_else(|| (event == Event::Halt).then(|| detail.clone()));
+    let (next, effects) = match machine(row)?.apply(event) {
+        Ok(change) => change,
+        Err(rejected) => return Ok(Err(rejected)),
+    };
+    row.attempt = assigned.unwrap_or(row.attempt);
+    if effects.contains(&Effect::Settle) {
+        settle(tx, context, row, org, job, now).await?;
+    }
+    for effect in effects {
+        match effect {
+            Effect::Finish { exit_code, failure } => {
+                row.exit_code = exit_code.map(i64::from);
+                let said =
+                    |f: &Failure| words.clone().filter(|_| [DRAINED, HALTED].contains(&f.code.as_str()));
+                let failure = failure.map(|f| (said(&f).unwrap_or_else(|| f.detail.clone()), f.code));
+                (row.failure_detail, row.failure_code) = failure.unzip();
+            }
+            Effect::Requeue => {
+                use StopCause::{Drained, Preempted};
+                row.retries += i64::from(!matches!(stop_cause(row), Some(Preempted | Drained { .. })));
+                row.metered_before_ms = row.metered_ms;
+                row.started_at = None;
+            }
+            Effect::WakeNode | Effect::Settle => {}
+        }
+    }
+    row.state = next.state().name().to_owned();
+    row.stop_cause = match next {
+        Machine::Stopping { cause, .. } => Some(cause_text(cause, &detail)),
+        _ => None,
+    };
+    if next.state() == JobState::Running && row.started_at.is_none() {
+        row.started_at = Some(now.micros());
+    }
+    if next.state().ended() {
+        row.ended_at = Some(now.micros());
+    }
+    row.generation += 1;
+    let event = JobEvent {
+        job,
+        seq: row.generation,
+        at: now,
+        state: next.state(),
+        attempt: u32::try_from(row.attempt).unwrap_or(0),
+        detail,
+    };
+    let told = next.state().ended() || next.state() == JobState::Running;
+    if told && context.live.is_hooked(&row.org_id) {
+        let state = next.state().name();
+        let data = serde_json::json!({
+            "job": row.id, "name": row.name, "state": state, "attempt": row.attempt, "exit_code": row.exit_code,
+            "cost_micros": row.cost_micros, "metered_ms": row.metered_ms, "failure": row.failure_code,
+        });
+        let subject = format!("{} is {}", row.name, state.replace('_', " "));
+        let notice =
+            context.notice(&row.org_id, &format!("job.{state}"), subject, event.detail.clone(), &data);
+        store::budgets::insert_notice(tx, &notice).await?;
+    }
+    Ok(Ok(event))
+}
+
+/// Posts what was used since the last charge and gives back the rest of the hold.
+async fn settle(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    row: &mut JobRow,
+    org: OrgId,
+    job: JobId,
+    at: Timestamp,
+) -> Result<(), StoreError> {
+    charge(tx, context, row, at).await?;
+    if row.held_micros > 0 {
+        let pending = hold_of(tx, row).await?;
+        let rest = Posting {
+            kind: TransferKind::Release,
+            pending,
+            seq: row.generation,
+            ..hold_posting(context.new_id(at), org, job, row.held_micros, row.name.clone(), at)
+        };
+        store::ledger::post(tx, &rest).await?;
+    }
+    row.held_micros = 0;
+    // What it was counted for and did not use is given back to the month in which it was submitted.
+    let unused = row.max_duration_s - row.metered_ms / 1_000;
+    let month = month_of(Timestamp::from_micros(row.created_at));
+    store::quotas::count_month(tx, org, &month, -row.board_milli.saturating_mul(unused)).await?;
+    Ok(())
+}

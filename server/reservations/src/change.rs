@@ -1,0 +1,344 @@
+//! Takes reservations back, makes them longer, approves them.
+
+use std::collections::{BTreeMap, HashMap};
+
+use berth_core::calendar::Booking;
+use berth_core::rating::worst_case_micros;
+use berth_types::ids::{OrgId, ReservationId};
+use berth_types::ledger::TransferKind;
+use berth_types::money::money_text;
+use berth_types::problems::Problem;
+use berth_types::reservations::{ExtendReservation, Reservation, ReservationState, Window};
+use berth_types::time::Timestamp;
+use futures::FutureExt;
+
+use crate::Reservations;
+
+use crate::charges::posting;
+use crate::charges::{cost_if_ended, elapsed_micros, end, policy_of};
+use crate::state_of;
+use berth_billing::budgets;
+use berth_foundation::Change;
+use berth_foundation::fault;
+use berth_foundation::{Caller, Right, idempotency};
+use berth_jobs::planner::bookings;
+use berth_jobs::planner::bookings::is_free;
+use berth_store::reservations::ReservationRow;
+use berth_store::{self as store, StoreError};
+
+fn over(row: &ReservationRow) -> Problem {
+    let detail = format!("The reservation is {} already; nothing was changed.", row.state);
+    Problem::conflict("reservation.ended", "The reservation is over", detail)
+}
+
+impl Reservations {
+    /// Cancels a reservation before it begins, or gives back what is left of it, at the cost that its
+    /// terms say. `org` is `None` for the operator, who takes it back at no cost.
+    pub async fn cancel_reservation(
+        &self,
+        caller: &Caller,
+        org: Option<OrgId>,
+        id: ReservationId,
+    ) -> Result<Reservation, Problem> {
+        match org {
+            Some(org) => {
+                self.context.authorise(caller, org, Right::Run).await?;
+            }
+            None => self.context.authorise_operator(caller)?,
+        }
+        if caller.done_before().is_some() {
+            return self.show_reservation(id).await;
+        }
+        let now = self.context.now();
+        let (context, once) = (self.context.clone(), caller.once.clone());
+        let event = self.context.audit_event(caller, "reservation.cancelled", id.to_string(), String::new());
+        fault::point("reservation.cancel.begun");
+        let done = self.context.db.write(move |tx| {
+            let (context, event, once) = (context.clone(), event.clone(), once.clone());
+            async move {
+                let found = match org {
+                    Some(org) => store::reservations::find(tx, org, id).await?,
+                    None => store::reservations::find_any(tx, id).await?,
+                };
+                let Some(mut row) = found else { return Ok(Err(Problem::not_found())) };
+                let state = state_of(&row)?;
+                if state == ReservationState::Cancelled {
+                    return Ok(Ok(()));
+                }
+                if !state.holds() {
+                    return Ok(Err(over(&row)));
+                }
+                let by_operator = org.is_none();
+                let cost = match (by_operator, state) {
+                    (true, ReservationState::Active) => elapsed_micros(&row, now),
+                    (true, _) => 0,
+                    (false, _) => cost_if_ended(&row, state, &policy_of(&row)?, now),
+                };
+                let cause = if by_operator { "by the operator" } else { "" };
+                let ends = if state == ReservationState::Active {
+                    ReservationState::Ended
+                } else {
+                    ReservationState::Cancelled
+                };
+                let cause =
+                    if ends == ReservationState::Ended && cause.is_empty() { "released" } else { cause };
+                end(tx, &context, &mut row, (ends, cause), cost, now).await?;
+                let of: Option<OrgId> = row.org_id.as_deref().and_then(|o| o.parse().ok());
+                store::quotas::insert_audit(tx, of, &event).await?;
+                idempotency::claim(tx, once.as_ref(), "", now).await?;
+                fault::point("reservation.cancel.recording");
+                Ok(Ok(()))
+            }
+            .boxed()
+        });
+        done.await??;
+        fault::point("reservation.cancel.recorded");
+        self.context.publish(Change::Reservations);
+        self.end_jobs_of(id).await?;
+        self.show_reservation(id).await
+    }
+
+    /// Makes a reservation longer at its own rate, where its devices are free then.
+    pub async fn extend_reservation(
+        &self,
+        caller: &Caller,
+        org: OrgId,
+        id: ReservationId,
+        input: ExtendReservation,
+    ) -> Result<Reservation, Problem> {
+        self.context.authorise(caller, org, Right::Run).await?;
+        if caller.done_before().is_some() {
+            return self.show_reservation(id).await;
+        }
+        let now = self.context.now();
+        let mut conn = self.context.db.read().await?;
+        let found = store::reservations::find(&mut conn.tx(), org, id).await?;
+        drop(conn);
+        let row = found.ok_or_else(Problem::not_found)?;
+        if !state_of(&row)?.holds() {
+            return Err(over(&row));
+        }
+        let longer_ms = input.ends_at.micros().saturating_sub(row.ends_at) / 1_000;
+        let length_s = (input.ends_at.micros().saturating_sub(row.starts_at)) / 1_000_000;
+        if longer_ms < 1_000 || length_s > crate::MOST_S {
+            let end = Timestamp::from_micros(row.ends_at).minute();
+            let detail = format!("It ends {end} now; choose a later end, within a year of its begin.");
+            return Err(Problem::invalid_field("/ends_at", detail));
+        }
+        self.planner.refresh().await?;
+        let reading = self.planner.hold_reading().await;
+        let free = self.planner.ask(|engine| {
+            let longer = ReservationRow { ends_at: input.ends_at.micros(), ..row.clone() };
+            let booking: Booking = bookings::booking(engine, &longer)?;
+            // What runs inside it is no obstacle: only the time after its present end is looked at.
+            let rest = Booking { from: Timestamp::from_micros(row.ends_at), ..booking.clone() };
+            let free = engine.has_room(&rest, now);
+            if free {
+                engine.book(booking, Vec::new());
+            }
+            Ok::<bool, StoreError>(free)
+        });
+        fault::point("reservation.extend.booked");
+        let done = match free {
+            Ok(true) => Ok(self.keep_longer(caller, row, input.ends_at, now).await),
+            Ok(false) => Err(Problem::conflict(
+                "reservation.taken",
+                "Its devices are not free then",
+                "Something else is promised on its devices after its end, or may still run then. Choose an earlier end, or reserve the time after it separately. Nothing was changed.",
+            )),
+            Err(error) => Err(error.into()),
+        };
+        fault::point("reservation.extend.recorded");
+        drop(reading);
+        self.context.publish(Change::Reservations);
+        done???;
+        self.show_reservation(id).await
+    }
+
+    async fn keep_longer(
+        &self,
+        caller: &Caller,
+        old: ReservationRow,
+        ends_at: Timestamp,
+        now: Timestamp,
+    ) -> Result<Result<(), Problem>, StoreError> {
+        let (context, once) = (self.context.clone(), caller.once.clone());
+        let id: ReservationId = old.id.parse().map_err(|_| StoreError::Corrupt(old.id.clone()))?;
+        let event =
+            self.context.audit_event(caller, "reservation.extended", old.id.clone(), ends_at.minute());
+        self.context
+            .db
+            .write(move |tx| {
+                let (context, old, event, once) = (context.clone(), old.clone(), event.clone(), once.clone());
+                async move {
+                    let Some(mut row) = store::reservations::find_any(tx, id).await? else {
+                        return Ok(Err(Problem::not_found()));
+                    };
+                    if row.generation != old.generation {
+                        return Err(StoreError::Stale);
+                    }
+                    let seconds = u64::try_from((ends_at.micros() - row.starts_at) / 1_000_000).unwrap_or(0);
+                    let Some(total) = worst_case_micros(row.nano_per_second, seconds) else {
+                        let detail = "The price of this is beyond any account.";
+                        return Ok(Err(Problem::invalid_field("/ends_at", detail)));
+                    };
+                    let more = total - row.total_micros;
+                    let org: OrgId = row
+                        .org_id
+                        .as_deref()
+                        .and_then(|o| o.parse().ok())
+                        .ok_or_else(|| StoreError::Corrupt(row.id.clone()))?;
+                    let available = store::ledger::available(tx, org).await?;
+                    if more > available {
+                        let currency = &context.settings.currency;
+                        let detail = format!(
+                            "The longer time costs {} more, and {} is available. Nothing was changed.",
+                            money_text(more, currency),
+                            money_text(available, currency)
+                        );
+                        return Ok(Err(Problem::new(402, "funds.insufficient", "Not enough credit", detail)));
+                    }
+                    let longer = Window { starts_at: Timestamp::from_micros(row.ends_at), ends_at };
+                    if let Some(detail) = crate::beyond_limits(tx, org, row.board_milli, &[longer]).await? {
+                        let title = "Beyond the limits of the organization";
+                        return Ok(Err(Problem::new(403, "quota.exceeded", title, detail)));
+                    }
+                    let (window, own) = ((row.ends_at, ends_at.micros()), [row.id.clone()]);
+                    if !is_free(tx, &row.places()?, window, &HashMap::new(), &own).await? {
+                        return Ok(Err(crate::confirm::taken()));
+                    }
+                    let (none, currency) = (BTreeMap::new(), &context.settings.currency);
+                    let when = (now, Timestamp::from_micros(row.starts_at));
+                    if let Some(problem) = budgets::exceeded(tx, org, &none, more, currency, when).await? {
+                        return Ok(Err(problem));
+                    }
+                    if more > 0 {
+                        let hold =
+                            posting(&context, &row, TransferKind::Hold, more, row.generation + 1, now)?;
+                        store::ledger::post(tx, &hold).await?;
+                    }
+                    row.ends_at = ends_at.micros();
+                    row.warned = false;
+                    row.total_micros = total;
+                    row.held_micros += more;
+                    store::reservations::update(tx, &row).await?;
+                    store::quotas::insert_audit(tx, Some(org), &event).await?;
+                    idempotency::claim(tx, once.as_ref(), "", now).await?;
+                    fault::point("reservation.extend.recording");
+                    Ok(Ok(()))
+                }
+                .boxed()
+            })
+            .await
+    }
+
+    /// The operator approves, or declines, a reservation that waits for it.
+    pub async fn decide_reservation(
+        &self,
+        caller: &Caller,
+        id: ReservationId,
+        approve: bool,
+    ) -> Result<Reservation, Problem> {
+        self.context.authorise_operator(caller)?;
+        if caller.done_before().is_some() {
+            return self.show_reservation(id).await;
+        }
+        let now = self.context.now();
+        let (context, once) = (self.context.clone(), caller.once.clone());
+        let action = if approve { "reservation.approved" } else { "reservation.declined" };
+        let event = self.context.audit_event(caller, action, id.to_string(), String::new());
+        let done = self.context.db.write(move |tx| {
+            let (context, event, once) = (context.clone(), event.clone(), once.clone());
+            async move {
+                let Some(mut row) = store::reservations::find_any(tx, id).await? else {
+                    return Ok(Err(Problem::not_found()));
+                };
+                if state_of(&row)? != ReservationState::Pending {
+                    let detail = format!("It is {}; nothing was changed.", row.state);
+                    return Ok(Err(Problem::conflict(
+                        "reservation.decided",
+                        "It waits for no approval",
+                        detail,
+                    )));
+                }
+                if approve {
+                    row.state = ReservationState::Scheduled.name().to_owned();
+                    store::reservations::update(tx, &row).await?;
+                } else {
+                    let declined = (ReservationState::Cancelled, "declined by the operator");
+                    end(tx, &context, &mut row, declined, 0, now).await?;
+                }
+                let of: Option<OrgId> = row.org_id.as_deref().and_then(|o| o.parse().ok());
+                store::quotas::insert_audit(tx, of, &event).await?;
+                idempotency::claim(tx, once.as_ref(), "", now).await?;
+                Ok(Ok(()))
+            }
+            .boxed()
+        });
+        done.await??;
+        self.context.publish(Change::Reservations);
+        self.show_reservation(id).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use berth_types::reservations::ReservationPolicy;
+
+    use super::*;
+
+    fn row() -> ReservationRow {
+        ReservationRow {
+            id: String::new(),
+            org_id: None,
+            org_name: None,
+            name: String::new(),
+            state: String::new(),
+            cause: String::new(),
+            quote_id: None,
+            series: String::new(),
+            offering_id: None,
+            slug: None,
+            gpu_model: None,
+            mig_profile: None,
+            nodes: 1,
+            gpus_per_node: 1,
+            topology: String::new(),
+            board_milli: 1_000,
+            starts_at: 1_000_000_000,
+            ends_at: 2_000_000_000,
+            ended_at: None,
+            nano_per_second: 1_000_000,
+            price_version: 1,
+            total_micros: 1_000_000,
+            held_micros: 1_000_000,
+            posted_micros: 0,
+            credited_micros: 0,
+            places: String::new(),
+            policy: String::new(),
+            lost_milli: 0,
+            lost_since: None,
+            warned: false,
+            generation: 1,
+            created_by: String::new(),
+            created_at: 0,
+        }
+    }
+
+    #[test]
+    fn taking_back_costs_what_the_terms_say() {
+        let policy = ReservationPolicy {
+            cancel_free_before_s: 500,
+            late_cancel_percent: 50,
+            early_release_percent: 20,
+            ..ReservationPolicy::default()
+        };
+        let at = |seconds: i64| Timestamp::from_micros(seconds * 1_000_000);
+        let cost = |state, seconds| cost_if_ended(&row(), state, &policy, at(seconds));
+        assert_eq!(cost(ReservationState::Scheduled, 500), 0);
+        assert_eq!(cost(ReservationState::Scheduled, 501), 500_000);
+        assert_eq!(cost(ReservationState::Active, 1_500), 500_000 + 100_000);
+        assert_eq!(cost(ReservationState::Active, 2_500), 1_000_000, "never more than its price");
+        assert_eq!(elapsed_micros(&row(), at(0)), 0);
+    }
+}

@@ -1,0 +1,172 @@
+//! The money of a reservation: its cost so far and at its end, charges, and credit for devices out of order.
+
+use berth_core::rating::charge_micros;
+use berth_foundation::Context;
+use berth_foundation::days::day_of;
+use berth_store::ledger::Posting;
+use berth_store::reservations::ReservationRow;
+use berth_store::usage::Charged;
+use berth_store::{self as store, StoreError, Tx};
+use berth_types::ids::{OrgId, TransferId};
+use berth_types::ledger::TransferKind;
+use berth_types::reservations::{ReservationPolicy, ReservationState};
+use berth_types::time::Timestamp;
+
+use crate::state_of;
+
+/// Devices that are out of order for less are not worth a posting.
+pub(crate) const LEAST_LOST_S: i64 = 60;
+
+pub(crate) fn policy_of(row: &ReservationRow) -> Result<ReservationPolicy, StoreError> {
+    serde_json::from_str(&row.policy).map_err(|_| StoreError::Corrupt(row.id.clone()))
+}
+
+/// What has been used of it: its rate over the time since its begin.
+pub(crate) fn elapsed_micros(row: &ReservationRow, now: Timestamp) -> i64 {
+    let until = now.micros().min(row.ends_at);
+    let ms = (until - row.starts_at).max(0) / 1_000;
+    charge_micros(row.nano_per_second, ms).unwrap_or(row.total_micros).min(row.total_micros)
+}
+
+fn percent(of: i64, percent: i64) -> i64 {
+    let part = i128::from(of) * i128::from(percent.clamp(0, 100)) / 100;
+    i64::try_from(part).unwrap_or(of)
+}
+
+/// What it costs in all if it ends now.
+pub(crate) fn cost_if_ended(
+    row: &ReservationRow,
+    state: ReservationState,
+    policy: &ReservationPolicy,
+    now: Timestamp,
+) -> i64 {
+    match state {
+        ReservationState::Scheduled => {
+            let free_until = Timestamp::from_micros(row.starts_at).plus_seconds(-policy.cancel_free_before_s);
+            if now <= free_until { 0 } else { percent(row.total_micros, policy.late_cancel_percent) }
+        }
+        ReservationState::Active => {
+            let used = elapsed_micros(row, now);
+            used + percent(row.total_micros - used, policy.early_release_percent)
+        }
+        _ => row.posted_micros,
+    }
+}
+
+/// Posts what a reservation has cost so far and is not posted yet.
+pub(crate) async fn charge(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    row: &mut ReservationRow,
+    cost_micros: i64,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let due = (cost_micros - row.posted_micros).min(row.held_micros);
+    if due <= 0 || row.org_id.is_none() {
+        return Ok(());
+    }
+    let pending = store::ledger::find_hold(tx, "reservation", &row.id).await?;
+    // Costs only grow, so the sum after a charge names it once and for all.
+    let seq = row.posted_micros + due;
+    let charge = posting(context, row, TransferKind::Usage, due, seq, now)?;
+    store::ledger::post(tx, &store::ledger::Posting { pending, ..charge }).await?;
+    // The time that this pays for: what has passed, less what was paid for before.
+    let ms_of = |micros: i64| {
+        let ms = i128::from(micros) * 1_000_000 / i128::from(row.nano_per_second.max(1));
+        i64::try_from(ms).unwrap_or(i64::MAX)
+    };
+    let passed_ms = (now.micros().min(row.ends_at) - row.starts_at).max(0) / 1_000;
+    let ms = (passed_ms - ms_of(row.posted_micros)).max(0);
+    let charged = Charged {
+        org: row.org_id.as_deref().unwrap_or_default(),
+        day: day_of(now),
+        offering: row.offering_id.as_deref().unwrap_or_default(),
+        mode: "reserved",
+        member: &row.created_by,
+        labels: Vec::new(),
+        device_milli_ms: ms.saturating_mul(row.nodes.saturating_mul(row.gpus_per_node)).saturating_mul(1_000),
+        cost_micros: due,
+    };
+    store::usage::count(tx, &charged).await?;
+    row.posted_micros += due;
+    row.held_micros -= due;
+    Ok(())
+}
+
+/// Ends a reservation at a cost: charges it, gives back the rest of what is held.
+pub(crate) async fn end(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    row: &mut ReservationRow,
+    (state, cause): (ReservationState, &str),
+    cost_micros: i64,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    if state_of(row)? == ReservationState::Active {
+        credit_lost(tx, context, row, now).await?;
+    }
+    charge(tx, context, row, cost_micros, now).await?;
+    if row.held_micros > 0 && row.org_id.is_some() {
+        let pending = store::ledger::find_hold(tx, "reservation", &row.id).await?;
+        let rest = posting(context, row, TransferKind::Release, row.held_micros, row.generation, now)?;
+        store::ledger::post(tx, &store::ledger::Posting { pending, ..rest }).await?;
+        row.held_micros = 0;
+    }
+    row.state = state.name().to_owned();
+    row.cause = cause.to_owned();
+    row.ended_at = Some(now.micros());
+    store::reservations::update(tx, row).await
+}
+
+/// A posting of a reservation; others are made from it.
+pub(crate) fn posting(
+    context: &Context,
+    row: &ReservationRow,
+    kind: TransferKind,
+    amount_micros: i64,
+    seq: i64,
+    at: Timestamp,
+) -> Result<Posting, StoreError> {
+    let corrupt = || StoreError::Corrupt(row.id.clone());
+    let org: OrgId = row.org_id.as_deref().and_then(|o| o.parse().ok()).ok_or_else(corrupt)?;
+    Ok(Posting {
+        id: context.new_id::<TransferId>(at),
+        org,
+        kind,
+        amount_micros,
+        pending: None,
+        source: "reservation",
+        source_id: row.id.clone(),
+        seq,
+        memo: row.name.clone(),
+        at,
+    })
+}
+
+/// Gives back what was paid for devices that were out of order, up to now.
+pub(crate) async fn credit_lost(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    row: &mut ReservationRow,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let (Some(since), true) = (row.lost_since, row.lost_milli > 0 && row.org_id.is_some()) else {
+        return Ok(());
+    };
+    let until = now.micros().min(row.ends_at);
+    let ms = (until - since.max(row.starts_at)).max(0) / 1_000;
+    if ms < LEAST_LOST_S * 1_000 {
+        return Ok(());
+    }
+    let whole = charge_micros(row.nano_per_second, ms).unwrap_or(0);
+    let part = i64::try_from(i128::from(whole) * i128::from(row.lost_milli) / 1_000).unwrap_or(0);
+    let part = part.min(row.total_micros - row.credited_micros);
+    if part > 0 {
+        let credit = posting(context, row, TransferKind::Credit, part, until, now)?;
+        let memo = format!("{}: {} ‰ of it was out of order", row.name, row.lost_milli);
+        store::ledger::post(tx, &store::ledger::Posting { memo, ..credit }).await?;
+        row.credited_micros += part;
+    }
+    row.lost_since = Some(until);
+    Ok(())
+}

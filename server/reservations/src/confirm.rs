@@ -1,0 +1,456 @@
+//! Makes a quote a promise: a place in the engine's calendar, money set aside, a record, all or nothing.
+
+use std::collections::{BTreeMap, HashMap};
+
+use berth_core::calendar::{Booking, Kind};
+use berth_core::engine::{Engine, Refusal};
+use berth_core::rating::worst_case_micros;
+use berth_core::request::Request;
+use berth_types::ids::{OrgId, ReservationId};
+use berth_types::ledger::TransferKind;
+use berth_types::money::money_text;
+use berth_types::problems::Problem;
+use berth_types::reservations::{
+    NewMaintenance, NewReservation, Quote, Reservation, ReservationState, Window,
+};
+use berth_types::time::Timestamp;
+use futures::FutureExt;
+
+use crate::Reservations;
+
+use crate::charges::posting;
+use crate::{beyond_limits, board_milli, request_of_quote, span};
+use berth_billing::budgets;
+use berth_foundation::Change;
+use berth_foundation::fault;
+use berth_foundation::{Caller, Right, idempotency};
+use berth_jobs::planner::bookings::{self, booking_id, is_free, nobody, stored_places};
+use berth_store::offerings::StoredOffering;
+use berth_store::reservations::{ReservationRow, StoredDevice, StoredPlaces};
+use berth_store::{self as store, StoreError, Tx};
+
+/// What the engine promised: the new places, and where earlier ones moved.
+struct Placed {
+    places: Vec<StoredPlaces>,
+    moved: HashMap<String, StoredPlaces>,
+}
+
+fn gone(quote: &Quote) -> Problem {
+    let detail = format!(
+        "The price held until {}. Ask for a new quote; nothing was reserved.",
+        quote.expires_at.minute()
+    );
+    Problem::new(409, "quote.expired", "The quote has expired", detail)
+}
+
+fn used() -> Problem {
+    Problem::conflict("quote.used", "The quote was used", "It is a reservation already; nothing was changed.")
+}
+
+pub(crate) fn taken() -> Problem {
+    let detail = "Somebody was faster: the capacity is not free any more. Ask for a new quote, which names the nearest free times. Nothing was reserved.";
+    Problem::new(409, "reservation.taken", "The capacity is taken", detail)
+}
+
+/// The same, where nodes are not connected that could hold it.
+fn refused(refusal: &Refusal) -> Problem {
+    let away = match refusal {
+        Refusal::Taken { away, .. } => crate::away_text(*away),
+        _ => None,
+    };
+    match away {
+        Some(away) => {
+            let detail = format!("{away} Nothing was reserved.");
+            Problem::new(409, "reservation.taken", "The capacity is not there now", detail)
+        }
+        None => taken(),
+    }
+}
+
+/// Moves those that had to make way, unless one of them changed meanwhile.
+async fn move_others(tx: &mut Tx<'_>, moved: &HashMap<String, StoredPlaces>) -> Result<bool, StoreError> {
+    for (id, places) in moved {
+        let id = id.parse().map_err(|_| StoreError::Corrupt(id.clone()))?;
+        let Some(mut row) = store::reservations::find_any(tx, id).await? else { return Ok(false) };
+        if !crate::state_of(&row)?.holds() {
+            continue;
+        }
+        row.places = json(places)?;
+        store::reservations::update(tx, &row).await?;
+    }
+    Ok(true)
+}
+
+pub(crate) fn json<T: serde::Serialize>(value: &T) -> Result<String, StoreError> {
+    serde_json::to_string(value).map_err(|e| StoreError::Corrupt(e.to_string()))
+}
+
+/// Books every window in the engine. What is not kept afterwards is undone by stating what is stored.
+fn book(
+    engine: &mut Engine,
+    model: &str,
+    request: &Request,
+    org: OrgId,
+    windows: &[(ReservationId, Window)],
+    now: Timestamp,
+) -> Result<Placed, Refusal> {
+    let mut placed = Placed { places: Vec::new(), moved: HashMap::new() };
+    for (id, window) in windows {
+        let (ask, places, moved) = engine.quote(request, org, span(*window), now)?;
+        placed.places.push(stored_places(model, &engine.named(&places)));
+        for booking in &moved {
+            let id = ReservationId::from_uuid(booking.id.0).to_string();
+            placed.moved.insert(id, stored_places(model, &engine.named(&booking.places)));
+        }
+        let (from, until) = (window.starts_at, window.ends_at);
+        let kind = Kind::Reservation;
+        engine.book(Booking { id: booking_id(*id), kind, org, ask: Some(ask), from, until, places }, moved);
+    }
+    Ok(placed)
+}
+
+impl Reservations {
+    /// Confirms a quote: every window of it, or none. All of what it can cost is set aside.
+    pub async fn reserve(
+        &self,
+        caller: &Caller,
+        org: OrgId,
+        input: NewReservation,
+    ) -> Result<Vec<Reservation>, Problem> {
+        self.context.authorise(caller, org, Right::Run).await?;
+        if let Some(made) = caller.done_before() {
+            return self.show_made(made).await;
+        }
+        let mut errors = Vec::new();
+        berth_core::admission::check_name("/name", &input.name, &mut errors);
+        if !errors.is_empty() {
+            return Err(Problem::invalid(errors));
+        }
+        let now = self.context.now();
+        let mut conn = self.context.db.read().await?;
+        let mut tx = conn.tx();
+        let found = store::reservations::find_quote(&mut tx, org, input.quote).await?;
+        let (quote, used_at) = found.ok_or_else(|| {
+            Problem::invalid_field(
+                "/quote",
+                "There is no such quote in this organization; ask for one first.",
+            )
+        })?;
+        if used_at.is_some() {
+            return Err(used());
+        }
+        if quote.expires_at <= now || quote.windows.first().is_none_or(|w| w.ends_at <= now) {
+            return Err(gone(&quote));
+        }
+        let offering =
+            store::offerings::find(&mut tx, &quote.offering, now).await?.ok_or_else(Problem::not_found)?;
+        drop(conn);
+        self.planner.refresh().await?;
+        // Nothing is read into the engine until this is recorded, or else it would be undone.
+        let reading = self.planner.hold_reading().await;
+        let mut windows = quote.windows.clone();
+        if let Some(first) = windows.first_mut() {
+            // It was to begin a moment ago: it begins now.
+            let second = Timestamp::from_micros(now.micros().div_euclid(1_000_000) * 1_000_000);
+            first.starts_at = first.starts_at.max(second);
+        }
+        let windows: Vec<(ReservationId, Window)> =
+            windows.into_iter().map(|w| (self.context.new_id(now), w)).collect();
+        let request = request_of_quote(&quote, &offering);
+        fault::point("reservation.confirm.begun");
+        let placed = self.planner.ask(|e| book(e, &offering.gpu_model, &request, org, &windows, now));
+        let placed = match placed {
+            Ok(placed) => placed,
+            Err(refusal) => {
+                drop(reading);
+                self.context.publish(Change::Reservations);
+                return Err(refused(&refusal));
+            }
+        };
+        let rows = self.rows(caller, &quote, &offering, &input, org, &windows, &placed, now);
+        fault::point("reservation.confirm.booked");
+        let done = match rows {
+            Ok(rows) => self.keep(caller, org, &quote, rows, placed.moved, now).await,
+            Err(error) => Err(error),
+        };
+        fault::point("reservation.confirm.recorded");
+        // Whatever came of it, the engine is told what is stored.
+        drop(reading);
+        self.context.publish(Change::Reservations);
+        self.show_made(&done??).await
+    }
+
+    /// Reservations whose ids stand apart by commas.
+    async fn show_made(&self, made: &str) -> Result<Vec<Reservation>, Problem> {
+        let mut out = Vec::new();
+        for id in made.split(',') {
+            out.push(self.show_reservation(id.parse().map_err(|_| Problem::internal())?).await?);
+        }
+        Ok(out)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "everything that a record is made of, used once")]
+    fn rows(
+        &self,
+        caller: &Caller,
+        quote: &Quote,
+        offering: &StoredOffering,
+        input: &NewReservation,
+        org: OrgId,
+        windows: &[(ReservationId, Window)],
+        placed: &Placed,
+        now: Timestamp,
+    ) -> Result<Vec<ReservationRow>, StoreError> {
+        let series = match windows {
+            [_] => String::new(),
+            several => several.first().map(|(id, _)| id.to_string()).unwrap_or_default(),
+        };
+        let state =
+            if quote.needs_approval { ReservationState::Pending } else { ReservationState::Scheduled };
+        let mut rows = Vec::new();
+        for ((id, window), places) in windows.iter().zip(&placed.places) {
+            let seconds = u64::try_from(window.ends_at.millis_since(window.starts_at) / 1_000).unwrap_or(0);
+            let total = worst_case_micros(quote.nano_per_second, seconds).unwrap_or(i64::MAX);
+            rows.push(ReservationRow {
+                id: id.to_string(),
+                org_id: Some(org.to_string()),
+                org_name: None,
+                name: input.name.trim().to_owned(),
+                state: state.name().to_owned(),
+                cause: String::new(),
+                quote_id: Some(quote.id.to_string()),
+                series: series.clone(),
+                offering_id: Some(offering.id.to_string()),
+                slug: None,
+                gpu_model: None,
+                mig_profile: None,
+                nodes: i64::from(quote.nodes),
+                gpus_per_node: i64::from(quote.gpus_per_node),
+                topology: quote.topology.name().to_owned(),
+                board_milli: board_milli(offering, quote.nodes, quote.gpus_per_node),
+                starts_at: window.starts_at.micros(),
+                ends_at: window.ends_at.micros(),
+                ended_at: None,
+                nano_per_second: quote.nano_per_second,
+                price_version: quote.price_version,
+                total_micros: total,
+                held_micros: total,
+                posted_micros: 0,
+                credited_micros: 0,
+                places: json(places)?,
+                policy: json(&quote.policy)?,
+                lost_milli: 0,
+                lost_since: None,
+                warned: false,
+                generation: 1,
+                created_by: caller.user.name.clone(),
+                created_at: now.micros(),
+            });
+        }
+        Ok(rows)
+    }
+
+    /// Records what was placed, with its money, and gives the ids; or says why not, and changes nothing.
+    async fn keep(
+        &self,
+        caller: &Caller,
+        org: OrgId,
+        quote: &Quote,
+        rows: Vec<ReservationRow>,
+        moved: HashMap<String, StoredPlaces>,
+        now: Timestamp,
+    ) -> Result<Result<String, Problem>, StoreError> {
+        let context = self.context.clone();
+        let (quote, once) = (quote.clone(), caller.once.clone());
+        self.context.db
+            .write(move |tx| {
+                let (context, quote, rows, moved) = (context.clone(), quote.clone(), rows.clone(), moved.clone());
+                let once = once.clone();
+                async move {
+                    let used_at = store::reservations::find_quote(tx, org, quote.id).await?.and_then(|(_, used)| used);
+                    if used_at.is_some() {
+                        return Ok(Err(used()));
+                    }
+                    let milli = rows.first().map_or(0, |r| r.board_milli);
+                    if let Some(detail) = beyond_limits(tx, org, milli, &quote.windows).await? {
+                        let title = "Beyond the limits of the organization";
+                        return Ok(Err(Problem::new(403, "quota.exceeded", title, detail)));
+                    }
+                    let total: i64 = rows.iter().map(|r| r.total_micros).fold(0, i64::saturating_add);
+                    let available = store::ledger::available(tx, org).await?;
+                    if total > available {
+                        let currency = &context.settings.currency;
+                        let detail = format!(
+                            "The reservation costs {}, which is {} more than is available. Add credit, or reserve less. Nothing was reserved.",
+                            money_text(total, currency),
+                            money_text(total - available, currency)
+                        );
+                        return Ok(Err(Problem::new(402, "funds.insufficient", "Not enough credit", detail)));
+                    }
+                    let (none, currency) = (BTreeMap::new(), &context.settings.currency);
+                    let costs = rows.iter().map(|r| (Timestamp::from_micros(r.starts_at), r.total_micros));
+                    for (begins, total) in budgets::by_month(costs) {
+                        let when = (now, begins);
+                        if let Some(problem) = budgets::exceeded(tx, org, &none, total, currency, when).await? {
+                            return Ok(Err(problem));
+                        }
+                    }
+                    let own: Vec<String> = rows.iter().map(|r| r.id.clone()).collect();
+                    for row in &rows {
+                        let window = (row.starts_at, row.ends_at);
+                        if !is_free(tx, &row.places()?, window, &moved, &own).await? {
+                            return Ok(Err(taken()));
+                        }
+                    }
+                    if !move_others(tx, &moved).await? {
+                        return Ok(Err(taken()));
+                    }
+                    store::reservations::use_quote(tx, quote.id, now).await?;
+                    for row in &rows {
+                        store::reservations::insert(tx, row).await?;
+                        if row.held_micros > 0 {
+                            let hold = posting(&context, row, TransferKind::Hold, row.held_micros, 1, now)?;
+                            store::ledger::post(tx, &hold).await?;
+                        }
+                    }
+                    let made = own.join(",");
+                    idempotency::claim(tx, once.as_ref(), &made, now).await?;
+                    fault::point("reservation.confirm.recording");
+                    Ok(Ok(made))
+                }
+                .boxed()
+            })
+            .await
+    }
+
+    /// Keeps boards of a node free for maintenance. Refused while something else is promised or may
+    /// still run there then.
+    pub async fn plan_maintenance(
+        &self,
+        caller: &Caller,
+        input: NewMaintenance,
+    ) -> Result<Reservation, Problem> {
+        self.context.authorise_operator(caller)?;
+        if let Some(made) = caller.done_before() {
+            return self.show_reservation(made.parse().map_err(|_| Problem::internal())?).await;
+        }
+        let now = self.context.now();
+        let (from, until) = (input.starts_at.max(now), input.ends_at);
+        let mut errors = Vec::new();
+        berth_core::admission::check_name("/reason", &input.reason, &mut errors);
+        if input.starts_at < now.plus_seconds(-crate::LATE_S) {
+            errors.push(berth_types::problems::FieldError::new("/starts_at", "This is in the past."));
+        }
+        let length_s = until.millis_since(from) / 1_000;
+        if !(crate::LEAST_S..=crate::MOST_S).contains(&length_s) {
+            let detail = "A window lasts between a minute and a year.";
+            errors.push(berth_types::problems::FieldError::new("/ends_at", detail));
+        }
+        let mut conn = self.context.db.read().await?;
+        let boards = store::nodes::list_gpus(&mut conn.tx()).await?;
+        drop(conn);
+        let node = input.node.to_string();
+        let wanted = |uuid: &String| input.gpus.is_empty() || input.gpus.contains(uuid);
+        let chosen: Vec<_> =
+            boards.iter().filter(|g| g.node_id == node && g.present && wanted(&g.uuid)).collect();
+        if chosen.is_empty() || (!input.gpus.is_empty() && chosen.len() != input.gpus.len()) {
+            let detail = "The node has no such board; GET /api/v1/operator/nodes lists them.";
+            errors.push(berth_types::problems::FieldError::new("/gpus", detail));
+        }
+        if !errors.is_empty() {
+            return Err(Problem::invalid(errors));
+        }
+        let device = |uuid: &str, model: &str| StoredDevice {
+            gpu_uuid: uuid.to_owned(),
+            profile_id: None,
+            start: 0,
+            size: berth_mig::board_by_name(model).map_or(1, |b| b.memory_slices),
+        };
+        let places: StoredPlaces =
+            vec![(input.node, chosen.iter().map(|g| device(&g.uuid, &g.model)).collect())];
+        let id: ReservationId = self.context.new_id(now);
+        let row = ReservationRow {
+            id: id.to_string(),
+            org_id: None,
+            org_name: None,
+            name: input.reason.trim().to_owned(),
+            state: ReservationState::Scheduled.name().to_owned(),
+            cause: String::new(),
+            quote_id: None,
+            series: String::new(),
+            offering_id: None,
+            slug: None,
+            gpu_model: None,
+            mig_profile: None,
+            nodes: 1,
+            gpus_per_node: i64::try_from(chosen.len()).unwrap_or(i64::MAX),
+            topology: "any".to_owned(),
+            board_milli: i64::try_from(chosen.len()).unwrap_or(0) * 1_000,
+            starts_at: from.micros(),
+            ends_at: until.micros(),
+            ended_at: None,
+            nano_per_second: 0,
+            price_version: 0,
+            total_micros: 0,
+            held_micros: 0,
+            posted_micros: 0,
+            credited_micros: 0,
+            places: json(&places)?,
+            policy: json(&berth_types::reservations::ReservationPolicy::default())?,
+            lost_milli: 0,
+            lost_since: None,
+            warned: false,
+            generation: 1,
+            created_by: caller.user.name.clone(),
+            created_at: now.micros(),
+        };
+        self.planner.refresh().await?;
+        let reading = self.planner.hold_reading().await;
+        let fits = self.planner.ask(|engine| {
+            let booking = Booking {
+                id: booking_id(id),
+                kind: Kind::Maintenance,
+                org: nobody(),
+                ask: None,
+                from,
+                until,
+                places: engine.places_named(&bookings::named_places(&places)),
+            };
+            let fits = engine.is_clear(&booking);
+            if fits {
+                engine.book(booking, Vec::new());
+            }
+            fits
+        });
+        let event = self.context.audit_event(caller, "maintenance.planned", id.to_string(), row.name.clone());
+        let done = match fits {
+            false => Ok(false),
+            true => {
+                let once = caller.once.clone();
+                let work = self.context.db.write(move |tx| {
+                    let (row, places, event, once) =
+                        (row.clone(), places.clone(), event.clone(), once.clone());
+                    async move {
+                        let window = (row.starts_at, row.ends_at);
+                        if !is_free(tx, &places, window, &HashMap::new(), &[]).await? {
+                            return Ok(false);
+                        }
+                        idempotency::claim(tx, once.as_ref(), &row.id, now).await?;
+                        store::reservations::insert(tx, &row).await?;
+                        store::quotas::insert_audit(tx, None, &event).await?;
+                        Ok(true)
+                    }
+                    .boxed()
+                });
+                work.await
+            }
+        };
+        drop(reading);
+        self.context.publish(Change::Reservations);
+        if !done? {
+            let detail = "Something is promised there at that time, or runs and may still run then. Choose a later time, or wait until what runs there has ended.";
+            return Err(Problem::conflict("maintenance.in_use", "The boards are not free then", detail));
+        }
+        self.show_reservation(id).await
+    }
+}

@@ -1,0 +1,250 @@
+//! Reservations as others see them, and the calendar of all boards.
+
+use crate::Reservations;
+use std::collections::HashMap;
+
+use berth_mig::board_by_name;
+use berth_types::Page;
+use berth_types::ids::{NodeId, OrgId, ReservationId};
+use berth_types::jobs::{Device, JobState, Placement, Topology};
+use berth_types::problems::Problem;
+use berth_types::reservations::{Calendar, CalendarRow, Reservation, ReservationState, Span, SpanKind};
+use berth_types::time::Timestamp;
+
+use crate::charges::{cost_if_ended, policy_of};
+use crate::state_of;
+use berth_foundation::{Caller, Right};
+use berth_store::nodes::GpuRow;
+use berth_store::reservations::ReservationRow;
+use berth_store::{self as store, StoreError, Tx};
+
+/// The longest stretch of the calendar in one answer.
+const MOST_DAYS: i64 = 93;
+
+/// Names of nodes, and boards by UUID.
+struct Boards {
+    nodes: HashMap<String, String>,
+    gpus: HashMap<String, GpuRow>,
+}
+
+impl Boards {
+    async fn read(tx: &mut Tx<'_>) -> Result<Self, StoreError> {
+        let nodes = store::nodes::list(tx).await?.into_iter().map(|n| (n.id, n.name)).collect();
+        let gpus = store::nodes::list_gpus(tx).await?.into_iter().map(|g| (g.uuid.clone(), g)).collect();
+        Ok(Self { nodes, gpus })
+    }
+
+    fn devices(&self, row: &ReservationRow) -> Result<Vec<Device>, StoreError> {
+        let mut out = Vec::new();
+        for (node, devices) in row.places()? {
+            for device in devices {
+                let board = self.gpus.get(&device.gpu_uuid);
+                out.push(Device {
+                    node,
+                    node_name: self.nodes.get(&node.to_string()).cloned().unwrap_or_default(),
+                    gpu_index: board.map_or(0, |g| u32::try_from(g.idx).unwrap_or(0)),
+                    cells: board.and_then(|g| board_by_name(&g.model)).map_or(1, |b| b.memory_slices),
+                    mig_uuid: None,
+                    placement: device
+                        .profile_id
+                        .map(|_| Placement { start: device.start, size: device.size }),
+                    gpu_uuid: device.gpu_uuid,
+                    gpu_milli: None,
+                });
+            }
+        }
+        Ok(out)
+    }
+}
+
+impl Reservations {
+    async fn show_rows(
+        &self,
+        tx: &mut Tx<'_>,
+        rows: Vec<ReservationRow>,
+    ) -> Result<Vec<Reservation>, StoreError> {
+        let boards = Boards::read(tx).await?;
+        let now = self.context.now();
+        let mut out = Vec::with_capacity(rows.len());
+        for row in rows {
+            let (used_device_ms, _) = store::reservations::use_of(tx, &row.id).await?;
+            out.push(self.reservation(row, &boards, used_device_ms, now)?);
+        }
+        Ok(out)
+    }
+
+    fn reservation(
+        &self,
+        row: ReservationRow,
+        boards: &Boards,
+        used_device_ms: i64,
+        now: Timestamp,
+    ) -> Result<Reservation, StoreError> {
+        let corrupt = |_| StoreError::Corrupt(row.id.clone());
+        let (state, policy) = (state_of(&row)?, policy_of(&row)?);
+        let number = |n: i64| u32::try_from(n).unwrap_or(0);
+        let until = row.ended_at.unwrap_or(row.ends_at).min(row.ends_at).min(now.micros());
+        let elapsed_ms = (until - row.starts_at).max(0) / 1_000;
+        let cost = cost_if_ended(&row, state, &policy, now);
+        Ok(Reservation {
+            id: row.id.parse().map_err(corrupt)?,
+            org: row.org_id.as_deref().map(str::parse).transpose().map_err(corrupt)?,
+            devices: boards.devices(&row)?,
+            kind: if row.org_id.is_some() { SpanKind::Reservation } else { SpanKind::Maintenance },
+            state,
+            nodes: number(row.nodes),
+            gpus_per_node: number(row.gpus_per_node),
+            topology: Topology::ALL.into_iter().find(|t| t.name() == row.topology).unwrap_or_default(),
+            starts_at: Timestamp::from_micros(row.starts_at),
+            ends_at: Timestamp::from_micros(row.ends_at),
+            ended_at: row.ended_at.map(Timestamp::from_micros),
+            degraded_milli: number(row.lost_milli),
+            elapsed_device_ms: elapsed_ms.saturating_mul(row.nodes.saturating_mul(row.gpus_per_node)),
+            used_device_ms,
+            cancel_fee_micros: if state.holds() { (cost - row.posted_micros).max(0) } else { 0 },
+            created_at: Timestamp::from_micros(row.created_at),
+            org_name: row.org_name.unwrap_or_default(),
+            offering: row.slug.unwrap_or_default(),
+            name: row.name,
+            cause: row.cause,
+            series: row.series,
+            nano_per_second: row.nano_per_second,
+            price_version: row.price_version,
+            currency: self.context.settings.currency.clone(),
+            total_micros: row.total_micros,
+            held_micros: row.held_micros,
+            posted_micros: row.posted_micros,
+            credited_micros: row.credited_micros,
+            created_by: row.created_by,
+            generation: row.generation,
+            policy,
+        })
+    }
+
+    pub(crate) async fn show_reservation(&self, id: ReservationId) -> Result<Reservation, Problem> {
+        let mut conn = self.context.db.read().await?;
+        let mut tx = conn.tx();
+        let row = store::reservations::find_any(&mut tx, id).await?.ok_or_else(Problem::not_found)?;
+        self.show_rows(&mut tx, vec![row]).await?.pop().ok_or_else(Problem::not_found)
+    }
+
+    pub async fn get_reservation(
+        &self,
+        caller: &Caller,
+        org: OrgId,
+        id: ReservationId,
+    ) -> Result<Reservation, Problem> {
+        self.context.authorise(caller, org, Right::Look).await?;
+        let mut conn = self.context.db.read().await?;
+        let mut tx = conn.tx();
+        let row = store::reservations::find(&mut tx, org, id).await?.ok_or_else(Problem::not_found)?;
+        self.show_rows(&mut tx, vec![row]).await?.pop().ok_or_else(Problem::not_found)
+    }
+
+    /// Reservations of an organization, or (`None`, for the operator) all with maintenance, newest first.
+    pub async fn list_reservations(
+        &self,
+        caller: &Caller,
+        org: Option<OrgId>,
+        state: Option<ReservationState>,
+        cursor: Option<ReservationId>,
+        limit: u32,
+    ) -> Result<Page<Reservation>, Problem> {
+        match org {
+            Some(org) => {
+                self.context.authorise(caller, org, Right::Look).await?;
+            }
+            None => self.context.authorise_operator(caller)?,
+        }
+        let org = org.map_or_else(String::new, |o| o.to_string());
+        let before = cursor.map_or_else(String::new, |c| c.to_string());
+        let mut conn = self.context.db.read().await?;
+        let mut tx = conn.tx();
+        let state = state.map_or("", ReservationState::name);
+        let rows = store::reservations::list(&mut tx, &org, state, &before, i64::from(limit)).await?;
+        let full = rows.len() == limit as usize;
+        let items = self.show_rows(&mut tx, rows).await?;
+        let next_cursor = items.last().filter(|_| full).map(|r| r.id.to_string());
+        Ok(Page { items, next_cursor })
+    }
+
+    /// What is promised and what runs on every board between two times. Others' are without names.
+    pub async fn calendar(
+        &self,
+        caller: &Caller,
+        org: Option<OrgId>,
+        from: Timestamp,
+        until: Timestamp,
+    ) -> Result<Calendar, Problem> {
+        match org {
+            Some(org) => {
+                self.context.authorise(caller, org, Right::Look).await?;
+            }
+            None => self.context.authorise_operator(caller)?,
+        }
+        if until <= from || until > from.plus_seconds(MOST_DAYS * 86_400) {
+            return Err(Problem::malformed(format!("`until` is after `from`, by {MOST_DAYS} days at most.")));
+        }
+        let own = org.map(|o| o.to_string());
+        let mut conn = self.context.db.read().await?;
+        let mut tx = conn.tx();
+        let boards = Boards::read(&mut tx).await?;
+        let booked = store::reservations::list_between(&mut tx, from.micros(), until.micros()).await?;
+        let held = store::attempts::list_held(&mut tx).await?;
+        drop(conn);
+        let mut spans: HashMap<String, Vec<Span>> = HashMap::new();
+        let seen = |of: Option<&str>| own.is_none() || of.is_some() && of == own.as_deref();
+        for row in booked {
+            let maintenance = row.org_id.is_none();
+            let known = seen(row.org_id.as_deref());
+            for device in row.places()?.into_iter().flat_map(|(_, devices)| devices) {
+                spans.entry(device.gpu_uuid).or_default().push(Span {
+                    kind: if maintenance { SpanKind::Maintenance } else { SpanKind::Reservation },
+                    starts_at: Timestamp::from_micros(row.starts_at),
+                    ends_at: Some(Timestamp::from_micros(row.ends_at)),
+                    placement: device
+                        .profile_id
+                        .map(|_| Placement { start: device.start, size: device.size }),
+                    own: known && !maintenance,
+                    id: if known || own.is_none() { row.id.clone() } else { String::new() },
+                    name: if known || maintenance { row.name.clone() } else { String::new() },
+                });
+            }
+        }
+        for row in held.into_iter().filter(|h| h.reservation_id.is_none()) {
+            let a = &row.allocation;
+            let known = seen(Some(&a.org_id));
+            let left_s = row.max_duration_s - row.metered_before_ms / 1_000;
+            let runs = JobState::parse(&row.state).is_some_and(|s| !s.ended());
+            let begun = row.started_at.map(Timestamp::from_micros);
+            let ends_at = begun.filter(|_| runs && a.unclean.is_none()).map(|t| t.plus_seconds(left_s));
+            let number = |n: i64| u32::try_from(n).unwrap_or(0);
+            spans.entry(a.gpu_uuid.clone()).or_default().push(Span {
+                kind: SpanKind::Job,
+                starts_at: begun.unwrap_or_else(|| self.context.now()),
+                ends_at,
+                placement: a.profile_id.map(|_| Placement { start: number(a.start), size: number(a.size) }),
+                own: known,
+                id: if known { a.job_id.clone() } else { String::new() },
+                name: if known { row.job_name.clone() } else { String::new() },
+            });
+        }
+        let mut rows: Vec<CalendarRow> = Vec::new();
+        for gpu in boards.gpus.values().filter(|g| g.present) {
+            let node: NodeId = gpu.node_id.parse().map_err(|_| StoreError::Corrupt(gpu.node_id.clone()))?;
+            let mut spans = spans.remove(&gpu.uuid).unwrap_or_default();
+            spans.sort_by_key(|s| (s.starts_at, s.placement.map_or(0, |p| p.start)));
+            rows.push(CalendarRow {
+                node,
+                node_name: boards.nodes.get(&gpu.node_id).cloned().unwrap_or_default(),
+                gpu_uuid: gpu.uuid.clone(),
+                gpu_index: u32::try_from(gpu.idx).unwrap_or(0),
+                model: gpu.model.clone(),
+                cells: board_by_name(&gpu.model).map_or(1, |b| b.memory_slices),
+                spans,
+            });
+        }
+        rows.sort_by(|a, b| (&a.node_name, a.node, a.gpu_index).cmp(&(&b.node_name, b.node, b.gpu_index)));
+        Ok(Calendar { from, until, now: self.context.now(), rows })
+    }
+}

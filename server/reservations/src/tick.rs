@@ -1,0 +1,257 @@
+//! What time does to reservations: they begin, are charged, lose devices, and end.
+
+use std::collections::HashSet;
+
+use berth_core::jobs::Event;
+use berth_core::rating::charge_micros;
+use berth_types::ids::{JobId, NodeId, ReservationId};
+use berth_types::jobs::{Failure, JobState};
+use berth_types::reservations::ReservationState;
+use berth_types::time::Timestamp;
+use futures::FutureExt;
+
+use crate::Reservations;
+
+use crate::charges::LEAST_LOST_S;
+use crate::charges::{charge, cost_if_ended, credit_lost, elapsed_micros, end, policy_of};
+use crate::state_of;
+use berth_foundation::fault;
+use berth_foundation::{Change, Context};
+use berth_store::reservations::ReservationRow;
+use berth_store::{self as store, StoreError, Tx};
+
+/// What runs is charged at least this often.
+const CHARGE_EVERY_S: i64 = 3_600;
+/// An end is told of so long before.
+const WARNING_S: i64 = 900;
+/// Records what happened to a reservation, for webhooks and mail.
+async fn tell(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    row: &ReservationRow,
+    what: &str,
+    (subject, detail): (String, String),
+) -> Result<(), StoreError> {
+    let Some(org) = &row.org_id else { return Ok(()) };
+    let data = serde_json::json!({
+        "reservation": row.id, "name": row.name, "starts_at": Timestamp::from_micros(row.starts_at),
+        "ends_at": Timestamp::from_micros(row.ends_at), "degraded_milli": row.lost_milli,
+    });
+    let notice = context.notice(org, &format!("reservation.{what}"), subject, detail, &data);
+    store::budgets::insert_notice(tx, &notice).await
+}
+
+/// Thousandths of its devices that are out of order.
+fn lost_milli(row: &ReservationRow, good: &HashSet<String>) -> Result<i64, StoreError> {
+    let places = row.places()?;
+    let devices = || places.iter().flat_map(|(_, devices)| devices);
+    let all = i64::try_from(devices().count()).unwrap_or(i64::MAX).max(1);
+    let lost = i64::try_from(devices().filter(|d| !good.contains(&d.gpu_uuid)).count()).unwrap_or(0);
+    Ok(lost * 1_000 / all)
+}
+
+/// Brings one reservation up to the present. Whether it holds something else now than before.
+async fn advance(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    row: &mut ReservationRow,
+    good: &HashSet<String>,
+    now: Timestamp,
+) -> Result<bool, StoreError> {
+    let state = state_of(row)?;
+    let (began, over) = (row.starts_at <= now.micros(), row.ends_at <= now.micros());
+    if state == ReservationState::Pending && began {
+        let cause = "nobody approved it before it was to begin";
+        end(tx, context, row, (ReservationState::Expired, cause), 0, now).await?;
+        let said = (format!("{} was not approved in time", row.name), "Nothing was charged.".to_owned());
+        tell(tx, context, row, "expired", said).await?;
+        return Ok(true);
+    }
+    let (mut changed, mut starts) = (false, false);
+    if state == ReservationState::Scheduled && over {
+        let cause = "the portal was not running at its time";
+        end(tx, context, row, (ReservationState::Ended, cause), 0, now).await?;
+        let detail = "Nothing could run in it, so nothing was charged.".to_owned();
+        tell(tx, context, row, "ended", (format!("{} was missed", row.name), detail)).await?;
+        return Ok(true);
+    }
+    if state == ReservationState::Scheduled && began {
+        row.state = ReservationState::Active.name().to_owned();
+        let detail =
+            format!("Jobs that name it run in it until {}.", Timestamp::from_micros(row.ends_at).minute());
+        tell(tx, context, row, "started", (format!("{} has begun", row.name), detail)).await?;
+        (changed, starts) = (true, true);
+    }
+    if !began {
+        return Ok(false);
+    }
+    let lost = lost_milli(row, good)?;
+    if lost != row.lost_milli || (over && row.lost_milli > 0) {
+        credit_lost(tx, context, row, now).await?;
+        row.lost_milli = lost;
+        row.lost_since = (lost > 0).then_some(now.micros());
+        let (what, subject) = match lost {
+            0 => ("restored", format!("{} is whole again", row.name)),
+            _ => ("degraded", format!("{lost} ‰ of {} is out of order", row.name)),
+        };
+        let detail =
+            "What is out of order is given back by itself; the credit stands in the statement.".to_owned();
+        tell(tx, context, row, what, (subject, detail)).await?;
+        changed = true;
+    }
+    if over {
+        let total = row.total_micros;
+        end(tx, context, row, (ReservationState::Ended, ""), total, now).await?;
+        let detail = "What still ran in it was stopped.".to_owned();
+        tell(tx, context, row, "ended", (format!("{} is over", row.name), detail)).await?;
+        fault::point("reservation.end.recording");
+        return Ok(true);
+    }
+    if !row.warned && row.ends_at <= now.plus_seconds(WARNING_S).micros() {
+        row.warned = true;
+        let at = Timestamp::from_micros(row.ends_at).minute();
+        let detail =
+            "What runs in it then is stopped. It can be made longer while its devices are free.".to_owned();
+        tell(tx, context, row, "ending", (format!("{} ends {at}", row.name), detail)).await?;
+        changed = true;
+    }
+    let policy = policy_of(row)?;
+    let idle_s = (now.micros() - row.starts_at) / 1_000_000;
+    if policy.no_show_after_s.is_some_and(|after| idle_s >= after)
+        && row.org_id.is_some()
+        && row.lost_milli == 0
+        && !store::reservations::use_of(tx, &row.id).await?.1
+    {
+        let cost = cost_if_ended(row, ReservationState::Active, &policy, now);
+        end(tx, context, row, (ReservationState::Ended, "nobody used it"), cost, now).await?;
+        let detail = "Nothing had run in it, so it was given back as its terms say.".to_owned();
+        tell(tx, context, row, "ended", (format!("{} was given back", row.name), detail)).await?;
+        fault::point("reservation.no_show.recording");
+        return Ok(true);
+    }
+    let cost = elapsed_micros(row, now);
+    let hour = charge_micros(row.nano_per_second, CHARGE_EVERY_S * 1_000).unwrap_or(i64::MAX);
+    if row.nano_per_second > 0 && cost - row.posted_micros >= hour {
+        charge(tx, context, row, cost, now).await?;
+        changed = true;
+    }
+    if changed {
+        store::reservations::update(tx, row).await?;
+    }
+    if starts {
+        fault::point("reservation.start.recording");
+    }
+    Ok(changed)
+}
+
+impl Reservations {
+    /// Does what is due: begins, charges and ends reservations.
+    pub async fn tick_reservations(&self) -> Result<(), StoreError> {
+        let now = self.context.now();
+        let (rows, good) = {
+            let mut conn = self.context.db.read().await?;
+            let mut tx = conn.tx();
+            let rows = store::reservations::list_holding(&mut tx).await?;
+            let connected = self.context.live.connected();
+            // A worker that was heard a moment ago is not lost yet. One that was heard in time to come was
+            // heard before the clock was set back, and nobody knows how long before.
+            let moment = (LEAST_LOST_S * 1_000_000).unsigned_abs();
+            let nodes = store::nodes::list(&mut tx).await?;
+            let heard: HashSet<String> = nodes
+                .into_iter()
+                .filter(|n| n.last_seen_at.is_some_and(|at| at.abs_diff(now.micros()) < moment))
+                .map(|n| n.id)
+                .collect();
+            let speaks = |node: &str| {
+                heard.contains(node) || node.parse::<NodeId>().is_ok_and(|n| connected.contains(&n))
+            };
+            let boards = store::nodes::list_gpus(&mut tx).await?;
+            let good: HashSet<String> = boards
+                .into_iter()
+                .filter(|g| g.present && g.quarantined.is_none() && speaks(&g.node_id))
+                .map(|g| g.uuid)
+                .collect();
+            (rows, good)
+        };
+        let due = |row: &&ReservationRow| {
+            let began = row.starts_at <= now.micros();
+            let active = row.state == ReservationState::Active.name();
+            began && (!active || row.ends_at <= now.micros() || self.needs_look(row, &good, now))
+        };
+        let mut touched = false;
+        let ids: Vec<ReservationId> = rows.iter().filter(due).filter_map(|r| r.id.parse().ok()).collect();
+        for id in ids {
+            let (context, good) = (self.context.clone(), good.clone());
+            fault::point("reservation.tick.due");
+            let changed = self.context.db.write(move |tx| {
+                let (context, good) = (context.clone(), good.clone());
+                async move {
+                    let Some(mut row) = store::reservations::find_any(tx, id).await? else {
+                        return Ok(false);
+                    };
+                    if !state_of(&row)?.holds() {
+                        return Ok(false);
+                    }
+                    advance(tx, &context, &mut row, &good, now).await
+                }
+                .boxed()
+            });
+            if changed.await? {
+                fault::point("reservation.tick.recorded");
+                touched = true;
+                self.end_jobs_of(id).await?;
+            }
+        }
+        if touched {
+            self.context.publish(Change::Reservations);
+        }
+        // Whoever ended a reservation may not have come to its jobs.
+        let left = {
+            let mut conn = self.context.db.read().await?;
+            store::reservations::over_with_jobs(&mut conn.tx()).await?
+        };
+        for id in left.iter().filter_map(|id| id.parse().ok()) {
+            self.end_jobs_of(id).await?;
+        }
+        Ok(())
+    }
+
+    /// Whether something other than its end is due for a reservation that runs.
+    fn needs_look(&self, row: &ReservationRow, good: &HashSet<String>, now: Timestamp) -> bool {
+        let hour = charge_micros(row.nano_per_second, CHARGE_EVERY_S * 1_000).unwrap_or(i64::MAX);
+        let charge_due = row.nano_per_second > 0 && elapsed_micros(row, now) - row.posted_micros >= hour;
+        let idle_s = (now.micros() - row.starts_at) / 1_000_000;
+        let no_show = policy_of(row).is_ok_and(|p| p.no_show_after_s.is_some_and(|after| idle_s >= after));
+        let ending = !row.warned && row.ends_at <= now.plus_seconds(WARNING_S).micros();
+        charge_due || no_show || ending || lost_milli(row, good).is_ok_and(|lost| lost != row.lost_milli)
+    }
+
+    /// Ends the jobs of a reservation that is over: those that run are stopped, those that wait never start.
+    pub(crate) async fn end_jobs_of(&self, id: ReservationId) -> Result<(), StoreError> {
+        let open = {
+            let mut conn = self.context.db.read().await?;
+            let mut tx = conn.tx();
+            match store::reservations::find_any(&mut tx, id).await? {
+                Some(row) if !state_of(&row)?.holds() => {
+                    store::reservations::open_jobs(&mut tx, &row.id).await?
+                }
+                _ => return Ok(()),
+            }
+        };
+        for (job, state, generation) in open {
+            let job: JobId = job.parse().map_err(|_| StoreError::Corrupt(job.clone()))?;
+            let detail = "Its reservation is over.".to_owned();
+            let (generation, event) = match state == JobState::Queued.name() {
+                true => {
+                    let failure = Failure { code: "reservation.ended".to_owned(), detail: detail.clone() };
+                    (Some(generation), Event::Orphan { failure })
+                }
+                false => (None, Event::Cancel),
+            };
+            if let Err(error) = self.attempts.move_on(job, generation, event, detail).await {
+                tracing::error!(%job, %error, "a job outlives its reservation; the next look tries again");
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,180 @@
+//! What the portal says for Prometheus: its own state, and what the nodes read of their boards last, under
+//! the names of NVIDIA's DCGM exporter.
+//!
+//! It names organizations and jobs, so it is for operators and their monitoring only.
+
+mod tokens;
+
+use std::collections::{BTreeMap, HashMap};
+
+use berth_proto::exposition::{DEVICE_FAMILIES, Device, Exposition, add_device};
+use berth_types::ids::{NodeId, TransferId};
+use berth_types::jobs::JobState;
+use berth_types::nodes::{Node, NodeState};
+use berth_types::problems::Problem;
+
+use berth_accounts::Accounts;
+use berth_billing::Reconciliations;
+use berth_fleet::Cluster;
+use berth_foundation::Context;
+use berth_foundation::telemetry::{self, Posted, Telemetry, first_transfer};
+use berth_store::attempts::HeldRow;
+use berth_store::{self as store, StoreError, Tx};
+use std::sync::Arc;
+
+/// A transfer is stored within this many seconds of its id, or its transaction has failed.
+const STORED_S: i64 = 120;
+
+/// Who is on a device: its job, when it is one, and its organization.
+type Owner<'a> = (Option<&'a str>, &'a str);
+
+/// Who is on a board (no start) or a slice of it.
+struct Owners<'a>(HashMap<(&'a str, Option<i64>), Owner<'a>>);
+
+impl<'a> Owners<'a> {
+    fn of(held: &'a [HeldRow]) -> Self {
+        let mut owners: HashMap<(&str, Option<i64>), Owner<'_>> = HashMap::new();
+        for row in held {
+            let a = &row.allocation;
+            let place = (a.gpu_uuid.as_str(), a.profile_id.map(|_| a.start));
+            owners
+                .entry(place)
+                // Jobs that share a board are of one organization.
+                .and_modify(|owner| owner.0 = None)
+                .or_insert((Some(a.job_id.as_str()), a.org_id.as_str()));
+        }
+        Self(owners)
+    }
+
+    fn at(&self, gpu_uuid: &str, start: Option<u32>) -> Option<Owner<'a>> {
+        self.0.get(&(gpu_uuid, start.map(i64::from))).copied()
+    }
+}
+
+/// The metrics for Prometheus.
+#[derive(Clone)]
+pub struct Metrics {
+    context: Context,
+    accounts: Accounts,
+    reconciliations: Reconciliations,
+    cluster: Cluster,
+    telemetry: Arc<Telemetry>,
+}
+
+impl Metrics {
+    pub fn new(
+        (context, accounts): (Context, Accounts),
+        (reconciliations, cluster, telemetry): (Reconciliations, Cluster, Arc<Telemetry>),
+    ) -> Self {
+        Self { context, accounts, reconciliations, cluster, telemetry }
+    }
+
+    /// The text of `/metrics`.
+    pub async fn metrics(&self, secret: Option<&str>) -> Result<String, Problem> {
+        self.authorise_metrics(secret).await?;
+        let nodes = self.cluster.nodes(None).await?;
+        let last = self.reconciliations.last_reconciliation().await?;
+        let mut out = Exposition::default();
+        out.add(telemetry::BUILD, &[("version", env!("CARGO_PKG_VERSION"))], 1.0);
+        {
+            let mut conn = self.context.db.read().await?;
+            let mut tx = conn.tx();
+            self.tell_queue(&mut tx, &mut out).await?;
+            self.tell_postings(&mut tx, &mut out).await?;
+            let reservations = store::reservations::list_holding(&mut tx).await?;
+            let active = reservations.iter().filter(|r| r.state == "active").count();
+            out.add(telemetry::RESERVATIONS, &[], active as f64);
+            tell_nodes(&mut out, &nodes);
+            let held = store::attempts::list_held(&mut tx).await?;
+            self.tell_devices(&mut out, &nodes, &Owners::of(&held));
+        }
+        out.declare(telemetry::MISMATCHES);
+        out.declare(telemetry::RECONCILED);
+        if let Some(last) = last {
+            out.add(telemetry::MISMATCHES, &[], last.mismatches.len() as f64);
+            out.add(telemetry::RECONCILED, &[], (last.at.micros() / 1_000_000) as f64);
+        }
+        self.telemetry.tell(&mut out);
+        Ok(out.text())
+    }
+
+    async fn tell_queue(&self, tx: &mut Tx<'_>, out: &mut Exposition) -> Result<(), StoreError> {
+        let counted: BTreeMap<String, i64> = store::jobs::count_by_state(tx).await?.into_iter().collect();
+        for state in JobState::ALL.into_iter().filter(|state| !state.ended()) {
+            let count = counted.get(state.name()).copied().unwrap_or(0);
+            out.add(telemetry::JOBS, &[("state", state.name())], count as f64);
+        }
+        let oldest = store::jobs::oldest_queued(tx).await?;
+        let waits_us = oldest.map_or(0, |at| self.context.now().micros().saturating_sub(at).max(0));
+        out.add(telemetry::QUEUE_OLDEST, &[], waits_us as f64 / 1e6);
+        Ok(())
+    }
+
+    /// Counts on from what was counted before, so that a long ledger is not read again and again.
+    async fn tell_postings(&self, tx: &mut Tx<'_>, out: &mut Exposition) -> Result<(), StoreError> {
+        let before = self.telemetry.posted();
+        let settled = first_transfer(self.context.now().plus_seconds(-STORED_S)).max(before.until);
+        let last = TransferId::from_uuid(uuid::Uuid::from_u128(u128::MAX));
+        let mut by_kind = before.by_kind.clone();
+        add(&mut by_kind, store::ledger::count_between(tx, before.until, settled).await?);
+        self.telemetry.set_posted(&before, Posted { until: settled, by_kind: by_kind.clone() });
+        add(&mut by_kind, store::ledger::count_between(tx, settled, last).await?);
+        out.declare(telemetry::POSTINGS);
+        for (kind, count) in by_kind {
+            out.add(telemetry::POSTINGS, &[("kind", kind.as_str())], count as f64);
+        }
+        Ok(())
+    }
+
+    /// What the connected nodes read last. A node tells of its own boards only.
+    fn tell_devices(&self, out: &mut Exposition, nodes: &[Node], owners: &Owners<'_>) {
+        DEVICE_FAMILIES.into_iter().for_each(|family| out.declare(family));
+        let names: HashMap<NodeId, &Node> = nodes.iter().map(|node| (node.id, node)).collect();
+        for (id, samples) in self.telemetry.samples(&self.context.live.connected()) {
+            let Some(node) = names.get(&id) else { continue };
+            for board in &samples.boards {
+                let own = node.gpus.iter().any(|gpu| gpu.uuid == board.gpu_uuid);
+                let Some(reading) = board.reading.as_ref().filter(|_| own) else { continue };
+                let owner = owners.at(&board.gpu_uuid, None);
+                let device = Device {
+                    gpu: board.index,
+                    uuid: &board.gpu_uuid,
+                    model: &board.name,
+                    host: &node.name,
+                    instance: None,
+                    job: owner.and_then(|(job, _)| job),
+                    organization: owner.map(|(_, organization)| organization),
+                };
+                add_device(out, &device, reading);
+                for slice in samples.slices.iter().filter(|slice| slice.gpu_uuid == board.gpu_uuid) {
+                    let Some(reading) = &slice.reading else { continue };
+                    let owner = owners.at(&slice.gpu_uuid, Some(slice.start));
+                    let device = Device {
+                        instance: Some((slice.instance, slice.profile.as_str())),
+                        job: owner.and_then(|(job, _)| job),
+                        organization: owner.map(|(_, organization)| organization),
+                        ..device
+                    };
+                    add_device(out, &device, reading);
+                }
+            }
+        }
+    }
+}
+
+fn add(by_kind: &mut BTreeMap<String, i64>, counted: Vec<(String, i64)>) {
+    for (kind, count) in counted {
+        *by_kind.entry(kind).or_default() += count;
+    }
+}
+
+fn tell_nodes(out: &mut Exposition, nodes: &[Node]) {
+    for state in NodeState::ALL {
+        let count = nodes.iter().filter(|node| node.state == state).count();
+        out.add(telemetry::NODES, &[("state", state.name())], count as f64);
+    }
+    let gpus = || nodes.iter().flat_map(|node| &node.gpus);
+    out.add(telemetry::GPUS, &[], gpus().count() as f64);
+    let sick = gpus().filter(|gpu| gpu.quarantined.is_some()).count();
+    out.add(telemetry::GPUS_QUARANTINED, &[], sick as f64);
+}

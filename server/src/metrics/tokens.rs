@@ -1,0 +1,104 @@
+//! Who may read the metrics: an operator's token, or one that is for nothing else.
+
+use berth_core::admission::check_name;
+use berth_types::accounts::{CreatedToken, NewOperatorToken, Role, Token};
+use berth_types::ids::TokenId;
+use berth_types::problems::{FieldError, Problem};
+use futures::FutureExt;
+
+use berth_foundation::credentials::{fingerprint, looks_like_api_token, new_api_token};
+use berth_foundation::{Caller, idempotency};
+
+use super::Metrics;
+use berth_store as store;
+
+/// The last use of a token is recorded this exactly.
+const USED_EVERY_MS: i64 = 60_000;
+
+impl Metrics {
+    /// Lets a token of the right kind read the metrics: 401 for what is no token, 403 for a token that is
+    /// for something else.
+    pub async fn authorise_metrics(&self, secret: Option<&str>) -> Result<(), Problem> {
+        let Some(secret) = secret.filter(|secret| looks_like_api_token(secret)) else {
+            return Err(Problem::unauthenticated());
+        };
+        let now = self.context.now();
+        let mut conn = self.context.db.read().await?;
+        let found = store::metrics_tokens::find(&mut conn.tx(), &fingerprint(secret), now).await?;
+        drop(conn);
+        if let Some(token) = found {
+            if token.last_used_at.is_none_or(|at| now.millis_since(at) > USED_EVERY_MS) {
+                let id = token.id;
+                let touch = self
+                    .context
+                    .db
+                    .write(move |tx| async move { store::metrics_tokens::touch(tx, id, now).await }.boxed());
+                touch.await?;
+            }
+            return Ok(());
+        }
+        let caller = self.accounts.caller_by_token(secret).await?.ok_or_else(Problem::unauthenticated)?;
+        self.context.authorise_operator(&caller).map_err(|_| {
+            let detail = "The metrics are of all organizations. Ask the operator for a token for metrics.";
+            Problem::forbidden(detail)
+        })
+    }
+
+    /// Makes a token that reads the metrics and nothing else.
+    pub async fn create_metrics_token(
+        &self,
+        caller: &Caller,
+        input: NewOperatorToken,
+    ) -> Result<CreatedToken, Problem> {
+        self.context.authorise_operator(caller)?;
+        let now = self.context.now();
+        let mut errors = Vec::new();
+        check_name("/name", &input.name, &mut errors);
+        if input.expires_at.is_some_and(|at| at <= now) {
+            errors.push(FieldError::new("/expires_at", "Choose a time in the future, or none."));
+        }
+        if !errors.is_empty() {
+            return Err(Problem::invalid(errors));
+        }
+        if caller.done_before().is_some() {
+            return Err(idempotency::shown_once());
+        }
+        let secret = self.context.random(new_api_token);
+        let token = Token {
+            id: self.context.new_id(now),
+            name: input.name.trim().to_owned(),
+            role: Role::Viewer,
+            hint: secret.chars().skip(38).collect(),
+            created_at: now,
+            expires_at: input.expires_at,
+            last_used_at: None,
+        };
+        let created = CreatedToken { secret: secret.clone(), token: token.clone() };
+        let (hash, user, once) = (fingerprint(&secret), caller.user.id, caller.once.clone());
+        let insert = self.context.db.write(move |tx| {
+            let (token, hash, once) = (token.clone(), hash.clone(), once.clone());
+            async move {
+                idempotency::claim(tx, once.as_ref(), "", now).await?;
+                store::metrics_tokens::insert(tx, &token, &hash, user).await
+            }
+            .boxed()
+        });
+        insert.await?;
+        Ok(created)
+    }
+
+    pub async fn list_metrics_tokens(&self, caller: &Caller) -> Result<Vec<Token>, Problem> {
+        self.context.authorise_operator(caller)?;
+        let mut conn = self.context.db.read().await?;
+        Ok(store::metrics_tokens::list(&mut conn.tx()).await?)
+    }
+
+    pub async fn revoke_metrics_token(&self, caller: &Caller, token: TokenId) -> Result<(), Problem> {
+        self.context.authorise_operator(caller)?;
+        let delete = self
+            .context
+            .db
+            .write(move |tx| async move { store::metrics_tokens::delete(tx, token).await }.boxed());
+        if delete.await? { Ok(()) } else { Err(Problem::not_found()) }
+    }
+}

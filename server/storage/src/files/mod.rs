@@ -1,0 +1,210 @@
+//! Files of jobs that outlive their attempt: who sees and removes them, and when they are removed by
+//! themselves. `intake` takes them from workers and gives checkpoints back.
+//!
+//! A row is marked gone before its bytes are removed and deleted after, so that no row ever promises bytes
+//! that are not there.
+
+mod bundles;
+mod handing;
+mod intake;
+mod staging;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use berth_types::Page;
+use berth_types::files::{FileKind, FileState, JobFile};
+use berth_types::ids::{FileId, JobId, OrgId};
+use berth_types::problems::Problem;
+use berth_types::time::Timestamp;
+use futures::FutureExt;
+use futures::stream::BoxStream;
+
+use berth_foundation::Context;
+use berth_foundation::objects::Objects;
+use berth_foundation::{Caller, Right};
+use berth_store::files::FileRow;
+use berth_store::{self as store, StoreError};
+
+pub use bundles::{Expected, OfferedBundle, Order, SmallFile};
+pub(crate) use bundles::{enter_artifacts, known_artifacts, sound};
+pub use handing::{Awaited, HandOvers};
+pub use intake::digits;
+pub use intake::{Kept, Offered};
+pub use staging::{Staging, Taken};
+
+/// Days after its job's end for which a file is kept.
+const CHECKPOINT_DAYS: i64 = 7;
+const ARTIFACT_DAYS: i64 = 30;
+/// Files that are removed at a time.
+const BATCH: i64 = 200;
+
+/// The bytes of a part of a file.
+pub type Content = BoxStream<'static, std::io::Result<bytes::Bytes>>;
+
+fn show(row: FileRow) -> Result<JobFile, StoreError> {
+    let corrupt = || StoreError::Corrupt(row.id.clone());
+    Ok(JobFile {
+        id: row.id.parse().map_err(|_| corrupt())?,
+        kind: FileKind::parse(&row.kind).ok_or_else(corrupt)?,
+        state: FileState::parse(&row.state).ok_or_else(corrupt)?,
+        bytes: u64::try_from(row.bytes).map_err(|_| corrupt())?,
+        attempt: u32::try_from(row.attempt).map_err(|_| corrupt())?,
+        rank: u32::try_from(row.rank).map_err(|_| corrupt())?,
+        files: u64::try_from(row.files).unwrap_or(0),
+        created_at: Timestamp::from_micros(row.created_at),
+        path: row.path,
+        sha256: row.sha256,
+        note: row.note,
+    })
+}
+
+/// Files that jobs keep.
+#[derive(Clone)]
+pub struct Files {
+    context: Context,
+    objects: Arc<Objects>,
+    staging: Staging,
+    handovers: Arc<HandOvers>,
+}
+
+impl Files {
+    pub fn new(context: Context, objects: Arc<Objects>, handovers: Arc<HandOvers>) -> Self {
+        Self { context, staging: Staging::new(objects.clone()), objects, handovers }
+    }
+
+    /// What a job has left so far, newest first.
+    pub async fn list_files(
+        &self,
+        caller: &Caller,
+        org: OrgId,
+        job: JobId,
+        cursor: Option<FileId>,
+        limit: u32,
+    ) -> Result<Page<JobFile>, Problem> {
+        self.context.authorise(caller, org, Right::Look).await?;
+        let before = cursor.map_or_else(String::new, |c| c.to_string());
+        let mut conn = self.context.db.read().await?;
+        let mut tx = conn.tx();
+        if store::jobs::find(&mut tx, org, job).await?.is_none() {
+            return Err(Problem::not_found());
+        }
+        let rows = store::files::list(&mut tx, org, job, &before, i64::from(limit)).await?;
+        let full = rows.len() == limit as usize;
+        let items = rows.into_iter().map(show).collect::<Result<Vec<JobFile>, StoreError>>()?;
+        let next_cursor = items.last().filter(|_| full).map(|f| f.id.to_string());
+        Ok(Page { items, next_cursor })
+    }
+
+    /// A file of a job that can be fetched.
+    pub async fn get_file(
+        &self,
+        caller: &Caller,
+        org: OrgId,
+        job: JobId,
+        file: FileId,
+    ) -> Result<JobFile, Problem> {
+        self.context.authorise(caller, org, Right::Look).await?;
+        let mut conn = self.context.db.read().await?;
+        let row = store::files::find(&mut conn.tx(), org, job, file).await?;
+        let row = row.filter(|row| row.state != FileState::Gone.name()).ok_or_else(Problem::not_found)?;
+        let file = show(row)?;
+        if file.state != FileState::Complete {
+            let detail = match file.note {
+                Some(note) if file.state == FileState::Refused => note,
+                _ => "It has not arrived whole yet; nothing can be fetched of it.".to_owned(),
+            };
+            return Err(Problem::conflict("file.incomplete", "The file is not there", detail));
+        }
+        Ok(file)
+    }
+
+    /// A part of a file that [`Files::get_file`] gave.
+    pub async fn read_file(&self, file: &JobFile, range: Range<u64>) -> Result<Content, Problem> {
+        Ok(self.objects.read(&file.id.to_string(), range).await?)
+    }
+
+    /// Removes a file. What its job would be given as a checkpoint is then the one before.
+    pub async fn remove_file(
+        &self,
+        caller: &Caller,
+        org: OrgId,
+        job: JobId,
+        file: FileId,
+    ) -> Result<(), Problem> {
+        self.context.authorise(caller, org, Right::Run).await?;
+        let event = self.context.audit_event(caller, "file.removed", job.to_string(), file.to_string());
+        let found = self.context.db.write(move |tx| {
+            let event = event.clone();
+            async move {
+                let row = store::files::find(tx, org, job, file).await?;
+                let state = row.as_ref().and_then(|row| FileState::parse(&row.state));
+                let Some((row, state)) = row.zip(state.filter(|s| *s != FileState::Gone)) else {
+                    return Ok(false);
+                };
+                store::files::set_state(tx, &row.id, state, FileState::Gone, None).await?;
+                store::quotas::insert_audit(tx, Some(org), &event).await?;
+                Ok(true)
+            }
+            .boxed()
+        });
+        if !found.await? {
+            return Err(Problem::not_found());
+        }
+        self.sweep_files().await
+    }
+
+    /// Gives up what is too old or will never be whole, and removes everything that is gone.
+    pub async fn tidy_files(&self) -> Result<(), Problem> {
+        let now = self.context.now();
+        self.context
+            .db
+            .write(move |tx| {
+                async move {
+                    for (kind, days) in
+                        [(FileKind::Checkpoint, CHECKPOINT_DAYS), (FileKind::Artifact, ARTIFACT_DAYS)]
+                    {
+                        store::files::expire(tx, kind, now.plus_seconds(-days * 86_400)).await?;
+                    }
+                    store::files::abandon(tx).await
+                }
+                .boxed()
+            })
+            .await?;
+        self.sweep_files().await
+    }
+
+    /// Removes the bytes and then the rows of files that are gone.
+    pub async fn sweep_files(&self) -> Result<(), Problem> {
+        loop {
+            let mut conn = self.context.db.read().await?;
+            let rows = store::files::list_gone(&mut conn.tx(), BATCH).await?;
+            drop(conn);
+            let full = i64::try_from(rows.len()) == Ok(BATCH);
+            let mut ids: Vec<String> = Vec::new();
+            for row in rows {
+                // Whoever writes it finds that it is gone; the next look removes what is left.
+                let Some(_claim) = self.objects.claim(&row.id) else { continue };
+                self.objects.remove(&row.id).await?;
+                ids.push(row.id);
+            }
+            let none = ids.is_empty();
+            self.context
+                .db
+                .write(move |tx| {
+                    let ids = ids.clone();
+                    async move {
+                        for id in &ids {
+                            store::files::remove(tx, id).await?;
+                        }
+                        Ok(())
+                    }
+                    .boxed()
+                })
+                .await?;
+            if !full || none {
+                return Ok(());
+            }
+        }
+    }
+}

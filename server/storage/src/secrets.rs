@@ -1,0 +1,444 @@
+//! Secrets of organizations: kept sealed, never shown, given to a worker with the attempt that asks for them.
+//!
+//! Must not let a value into an answer, a log or an error.
+
+use std::sync::Arc;
+
+use berth_core::images::{Reference, credentials};
+use berth_core::secrets::{MAX_SECRETS, check_name, check_value};
+use berth_proto as proto;
+use berth_types::Page;
+use berth_types::ids::OrgId;
+use berth_types::jobs::NewJob;
+use berth_types::problems::{FieldError, Problem};
+use berth_types::secrets::{PutSecret, RegistryUse, Secret, SecretUse};
+use berth_types::time::Timestamp;
+use futures::FutureExt;
+
+use berth_foundation::Context;
+use berth_foundation::envelope::{self, EnvelopeError, Keys, Place};
+use berth_foundation::{Caller, Right};
+use berth_store::secrets::SecretRow;
+use berth_store::webhooks::WebhookRow;
+use berth_store::{self as store, StoreError, Tx};
+
+/// Why a secret cannot be had now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unusable {
+    /// There is none of this name.
+    Missing,
+    /// It cannot be opened: the portal was not given its key.
+    Unreadable,
+    /// It is no `username:password`, as it was to be.
+    NoCredentials,
+}
+
+impl Unusable {
+    /// How a job ends that needs it.
+    pub fn failure(self, name: &str) -> proto::Failure {
+        let (code, detail) = match self {
+            Self::Missing => (
+                "secret.missing",
+                format!("The secret {name} was deleted before the job started; nothing was charged."),
+            ),
+            Self::Unreadable => (
+                "secret.unreadable",
+                format!(
+                    "The portal cannot open the secret {name}: it was sealed with a key that is not there any more. Set it again; nothing was charged."
+                ),
+            ),
+            Self::NoCredentials => (
+                "secret.no_credentials",
+                format!(
+                    "The secret {name} is not of the form username:password, so no registry takes it. Set it again; nothing was charged."
+                ),
+            ),
+        };
+        proto::Failure { code: code.to_owned(), detail }
+    }
+}
+
+fn shown(row: SecretRow) -> Secret {
+    Secret {
+        name: row.name,
+        version: row.version,
+        created_at: Timestamp::from_micros(row.created_at),
+        created_by: row.created_by,
+        updated_at: Timestamp::from_micros(row.updated_at),
+        updated_by: row.updated_by,
+        last_used_at: row.last_used_at.map(Timestamp::from_micros),
+    }
+}
+
+fn place_of(row: &SecretRow) -> Place<'_> {
+    Place { kind: "secret", org: &row.org_id, name: &row.name, version: row.version }
+}
+
+fn place_of_hook(row: &WebhookRow) -> Place<'_> {
+    Place { kind: "webhook", org: &row.org_id, name: &row.id, version: 1 }
+}
+
+fn sealing(error: EnvelopeError) -> StoreError {
+    StoreError::Engine(format!("a secret cannot be sealed: {error}"))
+}
+
+fn full() -> Problem {
+    let detail = format!("An organization has at most {MAX_SECRETS} secrets; delete one that nothing uses.");
+    Problem::conflict("secret.limit", "Too many secrets", detail)
+}
+
+/// Every secret that a submission asks for must be there.
+pub async fn check_wanted(tx: &mut Tx<'_>, org: OrgId, spec: &NewJob) -> Result<Option<Problem>, StoreError> {
+    let mut errors = Vec::new();
+    for (index, wanted) in spec.secrets.iter().enumerate() {
+        if store::secrets::find(tx, org, &wanted.name).await?.is_none() {
+            let detail = format!("There is no secret {} in this organization.", wanted.name);
+            errors.push(FieldError::new(format!("/secrets/{index}/name"), detail));
+        }
+    }
+    if let Some(registry) = &spec.registry
+        && store::secrets::find(tx, org, &registry.secret).await?.is_none()
+    {
+        let detail = format!("There is no secret {} in this organization.", registry.secret);
+        errors.push(FieldError::new("/registry/secret", detail));
+    }
+    Ok((!errors.is_empty()).then(|| Problem::invalid(errors)))
+}
+
+/// The form in which a new value is kept.
+fn sealed_row(
+    keys: &Keys,
+    (org, name, value): (OrgId, &str, &str),
+    former: Option<SecretRow>,
+    by: &str,
+    now: Timestamp,
+) -> Result<SecretRow, StoreError> {
+    let first = SecretRow {
+        org_id: org.to_string(),
+        name: name.to_owned(),
+        version: 0,
+        sealed: String::new(),
+        created_by: by.to_owned(),
+        created_at: now.micros(),
+        updated_by: String::new(),
+        updated_at: 0,
+        last_used_at: None,
+    };
+    let mut row = former.unwrap_or(first);
+    row.version += 1;
+    row.updated_by = by.to_owned();
+    row.updated_at = now.micros();
+    row.sealed = keys.seal(&place_of(&row), value).map_err(sealing)?;
+    Ok(row)
+}
+
+/// What was sealed anew at a start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Resealed {
+    /// Under the present key now.
+    pub done: usize,
+    /// Sealed with keys that this portal was not given, or damaged.
+    pub unreadable: usize,
+}
+
+/// The secrets of organizations.
+#[derive(Clone)]
+pub struct Secrets {
+    context: Context,
+}
+
+impl Secrets {
+    pub const fn new(context: Context) -> Self {
+        Self { context }
+    }
+
+    fn sealing_keys(&self) -> Result<Arc<Keys>, Problem> {
+        self.context.keys().map_err(|error| {
+            tracing::error!(error, "there is no key for secrets");
+            Problem::internal()
+        })
+    }
+
+    /// Names and times of an organization's secrets. Whoever may run jobs may name them in one.
+    pub async fn list_secrets(
+        &self,
+        caller: &Caller,
+        org: OrgId,
+        cursor: Option<String>,
+        limit: u32,
+    ) -> Result<Page<Secret>, Problem> {
+        self.context.authorise(caller, org, Right::Run).await?;
+        let mut conn = self.context.db.read().await?;
+        let after = cursor.unwrap_or_default();
+        let rows = store::secrets::list(&mut conn.tx(), org, &after, i64::from(limit)).await?;
+        let full = rows.len() == limit as usize;
+        let items: Vec<Secret> = rows.into_iter().map(shown).collect();
+        let next_cursor = items.last().filter(|_| full).map(|last| last.name.clone());
+        Ok(Page { items, next_cursor })
+    }
+
+    /// Makes a secret, or gives one a new value.
+    pub async fn put_secret(
+        &self,
+        caller: &Caller,
+        org: OrgId,
+        name: String,
+        input: PutSecret,
+    ) -> Result<Secret, Problem> {
+        self.context.authorise(caller, org, Right::Manage).await?;
+        let mut errors = Vec::new();
+        if let Err(detail) = check_name(&name) {
+            errors.push(FieldError::new("/name", detail));
+        }
+        if let Err(detail) = check_value(&input.value) {
+            errors.push(FieldError::new("/value", detail));
+        }
+        if !errors.is_empty() {
+            return Err(Problem::invalid(errors));
+        }
+        let (keys, now) = (self.sealing_keys()?, self.context.now());
+        let event = self.context.audit_event(caller, "secret.created", name.clone(), String::new());
+        let done = self.context.db.write(move |tx| {
+            let (keys, name, input, mut event) = (keys.clone(), name.clone(), input.clone(), event.clone());
+            async move {
+                let former = store::secrets::find(tx, org, &name).await?;
+                let most = i64::try_from(MAX_SECRETS).unwrap_or(i64::MAX);
+                if former.is_none() && store::secrets::count(tx, org).await? >= most {
+                    return Ok(None);
+                }
+                if former.is_some() {
+                    event.action = "secret.replaced".to_owned();
+                }
+                let row = sealed_row(&keys, (org, &name, &input.value), former, &event.actor, now)?;
+                event.detail = format!("version {}", row.version);
+                store::secrets::put(tx, &row).await?;
+                store::quotas::insert_audit(tx, Some(org), &event).await?;
+                Ok(Some(row))
+            }
+            .boxed()
+        });
+        done.await?.map(shown).ok_or_else(full)
+    }
+
+    /// Jobs that wait and ask for it will fail when they start; those that have it keep it.
+    pub async fn delete_secret(&self, caller: &Caller, org: OrgId, name: String) -> Result<(), Problem> {
+        self.context.authorise(caller, org, Right::Manage).await?;
+        let event = self.context.audit_event(caller, "secret.deleted", name.clone(), String::new());
+        let known = self.context.db.write(move |tx| {
+            let (name, event) = (name.clone(), event.clone());
+            async move {
+                let known = store::secrets::delete(tx, org, &name).await?;
+                if known {
+                    store::quotas::insert_audit(tx, Some(org), &event).await?;
+                }
+                Ok(known)
+            }
+            .boxed()
+        });
+        if known.await? { Ok(()) } else { Err(Problem::not_found()) }
+    }
+
+    /// The value of a secret, for what is done in its organization's name. Never for an answer.
+    pub async fn secret_value(
+        &self,
+        tx: &mut Tx<'_>,
+        org: OrgId,
+        name: &str,
+    ) -> Result<Result<String, Unusable>, StoreError> {
+        let Some(row) = store::secrets::find(tx, org, name).await? else { return Ok(Err(Unusable::Missing)) };
+        let opened = self.context.keys().and_then(|keys| {
+            let opened = keys.open_sealed(&place_of(&row), &row.sealed);
+            opened.map_err(|error| error.to_string())
+        });
+        Ok(opened.map_err(|error| {
+            tracing::error!(%org, name, version = row.version, error, "a secret cannot be opened");
+            Unusable::Unreadable
+        }))
+    }
+
+    /// Puts the values of the secrets that a submission asks for into what its worker is sent.
+    pub async fn add_secrets(
+        &self,
+        tx: &mut Tx<'_>,
+        org: OrgId,
+        submission: &NewJob,
+        spec: &mut proto::Spec,
+    ) -> Result<(), StoreError> {
+        for SecretUse { name, env, file } in submission.secrets.iter().cloned() {
+            match self.secret_value(tx, org, &name).await? {
+                Ok(value) => spec.secrets.push(proto::Secret {
+                    name,
+                    value,
+                    env: env.unwrap_or_default(),
+                    file: file.unwrap_or_default(),
+                }),
+                Err(why) => {
+                    spec.secrets.clear();
+                    spec.unusable = Some(why.failure(&name));
+                    return Ok(());
+                }
+            }
+        }
+        if let Some(RegistryUse { secret }) = &submission.registry {
+            match self.registry_auth(tx, org, submission.image.as_deref(), secret).await? {
+                Ok(auth) => spec.registry_auth = auth,
+                Err(why) => {
+                    spec.secrets.clear();
+                    spec.unusable = Some(why.failure(secret));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What a worker tells the registry of an image; nothing where none is asked.
+    async fn registry_auth(
+        &self,
+        tx: &mut Tx<'_>,
+        org: OrgId,
+        image: Option<&str>,
+        secret: &str,
+    ) -> Result<Result<Option<proto::RegistryAuth>, Unusable>, StoreError> {
+        let image = image.and_then(|name| Reference::parse(name).ok());
+        let Some(image) = image.filter(|image| !image.is_local()) else { return Ok(Ok(None)) };
+        let value = match self.secret_value(tx, org, secret).await? {
+            Ok(value) => value,
+            Err(why) => return Ok(Err(why)),
+        };
+        Ok(credentials(&value).ok_or(Unusable::NoCredentials).map(|(username, password)| {
+            Some(proto::RegistryAuth {
+                registry: image.registry().to_owned(),
+                username: username.to_owned(),
+                password: password.to_owned(),
+                secret: secret.to_owned(),
+            })
+        }))
+    }
+
+    /// Notes that these secrets of jobs went to a worker.
+    pub async fn secrets_given(&self, given: Vec<(String, String)>) {
+        if given.is_empty() {
+            return;
+        }
+        let now = self.context.now();
+        let noted = self.context.db.write(move |tx| {
+            let given = given.clone();
+            async move {
+                for (job, name) in &given {
+                    let Ok(job) = job.parse() else { continue };
+                    let Some(row) = store::jobs::find_any(tx, job).await? else { continue };
+                    store::secrets::mark_used(tx, &row.org_id, name, now).await?;
+                }
+                Ok(())
+            }
+            .boxed()
+        });
+        if let Err(error) = noted.await {
+            tracing::warn!(%error, "the last use of secrets was not noted");
+        }
+    }
+
+    /// Seals the secret of a webhook.
+    pub fn seal_hook(&self, row: WebhookRow) -> Result<WebhookRow, Problem> {
+        let sealed = self.sealing_keys()?.seal(&place_of_hook(&row), &row.secret).map_err(sealing)?;
+        Ok(WebhookRow { secret: sealed, ..row })
+    }
+
+    /// What a webhook's requests are signed with. `None`: it cannot be opened.
+    pub fn signing_secret(&self, row: &WebhookRow) -> Option<String> {
+        if !envelope::is_sealed(&row.secret) {
+            return Some(row.secret.clone());
+        }
+        let opened = self.context.keys().and_then(|keys| {
+            let opened = keys.open_sealed(&place_of_hook(row), &row.secret);
+            opened.map_err(|error| error.to_string())
+        });
+        opened
+            .inspect_err(|error| tracing::error!(webhook = row.id, error, "its secret cannot be opened"))
+            .ok()
+    }
+
+    /// Makes ready what seals secrets: the key, and everything that is not under it yet. For the start,
+    /// before anything is served.
+    pub async fn open_secrets(&self) -> Result<Resealed, String> {
+        let (secrets, hooks) = self.sealed().await.map_err(|e| e.to_string())?;
+        let file = self.context.settings.secrets_key_file();
+        if !file.exists() {
+            let all = secrets.iter().map(|row| row.sealed.clone());
+            let all: Vec<String> = all.chain(hooks.iter().map(|row| row.secret.clone())).collect();
+            if !Keys::all_known(&self.context.settings.secrets_old_keys, &all)? {
+                return Err(format!(
+                    "{} is missing, and there are secrets that only it opens. Put it back; if it is lost, put a new key there (openssl rand -base64 32), and have the secrets and webhooks set again",
+                    file.display()
+                ));
+            }
+        }
+        let keys = self.context.keys()?;
+        let mut found = Resealed::default();
+        for row in secrets {
+            let anew = keys.rewrap(&place_of(&row), &row.sealed);
+            self.keep_secret(row, anew, &mut found).await.map_err(|e| e.to_string())?;
+        }
+        for row in hooks {
+            let anew = match envelope::is_sealed(&row.secret) {
+                true => keys.rewrap(&place_of_hook(&row), &row.secret),
+                false => keys.seal(&place_of_hook(&row), &row.secret).map(Some),
+            };
+            self.keep_hook(row, anew, &mut found).await.map_err(|e| e.to_string())?;
+        }
+        if found != Resealed::default() {
+            tracing::info!(key = keys.id(), sealed = found.done, unreadable = found.unreadable, "secrets");
+        }
+        Ok(found)
+    }
+
+    async fn sealed(&self) -> Result<(Vec<SecretRow>, Vec<WebhookRow>), StoreError> {
+        let mut conn = self.context.db.read().await?;
+        let mut tx = conn.tx();
+        Ok((store::secrets::list_all(&mut tx).await?, store::webhooks::list(&mut tx, "").await?))
+    }
+
+    async fn keep_secret(
+        &self,
+        row: SecretRow,
+        anew: Result<Option<String>, EnvelopeError>,
+        found: &mut Resealed,
+    ) -> Result<(), StoreError> {
+        let Some(sealed) = readable(anew, &row.org_id, &row.name, found) else { return Ok(()) };
+        let kept = self.context.db.write(move |tx| {
+            let (row, sealed) = (row.clone(), sealed.clone());
+            async move { store::secrets::reseal(tx, &row, &sealed).await }.boxed()
+        });
+        found.done += usize::from(kept.await?);
+        Ok(())
+    }
+
+    async fn keep_hook(
+        &self,
+        row: WebhookRow,
+        anew: Result<Option<String>, EnvelopeError>,
+        found: &mut Resealed,
+    ) -> Result<(), StoreError> {
+        let Some(sealed) = readable(anew, &row.org_id, &row.id, found) else { return Ok(()) };
+        let kept = self.context.db.write(move |tx| {
+            let (row, sealed) = (row.clone(), sealed.clone());
+            async move { store::webhooks::reseal(tx, &row, &sealed).await }.boxed()
+        });
+        found.done += usize::from(kept.await?);
+        Ok(())
+    }
+}
+
+/// What is to be kept in a sealed text's place; nothing when it stands well, or cannot be read.
+fn readable(
+    anew: Result<Option<String>, EnvelopeError>,
+    org: &str,
+    name: &str,
+    found: &mut Resealed,
+) -> Option<String> {
+    anew.unwrap_or_else(|error| {
+        tracing::error!(org, name, %error, "a secret cannot be opened; set it again");
+        found.unreadable += 1;
+        None
+    })
+}

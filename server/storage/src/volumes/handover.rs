@@ -1,0 +1,456 @@
+//! What workers are given of volumes and what they hand back.
+//!
+//! Files come one by one and change nothing; the list that comes last makes all of them the volume's next
+//! version at once, or is refused as a whole. A piece that comes again, and a portal that died at any step,
+//! lead to the same end.
+
+use std::collections::{BTreeMap, HashMap};
+
+use berth_core::volumes::clash;
+use berth_proto::{self as proto, Message};
+use berth_types::ids::{FileId, JobId, NodeId};
+use berth_types::paths::{LeftOut, NOTE_CHARS, VOLUME_FILES, VOLUME_PATHS};
+use berth_types::problems::Problem;
+use berth_types::time::Timestamp;
+use futures::FutureExt;
+
+use super::Volumes;
+use crate::files::{Kept, Taken, digits};
+use berth_foundation::Change;
+use berth_store::attempts::AttemptRow;
+use berth_store::volumes::blobs::BlobRow;
+use berth_store::volumes::uses::UseRow;
+use berth_store::volumes::{VolumeFileRow, VolumeRow};
+use berth_store::{self as store, StoreError, Tx};
+
+/// Files in one message to a worker.
+const PAGE: i64 = 1_000;
+/// Bytes of a list: more than as many files with the longest paths need.
+const MOST_LIST: i64 = 16 << 20;
+const DONE: Kept = Kept { bytes: 0, done: true };
+
+/// What a worker offers to a volume.
+#[derive(Debug, Clone)]
+pub struct OfferedVolume {
+    pub job: JobId,
+    pub attempt: u32,
+    /// The volume's id.
+    pub volume: String,
+    /// Inside the volume.
+    pub path: String,
+    pub bytes: i64,
+    /// Lower-case hex.
+    pub sha256: String,
+    /// It is the list of all that is to be there.
+    pub listing: bool,
+    pub note: String,
+    /// There is nothing to come, and the note says why.
+    pub refused: bool,
+}
+
+impl OfferedVolume {
+    fn place(&self) -> (JobId, u32, &str) {
+        (self.job, self.attempt, &self.volume)
+    }
+}
+
+/// What is new of a volume.
+pub(super) struct Offer<'a> {
+    pub path: &'a str,
+    pub bytes: i64,
+    pub listing: bool,
+}
+
+/// Why nothing that an attempt leaves is kept: this is too much. `count` and `stored`: what came of the attempt
+/// before, and the bytes that the organization has.
+pub(super) fn refusal(
+    offer: &Offer<'_>,
+    max_bytes: i64,
+    (count, stored): (i64, i64),
+    limit: i64,
+) -> Option<String> {
+    let most = if offer.listing { MOST_LIST } else { max_bytes };
+    if offer.bytes > most {
+        Some(format!("{} is larger than the volume may be; nothing was kept.", shortened(offer.path)))
+    } else if count > i64::try_from(VOLUME_FILES).unwrap_or(i64::MAX) {
+        Some(format!("A volume has at most {VOLUME_FILES} files; nothing was kept."))
+    } else if stored.saturating_add(offer.bytes) > limit {
+        Some(format!("The organization's {} GiB for files are used up; nothing was kept.", limit >> 30))
+    } else {
+        None
+    }
+}
+
+/// What a write of this attempt still is good for; `None`: nothing of it is taken.
+pub(super) async fn writes(
+    tx: &mut Tx<'_>,
+    node: NodeId,
+    (job, number, volume): (JobId, u32, &str),
+) -> Result<Option<(AttemptRow, UseRow)>, StoreError> {
+    let attempt = store::attempts::find(tx, job, number, node).await?;
+    let Some(attempt) = attempt.filter(|a| a.is_open) else { return Ok(None) };
+    let given = store::volumes::uses::find(tx, &attempt.job_id, attempt.number, volume).await?;
+    let open =
+        |row: &UseRow| row.writable && !row.given_up && row.kept_version.is_none() && row.note.is_none();
+    Ok(given.filter(open).map(|given| (attempt, given)))
+}
+
+/// The row of what is offered: the one that is there, or a new one. `None`: nothing of it is to come.
+async fn enter(
+    tx: &mut Tx<'_>,
+    node: NodeId,
+    offered: &OfferedVolume,
+    (id, limit, now): (FileId, i64, Timestamp),
+) -> Result<Option<BlobRow>, StoreError> {
+    let Some((attempt, given)) = writes(tx, node, offered.place()).await? else { return Ok(None) };
+    let Some(volume) = store::volumes::find_any(tx, &offered.volume).await? else { return Ok(None) };
+    if offered.refused {
+        store::volumes::uses::settle(tx, &given, None, Some(&offered.note)).await?;
+        return Ok(None);
+    }
+    let row = BlobRow {
+        id: id.to_string(),
+        org_id: attempt.org_id,
+        volume_id: volume.id.clone(),
+        kind: if offered.listing { "listing" } else { "file" }.to_owned(),
+        path: String::new(),
+        job_id: attempt.job_id,
+        attempt: attempt.number,
+        bytes: offered.bytes,
+        sha256: offered.sha256.clone(),
+        tag: String::new(),
+        state: "partial".to_owned(),
+        touched_at: now.micros(),
+    };
+    if let Some(known) = store::volumes::blobs::find_offered(tx, &row).await? {
+        return Ok(Some(known));
+    }
+    if !offered.listing
+        && store::volumes::find_content(tx, &volume.id, &row.sha256, row.bytes).await?.is_some()
+    {
+        return Ok(None);
+    }
+    let count = store::volumes::blobs::count_offered(tx, &volume.id, &row.job_id, row.attempt).await?;
+    let stored = store::files::bytes_of(tx, &row.org_id).await?;
+    let offer = Offer { path: &offered.path, bytes: row.bytes, listing: offered.listing };
+    let note = refusal(&offer, volume.max_bytes, (count, stored), limit);
+    if let Some(note) = note {
+        store::volumes::uses::settle(tx, &given, None, Some(&note)).await?;
+        return Ok(None);
+    }
+    store::volumes::blobs::insert(tx, &row).await?;
+    Ok(Some(row))
+}
+
+fn shortened(path: &str) -> String {
+    path.chars().filter(|c| !c.is_control()).take(100).collect()
+}
+
+/// A file of a list that makes sense.
+struct Listed {
+    path: String,
+    bytes: i64,
+    sha256: String,
+    executable: bool,
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Reads a list, but for files at paths that no volume has; the fault for which nothing of it is kept.
+fn read(list: &[u8], max_bytes: i64) -> Result<(Vec<Listed>, LeftOut), String> {
+    let mut list = proto::Listing::decode(list).map_err(|_| "Its list could not be read.".to_owned())?;
+    // Workers of earlier builds keep to other limits.
+    let mut left_out = LeftOut::default();
+    list.files.retain(|file| {
+        let fits = VOLUME_PATHS.check(&file.path).is_ok();
+        if !fits {
+            left_out.add(file.path.as_bytes());
+        }
+        fits
+    });
+    if list.files.len() > VOLUME_FILES {
+        return Err(format!("A volume has at most {VOLUME_FILES} files; nothing was kept."));
+    }
+    let mut paths: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut total = 0u64;
+    for file in &list.files {
+        if file.sha256.len() != 32 || i64::try_from(file.bytes).is_err() {
+            return Err("Its list could not be read.".to_owned());
+        }
+        *paths.entry(&file.path).or_insert(0) += 1;
+        total = total.saturating_add(file.bytes);
+    }
+    if let Some(path) = clash(&paths) {
+        return Err(format!("There are two things at {}; nothing was kept.", shortened(path)));
+    }
+    if i64::try_from(total).map_or(true, |total| total > max_bytes) {
+        return Err(format!("It left {total} bytes, and the volume may hold {max_bytes}; nothing was kept."));
+    }
+    let listed = |file: proto::VolumeFile| Listed {
+        bytes: i64::try_from(file.bytes).unwrap_or(i64::MAX),
+        sha256: hex(&file.sha256),
+        path: file.path,
+        executable: file.executable,
+    };
+    Ok((list.files.into_iter().map(listed).collect(), left_out))
+}
+
+/// Makes what is listed the next version of its volume. `Err`: why not, in words.
+async fn replace(
+    tx: &mut Tx<'_>,
+    volume: &VolumeRow,
+    given: &UseRow,
+    listed: &[Listed],
+    now: Timestamp,
+) -> Result<Result<i64, String>, StoreError> {
+    let most = i64::try_from(VOLUME_FILES).unwrap_or(i64::MAX);
+    let current = store::volumes::list_below(tx, &volume.id, "", most).await?;
+    let offered = store::volumes::blobs::list_offered(tx, &volume.id, &given.job_id, given.attempt).await?;
+    let mut blobs: HashMap<(&str, i64), &str> = HashMap::new();
+    blobs.extend(offered.iter().map(|blob| ((blob.sha256.as_str(), blob.bytes), blob.id.as_str())));
+    blobs.extend(current.iter().map(|file| ((file.sha256.as_str(), file.bytes), file.blob_id.as_str())));
+    let now_there: HashMap<&str, &VolumeFileRow> =
+        current.iter().map(|file| (file.path.as_str(), file)).collect();
+    let version = volume.version + 1;
+    let mut new = Vec::new();
+    for file in listed {
+        let former = now_there.get(file.path.as_str());
+        let same = |f: &&&VolumeFileRow| {
+            f.sha256 == file.sha256 && f.bytes == file.bytes && f.executable == file.executable
+        };
+        if former.filter(same).is_some() {
+            continue;
+        }
+        let Some(blob) = blobs.get(&(file.sha256.as_str(), file.bytes)) else {
+            return Ok(Err(format!("{} did not arrive; nothing was kept.", shortened(&file.path))));
+        };
+        new.push(VolumeFileRow {
+            volume_id: volume.id.clone(),
+            path: file.path.clone(),
+            blob_id: (*blob).to_owned(),
+            bytes: file.bytes,
+            sha256: file.sha256.clone(),
+            executable: file.executable,
+            from_version: version,
+            changed_at: now.micros(),
+        });
+    }
+    let kept: HashMap<&str, ()> = listed.iter().map(|file| (file.path.as_str(), ())).collect();
+    let mut gone: Vec<&str> =
+        current.iter().map(|file| file.path.as_str()).filter(|path| !kept.contains_key(path)).collect();
+    gone.extend(new.iter().map(|row| row.path.as_str()).filter(|path| now_there.contains_key(path)));
+    if gone.is_empty() && new.is_empty() {
+        return Ok(Ok(volume.version));
+    }
+    for path in gone {
+        store::volumes::end_file(tx, &volume.id, path, version).await?;
+    }
+    for row in &new {
+        store::volumes::insert_file(tx, row).await?;
+    }
+    store::volumes::set_version(tx, &volume.id, version, now).await?;
+    Ok(Ok(version))
+}
+
+/// Takes a list that has arrived, once.
+async fn settle(
+    tx: &mut Tx<'_>,
+    node: NodeId,
+    offered: &OfferedVolume,
+    (blob, list): (&str, &[u8]),
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    store::volumes::blobs::give_up(tx, blob).await?;
+    let Some((_, given)) = writes(tx, node, offered.place()).await? else { return Ok(()) };
+    let Some(volume) = store::volumes::find_any(tx, &offered.volume).await? else { return Ok(()) };
+    let mut notes = vec![offered.note.clone()];
+    let done = match read(list, volume.max_bytes) {
+        Ok((listed, left_out)) => {
+            notes.push(left_out.note(&format!(
+                "a path in a volume has at most {} bytes and {} parts",
+                VOLUME_PATHS.bytes, VOLUME_PATHS.parts
+            )));
+            replace(tx, &volume, &given, &listed, now).await?
+        }
+        Err(why) => Err(why),
+    };
+    notes.retain(|note| !note.is_empty());
+    let note = notes.join(" ");
+    let note = Some(note.as_str()).filter(|note| !note.is_empty());
+    match done {
+        Ok(version) => store::volumes::uses::settle(tx, &given, Some(version), note).await,
+        Err(why) => store::volumes::uses::settle(tx, &given, None, Some(&why)).await,
+    }
+}
+
+impl Volumes {
+    /// Takes a piece of what an attempt leaves in a volume, from the node that has it, and says where to go on.
+    pub async fn keep_volume_piece(
+        &self,
+        node: NodeId,
+        mut offered: OfferedVolume,
+        offset: u64,
+        data: Vec<u8>,
+    ) -> Result<Kept, Problem> {
+        offered.note = offered.note.chars().filter(|c| !c.is_control()).take(NOTE_CHARS).collect();
+        let now = self.context.now();
+        let order: (FileId, i64, Timestamp) =
+            (self.context.new_id(now), self.context.settings.org_storage_bytes, now);
+        let offer = offered.clone();
+        let entering = self.context.db.write(move |tx| {
+            let offered = offer.clone();
+            async move { enter(tx, node, &offered, order).await }.boxed()
+        });
+        let Some(row) = entering.await? else { return Ok(DONE) };
+        if row.state != "partial" {
+            return Ok(DONE);
+        }
+        let Some(_claim) = self.objects.claim(&row.id) else {
+            return Err(Problem::unavailable("The same file is being written.", 1));
+        };
+        let total = u64::try_from(row.bytes).unwrap_or(0);
+        let sent = data.len() as u64;
+        match self.staging.take_piece(&row.id, offset, data, total, &row.sha256).await? {
+            Taken::Part(bytes) => {
+                if sent > 0 && bytes == offset.saturating_add(sent) {
+                    self.handovers.note(offered.job, offered.attempt, node, now);
+                }
+                return Ok(Kept { bytes, done: false });
+            }
+            Taken::Spoilt => return Ok(Kept { bytes: 0, done: false }),
+            Taken::Whole(_) => {}
+        }
+        if offered.listing {
+            self.take_list(node, offered, row.id, now).await?;
+        } else {
+            self.objects.finish(&row.id).await?;
+            self.handovers.note(offered.job, offered.attempt, node, self.context.now());
+            let completing = self.context.db.write(move |tx| {
+                let row = row.clone();
+                async move { store::volumes::blobs::complete(tx, &row.id, &row.sha256).await }.boxed()
+            });
+            completing.await?;
+        }
+        Ok(Kept { bytes: total, done: true })
+    }
+
+    async fn take_list(
+        &self,
+        node: NodeId,
+        offered: OfferedVolume,
+        blob: String,
+        now: Timestamp,
+    ) -> Result<(), Problem> {
+        let list = self.staging.staged_bytes(&blob).await?;
+        let job = offered.job;
+        let settling = self.context.db.write(move |tx| {
+            let (offered, blob, list) = (offered.clone(), blob.clone(), list.clone());
+            async move { settle(tx, node, &offered, (&blob, &list), now).await }.boxed()
+        });
+        settling.await?;
+        self.tidy_volumes_soon();
+        let mut conn = self.context.db.read().await?;
+        let row = store::jobs::find_any(&mut conn.tx(), job).await?;
+        drop(conn);
+        if let Some(org) = row.and_then(|row| row.org_id.parse().ok()) {
+            self.context.publish(Change::Job { org, job, event: None });
+        }
+        Ok(())
+    }
+
+    /// The version of a volume that an open attempt of this node was given.
+    async fn given_version(
+        &self,
+        tx: &mut Tx<'_>,
+        node: NodeId,
+        (job, attempt): (JobId, u32),
+        volume: &str,
+    ) -> Result<i64, Problem> {
+        let here = store::attempts::find(tx, job, attempt, node).await?.filter(|a| a.is_open);
+        let here = here.ok_or_else(Problem::not_found)?;
+        let given = store::volumes::uses::find(tx, &here.job_id, here.number, volume).await?;
+        given.map(|given| given.version).ok_or_else(Problem::not_found)
+    }
+
+    /// What is in a volume, from behind `after`, for a node that has an attempt with it.
+    pub async fn give_volume_list(
+        &self,
+        node: NodeId,
+        attempt: (JobId, u32),
+        volume: &str,
+        after: &str,
+    ) -> Result<Vec<proto::VolumeFile>, Problem> {
+        let mut conn = self.context.db.read().await?;
+        let mut tx = conn.tx();
+        let version = self.given_version(&mut tx, node, attempt, volume).await?;
+        let rows = store::volumes::list_version(&mut tx, volume, version, after, PAGE).await?;
+        let file = |row: VolumeFileRow| proto::VolumeFile {
+            path: row.path,
+            file: row.blob_id,
+            bytes: u64::try_from(row.bytes).unwrap_or(0),
+            sha256: digits(&row.sha256),
+            executable: row.executable,
+        };
+        Ok(rows.into_iter().map(file).collect())
+    }
+
+    /// A piece of a file of a volume, for a node that has an attempt with it.
+    pub async fn give_volume_piece(
+        &self,
+        node: NodeId,
+        attempt: (JobId, u32),
+        volume: &str,
+        (file, offset): (&str, u64),
+    ) -> Result<Vec<u8>, Problem> {
+        let mut conn = self.context.db.read().await?;
+        let mut tx = conn.tx();
+        let version = self.given_version(&mut tx, node, attempt, volume).await?;
+        let row = store::volumes::find_blob(&mut tx, volume, version, file).await?;
+        drop(conn);
+        let row = row.ok_or_else(Problem::not_found)?;
+        let total = u64::try_from(row.bytes).unwrap_or(0);
+        let end = offset.saturating_add(proto::PIECE as u64).min(total);
+        Ok(self.objects.read_piece(&row.blob_id, offset.min(end)..end).await?.to_vec())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(path: &str, bytes: u64) -> proto::VolumeFile {
+        proto::VolumeFile { path: path.to_owned(), bytes, sha256: vec![7; 32], ..Default::default() }
+    }
+
+    fn fault(files: Vec<proto::VolumeFile>) -> String {
+        read(&proto::Listing { files }.encode_to_vec(), 100).err().unwrap_or_default()
+    }
+
+    #[test]
+    fn a_list_is_taken_whole_or_not_at_all() {
+        let listed =
+            read(&proto::Listing { files: vec![file("a/b", 60), file("c", 40)] }.encode_to_vec(), 100);
+        let (listed, left_out) = listed.unwrap();
+        assert_eq!(left_out.count, 0);
+        assert_eq!((listed[0].path.as_str(), listed[0].bytes, listed[0].sha256.len()), ("a/b", 60, 64));
+        for (files, why) in [
+            (vec![file("a", 1), file("a", 1)], "two things at a"),
+            (vec![file("a", 1), file("a/b", 1)], "two things at a"),
+            (vec![file("a", 60), file("b", 41)], "may hold 100"),
+            (vec![file("a", u64::MAX), file("b", u64::MAX)], "could not be read"),
+            (vec![proto::VolumeFile { sha256: vec![1], ..file("a", 1) }], "could not be read"),
+            (vec![file("a", 0); VOLUME_FILES + 1], "at most"),
+        ] {
+            assert!(fault(files).contains(why), "{why}");
+        }
+        // A path that no volume has keeps back nothing else, and needs no room.
+        let deep = vec!["d"; VOLUME_PATHS.parts + 1].join("/");
+        let files = vec![file(&deep, 60), file("../x", 60), file("a/b", 60)];
+        let (listed, left_out) = read(&proto::Listing { files }.encode_to_vec(), 100).unwrap();
+        assert_eq!((listed.len(), listed[0].path.as_str(), left_out.count), (1, "a/b", 2));
+        assert!(read(b"\xff\xff", 100).is_err());
+        assert_eq!(fault(Vec::new()), "", "an empty volume is one too");
+    }
+}

@@ -1,0 +1,347 @@
+//! Named volumes of organizations: who makes, sees and deletes them, and what is in them. `uploads` puts
+//! files in, `uses` says which job may have which version, `handover` speaks with workers.
+//!
+//! What is in a volume changes only from one version to the next, in one transaction; whoever has a version
+//! keeps it until it is done with it.
+
+mod bundles;
+mod handover;
+mod uploads;
+pub mod uses;
+
+use std::ops::Range;
+
+use berth_core::volumes::{Leaf, MAX_VOLUMES, check_new, directory};
+use berth_types::Page;
+use berth_types::ids::{OrgId, VolumeId};
+use berth_types::paths::{VOLUME_FILES, VOLUME_PATHS};
+use berth_types::problems::{FieldError, Problem};
+use berth_types::time::Timestamp;
+use berth_types::volumes::{NewVolume, Volume, VolumeEntry};
+use futures::FutureExt;
+
+use crate::files::{Content, HandOvers, Staging};
+use berth_foundation::Context;
+use berth_foundation::objects::Objects;
+use berth_foundation::{Caller, Right, idempotency};
+use berth_store::volumes::{VolumeFileRow, VolumeRow};
+use berth_store::{self as store, StoreError, Tx};
+use std::sync::Arc;
+
+pub(crate) use bundles::{enter_files, known_files};
+pub use handover::OfferedVolume;
+pub use uploads::Added;
+pub use uses::VolumeUses;
+
+/// An upload of which nothing more came for so long is given up, in seconds.
+const UPLOAD_KEPT_S: i64 = 7 * 86_400;
+/// Blobs that are removed at a time.
+const BATCH: i64 = 200;
+
+async fn shown(tx: &mut Tx<'_>, row: VolumeRow) -> Result<Volume, StoreError> {
+    let (bytes, files) = store::volumes::totals(tx, &row.id, row.version).await?;
+    let size = |n: i64| u64::try_from(n).unwrap_or(0);
+    Ok(Volume {
+        id: row.id.parse().map_err(|_| StoreError::Corrupt(row.id.clone()))?,
+        name: row.name,
+        max_bytes: size(row.max_bytes),
+        used_bytes: size(bytes),
+        files: size(files),
+        version: row.version,
+        created_by: row.created_by,
+        created_at: Timestamp::from_micros(row.created_at),
+        changed_at: Timestamp::from_micros(row.changed_at),
+    })
+}
+
+/// What somebody hears who would change what a job writes to.
+fn busy(writer: &uses::Writer) -> Problem {
+    let detail = if writer.saving {
+        format!("What {} wrote to it is being handed back; try again in a moment.", writer.job)
+    } else {
+        format!(
+            "{} writes to it, and one writes at a time. Nothing was changed; try again when it has ended.",
+            writer.job
+        )
+    };
+    Problem::conflict("volume.busy", "The volume is being written", detail)
+}
+
+fn bad_path(detail: &str) -> Problem {
+    Problem::invalid_field("/path", detail)
+}
+
+/// The volumes of organizations.
+#[derive(Clone)]
+pub struct Volumes {
+    context: Context,
+    objects: Arc<Objects>,
+    staging: Staging,
+    handovers: Arc<HandOvers>,
+}
+
+impl Volumes {
+    pub fn new(context: Context, objects: Arc<Objects>, handovers: Arc<HandOvers>) -> Self {
+        Self { context, staging: Staging::new(objects.clone()), objects, handovers }
+    }
+
+    pub async fn create_volume(
+        &self,
+        caller: &Caller,
+        org: OrgId,
+        input: NewVolume,
+    ) -> Result<Volume, Problem> {
+        self.context.authorise(caller, org, Right::Manage).await?;
+        if caller.done_before().is_some() {
+            return self.get_volume(caller, org, &input.name).await;
+        }
+        let faults = check_new(&input);
+        if !faults.is_empty() {
+            let errors = faults.into_iter().map(|(pointer, detail)| FieldError::new(pointer, detail));
+            return Err(Problem::invalid(errors.collect()));
+        }
+        let now = self.context.now();
+        let row = VolumeRow {
+            id: self.context.new_id::<VolumeId>(now).to_string(),
+            org_id: org.to_string(),
+            name: input.name,
+            max_bytes: i64::try_from(input.max_bytes).unwrap_or(i64::MAX),
+            version: 0,
+            created_by: caller.user.name.clone(),
+            created_at: now.micros(),
+            changed_at: now.micros(),
+        };
+        let detail = format!("{} bytes", row.max_bytes);
+        let event = self.context.audit_event(caller, "volume.created", row.name.clone(), detail);
+        let once = caller.once.clone();
+        let made = self.context.db.write(move |tx| {
+            let (row, event, once) = (row.clone(), event.clone(), once.clone());
+            async move {
+                if store::volumes::find(tx, org, &row.name).await?.is_some() {
+                    let detail = format!("There is a volume {} already; choose another name.", row.name);
+                    return Ok(Err(Problem::conflict("volume.exists", "The name is taken", detail)));
+                }
+                if store::volumes::count(tx, org).await? >= MAX_VOLUMES {
+                    let detail = format!(
+                        "An organization has at most {MAX_VOLUMES} volumes; delete one that nothing uses."
+                    );
+                    return Ok(Err(Problem::conflict("volume.limit", "Too many volumes", detail)));
+                }
+                store::volumes::insert(tx, &row).await?;
+                store::quotas::insert_audit(tx, Some(org), &event).await?;
+                idempotency::claim(tx, once.as_ref(), &row.name, now).await?;
+                shown(tx, row).await.map(Ok)
+            }
+            .boxed()
+        });
+        made.await?
+    }
+
+    /// The volumes of an organization by name.
+    pub async fn list_volumes(
+        &self,
+        caller: &Caller,
+        org: OrgId,
+        cursor: Option<String>,
+        limit: u32,
+    ) -> Result<Page<Volume>, Problem> {
+        self.context.authorise(caller, org, Right::Look).await?;
+        let after = cursor.unwrap_or_default();
+        let mut conn = self.context.db.read().await?;
+        let mut tx = conn.tx();
+        let rows = store::volumes::list(&mut tx, org, &after, i64::from(limit)).await?;
+        let full = rows.len() == limit as usize;
+        let mut items = Vec::new();
+        for row in rows {
+            items.push(shown(&mut tx, row).await?);
+        }
+        let next_cursor = items.last().filter(|_| full).map(|last: &Volume| last.name.clone());
+        Ok(Page { items, next_cursor })
+    }
+
+    pub async fn get_volume(&self, caller: &Caller, org: OrgId, name: &str) -> Result<Volume, Problem> {
+        self.context.authorise(caller, org, Right::Look).await?;
+        let mut conn = self.context.db.read().await?;
+        let mut tx = conn.tx();
+        let row = store::volumes::find(&mut tx, org, name).await?.ok_or_else(Problem::not_found)?;
+        Ok(shown(&mut tx, row).await?)
+    }
+
+    /// Deletes a volume with everything in it, unless a job has it or waits for it.
+    pub async fn delete_volume(&self, caller: &Caller, org: OrgId, name: String) -> Result<(), Problem> {
+        self.context.authorise(caller, org, Right::Manage).await?;
+        let event = self.context.audit_event(caller, "volume.deleted", name.clone(), String::new());
+        let deleted = self.context.db.write(move |tx| {
+            let (name, mut event) = (name.clone(), event.clone());
+            async move {
+                let Some(row) = store::volumes::find(tx, org, &name).await? else {
+                    return Ok(Err(Problem::not_found()));
+                };
+                if let Some(job) = store::volumes::uses::find_user(tx, &row.id).await? {
+                    let detail =
+                        format!("{job} has it or waits for it. Nothing was deleted; stop that job first, or wait for its end.");
+                    return Ok(Err(Problem::conflict("volume.in_use", "The volume is in use", detail)));
+                }
+                let (bytes, files) = store::volumes::totals(tx, &row.id, row.version).await?;
+                event.detail = format!("{files} files, {bytes} bytes");
+                store::volumes::delete(tx, &row.id).await?;
+                store::quotas::insert_audit(tx, Some(org), &event).await?;
+                Ok(Ok(()))
+            }
+            .boxed()
+        });
+        deleted.await??;
+        self.tidy_volumes_soon();
+        Ok(())
+    }
+
+    /// What is in one directory of a volume (`""`: its root), by name.
+    pub async fn list_volume_files(
+        &self,
+        caller: &Caller,
+        org: OrgId,
+        (name, dir): (&str, &str),
+        cursor: Option<String>,
+        limit: u32,
+    ) -> Result<Page<VolumeEntry>, Problem> {
+        self.context.authorise(caller, org, Right::Look).await?;
+        if !dir.is_empty() {
+            VOLUME_PATHS.check(dir).map_err(|detail| bad_path(&detail))?;
+        }
+        let mut conn = self.context.db.read().await?;
+        let mut tx = conn.tx();
+        let row = store::volumes::find(&mut tx, org, name).await?.ok_or_else(Problem::not_found)?;
+        let prefix = if dir.is_empty() { String::new() } else { format!("{dir}/") };
+        let most = i64::try_from(VOLUME_FILES).unwrap_or(i64::MAX);
+        let files = store::volumes::list_below(&mut tx, &row.id, &prefix, most).await?;
+        drop(conn);
+        if files.is_empty() && !dir.is_empty() {
+            return Err(Problem::not_found());
+        }
+        let leaf = |file: VolumeFileRow| Leaf {
+            path: file.path,
+            bytes: u64::try_from(file.bytes).unwrap_or(0),
+            sha256: file.sha256,
+            changed_at: Timestamp::from_micros(file.changed_at),
+        };
+        let leaves: Vec<Leaf> = files.into_iter().map(leaf).collect();
+        let after = cursor.unwrap_or_default();
+        let mut rest = directory(dir, &leaves).into_iter().filter(|entry| entry.name > after);
+        let items: Vec<VolumeEntry> = rest.by_ref().take(limit as usize).collect();
+        let more = rest.next().is_some();
+        let next_cursor = items.last().filter(|_| more).map(|last| last.name.clone());
+        Ok(Page { items, next_cursor })
+    }
+
+    /// A file of a volume as it is now.
+    pub async fn get_volume_file(
+        &self,
+        caller: &Caller,
+        org: OrgId,
+        name: &str,
+        path: &str,
+    ) -> Result<VolumeFileRow, Problem> {
+        self.context.authorise(caller, org, Right::Look).await?;
+        let mut conn = self.context.db.read().await?;
+        let mut tx = conn.tx();
+        let row = store::volumes::find(&mut tx, org, name).await?.ok_or_else(Problem::not_found)?;
+        store::volumes::find_file(&mut tx, &row.id, path).await?.ok_or_else(Problem::not_found)
+    }
+
+    /// A part of a file that [`Volumes::get_volume_file`] gave.
+    pub async fn read_volume_file(
+        &self,
+        file: &VolumeFileRow,
+        range: Range<u64>,
+    ) -> Result<Content, Problem> {
+        Ok(self.objects.read(&file.blob_id, range).await?)
+    }
+
+    /// Takes a file out of a volume: its next version is without it.
+    pub async fn remove_volume_file(
+        &self,
+        caller: &Caller,
+        org: OrgId,
+        name: String,
+        path: String,
+    ) -> Result<(), Problem> {
+        self.context.authorise(caller, org, Right::Run).await?;
+        let (now, awaited) = (self.context.now(), self.handovers.awaited(self.context.live.connected()));
+        let event = self.context.audit_event(caller, "volume.file_removed", name.clone(), path.clone());
+        let removed = self.context.db.write(move |tx| {
+            let (name, path, event) = (name.clone(), path.clone(), event.clone());
+            let awaited = awaited.clone();
+            async move {
+                let Some(row) = store::volumes::find(tx, org, &name).await? else {
+                    return Ok(Err(Problem::not_found()));
+                };
+                if store::volumes::find_file(tx, &row.id, &path).await?.is_none() {
+                    return Ok(Err(Problem::not_found()));
+                }
+                if let Some(writer) = uses::take_over(tx, &row.id, now, &awaited).await? {
+                    return Ok(Err(busy(&writer)));
+                }
+                store::volumes::end_file(tx, &row.id, &path, row.version + 1).await?;
+                store::volumes::set_version(tx, &row.id, row.version + 1, now).await?;
+                store::quotas::insert_audit(tx, Some(org), &event).await?;
+                Ok(Ok(()))
+            }
+            .boxed()
+        });
+        removed.await??;
+        self.tidy_volumes_soon();
+        Ok(())
+    }
+
+    /// Nobody waits for it, and the hourly look does what this one could not.
+    fn tidy_volumes_soon(&self) {
+        let volumes = self.clone();
+        tokio::spawn(async move { volumes.tidy_volumes().await });
+    }
+
+    /// Gives up what no version and no attempt has any more, and removes its bytes.
+    pub async fn tidy_volumes(&self) -> Result<(), Problem> {
+        let before = self.context.now().plus_seconds(-UPLOAD_KEPT_S);
+        self.context
+            .db
+            .write(move |tx| {
+                async move {
+                    // Together: what is in no version any more is not taken for something that was never in one.
+                    store::volumes::forget_old(tx).await?;
+                    store::volumes::blobs::abandon(tx, before).await
+                }
+                .boxed()
+            })
+            .await?;
+        loop {
+            let mut conn = self.context.db.read().await?;
+            let rows = store::volumes::blobs::list_gone(&mut conn.tx(), BATCH).await?;
+            drop(conn);
+            let full = i64::try_from(rows.len()) == Ok(BATCH);
+            let mut ids: Vec<String> = Vec::new();
+            for row in rows {
+                // Whoever writes it finds that it is gone; the next look removes what is left.
+                let Some(_claim) = self.objects.claim(&row.id) else { continue };
+                self.objects.remove(&row.id).await?;
+                ids.push(row.id);
+            }
+            let none = ids.is_empty();
+            self.context
+                .db
+                .write(move |tx| {
+                    let ids = ids.clone();
+                    async move {
+                        for id in &ids {
+                            store::volumes::blobs::remove(tx, id).await?;
+                        }
+                        Ok(())
+                    }
+                    .boxed()
+                })
+                .await?;
+            if !full || none {
+                return Ok(());
+            }
+        }
+    }
+}

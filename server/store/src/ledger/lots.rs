@@ -1,0 +1,162 @@
+//! What is left of credit that expires.
+//!
+//! [`super::ledger`] tells of everything that leaves the balance of an organization that has some, in the
+//! transaction that posts it.
+
+use berth_core::expiry::{self, Lot};
+use berth_types::ids::{OrgId, TransferId};
+use berth_types::time::Timestamp;
+
+use super::Posting;
+use crate::{StoreError, Tx};
+
+/// The source of what takes back a rest.
+pub const EXPIRY: &str = "expiry";
+
+/// A lot, with what its grant says.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub struct LotRow {
+    pub transfer_id: String,
+    pub org_id: String,
+    pub amount_micros: i64,
+    pub left_micros: i64,
+    pub expires_at: i64,
+    /// How often something was taken back of it.
+    pub taken: i64,
+    /// How many of the warnings were told.
+    pub told: i64,
+    pub memo: String,
+    pub granted_at: i64,
+}
+
+impl LotRow {
+    pub const fn lot(&self) -> Lot {
+        Lot { left_micros: self.left_micros, expires_at: Timestamp::from_micros(self.expires_at) }
+    }
+}
+
+macro_rules! select_lots {
+    ($rest:literal) => {
+        concat!(
+            "SELECT l.transfer_id, l.org_id, l.amount_micros, l.left_micros, l.expires_at, l.taken, l.told, t.memo, \
+             t.at AS granted_at FROM credit_lots l JOIN transfers t ON t.id = l.transfer_id WHERE l.left_micros > 0 ",
+            $rest
+        )
+    };
+}
+
+/// Makes a grant that was just posted one that expires. What the account was below nothing, it has paid
+/// already.
+pub async fn insert(tx: &mut Tx<'_>, grant: &Posting, expires_at: Timestamp) -> Result<(), StoreError> {
+    let (posted, _) = super::balance(tx, grant.org).await?;
+    let left = grant.amount_micros.min(posted.max(0));
+    let sql = "INSERT INTO credit_lots (transfer_id, org_id, amount_micros, left_micros, expires_at, taken, told) \
+               VALUES ($1, $2, $3, $4, $5, 0, 0)";
+    let (id, org) = (grant.id.to_string(), grant.org.to_string());
+    exec!(tx, sql, id, org, grant.amount_micros, left, expires_at.micros()).map(|_| ())
+}
+
+/// The lots of an organization that have something left, soonest first.
+pub async fn live(tx: &mut Tx<'_>, org: OrgId) -> Result<Vec<LotRow>, StoreError> {
+    let sql = select_lots!("AND l.org_id = $1 ORDER BY l.expires_at, l.transfer_id");
+    list!(tx, LotRow, sql, org.to_string())
+}
+
+/// What expires later than `now`, soonest first: left, and when.
+pub async fn expiring(
+    tx: &mut Tx<'_>,
+    org: OrgId,
+    now: Timestamp,
+    limit: i64,
+) -> Result<Vec<(i64, i64)>, StoreError> {
+    let sql = "SELECT l.left_micros, l.expires_at FROM credit_lots l WHERE l.left_micros > 0 AND l.org_id = $1 \
+               AND l.expires_at > $2 ORDER BY l.expires_at, l.transfer_id LIMIT $3";
+    list!(tx, (i64, i64), sql, org.to_string(), now.micros(), limit)
+}
+
+/// Takes what left the balance from the lots that pay for it: `amount` is what they pay for first, and 0
+/// for what is paid by other credit as long as there is some.
+pub(super) async fn spend(tx: &mut Tx<'_>, posting: &Posting, amount: i64) -> Result<(), StoreError> {
+    let rows = live(tx, posting.org).await?;
+    let set_aside_at = match posting.pending {
+        Some(hold) => posted_at(tx, hold).await?.unwrap_or(posting.at),
+        None => posting.at,
+    };
+    let (posted, _) = super::balance(tx, posting.org).await?;
+    let lots: Vec<Lot> = rows.iter().map(LotRow::lot).collect();
+    let parts = expiry::spend(&lots, amount, set_aside_at, posted);
+    let sql = "UPDATE credit_lots SET left_micros = left_micros - $2 WHERE transfer_id = $1";
+    for (row, part) in rows.iter().zip(parts).filter(|(_, part)| *part > 0) {
+        exec!(tx, sql, &row.transfer_id, part)?;
+    }
+    Ok(())
+}
+
+async fn posted_at(tx: &mut Tx<'_>, id: TransferId) -> Result<Option<Timestamp>, StoreError> {
+    let row = find!(tx, (i64,), "SELECT at FROM transfers WHERE id = $1", id.to_string())?;
+    Ok(row.map(|(at,)| Timestamp::from_micros(at)))
+}
+
+/// Posts what is taken back of a lot.
+pub async fn take_back(tx: &mut Tx<'_>, row: &LotRow, posting: &Posting) -> Result<(), StoreError> {
+    super::write(tx, posting).await?;
+    let sql = "UPDATE credit_lots SET left_micros = left_micros - $2, taken = $3 WHERE transfer_id = $1";
+    exec!(tx, sql, &row.transfer_id, posting.amount_micros, posting.seq).map(|_| ())
+}
+
+/// What was set aside for jobs and reservations before `at` and still is. Use takes what was set aside first.
+pub async fn held_before(tx: &mut Tx<'_>, org: OrgId, at: Timestamp) -> Result<i64, StoreError> {
+    let jobs = "SELECT w.held_micros, (SELECT CAST(COALESCE(SUM(CASE WHEN t.kind = 'usage' THEN -t.amount_micros \
+                WHEN t.at >= $2 THEN 0 WHEN t.kind = 'hold' THEN t.amount_micros WHEN t.kind = 'release' \
+                THEN -t.amount_micros ELSE 0 END), 0) AS BIGINT) FROM transfers t WHERE t.source = 'job' \
+                AND t.source_id = w.id) FROM jobs w WHERE w.ended_at IS NULL AND w.org_id = $1 AND w.held_micros > 0";
+    let reservations = "SELECT w.held_micros, (SELECT CAST(COALESCE(SUM(CASE WHEN t.kind = 'usage' THEN -t.amount_micros \
+                WHEN t.at >= $2 THEN 0 WHEN t.kind = 'hold' THEN t.amount_micros WHEN t.kind = 'release' \
+                THEN -t.amount_micros ELSE 0 END), 0) AS BIGINT) FROM transfers t WHERE t.source = 'reservation' \
+                AND t.source_id = w.id) FROM reservations w WHERE w.state IN ('pending', 'scheduled', 'active') \
+                AND w.org_id = $1 AND w.held_micros > 0";
+    let mut sum = 0i64;
+    for sql in [jobs, reservations] {
+        for (held, then) in list!(tx, (i64, i64), sql, org.to_string(), at.micros())? {
+            sum = sum.saturating_add(held.min(then).max(0));
+        }
+    }
+    Ok(sum)
+}
+
+/// The lots about which something may be to do: what has expired, and what expires by `last` or `first` and
+/// has its last, its first warning still to come.
+pub async fn due(
+    tx: &mut Tx<'_>,
+    now: Timestamp,
+    (last, first): (Timestamp, Timestamp),
+) -> Result<Vec<LotRow>, StoreError> {
+    let sql = select_lots!(
+        "AND l.expires_at <= $3 AND (l.expires_at <= $1 OR l.told < 1 OR (l.told < 2 AND l.expires_at <= $2)) \
+         ORDER BY l.org_id, l.expires_at, l.transfer_id"
+    );
+    list!(tx, LotRow, sql, now.micros(), last.micros(), first.micros())
+}
+
+/// Remembers how many warnings were told; says whether nobody had told them before.
+pub async fn tell(tx: &mut Tx<'_>, id: &str, told: i64) -> Result<bool, StoreError> {
+    let sql = "UPDATE credit_lots SET told = $2 WHERE transfer_id = $1 AND told < $2 AND left_micros > 0";
+    Ok(exec!(tx, sql, id, told)? == 1)
+}
+
+/// What does not add up: more left than the balance has, or more left and taken back than was granted.
+pub async fn mismatches(tx: &mut Tx<'_>) -> Result<Vec<String>, StoreError> {
+    let sql = "SELECT a.org_id FROM accounts a WHERE a.org_id IS NOT NULL AND \
+               (SELECT CAST(COALESCE(SUM(l.left_micros), 0) AS BIGINT) FROM credit_lots l \
+                WHERE l.org_id = a.org_id AND l.left_micros > 0) \
+               > CASE WHEN a.posted_micros > 0 THEN a.posted_micros ELSE 0 END ORDER BY a.org_id LIMIT 100";
+    let rows = list!(tx, (String,), sql)?;
+    let mut out: Vec<String> =
+        rows.into_iter().map(|(id,)| format!("{id}: more credit is to expire than there is")).collect();
+    let sql = "SELECT l.transfer_id FROM credit_lots l WHERE l.left_micros + \
+               (SELECT CAST(COALESCE(SUM(t.amount_micros), 0) AS BIGINT) FROM transfers t \
+                WHERE t.source = $1 AND t.source_id = l.transfer_id) > l.amount_micros ORDER BY l.transfer_id LIMIT 100";
+    let rows = list!(tx, (String,), sql, EXPIRY)?;
+    out.extend(rows.into_iter().map(|(id,)| format!("{id}: more is left and expired than was granted")));
+    Ok(out)
+}

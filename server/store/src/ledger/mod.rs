@@ -1,0 +1,270 @@
+//! Accounts and transfers: double entry, append-only.
+//!
+//! A posting and the balances it moves are written by one function, in the caller's transaction, so
+//! they cannot come apart. A posting whose `(source, source_id, kind, seq)` exists already fails as
+//! [`StoreError::Duplicate`]; one that would overdraw fails as [`StoreError::Refused`].
+
+use berth_types::ids::{OrgId, TransferId};
+use berth_types::ledger::TransferKind;
+use berth_types::time::Timestamp;
+
+use super::{StoreError, Tx};
+
+mod batch;
+pub mod lots;
+
+pub use batch::post_credits;
+
+/// Where granted credit comes from. The platform's accounts are names in transfers only: a balance of
+/// theirs would be one row that every charge of every organization writes.
+pub const GRANTS: &str = "platform:grants";
+/// Where charges go.
+pub const REVENUE: &str = "platform:revenue";
+/// The source of credits for what evidence does not bear out. They take a charge back, so they come from
+/// where charges go.
+pub const EVIDENCE: &str = "evidence";
+
+/// The platform's side of a posting.
+fn platform_side(posting: &Posting) -> &'static str {
+    match posting.kind {
+        TransferKind::Credit if posting.source == EVIDENCE => REVENUE,
+        TransferKind::Credit | TransferKind::Debit => GRANTS,
+        TransferKind::Hold | TransferKind::Usage | TransferKind::Release => REVENUE,
+    }
+}
+
+/// The tenant's account.
+pub fn org_account(org: OrgId) -> String {
+    format!("tenant:{org}")
+}
+
+/// One row to post.
+#[derive(Debug, Clone)]
+pub struct Posting {
+    pub id: TransferId,
+    pub org: OrgId,
+    pub kind: TransferKind,
+    /// Above zero.
+    pub amount_micros: i64,
+    /// The hold that a charge or release draws on.
+    pub pending: Option<TransferId>,
+    pub source: &'static str,
+    pub source_id: String,
+    pub seq: i64,
+    pub memo: String,
+    pub at: Timestamp,
+}
+
+/// Opens the accounts of an organization; nothing happens when they exist.
+pub async fn open_accounts(tx: &mut Tx<'_>, org: OrgId) -> Result<(), StoreError> {
+    let sql = "INSERT INTO accounts (id, org_id, posted_micros, held_micros, overdraft) VALUES ($1, $2, 0, 0, $3) \
+               ON CONFLICT (id) DO NOTHING";
+    exec!(tx, sql, org_account(org), Some(org.to_string()), false).map(|_| ())
+}
+
+/// Posts one transfer and moves its balances. What leaves the balance is paid from the credit that expires
+/// soonest.
+pub async fn post(tx: &mut Tx<'_>, posting: &Posting) -> Result<(), StoreError> {
+    if write(tx, posting).await? {
+        lots::spend(tx, posting, posting.amount_micros).await?;
+    }
+    Ok(())
+}
+
+/// Posts one transfer and moves its balances, whatever credit pays for it; says whether something left the
+/// balance of an organization that has credit that expires.
+pub(super) async fn write(tx: &mut Tx<'_>, posting: &Posting) -> Result<bool, StoreError> {
+    let tenant = org_account(posting.org);
+    let platform = platform_side(posting);
+    let (debit, credit) = match posting.kind {
+        TransferKind::Credit | TransferKind::Release => (platform, tenant.as_str()),
+        TransferKind::Hold | TransferKind::Usage | TransferKind::Debit => (tenant.as_str(), platform),
+    };
+    exec!(
+        tx,
+        "INSERT INTO transfers (id, debit, credit, amount_micros, kind, pending_id, source, source_id, seq, memo, at) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
+        posting.id.to_string(),
+        debit,
+        credit,
+        posting.amount_micros,
+        posting.kind.name(),
+        posting.pending.map(|p| p.to_string()),
+        posting.source,
+        &posting.source_id,
+        posting.seq,
+        &posting.memo,
+        posting.at.micros()
+    )?;
+    let amount = posting.amount_micros;
+    // What the tenant's account feels: posted, held.
+    let (posted, held) = match posting.kind {
+        TransferKind::Credit => (amount, 0),
+        TransferKind::Hold => (0, amount),
+        TransferKind::Release => (0, -amount),
+        TransferKind::Debit => (-amount, 0),
+        TransferKind::Usage => (-amount, if posting.pending.is_some() { -amount } else { 0 }),
+    };
+    // What was forced is forgotten as far as it is paid, by what gives only: elsewhere the rule must hold.
+    let gives = posted > 0 || held < 0;
+    let sql = "UPDATE accounts SET posted_micros = posted_micros + $2, held_micros = held_micros + $3, \
+               forced_micros = CASE WHEN NOT $4 THEN forced_micros \
+               WHEN forced_micros = 0 OR posted_micros + $2 - held_micros - $3 + credit_limit_micros >= 0 THEN 0 \
+               ELSE held_micros + $3 - posted_micros - $2 - credit_limit_micros END WHERE id = $1 \
+               RETURNING CASE WHEN $2 < 0 THEN (SELECT CAST(COUNT(*) AS BIGINT) FROM credit_lots \
+               WHERE org_id = $5 AND left_micros > 0) ELSE 0 END";
+    match list!(tx, (i64,), sql, &tenant, posted, held, gives, posting.org.to_string())?.as_slice() {
+        [(lots,)] => Ok(*lots > 0),
+        _ => Err(StoreError::Corrupt(format!("no account {tenant}"))),
+    }
+}
+
+/// Posts a debit even when it was spent: the account is below nothing then, and nothing new starts until
+/// that is paid. What was paid by card does not expire, so credit that does is only touched when there is no
+/// other.
+pub async fn post_forced(tx: &mut Tx<'_>, posting: &Posting) -> Result<(), StoreError> {
+    let available = available(tx, posting.org).await?;
+    let short = posting.amount_micros - available.max(0);
+    if short > 0 {
+        let sql = "UPDATE accounts SET forced_micros = forced_micros + $2 WHERE id = $1";
+        exec!(tx, sql, org_account(posting.org), short)?;
+    }
+    if write(tx, posting).await? {
+        lots::spend(tx, posting, 0).await?;
+    }
+    Ok(())
+}
+
+/// How many transfers there are after one id and up to another, by kind.
+pub async fn count_between(
+    tx: &mut Tx<'_>,
+    after: TransferId,
+    until: TransferId,
+) -> Result<Vec<(String, i64)>, StoreError> {
+    let sql = "SELECT kind, CAST(COUNT(*) AS BIGINT) FROM transfers WHERE id > $1 AND id <= $2 \
+               GROUP BY kind ORDER BY kind";
+    list!(tx, (String, i64), sql, after.to_string(), until.to_string())
+}
+
+/// The hold that was placed for a cause, such as a job.
+pub async fn find_hold(
+    tx: &mut Tx<'_>,
+    source: &str,
+    source_id: &str,
+) -> Result<Option<TransferId>, StoreError> {
+    let sql = "SELECT id FROM transfers WHERE source = $1 AND source_id = $2 AND kind = 'hold' ORDER BY seq LIMIT 1";
+    find!(tx, (String,), sql, source, source_id)?
+        .map(|(id,)| id.parse().map_err(|_| StoreError::Corrupt(id.clone())))
+        .transpose()
+}
+
+/// What was credited for a cause, such as what a job's evidence does not bear out.
+pub async fn credited(tx: &mut Tx<'_>, source: &str, source_id: &str) -> Result<i64, StoreError> {
+    let sql = "SELECT CAST(COALESCE(SUM(amount_micros), 0) AS BIGINT) FROM transfers \
+               WHERE source = $1 AND source_id = $2 AND kind = 'credit'";
+    Ok(find!(tx, (i64,), sql, source, source_id)?.map_or(0, |(n,)| n))
+}
+
+/// Posted and held micros of an organization.
+pub async fn balance(tx: &mut Tx<'_>, org: OrgId) -> Result<(i64, i64), StoreError> {
+    let sql = "SELECT posted_micros, held_micros FROM accounts WHERE id = $1";
+    Ok(find!(tx, (i64, i64), sql, org_account(org))?.unwrap_or((0, 0)))
+}
+
+/// How far below nothing an organization may go.
+pub async fn credit_limit(tx: &mut Tx<'_>, org: OrgId) -> Result<i64, StoreError> {
+    let sql = "SELECT credit_limit_micros FROM accounts WHERE id = $1";
+    Ok(find!(tx, (i64,), sql, org_account(org))?.map_or(0, |(n,)| n))
+}
+
+/// What an organization can still draw on.
+pub async fn available(tx: &mut Tx<'_>, org: OrgId) -> Result<i64, StoreError> {
+    let sql = "SELECT posted_micros - held_micros + credit_limit_micros FROM accounts WHERE id = $1";
+    Ok(find!(tx, (i64,), sql, org_account(org))?.map_or(0, |(n,)| n))
+}
+
+/// Sets it; [`StoreError::Refused`] when more is drawn already.
+pub async fn set_credit_limit(tx: &mut Tx<'_>, org: OrgId, micros: i64) -> Result<(), StoreError> {
+    let sql = "UPDATE accounts SET credit_limit_micros = $2 WHERE id = $1";
+    exec!(tx, sql, org_account(org), micros).map(|_| ())
+}
+
+/// A stored row, as a statement needs it.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub struct TransferRow {
+    pub id: String,
+    pub kind: String,
+    pub amount_micros: i64,
+    pub source: String,
+    pub source_id: String,
+    pub memo: String,
+    pub at: i64,
+    /// Of a grant that expires.
+    pub expires_at: Option<i64>,
+}
+
+/// The newest `limit` transfers of an organization with an id below `before`.
+pub async fn list(
+    tx: &mut Tx<'_>,
+    org: OrgId,
+    before: &str,
+    limit: i64,
+) -> Result<Vec<TransferRow>, StoreError> {
+    let sql = "SELECT id, kind, amount_micros, source, source_id, memo, at, \
+               (SELECT l.expires_at FROM credit_lots l WHERE l.transfer_id = transfers.id) AS expires_at FROM transfers \
+               WHERE (debit = $1 OR credit = $1) AND ($2 = '' OR id < $2) ORDER BY id DESC LIMIT $3";
+    list!(tx, TransferRow, sql, org_account(org), before, limit)
+}
+
+/// What does not add up: the accounts whose balance differs from the sum of their transfers. Empty
+/// when the books are right.
+pub async fn mismatches(tx: &mut Tx<'_>) -> Result<Vec<String>, StoreError> {
+    let sql = "SELECT a.id FROM accounts a WHERE a.posted_micros <> \
+               (SELECT CAST(COALESCE(SUM(CASE WHEN t.credit = a.id THEN t.amount_micros ELSE -t.amount_micros END), 0) AS BIGINT) \
+                FROM transfers t WHERE (t.credit = a.id OR t.debit = a.id) AND t.kind IN ('credit', 'debit', 'usage')) \
+               OR (NOT a.overdraft AND a.held_micros <> \
+               (SELECT CAST(COALESCE(SUM(CASE WHEN t.kind = 'hold' THEN t.amount_micros WHEN t.kind = 'release' OR \
+                t.pending_id IS NOT NULL THEN -t.amount_micros ELSE 0 END), 0) AS BIGINT) \
+                FROM transfers t WHERE t.credit = a.id OR t.debit = a.id)) ORDER BY a.id";
+    Ok(list!(tx, (String,), sql)?.into_iter().map(|(account,)| account).collect())
+}
+
+/// What does not add up between jobs, reservations, days, credit that expires and the ledger: jobs that are
+/// open or ended since a time, all reservations since then, the days and the credit of every organization.
+pub async fn cross_mismatches(tx: &mut Tx<'_>, since: Timestamp) -> Result<Vec<String>, StoreError> {
+    let mut out = Vec::new();
+    for (table, source) in [("jobs", "job"), ("reservations", "reservation")] {
+        let sql = match table {
+            "jobs" => {
+                "SELECT j.id FROM jobs j WHERE (j.ended_at IS NULL OR j.ended_at >= $1) AND (j.posted_micros <> \
+                 (SELECT CAST(COALESCE(SUM(t.amount_micros), 0) AS BIGINT) FROM transfers t \
+                  WHERE t.source = $2 AND t.source_id = j.id AND t.kind = 'usage') OR j.held_micros <> \
+                 (SELECT CAST(COALESCE(SUM(CASE WHEN t.kind = 'hold' THEN t.amount_micros ELSE -t.amount_micros END), 0) \
+                  AS BIGINT) FROM transfers t WHERE t.source = $2 AND t.source_id = j.id)) ORDER BY j.id LIMIT 100"
+            }
+            _ => {
+                "SELECT j.id FROM reservations j WHERE (j.ended_at IS NULL OR j.ended_at >= $1) AND (j.posted_micros <> \
+                 (SELECT CAST(COALESCE(SUM(t.amount_micros), 0) AS BIGINT) FROM transfers t \
+                  WHERE t.source = $2 AND t.source_id = j.id AND t.kind = 'usage') OR j.held_micros <> \
+                 (SELECT CAST(COALESCE(SUM(CASE WHEN t.kind = 'hold' THEN t.amount_micros WHEN t.kind = 'credit' THEN 0 \
+                  ELSE -t.amount_micros END), 0) AS BIGINT) FROM transfers t WHERE t.source = $2 AND t.source_id = j.id)) \
+                 ORDER BY j.id LIMIT 100"
+            }
+        };
+        let rows = list!(tx, (String,), sql, since.micros(), source)?;
+        out.extend(rows.into_iter().map(|(id,)| format!("{id} and its transfers differ")));
+    }
+    let sql = "SELECT a.org_id FROM accounts a WHERE a.org_id IS NOT NULL AND \
+               (SELECT CAST(COALESCE(SUM(u.cost_micros), 0) AS BIGINT) FROM usage_days u WHERE u.org_id = a.org_id) <> \
+               (SELECT CAST(COALESCE(SUM(t.amount_micros), 0) AS BIGINT) FROM transfers t \
+                WHERE t.debit = a.id AND t.kind = 'usage') ORDER BY a.org_id LIMIT 100";
+    let rows = list!(tx, (String,), sql)?;
+    out.extend(rows.into_iter().map(|(id,)| format!("{id}: the days and the transfers differ")));
+    out.extend(lots::mismatches(tx).await?);
+    Ok(out)
+}
+
+/// How many transfers there are.
+pub async fn count(tx: &mut Tx<'_>) -> Result<i64, StoreError> {
+    Ok(find!(tx, (i64,), "SELECT CAST(COUNT(*) AS BIGINT) FROM transfers")?.map_or(0, |(n,)| n))
+}

@@ -1,0 +1,81 @@
+//! A transaction of either engine, the work that runs in one, and its failures.
+
+use berth_types::problems::Problem;
+use futures::future::BoxFuture;
+use sqlx::postgres::PgConnection;
+use sqlx::sqlite::SqliteConnection;
+
+/// What a store function can fail with.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// A unique key exists already.
+    #[error("a row with this key exists")]
+    Duplicate,
+    /// A CHECK refused it: on accounts, the overdraft rule.
+    #[error("a rule of the database refuses this")]
+    Refused,
+    /// Two transactions met; running it again may succeed.
+    #[error("the transaction met another one")]
+    Contended,
+    /// It is based on what another transaction has changed since; only whoever decided it can decide again.
+    #[error("another change came first")]
+    Stale,
+    /// The commit was not confirmed: it may or may not have happened.
+    #[error("the outcome of the transaction is unknown")]
+    Unknown,
+    #[error("a stored value cannot be read: {0}")]
+    Corrupt(String),
+    #[error("database: {0}")]
+    Engine(String),
+}
+
+impl From<sqlx::Error> for StoreError {
+    fn from(error: sqlx::Error) -> Self {
+        if let sqlx::Error::Database(db) = &error {
+            use sqlx::error::ErrorKind;
+            if matches!(db.code().as_deref(), Some("40001" | "40P01")) {
+                return Self::Contended;
+            }
+            match db.kind() {
+                ErrorKind::UniqueViolation => return Self::Duplicate,
+                ErrorKind::CheckViolation => return Self::Refused,
+                _ => {}
+            }
+        }
+        Self::Engine(error.to_string())
+    }
+}
+
+impl From<StoreError> for Problem {
+    /// The cause goes to the log, never into the answer.
+    fn from(error: StoreError) -> Self {
+        tracing::error!(%error, "store");
+        match error {
+            StoreError::Contended | StoreError::Stale => {
+                Self::unavailable("The portal is busy with the same object; try again.", 1)
+            }
+            StoreError::Unknown => Self::unavailable(
+                "It is not known whether this took effect. Send it again with the same Idempotency-Key.",
+                1,
+            ),
+            _ => Self::internal(),
+        }
+    }
+}
+
+/// A connection inside a transaction, or a reading one.
+pub enum Tx<'c> {
+    Sqlite(&'c mut SqliteConnection),
+    Postgres(&'c mut PgConnection),
+}
+
+/// What [`Db::write`] runs. It may run more than once, so it has no effects but on its `Tx`, and
+/// awaits nothing else.
+pub trait Work<T>:
+    for<'a> Fn(&'a mut Tx<'_>) -> BoxFuture<'a, Result<T, StoreError>> + Send + Sync + 'static
+{
+}
+impl<T, F> Work<T> for F where
+    F: for<'a> Fn(&'a mut Tx<'_>) -> BoxFuture<'a, Result<T, StoreError>> + Send + Sync + 'static
+{
+}
