@@ -12,7 +12,7 @@
 mod cases;
 #[path = "../tests/oracle/found.rs"]
 mod found;
-#[path = "../tests/oracle/judge.rs"]
+#[path = "../tests/oracle/judge/mod.rs"]
 mod judge;
 #[path = "../tests/oracle/world.rs"]
 mod world;

@@ -13,7 +13,7 @@
 #[path = "../tests/oracle/cases.rs"]
 #[expect(dead_code, reason = "this program uses a part of it")]
 mod cases;
-#[path = "../tests/oracle/judge.rs"]
+#[path = "../tests/oracle/judge/mod.rs"]
 mod judge;
 #[path = "../tests/oracle/reported.rs"]
 #[expect(dead_code, reason = "who runs at the end is in the script")]
@@ -26,7 +26,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use berth_core::cluster::Part;
 use berth_core::engine::{Asked, explanation};
 use cases::{ENUMERATED, ENUMERATED_INSIDE, check, enumerated, enumerated_inside, random};
-use judge::{Judge, pass};
+use judge::Judge;
+use judge::play::pass;
 use reported::reported;
 use serde_json::{Value, json};
 use world::{

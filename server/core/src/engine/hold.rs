@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use berth_types::ids::JobId;
 use berth_types::time::Timestamp;
 
+use super::preempt::SOON_S;
 use super::{Basis, Engine, Held};
 use crate::calendar::{Booking, But, Kind, LATE_S, Place, expected_end};
 use crate::cluster::{BookingId, Models, NodeIx};
@@ -71,6 +72,17 @@ fn same_others(one: &[BookingId], other: &[BookingId], job: JobId) -> bool {
     others(one) == others(other)
 }
 
+/// True if the room of a job is due, and a run that was stopped for it may outlast its grace, but not for so long that it may hang: the room stays
+/// the job's own for as long.
+pub(super) fn is_overdue(basis: Basis, due: Timestamp, now: Timestamp) -> bool {
+    basis == Basis::Stopped && due <= now && now <= due.plus_seconds(SOON_S)
+}
+
+/// True if a held start is late only because a stopped run is.
+pub(super) fn is_room_late(basis: Basis, due: Timestamp, at: Timestamp, now: Timestamp) -> bool {
+    basis == Basis::Stopped && at <= now.plus_seconds(LATE_S) && now <= due.plus_seconds(SOON_S)
+}
+
 /// The booking of a start that is held for a job.
 pub(super) fn hold_id(job: JobId) -> BookingId {
     BookingId(job.uuid())
@@ -129,7 +141,9 @@ impl Engine {
         if basis != Basis::First && !self.is_aside(job) {
             self.set_aside(job);
         }
-        self.holds.insert(job, Held { pool, at, basis, but, changes: 0, bookings: 0 });
+        let before = self.holds.get(&job).filter(|held| held.basis == basis);
+        let due = before.map_or(at, |held| held.due);
+        self.holds.insert(job, Held { pool, at, basis, due, but, changes: 0, bookings: 0 });
         self.renew_hold(job, pool);
         Foreseen::At(at)
     }
@@ -148,10 +162,13 @@ impl Engine {
             self.holds.contains_key(&job).then(|| hold_id(job)).into_iter().collect();
         let Some((mine, class)) = self.turn(job, now).zip(self.class(job)) else { return out };
         let pool = self.jobs.get(&job).and_then(|w| w.ask).map_or(u64::MAX, |ask| ask.shape.models.0);
+        // Starts that were held behind its room begin as much later as the stopped run is late.
+        let is_late = self.holds.get(&job).is_some_and(|held| is_overdue(held.basis, held.due, now));
         for (other, held) in self.holds.iter().filter(|(_, held)| self.meets(held, pool)) {
             let gives_way = held.basis != Basis::Stopped
                 || at_once && self.class(*other).is_some_and(|theirs| theirs < class);
-            if *other != job && gives_way && self.turn(*other, now).is_some_and(|turn| turn > mine) {
+            let is_later = self.turn(*other, now).is_some_and(|turn| turn > mine);
+            if *other != job && (gives_way && is_later || is_late && held.basis != Basis::Stopped) {
                 out.push(hold_id(*other));
             }
         }

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use berth_types::ids::JobId;
 use berth_types::time::Timestamp;
 
-use super::hold::hold_id;
+use super::hold::{hold_id, is_overdue, is_room_late};
 use super::preempt::fewest;
 use super::{Basis, Decision, Engine};
 use crate::calendar::{Booking, Kind, LATE_S, Place, expected_end};
@@ -25,6 +25,8 @@ pub(super) struct HeldInside {
     job: JobId,
     booking: Booking,
     basis: Basis,
+    /// The begin of the booking when its basis was found.
+    due: Timestamp,
 }
 
 /// What of a booking was looked at last.
@@ -134,7 +136,8 @@ impl Engine {
                 again |= pass.held.len() < before;
                 continue;
             }
-            // What is late is not waited for any longer.
+            again |= self.renew_late_room(&mut pass, job, now);
+            // Anything else that is late is not waited for any longer.
             pass.held.retain(|h| h.job != job.job || h.booking.from > now);
             again |= pass.held.len() < before;
             if !pass.held.iter().any(|h| h.job == job.job) {
@@ -147,6 +150,20 @@ impl Engine {
             self.inside.insert(id, pass.held);
         }
         again
+    }
+
+    /// Holds room again for a job for which others were stopped, while one of them is late. Whether it does: starts
+    /// that were held behind it are held anew then.
+    fn renew_late_room(&self, pass: &mut InsidePass, job: Inside, now: Timestamp) -> bool {
+        let mine = |h: &&HeldInside| h.job == job.job && h.booking.from <= now;
+        let Some((basis, due)) = pass.held.iter().find(mine).map(|h| (h.basis, h.due)) else { return false };
+        let found = self.earliest_inside(pass, job, now, basis);
+        let Some(found) = found.filter(|f| is_room_late(basis, due, f.booking.from, now)) else {
+            return false;
+        };
+        pass.held.retain(|h| h.job != job.job && h.basis == Basis::Stopped);
+        pass.held.push(HeldInside { due, ..found });
+        true
     }
 
     /// A job of a booking, if its longest run ends with the booking at the latest.
@@ -176,7 +193,7 @@ impl Engine {
             return false;
         }
         let span = (now, self.ends(now, job.seconds));
-        let held = others(&pass.held, job.job);
+        let held = obstacles(&pass.held, job.job, now);
         match self.place_inside(&job.ask, pass.booking.id, span, now, &held, &[]) {
             Some(places) => {
                 self.start(job.job, &places, now, out);
@@ -246,7 +263,7 @@ impl Engine {
         let booking = &pass.booking;
         let nodes = booking.places.iter().filter_map(|p| self.cluster.node(p.node));
         let ends = nodes.flat_map(|n| &n.ranks).filter_map(|r| expected_end(r, now));
-        let held = others(&pass.held, job.job);
+        let held = obstacles(&pass.held, job.job, now);
         let mut times: Vec<Timestamp> = ends.chain(held.iter().map(|b| b.until)).collect();
         let nearby = booking.places.iter().flat_map(|p| self.calendar.on(p.node, now, booking.until));
         times.extend(nearby.filter(|b| b.id != booking.id).map(|b| b.until));
@@ -259,7 +276,7 @@ impl Engine {
             let places = self.place_inside(&job.ask, booking.id, (from, until), now, &held, &[])?;
             let (id, kind, org, ask) = (hold_id(job.job), Kind::Hold, booking.org, Some(job.ask));
             let booking = Booking { id, kind, org, ask, from, until, places };
-            Some(HeldInside { job: job.job, booking, basis })
+            Some(HeldInside { job: job.job, booking, basis, due: from })
         })
     }
 
@@ -310,4 +327,12 @@ impl Engine {
 
 fn others(held: &[HeldInside], job: JobId) -> Vec<&Booking> {
     held.iter().filter(|h| h.job != job).map(|h| &h.booking).collect()
+}
+
+/// The held starts that are an obstacle to a job: all others, and only those for which others were stopped where its
+/// own room is late.
+fn obstacles(held: &[HeldInside], job: JobId, now: Timestamp) -> Vec<&Booking> {
+    let is_late = held.iter().any(|h| h.job == job && is_overdue(h.basis, h.due, now));
+    let counts = |h: &&HeldInside| h.job != job && (!is_late || h.basis == Basis::Stopped);
+    held.iter().filter(counts).map(|h| &h.booking).collect()
 }

@@ -86,6 +86,8 @@ struct Held {
     pool: u64,
     at: Timestamp,
     basis: Basis,
+    /// The time at which it was to begin when its basis was found: what it waits for may be late.
+    due: Timestamp,
     /// Bookings that were no obstacle to it.
     but: Vec<BookingId>,
     /// Up to this change of the cluster and of what is booked it is right.

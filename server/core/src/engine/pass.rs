@@ -13,7 +13,7 @@ use berth_types::time::Timestamp;
 
 use super::backfill::{Around, FIRST_CLAIMANTS};
 use super::facts::{Claim, ClaimBill, ClaimRank};
-use super::hold::{Foreseen, hold_id};
+use super::hold::{Foreseen, hold_id, is_room_late};
 use super::preempt::Room;
 use super::{Basis, Decision, Engine};
 use crate::calendar::{Booking, But, Place};
@@ -238,9 +238,12 @@ impl Engine {
         match (aside, pass.around.is_some()) {
             (Some(turn), _) => {
                 pass.aside.retain(|job| *job != turn.job);
+                let begins = |engine: &Self| engine.holds.get(&turn.job).map(|held| held.at);
+                let before = begins(self);
                 self.start_aside(pass.pool, turn.job, now, out);
                 pass.finished &= !self.is_searching(&[turn.job]);
-                pass.again |= !self.is_aside(turn.job);
+                // Starts that are held behind a room that is late begin later.
+                pass.again |= !self.is_aside(turn.job) || begins(self) > before;
             }
             (None, true) => self.fill(pass, now, out),
             (None, false) => self.lead(pass, now, out),
@@ -410,9 +413,10 @@ impl Engine {
         if let Some(places) = places {
             return self.start(job, &places, now, out);
         }
-        let Some((basis, before)) = self.holds.get(&job).map(|held| (held.basis, held.at)) else { return };
+        let Some(held) = self.holds.get(&job) else { return };
+        let (basis, before, due) = (held.basis, held.at, held.due);
         match self.hold(pool, job, basis, now) {
-            Foreseen::At(at) if at <= before => {}
+            Foreseen::At(at) if at <= before || is_room_late(basis, due, at, now) => {}
             // What it waited for is late: it may ask others for room again.
             _ => self.drop_hold(job),
         }

@@ -13,7 +13,7 @@ use super::Engine;
 use super::hold::hold_id;
 use super::place::Span;
 use super::reserve::Window;
-use super::why::Short;
+use super::why::{Blocker, Short};
 use crate::calendar::{But, Calendar, Kind, Place, expected_end};
 use crate::cluster::{BookingId, MAX_GPUS, NodeIx, Rank, Slot};
 use crate::power::{Left, counted_watts};
@@ -277,6 +277,23 @@ impl Engine {
         self.shortest(&power, &places?)
     }
 
+    /// Whether racks have too little power for a run: now, or from the begin of a booking on.
+    pub(super) fn why_power(&mut self, ask: &Ask, (now, until): Span, but: But<'_>) -> Option<Blocker> {
+        let short = self.short_of_power(ask, (now, until), but)?;
+        let moment = now.plus_seconds(1);
+        if self.place(ask, now, moment, but).is_none() {
+            return Some(Blocker::Power(self.short_of_power(ask, (now, moment), but).unwrap_or(short)));
+        }
+        let others = self.calendar.iter().filter(|b| !but.bookings.contains(&b.id));
+        let mut begins: Vec<Timestamp> =
+            others.map(|b| b.from).filter(|from| *from > now && *from < until).collect();
+        begins.sort_unstable();
+        begins.dedup();
+        let first =
+            begins.into_iter().find(|begin| self.place(ask, now, begin.plus_seconds(1), but).is_none());
+        Some(first.map_or(Blocker::Power(short), |begins| Blocker::Promised { begins }))
+    }
+
     /// The same for a booking.
     pub(super) fn short_of_power_then(&mut self, ask: &Ask, window: Window, now: Timestamp) -> Option<Short> {
         let span = (window.from, window.until);
@@ -301,7 +318,8 @@ impl Engine {
             }
             needs.into_iter().filter_map(|(rack, need)| {
                 let (left, budget) = (moment.left.get(&rack)?, *self.racks.get(&rack)?);
-                (need > left).then_some(Short { rack, left, budget, need })
+                // Boards that draw already add nothing, also where a budget was lowered.
+                (need > left.max(0)).then_some(Short { rack, left, budget, need })
             })
         });
         lacks.max_by_key(|short| short.need - short.left)

@@ -17,7 +17,7 @@ use crate::cluster::{BookingId, NodeIx, Owner, View};
 use crate::request::Ask;
 
 /// Nobody is stopped for a job that starts within so many seconds anyway.
-const SOON_S: i64 = 30;
+pub(super) const SOON_S: i64 = 30;
 
 /// Up to so many candidates every set of them is tried.
 const EXACT: usize = 10;

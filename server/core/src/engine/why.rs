@@ -349,9 +349,9 @@ impl Engine {
         if self.place(ask, now, until, but).is_some() {
             return Why { blockers: Vec::new(), changes: Vec::new(), earliest: Some(now), fits: true };
         }
-        if let Some(short) = self.short_of_power(ask, (now, until), but) {
+        if let Some(blocker) = self.why_power(ask, (now, until), but) {
             let changes = self.changes(ask, org, seconds, own, now);
-            let blockers = vec![Blocker::Power(short)];
+            let blockers = vec![blocker];
             return Why { blockers, changes, earliest: None, fits: false };
         }
         let able = self.able(ask);

@@ -1,6 +1,7 @@
 //! Small worlds: enumerated, random, and made smaller once one of them shows a fault.
 
-use crate::judge::{Fault, try_case, try_future, try_rebuilt};
+use crate::judge::Fault;
+use crate::judge::play::{try_case, try_future, try_rebuilt};
 use crate::world::{Case, Host, JOB, Job, Step, What, World, table};
 
 /// A small generator of numbers, the same everywhere (SplitMix64).

@@ -43,6 +43,8 @@ pub fn found() -> Vec<Case> {
         end_within_the_grace_of_a_lower_class(),
         held_start_stays_due_while_a_run_is_late(),
         held_start_stays_due_while_a_stopped_run_is_late(),
+        room_stays_its_jobs_while_a_stopped_run_is_late(),
+        room_inside_stays_its_jobs_while_a_stopped_run_is_late(),
     ]
 }
 
@@ -314,5 +316,34 @@ fn held_start_stays_due_while_a_stopped_run_is_late() -> Case {
     let mut steps = vec![submit(LOW), submit(LOW), Step::Late { job: 0, seconds: 12 }];
     steps.extend([submit(Job { count: 2, seconds: 100, ..HIGH }), submit(Job { seconds: 10, ..JOB })]);
     steps.extend([Step::Sleep(60), Step::Sleep(5), Step::Sleep(20)]);
+    Case { hosts: vec![plain(host(H100[0], 2))], steps }
+}
+
+/// Two jobs of one class for which one run each is stopped; the run with the shorter grace is late by a second.
+fn stopped_run_is_late(inside: Option<usize>) -> Vec<Step> {
+    let low = |grace_s| Job { inside, grace_s, seconds: 200, ..LOW };
+    let high = Job { inside, seconds: 50, ..HIGH };
+    vec![
+        submit(low(4)),
+        Step::Sleep(2),
+        submit(low(12)),
+        Step::Sleep(2),
+        Step::Late { job: 0, seconds: 1 },
+        submit(high),
+        Step::Sleep(1),
+        submit(high),
+        Step::Sleep(4),
+        Step::Sleep(1),
+        Step::Sleep(20),
+    ]
+}
+
+fn room_stays_its_jobs_while_a_stopped_run_is_late() -> Case {
+    Case { hosts: vec![plain(host(H100[0], 2))], steps: stopped_run_is_late(None) }
+}
+
+fn room_inside_stays_its_jobs_while_a_stopped_run_is_late() -> Case {
+    let mut steps = vec![Step::Book { job: Job { count: 2, ..JOB }, from_s: 0, maintenance: false }];
+    steps.extend(stopped_run_is_late(Some(0)));
     Case { hosts: vec![plain(host(H100[0], 2))], steps }
 }

@@ -2,7 +2,7 @@
 //! within the documented time, however the endless stream of smaller and later jobs is made.
 
 use crate::cases::{H100, host};
-use crate::judge::pass;
+use crate::judge::play::pass;
 use crate::world::{Case, GRACE_S, Host, JOB, Job, Step, World, job_id, seconds};
 
 const CLASS_STEP_S: i64 = 12 * 3_600;

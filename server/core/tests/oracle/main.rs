@@ -19,7 +19,7 @@ mod world;
 
 use cases::{ENUMERATED, ENUMERATED_INSIDE, check, enumerated, enumerated_inside, models, random, shrink};
 use found::found;
-use judge::try_case;
+use judge::play::try_case;
 use reported::{Reported, reported};
 use world::{Case, State, World};
 

@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::cases::host;
-use crate::judge::pass;
+use crate::judge::play::pass;
 use crate::world::{Case, Host, JOB, Job, State, Step, What, World, job_id, seconds, table};
 
 const MODEL: &str = "H100-80GB";

@@ -204,6 +204,8 @@ pub struct World {
     pub used: Vec<Use>,
     /// Something came back into the queue, or was released into it, by itself.
     pub came: bool,
+    /// The jobs for which others were stopped, each with the time at which those are to be gone.
+    pub room_made: BTreeMap<usize, i64>,
     version: i64,
 }
 
@@ -296,6 +298,7 @@ impl World {
             budget: None,
             used: Vec::new(),
             came: false,
+            room_made: BTreeMap::new(),
             version: 0,
         };
         (0..count).for_each(|host| world.state_host(host));

@@ -39,6 +39,24 @@ fn a_rack_feeds_what_it_can_and_says_so() {
 }
 
 #[test]
+fn a_rack_whose_power_is_promised_says_that() {
+    // Two boards run, three are promised when they end, and one more would be too many then.
+    let mut engine = fed(1, 4, 2_150);
+    submit(&mut engine, JobFacts { max_duration_s: 12, ..waits(1, boards(2, 1)) });
+    submit(&mut engine, JobFacts { max_duration_s: 5, ..waits(2, boards(3, 1)) });
+    submit(&mut engine, JobFacts { max_duration_s: 40, ..waits(3, boards(1, 1)) });
+    assert_eq!(starts(&engine.pass(at(0))), [job_id(1)]);
+    let why = engine.why(job_id(3), at(0)).unwrap();
+    assert_eq!(why.blockers.first(), Some(&Blocker::Promised { begins: at(12) }));
+    // Where three boards draw, the power is what lacks.
+    let mut full = fed(1, 4, 2_150);
+    submit(&mut full, waits(1, boards(3, 1)));
+    submit(&mut full, waits(2, boards(1, 1)));
+    assert_eq!(starts(&full.pass(at(0))), [job_id(1)]);
+    assert_eq!(said(&mut full, 2, 1, 0), "Rack rack-1 has 50 W left of 2.1 kW, this needs 700 W.");
+}
+
+#[test]
 fn a_board_counts_for_the_limit_of_its_driver() {
     let mut engine = fed(2, 1, 700);
     submit(&mut engine, waits(1, boards(1, 1)));

@@ -1,0 +1,319 @@
+//! Places, by trying every one: boards, parts of boards, processors and power.
+
+use super::*;
+
+/// Whether a part can stand beside what is on a board.
+pub(super) fn stands(host: &Host, there: &[(Part, u8)], part: Part, org: u8) -> bool {
+    let table = table(host.model);
+    match part {
+        Part::Whole => there.is_empty() && !keeps_mig(host),
+        Part::Share(milli) => {
+            let shared = there.iter().map(|(p, o)| match p {
+                Part::Share(m) if *o == org => i64::from(*m),
+                _ => 10_000,
+            });
+            !keeps_mig(host) && shared.sum::<i64>() + i64::from(milli) <= 1_000
+        }
+        Part::Slice(new) => {
+            let Some(board) = table.filter(|b| host.mig || b.live_toggle) else { return false };
+            let Some(profile) = board.profile(new.profile_id) else { return false };
+            let span = |i: &Instance, size: u32| (i.start, i.start + size);
+            let (from, until) = span(&new, profile.size);
+            profile.starts.contains(&new.start)
+                && there.iter().all(|(p, _)| match p {
+                    Part::Slice(old) => board.profile(old.profile_id).is_some_and(|q| {
+                        let (a, b) = span(old, q.size);
+                        (until <= a || b <= from) && (profile.group.is_none() || q.group != profile.group)
+                    }),
+                    _ => false,
+                })
+        }
+    }
+}
+
+/// The forms in which one device can be lent on a board.
+pub(super) fn forms(host: &Host, job: &Job) -> Vec<Part> {
+    match job.what {
+        What::Share(milli) => vec![Part::Share(milli)],
+        What::Board if keeps_mig(host) => {
+            let full = table(host.model).and_then(|b| b.full_profile());
+            let slice = |p: &berth_mig::Profile| Instance { profile_id: p.id, start: p.starts[0] };
+            full.map(|p| Part::Slice(slice(p))).into_iter().collect()
+        }
+        What::Board => vec![Part::Whole],
+        What::Slice(index) => {
+            let name = &table(job.models[0]).expect("slices").profiles[index].name;
+            let profile = table(host.model).and_then(|b| b.profile_by_name(name));
+            let slice = |start: &u32, id| Part::Slice(Instance { profile_id: id, start: *start });
+            profile.into_iter().flat_map(|p| p.starts.iter().map(move |s| slice(s, p.id))).collect()
+        }
+    }
+}
+
+impl Judge<'_> {
+    /// Until when an attempt is expected to be there, at the latest; for ever if nobody knows.
+    pub(super) fn end(&self, n: usize) -> Option<i64> {
+        let State::Running(run) = &self.world.jobs[n].state else { return Some(i64::MIN) };
+        Some(match run.ends {
+            None => i64::MAX,
+            Some(end) if end <= self.world.now => self.world.now + LATE_S,
+            Some(end) => end,
+        })
+    }
+
+    pub(super) fn is_there(&self, n: usize, at: i64, query: &Query<'_>) -> bool {
+        let runs = matches!(self.world.jobs[n].state, State::Running(_));
+        runs && !query.gone.contains(&n) && (at <= self.world.now || self.end(n).is_some_and(|end| end > at))
+    }
+
+    /// What is on a board, or promised on it, during a time.
+    pub(super) fn on_board(&self, host: usize, board: usize, query: &Query<'_>) -> Vec<(Part, u8)> {
+        let mut out = Vec::new();
+        for (n, job) in self.world.jobs.iter().enumerate() {
+            let State::Running(run) = &job.state else { continue };
+            if self.is_there(n, query.from, query) {
+                let here = run.ranks.iter().filter(|(h, _)| *h == host).flat_map(|(_, parts)| parts);
+                out.extend(here.filter(|(b, _)| *b == board).map(|(_, part)| (*part, job.spec.org)));
+            }
+        }
+        for promise in self.met(query) {
+            let here = promise.parts.iter().filter(|(h, b, _)| (*h, *b) == (host, board));
+            out.extend(here.map(|(.., part)| (*part, promise.org)));
+        }
+        out
+    }
+
+    pub(super) fn met<'q>(&self, query: &'q Query<'_>) -> impl Iterator<Item = &'q Promise> + use<'q> {
+        query.promises.iter().filter(|p| p.from < query.until && query.from < p.until)
+    }
+
+    /// The times at which more is in use than before.
+    pub(super) fn points(&self, query: &Query<'_>) -> Vec<i64> {
+        self.met(query).map(|p| p.from).filter(|f| *f > query.from).chain([query.from]).collect()
+    }
+
+    pub(super) fn cpus_left(&self, host: usize, query: &Query<'_>, within: Option<&Promise>) -> i64 {
+        if let Some(booked) = within.filter(|w| w.cpus > 0) {
+            return self
+                .points(query)
+                .into_iter()
+                .map(|at| self.cpus_inside(host, booked, at, query))
+                .min()
+                .unwrap_or(0);
+        }
+        let left = self.points(query).into_iter().map(|at| {
+            let active: Vec<&Promise> = self.met(query).filter(|p| p.from <= at && at < p.until).collect();
+            let here = |p: &&Promise| p.parts.iter().any(|(h, ..)| *h == host);
+            let mut left = self.world.hosts[host].cpus;
+            let mut inside: Vec<(BookingId, i64)> = Vec::new();
+            for (n, job) in self.world.jobs.iter().enumerate() {
+                let State::Running(run) = &job.state else { continue };
+                if !self.is_there(n, at, query) || !run.ranks.iter().any(|(h, _)| *h == host) {
+                    continue;
+                }
+                let id = job.spec.inside.map(crate::world::booking_id);
+                match id.filter(|id| active.iter().any(|p| p.id == *id)) {
+                    Some(id) => inside.push((id, job.spec.cpus)),
+                    None => left -= job.spec.cpus,
+                }
+            }
+            for promise in active.into_iter().filter(here) {
+                let used = inside.iter().filter(|(id, _)| *id == promise.id).map(|(_, c)| c).sum::<i64>();
+                left -= promise.cpus.max(used);
+            }
+            left
+        });
+        left.min().unwrap_or(0)
+    }
+
+    /// Processors that a reservation has left on a host at a time.
+    pub(super) fn cpus_inside(&self, host: usize, booked: &Promise, at: i64, query: &Query<'_>) -> i64 {
+        let runs = |n: &usize| {
+            let State::Running(run) = &self.world.jobs[*n].state else { return false };
+            self.job(*n).inside.map(crate::world::booking_id) == Some(booked.id)
+                && run.ranks.iter().any(|(h, _)| *h == host)
+                && self.is_there(*n, at, query)
+        };
+        let used: i64 = (0..self.world.jobs.len()).filter(runs).map(|n| self.job(n).cpus).sum();
+        let held = self.met(query).filter(|p| p.kind == Kind::Hold && p.from <= at && at < p.until);
+        let held: i64 = held.filter(|p| p.parts.iter().any(|(h, ..)| *h == host)).map(|p| p.cpus).sum();
+        booked.cpus - used - held
+    }
+
+    /// Every choice of devices of a host that a job could have.
+    pub(super) fn choices(&self, host: usize, query: &Query<'_>, within: Option<&Promise>) -> Vec<Parts> {
+        let (of, job) = (self.world.hosts[host], *self.job(query.job));
+        if !self.world.open[host]
+            || !job.models.contains(&of.model)
+            || self.cpus_left(host, query, within) < job.cpus
+        {
+            return Vec::new();
+        }
+        let mut done: Vec<Parts> = vec![Vec::new()];
+        for _ in 0..job.count {
+            let mut next: Vec<Parts> = Vec::new();
+            for chosen in &done {
+                for board in chosen.last().map_or(0, |(b, _)| *b)..of.boards {
+                    if board == 0 && !self.world.healthy[host] {
+                        continue;
+                    }
+                    for part in forms(&of, &job) {
+                        let mut there = self.on_board(host, board, query);
+                        there.extend(chosen.iter().filter(|(b, _)| *b == board).map(|(_, p)| (*p, job.org)));
+                        let free = stands(&of, &there, part, job.org);
+                        if free && within.is_none_or(|w| allows(&of, w, host, board, part)) {
+                            next.push(chosen.iter().copied().chain([(board, part)]).collect());
+                        }
+                    }
+                }
+            }
+            next.sort_by_key(|parts| format!("{parts:?}"));
+            next.dedup();
+            done = next;
+        }
+        done
+    }
+
+    /// Boards that draw power at a time.
+    pub(super) fn drawing(&self, at: i64, query: &Query<'_>) -> BTreeSet<(usize, usize)> {
+        let mut out = BTreeSet::new();
+        for (n, job) in self.world.jobs.iter().enumerate() {
+            if let State::Running(run) = &job.state
+                && self.is_there(n, at, query)
+            {
+                out.extend(run.ranks.iter().flat_map(|(h, parts)| parts.iter().map(|(b, _)| (*h, *b))));
+            }
+        }
+        for promise in self.met(query).filter(|p| p.from <= at && at < p.until && p.kind != Kind::Maintenance)
+        {
+            out.extend(promise.parts.iter().map(|(h, b, _)| (*h, *b)));
+        }
+        out
+    }
+
+    pub(super) fn is_fed(&self, boards: &BTreeSet<(usize, usize)>, query: &Query<'_>) -> bool {
+        let Some(budget) = self.world.budget.filter(|_| query.powered) else { return true };
+        self.points(query).into_iter().all(|at| {
+            let before = self.drawing(at, query);
+            let mut racks: BTreeSet<u8> = boards.iter().map(|(h, _)| self.world.hosts[*h].rack).collect();
+            // In other racks than those of what begins then, nothing more begins to draw.
+            let begins = |rack: &u8| {
+                let mut begun = self.met(query).filter(|p| p.from == at);
+                at == query.from
+                    || begun.any(|p| p.parts.iter().any(|(h, ..)| self.world.hosts[*h].rack == *rack))
+            };
+            racks.retain(begins);
+            racks.into_iter().all(|rack| {
+                let watts = |set: &BTreeSet<(usize, usize)>| {
+                    let here = set.iter().filter(|(h, _)| self.world.hosts[*h].rack == rack);
+                    here.map(|(h, _)| counted_watts(self.world.hosts[*h].model, None)).sum::<i64>()
+                };
+                let after: BTreeSet<(usize, usize)> = before.union(boards).copied().collect();
+                watts(&after) <= budget || watts(&after) == watts(&before)
+            })
+        })
+    }
+
+    /// The hosts that could have a rank of a job, each with every choice of devices.
+    pub(super) fn host_choices(
+        &self,
+        query: &Query<'_>,
+        within: Option<&Promise>,
+    ) -> Vec<(usize, Vec<Parts>)> {
+        (0..self.world.hosts.len())
+            .filter(|h| within.is_none_or(|w| w.parts.iter().any(|(host, ..)| host == h)))
+            .map(|host| (host, self.choices(host, query, within)))
+            .filter(|(_, choices)| !choices.is_empty())
+            .collect()
+    }
+
+    /// The sets of these hosts that are as many, and as near to each other, as a job wants.
+    pub(super) fn groups(&self, job: usize, choices: &[(usize, Vec<Parts>)]) -> Vec<Vec<usize>> {
+        let job = self.job(job);
+        let all: BTreeSet<usize> = choices.iter().map(|(h, _)| *h).collect();
+        let mut groups = subsets(&all, job.nodes as usize);
+        groups.retain(|hosts| {
+            let racks: BTreeSet<u8> = hosts.iter().map(|h| self.world.hosts[*h].rack).collect();
+            !job.near || racks.len() <= 1
+        });
+        groups
+    }
+
+    /// Whether there is a place for all of a job, all the time.
+    pub(super) fn fits(&self, query: &Query<'_>, within: Option<&Promise>) -> bool {
+        let choices = self.host_choices(query, within);
+        let boards = |host: usize, parts: &Parts| -> BTreeSet<(usize, usize)> {
+            parts.iter().map(|(b, _)| (host, *b)).collect()
+        };
+        self.groups(query.job, &choices).into_iter().any(|hosts| {
+            let mut sets: Vec<BTreeSet<(usize, usize)>> = vec![BTreeSet::new()];
+            for (host, choices) in choices.iter().filter(|(h, _)| hosts.contains(h)) {
+                let own: BTreeSet<BTreeSet<(usize, usize)>> =
+                    choices.iter().map(|parts| boards(*host, parts)).collect();
+                sets = sets
+                    .iter()
+                    .flat_map(|s| own.iter().map(move |o| s.union(o).copied().collect()))
+                    .collect();
+            }
+            sets.iter().any(|set| self.is_fed(set, query))
+        })
+    }
+
+    /// Every place for all of a job, all the time.
+    pub(super) fn placements(
+        &self,
+        query: &Query<'_>,
+        within: Option<&Promise>,
+    ) -> Vec<Vec<(usize, usize, Part)>> {
+        let choices = self.host_choices(query, within);
+        let mut out: Vec<Vec<(usize, usize, Part)>> = Vec::new();
+        for hosts in self.groups(query.job, &choices) {
+            let mut all: Vec<Vec<(usize, usize, Part)>> = vec![Vec::new()];
+            for (host, choices) in choices.iter().filter(|(h, _)| hosts.contains(h)) {
+                let named = |parts: &Parts| -> Vec<(usize, usize, Part)> {
+                    parts.iter().map(|(b, part)| (*host, *b, *part)).collect()
+                };
+                all = all
+                    .iter()
+                    .flat_map(|a| choices.iter().map(move |c| a.iter().copied().chain(named(c)).collect()))
+                    .collect();
+            }
+            out.extend(all);
+        }
+        out.retain(|parts| self.is_fed(&parts.iter().map(|(h, b, _)| (*h, *b)).collect(), query));
+        out
+    }
+}
+
+/// What part of a board a reservation lets its jobs use.
+pub(super) fn allows(host: &Host, within: &Promise, at: usize, board: usize, part: Part) -> bool {
+    let full = table(host.model).filter(|b| !b.live_toggle).and_then(|b| b.full_profile()).map(|p| p.id);
+    let span = |i: &Instance| {
+        let size = table(host.model).and_then(|b| b.profile(i.profile_id)).map_or(0, |p| p.size);
+        i.start..i.start + size
+    };
+    let own: Vec<Part> =
+        within.parts.iter().filter(|(h, b, _)| (*h, *b) == (at, board)).map(|(.., part)| *part).collect();
+    let whole = own.iter().any(|p| match p {
+        Part::Whole => true,
+        Part::Slice(i) => Some(i.profile_id) == full,
+        Part::Share(_) => false,
+    });
+    let slices: BTreeSet<u32> =
+        own.iter().flat_map(|p| if let Part::Slice(i) = p { span(i) } else { 0..0 }).collect();
+    whole || matches!(part, Part::Slice(i) if span(&i).all(|s| slices.contains(&s)))
+}
+
+pub(super) fn subsets(of: &BTreeSet<usize>, size: usize) -> Vec<Vec<usize>> {
+    let mut out: Vec<Vec<usize>> = vec![Vec::new()];
+    for _ in 0..size {
+        out = out
+            .iter()
+            .flat_map(|s| {
+                let after = of.iter().filter(|n| s.last().is_none_or(|last| *n > last));
+                after.map(|n| s.iter().copied().chain([*n]).collect::<Vec<_>>())
+            })
+            .collect();
+    }
+    out
+}

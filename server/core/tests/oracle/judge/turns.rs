@@ -1,0 +1,147 @@
+//! Turns, promises to others, limits, and the runs that a job may have stopped.
+
+use super::*;
+
+impl Judge<'_> {
+    /// Starts that are held for others whose turn is before a job's own, or for whom others made room.
+    pub(super) fn held_for_others(&self, job: usize, at_once: bool) -> Vec<Promise> {
+        let mine = self.turn(job);
+        let held = self.world.engine.held_starts().filter_map(|(other, booking)| {
+            let n = self.world.number(other);
+            let same = self.job(n).inside == self.job(job).inside;
+            let counts = same
+                && n != job
+                && (self.keeps_room(other, n, job, at_once)
+                    || before(&self.turn(n), &mine) != Some(Ordering::Greater));
+            let promise = self.world.promise(booking, self.job(n).org);
+            counts.then(|| Promise { cpus: self.job(n).cpus, ..promise })
+        });
+        held.collect()
+    }
+
+    /// Whether others made room for a job, which gives way only to a higher class that starts at once.
+    pub(super) fn keeps_room(
+        &self,
+        id: berth_types::ids::JobId,
+        n: usize,
+        job: usize,
+        at_once: bool,
+    ) -> bool {
+        let higher = at_once && self.job(job).class > self.job(n).class && self.job(n).inside.is_none();
+        self.world.engine.is_firm(id) && !higher
+    }
+
+    /// All that is promised to others than a job.
+    pub(super) fn promises(&self, job: usize, at_once: bool) -> Vec<Promise> {
+        let own = self.job(job).inside.map(crate::world::booking_id);
+        let booked = self.world.booked.iter().flatten().filter(|p| Some(p.id) != own).cloned();
+        booked.chain(self.held_for_others(job, at_once)).collect()
+    }
+
+    pub(super) fn within(&self, job: usize) -> Option<&Promise> {
+        self.world.booked.get(self.job(job).inside?)?.as_ref()
+    }
+
+    /// Whether a job could run from a time on.
+    pub(super) fn could_run(&self, job: usize, from: i64, gone: &[usize], promises: &[Promise]) -> bool {
+        let until = from + self.world.jobs[job].left;
+        let powered = self.job(job).inside.is_none();
+        let query = Query { job, from, until, gone, promises, powered };
+        match self.job(job).inside {
+            None => self.fits(&query, None),
+            Some(_) => self.within(job).is_some_and(|w| {
+                w.org == self.job(job).org && w.from <= from && until <= w.until && self.fits(&query, Some(w))
+            }),
+        }
+    }
+
+    /// Use against weight, which is 1 here.
+    pub(super) fn share(&self, org: u8) -> f64 {
+        let running: i64 =
+            self.world.used.iter().filter(|u| u.org == org && u.until.is_none()).map(|u| u.milli).sum();
+        if running < self.world.guarantees[usize::from(org)] * 1_000 {
+            return 0.0;
+        }
+        self.world.past_use(org) + running as f64 * 3_600.0
+    }
+
+    pub(super) fn turn(&self, job: usize) -> Turn {
+        let of = &self.world.jobs[job];
+        let class = i64::from(of.spec.class) + (self.world.now - of.queued_at) / CLASS_STEP_S;
+        let class = class.min(3);
+        let share = if class == 3 { 0.0 } else { self.share(of.spec.org) };
+        Turn { class, share, age: (of.queued_at, job) }
+    }
+
+    pub(super) fn is_admitted(&self, job: usize) -> bool {
+        let of = self.job(job);
+        let Some(most) = self.world.quotas[usize::from(of.org)].filter(|_| of.inside.is_none()) else {
+            return true;
+        };
+        let running = self.world.jobs.iter().filter(|j| {
+            matches!(j.state, State::Running(_)) && j.spec.org == of.org && j.spec.inside.is_none()
+        });
+        running.map(|j| milli(&j.spec)).sum::<i64>() + milli(of) <= most * 1_000
+    }
+
+    /// Whether a job takes part in the queue now.
+    pub(super) fn takes_part(&self, job: usize) -> bool {
+        let ends = self.world.now + self.world.jobs[job].left;
+        let inside = self.job(job).inside.is_none() || self.within(job).is_some_and(|w| ends <= w.until);
+        self.world.waits(job) && self.world.is_released(job) && self.is_admitted(job) && inside
+    }
+
+    pub(super) fn waiting(&self) -> Vec<usize> {
+        (0..self.world.jobs.len()).filter(|n| self.takes_part(*n)).collect()
+    }
+
+    /// Attempts that a job may have stopped.
+    pub(super) fn eligible(&self, job: usize) -> Vec<usize> {
+        let below = |n: &usize| {
+            let State::Running(run) = &self.world.jobs[*n].state else { return false };
+            run.preemptible
+                && self.job(*n).class < self.job(job).class
+                && self.job(*n).inside == self.job(job).inside
+        };
+        (0..self.world.jobs.len()).filter(below).collect()
+    }
+
+    /// The longest grace of attempts, in seconds.
+    pub(super) fn longest_grace_s(&self, of: &[usize]) -> i64 {
+        of.iter().map(|n| self.job(*n).grace_s).max().unwrap_or(0)
+    }
+
+    /// How long a job may wait for what ends by itself, in seconds. A job that waits outside the line goes on to wait
+    /// when the run with the longest grace is stopped or has ended.
+    pub(super) fn patience_s(&self, job: usize) -> i64 {
+        let of = self.job(job);
+        let lower = |n: &usize| {
+            let other = self.job(*n);
+            other.preemptible && other.class < of.class && other.inside == of.inside && self.world.has_run(*n)
+        };
+        let counts: Vec<usize> = match self.world.engine.is_aside(job_id(job)) {
+            true => (0..self.world.jobs.len()).filter(lower).collect(),
+            false => self.eligible(job),
+        };
+        self.longest_grace_s(&counts).max(SOON_S)
+    }
+
+    pub(super) fn held(&self, job: usize) -> Option<i64> {
+        self.world.engine.held_starts().find(|(other, _)| *other == job_id(job)).map(|(_, b)| seconds(b.from))
+    }
+}
+
+/// Which turn is before; `None` where shares are too near each other to say.
+pub(super) fn before(a: &Turn, b: &Turn) -> Option<Ordering> {
+    if a.class != b.class {
+        return Some(b.class.cmp(&a.class));
+    }
+    let near = (a.share - b.share).abs() <= 2.0 + 1e-6 * a.share.max(b.share);
+    if near && a.share != b.share {
+        return None;
+    }
+    if a.share != b.share {
+        return a.share.partial_cmp(&b.share);
+    }
+    Some(a.age.cmp(&b.age))
+}
