@@ -68,6 +68,7 @@ pub fn App() -> impl IntoView {
                     <Route path=path!("/operator/orgs") view={Lazy::<routes::Orgs>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/operator/invoices") view={Lazy::<routes::AllInvoices>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/operator/books") view={Lazy::<routes::Books>::new()} ssr=SsrMode::Async/>
+                    <Route path=path!("/operator/system") view={Lazy::<routes::System>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/operator/limits") view={Lazy::<routes::AllLimits>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/operator/limits/:org") view={Lazy::<routes::OrgLimits>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/operator/reservations") view={Lazy::<routes::AllReservations>::new()} ssr=SsrMode::Async/>

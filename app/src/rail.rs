@@ -53,6 +53,7 @@ static OPERATOR: [Group; 2] = [
             ("/operator/fleet", "Fleet"),
             ("/operator/jobs", "All jobs"),
             ("/operator/stuck", "Stuck"),
+            ("/operator/system", "System"),
             ("/operator/reservations", "Reservations"),
         ],
     },

@@ -94,4 +94,5 @@ route!(
 );
 route!(forms, Audit, audit, load_audit, operator::audit::AuditPage);
 route!(forms, AllInvoices, all_invoices, load_all_invoices, operator::invoices::InvoicesPage);
+route!(forms, System, system, load_system, operator::system::SystemPage);
 route!(forms, Books, books, load_books, operator::books::BooksPage);

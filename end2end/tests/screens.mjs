@@ -152,6 +152,7 @@ const SCREENS = [
   ['operator-fleet', 'operator', '/operator/fleet'],
   ['operator-jobs', 'operator', '/operator/jobs'],
   ['operator-stuck', 'operator', '/operator/stuck'],
+  ['operator-system', 'operator', '/operator/system'],
   ['operator-prices', 'operator', '/operator/prices'],
   ['operator-orgs', 'operator', '/operator/orgs'],
   ['operator-invoices', 'operator', '/operator/invoices'],

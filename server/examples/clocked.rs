@@ -101,7 +101,7 @@ fn lines() -> UnboundedReceiver<String> {
 async fn do_what_is_due(portal: &Portal) -> Result<(), StoreError> {
     portal.reservations.tick_reservations().await?;
     portal.drains.tick_drains().await?;
-    portal.context.live.schedule.notify_one();
+    portal.planner.wake();
     loops::check_budgets(&portal.budgets, &portal.attempts).await?;
     portal.invoices.bill_last_month().await?;
     portal.reconciliations.reconcile().await?;

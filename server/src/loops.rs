@@ -38,10 +38,10 @@ const RESERVATIONS_AFTER: Duration = Duration::from_secs(15);
 pub fn start(portal: &Portal) {
     start_scheduler(portal);
     start_budgets(portal);
-    money(portal);
+    start_money(portal);
     start_reservations(portal);
-    nodes(portal);
-    housekeeping(portal);
+    start_nodes(portal);
+    start_housekeeping(portal);
 }
 
 /// Starts the loop of the scheduler: it runs after changes, when something ends or begins, and now and then.
@@ -70,10 +70,11 @@ pub fn start_scheduler(portal: &Portal) -> AbortHandle {
 /// # Errors
 /// The database could not be read or written.
 pub async fn check_budgets(budgets: &Budgets, attempts: &Attempts) -> Result<(), StoreError> {
-    for (job, reason) in budgets.check().await? {
+    let checked = budgets.check().await?;
+    for (job, reason) in checked.stopped {
         attempts.move_on(job, None, Event::Cancel, reason).await?;
     }
-    Ok(())
+    checked.failed.map_or(Ok(()), Err)
 }
 
 /// Starts the loop of budgets: it runs after charges, and now and then.
@@ -91,7 +92,7 @@ pub fn start_budgets(portal: &Portal) -> AbortHandle {
     })
 }
 
-fn money(portal: &Portal) {
+fn start_money(portal: &Portal) {
     let expiry = portal.credit_expiry.clone();
     portal.loops.spawn("credit expiry", Schedule::every(CREDIT_EVERY), None, move || {
         let expiry = expiry.clone();
@@ -132,7 +133,7 @@ pub fn start_reservations(portal: &Portal) -> AbortHandle {
     })
 }
 
-fn nodes(portal: &Portal) {
+fn start_nodes(portal: &Portal) {
     let drains = portal.drains.clone();
     portal.loops.spawn("drains", Schedule::every(SECOND), None, move || {
         let drains = drains.clone();
@@ -145,7 +146,7 @@ fn nodes(portal: &Portal) {
     });
 }
 
-fn housekeeping(portal: &Portal) {
+fn start_housekeeping(portal: &Portal) {
     let webhooks = portal.webhooks.clone();
     portal.loops.spawn("webhooks", Schedule::every(SECOND), None, move || {
         let webhooks = webhooks.clone();
@@ -165,13 +166,16 @@ fn housekeeping(portal: &Portal) {
     portal.loops.spawn("readings", Schedule::every(READINGS_EVERY), None, move || {
         let (recordings, now) = (recordings.clone(), context.now());
         async move {
-            let settled = tokio::task::spawn_blocking(move || recordings.settle(now)).await;
-            settled.map_err(std::io::Error::other).flatten().map(|()| None)
+            match tokio::task::spawn_blocking(move || recordings.settle(now)).await {
+                Ok(settled) => settled.map(|()| None),
+                Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+                Err(error) => Err(std::io::Error::other(error)),
+            }
         }
     });
-    let portal_parts = portal.clone();
+    let parts = portal.clone();
     portal.loops.spawn("retention", Schedule::every(HOUR), None, move || {
-        let portal = portal_parts.clone();
+        let portal = parts.clone();
         async move { portal.forget_old().await.map(|()| None) }
     });
 }
@@ -181,7 +185,7 @@ impl Portal {
     /// tokens.
     ///
     /// # Errors
-    /// The database refused one of them; the others are kept too.
+    /// The database refused one of them; those after it were not tried.
     pub async fn forget_old(&self) -> Result<(), StoreError> {
         self.idempotency.forget_old().await?;
         self.accounts.forget_old().await?;

@@ -11,12 +11,14 @@ use berth_proto::exposition::{DEVICE_FAMILIES, Device, Exposition, add_device};
 use berth_types::ids::{NodeId, TransferId};
 use berth_types::jobs::JobState;
 use berth_types::nodes::{Node, NodeState};
+use berth_types::operations::PortalLoop;
 use berth_types::problems::Problem;
 
 use berth_accounts::Accounts;
 use berth_billing::Reconciliations;
 use berth_fleet::Cluster;
 use berth_foundation::Context;
+use berth_foundation::loops::Loops;
 use berth_foundation::telemetry::{self, Posted, Telemetry, first_transfer};
 use berth_store::attempts::HeldRow;
 use berth_store::{self as store, StoreError, Tx};
@@ -51,6 +53,20 @@ impl<'a> Owners<'a> {
     }
 }
 
+fn tell_loops(out: &mut Exposition, loops: &[PortalLoop]) {
+    [telemetry::LOOP_RUNS, telemetry::LOOP_FAILURES, telemetry::LOOP_LAST_RUN]
+        .into_iter()
+        .for_each(|family| out.declare(family));
+    for run in loops {
+        let labels = [("loop", run.name.as_str())];
+        out.add(telemetry::LOOP_RUNS, &labels, run.runs as f64);
+        out.add(telemetry::LOOP_FAILURES, &labels, run.failures as f64);
+        if let Some(at) = run.last_run_at {
+            out.add(telemetry::LOOP_LAST_RUN, &labels, (at.micros() / 1_000_000) as f64);
+        }
+    }
+}
+
 /// The metrics for Prometheus.
 #[derive(Clone)]
 pub struct Metrics {
@@ -59,14 +75,16 @@ pub struct Metrics {
     reconciliations: Reconciliations,
     cluster: Cluster,
     telemetry: Arc<Telemetry>,
+    loops: Loops,
 }
 
 impl Metrics {
     pub fn new(
         (context, accounts): (Context, Accounts),
-        (reconciliations, cluster, telemetry): (Reconciliations, Cluster, Arc<Telemetry>),
+        (reconciliations, cluster): (Reconciliations, Cluster),
+        (telemetry, loops): (Arc<Telemetry>, Loops),
     ) -> Self {
-        Self { context, accounts, reconciliations, cluster, telemetry }
+        Self { context, accounts, reconciliations, cluster, telemetry, loops }
     }
 
     /// The text of `/metrics`.
@@ -94,6 +112,7 @@ impl Metrics {
             out.add(telemetry::MISMATCHES, &[], last.mismatches.len() as f64);
             out.add(telemetry::RECONCILED, &[], (last.at.micros() / 1_000_000) as f64);
         }
+        tell_loops(&mut out, &self.loops.all());
         self.telemetry.tell(&mut out);
         Ok(out.text())
     }

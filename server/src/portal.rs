@@ -131,6 +131,7 @@ impl Portal {
         let context = Context::new(db, settings, clock, rng);
         let of = || context.clone();
         let telemetry = Arc::new(Telemetry::new(context.now()));
+        let loops = Loops::new(of());
 
         let hasher = Hasher::new(2);
         let accounts = Accounts::new(of(), hasher.clone());
@@ -155,7 +156,7 @@ impl Portal {
         let terminals = Terminals::new(of(), tunnels.clone());
 
         Self {
-            loops: Loops::new(context.clock()),
+            loops: loops.clone(),
             idempotency: Idempotency::new(of()),
             members: Members::new(of()),
             invitations: Invitations::new(of(), hasher, transport.clone()),
@@ -183,7 +184,8 @@ impl Portal {
             webhooks: Webhooks::new(of(), secrets.clone(), transport),
             metrics: Metrics::new(
                 (of(), accounts.clone()),
-                (reconciliations.clone(), cluster.clone(), telemetry.clone()),
+                (reconciliations.clone(), cluster.clone()),
+                (telemetry.clone(), loops),
             ),
             telemetry,
             objects,

@@ -12,7 +12,7 @@ use berth_access::ports;
 
 use crate::portal::Portal;
 use crate::web::{self, Assets};
-use crate::{loops, rest, workers};
+use crate::{rest, workers};
 
 /// A line for whoever started the portal; one who has stopped reading does not stop it.
 fn say(line: &str) {
@@ -41,7 +41,7 @@ pub async fn serve(
             "No operator exists yet. Setup token, valid until used or until the next start: {token}"
         ));
     }
-    loops::start(&portal);
+    crate::loops::start(&portal);
     portal.terminals.resume_terminals().await.map_err(|e| e.to_string())?;
     portal.webhooks.hear_webhooks().await.map_err(|e| e.to_string())?;
     let (stop, stopping) = tokio::sync::watch::channel(());
@@ -54,10 +54,12 @@ pub async fn serve(
     let pages = axum::serve(listener, router.into_make_service_with_connect_info::<SocketAddr>())
         .with_graceful_shutdown(stopped_too(stopping.clone()))
         .into_future();
+    let loops = portal.loops.clone();
     let workers = workers::serve(portal, worker_listener, stopped_too(stopping));
     tokio::select! {
         result = pages => result.map_err(|e| e.to_string()),
         result = workers => result,
+        name = loops.panicked() => Err(format!("the loop {name} panicked")),
         () = stopped => {
             drop(stop);
             Ok(())

@@ -6,7 +6,8 @@ use berth_types::Page;
 use berth_types::ids::{JobId, NodeId};
 use berth_types::jobs::JobState;
 use berth_types::operations::{
-    Drain, InventoryHost, JobFilter, NewDrain, OperatedJob, PutRack, Rack, StopJobs, StoppedJobs, Stuck,
+    Drain, InventoryHost, JobFilter, NewDrain, OperatedJob, PortalLoop, PutRack, Rack, StopJobs, StoppedJobs,
+    Stuck,
 };
 
 use super::escape::escaped;
@@ -64,6 +65,11 @@ pub fn drain(node: NodeId, input: &NewDrain) -> impl Future<Output = Answer<Drai
 /// Calls it off.
 pub fn call_off(node: NodeId) -> impl Future<Output = Answer<()>> + Send + 'static {
     send("DELETE", format!("/operator/nodes/{node}/drain"), &(), None)
+}
+
+/// The loops of the portal.
+pub fn loops() -> impl Future<Output = Answer<Page<PortalLoop>>> + Send + 'static {
+    get("/operator/loops")
 }
 
 /// What does not go on by itself.

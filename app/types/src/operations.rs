@@ -136,6 +136,30 @@ pub struct StoppedJobs {
     pub left: u64,
 }
 
+/// A loop of the portal: a task that it does again and again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortalLoop {
+    pub name: String,
+    /// From the end of a run to the next.
+    pub period_ms: i64,
+    /// Since the portal started.
+    pub runs: u64,
+    pub failures: u64,
+    /// The begin of the last run that has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_run_at: Option<Timestamp>,
+    pub last_took_ms: i64,
+    /// The last failure since the portal started; later successes leave it here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<LoopError>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoopError {
+    pub at: Timestamp,
+    pub detail: String,
+}
+
 /// Why something does not go on by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -137,6 +137,15 @@ pub async fn exceeded(
     Ok(None)
 }
 
+/// The outcome of a check of all budgets.
+#[derive(Debug, Default)]
+pub struct Checked {
+    /// The jobs that a spent budget stops, each with the reason.
+    pub stopped: Vec<(JobId, String)>,
+    /// The first failure.
+    pub failed: Option<StoreError>,
+}
+
 /// The budgets of organizations.
 #[derive(Clone)]
 pub struct Budgets {
@@ -269,32 +278,42 @@ impl Budgets {
         if known.await? { Ok(()) } else { Err(Problem::not_found()) }
     }
 
-    /// Records the thresholds that were passed. Returns the jobs that a spent budget stops, each with the reason.
-    pub async fn check(&self) -> Result<Vec<(JobId, String)>, StoreError> {
-        let now = self.context.now();
-        let mut stopped = Vec::new();
+    /// Records the thresholds that were passed, and names the jobs that spent budgets stop.
+    ///
+    /// # Errors
+    /// The budgets could not be listed. A failure of one of them keeps no other from its check.
+    pub async fn check(&self) -> Result<Checked, StoreError> {
         let rows = {
             let mut conn = self.context.db.read().await?;
             store::budgets::list(&mut conn.tx(), "").await?
         };
+        let mut checked = Checked::default();
         for row in rows {
-            let standing = {
-                let mut conn = self.context.db.read().await?;
-                let mut tx = conn.tx();
-                let open = open_jobs(&mut tx, &row.org_id).await?;
-                standing(&mut tx, &row, &open, (now, now)).await?
-            };
-            let percent =
-                i64::try_from(i128::from(standing.spent) * 100 / i128::from(row.limit_micros.max(1)))
-                    .unwrap_or(i64::MAX);
-            let Some(passed) = THRESHOLDS.into_iter().find(|t| percent >= *t) else { continue };
-            self.tell_budget(&row, passed, standing.spent, now).await?;
-            if passed == 100 && row.at_limit == AtLimit::Stop.name() {
-                let reason = format!("The budget {} is spent.", row.name);
-                stopped.extend(standing.jobs.into_iter().map(|job| (job, reason.clone())));
+            match self.check_one(&row).await {
+                Ok(stopped) => checked.stopped.extend(stopped),
+                Err(error) => checked.failed = checked.failed.or(Some(error)),
             }
         }
-        Ok(stopped)
+        Ok(checked)
+    }
+
+    async fn check_one(&self, row: &BudgetRow) -> Result<Vec<(JobId, String)>, StoreError> {
+        let now = self.context.now();
+        let standing = {
+            let mut conn = self.context.db.read().await?;
+            let mut tx = conn.tx();
+            let open = open_jobs(&mut tx, &row.org_id).await?;
+            standing(&mut tx, row, &open, (now, now)).await?
+        };
+        let percent = i64::try_from(i128::from(standing.spent) * 100 / i128::from(row.limit_micros.max(1)))
+            .unwrap_or(i64::MAX);
+        let Some(passed) = THRESHOLDS.into_iter().find(|t| percent >= *t) else { return Ok(Vec::new()) };
+        self.tell_budget(row, passed, standing.spent, now).await?;
+        if passed < 100 || row.at_limit != AtLimit::Stop.name() {
+            return Ok(Vec::new());
+        }
+        let reason = format!("The budget {} is spent.", row.name);
+        Ok(standing.jobs.into_iter().map(|job| (job, reason.clone())).collect())
     }
 
     async fn tell_budget(

@@ -1,6 +1,6 @@
 //! What time does to credit that expires: it is told of in time, and what is left of it is taken back.
 //!
-//! Which lots pay and what is kept for running work is decided in core. The loop of the budgets looks here.
+//! Which lots pay and what is kept for running work is decided in core.
 
 use std::collections::BTreeSet;
 

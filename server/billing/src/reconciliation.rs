@@ -1,5 +1,4 @@
-//! Whether the books are right: looked at every hour, shown to the operator, and as a metric. What is
-//! of no use any more is forgotten in the same hour.
+//! The proof that the ledger adds up: made every hour, shown to the operator, and as a metric.
 
 use berth_types::ledger::Reconciliation;
 use berth_types::problems::Problem;

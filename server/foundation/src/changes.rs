@@ -1,4 +1,5 @@
-//! Committed changes, and the listeners that act on them: the scheduler, open streams, worker sessions, budgets.
+//! Changes, and the listeners that act on them: the planner, open streams, worker sessions, tunnels, passes to ports,
+//! the watch for idle devices, budgets.
 //!
 //! A part of the portal publishes the change after its commit and knows no listener. A listener must not block and
 //! must not fail: it marks or forwards. A listener that missed a change reads the database again.
@@ -9,7 +10,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use berth_types::events::JobEvent;
 use berth_types::ids::{JobId, NodeId, OrgId, TokenId, UserId};
 
-/// A committed change.
+/// A committed change, or a part of the state that must be read again.
 #[derive(Debug, Clone)]
 pub enum Change {
     /// A job moved on by `event`, or (without one) is shown differently.
@@ -18,7 +19,7 @@ pub enum Change {
         job: JobId,
         event: Option<JobEvent>,
     },
-    /// The devices that a job holds changed, or its start is possible or impossible for another reason.
+    /// The devices of a job are to be read again: they changed, or a change of them may have failed.
     Claim(JobId),
     /// A node came, went or reported, or the health of a board changed.
     Boards,

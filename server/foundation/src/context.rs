@@ -1,5 +1,6 @@
 //! The dependencies that every part of the portal is built with: database, settings, clock, randomness, changes.
 
+use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use berth_store::Db;
@@ -14,31 +15,37 @@ use crate::envelope::Keys;
 use crate::live::Live;
 use crate::settings::Settings;
 
-/// Cheap to clone.
+/// Cheap to clone: one reference is counted.
 #[derive(Clone)]
-pub struct Context {
+pub struct Context(Arc<Inner>);
+
+impl Deref for Context {
+    type Target = Inner;
+
+    fn deref(&self) -> &Inner {
+        &self.0
+    }
+}
+
+/// The contents of a [`Context`].
+pub struct Inner {
     pub db: Db,
-    pub settings: Arc<Settings>,
-    pub changes: Arc<Changes>,
+    pub settings: Settings,
+    pub changes: Changes,
     pub live: Arc<Live>,
     /// Opened when it is first needed.
-    keys: Arc<Mutex<Option<Arc<Keys>>>>,
+    keys: Mutex<Option<Arc<Keys>>>,
     clock: Arc<dyn Clock>,
-    rng: Arc<Mutex<ChaCha20Rng>>,
+    rng: Mutex<ChaCha20Rng>,
 }
 
 impl Context {
     pub fn new(db: Db, settings: Settings, clock: Arc<dyn Clock>, rng: ChaCha20Rng) -> Self {
         let live: Arc<Live> = Arc::default();
-        let changes: Arc<Changes> = Arc::default();
+        let changes = Changes::default();
         changes.subscribe(live.clone());
-        let settings = Arc::new(settings);
-        Self { db, settings, changes, live, keys: Arc::default(), clock, rng: Arc::new(Mutex::new(rng)) }
-    }
-
-    /// The clock itself, for a part that needs no more of the context.
-    pub fn clock(&self) -> Arc<dyn Clock> {
-        self.clock.clone()
+        let (keys, rng) = (Mutex::default(), Mutex::new(rng));
+        Self(Arc::new(Inner { db, settings, changes, live, keys, clock, rng }))
     }
 
     pub fn now(&self) -> Timestamp {

@@ -2,7 +2,7 @@
 //!
 //! A key is claimed in the transaction of what it asks for, so what was done and the knowledge that it was
 //! done are never apart; the answer is kept afterwards. Who asks again gets the kept answer. Where the
-//! portal died between the two, the service function runs again and is told by [`Caller::done_before`] what it made
+//! portal died between the two, the method runs again and is told by [`Caller::done_before`] what it made
 //! the first time. A refusal keeps nothing: it changed nothing, and may be none the next time.
 
 use std::collections::HashSet;

@@ -1,4 +1,4 @@
-//! Shared by all parts of the portal. Must not know jobs, money or machines.
+//! Shared by all parts of the portal. Must not hold rules about jobs, money or machines.
 
 pub mod callers;
 pub mod changes;

@@ -1,4 +1,4 @@
-//! What happens now, told to whoever listens: pages that are open, the scheduler, worker sessions.
+//! News for open streams and worker sessions, and the latest readings of boards.
 //!
 //! Nothing here is kept. A listener that missed something reads the store or the recordings.
 
@@ -74,8 +74,6 @@ pub struct Live {
     /// Organizations with a webhook that wants to hear of jobs.
     hooked: Mutex<HashSet<String>>,
     counter: AtomicU64,
-    /// Wakes the scheduler.
-    pub schedule: Notify,
     /// Wakes those who look at budgets.
     pub charged: Notify,
 }

@@ -1,22 +1,25 @@
 //! The loops of the portal, supervised: each has a name, a period and the outcome of its last run.
 //!
-//! A loop that fails tries again. A loop that panics ends the process, which a supervisor such as systemd starts again:
-//! a portal without one of its loops looks healthy and is not.
+//! A loop that fails tries again. A loop that panics ends the portal, which a supervisor such as systemd starts again: a
+//! portal without one of its loops looks healthy and is not.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use berth_types::Page;
+use berth_types::operations::{LoopError, PortalLoop};
+use berth_types::problems::Problem;
 use berth_types::time::Timestamp;
 use futures::future::BoxFuture;
+use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use crate::clock::Clock;
+use crate::callers::Caller;
+use crate::context::Context;
 
-/// The exit status of a process that a loop ended (`EX_SOFTWARE` of sysexits.h).
-const EXIT_PANICKED: i32 = 70;
 /// Characters of an error that are kept.
 const MAX_ERROR_CHARS: usize = 300;
 
@@ -27,7 +30,7 @@ pub struct Schedule {
     pub every: Duration,
     /// From the begin of a run to the next, at least.
     pub pace: Duration,
-    /// From a failed run to the next.
+    /// From a failed run to the next, unless it is woken.
     pub after_failure: Duration,
     /// Before the first run.
     pub first_after: Duration,
@@ -46,27 +49,16 @@ pub struct Next {
     pub pace: Duration,
 }
 
-/// A loop as an operator sees it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct LoopStatus {
-    pub period_ms: i64,
-    pub runs: u64,
-    pub failures: u64,
-    /// The begin of the last run that has ended.
-    pub last_run_at: Option<Timestamp>,
-    pub last_took_ms: i64,
-    /// The last failure, which a later success does not remove.
-    pub last_error: Option<(Timestamp, String)>,
-}
-
 /// A cause to run before the period is over.
 pub type Wake = Arc<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>;
 
 /// The loops of a portal.
 #[derive(Clone)]
 pub struct Loops {
-    clock: Arc<dyn Clock>,
-    statuses: Arc<Mutex<BTreeMap<&'static str, LoopStatus>>>,
+    context: Context,
+    loops: Arc<Mutex<BTreeMap<&'static str, PortalLoop>>>,
+    /// The name of a loop that panicked.
+    panicked: Arc<watch::Sender<Option<&'static str>>>,
 }
 
 fn millis(duration: Duration) -> i64 {
@@ -74,30 +66,62 @@ fn millis(duration: Duration) -> i64 {
 }
 
 impl Loops {
-    pub fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { clock, statuses: Arc::default() }
+    pub fn new(context: Context) -> Self {
+        Self { context, loops: Arc::default(), panicked: Arc::new(watch::Sender::new(None)) }
     }
 
-    fn statuses(&self) -> MutexGuard<'_, BTreeMap<&'static str, LoopStatus>> {
-        self.statuses.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<&'static str, PortalLoop>> {
+        self.loops.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Every loop by its name.
-    pub fn list(&self) -> Vec<(&'static str, LoopStatus)> {
-        self.statuses().iter().map(|(name, status)| (*name, status.clone())).collect()
+    /// Resolves with the name of a loop when one has panicked.
+    pub async fn panicked(&self) -> &'static str {
+        let mut panicked = self.panicked.subscribe();
+        match panicked.wait_for(Option::is_some).await.map(|name| *name) {
+            Ok(Some(name)) => name,
+            // The sender is in this struct, so it outlives the wait.
+            _ => std::future::pending().await,
+        }
+    }
+
+    /// Every loop, by its name.
+    pub fn all(&self) -> Vec<PortalLoop> {
+        self.lock().values().cloned().collect()
+    }
+
+    /// Every loop, for operators.
+    ///
+    /// # Errors
+    /// 404 for all others.
+    pub fn list(&self, caller: &Caller) -> Result<Page<PortalLoop>, Problem> {
+        self.context.authorise_operator(caller)?;
+        Ok(Page::whole(self.all()))
+    }
+
+    fn add(&self, name: &'static str, every: Duration) {
+        let new = PortalLoop {
+            name: name.to_owned(),
+            period_ms: millis(every),
+            runs: 0,
+            failures: 0,
+            last_run_at: None,
+            last_took_ms: 0,
+            last_error: None,
+        };
+        self.lock().insert(name, new);
     }
 
     fn record<T, E: Display>(&self, name: &'static str, began: (Timestamp, Instant), result: &Result<T, E>) {
-        let mut statuses = self.statuses();
-        let status = statuses.entry(name).or_default();
-        status.runs += 1;
-        status.last_run_at = Some(began.0);
-        status.last_took_ms = millis(began.1.elapsed());
+        let mut loops = self.lock();
+        let Some(run) = loops.get_mut(name) else { return };
+        run.runs += 1;
+        run.last_run_at = Some(began.0);
+        run.last_took_ms = millis(began.1.elapsed());
         if let Err(error) = result {
-            let text: String = error.to_string().chars().take(MAX_ERROR_CHARS).collect();
-            tracing::error!(name, error = text, "a loop failed; its next run tries again");
-            status.failures += 1;
-            status.last_error = Some((began.0, text));
+            let detail: String = error.to_string().chars().take(MAX_ERROR_CHARS).collect();
+            tracing::error!(name, error = detail, "a loop failed; its next run tries again");
+            run.failures += 1;
+            run.last_error = Some(LoopError { at: began.0, detail });
         }
     }
 
@@ -115,12 +139,12 @@ impl Loops {
         Fut: Future<Output = Result<Option<Next>, E>> + Send + 'static,
         E: Display + Send + 'static,
     {
-        self.statuses().entry(name).or_default().period_ms = millis(schedule.every);
+        self.add(name, schedule.every);
         let loops = self.clone();
         let running = tokio::spawn(async move {
             tokio::time::sleep(schedule.first_after).await;
             loop {
-                let began = (loops.clock.now(), Instant::now());
+                let began = (loops.context.now(), Instant::now());
                 let result = work().await;
                 loops.record(name, began, &result);
                 let next = match result {
@@ -135,12 +159,12 @@ impl Loops {
                 tokio::time::sleep_until(began.1 + next.pace).await;
             }
         });
-        let handle = running.abort_handle();
+        let (handle, panicked) = (running.abort_handle(), self.panicked.clone());
         tokio::spawn(async move {
             let ended: Result<(), tokio::task::JoinError> = running.await;
             if ended.is_err_and(|error| error.is_panic()) {
                 tracing::error!(name, "a loop panicked; the portal ends");
-                std::process::exit(EXIT_PANICKED);
+                panicked.send_replace(Some(name));
             }
         });
         handle
@@ -151,9 +175,15 @@ impl Loops {
 mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
+    use berth_store::Db;
+    use futures::FutureExt;
+    use rand::SeedableRng;
+    use rand_chacha::ChaCha20Rng;
     use tokio::sync::Notify;
 
     use super::*;
+    use crate::clock::Clock;
+    use crate::settings::Settings;
 
     struct Still;
     impl Clock for Still {
@@ -164,12 +194,17 @@ mod tests {
 
     const HOUR: Duration = Duration::from_secs(3_600);
 
-    /// Waits until a loop has run so often.
-    async fn ran(loops: &Loops, runs: u64) -> LoopStatus {
+    async fn loops(dir: &std::path::Path) -> Loops {
+        let db = Db::sqlite(&dir.join("berth.db")).await.unwrap();
+        Loops::new(Context::new(db, Settings::default(), Arc::new(Still), ChaCha20Rng::seed_from_u64(1)))
+    }
+
+    /// Waits until the only loop has run so often.
+    async fn ran(loops: &Loops, runs: u64) -> PortalLoop {
         loop {
-            let (_, status) = loops.list().pop().unwrap();
-            if status.runs >= runs {
-                return status;
+            let run = loops.all().pop().unwrap();
+            if run.runs >= runs {
+                return run;
             }
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
@@ -177,22 +212,36 @@ mod tests {
 
     #[tokio::test]
     async fn a_loop_runs_by_its_period_and_keeps_its_last_error() {
-        let loops = Loops::new(Arc::new(Still));
+        let dir = tempfile::tempdir().unwrap();
+        let loops = loops(dir.path()).await;
         let turn = AtomicU64::new(0);
         loops.spawn("test", Schedule::every(Duration::from_millis(2)), None, move || {
             let turn = turn.fetch_add(1, Ordering::SeqCst);
             async move { if turn == 1 { Err("it broke") } else { Ok(None) } }
         });
         let third = ran(&loops, 3).await;
-        assert_eq!(third.period_ms, 2);
         let at = Timestamp::from_micros(7_000_000);
-        assert_eq!((third.failures, third.last_error), (1, Some((at, "it broke".to_owned()))));
+        let error = LoopError { at, detail: "it broke".to_owned() };
+        assert_eq!((third.period_ms, third.failures, third.last_error), (2, 1, Some(error)));
         assert_eq!(third.last_run_at, Some(at));
     }
 
     #[tokio::test]
+    async fn a_loop_that_panics_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let loops = loops(dir.path()).await;
+        loops.spawn("sound", Schedule::every(HOUR), None, || async { Ok::<_, String>(None) });
+        assert!(loops.panicked().now_or_never().is_none());
+        loops.spawn("broken", Schedule::every(HOUR), None, || async {
+            panic!("on purpose") as Result<_, String>
+        });
+        assert_eq!(loops.panicked().await, "broken");
+    }
+
+    #[tokio::test]
     async fn a_loop_is_woken_but_keeps_its_pace() {
-        let loops = Loops::new(Arc::new(Still));
+        let dir = tempfile::tempdir().unwrap();
+        let loops = loops(dir.path()).await;
         let bell = Arc::new(Notify::new());
         let ring = bell.clone();
         let wake: Wake = Arc::new(move || {

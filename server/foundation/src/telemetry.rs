@@ -47,6 +47,15 @@ pub const MISMATCHES: Family = family(
 );
 pub const RECONCILED: Family =
     family("berth_ledger_reconciled_timestamp_seconds", "gauge", "When the books were looked at last.");
+pub const LOOP_RUNS: Family =
+    family("berth_loop_runs_total", "counter", "Runs of the portal's loops that have ended, by loop.");
+pub const LOOP_FAILURES: Family =
+    family("berth_loop_failures_total", "counter", "Runs of the portal's loops that failed, by loop.");
+pub const LOOP_LAST_RUN: Family = family(
+    "berth_loop_last_run_timestamp_seconds",
+    "gauge",
+    "The begin of each loop's last run that has ended.",
+);
 pub const REQUESTS: Family =
     family("berth_http_requests_total", "counter", "Requests to the API, by method and status.");
 pub const REQUEST_SECONDS: Family = family(
@@ -61,7 +70,7 @@ pub const READINGS_DROPPED: Family = family(
 );
 
 /// Everything that the portal tells of itself.
-pub const FAMILIES: [Family; 15] = [
+pub const FAMILIES: [Family; 18] = [
     BUILD,
     JOBS,
     QUEUE_OLDEST,
@@ -74,6 +83,9 @@ pub const FAMILIES: [Family; 15] = [
     POSTINGS,
     MISMATCHES,
     RECONCILED,
+    LOOP_RUNS,
+    LOOP_FAILURES,
+    LOOP_LAST_RUN,
     REQUESTS,
     REQUEST_SECONDS,
     READINGS_DROPPED,

@@ -199,33 +199,42 @@ async fn org_events(
     let mut ear = Ear::new(portal.context.live.listen_org(org));
     Ok(stream(ended, move |feed| async move {
         let mut last = after.map(Timestamp::from_micros);
+        // Gives the time of the last change that was sent.
         let read_up = async |since: Timestamp| {
+            let mut until = since;
             let changes = portal
                 .jobs
                 .org_changes(&caller, org, since.plus_millis(-OVERLAP_MS))
                 .await
                 .map_err(|_| Gone)?;
             for change in changes {
+                until = change.event.as_ref().map_or(until, |e| e.at.max(until));
                 let id = change.event.as_ref().map_or(0, |e| e.at.micros());
                 let text = serde_json::to_string(&change).map_err(|_| Gone)?;
                 put(&feed, Event::default().event("change").id(id.to_string()).data(text)).await?;
             }
-            Ok::<(), Gone>(())
+            Ok::<Timestamp, Gone>(until)
         };
         if let Some(since) = last {
-            read_up(since).await?;
+            last = Some(read_up(since).await?);
         }
         put(&feed, beat()).await?;
         loop {
             match ear.hear().await {
                 Heard::News(News::Change(news)) => {
-                    let at = news.event.as_ref().map_or_else(|| portal.context.now(), |event| event.at);
                     let text = portal.jobs.change_text(&news).await.map_err(|_| Gone)?;
-                    last = Some(at);
-                    let id = at.micros().to_string();
-                    put(&feed, Event::default().event("change").id(id).data(text)).await?;
+                    let event = Event::default().event("change").data(text);
+                    // A change of the presentation alone has no time at which a stream could go on.
+                    let event = match &news.event {
+                        Some(change) => {
+                            last = last.max(Some(change.at));
+                            event.id(change.at.micros().to_string())
+                        }
+                        None => event,
+                    };
+                    put(&feed, event).await?;
                 }
-                Heard::Behind => read_up(last.unwrap_or_else(|| portal.context.now())).await?,
+                Heard::Behind => last = Some(read_up(last.unwrap_or_else(|| portal.context.now())).await?),
                 Heard::News(_) => {}
                 Heard::Nothing => put(&feed, beat()).await?,
             }

@@ -1,6 +1,6 @@
 //! The one door: routes under `/api/v1`, their extractors and their answers.
 //!
-//! A handler reads the request, calls one service function and writes the answer. No rule, no SQL.
+//! A handler reads the request, calls one method of a part and writes the answer. No rule, no SQL.
 
 mod accounts;
 mod extract;

@@ -10,7 +10,7 @@ use berth_types::Page;
 use berth_types::ids::{JobId, NodeId, OrgId};
 use berth_types::jobs::JobState;
 use berth_types::operations::{
-    Drain, InventoryHost, JobFilter, NewDrain, OperatedJob, PutRack, Rack, StopJobs, Stuck,
+    Drain, InventoryHost, JobFilter, NewDrain, OperatedJob, PortalLoop, PutRack, Rack, StopJobs, Stuck,
 };
 use berth_types::problems::Problem;
 use futures::{StreamExt, stream};
@@ -33,6 +33,7 @@ pub fn routes() -> Router<Portal> {
         .route("/operator/drains", get(list_drains))
         .route("/operator/nodes/{node}/drain", put(drain).delete(call_off))
         .route("/operator/stuck", get(list_stuck))
+        .route("/operator/loops", get(list_loops))
         .route("/operator/inventory", get(inventory))
         .route("/operator/racks", get(list_racks))
         .route("/operator/racks/{rack}", put(set_rack).delete(unset_rack))
@@ -254,6 +255,13 @@ async fn call_off(
 ) -> Result<StatusCode, Failed> {
     portal.drains.call_off_drain(&caller, node).await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+async fn list_loops(
+    State(portal): State<Portal>,
+    Signed(caller): Signed,
+) -> Result<Answer<Page<PortalLoop>>, Failed> {
+    Ok(Answer(portal.loops.list(&caller)?))
 }
 
 async fn list_stuck(

@@ -2,6 +2,7 @@
 
 use crate::common::{As, Reply, TestPortal, engines};
 use crate::harbour::{Harbour, node};
+use crate::quay::{Quay, eventually};
 use berth_proto::{BoardFacts, BoardHealth, Health};
 use berth_store as store;
 use berth_store::nodes::{GpuReport, NodeReport};
@@ -285,4 +286,20 @@ async fn a_rack_feeds_no_more_than_its_budget() {
         h.t.call(&h.operator, "DELETE", path, Value::Null).await.expect(204);
         h.t.call(&h.operator, "DELETE", path, Value::Null).await.problem(404, "object.not_found");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn operators_see_the_loops_of_the_portal() {
+    let quay = Quay::open().await;
+    let loops = quay.t.get(&quay.operator, "/operator/loops").await.expect(200);
+    assert_eq!(loops["items"][0]["name"], "scheduler", "{loops}");
+    let told = eventually("a run of the scheduler", async || {
+        let loops = quay.t.get(&quay.operator, "/operator/loops").await.expect(200);
+        let first = loops["items"][0].clone();
+        (first["runs"].as_u64() > Some(0)).then_some(first)
+    })
+    .await;
+    assert_eq!((&told["period_ms"], &told["failures"]), (&json!(5_000), &json!(0)), "{told}");
+    assert!(told["last_run_at"].is_string() && told["last_error"].is_null(), "{told}");
+    quay.t.get(&quay.ada, "/operator/loops").await.problem(404, "object.not_found");
 }

@@ -15,6 +15,7 @@ pub mod orgs;
 pub mod prices;
 pub mod reservations;
 pub mod stuck;
+pub mod system;
 
 use crate::session::use_session;
 

@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn the_sample_checks_what_the_portal_signs() {
-        // The time, a full stop and the body, as `outbound::sign` does it; and narrow enough to be read.
+        // The time, a full stop and the body, as `delivery::sign` does it; and narrow enough to be read.
         for part in [r#"said["t"].encode() + b"." + body"#, "hashlib.sha256", r#"said["v1"]"#] {
             assert!(SAMPLE.contains(part), "{part}");
         }

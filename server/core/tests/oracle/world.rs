@@ -497,6 +497,15 @@ impl World {
     }
 
     pub fn step(&mut self, step: &Step) {
+        // Room may be lost with a board, or come later.
+        if let Step::Open { .. }
+        | Step::Healthy { .. }
+        | Step::Unclean(_)
+        | Step::Extend { .. }
+        | Step::Budget(_) = step
+        {
+            self.room_made.clear();
+        }
         match *step {
             Step::Submit(spec) => self.submit(spec),
             Step::Book { job, from_s, maintenance } => self.book(&job, from_s, maintenance),

@@ -1,5 +1,4 @@
-//! What moves a job on: one function applies an event with everything that follows from it; stopping
-//! and extending are what members do.
+//! Cancelling and extending jobs, which members do.
 
 use std::collections::HashMap;
 

@@ -164,6 +164,11 @@ impl Planner {
         lock(&self.state.touched).everything = true;
     }
 
+    /// Asks for a pass though nothing changed, as when time has moved.
+    pub fn wake(&self) {
+        self.state.wake.notify_one();
+    }
+
     /// Resolves when something changed since the last call.
     pub async fn changed(&self) {
         self.state.wake.notified().await;

@@ -57,7 +57,8 @@ impl Judge<'_> {
             Blocker::Power(_) => {
                 // A moment is too long now already: what is promised for later is no reason.
                 other.jobs[job].left = 1;
-                let now_short = !fits(&other, &[], &promises);
+                // A held start that is due draws nothing yet while a run is late.
+                let now_short = other.is_late() || !fits(&other, &[], &promises);
                 other.budget = None;
                 let otherwise = fits(&other, &[], &promises) || !self.is_admitted(job);
                 self.world.budget.is_some() && now_short && otherwise

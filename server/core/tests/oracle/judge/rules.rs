@@ -161,8 +161,15 @@ impl Judge<'_> {
 
     /// Whether a start takes nothing of the room for which others were stopped, also where one of them is late.
     /// Outside reservations a higher class may: gives the jobs whose room it took.
-    pub(super) fn leaves_room(&self, job: usize, then: &World, kept: &[Kept]) -> Result<Vec<usize>, Fault> {
+    pub(super) fn leaves_room(
+        &self,
+        job: usize,
+        (then, ranks): (&World, &[(usize, Parts)]),
+        kept: &[Kept],
+    ) -> Result<Vec<usize>, Fault> {
         let (now, of) = (self.world.now, self.job(job));
+        let boards: BTreeSet<(usize, usize)> =
+            ranks.iter().flat_map(|(h, parts)| parts.iter().map(|(b, _)| (*h, *b))).collect();
         let after = Judge { world: then };
         let mut taken = Vec::new();
         for (&other, due) in &self.world.room_made {
@@ -170,6 +177,11 @@ impl Judge<'_> {
             // Before its time its held start is kept on other boards.
             let counts = (*due..=due + SOON_S).contains(&now) && theirs.inside == of.inside;
             if other == job || !counts || !self.takes_part(other) {
+                continue;
+            }
+            // Room that is still held for it is on these boards; others are free for all.
+            let held = kept.iter().find(|k| k.firm && k.job == other);
+            if held.is_some_and(|k| !k.promise.parts.iter().any(|(h, b, _)| boards.contains(&(*h, *b)))) {
                 continue;
             }
             // Held starts that stood when it was decided, the job's own among them.

@@ -1,0 +1,118 @@
+//! The portal itself: its loops, each with its last run and its last error.
+
+use std::future::Future;
+
+use berth_types::operations::PortalLoop;
+use berth_types::time::duration_text;
+use leptos::prelude::*;
+use leptos::task::spawn_local;
+
+use super::super::parts::{Loading, every};
+use super::is_operator;
+use crate::api;
+use crate::api::Answer;
+use crate::session::Page;
+use crate::ui::*;
+
+fn load() -> impl Future<Output = Answer<Vec<PortalLoop>>> + Send + 'static {
+    let loops = api::operations::loops();
+    async move { Ok(loops.await?.items) }
+}
+
+/// The page about the portal itself.
+#[component]
+pub fn SystemPage() -> impl IntoView {
+    if is_operator() { view! { <System/> }.into_any() } else { view! { <NotFound/> }.into_any() }
+}
+
+#[component]
+fn System() -> impl IntoView {
+    let data: Resource<Answer<Vec<PortalLoop>>> = Resource::new(|| (), |()| load());
+    view! {
+        <Page title="System".to_owned()>
+            <p class="page__lead">
+                "The loops of the portal: each does one task again and again. A loop that fails tries again with its next run."
+            </p>
+            <Suspense fallback=|| view! { <Loading/> }>
+                {move || Suspend::new(async move {
+                    match data.await {
+                        Err(problem) => view! { <ProblemNotice problem=problem/> }.into_any(),
+                        Ok(loops) => view! { <List loops=loops/> }.into_any(),
+                    }
+                })}
+            </Suspense>
+        </Page>
+    }
+}
+
+#[component]
+fn List(loops: Vec<PortalLoop>) -> impl IntoView {
+    let loops = RwSignal::new(loops);
+    every(5_000, move || {
+        let fresh = load();
+        spawn_local(async move {
+            // An answer that does not come leaves the page as it is; the next round tries again.
+            if let Ok(fresh) = fresh.await {
+                loops.maybe_update(|known| {
+                    let moved = *known != fresh;
+                    *known = fresh;
+                    moved
+                });
+            }
+        });
+    });
+    move || loops.with(|loops| table(loops))
+}
+
+fn table(loops: &[PortalLoop]) -> AnyView {
+    if loops.is_empty() {
+        return empty("No loop has been started yet.");
+    }
+    let rows: Vec<AnyView> = loops.iter().map(row).collect();
+    table_of(
+        "The loops of the portal",
+        &[
+            ("Loop", ""),
+            ("Every", "num"),
+            ("Last run", ""),
+            ("Took", "num"),
+            ("Failures", "num"),
+            ("Last error", ""),
+        ],
+        rows,
+    )
+}
+
+fn last_run(portal_loop: &PortalLoop) -> AnyView {
+    match portal_loop.last_run_at {
+        Some(at) => view! { <When at=at/> }.into_any(),
+        None => view! { <span class="quiet">"not yet"</span> }.into_any(),
+    }
+}
+
+fn last_error(portal_loop: &PortalLoop) -> AnyView {
+    match &portal_loop.last_error {
+        Some(error) => {
+            let detail = error.detail.clone();
+            view! { <When at=error.at/> ": " {detail} }.into_any()
+        }
+        None => view! { <span class="quiet">"none since the start"</span> }.into_any(),
+    }
+}
+
+fn row(portal_loop: &PortalLoop) -> AnyView {
+    let name = portal_loop.name.clone();
+    let runs = format!("{} of {}", portal_loop.failures, portal_loop.runs);
+    let took = portal_loop.last_run_at.map_or_else(String::new, |_| duration_text(portal_loop.last_took_ms));
+    view! {
+        <tr role="row">
+            <th role="rowheader" scope="row">{name}</th>
+            <td role="cell" class="num" data-label="Every">{duration_text(portal_loop.period_ms)}</td>
+            <td role="cell" class="nowrap" data-label="Last run">{last_run(portal_loop)}</td>
+            <td role="cell" class="num" data-label="Took">{took}</td>
+            <td role="cell" class="num" data-label="Failures">{runs}</td>
+            <td role="cell" class="table__lead" data-label="Last error">{last_error(portal_loop)}</td>
+        </tr>
+    }
+    .into_any()
+}
