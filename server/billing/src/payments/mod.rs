@@ -66,7 +66,7 @@ impl Payments {
         Self { context, stripe }
     }
 
-    /// Whether cards are taken.
+    /// True if cards are taken.
     pub const fn enabled(&self) -> bool {
         self.stripe.is_some()
     }

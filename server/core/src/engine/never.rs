@@ -20,7 +20,7 @@ impl Engine {
         if self.cluster.nodes().iter().all(|n| n.facts.gpus.is_empty()) {
             return Ok(None);
         }
-        // What runs images is installed on a node in a moment; boards are not.
+        // An operator installs podman in a moment, and no boards.
         let blocker = self.why_never(&ask, &self.able(&ask)).filter(|b| !matches!(b, Blocker::Images { .. }));
         let why = |b| Why { blockers: vec![b], changes: Vec::new(), earliest: None, fits: false };
         Ok(blocker.map(why))
@@ -41,7 +41,7 @@ impl Engine {
         less.then_some(Blocker::None { count: most.0, nodes: most.1 })
     }
 
-    /// What of a request besides boards no node could give, when that keeps all of them out.
+    /// A demand besides boards that no node could meet, where it keeps all of them out.
     fn why_unable(&self, ask: &Ask, able: &[NodeIx]) -> Option<Blocker> {
         let count = |other: &Ask| u32::try_from(self.able(other).len()).unwrap_or(u32::MAX);
         let mut plain = *ask;

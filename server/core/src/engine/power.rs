@@ -277,7 +277,7 @@ impl Engine {
         self.shortest(&power, &places?)
     }
 
-    /// Whether racks have too little power for a run: now, or from the begin of a booking on.
+    /// The lack of power for a run in its racks: now, or from the begin of a booking on.
     pub(super) fn why_power(&mut self, ask: &Ask, (now, until): Span, but: But<'_>) -> Option<Blocker> {
         let short = self.short_of_power(ask, (now, until), but)?;
         let moment = now.plus_seconds(1);

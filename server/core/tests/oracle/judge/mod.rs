@@ -45,7 +45,7 @@ struct Turn {
     age: (i64, usize),
 }
 
-/// What is asked of a place.
+/// A question about places.
 struct Query<'a> {
     job: usize,
     from: i64,

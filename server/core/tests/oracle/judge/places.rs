@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Whether a part can stand beside what is on a board.
+/// True if a part can stand beside the parts on a board.
 pub(super) fn stands(host: &Host, there: &[(Part, u8)], part: Part, org: u8) -> bool {
     let table = table(host.model);
     match part {
@@ -66,7 +66,7 @@ impl Judge<'_> {
         runs && !query.gone.contains(&n) && (at <= self.world.now || self.end(n).is_some_and(|end| end > at))
     }
 
-    /// What is on a board, or promised on it, during a time.
+    /// The parts that are on a board, or promised on it, during a time.
     pub(super) fn on_board(&self, host: usize, board: usize, query: &Query<'_>) -> Vec<(Part, u8)> {
         let mut out = Vec::new();
         for (n, job) in self.world.jobs.iter().enumerate() {
@@ -239,7 +239,7 @@ impl Judge<'_> {
         groups
     }
 
-    /// Whether there is a place for all of a job, all the time.
+    /// True if there is a place for all of a job, all the time.
     pub(super) fn fits(&self, query: &Query<'_>, within: Option<&Promise>) -> bool {
         let choices = self.host_choices(query, within);
         let boards = |host: usize, parts: &Parts| -> BTreeSet<(usize, usize)> {
@@ -285,7 +285,7 @@ impl Judge<'_> {
     }
 }
 
-/// What part of a board a reservation lets its jobs use.
+/// True if a reservation lets its jobs use this part of a board.
 pub(super) fn allows(host: &Host, within: &Promise, at: usize, board: usize, part: Part) -> bool {
     let full = table(host.model).filter(|b| !b.live_toggle).and_then(|b| b.full_profile()).map(|p| p.id);
     let span = |i: &Instance| {

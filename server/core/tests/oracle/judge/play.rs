@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What was true before a step, for what must not get worse.
+/// The state before a step, against which the state after it is judged.
 struct Before {
     held: Vec<(usize, i64)>,
     waiting: Vec<usize>,
