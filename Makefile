@@ -5,9 +5,11 @@
 build:
 	@end2end/tools/build.sh
 
-# Portal, one worker with simulated boards, an operator and an organization with credit. PORT, DATA.
-demo: build
-	@exec python3 end2end/tools/demo.py
+# Portal, one worker with simulated boards, an operator and an organization with credit; built fast, in target/demo.
+# PORT, DATA.
+demo:
+	@end2end/tools/build.sh demo
+	@DIST=$${DIST:-target/demo} exec python3 end2end/tools/demo.py
 
 # Every test, on both database engines and in a real browser; the last line has the counts.
 test:

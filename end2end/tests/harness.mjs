@@ -234,10 +234,18 @@ export async function openPage(browser, url, { headers, ...options } = {}) {
   page.on('console', (message) => {
     // A page that is left while it loads breaks off its own requests, which is no fault of it.
     if (message.type() !== 'error' || BROKEN_OFF.test(message.text())) return;
-    faults.push(`console: ${message.text()}`);
+    faults.push(`console: ${message.text()} ${message.location().url}`);
   });
   page.on('pageerror', (error) => faults.push(`script: ${error.message}`));
-  page.on('response', (response) => response.status() >= 500 && faults.push(`${response.status()} ${response.url()}`));
+  page.on('response', async (response) => {
+    const [status, url] = [response.status(), response.url()];
+    if (status >= 500) faults.push(`${status} ${url}`);
+    if (status < 400) return;
+    // Next to the fault of the console: the question and the answer.
+    const answer = await response.text().catch(() => '');
+    const at = faults.findIndex((fault) => fault.startsWith('console:') && fault.endsWith(url));
+    if (at >= 0) faults[at] += ` ${response.request().postData()?.slice(0, 400) ?? ''} -> ${answer.slice(0, 400)}`;
+  });
   return { page, faults, close: () => context.close() };
 }
 

@@ -1,22 +1,32 @@
 #!/usr/bin/env bash
-# Release binaries, the simulated driver and the web assets under target/dist. Quick when nothing changed.
+# Builds the programs, the simulated driver and the files for browsers. Quick when nothing changed.
+# usage: build.sh [release|demo]
+#   release   optimized, in target/dist
+#   demo      built fast, in target/demo: the programs are those of the tests
 set -euo pipefail
 cd "$(dirname "$0")/../.."
+mode=${1:-release}
+case $mode in
+  release) cargo=(--release -p berth-server -p berth-worker -p berth-nvml-sim) programs=target/release web=target/web dist=target/dist ;;
+  # Whole, with the features of all packages together: so nothing of it is built again for the tests.
+  demo) cargo=(--workspace) programs=target/debug web=target/web-demo dist=target/demo ;;
+  *) echo 'usage: build.sh [release|demo]' >&2; exit 2 ;;
+esac
 end2end/tools/setup.sh
 # shellcheck source=/dev/null
 if [ -f target/tools/env ]; then . target/tools/env; fi
-cargo build --release -p berth-server -p berth-worker -p berth-nvml-sim
-end2end/tools/web.sh release
-mkdir -p target/dist
+cargo build "${cargo[@]}"
+end2end/tools/web.sh "$mode"
+mkdir -p "$dist"
 # Replaced by a rename and only when it differs: a running binary cannot be written to.
 for file in berth berth-worker libberth_nvml_sim.so; do
-  cmp -s "target/release/$file" "target/dist/$file" && continue
-  cp "target/release/$file" "target/dist/.$file.new"
-  mv "target/dist/.$file.new" "target/dist/$file"
+  cmp -s "$programs/$file" "$dist/$file" && continue
+  cp "$programs/$file" "$dist/.$file.new"
+  mv "$dist/.$file.new" "$dist/$file"
 done
-if ! cmp -s target/web/build-id target/dist/web/build-id || ! diff -rq target/web target/dist/web >/dev/null; then
-  rm -rf target/dist/web.new
-  cp -r target/web target/dist/web.new
-  rm -rf target/dist/web
-  mv target/dist/web.new target/dist/web
+if ! cmp -s "$web/build-id" "$dist/web/build-id" || ! diff -rq "$web" "$dist/web" >/dev/null; then
+  rm -rf "$dist/web.new"
+  cp -r "$web" "$dist/web.new"
+  rm -rf "$dist/web"
+  mv "$dist/web.new" "$dist/web"
 fi

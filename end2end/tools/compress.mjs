@@ -1,5 +1,5 @@
 // Writes .br and .gz beside every file of DIR that shrinks, and DIR/build-id: a short hash of DIR/pkg.
-// usage: compress.mjs DIR [release|dev]
+// usage: compress.mjs DIR [release|demo]
 import { createHash } from 'node:crypto';
 import { readdir, readFile, writeFile } from 'node:fs/promises';
 import { join, relative } from 'node:path';

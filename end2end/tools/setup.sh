@@ -105,33 +105,6 @@ node_version() {
   exit 1
 }
 
-# The code generator has to be of exactly the version that the lock gives the library.
-wasm_bindgen() {
-  local version; version=$(sed -n '/^name = "wasm-bindgen"$/{n;s/^version = "\(.*\)"$/\1/p;}' Cargo.lock)
-  [ -n "$version" ] || { say "Cargo.lock has no wasm-bindgen"; exit 1; }
-  local have; have=$("$tools/bin/wasm-bindgen" --version 2>/dev/null || true)
-  [ "$have" != "wasm-bindgen $version" ] || return 0
-  say "building wasm-bindgen $version, some minutes once"
-  # Some of its releases ship a lock that no longer resolves, hence the second try without it.
-  local -x CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
-  local install=(cargo install --quiet --force --root "$tools" --version "=$version" --bin wasm-bindgen wasm-bindgen-cli)
-  # What the first try complains of is of no use to anybody: the second says what is really wrong.
-  "${install[@]}" --locked 2>/dev/null || "${install[@]}" && return 0
-  say "wasm-bindgen-cli $version cannot be built"
-  exit 1
-}
-
-# Cuts the browser's module into the parts that pages are loaded by; of one age with leptos's own half.
-wasm_split() {
-  local version=0.2.4
-  [ "$(cat "$tools/wasm-split.version" 2>/dev/null)" != "$version" ] || [ ! -x "$tools/bin/wasm-split-cli" ] || return 0
-  say "building wasm-split-cli $version, a minute once"
-  CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 cargo install --quiet --locked --force \
-    --root "$tools" --version "=$version" --features build-binary wasm_split_cli_support ||
-    { say "wasm_split_cli_support $version cannot be built"; exit 1; }
-  echo "$version" > "$tools/wasm-split.version"
-}
-
 npm_packages() {
   local stamp=end2end/node_modules/.installed-from
   cmp -s end2end/package-lock.json "$stamp" && return 0
@@ -175,6 +148,4 @@ fi
 node_version
 wasm_target
 [ "${1:-}" != test ] || rust_components
-wasm_bindgen
-wasm_split
 npm_packages

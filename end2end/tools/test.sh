@@ -26,7 +26,12 @@ finish() {
     $((${rust#* } + ${python#* } + ${browser#* })) "$stopped"
 }
 trap finish EXIT
-step() { at=$1; printf '\n== %s\n' "$1"; shift; "$@" 2>&1 | tee -a "$log"; }
+step() {
+  at=$1
+  printf '\n== %s (after %d s)\n' "$1" "$SECONDS"
+  shift
+  "$@" 2>&1 | tee -a "$log"
+}
 
 $tools/setup.sh test
 # shellcheck source=/dev/null
@@ -35,15 +40,16 @@ export PYTHONPATH=$PWD/target/tools/python${PYTHONPATH:+:$PYTHONPATH}
 step 'format' cargo fmt --all --check
 step 'structure' python3 $tools/structure.py
 step 'lints' cargo clippy --workspace --all-targets --quiet -- -D warnings
-step 'lints of the browser part' cargo clippy --quiet -p berth-app --no-default-features --features hydrate \
-  --target wasm32-unknown-unknown --target-dir target/front -- -D warnings
-step 'types, mig and core without IO' \
-  cargo check --quiet --target wasm32-unknown-unknown -p berth-types -p berth-mig -p berth-core
+# Profile and folder of the demo's pages, whose macros then serve all three.
+front=(--quiet --no-default-features --target wasm32-unknown-unknown --target-dir target/front --profile wasm-demo)
+step 'lints of the browser part' cargo clippy "${front[@]}" -p berth-app --features hydrate -- -D warnings
+step 'types, mig and core without IO' cargo check "${front[@]}" -p berth-types -p berth-mig -p berth-core
 # Tests start the worker as people do: by its binary.
-step 'the worker' cargo build --quiet -p berth-worker -p berth-nvml-sim
+step 'the programs' cargo build --quiet --workspace
 step 'tests, on both engines' $tools/with-postgres.sh cargo test --workspace --no-fail-fast
 step 'the training example' python3 -m unittest discover -s examples/digits -p 'test_*.py'
-step 'what is delivered' $tools/build.sh
+step 'the demo' $tools/build.sh demo
+export DIST=$PWD/target/demo
 # With the tests came the portal whose clock is moved.
 export BERTH_CLOCKED=$PWD/target/debug/examples/clocked
 step 'tests in a browser' node $tools/browser-tests.mjs

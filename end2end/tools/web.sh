@@ -1,6 +1,9 @@
 #!/usr/bin/env bash
-# Builds what the portal serves to browsers, into target/web. Does nothing when nothing changed.
-# usage: web.sh [release|dev]
+# Builds the files that the portal serves to browsers. Does nothing when nothing changed.
+# usage: web.sh [release|demo]
+#   release   small modules, in target/web; some minutes
+#   demo      modules that are built fast, in target/web-demo
+# The folder has
 #   pkg/       berth_app.js, berth_app_bg.wasm, snippets/, berth.css, uPlot.esm.js, xterm.js and .css; served at /pkg/<build id>/
 #   fonts/     served at /fonts/
 #   build-id   a short hash of pkg/, so that a browser never mixes two builds
@@ -9,9 +12,9 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 mode=${1:-release}
 case $mode in
-  release) profile=wasm-release folder=wasm-release ;;
-  dev) profile=dev folder=debug ;;
-  *) echo 'usage: web.sh [release|dev]' >&2; exit 2 ;;
+  release) profile=wasm-release web=target/web ;;
+  demo) profile=wasm-demo web=target/web-demo ;;
+  *) echo 'usage: web.sh [release|demo]' >&2; exit 2 ;;
 esac
 # shellcheck source=/dev/null
 if [ -f target/tools/env ]; then . target/tools/env; fi
@@ -24,7 +27,7 @@ fresh() { [ -f "$1" ] && [ "$(cat "$1")" = "$2" ]; }
 
 code_key=$mode-$(key app .cargo Cargo.toml Cargo.lock end2end/tools/web.sh end2end/package-lock.json)
 web_key=$code_key-$(key style end2end/tools/compress.mjs)
-if fresh target/front/web.key "$web_key" && [ -f target/web/build-id ]; then exit 0; fi
+if fresh "target/front/web-$mode.key" "$web_key" && [ -f "$web/build-id" ]; then exit 0; fi
 
 code=target/front/code-$mode
 if ! fresh "$code.key" "$code_key" || [ ! -d "$code" ]; then
@@ -33,12 +36,10 @@ if ! fresh "$code.key" "$code_key" || [ ! -d "$code" ]; then
   cargo rustc --quiet -p berth-app --lib --crate-type cdylib --no-default-features --features hydrate \
     --target wasm32-unknown-unknown --profile "$profile" --target-dir target/front -- -Clink-args=--emit-relocs
   rm -rf "$code" "$code.key"
-  # One part for each page that is loaded when it is first visited, and the rest.
-  mkdir -p "$code"
-  target/tools/bin/wasm-split-cli --out-name berth_app "target/front/wasm32-unknown-unknown/$folder/berth_app.wasm" "$code"
-  target/tools/bin/wasm-bindgen --target web --no-typescript --keep-lld-exports --no-demangle \
-    --out-name berth_app --out-dir "$code" "$code/berth_app.wasm"
-  rm "$code/berth_app.wasm"
+  # One module for each page that is loaded when it is first visited, and one for the rest.
+  # With the features of the whole workspace, or its libraries would be built twice.
+  cargo build --quiet --workspace --bin berth-bundle
+  target/debug/berth-bundle "target/front/wasm32-unknown-unknown/$profile/berth_app.wasm" "$code"
   if [ "$mode" = release ]; then
     # Features by name: --all-features makes a module that browsers refuse.
     for part in "$code"/*.wasm; do
@@ -51,7 +52,7 @@ if ! fresh "$code.key" "$code_key" || [ ! -d "$code" ]; then
 fi
 
 # Put together beside the old one and then exchanged, so that no half of it is ever served.
-next=target/front/web.next
+next=target/front/web-$mode.next
 rm -rf "$next"
 mkdir -p "$next/fonts"
 cp -r "$code" "$next/pkg"
@@ -59,7 +60,7 @@ cp $npm/uplot/dist/uPlot.esm.js $npm/@xterm/xterm/lib/xterm.js $npm/@xterm/xterm
 cp style/fonts/*.woff2 style/fonts/OFL.txt "$next/fonts/"
 $npm/.bin/sass --no-source-map --style=compressed style/main.scss "$next/pkg/berth.css"
 node end2end/tools/compress.mjs "$next" "$mode"
-rm -rf target/web
-mv "$next" target/web
-echo "$web_key" > target/front/web.key
-say "target/web is build $(cat target/web/build-id)"
+rm -rf "$web"
+mv "$next" "$web"
+echo "$web_key" > "target/front/web-$mode.key"
+say "$web is build $(cat "$web/build-id")"
