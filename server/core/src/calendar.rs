@@ -50,9 +50,10 @@ impl Booking {
     }
 }
 
-/// A run that is past its limit is expected to end within so many seconds, at any time. So a start that is held for its
-/// end stays due, and nobody with a later turn runs on the boards that are free already.
+/// A run past its limit is expected to end at any moment within so many seconds: a start held for its end stays due.
 pub const LATE_S: i64 = 1;
+/// After so many seconds it may hang, and is expected to last as long again as it is late.
+pub const HANGS_S: i64 = 30;
 
 /// What is thought away.
 #[derive(Debug, Clone, Copy, Default)]
@@ -67,7 +68,11 @@ pub struct But<'a> {
 
 /// When a rank is expected to have ended at the latest; `None` when nobody knows.
 pub fn expected_end(rank: &Rank, now: Timestamp) -> Option<Timestamp> {
-    rank.ends_by.map(|end| if end <= now { now.plus_seconds(LATE_S) } else { end })
+    rank.ends_by.map(|end| match end {
+        _ if end > now => end,
+        _ if now <= end.plus_seconds(HANGS_S) => now.plus_seconds(LATE_S),
+        _ => Timestamp::from_micros(now.micros().saturating_mul(2).saturating_sub(end.micros())),
+    })
 }
 
 /// Processors and memory that a booking keeps from others at a time: what was booked, or what runs in it

@@ -42,9 +42,9 @@ pub struct Lane {
 /// Where a job stands: less is sooner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Turn {
-    class: Reverse<i64>,
-    share: u64,
-    queued_at: Timestamp,
+    pub class: Reverse<i64>,
+    pub share: u64,
+    pub queued_at: Timestamp,
     pub job: JobId,
 }
 

@@ -9,9 +9,8 @@ use std::collections::BTreeSet;
 use berth_types::ids::JobId;
 use berth_types::time::Timestamp;
 
-use super::preempt::SOON_S;
 use super::{Basis, Engine, Held};
-use crate::calendar::{Booking, But, Kind, LATE_S, Place, expected_end};
+use crate::calendar::{Booking, But, HANGS_S, Kind, LATE_S, Place, expected_end};
 use crate::cluster::{BookingId, Models, NodeIx};
 use crate::queue::Turn;
 use crate::request::Ask;
@@ -72,15 +71,15 @@ fn same_others(one: &[BookingId], other: &[BookingId], job: JobId) -> bool {
     others(one) == others(other)
 }
 
-/// True if the room of a job is due, and a run that was stopped for it may outlast its grace, but not for so long that it may hang: the room stays
-/// the job's own for as long.
+/// True if the room of a job is due, and a run that was stopped for it may outlast its grace, but not for so long
+/// that it may hang: the room stays the job's own for as long.
 pub(super) fn is_overdue(basis: Basis, due: Timestamp, now: Timestamp) -> bool {
-    basis == Basis::Stopped && due <= now && now <= due.plus_seconds(SOON_S)
+    basis == Basis::Stopped && due <= now && now <= due.plus_seconds(HANGS_S)
 }
 
 /// True if a held start is late only because a stopped run is.
 pub(super) fn is_room_late(basis: Basis, due: Timestamp, at: Timestamp, now: Timestamp) -> bool {
-    basis == Basis::Stopped && at <= now.plus_seconds(LATE_S) && now <= due.plus_seconds(SOON_S)
+    basis == Basis::Stopped && at <= now.plus_seconds(LATE_S) && now <= due.plus_seconds(HANGS_S)
 }
 
 /// The booking of a start that is held for a job.
@@ -163,7 +162,7 @@ impl Engine {
         let Some((mine, class)) = self.turn(job, now).zip(self.class(job)) else { return out };
         let pool = self.jobs.get(&job).and_then(|w| w.ask).map_or(u64::MAX, |ask| ask.shape.models.0);
         // Starts that were held behind its room begin as much later as the stopped run is late.
-        let is_late = self.holds.get(&job).is_some_and(|held| is_overdue(held.basis, held.due, now));
+        let is_late = self.holds.get(&job).is_some_and(|h| is_overdue(h.basis, h.due, now));
         for (other, held) in self.holds.iter().filter(|(_, held)| self.meets(held, pool)) {
             let gives_way = held.basis != Basis::Stopped
                 || at_once && self.class(*other).is_some_and(|theirs| theirs < class);
@@ -296,8 +295,8 @@ impl Engine {
         let ends = self.calendar.iter().filter(|b| !but.contains(&b.id)).map(|b| b.until);
         let mut times: Vec<Timestamp> =
             nodes.iter().map(|(at, _)| Timestamp::from_micros(*at)).chain(ends).collect();
-        // Where something is booked, the first place that is free may not be free for long enough.
-        let booked = nodes.iter().filter(|(_, node)| !self.calendar.is_free(*node));
+        // Where something is booked, the first free place may not be free for long; what is late ends after its time.
+        let booked = nodes.iter().filter(|(at, node)| !self.calendar.is_free(*node) || *at <= now.micros());
         let ranks = booked.filter_map(|(_, node)| self.cluster.node(*node)).flat_map(|n| &n.ranks);
         times.extend(ranks.filter_map(|rank| expected_end(rank, now)));
         if !self.racks.is_empty() {

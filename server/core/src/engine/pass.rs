@@ -13,7 +13,7 @@ use berth_types::time::Timestamp;
 
 use super::backfill::{Around, FIRST_CLAIMANTS};
 use super::facts::{Claim, ClaimBill, ClaimRank};
-use super::hold::{Foreseen, hold_id, is_room_late};
+use super::hold::{Foreseen, hold_id, is_overdue, is_room_late};
 use super::preempt::Room;
 use super::{Basis, Decision, Engine};
 use crate::calendar::{Booking, But, Place};
@@ -177,9 +177,14 @@ impl Engine {
         }
     }
 
-    /// The next turn of those who wait outside the line of a pool. Starts in this pass change turns.
+    /// The next turn of those who wait outside the line of a pool. A job whose room is late is the first of its class.
     fn next_aside(&self, pass: &PoolPass, now: Timestamp) -> Option<Turn> {
-        pass.aside.iter().filter_map(|job| self.turn(*job, now)).min()
+        let is_late = |h: &super::Held| is_overdue(h.basis, h.due, now);
+        let first = |turn| Turn { share: 0, queued_at: Timestamp::from_micros(i64::MIN), ..turn };
+        let turns = pass.aside.iter().filter_map(|job| Some((job, self.turn(*job, now)?)));
+        turns
+            .map(|(job, turn)| if self.holds.get(job).is_some_and(is_late) { first(turn) } else { turn })
+            .min()
     }
 
     /// Remembers what was looked at. Nobody is held a start who is not in the queue any more.

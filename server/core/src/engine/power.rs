@@ -10,11 +10,11 @@ use berth_types::ids::JobId;
 use berth_types::time::Timestamp;
 
 use super::Engine;
-use super::hold::hold_id;
+use super::hold::{hold_id, is_overdue};
 use super::place::Span;
 use super::reserve::Window;
 use super::why::{Blocker, Short};
-use crate::calendar::{But, Calendar, Kind, Place, expected_end};
+use crate::calendar::{But, Calendar, Kind, LATE_S, Place, expected_end};
 use crate::cluster::{BookingId, MAX_GPUS, NodeIx, Rank, Slot};
 use crate::power::{Left, counted_watts};
 use crate::request::Ask;
@@ -122,8 +122,12 @@ impl Engine {
         let mut unfed = Vec::new();
         for job in order {
             let Some(booking) = self.calendar.get(hold_id(job)) else { continue };
+            // A stopped run that is late draws power until it ends, which may be at any moment.
+            let is_late = self.holds.get(&job).is_some_and(|h| is_overdue(h.basis, h.due, now));
+            let late_s = if is_late { LATE_S } else { 0 };
+            let from = booking.from.max(now.plus_seconds(late_s));
             let but = But { bookings: &unknown, ..But::default() };
-            let power = self.power_for_run((booking.from, booking.until), now, but);
+            let power = self.power_for_run((from, booking.until), now, but);
             if power.is_none_or(|power| self.feeds_all(power, &booking.places)) {
                 unknown.retain(|id| *id != booking.id);
             } else {

@@ -298,7 +298,7 @@ pub fn random(seed: u64, several: bool) -> Case {
         for _ in 0..1 + random.below(3) {
             let place = random.below(steps.len() as u64 + 1) as usize;
             let job = random.below(submitted.max(1) as u64) as usize;
-            steps.insert(place, Step::Late { job, seconds: random.pick(&[1, 5, 12, 25]) });
+            steps.insert(place, Step::Late { job, seconds: random.pick(&[1, 5, 12, 25, 45, 90]) });
         }
     }
     // In one world of four attempts have several graces.

@@ -45,6 +45,8 @@ pub fn found() -> Vec<Case> {
         held_start_stays_due_while_a_stopped_run_is_late(),
         room_stays_its_jobs_while_a_stopped_run_is_late(),
         room_inside_stays_its_jobs_while_a_stopped_run_is_late(),
+        room_for_power_stays_its_jobs_while_a_stopped_run_is_late(),
+        room_stays_its_jobs_beside_another_late_run(),
     ]
 }
 
@@ -345,5 +347,22 @@ fn room_stays_its_jobs_while_a_stopped_run_is_late() -> Case {
 fn room_inside_stays_its_jobs_while_a_stopped_run_is_late() -> Case {
     let mut steps = vec![Step::Book { job: Job { count: 2, ..JOB }, from_s: 0, maintenance: false }];
     steps.extend(stopped_run_is_late(Some(0)));
+    Case { hosts: vec![plain(host(H100[0], 2))], steps }
+}
+
+/// The run that is stopped and late takes power from the rack, and the board is free all the time.
+fn room_for_power_stays_its_jobs_while_a_stopped_run_is_late() -> Case {
+    let spare = Host { cpus: 24_000, ..plain(host(A30[0], 2)) };
+    let hosts = vec![spare, in_rack(1, host(H100[0], 1)), in_rack(1, plain(host(A30[0], 1)))];
+    let mut steps = vec![submit(Job { models: A30, ..LOW }), Step::Late { job: 0, seconds: 1 }];
+    steps.extend([Step::Budget(Some(700)), submit(JOB), submit(Job { org: 1, ..JOB })]);
+    Case { hosts, steps }
+}
+
+/// A run at its limit is late too, so the start that is held may be on either board.
+fn room_stays_its_jobs_beside_another_late_run() -> Case {
+    let mut steps = vec![submit(Job { seconds: 45, ..JOB }), submit(Job { grace_s: 30, ..LOW })];
+    steps.extend([(0, 60), (1, 19)].map(|(job, seconds)| Step::Late { job, seconds }));
+    steps.extend([submit(JOB), Step::Sleep(46), submit(Job { org: 1, ..JOB }), Step::Sleep(3)]);
     Case { hosts: vec![plain(host(H100[0], 2))], steps }
 }

@@ -1,7 +1,7 @@
 //! Cases that users met: a job waited beside a free board, or others passed it. Each says who runs at its end.
 
 use crate::cases::{A30, H100, host};
-use crate::world::{Case, JOB, Job, Step};
+use crate::world::{Case, Host, JOB, Job, Step};
 
 const LOW: Job = Job { class: 0, preemptible: true, ..JOB };
 const HIGH: Job = Job { class: 2, ..JOB };
@@ -36,6 +36,7 @@ pub fn reported() -> Vec<Reported> {
         too_long_for_the_rest_of_a_reservation(),
         reserved_board_that_keeps_its_mig_mode(),
         guaranteed_organization_first(),
+        others_are_stopped_when_a_stopped_run_hangs(),
     ]);
     all
 }
@@ -168,4 +169,18 @@ fn guaranteed_organization_first() -> Reported {
     ];
     let case = Case { hosts: vec![host(H100[0], 1)], steps };
     Reported { name: "guaranteed organization first".into(), case, run: vec![4], wait: vec![3] }
+}
+
+/// A run that was stopped does not end for a minute and a half; the job has the other stopped.
+fn others_are_stopped_when_a_stopped_run_hangs() -> Reported {
+    let mut steps =
+        vec![submit(Job { grace_s: 12, ..LOW }), Step::Sleep(3), submit(Job { grace_s: 4, ..LOW })];
+    steps.extend([Step::Late { job: 1, seconds: 90 }, submit(JOB), Step::Sleep(4)]);
+    steps.extend([31, 12].map(Step::Sleep));
+    Reported {
+        name: "others are stopped when a stopped run hangs".to_owned(),
+        case: Case { hosts: vec![Host { mig: false, ..host(H100[0], 2) }], steps },
+        run: vec![1, 2],
+        wait: vec![0],
+    }
 }

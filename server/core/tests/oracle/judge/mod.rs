@@ -22,6 +22,9 @@ use crate::world::{
     table,
 };
 
+/// A run that is late for longer may hang.
+const HANGS_S: i64 = 30;
+
 use turns::before;
 
 const CLASS_STEP_S: i64 = 12 * 3_600;

@@ -56,6 +56,8 @@ impl Judge<'_> {
         let State::Running(run) = &self.world.jobs[n].state else { return Some(i64::MIN) };
         Some(match run.ends {
             None => i64::MAX,
+            // A run that is late for long may hang: it lasts as long again.
+            Some(end) if end + HANGS_S < self.world.now => 2 * self.world.now - end,
             Some(end) if end <= self.world.now => self.world.now + LATE_S,
             Some(end) => end,
         })

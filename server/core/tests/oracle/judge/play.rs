@@ -107,7 +107,7 @@ fn one_pass(world: &mut World) -> Result<Vec<Decision>, Fault> {
                 then.start(n, ranks);
                 let State::Running(run) = &then.jobs[n].state else { unreachable!("it was started") };
                 Judge { world }.may_start(n, &run.ranks, &kept)?;
-                let taken = Judge { world }.leaves_room(n, (&then, &run.ranks), &kept)?;
+                let taken = Judge { world }.leaves_room(n, &then, &kept)?;
                 *world = then;
                 world.room_made.retain(|job, _| *job != n && !taken.contains(job));
                 index += 1;

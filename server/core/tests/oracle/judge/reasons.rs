@@ -72,7 +72,9 @@ impl Judge<'_> {
                 // boards.
                 let takes = |n: &usize| {
                     let earlier = before(&self.turn(*n), &self.turn(job)) != Some(Ordering::Greater);
-                    *n != job && earlier && (self.world.budget.is_some() || self.job(*n).org == of.org)
+                    let shared = self.world.budget.is_some() || self.job(*n).org == of.org;
+                    // A job whose room is late gets the first place that comes.
+                    *n != job && (earlier && shared || self.is_room_late(*n))
                 };
                 if *jobs == 1 && self.waiting().iter().any(takes) {
                     return true;

@@ -75,7 +75,9 @@ impl Judge<'_> {
                 if held.is_none() && other {
                     break;
                 }
-                if held != truth {
+                // The end of a run that hangs is guessed anew only once the held start is due.
+                let guessed = self.hangs() && held.is_some() && held < truth;
+                if held != truth && !guessed {
                     return fault(
                         "c",
                         format!(
@@ -159,29 +161,33 @@ impl Judge<'_> {
         Ok(())
     }
 
+    /// True if a run is past its end for so long that it may hang.
+    fn hangs(&self) -> bool {
+        let hung = |end: i64| end + HANGS_S < self.world.now;
+        let ends = self.world.jobs.iter().filter_map(|job| match &job.state {
+            State::Running(run) => run.ends,
+            _ => None,
+        });
+        ends.into_iter().any(hung)
+    }
+
+    /// True if the room that was made for a job is due, and a stopped run may still be there.
+    pub(super) fn is_room_late(&self, job: usize) -> bool {
+        let due = self.world.room_made.get(&job);
+        due.is_some_and(|due| (*due..=due + HANGS_S).contains(&self.world.now))
+    }
+
     /// Whether a start takes nothing of the room for which others were stopped, also where one of them is late.
     /// Outside reservations a higher class may: gives the jobs whose room it took.
-    pub(super) fn leaves_room(
-        &self,
-        job: usize,
-        (then, ranks): (&World, &[(usize, Parts)]),
-        kept: &[Kept],
-    ) -> Result<Vec<usize>, Fault> {
+    pub(super) fn leaves_room(&self, job: usize, then: &World, kept: &[Kept]) -> Result<Vec<usize>, Fault> {
         let (now, of) = (self.world.now, self.job(job));
-        let boards: BTreeSet<(usize, usize)> =
-            ranks.iter().flat_map(|(h, parts)| parts.iter().map(|(b, _)| (*h, *b))).collect();
         let after = Judge { world: then };
         let mut taken = Vec::new();
-        for (&other, due) in &self.world.room_made {
+        for &other in self.world.room_made.keys() {
             let theirs = self.job(other);
             // Before its time its held start is kept on other boards.
-            let counts = (*due..=due + SOON_S).contains(&now) && theirs.inside == of.inside;
+            let counts = self.is_room_late(other) && theirs.inside == of.inside;
             if other == job || !counts || !self.takes_part(other) {
-                continue;
-            }
-            // Room that is still held for it is on these boards; others are free for all.
-            let held = kept.iter().find(|k| k.firm && k.job == other);
-            if held.is_some_and(|k| !k.promise.parts.iter().any(|(h, b, _)| boards.contains(&(*h, *b)))) {
                 continue;
             }
             // Held starts that stood when it was decided, the job's own among them.
