@@ -218,7 +218,14 @@ fn SignedIn(me: Me) -> impl IntoView {
                 <a class="rail__brand" href="/"><Mark class="rail__mark"/>"Berth"</a>
                 <div class="rail__org" hidden=known.is_empty()>
                     <label class="visually-hidden" for="org">"Organization"</label>
-                    <select class="select select--bare" id="org" on:change=choose>{options()}</select>
+                    <select
+                        class="select select--bare"
+                        id="org"
+                        disabled=move || !alive.get()
+                        on:change=choose
+                    >
+                        {options()}
+                    </select>
                 </div>
                 <nav class="rail__nav" aria-label="Main">
                     <RailGroups operator=operator/>
