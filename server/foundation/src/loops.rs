@@ -201,13 +201,16 @@ mod tests {
 
     /// Waits until the only loop has run so often.
     async fn ran(loops: &Loops, runs: u64) -> PortalLoop {
-        loop {
-            let run = loops.all().pop().unwrap();
-            if run.runs >= runs {
-                return run;
+        let counted = async {
+            loop {
+                let run = loops.all().pop().unwrap();
+                if run.runs >= runs {
+                    return run;
+                }
+                tokio::time::sleep(Duration::from_millis(1)).await;
             }
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        };
+        tokio::time::timeout(Duration::from_secs(30), counted).await.unwrap()
     }
 
     #[tokio::test]

@@ -22,10 +22,10 @@ use crate::world::{
     table,
 };
 
+use turns::before;
+
 /// A run that is late for longer may hang.
 const HANGS_S: i64 = 30;
-
-use turns::before;
 
 const CLASS_STEP_S: i64 = 12 * 3_600;
 
