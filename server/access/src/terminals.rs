@@ -165,7 +165,7 @@ impl Terminals {
                 };
                 let ranks = store::attempts::list_ranks(tx, &row.id, row.attempt).await?;
                 let here = ranks.into_iter().find(|r| r.rank == i64::from(rank) && r.running && !r.ended);
-                let runs = row.state == JobState::Running.name();
+                let runs = row.phase.state == JobState::Running;
                 let open = store::terminals::count_open(tx, org, job).await?;
                 if let Err(why) = entry::check(runs, here.is_some(), open) {
                     return Ok(Err(refused(why)));

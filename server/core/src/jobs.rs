@@ -3,6 +3,7 @@
 //! Events carry the number of the attempt they speak of; one that speaks of an older attempt, or
 //! that does not fit the state, is rejected with its reason and changes nothing.
 
+use berth_types::ids::JobId;
 use berth_types::jobs::{Failure, JobState, Retry, RetryOn};
 
 /// Why an attempt is being stopped.
@@ -10,8 +11,10 @@ use berth_types::jobs::{Failure, JobState, Retry, RetryOn};
 pub enum StopCause {
     Cancelled,
     TimedOut,
-    /// It makes room for a more important job, and waits again afterwards.
-    Preempted,
+    /// It makes room for a job of a higher class, and waits again afterwards.
+    Preempted {
+        for_job: JobId,
+    },
     /// One of its ranks ended badly, so the others are stopped.
     RankFailed,
     /// Its devices stood idle for as long as it had said.
@@ -66,7 +69,7 @@ pub enum Event {
     /// The operator wants it to end.
     Halt,
     /// The scheduler wants its place.
-    Preempt { attempt: u32 },
+    Preempt { attempt: u32, for_job: JobId },
     /// One of several ranks ended badly.
     RankFailed { attempt: u32 },
     /// Its devices stand idle, and it was to be stopped then.
@@ -107,7 +110,7 @@ pub fn tries_again(policy: Option<&Retry>, retries: u32, stop: Option<StopCause>
         Outcome::Failed(failure) => failure.code == "attempt.not_started",
     };
     match stop {
-        Some(StopCause::Preempted) if made_room => return policy.is_none() || on(RetryOn::Preempted),
+        Some(StopCause::Preempted { .. }) if made_room => return policy.is_none() || on(RetryOn::Preempted),
         // Decided when it was told to go; what never ran has lost nothing by it.
         Some(StopCause::Drained { again, .. }) if made_room => {
             return again || matches!(outcome, Outcome::Failed(_));
@@ -185,7 +188,7 @@ impl Machine {
     pub fn apply(self, event: Event) -> Result<(Self, Vec<Effect>), Rejected> {
         if let Event::Prepare { attempt }
         | Event::Start { attempt }
-        | Event::Preempt { attempt }
+        | Event::Preempt { attempt, .. }
         | Event::RankFailed { attempt }
         | Event::Idle { attempt, .. }
         | Event::Drain { attempt, .. }
@@ -231,8 +234,11 @@ impl Machine {
             }
             (
                 Self::Assigned { attempt } | Self::Starting { attempt } | Self::Running { attempt },
-                Event::Preempt { .. },
-            ) => Ok((Self::Stopping { attempt, cause: StopCause::Preempted }, vec![Effect::WakeNode])),
+                Event::Preempt { for_job, .. },
+            ) => Ok((
+                Self::Stopping { attempt, cause: StopCause::Preempted { for_job } },
+                vec![Effect::WakeNode],
+            )),
             (
                 Self::Assigned { attempt } | Self::Starting { attempt } | Self::Running { attempt },
                 Event::RankFailed { .. },
@@ -257,7 +263,7 @@ impl Machine {
                 | Self::Starting { .. }
                 | Self::Running { .. }
                 | Self::Stopping {
-                    cause: StopCause::Preempted | StopCause::RankFailed | StopCause::Drained { .. },
+                    cause: StopCause::Preempted { .. } | StopCause::RankFailed | StopCause::Drained { .. },
                     ..
                 },
                 Event::End { again: true, .. },
@@ -337,7 +343,7 @@ fn end(machine: Machine, outcome: Outcome) -> (JobState, Option<i32>, Option<Fai
             Outcome::Failed(failure) => (JobState::Failed, None, Some(failure)),
         },
         (_, Outcome::Exited { code: 0 }) => (JobState::Succeeded, Some(0), None),
-        (Machine::Stopping { cause: StopCause::Preempted, .. }, Outcome::Exited { code }) => {
+        (Machine::Stopping { cause: StopCause::Preempted { .. }, .. }, Outcome::Exited { code }) => {
             let detail = "It made room for a more important job, and its retry policy leaves it at that.";
             let failure = Failure { code: "job.preempted".to_owned(), detail: detail.to_owned() };
             (JobState::Failed, Some(code), Some(failure))

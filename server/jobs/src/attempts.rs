@@ -3,7 +3,7 @@
 //! A report is applied in one transaction with the use that it proves. One that speaks of something
 //! older, or says again what is known, changes nothing.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use berth_core::cluster::Owner;
 use berth_core::jobs::Event;
@@ -371,8 +371,8 @@ impl Attempts {
             }),
             share_milli: a.share_milli.map_or(0, to_u32),
         };
-        let state = JobState::parse(&row.state);
-        let over = state.is_none_or(|s| s.ended() || matches!(s, JobState::Stopping | JobState::Queued));
+        let state = row.phase.state;
+        let over = state.ended() || matches!(state, JobState::Stopping | JobState::Queued);
         let (stop_signal, stop_grace_ms) = ranks::notice(row)?;
         let mut assignment = proto::Assignment {
             attempt: Some(proto::AttemptId::new(&row.job_id, number)),
@@ -392,13 +392,16 @@ impl Attempts {
     /// What an attempt runs, for a worker that has not taken it yet. `None`: it is not told yet.
     async fn specification(&self, tx: &mut Tx<'_>, row: &OpenRow) -> Result<Option<proto::Spec>, StoreError> {
         let mut submission: NewJob = row.submission()?;
+        let corrupt = || StoreError::Corrupt(row.job_id.clone());
+        let inputs = store::jobs::find_inputs(tx, &row.job_id).await?.ok_or_else(corrupt)?;
+        let own_env: BTreeMap<String, String> = serde_json::from_str(&inputs.env).map_err(|_| corrupt())?;
         let env = ranks::environment(tx, row).await?;
         let mut spec = proto::Spec {
             command: submission.command.take().unwrap_or_default(),
-            script: submission.script.take(),
+            script: inputs.script,
             // What the tenant sets overrides what is set for it.
-            env: env.into_iter().chain(std::mem::take(&mut submission.env)).collect(),
-            files: std::mem::take(&mut submission.files).into_iter().collect(),
+            env: env.into_iter().chain(own_env).collect(),
+            files: serde_json::from_str(&inputs.files).map_err(|_| corrupt())?,
             cpu_milli: u64::from(submission.cpus.unwrap_or(0)) * 1_000,
             memory_mib: submission.memory_mib.unwrap_or(0),
             no_network: submission.network == Network::None,
@@ -412,7 +415,7 @@ impl Attempts {
 
     /// Stops an attempt to make room; says whether it still could be.
     pub async fn preempt(&self, victim: Owner, for_job: JobId) -> Result<bool, StoreError> {
-        let event = Event::Preempt { attempt: victim.attempt };
+        let event = Event::Preempt { attempt: victim.attempt, for_job };
         let detail = "Stopped to make room for a more important job; it waits for its next attempt.";
         tracing::info!(job = %victim.job, attempt = victim.attempt, %for_job, "an attempt makes room");
         self.move_on(victim.job, None, event, detail.to_owned()).await

@@ -103,7 +103,7 @@ pub fn ended_event(
     let Policy { retry } =
         serde_json::from_str(&job.spec).map_err(|_| StoreError::Corrupt(job.id.clone()))?;
     let (outcome, mut detail) = (end.outcome(), of_rank(end.detail()));
-    let stop = crate::transitions::stop_cause(job);
+    let stop = job.stop_cause();
     let time_left = job.metered_ms < job.max_duration_s.saturating_mul(1_000);
     let retries = u32::try_from(job.retries).unwrap_or(u32::MAX);
     let again = time_left && tries_again(retry.as_ref(), retries, stop, &outcome);
@@ -114,7 +114,7 @@ pub fn ended_event(
     if let Some(StopCause::Idle { percent, for_s }) = stop {
         detail = format!("{} {detail}", idle_text(percent, for_s));
     }
-    let made_room = matches!(stop, Some(StopCause::Preempted | StopCause::Drained { .. }));
+    let made_room = matches!(stop, Some(StopCause::Preempted { .. } | StopCause::Drained { .. }));
     if let Some(retry) = retry.filter(|_| again && wanted && !made_room) {
         detail = format!("{detail} It is tried again: {} of {}.", retries + 1, retry.max);
     }
@@ -132,8 +132,8 @@ struct Saving {
 /// worker does it. Who makes room may save its state first; who is cancelled or late just ends.
 pub fn notice(row: &OpenRow) -> Result<(i32, i64), StoreError> {
     let own = || row.submission::<Saving>().map(|saving| saving.checkpoint);
-    Ok(match row.stop_cause.as_deref().map(crate::transitions::cause_of) {
-        Some(StopCause::Preempted) => {
+    Ok(match row.phase.stop.as_ref().map(|stop| stop.cause) {
+        Some(StopCause::Preempted { .. }) => {
             own()?.map_or((0, 0), |c| (c.signal.number(), i64::from(c.grace_s) * 1_000))
         }
         // Its grace was chosen when it was told to go.

@@ -5,6 +5,7 @@ use berth_foundation::Context;
 use berth_foundation::days::month_of;
 use berth_store::jobs::JobRow;
 use berth_store::ledger::Posting;
+use berth_store::stops::{Phase, Stop};
 use berth_store::{self as store, StoreError, Tx};
 use berth_types::events::JobEvent;
 use berth_types::ids::{JobId, OrgId};
@@ -14,63 +15,8 @@ use berth_types::time::Timestamp;
 
 use crate::charges::{charge, hold_of, hold_posting};
 
-/// Why it is being stopped.
-pub(crate) fn stop_cause(row: &JobRow) -> Option<StopCause> {
-    row.stop_cause.as_deref().map(cause_of)
-}
-
-/// A cause as it is stored.
-pub(crate) fn cause_of(text: &str) -> StopCause {
-    match text {
-        "timed_out" => StopCause::TimedOut,
-        "preempted" => StopCause::Preempted,
-        "rank_failed" => StopCause::RankFailed,
-        halted if halted.starts_with("halted:") => StopCause::Halted,
-        other => idle_cause(other).or_else(|| drain_cause(other)).unwrap_or(StopCause::Cancelled),
-    }
-}
-
-/// Reads `drained:1:30:Who and why.`
-fn drain_cause(text: &str) -> Option<StopCause> {
-    let mut parts = text.strip_prefix("drained:")?.splitn(3, ':');
-    let again = parts.next()? == "1";
-    Some(StopCause::Drained { again, grace_s: parts.next()?.parse().ok()? })
-}
-
-/// Which operator stopped it or emptied its node, and why, as it was recorded when it was told to stop.
-fn operator_words(row: &JobRow) -> Option<String> {
-    let cause = row.stop_cause.as_deref()?;
-    let words = match cause.strip_prefix("drained:") {
-        Some(drained) => drained.splitn(3, ':').nth(2)?,
-        None => cause.strip_prefix("halted:")?,
-    };
-    (!words.is_empty()).then(|| words.to_owned())
-}
-
-/// Reads `idle:3:3600`.
-fn idle_cause(text: &str) -> Option<StopCause> {
-    let (percent, for_s) = text.strip_prefix("idle:")?.split_once(':')?;
-    Some(StopCause::Idle { percent: percent.parse().ok()?, for_s: for_s.parse().ok()? })
-}
-
-/// The cause as it is stored.
-fn cause_text(cause: StopCause, detail: &str) -> String {
-    match cause {
-        StopCause::Drained { again, grace_s } => {
-            format!("drained:{}:{grace_s}:{detail}", i32::from(again))
-        }
-        StopCause::Halted => format!("halted:{detail}"),
-        StopCause::TimedOut => "timed_out".to_owned(),
-        StopCause::Cancelled => "cancelled".to_owned(),
-        StopCause::Preempted => "preempted".to_owned(),
-        StopCause::RankFailed => "rank_failed".to_owned(),
-        StopCause::Idle { percent, for_s } => format!("idle:{percent}:{for_s}"),
-    }
-}
-
-pub(crate) fn machine(row: &JobRow) -> Result<Machine, StoreError> {
-    let state = JobState::parse(&row.state).ok_or_else(|| StoreError::Corrupt(row.state.clone()))?;
-    Ok(Machine::restore(state, u32::try_from(row.attempt).unwrap_or(0), stop_cause(row)))
+pub(crate) fn machine(row: &JobRow) -> Machine {
+    Machine::restore(row.phase.state, u32::try_from(row.attempt).unwrap_or(0), row.stop_cause())
 }
 
 fn ids(row: &JobRow) -> Result<(OrgId, JobId), StoreError> {
@@ -121,9 +67,11 @@ pub(crate) async fn step(
         Event::Assign { attempt } => Some(i64::from(attempt)),
         _ => None,
     };
-    // Who is stopped while it waits has not been told to stop before.
-    let words = operator_words(row).or_else(|| (event == Event::Halt).then(|| detail.clone()));
-    let (next, effects) = match machine(row)?.apply(event) {
+    // A job that is halted while it waits has no earlier stop.
+    let stop = row.phase.stop.as_ref();
+    let halted = (event == Event::Halt).then(|| detail.clone());
+    let reason = stop.and_then(|stop| stop.reason.clone()).filter(|text| !text.is_empty()).or(halted);
+    let (next, effects) = match machine(row).apply(event) {
         Ok(change) => change,
         Err(rejected) => return Ok(Err(rejected)),
     };
@@ -136,24 +84,28 @@ pub(crate) async fn step(
             Effect::Finish { exit_code, failure } => {
                 row.exit_code = exit_code.map(i64::from);
                 let said =
-                    |f: &Failure| words.clone().filter(|_| [DRAINED, HALTED].contains(&f.code.as_str()));
+                    |f: &Failure| reason.clone().filter(|_| [DRAINED, HALTED].contains(&f.code.as_str()));
                 let failure = failure.map(|f| (said(&f).unwrap_or_else(|| f.detail.clone()), f.code));
                 (row.failure_detail, row.failure_code) = failure.unzip();
             }
             Effect::Requeue => {
                 use StopCause::{Drained, Preempted};
-                row.retries += i64::from(!matches!(stop_cause(row), Some(Preempted | Drained { .. })));
+                row.retries +=
+                    i64::from(!matches!(row.stop_cause(), Some(Preempted { .. } | Drained { .. })));
                 row.metered_before_ms = row.metered_ms;
                 row.started_at = None;
             }
             Effect::WakeNode | Effect::Settle => {}
         }
     }
-    row.state = next.state().name().to_owned();
-    row.stop_cause = match next {
-        Machine::Stopping { cause, .. } => Some(cause_text(cause, &detail)),
+    let operator = |cause| matches!(cause, StopCause::Halted | StopCause::Drained { .. });
+    let stop = match next {
+        Machine::Stopping { cause, .. } => {
+            Some(Stop { cause, reason: operator(cause).then(|| detail.clone()) })
+        }
         _ => None,
     };
+    row.phase = Phase { state: next.state(), stop };
     if next.state() == JobState::Running && row.started_at.is_none() {
         row.started_at = Some(now.micros());
     }

@@ -237,7 +237,7 @@ impl IdleWatch {
 }
 
 fn runs(row: &JobRow, number: u32) -> bool {
-    row.state == JobState::Running.name() && row.attempt == i64::from(number)
+    row.phase.state == JobState::Running && row.attempt == i64::from(number)
 }
 
 /// What the time cost, in words.

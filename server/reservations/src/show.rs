@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use berth_mig::board_by_name;
 use berth_types::Page;
 use berth_types::ids::{NodeId, OrgId, ReservationId};
-use berth_types::jobs::{Device, JobState, Placement, Topology};
+use berth_types::jobs::{Device, Placement, Topology};
 use berth_types::problems::Problem;
 use berth_types::reservations::{Calendar, CalendarRow, Reservation, ReservationState, Span, SpanKind};
 use berth_types::time::Timestamp;
@@ -215,7 +215,7 @@ impl Reservations {
             let a = &row.allocation;
             let known = seen(Some(&a.org_id));
             let left_s = row.max_duration_s - row.metered_before_ms / 1_000;
-            let runs = JobState::parse(&row.state).is_some_and(|s| !s.ended());
+            let runs = !row.phase.state.ended();
             let begun = row.started_at.map(Timestamp::from_micros);
             let ends_at = begun.filter(|_| runs && a.unclean.is_none()).map(|t| t.plus_seconds(left_s));
             let number = |n: i64| u32::try_from(n).unwrap_or(0);

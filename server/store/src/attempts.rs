@@ -3,6 +3,7 @@
 use berth_types::ids::{JobId, NodeId, OrgId};
 use berth_types::time::Timestamp;
 
+use super::stops::Phase;
 use super::{StoreError, Tx};
 
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
@@ -41,9 +42,8 @@ pub struct OpenRow {
     /// 0: it has none.
     pub lease_ms: i64,
     pub org_id: String,
-    /// The job's.
-    pub state: String,
-    pub stop_cause: Option<String>,
+    #[sqlx(flatten)]
+    pub phase: Phase,
     /// The job's latest.
     pub latest: i64,
     pub max_duration_s: i64,
@@ -100,8 +100,8 @@ pub struct HeldRow {
     pub slug: String,
     pub nano_per_second: i64,
     pub reservation_id: Option<String>,
-    /// The job's.
-    pub state: String,
+    #[sqlx(flatten)]
+    pub phase: Phase,
     /// The job's latest.
     #[sqlx(rename = "latest")]
     pub attempt: i64,
@@ -228,7 +228,8 @@ pub async fn list_saving(tx: &mut Tx<'_>, job: &str, before: i64) -> Result<Vec<
 
 /// The ranks of a node that are not closed yet.
 pub async fn list_open(tx: &mut Tx<'_>, node: NodeId) -> Result<Vec<OpenRow>, StoreError> {
-    let sql = "SELECT t.job_id, t.number, t.rank, t.known, t.lease_ms, j.org_id, j.state, j.stop_cause, \
+    let sql = "SELECT t.job_id, t.number, t.rank, t.known, t.lease_ms, j.org_id, j.state, j.stop_cause, j.stop_reason, \
+               j.stop_for_job, j.stop_requeues, j.stop_seconds, j.stop_percent, \
                j.attempt AS latest, j.max_duration_s, j.metered_before_ms, j.nodes, j.device_count, \
                CASE WHEN t.known = $3 OR j.stop_cause IS NOT NULL THEN j.spec END AS spec \
                FROM attempts t JOIN jobs j ON j.id = t.job_id \
@@ -285,7 +286,7 @@ macro_rules! select_held {
         concat!(
             "SELECT a.job_id, a.attempt, a.idx, a.org_id, a.node_id, a.gpu_uuid, a.profile_id, a.start, a.size, a.share_milli, \
              a.mig_uuid, a.unclean, j.name AS job_name, o.name AS org_name, j.started_at, j.max_duration_s, \
-             j.metered_before_ms, j.priority, j.preemptible, j.grace_s, j.cpu_milli, j.memory_mib, f.slug, j.nano_per_second, j.reservation_id, j.state, j.attempt AS latest, f.board_cells AS cells \
+             j.metered_before_ms, j.priority, j.preemptible, j.grace_s, j.cpu_milli, j.memory_mib, f.slug, j.nano_per_second, j.reservation_id, j.state, j.stop_cause, j.stop_reason, j.stop_for_job, j.stop_requeues, j.stop_seconds, j.stop_percent, j.attempt AS latest, f.board_cells AS cells \
              FROM allocations a JOIN jobs j ON j.id = a.job_id JOIN orgs o ON o.id = a.org_id \
              JOIN offerings f ON f.id = j.offering_id ",
             $rest

@@ -1,10 +1,12 @@
 //! Jobs and their events.
 
+use berth_core::jobs::StopCause;
 use berth_types::events::JobEvent;
 use berth_types::ids::{JobId, OfferingId, OrgId, ReservationId, TransferId};
 use berth_types::jobs::JobState;
 use berth_types::time::Timestamp;
 
+use super::stops::{Phase, StopColumns};
 use super::{StoreError, Tx};
 
 /// A job as stored.
@@ -17,10 +19,10 @@ pub struct JobRow {
     pub gpu_model: String,
     pub mig_profile: Option<String>,
     pub simulated: bool,
-    /// The submission as JSON.
+    /// The submission as JSON, without its inputs.
     pub spec: String,
-    pub state: String,
-    pub stop_cause: Option<String>,
+    #[sqlx(flatten)]
+    pub phase: Phase,
     pub attempt: i64,
     pub generation: i64,
     pub priority: i64,
@@ -66,6 +68,23 @@ pub struct JobRow {
     pub failure_detail: Option<String>,
 }
 
+impl JobRow {
+    /// Why it is being stopped.
+    pub fn stop_cause(&self) -> Option<StopCause> {
+        self.phase.stop.as_ref().map(|stop| stop.cause)
+    }
+}
+
+/// The parts of a submission that may be large.
+#[derive(Debug, Clone, Default, sqlx::FromRow)]
+pub struct JobInputs {
+    pub script: Option<String>,
+    /// JSON: name → text.
+    pub env: String,
+    /// JSON: path → text.
+    pub files: String,
+}
+
 /// What a new job starts with.
 #[derive(Debug, Clone)]
 pub struct NewJobRow {
@@ -73,7 +92,9 @@ pub struct NewJobRow {
     pub org: OrgId,
     pub name: String,
     pub offering: OfferingId,
+    /// The submission as JSON, without its inputs.
     pub spec: String,
+    pub inputs: JobInputs,
     pub priority: i64,
     pub preemptible: bool,
     pub cpu_milli: i64,
@@ -100,7 +121,7 @@ macro_rules! select_jobs {
     ($rest:literal) => {
         concat!(
             "SELECT j.id, j.org_id, j.name, o.slug, o.gpu_model, o.mig_profile, o.simulated, j.spec, j.state, \
-             j.stop_cause, j.attempt, j.generation, j.priority, j.device_count, j.max_duration_s, j.price_version, \
+             j.stop_cause, j.stop_reason, j.stop_for_job, j.stop_requeues, j.stop_seconds, j.stop_percent, j.attempt, j.generation, j.priority, j.device_count, j.max_duration_s, j.price_version, \
              j.nano_per_second, j.held_micros, j.cost_micros, j.posted_micros, j.metered_ms, j.metered_before_ms, j.preemptible, j.cpu_milli, j.memory_mib, j.nodes, j.grace_s, j.retries, j.board_milli, j.reservation_id, j.offering_id, j.labels, j.posted_ms, j.device_milli, j.hold_id, j.created_by, \
              j.created_at, j.started_at, j.ended_at, j.exit_code, j.failure_code, j.failure_detail \
              FROM jobs j JOIN offerings o ON o.id = j.offering_id ",
@@ -139,8 +160,20 @@ pub async fn insert(tx: &mut Tx<'_>, job: &NewJobRow) -> Result<(), StoreError> 
         &job.labels,
         job.device_milli,
         job.hold.map(|id| id.to_string())
-    )
-    .map(|_| ())
+    )?;
+    let JobInputs { script, env, files } = &job.inputs;
+    let sql = "INSERT INTO job_inputs (job_id, script, env, files) VALUES ($1, $2, $3, $4)";
+    exec!(tx, sql, job.id.to_string(), script, env, files).map(|_| ())
+}
+
+/// The large parts of a job's submission.
+pub async fn find_inputs(tx: &mut Tx<'_>, job: &str) -> Result<Option<JobInputs>, StoreError> {
+    find!(tx, JobInputs, "SELECT script, env, files FROM job_inputs WHERE job_id = $1", job)
+}
+
+pub async fn find_script(tx: &mut Tx<'_>, job: &str) -> Result<Option<String>, StoreError> {
+    let sql = "SELECT script FROM job_inputs WHERE job_id = $1";
+    Ok(find!(tx, (Option<String>,), sql, job)?.and_then(|(script,)| script))
 }
 
 /// A job of this organization.
@@ -169,15 +202,17 @@ pub async fn update(tx: &mut Tx<'_>, job: &JobRow, before: i64) -> Result<(), St
     let sql = "UPDATE jobs SET generation = $18, state = $3, stop_cause = $4, held_micros = $5, \
                ended_at = $6, exit_code = $7, failure_code = $8, failure_detail = $9, attempt = $10, \
                started_at = $11, cost_micros = $12, posted_micros = $13, metered_ms = $14, metered_before_ms = $15, \
-               retries = $16, posted_ms = $17 \
+               retries = $16, posted_ms = $17, stop_reason = $19, stop_for_job = $20, stop_requeues = $21, \
+               stop_seconds = $22, stop_percent = $23 \
                WHERE id = $1 AND generation = $2";
+    let stop = StopColumns::new(job.phase.stop.as_ref());
     let changed = exec!(
         tx,
         sql,
         &job.id,
         before,
-        &job.state,
-        &job.stop_cause,
+        job.phase.state.name(),
+        stop.stop_cause,
         job.held_micros,
         job.ended_at,
         job.exit_code,
@@ -191,7 +226,12 @@ pub async fn update(tx: &mut Tx<'_>, job: &JobRow, before: i64) -> Result<(), St
         job.metered_before_ms,
         job.retries,
         job.posted_ms,
-        job.generation
+        job.generation,
+        &stop.stop_reason,
+        &stop.stop_for_job,
+        stop.stop_requeues,
+        stop.stop_seconds,
+        stop.stop_percent
     )?;
     if changed == 1 { Ok(()) } else { Err(StoreError::Stale) }
 }

@@ -28,6 +28,7 @@ pub mod payments;
 pub mod quotas;
 pub mod reservations;
 pub mod secrets;
+pub mod stops;
 pub mod terminals;
 pub mod underuse;
 pub mod usage;

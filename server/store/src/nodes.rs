@@ -133,9 +133,8 @@ pub async fn use_join_token(tx: &mut Tx<'_>, hash: &str, now: Timestamp) -> Resu
 }
 
 pub async fn insert(tx: &mut Tx<'_>, node: NodeId, name: &str, now: Timestamp) -> Result<(), StoreError> {
-    // The column of a former secret has to hold something of its own.
-    let sql = "INSERT INTO nodes (id, name, secret_hash, cordoned, simulated, unisolated, driver_version, \
-               worker_version, created_at) VALUES ($1, $2, $1, $3, $3, $3, '', '', $4)";
+    let sql = "INSERT INTO nodes (id, name, cordoned, simulated, unisolated, driver_version, \
+               worker_version, created_at) VALUES ($1, $2, $3, $3, $3, '', '', $4)";
     exec!(tx, sql, node.to_string(), name, false, now.micros()).map(|_| ())
 }
 

@@ -84,8 +84,7 @@ pub async fn count_stoppable(
 ) -> Result<Vec<(String, String, i64)>, StoreError> {
     let sql = meant_jobs!(
         "SELECT j.org_id, o.name, CAST(COUNT(*) AS BIGINT)",
-        "AND j.ended_at IS NULL AND (j.stop_cause IS NULL OR j.stop_cause IN ('preempted', 'rank_failed') \
-         OR j.stop_cause LIKE 'drained:%') GROUP BY j.org_id, o.name ORDER BY o.name, j.org_id"
+        "AND j.ended_at IS NULL AND (j.stop_cause IS NULL OR j.stop_cause IN ('preempted', 'rank_failed', 'drained')) GROUP BY j.org_id, o.name ORDER BY o.name, j.org_id"
     );
     let Meant { org, node, state, offering, label } = meant;
     list!(tx, (String, String, i64), sql, org, node, state, offering, label)
@@ -95,8 +94,7 @@ pub async fn count_stoppable(
 pub async fn list_stoppable(tx: &mut Tx<'_>, meant: &Meant, limit: i64) -> Result<Vec<String>, StoreError> {
     let sql = meant_jobs!(
         "SELECT j.id",
-        "AND j.ended_at IS NULL AND (j.stop_cause IS NULL OR j.stop_cause IN ('preempted', 'rank_failed') \
-         OR j.stop_cause LIKE 'drained:%') ORDER BY j.id LIMIT $6"
+        "AND j.ended_at IS NULL AND (j.stop_cause IS NULL OR j.stop_cause IN ('preempted', 'rank_failed', 'drained')) ORDER BY j.id LIMIT $6"
     );
     let Meant { org, node, state, offering, label } = meant;
     let rows = list!(tx, (String,), sql, org, node, state, offering, label, limit)?;

@@ -6,6 +6,7 @@ use berth_store::attempts::{AllocationRow, HeldRow};
 use berth_store::nodes::{GpuReport, NodeReport, NodeRow, OtherRow};
 use berth_store::offerings::StoredPrice;
 use berth_store::{self as store, StoreError};
+use berth_types::jobs::JobState;
 use futures::FutureExt;
 
 #[tokio::test]
@@ -238,7 +239,11 @@ async fn an_attempt_stays_open_on_its_node_until_it_is_closed() {
         let told: Vec<_> = open.iter().map(|row| (row.known, row.spec.as_deref())).collect();
         let unknown = (false, Some("{}"));
         assert_eq!(told, [(true, None), unknown, unknown], "{engine}: what is known is not read again");
-        assert_eq!((open[1].state.as_str(), open[1].latest, open[1].lease_ms), ("queued", 0, 0), "{engine}");
+        assert_eq!(
+            (open[1].phase.state, open[1].latest, open[1].lease_ms),
+            (JobState::Queued, 0, 0),
+            "{engine}"
+        );
         row.clean = true;
         row.is_open = false;
         keep(&db, &row).await;
@@ -293,7 +298,7 @@ async fn slices_are_held_until_they_are_released() {
         assert_eq!((rows[0].allocation.profile_id, rows[0].allocation.size), (Some(19), 1), "{engine}");
         assert_eq!((rows[0].job_name.as_str(), rows[0].org_name.as_str()), ("job 2", "harbour"), "{engine}");
         assert_eq!((rows[0].started_at, rows[0].preemptible, rows[0].priority), (None, false, 1), "{engine}");
-        assert_eq!((rows[0].state.as_str(), rows[0].cells), ("queued", 8), "{engine}");
+        assert_eq!((rows[0].phase.state, rows[0].cells), (JobState::Queued, 8), "{engine}");
         assert_eq!((rows[0].cpu_milli, rows[0].memory_mib), (4_000, 0), "{engine}");
         assert_eq!(rows[0].max_duration_s, 60, "{engine}");
 

@@ -2,8 +2,10 @@
 
 use crate::common::engines;
 use crate::stores::{later, now, write};
-use berth_store::jobs::{JobRow, NewJobRow};
+use berth_core::jobs::StopCause;
+use berth_store::jobs::{JobInputs, JobRow, NewJobRow};
 use berth_store::offerings::StoredOffering;
+use berth_store::stops::Stop;
 use berth_store::{self as store, Db, StoreError};
 use berth_types::accounts::{Org, Role, User};
 use berth_types::events::JobEvent;
@@ -42,6 +44,7 @@ fn new_job(n: u128) -> NewJobRow {
         name: format!("job {n}"),
         offering: offering(1),
         spec: "{}".to_owned(),
+        inputs: JobInputs { script: None, env: "{}".to_owned(), files: "{}".to_owned() },
         priority: 1,
         preemptible: false,
         cpu_milli: 0,
@@ -175,7 +178,10 @@ async fn a_job_is_its_organizations_alone() {
         let row = read!(db, store::jobs::find, org(1), job(1)).unwrap();
         let (id, owner) = (job(1).to_string(), org(1).to_string());
         assert_eq!((&row.id, &row.org_id), (&id, &owner), "{engine}");
-        assert_eq!((row.name.as_str(), row.spec.as_str(), row.state.as_str()), ("job 1", "{}", "queued"));
+        assert_eq!(
+            (row.name.as_str(), row.spec.as_str(), row.phase.state),
+            ("job 1", "{}", JobState::Queued)
+        );
         assert_eq!((row.slug.as_str(), row.gpu_model.as_str()), ("h100.1g", "H100"), "{engine}");
         assert_eq!((row.mig_profile.as_deref(), row.simulated), (Some("1g"), true), "{engine}");
         assert_eq!((row.generation, row.attempt, row.priority, row.device_count), (1, 0, 1, 1), "{engine}");
@@ -183,7 +189,7 @@ async fn a_job_is_its_organizations_alone() {
         assert_eq!((row.held_micros, row.cost_micros, row.posted_micros), (60, 0, 0), "{engine}");
         assert_eq!((row.created_at, row.metered_ms), (now().micros(), 0), "{engine}");
         assert_eq!((row.started_at, row.ended_at, row.exit_code), (None, None, None), "{engine}");
-        assert_eq!((row.stop_cause, row.failure_code, row.failure_detail), (None, None, None), "{engine}");
+        assert_eq!((row.phase.stop, row.failure_code, row.failure_detail), (None, None, None), "{engine}");
         assert!(read!(db, store::jobs::find, org(2), job(1)).is_none(), "{engine}: a foreign job is none");
         assert!(read!(db, store::jobs::find, org(1), job(2)).is_none(), "{engine}");
         assert_eq!(read!(db, store::jobs::find_any, job(1)).unwrap().org_id, owner, "{engine}");
@@ -222,6 +228,56 @@ async fn many_jobs_are_read_at_once_as_they_are_one_by_one() {
 }
 
 #[tokio::test]
+async fn each_cause_of_a_stop_is_read_as_it_was_written() {
+    let causes = [
+        StopCause::Cancelled,
+        StopCause::TimedOut,
+        StopCause::RankFailed,
+        StopCause::Halted,
+        StopCause::Preempted { for_job: job(9) },
+        StopCause::Idle { percent: 3, for_s: 3_600 },
+        StopCause::Drained { again: true, grace_s: 0 },
+        StopCause::Drained { again: false, grace_s: u32::MAX },
+    ];
+    for (engine, db, _place) in engines("jobs_stops").await {
+        with_catalogue(&db).await;
+        submit(&db, new_job(1)).await.unwrap();
+        for cause in causes {
+            for reason in [None, Some("new: 30 firmware".to_owned())] {
+                let mut row = read!(db, store::jobs::find_any, job(1)).unwrap();
+                row.phase.state = JobState::Stopping;
+                row.phase.stop = Some(Stop { cause, reason });
+                update(&db, &row).await.unwrap();
+                let stored = read!(db, store::jobs::find_any, job(1)).unwrap();
+                assert_eq!(stored.phase, row.phase, "{engine}");
+            }
+        }
+        change(&db, 1, |row| row.phase.stop = None).await;
+        assert_eq!(read!(db, store::jobs::find_any, job(1)).unwrap().phase.stop, None, "{engine}");
+    }
+}
+
+#[tokio::test]
+async fn the_inputs_of_a_job_lie_beside_it() {
+    for (engine, db, _place) in engines("jobs_inputs").await {
+        with_catalogue(&db).await;
+        let inputs = JobInputs {
+            script: Some("#!/bin/sh\n".to_owned()),
+            env: r#"{"A":"1"}"#.to_owned(),
+            files: r#"{"a/b":"text"}"#.to_owned(),
+        };
+        submit(&db, NewJobRow { inputs: inputs.clone(), ..new_job(1) }).await.unwrap();
+        submit(&db, new_job(2)).await.unwrap();
+        let (one, two) = (job(1).to_string(), job(2).to_string());
+        let stored = read!(db, store::jobs::find_inputs, &one).unwrap();
+        assert_eq!(format!("{stored:?}"), format!("{inputs:?}"), "{engine}");
+        assert_eq!(read!(db, store::jobs::find_script, &one), inputs.script, "{engine}");
+        assert_eq!(read!(db, store::jobs::find_script, &two), None, "{engine}");
+        assert!(read!(db, store::jobs::find_inputs, &job(3).to_string()).is_none(), "{engine}");
+    }
+}
+
+#[tokio::test]
 async fn a_change_needs_the_generation_that_it_is_based_on() {
     for (engine, db, _place) in engines("jobs_changed").await {
         with_catalogue(&db).await;
@@ -231,8 +287,9 @@ async fn a_change_needs_the_generation_that_it_is_based_on() {
         let based = read!(db, store::jobs::find_any, job(1)).unwrap();
         assert_eq!(based.hold_id, Some(hold.to_string()), "{engine}: it knows what was set aside for it");
         let mut ended = based.clone();
-        ended.state = "failed".to_owned();
-        ended.stop_cause = Some("cancel".to_owned());
+        ended.phase.state = JobState::Failed;
+        let reason = Some("firmware".to_owned());
+        ended.phase.stop = Some(Stop { cause: StopCause::Drained { again: true, grace_s: 30 }, reason });
         (ended.attempt, ended.held_micros, ended.exit_code) = (1, 0, Some(3));
         (ended.started_at, ended.ended_at) = (Some(5), Some(6));
         (ended.cost_micros, ended.posted_micros, ended.metered_ms) = (7, 6, 5);
@@ -263,7 +320,11 @@ async fn a_change_needs_the_generation_that_it_is_based_on() {
         let row = read!(db, store::jobs::find_any, job(1)).unwrap();
         assert_eq!(format!("{row:?}"), format!("{expected:?}"), "{engine}");
         let other = read!(db, store::jobs::find_any, job(2)).unwrap();
-        assert_eq!((other.generation, other.state.as_str(), other.metered_ms), (1, "queued", 0), "{engine}");
+        assert_eq!(
+            (other.generation, other.phase.state, other.metered_ms),
+            (1, JobState::Queued, 0),
+            "{engine}"
+        );
     }
 }
 
@@ -281,7 +342,7 @@ async fn jobs_are_listed_from_the_newest_back() {
         assert_eq!(page(&db, org(1), "", Some(job(2)), 2).await, [1], "{engine}");
         assert!(page(&db, org(1), "", Some(job(1)), 2).await.is_empty(), "{engine}");
         assert_eq!(page(&db, org(2), "", None, 10).await, [6], "{engine}");
-        change(&db, 3, |row| row.state = "running".to_owned()).await;
+        change(&db, 3, |row| row.phase.state = JobState::Running).await;
         assert_eq!(page(&db, org(1), "running", None, 10).await, [3], "{engine}");
         assert_eq!(page(&db, org(1), "queued", None, 3).await, [5, 4, 2], "{engine}");
         assert_eq!(page(&db, org(1), "queued", Some(job(4)), 3).await, [2, 1], "{engine}");
@@ -305,10 +366,10 @@ async fn the_queue_is_read_by_priority_and_age() {
         ] {
             submit(&db, new).await.unwrap();
         }
-        change(&db, 8, |row| row.state = "running".to_owned()).await;
+        change(&db, 8, |row| row.phase.state = JobState::Running).await;
         assert_eq!(queue(&db, 10).await, [3, 2, 4, 1, 5, 6, 7], "{engine}: priority, time, id");
         assert_eq!(queue(&db, 4).await, [3, 2, 4, 1], "{engine}");
-        change(&db, 3, |row| row.state = "assigned".to_owned()).await;
+        change(&db, 3, |row| row.phase.state = JobState::Assigned).await;
         assert_eq!(queue(&db, 10).await, [2, 4, 1, 5, 6, 7], "{engine}: only what waits");
     }
 }
@@ -358,23 +419,23 @@ async fn open_use_and_counts_are_an_organizations_own() {
         assert_eq!(read!(db, store::jobs::open_use, org(1)), (0, 0), "{engine}");
         assert_eq!(read!(db, store::jobs::counts, org(1)), (0, 6, 0), "{engine}");
         change(&db, 2, |row| {
-            row.state = "running".to_owned();
+            row.phase.state = JobState::Running;
             (row.cost_micros, row.posted_micros) = (70, 50);
         })
         .await;
         change(&db, 3, |row| {
-            row.state = "stopping".to_owned();
+            row.phase.state = JobState::Stopping;
             row.cost_micros = 10;
         })
         .await;
-        change(&db, 4, |row| row.state = "starting".to_owned()).await;
-        change(&db, 5, |row| row.state = "assigned".to_owned()).await;
+        change(&db, 4, |row| row.phase.state = JobState::Starting).await;
+        change(&db, 5, |row| row.phase.state = JobState::Assigned).await;
         change(&db, 6, |row| {
-            row.state = "succeeded".to_owned();
+            row.phase.state = JobState::Succeeded;
             (row.cost_micros, row.posted_micros, row.ended_at) = (900, 100, Some(1));
         })
         .await;
-        change(&db, 7, |row| row.state = "running".to_owned()).await;
+        change(&db, 7, |row| row.phase.state = JobState::Running).await;
         write(&db, |tx| {
             async move {
                 store::accounts::insert_member(tx, org(1), user(1).id, Role::Owner).await?;

@@ -57,7 +57,7 @@ async fn find(
         let detail = "The job was not launched with this port. Name it among `ports` at launch.";
         return Ok(Err(Problem::new(404, "port.not_listed", "The job has no such port", detail)));
     }
-    if row.state != JobState::Running.name() {
+    if row.phase.state != JobState::Running {
         let detail = "A port is opened while its job runs. This one does not.";
         return Ok(Err(Problem::conflict("job.not_running", "The job does not run", detail)));
     }

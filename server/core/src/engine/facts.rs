@@ -68,6 +68,8 @@ pub struct Claim {
     pub priority: Priority,
     /// It was told to end, or has ended and is cleaned up.
     pub stops: bool,
+    /// The job for which it was told to make room.
+    pub stopped_for: Option<JobId>,
     /// It runs, and may be told to make room: within so many seconds.
     pub preemptible: Option<i64>,
     /// What it did up to here is saved.
@@ -349,6 +351,8 @@ impl Engine {
         if self.claims.get(&owner) == Some(&claim) {
             return;
         }
+        let known = self.claims.get(&owner).and_then(|old| old.stopped_for);
+        self.memory.rooms.extend(claim.stopped_for.filter(|job| known != Some(*job)));
         // What moved away is released; what stayed is only stated anew.
         if let Some(old) = self.claims.remove(&owner) {
             self.count(&old, -1, now);

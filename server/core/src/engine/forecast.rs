@@ -59,11 +59,19 @@ impl Engine {
             known.state == same && now < known.state.until
         });
         if !known {
-            let (starts, until) = self.live_through(steps, now);
+            let (mut starts, until) = self.live_through(steps, now);
+            let returns = self.returns_at();
+            starts.retain(|job, at| *at <= now || returns.is_none_or(|end| *at < end) || self.is_firm(*job));
             let state = State { changes, queue, bookings, until };
             self.memory.forecast = Some(Forecast { state, starts });
         }
         Some(self.memory.forecast.as_ref().and_then(|known| known.starts.get(&job).copied()))
+    }
+
+    /// When the first run returns to the queue that is stopped for others: its turn, and the turns of the others, are
+    /// not known.
+    fn returns_at(&self) -> Option<Timestamp> {
+        self.claims.values().filter(|c| c.stopped_for.is_some()).filter_map(|c| c.ends_by).min()
     }
 
     /// The starts that follow, and until when they are right if nothing happens.

@@ -147,6 +147,25 @@ impl Engine {
         Foreseen::At(at)
     }
 
+    /// Holds the room again that runs make for jobs, in an engine that was built anew meanwhile.
+    pub(super) fn restore_rooms(&mut self, now: Timestamp) {
+        let jobs = std::mem::take(&mut self.memory.rooms);
+        let mut turns: Vec<Turn> = jobs.into_iter().filter_map(|job| self.turn(job, now)).collect();
+        turns.sort_unstable();
+        for Turn { job, .. } in turns {
+            let Some(waiting) = self.jobs.get(&job).filter(|_| !self.is_firm(job)) else { continue };
+            let (Some(lane), Some(ask)) = (waiting.lane, waiting.ask) else { continue };
+            match lane.inside {
+                Some(id) => self.restore_room_inside(id, job, now),
+                None if !self.turns(now).admits(lane.group, &ask) => {}
+                None if self.hold(ask.shape.models.0, job, Basis::Stopped, now) == Foreseen::NotYet => {
+                    self.memory.rooms.insert(job);
+                }
+                None => {}
+            }
+        }
+    }
+
     fn renew_hold(&mut self, job: JobId, pool: u64) {
         let (changes, bookings) = (self.cluster.changes(), self.calendar.version(Models(pool)));
         if let Some(held) = self.holds.get_mut(&job) {

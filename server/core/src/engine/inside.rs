@@ -51,6 +51,13 @@ struct InsidePass {
     first: bool,
 }
 
+impl InsidePass {
+    fn new(booking: Booking, held: Vec<HeldInside>) -> Self {
+        let (fits_below, room_below) = (HashMap::new(), HashMap::new());
+        Self { booking, held, fits_below, room_below, first: false }
+    }
+}
+
 /// A job that waits inside.
 #[derive(Clone, Copy)]
 struct Inside {
@@ -115,15 +122,32 @@ impl Engine {
             && held.into_iter().all(|h| h.booking.from > now)
     }
 
+    /// Holds the room inside a booking again that runs make for a job.
+    pub(super) fn restore_room_inside(&mut self, id: BookingId, job: JobId, now: Timestamp) {
+        let Some(booking) = self.calendar.get(id).filter(|b| b.from <= now).cloned() else { return };
+        let Some(inside) = self.inside_job(job, &booking, now) else { return };
+        let mut held = self.inside.remove(&id).unwrap_or_default();
+        held.retain(|h| h.job != job);
+        let mut pass = InsidePass::new(booking, held);
+        let found = self.earliest_inside(&pass, inside, now, Basis::Stopped);
+        pass.held.extend(found);
+        if !pass.held.is_empty() {
+            self.inside.insert(id, pass.held);
+        }
+    }
+
     /// Looks at those who wait inside a booking, in turn. Whether a promise was given back meanwhile.
     fn look_inside(&mut self, booking: Booking, now: Timestamp, out: &mut Vec<Decision>) -> bool {
         let mut again = false;
         let id = booking.id;
         let mut held = self.inside.remove(&id).unwrap_or_default();
         held.retain(|h| h.basis == Basis::Stopped);
-        let (fits_below, room_below) = (HashMap::new(), HashMap::new());
-        let mut pass = InsidePass { booking, held, fits_below, room_below, first: false };
-        for turn in self.queue.inside(id, self.turns(now)) {
+        let mut pass = InsidePass::new(booking, held);
+        // A job whose room is late gets the first place that comes.
+        let mut turns = self.queue.inside(id, self.turns(now));
+        let is_late = |job: JobId| pass.held.iter().any(|h| h.job == job && is_overdue(h.basis, h.due, now));
+        turns.sort_by_key(|turn| !is_late(turn.job));
+        for turn in turns {
             let Some(job) = self.inside_job(turn.job, &pass.booking, now) else {
                 let before = pass.held.len();
                 pass.held.retain(|h| h.job != turn.job);

@@ -114,6 +114,8 @@ struct Memory {
     /// So many passes were made.
     passes: u64,
     forecast: Option<forecast::Forecast>,
+    /// Jobs for which runs are stopped, as facts say: an engine that is built anew holds no room for them yet.
+    rooms: BTreeSet<JobId>,
 }
 
 #[derive(Debug, Clone)]

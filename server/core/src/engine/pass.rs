@@ -75,6 +75,7 @@ impl Engine {
         self.put_possible_back();
         self.calendar.forget_until(now);
         self.orphans(&mut out);
+        self.restore_rooms(now);
         self.look_inside_all(now, &mut out);
         let waiting: BTreeSet<u64> = self.queue.pools().into_iter().collect();
         self.memory.looked.retain(|pool, _| waiting.contains(pool));
@@ -459,6 +460,7 @@ impl Engine {
             ends_by: Some(self.ends(now, facts.max_duration_s)),
             priority: facts.priority,
             stops: false,
+            stopped_for: None,
             preemptible: facts.preemptible.then_some(facts.grace_s),
             saved_at: None,
             inside: facts.inside,

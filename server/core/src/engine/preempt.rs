@@ -153,10 +153,11 @@ impl Engine {
             let mut told = claim.clone();
             let grace = told.preemptible.take().unwrap_or(0);
             told.ends_by = Some(self.ends(now, grace));
-            told.stops = true;
+            (told.stops, told.stopped_for) = (true, Some(for_job));
             self.put_claim(told, now);
             out.push(Decision::Preempt { victim, for_job });
         }
+        self.memory.rooms.remove(&for_job);
     }
 
     /// Makes room for a job that does not fit, unless its start is known to be about as soon (`starts`). The room

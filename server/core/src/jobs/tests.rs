@@ -3,6 +3,11 @@
 use super::*;
 use proptest::prelude::*;
 
+/// The job that gets the boards.
+fn other() -> JobId {
+    JobId::from_uuid(uuid::Uuid::from_u128(2))
+}
+
 fn exit(attempt: u32, code: i32) -> Event {
     Event::End { attempt, outcome: Outcome::Exited { code }, again: false }
 }
@@ -24,7 +29,7 @@ fn the_usual_lives() {
     let late = End { attempt: 1, outcome: Outcome::TimedOut { code: 143 }, again: false };
     assert_eq!(with(std::slice::from_ref(&late)), JobState::TimedOut);
     assert_eq!(run(&[Cancel]).state(), JobState::Cancelled);
-    let preempt = Preempt { attempt: 1 };
+    let preempt = Preempt { attempt: 1, for_job: other() };
     let again = |code| End { attempt: 1, outcome: Outcome::Exited { code }, again: true };
     assert_eq!(with(&[preempt.clone(), again(0)]), JobState::Queued, "however it ends, it made room");
     assert_eq!(with(&[preempt.clone(), exit(1, 143)]), JobState::Failed);
@@ -48,7 +53,7 @@ fn a_policy_says_what_is_tried_again() {
     let policy = |on: &[RetryOn]| Retry { max: 2, on: on.to_vec() };
     let failed = |code: &str| Outcome::Failed(Failure { code: code.into(), detail: String::new() });
     let (bad, late) = (Outcome::Exited { code: 1 }, Outcome::TimedOut { code: 143 });
-    let preempted = Some(StopCause::Preempted);
+    let preempted = Some(StopCause::Preempted { for_job: other() });
     for (on, retries, stop, outcome, again) in [
         (&[Exit][..], 0, None, bad.clone(), true),
         (&[Exit], 1, Some(StopCause::RankFailed), bad.clone(), true),
@@ -131,7 +136,7 @@ fn a_job_that_the_operator_stops_ends_and_says_so() {
         let finish = Effect::Finish { exit_code, failure: said.clone() };
         assert!(effects.contains(&finish), "{effects:?}");
     }
-    let preempted = Machine::Stopping { attempt: 1, cause: StopCause::Preempted };
+    let preempted = Machine::Stopping { attempt: 1, cause: StopCause::Preempted { for_job: other() } };
     let (stopping, effects) = preempted.apply(Event::Halt).unwrap();
     assert_eq!((stopping, effects), (Machine::Stopping { attempt: 1, cause: StopCause::Halted }, vec![]));
     let ended = Machine::Ended(JobState::Succeeded);
@@ -167,7 +172,7 @@ fn an_older_attempt_changes_nothing() {
 
 fn any_event() -> impl Strategy<Value = Event> {
     (0u32..3, 0i32..3, 0u8..12).prop_map(|(attempt, code, kind)| match kind {
-        6 => Event::Preempt { attempt },
+        6 => Event::Preempt { attempt, for_job: other() },
         8 => Event::RankFailed { attempt },
         9 => Event::Idle { attempt, percent: 7, for_s: 600 },
         11 => Event::Halt,

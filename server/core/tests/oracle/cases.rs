@@ -301,6 +301,12 @@ pub fn random(seed: u64, several: bool) -> Case {
             steps.insert(place, Step::Late { job, seconds: random.pick(&[1, 5, 12, 25, 45, 90]) });
         }
     }
+    // In one world of four the engine is built anew.
+    if seed % 4 == 2 {
+        for _ in 0..1 + random.below(2) {
+            steps.insert(random.below(steps.len() as u64 + 1) as usize, Step::Restart);
+        }
+    }
     // In one world of four attempts have several graces.
     if seed % 4 == 3 {
         for step in &mut steps {

@@ -47,6 +47,10 @@ pub fn found() -> Vec<Case> {
         room_inside_stays_its_jobs_while_a_stopped_run_is_late(),
         room_for_power_stays_its_jobs_while_a_stopped_run_is_late(),
         room_stays_its_jobs_beside_another_late_run(),
+        room_inside_stays_its_jobs_beside_another_late_run(),
+        room_stays_its_jobs_over_a_restart(),
+        room_inside_stays_its_jobs_over_a_restart(),
+        start_beside_a_stopped_run_is_not_foreseen(),
     ]
 }
 
@@ -364,5 +368,45 @@ fn room_stays_its_jobs_beside_another_late_run() -> Case {
     let mut steps = vec![submit(Job { seconds: 45, ..JOB }), submit(Job { grace_s: 30, ..LOW })];
     steps.extend([(0, 60), (1, 19)].map(|(job, seconds)| Step::Late { job, seconds }));
     steps.extend([submit(JOB), Step::Sleep(46), submit(Job { org: 1, ..JOB }), Step::Sleep(3)]);
+    Case { hosts: vec![plain(host(H100[0], 2))], steps }
+}
+
+/// The same inside a reservation, where a job of a higher class comes.
+fn room_inside_stays_its_jobs_beside_another_late_run() -> Case {
+    let job = |seconds, class| Job { inside: Some(0), seconds, class, ..JOB };
+    let low = Job { inside: Some(0), grace_s: 30, ..LOW };
+    let mut steps = vec![Step::Book { job: Job { count: 2, ..JOB }, from_s: 0, maintenance: false }];
+    steps.extend([submit(job(45, 1)), submit(Job { seconds: 200, ..low })]);
+    steps.extend([(0, 60), (1, 19)].map(|(job, seconds)| Step::Late { job, seconds }));
+    steps.extend([submit(job(100, 1)), Step::Sleep(46), submit(job(100, 2)), Step::Sleep(3)]);
+    Case { hosts: vec![plain(host(H100[0], 2))], steps }
+}
+
+/// The engine is built anew while two runs are stopped for two jobs, and another job of the class comes.
+fn restarted(inside: Option<usize>) -> Vec<Step> {
+    let mut steps = stopped_run_is_late(inside);
+    let comes = submit(Job { inside, seconds: 10, ..HIGH });
+    steps.splice(8..8, [comes, Step::Restart]);
+    steps
+}
+
+fn room_stays_its_jobs_over_a_restart() -> Case {
+    Case { hosts: vec![plain(host(H100[0], 2))], steps: restarted(None) }
+}
+
+fn room_inside_stays_its_jobs_over_a_restart() -> Case {
+    let mut steps = vec![Step::Book { job: Job { count: 2, ..JOB }, from_s: 0, maintenance: false }];
+    steps.extend(restarted(Some(0)));
+    Case { hosts: vec![plain(host(H100[0], 2))], steps }
+}
+
+/// A run that was stopped returns before a job of its own class that waits.
+fn start_beside_a_stopped_run_is_not_foreseen() -> Case {
+    let steps = vec![
+        submit(Job { preemptible: true, ..JOB }),
+        submit(Job { seconds: 100, ..JOB }),
+        submit(Job { seconds: 100, ..JOB }),
+        submit(Job { seconds: 500, ..HIGH }),
+    ];
     Case { hosts: vec![plain(host(H100[0], 2))], steps }
 }

@@ -123,6 +123,8 @@ pub enum Step {
     },
     /// Watts of each rack.
     Budget(Option<i64>),
+    /// The engine is built anew from the newest facts.
+    Restart,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -141,6 +143,8 @@ pub struct Run {
     pub preemptible: bool,
     /// It was told to make room, and is queued again.
     pub told: bool,
+    /// The job for which it makes room.
+    pub told_for: Option<usize>,
 }
 
 impl Run {
@@ -382,6 +386,7 @@ impl World {
             ends_by: run.ends.map(at),
             priority: rank(job.spec.class),
             stops: run.told,
+            stopped_for: run.told_for.filter(|_| run.told).map(job_id),
             preemptible: run.preemptible.then_some(job.spec.grace_s),
             saved_at: None,
             inside: job.spec.inside.map(booking_id),
@@ -551,6 +556,7 @@ impl World {
                 self.quotas[usize::from(org)] = boards;
                 self.state_org(org, None);
             }
+            Step::Restart => *self = self.rebuilt(),
             Step::Guarantee { org, boards } => {
                 self.guarantees[usize::from(org)] = boards;
                 self.state_org(org, None);
@@ -688,15 +694,17 @@ impl World {
             late_s: 0,
             preemptible,
             told: false,
+            told_for: None,
         });
         let spec = job.spec;
         self.used.push(Use { org: spec.org, job: n, milli: milli(&spec), from: now, until: None });
     }
 
-    pub fn stop(&mut self, n: usize) {
+    pub fn stop(&mut self, n: usize, for_job: usize) {
         let (now, job) = (self.now, &mut self.jobs[n]);
         if let State::Running(run) = &mut job.state {
             let end = now + job.spec.grace_s;
+            run.told_for = Some(for_job);
             (run.preemptible, run.told, run.ends) = (false, true, run.ends.map(|limit| limit.min(end)));
         }
     }

@@ -26,7 +26,8 @@ use berth_store::reservations::{StoredDevice, StoredPlaces};
 use berth_store::{self as store, StoreError, Tx};
 
 fn ended(row: &JobRow) -> Problem {
-    let detail = format!("The job is {} already; nothing was changed.", row.state.replace('_', " "));
+    let detail =
+        format!("The job is {} already; nothing was changed.", row.phase.state.name().replace('_', " "));
     Problem::conflict("job.ended", "The job has ended", detail)
 }
 
@@ -47,7 +48,7 @@ impl Jobs {
                 match advance(tx, &context, &mut row, Event::Cancel, detail, now).await? {
                     Ok(event) => Ok(Ok(Some(event))),
                     Err(Rejected::NoChange) => Ok(Ok(None)),
-                    Err(Rejected::Ended) if row.state == JobState::Cancelled.name() => Ok(Ok(None)),
+                    Err(Rejected::Ended) if row.phase.state == JobState::Cancelled => Ok(Ok(None)),
                     Err(_) => Ok(Err(ended(&row))),
                 }
             }
@@ -129,7 +130,7 @@ async fn stays_clear(
             return Ok(false);
         }
     }
-    if row.attempt == 0 || row.state == JobState::Queued.name() {
+    if row.attempt == 0 || row.phase.state == JobState::Queued {
         return Ok(true);
     }
     let mut places: StoredPlaces = Vec::new();
@@ -159,7 +160,7 @@ async fn extend(
     input: ExtendJob,
     now: Timestamp,
 ) -> Result<Result<JobEvent, Problem>, StoreError> {
-    let state = machine(row)?.state();
+    let state = machine(row).state();
     if state.ended() || state == JobState::Stopping {
         return Ok(Err(ended(row)));
     }

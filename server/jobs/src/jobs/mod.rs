@@ -6,6 +6,8 @@
 mod change;
 mod show;
 
+use std::collections::BTreeMap;
+
 use berth_core::admission::check_job;
 use berth_core::quotas::Need;
 use berth_core::rating::{share_rate, total_rate, worst_case_micros};
@@ -30,7 +32,7 @@ use berth_foundation::{Change, Context};
 use berth_recordings::Recordings;
 use berth_storage::secrets;
 use berth_storage::volumes::uses;
-use berth_store::jobs::NewJobRow;
+use berth_store::jobs::{JobInputs, NewJobRow};
 use berth_store::offerings::{StoredOffering, StoredPrice};
 use berth_store::{self as store, StoreError, Tx};
 
@@ -122,6 +124,18 @@ fn too_little(missing: i64, worst: i64, currency: &str) -> Problem {
     )
 }
 
+/// The large parts of a submission, and the rest of it as JSON. The names of the files stay in the rest.
+fn split(spec: &NewJob) -> serde_json::Result<(JobInputs, String)> {
+    let inputs = JobInputs {
+        script: spec.script.clone(),
+        env: serde_json::to_string(&spec.env)?,
+        files: serde_json::to_string(&spec.files)?,
+    };
+    let files = spec.files.keys().map(|path| (path.clone(), String::new())).collect();
+    let rest = NewJob { script: None, env: BTreeMap::new(), files, ..spec.clone() };
+    Ok((inputs, serde_json::to_string(&rest)?))
+}
+
 /// What a job waits for must be there, and still be able to end as it has to.
 async fn check_dependencies(
     tx: &mut Tx<'_>,
@@ -133,7 +147,7 @@ async fn check_dependencies(
         let Some(row) = store::jobs::find(tx, org, dependency.job).await? else {
             return Ok(Some(refuse("There is no such job in this organization.")));
         };
-        let failed = JobState::parse(&row.state).is_some_and(|s| s.ended() && s != JobState::Succeeded);
+        let failed = row.phase.state.ended() && row.phase.state != JobState::Succeeded;
         if failed && dependency.condition == Condition::Succeeded {
             return Ok(Some(refuse("That job has ended without success, so this one would never start.")));
         }
@@ -214,13 +228,13 @@ impl Jobs {
         let now = self.context.now();
         self.refuse_what_never_starts(org, &spec, now).await?;
         let (id, hold): (JobId, TransferId) = (self.context.new_id(now), self.context.new_id(now));
-        let text = serde_json::to_string(&spec).map_err(|_| Problem::internal())?;
+        let (inputs, text) = split(&spec).map_err(|_| Problem::internal())?;
         let jobs = self.clone();
         let (created_by, once) = (caller.user.name.clone(), caller.once.clone());
         let done = self.context.db.write(move |tx| {
             let (jobs, spec, text, created_by) =
                 (jobs.clone(), spec.clone(), text.clone(), created_by.clone());
-            let once = once.clone();
+            let (inputs, once) = (inputs.clone(), once.clone());
             async move {
                 let Some(offering) = store::offerings::find(tx, &spec.offering, now).await? else {
                     return Ok(Submitted::Refused(no_such_offering()));
@@ -280,6 +294,7 @@ impl Jobs {
                     name: spec.name.trim().to_owned(),
                     offering: offering.id,
                     spec: text,
+                    inputs,
                     priority: spec.priority.rank(),
                     preemptible: spec.preemptible,
                     cpu_milli: cpu_milli(&spec),
@@ -318,7 +333,7 @@ impl Jobs {
                 };
                 store::jobs::insert_event(tx, org, &event).await?;
                 let stored = store::jobs::find(tx, org, id).await?.ok_or(StoreError::Unknown)?;
-                let job = jobs.job(stored, vec![])?;
+                let job = Job { script: row.inputs.script, ..jobs.job(stored, vec![])? };
                 idempotency::claim(tx, once.as_ref(), &id.to_string(), now).await?;
                 Ok(Submitted::New(Box::new(job), event))
             }

@@ -60,6 +60,7 @@ impl Jobs {
         let row = store::jobs::find(&mut tx, org, job).await?.ok_or_else(Problem::not_found)?;
         let (id, attempt) = (row.id.clone(), row.attempt);
         let mut shown = self.show(&mut tx, vec![row]).await?.pop().ok_or_else(Problem::not_found)?;
+        shown.script = store::jobs::find_script(&mut tx, &id).await?;
         if attempt > 0 {
             uses::tell(&mut tx, &id, attempt, &mut shown.volumes).await?;
             shown.evidence = evidence::of_attempt(&mut tx, &id, attempt).await?;
@@ -154,9 +155,9 @@ impl Jobs {
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
         let row = store::jobs::find(&mut tx, org, job).await?.ok_or_else(Problem::not_found)?;
-        if row.state != JobState::Queued.name() {
+        if row.phase.state != JobState::Queued {
             let started = row.started_at.map(Timestamp::from_micros);
-            let basis = format!("The job does not wait: it is {}.", row.state.replace('_', " "));
+            let basis = format!("The job does not wait: it is {}.", row.phase.state.name().replace('_', " "));
             let smallest_change = String::new();
             return Ok(Explanation { blockers: vec![], smallest_change, earliest_start: started, basis });
         }
@@ -180,7 +181,7 @@ impl Jobs {
         let mut out = Vec::with_capacity(rows.len());
         for row in rows {
             let devices = devices.remove(&row.id).unwrap_or_default();
-            let why = (row.state == JobState::Queued.name()).then(|| self.planner.why(&row));
+            let why = (row.phase.state == JobState::Queued).then(|| self.planner.why(&row));
             let underused = self.underuse(tx, &row).await?;
             let mut job = Job { underused, ..self.job(row, devices)? };
             if let Some(why) = why {
@@ -209,7 +210,7 @@ impl Jobs {
 
     /// The last idle hour of a job that runs, while it is worth a word.
     async fn underuse(&self, tx: &mut Tx<'_>, row: &JobRow) -> Result<Option<Underuse>, StoreError> {
-        if row.state != JobState::Running.name() {
+        if row.phase.state != JobState::Running {
             return Ok(None);
         }
         let now = self.context.now();
@@ -260,7 +261,7 @@ impl Jobs {
     pub(super) fn job(&self, row: JobRow, devices: Vec<Device>) -> Result<Job, StoreError> {
         let corrupt = |what: &str| StoreError::Corrupt(format!("job {}: {what}", row.id));
         let spec: NewJob = serde_json::from_str(&row.spec).map_err(|_| corrupt("spec"))?;
-        let state = JobState::parse(&row.state).ok_or_else(|| corrupt("state"))?;
+        let state = row.phase.state;
         let time = Timestamp::from_micros;
         let actions = match state {
             JobState::Queued | JobState::Assigned | JobState::Starting | JobState::Running => {
@@ -295,7 +296,8 @@ impl Jobs {
             underused: None,
             reservation: spec.reservation,
             command: spec.command,
-            script: spec.script,
+            // Known where one job is shown.
+            script: None,
             image: spec.image,
             image_digests: vec![],
             files: spec.files.into_keys().collect(),

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use berth_core::cluster::{BookingId, Owner, Part, Slot};
 use berth_core::engine::{Asked, Claim, ClaimBill, ClaimRank, JobFacts};
+use berth_core::jobs::StopCause;
 use berth_core::plan;
 use berth_core::request::{Request, Topology, Wanted};
 use berth_mig::{Instance, board_by_name};
@@ -148,9 +149,12 @@ pub(super) fn claims(held: Vec<HeldRow>, now: Timestamp) -> Result<Vec<Claim>, S
         let org: OrgId = corrupt(&a.org_id)?;
         let since = row.started_at.map_or(now, Timestamp::from_micros);
         let current = row.attempt == a.attempt;
-        let state = JobState::parse(&row.state);
         let runs =
-            current && matches!(state, Some(JobState::Assigned | JobState::Starting | JobState::Running));
+            current && matches!(row.phase.state, JobState::Assigned | JobState::Starting | JobState::Running);
+        let stopped_for = match row.phase.stop.as_ref().map(|stop| stop.cause) {
+            Some(StopCause::Preempted { for_job }) if current => Some(for_job),
+            _ => None,
+        };
         let left = row.max_duration_s - row.metered_before_ms / 1_000;
         let booked = inside(row.reservation_id.as_deref())?;
         let claim = out.entry(owner).or_insert_with(|| Claim {
@@ -162,6 +166,7 @@ pub(super) fn claims(held: Vec<HeldRow>, now: Timestamp) -> Result<Vec<Claim>, S
             ends_by: None,
             priority: priority(row.priority),
             stops: !runs,
+            stopped_for,
             preemptible: (runs && row.preemptible).then_some(row.grace_s),
             saved_at: None,
             inside: booked,

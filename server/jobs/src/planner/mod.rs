@@ -340,7 +340,7 @@ impl Planner {
             }
             out.extend(held.into_iter().map(|claim| Fact::Claim { version, claim }));
             match row {
-                Some(row) if row.state == JobState::Queued.name() => {
+                Some(row) if row.phase.state == JobState::Queued => {
                     let (facts, asks_for_volumes) = waits(&row)?;
                     let volume = match asks_for_volumes {
                         true => self.volumes.held_volumes(tx, &row.id).await?.remove(&row.id),
@@ -352,7 +352,7 @@ impl Planner {
                 }
                 row => {
                     out.push(Fact::Left { version, job });
-                    let ended = row.and_then(|r| JobState::parse(&r.state)).filter(|s| s.ended());
+                    let ended = row.map(|r| r.phase.state).filter(|s| s.ended());
                     let succeeded = ended.map(|s| s == JobState::Succeeded);
                     out.extend(succeeded.map(|succeeded| Fact::Ended { job, succeeded }));
                 }
@@ -370,7 +370,7 @@ impl Planner {
     ) -> Result<(), StoreError> {
         for dependency in &facts.depends_on {
             let row = store::jobs::find_any(tx, dependency.job).await?;
-            let state = row.and_then(|r| JobState::parse(&r.state));
+            let state = row.map(|r| r.phase.state);
             if state.is_none_or(JobState::ended) {
                 let succeeded = state == Some(JobState::Succeeded);
                 out.push(Fact::Ended { job: dependency.job, succeeded });

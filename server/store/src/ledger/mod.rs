@@ -57,9 +57,9 @@ pub struct Posting {
 
 /// Opens the accounts of an organization; nothing happens when they exist.
 pub async fn open_accounts(tx: &mut Tx<'_>, org: OrgId) -> Result<(), StoreError> {
-    let sql = "INSERT INTO accounts (id, org_id, posted_micros, held_micros, overdraft) VALUES ($1, $2, 0, 0, $3) \
+    let sql = "INSERT INTO accounts (id, org_id, posted_micros, held_micros) VALUES ($1, $2, 0, 0) \
                ON CONFLICT (id) DO NOTHING";
-    exec!(tx, sql, org_account(org), Some(org.to_string()), false).map(|_| ())
+    exec!(tx, sql, org_account(org), org.to_string()).map(|_| ())
 }
 
 /// Posts one transfer and moves its balances. What leaves the balance is paid from the credit that expires
@@ -222,10 +222,10 @@ pub async fn mismatches(tx: &mut Tx<'_>) -> Result<Vec<String>, StoreError> {
     let sql = "SELECT a.id FROM accounts a WHERE a.posted_micros <> \
                (SELECT CAST(COALESCE(SUM(CASE WHEN t.credit = a.id THEN t.amount_micros ELSE -t.amount_micros END), 0) AS BIGINT) \
                 FROM transfers t WHERE (t.credit = a.id OR t.debit = a.id) AND t.kind IN ('credit', 'debit', 'usage')) \
-               OR (NOT a.overdraft AND a.held_micros <> \
+               OR a.held_micros <> \
                (SELECT CAST(COALESCE(SUM(CASE WHEN t.kind = 'hold' THEN t.amount_micros WHEN t.kind = 'release' OR \
                 t.pending_id IS NOT NULL THEN -t.amount_micros ELSE 0 END), 0) AS BIGINT) \
-                FROM transfers t WHERE t.credit = a.id OR t.debit = a.id)) ORDER BY a.id";
+                FROM transfers t WHERE t.credit = a.id OR t.debit = a.id) ORDER BY a.id";
     Ok(list!(tx, (String,), sql)?.into_iter().map(|(account,)| account).collect())
 }
 

@@ -1,7 +1,7 @@
 //! Nodes, boards and jobs to place on them, and short ways to the store's functions for them.
 
 use berth_store::attempts::{AllocationRow, AttemptRow};
-use berth_store::jobs::NewJobRow;
+use berth_store::jobs::{JobInputs, NewJobRow};
 use berth_store::nodes::{GpuReport, NodeReport, NodeRow};
 use berth_store::offerings::StoredOffering;
 use berth_store::{self as store, Db, StoreError};
@@ -115,6 +115,7 @@ pub async fn with_jobs(db: &Db) {
                     name: format!("job {n}"),
                     offering: slice.id,
                     spec: "{}".to_owned(),
+                    inputs: JobInputs::default(),
                     priority: 1,
                     preemptible: false,
                     cpu_milli: 4_000,

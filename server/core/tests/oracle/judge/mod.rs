@@ -18,7 +18,7 @@ use berth_core::power::counted_watts;
 use berth_mig::Instance;
 
 use crate::world::{
-    Host, Job, LATE_S, Promise, SOON_S, State, Step, What, World, at, job_id, keeps_mig, milli, seconds,
+    Host, Job, LATE_S, Promise, Run, SOON_S, State, Step, What, World, at, job_id, keeps_mig, milli, seconds,
     table,
 };
 

@@ -37,11 +37,16 @@ pub fn try_case(steps: &[Step], mut world: World) -> Result<World, Fault> {
 /// One step, the pass that follows, and what is told then.
 fn live(step: &Step, world: &mut World) -> Result<(), Fault> {
     let known = Before::new(world);
+    let firm: Vec<usize> = (0..world.jobs.len()).filter(|n| world.engine.is_firm(job_id(*n))).collect();
     world.came = false;
     world.step(step);
     let then = Before::new(world);
-    let starts_now = starts_now(world)?;
+    // An engine that was built anew is asked after its first pass.
+    let starts_now = if *step == Step::Restart { Vec::new() } else { starts_now(world)? };
     pass(world)?;
+    if *step == Step::Restart {
+        keeps_room(world, &firm)?;
+    }
     if let Some(job) = starts_now.into_iter().find(|job| world.waits(*job)) {
         return fault("e", format!("job {job} was told that it starts with the next pass"));
     }
@@ -55,6 +60,25 @@ fn live(step: &Step, world: &mut World) -> Result<(), Fault> {
         judge.told(job)?;
     }
     Ok(())
+}
+
+/// Room that runs make for jobs is held for them by an engine that was built anew.
+fn keeps_room(world: &World, firm: &[usize]) -> Result<(), Fault> {
+    let judge = Judge { world };
+    let makes_room = |job: usize| {
+        let for_it = |run: &Run| run.told && run.told_for == Some(job);
+        world.jobs.iter().any(|j| matches!(&j.state, State::Running(run) if for_it(run)))
+    };
+    let lost = |job: &&usize| {
+        world.waits(**job)
+            && judge.takes_part(**job)
+            && makes_room(**job)
+            && !world.engine.is_firm(job_id(**job))
+    };
+    match firm.iter().find(lost) {
+        Some(job) => fault("c", format!("the room that was made for job {job} is lost by a restart")),
+        None => Ok(()),
+    }
 }
 
 /// The jobs that are told before a pass that it starts them.
@@ -125,7 +149,8 @@ fn one_pass(world: &mut World) -> Result<Vec<Decision>, Fault> {
                 Judge { world }.may_stop(&group, world.number(*for_job), &kept)?;
                 let grace_s = group.iter().map(|n| world.jobs[*n].spec.grace_s).max().unwrap_or(0);
                 world.room_made.insert(world.number(*for_job), world.now + grace_s);
-                group.iter().for_each(|n| world.stop(*n));
+                let for_job = world.number(*for_job);
+                group.iter().for_each(|n| world.stop(*n, for_job));
                 index += group.len();
             }
             Decision::Orphan { .. } => index += 1,
@@ -178,17 +203,19 @@ pub fn try_future(mut world: World, steps: usize) -> Result<(), Fault> {
     for job in waiting {
         told.push((job, Judge { world: &world }.told(job)?));
     }
-    // What comes back into the queue comes like any other job.
+    // What was not known comes like any other job.
     let surprising = world.jobs.iter().any(|j| j.spec.after.is_some())
-        || world.jobs.iter().any(|j| matches!(&j.state, State::Running(run) if run.told || run.late_s > 0));
-    world.came = false;
+        || world.jobs.iter().any(|j| matches!(&j.state, State::Running(run) if run.late_s > 0));
+    // Runs that are stopped later were not foreseen.
+    let mut stopped = false;
     for _ in 0..steps {
         for decision in pass(&mut world)? {
+            stopped |= matches!(decision, Decision::Preempt { .. });
             if let Decision::Start { job, .. } = decision {
                 let n = world.number(job);
                 let early =
                     told.iter().find(|(j, _)| *j == n).filter(|(_, t)| t.is_some_and(|t| t < world.now));
-                if let Some((_, at)) = early.filter(|_| !surprising && !world.came) {
+                if let Some((_, at)) = early.filter(|_| !surprising && !stopped) {
                     return fault("e", format!("job {n} was told {at:?} and starts at {}", world.now));
                 }
                 told.retain(|(j, _)| *j != n);
@@ -201,7 +228,7 @@ pub fn try_future(mut world: World, steps: usize) -> Result<(), Fault> {
     }
     if let Some((job, at)) = told.iter().find(|(j, at)| at.is_some_and(|t| t < world.now) && world.waits(*j))
         && !surprising
-        && !world.came
+        && !stopped
     {
         return fault("e", format!("job {job} was told {at:?} and still waits at {}", world.now));
     }

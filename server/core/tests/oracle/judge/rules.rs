@@ -194,7 +194,10 @@ impl Judge<'_> {
             let stood = kept.iter().filter(|k| k.firm && k.job != other && self.world.waits(k.job));
             let mut promises = self.promises(other, true);
             promises.extend(stood.map(|k| k.promise.clone()));
-            if !self.could_run(other, now, &[], &promises) || after.could_run(other, now, &[], &promises) {
+            let could = self.could_run(other, now, &[], &promises);
+            // It runs where its own start was held.
+            promises.retain(|p| p.id != BookingId(job_id(job).uuid()));
+            if !could || after.could_run(other, now, &[], &promises) {
                 continue;
             }
             if of.inside.is_some() || of.class <= theirs.class {

@@ -1,3 +1,21 @@
+-- Events for webhooks and mail.
+
+-- Events for the outside: webhooks and mail are made from them.
+CREATE TABLE notices (
+  id TEXT PRIMARY KEY,
+  org_id TEXT NOT NULL,
+  kind TEXT NOT NULL,
+  subject TEXT NOT NULL,
+  detail TEXT NOT NULL,
+  -- JSON.
+  data TEXT NOT NULL,
+  at BIGINT NOT NULL,
+  -- Deliveries were made of it.
+  spread BOOLEAN NOT NULL
+);
+CREATE INDEX notices_to_spread ON notices (spread, id);
+CREATE INDEX notices_by_org ON notices (org_id, id);
+
 -- Where an organization wants to hear of what happens. The secret signs what is sent, so it is kept as it is.
 CREATE TABLE webhooks (
   id TEXT PRIMARY KEY,
@@ -28,5 +46,3 @@ CREATE TABLE deliveries (
 );
 CREATE INDEX deliveries_due ON deliveries (state, next_at);
 CREATE INDEX deliveries_by_target ON deliveries (target, id);
-
-ALTER TABLE reservations ADD COLUMN warned BOOLEAN NOT NULL DEFAULT FALSE;

@@ -1,3 +1,43 @@
+-- Secrets, files of jobs, and volumes.
+
+-- Secrets for jobs. The value is sealed for its row, under a key that is not in this database.
+CREATE TABLE secrets (
+  org_id TEXT NOT NULL REFERENCES orgs (id),
+  name TEXT NOT NULL,
+  version BIGINT NOT NULL,
+  sealed TEXT NOT NULL,
+  created_by TEXT NOT NULL,
+  created_at BIGINT NOT NULL,
+  updated_by TEXT NOT NULL,
+  updated_at BIGINT NOT NULL,
+  last_used_at BIGINT,
+  PRIMARY KEY (org_id, name)
+);
+
+-- Files of jobs that outlive their attempt. The bytes are in the object store, under the row's id.
+CREATE TABLE job_files (
+  id TEXT PRIMARY KEY,
+  org_id TEXT NOT NULL REFERENCES orgs (id),
+  job_id TEXT NOT NULL REFERENCES jobs (id),
+  attempt BIGINT NOT NULL,
+  rank BIGINT NOT NULL,
+  kind TEXT NOT NULL CHECK (kind IN ('checkpoint', 'artifact')),
+  -- Orders the checkpoints of an attempt.
+  seq BIGINT NOT NULL,
+  path TEXT NOT NULL,
+  bytes BIGINT NOT NULL CHECK (bytes >= 0),
+  -- Lower-case hex.
+  sha256 TEXT NOT NULL,
+  files BIGINT NOT NULL,
+  -- What is gone is removed from the object store before its row.
+  state TEXT NOT NULL CHECK (state IN ('partial', 'complete', 'refused', 'gone')),
+  note TEXT,
+  created_at BIGINT NOT NULL,
+  UNIQUE (job_id, attempt, rank, kind, seq, path)
+);
+CREATE INDEX job_files_by_org ON job_files (org_id, state);
+CREATE INDEX job_files_by_state ON job_files (state, kind);
+
 -- Named volumes of organizations, which jobs mount.
 CREATE TABLE volumes (
   id TEXT PRIMARY KEY,
@@ -53,7 +93,7 @@ CREATE TABLE volume_files (
 );
 CREATE INDEX volume_files_by_blob ON volume_files (blob_id);
 
--- What jobs asked for.
+-- Volumes that jobs mount.
 CREATE TABLE job_volumes (
   job_id TEXT NOT NULL REFERENCES jobs (id),
   idx BIGINT NOT NULL,
@@ -63,16 +103,16 @@ CREATE TABLE job_volumes (
 );
 CREATE INDEX job_volumes_by_volume ON job_volumes (volume_id);
 
--- What their attempts were given. The version stays for as long as the attempt is open.
+-- Versions of volumes that attempts got. A version stays as long as the attempt is open.
 CREATE TABLE volume_uses (
   job_id TEXT NOT NULL REFERENCES jobs (id),
   attempt BIGINT NOT NULL,
   volume_id TEXT NOT NULL,
   version BIGINT NOT NULL,
   writable BOOLEAN NOT NULL,
-  -- Somebody else changes the volume by now: nothing of this attempt is taken any more.
+  -- Another job writes to the volume now: changes of this attempt are refused.
   given_up BOOLEAN NOT NULL,
-  -- The version that holds what it left.
+  -- The version that holds its changes.
   kept_version BIGINT,
   note TEXT,
   PRIMARY KEY (job_id, attempt, volume_id)

@@ -1,0 +1,111 @@
+//! Why a job is being stopped, in the columns of its row.
+
+use std::error::Error;
+
+use berth_core::jobs::StopCause;
+use berth_types::jobs::JobState;
+use sqlx::{ColumnIndex, Decode, FromRow, Row, Type};
+
+/// Why a job is being stopped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stop {
+    pub cause: StopCause,
+    /// The operator's reason, for a job that is halted or drained.
+    pub reason: Option<String>,
+}
+
+/// The state of a job, with the reason while it is being stopped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Phase {
+    pub state: JobState,
+    pub stop: Option<Stop>,
+}
+
+/// The columns of a stop.
+#[derive(Debug, Default)]
+pub(crate) struct StopColumns {
+    pub stop_cause: Option<&'static str>,
+    pub stop_reason: Option<String>,
+    pub stop_for_job: Option<String>,
+    pub stop_requeues: Option<bool>,
+    pub stop_seconds: Option<i64>,
+    pub stop_percent: Option<i64>,
+}
+
+impl StopColumns {
+    pub(crate) fn new(stop: Option<&Stop>) -> Self {
+        let Some(stop) = stop else { return Self::default() };
+        let named =
+            |name| Self { stop_cause: Some(name), stop_reason: stop.reason.clone(), ..Self::default() };
+        match stop.cause {
+            StopCause::Cancelled => named("cancelled"),
+            StopCause::TimedOut => named("timed_out"),
+            StopCause::RankFailed => named("rank_failed"),
+            StopCause::Halted => named("halted"),
+            StopCause::Preempted { for_job } => {
+                Self { stop_for_job: Some(for_job.to_string()), ..named("preempted") }
+            }
+            StopCause::Idle { percent, for_s } => Self {
+                stop_seconds: Some(i64::from(for_s)),
+                stop_percent: Some(i64::from(percent)),
+                ..named("idle")
+            },
+            StopCause::Drained { again, grace_s } => Self {
+                stop_requeues: Some(again),
+                stop_seconds: Some(i64::from(grace_s)),
+                ..named("drained")
+            },
+        }
+    }
+}
+
+/// A stop as its columns have it; `None` where they do not belong together.
+fn parse(
+    cause: &str,
+    for_job: Option<String>,
+    requeues: Option<bool>,
+    seconds: Option<i64>,
+    percent: Option<i64>,
+) -> Option<StopCause> {
+    let seconds = seconds.map(u32::try_from).transpose().ok()?;
+    Some(match cause {
+        "cancelled" => StopCause::Cancelled,
+        "timed_out" => StopCause::TimedOut,
+        "rank_failed" => StopCause::RankFailed,
+        "halted" => StopCause::Halted,
+        "preempted" => StopCause::Preempted { for_job: for_job?.parse().ok()? },
+        "idle" => StopCause::Idle { percent: u8::try_from(percent?).ok()?, for_s: seconds? },
+        "drained" => StopCause::Drained { again: requeues?, grace_s: seconds? },
+        _ => return None,
+    })
+}
+
+impl<'r, R: Row> FromRow<'r, R> for Phase
+where
+    for<'n> &'n str: ColumnIndex<R>,
+    String: Decode<'r, R::Database> + Type<R::Database>,
+    Option<String>: Decode<'r, R::Database> + Type<R::Database>,
+    Option<bool>: Decode<'r, R::Database> + Type<R::Database>,
+    Option<i64>: Decode<'r, R::Database> + Type<R::Database>,
+{
+    fn from_row(row: &'r R) -> Result<Self, sqlx::Error> {
+        let corrupt = |index: &str, text: &str| {
+            let source: Box<dyn Error + Send + Sync> = format!("{text:?} in {index}").into();
+            sqlx::Error::ColumnDecode { index: index.to_owned(), source }
+        };
+        let name: String = row.try_get("state")?;
+        let state = JobState::parse(&name).ok_or_else(|| corrupt("state", &name))?;
+        let Some(cause): Option<String> = row.try_get("stop_cause")? else {
+            return Ok(Self { state, stop: None });
+        };
+        let cause = parse(
+            &cause,
+            row.try_get("stop_for_job")?,
+            row.try_get("stop_requeues")?,
+            row.try_get("stop_seconds")?,
+            row.try_get("stop_percent")?,
+        )
+        .ok_or_else(|| corrupt("stop_cause", &cause))?;
+        Ok(Self { state, stop: Some(Stop { cause, reason: row.try_get("stop_reason")? }) })
+    }
+}
