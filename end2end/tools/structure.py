@@ -23,14 +23,13 @@ METHODS = 25
 # Files over the limit, with their lines.
 LONG_FILES: dict[str, int] = {
     "server/core/src/engine/tests/history.rs": 502,
-    "server/core/tests/oracle/world.rs": 734,
     "server/tests/portal/volumes.rs": 567,
     "worker/src/keeping/mod.rs": 596,
 }
 # Crates over the limit, with the lines of their sources.
 LONG_CRATES: dict[str, int] = {
     "app": 30_900,
-    "server/core": 13_950,
+    "server/core": 12_900,
     "worker": 19_600,
 }
 # Types over the limit, with their methods.

@@ -1,6 +1,7 @@
 //! Ways into running jobs: terminals, and ports in the browser, both through tunnels that workers dial.
 
 pub mod ports;
+mod terminal_access;
 pub mod terminals;
 pub mod tunnels;
 

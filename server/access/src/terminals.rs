@@ -2,7 +2,7 @@
 //!
 //! What is typed and shown passes elsewhere and is kept nowhere.
 
-use berth_core::entry::{self, Refused};
+use crate::terminal_access::{self, Refused};
 use berth_proto::{AttemptId, Closed, TERMINAL_PATIENCE, Terminal as Dialled, dial};
 use berth_types::Page;
 use berth_types::ids::{AuditEventId, JobId, NodeId, OrgId, TerminalId, UserId};
@@ -88,12 +88,15 @@ fn refused(why: Refused) -> Problem {
         }
         Refused::Rank => Problem::invalid_field("/rank", "The job has no such rank, or it does not run now."),
         Refused::JobFull => {
-            let detail = format!("A job may have {} terminals open; close one of them.", entry::MOST_OF_JOB);
+            let detail =
+                format!("A job may have {} terminals open; close one of them.", terminal_access::MOST_OF_JOB);
             Problem::conflict("terminal.limit", "Too many terminals", detail)
         }
         Refused::OrgFull => {
-            let detail =
-                format!("An organization may have {} terminals open; close one of them.", entry::MOST_OF_ORG);
+            let detail = format!(
+                "An organization may have {} terminals open; close one of them.",
+                terminal_access::MOST_OF_ORG
+            );
             Problem::conflict("terminal.limit", "Too many terminals", detail)
         }
     }
@@ -135,7 +138,7 @@ impl Terminals {
         if self.context.authorise_operator(caller).is_err() {
             return Err(problem);
         }
-        entry::reason(reason).map(Some).map_err(|why| Problem::invalid_field("/reason", why))
+        terminal_access::reason(reason).map(Some).map_err(|why| Problem::invalid_field("/reason", why))
     }
 
     /// Opens a terminal in a running job. The shell starts when its socket is opened.
@@ -167,7 +170,7 @@ impl Terminals {
                 let here = ranks.into_iter().find(|r| r.rank == i64::from(rank) && r.running && !r.ended);
                 let runs = row.phase.state == JobState::Running;
                 let open = store::terminals::count_open(tx, org, job).await?;
-                if let Err(why) = entry::check(runs, here.is_some(), open) {
+                if let Err(why) = terminal_access::check(runs, here.is_some(), open) {
                     return Ok(Err(refused(why)));
                 }
                 let Some(here) = here else { return Ok(Err(refused(Refused::Rank))) };

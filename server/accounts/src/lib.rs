@@ -3,6 +3,7 @@
 mod accounts;
 mod invitations;
 mod members;
+mod membership_rules;
 mod passwords;
 mod throttle;
 

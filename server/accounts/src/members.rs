@@ -3,7 +3,7 @@
 //! Rights are looked up at each request, so a change holds from the next one on. What somebody made in the
 //! organization's name, and the streams that they have open, end with the change itself.
 
-use berth_core::members::{keeps_what_was_made, leaves_an_owner};
+use crate::membership_rules::{keeps_what_was_made, leaves_an_owner};
 use berth_types::Page;
 use berth_types::accounts::Role;
 use berth_types::ids::{OrgId, UserId};

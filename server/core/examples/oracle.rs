@@ -14,7 +14,7 @@ mod cases;
 mod found;
 #[path = "../tests/oracle/judge/mod.rs"]
 mod judge;
-#[path = "../tests/oracle/world.rs"]
+#[path = "../tests/oracle/world/mod.rs"]
 mod world;
 
 use std::sync::atomic::{AtomicU64, Ordering};

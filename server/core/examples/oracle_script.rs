@@ -18,7 +18,7 @@ mod judge;
 #[path = "../tests/oracle/reported.rs"]
 #[expect(dead_code, reason = "who runs at the end is in the script")]
 mod reported;
-#[path = "../tests/oracle/world.rs"]
+#[path = "../tests/oracle/world/mod.rs"]
 mod world;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -173,7 +173,7 @@ impl Player {
         let ends: Vec<(usize, bool)> = self
             .runs()
             .filter(|(_, run)| run.ends.is_some_and(|ends| ends <= until))
-            .map(|(n, run)| (n, run.told))
+            .map(|(n, run)| (n, run.told_for.is_some()))
             .collect();
         let ended: Vec<Value> = ends.iter().map(|(n, _)| end(*n, true)).collect();
         let done = json!({"do": "move", "ended": ended});
@@ -197,7 +197,7 @@ impl Player {
     fn move_to(&mut self, until: i64, metered: i64) {
         let back: Vec<(usize, i64)> = self
             .runs()
-            .filter(|(_, run)| run.told && run.ends.is_some_and(|ends| ends <= until))
+            .filter(|(_, run)| run.told_for.is_some() && run.ends.is_some_and(|ends| ends <= until))
             .map(|(n, run)| (n, until - run.since))
             .collect();
         for (n, passed) in back {
@@ -293,7 +293,7 @@ impl Player {
 
     /// The request of a step; `None` where it would change nothing, or would be refused.
     fn order(&self, step: &Step) -> Option<Value> {
-        let goes_on = |job: usize| self.run(job).filter(|run| !run.told);
+        let goes_on = |job: usize| self.run(job).filter(|run| !run.told_for.is_some());
         Some(match *step {
             Step::Unbook(n) => {
                 self.booked(n)?;
@@ -371,7 +371,7 @@ impl Player {
         pass(&mut self.world).ok()?;
         Judge { world: &self.world }.settled().ok()?;
         // A node would be told to stop what it has not begun to run.
-        if self.runs().any(|(_, run)| run.told && run.since == self.world.now) {
+        if self.runs().any(|(_, run)| run.told_for.is_some() && run.since == self.world.now) {
             return None;
         }
         let jobs: Option<Vec<Value>> = (0..self.world.jobs.len()).map(|n| self.state(n)).collect();
@@ -387,7 +387,7 @@ impl Player {
                 let earliest = Judge { world: &self.world }.told(n).ok()?;
                 json!({"is": "waits", "earliest": earliest, "blockers": self.blockers(n)?})
             }
-            State::Running(run) if run.told => json!({"is": "stopping"}),
+            State::Running(run) if run.told_for.is_some() => json!({"is": "stopping"}),
             State::Running(run) => {
                 let rank = |(host, parts): &(usize, Vec<(usize, Part)>)| {
                     let boards: Vec<usize> = parts.iter().map(|(board, _)| *board).collect();

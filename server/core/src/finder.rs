@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use berth_mig::Instance;
 
 use crate::cluster::{Cluster, NodeIx, Part, Slot, View};
-use crate::mix::Mix;
+use crate::demand::DemandModel;
 use crate::scoring::{Context, Offer, Policy};
 use crate::shape::{ANYBODY, Device, Shape};
 
@@ -24,16 +24,16 @@ const NOT_HERE: u64 = u64::MAX;
 struct Costs {
     /// Up to this change of the cluster they are right.
     changes: u64,
-    mix: u32,
+    demand: u32,
     asked: u64,
     nodes: Vec<u64>,
     blocks: Vec<u64>,
     dirty: Vec<u32>,
-    /// From this node on costs are of an older mix, which is good enough for a while.
+    /// From this node on costs are of an older demand, which is good enough for a while.
     stale: usize,
 }
 
-/// As many costs of an older mix are brought up to date at once.
+/// As many costs of an older demand are brought up to date at once.
 const RENEWED: usize = 128;
 
 impl Costs {
@@ -67,14 +67,14 @@ impl Costs {
 #[derive(Debug, Clone)]
 pub struct Finder<P> {
     policy: P,
-    pub mix: Mix,
+    pub demand: DemandModel,
     costs: HashMap<Shape, Costs>,
     asked: u64,
 }
 
 impl<P: Policy> Finder<P> {
     pub fn new(policy: P) -> Self {
-        Self { policy, mix: Mix::default(), costs: HashMap::new(), asked: 0 }
+        Self { policy, demand: DemandModel::default(), costs: HashMap::new(), asked: 0 }
     }
 
     pub fn policy(&self) -> &P {
@@ -83,8 +83,8 @@ impl<P: Policy> Finder<P> {
 
     /// Takes note of a request, and now and then of what all of them mean.
     pub fn observe(&mut self, shape: &Shape, cluster: &Cluster) {
-        self.mix.observe(shape);
-        self.mix.refresh(cluster, self.policy.horizon());
+        self.demand.observe(shape);
+        self.demand.refresh(cluster, self.policy.horizon());
     }
 
     /// The best node that is allowed, as of the last [`Finder::sync`] of this shape.
@@ -112,7 +112,7 @@ impl<P: Policy> Finder<P> {
     /// they are kept for all organizations at once.
     fn own<'a>(&'a self, cluster: &'a Cluster, shape: &'a Shape) -> impl Iterator<Item = (u64, NodeIx)> + 'a {
         let sharer = if let Device::Share { sharer, .. } = shape.device { sharer } else { 0 };
-        let cx = Context { models: cluster.models(), mix: &self.mix };
+        let cx = Context { models: cluster.models(), demand: &self.demand };
         let cost = move |node: NodeIx| {
             let view = cluster.node(node)?.view();
             let fits = shape.may_fit(view, cx.models);
@@ -136,7 +136,7 @@ impl<P: Policy> Finder<P> {
 
     /// What the policy offers on a view of a node.
     pub fn offer(&self, cluster: &Cluster, view: &View, shape: &Shape) -> Option<Offer> {
-        let cx = Context { models: cluster.models(), mix: &self.mix };
+        let cx = Context { models: cluster.models(), demand: &self.demand };
         if shape.may_fit(view, cluster.models()) { self.policy.offer(view, shape, &cx) } else { None }
     }
 
@@ -150,8 +150,8 @@ impl<P: Policy> Finder<P> {
         {
             self.costs.remove(&oldest);
         }
-        let Self { policy, mix, costs, asked } = self;
-        let cx = Context { models: cluster.models(), mix };
+        let Self { policy, demand, costs, asked } = self;
+        let cx = Context { models: cluster.models(), demand };
         let costs = costs.entry(*shape).or_default();
         costs.asked = *asked;
         let ask = |view: &View| {
@@ -167,12 +167,12 @@ impl<P: Policy> Finder<P> {
                 costs.nodes = cluster.nodes().iter().map(|n| ask(n.view())).collect();
                 costs.blocks = vec![NOT_HERE; count.div_ceil(BLOCK)];
                 (0..costs.blocks.len()).for_each(|b| costs.block(b));
-                (costs.mix, costs.stale) = (mix.version(), count);
+                (costs.demand, costs.stale) = (demand.version(), count);
             }
             Some(changed) => {
                 let mut dirty = std::mem::take(&mut costs.dirty);
-                if costs.mix != mix.version() {
-                    (costs.mix, costs.stale) = (mix.version(), 0);
+                if costs.demand != demand.version() {
+                    (costs.demand, costs.stale) = (demand.version(), 0);
                 }
                 let renewed = costs.stale..(costs.stale + RENEWED).min(count);
                 costs.stale = renewed.end;

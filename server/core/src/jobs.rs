@@ -150,6 +150,21 @@ pub enum Rejected {
     NotNow(JobState),
 }
 
+impl Event {
+    /// Why an attempt under way stops by this event.
+    const fn stop_cause(&self) -> Option<StopCause> {
+        Some(match *self {
+            Self::Preempt { for_job, .. } => StopCause::Preempted { for_job },
+            Self::RankFailed { .. } => StopCause::RankFailed,
+            Self::Drain { again, grace_s, .. } => StopCause::Drained { again, grace_s },
+            Self::Idle { percent, for_s, .. } => StopCause::Idle { percent, for_s },
+            Self::Cancel => StopCause::Cancelled,
+            Self::Halt => StopCause::Halted,
+            _ => return None,
+        })
+    }
+}
+
 impl Machine {
     /// From its stored form. `stop` is the cause that was recorded with a stopping job.
     pub fn restore(state: JobState, attempt: u32, stop: Option<StopCause>) -> Self {
@@ -184,6 +199,15 @@ impl Machine {
         }
     }
 
+    /// True if an attempt is under way that this cause can stop.
+    const fn stops_for(self, cause: StopCause) -> bool {
+        match self {
+            Self::Running { .. } => true,
+            Self::Assigned { .. } | Self::Starting { .. } => !matches!(cause, StopCause::Idle { .. }),
+            Self::Queued | Self::Stopping { .. } | Self::Ended(_) => false,
+        }
+    }
+
     /// Applies one event.
     pub fn apply(self, event: Event) -> Result<(Self, Vec<Effect>), Rejected> {
         if let Event::Prepare { attempt }
@@ -200,6 +224,12 @@ impl Machine {
             if attempt != self.attempt() {
                 return Err(Rejected::OldAttempt { reported: attempt, current: self.attempt() });
             }
+        }
+        if let Some(cause) = event.stop_cause()
+            && self.stops_for(cause)
+        {
+            let stopping = Self::Stopping { attempt: self.attempt(), cause };
+            return Ok((stopping, vec![Effect::WakeNode]));
         }
         match (self, event) {
             (Self::Ended(_), _) => Err(Rejected::Ended),
@@ -232,28 +262,6 @@ impl Machine {
             (Self::Stopping { attempt, .. }, Event::Halt) => {
                 Ok((Self::Stopping { attempt, cause: StopCause::Halted }, vec![]))
             }
-            (
-                Self::Assigned { attempt } | Self::Starting { attempt } | Self::Running { attempt },
-                Event::Preempt { for_job, .. },
-            ) => Ok((
-                Self::Stopping { attempt, cause: StopCause::Preempted { for_job } },
-                vec![Effect::WakeNode],
-            )),
-            (
-                Self::Assigned { attempt } | Self::Starting { attempt } | Self::Running { attempt },
-                Event::RankFailed { .. },
-            ) => Ok((Self::Stopping { attempt, cause: StopCause::RankFailed }, vec![Effect::WakeNode])),
-            (
-                Self::Assigned { attempt } | Self::Starting { attempt } | Self::Running { attempt },
-                Event::Drain { again, grace_s, .. },
-            ) => {
-                let cause = StopCause::Drained { again, grace_s };
-                Ok((Self::Stopping { attempt, cause }, vec![Effect::WakeNode]))
-            }
-            (Self::Running { attempt }, Event::Idle { percent, for_s, .. }) => {
-                let cause = StopCause::Idle { percent, for_s };
-                Ok((Self::Stopping { attempt, cause }, vec![Effect::WakeNode]))
-            }
             (Self::Queued, Event::Orphan { failure }) => {
                 let finish = Effect::Finish { exit_code: None, failure: Some(failure) };
                 Ok((Self::Ended(JobState::Failed), vec![Effect::Settle, finish]))
@@ -276,14 +284,6 @@ impl Machine {
                 let finish = Effect::Finish { exit_code: None, failure: Some(halted()) };
                 Ok((Self::Ended(JobState::Cancelled), vec![Effect::Settle, finish]))
             }
-            (
-                Self::Assigned { attempt } | Self::Starting { attempt } | Self::Running { attempt },
-                Event::Cancel,
-            ) => Ok((Self::Stopping { attempt, cause: StopCause::Cancelled }, vec![Effect::WakeNode])),
-            (
-                Self::Assigned { attempt } | Self::Starting { attempt } | Self::Running { attempt },
-                Event::Halt,
-            ) => Ok((Self::Stopping { attempt, cause: StopCause::Halted }, vec![Effect::WakeNode])),
             (machine, Event::End { outcome, .. }) => {
                 let (state, exit_code, failure) = end(machine, outcome);
                 let finish = Effect::Finish { exit_code, failure };
@@ -296,7 +296,9 @@ impl Machine {
                 | Event::Preempt { .. }
                 | Event::RankFailed { .. }
                 | Event::Idle { .. }
-                | Event::Drain { .. },
+                | Event::Drain { .. }
+                | Event::Cancel
+                | Event::Halt,
             ) => Err(Rejected::NotNow(machine.state())),
             (machine, Event::Prepare { .. } | Event::Start { .. }) => Err(Rejected::NotNow(machine.state())),
         }

@@ -2,8 +2,8 @@
 //!
 //! A node is who its certificate says, and only while this portal knows the certificate.
 
+use crate::clone_detection::{Daemon, Verdict, judge};
 use berth_core::admission::check_name;
-use berth_core::lineage::{Claim, Verdict, judge};
 use berth_types::ids::{AuditEventId, JoinTokenId, NodeId};
 use berth_types::nodes::{JoinToken, NewJoinToken, Node};
 use berth_types::problems::Problem;
@@ -65,8 +65,8 @@ fn row(issued: &Issued, node: NodeId, now: Timestamp, until: Timestamp) -> Certi
     }
 }
 
-fn last_claim(row: &InstanceRow) -> Option<Claim> {
-    (!row.instance.is_empty()).then(|| Claim {
+fn last_claim(row: &InstanceRow) -> Option<Daemon> {
+    (!row.instance.is_empty()).then(|| Daemon {
         instance: row.instance.clone(),
         epoch: row.epoch,
         connection: row.connections,
@@ -358,7 +358,7 @@ impl Enrolment {
     }
 
     /// What a daemon's claim is, next to the one that was let in before.
-    pub async fn judge(&self, node: NodeId, claim: &Claim) -> Result<Verdict, StoreError> {
+    pub async fn judge(&self, node: NodeId, claim: &Daemon) -> Result<Verdict, StoreError> {
         let mut conn = self.context.db.read().await?;
         let row = store::certificates::find_instance(&mut conn.tx(), node).await?;
         let suspect = row.as_ref().is_some_and(|row| row.suspect.is_some());
@@ -366,7 +366,7 @@ impl Enrolment {
     }
 
     /// Lets a daemon in, unless another came before it.
-    pub async fn admit(&self, node: NodeId, claim: &Claim) -> Result<bool, StoreError> {
+    pub async fn admit(&self, node: NodeId, claim: &Daemon) -> Result<bool, StoreError> {
         let claim = claim.clone();
         self.context
             .db

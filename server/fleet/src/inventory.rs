@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use berth_core::inventory::{FIRMWARE, Host, odd_ones};
+use crate::host_differences::{FIRMWARE, Host, odd_ones};
+use crate::stuck::{self, Found, Open, Patience, Placed};
 use berth_core::power::Load;
-use berth_core::stuck::{self, Found, Open, Patience, Placed};
 use berth_types::Page;
 use berth_types::ids::NodeId;
 use berth_types::jobs::JobState;
@@ -214,7 +214,7 @@ impl Inventory {
         }
         for (host, odd) in hosts.iter_mut().zip(odd_ones(&compared)) {
             let told =
-                |o: berth_core::inventory::Odd| OddFact { fact: o.fact, model: o.model, usual: o.usual };
+                |o: crate::host_differences::Odd| OddFact { fact: o.fact, model: o.model, usual: o.usual };
             host.odd = odd.into_iter().map(told).collect();
         }
         Ok(Page::whole(hosts))

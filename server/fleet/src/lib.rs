@@ -1,13 +1,16 @@
 //! Nodes and boards: enrolment, reports, health, silence, inventory, and what is offered of them.
 
 pub mod authority;
+pub mod clone_detection;
 pub mod cluster;
 pub mod enrolment;
 mod health;
+mod host_differences;
 mod inventory;
 pub mod leases;
 mod nodes;
 mod offerings;
+mod stuck;
 
 pub use cluster::Cluster;
 pub use enrolment::Enrolment;

@@ -2,7 +2,7 @@
 //!
 //! Whom it tells when is decided in core. Called off it takes back nothing that was told already.
 
-use berth_core::drain::{Resident, grace_s, look, waits_again};
+use crate::drain_rules::{NodeAttempt, decide, grace_s, waits_again};
 use berth_core::jobs::Event;
 use berth_types::Page;
 use berth_types::ids::{AuditEventId, JobId, NodeId};
@@ -284,11 +284,11 @@ impl Drains {
         let resident = |(index, rank): (usize, &OpenRow)| {
             let state = JobState::parse(&rank.state);
             let state = state.ok_or_else(|| StoreError::Corrupt(rank.state.clone()))?;
-            Ok(Resident { job: index, attempt: number(rank.number), latest: number(rank.latest), state })
+            Ok(NodeAttempt { job: index, attempt: number(rank.number), latest: number(rank.latest), state })
         };
-        let residents: Vec<Resident<usize>> =
+        let residents: Vec<NodeAttempt<usize>> =
             open.iter().enumerate().map(resident).collect::<Result<_, StoreError>>()?;
-        let due = look(deadline(row), now, &residents);
+        let due = decide(deadline(row), now, &residents);
         for (index, attempt) in due.stop {
             let Some(rank) = open.get(index) else { continue };
             let Spec { retry, checkpoint } = spec(rank)?;

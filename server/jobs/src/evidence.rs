@@ -3,7 +3,7 @@
 //!
 //! The charge itself stays as it was metered; what comes back is a posting of its own.
 
-use berth_core::evidence::{Uncovered, credit_micros, newest, together_ms, uncovered};
+use crate::evidence_rules::{Uncovered, credit_micros, newest, together_ms, uncovered};
 use berth_core::rating::charge_micros;
 use berth_proto as proto;
 use berth_types::evidence::Evidence;

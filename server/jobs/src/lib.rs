@@ -2,8 +2,10 @@
 
 pub mod attempts;
 mod charges;
+mod drain_rules;
 pub mod drains;
 mod evidence;
+mod evidence_rules;
 pub mod jobs;
 mod leases;
 mod limits;
@@ -18,6 +20,7 @@ mod ranks;
 pub mod scheduler;
 mod transitions;
 mod underuse;
+mod underuse_rules;
 
 pub use attempts::{Attempts, Inputs};
 pub use drains::Drains;

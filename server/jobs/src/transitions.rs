@@ -98,14 +98,7 @@ pub(crate) async fn step(
             Effect::WakeNode | Effect::Settle => {}
         }
     }
-    let operator = |cause| matches!(cause, StopCause::Halted | StopCause::Drained { .. });
-    let stop = match next {
-        Machine::Stopping { cause, .. } => {
-            Some(Stop { cause, reason: operator(cause).then(|| detail.clone()) })
-        }
-        _ => None,
-    };
-    row.phase = Phase { state: next.state(), stop };
+    row.phase = phase(next, &detail);
     if next.state() == JobState::Running && row.started_at.is_none() {
         row.started_at = Some(now.micros());
     }
@@ -134,6 +127,18 @@ pub(crate) async fn step(
         store::budgets::insert_notice(tx, &notice).await?;
     }
     Ok(Ok(event))
+}
+
+/// The state of a job with the cause of its stop, and an operator's reason.
+fn phase(next: Machine, detail: &str) -> Phase {
+    let operator = |cause| matches!(cause, StopCause::Halted | StopCause::Drained { .. });
+    let stop = match next {
+        Machine::Stopping { cause, .. } => {
+            Some(Stop { cause, reason: operator(cause).then(|| detail.to_owned()) })
+        }
+        _ => None,
+    };
+    Phase { state: next.state(), stop }
 }
 
 /// Posts what was used since the last charge and gives back the rest of the hold.

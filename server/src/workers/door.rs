@@ -6,7 +6,7 @@
 use std::io;
 use std::time::Duration;
 
-use berth_core::lineage::{Claim, Verdict};
+use berth_fleet::clone_detection::{Daemon, Verdict};
 use berth_proto as proto;
 use futures::StreamExt;
 use tonic::body::Body;
@@ -46,7 +46,7 @@ impl Session {
         up: &mut Streaming<proto::Up>,
     ) -> Result<(), String> {
         let claim =
-            Claim { instance: hello.instance.clone(), epoch: hello.epoch, connection: hello.connection };
+            Daemon { instance: hello.instance.clone(), epoch: hello.epoch, connection: hello.connection };
         if claim.instance.is_empty() || claim.instance.len() > 64 {
             return self
                 .refuse("A worker says which daemon it is; this one is too old for this portal.")

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::future::Either;
+use sqlx::migrate::MigrateError;
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 use sqlx::sqlite::{
@@ -45,6 +46,15 @@ impl ReadConn {
 
 static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("../../migrations");
 
+fn not_migrated(error: MigrateError) -> StoreError {
+    StoreError::Engine(match error {
+        MigrateError::VersionMissing(_) | MigrateError::VersionMismatch(_) => {
+            "the database was made by another version of Berth; give an empty one".to_owned()
+        }
+        other => other.to_string(),
+    })
+}
+
 fn sqlite_options(file: &Path) -> SqliteConnectOptions {
     SqliteConnectOptions::new()
         .filename(file)
@@ -65,7 +75,7 @@ impl Db {
     /// Opens the embedded database in `file`, migrated.
     pub async fn sqlite(file: &Path) -> Result<Self, StoreError> {
         let migrate = SqlitePoolOptions::new().max_connections(1).connect_with(sqlite_options(file)).await?;
-        MIGRATIONS.run(&migrate).await.map_err(|e| StoreError::Engine(e.to_string()))?;
+        MIGRATIONS.run(&migrate).await.map_err(not_migrated)?;
         sqlx::raw_sql(include_str!("../../../migrations/guards/sqlite.sql")).execute(&migrate).await?;
         migrate.close().await;
         let readers = SqlitePoolOptions::new()
@@ -83,7 +93,7 @@ impl Db {
         let options =
             options.ok_or_else(|| StoreError::Engine("the database URL is not postgres://…".to_owned()))?;
         let pool = PgPoolOptions::new().max_connections(16).connect_with(options).await?;
-        MIGRATIONS.run(&pool).await.map_err(|e| StoreError::Engine(e.to_string()))?;
+        MIGRATIONS.run(&pool).await.map_err(not_migrated)?;
         sqlx::raw_sql(include_str!("../../../migrations/guards/postgres.sql")).execute(&pool).await?;
         Ok(Self(Engine::Postgres { pool, turns: Arc::default() }))
     }

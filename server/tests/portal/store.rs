@@ -11,6 +11,7 @@ use berth_types::ids::{OrgId, TransferId, UserId};
 use berth_types::ledger::TransferKind;
 use berth_types::time::Timestamp;
 use futures::FutureExt;
+use sqlx::Connection;
 use uuid::Uuid;
 
 fn now() -> Timestamp {
@@ -245,6 +246,22 @@ async fn use_is_paid_by_what_expires_soonest_and_had_not_when_it_was_set_aside()
         let mut conn = db.read().await.unwrap();
         assert_eq!(store::ledger::balance(&mut conn.tx(), org(1).id).await.unwrap(), (25, 20), "{engine}");
         assert_eq!(store::ledger::mismatches(&mut conn.tx()).await.unwrap(), Vec::<String>::new());
+    }
+}
+
+#[tokio::test]
+async fn a_database_of_another_version_is_refused_with_the_reason() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("berth.db");
+    drop(store::Db::sqlite(&file).await.unwrap());
+    let mut conn = sqlx::SqliteConnection::connect(&format!("sqlite:{}", file.display())).await.unwrap();
+    for sql in [
+        "UPDATE _sqlx_migrations SET version = 99 WHERE version = 6",
+        "UPDATE _sqlx_migrations SET checksum = x'00'",
+    ] {
+        sqlx::query(sqlx::AssertSqlSafe(sql)).execute(&mut conn).await.unwrap();
+        let refused = store::Db::sqlite(&file).await.err().unwrap().to_string();
+        assert!(refused.contains("made by another version of Berth"), "{refused}");
     }
 }
 

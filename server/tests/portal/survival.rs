@@ -4,7 +4,7 @@ use std::process::Command;
 use std::sync::mpsc;
 
 use crate::common::{TestPortal, job};
-use crate::process::{Served, call, free_address, serve, serve_with, worker};
+use crate::process::{Served, call, eventually, free_address, serve, serve_with, worker};
 use berth_foundation::Settings;
 use berth_store::{self as store, Db};
 use serde_json::{Value, json};
@@ -129,6 +129,75 @@ async fn kill_9_during_a_run_charges_every_second_once() {
     served.kill();
     let mut conn = Db::sqlite(&database).await.unwrap().read().await.unwrap();
     assert_eq!(store::ledger::mismatches(&mut conn.tx()).await.unwrap(), Vec::<String>::new());
+}
+
+/// A run is stopped for a job, the portal is killed, and a job with an earlier turn comes meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn kill_9_leaves_the_room_that_was_made_to_its_job() {
+    let dir = tempfile::tempdir().unwrap();
+    let database = dir.path().join("berth.db");
+    let board = "h100-80gb.7g.80gb";
+    let (tenants, join) = {
+        let data = dir.path().to_owned();
+        let t =
+            TestPortal::with(Db::sqlite(&database).await.unwrap(), |settings| Settings { data, ..settings });
+        t.clock.set_by_the_machine();
+        let operator = t.operator().await;
+        let mut tenants = Vec::new();
+        for name in ["lab", "bay"] {
+            let (person, org) = t.tenant(name).await;
+            t.stock(&operator, &org, 1_000_000_000).await;
+            let new = json!({"name": "script", "role": "member"});
+            let created = t.post(&person, &format!("/orgs/{org}/tokens"), new).await.expect(201);
+            tenants.push((org, created["secret"].as_str().unwrap().to_owned()));
+        }
+        let price = json!({"offering": board, "per_hour_micros": 3_600_000});
+        t.post(&operator, "/operator/prices", price).await.expect(201);
+        let join = t.post(&operator, "/operator/join-tokens", json!({})).await.expect(201);
+        (tenants, join["secret"].as_str().unwrap().to_owned())
+    };
+    let worker_address = free_address();
+    let mut served = serve_with(dir.path(), &worker_address, &[], None);
+    let _worker = worker(&dir.path().join("worker"), &worker_address, &join);
+    let submit = |served: &Served, (org, token): &(String, String), more: Value| {
+        let mut spec = json!({"name": "train", "offering": board, "max_duration_s": 100});
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let (status, job) =
+            call(&served.address, "POST", &format!("/orgs/{org}/jobs"), token, &spec).unwrap();
+        assert_eq!(status, 201, "{job}");
+        (format!("/orgs/{org}/jobs/{}", job["id"].as_str().unwrap()), token.clone())
+    };
+    let get = |served: &Served, (path, token): &(String, String)| {
+        call(&served.address, "GET", path, token, &Value::Null).unwrap().1
+    };
+    let until = |served: &Served, job: &(String, String), state: &str| {
+        eventually(|| match get(served, job) {
+            now if now["state"] == state => Ok(now),
+            now => Err(now.to_string()),
+        })
+    };
+    // It runs until its grace is over.
+    let low = json!({
+        "script": "trap '' TERM; while true; do sleep 0.05; done", "priority": "low", "preemptible": true,
+        "checkpoint": {"dir": "state", "grace_s": 15},
+    });
+    let low = submit(&served, &tenants[0], low);
+    until(&served, &low, "running");
+    let runs = json!({"script": "sleep 1", "priority": "high"});
+    let first = submit(&served, &tenants[0], runs.clone());
+    until(&served, &low, "stopping");
+    served.kill();
+    let mut served = serve_with(dir.path(), &worker_address, &[], None);
+    // Its organization has used nothing, so its turn is before the other's.
+    let second = submit(&served, &tenants[1], runs);
+    eventually(|| match get(&served, &second)["reasons"] {
+        ref reasons if *reasons != json!([]) => Ok(()),
+        ref reasons => Err(reasons.to_string()),
+    });
+    let (first, second) = (until(&served, &first, "succeeded"), until(&served, &second, "succeeded"));
+    let started = |job: &Value| job["started_at"].as_str().unwrap().to_owned();
+    assert!(started(&first) < started(&second), "{first} {second}");
+    served.kill();
 }
 
 #[test]

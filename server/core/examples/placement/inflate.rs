@@ -64,8 +64,8 @@ fn allocation<P: Policy>(trace: &Trace, policy: P, seed: u64, mix: Learned) -> f
     let mut cluster = trace.cluster.clone();
     let mut finder = Finder::new(policy);
     if mix == Learned::Known {
-        trace.tasks.iter().for_each(|task| finder.mix.observe(&task.shape));
-        finder.mix.refresh(&cluster, finder.policy().horizon());
+        trace.tasks.iter().for_each(|task| finder.demand.observe(&task.shape));
+        finder.demand.refresh(&cluster, finder.policy().horizon());
     }
     let (mut asked, mut used) = (0, 0);
     let (mut sum, mut count) = (0.0, 0.0);

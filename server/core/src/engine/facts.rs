@@ -351,16 +351,16 @@ impl Engine {
         if self.claims.get(&owner) == Some(&claim) {
             return;
         }
-        let known = self.claims.get(&owner).and_then(|old| old.stopped_for);
-        self.memory.rooms.extend(claim.stopped_for.filter(|job| known != Some(*job)));
         // What moved away is released; what stayed is only stated anew.
         if let Some(old) = self.claims.remove(&owner) {
+            self.rooms.remove(&old);
             self.count(&old, -1, now);
             for rank in old.ranks.iter().filter(|r| !claim.ranks.iter().any(|n| n.node == r.node)) {
                 self.forget_rank(rank.node, owner);
             }
             self.stir_racks_of(&old);
         }
+        self.rooms.insert(&claim);
         self.count(&claim, 1, now);
         for rank in &claim.ranks {
             match self.cluster.find_node(rank.node) {
@@ -387,6 +387,7 @@ impl Engine {
 
     pub(super) fn remove_claim(&mut self, owner: Owner, now: Timestamp) {
         let Some(old) = self.claims.remove(&owner) else { return };
+        self.rooms.remove(&old);
         self.count(&old, -1, now);
         for rank in &old.ranks {
             self.forget_rank(rank.node, owner);

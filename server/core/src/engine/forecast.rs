@@ -60,18 +60,14 @@ impl Engine {
         });
         if !known {
             let (mut starts, until) = self.live_through(steps, now);
-            let returns = self.returns_at();
+            // A run that is stopped for others returns to the queue, with a turn that is not known here.
+            let stopped = self.claims.values().filter(|claim| claim.stopped_for.is_some());
+            let returns = stopped.filter_map(|claim| claim.ends_by).min();
             starts.retain(|job, at| *at <= now || returns.is_none_or(|end| *at < end) || self.is_firm(*job));
             let state = State { changes, queue, bookings, until };
             self.memory.forecast = Some(Forecast { state, starts });
         }
         Some(self.memory.forecast.as_ref().and_then(|known| known.starts.get(&job).copied()))
-    }
-
-    /// When the first run returns to the queue that is stopped for others: its turn, and the turns of the others, are
-    /// not known.
-    fn returns_at(&self) -> Option<Timestamp> {
-        self.claims.values().filter(|c| c.stopped_for.is_some()).filter_map(|c| c.ends_by).min()
     }
 
     /// The starts that follow, and until when they are right if nothing happens.

@@ -11,7 +11,7 @@ use berth_types::time::Timestamp;
 
 use super::{Basis, Engine, Held};
 use crate::calendar::{Booking, But, HANGS_S, Kind, LATE_S, Place, expected_end};
-use crate::cluster::{BookingId, Models, NodeIx};
+use crate::cluster::{BookingId, Models, NodeIx, Owner};
 use crate::queue::Turn;
 use crate::request::Ask;
 
@@ -105,7 +105,8 @@ impl Engine {
     }
 
     fn basis(&self, job: JobId) -> Option<Basis> {
-        self.holds.get(&job).map(|h| h.basis).or_else(|| self.basis_inside(job))
+        let inside = || self.inside.values().flatten().find(|h| h.job == job).map(|h| h.basis);
+        self.holds.get(&job).map(|h| h.basis).or_else(inside)
     }
 
     /// Holds a start for a job, or keeps the one that is held. A job that is not the first leaves the queue and
@@ -147,19 +148,23 @@ impl Engine {
         Foreseen::At(at)
     }
 
-    /// Holds the room again that runs make for jobs, in an engine that was built anew meanwhile.
+    /// Holds the room again that runs make for jobs: an engine that was built anew holds none, and room is lost for
+    /// as long as a node is closed or a limit of the organization is reached.
     pub(super) fn restore_rooms(&mut self, now: Timestamp) {
-        let jobs = std::mem::take(&mut self.memory.rooms);
-        let mut turns: Vec<Turn> = jobs.into_iter().filter_map(|job| self.turn(job, now)).collect();
+        let expected = |owner: &Owner| {
+            let end = self.claims.get(owner).and_then(|claim| claim.ends_by);
+            end.is_some_and(|end| now <= end.plus_seconds(HANGS_S))
+        };
+        let rooms = self.rooms.iter().filter(|(job, by)| !self.is_firm(*job) && by.iter().any(expected));
+        let mut turns: Vec<Turn> = rooms.filter_map(|(job, _)| self.turn(job, now)).collect();
         turns.sort_unstable();
         for Turn { job, .. } in turns {
-            let Some(waiting) = self.jobs.get(&job).filter(|_| !self.is_firm(job)) else { continue };
+            let Some(waiting) = self.jobs.get(&job) else { continue };
             let (Some(lane), Some(ask)) = (waiting.lane, waiting.ask) else { continue };
             match lane.inside {
                 Some(id) => self.restore_room_inside(id, job, now),
-                None if !self.turns(now).admits(lane.group, &ask) => {}
-                None if self.hold(ask.shape.models.0, job, Basis::Stopped, now) == Foreseen::NotYet => {
-                    self.memory.rooms.insert(job);
+                None if self.turns(now).admits(lane.group, &ask) => {
+                    self.hold(ask.shape.models.0, job, Basis::Stopped, now);
                 }
                 None => {}
             }

@@ -22,9 +22,9 @@ const ROUNDS: usize = 8;
 /// A start that is held inside a booking.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct HeldInside {
-    job: JobId,
+    pub(super) job: JobId,
     booking: Booking,
-    basis: Basis,
+    pub(super) basis: Basis,
     /// The begin of the booking when its basis was found.
     due: Timestamp,
 }
@@ -60,7 +60,7 @@ impl InsidePass {
 
 /// A job that waits inside.
 #[derive(Clone, Copy)]
-struct Inside {
+pub(super) struct Inside {
     job: JobId,
     ask: Ask,
     class: i64,
@@ -70,10 +70,6 @@ struct Inside {
 impl Engine {
     pub(super) fn held_inside(&self) -> impl Iterator<Item = (JobId, &Booking)> {
         self.inside.values().flatten().map(|held| (held.job, &held.booking))
-    }
-
-    pub(super) fn basis_inside(&self, job: JobId) -> Option<Basis> {
-        self.inside.values().flatten().find(|h| h.job == job).map(|h| h.basis)
     }
 
     /// When the first start begins that is held inside a booking for somebody else.
@@ -191,16 +187,11 @@ impl Engine {
     }
 
     /// A job of a booking, if its longest run ends with the booking at the latest.
-    fn inside_job(&self, job: JobId, booking: &Booking, now: Timestamp) -> Option<Inside> {
+    pub(super) fn inside_job(&self, job: JobId, booking: &Booking, now: Timestamp) -> Option<Inside> {
         let waiting = self.jobs.get(&job)?;
         let (lane, ask, seconds) = (waiting.lane?, waiting.ask?, waiting.facts.max_duration_s);
         let ends = self.ends(now, seconds) <= booking.until && waiting.facts.org == booking.org;
         ends.then_some(Inside { job, ask, class: lane.group.class, seconds })
-    }
-
-    /// Whether a job that starts now ends with a booking at the latest.
-    pub(super) fn ends_inside(&self, job: JobId, id: BookingId, now: Timestamp) -> bool {
-        self.calendar.get(id).is_some_and(|booking| self.inside_job(job, booking, now).is_some())
     }
 
     /// Starts a job if it fits beside what is held for others.

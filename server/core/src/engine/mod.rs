@@ -20,6 +20,7 @@ mod place;
 mod power;
 mod preempt;
 mod reserve;
+mod rooms;
 mod why;
 mod words;
 
@@ -114,8 +115,6 @@ struct Memory {
     /// So many passes were made.
     passes: u64,
     forecast: Option<forecast::Forecast>,
-    /// Jobs for which runs are stopped, as facts say: an engine that is built anew holds no room for them yet.
-    rooms: BTreeSet<JobId>,
 }
 
 #[derive(Debug, Clone)]
@@ -140,6 +139,8 @@ pub struct Engine {
     inside: BTreeMap<BookingId, Vec<inside::HeldInside>>,
     /// How many attempts may be told to make room, by the booking that they run in, class and grace.
     preemptible: BTreeMap<(Option<BookingId>, i64, i64), i64>,
+    /// The runs that are stopped for a job.
+    rooms: rooms::Rooms,
     /// Who started in this pass, and may be told to make room in the next one.
     started: BTreeSet<Owner>,
     /// Who must have ended when.
@@ -169,6 +170,7 @@ impl Default for Engine {
             impossible: BTreeSet::new(),
             inside: BTreeMap::new(),
             preemptible: BTreeMap::new(),
+            rooms: rooms::Rooms::default(),
             started: BTreeSet::new(),
             ends: BTreeSet::new(),
             memory: Memory::default(),

@@ -157,7 +157,6 @@ impl Engine {
             self.put_claim(told, now);
             out.push(Decision::Preempt { victim, for_job });
         }
-        self.memory.rooms.remove(&for_job);
     }
 
     /// Makes room for a job that does not fit, unless its start is known to be about as soon (`starts`). The room

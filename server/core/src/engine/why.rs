@@ -206,8 +206,9 @@ impl Engine {
         }
         let turn = self.turn(job, now);
         let mut before = self.queue.inside(id, self.turns(now));
-        // Who does not fit into what is left of the reservation is in nobody's way.
-        before.retain(|t| Some(*t) < turn && self.ends_inside(t.job, id, now));
+        // A job that does not fit into the rest of the reservation is in nobody's way.
+        let fits = |job| self.calendar.get(id).is_some_and(|b| self.inside_job(job, b, now).is_some());
+        before.retain(|t| Some(*t) < turn && fits(t.job));
         let before = before.len();
         if before > 0 {
             why.blockers.push(Blocker::Ahead { jobs: u32::try_from(before).unwrap_or(u32::MAX) });

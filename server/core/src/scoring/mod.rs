@@ -9,7 +9,7 @@ mod rivals;
 use berth_mig::Instance;
 
 use crate::cluster::{Model, Part, View, WHOLE_MILLI, occupy};
-use crate::mix::{Horizon, Mix};
+use crate::demand::{DemandModel, Horizon};
 use crate::shape::{Device, Shape, starts};
 
 pub use reach::Reach;
@@ -19,7 +19,7 @@ pub use rivals::{BestFit, Completions, Fgd, FirstFit, Packing, Random};
 #[derive(Debug, Clone, Copy)]
 pub struct Context<'a> {
     pub models: &'a [Model],
-    pub mix: &'a Mix,
+    pub demand: &'a DemandModel,
 }
 
 /// One device chosen on a node: the board's place, and the start of an instance.
@@ -59,7 +59,7 @@ pub trait Policy {
         self.offer(view, shape, cx).map(|o| o.cost)
     }
 
-    /// How far the mix looks ahead for it.
+    /// How far the demand looks ahead for it.
     fn horizon(&self) -> Horizon {
         Horizon { boards: 1.0, shares: 1.0, slices: 1.0 }
     }

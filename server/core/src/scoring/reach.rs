@@ -7,7 +7,7 @@
 
 use super::{Context, Offer, Pick, Picks, Policy, full_boards, greedy, rank};
 use crate::cluster::{View, WHOLE_MILLI};
-use crate::mix::Horizon;
+use crate::demand::Horizon;
 use crate::shape::{Device, Shape};
 
 /// Found by trial on traces of many mixes (`docs/placement.md`); flat around these values.
@@ -27,15 +27,15 @@ fn lost(view: &View, cx: &Context<'_>) -> f32 {
     let mut sum = 0.0;
     for gpu in view.gpus() {
         if gpu.sliced {
-            sum += cx.mix.sliced(gpu.model, gpu.mask);
+            sum += cx.demand.sliced(gpu.model, gpu.mask);
         } else if gpu.free_milli > 0 {
             if row.0 != gpu.model {
-                row = (gpu.model, cx.mix.row(gpu.model, view.cpu_milli));
+                row = (gpu.model, cx.demand.row(gpu.model, view.cpu_milli));
             }
             sum += if gpu.free_milli == WHOLE_MILLI {
-                cx.mix.full(gpu.model, row.1, full)
+                cx.demand.full(gpu.model, row.1, full)
             } else {
-                cx.mix.part(gpu.model, row.1, gpu.free_milli)
+                cx.demand.part(gpu.model, row.1, gpu.free_milli)
             };
         }
     }
@@ -45,7 +45,7 @@ fn lost(view: &View, cx: &Context<'_>) -> f32 {
 fn finish(view: &View, shape: &Shape, more: f32, first: Option<Pick>, cx: &Context<'_>) -> u64 {
     let model = first.and_then(|p| view.gpus().get(usize::from(p.gpu))).map(|g| g.model);
     let pressed = model.map_or(0.0, |m| {
-        PRESSURE * cx.mix.pressure(m) * f64::from(shape.milli(cx.models)) / f64::from(WHOLE_MILLI)
+        PRESSURE * cx.demand.pressure(m) * f64::from(shape.milli(cx.models)) / f64::from(WHOLE_MILLI)
     });
     rank(((more + pressed as f32) / GRAIN).floor() as i64, view.free_milli())
 }
@@ -73,18 +73,18 @@ fn one(view: &View, shape: &Shape, cx: &Context<'_>) -> Option<(f32, Pick)> {
         }
         let now = *loss_now.get_or_insert_with(|| {
             for gpu in after.gpus().iter().filter(|g| g.free_milli == WHOLE_MILLI) {
-                let row = cx.mix.row(gpu.model, after.cpu_milli);
-                whole_now += cx.mix.full(gpu.model, row, full);
-                whole_less += cx.mix.full(gpu.model, row, full.saturating_sub(1));
+                let row = cx.demand.row(gpu.model, after.cpu_milli);
+                whole_now += cx.demand.full(gpu.model, row, full);
+                whole_less += cx.demand.full(gpu.model, row, full.saturating_sub(1));
             }
             lost(&after, cx)
         });
-        let row = cx.mix.row(gpu.model, after.cpu_milli);
-        let rest = cx.mix.part(gpu.model, row, gpu.free_milli - need);
+        let row = cx.demand.row(gpu.model, after.cpu_milli);
+        let rest = cx.demand.part(gpu.model, row, gpu.free_milli - need);
         let then = if gpu.free_milli == WHOLE_MILLI {
-            now - whole_now + whole_less - cx.mix.full(gpu.model, row, full - 1) + rest
+            now - whole_now + whole_less - cx.demand.full(gpu.model, row, full - 1) + rest
         } else {
-            now - cx.mix.part(gpu.model, row, gpu.free_milli) + rest
+            now - cx.demand.part(gpu.model, row, gpu.free_milli) + rest
         };
         if best.is_none_or(|(least, _)| then < least) {
             best = Some((then, Pick { gpu: u8::try_from(index).unwrap_or(u8::MAX), start: 0 }));

@@ -76,14 +76,14 @@ impl Policy for Packing {
     }
 }
 
-/// Fragmentation gradient descent (Weng et al., ATC 2023), its mix learned online like ours.
+/// Fragmentation gradient descent (Weng et al., ATC 2023), its demand learned online like ours.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Fgd;
 
 fn fragmented(view: &View, cx: &Context<'_>) -> f64 {
     let all = f64::from(view.free_milli());
-    cx.mix
-        .kinds()
+    cx.demand
+        .classes()
         .iter()
         .map(|(kind, q)| {
             let each = kind.each_milli();

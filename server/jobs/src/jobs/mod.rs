@@ -323,14 +323,9 @@ impl Jobs {
                     let posting = hold_posting(hold, org, id, quote.worst, memo, now);
                     store::ledger::post(tx, &posting).await?;
                 }
-                let event = JobEvent {
-                    job: id,
-                    seq: 1,
-                    at: now,
-                    state: JobState::Queued,
-                    attempt: 0,
-                    detail: "Submitted; its worst case is set aside.".to_owned(),
-                };
+                let detail = "Submitted; its worst case is set aside.".to_owned();
+                let event =
+                    JobEvent { job: id, seq: 1, at: now, state: JobState::Queued, attempt: 0, detail };
                 store::jobs::insert_event(tx, org, &event).await?;
                 let stored = store::jobs::find(tx, org, id).await?.ok_or(StoreError::Unknown)?;
                 let job = Job { script: row.inputs.script, ..jobs.job(stored, vec![])? };

@@ -3,7 +3,7 @@
 //! A file counts from the moment at which all of it is in the store and its hash was checked. A piece that
 //! comes again, and a portal that died at any step, lead to the same end.
 
-use berth_core::keeping::outdated;
+use super::checkpoint_retention::outdated;
 use berth_proto as proto;
 use berth_types::files::{Checkpoint, FileKind, FileState};
 use berth_types::ids::{FileId, JobId, NodeId, OrgId};

@@ -5,6 +5,7 @@
 //! that are not there.
 
 mod bundles;
+mod checkpoint_retention;
 mod handing;
 mod intake;
 mod staging;

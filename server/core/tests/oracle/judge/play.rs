@@ -66,7 +66,7 @@ fn live(step: &Step, world: &mut World) -> Result<(), Fault> {
 fn keeps_room(world: &World, firm: &[usize]) -> Result<(), Fault> {
     let judge = Judge { world };
     let makes_room = |job: usize| {
-        let for_it = |run: &Run| run.told && run.told_for == Some(job);
+        let for_it = |run: &Run| run.told_for == Some(job);
         world.jobs.iter().any(|j| matches!(&j.state, State::Running(run) if for_it(run)))
     };
     let lost = |job: &&usize| {

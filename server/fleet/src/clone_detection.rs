@@ -6,7 +6,7 @@
 
 /// How a daemon names itself when a session begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Claim {
+pub struct Daemon {
     /// Drawn when the daemon started, kept in memory only.
     pub instance: String,
     /// Starts with this data directory, this one included.
@@ -29,7 +29,7 @@ pub enum Verdict {
 }
 
 /// Judges `new` by the `last` claim that was let in. `suspect`: a copy was noticed and nobody has acted.
-pub fn judge(last: Option<&Claim>, new: &Claim, suspect: bool) -> Verdict {
+pub fn judge(last: Option<&Daemon>, new: &Daemon, suspect: bool) -> Verdict {
     let Some(last) = last else { return Verdict::Welcome };
     if last.instance == new.instance {
         let onward = new.epoch == last.epoch && new.connection > last.connection;
@@ -50,8 +50,8 @@ mod tests {
 
     use super::*;
 
-    fn claim(instance: &str, epoch: i64, connection: i64) -> Claim {
-        Claim { instance: instance.to_owned(), epoch, connection }
+    fn claim(instance: &str, epoch: i64, connection: i64) -> Daemon {
+        Daemon { instance: instance.to_owned(), epoch, connection }
     }
 
     #[test]
@@ -80,7 +80,7 @@ mod tests {
     proptest! {
         #[test]
         fn one_is_never_suspected(restarts in proptest::collection::vec(any::<bool>(), 1..40)) {
-            let (mut epoch, mut connection, mut last) = (1, 0, None::<Claim>);
+            let (mut epoch, mut connection, mut last) = (1, 0, None::<Daemon>);
             for restart in restarts {
                 (epoch, connection) = if restart { (epoch + 1, 1) } else { (epoch, connection + 1) };
                 let new = claim(&format!("i{epoch}"), epoch, connection);

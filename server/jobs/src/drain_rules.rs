@@ -7,7 +7,7 @@ use berth_types::time::Timestamp;
 
 /// An attempt that is not closed yet on the node that is emptied.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Resident<Id> {
+pub struct NodeAttempt<Id> {
     pub job: Id,
     /// The number of this attempt, and of the job's latest.
     pub attempt: u32,
@@ -27,9 +27,13 @@ pub struct Due<Id> {
 
 /// Looks at a drain. Without a deadline everything may run to its own end. Said again as long as it is
 /// so: whoever acts on it may fail and look again.
-pub fn look<Id: Copy>(deadline_at: Option<Timestamp>, now: Timestamp, residents: &[Resident<Id>]) -> Due<Id> {
+pub fn decide<Id: Copy>(
+    deadline_at: Option<Timestamp>,
+    now: Timestamp,
+    residents: &[NodeAttempt<Id>],
+) -> Due<Id> {
     let late = deadline_at.is_some_and(|at| at <= now);
-    let goes = |r: &&Resident<Id>| {
+    let goes = |r: &&NodeAttempt<Id>| {
         let runs = matches!(r.state, JobState::Assigned | JobState::Starting | JobState::Running);
         late && runs && r.attempt == r.latest
     };
@@ -68,22 +72,22 @@ mod tests {
         Timestamp::from_micros(0).plus_seconds(seconds)
     }
 
-    fn resident(job: u32, state: JobState) -> Resident<u32> {
-        Resident { job, attempt: 1, latest: 1, state }
+    fn resident(job: u32, state: JobState) -> NodeAttempt<u32> {
+        NodeAttempt { job, attempt: 1, latest: 1, state }
     }
 
     #[test]
     fn what_runs_may_end_until_the_deadline() {
-        let all: Vec<Resident<u32>> = (0..).zip(JobState::ALL).map(|(n, s)| resident(n, s)).collect();
+        let all: Vec<NodeAttempt<u32>> = (0..).zip(JobState::ALL).map(|(n, s)| resident(n, s)).collect();
         for (deadline, now) in [(None, 1_000), (Some(60), 59)] {
-            let due = look(deadline.map(at), at(now), &all);
+            let due = decide(deadline.map(at), at(now), &all);
             assert_eq!((due.stop, due.empty), (vec![], false), "{deadline:?}");
         }
         // Assigned, starting and running; what stops already is left to it.
-        let due = look(Some(at(60)), at(60), &all);
+        let due = decide(Some(at(60)), at(60), &all);
         assert_eq!((due.stop, due.empty), (vec![(1, 1), (2, 1), (3, 1)], false));
-        let older = Resident { latest: 2, ..resident(7, JobState::Running) };
-        assert!(look(Some(at(0)), at(60), &[older]).stop.is_empty(), "it runs elsewhere by now");
+        let older = NodeAttempt { latest: 2, ..resident(7, JobState::Running) };
+        assert!(decide(Some(at(0)), at(60), &[older]).stop.is_empty(), "it runs elsewhere by now");
     }
 
     #[test]
@@ -108,9 +112,9 @@ mod tests {
         fn a_node_is_empty_only_without_residents_and_nobody_is_stopped_early(
             states in prop::collection::vec(0usize..9, 0..12), deadline in prop::option::of(0i64..100), now in 0i64..100,
         ) {
-            let all: Vec<Resident<u32>> =
+            let all: Vec<NodeAttempt<u32>> =
                 (0..).zip(states).map(|(n, s)| resident(n, JobState::ALL[s])).collect();
-            let due = look(deadline.map(at), at(now), &all);
+            let due = decide(deadline.map(at), at(now), &all);
             prop_assert_eq!(due.empty, all.is_empty());
             if deadline.is_none_or(|d| d > now) {
                 prop_assert!(due.stop.is_empty());

@@ -1,6 +1,6 @@
 //! What kinds of requests come, learned from those that came.
 //!
-//! Counts fade, so the mix follows a change of use. The scorers read it as tables: how probable it
+//! Counts fade, so the demand follows a change of use. The scorers read it as tables: how probable it
 //! is that the next request could use what is free. Never looks ahead: only what was observed counts.
 
 use std::collections::HashMap;
@@ -30,16 +30,16 @@ pub struct Horizon {
     pub slices: f64,
 }
 
-/// A request as far as the mix tells requests apart.
+/// A request as far as the demand tells requests apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Kind {
+pub struct RequestClass {
     pub device: Device,
     pub count: u32,
     pub cpu_milli: i64,
     pub models: Models,
 }
 
-impl Kind {
+impl RequestClass {
     fn of(shape: &Shape) -> Self {
         let device = match shape.device {
             Device::Share { milli, .. } => Device::Share { milli, sharer: 0 },
@@ -75,25 +75,25 @@ struct Table {
 }
 
 #[derive(Debug, Clone, Default)]
-pub struct Mix {
-    counts: HashMap<Kind, f64>,
+pub struct DemandModel {
+    counts: HashMap<RequestClass, f64>,
     weight: f64,
     observed: u64,
     built_at: u64,
     version: u32,
     /// The most frequent kinds with their probabilities.
-    kinds: Vec<(Kind, f64)>,
+    kinds: Vec<(RequestClass, f64)>,
     tables: Vec<Table>,
     pressure: Vec<f64>,
 }
 
-impl Mix {
+impl DemandModel {
     /// Grows when the tables change.
     pub fn version(&self) -> u32 {
         self.version
     }
 
-    pub fn kinds(&self) -> &[(Kind, f64)] {
+    pub fn classes(&self) -> &[(RequestClass, f64)] {
         &self.kinds
     }
 
@@ -103,7 +103,7 @@ impl Mix {
         }
         self.weight *= std::f64::consts::LN_2.mul_add(1.0 / HALF_LIFE, 1.0);
         self.observed += 1;
-        *self.counts.entry(Kind::of(shape)).or_default() += self.weight;
+        *self.counts.entry(RequestClass::of(shape)).or_default() += self.weight;
     }
 
     /// Rebuilds the tables when a tenth more requests came since the last time.
@@ -117,7 +117,7 @@ impl Mix {
         self.counts.values_mut().for_each(|count| *count /= self.weight);
         self.weight = 1.0;
         self.counts.retain(|_, count| *count > 1e-3);
-        let mut kinds: Vec<(Kind, f64)> = self.counts.iter().map(|(k, n)| (*k, *n)).collect();
+        let mut kinds: Vec<(RequestClass, f64)> = self.counts.iter().map(|(k, n)| (*k, *n)).collect();
         kinds.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
         let sum: f64 = kinds.iter().map(|(_, n)| n).sum();
         let pressure = pressure(&kinds, cluster);
@@ -132,7 +132,8 @@ impl Mix {
             kept += 1;
         }
         kinds.truncate(kept);
-        let before = |kind: &Kind| self.kinds.iter().find(|(k, _)| k == kind).map_or(0.0, |(_, q)| *q);
+        let before =
+            |kind: &RequestClass| self.kinds.iter().find(|(k, _)| k == kind).map_or(0.0, |(_, q)| *q);
         let moved: f64 = kinds.iter().map(|(k, q)| (q - before(k)).abs()).sum();
         if moved < SAME && self.tables.len() == cluster.models().len() {
             return false;
@@ -152,7 +153,7 @@ impl Mix {
     }
 
     fn table(&self, model: ModelIx, cluster: &Cluster, horizon: Horizon) -> Table {
-        let here: Vec<&(Kind, f64)> =
+        let here: Vec<&(RequestClass, f64)> =
             self.kinds.iter().filter(|(k, _)| k.count > 0 && k.models.has(model)).collect();
         let sum: f64 = here.iter().map(|(_, q)| q).sum();
         let mut cpus: Vec<i64> = here.iter().map(|(k, _)| k.cpu_milli).collect();
@@ -183,10 +184,10 @@ impl Mix {
         let board = cluster.models().get(usize::from(model)).and_then(|m| m.board);
         let (mut part, mut full) = (Vec::new(), Vec::new());
         for row in 0..=cpus.len() {
-            let able = |k: &Kind| row > 0 && cpus.get(row - 1).is_some_and(|c| k.cpu_milli <= *c);
+            let able = |k: &RequestClass| row > 0 && cpus.get(row - 1).is_some_and(|c| k.cpu_milli <= *c);
             for column in 0..columns {
                 let most = column.checked_sub(1).and_then(|c| needs.get(c)).copied().unwrap_or(0);
-                let fits = |k: &Kind| {
+                let fits = |k: &RequestClass| {
                     k.count == 1
                         && matches!(k.device, Device::Share { .. } | Device::Board)
                         && k.each_milli() <= most
@@ -195,7 +196,7 @@ impl Mix {
                 part.push(unusable(p, shares));
             }
             for free in 0..=MAX_GPUS {
-                let fits = |k: &Kind| match k.device {
+                let fits = |k: &RequestClass| match k.device {
                     Device::Board => k.count as usize <= free,
                     Device::Share { .. } => free > 0,
                     Device::Slice { .. } => free > 0 && board.is_some(),
@@ -235,7 +236,7 @@ impl Mix {
 }
 
 /// For every set of occupied slices: the thousandths that the next requests are likely not to use.
-fn sliced(board: usize, here: &[&(Kind, f64)], sum: f64, requests: f64) -> Vec<f32> {
+fn sliced(board: usize, here: &[&(RequestClass, f64)], sum: f64, requests: f64) -> Vec<f32> {
     let (Some(model), Some(tables)) = (boards().get(board), masks(board)) else { return Vec::new() };
     let slices = model.memory_slices.min(8);
     let each = f64::from(WHOLE_MILLI) / f64::from(slices.max(1));
@@ -260,7 +261,7 @@ fn sliced(board: usize, here: &[&(Kind, f64)], sum: f64, requests: f64) -> Vec<f
         .collect()
 }
 
-fn pressure(kinds: &[(Kind, f64)], cluster: &Cluster) -> Vec<f64> {
+fn pressure(kinds: &[(RequestClass, f64)], cluster: &Cluster) -> Vec<f64> {
     let models = cluster.models();
     let mut capacity = vec![0.0; models.len()];
     for node in cluster.nodes() {

@@ -4,7 +4,7 @@
 
 use berth_types::evidence::Evidence;
 
-use crate::rating::charge_micros;
+use berth_core::rating::charge_micros;
 
 /// What the meter may say beyond the life of the process: two clocks are read one after the other.
 pub const TOLERANCE_MS: i64 = 1_000;

@@ -4,192 +4,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use berth_core::calendar::{Booking, Kind, Place};
-use berth_core::cluster::{BookingId, GpuFacts, NodeFacts, Owner, Part, Slot};
+use berth_core::cluster::{GpuFacts, NodeFacts, Owner, Slot};
 use berth_core::engine::{Claim, ClaimBill, ClaimRank, Decision, Engine, Fact, JobFacts, OrgFacts, Window};
 use berth_core::quotas::Limits;
-use berth_core::request::{Request, Topology, Wanted};
-use berth_mig::{Board, board_by_name};
-use berth_types::ids::{JobId, NodeId, OrgId};
-use berth_types::jobs::{Condition, DependsOn, Priority};
-use berth_types::time::Timestamp;
-use uuid::Uuid;
+use berth_types::ids::{JobId, NodeId};
+use berth_types::jobs::{Condition, DependsOn};
 
-pub const GRACE_S: i64 = 60;
-pub const LATE_S: i64 = 1;
-pub const SOON_S: i64 = 30;
-/// Past use counts half after a week.
-const HALF_LIFE_S: f64 = 7.0 * 86_400.0;
+mod case;
+mod state;
 
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Host {
-    pub model: &'static str,
-    pub boards: usize,
-    pub mig: bool,
-    pub rack: u8,
-    pub cpus: i64,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum What {
-    Board,
-    Share(u16),
-    /// A profile by its place in the model's table.
-    Slice(usize),
-}
-
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Job {
-    pub org: u8,
-    pub class: u8,
-    pub preemptible: bool,
-    pub models: &'static [&'static str],
-    pub what: What,
-    pub count: u32,
-    pub nodes: u32,
-    pub seconds: i64,
-    /// Between the word to make room and the end.
-    pub grace_s: i64,
-    /// A reservation by its place among those that were made.
-    pub inside: Option<usize>,
-    /// All nodes in one rack.
-    pub near: bool,
-    pub cpus: i64,
-    /// It waits for the success of an earlier job.
-    pub after: Option<usize>,
-}
-
-/// One board of an H100 host for 300 s.
-pub const JOB: Job = Job {
-    org: 0,
-    class: 1,
-    preemptible: false,
-    models: &["H100-80GB"],
-    what: What::Board,
-    count: 1,
-    nodes: 1,
-    seconds: 300,
-    grace_s: GRACE_S,
-    inside: None,
-    near: false,
-    cpus: 0,
-    after: None,
-};
-
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Step {
-    Submit(Job),
-    /// A reservation of an organization for what a job would ask, from now + `from_s`, for `seconds`.
-    Book {
-        job: Job,
-        from_s: i64,
-        maintenance: bool,
-    },
-    Unbook(usize),
-    /// To the next time at which something ends or begins.
-    Next,
-    Sleep(i64),
-    End {
-        job: usize,
-        succeeded: bool,
-    },
-    Cancel(usize),
-    Extend {
-        job: usize,
-        seconds: i64,
-    },
-    /// It ends so many seconds after it should have, and nobody knows that.
-    Late {
-        job: usize,
-        seconds: i64,
-    },
-    /// Nobody knows when it ends.
-    Unclean(usize),
-    Open {
-        host: usize,
-        open: bool,
-    },
-    Healthy {
-        host: usize,
-        healthy: bool,
-    },
-    /// The boards that an organization may hold at once.
-    Quota {
-        org: u8,
-        boards: Option<i64>,
-    },
-    Guarantee {
-        org: u8,
-        boards: i64,
-    },
-    /// Watts of each rack.
-    Budget(Option<i64>),
-    /// The engine is built anew from the newest facts.
-    Restart,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub struct Case {
-    pub hosts: Vec<Host>,
-    pub steps: Vec<Step>,
-}
-
-#[derive(Debug, Clone)]
-pub struct Run {
-    pub ranks: Vec<(usize, Vec<(usize, Part)>)>,
-    pub since: i64,
-    pub ends: Option<i64>,
-    /// It ends so many seconds later.
-    pub late_s: i64,
-    pub preemptible: bool,
-    /// It was told to make room, and is queued again.
-    pub told: bool,
-    /// The job for which it makes room.
-    pub told_for: Option<usize>,
-}
-
-impl Run {
-    fn truly_ends(&self) -> Option<i64> {
-        Some(self.ends? + self.late_s)
-    }
-}
-
-#[derive(Debug, Clone)]
-pub enum State {
-    Waiting,
-    Running(Run),
-    Over { succeeded: bool },
-}
-
-#[derive(Debug, Clone)]
-pub struct JobState {
-    pub spec: Job,
-    pub queued_at: i64,
-    pub left: i64,
-    pub state: State,
-    generation: i64,
-    attempt: u32,
-}
-
-#[derive(Debug, Clone)]
-pub struct Promise {
-    pub id: BookingId,
-    pub kind: Kind,
-    pub org: u8,
-    pub from: i64,
-    pub until: i64,
-    pub cpus: i64,
-    pub parts: Vec<(usize, usize, Part)>,
-}
-
-/// Thousandths of boards that an organization had for a job, from when until when.
-#[derive(Debug, Clone, Copy)]
-pub struct Use {
-    pub org: u8,
-    job: usize,
-    pub milli: i64,
-    pub from: i64,
-    pub until: Option<i64>,
-}
+pub use case::*;
+pub use state::*;
 
 #[derive(Clone)]
 pub struct World {
@@ -211,78 +36,6 @@ pub struct World {
     /// The jobs for which others were stopped, each with the time at which those are to be gone.
     pub room_made: BTreeMap<usize, i64>,
     version: i64,
-}
-
-pub fn at(seconds: i64) -> Timestamp {
-    Timestamp::from_micros(1_800_000_000_000_000).plus_seconds(seconds)
-}
-
-pub fn seconds(at: Timestamp) -> i64 {
-    (at.micros() - 1_800_000_000_000_000).div_euclid(1_000_000)
-}
-
-pub fn job_id(n: usize) -> JobId {
-    JobId::from_uuid(Uuid::from_u128(n as u128 + 1))
-}
-
-pub fn org_id(org: u8) -> OrgId {
-    OrgId::from_uuid(Uuid::from_u128(u128::from(org) + 1))
-}
-
-fn node_id(host: usize) -> NodeId {
-    NodeId::from_uuid(Uuid::from_u128(host as u128 + 1))
-}
-
-fn uuid(host: usize, board: usize) -> Arc<str> {
-    format!("GPU-{host}-{board}").into()
-}
-
-fn rank(class: u8) -> Priority {
-    [Priority::Low, Priority::Normal, Priority::High][usize::from(class)]
-}
-
-pub fn table(model: &str) -> Option<&'static Board> {
-    board_by_name(model)
-}
-
-/// Boards of which only a reset changes the MIG mode, and that are in it.
-pub fn keeps_mig(host: &Host) -> bool {
-    host.mig && table(host.model).is_some_and(|b| !b.live_toggle)
-}
-
-pub fn milli(job: &Job) -> i64 {
-    let each = match job.what {
-        What::Board => 1_000,
-        What::Share(milli) => i64::from(milli),
-        What::Slice(index) => {
-            let board = table(job.models[0]).expect("a board with slices");
-            i64::from(board.profiles[index].size * 1_000 / board.memory_slices)
-        }
-    };
-    each * i64::from(job.count) * i64::from(job.nodes)
-}
-
-pub fn request(job: &Job) -> Request {
-    let wanted = match job.what {
-        What::Board => Wanted::Board,
-        What::Share(milli) => Wanted::Share(milli),
-        What::Slice(index) => Wanted::Slice(
-            table(job.models[0]).expect("a board with slices").profiles[index].name.as_str().into(),
-        ),
-    };
-    Request {
-        wanted,
-        count: job.count,
-        nodes: job.nodes,
-        models: job.models.iter().map(|m| (*m).into()).collect(),
-        cpu_milli: job.cpus,
-        memory_mib: 0,
-        topology: if job.near { Topology::SameRack } else { Topology::Any },
-        nvlink: false,
-        images: false,
-        offering: None,
-        nano_per_second: 0,
-    }
 }
 
 impl World {
@@ -385,8 +138,8 @@ impl World {
             since: at(run.since),
             ends_by: run.ends.map(at),
             priority: rank(job.spec.class),
-            stops: run.told,
-            stopped_for: run.told_for.filter(|_| run.told).map(job_id),
+            stops: run.told_for.is_some(),
+            stopped_for: run.told_for.map(job_id),
             preemptible: run.preemptible.then_some(job.spec.grace_s),
             saved_at: None,
             inside: job.spec.inside.map(booking_id),
@@ -533,7 +286,7 @@ impl World {
             }
             Step::End { job, succeeded } if self.running(job).is_some() => self.over(job, succeeded),
             Step::Cancel(job) if self.waits(job) => self.over(job, false),
-            Step::Extend { job, seconds } if self.running(job).is_some_and(|r| !r.told) => {
+            Step::Extend { job, seconds } if self.running(job).is_some_and(|r| r.told_for.is_none()) => {
                 self.change_run(job, |run| run.ends = run.ends.map(|end| end + seconds));
             }
             Step::Late { job, seconds } => {
@@ -653,7 +406,7 @@ impl World {
             else {
                 continue;
             };
-            if !run.told {
+            if run.told_for.is_none() {
                 self.over(n, true);
                 continue;
             }
@@ -693,7 +446,6 @@ impl World {
             ends: Some(now + job.left),
             late_s: 0,
             preemptible,
-            told: false,
             told_for: None,
         });
         let spec = job.spec;
@@ -704,8 +456,8 @@ impl World {
         let (now, job) = (self.now, &mut self.jobs[n]);
         if let State::Running(run) = &mut job.state {
             let end = now + job.spec.grace_s;
-            run.told_for = Some(for_job);
-            (run.preemptible, run.told, run.ends) = (false, true, run.ends.map(|limit| limit.min(end)));
+            (run.preemptible, run.told_for) = (false, Some(for_job));
+            run.ends = run.ends.map(|limit| limit.min(end));
         }
     }
 
@@ -728,15 +480,4 @@ impl World {
             self.state_job(self.number(job));
         }
     }
-}
-
-fn devices(job: &Job) -> i64 {
-    match job.what {
-        What::Share(milli) => i64::from(milli),
-        _ => i64::from(job.count) * i64::from(job.nodes) * 1_000,
-    }
-}
-
-pub fn booking_id(n: usize) -> BookingId {
-    BookingId(Uuid::from_u128(1_000 + n as u128))
 }
