@@ -7,6 +7,7 @@ use crate::time::Timestamp;
 
 /// What a member may do in an organization.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
     /// Everything, members and money included.
@@ -47,6 +48,7 @@ impl Role {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct User {
     pub id: UserId,
     pub email: String,
@@ -55,6 +57,7 @@ pub struct User {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Org {
     pub id: OrgId,
     pub name: String,
@@ -63,6 +66,7 @@ pub struct Org {
 
 /// An organization and what the caller may do in it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Membership {
     pub org: Org,
     pub role: Role,
@@ -70,6 +74,7 @@ pub struct Membership {
 
 /// Who is calling.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Me {
     pub user: User,
     pub memberships: Vec<Membership>,
@@ -79,6 +84,7 @@ pub struct Me {
 
 /// What anyone may know of the portal before signing in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PortalInfo {
     /// No operator exists yet: the setup page is open to whoever holds the setup token.
     pub needs_setup: bool,
@@ -90,6 +96,7 @@ pub struct PortalInfo {
 }
 
 #[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Setup {
     pub token: String,
@@ -99,6 +106,7 @@ pub struct Setup {
 }
 
 #[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SignUp {
     pub email: String,
@@ -108,12 +116,14 @@ pub struct SignUp {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SignedUp {
     pub user: User,
     pub organization: Org,
 }
 
 #[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SignIn {
     pub email: String,
@@ -121,6 +131,7 @@ pub struct SignIn {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewToken {
     pub name: String,
@@ -130,6 +141,7 @@ pub struct NewToken {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewOperatorToken {
     pub name: String,
@@ -139,6 +151,7 @@ pub struct NewOperatorToken {
 
 /// A token's record. The secret is shown once, in [`CreatedToken`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Token {
     pub id: TokenId,
     pub name: String,
@@ -153,6 +166,7 @@ pub struct Token {
 }
 
 #[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CreatedToken {
     /// `berth_` + 30 base62 characters + a 6-character checksum. It cannot be shown again.
     pub secret: String,
@@ -161,6 +175,7 @@ pub struct CreatedToken {
 
 /// What an operator sees of a tenant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct OrgSummary {
     pub org: Org,
     pub members: i64,

@@ -7,6 +7,7 @@ use crate::time::Timestamp;
 
 /// What happens when a budget is spent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum AtLimit {
     /// It is told, and nothing else.
@@ -35,6 +36,7 @@ impl AtLimit {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewBudget {
     pub name: String,
@@ -50,6 +52,7 @@ pub struct NewBudget {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Budget {
     pub id: BudgetId,
     pub name: String,

@@ -8,6 +8,7 @@ use crate::time::Timestamp;
 
 /// One recorded change of a job. `seq` counts from 1 without gaps for each job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct JobEvent {
     pub job: JobId,
     pub seq: i64,
@@ -21,6 +22,7 @@ pub struct JobEvent {
 /// The data of an SSE event named `change` or `cost`: the job as it is now, and the event that
 /// brought it here where there was one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct JobChange {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub event: Option<JobEvent>,
@@ -29,6 +31,7 @@ pub struct JobChange {
 
 /// The data of an SSE event named `cost`: the meter of a running job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct JobCost {
     pub job: JobId,
     pub metered_ms: i64,
@@ -38,6 +41,7 @@ pub struct JobCost {
 
 /// The data of an SSE event named `log`: the bytes from `from` to the event's id.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LogChunk {
     pub from: u64,
     /// The bytes, when they are UTF-8.

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Of one rank, in cumulative milliseconds. What its worker did not observe counts nowhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Evidence {
     pub rank: u32,
     /// Its first process existed.

@@ -7,6 +7,7 @@ use crate::time::Timestamp;
 
 /// A signal by which a job is told to save its state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, Default)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum CheckpointSignal {
     #[default]
     #[serde(rename = "SIGTERM")]
@@ -37,6 +38,7 @@ impl CheckpointSignal {
 /// What a job gets before it must make room: a signal, and time. With a directory, what it saved there is
 /// kept, and given back to its next attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Checkpoint {
     #[serde(default)]
@@ -72,6 +74,7 @@ fn checkpoint_grace() -> u32 {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum FileKind {
     /// A job's checkpoint directory at one moment, as a tar archive.
@@ -94,6 +97,7 @@ impl FileKind {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum FileState {
     /// Not all of it is here yet; it cannot be fetched and is never given to an attempt.
@@ -124,6 +128,7 @@ impl FileState {
 
 /// A file that a job left, or is leaving.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct JobFile {
     pub id: FileId,
     pub kind: FileKind,

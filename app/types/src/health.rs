@@ -7,6 +7,7 @@ use crate::time::Timestamp;
 
 /// Why a board is out of service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Quarantine {
     /// `gpu.xid`, `gpu.ecc`, `gpu.memory`, `gpu.recovery`, `gpu.mode` or `device.unavailable`.
     pub code: String,
@@ -17,6 +18,7 @@ pub struct Quarantine {
 
 /// What a worker reads of a board. What the driver does not report is absent.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct GpuFacts {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -65,6 +67,7 @@ pub struct GpuFacts {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum GpuTaskKind {
     /// The worker proves the board fit for work.
@@ -88,6 +91,7 @@ impl GpuTaskKind {
 
 /// The newest thing that an operator wanted done with a board.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GpuTask {
     pub kind: GpuTaskKind,
     /// Absent until its worker has done it.
@@ -100,6 +104,7 @@ pub struct GpuTask {
 
 /// The latest reading of a whole board. What the driver does not report is absent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct GpuReading {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -123,6 +128,7 @@ pub struct GpuReading {
 
 /// One board as its node's operator sees it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GpuHealth {
     pub uuid: String,
     pub node: NodeId,
@@ -146,6 +152,7 @@ pub struct GpuHealth {
 
 /// A wish for another MIG mode.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct PatchGpuMode {
     pub mig: bool,

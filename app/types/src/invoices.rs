@@ -6,6 +6,7 @@ use crate::ids::{InvoiceId, OrgId};
 use crate::time::Timestamp;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum InvoiceKind {
     Invoice,
@@ -23,6 +24,7 @@ impl InvoiceKind {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum InvoiceState {
     /// To be paid.
@@ -51,6 +53,7 @@ impl InvoiceState {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct InvoiceLine {
     /// The slug of an offering, or what else it is.
     pub item: String,
@@ -63,6 +66,7 @@ pub struct InvoiceLine {
 
 /// A rate on the sum, such as a sales tax.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct TaxRate {
     pub name: String,
@@ -71,6 +75,7 @@ pub struct TaxRate {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TaxLine {
     pub name: String,
     pub basis_points: i64,
@@ -79,6 +84,7 @@ pub struct TaxLine {
 
 /// What the operator's invoices say. Rates and address are those of the day on which one is issued.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct BillingSettings {
     /// Who bills: name and address, lines apart.
@@ -93,6 +99,7 @@ pub struct BillingSettings {
 
 /// What is issued and never changes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct InvoiceDocument {
     pub seller: String,
     pub buyer: String,
@@ -104,6 +111,7 @@ pub struct InvoiceDocument {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Invoice {
     pub id: InvoiceId,
     /// Without gaps over the whole portal.

@@ -16,6 +16,7 @@ use crate::volumes::{JobVolume, VolumeUse};
 pub use ends::{Retry, RetryOn, StopWhenIdle};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum JobState {
     Queued,
@@ -67,6 +68,7 @@ impl JobState {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, Default)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Priority {
     Low,
@@ -88,6 +90,7 @@ impl Priority {
 
 /// The body of a submission. Give `command` or `script`, not both.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewJob {
     pub name: String,
@@ -180,6 +183,7 @@ pub struct NewJob {
 
 /// How near each other the devices of a job must be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, Default)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Topology {
     #[default]
@@ -214,6 +218,7 @@ impl Topology {
 
 /// What a job reaches of the network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, Default)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Network {
     /// Whatever its node reaches.
@@ -231,6 +236,7 @@ impl Network {
 
 /// A stretch of time in which a job's devices stood idle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Underuse {
     pub since: Timestamp,
     pub until: Timestamp,
@@ -242,6 +248,7 @@ pub struct Underuse {
 
 /// How the job that one waits for must end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, Default)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Condition {
     #[default]
@@ -251,6 +258,7 @@ pub enum Condition {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct DependsOn {
     pub job: JobId,
@@ -267,6 +275,7 @@ fn default_duration() -> u64 {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ExtendJob {
     /// The new limit, counted from the start of the run. Longer than the present one.
@@ -275,12 +284,14 @@ pub struct ExtendJob {
 
 /// Memory slices `start .. start + size` of a board.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Placement {
     pub start: u32,
     pub size: u32,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Device {
     pub node: NodeId,
     pub node_name: String,
@@ -298,6 +309,7 @@ pub struct Device {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Failure {
     pub code: String,
     pub detail: String,
@@ -305,6 +317,7 @@ pub struct Failure {
 
 /// Something that can be done to a job now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
     Cancel,
@@ -312,6 +325,7 @@ pub enum Action {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Job {
     pub id: JobId,
     pub org: OrgId,
@@ -412,6 +426,7 @@ pub struct Job {
 
 /// What a submission would do, without doing it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct JobPlan {
     pub offering: String,
     pub price_version: i64,
@@ -429,6 +444,7 @@ pub struct JobPlan {
 
 /// One thing that keeps a job waiting, and what would lift it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Blocker {
     /// `capacity.busy`, `capacity.none`, `queue.ahead`, `health.quarantined`, `node.unavailable`.
     pub code: String,
@@ -437,6 +453,7 @@ pub struct Blocker {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Explanation {
     pub blockers: Vec<Blocker>,
     /// The least that would let it start; empty when nothing is in its way.

@@ -6,6 +6,7 @@ use crate::ids::{OrgId, TransferId};
 use crate::time::Timestamp;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Balance {
     pub currency: String,
     /// Credits less all posted charges.
@@ -28,12 +29,14 @@ pub struct Balance {
 
 /// What is left of a grant that expires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ExpiringCredit {
     pub amount_micros: i64,
     pub expires_at: Timestamp,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum TransferKind {
     /// Credit granted by the operator.
@@ -66,6 +69,7 @@ impl TransferKind {
 
 /// One immutable row.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Transfer {
     pub id: TransferId,
     pub kind: TransferKind,
@@ -86,6 +90,7 @@ pub struct Transfer {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewCredit {
     pub amount_micros: i64,
@@ -99,6 +104,7 @@ pub struct NewCredit {
 
 /// One of many grants.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewGrant {
     pub organization: OrgId,
@@ -110,6 +116,7 @@ pub struct NewGrant {
 
 /// Grants to many organizations at once, such as a month's credit for every group; all or none.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewCredits {
     /// 1 to 10,000.
@@ -118,6 +125,7 @@ pub struct NewCredits {
 
 /// What was granted at once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Granted {
     pub organizations: i64,
     pub total_micros: i64,
@@ -126,6 +134,7 @@ pub struct Granted {
 
 /// Money taken back from an account: a refund to a card, or a correction.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewDebit {
     pub amount_micros: i64,
@@ -135,6 +144,7 @@ pub struct NewDebit {
 
 /// How far below nothing an account may go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CreditLimit {
     pub credit_limit_micros: i64,
@@ -142,6 +152,7 @@ pub struct CreditLimit {
 
 /// Whether the books are right, as of a time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Reconciliation {
     pub at: Timestamp,
     /// What does not add up; empty when everything does.

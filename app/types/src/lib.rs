@@ -35,6 +35,7 @@ use serde::{Deserialize, Serialize};
 
 /// One page of a list, newest first unless the route says otherwise.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Page<T> {
     pub items: Vec<T>,
     /// Opaque; pass it back as `cursor` to get the next page. Absent on the last page.

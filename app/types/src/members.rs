@@ -8,6 +8,7 @@ use crate::time::Timestamp;
 
 /// Somebody in an organization.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Member {
     pub user: UserId,
     pub name: String,
@@ -17,12 +18,14 @@ pub struct Member {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ChangeMember {
     pub role: Role,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewInvitation {
     pub email: String,
@@ -31,6 +34,7 @@ pub struct NewInvitation {
 
 /// An invitation that nobody has accepted yet. Its secret is only in its link.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Invitation {
     pub id: InvitationId,
     pub email: String,
@@ -47,6 +51,7 @@ pub struct Invitation {
 
 /// An invitation that was just made, or made anew.
 #[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SentInvitation {
     pub invitation: Invitation,
     /// The link to pass on, this one time, and only where the portal has no mail server: elsewhere the
@@ -57,6 +62,7 @@ pub struct SentInvitation {
 
 /// Asks what an invitation is about.
 #[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct LookAtInvitation {
     /// What follows the `#` of its link.
@@ -65,6 +71,7 @@ pub struct LookAtInvitation {
 
 /// What whoever holds the link of an invitation may know.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct InvitationInfo {
     /// The name of the organization.
     pub organization: String,
@@ -75,6 +82,7 @@ pub struct InvitationInfo {
 
 /// Accepts an invitation: as whoever is signed in, or with a name and a password as somebody new.
 #[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct AcceptInvitation {
     /// What follows the `#` of its link.
@@ -87,6 +95,7 @@ pub struct AcceptInvitation {
 
 /// What an accepted invitation came to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Joined {
     pub organization: Org,
     pub role: Role,

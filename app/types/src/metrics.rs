@@ -6,6 +6,7 @@ use crate::time::Timestamp;
 
 /// One reading of one device. Absent means that the driver does not report it, never zero.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Sample {
     pub at: Timestamp,
     pub rank: u32,
@@ -19,6 +20,7 @@ pub struct Sample {
 
 /// Columns of equal length, one value a step; `null` where nothing was read.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Series {
     pub rank: u32,
     pub device: u32,
@@ -33,6 +35,7 @@ pub struct Series {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Metrics {
     /// Seconds that a value stands for; what is old enough to be kept at a longer step comes at that.
     pub step_s: u64,

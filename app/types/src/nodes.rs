@@ -9,6 +9,7 @@ use crate::jobs::Placement;
 use crate::time::Timestamp;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum NodeState {
     Joining,
@@ -35,6 +36,7 @@ impl NodeState {
 
 /// One occupied run of slices, as the viewer may see it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Tile {
     pub placement: Placement,
     /// `1g.10gb`; absent for a whole board.
@@ -52,6 +54,7 @@ pub struct Tile {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TileOwner {
     pub job: JobId,
     pub job_name: String,
@@ -64,6 +67,7 @@ pub struct TileOwner {
 
 /// One board on the map.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Gpu {
     pub uuid: String,
     pub index: u32,
@@ -90,6 +94,7 @@ pub struct Gpu {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Node {
     pub id: NodeId,
     pub name: String,
@@ -124,6 +129,7 @@ pub struct Node {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum SilenceState {
     /// What runs there may still run; nothing of it is started elsewhere.
@@ -134,6 +140,7 @@ pub enum SilenceState {
 
 /// What it means that a node's worker does not speak.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Silence {
     pub state: SilenceState,
     /// Ranks of attempts there whose end is not known.
@@ -148,12 +155,14 @@ pub struct Silence {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct PatchNode {
     pub cordoned: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewJoinToken {
     /// Seconds it stays valid; one hour when absent, a week at most.
@@ -163,6 +172,7 @@ pub struct NewJoinToken {
 
 /// A one-time ticket with which a worker joins.
 #[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct JoinToken {
     pub id: JoinTokenId,
     /// Shown once.

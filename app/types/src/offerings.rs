@@ -6,6 +6,7 @@ use crate::ids::OfferingId;
 use crate::time::Timestamp;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Price {
     pub nano_per_second: i64,
     pub per_hour_micros: i64,
@@ -21,6 +22,7 @@ pub struct Price {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Offering {
     pub id: OfferingId,
     /// `h100-80gb`, `h100-80gb.1g.10gb`.
@@ -42,6 +44,7 @@ pub struct Offering {
 
 /// One dated version of a price. Versions are never edited.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PriceVersion {
     pub offering: String,
     pub version: i64,
@@ -58,6 +61,7 @@ pub struct PriceVersion {
 
 /// What a price would have cost over the last thirty days, had it held then.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PricePreview {
     pub offering: String,
     pub since: Timestamp,
@@ -68,6 +72,7 @@ pub struct PricePreview {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewPrice {
     /// The slug of an offering.

@@ -10,6 +10,7 @@ use crate::time::Timestamp;
 
 /// How a node is to be emptied. It takes nothing new from now on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewDrain {
     /// What still runs then is told to stop; without it everything may run to its own end.
@@ -25,6 +26,7 @@ pub struct NewDrain {
 
 /// A node that is being emptied.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Drain {
     pub node: NodeId,
     pub node_name: String,
@@ -52,6 +54,7 @@ pub struct Drain {
 
 /// Which jobs are meant. What is absent does not matter; without anything these are all.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct JobFilter {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -71,6 +74,7 @@ pub struct JobFilter {
 
 /// A job as operators see it among those of everyone, without what its owner runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct OperatedJob {
     pub id: JobId,
     pub org: OrgId,
@@ -104,6 +108,7 @@ pub struct OperatedJob {
 
 /// An order to stop jobs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct StopJobs {
     #[serde(default)]
@@ -118,6 +123,7 @@ pub struct StopJobs {
 
 /// How many jobs of an organization are meant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct JobsOfOrg {
     pub org: OrgId,
     pub org_name: String,
@@ -126,6 +132,7 @@ pub struct JobsOfOrg {
 
 /// What an order to stop jobs means, or came to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StoppedJobs {
     /// Jobs that are to be stopped, of all organizations and of each.
     pub matched: u64,
@@ -138,6 +145,7 @@ pub struct StoppedJobs {
 
 /// A loop of the portal: a task that it does again and again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PortalLoop {
     pub name: String,
     /// From the end of a run to the next.
@@ -155,6 +163,7 @@ pub struct PortalLoop {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LoopError {
     pub at: Timestamp,
     pub detail: String,
@@ -162,6 +171,7 @@ pub struct LoopError {
 
 /// Why something does not go on by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum StuckCause {
     /// The worker of one of its nodes does not answer.
@@ -201,6 +211,7 @@ impl StuckCause {
 
 /// What helps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum StuckHelp {
     /// Look at the node: its host, its network, its daemon.
@@ -226,6 +237,7 @@ impl StuckHelp {
 
 /// A job, or what is left of an attempt, that does not go on by itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Stuck {
     pub job: JobId,
     pub job_name: String,
@@ -242,6 +254,7 @@ pub struct Stuck {
 
 /// A fact in which a host differs from most others with the same boards.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct OddFact {
     pub fact: String,
     pub model: String,
@@ -251,6 +264,7 @@ pub struct OddFact {
 
 /// A host as its worker reported it, with what is odd about it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct InventoryHost {
     pub node: NodeId,
     pub name: String,
@@ -264,6 +278,7 @@ pub struct InventoryHost {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct PutRack {
     /// Watts that its boards may draw together.
@@ -272,6 +287,7 @@ pub struct PutRack {
 
 /// A rack, by the label `rack` of its nodes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Rack {
     pub name: String,
     /// Absent: its boards are not limited.

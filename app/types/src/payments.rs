@@ -7,6 +7,7 @@ use crate::time::Timestamp;
 
 /// Money for the balance.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewTopUp {
     pub amount_micros: i64,
@@ -17,12 +18,14 @@ pub struct NewTopUp {
 
 /// Where a person goes to pay.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PayHere {
     pub payment: PaymentId,
     pub url: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum PaymentState {
     /// Asked for; Stripe has not said yet what became of it.
@@ -48,6 +51,7 @@ impl PaymentState {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Payment {
     pub id: PaymentId,
     /// `checkout` or `recharge`.
@@ -65,6 +69,7 @@ pub struct Payment {
 
 /// When the saved card is charged by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct AutoRecharge {
     /// When less than this is available …
@@ -77,6 +82,7 @@ pub struct AutoRecharge {
 
 /// How an organization can pay.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PaymentSettings {
     /// This portal takes cards. When not, credit comes from the operator.
     pub enabled: bool,

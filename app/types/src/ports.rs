@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::time::Timestamp;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewPortTicket {
     /// Of a job on several nodes.
@@ -17,6 +18,7 @@ pub struct NewPortTicket {
 
 /// Lets one person into one port, once.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PortTicket {
     /// Where it is handed in: by POST as the form field `ticket`, or by a browser after a `#`.
     pub url: String,

@@ -2,8 +2,87 @@
 
 use serde::{Deserialize, Serialize};
 
+/// Every code of a problem. A code never changes its meaning.
+pub const CODES: &[&str] = &[
+    "account.exists",
+    "auth.forbidden",
+    "auth.required",
+    "auth.wrong_password",
+    "budget.exceeded",
+    "credit_limit.drawn",
+    "file.incomplete",
+    "file.range",
+    "funds.insufficient",
+    "gpu.no_mig",
+    "gpu.not_quarantined",
+    "gpu.quarantined",
+    "gpu.silent",
+    "idempotency.in_flight",
+    "idempotency.other_request",
+    "idempotency.shown_once",
+    "invitation.for_another",
+    "invitation.not_valid",
+    "invitation.open",
+    "invoice.closed",
+    "invoice.too_small",
+    "job.ended",
+    "job.never_starts",
+    "job.not_running",
+    "job.promised",
+    "jobs.more",
+    "join_token.refused",
+    "maintenance.in_use",
+    "members.already",
+    "members.last_owner",
+    "node.connected",
+    "object.not_found",
+    "payments.no_card",
+    "payments.off",
+    "payments.over",
+    "payments.refused",
+    "port.broken",
+    "port.busy",
+    "port.not_listed",
+    "port.off",
+    "port.slow",
+    "port.ticket",
+    "quota.exceeded",
+    "quota_request.decided",
+    "quote.expired",
+    "quote.used",
+    "request.cross_site",
+    "request.invalid",
+    "request.malformed",
+    "request.media_type",
+    "request.method",
+    "request.throttled",
+    "request.too_large",
+    "request.websocket",
+    "reservation.decided",
+    "reservation.ended",
+    "reservation.taken",
+    "secret.limit",
+    "server.internal",
+    "server.unavailable",
+    "setup.done",
+    "storage.full",
+    "stripe.signature",
+    "terminal.closed",
+    "terminal.limit",
+    "terminal.ticket",
+    "upload.hash",
+    "upload.limit",
+    "upload.offset",
+    "volume.busy",
+    "volume.exists",
+    "volume.full",
+    "volume.in_use",
+    "volume.limit",
+];
+
 /// One field of a request that was not acceptable.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FieldError {
     /// A JSON pointer (RFC 6901) into the request body.
     pub pointer: String,
@@ -18,6 +97,7 @@ impl FieldError {
 
 /// What went wrong, what it means, and what to do next.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Problem {
     #[serde(rename = "type")]
     pub kind: String,

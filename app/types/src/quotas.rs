@@ -9,6 +9,7 @@ use crate::time::Timestamp;
 
 /// Limits; an absent one does not limit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Limits {
     /// Thousandths of whole boards held at once: a slice or share counts as its part of one. A job
@@ -61,6 +62,7 @@ impl Limits {
 
 /// What counts against limits now.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Used {
     pub boards_milli: i64,
     /// Thousandths of devices by the slug of their offering.
@@ -76,6 +78,7 @@ pub struct Used {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Quota {
     pub org: OrgId,
     pub limits: Limits,
@@ -87,6 +90,7 @@ pub struct Quota {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewQuotaRequest {
     /// The limits that should be others; what is absent stays.
@@ -95,6 +99,7 @@ pub struct NewQuotaRequest {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum QuotaRequestState {
     Pending,
@@ -119,6 +124,7 @@ impl QuotaRequestState {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct QuotaRequest {
     pub id: QuotaRequestId,
     pub org: OrgId,
@@ -136,6 +142,7 @@ pub struct QuotaRequest {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct DecideQuotaRequest {
     pub grant: bool,
@@ -148,6 +155,7 @@ pub struct DecideQuotaRequest {
 
 /// Who did what.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AuditEvent {
     pub id: AuditEventId,
     pub at: Timestamp,

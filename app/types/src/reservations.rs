@@ -8,12 +8,14 @@ use crate::time::Timestamp;
 
 /// Half open: it is over at `ends_at`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Window {
     pub starts_at: Timestamp,
     pub ends_at: Timestamp,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Every {
     Day,
@@ -31,6 +33,7 @@ impl Every {
 
 /// The same window again and again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Repeat {
     pub every: Every,
@@ -40,6 +43,7 @@ pub struct Repeat {
 
 /// What is to be priced.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewQuote {
     pub offering: String,
@@ -61,6 +65,7 @@ fn one() -> u32 {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum SpanKind {
     Reservation,
@@ -73,6 +78,7 @@ pub enum SpanKind {
 
 /// Something that is in the way; whose it is only where the caller may know.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Conflict {
     pub kind: SpanKind,
     pub starts_at: Timestamp,
@@ -88,6 +94,7 @@ pub struct Conflict {
 
 /// What holds for a reservation besides its price.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ReservationPolicy {
     /// Cancelled up to so many seconds before it begins it costs nothing.
@@ -121,6 +128,7 @@ impl Default for ReservationPolicy {
 
 /// A price that holds until it expires, whatever prices become meanwhile.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Quote {
     pub id: QuoteId,
     pub offering: String,
@@ -152,6 +160,7 @@ pub struct Quote {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewReservation {
     pub quote: QuoteId,
@@ -159,6 +168,7 @@ pub struct NewReservation {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ReservationState {
     /// Waits for the operator's approval; its capacity is held meanwhile.
@@ -197,6 +207,7 @@ impl ReservationState {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Reservation {
     pub id: ReservationId,
     /// Absent for maintenance.
@@ -246,6 +257,7 @@ pub struct Reservation {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ExtendReservation {
     /// Later than now.
@@ -254,6 +266,7 @@ pub struct ExtendReservation {
 
 /// Boards of a node that nobody may use for a time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewMaintenance {
     pub node: NodeId,
@@ -267,6 +280,7 @@ pub struct NewMaintenance {
 
 /// A span on a board.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Span {
     pub kind: SpanKind,
     pub starts_at: Timestamp,
@@ -284,6 +298,7 @@ pub struct Span {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CalendarRow {
     pub node: NodeId,
     pub node_name: String,
@@ -295,6 +310,7 @@ pub struct CalendarRow {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Calendar {
     pub from: Timestamp,
     pub until: Timestamp,

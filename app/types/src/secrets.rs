@@ -8,6 +8,7 @@ use crate::time::Timestamp;
 
 /// A new value. It is not shown in anything that is written down.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct PutSecret {
     /// 8 bytes to 32 KiB of text.
@@ -22,6 +23,7 @@ impl fmt::Debug for PutSecret {
 
 /// A secret as it is listed: its value is never told.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Secret {
     pub name: String,
     /// Rises by one with every new value.
@@ -37,6 +39,7 @@ pub struct Secret {
 
 /// A secret that a job asks for, as a variable or as a file: one of the two.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SecretUse {
     /// Of a secret of its organization.
@@ -51,6 +54,7 @@ pub struct SecretUse {
 
 /// The secret with which the image of a job is had.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RegistryUse {
     /// Of its organization; it holds `username:password`.

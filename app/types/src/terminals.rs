@@ -13,6 +13,7 @@ pub const TICKET_PROTOCOL: &str = "berth.ticket.";
 pub const WINDOW_BYTES: u64 = 256 << 10;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewTerminal {
     /// Of a job on several nodes.
@@ -25,6 +26,7 @@ pub struct NewTerminal {
 
 /// A shell as it is recorded: who, when and why, never what was typed or shown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Terminal {
     pub id: TerminalId,
     pub job: JobId,
@@ -50,6 +52,7 @@ pub struct Terminal {
 
 /// Opens a terminal's socket once.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TerminalTicket {
     pub terminal: Terminal,
     pub ticket: String,
@@ -58,6 +61,7 @@ pub struct TerminalTicket {
 
 /// What the person's side says, as text; bytes are what was typed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum TerminalSaid {
     Size {
@@ -74,6 +78,7 @@ pub enum TerminalSaid {
 
 /// What the portal's side says, as text; bytes are what the shell wrote.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum TerminalNews {
     /// First: the place of the next byte, counted from the shell's start.

@@ -17,6 +17,19 @@ pub struct Timestamp(i64);
 #[error("not an RFC 3339 time such as 2026-03-01T09:00:00Z")]
 pub struct TimeError;
 
+#[cfg(feature = "schema")]
+impl schemars::JsonSchema for Timestamp {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Timestamp".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "type": "string", "format": "date-time", "description": "RFC 3339, in UTC where Berth writes it.",
+        })
+    }
+}
+
 impl Timestamp {
     pub const fn from_micros(micros: i64) -> Self {
         Self(micros)

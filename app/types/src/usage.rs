@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// By what use is told apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum GroupBy {
     #[default]
@@ -16,6 +17,7 @@ pub enum GroupBy {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct UsageRow {
     /// `2026-11-21`.
     pub day: String,
@@ -27,6 +29,7 @@ pub struct UsageRow {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Usage {
     pub currency: String,
     /// First and last day, both counted.

@@ -7,6 +7,7 @@ use crate::time::Timestamp;
 
 /// A volume that is to be made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewVolume {
     /// Up to 63 lower-case letters, digits and `-`; jobs and addresses use it, and it stays.
@@ -17,6 +18,7 @@ pub struct NewVolume {
 
 /// A volume as it is now.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Volume {
     pub id: VolumeId,
     pub name: String,
@@ -31,6 +33,7 @@ pub struct Volume {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum EntryKind {
     Dir,
@@ -39,6 +42,7 @@ pub enum EntryKind {
 
 /// A file or a directory in one directory of a volume.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct VolumeEntry {
     /// Within its directory.
     pub name: String,
@@ -58,6 +62,7 @@ pub struct VolumeEntry {
 
 /// A file that is to be put into a volume. The same again goes on with what is there already.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewUpload {
     /// Length of all of it.
@@ -72,6 +77,7 @@ pub struct NewUpload {
 
 /// How far a file has come.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Upload {
     /// Where in the volume it goes.
     pub path: String,
@@ -83,6 +89,7 @@ pub struct Upload {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, Default)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum VolumeMode {
     /// What the job changes, if it can, is its own.
@@ -103,6 +110,7 @@ impl VolumeMode {
 
 /// A volume that a job asks for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct VolumeUse {
     /// Of a volume of its organization.
@@ -115,6 +123,7 @@ pub struct VolumeUse {
 
 /// A volume of a job, with what became of it in the job's latest attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct JobVolume {
     pub name: String,
     pub path: String,

@@ -6,6 +6,7 @@ use crate::ids::{DeliveryId, WebhookId};
 use crate::time::Timestamp;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewWebhook {
     /// `https://…` to an address that the whole internet can reach.
@@ -15,6 +16,7 @@ pub struct NewWebhook {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Webhook {
     pub id: WebhookId,
     pub url: String,
@@ -27,6 +29,7 @@ pub struct Webhook {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum DeliveryState {
     Pending,
@@ -52,6 +55,7 @@ impl DeliveryState {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Delivery {
     pub id: DeliveryId,
     pub kind: String,

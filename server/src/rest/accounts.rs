@@ -2,11 +2,12 @@
 
 use std::net::SocketAddr;
 
+use aide::axum::ApiRouter;
+use aide::axum::routing::{delete_with, get_with, post_with};
 use axum::extract::{ConnectInfo, State};
 use axum::http::{HeaderMap, StatusCode, header};
-use axum::response::IntoResponse;
-use axum::routing::{delete, get, post};
-use axum::{Extension, Json as Answer, Router};
+use axum::response::{IntoResponse, NoContent, Response};
+use axum::{Extension, Json as Answer};
 use berth_types::Page;
 use berth_types::accounts::{
     CreatedToken, Me, NewOperatorToken, NewToken, OrgSummary, PortalInfo, Setup, SignIn, SignUp, SignedUp,
@@ -14,40 +15,52 @@ use berth_types::accounts::{
 };
 use berth_types::ids::{OrgId, TokenId};
 
+use super::answers::Created;
 use super::extract::{Failed, Json, Path, Signed, cookie_name, session_cookie};
+use super::openapi::{answers, doc, empty};
 use crate::portal::Portal;
 
-pub fn routes() -> Router<Portal> {
-    Router::new()
-        .route("/info", get(info))
-        .route("/setup", post(set_up))
-        .route("/sign-up", post(sign_up))
-        .route("/sessions", post(sign_in))
-        .route("/sessions/current", delete(sign_out))
-        .route("/me", get(me))
-        .route("/orgs/{org}/tokens", get(list_tokens).post(create_token))
-        .route("/orgs/{org}/tokens/{token}", delete(revoke_token))
-        .route("/operator/orgs", get(list_orgs))
-        .route("/operator/tokens", get(list_operator_tokens).post(create_operator_token))
-        .route("/operator/tokens/{token}", delete(revoke_operator_token))
+pub fn routes() -> ApiRouter<Portal> {
+    ApiRouter::new()
+        .api_route("/info", get_with(info, doc("Gives what a visitor may know about the portal.")))
+        .api_route("/setup", post_with(set_up, doc("Creates the first operator, by the setup token.")))
+        .api_route("/sign-up", post_with(sign_up, doc("Creates a user and an organization.")))
+        .api_route(
+            "/sessions",
+            post_with(sign_in, answers::<201, User>("Signs in and sets the session cookie.")),
+        )
+        .api_route("/sessions/current", delete_with(sign_out, empty::<204>("Ends the session.")))
+        .api_route("/me", get_with(me, doc("Gives the caller with the organizations and roles.")))
+        .api_route(
+            "/orgs/{org}/tokens",
+            get_with(list_tokens, doc("Lists the API tokens of an organization."))
+                .post_with(create_token, doc("Creates an API token; its secret is shown once.")),
+        )
+        .api_route("/orgs/{org}/tokens/{token}", delete_with(revoke_token, doc("Revokes an API token.")))
+        .api_route("/operator/orgs", get_with(list_orgs, doc("Lists all organizations.")))
+        .api_route(
+            "/operator/tokens",
+            get_with(list_operator_tokens, doc("Lists the operators' API tokens.")).post_with(
+                create_operator_token,
+                doc("Creates an operator's API token; its secret is shown once."),
+            ),
+        )
+        .api_route(
+            "/operator/tokens/{token}",
+            delete_with(revoke_operator_token, doc("Revokes an operator's API token.")),
+        )
 }
 
 async fn info(State(portal): State<Portal>) -> Result<Answer<PortalInfo>, Failed> {
     Ok(Answer(portal.accounts.info().await?))
 }
 
-async fn set_up(
-    State(portal): State<Portal>,
-    body: Json<Setup>,
-) -> Result<(StatusCode, Answer<User>), Failed> {
-    Ok((StatusCode::CREATED, Answer(portal.accounts.set_up(body.value).await?)))
+async fn set_up(State(portal): State<Portal>, body: Json<Setup>) -> Result<Created<User>, Failed> {
+    Ok(Created(portal.accounts.set_up(body.value).await?))
 }
 
-async fn sign_up(
-    State(portal): State<Portal>,
-    body: Json<SignUp>,
-) -> Result<(StatusCode, Answer<SignedUp>), Failed> {
-    Ok((StatusCode::CREATED, Answer(portal.accounts.sign_up(body.value).await?)))
+async fn sign_up(State(portal): State<Portal>, body: Json<SignUp>) -> Result<Created<SignedUp>, Failed> {
+    Ok(Created(portal.accounts.sign_up(body.value).await?))
 }
 
 fn set_cookie(portal: &Portal, value: &str, max_age_s: i64) -> String {
@@ -60,18 +73,18 @@ async fn sign_in(
     State(portal): State<Portal>,
     peer: Option<Extension<ConnectInfo<SocketAddr>>>,
     body: Json<SignIn>,
-) -> Result<impl IntoResponse, Failed> {
+) -> Result<Response, Failed> {
     let from = peer.map(|Extension(ConnectInfo(address))| address.ip());
     let (cookie, user) = portal.accounts.sign_in(body.value, from).await?;
     let cookie = set_cookie(&portal, &cookie, portal.context.settings.session_absolute_s);
-    Ok((StatusCode::CREATED, [(header::SET_COOKIE, cookie)], Answer(user)))
+    Ok((StatusCode::CREATED, [(header::SET_COOKIE, cookie)], Answer(user)).into_response())
 }
 
-async fn sign_out(State(portal): State<Portal>, headers: HeaderMap) -> Result<impl IntoResponse, Failed> {
+async fn sign_out(State(portal): State<Portal>, headers: HeaderMap) -> Result<Response, Failed> {
     if let Some(cookie) = session_cookie(&headers, portal.context.settings.https) {
         portal.accounts.sign_out(&cookie).await?;
     }
-    Ok((StatusCode::NO_CONTENT, [(header::SET_COOKIE, set_cookie(&portal, "", 0))]))
+    Ok((StatusCode::NO_CONTENT, [(header::SET_COOKIE, set_cookie(&portal, "", 0))]).into_response())
 }
 
 async fn me(State(portal): State<Portal>, Signed(caller): Signed) -> Result<Answer<Me>, Failed> {
@@ -91,25 +104,25 @@ async fn create_token(
     Signed(caller): Signed,
     Path(org): Path<OrgId>,
     body: Json<NewToken>,
-) -> Result<(StatusCode, Answer<CreatedToken>), Failed> {
-    Ok((StatusCode::CREATED, Answer(portal.accounts.create_token(&caller, org, body.value).await?)))
+) -> Result<Created<CreatedToken>, Failed> {
+    Ok(Created(portal.accounts.create_token(&caller, org, body.value).await?))
 }
 
 async fn create_operator_token(
     State(portal): State<Portal>,
     Signed(caller): Signed,
     body: Json<NewOperatorToken>,
-) -> Result<(StatusCode, Answer<CreatedToken>), Failed> {
-    Ok((StatusCode::CREATED, Answer(portal.accounts.create_operator_token(&caller, body.value).await?)))
+) -> Result<Created<CreatedToken>, Failed> {
+    Ok(Created(portal.accounts.create_operator_token(&caller, body.value).await?))
 }
 
 async fn revoke_token(
     State(portal): State<Portal>,
     Signed(caller): Signed,
     Path((org, token)): Path<(OrgId, TokenId)>,
-) -> Result<StatusCode, Failed> {
+) -> Result<NoContent, Failed> {
     portal.accounts.revoke_token(&caller, Some(org), token).await?;
-    Ok(StatusCode::NO_CONTENT)
+    Ok(NoContent)
 }
 
 async fn list_operator_tokens(
@@ -123,9 +136,9 @@ async fn revoke_operator_token(
     State(portal): State<Portal>,
     Signed(caller): Signed,
     Path(token): Path<TokenId>,
-) -> Result<StatusCode, Failed> {
+) -> Result<NoContent, Failed> {
     portal.accounts.revoke_token(&caller, None, token).await?;
-    Ok(StatusCode::NO_CONTENT)
+    Ok(NoContent)
 }
 
 async fn list_orgs(

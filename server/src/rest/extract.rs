@@ -201,7 +201,7 @@ pub fn cursor<T: std::str::FromStr>(text: Option<String>) -> Result<Option<T>, F
 }
 
 /// How a list is to be written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Format {
     Json,

@@ -2,12 +2,13 @@
 
 use std::ops::Range;
 
+use aide::axum::ApiRouter;
+use aide::axum::routing::get_with;
+use axum::Json as Answer;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
-use axum::response::{IntoResponse, Response};
-use axum::routing::get;
-use axum::{Json as Answer, Router};
+use axum::response::{IntoResponse, NoContent, Response};
 use berth_types::Page;
 use berth_types::files::{FileKind, JobFile};
 use berth_types::ids::{FileId, JobId, OrgId};
@@ -15,16 +16,21 @@ use berth_types::problems::Problem;
 use serde::Deserialize;
 
 use super::extract::{Failed, Path, Query, Signed, cursor, limit};
+use super::openapi::{bytes, doc};
 use crate::portal::Portal;
 use berth_storage::files::Content;
 
-pub fn routes() -> Router<Portal> {
-    Router::new()
-        .route("/orgs/{org}/jobs/{job}/files", get(list))
-        .route("/orgs/{org}/jobs/{job}/files/{file}", get(content).delete(remove))
+pub fn routes() -> ApiRouter<Portal> {
+    ApiRouter::new()
+        .api_route("/orgs/{org}/jobs/{job}/files", get_with(list, doc("Lists the kept files of a job.")))
+        .api_route(
+            "/orgs/{org}/jobs/{job}/files/{file}",
+            get_with(content, bytes("Gives the bytes of a file, or a range of them."))
+                .delete_with(remove, doc("Removes a file.")),
+        )
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct ListFiles {
     limit: Option<u32>,
@@ -45,9 +51,9 @@ async fn remove(
     State(portal): State<Portal>,
     Signed(caller): Signed,
     Path((org, job, file)): Path<(OrgId, JobId, FileId)>,
-) -> Result<StatusCode, Failed> {
+) -> Result<NoContent, Failed> {
     portal.files.remove_file(&caller, org, job, file).await?;
-    Ok(StatusCode::NO_CONTENT)
+    Ok(NoContent)
 }
 
 /// What of a file is asked for.

@@ -1,21 +1,29 @@
 //! How boards are, and what operators do about it.
 
+use aide::axum::ApiRouter;
+use aide::axum::routing::{get_with, post_with};
+use axum::Json as Answer;
 use axum::extract::State;
-use axum::routing::{get, post};
-use axum::{Json as Answer, Router};
 use berth_types::Page;
 use berth_types::health::{GpuHealth, PatchGpuMode};
 use berth_types::ids::NodeId;
 
 use super::extract::{Failed, Json, Path, Signed};
+use super::openapi::doc;
 use crate::portal::Portal;
 
-pub fn routes() -> Router<Portal> {
-    Router::new()
-        .route("/operator/nodes/{node}/gpus", get(list))
-        .route("/operator/gpus/{gpu}/check", post(check))
-        .route("/operator/gpus/{gpu}/release", post(release))
-        .route("/operator/gpus/{gpu}/mode", post(set_mode))
+pub fn routes() -> ApiRouter<Portal> {
+    ApiRouter::new()
+        .api_route(
+            "/operator/nodes/{node}/gpus",
+            get_with(list, doc("Lists the boards of a node with their health.")),
+        )
+        .api_route("/operator/gpus/{gpu}/check", post_with(check, doc("Has a board checked by its worker.")))
+        .api_route(
+            "/operator/gpus/{gpu}/release",
+            post_with(release, doc("Puts a quarantined board back into service.")),
+        )
+        .api_route("/operator/gpus/{gpu}/mode", post_with(set_mode, doc("Switches the MIG mode of a board.")))
 }
 
 async fn list(

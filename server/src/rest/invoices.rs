@@ -1,28 +1,43 @@
 //! Budgets, invoices and what they say.
 
+use aide::axum::ApiRouter;
+use aide::axum::routing::{delete_with, get_with, post_with};
+use axum::Json as Answer;
 use axum::extract::State;
-use axum::http::StatusCode;
-use axum::routing::{delete, get, post};
-use axum::{Json as Answer, Router};
+use axum::response::NoContent;
 use berth_types::Page;
 use berth_types::budgets::{Budget, NewBudget};
 use berth_types::ids::{BudgetId, InvoiceId, OrgId};
 use berth_types::invoices::{BillingSettings, Invoice};
 use serde::{Deserialize, Serialize};
 
+use super::answers::Created;
 use super::extract::{Failed, Json, Path, Query, Signed, cursor, limit};
+use super::openapi::doc;
 use crate::portal::Portal;
 
-pub fn routes() -> Router<Portal> {
-    Router::new()
-        .route("/orgs/{org}/budgets", get(list_budgets).post(create_budget))
-        .route("/orgs/{org}/budgets/{id}", delete(delete_budget))
-        .route("/orgs/{org}/invoices", get(list))
-        .route("/orgs/{org}/invoices/{id}", get(show))
-        .route("/operator/invoices", get(list_all).post(bill))
-        .route("/operator/invoices/{id}/paid", post(pay))
-        .route("/operator/invoices/{id}/void", post(void))
-        .route("/operator/billing-settings", get(settings).put(set_settings))
+pub fn routes() -> ApiRouter<Portal> {
+    ApiRouter::new()
+        .api_route(
+            "/orgs/{org}/budgets",
+            get_with(list_budgets, doc("Lists the budgets of an organization with their use."))
+                .post_with(create_budget, doc("Creates a budget.")),
+        )
+        .api_route("/orgs/{org}/budgets/{id}", delete_with(delete_budget, doc("Deletes a budget.")))
+        .api_route("/orgs/{org}/invoices", get_with(list, doc("Lists the invoices of an organization.")))
+        .api_route("/orgs/{org}/invoices/{id}", get_with(show, doc("Gives an invoice.")))
+        .api_route(
+            "/operator/invoices",
+            get_with(list_all, doc("Lists all invoices."))
+                .post_with(bill, doc("Bills the months that have ended.")),
+        )
+        .api_route("/operator/invoices/{id}/paid", post_with(pay, doc("Marks an invoice as paid.")))
+        .api_route("/operator/invoices/{id}/void", post_with(void, doc("Voids an invoice by a credit note.")))
+        .api_route(
+            "/operator/billing-settings",
+            get_with(settings, doc("Gives the settings of invoices."))
+                .put_with(set_settings, doc("Replaces the settings of invoices.")),
+        )
 }
 
 async fn create_budget(
@@ -30,8 +45,8 @@ async fn create_budget(
     Signed(caller): Signed,
     Path(org): Path<OrgId>,
     body: Json<NewBudget>,
-) -> Result<(StatusCode, Answer<Budget>), Failed> {
-    Ok((StatusCode::CREATED, Answer(portal.budgets.create_budget(&caller, org, body.value).await?)))
+) -> Result<Created<Budget>, Failed> {
+    Ok(Created(portal.budgets.create_budget(&caller, org, body.value).await?))
 }
 
 async fn list_budgets(
@@ -46,12 +61,12 @@ async fn delete_budget(
     State(portal): State<Portal>,
     Signed(caller): Signed,
     Path((org, id)): Path<(OrgId, BudgetId)>,
-) -> Result<StatusCode, Failed> {
+) -> Result<NoContent, Failed> {
     portal.budgets.delete_budget(&caller, org, id).await?;
-    Ok(StatusCode::NO_CONTENT)
+    Ok(NoContent)
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct List {
     limit: Option<u32>,
@@ -85,13 +100,13 @@ async fn list_all(
     Ok(Answer(page.await?))
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Month {
     month: String,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, schemars::JsonSchema)]
 struct Made {
     made: usize,
 }
@@ -100,9 +115,9 @@ async fn bill(
     State(portal): State<Portal>,
     Signed(caller): Signed,
     body: Json<Month>,
-) -> Result<(StatusCode, Answer<Made>), Failed> {
+) -> Result<Created<Made>, Failed> {
     let made = portal.invoices.bill_month(&caller, &body.value.month).await?;
-    Ok((StatusCode::CREATED, Answer(Made { made })))
+    Ok(Created(Made { made }))
 }
 
 async fn pay(

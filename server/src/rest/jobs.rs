@@ -1,29 +1,46 @@
 //! Jobs.
 
+use aide::axum::ApiRouter;
+use aide::axum::routing::{get_with, post_with};
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
-use axum::{Extension, Json as Answer, Router};
+use axum::{Extension, Json as Answer};
 use berth_types::Page;
 use berth_types::ids::{JobId, OrgId};
-use berth_types::jobs::{Explanation, ExtendJob, Job, JobState, NewJob};
+use berth_types::jobs::{Explanation, ExtendJob, Job, JobPlan, JobState, NewJob};
 use serde::Deserialize;
 
+use super::answers::Accepted;
 use super::extract::{Failed, Json, Path, Query, Signed, cursor, limit};
 use super::once::NotKept;
+use super::openapi::{answers_either, doc};
 use crate::portal::Portal;
 
-pub fn routes() -> Router<Portal> {
-    Router::new()
-        .route("/orgs/{org}/jobs", get(list).post(submit))
-        .route("/orgs/{org}/jobs/{job}", get(show))
-        .route("/orgs/{org}/jobs/{job}/cancel", post(cancel))
-        .route("/orgs/{org}/jobs/{job}/extend", post(extend))
-        .route("/orgs/{org}/jobs/{job}/explanation", get(explanation))
+pub fn routes() -> ApiRouter<Portal> {
+    ApiRouter::new()
+        .api_route(
+            "/orgs/{org}/jobs",
+            get_with(list, doc("Lists the jobs of an organization, newest first.")).post_with(
+                submit,
+                answers_either::<201, Job, 200, JobPlan>(
+                    "Submits a job; with `dry_run` gives its plan and price only.",
+                ),
+            ),
+        )
+        .api_route("/orgs/{org}/jobs/{job}", get_with(show, doc("Gives a job.")))
+        .api_route("/orgs/{org}/jobs/{job}/cancel", post_with(cancel, doc("Cancels a job.")))
+        .api_route(
+            "/orgs/{org}/jobs/{job}/extend",
+            post_with(extend, doc("Extends the time limit of a job.")),
+        )
+        .api_route(
+            "/orgs/{org}/jobs/{job}/explanation",
+            get_with(explanation, doc("Explains why a job waits.")),
+        )
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Submit {
     #[serde(default)]
@@ -45,7 +62,7 @@ async fn submit(
     Ok((StatusCode::CREATED, Answer(job)).into_response())
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct ListJobs {
     state: Option<JobState>,
@@ -75,8 +92,8 @@ async fn cancel(
     State(portal): State<Portal>,
     Signed(caller): Signed,
     Path((org, job)): Path<(OrgId, JobId)>,
-) -> Result<(StatusCode, Answer<Job>), Failed> {
-    Ok((StatusCode::ACCEPTED, Answer(portal.jobs.cancel_job(&caller, org, job).await?)))
+) -> Result<Accepted<Job>, Failed> {
+    Ok(Accepted(portal.jobs.cancel_job(&caller, org, job).await?))
 }
 
 async fn extend(
@@ -84,8 +101,8 @@ async fn extend(
     Signed(caller): Signed,
     Path((org, job)): Path<(OrgId, JobId)>,
     body: Json<ExtendJob>,
-) -> Result<(StatusCode, Answer<Job>), Failed> {
-    Ok((StatusCode::ACCEPTED, Answer(portal.jobs.extend_job(&caller, org, job, body.value).await?)))
+) -> Result<Accepted<Job>, Failed> {
+    Ok(Accepted(portal.jobs.extend_job(&caller, org, job, body.value).await?))
 }
 
 async fn explanation(

@@ -7,13 +7,17 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::time::Duration;
 
+use aide::axum::ApiRouter;
+use aide::axum::routing::get_with;
+use axum::Json as Answer;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse, Response};
-use axum::{Json as Answer, Router, routing::get};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use berth_types::Page;
+use berth_types::events::JobEvent;
 use berth_types::events::{JobChange, LogChunk};
 use berth_types::ids::{JobId, OrgId};
 use berth_types::metrics::Metrics;
@@ -26,6 +30,7 @@ use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::extract::{Failed, Path, Query, Signed};
+use super::openapi::{self, events, log};
 use crate::portal::Portal;
 use berth_foundation::live::News;
 use berth_jobs::jobs::LogEnd;
@@ -37,12 +42,27 @@ const LOG_EVENT: usize = 128 << 10;
 /// transactions do not commit in the order of their times.
 const OVERLAP_MS: i64 = 5_000;
 
-pub fn routes() -> Router<Portal> {
-    Router::new()
-        .route("/orgs/{org}/events", get(org_events))
-        .route("/orgs/{org}/jobs/{job}/events", get(job_events))
-        .route("/orgs/{org}/jobs/{job}/logs", get(logs))
-        .route("/orgs/{org}/jobs/{job}/metrics", get(metrics))
+pub fn routes() -> ApiRouter<Portal> {
+    ApiRouter::new()
+        .api_route(
+            "/orgs/{org}/events",
+            get_with(
+                org_events,
+                openapi::stream("Lists the changes of an organization's jobs, or streams them."),
+            ),
+        )
+        .api_route(
+            "/orgs/{org}/jobs/{job}/events",
+            get_with(job_events, events::<Page<JobEvent>>("Lists the events of a job, or streams them.")),
+        )
+        .api_route(
+            "/orgs/{org}/jobs/{job}/logs",
+            get_with(logs, log("Gives the log of a rank from a byte on, or streams it.")),
+        )
+        .api_route(
+            "/orgs/{org}/jobs/{job}/metrics",
+            get_with(metrics, events::<Metrics>("Gives the readings of a job's devices, or streams them.")),
+        )
 }
 
 type Feed = mpsc::Sender<Result<Event, Infallible>>;
@@ -123,7 +143,7 @@ impl Ear {
     }
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct After {
     after: Option<i64>,
@@ -242,7 +262,7 @@ async fn org_events(
     }))
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct LogQuery {
     #[serde(default)]
@@ -365,7 +385,7 @@ async fn whole_log(
     Ok((kind, body).into_response())
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct MetricsQuery {
     from: Option<Timestamp>,

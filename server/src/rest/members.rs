@@ -2,10 +2,11 @@
 //!
 //! An invitation's secret comes in a body only: what is in an address is logged, and told to others.
 
+use aide::axum::ApiRouter;
+use aide::axum::routing::{delete_with, get_with, patch_with, post_with};
+use axum::Json as Answer;
 use axum::extract::State;
-use axum::http::StatusCode;
-use axum::routing::{delete, get, patch, post};
-use axum::{Json as Answer, Router};
+use axum::response::NoContent;
 use berth_types::Page;
 use berth_types::ids::{InvitationId, OrgId, UserId};
 use berth_types::members::{
@@ -14,21 +15,34 @@ use berth_types::members::{
 };
 use serde::Deserialize;
 
+use super::answers::Created;
 use super::extract::{Failed, Json, Path, Query, Signed, cursor, limit};
+use super::openapi::doc;
 use crate::portal::Portal;
 
-pub fn routes() -> Router<Portal> {
-    Router::new()
-        .route("/orgs/{org}/members", get(list))
-        .route("/orgs/{org}/members/{user}", patch(change).delete(remove))
-        .route("/orgs/{org}/invitations", get(list_invitations).post(invite))
-        .route("/orgs/{org}/invitations/{id}", delete(withdraw))
-        .route("/orgs/{org}/invitations/{id}/resend", post(resend))
-        .route("/invitations/look", post(look))
-        .route("/invitations/accept", post(accept))
+pub fn routes() -> ApiRouter<Portal> {
+    ApiRouter::new()
+        .api_route("/orgs/{org}/members", get_with(list, doc("Lists the members of an organization.")))
+        .api_route(
+            "/orgs/{org}/members/{user}",
+            patch_with(change, doc("Changes the role of a member."))
+                .delete_with(remove, doc("Removes a member.")),
+        )
+        .api_route(
+            "/orgs/{org}/invitations",
+            get_with(list_invitations, doc("Lists the open invitations."))
+                .post_with(invite, doc("Invites somebody by e-mail address.")),
+        )
+        .api_route("/orgs/{org}/invitations/{id}", delete_with(withdraw, doc("Withdraws an invitation.")))
+        .api_route(
+            "/orgs/{org}/invitations/{id}/resend",
+            post_with(resend, doc("Sends an invitation again.")),
+        )
+        .api_route("/invitations/look", post_with(look, doc("Gives the organization of an invitation.")))
+        .api_route("/invitations/accept", post_with(accept, doc("Accepts an invitation.")))
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct List {
     limit: Option<u32>,
@@ -58,9 +72,9 @@ async fn remove(
     State(portal): State<Portal>,
     Signed(caller): Signed,
     Path((org, user)): Path<(OrgId, UserId)>,
-) -> Result<StatusCode, Failed> {
+) -> Result<NoContent, Failed> {
     portal.members.remove_member(&caller, org, user).await?;
-    Ok(StatusCode::NO_CONTENT)
+    Ok(NoContent)
 }
 
 async fn list_invitations(
@@ -76,17 +90,17 @@ async fn invite(
     Signed(caller): Signed,
     Path(org): Path<OrgId>,
     body: Json<NewInvitation>,
-) -> Result<(StatusCode, Answer<SentInvitation>), Failed> {
-    Ok((StatusCode::CREATED, Answer(portal.invitations.invite(&caller, org, body.value).await?)))
+) -> Result<Created<SentInvitation>, Failed> {
+    Ok(Created(portal.invitations.invite(&caller, org, body.value).await?))
 }
 
 async fn withdraw(
     State(portal): State<Portal>,
     Signed(caller): Signed,
     Path((org, id)): Path<(OrgId, InvitationId)>,
-) -> Result<StatusCode, Failed> {
+) -> Result<NoContent, Failed> {
     portal.invitations.withdraw_invitation(&caller, org, id).await?;
-    Ok(StatusCode::NO_CONTENT)
+    Ok(NoContent)
 }
 
 async fn resend(

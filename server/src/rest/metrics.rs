@@ -1,22 +1,32 @@
 //! The metrics of the whole portal for Prometheus, and the tokens that read them.
 
+use aide::axum::ApiRouter;
+use aide::axum::routing::{delete_with, get_with};
+use axum::Json as Answer;
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode, header};
-use axum::response::IntoResponse;
-use axum::routing::{delete, get};
-use axum::{Json as Answer, Router};
+use axum::http::{HeaderMap, header};
+use axum::response::{IntoResponse, NoContent};
 use berth_proto::exposition::CONTENT_TYPE;
 use berth_types::Page;
 use berth_types::accounts::{CreatedToken, NewOperatorToken, Token};
 use berth_types::ids::TokenId;
 
+use super::answers::Created;
 use super::extract::{Failed, Json, Path, Signed};
+use super::openapi::doc;
 use crate::portal::Portal;
 
-pub fn routes() -> Router<Portal> {
-    Router::new()
-        .route("/operator/metrics-tokens", get(list_tokens).post(create_token))
-        .route("/operator/metrics-tokens/{token}", delete(revoke_token))
+pub fn routes() -> ApiRouter<Portal> {
+    ApiRouter::new()
+        .api_route(
+            "/operator/metrics-tokens",
+            get_with(list_tokens, doc("Lists the tokens for `/metrics`."))
+                .post_with(create_token, doc("Creates a token for `/metrics`; its secret is shown once.")),
+        )
+        .api_route(
+            "/operator/metrics-tokens/{token}",
+            delete_with(revoke_token, doc("Revokes a token for `/metrics`.")),
+        )
 }
 
 /// Cookies mean nothing here: what reads metrics has a token.
@@ -38,15 +48,15 @@ async fn create_token(
     State(portal): State<Portal>,
     Signed(caller): Signed,
     body: Json<NewOperatorToken>,
-) -> Result<(StatusCode, Answer<CreatedToken>), Failed> {
-    Ok((StatusCode::CREATED, Answer(portal.metrics.create_metrics_token(&caller, body.value).await?)))
+) -> Result<Created<CreatedToken>, Failed> {
+    Ok(Created(portal.metrics.create_metrics_token(&caller, body.value).await?))
 }
 
 async fn revoke_token(
     State(portal): State<Portal>,
     Signed(caller): Signed,
     Path(token): Path<TokenId>,
-) -> Result<StatusCode, Failed> {
+) -> Result<NoContent, Failed> {
     portal.metrics.revoke_metrics_token(&caller, token).await?;
-    Ok(StatusCode::NO_CONTENT)
+    Ok(NoContent)
 }

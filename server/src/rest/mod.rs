@@ -3,6 +3,7 @@
 //! A handler reads the request, calls one method of a part and writes the answer. No rule, no SQL.
 
 mod accounts;
+mod answers;
 mod extract;
 mod files;
 mod guard;
@@ -15,6 +16,7 @@ mod metrics;
 mod money;
 mod nodes;
 mod once;
+pub mod openapi;
 mod operations;
 mod payments;
 mod ports;
@@ -25,6 +27,8 @@ mod terminals;
 mod volumes;
 mod webhooks;
 
+use aide::axum::ApiRouter;
+use aide::openapi::OpenApi;
 use axum::Router;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -38,9 +42,9 @@ use extract::Failed;
 /// The largest body that is read.
 const BODY_LIMIT: usize = 12 << 20;
 
-/// Every route of the portal.
-pub fn router(portal: Portal) -> Router {
-    let api = Router::new()
+/// The routes under `/api/v1`, with their description.
+fn described() -> ApiRouter<Portal> {
+    ApiRouter::new()
         .merge(accounts::routes())
         .merge(files::routes())
         .merge(health::routes())
@@ -59,12 +63,19 @@ pub fn router(portal: Portal) -> Router {
         .merge(secrets::routes())
         .merge(terminals::routes())
         .merge(volumes::routes())
-        .merge(webhooks::routes());
+        .merge(webhooks::routes())
+}
+
+/// Every route of the portal.
+pub fn router(portal: Portal) -> Router {
+    let mut unused = OpenApi::default();
+    let api = described().finish_api(&mut unused);
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics::show))
         .merge(crate::install::routes(&portal))
+        .merge(openapi::routes())
         .nest("/api/v1", api)
         .fallback(|| async { Failed(Problem::not_found()) })
         .method_not_allowed_fallback(|| async {

@@ -1,42 +1,75 @@
 //! Offerings, prices, credit, balance and statement.
 
+use aide::axum::ApiRouter;
+use aide::axum::routing::{get_with, post_with, put_with};
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post, put};
-use axum::{Extension, Json as Answer, Router};
+use axum::{Extension, Json as Answer};
 use berth_types::Page;
 use berth_types::ids::OrgId;
+use berth_types::ledger::Transfer;
 use berth_types::ledger::{Balance, CreditLimit, Granted, NewCredit, NewCredits, NewDebit, Reconciliation};
+use berth_types::offerings::PricePreview;
 use berth_types::offerings::{NewPrice, Offering, PriceVersion};
 use berth_types::problems::Problem;
 use berth_types::usage::GroupBy;
+use berth_types::usage::Usage;
 use serde::Deserialize;
 
+use super::answers::Created;
 use super::extract::{Failed, Format, Json, Path, Query, Signed, cursor, limit, plain_cell, wants_csv};
 use super::once::NotKept;
+use super::openapi::{answers_either, doc, or_csv};
 use crate::portal::Portal;
 use berth_foundation::Caller;
 
-pub fn routes() -> Router<Portal> {
-    Router::new()
-        .route("/offerings", get(list_offerings))
-        .route("/operator/prices", get(list_prices).post(set_price))
-        .route("/operator/credits", post(grant_credits))
-        .route("/operator/orgs/{org}/credits", post(grant_credit))
-        .route("/operator/orgs/{org}/debits", post(debit))
-        .route("/operator/orgs/{org}/credit-limit", put(set_credit_limit))
-        .route("/operator/reconciliation", get(reconciliation).post(reconcile))
-        .route("/orgs/{org}/usage", get(usage))
-        .route("/orgs/{org}/balance", get(balance))
-        .route("/orgs/{org}/transfers", get(list_transfers))
+pub fn routes() -> ApiRouter<Portal> {
+    ApiRouter::new()
+        .api_route("/offerings", get_with(list_offerings, doc("Lists the offerings with their prices.")))
+        .api_route(
+            "/operator/prices",
+            get_with(list_prices, doc("Lists the versions of all prices.")).post_with(
+                set_price,
+                answers_either::<201, Offering, 200, PricePreview>(
+                    "Sets a price; with `preview` gives its effect only.",
+                ),
+            ),
+        )
+        .api_route(
+            "/operator/credits",
+            post_with(grant_credits, doc("Grants credit to several organizations.")),
+        )
+        .api_route(
+            "/operator/orgs/{org}/credits",
+            post_with(grant_credit, doc("Grants credit to an organization.")),
+        )
+        .api_route("/operator/orgs/{org}/debits", post_with(debit, doc("Debits an organization.")))
+        .api_route(
+            "/operator/orgs/{org}/credit-limit",
+            put_with(set_credit_limit, doc("Sets the credit limit of an organization.")),
+        )
+        .api_route(
+            "/operator/reconciliation",
+            get_with(reconciliation, doc("Gives the last reconciliation of the ledger."))
+                .post_with(reconcile, doc("Reconciles the ledger now.")),
+        )
+        .api_route(
+            "/orgs/{org}/usage",
+            get_with(usage, or_csv::<Usage>("Gives the charged use of an organization by day or group.")),
+        )
+        .api_route("/orgs/{org}/balance", get_with(balance, doc("Gives the balance of an organization.")))
+        .api_route(
+            "/orgs/{org}/transfers",
+            get_with(list_transfers, or_csv::<Page<Transfer>>("Lists the transfers of an organization.")),
+        )
 }
 
 async fn list_offerings(State(portal): State<Portal>) -> Result<Answer<Page<Offering>>, Failed> {
     Ok(Answer(Page::whole(portal.offerings.list_offerings().await?)))
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Preview {
     #[serde(default)]
@@ -56,7 +89,7 @@ async fn set_price(
     Ok((StatusCode::CREATED, Answer(portal.offerings.set_price(&caller, body.value).await?)).into_response())
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct OfOffering {
     offering: String,
@@ -75,16 +108,16 @@ async fn grant_credit(
     Signed(caller): Signed,
     Path(org): Path<OrgId>,
     body: Json<NewCredit>,
-) -> Result<(StatusCode, Answer<Balance>), Failed> {
-    Ok((StatusCode::CREATED, Answer(portal.ledger.grant_credit(&caller, org, body.value).await?)))
+) -> Result<Created<Balance>, Failed> {
+    Ok(Created(portal.ledger.grant_credit(&caller, org, body.value).await?))
 }
 
 async fn grant_credits(
     State(portal): State<Portal>,
     Signed(caller): Signed,
     body: Json<NewCredits>,
-) -> Result<(StatusCode, Answer<Granted>), Failed> {
-    Ok((StatusCode::CREATED, Answer(portal.ledger.grant_credits(&caller, body.value).await?)))
+) -> Result<Created<Granted>, Failed> {
+    Ok(Created(portal.ledger.grant_credits(&caller, body.value).await?))
 }
 
 async fn debit(
@@ -92,8 +125,8 @@ async fn debit(
     Signed(caller): Signed,
     Path(org): Path<OrgId>,
     body: Json<NewDebit>,
-) -> Result<(StatusCode, Answer<Balance>), Failed> {
-    Ok((StatusCode::CREATED, Answer(portal.ledger.debit(&caller, org, body.value).await?)))
+) -> Result<Created<Balance>, Failed> {
+    Ok(Created(portal.ledger.debit(&caller, org, body.value).await?))
 }
 
 async fn set_credit_limit(
@@ -119,7 +152,7 @@ async fn reconcile(
     Ok(Answer(portal.reconciliations.reconciliation(&caller, true).await?))
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct OfUsage {
     from: Option<String>,
@@ -166,7 +199,7 @@ async fn balance(
     Ok(Answer(portal.ledger.balance(&caller, org).await?))
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct ListTransfers {
     limit: Option<u32>,

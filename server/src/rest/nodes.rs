@@ -1,25 +1,39 @@
 //! Nodes, join tokens and the cluster map.
 
+use aide::axum::ApiRouter;
+use aide::axum::routing::{get_with, patch_with, post_with};
+use axum::Json as Answer;
 use axum::extract::State;
-use axum::http::StatusCode;
-use axum::routing::{get, patch, post};
-use axum::{Json as Answer, Router};
 use berth_types::Page;
 use berth_types::ids::{NodeId, OrgId};
 use berth_types::nodes::{JoinToken, NewJoinToken, Node, PatchNode};
 
+use super::answers::Created;
 use super::extract::{Failed, Json, Path, Signed};
+use super::openapi::doc;
 use crate::portal::Portal;
 
-pub fn routes() -> Router<Portal> {
-    Router::new()
-        .route("/orgs/{org}/nodes", get(list))
-        .route("/operator/nodes", get(list_all))
-        .route("/operator/nodes/{node}", patch(change))
-        .route("/operator/nodes/{node}/join-token", post(create_node_join_token))
-        .route("/operator/nodes/{node}/revoke", post(revoke))
-        .route("/operator/nodes/{node}/lost", post(declare_lost))
-        .route("/operator/join-tokens", post(create_join_token))
+pub fn routes() -> ApiRouter<Portal> {
+    ApiRouter::new()
+        .api_route("/orgs/{org}/nodes", get_with(list, doc("Lists the nodes as a tenant sees them.")))
+        .api_route("/operator/nodes", get_with(list_all, doc("Lists all nodes.")))
+        .api_route("/operator/nodes/{node}", patch_with(change, doc("Cordons or uncordons a node.")))
+        .api_route(
+            "/operator/nodes/{node}/join-token",
+            post_with(create_node_join_token, doc("Creates a join token for a known node.")),
+        )
+        .api_route(
+            "/operator/nodes/{node}/revoke",
+            post_with(revoke, doc("Revokes the certificates of a node.")),
+        )
+        .api_route(
+            "/operator/nodes/{node}/lost",
+            post_with(declare_lost, doc("Declares a silent node lost.")),
+        )
+        .api_route(
+            "/operator/join-tokens",
+            post_with(create_join_token, doc("Creates a join token for a new node.")),
+        )
 }
 
 async fn list(
@@ -50,8 +64,8 @@ async fn create_join_token(
     State(portal): State<Portal>,
     Signed(caller): Signed,
     body: Json<NewJoinToken>,
-) -> Result<(StatusCode, Answer<JoinToken>), Failed> {
-    Ok((StatusCode::CREATED, Answer(portal.enrolment.create_join_token(&caller, None, body.value).await?)))
+) -> Result<Created<JoinToken>, Failed> {
+    Ok(Created(portal.enrolment.create_join_token(&caller, None, body.value).await?))
 }
 
 async fn create_node_join_token(
@@ -59,9 +73,9 @@ async fn create_node_join_token(
     Signed(caller): Signed,
     Path(node): Path<NodeId>,
     body: Json<NewJoinToken>,
-) -> Result<(StatusCode, Answer<JoinToken>), Failed> {
+) -> Result<Created<JoinToken>, Failed> {
     let made = portal.enrolment.create_join_token(&caller, Some(node), body.value).await?;
-    Ok((StatusCode::CREATED, Answer(made)))
+    Ok(Created(made))
 }
 
 async fn revoke(

@@ -1,14 +1,16 @@
 //! Drains, jobs of everyone, what is stuck, the inventory, racks; jobs as CSV.
 
+use aide::axum::ApiRouter;
+use aide::axum::routing::{get_with, post_with, put_with};
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
-use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post, put};
-use axum::{Extension, Json as Answer, Router};
+use axum::response::{IntoResponse, NoContent, Response};
+use axum::{Extension, Json as Answer};
 use berth_types::Page;
 use berth_types::ids::{JobId, NodeId, OrgId};
 use berth_types::jobs::JobState;
+use berth_types::operations::StoppedJobs;
 use berth_types::operations::{
     Drain, InventoryHost, JobFilter, NewDrain, OperatedJob, PortalLoop, PutRack, Rack, StopJobs, Stuck,
 };
@@ -18,29 +20,60 @@ use serde::Deserialize;
 
 use super::extract::{Failed, Format, Json, Path, Query, Signed, cursor, limit, plain_cell, wants_csv};
 use super::once::NotKept;
+use super::openapi::{answers_either, csv, doc, or_csv};
 use crate::portal::Portal;
 use berth_foundation::Caller;
 
 /// Jobs of a file that are read and written at once.
 const PAGE: u32 = 200;
 
-pub fn routes() -> Router<Portal> {
-    Router::new()
-        .route("/orgs/{org}/jobs.csv", get(own_jobs_csv))
-        .route("/operator/jobs", get(list_jobs))
-        .route("/operator/jobs.csv", get(jobs_csv))
-        .route("/operator/jobs/stop", post(stop_jobs))
-        .route("/operator/drains", get(list_drains))
-        .route("/operator/nodes/{node}/drain", put(drain).delete(call_off))
-        .route("/operator/stuck", get(list_stuck))
-        .route("/operator/loops", get(list_loops))
-        .route("/operator/inventory", get(inventory))
-        .route("/operator/racks", get(list_racks))
-        .route("/operator/racks/{rack}", put(set_rack).delete(unset_rack))
+pub fn routes() -> ApiRouter<Portal> {
+    ApiRouter::new()
+        .api_route(
+            "/orgs/{org}/jobs.csv",
+            get_with(own_jobs_csv, csv("Gives the jobs of an organization as CSV.")),
+        )
+        .api_route(
+            "/operator/jobs",
+            get_with(list_jobs, or_csv::<Page<OperatedJob>>("Lists the jobs of all organizations.")),
+        )
+        .api_route(
+            "/operator/jobs.csv",
+            get_with(jobs_csv, csv("Gives the jobs of all organizations as CSV.")),
+        )
+        .api_route(
+            "/operator/jobs/stop",
+            post_with(
+                stop_jobs,
+                answers_either::<202, StoppedJobs, 200, StoppedJobs>(
+                    "Stops jobs; with `preview` counts them only.",
+                ),
+            ),
+        )
+        .api_route("/operator/drains", get_with(list_drains, doc("Lists the nodes that are being drained.")))
+        .api_route(
+            "/operator/nodes/{node}/drain",
+            put_with(drain, doc("Drains a node.")).delete_with(call_off, doc("Cancels the drain of a node.")),
+        )
+        .api_route("/operator/stuck", get_with(list_stuck, doc("Lists work without progress.")))
+        .api_route("/operator/loops", get_with(list_loops, doc("Lists the loops of the portal.")))
+        .api_route(
+            "/operator/inventory",
+            get_with(
+                inventory,
+                or_csv::<Page<InventoryHost>>("Lists hosts with their versions and differences."),
+            ),
+        )
+        .api_route("/operator/racks", get_with(list_racks, doc("Lists racks with their power budgets.")))
+        .api_route(
+            "/operator/racks/{rack}",
+            put_with(set_rack, doc("Sets the power budget of a rack."))
+                .delete_with(unset_rack, doc("Removes the power budget of a rack.")),
+        )
 }
 
 /// What is meant, as a query has it.
-#[derive(Deserialize)]
+#[derive(Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Meant {
     org: Option<OrgId>,
@@ -96,7 +129,7 @@ async fn all_csv(portal: Portal, caller: Caller, filter: JobFilter) -> Result<Re
     .await
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct OfState {
     state: Option<JobState>,
@@ -211,7 +244,7 @@ fn csv_answer(file: csv::Writer<Vec<u8>>, name: &str) -> Result<Response, Failed
     Ok((csv_head(name), bytes).into_response())
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Preview {
     #[serde(default)]
@@ -252,9 +285,9 @@ async fn call_off(
     State(portal): State<Portal>,
     Signed(caller): Signed,
     Path(node): Path<NodeId>,
-) -> Result<StatusCode, Failed> {
+) -> Result<NoContent, Failed> {
     portal.drains.call_off_drain(&caller, node).await?;
-    Ok(StatusCode::NO_CONTENT)
+    Ok(NoContent)
 }
 
 async fn list_loops(
@@ -271,7 +304,7 @@ async fn list_stuck(
     Ok(Answer(portal.inventory.list_stuck(&caller).await?))
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Written {
     format: Option<Format>,
@@ -326,18 +359,18 @@ async fn set_rack(
     Signed(caller): Signed,
     Path(rack): Path<String>,
     body: Json<PutRack>,
-) -> Result<StatusCode, Failed> {
+) -> Result<NoContent, Failed> {
     portal.inventory.set_rack(&caller, &rack, Some(body.value)).await?;
-    Ok(StatusCode::NO_CONTENT)
+    Ok(NoContent)
 }
 
 async fn unset_rack(
     State(portal): State<Portal>,
     Signed(caller): Signed,
     Path(rack): Path<String>,
-) -> Result<StatusCode, Failed> {
+) -> Result<NoContent, Failed> {
     portal.inventory.set_rack(&caller, &rack, None).await?;
-    Ok(StatusCode::NO_CONTENT)
+    Ok(NoContent)
 }
 
 #[cfg(test)]

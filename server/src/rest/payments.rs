@@ -1,27 +1,49 @@
 //! Paying by card, and what Stripe tells.
 
+use aide::axum::ApiRouter;
+use aide::axum::routing::{get_with, post_with, put_with};
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
-use axum::routing::{get, post};
-use axum::{Extension, Json as Answer, Router};
+use axum::{Extension, Json as Answer};
 use berth_types::Page;
 use berth_types::ids::{InvoiceId, OrgId};
 use berth_types::payments::{AutoRecharge, NewTopUp, PayHere, Payment, PaymentSettings};
 use serde::{Deserialize, Serialize};
 
+use super::answers::Created;
 use super::extract::{Failed, Json, Path, Query, Signed, limit};
 use super::once::NotKept;
+use super::openapi::{answers, doc, empty};
 use crate::portal::Portal;
 
-pub fn routes() -> Router<Portal> {
-    Router::new()
-        .route("/orgs/{org}/payment-settings", get(settings))
-        .route("/orgs/{org}/auto-recharge", axum::routing::put(set_recharge))
-        .route("/orgs/{org}/top-ups", get(list).post(top_up))
-        .route("/orgs/{org}/invoices/{id}/pay", post(pay_invoice))
-        .route("/orgs/{org}/billing-portal", post(billing_portal))
-        .route("/stripe/events", post(take_event))
+pub fn routes() -> ApiRouter<Portal> {
+    ApiRouter::new()
+        .api_route(
+            "/orgs/{org}/payment-settings",
+            get_with(settings, doc("Gives the means of payment of an organization.")),
+        )
+        .api_route("/orgs/{org}/auto-recharge", put_with(set_recharge, doc("Sets the automatic recharge.")))
+        .api_route(
+            "/orgs/{org}/top-ups",
+            get_with(list, doc("Lists the payments of an organization."))
+                .post_with(top_up, doc("Begins a payment by card.")),
+        )
+        .api_route(
+            "/orgs/{org}/invoices/{id}/pay",
+            post_with(pay_invoice, doc("Begins the payment of an invoice by card.")),
+        )
+        .api_route(
+            "/orgs/{org}/billing-portal",
+            post_with(billing_portal, answers::<201, There>("Opens Stripe's page for cards and receipts.")),
+        )
+        .api_route(
+            "/stripe/events",
+            post_with(
+                take_event,
+                empty::<200>("Receives an event of Stripe, authenticated by its signature."),
+            ),
+        )
 }
 
 async fn settings(
@@ -46,19 +68,19 @@ async fn top_up(
     Signed(caller): Signed,
     Path(org): Path<OrgId>,
     body: Json<NewTopUp>,
-) -> Result<(StatusCode, Answer<PayHere>), Failed> {
-    Ok((StatusCode::CREATED, Answer(portal.payments.top_up(&caller, org, body.value).await?)))
+) -> Result<Created<PayHere>, Failed> {
+    Ok(Created(portal.payments.top_up(&caller, org, body.value).await?))
 }
 
 async fn pay_invoice(
     State(portal): State<Portal>,
     Signed(caller): Signed,
     Path((org, id)): Path<(OrgId, InvoiceId)>,
-) -> Result<(StatusCode, Answer<PayHere>), Failed> {
-    Ok((StatusCode::CREATED, Answer(portal.payments.pay_invoice_by_card(&caller, org, id).await?)))
+) -> Result<Created<PayHere>, Failed> {
+    Ok(Created(portal.payments.pay_invoice_by_card(&caller, org, id).await?))
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, schemars::JsonSchema)]
 struct There {
     url: String,
 }
@@ -72,7 +94,7 @@ async fn billing_portal(
     Ok((StatusCode::CREATED, Extension(NotKept), Answer(There { url })))
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct List {
     limit: Option<u32>,

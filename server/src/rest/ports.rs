@@ -1,18 +1,23 @@
 //! Tickets to ports of running jobs. The ports themselves are seen under a host name of their own.
 
+use aide::axum::ApiRouter;
+use aide::axum::routing::post_with;
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::routing::post;
-use axum::{Extension, Json as Answer, Router};
+use axum::{Extension, Json as Answer};
 use berth_types::ids::{JobId, OrgId};
 use berth_types::ports::{NewPortTicket, PortTicket};
 
 use super::extract::{Failed, Json, Path, Signed};
 use super::once::NotKept;
+use super::openapi::answers;
 use crate::portal::Portal;
 
-pub fn routes() -> Router<Portal> {
-    Router::new().route("/orgs/{org}/jobs/{job}/ports/{port}/tickets", post(ticket))
+pub fn routes() -> ApiRouter<Portal> {
+    ApiRouter::new().api_route(
+        "/orgs/{org}/jobs/{job}/ports/{port}/tickets",
+        post_with(ticket, answers::<201, PortTicket>("Creates a ticket for a port of a running job.")),
+    )
 }
 
 async fn ticket(

@@ -1,30 +1,57 @@
 //! Limits, requests for more, and the record of what was done.
 
+use aide::axum::ApiRouter;
+use aide::axum::routing::{get_with, post_with};
+use axum::Json as Answer;
 use axum::extract::State;
-use axum::http::StatusCode;
-use axum::routing::{get, post};
-use axum::{Json as Answer, Router};
 use berth_types::Page;
 use berth_types::ids::{OrgId, QuotaRequestId};
 use berth_types::quotas::{AuditEvent, DecideQuotaRequest, Limits, NewQuotaRequest, Quota, QuotaRequest};
 use serde::Deserialize;
 
+use super::answers::Created;
 use super::extract::{Failed, Json, Path, Query, Signed, cursor, limit};
+use super::openapi::doc;
 use crate::portal::Portal;
 
-pub fn routes() -> Router<Portal> {
-    Router::new()
-        .route("/orgs/{org}/quota", get(show))
-        .route("/orgs/{org}/quota-requests", get(list_requests).post(request))
-        .route("/orgs/{org}/audit-events", get(list_audit))
-        .route("/operator/quota", get(show_default).put(set_default))
-        .route("/operator/orgs/{org}/quota", get(show_any).put(set).delete(clear))
-        .route("/operator/quota-requests", get(list_all_requests))
-        .route("/operator/quota-requests/{id}", post(decide))
-        .route("/operator/audit-events", get(list_all_audit))
+pub fn routes() -> ApiRouter<Portal> {
+    ApiRouter::new()
+        .api_route(
+            "/orgs/{org}/quota",
+            get_with(show, doc("Gives the quota of an organization with its use.")),
+        )
+        .api_route(
+            "/orgs/{org}/quota-requests",
+            get_with(list_requests, doc("Lists the requests of an organization for a higher quota."))
+                .post_with(request, doc("Requests a higher quota.")),
+        )
+        .api_route(
+            "/orgs/{org}/audit-events",
+            get_with(list_audit, doc("Lists the audit events of an organization.")),
+        )
+        .api_route(
+            "/operator/quota",
+            get_with(show_default, doc("Gives the default quota."))
+                .put_with(set_default, doc("Replaces the default quota.")),
+        )
+        .api_route(
+            "/operator/orgs/{org}/quota",
+            get_with(show_any, doc("Gives the quota of any organization."))
+                .put_with(set, doc("Replaces the quota of an organization."))
+                .delete_with(clear, doc("Returns an organization to the default quota.")),
+        )
+        .api_route(
+            "/operator/quota-requests",
+            get_with(list_all_requests, doc("Lists all open requests for quotas.")),
+        )
+        .api_route(
+            "/operator/quota-requests/{id}",
+            post_with(decide, doc("Decides a request for a higher quota.")),
+        )
+        .api_route("/operator/audit-events", get_with(list_all_audit, doc("Lists all audit events.")))
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct List {
     limit: Option<u32>,
@@ -87,8 +114,8 @@ async fn request(
     Signed(caller): Signed,
     Path(org): Path<OrgId>,
     body: Json<NewQuotaRequest>,
-) -> Result<(StatusCode, Answer<QuotaRequest>), Failed> {
-    Ok((StatusCode::CREATED, Answer(portal.quotas.request_quota(&caller, org, body.value).await?)))
+) -> Result<Created<QuotaRequest>, Failed> {
+    Ok(Created(portal.quotas.request_quota(&caller, org, body.value).await?))
 }
 
 async fn list_requests(

@@ -1,9 +1,9 @@
 //! Quotes, reservations, maintenance and the calendar.
 
+use aide::axum::ApiRouter;
+use aide::axum::routing::{get_with, post_with};
+use axum::Json as Answer;
 use axum::extract::State;
-use axum::http::StatusCode;
-use axum::routing::{get, post};
-use axum::{Json as Answer, Router};
 use berth_types::Page;
 use berth_types::ids::{OrgId, QuoteId, ReservationId};
 use berth_types::reservations::{
@@ -13,24 +13,44 @@ use berth_types::reservations::{
 use berth_types::time::Timestamp;
 use serde::Deserialize;
 
+use super::answers::Created;
 use super::extract::{Failed, Json, Path, Query, Signed, cursor, limit};
+use super::openapi::doc;
 use crate::portal::Portal;
 
-pub fn routes() -> Router<Portal> {
-    Router::new()
-        .route("/orgs/{org}/quotes", post(quote))
-        .route("/orgs/{org}/quotes/{id}", get(show_quote))
-        .route("/orgs/{org}/reservations", get(list).post(reserve))
-        .route("/orgs/{org}/reservations/{id}", get(show))
-        .route("/orgs/{org}/reservations/{id}/cancel", post(cancel))
-        .route("/orgs/{org}/reservations/{id}/extend", post(extend))
-        .route("/orgs/{org}/calendar", get(calendar))
-        .route("/operator/reservations", get(list_all).post(maintain))
-        .route("/operator/reservations/{id}/cancel", post(take_back))
-        .route("/operator/reservations/{id}/approve", post(approve))
-        .route("/operator/reservations/{id}/decline", post(decline))
-        .route("/operator/calendar", get(whole_calendar))
-        .route("/operator/reservation-policy", get(policy).put(set_policy))
+pub fn routes() -> ApiRouter<Portal> {
+    ApiRouter::new()
+        .api_route("/orgs/{org}/quotes", post_with(quote, doc("Quotes a reservation.")))
+        .api_route("/orgs/{org}/quotes/{id}", get_with(show_quote, doc("Gives a quote.")))
+        .api_route(
+            "/orgs/{org}/reservations",
+            get_with(list, doc("Lists the reservations of an organization."))
+                .post_with(reserve, doc("Reserves by a quote.")),
+        )
+        .api_route("/orgs/{org}/reservations/{id}", get_with(show, doc("Gives a reservation.")))
+        .api_route(
+            "/orgs/{org}/reservations/{id}/cancel",
+            post_with(cancel, doc("Cancels or returns a reservation.")),
+        )
+        .api_route("/orgs/{org}/reservations/{id}/extend", post_with(extend, doc("Extends a reservation.")))
+        .api_route("/orgs/{org}/calendar", get_with(calendar, doc("Gives the calendar of an organization.")))
+        .api_route(
+            "/operator/reservations",
+            get_with(list_all, doc("Lists all reservations."))
+                .post_with(maintain, doc("Plans maintenance of a node.")),
+        )
+        .api_route(
+            "/operator/reservations/{id}/cancel",
+            post_with(take_back, doc("Cancels any reservation.")),
+        )
+        .api_route("/operator/reservations/{id}/approve", post_with(approve, doc("Approves a reservation.")))
+        .api_route("/operator/reservations/{id}/decline", post_with(decline, doc("Declines a reservation.")))
+        .api_route("/operator/calendar", get_with(whole_calendar, doc("Gives the calendar of all nodes.")))
+        .api_route(
+            "/operator/reservation-policy",
+            get_with(policy, doc("Gives the terms of reservations."))
+                .put_with(set_policy, doc("Replaces the terms of reservations.")),
+        )
 }
 
 async fn quote(
@@ -38,8 +58,8 @@ async fn quote(
     Signed(caller): Signed,
     Path(org): Path<OrgId>,
     body: Json<NewQuote>,
-) -> Result<(StatusCode, Answer<Quote>), Failed> {
-    Ok((StatusCode::CREATED, Answer(portal.reservations.quote(&caller, org, body.value).await?)))
+) -> Result<Created<Quote>, Failed> {
+    Ok(Created(portal.reservations.quote(&caller, org, body.value).await?))
 }
 
 async fn show_quote(
@@ -56,14 +76,11 @@ async fn reserve(
     Signed(caller): Signed,
     Path(org): Path<OrgId>,
     body: Json<NewReservation>,
-) -> Result<(StatusCode, Answer<Page<Reservation>>), Failed> {
-    Ok((
-        StatusCode::CREATED,
-        Answer(Page::whole(portal.reservations.reserve(&caller, org, body.value).await?)),
-    ))
+) -> Result<Created<Page<Reservation>>, Failed> {
+    Ok(Created(Page::whole(portal.reservations.reserve(&caller, org, body.value).await?)))
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct List {
     state: Option<ReservationState>,
@@ -127,8 +144,8 @@ async fn maintain(
     State(portal): State<Portal>,
     Signed(caller): Signed,
     body: Json<NewMaintenance>,
-) -> Result<(StatusCode, Answer<Reservation>), Failed> {
-    Ok((StatusCode::CREATED, Answer(portal.reservations.plan_maintenance(&caller, body.value).await?)))
+) -> Result<Created<Reservation>, Failed> {
+    Ok(Created(portal.reservations.plan_maintenance(&caller, body.value).await?))
 }
 
 async fn approve(
@@ -147,7 +164,7 @@ async fn decline(
     Ok(Answer(portal.reservations.decide_reservation(&caller, id, false).await?))
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Between {
     from: Timestamp,

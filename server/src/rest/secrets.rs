@@ -1,9 +1,11 @@
 //! Secrets of an organization. No answer has a value.
 
+use aide::axum::ApiRouter;
+use aide::axum::routing::{get_with, put_with};
+use axum::Json as Answer;
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::routing::{get, put};
-use axum::{Json as Answer, Router};
+use axum::response::NoContent;
 use berth_types::Page;
 use berth_types::ids::OrgId;
 use berth_types::problems::Problem;
@@ -12,15 +14,23 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::extract::{Failed, Json, Path, Query, Signed, limit};
+use super::openapi::{doc, put_secret};
 use crate::portal::Portal;
 
-pub fn routes() -> Router<Portal> {
-    Router::new()
-        .route("/orgs/{org}/secrets", get(list))
-        .route("/orgs/{org}/secrets/{name}", put(set).delete(remove))
+pub fn routes() -> ApiRouter<Portal> {
+    ApiRouter::new()
+        .api_route(
+            "/orgs/{org}/secrets",
+            get_with(list, doc("Lists the names of an organization's secrets.")),
+        )
+        .api_route(
+            "/orgs/{org}/secrets/{name}",
+            put_with(set, put_secret("Creates or replaces a secret; its value is never shown."))
+                .delete_with(remove, doc("Removes a secret.")),
+        )
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct List {
     limit: Option<u32>,
@@ -54,7 +64,7 @@ async fn remove(
     State(portal): State<Portal>,
     Signed(caller): Signed,
     Path((org, name)): Path<(OrgId, String)>,
-) -> Result<StatusCode, Failed> {
+) -> Result<NoContent, Failed> {
     portal.secrets.delete_secret(&caller, org, name).await?;
-    Ok(StatusCode::NO_CONTENT)
+    Ok(NoContent)
 }

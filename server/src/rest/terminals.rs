@@ -2,13 +2,15 @@
 
 mod socket;
 
+use aide::NoApi;
+use aide::axum::ApiRouter;
+use aide::axum::routing::{get_with, post_with};
 use axum::extract::State;
 use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
-use axum::routing::{get, post};
-use axum::{Extension, Json as Answer, Router};
+use axum::{Extension, Json as Answer};
 use berth_types::Page;
 use berth_types::ids::{JobId, OrgId, TerminalId};
 use berth_types::problems::Problem;
@@ -20,13 +22,24 @@ use serde::Deserialize;
 use super::extract::{Failed, Json, Path, Query, Signed, cursor, limit};
 use super::guard;
 use super::once::NotKept;
+use super::openapi::{answers, doc, socket};
 use crate::portal::Portal;
 
-pub fn routes() -> Router<Portal> {
-    Router::new()
-        .route("/orgs/{org}/jobs/{job}/terminals", get(list).post(open))
-        .route("/orgs/{org}/jobs/{job}/terminals/{terminal}/tickets", post(ticket))
-        .route("/orgs/{org}/jobs/{job}/terminals/{terminal}/socket", get(enter))
+pub fn routes() -> ApiRouter<Portal> {
+    ApiRouter::new()
+        .api_route(
+            "/orgs/{org}/jobs/{job}/terminals",
+            get_with(list, doc("Lists the terminals of a job."))
+                .post_with(open, answers::<201, TerminalTicket>("Opens a terminal in a running job.")),
+        )
+        .api_route(
+            "/orgs/{org}/jobs/{job}/terminals/{terminal}/tickets",
+            post_with(ticket, answers::<201, TerminalTicket>("Creates a ticket for an open terminal.")),
+        )
+        .api_route(
+            "/orgs/{org}/jobs/{job}/terminals/{terminal}/socket",
+            get_with(enter, socket("Connects to a terminal by WebSocket, with a ticket.")),
+        )
 }
 
 /// An answer that opens a door is never kept.
@@ -51,7 +64,7 @@ async fn ticket(
     Ok((StatusCode::CREATED, Extension(NotKept), Answer(opened)))
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct ListTerminals {
     limit: Option<u32>,
@@ -69,7 +82,7 @@ async fn list(
 }
 
 /// How somebody looks at a terminal.
-#[derive(Deserialize)]
+#[derive(Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Look {
     /// The byte from which it is told again, after a connection broke.
@@ -100,7 +113,7 @@ async fn enter(
     Signed(caller): Signed,
     Path((org, job, id)): Path<(OrgId, JobId, TerminalId)>,
     Query(look): Query<Look>,
-    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+    NoApi(upgrade): NoApi<Result<WebSocketUpgrade, WebSocketUpgradeRejection>>,
     headers: HeaderMap,
 ) -> Result<Response, Failed> {
     let ticket = offered_ticket(&headers);

@@ -1,38 +1,58 @@
 //! Volumes of an organization: what there is, what is in them, and files on their way in and out.
 
+use aide::axum::ApiRouter;
+use aide::axum::routing::{get_with, put_with};
+use axum::Json as Answer;
 use axum::body::Bytes;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode};
-use axum::response::{IntoResponse, Response};
-use axum::routing::{get, put};
-use axum::{Json as Answer, Router};
+use axum::http::{HeaderMap, HeaderValue};
+use axum::response::{IntoResponse, NoContent, Response};
 use berth_types::Page;
 use berth_types::ids::OrgId;
 use berth_types::problems::Problem;
 use berth_types::volumes::{NewUpload, NewVolume, Upload, Volume, VolumeEntry};
 use serde::Deserialize;
 
+use super::answers::Created;
 use super::extract::{Failed, Json, Path, Query, Signed, limit, read_body};
 use super::files::Sent;
+use super::openapi::{answers, bytes, doc, upload};
 use crate::portal::Portal;
 use berth_storage::volumes::Added;
 
 /// Where a part begins, and where the next one does.
 const OFFSET: &str = "upload-offset";
 
-pub fn routes() -> Router<Portal> {
-    Router::new()
-        .route("/orgs/{org}/volumes", get(list).post(create))
-        .route("/orgs/{org}/volumes/{volume}", get(show).delete(remove))
-        .route("/orgs/{org}/volumes/{volume}/files", get(list_files))
-        .route("/orgs/{org}/volumes/{volume}/files/{*path}", get(content).delete(remove_file))
-        .route(
+pub fn routes() -> ApiRouter<Portal> {
+    ApiRouter::new()
+        .api_route(
+            "/orgs/{org}/volumes",
+            get_with(list, doc("Lists the volumes of an organization."))
+                .post_with(create, doc("Creates a volume.")),
+        )
+        .api_route(
+            "/orgs/{org}/volumes/{volume}",
+            get_with(show, doc("Gives a volume.")).delete_with(remove, doc("Removes a volume.")),
+        )
+        .api_route(
+            "/orgs/{org}/volumes/{volume}/files",
+            get_with(list_files, doc("Lists a directory of a volume.")),
+        )
+        .api_route(
+            "/orgs/{org}/volumes/{volume}/files/{*path}",
+            get_with(content, bytes("Gives the bytes of a file of a volume, or a range of them."))
+                .delete_with(remove_file, doc("Removes a file of a volume.")),
+        )
+        .api_route(
             "/orgs/{org}/volumes/{volume}/uploads/{*path}",
-            put(begin).get(progress).patch(add).delete(give_up),
+            put_with(begin, answers::<200, Upload>("Begins an upload."))
+                .get_with(progress, answers::<200, Upload>("Gives the progress of an upload."))
+                .patch_with(add, upload("Adds a part to an upload."))
+                .delete_with(give_up, doc("Abandons an upload.")),
         )
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct List {
     limit: Option<u32>,
@@ -53,8 +73,8 @@ async fn create(
     Signed(caller): Signed,
     Path(org): Path<OrgId>,
     input: Json<NewVolume>,
-) -> Result<(StatusCode, Answer<Volume>), Failed> {
-    Ok((StatusCode::CREATED, Answer(portal.volumes.create_volume(&caller, org, input.value).await?)))
+) -> Result<Created<Volume>, Failed> {
+    Ok(Created(portal.volumes.create_volume(&caller, org, input.value).await?))
 }
 
 async fn show(
@@ -69,12 +89,12 @@ async fn remove(
     State(portal): State<Portal>,
     Signed(caller): Signed,
     Path((org, volume)): Path<(OrgId, String)>,
-) -> Result<StatusCode, Failed> {
+) -> Result<NoContent, Failed> {
     portal.volumes.delete_volume(&caller, org, volume).await?;
-    Ok(StatusCode::NO_CONTENT)
+    Ok(NoContent)
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct ListFiles {
     /// The root when absent.
@@ -117,9 +137,9 @@ async fn remove_file(
     State(portal): State<Portal>,
     Signed(caller): Signed,
     Path((org, volume, path)): Path<(OrgId, String, String)>,
-) -> Result<StatusCode, Failed> {
+) -> Result<NoContent, Failed> {
     portal.volumes.remove_volume_file(&caller, org, volume, path).await?;
-    Ok(StatusCode::NO_CONTENT)
+    Ok(NoContent)
 }
 
 /// How far an upload has come, in the body and in the header.
@@ -177,7 +197,7 @@ async fn give_up(
     State(portal): State<Portal>,
     Signed(caller): Signed,
     Path((org, volume, path)): Path<(OrgId, String, String)>,
-) -> Result<StatusCode, Failed> {
+) -> Result<NoContent, Failed> {
     portal.volumes.drop_upload(&caller, org, &volume, &path).await?;
-    Ok(StatusCode::NO_CONTENT)
+    Ok(NoContent)
 }

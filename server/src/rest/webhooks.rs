@@ -1,23 +1,37 @@
 //! Webhooks and their deliveries.
 
+use aide::axum::ApiRouter;
+use aide::axum::routing::{delete_with, get_with, post_with};
+use axum::Json as Answer;
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::routing::{delete, get, post};
-use axum::{Json as Answer, Router};
+use axum::response::NoContent;
 use berth_types::Page;
 use berth_types::ids::{DeliveryId, OrgId, WebhookId};
 use berth_types::webhooks::{Delivery, NewWebhook, Webhook};
 use serde::Deserialize;
 
+use super::answers::Created;
 use super::extract::{Failed, Json, Path, Query, Signed, limit};
+use super::openapi::{doc, empty};
 use crate::portal::Portal;
 
-pub fn routes() -> Router<Portal> {
-    Router::new()
-        .route("/orgs/{org}/webhooks", get(list).post(create))
-        .route("/orgs/{org}/webhooks/{id}", delete(remove))
-        .route("/orgs/{org}/webhooks/{id}/deliveries", get(deliveries))
-        .route("/orgs/{org}/deliveries/{id}/redeliver", post(redeliver))
+pub fn routes() -> ApiRouter<Portal> {
+    ApiRouter::new()
+        .api_route(
+            "/orgs/{org}/webhooks",
+            get_with(list, doc("Lists the webhooks of an organization."))
+                .post_with(create, doc("Creates a webhook; its secret is shown once.")),
+        )
+        .api_route("/orgs/{org}/webhooks/{id}", delete_with(remove, doc("Removes a webhook.")))
+        .api_route(
+            "/orgs/{org}/webhooks/{id}/deliveries",
+            get_with(deliveries, doc("Lists the deliveries of a webhook.")),
+        )
+        .api_route(
+            "/orgs/{org}/deliveries/{id}/redeliver",
+            post_with(redeliver, empty::<202>("Delivers an event again.")),
+        )
 }
 
 async fn create(
@@ -25,8 +39,8 @@ async fn create(
     Signed(caller): Signed,
     Path(org): Path<OrgId>,
     body: Json<NewWebhook>,
-) -> Result<(StatusCode, Answer<Webhook>), Failed> {
-    Ok((StatusCode::CREATED, Answer(portal.webhooks.create_webhook(&caller, org, body.value).await?)))
+) -> Result<Created<Webhook>, Failed> {
+    Ok(Created(portal.webhooks.create_webhook(&caller, org, body.value).await?))
 }
 
 async fn list(
@@ -41,12 +55,12 @@ async fn remove(
     State(portal): State<Portal>,
     Signed(caller): Signed,
     Path((org, id)): Path<(OrgId, WebhookId)>,
-) -> Result<StatusCode, Failed> {
+) -> Result<NoContent, Failed> {
     portal.webhooks.delete_webhook(&caller, org, id).await?;
-    Ok(StatusCode::NO_CONTENT)
+    Ok(NoContent)
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct List {
     limit: Option<u32>,

@@ -45,6 +45,7 @@ mod members;
 mod metrics;
 mod money;
 mod namespaces;
+mod openapi;
 mod operations;
 mod pages;
 mod payments;

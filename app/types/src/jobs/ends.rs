@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// What may be followed by another try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum RetryOn {
     /// Its node or worker went down, or could not make its devices.
@@ -16,6 +17,7 @@ pub enum RetryOn {
 
 /// When a job is tried again. Without it only a preempted job is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Retry {
     /// Tries after the first, up to 100.
@@ -26,6 +28,7 @@ pub struct Retry {
 /// When a job's devices count as idle, so that it is stopped. Where the driver reports no utilisation they
 /// never do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct StopWhenIdle {
     /// Their mean utilisation is below this, 1 to 100.

@@ -151,22 +151,29 @@ impl Engine {
     /// Holds the room again that runs make for jobs: an engine that was built anew holds none, and room is lost for
     /// as long as a node is closed or a limit of the organization is reached.
     pub(super) fn restore_rooms(&mut self, now: Timestamp) {
-        let expected = |owner: &Owner| {
-            let end = self.claims.get(owner).and_then(|claim| claim.ends_by);
-            end.is_some_and(|end| now <= end.plus_seconds(HANGS_S))
+        let end = |owner: &Owner| {
+            let end = self.claims.get(owner)?.ends_by.filter(|end| now <= end.plus_seconds(HANGS_S))?;
+            Some(end.max(now.plus_seconds(LATE_S)))
         };
-        let rooms = self.rooms.iter().filter(|(job, by)| !self.is_firm(*job) && by.iter().any(expected));
-        let mut turns: Vec<Turn> = rooms.filter_map(|(job, _)| self.turn(job, now)).collect();
+        // Two jobs may get the room in another order than before.
+        let Some(gone) = self.rooms.iter().flat_map(|(_, by)| by).filter_map(end).max() else { return };
+        let lost = |job: &JobId, by: &BTreeSet<Owner>| {
+            !self.is_firm(*job) && by.iter().any(|run| end(run).is_some())
+        };
+        let lost = self.rooms.iter().filter(|(job, by)| lost(job, by));
+        let mut turns: Vec<Turn> = lost.filter_map(|(job, _)| self.turn(job, now)).collect();
         turns.sort_unstable();
         for Turn { job, .. } in turns {
             let Some(waiting) = self.jobs.get(&job) else { continue };
             let (Some(lane), Some(ask)) = (waiting.lane, waiting.ask) else { continue };
-            match lane.inside {
-                Some(id) => self.restore_room_inside(id, job, now),
-                None if self.turns(now).admits(lane.group, &ask) => {
-                    self.hold(ask.shape.models.0, job, Basis::Stopped, now);
-                }
-                None => {}
+            if let Some(id) = lane.inside {
+                self.restore_room_inside(id, job, gone, now);
+            } else if self.turns(now).admits(lane.group, &ask)
+                && let Foreseen::At(at) = self.hold(ask.shape.models.0, job, Basis::Stopped, now)
+                && at > gone
+            {
+                // Their end alone makes no room any more.
+                self.drop_hold(job);
             }
         }
     }

@@ -118,15 +118,15 @@ impl Engine {
             && held.into_iter().all(|h| h.booking.from > now)
     }
 
-    /// Holds the room inside a booking again that runs make for a job.
-    pub(super) fn restore_room_inside(&mut self, id: BookingId, job: JobId, now: Timestamp) {
+    /// Holds the room inside a booking again that runs make for a job until they are `gone`.
+    pub(super) fn restore_room_inside(&mut self, id: BookingId, job: JobId, gone: Timestamp, now: Timestamp) {
         let Some(booking) = self.calendar.get(id).filter(|b| b.from <= now).cloned() else { return };
         let Some(inside) = self.inside_job(job, &booking, now) else { return };
         let mut held = self.inside.remove(&id).unwrap_or_default();
         held.retain(|h| h.job != job);
         let mut pass = InsidePass::new(booking, held);
         let found = self.earliest_inside(&pass, inside, now, Basis::Stopped);
-        pass.held.extend(found);
+        pass.held.extend(found.filter(|held| held.booking.from <= gone));
         if !pass.held.is_empty() {
             self.inside.insert(id, pass.held);
         }

@@ -51,6 +51,7 @@ pub fn found() -> Vec<Case> {
         room_stays_its_jobs_over_a_restart(),
         room_inside_stays_its_jobs_over_a_restart(),
         start_beside_a_stopped_run_is_not_foreseen(),
+        room_that_another_run_took_is_asked_for_anew(),
     ]
 }
 
@@ -409,4 +410,20 @@ fn start_beside_a_stopped_run_is_not_foreseen() -> Case {
         submit(Job { seconds: 500, ..HIGH }),
     ];
     Case { hosts: vec![plain(host(H100[0], 2))], steps }
+}
+
+/// While a budget was lower, another run took the place beside the run that is stopped.
+fn room_that_another_run_took_is_asked_for_anew() -> Case {
+    let hosts =
+        vec![in_rack(1, host(H100[0], 2)), in_rack(1, plain(host(H100[0], 1))), in_rack(1, host(H100[0], 1))];
+    let slice = |profile| Job { what: What::Slice(profile), ..LOW };
+    let steps = vec![
+        submit(slice(1)),
+        Step::Open { host: 0, open: false },
+        submit(Job { nodes: 2, ..JOB }),
+        submit(slice(0)),
+        Step::Budget(Some(330)),
+        Step::Budget(Some(1_400)),
+    ];
+    Case { hosts, steps }
 }

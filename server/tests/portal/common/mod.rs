@@ -1,6 +1,8 @@
 //! A portal in process: real store, real router, a clock that the test moves.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of tests fail loudly, like tests")]
 
+mod described;
+
 #[path = "../../../../worker/tests/left_out/mod.rs"]
 pub mod left_out;
 
@@ -144,14 +146,13 @@ impl TestPortal {
     }
 
     pub async fn send(&self, request: Request<Body>) -> Reply {
+        let (method, path) = (request.method().clone(), request.uri().path().to_owned());
         let response = self.router.clone().oneshot(request).await.unwrap();
         let (parts, body) = response.into_parts();
         let bytes = to_bytes(body, usize::MAX).await.unwrap();
-        Reply {
-            status: parts.status,
-            headers: parts.headers,
-            body: serde_json::from_slice(&bytes).unwrap_or(Value::Null),
-        }
+        let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
+        described::check(method.as_str(), &path, parts.status.as_u16(), &parts.headers, &body);
+        Reply { status: parts.status, headers: parts.headers, body }
     }
 
     pub async fn call(&self, who: &As, method: &str, path: &str, body: Value) -> Reply {

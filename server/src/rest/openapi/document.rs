@@ -1,0 +1,201 @@
+//! The document, its viewer, and the parts that are the same for all routes.
+
+use std::collections::BTreeSet;
+use std::sync::LazyLock;
+
+use aide::openapi::OpenApi;
+use aide::scalar::Scalar;
+use axum::Router;
+use axum::http::header;
+use axum::response::{Html, IntoResponse, Response};
+use axum::routing::get;
+use base64::Engine;
+use berth_types::problems::CODES;
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+
+use super::{BEARER, SESSION};
+use crate::portal::Portal;
+
+const PREFIX: &str = "/api/v1";
+const SCHEMAS: &str = "#/components/schemas/";
+
+/// The document, once for all requests.
+static DOCUMENT: LazyLock<Value> = LazyLock::new(make);
+
+/// The description of all routes under `/api/v1` as JSON.
+pub fn document() -> &'static Value {
+    &DOCUMENT
+}
+
+/// The document and its viewer.
+pub fn routes() -> Router<Portal> {
+    Router::new().route("/api/openapi.json", get(show)).route("/api/docs", get(view))
+}
+
+async fn show() -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], document().to_string()).into_response()
+}
+
+/// The viewer's page, which needs nothing from elsewhere, and the policy that lets only its own scripts run.
+async fn view() -> Response {
+    static PAGE: LazyLock<(String, String)> = LazyLock::new(|| {
+        let page = Scalar::new("/api/openapi.json").with_title("Berth API").html();
+        let policy = policy(&page);
+        (page, policy)
+    });
+    let (page, policy) = &*PAGE;
+    ([(header::CONTENT_SECURITY_POLICY, policy.as_str())], Html(page.as_str())).into_response()
+}
+
+/// Allows the scripts of a page by their hashes.
+fn policy(page: &str) -> String {
+    let scripts = page.split("<script>").skip(1).filter_map(|rest| rest.split("</script>").next());
+    let hash = |script: &str| {
+        format!("'sha256-{}'", base64::engine::general_purpose::STANDARD.encode(Sha256::digest(script)))
+    };
+    let hashes: Vec<String> = scripts.map(hash).collect();
+    format!(
+        "default-src 'none'; script-src {}; style-src 'unsafe-inline'; img-src 'self' data:; font-src 'self' data:; \
+         connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+        hashes.join(" ")
+    )
+}
+
+fn make() -> Value {
+    aide::generate::extract_schemas(true);
+    let mut api = OpenApi::default();
+    let _: Router<Portal> = crate::rest::described().finish_api(&mut api);
+    let mut document = serde_json::to_value(&api).unwrap_or_default();
+    let found = document.get_mut("paths").and_then(Value::as_object_mut).map(std::mem::take);
+    let paths: Map<String, Value> =
+        found.into_iter().flatten().map(|(path, item)| complete(&path, item)).collect();
+    let Some(root) = document.as_object_mut() else { return document };
+    root.insert("paths".to_owned(), Value::Object(paths));
+    root.insert("info".to_owned(), info());
+    root.insert("servers".to_owned(), json!([{ "url": "/" }]));
+    document["components"]["securitySchemes"] = json!({
+        BEARER: { "type": "http", "scheme": "bearer", "description": "An API token of an organization or an operator." },
+        SESSION: { "type": "apiKey", "in": "cookie", "name": "berth_session", "description": "A session of the browser." },
+    });
+    prune(&mut document);
+    document["components"]["schemas"]["Problem"]["properties"]["code"]["enum"] = json!(CODES);
+    document
+}
+
+fn info() -> Value {
+    json!({
+        "title": "Berth",
+        "version": "v1",
+        "description": "Times are RFC 3339 in UTC. Money is in micro-units of the currency, rates in nano-units a second. \
+                        Names of integers carry their unit. A body has at most 12 MiB. Lists take `limit` (1 to 200) and the \
+                        `next_cursor` of the page before as `cursor`. Errors are problems (RFC 9457) with a stable `code`.",
+    })
+}
+
+/// A path as the document has it, with what its name says of its operations.
+fn complete(path: &str, mut item: Value) -> (String, Value) {
+    let path = path.replace("{*", "{");
+    let names: Vec<&str> = path.split('{').skip(1).filter_map(|rest| rest.split('}').next()).collect();
+    let parameters: Vec<Value> = names.iter().map(|name| path_parameter(name, &path)).collect();
+    for (method, operation) in item.as_object_mut().into_iter().flatten() {
+        let Some(operation) = operation.as_object_mut() else { continue };
+        operation.insert("operationId".to_owned(), json!(operation_id(method, &path)));
+        operation.insert("tags".to_owned(), json!([tag(&path)]));
+        let mut all = parameters.clone();
+        if method == "post" && (path.starts_with("/orgs/") || path.starts_with("/operator/")) {
+            all.push(idempotency_key());
+        }
+        if let Some(Value::Array(own)) = operation.remove("parameters") {
+            all.extend(own);
+        }
+        if !all.is_empty() {
+            operation.insert("parameters".to_owned(), Value::Array(all));
+        }
+    }
+    (format!("{PREFIX}{path}"), item)
+}
+
+/// `get_orgs_org_jobs` for `GET /orgs/{org}/jobs`.
+fn operation_id(method: &str, path: &str) -> String {
+    let words = path.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+    std::iter::once(method).chain(words).collect::<Vec<_>>().join("_")
+}
+
+/// The noun that a path is about.
+fn tag(path: &str) -> &str {
+    let mut parts = path.split('/').filter(|part| !part.is_empty() && !part.starts_with('{'));
+    match parts.next() {
+        Some("orgs" | "operator") => parts.next().unwrap_or("orgs").trim_end_matches(".csv"),
+        Some(first) => first,
+        None => "portal",
+    }
+}
+
+/// The parameter of a path with a name. Ids have the prefix of their kind.
+fn path_parameter(name: &str, path: &str) -> Value {
+    let prefix = match name {
+        "org" => "org",
+        "job" => "job",
+        "node" => "node",
+        "user" => "user",
+        "token" => "tok",
+        "terminal" => "term",
+        _ => "",
+    };
+    let schema = match name {
+        "port" => json!({ "type": "integer", "minimum": 1, "maximum": 65_535 }),
+        _ if prefix.is_empty() => json!({ "type": "string" }),
+        _ => json!({ "type": "string", "description": format!("An id that starts with `{prefix}_`.") }),
+    };
+    let whole = path.ends_with("{path}") && name == "path";
+    let description = if whole { "A path with slashes." } else { "" };
+    let mut parameter = json!({ "name": name, "in": "path", "required": true, "schema": schema });
+    if whole {
+        parameter["description"] = json!(description);
+    }
+    parameter
+}
+
+fn idempotency_key() -> Value {
+    json!({
+        "name": "Idempotency-Key", "in": "header", "required": false,
+        "description": "The same request with the same key is done once and answered again for 48 hours.",
+        "schema": { "type": "string", "minLength": 1, "maxLength": 255 },
+    })
+}
+
+/// The names of the schemas that a value refers to.
+fn references(value: &Value, into: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(fields) => {
+            if let Some(name) =
+                fields.get("$ref").and_then(Value::as_str).and_then(|text| text.strip_prefix(SCHEMAS))
+            {
+                into.insert(name.to_owned());
+            }
+            fields.values().for_each(|field| references(field, into));
+        }
+        Value::Array(items) => items.iter().for_each(|item| references(item, into)),
+        _ => {}
+    }
+}
+
+/// Removes schemas that nothing refers to, such as those of queries.
+fn prune(document: &mut Value) {
+    let mut used = BTreeSet::new();
+    references(&document["paths"], &mut used);
+    loop {
+        let mut more = used.clone();
+        for name in &used {
+            references(&document["components"]["schemas"][name], &mut more);
+        }
+        if more == used {
+            break;
+        }
+        used = more;
+    }
+    if let Some(schemas) = document["components"]["schemas"].as_object_mut() {
+        schemas.retain(|name, _| used.contains(name));
+    }
+}

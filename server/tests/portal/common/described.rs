@@ -1,0 +1,77 @@
+//! Every answer in a test is as the description of the API says: its route, its status, its form.
+
+use std::collections::HashMap;
+use std::sync::{LazyLock, Mutex, PoisonError};
+
+use axum::http::{HeaderMap, header};
+use berth_server::rest::openapi::document;
+use jsonschema::Validator;
+use serde_json::{Value, json};
+
+type Validators = HashMap<(String, String, u16), &'static Validator>;
+
+/// One validator for each answer that is described.
+static VALIDATORS: LazyLock<Mutex<Validators>> = LazyLock::new(Mutex::default);
+
+/// True if an address is one of a path with parameters. The last parameter may have slashes.
+fn is_at(template: &str, path: &str) -> bool {
+    let mut parts = path.split('/');
+    for wanted in template.split('/') {
+        match parts.next() {
+            Some(_) if wanted == "{path}" => return true,
+            Some(part) if wanted.starts_with('{') && !part.is_empty() || part == wanted => {}
+            _ => return false,
+        }
+    }
+    parts.next().is_none()
+}
+
+/// The path in the description that an address is at; literal parts come before parameters.
+fn template(path: &str) -> Option<&'static String> {
+    let all = document()["paths"].as_object().unwrap().keys();
+    all.filter(|template| is_at(template, path)).min_by_key(|template| template.matches('{').count())
+}
+
+fn validator(template: &str, method: &str, status: u16, schema: &Value) -> &'static Validator {
+    let mut known = VALIDATORS.lock().unwrap_or_else(PoisonError::into_inner);
+    known.entry((template.to_owned(), method.to_owned(), status)).or_insert_with(|| {
+        let whole = json!({ "allOf": [schema], "components": document()["components"] });
+        Box::leak(Box::new(jsonschema::validator_for(&whole).unwrap()))
+    })
+}
+
+/// Panics where an answer is not as it is described.
+#[track_caller]
+pub fn check(method: &str, path: &str, status: u16, headers: &HeaderMap, body: &Value) {
+    if !path.starts_with("/api/v1/") {
+        return;
+    }
+    let Some(template) = template(path) else {
+        assert_eq!(status, 404, "{method} {path} is in no description");
+        return;
+    };
+    let operation = &document()["paths"][template][method.to_lowercase()];
+    if operation.is_null() {
+        assert!(matches!(status, 403 | 405), "{method} {template} is in no description and answers {status}");
+        return;
+    }
+    let responses = operation["responses"].as_object().unwrap();
+    let own = responses.get(&status.to_string());
+    let answer = own.or_else(|| responses.get("default").filter(|_| status >= 400));
+    let Some(answer) = answer else { panic!("{method} {template}: {status} is not described") };
+    let media = headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default();
+    let media = media.split(';').next().unwrap_or_default().trim();
+    let Some(content) = answer["content"].as_object() else {
+        assert!(body.is_null(), "{method} {template}: {status} has a body that is not described: {body}");
+        return;
+    };
+    let Some(form) = content.get(media) else {
+        panic!("{method} {template}: {status} is described as {:?}, not as {media:?}", content.keys());
+    };
+    if media.ends_with("json") {
+        let validator = validator(template, method, status, &form["schema"]);
+        let faults: Vec<String> =
+            validator.iter_errors(body).map(|fault| format!("{}: {fault}", fault.instance_path())).collect();
+        assert!(faults.is_empty(), "{method} {template}: {status}: {faults:?}: {body}");
+    }
+}

@@ -1,0 +1,53 @@
+//! The description of the API.
+
+use std::collections::BTreeSet;
+
+use berth_server::rest::openapi::document;
+use serde_json::Value;
+
+/// Each operation with its method and path.
+fn operations() -> Vec<(String, &'static Value)> {
+    let paths = document()["paths"].as_object().unwrap();
+    let of = |(path, item): (&'static String, &'static Value)| {
+        let all = item.as_object().unwrap().iter();
+        all.map(move |(method, operation)| (format!("{} {path}", method.to_uppercase()), operation))
+    };
+    paths.iter().flat_map(of).collect()
+}
+
+#[test]
+fn the_description_is_the_committed_one() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/openapi.json");
+    let now = format!("{:#}\n", document());
+    if std::env::var_os("BERTH_WRITE_OPENAPI").is_some() {
+        std::fs::write(file, &now).unwrap();
+    }
+    let committed = std::fs::read_to_string(file).unwrap();
+    assert!(
+        committed == now,
+        "the API changed: BERTH_WRITE_OPENAPI=1 cargo test --test portal openapi:: writes {file}"
+    );
+}
+
+#[test]
+fn each_operation_says_what_it_does_and_answers() {
+    let mut ids = BTreeSet::new();
+    for (name, operation) in operations() {
+        let summary = operation["summary"].as_str().unwrap_or_default();
+        assert!(summary.ends_with('.'), "{name} has no summary");
+        let responses = operation["responses"].as_object().unwrap();
+        assert!(responses.keys().any(|status| status.starts_with(['1', '2'])), "{name} has no answer");
+        assert!(responses.contains_key("default"), "{name} has no problem");
+        assert!(ids.insert(operation["operationId"].as_str().unwrap()), "{name} has an id of another");
+    }
+    assert!(ids.len() > 120, "{} operations", ids.len());
+}
+
+#[test]
+fn each_parameter_of_a_path_is_described() {
+    for (name, operation) in operations() {
+        let parameters = operation["parameters"].as_array().into_iter().flatten();
+        let in_path = parameters.filter(|p| p["in"] == "path").count();
+        assert_eq!(in_path, name.matches('{').count(), "{name}");
+    }
+}
