@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import books_bench
+import fuzz
 import metrics_bench
 import oracle_live
 import pace_bench
@@ -296,7 +297,7 @@ BENCHES: dict[str, Callable[[], list[Row]]] = {
     "terminal-echo": terminal_echo,
     "durable-submissions": durable_submissions,
 } | {names: partial(bench, row) for names, bench in (placement_bench.BENCHES | books_bench.BENCHES | worker_bench.BENCHES
-    | metrics_bench.BENCHES | pace_bench.BENCHES | oracle_live.BENCHES).items()}
+    | metrics_bench.BENCHES | pace_bench.BENCHES | oracle_live.BENCHES | fuzz.BENCHES).items()}
 
 
 def show(rows: list[Row]) -> None:

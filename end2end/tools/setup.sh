@@ -125,6 +125,16 @@ nvml_binding() {
     "nvidia-ml-py==$version" && echo "$version" > "$tools/python.version"
 }
 
+# Schemathesis with what it needs, which sends generated requests to a portal.
+schemathesis() {
+  local version=4.32.5
+  [ "$(cat "$tools/schemathesis.version" 2>/dev/null)" != "$version" ] || return 0
+  python3 -m pip --version >/dev/null 2>&1 || { may_be_root && packages pip3=python3-pip; } || return 1
+  say "installing schemathesis $version"
+  PIP_ROOT_USER_ACTION=ignore python3 -m pip install --quiet --upgrade --target "$tools/schemathesis" \
+    "schemathesis==$version" && echo "$version" > "$tools/schemathesis.version"
+}
+
 command -v cargo >/dev/null || [ -f "$tools/env" ] || { say "Rust is missing: install it with rustup, then start again"; exit 1; }
 # Written by debian-wasm.sh where another compiler stands in for rustup's.
 # shellcheck source=/dev/null
@@ -144,6 +154,7 @@ if [ "${1:-}" = test ]; then
     (packages podman=podman runc=runc catatonit=catatonit) || say "images are not tried on this machine"
   fi
   (nvml_binding) || say "the binding for Python is not tried on this machine"
+  (schemathesis) || say "generated requests are not tried on this machine"
 fi
 node_version
 wasm_target
