@@ -31,4 +31,4 @@ bench: build
 
 # The portal alone, with its data in ./data.
 serve: build
-	@exec target/dist/berth serve --data "$${DATA:-./data}" --listen "127.0.0.1:$${PORT:-8080}" --web target/dist/web
+	@exec target/dist/berth-portal serve --data "$${DATA:-./data}" --listen "127.0.0.1:$${PORT:-8080}" --web target/dist/web

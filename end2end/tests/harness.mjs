@@ -91,7 +91,7 @@ async function startPortal(argv, env, stdin) {
 }
 
 /** A portal that nobody has set up: its address, its setup token and `stop`. `env` are further settings. */
-export const startBarePortal = (env = {}) => startPortal([join(DIST, 'berth'), 'serve'], env);
+export const startBarePortal = (env = {}) => startPortal([join(DIST, 'berth-portal'), 'serve'], env);
 
 /**
  * The same with a clock of its own: `now` is its time in milliseconds, and `forward` moves it by so many

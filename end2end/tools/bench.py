@@ -140,7 +140,7 @@ def first_page() -> list[Row]:
 
 
 def idle_memory() -> list[Row]:
-    portal, worker = stack().rss_mb("/berth serve"), stack().rss_mb("/berth-worker run")
+    portal, worker = stack().rss_mb("/berth-portal serve"), stack().rss_mb("/berth-worker run")
     return [row("portal-rss", portal, "MB", 80), row("worker-rss", worker, "MB", 40)]
 
 

@@ -19,7 +19,7 @@ cargo build "${cargo[@]}"
 end2end/tools/web.sh "$mode"
 mkdir -p "$dist"
 # Replaced by a rename and only when it differs: a running binary cannot be written to.
-for file in berth berth-worker libberth_nvml_sim.so; do
+for file in berth-portal berth-worker libberth_nvml_sim.so; do
   cmp -s "$programs/$file" "$dist/$file" && continue
   cp "$programs/$file" "$dist/.$file.new"
   mv "$dist/.$file.new" "$dist/$file"

@@ -88,7 +88,7 @@ def lock_data() -> int:
 
 def start_portal() -> Service:
     portal = Service(
-        "portal", DATA / "portal.log", str(DIST / "berth"), "serve", "--data", str(DATA),
+        "portal", DATA / "portal.log", str(DIST / "berth-portal"), "serve", "--data", str(DATA),
         "--listen", f"127.0.0.1:{PORT}", "--worker-listen", f"127.0.0.1:{WORKER_PORT}",
         "--web", str(DIST / "web"), "--ports-origin", f"http://*.localhost:{PORT}")
     try:
@@ -190,8 +190,8 @@ RUNNING: list[Service] = []
 
 
 def run() -> None:
-    if not (DIST / "berth").exists():
-        raise Failed(f"{DIST}/berth is not built; run: make build")
+    if not (DIST / "berth-portal").exists():
+        raise Failed(f"{DIST}/berth-portal is not built; run: make build")
     _lock = lock_data()
     check_port(PORT, "PORT")
     check_port(WORKER_PORT, "WORKER_PORT")

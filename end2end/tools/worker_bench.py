@@ -77,7 +77,7 @@ class Site:
 
     def start_portal(self, *settings: str, seen_from: str) -> Service:
         return self.service(
-            "portal", str(DIST / "berth"), "serve", "--data", str(self.data), "--listen", f"127.0.0.1:{self.port}",
+            "portal", str(DIST / "berth-portal"), "serve", "--data", str(self.data), "--listen", f"127.0.0.1:{self.port}",
             "--worker-listen", f"127.0.0.1:{self.worker_port}", "--public-url", f"http://{seen_from}:{self.port}",
             "--worker-url", f"https://{seen_from}:{self.worker_port}", *settings)
 

@@ -20,7 +20,7 @@ use rand_chacha::ChaCha20Rng;
 use tokio::net::TcpListener;
 
 #[derive(Parser)]
-#[command(name = "berth", version, about = "The Berth portal: a self-hosted, multi-tenant GPU cloud.")]
+#[command(name = "berth-portal", version, about = "The Berth portal: a self-hosted, multi-tenant GPU cloud.")]
 struct Args {
     #[command(subcommand)]
     command: Command,
@@ -208,7 +208,7 @@ fn main() -> std::process::ExitCode {
     match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime.block_on(start()),
         Err(error) => {
-            eprintln!("berth: no runtime: {error}");
+            eprintln!("berth-portal: no runtime: {error}");
             std::process::ExitCode::FAILURE
         }
     }
@@ -225,7 +225,7 @@ async fn start() -> std::process::ExitCode {
     match run(Args::parse()).await {
         Ok(()) => std::process::ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("berth: {error}");
+            eprintln!("berth-portal: {error}");
             std::process::ExitCode::FAILURE
         }
     }

@@ -81,7 +81,7 @@ fn SetupForm() -> impl IntoView {
             </ol>
             <h1>"Set up Berth"</h1>
             <p class="auth__lead">
-                "Create the first operator. The setup token was printed when " <code class="nowrap">"berth serve"</code> " started."
+                "Create the first operator. The setup token was printed when " <code class="nowrap">"berth-portal serve"</code> " started."
             </p>
             <BerthBar
                 tiles=tiles

@@ -293,7 +293,7 @@ impl Player {
 
     /// The request of a step; `None` where it would change nothing, or would be refused.
     fn order(&self, step: &Step) -> Option<Value> {
-        let goes_on = |job: usize| self.run(job).filter(|run| !run.told_for.is_some());
+        let goes_on = |job: usize| self.run(job).filter(|run| run.told_for.is_none());
         Some(match *step {
             Step::Unbook(n) => {
                 self.booked(n)?;

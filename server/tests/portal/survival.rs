@@ -202,7 +202,7 @@ async fn kill_9_leaves_the_room_that_was_made_to_its_job() {
 
 #[test]
 fn bad_settings_are_said_and_not_endured() {
-    let run = |args: &[&str]| Command::new(env!("CARGO_BIN_EXE_berth")).args(args).output().unwrap();
+    let run = |args: &[&str]| Command::new(env!("CARGO_BIN_EXE_berth-portal")).args(args).output().unwrap();
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().to_str().unwrap();
     for (args, said) in [

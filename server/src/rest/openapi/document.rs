@@ -74,13 +74,21 @@ fn make() -> Value {
     root.insert("paths".to_owned(), Value::Object(paths));
     root.insert("info".to_owned(), info());
     root.insert("servers".to_owned(), json!([{ "url": "/" }]));
-    document["components"]["securitySchemes"] = json!({
+    let schemes = json!({
         BEARER: { "type": "http", "scheme": "bearer", "description": "An API token of an organization or an operator." },
         SESSION: { "type": "apiKey", "in": "cookie", "name": "berth_session", "description": "A session of the browser." },
     });
+    put(&mut document, "/components", "securitySchemes", schemes);
     prune(&mut document);
-    document["components"]["schemas"]["Problem"]["properties"]["code"]["enum"] = json!(CODES);
+    put(&mut document, "/components/schemas/Problem/properties/code", "enum", json!(CODES));
     document
+}
+
+/// Sets a field of the object at a pointer.
+fn put(document: &mut Value, pointer: &str, name: &str, value: Value) {
+    if let Some(object) = document.pointer_mut(pointer).and_then(Value::as_object_mut) {
+        object.insert(name.to_owned(), value);
+    }
 }
 
 fn info() -> Value {
@@ -149,10 +157,9 @@ fn path_parameter(name: &str, path: &str) -> Value {
         _ => json!({ "type": "string", "description": format!("An id that starts with `{prefix}_`.") }),
     };
     let whole = path.ends_with("{path}") && name == "path";
-    let description = if whole { "A path with slashes." } else { "" };
     let mut parameter = json!({ "name": name, "in": "path", "required": true, "schema": schema });
     if whole {
-        parameter["description"] = json!(description);
+        put(&mut parameter, "", "description", json!("A path with slashes."));
     }
     parameter
 }
@@ -183,19 +190,19 @@ fn references(value: &Value, into: &mut BTreeSet<String>) {
 
 /// Removes schemas that nothing refers to, such as those of queries.
 fn prune(document: &mut Value) {
+    let schemas = "/components/schemas";
     let mut used = BTreeSet::new();
-    references(&document["paths"], &mut used);
+    document.get("paths").into_iter().for_each(|paths| references(paths, &mut used));
     loop {
         let mut more = used.clone();
-        for name in &used {
-            references(&document["components"]["schemas"][name], &mut more);
-        }
+        let known = |name: &String| document.pointer(&format!("{schemas}/{name}"));
+        used.iter().filter_map(known).for_each(|schema| references(schema, &mut more));
         if more == used {
             break;
         }
         used = more;
     }
-    if let Some(schemas) = document["components"]["schemas"].as_object_mut() {
+    if let Some(schemas) = document.pointer_mut(schemas).and_then(Value::as_object_mut) {
         schemas.retain(|name, _| used.contains(name));
     }
 }

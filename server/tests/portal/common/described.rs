@@ -1,5 +1,12 @@
 //! Every answer in a test is as the description of the API says: its route, its status, its form.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "helpers of tests fail loudly, like tests"
+)]
+
 use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex, PoisonError};
 

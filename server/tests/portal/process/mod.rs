@@ -38,7 +38,7 @@ pub fn serve(data: &Path) -> Served {
 
 /// With an address for workers, more arguments, and a point at which it kills itself.
 pub fn serve_with(data: &Path, worker_listen: &str, args: &[String], fault: Option<&str>) -> Served {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_berth"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_berth-portal"));
     command
         .args(["serve", "--listen", "127.0.0.1:0", "--worker-listen", worker_listen, "--data"])
         .arg(data)
