@@ -1,7 +1,7 @@
 # build, demo, test and bench do all the set-up they need; each is safe to run again.
 .PHONY: build demo test test-hardware test-host bench serve
 
-# Everything that is installed, in target/dist: berth, berth-worker, libberth_nvml_sim.so, web/.
+# Everything that is installed, in target/dist: berth-portal, berth-worker, libberth_nvml_sim.so, web/.
 build:
 	@end2end/tools/build.sh
 

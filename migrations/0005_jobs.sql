@@ -98,7 +98,10 @@ CREATE TABLE jobs (
   -- Thousandths of devices on all its nodes.
   device_milli BIGINT NOT NULL DEFAULT 1000,
   -- The transfer that holds `held_micros`.
-  hold_id TEXT
+  hold_id TEXT,
+  CHECK (stop_cause <> 'preempted' OR stop_for_job IS NOT NULL),
+  CHECK (stop_cause <> 'drained' OR (stop_requeues IS NOT NULL AND stop_seconds IS NOT NULL)),
+  CHECK (stop_cause <> 'idle' OR (stop_seconds IS NOT NULL AND stop_percent IS NOT NULL))
 );
 CREATE INDEX jobs_by_org ON jobs (org_id, id);
 CREATE INDEX jobs_by_state ON jobs (state, priority, created_at);
@@ -178,7 +181,7 @@ CREATE TABLE allocations (
   held BOOLEAN NOT NULL,
   -- Why it is not proved clean.
   unclean TEXT,
-  -- Shares of boards, further tries, the notice that a job gets, and where nodes and boards are.
+  -- Thousandths of a shared board; absent for slices and whole boards.
   share_milli BIGINT,
   PRIMARY KEY (job_id, attempt, idx)
 );

@@ -376,6 +376,7 @@ pub struct Job {
     pub reservation: Option<ReservationId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<Vec<String>>,
+    /// Only with one job, not in lists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub script: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -46,10 +46,7 @@ pub fn routes() -> ApiRouter<Portal> {
     ApiRouter::new()
         .api_route(
             "/orgs/{org}/events",
-            get_with(
-                org_events,
-                openapi::stream("Lists the changes of an organization's jobs, or streams them."),
-            ),
+            get_with(org_events, openapi::stream("Streams the changes of an organization's jobs.")),
         )
         .api_route(
             "/orgs/{org}/jobs/{job}/events",

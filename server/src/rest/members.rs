@@ -17,7 +17,7 @@ use serde::Deserialize;
 
 use super::answers::Created;
 use super::extract::{Failed, Json, Path, Query, Signed, cursor, limit};
-use super::openapi::doc;
+use super::openapi::{doc, optional_sign_in};
 use crate::portal::Portal;
 
 pub fn routes() -> ApiRouter<Portal> {
@@ -39,7 +39,7 @@ pub fn routes() -> ApiRouter<Portal> {
             post_with(resend, doc("Sends an invitation again.")),
         )
         .api_route("/invitations/look", post_with(look, doc("Gives the organization of an invitation.")))
-        .api_route("/invitations/accept", post_with(accept, doc("Accepts an invitation.")))
+        .api_route("/invitations/accept", post_with(accept, optional_sign_in("Accepts an invitation.")))
 }
 
 #[derive(Deserialize, schemars::JsonSchema)]

@@ -31,7 +31,12 @@ pub fn doc(summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
 
 /// An answer without a body.
 pub fn empty<const STATUS: u16>(summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
-    move |op| op.summary(summary).response::<STATUS, ()>()
+    move |op| {
+        op.summary(summary).response_with::<STATUS, (), _>(|mut answer| {
+            answer.inner().content.clear();
+            answer
+        })
+    }
 }
 
 pub fn answers<const STATUS: u16, T: JsonSchema>(summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
@@ -87,6 +92,17 @@ pub fn upload(summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
         let content = [("application/octet-stream".to_owned(), media(&binary()))].into_iter().collect();
         let body = RequestBody { content, required: true, ..RequestBody::default() };
         op.inner_mut().request_body = Some(ReferenceOr::Item(body));
+        op.parameter::<u64, _>("Upload-Offset", |offset| {
+            offset.description("The byte at which the part begins.")
+        })
+    }
+}
+
+/// A request that needs nobody to be signed in, and counts for a person who is.
+pub fn optional_sign_in(summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
+    move |op| {
+        let mut op = op.summary(summary);
+        op.inner_mut().security.insert(0, aide::openapi::SecurityRequirement::default());
         op
     }
 }

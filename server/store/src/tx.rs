@@ -11,7 +11,7 @@ pub enum StoreError {
     /// A unique key exists already.
     #[error("a row with this key exists")]
     Duplicate,
-    /// A CHECK refused it: on accounts, the overdraft rule.
+    /// A CHECK refused it: on accounts, the rule about the balance.
     #[error("a rule of the database refuses this")]
     Refused,
     /// Two transactions met; running it again may succeed.

@@ -60,7 +60,7 @@ impl Engine {
         });
         if !known {
             let (mut starts, until) = self.live_through(steps, now);
-            // A run that is stopped for others returns to the queue, with a turn that is not known here.
+            // A run that is stopped for others returns to the queue; its turn is not known yet.
             let stopped = self.claims.values().filter(|claim| claim.stopped_for.is_some());
             let returns = stopped.filter_map(|claim| claim.ends_by).min();
             starts.retain(|job, at| *at <= now || returns.is_none_or(|end| *at < end) || self.is_firm(*job));

@@ -11,7 +11,7 @@ use berth_types::time::Timestamp;
 
 use super::{Basis, Engine, Held};
 use crate::calendar::{Booking, But, HANGS_S, Kind, LATE_S, Place, expected_end};
-use crate::cluster::{BookingId, Models, NodeIx, Owner};
+use crate::cluster::{BookingId, Models, NodeIx};
 use crate::queue::Turn;
 use crate::request::Ask;
 
@@ -82,6 +82,20 @@ pub(super) fn is_room_late(basis: Basis, due: Timestamp, at: Timestamp, now: Tim
     basis == Basis::Stopped && at <= now.plus_seconds(LATE_S) && now <= due.plus_seconds(HANGS_S)
 }
 
+/// The last end of the stopped runs on boards of a pool, in the open or inside a booking. Two jobs may get the room in
+/// another order than before, so the runs of all jobs count.
+fn rooms_end(engine: &Engine, pool: u64, inside: Option<BookingId>, now: Timestamp) -> Option<Timestamp> {
+    let near = |claim: &super::Claim| {
+        let mut nodes = claim.ranks.iter().filter_map(|rank| engine.cluster.find_node(rank.node));
+        let fed = !engine.racks.is_empty();
+        claim.inside == inside && (fed || nodes.any(|node| engine.is_of(node, Models(pool))))
+    };
+    let runs = engine.rooms.iter().flat_map(|(_, by)| by).filter_map(|run| engine.claims.get(run));
+    let ends = runs.filter(|claim| near(claim)).filter_map(|claim| claim.ends_by);
+    let end = ends.filter(|end| now <= end.plus_seconds(HANGS_S)).max()?;
+    Some(end.max(now.plus_seconds(LATE_S)))
+}
+
 /// The booking of a start that is held for a job.
 pub(super) fn hold_id(job: JobId) -> BookingId {
     BookingId(job.uuid())
@@ -148,32 +162,27 @@ impl Engine {
         Foreseen::At(at)
     }
 
-    /// Holds the room again that runs make for jobs: an engine that was built anew holds none, and room is lost for
-    /// as long as a node is closed or a limit of the organization is reached.
+    /// Restores the firm holds of jobs for which runs are stopped. An engine that is built anew has none, and such a
+    /// hold is lost for as long as a node is closed or a limit of the organization is reached.
     pub(super) fn restore_rooms(&mut self, now: Timestamp) {
-        let end = |owner: &Owner| {
-            let end = self.claims.get(owner)?.ends_by.filter(|end| now <= end.plus_seconds(HANGS_S))?;
-            Some(end.max(now.plus_seconds(LATE_S)))
-        };
-        // Two jobs may get the room in another order than before.
-        let Some(gone) = self.rooms.iter().flat_map(|(_, by)| by).filter_map(end).max() else { return };
-        let lost = |job: &JobId, by: &BTreeSet<Owner>| {
-            !self.is_firm(*job) && by.iter().any(|run| end(run).is_some())
-        };
-        let lost = self.rooms.iter().filter(|(job, by)| lost(job, by));
+        let lost = self.rooms.iter().filter(|(job, _)| !self.is_firm(*job));
         let mut turns: Vec<Turn> = lost.filter_map(|(job, _)| self.turn(job, now)).collect();
         turns.sort_unstable();
         for Turn { job, .. } in turns {
             let Some(waiting) = self.jobs.get(&job) else { continue };
             let (Some(lane), Some(ask)) = (waiting.lane, waiting.ask) else { continue };
+            let (pool, seconds) = (ask.shape.models.0, waiting.facts.max_duration_s);
+            let Some(gone) = rooms_end(self, pool, lane.inside, now) else { continue };
             if let Some(id) = lane.inside {
                 self.restore_room_inside(id, job, gone, now);
-            } else if self.turns(now).admits(lane.group, &ask)
-                && let Foreseen::At(at) = self.hold(ask.shape.models.0, job, Basis::Stopped, now)
-                && at > gone
-            {
-                // Their end alone makes no room any more.
-                self.drop_hold(job);
+            } else if self.turns(now).admits(lane.group, &ask) {
+                // A later start is not the room that was made.
+                self.sync_ready(&ask, SCANNED);
+                let but = self.no_obstacles(job, false, now);
+                let found = self.earliest_known(&ask, seconds, now, &but);
+                if found.is_some_and(|(at, _)| at <= gone) {
+                    self.hold(pool, job, Basis::Stopped, now);
+                }
             }
         }
     }

@@ -122,11 +122,12 @@ impl Engine {
     pub(super) fn restore_room_inside(&mut self, id: BookingId, job: JobId, gone: Timestamp, now: Timestamp) {
         let Some(booking) = self.calendar.get(id).filter(|b| b.from <= now).cloned() else { return };
         let Some(inside) = self.inside_job(job, &booking, now) else { return };
-        let mut held = self.inside.remove(&id).unwrap_or_default();
-        held.retain(|h| h.job != job);
-        let mut pass = InsidePass::new(booking, held);
+        let mut pass = InsidePass::new(booking, self.inside.remove(&id).unwrap_or_default());
         let found = self.earliest_inside(&pass, inside, now, Basis::Stopped);
-        pass.held.extend(found.filter(|held| held.booking.from <= gone));
+        if let Some(found) = found.filter(|held| held.booking.from <= gone) {
+            pass.held.retain(|h| h.job != job);
+            pass.held.push(found);
+        }
         if !pass.held.is_empty() {
             self.inside.insert(id, pass.held);
         }

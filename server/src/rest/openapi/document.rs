@@ -76,7 +76,7 @@ fn make() -> Value {
     root.insert("servers".to_owned(), json!([{ "url": "/" }]));
     let schemes = json!({
         BEARER: { "type": "http", "scheme": "bearer", "description": "An API token of an organization or an operator." },
-        SESSION: { "type": "apiKey", "in": "cookie", "name": "berth_session", "description": "A session of the browser." },
+        SESSION: { "type": "apiKey", "in": "cookie", "name": "berth_session", "description": "A session of the browser; with HTTPS its name is `__Host-berth_session`." },
     });
     put(&mut document, "/components", "securitySchemes", schemes);
     prune(&mut document);
