@@ -2,8 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use crate::common::TestPortal;
+use axum::body::{Body, to_bytes};
+use axum::http::Request;
 use berth_server::rest::openapi::document;
 use serde_json::Value;
+use tower::ServiceExt;
 
 /// Each operation with its method and path.
 fn operations() -> Vec<(String, &'static Value)> {
@@ -50,4 +54,18 @@ fn each_parameter_of_a_path_is_described() {
         let in_path = parameters.filter(|p| p["in"] == "path").count();
         assert_eq!(in_path, name.matches('{').count(), "{name}");
     }
+}
+
+#[tokio::test]
+async fn the_viewer_runs_its_own_scripts_and_reaches_nobody_else() {
+    let t = TestPortal::sqlite().await;
+    let request = Request::get("/api/docs").body(Body::empty()).unwrap();
+    let answer = t.router.clone().oneshot(request).await.unwrap();
+    let policy = answer.headers()["content-security-policy"].to_str().unwrap().to_owned();
+    assert!(policy.starts_with("default-src 'none'; script-src 'sha256-"), "{policy}");
+    assert!(!policy.contains("http") && !policy.contains("script-src 'unsafe"), "{policy}");
+    let page = to_bytes(answer.into_body(), usize::MAX).await.unwrap();
+    let page = std::str::from_utf8(&page).unwrap();
+    assert_eq!(page.matches("<script>").count(), policy.matches("sha256-").count());
+    assert!(page.len() > 1_000_000, "the viewer's program is {} bytes", page.len());
 }

@@ -37,15 +37,37 @@ async fn show() -> Response {
     ([(header::CONTENT_TYPE, "application/json")], document().to_string()).into_response()
 }
 
-/// The viewer's page, which needs nothing from elsewhere, and the policy that lets only its own scripts run.
+/// Fonts of the visitor's system, and nothing of other hosts.
+const VIEWER: &str = r#"document.getElementById("api-reference").dataset.configuration = JSON.stringify({
+  spec: { url: "/api/openapi.json" },
+  withDefaultFonts: false,
+  hideClientButton: true,
+  customCss: ":root { --scalar-font: system-ui, sans-serif; --scalar-font-code: ui-monospace, monospace; }",
+});"#;
+
+/// The viewer's page, and the policy that lets only its own scripts run.
 async fn view() -> Response {
     static PAGE: LazyLock<(String, String)> = LazyLock::new(|| {
-        let page = Scalar::new("/api/openapi.json").with_title("Berth API").html();
+        let page = page();
         let policy = policy(&page);
         (page, policy)
     });
     let (page, policy) = &*PAGE;
     ([(header::CONTENT_SECURITY_POLICY, policy.as_str())], Html(page.as_str())).into_response()
+}
+
+/// The page with the program of the viewer, which the library has.
+fn page() -> String {
+    let library = Scalar::new("").html();
+    let program = library.rsplit("<script>").next().and_then(|rest| rest.split("</script>").next());
+    format!(
+        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>Berth API</title>\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
+         <link rel=\"icon\" href=\"data:,\"><style>body {{ margin: 0; }}</style></head><body>\
+         <script id=\"api-reference\" type=\"application/json\"></script>\
+         <script>{VIEWER}</script><script>{}</script></body></html>",
+        program.unwrap_or_default()
+    )
 }
 
 /// Allows the scripts of a page by their hashes.
