@@ -1,4 +1,4 @@
-//! Whether somebody may go into a running job.
+//! Access to terminals of running jobs.
 
 /// Terminals that may be open in one job, and in all jobs of an organization.
 pub const MOST_OF_JOB: i64 = 8;
@@ -15,7 +15,7 @@ pub enum Refused {
     OrgFull,
 }
 
-/// Whether one more terminal may be opened. `open`: those of the job, and of its organization.
+/// Permits one more terminal. `open`: those of the job, and of its organization.
 pub const fn check(job_runs: bool, rank_runs: bool, open: (i64, i64)) -> Result<(), Refused> {
     if !job_runs {
         Err(Refused::NotRunning)

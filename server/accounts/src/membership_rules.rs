@@ -1,14 +1,14 @@
-//! What may become of a member: an organization always keeps an owner.
+//! Changes of members: an organization always keeps an owner.
 
 use berth_types::accounts::Role;
 
-/// Whether an organization with so many `owners` still has one when a member of role `from` gets the role
+/// True if an organization with so many `owners` still has one when a member of role `from` gets the role
 /// `to`, or (`None`) is no member any more.
 pub const fn leaves_an_owner(from: Role, to: Option<Role>, owners: i64) -> bool {
     !matches!(from, Role::Owner) || matches!(to, Some(Role::Owner)) || owners > 1
 }
 
-/// Whether tokens and invitations that somebody made in an organization's name outlive a change to `to`.
+/// True if tokens and invitations that somebody made in an organization's name outlive a change to `to`.
 /// Only owners may make them, so they end with being one.
 pub const fn keeps_what_was_made(to: Option<Role>) -> bool {
     matches!(to, Some(Role::Owner))

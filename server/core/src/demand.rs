@@ -1,4 +1,4 @@
-//! What kinds of requests come, learned from those that came.
+//! The demand model: the probability of each class of requests, learned from past requests.
 //!
 //! Counts fade, so the demand follows a change of use. The scorers read it as tables: how probable it
 //! is that the next request could use what is free. Never looks ahead: only what was observed counts.
@@ -12,11 +12,11 @@ use crate::shape::{Device, Shape};
 
 /// After so many further requests an old one counts half.
 const HALF_LIFE: f64 = 20_000.0;
-/// The rarest kinds that together make up this part are left out of the tables.
+/// The rarest classes that together make up this part are left out of the tables.
 const TAIL: f64 = 0.05;
 /// Probabilities that moved by less than this in sum are not worth new tables.
 const SAME: f64 = 0.05;
-/// At most so many kinds are in the tables.
+/// At most so many classes are in the tables.
 const KINDS: usize = 64;
 
 /// How many requests a rest may wait for before it counts as lost.
@@ -81,8 +81,8 @@ pub struct DemandModel {
     observed: u64,
     built_at: u64,
     version: u32,
-    /// The most frequent kinds with their probabilities.
-    kinds: Vec<(RequestClass, f64)>,
+    /// The most frequent classes with their probabilities.
+    classes: Vec<(RequestClass, f64)>,
     tables: Vec<Table>,
     pressure: Vec<f64>,
 }
@@ -94,7 +94,7 @@ impl DemandModel {
     }
 
     pub fn classes(&self) -> &[(RequestClass, f64)] {
-        &self.kinds
+        &self.classes
     }
 
     pub fn observe(&mut self, shape: &Shape) {
@@ -117,13 +117,13 @@ impl DemandModel {
         self.counts.values_mut().for_each(|count| *count /= self.weight);
         self.weight = 1.0;
         self.counts.retain(|_, count| *count > 1e-3);
-        let mut kinds: Vec<(RequestClass, f64)> = self.counts.iter().map(|(k, n)| (*k, *n)).collect();
-        kinds.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
-        let sum: f64 = kinds.iter().map(|(_, n)| n).sum();
-        let pressure = pressure(&kinds, cluster);
+        let mut classes: Vec<(RequestClass, f64)> = self.counts.iter().map(|(k, n)| (*k, *n)).collect();
+        classes.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+        let sum: f64 = classes.iter().map(|(_, n)| n).sum();
+        let pressure = pressure(&classes, cluster);
         let mut seen = 0.0;
         let mut kept = 0;
-        for (_, n) in &mut kinds {
+        for (_, n) in &mut classes {
             if seen >= 1.0 - TAIL || kept >= KINDS {
                 break;
             }
@@ -131,16 +131,16 @@ impl DemandModel {
             seen += *n;
             kept += 1;
         }
-        kinds.truncate(kept);
+        classes.truncate(kept);
         let before =
-            |kind: &RequestClass| self.kinds.iter().find(|(k, _)| k == kind).map_or(0.0, |(_, q)| *q);
-        let moved: f64 = kinds.iter().map(|(k, q)| (q - before(k)).abs()).sum();
+            |kind: &RequestClass| self.classes.iter().find(|(k, _)| k == kind).map_or(0.0, |(_, q)| *q);
+        let moved: f64 = classes.iter().map(|(k, q)| (q - before(k)).abs()).sum();
         if moved < SAME && self.tables.len() == cluster.models().len() {
             return false;
         }
         self.version += 1;
         self.pressure = pressure;
-        self.kinds = kinds;
+        self.classes = classes;
         self.tables = (0..cluster.models().len())
             .map(|m| self.table(u8::try_from(m).unwrap_or(u8::MAX), cluster, horizon))
             .collect();
@@ -154,7 +154,7 @@ impl DemandModel {
 
     fn table(&self, model: ModelIx, cluster: &Cluster, horizon: Horizon) -> Table {
         let here: Vec<&(RequestClass, f64)> =
-            self.kinds.iter().filter(|(k, _)| k.count > 0 && k.models.has(model)).collect();
+            self.classes.iter().filter(|(k, _)| k.count > 0 && k.models.has(model)).collect();
         let sum: f64 = here.iter().map(|(_, q)| q).sum();
         let mut cpus: Vec<i64> = here.iter().map(|(k, _)| k.cpu_milli).collect();
         cpus.sort_unstable();
@@ -261,7 +261,7 @@ fn sliced(board: usize, here: &[&(RequestClass, f64)], sum: f64, requests: f64) 
         .collect()
 }
 
-fn pressure(kinds: &[(RequestClass, f64)], cluster: &Cluster) -> Vec<f64> {
+fn pressure(classes: &[(RequestClass, f64)], cluster: &Cluster) -> Vec<f64> {
     let models = cluster.models();
     let mut capacity = vec![0.0; models.len()];
     for node in cluster.nodes() {
@@ -276,7 +276,7 @@ fn pressure(kinds: &[(RequestClass, f64)], cluster: &Cluster) -> Vec<f64> {
     let has = |set: Models, m: usize| u8::try_from(m).is_ok_and(|m| set.has(m));
     let mut asked = vec![0.0; models.len()];
     let mut demand = 0.0;
-    for (kind, n) in kinds {
+    for (kind, n) in classes {
         let shape = Shape {
             device: kind.device,
             count: kind.count,

@@ -1,10 +1,10 @@
-//! Whether a daemon that calls can be the one that called before: tells a restart from a copy.
+//! Clone detection: tells the restart of a daemon from a copy of it.
 //!
 //! A daemon draws a random id when it starts, counts its starts in its data directory and its
 //! connections in memory. Of one data directory the starts only rise, and within one start so do the
 //! connections. A copy of the directory must, sooner or later, come with a number that has been.
 
-/// How a daemon names itself when a session begins.
+/// The identity of a daemon at the begin of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Daemon {
     /// Drawn when the daemon started, kept in memory only.
@@ -15,7 +15,7 @@ pub struct Daemon {
     pub connection: i64,
 }
 
-/// What a claim is, next to the last one that was let in.
+/// The result of a comparison with the daemon that was admitted last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// Nobody came before, or the same daemon comes again: what it held before is gone.

@@ -1,10 +1,10 @@
-//! Which hosts differ from the others of their kind: another driver, firmware, kernel or worker.
+//! Differences of hosts from the others of their kind: another driver, firmware, kernel or worker.
 //!
 //! Must not know what is right: it compares hosts with each other only.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What the firmware of boards is called among the facts.
+/// The name of the firmware of boards among the facts.
 pub const FIRMWARE: &str = "vbios";
 
 /// A host as its worker reported it.
@@ -12,14 +12,14 @@ pub const FIRMWARE: &str = "vbios";
 pub struct Host {
     /// Models of its boards.
     pub models: BTreeSet<String>,
-    /// What is compared, by name; what was not reported is left out.
+    /// The compared facts by name; a fact that was not reported is absent.
     pub facts: BTreeMap<String, String>,
     /// Firmware of its boards, by model: each is compared with boards of its own model only.
     pub firmware: BTreeMap<String, String>,
 }
 
 impl Host {
-    /// What is compared: model, name, value.
+    /// A compared fact: model, name, value.
     fn compared(&self) -> impl Iterator<Item = (&str, &str, &str)> {
         let facts = self.facts.iter().flat_map(move |(fact, value)| {
             self.models.iter().map(move |model| (model.as_str(), fact.as_str(), value.as_str()))
@@ -34,7 +34,7 @@ impl Host {
 pub struct Odd {
     pub fact: String,
     pub model: String,
-    /// What most have.
+    /// The value of the majority.
     pub usual: String,
 }
 
@@ -47,7 +47,7 @@ fn usual<'a>(values: &[&'a str]) -> Option<&'a str> {
     counts.into_iter().find(|(_, n)| n * 2 > values.len()).map(|(value, _)| value)
 }
 
-/// What is odd about each host, in the order of the hosts. Where no value has a majority nobody differs
+/// The differences of each host, in the order of the hosts. Where no value has a majority nobody differs
 /// from it.
 pub fn odd_ones(hosts: &[Host]) -> Vec<Vec<Odd>> {
     let mut by_kind: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! What does not go on by itself: jobs, slices and boards that wait for a person, and what would help.
+//! Stuck work: jobs, slices and boards that wait for a person, and the remedy.
 //!
 //! Must not act: it names the cause and the action, and somebody decides.
 
@@ -25,7 +25,7 @@ pub struct Placed {
     pub since: Timestamp,
     /// Seconds that it gets to stop.
     pub grace_s: i64,
-    /// When the first of its nodes that is silent was heard last; `None` when all of them speak.
+    /// The last message of the node that is silent longest; `None` when all of them speak.
     pub silent_since: Option<Timestamp>,
 }
 
@@ -46,7 +46,7 @@ pub struct Open {
     pub since: Timestamp,
 }
 
-/// What is found: why, since when, and what helps.
+/// A finding: its cause, its begin and the remedy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Found {
     pub cause: StuckCause,
@@ -58,7 +58,7 @@ fn beyond(since: Timestamp, seconds: i64, now: Timestamp) -> bool {
     now.millis_since(since) > seconds.saturating_mul(1_000)
 }
 
-/// Whether a job with a place is stuck. A silent node is the cause of whatever else is late.
+/// Finds that a job with devices is stuck. A silent node is the cause of whatever else is late.
 pub fn job(placed: &Placed, patience: &Patience, now: Timestamp) -> Option<Found> {
     let runs = matches!(
         placed.state,
@@ -79,7 +79,7 @@ pub fn job(placed: &Placed, patience: &Patience, now: Timestamp) -> Option<Found
     }
 }
 
-/// Whether a rank of an attempt is left over: its job has ended or moved on, and its node cannot close it.
+/// Finds that a rank of an attempt is left over: its job has ended or moved on, and its node cannot close it.
 pub fn attempt(open: &Open, patience: &Patience, now: Timestamp) -> Option<Found> {
     if open.unclean {
         return Some(Found {
@@ -125,7 +125,7 @@ mod tests {
             (Running, None, 1_000_000, None),
             (Running, Some(10), 130, None),
             (Running, Some(10), 131, Some(StuckCause::NodeSilent)),
-            // What is late because its node is silent has that cause.
+            // Lateness on a silent node has that cause.
             (Stopping, Some(10), 1_000, Some(StuckCause::NodeSilent)),
             (Queued, Some(10), 1_000, None),
             (Failed, Some(10), 1_000, None),

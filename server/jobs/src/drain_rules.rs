@@ -16,7 +16,7 @@ pub struct NodeAttempt<Id> {
     pub state: JobState,
 }
 
-/// What is to be done about a drain now.
+/// The next action of a drain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Due<Id> {
     /// Attempts that are told to stop, each with its number.
@@ -41,7 +41,7 @@ pub fn decide<Id: Copy>(
     Due { stop, empty: residents.is_empty() }
 }
 
-/// Whether a job that is told to leave waits for another place: its policy tries it again after the loss
+/// True if a job that is told to leave waits for another place: its policy tries it again after the loss
 /// of its node or after preemption, or it has none and may be preempted. Others end. How often it was
 /// tried does not matter, since this is no try of its own.
 pub fn waits_again(preemptible: bool, policy: Option<&Retry>) -> bool {

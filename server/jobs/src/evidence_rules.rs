@@ -1,4 +1,4 @@
-//! What of a charge is not borne out by what was seen of its processes and devices.
+//! The part of a charge without evidence of processes or devices.
 //!
 //! Evidence can only take from a charge: it never adds to one, and its absence takes nothing.
 
@@ -6,7 +6,7 @@ use berth_types::evidence::Evidence;
 
 use berth_core::rating::charge_micros;
 
-/// What the meter may say beyond the life of the process: two clocks are read one after the other.
+/// The excess of the meter over the life of the process: two clocks are read one after the other.
 pub const TOLERANCE_MS: i64 = 1_000;
 
 /// Parts of the metered time, which do not overlap.
@@ -24,7 +24,7 @@ impl Uncovered {
     }
 }
 
-/// How long at least one of these times lasts, each from and until; they may overlap and come in any order.
+/// The time in which at least one of these intervals lasts, each from and until; they may overlap and come in any order.
 pub fn together_ms(mut times: Vec<(i64, i64)>) -> i64 {
     times.sort_unstable();
     let (mut sum, mut reached) = (0i64, i64::MIN);
@@ -38,7 +38,7 @@ pub fn together_ms(mut times: Vec<(i64, i64)>) -> i64 {
     sum
 }
 
-/// What of an attempt's metered time its ranks do not bear out; `None` for a rank whose worker told
+/// The metered time of an attempt without evidence of its ranks; `None` for a rank whose worker told
 /// nothing. `lost_together_ms`: how long, as far as it is known when that was, at least one of them had
 /// lost a device. Never more than was metered.
 ///
@@ -57,7 +57,7 @@ pub fn uncovered(metered_ms: i64, ranks: &[Option<Evidence>], lost_together_ms: 
     Uncovered { lost_ms, beyond_ms: beyond_ms.clamp(0, metered_ms - lost_ms) }
 }
 
-/// What is given back for time that is not borne out, of what the attempt was charged.
+/// The credit for time without evidence, out of the charge of the attempt.
 pub fn credit_micros(nano_per_second: i64, uncovered_ms: i64, charged_micros: i64) -> i64 {
     let worth = charge_micros(nano_per_second, uncovered_ms).unwrap_or(i64::MAX);
     worth.min(charged_micros).max(0)
@@ -97,7 +97,7 @@ mod tests {
             (10_000, &[seen(2_000, 0), seen(10_000, 0)], 0, 0),
             (10_000, &[seen(10_000, 3_000), seen(10_000, 2_000)], 3_000, 0),
             (10_000, &[seen(2_000, 0), seen(6_000, 0)], 0, 3_000),
-            // What is not known takes nothing.
+            // Missing evidence gives no credit.
             (10_000, &[], 0, 0),
             (10_000, &[None], 0, 0),
             (10_000, &[seen(2_000, 0), None], 0, 0),

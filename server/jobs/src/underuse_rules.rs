@@ -1,4 +1,4 @@
-//! Whether the devices of a job stand idle: their mean utilisation over a sliding window of minutes.
+//! Idleness of the devices of a job: their mean utilisation over a sliding window of minutes.
 //!
 //! Knows no job and no clock: readings come with their times. What was not read says nothing, so a window
 //! with too few readings is never judged.
@@ -87,7 +87,7 @@ impl Watch {
         usize::try_from(minute.rem_euclid(self.minutes() + 1)).unwrap_or(0)
     }
 
-    /// What was said of the window that ended then is not said again before another one is over.
+    /// A window that ended then was reported; the next report needs another whole window.
     pub fn told(&mut self, until: Timestamp) {
         self.quiet_until = Some(minute_of(until) + self.minutes());
     }

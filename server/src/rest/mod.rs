@@ -1,4 +1,4 @@
-//! The one door: routes under `/api/v1`, their extractors and their answers.
+//! The routes under `/api/v1`, their extractors and their answers.
 //!
 //! A handler reads the request, calls one method of a part and writes the answer. No rule, no SQL.
 

@@ -59,7 +59,7 @@ pub trait Policy {
         self.offer(view, shape, cx).map(|o| o.cost)
     }
 
-    /// How far the demand looks ahead for it.
+    /// The number of coming requests that the demand model counts.
     fn horizon(&self) -> Horizon {
         Horizon { boards: 1.0, shares: 1.0, slices: 1.0 }
     }

@@ -1,4 +1,4 @@
-//! Which checkpoints of a rank are still worth keeping.
+//! Retention of the checkpoints of a rank.
 
 use berth_types::files::FileState;
 

@@ -203,7 +203,7 @@ pub fn try_future(mut world: World, steps: usize) -> Result<(), Fault> {
     for job in waiting {
         told.push((job, Judge { world: &world }.told(job)?));
     }
-    // What was not known comes like any other job.
+    // A job that was not known then may come first.
     let surprising = world.jobs.iter().any(|j| j.spec.after.is_some())
         || world.jobs.iter().any(|j| matches!(&j.state, State::Running(run) if run.late_s > 0));
     // Runs that are stopped later were not foreseen.
