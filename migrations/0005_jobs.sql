@@ -181,6 +181,8 @@ CREATE TABLE allocations (
   held BOOLEAN NOT NULL,
   -- Why it is not proved clean.
   unclean TEXT,
+  -- The job for which its attempt was stopped, whatever ended the attempt then.
+  room_for_job TEXT,
   -- Thousandths of a shared board; absent for slices and whole boards.
   share_milli BIGINT,
   PRIMARY KEY (job_id, attempt, idx)

@@ -67,6 +67,10 @@ pub(crate) async fn step(
         Event::Assign { attempt } => Some(i64::from(attempt)),
         _ => None,
     };
+    let room_for = match event {
+        Event::Preempt { for_job, .. } => Some(for_job),
+        _ => None,
+    };
     // A job that is halted while it waits has no earlier stop.
     let stop = row.phase.stop.as_ref();
     let halted = (event == Event::Halt).then(|| detail.clone());
@@ -76,6 +80,9 @@ pub(crate) async fn step(
         Err(rejected) => return Ok(Err(rejected)),
     };
     row.attempt = assigned.unwrap_or(row.attempt);
+    if let Some(for_job) = room_for {
+        store::attempts::set_room_for(tx, &row.id, row.attempt, for_job).await?;
+    }
     if effects.contains(&Effect::Settle) {
         settle(tx, context, row, org, job, now).await?;
     }

@@ -107,6 +107,9 @@ pub struct HeldRow {
     pub attempt: i64,
     /// Memory slices of the whole board.
     pub cells: i64,
+    pub gpu_model: String,
+    /// The job for which its attempt was stopped.
+    pub room_for_job: Option<String>,
 }
 
 macro_rules! select_attempts {
@@ -286,7 +289,7 @@ macro_rules! select_held {
         concat!(
             "SELECT a.job_id, a.attempt, a.idx, a.org_id, a.node_id, a.gpu_uuid, a.profile_id, a.start, a.size, a.share_milli, \
              a.mig_uuid, a.unclean, j.name AS job_name, o.name AS org_name, j.started_at, j.max_duration_s, \
-             j.metered_before_ms, j.priority, j.preemptible, j.grace_s, j.cpu_milli, j.memory_mib, f.slug, j.nano_per_second, j.reservation_id, j.state, j.stop_cause, j.stop_reason, j.stop_for_job, j.stop_requeues, j.stop_seconds, j.stop_percent, j.attempt AS latest, f.board_cells AS cells \
+             j.metered_before_ms, j.priority, j.preemptible, j.grace_s, j.cpu_milli, j.memory_mib, f.slug, j.nano_per_second, j.reservation_id, j.state, j.stop_cause, j.stop_reason, j.stop_for_job, j.stop_requeues, j.stop_seconds, j.stop_percent, j.attempt AS latest, f.board_cells AS cells, f.gpu_model, a.room_for_job \
              FROM allocations a JOIN jobs j ON j.id = a.job_id JOIN orgs o ON o.id = a.org_id \
              JOIN offerings f ON f.id = j.offering_id ",
             $rest
@@ -309,6 +312,17 @@ pub async fn list_held_by(tx: &mut Tx<'_>, jobs: &[JobId]) -> Result<Vec<HeldRow
     let postgres =
         select_held!("WHERE a.job_id = ANY($1) AND a.held <> $2 ORDER BY a.job_id, a.attempt, a.idx");
     list_of!(tx, HeldRow, sqlite, postgres, jobs, false)
+}
+
+/// Records for which job an attempt is stopped.
+pub async fn set_room_for(
+    tx: &mut Tx<'_>,
+    job: &str,
+    attempt: i64,
+    for_job: JobId,
+) -> Result<(), StoreError> {
+    let sql = "UPDATE allocations SET room_for_job = $3 WHERE job_id = $1 AND attempt = $2";
+    exec!(tx, sql, job, attempt, for_job.to_string()).map(|_| ())
 }
 
 pub async fn set_mig_uuid(

@@ -131,9 +131,19 @@ async fn kill_9_during_a_run_charges_every_second_once() {
     assert_eq!(store::ledger::mismatches(&mut conn.tx()).await.unwrap(), Vec::<String>::new());
 }
 
-/// A run is stopped for a job, the portal is killed, and a job with an earlier turn comes meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 async fn kill_9_leaves_the_room_that_was_made_to_its_job() {
+    room_over_a_kill(false).await;
+}
+
+/// The same where the run that is stopped is cancelled in its grace.
+#[tokio::test(flavor = "multi_thread")]
+async fn kill_9_leaves_the_room_of_a_cancelled_run_to_its_job() {
+    room_over_a_kill(true).await;
+}
+
+/// A run is stopped for a job, the portal is killed, and a job with an earlier turn comes meanwhile.
+async fn room_over_a_kill(cancels: bool) {
     let dir = tempfile::tempdir().unwrap();
     let database = dir.path().join("berth.db");
     let board = "h100-80gb.7g.80gb";
@@ -186,6 +196,11 @@ async fn kill_9_leaves_the_room_that_was_made_to_its_job() {
     let runs = json!({"script": "sleep 1", "priority": "high"});
     let first = submit(&served, &tenants[0], runs.clone());
     until(&served, &low, "stopping");
+    if cancels {
+        let (status, job) =
+            call(&served.address, "POST", &format!("{}/cancel", low.0), &low.1, &Value::Null).unwrap();
+        assert!(status < 300, "{status} {job}");
+    }
     served.kill();
     let mut served = serve_with(dir.path(), &worker_address, &[], None);
     // Its organization has used nothing, so its turn is before the other's.

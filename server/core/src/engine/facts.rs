@@ -68,8 +68,12 @@ pub struct Claim {
     pub priority: Priority,
     /// It was told to end, or has ended and is cleaned up.
     pub stops: bool,
-    /// The job for which it was told to make room.
+    /// The job for which it was told to make room. It keeps that until it is proved clean, whatever ends it.
     pub stopped_for: Option<JobId>,
+    /// Its job is queued again when it has ended.
+    pub requeues: bool,
+    /// The board models that its job accepts.
+    pub models: Vec<Arc<str>>,
     /// It runs, and may be told to make room: within so many seconds.
     pub preemptible: Option<i64>,
     /// What it did up to here is saved.

@@ -3,14 +3,15 @@
 //! The engine is its own oracle here: a copy of it lives through the ends that are known. In a large cloud
 //! that would take too long; there only a start that is held is foreseen.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
-use berth_types::ids::JobId;
+use berth_types::ids::{JobId, OrgId};
 use berth_types::time::Timestamp;
 
-use super::{Decision, Engine};
+use super::{Decision, Engine, Waiting};
 use crate::calendar::LATE_S;
-use crate::cluster::Owner;
+use crate::cluster::{Models, Owner};
 
 /// Jobs and nodes that are looked at in all, over all ends.
 const WORK: usize = 200_000;
@@ -34,7 +35,61 @@ struct State {
     until: Timestamp,
 }
 
+/// The jobs that are queued again when their runs have ended, and whom they may delay.
+struct Returns {
+    first: Option<Timestamp>,
+    /// Board models for which they may change who starts.
+    models: Models,
+}
+
+impl Returns {
+    fn new(engine: &Engine) -> Self {
+        let claims = || engine.claims.values().filter(|claim| claim.requeues);
+        let first = claims().map(|claim| claim.ends_by.unwrap_or(Timestamp::from_micros(0))).min();
+        if first.is_some() && !engine.racks.is_empty() {
+            return Self { first, models: Models::ANY };
+        }
+        let mut models = claims().fold(0, |models, claim| models | engine.models_named(&claim.models).0);
+        let mut orgs: BTreeSet<OrgId> = claims().map(|claim| claim.org).collect();
+        // A job that starts later changes the turns and limits of its organization for all models.
+        loop {
+            let known = (models, orgs.len());
+            for Waiting { facts, ask, .. } in engine.jobs.values() {
+                let own = ask.map_or(0, |ask| ask.shape.models.0);
+                if own & models != 0 || orgs.contains(&facts.org) {
+                    models |= own;
+                    orgs.insert(facts.org);
+                }
+            }
+            for node in engine.cluster.nodes() {
+                let gpus = 0..node.facts.gpus.len();
+                let own = gpus.fold(0, |models, gpu| models | Models::only(node.model_ix(gpu)).0);
+                models |= if own & models != 0 { own } else { 0 };
+            }
+            if known == (models, orgs.len()) {
+                return Self { first, models: Models(models) };
+            }
+        }
+    }
+
+    /// True if a start that is foreseen may come later because of them.
+    fn may_delay(&self, engine: &Engine, job: JobId, at: Timestamp) -> bool {
+        let models =
+            engine.jobs.get(&job).and_then(|waiting| waiting.ask).map_or(Models::ANY, |ask| ask.shape.models);
+        self.first.is_some_and(|first| first <= at) && models.0 & self.models.0 != 0
+    }
+}
+
 impl Engine {
+    /// The board models of these names; all of them where no name is given.
+    fn models_named(&self, names: &[Arc<str>]) -> Models {
+        if names.is_empty() {
+            return Models::ANY;
+        }
+        let known = names.iter().filter_map(|name| self.cluster.find_model(name));
+        Models(known.fold(0, |models, model| models | Models::only(model).0))
+    }
+
     /// Steps of a forecast in a cloud of this size.
     fn steps(&self) -> usize {
         (WORK / (1 + self.cluster.nodes().len() + self.jobs.len() + self.claims.len())).min(ENDS)
@@ -60,10 +115,9 @@ impl Engine {
         });
         if !known {
             let (mut starts, until) = self.live_through(steps, now);
-            // A run that is stopped for others returns to the queue; its turn is not known yet.
-            let stopped = self.claims.values().filter(|claim| claim.stopped_for.is_some());
-            let returns = stopped.filter_map(|claim| claim.ends_by).min();
-            starts.retain(|job, at| *at <= now || returns.is_none_or(|end| *at < end) || self.is_firm(*job));
+            // The turn of a job that returns to the queue is not known yet.
+            let returns = Returns::new(self);
+            starts.retain(|job, at| *at <= now || self.is_firm(*job) || !returns.may_delay(self, *job, *at));
             let state = State { changes, queue, bookings, until };
             self.memory.forecast = Some(Forecast { state, starts });
         }

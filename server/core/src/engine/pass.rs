@@ -461,6 +461,8 @@ impl Engine {
             priority: facts.priority,
             stops: false,
             stopped_for: None,
+            requeues: false,
+            models: facts.request.models.clone(),
             preemptible: facts.preemptible.then_some(facts.grace_s),
             saved_at: None,
             inside: facts.inside,

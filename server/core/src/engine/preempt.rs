@@ -153,7 +153,7 @@ impl Engine {
             let mut told = claim.clone();
             let grace = told.preemptible.take().unwrap_or(0);
             told.ends_by = Some(self.ends(now, grace));
-            (told.stops, told.stopped_for) = (true, Some(for_job));
+            (told.stops, told.stopped_for, told.requeues) = (true, Some(for_job), true);
             self.put_claim(told, now);
             out.push(Decision::Preempt { victim, for_job });
         }

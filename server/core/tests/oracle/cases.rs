@@ -264,7 +264,7 @@ pub fn random(seed: u64, several: bool) -> Case {
     for _ in 0..6 + random.below(14) {
         let job = random.below(submitted.max(1) as u64) as usize;
         let host = random.below(count) as usize;
-        steps.push(match random.below(24) {
+        steps.push(match random.below(25) {
             0..=9 if submitted < 12 => {
                 let job = random_job(&mut random, submitted, booked, several);
                 submitted += 1;
@@ -290,6 +290,7 @@ pub fn random(seed: u64, several: bool) -> Case {
             21 if random.below(2) == 0 => {
                 Step::Budget(random.pick(&[None, Some(700), Some(1_400), Some(330)]))
             }
+            22 => Step::Drain(job),
             _ => Step::Next,
         });
     }

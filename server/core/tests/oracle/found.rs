@@ -52,6 +52,8 @@ pub fn found() -> Vec<Case> {
         room_inside_stays_its_jobs_over_a_restart(),
         start_beside_a_stopped_run_is_not_foreseen(),
         room_that_another_run_took_is_asked_for_anew(),
+        room_stays_its_jobs_when_the_stopped_run_is_cancelled(),
+        start_beside_a_drained_run_is_not_foreseen(),
     ]
 }
 
@@ -409,6 +411,21 @@ fn start_beside_a_stopped_run_is_not_foreseen() -> Case {
         submit(Job { seconds: 100, ..JOB }),
         submit(Job { seconds: 500, ..HIGH }),
     ];
+    Case { hosts: vec![plain(host(H100[0], 2))], steps }
+}
+
+/// The run that is stopped is cancelled in its grace, then the engine is built anew.
+fn room_stays_its_jobs_when_the_stopped_run_is_cancelled() -> Case {
+    let mut steps = stopped_run_is_late(None);
+    let comes = submit(Job { seconds: 10, ..HIGH });
+    steps.splice(8..8, [comes, Step::Cancel(0), Step::Cancel(1), Step::Restart]);
+    Case { hosts: vec![plain(host(H100[0], 2))], steps }
+}
+
+/// A run that a drain stops returns before later jobs of its class.
+fn start_beside_a_drained_run_is_not_foreseen() -> Case {
+    let steps =
+        vec![submit(JOB), submit(Job { seconds: 100, ..JOB }), submit(JOB), submit(JOB), Step::Drain(0)];
     Case { hosts: vec![plain(host(H100[0], 2))], steps }
 }
 

@@ -151,10 +151,15 @@ pub(super) fn claims(held: Vec<HeldRow>, now: Timestamp) -> Result<Vec<Claim>, S
         let current = row.attempt == a.attempt;
         let runs =
             current && matches!(row.phase.state, JobState::Assigned | JobState::Starting | JobState::Running);
-        let stopped_for = match row.phase.stop.as_ref().map(|stop| stop.cause) {
-            Some(StopCause::Preempted { for_job }) if current => Some(for_job),
-            _ => None,
-        };
+        let stop = row.phase.stop.as_ref().map(|stop| stop.cause).filter(|_| current);
+        // Whether a failed job is tried again is in its submission, which is not read here.
+        let requeues = matches!(
+            stop,
+            Some(
+                StopCause::Preempted { .. } | StopCause::Drained { again: true, .. } | StopCause::RankFailed
+            )
+        );
+        let stopped_for = row.room_for_job.as_deref().map(corrupt).transpose()?;
         let left = row.max_duration_s - row.metered_before_ms / 1_000;
         let booked = inside(row.reservation_id.as_deref())?;
         let claim = out.entry(owner).or_insert_with(|| Claim {
@@ -167,6 +172,8 @@ pub(super) fn claims(held: Vec<HeldRow>, now: Timestamp) -> Result<Vec<Claim>, S
             priority: priority(row.priority),
             stops: !runs,
             stopped_for,
+            requeues,
+            models: vec![row.gpu_model.as_str().into()],
             preemptible: (runs && row.preemptible).then_some(row.grace_s),
             saved_at: None,
             inside: booked,

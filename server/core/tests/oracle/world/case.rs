@@ -81,6 +81,8 @@ pub enum Step {
         maintenance: bool,
     },
     Unbook(usize),
+    /// A run is stopped within its grace and queued again, as by a drain.
+    Drain(usize),
     /// To the next time at which something ends or begins.
     Next,
     Sleep(i64),
@@ -88,6 +90,7 @@ pub enum Step {
         job: usize,
         succeeded: bool,
     },
+    /// A run ends within its grace.
     Cancel(usize),
     Extend {
         job: usize,

@@ -138,8 +138,10 @@ impl World {
             since: at(run.since),
             ends_by: run.ends.map(at),
             priority: rank(job.spec.class),
-            stops: run.told_for.is_some(),
+            stops: run.stops,
             stopped_for: run.told_for.map(job_id),
+            requeues: run.requeues,
+            models: job.spec.models.iter().map(|model| (*model).into()).collect(),
             preemptible: run.preemptible.then_some(job.spec.grace_s),
             saved_at: None,
             inside: job.spec.inside.map(booking_id),
@@ -286,7 +288,11 @@ impl World {
             }
             Step::End { job, succeeded } if self.running(job).is_some() => self.over(job, succeeded),
             Step::Cancel(job) if self.waits(job) => self.over(job, false),
-            Step::Extend { job, seconds } if self.running(job).is_some_and(|r| r.told_for.is_none()) => {
+            Step::Cancel(job) if self.running(job).is_some() => self.end_within_grace(job, false),
+            Step::Drain(job) if self.running(job).is_some_and(|r| !r.stops) => {
+                self.end_within_grace(job, true)
+            }
+            Step::Extend { job, seconds } if self.running(job).is_some_and(|r| !r.stops) => {
                 self.change_run(job, |run| run.ends = run.ends.map(|end| end + seconds));
             }
             Step::Late { job, seconds } => {
@@ -345,6 +351,15 @@ impl World {
             change(run);
         }
         self.state_job(job);
+    }
+
+    /// A run is stopped. One that was stopped before has no new grace.
+    fn end_within_grace(&mut self, job: usize, requeues: bool) {
+        let end = self.now + self.jobs[job].spec.grace_s;
+        self.change_run(job, |run| {
+            (run.preemptible, run.requeues, run.stops) = (false, requeues, true);
+            run.ends = run.ends.map(|limit| limit.min(end));
+        });
     }
 
     fn book(&mut self, job: &Job, from_s: i64, maintenance: bool) {
@@ -406,8 +421,8 @@ impl World {
             else {
                 continue;
             };
-            if run.told_for.is_none() {
-                self.over(n, true);
+            if !run.requeues {
+                self.over(n, !run.stops);
                 continue;
             }
             self.used_until_now(n);
@@ -447,6 +462,8 @@ impl World {
             late_s: 0,
             preemptible,
             told_for: None,
+            requeues: false,
+            stops: false,
         });
         let spec = job.spec;
         self.used.push(Use { org: spec.org, job: n, milli: milli(&spec), from: now, until: None });
@@ -456,7 +473,7 @@ impl World {
         let (now, job) = (self.now, &mut self.jobs[n]);
         if let State::Running(run) = &mut job.state {
             let end = now + job.spec.grace_s;
-            (run.preemptible, run.told_for) = (false, Some(for_job));
+            (run.preemptible, run.told_for, run.requeues, run.stops) = (false, Some(for_job), true, true);
             run.ends = run.ends.map(|limit| limit.min(end));
         }
     }

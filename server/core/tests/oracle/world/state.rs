@@ -13,8 +13,12 @@ pub struct Run {
     /// It ends so many seconds later.
     pub late_s: i64,
     pub preemptible: bool,
-    /// The job for which it was told to make room; it is queued again then.
+    /// The job for which it was told to make room.
     pub told_for: Option<usize>,
+    /// It was told to stop, and is queued again then.
+    pub requeues: bool,
+    /// It was told to stop.
+    pub stops: bool,
 }
 
 impl Run {
