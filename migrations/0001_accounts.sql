@@ -1,7 +1,7 @@
 -- Portable to SQLite and Postgres: TEXT, BIGINT, BOOLEAN and DOUBLE PRECISION only.
 -- Times are microseconds UTC, money is micro-units, rates are nano-units a second.
 
--- Persons, organizations, tokens, and what was done by whom.
+-- Users, organizations, tokens, stored answers and audit events.
 
 CREATE TABLE settings (
   name TEXT PRIMARY KEY,
@@ -27,7 +27,7 @@ CREATE TABLE members (
   org_id TEXT NOT NULL REFERENCES orgs (id),
   user_id TEXT NOT NULL REFERENCES users (id),
   role TEXT NOT NULL CHECK (role IN ('owner', 'billing', 'member', 'viewer')),
-  -- Absent for the founder: since the organization exists.
+  -- Absent for the founder, who joined at the creation of the organization.
   joined_at BIGINT,
   PRIMARY KEY (org_id, user_id)
 );
@@ -53,16 +53,16 @@ CREATE TABLE invitations (
   created_by_id TEXT NOT NULL REFERENCES users (id),
   created_at BIGINT NOT NULL,
   expires_at BIGINT NOT NULL,
-  -- When its mail was sent.
+  -- The time of its mail.
   mailed_at BIGINT,
-  -- The user that it made a member; it cannot be used again.
+  -- The time of its acceptance, after which it cannot be used again, and its new member.
   accepted_at BIGINT,
   accepted_by TEXT
 );
 -- One address has one open invitation into an organization.
 CREATE UNIQUE INDEX invitations_open ON invitations (org_id, email) WHERE accepted_at IS NULL;
 
--- A token without organization is an operator's.
+-- API tokens. A token without organization is an operator's token.
 CREATE TABLE tokens (
   id TEXT PRIMARY KEY,
   org_id TEXT REFERENCES orgs (id),
@@ -77,7 +77,7 @@ CREATE TABLE tokens (
 );
 CREATE INDEX tokens_by_org ON tokens (org_id);
 
--- Tokens that read /metrics and nothing else; apart from `tokens`, so that none is ever taken for more.
+-- Tokens that read /metrics and nothing else. They have their own table, so none of them can pass for an API token.
 CREATE TABLE metrics_tokens (
   id TEXT PRIMARY KEY,
   name TEXT NOT NULL,
@@ -89,7 +89,7 @@ CREATE TABLE metrics_tokens (
   last_used_at BIGINT
 );
 
--- Answers to requests with an Idempotency-Key; the key is unique for its caller.
+-- Answers to requests with an Idempotency-Key. A key is unique for its caller.
 CREATE TABLE idempotency_keys (
   scope TEXT NOT NULL,
   idempotency_key TEXT NOT NULL,
@@ -100,7 +100,7 @@ CREATE TABLE idempotency_keys (
   PRIMARY KEY (scope, idempotency_key)
 );
 
--- Deliberate actions and their actors. An empty organization marks actions of operators.
+-- Audit events: deliberate acts and their actors. The organization is empty for acts of operators.
 CREATE TABLE audit_events (
   id TEXT PRIMARY KEY,
   org_id TEXT NOT NULL,

@@ -12,20 +12,20 @@ CREATE TABLE offerings (
   created_at BIGINT NOT NULL
 );
 
--- Versions count up from 1 and are never edited.
+-- Price versions. They count up from 1 and never change.
 CREATE TABLE prices (
   offering_id TEXT NOT NULL REFERENCES offerings (id),
   version BIGINT NOT NULL,
   nano_per_second BIGINT NOT NULL CHECK (nano_per_second >= 0),
   effective_from BIGINT NOT NULL,
   set_by TEXT NOT NULL,
-  -- Rates of reserved and of preemptible use; the rate on demand where absent.
+  -- Rates of reserved and of preemptible use; absent: the rate on demand.
   reserved_nano_per_second BIGINT,
   preemptible_nano_per_second BIGINT,
   PRIMARY KEY (offering_id, version)
 );
 
--- Quotes; JSON as answered.
+-- Quotes, as JSON in the form of the answer.
 CREATE TABLE quotes (
   id TEXT PRIMARY KEY,
   org_id TEXT NOT NULL REFERENCES orgs (id),
@@ -37,8 +37,8 @@ CREATE TABLE quotes (
 );
 CREATE INDEX quotes_by_org ON quotes (org_id, id);
 
--- The balance of an organization. It may be negative by its credit limit, and by `forced_micros`: the part of a refund
--- at Stripe that was spent before. Nothing new starts until that part is paid.
+-- The balance of an organization. Its credit limit and `forced_micros` permit a negative balance. `forced_micros` is
+-- the part of a refund at Stripe that was spent before. Nothing new starts until that part is paid.
 CREATE TABLE accounts (
   id TEXT PRIMARY KEY,
   org_id TEXT NOT NULL REFERENCES orgs (id),
@@ -49,7 +49,7 @@ CREATE TABLE accounts (
   CHECK (posted_micros - held_micros + credit_limit_micros + forced_micros >= 0)
 );
 
--- Money may also leave an account without being spent: refunds, and credit that has expired.
+-- Transfers, the rows of the ledger. A debit takes money without use: a refund, or credit that has expired.
 CREATE TABLE transfers (
   id TEXT PRIMARY KEY,
   debit TEXT NOT NULL,
@@ -68,19 +68,19 @@ CREATE INDEX transfers_by_debit ON transfers (debit, id);
 CREATE INDEX transfers_by_credit ON transfers (credit, id);
 CREATE INDEX transfers_given_back ON transfers (credit, at) WHERE kind = 'credit' AND source IN ('reservation', 'evidence');
 
--- Credit that expires. Charges use the lot that expires first; the rest of a lot is taken back when it expires.
+-- Credit that expires. Charges use the lot that expires first. The rest of a lot becomes a debit at its expiry.
 CREATE TABLE credit_lots (
   transfer_id TEXT PRIMARY KEY REFERENCES transfers (id),
   org_id TEXT NOT NULL REFERENCES orgs (id),
   amount_micros BIGINT NOT NULL CHECK (amount_micros > 0),
   left_micros BIGINT NOT NULL CHECK (left_micros >= 0 AND left_micros <= amount_micros),
   expires_at BIGINT NOT NULL,
-  -- How often a part was taken back.
+  -- The number of debits of its expired part.
   taken BIGINT NOT NULL,
-  -- Warnings that were sent.
+  -- The number of warnings that were sent.
   told BIGINT NOT NULL
 );
--- Spent lots stay in the table and out of the way.
+-- Spent lots stay in the table; these indexes do not have them.
 CREATE INDEX credit_lots_live ON credit_lots (org_id, expires_at) WHERE left_micros > 0;
 CREATE INDEX credit_lots_due ON credit_lots (expires_at) WHERE left_micros > 0;
 
@@ -92,12 +92,12 @@ CREATE TABLE usage_days (
   -- 'on_demand', 'preemptible' or 'reserved'.
   mode TEXT NOT NULL,
   member TEXT NOT NULL,
-  -- Thousandths of devices x milliseconds, so that shares count as their part.
+  -- Thousandths of devices x milliseconds, so a share counts as its part of a device.
   device_milli_ms BIGINT NOT NULL,
   cost_micros BIGINT NOT NULL,
   PRIMARY KEY (org_id, day, offering_id, mode, member)
 );
--- Sums over a year read this alone: every row of the table would cost another look.
+-- A sum over a year reads only this index and no row of the table.
 CREATE INDEX usage_days_sums ON usage_days (org_id, day, offering_id, mode, member, device_milli_ms, cost_micros);
 
 CREATE TABLE usage_label_days (
@@ -110,8 +110,8 @@ CREATE TABLE usage_label_days (
   PRIMARY KEY (org_id, label, day, value)
 );
 
--- Use that counts against the monthly quota, by the month of submission: thousandths of whole boards x seconds. A job
--- that has not ended counts with its limit.
+-- Use that counts against the monthly quota, by the month of submission, in thousandths of whole boards x seconds. A
+-- job that has not ended counts with its time limit.
 CREATE TABLE usage_months (
   org_id TEXT NOT NULL,
   month TEXT NOT NULL,
@@ -119,7 +119,7 @@ CREATE TABLE usage_months (
   PRIMARY KEY (org_id, month)
 );
 
--- Limits of organizations; the row without organization ('') is for all that have none of their own.
+-- Limits of organizations. The row with the empty organization ('') is for all organizations without their own row.
 CREATE TABLE quotas (
   org_id TEXT PRIMARY KEY,
   -- JSON.
@@ -142,12 +142,12 @@ CREATE TABLE quota_requests (
 );
 CREATE INDEX quota_requests_by_org ON quota_requests (org_id, id);
 
--- What may be spent in a month, by an organization or on what carries a label.
+-- Monthly budgets of organizations, for all charges or for the charges of one label.
 CREATE TABLE budgets (
   id TEXT PRIMARY KEY,
   org_id TEXT NOT NULL REFERENCES orgs (id),
   name TEXT NOT NULL,
-  -- Without label it counts everything.
+  -- Empty: all charges count.
   label TEXT NOT NULL,
   value TEXT NOT NULL,
   limit_micros BIGINT NOT NULL CHECK (limit_micros > 0),
@@ -160,7 +160,7 @@ CREATE TABLE budgets (
 );
 CREATE INDEX budgets_by_org ON budgets (org_id, id);
 
--- What was used in a month, as it was billed. A number is given once and never again.
+-- Invoices and credit notes of a month. A number is used once.
 CREATE TABLE invoices (
   id TEXT PRIMARY KEY,
   number BIGINT NOT NULL UNIQUE,
@@ -174,18 +174,19 @@ CREATE TABLE invoices (
   issued_at BIGINT NOT NULL,
   due_at BIGINT,
   paid_at BIGINT,
-  -- What a credit note corrects.
+  -- The invoice that a credit note corrects.
   corrects TEXT,
   UNIQUE (org_id, month, kind)
 );
 CREATE INDEX invoices_by_org ON invoices (org_id, number);
 
--- Means of payment. Card numbers are never stored, only their ids at Stripe.
+-- Payment profiles. They have the ids of cards at Stripe, never card numbers.
 CREATE TABLE payment_profiles (
   org_id TEXT PRIMARY KEY REFERENCES orgs (id),
   customer TEXT NOT NULL,
   payment_method TEXT,
-  -- Below this balance so much is charged to the saved card, so often a day at most; amount 0: never.
+  -- The rule for automatic recharges: the balance below which a recharge happens, its amount (0: never), and the
+  -- greatest number of recharges a day.
   below_micros BIGINT NOT NULL DEFAULT 0,
   amount_micros BIGINT NOT NULL DEFAULT 0,
   most_a_day BIGINT NOT NULL DEFAULT 0,

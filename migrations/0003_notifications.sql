@@ -1,6 +1,6 @@
--- Events for webhooks and mail.
+-- Notices, webhooks and deliveries.
 
--- Events for the outside: webhooks and mail are made from them.
+-- Events of organizations. Webhooks and mail are made from them.
 CREATE TABLE notices (
   id TEXT PRIMARY KEY,
   org_id TEXT NOT NULL,
@@ -10,26 +10,27 @@ CREATE TABLE notices (
   -- JSON.
   data TEXT NOT NULL,
   at BIGINT NOT NULL,
-  -- Deliveries were made of it.
+  -- True if its deliveries exist.
   spread BOOLEAN NOT NULL
 );
 CREATE INDEX notices_to_spread ON notices (spread, id);
 CREATE INDEX notices_by_org ON notices (org_id, id);
 
--- Where an organization wants to hear of what happens. The secret signs what is sent, so it is kept as it is.
+-- Addresses of organizations for notices. The secret signs the notices; it is sealed, and a secret from before the
+-- sealing is plain until the next start of the portal.
 CREATE TABLE webhooks (
   id TEXT PRIMARY KEY,
   org_id TEXT NOT NULL REFERENCES orgs (id),
   url TEXT NOT NULL,
   secret TEXT NOT NULL,
-  -- Kinds of notices, apart by commas; each may end with *.
+  -- Kinds of notices, separated by commas; each may end with *.
   kinds TEXT NOT NULL,
   created_by TEXT NOT NULL,
   created_at BIGINT NOT NULL
 );
 CREATE INDEX webhooks_by_org ON webhooks (org_id, id);
 
--- One notice on its way to one place: a webhook, or an address.
+-- The delivery of one notice to one target: a webhook or an e-mail address.
 CREATE TABLE deliveries (
   id TEXT PRIMARY KEY,
   notice_id TEXT NOT NULL REFERENCES notices (id),

@@ -13,30 +13,30 @@ CREATE TABLE nodes (
   -- 0: unknown.
   cpu_milli BIGINT NOT NULL DEFAULT 0,
   memory_mib BIGINT NOT NULL DEFAULT 0,
-  -- Where other nodes reach this one.
+  -- The address for connections from other nodes.
   address TEXT NOT NULL DEFAULT '',
   -- JSON object, from the options of the worker.
   labels TEXT NOT NULL DEFAULT '{}',
-  -- The daemon that connected last: its random id, its starts, its connections.
+  -- The daemon that connected last: its random id, the number of its starts and of its connections.
   instance TEXT NOT NULL DEFAULT '',
   epoch BIGINT NOT NULL DEFAULT 0,
   connections BIGINT NOT NULL DEFAULT 0,
-  -- Why two daemons are believed to use this node's certificate.
+  -- The reason for the suspicion that two daemons use this node's certificate.
   suspect TEXT,
   -- JSON object: the isolation that the worker offers.
   isolation TEXT NOT NULL DEFAULT '{}',
-  -- The worker ends jobs whose lease runs out; set by each session.
+  -- True if the worker ends jobs at the end of their leases; set by each session.
   leased BOOLEAN NOT NULL DEFAULT FALSE,
-  -- Since when its jobs count as lost, and why; absent once it is back.
+  -- The time since which its jobs count as lost, and the reason; absent after its return.
   lost_at BIGINT,
   lost_why TEXT,
-  -- Its worker can run images.
+  -- True if its worker can run images.
   images BOOLEAN NOT NULL DEFAULT FALSE,
-  -- A sentence about boards that the worker reported and that belong to another node; else empty.
+  -- A sentence about reported boards that belong to another node; empty without such boards.
   left_out TEXT NOT NULL DEFAULT ''
 );
 
--- A board that its node no longer reports is not present; its row stays for what is still placed on it.
+-- Boards. A board that its node no longer reports is not present; its row stays for the jobs that are placed on it.
 CREATE TABLE gpus (
   uuid TEXT PRIMARY KEY,
   node_id TEXT NOT NULL REFERENCES nodes (id),
@@ -45,22 +45,22 @@ CREATE TABLE gpus (
   memory_mib BIGINT NOT NULL,
   mig_enabled BOOLEAN NOT NULL,
   present BOOLEAN NOT NULL,
-  -- Why it is out of service, as a sentence.
+  -- The reason of its quarantine as a sentence.
   quarantined TEXT,
-  -- JSON: instances on it that are not this portal's, as [profile, start] pairs.
+  -- JSON: MIG instances on it that this portal did not create, as [profile, start] pairs.
   foreign_instances TEXT NOT NULL,
-  -- Boards of a node with the same number reach each other by NVLink.
+  -- Boards of a node with the same number have NVLink to each other.
   nvlink_island BIGINT NOT NULL DEFAULT 0,
-  -- The same as a code, and since when.
+  -- The reason of its quarantine as a code, and the time of the quarantine.
   quarantine_code TEXT,
   quarantined_at BIGINT,
-  -- The newest fault report that was acted on, so that a repeated report does not undo a release.
+  -- The newest fault report with an effect, so a repeated report does not undo a release.
   fault_serial BIGINT NOT NULL DEFAULT 0,
-  -- Why it does not answer its worker at present.
+  -- The reason why it does not answer its worker at present.
   silent TEXT,
   -- JSON object: facts that the driver reports.
   facts TEXT NOT NULL DEFAULT '{}',
-  -- The newest task of an operator, the newest that was done, and its result.
+  -- The number and kind of the newest task of an operator, the number of the newest finished task, and its result.
   task_number BIGINT NOT NULL DEFAULT 0,
   task_kind TEXT,
   task_done BIGINT NOT NULL DEFAULT 0,
@@ -69,27 +69,27 @@ CREATE TABLE gpus (
 );
 CREATE INDEX gpus_by_node ON gpus (node_id);
 
--- Power budgets of racks; a node is in the rack that its label `rack` names.
+-- Power budgets of racks. The label `rack` of a node names its rack.
 CREATE TABLE racks (
   name TEXT PRIMARY KEY,
   budget_watts BIGINT NOT NULL CHECK (budget_watts > 0)
 );
 
--- Nodes that are being drained: jobs may end by themselves until the deadline; then they are stopped.
+-- Drains of nodes. Jobs may end by themselves until the deadline; after it they are stopped.
 CREATE TABLE drains (
   node_id TEXT PRIMARY KEY REFERENCES nodes (id),
   reason TEXT NOT NULL,
-  -- Absent: everything may run to its own end.
+  -- Absent: jobs may run to their own end.
   deadline_at BIGINT,
   -- An upper bound of the grace of jobs, in seconds; absent: their own grace.
   grace_s BIGINT,
-  -- Restored when the drain is cancelled.
+  -- The cordon of the node before the drain, for its cancellation.
   was_cordoned BOOLEAN NOT NULL,
   started_by TEXT NOT NULL,
   started_at BIGINT NOT NULL,
-  -- When nothing was left on it.
+  -- The time at which the node was empty.
   emptied_at BIGINT,
-  -- A host that is shut down empties its node; that is over when its worker is back.
+  -- True for a drain by the shutdown of the host. It ends with the return of the worker.
   by_host BOOLEAN NOT NULL DEFAULT FALSE
 );
 
@@ -100,7 +100,7 @@ CREATE TABLE join_tokens (
   created_at BIGINT NOT NULL,
   expires_at BIGINT NOT NULL,
   used_at BIGINT,
-  -- The node that re-enrols; absent for a new node.
+  -- The node that enrols again; absent for a new node.
   node_id TEXT
 );
 

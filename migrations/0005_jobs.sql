@@ -1,6 +1,6 @@
--- Jobs, their attempts, and the boards that these hold.
+-- Reservations, jobs, attempts and their allocations, underuse and terminals.
 
--- Boards that are promised for a time; without organization it is maintenance.
+-- Reservations of boards for a window. A row without organization is maintenance.
 CREATE TABLE reservations (
   id TEXT PRIMARY KEY,
   org_id TEXT REFERENCES orgs (id),
@@ -23,11 +23,11 @@ CREATE TABLE reservations (
   held_micros BIGINT NOT NULL CHECK (held_micros >= 0),
   posted_micros BIGINT NOT NULL CHECK (posted_micros >= 0),
   credited_micros BIGINT NOT NULL CHECK (credited_micros >= 0),
-  -- JSON: which boards and slices of which nodes.
+  -- JSON: the boards and slices by node.
   places TEXT NOT NULL,
-  -- JSON: the terms that were shown when it was confirmed.
+  -- JSON: the terms that were shown at the confirmation.
   policy TEXT NOT NULL,
-  -- Thousandths of it that are out of order, and since when.
+  -- Thousandths of its boards that are out of order, and the time since which they are.
   lost_milli BIGINT NOT NULL,
   lost_since BIGINT,
   generation BIGINT NOT NULL,
@@ -46,15 +46,15 @@ CREATE TABLE jobs (
   -- JSON: the submission without its inputs.
   spec TEXT NOT NULL,
   state TEXT NOT NULL,
-  -- Why it is being stopped; absent in every other state.
+  -- The cause of its stop; absent in every other state.
   stop_cause TEXT CHECK (stop_cause IN ('cancelled', 'timed_out', 'preempted', 'rank_failed', 'idle', 'halted', 'drained')),
-  -- The operator's reason ('halted', 'drained').
+  -- The reason of the operator ('halted', 'drained').
   stop_reason TEXT,
   -- The job that gets its boards ('preempted').
   stop_for_job TEXT,
-  -- It is queued again ('drained').
+  -- True if the job is queued again ('drained').
   stop_requeues BOOLEAN,
-  -- Seconds from the signal to the kill ('drained'; 0: the worker's default), or of idleness ('idle').
+  -- Seconds from the stop signal to SIGKILL ('drained'; 0: the default of the worker), or of idleness ('idle').
   stop_seconds BIGINT,
   -- Mean utilization ('idle').
   stop_percent BIGINT,
@@ -76,17 +76,17 @@ CREATE TABLE jobs (
   exit_code BIGINT,
   failure_code TEXT,
   failure_detail TEXT,
-  -- Jobs of higher classes may have it stopped.
+  -- True if a job of a higher class may have it stopped.
   preemptible BOOLEAN NOT NULL DEFAULT FALSE,
   -- The part of `metered_ms` that earlier attempts used.
   metered_before_ms BIGINT NOT NULL DEFAULT 0,
-  -- For each node; 0 where the job asks for nothing in particular.
+  -- Processors and memory for each node; 0 without a request.
   cpu_milli BIGINT NOT NULL DEFAULT 0,
   memory_mib BIGINT NOT NULL DEFAULT 0,
   nodes BIGINT NOT NULL DEFAULT 1,
-  -- Seconds between the signal to stop and the end.
+  -- Seconds between the stop signal and SIGKILL.
   grace_s BIGINT NOT NULL DEFAULT 10,
-  -- Further attempts after failures.
+  -- The number of further attempts after failures.
   retries BIGINT NOT NULL DEFAULT 0,
   -- Thousandths of whole boards that a job takes on all its nodes.
   board_milli BIGINT NOT NULL DEFAULT 0,
@@ -108,16 +108,16 @@ CREATE INDEX jobs_by_state ON jobs (state, priority, created_at);
 CREATE INDEX jobs_by_end ON jobs (ended_at);
 CREATE INDEX jobs_by_reservation ON jobs (reservation_id);
 
--- The large parts of a submission. They are read when a worker is told to start the job.
+-- The large parts of a submission. They are read for the start of the job on a worker.
 CREATE TABLE job_inputs (
   job_id TEXT PRIMARY KEY REFERENCES jobs (id),
   script TEXT,
-  -- JSON objects: name or path, and text.
+  -- JSON objects: name or path to text.
   env TEXT NOT NULL,
   files TEXT NOT NULL
 );
 
--- seq is the job's generation, so a job's events have no gaps.
+-- Events of jobs. `seq` is the generation of the job, so the events of a job have no gaps.
 CREATE TABLE job_events (
   job_id TEXT NOT NULL REFERENCES jobs (id),
   seq BIGINT NOT NULL,
@@ -130,34 +130,35 @@ CREATE TABLE job_events (
 );
 CREATE INDEX job_events_by_org ON job_events (org_id, at);
 
--- One rank of an attempt on one node. It is open until its end, its clean devices and its whole log are known here.
+-- Ranks of attempts, each on one node. A rank is open until the portal knows its end, its clean devices and its whole
+-- log.
 CREATE TABLE attempts (
   job_id TEXT NOT NULL REFERENCES jobs (id),
   number BIGINT NOT NULL,
   rank BIGINT NOT NULL,
   org_id TEXT NOT NULL,
   node_id TEXT NOT NULL REFERENCES nodes (id),
-  -- The worker has confirmed that it has the assignment.
+  -- True if the worker has confirmed the assignment.
   known BOOLEAN NOT NULL,
   running BOOLEAN NOT NULL,
   ended BOOLEAN NOT NULL,
-  -- JSON: how it ended.
+  -- JSON: the outcome of the rank.
   outcome TEXT,
   ended_at BIGINT,
   clean BOOLEAN NOT NULL,
-  -- Length of the log at the end.
+  -- The length of the log at the end.
   log_bytes BIGINT,
   is_open BOOLEAN NOT NULL,
   created_at BIGINT NOT NULL,
-  -- JSON: use of processors and devices; absent when the worker has no reading.
+  -- JSON: the evidence of processors and devices; absent without a reading of the worker.
   evidence TEXT,
-  -- 0: no lease; only an operator ends it while its worker is silent.
+  -- 0: no lease. Without a lease, only an operator ends the rank while its worker is silent.
   lease_ms BIGINT NOT NULL DEFAULT 0,
-  -- The present step of the preparation, as the worker describes it.
+  -- The present step of the preparation, in the text of the worker.
   progress TEXT NOT NULL DEFAULT '',
   -- The digest of the image in the registry.
   image_digest TEXT,
-  -- The worker has files of this rank that the portal should have and has not.
+  -- True if the worker has files of this rank that the portal should have and has not.
   saving BOOLEAN NOT NULL DEFAULT FALSE,
   PRIMARY KEY (job_id, number, rank),
   UNIQUE (job_id, number, node_id)
@@ -165,7 +166,7 @@ CREATE TABLE attempts (
 CREATE INDEX attempts_open ON attempts (node_id, is_open);
 CREATE INDEX attempts_unended ON attempts (is_open, ended, node_id);
 
--- Slices (or a whole board) that an attempt has. Held until they are proved clean.
+-- Devices of attempts on boards: slices, shares or whole boards. They are held until they are proved clean.
 CREATE TABLE allocations (
   job_id TEXT NOT NULL,
   attempt BIGINT NOT NULL,
@@ -179,9 +180,9 @@ CREATE TABLE allocations (
   size BIGINT NOT NULL,
   mig_uuid TEXT,
   held BOOLEAN NOT NULL,
-  -- Why it is not proved clean.
+  -- The reason why it is not proved clean.
   unclean TEXT,
-  -- The job for which its attempt was stopped, whatever ended the attempt then.
+  -- The job for which its attempt was stopped, for every kind of end of the attempt.
   room_for_job TEXT,
   -- Thousandths of a shared board; absent for slices and whole boards.
   share_milli BIGINT,
@@ -189,7 +190,7 @@ CREATE TABLE allocations (
 );
 CREATE INDEX allocations_held ON allocations (held, gpu_uuid);
 
--- Intervals in which the devices of a job stood idle, as they were reported, with their cost.
+-- Reported intervals of idle devices of jobs, with their cost.
 CREATE TABLE underuse (
   job_id TEXT NOT NULL REFERENCES jobs (id),
   attempt BIGINT NOT NULL,
@@ -200,14 +201,14 @@ CREATE TABLE underuse (
   -- Mean utilisation, whole percent.
   percent BIGINT NOT NULL,
   cost_micros BIGINT NOT NULL,
-  -- By the portal's clock, and the day of it (UTC, days since 1970).
+  -- The time of the report by the portal's clock, and its day (UTC, days since 1970).
   told_at BIGINT NOT NULL,
   day BIGINT NOT NULL,
   PRIMARY KEY (job_id, attempt, ends_at)
 );
 CREATE INDEX underuse_by_org ON underuse (org_id, day);
 
--- Sessions of terminals in running jobs; never their input or output.
+-- Sessions of terminals in running jobs, without their input and output.
 CREATE TABLE terminals (
   id TEXT PRIMARY KEY,
   org_id TEXT NOT NULL REFERENCES orgs (id),
@@ -217,12 +218,12 @@ CREATE TABLE terminals (
   node_id TEXT NOT NULL REFERENCES nodes (id),
   user_id TEXT NOT NULL REFERENCES users (id),
   actor TEXT NOT NULL,
-  -- Given by an operator who is no member.
+  -- The reason of an operator who is not a member.
   reason TEXT,
   opened_at BIGINT NOT NULL,
-  -- When there was first a shell.
+  -- The time of the first shell.
   attached_at BIGINT,
-  -- Since when nobody looks at it; absent while somebody does.
+  -- The time since which no client is attached; absent while a client is attached.
   left_at BIGINT,
   closed_at BIGINT,
   exit_code BIGINT,

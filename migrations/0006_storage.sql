@@ -1,6 +1,6 @@
 -- Secrets, files of jobs, and volumes.
 
--- Secrets for jobs. The value is sealed for its row, under a key that is not in this database.
+-- Secrets for jobs. A value is sealed for its row, with a key that is not in this database.
 CREATE TABLE secrets (
   org_id TEXT NOT NULL REFERENCES orgs (id),
   name TEXT NOT NULL,
@@ -29,7 +29,7 @@ CREATE TABLE job_files (
   -- Lower-case hex.
   sha256 TEXT NOT NULL,
   files BIGINT NOT NULL,
-  -- What is gone is removed from the object store before its row.
+  -- The bytes of a gone file are removed from the object store before its row.
   state TEXT NOT NULL CHECK (state IN ('partial', 'complete', 'refused', 'gone')),
   note TEXT,
   created_at BIGINT NOT NULL,
@@ -38,13 +38,13 @@ CREATE TABLE job_files (
 CREATE INDEX job_files_by_org ON job_files (org_id, state);
 CREATE INDEX job_files_by_state ON job_files (state, kind);
 
--- Named volumes of organizations, which jobs mount.
+-- Volumes of organizations, for the jobs of the organization.
 CREATE TABLE volumes (
   id TEXT PRIMARY KEY,
   org_id TEXT NOT NULL REFERENCES orgs (id),
   name TEXT NOT NULL,
   max_bytes BIGINT NOT NULL CHECK (max_bytes > 0),
-  -- Rises by one with every change of what is in it.
+  -- Rises by one with each change of the volume's files.
   version BIGINT NOT NULL,
   created_by TEXT NOT NULL,
   created_at BIGINT NOT NULL,
@@ -52,24 +52,24 @@ CREATE TABLE volumes (
   UNIQUE (org_id, name)
 );
 
--- Bytes of volumes. They are in the object store, under the row's id; rows may outlive their volume until
--- the bytes are removed.
+-- Contents of files in volumes. The bytes are in the object store, under the row's id. A row may outlive its volume
+-- until its bytes are removed.
 CREATE TABLE volume_blobs (
   id TEXT PRIMARY KEY,
   org_id TEXT NOT NULL REFERENCES orgs (id),
   volume_id TEXT NOT NULL,
-  -- An upload by a person; a file, or the list of all files, from a job's attempt.
+  -- An upload by a user; a file or the list of all files from an attempt.
   kind TEXT NOT NULL CHECK (kind IN ('upload', 'file', 'listing')),
-  -- Of an upload: where it goes.
+  -- The target path of an upload.
   path TEXT NOT NULL,
   -- Empty and 0 for an upload.
   job_id TEXT NOT NULL,
   attempt BIGINT NOT NULL,
   bytes BIGINT NOT NULL CHECK (bytes >= 0),
-  -- Lower-case hex; empty while an upload did not say it.
+  -- Lower-case hex; empty for an upload without a given hash.
   sha256 TEXT NOT NULL,
   tag TEXT NOT NULL,
-  -- What is gone is removed from the object store before its row.
+  -- The bytes of a gone blob are removed from the object store before its row.
   state TEXT NOT NULL CHECK (state IN ('partial', 'complete', 'gone')),
   touched_at BIGINT NOT NULL
 );
@@ -77,7 +77,7 @@ CREATE INDEX volume_blobs_by_volume ON volume_blobs (volume_id, state);
 CREATE INDEX volume_blobs_by_org ON volume_blobs (org_id, state);
 CREATE INDEX volume_blobs_by_state ON volume_blobs (state);
 
--- Which file was where, from one version on and up to before another.
+-- Files of volumes, from one version up to but not including another.
 CREATE TABLE volume_files (
   volume_id TEXT NOT NULL REFERENCES volumes (id),
   path TEXT NOT NULL,
@@ -86,14 +86,14 @@ CREATE TABLE volume_files (
   sha256 TEXT NOT NULL,
   executable BOOLEAN NOT NULL,
   from_version BIGINT NOT NULL,
-  -- Absent: it is there now.
+  -- Absent: the file is in the present version.
   to_version BIGINT,
   changed_at BIGINT NOT NULL,
   PRIMARY KEY (volume_id, path, from_version)
 );
 CREATE INDEX volume_files_by_blob ON volume_files (blob_id);
 
--- Volumes that jobs mount.
+-- Volumes that jobs request.
 CREATE TABLE job_volumes (
   job_id TEXT NOT NULL REFERENCES jobs (id),
   idx BIGINT NOT NULL,
@@ -103,16 +103,16 @@ CREATE TABLE job_volumes (
 );
 CREATE INDEX job_volumes_by_volume ON job_volumes (volume_id);
 
--- Versions of volumes that attempts got. A version stays as long as the attempt is open.
+-- Versions of volumes that attempts got. A version stays while the attempt is open.
 CREATE TABLE volume_uses (
   job_id TEXT NOT NULL REFERENCES jobs (id),
   attempt BIGINT NOT NULL,
   volume_id TEXT NOT NULL,
   version BIGINT NOT NULL,
   writable BOOLEAN NOT NULL,
-  -- Another job writes to the volume now: changes of this attempt are refused.
+  -- True if another job writes to the volume now; changes of this attempt are refused.
   given_up BOOLEAN NOT NULL,
-  -- The version that holds its changes.
+  -- The version with its changes.
   kept_version BIGINT,
   note TEXT,
   PRIMARY KEY (job_id, attempt, volume_id)

@@ -1,4 +1,4 @@
--- The ledger is append-only; the engines spell triggers differently.
+-- Triggers for immutable rows: transfers, prices and the content of invoices. The engines spell triggers differently.
 CREATE TRIGGER IF NOT EXISTS transfers_no_update BEFORE UPDATE ON transfers
 BEGIN SELECT RAISE(ABORT, 'transfers are immutable'); END;
 CREATE TRIGGER IF NOT EXISTS transfers_no_delete BEFORE DELETE ON transfers

@@ -1,9 +1,9 @@
-//! How fast the books are, on a database of its own: postings, durable when they count, and the sums
-//! that the usage page asks for. Prints one line of JSON for each figure.
+//! A benchmark of the ledger on a database of its own: durable postings a second, and the time of the sums
+//! for the usage page. Prints one line of JSON for each figure.
 //!
 //! `--database postgres://…` measures that engine; without it SQLite in `--disk`.
 
-#![expect(clippy::print_stdout, reason = "the figures are what this program is for")]
+#![expect(clippy::print_stdout, reason = "the figures are the purpose of this program")]
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ struct Args {
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// Postings in one transaction, and the accounts that they are spread over.
+/// Postings in one transaction, and the number of organizations with postings.
 const BATCH: u64 = 8_000;
 const ORGS: u64 = 100;
 const DAY_0: i64 = 20_000;
@@ -54,8 +54,7 @@ fn org(n: u64) -> OrgId {
 }
 
 fn posting(n: u64, org: OrgId) -> Posting {
-    // In the order of time and no other, as the portal makes them; a multiplication by an odd number
-    // repeats none.
+    // The ids are in the order of time, as the portal's are. A multiplication by an odd number repeats none.
     let rest = n.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes();
     let mut bytes = [0; 10];
     bytes.iter_mut().zip(rest).for_each(|(byte, random)| *byte = random);
@@ -93,7 +92,7 @@ async fn with_orgs(db: &Db, count: u64) -> Result<(), StoreError> {
     .await
 }
 
-/// Runs `work(number)` in so many tasks for so long; how often a second it was done.
+/// Runs `work(number)` in `clients` tasks for the time of `args`, and returns the runs a second.
 async fn rate<F, W>(args: &Args, clients: u64, work: W) -> Result<f64, Failure>
 where
     W: Fn(u64) -> F + Clone + Send + Sync + 'static,
@@ -140,7 +139,7 @@ async fn postings(db: &Db, args: &Args) -> Result<(), Failure> {
     let single = rate(args, args.clients, move |n| {
         let db = singles.clone();
         async move {
-            // Each client its own organization, as tenants are; beyond the numbers of the batches.
+            // Spread over the organizations, with numbers beyond those of the batches.
             let one = Arc::new(posting(u64::MAX / 2 + n, org(n % ORGS)));
             db.write(move |tx| {
                 let one = one.clone();
@@ -158,7 +157,7 @@ async fn postings(db: &Db, args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A year of use of one organization: as many rows a day as `keys`.
+/// Inserts a year of usage of one organization, with $3 rows a day.
 const FILL: &str = "WITH RECURSIVE days (day) AS (SELECT CAST($2 AS BIGINT) UNION ALL \
     SELECT day + 1 FROM days WHERE day + 1 < CAST($2 AS BIGINT) + 366), \
     numbers (n) AS (SELECT CAST(0 AS BIGINT) UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < CAST($3 AS BIGINT)) \

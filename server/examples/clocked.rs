@@ -1,15 +1,18 @@
-//! A real portal whose clock is the machine's and some seconds more, for tests of what takes days.
+//! A complete portal with a movable clock, for tests of effects that take days.
 //!
-//! Lines on its standard input, each with one line as its answer:
+//! Each line on standard input is a command, with one line as its answer:
 //!
-//! - `forward 86400` moves the clock by so many seconds and does what is due then: `moved 86400`, the sum of all
-//!   moves. What waits by a clock that nobody moves, as the loops between two looks do, is woken or done here.
-//! - `hold`: no pass of the scheduler begins until `settle`; everything else goes on: `held`.
-//! - `settle` ends that, and passes until a pass has nothing more to decide: `settled 2`, the decisions kept
-//!   by the passes of this line.
+//! - `forward 86400` moves the clock by so many seconds and runs the work that is due then. The answer is
+//!   `moved 86400`, the sum of all moves. The loops sleep by the system's clock, so the command runs or wakes
+//!   them.
+//! - `hold` keeps the scheduler from starting a pass until `settle`; everything else continues. The answer is
+//!   `held`.
+//! - `settle` ends the hold and runs passes until one has nothing more to decide. The answer is `settled 2`,
+//!   the number of decisions that its passes committed.
 //!
-//! What fails is answered by `failed: ` and why. It ends when its standard input does. With `--still` the clock
-//! stands at the second of the start (`stands at ` and when), and moves by these lines alone.
+//! The answer to a failed command is `failed: ` with the reason. The program ends with its standard input.
+//! With `--still` the clock stands at the second of the start (`stands at ` with the time) and moves only by
+//! commands.
 
 use std::io::{BufRead, Write};
 use std::net::SocketAddr;
@@ -32,12 +35,12 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 const YEAR_S: i64 = 365 * 86_400;
-/// A scheduler that decides more than this in a row never comes to an end.
-const MOST_PASSES: u32 = 1_000;
+/// Passes of one `settle`. A scheduler that needs more never ends.
+const MAX_PASSES: u32 = 1_000;
 
 #[derive(Parser)]
 struct Args {
-    /// The directory of everything that the portal keeps; it is there already.
+    /// The data directory of the portal; it exists already.
     #[arg(long)]
     data: PathBuf,
     #[arg(long)]
@@ -47,58 +50,58 @@ struct Args {
     /// The built pages; none when absent.
     #[arg(long)]
     web: Option<PathBuf>,
-    /// The clock does not go on by itself.
+    /// The clock moves by commands only.
     #[arg(long)]
     still: bool,
 }
 
-/// The machine's clock, or one that stands, and so many seconds more.
-struct Ahead {
-    stands: Option<Timestamp>,
-    seconds: AtomicI64,
+/// The system's clock or a fixed time, plus an offset.
+struct MovableClock {
+    fixed_at: Option<Timestamp>,
+    offset_s: AtomicI64,
 }
 
-impl Ahead {
+impl MovableClock {
     fn new(still: bool) -> Self {
-        // A whole second, so that all times of a test are.
+        // A whole second, so that all times of a test are whole seconds.
         let second = |now: Timestamp| now.micros().div_euclid(1_000_000) * 1_000_000;
-        let stands = still.then(|| Timestamp::from_micros(second(SystemClock.now())));
-        Self { stands, seconds: AtomicI64::new(0) }
+        let fixed_at = still.then(|| Timestamp::from_micros(second(SystemClock.now())));
+        Self { fixed_at, offset_s: AtomicI64::new(0) }
     }
 }
 
-impl Clock for Ahead {
+impl Clock for MovableClock {
     fn now(&self) -> Timestamp {
-        let from = self.stands.unwrap_or_else(|| SystemClock.now());
-        from.plus_seconds(self.seconds.load(Ordering::SeqCst))
+        let base = self.fixed_at.unwrap_or_else(|| SystemClock.now());
+        base.plus_seconds(self.offset_s.load(Ordering::SeqCst))
     }
 
-    // Leases are counted together with workers, whose clocks do not move.
+    // Leases need the same time as the workers, and the workers' clocks do not move.
     fn monotonic_ms(&self) -> i64 {
         SystemClock.monotonic_ms()
     }
 }
 
-/// A line for whoever moves the clock; one who has stopped reading is about to end this.
-fn say(line: &str) {
+/// Prints a line. A failure means that the test is about to end this program.
+fn print_line(line: &str) {
     let _ = writeln!(std::io::stdout(), "{line}");
 }
 
-/// What is said on standard input, until its end.
+/// The lines of standard input.
 fn lines() -> UnboundedReceiver<String> {
-    let (tell, heard) = unbounded_channel();
+    let (sender, lines) = unbounded_channel();
     std::thread::spawn(move || {
         for line in std::io::stdin().lock().lines().map_while(Result::ok) {
-            if tell.send(line).is_err() {
+            if sender.send(line).is_err() {
                 return;
             }
         }
     });
-    heard
+    lines
 }
 
-/// One round of every loop that looks at the clock.
-async fn do_what_is_due(portal: &Portal) -> Result<(), StoreError> {
+/// Runs once every loop that depends on the clock.
+async fn run_due_work(portal: &Portal) -> Result<(), StoreError> {
     portal.reservations.tick_reservations().await?;
     portal.drains.tick_drains().await?;
     portal.planner.wake();
@@ -108,15 +111,15 @@ async fn do_what_is_due(portal: &Portal) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// What a line asks for.
-enum Order {
+/// The command of a line.
+enum Command {
     Forward(i64),
     Hold,
     Settle,
 }
 
-impl Order {
-    fn of(line: &str) -> Option<Self> {
+impl Command {
+    fn parse(line: &str) -> Option<Self> {
         match line.trim() {
             "hold" => Some(Self::Hold),
             "settle" => Some(Self::Settle),
@@ -128,47 +131,47 @@ impl Order {
     }
 }
 
-/// Moves the clock and does what is due then; the answer.
-async fn forward(portal: &Portal, clock: &Ahead, seconds: i64) -> Result<String, String> {
-    let before = clock.seconds.fetch_add(seconds, Ordering::SeqCst);
-    do_what_is_due(portal).await.map_err(|e| e.to_string())?;
+/// Moves the clock, runs the due work and returns the answer.
+async fn forward(portal: &Portal, clock: &MovableClock, seconds: i64) -> Result<String, String> {
+    let before = clock.offset_s.fetch_add(seconds, Ordering::SeqCst);
+    run_due_work(portal).await.map_err(|e| e.to_string())?;
     Ok(format!("moved {}", before.saturating_add(seconds)))
 }
 
-/// Passes until there is nothing more to decide; the answer.
+/// Runs passes until there is nothing more to decide, and returns the answer.
 async fn settle(portal: &Portal) -> Result<String, String> {
-    let mut kept = 0;
-    for _ in 0..MOST_PASSES {
+    let mut decisions = 0;
+    for _ in 0..MAX_PASSES {
         let pass = portal.scheduler.pass().await.map_err(|e| e.to_string())?;
-        kept += pass.kept;
-        if pass.kept == 0 && !pass.unfinished {
-            return Ok(format!("settled {kept}"));
+        decisions += pass.committed;
+        if pass.committed == 0 && !pass.unfinished {
+            return Ok(format!("settled {decisions}"));
         }
     }
-    Err(format!("after {MOST_PASSES} passes there is still something to decide"))
+    Err(format!("after {MAX_PASSES} passes there is still something to decide"))
 }
 
-/// Does what the lines say, until there are no more.
-async fn follow(portal: Portal, clock: Arc<Ahead>, mut lines: UnboundedReceiver<String>) {
+/// Runs the commands of all lines.
+async fn run_commands(portal: Portal, clock: Arc<MovableClock>, mut lines: UnboundedReceiver<String>) {
     let mut held = None;
     while let Some(line) = lines.recv().await {
-        let answer = match Order::of(&line) {
-            Some(Order::Forward(seconds)) => forward(&portal, &clock, seconds).await,
-            Some(Order::Hold) => {
+        let answer = match Command::parse(&line) {
+            Some(Command::Forward(seconds)) => forward(&portal, &clock, seconds).await,
+            Some(Command::Hold) => {
                 if held.is_none() {
-                    held = Some(portal.scheduler.hold().await);
+                    held = Some(portal.scheduler.lock_passes().await);
                 }
                 Ok("held".to_owned())
             }
-            Some(Order::Settle) => {
+            Some(Command::Settle) => {
                 drop(held.take());
                 settle(&portal).await
             }
             None => Err("a line is `forward SECONDS`, `hold` or `settle`".to_owned()),
         };
         match answer {
-            Ok(answer) => say(&answer),
-            Err(why) => say(&format!("failed: {why}")),
+            Ok(answer) => print_line(&answer),
+            Err(why) => print_line(&format!("failed: {why}")),
         }
     }
 }
@@ -187,13 +190,13 @@ async fn run(args: Args) -> Result<(), String> {
         public_url: format!("http://{}", args.listen),
         ..Settings::default()
     };
-    let clock = Arc::new(Ahead::new(args.still));
-    if let Some(at) = clock.stands {
-        say(&format!("stands at {at}"));
+    let clock = Arc::new(MovableClock::new(args.still));
+    if let Some(at) = clock.fixed_at {
+        print_line(&format!("stands at {at}"));
     }
     let portal = Portal::new(db, settings, clock.clone(), ChaCha20Rng::from_os_rng());
-    let moves = follow(portal.clone(), clock, lines());
-    serve(portal, assets, listener, worker_listener, moves).await
+    let commands = run_commands(portal.clone(), clock, lines());
+    serve(portal, assets, listener, worker_listener, commands).await
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

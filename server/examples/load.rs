@@ -1,6 +1,6 @@
-//! A load of durable submissions: so many clients, each one request after the other on its own
-//! connection, for so many seconds. Prints `{"per_second": …, "solo_per_second": …}`; `solo` is what
-//! the same disk does with one SQLite transaction a commit, measured right after.
+//! A benchmark of durable submissions: concurrent clients, each with one request after the other on its own
+//! connection. Prints `{"per_second": …, "solo_per_second": …}`. `solo` is the rate of single SQLite
+//! transactions on the same disk, measured directly after.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -14,7 +14,7 @@ use sqlx::{ConnectOptions, Connection};
 
 #[derive(Parser)]
 struct Args {
-    /// `http://127.0.0.1:8080`.
+    /// The address of the portal, for example `http://127.0.0.1:8080`.
     #[arg(long)]
     portal: String,
     #[arg(long)]
@@ -72,7 +72,7 @@ fn one_client(args: &Args, stop: &AtomicBool, done: &AtomicU64) -> std::io::Resu
     Ok(())
 }
 
-/// Rows a second when each is a durable transaction of its own.
+/// The rate of rows a second, each in a durable transaction of its own.
 async fn solo(disk: &std::path::Path, seconds: u64) -> Result<f64, sqlx::Error> {
     let file = disk.join("solo.db");
     let mut conn = sqlx::sqlite::SqliteConnectOptions::new()
@@ -92,7 +92,7 @@ async fn solo(disk: &std::path::Path, seconds: u64) -> Result<f64, sqlx::Error> 
     let rate = f64::from(rows) / began.elapsed().as_secs_f64();
     conn.close().await?;
     for end in ["solo.db", "solo.db-wal", "solo.db-shm"] {
-        // The last two may be gone with the connection.
+        // The close of the connection may have removed the last two.
         let _ = std::fs::remove_file(disk.join(end));
     }
     Ok(rate)

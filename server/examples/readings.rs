@@ -1,5 +1,5 @@
-//! How many bytes a kept value takes on the disk: a day of eight boards that train, read by the second and
-//! settled every minute as a portal does. Prints `{"bytes_per_value": …, "values": …, "bytes": …}`.
+//! A benchmark of the bytes on disk for a stored value: a day of eight boards in training, read every second
+//! and settled every minute, as in a portal. Prints `{"bytes_per_value": …, "values": …, "bytes": …}`.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ const START_S: i64 = 1_800_000_000;
 const DAY_S: i64 = 86_400;
 const BOARDS: u32 = 8;
 
-/// What a board that trains says in one second: busy but for a checkpoint every ten minutes.
+/// The reading of a training board in one second: busy, except for a checkpoint every ten minutes.
 fn reading(rng: &mut ChaCha20Rng, second: i64, device: u32) -> Recorded {
     let pause = second % 600 < 12;
     let (busy, watts, celsius) = if pause { (4.0, 130.0, 52.0) } else { (94.0, 640.0, 64.0) };
@@ -32,7 +32,7 @@ fn reading(rng: &mut ChaCha20Rng, second: i64, device: u32) -> Recorded {
     Recorded { sample, memory_total_mib: 81_559.0 }
 }
 
-/// Bytes of every file below a directory.
+/// The bytes of all files below a directory.
 fn size(dir: &Path) -> std::io::Result<u64> {
     let mut bytes = 0;
     for entry in std::fs::read_dir(dir)? {
@@ -43,17 +43,17 @@ fn size(dir: &Path) -> std::io::Result<u64> {
 }
 
 fn values(series: &[Series]) -> usize {
-    let of = |s: &Series| {
+    let count = |s: &Series| {
         let columns = [&s.utilization_percent, &s.memory_used_mib, &s.power_watts, &s.temperature_celsius];
         columns.into_iter().flatten().flatten().count()
     };
-    series.iter().map(of).sum()
+    series.iter().map(count).sum()
 }
 
 fn main() -> std::io::Result<()> {
     let dir = std::env::temp_dir().join(format!("berth-readings-{}", std::process::id()));
     let measured = measure(&dir);
-    // What is in it was made here.
+    // This program has made everything in the directory.
     let _ = std::fs::remove_dir_all(&dir);
     let (values, bytes) = measured?;
     let each = bytes as f64 / values as f64;
@@ -69,10 +69,10 @@ fn measure(dir: &Path) -> std::io::Result<(usize, u64)> {
         let rows: Vec<Recorded> = (0..BOARDS).map(|device| reading(&mut rng, second, device)).collect();
         recordings.append_readings(job, 1, &rows)?;
         if second % 60 == 0 {
-            recordings.settle(Timestamp::from_micros((START_S + second) * 1_000_000))?;
+            recordings.compact(Timestamp::from_micros((START_S + second) * 1_000_000))?;
         }
     }
-    // A step of a second is never longer than a day's series may be, so every kept value is counted.
+    // An hour at steps of a second is below the limit of a series, so every stored value is counted.
     let mut kept = 0;
     for from in (0..DAY_S).step_by(3_600) {
         let at = |second: i64| Some(Timestamp::from_micros((START_S + second) * 1_000_000));

@@ -1,7 +1,7 @@
-//! What a host fetches to become a node: the script of the one line that the operator copies, the worker's program,
-//! and the library of simulated boards that may lie beside it. The script checks both by their hashes.
+//! The installation of workers: the script, the worker program and the library of simulated boards.
 //!
-//! Nothing here is secret. The join token comes in the host's environment and never through here.
+//! The operator copies one line that runs the script. The script checks the program and the library by their
+//! hashes. Nothing here is secret: the join token is in the host's environment and in no request or answer.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -21,15 +21,15 @@ use crate::portal::Portal;
 
 const SCRIPT: &str = include_str!("install/worker.sh");
 
-/// What simulates boards, beside the worker's program.
+/// The library of simulated boards, beside the worker program.
 const SIMULATION: &str = "libberth_nvml_sim.so";
 
-/// The hash of a file as it was when it was last looked at: length, time of change, hash.
+/// The length and modification time of a file at its last read, and its hash then.
 type Hashed = (u64, SystemTime, String);
 
 static HASHES: Mutex<BTreeMap<PathBuf, Hashed>> = Mutex::new(BTreeMap::new());
 
-/// `/install/…`; without a worker's program there is nothing.
+/// The routes under `/install/`; none without a worker program.
 pub fn routes(portal: &Portal) -> Router<Portal> {
     let Some(program) = &portal.context.settings.worker_program else { return Router::new() };
     Router::new()
@@ -66,18 +66,18 @@ async fn script(State(portal): State<Portal>) -> Response {
     (headers, text).into_response()
 }
 
-/// As one word of a shell.
+/// A text as one word of a shell.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// SHA-256 in hex. Read again only when the file has changed.
+/// The SHA-256 of a file in hexadecimal digits. The file is read again only after a change.
 fn hash(path: &Path) -> io::Result<String> {
     let mut file = std::fs::File::open(path)?;
-    let about = file.metadata()?;
-    let (length, changed) = (about.len(), about.modified()?);
-    let mut kept = HASHES.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((l, c, sha256)) = kept.get(path)
+    let metadata = file.metadata()?;
+    let (length, changed) = (metadata.len(), metadata.modified()?);
+    let mut hashes = HASHES.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((l, c, sha256)) = hashes.get(path)
         && (*l, *c) == (length, changed)
     {
         return Ok(sha256.clone());
@@ -85,7 +85,7 @@ fn hash(path: &Path) -> io::Result<String> {
     let mut hasher = Sha256::new();
     io::copy(&mut file, &mut hasher)?;
     let sha256: String = hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-    kept.insert(path.to_owned(), (length, changed, sha256.clone()));
+    hashes.insert(path.to_owned(), (length, changed, sha256.clone()));
     Ok(sha256)
 }
 

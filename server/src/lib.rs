@@ -1,7 +1,7 @@
-//! The portal's program: REST, pages, the workers' door, webhooks, metrics and the loops, over the parts of the portal.
+//! The program of the portal: REST, pages, the gRPC service for workers, webhooks, metrics and loops.
 //!
-//! `portal` puts the parts together. `rest` reads a request and writes an answer, `workers` speaks with the hosts.
-//! Must not decide: rules are in the parts, SQL is in `berth-store`.
+//! `portal` assembles the parts. `rest` reads requests and writes answers; `workers` exchanges messages with
+//! the hosts. Must not decide: rules are in the parts, SQL is in `berth-store`.
 
 pub mod install;
 pub mod loops;

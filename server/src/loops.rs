@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use berth_billing::Budgets;
-use berth_core::jobs::Event;
-use berth_foundation::loops::{Next, Schedule, Wake};
+use berth_core::jobs::MachineEvent;
+use berth_foundation::loops::{NextRun, Schedule, Wake};
 use berth_jobs::Attempts;
 use berth_store::StoreError;
 
@@ -16,22 +16,22 @@ use crate::portal::Portal;
 const HOUR: Duration = Duration::from_secs(3_600);
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A pass of the scheduler at least this often: what only time brings comes too.
+/// The longest time between passes of the scheduler, for effects of time alone.
 const PASS_EVERY: Duration = Duration::from_secs(5);
-/// Between the steps of a long search.
+/// The pause between the steps of a long search.
 const STEP: Duration = Duration::from_millis(10);
-/// From the begin of one pass to the next: changes of this time are decided together.
+/// The shortest time between the starts of two passes. One pass decides all changes of that time.
 const PACE: Duration = Duration::from_millis(50);
 
 const BUDGETS_EVERY: Duration = Duration::from_secs(30);
-/// Charges of this time are checked against budgets together.
+/// The shortest time between the starts of two checks of budgets. One check has all charges of that time.
 const BUDGETS_PACE: Duration = Duration::from_millis(200);
-/// Credit is checked often, so that expired credit is gone before it is set aside anew.
+/// Often, so that expired credit is gone before a hold can use it.
 const CREDIT_EVERY: Duration = Duration::from_secs(2);
 const PAYMENTS_EVERY: Duration = Duration::from_secs(2);
 const INVOICES_EVERY: Duration = Duration::from_secs(600);
 const READINGS_EVERY: Duration = Duration::from_secs(60);
-/// Workers come back first: a start of the portal alone loses none of their reservations.
+/// The time after a start in which workers reconnect: no reservation is lost by a restart of the portal.
 const RESERVATIONS_AFTER: Duration = Duration::from_secs(15);
 
 /// Starts every loop.
@@ -44,7 +44,8 @@ pub fn start(portal: &Portal) {
     start_housekeeping(portal);
 }
 
-/// Starts the loop of the scheduler: it runs after changes, when something ends or begins, and now and then.
+/// Starts the loop of the scheduler: it runs after changes, at the time that the last pass named, and at
+/// least every [`PASS_EVERY`].
 pub fn start_scheduler(portal: &Portal) -> AbortHandle {
     let (scheduler, planner) = (portal.scheduler.clone(), portal.planner.clone());
     let wake: Wake = Arc::new(move || {
@@ -57,27 +58,27 @@ pub fn start_scheduler(portal: &Portal) -> AbortHandle {
         async move {
             let pass = scheduler.timed_pass().await?;
             let next = match pass.unfinished {
-                true => Next { within: STEP, pace: STEP },
-                false => Next { within: pass.next.unwrap_or(PASS_EVERY).min(PASS_EVERY), pace: PACE },
+                true => NextRun { within: STEP, pace: STEP },
+                false => NextRun { within: pass.next.unwrap_or(PASS_EVERY).min(PASS_EVERY), pace: PACE },
             };
             Ok::<_, StoreError>(Some(next))
         }
     })
 }
 
-/// Records passed thresholds, and stops the jobs of budgets that are spent.
+/// Records passed thresholds, and stops the jobs of spent budgets.
 ///
 /// # Errors
 /// The database could not be read or written.
 pub async fn check_budgets(budgets: &Budgets, attempts: &Attempts) -> Result<(), StoreError> {
     let checked = budgets.check().await?;
     for (job, reason) in checked.stopped {
-        attempts.move_on(job, None, Event::Cancel, reason).await?;
+        attempts.apply_event(job, None, MachineEvent::Cancel, reason).await?;
     }
     checked.failed.map_or(Ok(()), Err)
 }
 
-/// Starts the loop of budgets: it runs after charges, and now and then.
+/// Starts the loop of budgets: it runs after charges, and at least every [`BUDGETS_EVERY`].
 pub fn start_budgets(portal: &Portal) -> AbortHandle {
     let (budgets, attempts) = (portal.budgets.clone(), portal.attempts.clone());
     let live = portal.context.live.clone();
@@ -123,7 +124,7 @@ fn start_money(portal: &Portal) {
     });
 }
 
-/// Starts the loop of reservations: it begins and ends them, and charges them.
+/// Starts the loop of reservations: it starts, charges and ends them.
 pub fn start_reservations(portal: &Portal) -> AbortHandle {
     let reservations = portal.reservations.clone();
     let schedule = Schedule { first_after: RESERVATIONS_AFTER, ..Schedule::every(SECOND) };
@@ -166,7 +167,7 @@ fn start_housekeeping(portal: &Portal) {
     portal.loops.spawn("readings", Schedule::every(READINGS_EVERY), None, move || {
         let (recordings, now) = (recordings.clone(), context.now());
         async move {
-            match tokio::task::spawn_blocking(move || recordings.settle(now)).await {
+            match tokio::task::spawn_blocking(move || recordings.compact(now)).await {
                 Ok(settled) => settled.map(|()| None),
                 Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
                 Err(error) => Err(std::io::Error::other(error)),
@@ -181,11 +182,10 @@ fn start_housekeeping(portal: &Portal) {
 }
 
 impl Portal {
-    /// Forgets records that nobody can ask for any more: answers of requests, sessions that are over, spent join
-    /// tokens.
+    /// Deletes records without further use: stored answers of requests, ended sessions and used join tokens.
     ///
     /// # Errors
-    /// The database refused one of them; those after it were not tried.
+    /// The database refused one of the deletions; the later ones were not tried.
     pub async fn forget_old(&self) -> Result<(), StoreError> {
         self.idempotency.forget_old().await?;
         self.accounts.forget_old().await?;

@@ -1,4 +1,4 @@
-//! `berth`: the portal.
+//! The program `berth-portal`: its command line, and the commands `serve`, `migrate` and `secrets rewrap`.
 
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
@@ -9,7 +9,7 @@ use berth_core::ports::Origin;
 use berth_foundation::Settings;
 use berth_foundation::clock::SystemClock;
 use berth_foundation::objects::Bucket;
-use berth_recordings::Keep;
+use berth_recordings::Retention;
 use berth_server::portal::Portal;
 use berth_server::serve::serve;
 use berth_server::web::Assets;
@@ -142,24 +142,27 @@ struct Serve {
 #[derive(clap::Args)]
 struct Readings {
     /// Seconds for which the readings of jobs' devices are kept by the second.
-    #[arg(long, env = "BERTH_READINGS_BY_SECOND_S", default_value_t = Keep::default().by_second_s, value_parser = clap::value_parser!(i64).range(60..=86_400))]
+    #[arg(long, env = "BERTH_READINGS_BY_SECOND_S", default_value_t = Retention::default().by_second_s, value_parser = clap::value_parser!(i64).range(60..=86_400))]
     readings_by_second_s: i64,
     /// Seconds for which means of ten seconds are kept.
-    #[arg(long, env = "BERTH_READINGS_BY_TEN_S", default_value_t = Keep::default().by_ten_s, value_parser = clap::value_parser!(i64).range(60..=31_536_000))]
+    #[arg(long, env = "BERTH_READINGS_BY_TEN_S", default_value_t = Retention::default().by_ten_s, value_parser = clap::value_parser!(i64).range(60..=31_536_000))]
     readings_by_ten_s: i64,
     /// Days for which means of a minute are kept; then a job's charts are gone.
-    #[arg(long, env = "BERTH_READINGS_DAYS", default_value_t = Keep::default().by_minute_s / 86_400, value_parser = clap::value_parser!(i64).range(1..=3_650))]
+    #[arg(long, env = "BERTH_READINGS_DAYS", default_value_t = Retention::default().by_minute_s / 86_400, value_parser = clap::value_parser!(i64).range(1..=3_650))]
     readings_days: i64,
 }
 
 impl Readings {
-    fn keep(&self) -> Result<Keep, String> {
+    fn keep(&self) -> Result<Retention, String> {
         let by_minute_s = self.readings_days * 86_400;
-        let keep =
-            Keep { by_second_s: self.readings_by_second_s, by_ten_s: self.readings_by_ten_s, by_minute_s };
+        let keep = Retention {
+            by_second_s: self.readings_by_second_s,
+            by_ten_s: self.readings_by_ten_s,
+            by_minute_s,
+        };
         let why = "readings are kept at each step for at least as long as at the finer one: \
                    --readings-by-second-s, then --readings-by-ten-s, then --readings-days";
-        if keep.is_sound() { Ok(keep) } else { Err(why.to_owned()) }
+        if keep.is_valid() { Ok(keep) } else { Err(why.to_owned()) }
     }
 }
 
@@ -175,7 +178,7 @@ struct Store {
 
 impl Store {
     async fn open(&self) -> Result<Db, String> {
-        // Nobody else on this host may read it.
+        // No other user of this host may read the directory.
         std::fs::DirBuilder::new()
             .recursive(true)
             .mode(0o700)
@@ -189,13 +192,13 @@ impl Store {
     }
 }
 
-/// Makes large blocks go back to the system when they are freed. Left to itself the allocator keeps
-/// what one password hash took (19 MiB) for ever, once for each of its arenas.
+/// Makes the allocator return large freed blocks to the system. By default each of its arenas would keep the
+/// memory of one password hash (19 MiB) for ever.
 #[cfg(target_env = "gnu")]
 #[expect(unsafe_code, reason = "the allocator's settings are a C call")]
 fn trim_memory() {
     use nix::libc::{M_ARENA_MAX, M_MMAP_THRESHOLD, mallopt};
-    // SAFETY: called before any other thread exists; a setting that is refused changes nothing.
+    // SAFETY: called before any other thread exists; a refused setting changes nothing.
     unsafe {
         mallopt(M_MMAP_THRESHOLD, 1 << 20);
         mallopt(M_ARENA_MAX, 2);
@@ -261,7 +264,7 @@ async fn run(args: Args) -> Result<(), String> {
                 org_storage_gib,
             } = *args;
             let keep_readings = readings.keep()?;
-            let assets = web.or_else(beside).map(|dir| Assets::open(&dir)).transpose()?;
+            let assets = web.or_else(built_pages).map(|dir| Assets::open(&dir)).transpose()?;
             let db = store.open().await?;
             let listener = bind(listen).await?;
             let worker_listener = bind(worker_listen).await?;
@@ -272,7 +275,7 @@ async fn run(args: Args) -> Result<(), String> {
                 ));
             }
             let public_url = public_url.unwrap_or_else(|| format!("http://{listen}"));
-            apart(ports_origin.as_ref(), &public_url)?;
+            check_ports_origin(ports_origin.as_ref(), &public_url)?;
             let settings = Settings {
                 currency,
                 https,
@@ -314,7 +317,7 @@ async fn rewrap(store: Store, keys: KeyFiles) -> Result<(), String> {
         ..Settings::default()
     };
     let portal = Portal::new(db, settings, Arc::new(SystemClock), ChaCha20Rng::from_os_rng());
-    let found = portal.secrets.open_secrets().await?;
+    let found = portal.secrets.reseal_secrets().await?;
     println!("{} sealed anew", found.done);
     match found.unreadable {
         0 => Ok(()),
@@ -328,13 +331,13 @@ async fn bind(address: SocketAddr) -> Result<TcpListener, String> {
     TcpListener::bind(address).await.map_err(|e| format!("cannot listen on {address}: {e}"))
 }
 
-/// The worker that was built with this program.
+/// The worker program beside this program.
 fn worker_program() -> Option<PathBuf> {
     let program = std::env::current_exe().ok()?.parent()?.join("berth-worker");
     program.is_file().then_some(program)
 }
 
-/// `https://HOST:PORT`, of characters that need no quoting in a script.
+/// Parses `https://HOST:PORT`. Its characters need no quotes in a script.
 fn worker_url(text: &str) -> Result<String, String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-.:[]".contains(c);
     let host = text.strip_prefix("https://").filter(|rest| !rest.is_empty() && rest.chars().all(plain));
@@ -345,12 +348,12 @@ fn worker_url(text: &str) -> Result<String, String> {
     }
 }
 
-/// Whether pages of jobs are under another host name than the portal: browsers keep cookies by the name, whatever
-/// the port.
-fn apart(ports: Option<&Origin>, public_url: &str) -> Result<(), String> {
+/// Checks that the pages of jobs have another host name than the portal: browsers separate cookies by host,
+/// not by port.
+fn check_ports_origin(ports: Option<&Origin>, public_url: &str) -> Result<(), String> {
     let Some((ports, host)) = ports.zip(berth_server::tls::host_of(public_url)) else { return Ok(()) };
     let host = if host.contains(':') { format!("[{host}]") } else { host };
-    match ports.recognise(&host) {
+    match ports.find_scope(&host) {
         None => Ok(()),
         Some(_) => Err(format!(
             "--ports-origin {ports} has the portal's own host name ({public_url}); ports of jobs need another, since a job's page must not get the portal's cookies. On one machine http://*.localhost:PORT will do"
@@ -358,8 +361,8 @@ fn apart(ports: Option<&Origin>, public_url: &str) -> Result<(), String> {
     }
 }
 
-/// The pages that were built with this program.
-fn beside() -> Option<PathBuf> {
+/// The directory of built pages beside this program.
+fn built_pages() -> Option<PathBuf> {
     let dir = std::env::current_exe().ok()?.parent()?.join("web");
     dir.join("build-id").exists().then_some(dir)
 }
@@ -375,7 +378,7 @@ async fn stopped() {
             }
         }
         Err(_) => {
-            // Without the handler SIGTERM ends the process at once, which the store stands.
+            // Without the handler SIGTERM ends the process at once, and the store survives that.
             let _ = tokio::signal::ctrl_c().await;
         }
     }

@@ -1,7 +1,7 @@
-//! What the portal says for Prometheus: its own state, and what the nodes read of their boards last, under
-//! the names of NVIDIA's DCGM exporter.
+//! The metrics for Prometheus: the state of the portal, and the last readings of the nodes' boards under the
+//! names of NVIDIA's DCGM exporter.
 //!
-//! It names organizations and jobs, so it is for operators and their monitoring only.
+//! The metrics name organizations and jobs, so only operators and their monitoring may read them.
 
 mod tokens;
 
@@ -19,22 +19,22 @@ use berth_billing::Reconciliations;
 use berth_fleet::Cluster;
 use berth_foundation::Context;
 use berth_foundation::loops::Loops;
-use berth_foundation::telemetry::{self, Posted, Telemetry, first_transfer};
+use berth_foundation::telemetry::{self, PostingCounts, Telemetry, first_transfer};
 use berth_store::attempts::HeldRow;
 use berth_store::{self as store, StoreError, Tx};
 use std::sync::Arc;
 
-/// A transfer is stored within this many seconds of its id, or its transaction has failed.
+/// Seconds from the creation of a transfer's id to its storage. A later transaction has failed.
 const STORED_S: i64 = 120;
 
-/// Who is on a device: its job, when it is one, and its organization.
+/// The owner of a device: its job, if there is exactly one, and its organization.
 type Owner<'a> = (Option<&'a str>, &'a str);
 
-/// Who is on a board (no start) or a slice of it.
+/// The owners of boards (without a start) and of slices, by the UUID of the board and the start of the slice.
 struct Owners<'a>(HashMap<(&'a str, Option<i64>), Owner<'a>>);
 
 impl<'a> Owners<'a> {
-    fn of(held: &'a [HeldRow]) -> Self {
+    fn from_held(held: &'a [HeldRow]) -> Self {
         let mut owners: HashMap<(&str, Option<i64>), Owner<'_>> = HashMap::new();
         for row in held {
             let a = &row.allocation;
@@ -53,7 +53,7 @@ impl<'a> Owners<'a> {
     }
 }
 
-fn tell_loops(out: &mut Exposition, loops: &[PortalLoop]) {
+fn write_loops(out: &mut Exposition, loops: &[PortalLoop]) {
     [telemetry::LOOP_RUNS, telemetry::LOOP_FAILURES, telemetry::LOOP_LAST_RUN]
         .into_iter()
         .for_each(|family| out.declare(family));
@@ -88,6 +88,9 @@ impl Metrics {
     }
 
     /// The text of `/metrics`.
+    ///
+    /// # Errors
+    /// 401 or 403 without a token for metrics; 500 if the database cannot be read.
     pub async fn metrics(&self, secret: Option<&str>) -> Result<String, Problem> {
         self.authorise_metrics(secret).await?;
         let nodes = self.cluster.nodes(None).await?;
@@ -97,14 +100,14 @@ impl Metrics {
         {
             let mut conn = self.context.db.read().await?;
             let mut tx = conn.tx();
-            self.tell_queue(&mut tx, &mut out).await?;
-            self.tell_postings(&mut tx, &mut out).await?;
+            self.write_queue(&mut tx, &mut out).await?;
+            self.write_postings(&mut tx, &mut out).await?;
             let reservations = store::reservations::list_holding(&mut tx).await?;
             let active = reservations.iter().filter(|r| r.state == "active").count();
             out.add(telemetry::RESERVATIONS, &[], active as f64);
-            tell_nodes(&mut out, &nodes);
+            write_nodes(&mut out, &nodes);
             let held = store::attempts::list_held(&mut tx).await?;
-            self.tell_devices(&mut out, &nodes, &Owners::of(&held));
+            self.write_devices(&mut out, &nodes, &Owners::from_held(&held));
         }
         out.declare(telemetry::MISMATCHES);
         out.declare(telemetry::RECONCILED);
@@ -112,31 +115,32 @@ impl Metrics {
             out.add(telemetry::MISMATCHES, &[], last.mismatches.len() as f64);
             out.add(telemetry::RECONCILED, &[], (last.at.micros() / 1_000_000) as f64);
         }
-        tell_loops(&mut out, &self.loops.all());
-        self.telemetry.tell(&mut out);
+        write_loops(&mut out, &self.loops.all());
+        self.telemetry.write(&mut out);
         Ok(out.text())
     }
 
-    async fn tell_queue(&self, tx: &mut Tx<'_>, out: &mut Exposition) -> Result<(), StoreError> {
+    async fn write_queue(&self, tx: &mut Tx<'_>, out: &mut Exposition) -> Result<(), StoreError> {
         let counted: BTreeMap<String, i64> = store::jobs::count_by_state(tx).await?.into_iter().collect();
         for state in JobState::ALL.into_iter().filter(|state| !state.ended()) {
             let count = counted.get(state.name()).copied().unwrap_or(0);
             out.add(telemetry::JOBS, &[("state", state.name())], count as f64);
         }
-        let oldest = store::jobs::oldest_queued(tx).await?;
+        let oldest = store::jobs::find_oldest_queued_at(tx).await?;
         let waits_us = oldest.map_or(0, |at| self.context.now().micros().saturating_sub(at).max(0));
         out.add(telemetry::QUEUE_OLDEST, &[], waits_us as f64 / 1e6);
         Ok(())
     }
 
-    /// Counts on from what was counted before, so that a long ledger is not read again and again.
-    async fn tell_postings(&self, tx: &mut Tx<'_>, out: &mut Exposition) -> Result<(), StoreError> {
-        let before = self.telemetry.posted();
+    /// Adds the new transfers to the last count, so that a long ledger is not read each time.
+    async fn write_postings(&self, tx: &mut Tx<'_>, out: &mut Exposition) -> Result<(), StoreError> {
+        let before = self.telemetry.posting_counts();
         let settled = first_transfer(self.context.now().plus_seconds(-STORED_S)).max(before.until);
         let last = TransferId::from_uuid(uuid::Uuid::from_u128(u128::MAX));
         let mut by_kind = before.by_kind.clone();
         add(&mut by_kind, store::ledger::count_between(tx, before.until, settled).await?);
-        self.telemetry.set_posted(&before, Posted { until: settled, by_kind: by_kind.clone() });
+        self.telemetry
+            .set_posting_counts(&before, PostingCounts { until: settled, by_kind: by_kind.clone() });
         add(&mut by_kind, store::ledger::count_between(tx, settled, last).await?);
         out.declare(telemetry::POSTINGS);
         for (kind, count) in by_kind {
@@ -145,8 +149,8 @@ impl Metrics {
         Ok(())
     }
 
-    /// What the connected nodes read last. A node tells of its own boards only.
-    fn tell_devices(&self, out: &mut Exposition, nodes: &[Node], owners: &Owners<'_>) {
+    /// Writes the last readings of the connected nodes. Readings of other nodes' boards are ignored.
+    fn write_devices(&self, out: &mut Exposition, nodes: &[Node], owners: &Owners<'_>) {
         DEVICE_FAMILIES.into_iter().for_each(|family| out.declare(family));
         let names: HashMap<NodeId, &Node> = nodes.iter().map(|node| (node.id, node)).collect();
         for (id, samples) in self.telemetry.samples(&self.context.live.connected()) {
@@ -187,13 +191,13 @@ fn add(by_kind: &mut BTreeMap<String, i64>, counted: Vec<(String, i64)>) {
     }
 }
 
-fn tell_nodes(out: &mut Exposition, nodes: &[Node]) {
+fn write_nodes(out: &mut Exposition, nodes: &[Node]) {
     for state in NodeState::ALL {
         let count = nodes.iter().filter(|node| node.state == state).count();
         out.add(telemetry::NODES, &[("state", state.name())], count as f64);
     }
     let gpus = || nodes.iter().flat_map(|node| &node.gpus);
     out.add(telemetry::GPUS, &[], gpus().count() as f64);
-    let sick = gpus().filter(|gpu| gpu.quarantined.is_some()).count();
-    out.add(telemetry::GPUS_QUARANTINED, &[], sick as f64);
+    let quarantined = gpus().filter(|gpu| gpu.quarantined.is_some()).count();
+    out.add(telemetry::GPUS_QUARANTINED, &[], quarantined as f64);
 }

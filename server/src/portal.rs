@@ -1,4 +1,4 @@
-//! The parts of the portal, put together. Must not do anything itself.
+//! The assembly of the portal from its parts. Must not do anything itself.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ use rand_chacha::ChaCha20Rng;
 use crate::metrics::Metrics;
 use crate::webhooks::Webhooks;
 
-/// Cheap to clone.
+/// All parts of the portal. A clone is cheap.
 #[derive(Clone)]
 pub struct Portal {
     pub context: Context,
@@ -87,7 +87,7 @@ pub struct Portal {
 /// The client for Stripe; absent without a key.
 fn stripe(settings: &Settings) -> Option<Arc<Stripe>> {
     let key = settings.stripe_key.as_deref().filter(|key| !key.is_empty())?;
-    // An empty secret would let anybody sign.
+    // With an empty secret anybody could sign events.
     let secrets = settings.stripe_webhook_secrets.iter().map(|s| s.trim().to_owned());
     let secrets: Vec<String> = secrets.filter(|s| !s.is_empty()).collect();
     if secrets.is_empty() {
@@ -98,28 +98,28 @@ fn stripe(settings: &Settings) -> Option<Arc<Stripe>> {
 
 fn transport(settings: &Settings) -> Transport {
     let outbox = settings.data.join("outbox");
-    let made =
+    let created =
         Transport::new(settings.private_webhooks, settings.smtp.as_deref(), &settings.mail_from, &outbox);
-    made.unwrap_or_else(|error| {
+    created.unwrap_or_else(|error| {
         tracing::error!(error, "nothing is sent to webhooks or by mail");
-        Transport::none()
+        Transport::disabled()
     })
 }
 
-/// The parts that settings alone make.
-struct Outside {
+/// The parts that need only settings.
+struct ExternalParts {
     stripe: Option<Arc<Stripe>>,
     transport: Arc<Transport>,
     recordings: Recordings,
     objects: Arc<Objects>,
 }
 
-impl Outside {
+impl ExternalParts {
     fn new(settings: &Settings) -> Self {
         Self {
             stripe: stripe(settings),
             transport: Arc::new(transport(settings)),
-            recordings: Recordings::keeping(&settings.data, settings.keep_readings),
+            recordings: Recordings::with_retention(&settings.data, settings.keep_readings),
             objects: Arc::new(Objects::new(&settings.data, settings.object_store.clone())),
         }
     }
@@ -127,63 +127,63 @@ impl Outside {
 
 impl Portal {
     pub fn new(db: Db, settings: Settings, clock: Arc<dyn Clock>, rng: ChaCha20Rng) -> Self {
-        let Outside { stripe, transport, recordings, objects } = Outside::new(&settings);
+        let ExternalParts { stripe, transport, recordings, objects } = ExternalParts::new(&settings);
         let context = Context::new(db, settings, clock, rng);
-        let of = || context.clone();
+        let ctx = || context.clone();
         let telemetry = Arc::new(Telemetry::new(context.now()));
-        let loops = Loops::new(of());
+        let loops = Loops::new(ctx());
 
         let hasher = Hasher::new(2);
-        let accounts = Accounts::new(of(), hasher.clone());
-        let reconciliations = Reconciliations::new(of());
+        let accounts = Accounts::new(ctx(), hasher.clone());
+        let reconciliations = Reconciliations::new(ctx());
 
-        let handovers = Arc::new(HandOvers::since(context.now()));
-        let files = Files::new(of(), objects.clone(), handovers.clone());
-        let volume_uses = VolumeUses::new(of(), handovers.clone());
-        let secrets = Secrets::new(of());
+        let handovers = Arc::new(HandOvers::new(context.now()));
+        let files = Files::new(ctx(), objects.clone(), handovers.clone());
+        let volume_uses = VolumeUses::new(ctx(), handovers.clone());
+        let secrets = Secrets::new(ctx());
 
-        let leases = Arc::new(Leases::since(context.monotonic_ms()));
-        let cluster = Cluster::new(of(), leases.clone());
-        let offerings = Offerings::new(of());
+        let leases = Arc::new(Leases::new(context.monotonic_ms()));
+        let cluster = Cluster::new(ctx(), leases.clone());
+        let offerings = Offerings::new(ctx());
 
-        let planner = Planner::new(of(), volume_uses.clone());
-        let logs = Logs::new(of(), recordings.clone());
+        let planner = Planner::new(ctx(), volume_uses.clone());
+        let logs = Logs::new(ctx(), recordings.clone());
         let inputs = Inputs { secrets: secrets.clone(), volumes: volume_uses.clone(), files: files.clone() };
-        let attempts = Attempts::new(of(), recordings.clone(), logs.clone(), inputs);
-        let placements = Placements::new(of(), volume_uses, telemetry.clone());
+        let attempts = Attempts::new(ctx(), recordings.clone(), logs.clone(), inputs);
+        let placements = Placements::new(ctx(), volume_uses, telemetry.clone());
 
         let tunnels = Tunnels::subscribed(&context);
-        let terminals = Terminals::new(of(), tunnels.clone());
+        let terminals = Terminals::new(ctx(), tunnels.clone());
 
         Self {
             loops: loops.clone(),
-            idempotency: Idempotency::new(of()),
-            members: Members::new(of()),
-            invitations: Invitations::new(of(), hasher, transport.clone()),
-            ledger: Ledger::new(of()),
-            credit_expiry: CreditExpiry::new(of()),
-            budgets: Budgets::new(of()),
-            invoices: Invoices::new(of()),
-            payments: Payments::new(of(), stripe),
-            usage: UsageReports::new(of()),
-            bundles: Bundles::new(of(), objects.clone(), handovers.clone()),
-            volumes: Volumes::new(of(), objects.clone(), handovers),
-            nodes: Nodes::new(of(), offerings.clone(), cluster.clone(), leases.clone()),
-            enrolment: Enrolment::new(of(), cluster.clone()),
-            health: Health::new(of()),
-            inventory: Inventory::new(of()),
-            quotas: Quotas::new(of(), planner.clone()),
-            jobs: Jobs::new(of(), planner.clone(), recordings.clone()),
-            operator_jobs: OperatorJobs::new(of()),
-            idle_watch: IdleWatch::new(of(), recordings.clone(), attempts.clone()),
-            drains: Drains::new(of(), attempts.clone()),
-            lost_nodes: LostNodes::new(of(), leases.clone(), cluster.clone(), attempts.clone()),
+            idempotency: Idempotency::new(ctx()),
+            members: Members::new(ctx()),
+            invitations: Invitations::new(ctx(), hasher, transport.clone()),
+            ledger: Ledger::new(ctx()),
+            credit_expiry: CreditExpiry::new(ctx()),
+            budgets: Budgets::new(ctx()),
+            invoices: Invoices::new(ctx()),
+            payments: Payments::new(ctx(), stripe),
+            usage: UsageReports::new(ctx()),
+            bundles: Bundles::new(ctx(), objects.clone(), handovers.clone()),
+            volumes: Volumes::new(ctx(), objects.clone(), handovers),
+            nodes: Nodes::new(ctx(), offerings.clone(), cluster.clone(), leases.clone()),
+            enrolment: Enrolment::new(ctx(), cluster.clone()),
+            health: Health::new(ctx()),
+            inventory: Inventory::new(ctx()),
+            quotas: Quotas::new(ctx(), planner.clone()),
+            jobs: Jobs::new(ctx(), planner.clone(), recordings.clone()),
+            operator_jobs: OperatorJobs::new(ctx()),
+            idle_watch: IdleWatch::new(ctx(), recordings.clone(), attempts.clone()),
+            drains: Drains::new(ctx(), attempts.clone()),
+            lost_nodes: LostNodes::new(ctx(), leases.clone(), cluster.clone(), attempts.clone()),
             scheduler: Scheduler::new(planner.clone(), attempts.clone(), placements, telemetry.clone()),
-            reservations: Reservations::new(of(), planner.clone(), attempts.clone()),
-            ports: Ports::new(of(), terminals.clone(), tunnels.clone()),
-            webhooks: Webhooks::new(of(), secrets.clone(), transport),
+            reservations: Reservations::new(ctx(), planner.clone(), attempts.clone()),
+            ports: Ports::new(ctx(), terminals.clone(), tunnels.clone()),
+            webhooks: Webhooks::new(ctx(), secrets.clone(), transport),
             metrics: Metrics::new(
-                (of(), accounts.clone()),
+                (ctx(), accounts.clone()),
                 (reconciliations.clone(), cluster.clone()),
                 (telemetry.clone(), loops),
             ),

@@ -1,6 +1,6 @@
-//! The portal as it runs: both listeners and every loop, until it is told to stop.
+//! The run of the portal: both listeners and every loop, until the stop.
 //!
-//! Must not read settings or signals: whoever starts it brings a portal, bound listeners and the end.
+//! Must not read settings or signals: the caller passes a portal, bound listeners and the future of the stop.
 
 use std::future::IntoFuture;
 use std::io::Write;
@@ -14,13 +14,16 @@ use crate::portal::Portal;
 use crate::web::{self, Assets};
 use crate::{rest, workers};
 
-/// A line for whoever started the portal; one who has stopped reading does not stop it.
-fn say(line: &str) {
+/// Prints a line on standard output. A closed output does not stop the portal.
+fn print_line(line: &str) {
     let _ = writeln!(std::io::stdout(), "{line}");
 }
 
 /// Serves browsers and scripts on `listener` and workers on `worker_listener` until `stopped` resolves.
-/// Says on standard output where it listens, and the setup token while nobody has set it up.
+/// Prints the addresses of the listeners, and the setup token while no operator exists.
+///
+/// # Errors
+/// A listener, the database or a loop failed.
 pub async fn serve(
     portal: Portal,
     assets: Option<Assets>,
@@ -31,31 +34,31 @@ pub async fn serve(
     if assets.is_none() {
         tracing::warn!("there are no built pages; --web names their directory");
     }
-    portal.secrets.open_secrets().await?;
+    portal.secrets.reseal_secrets().await?;
     let at = listener.local_addr().map_err(|e| e.to_string())?;
     let worker_at = worker_listener.local_addr().map_err(|e| e.to_string())?;
-    say(&format!("Berth listens on http://{at}"));
-    say(&format!("Workers connect to https://{worker_at}"));
+    print_line(&format!("Berth listens on http://{at}"));
+    print_line(&format!("Workers connect to https://{worker_at}"));
     if let Some(token) = portal.accounts.open_setup().await.map_err(|e| e.to_string())? {
-        say(&format!(
+        print_line(&format!(
             "No operator exists yet. Setup token, valid until used or until the next start: {token}"
         ));
     }
     crate::loops::start(&portal);
     portal.terminals.resume_terminals().await.map_err(|e| e.to_string())?;
-    portal.webhooks.hear_webhooks().await.map_err(|e| e.to_string())?;
+    portal.webhooks.publish_job_webhooks().await.map_err(|e| e.to_string())?;
     let (stop, stopping) = tokio::sync::watch::channel(());
-    let stopped_too = |mut stopping: tokio::sync::watch::Receiver<()>| async move {
-        // The sender is dropped when it is time.
+    let stop_signal = |mut stopping: tokio::sync::watch::Receiver<()>| async move {
+        // The sender is dropped at the stop.
         let _ = stopping.changed().await;
     };
     let router = web::router(rest::router(portal.clone()), assets.as_ref(), portal.context.settings.https);
-    let router = ports::in_front(router, portal.ports.clone());
+    let router = ports::with_port_hosts(router, portal.ports.clone());
     let pages = axum::serve(listener, router.into_make_service_with_connect_info::<SocketAddr>())
-        .with_graceful_shutdown(stopped_too(stopping.clone()))
+        .with_graceful_shutdown(stop_signal(stopping.clone()))
         .into_future();
     let loops = portal.loops.clone();
-    let workers = workers::serve(portal, worker_listener, stopped_too(stopping));
+    let workers = workers::serve(portal, worker_listener, stop_signal(stopping));
     tokio::select! {
         result = pages => result.map_err(|e| e.to_string()),
         result = workers => result,

@@ -1,6 +1,6 @@
-//! The encrypted way from workers: TLS 1.3, the portal's certificate, and the worker's when it has one.
+//! TLS 1.3 for connections of workers: the portal's certificate, and the worker's certificate if it has one.
 //!
-//! Proves who holds which key and nothing more: the rights of a certificate are decided by `berth_fleet::enrolment`.
+//! Proves only the possession of keys. `berth_fleet::enrolment` decides the rights of a certificate.
 
 use std::fmt;
 use std::io;
@@ -27,16 +27,16 @@ use tonic::transport::server::Connected;
 
 use crate::portal::Portal;
 
-/// A handshake that takes longer is given up.
-const HANDSHAKE: Duration = Duration::from_secs(10);
-/// Handshakes under way at a time.
-const HANDSHAKES: usize = 256;
-/// After a failure to take a connection.
-const SOON: Duration = Duration::from_millis(100);
-/// The portal's own certificate is made anew when it is so old.
+/// The longest handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Concurrent handshakes.
+const MAX_HANDSHAKES: usize = 256;
+/// The pause after a failure to accept a connection.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// The longest use of one certificate of the portal, in seconds.
 const DAY_S: i64 = 86_400;
 
-/// Whose certificate the other end of a connection has proved to hold.
+/// The certificate of the other end of a connection, proved by its key.
 #[derive(Clone)]
 pub struct Peer(Option<CertificateDer<'static>>);
 
@@ -52,13 +52,16 @@ pub fn host_of(url: &str) -> Option<String> {
     Some(uri.host()?.trim_matches(['[', ']']).to_owned())
 }
 
-/// What the listener for workers speaks. `at` is the address that it listens on.
+/// The TLS configuration of the listener for workers. `at` is the address of the listener.
+///
+/// # Errors
+/// The portal has no authority, or a name cannot be certified.
 pub fn config(portal: &Portal, at: IpAddr) -> Result<ServerConfig, String> {
     let authority = portal.enrolment.authority()?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut roots = RootCertStore::empty();
     roots.add(authority.certificate().clone()).map_err(|e| e.to_string())?;
-    // Who joins has no certificate yet.
+    // A worker that joins has no certificate yet.
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
         .allow_unauthenticated()
         .build()
@@ -68,22 +71,22 @@ pub fn config(portal: &Portal, at: IpAddr) -> Result<ServerConfig, String> {
     names.extend(host_of(&portal.context.settings.worker_url));
     names.sort_unstable();
     names.dedup();
-    let presented = Presented { portal: portal.clone(), names, current: Mutex::new(None) };
-    // A name that cannot be certified is said at the start, not at the first connection.
-    presented.fresh()?;
+    let certificate = PortalCertificate { portal: portal.clone(), names, current: Mutex::new(None) };
+    // A name that cannot be certified is an error of the start, not of the first connection.
+    certificate.current_key()?;
     let mut config = ServerConfig::builder_with_details(provider, Arc::new(PortalClock(portal.clone())))
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(|e| e.to_string())?
         .with_client_cert_verifier(verifier)
-        .with_cert_resolver(Arc::new(presented));
+        .with_cert_resolver(Arc::new(certificate));
     config.alpn_protocols = vec![b"h2".to_vec()];
-    // A session that is taken up again would not have its certificate looked at again.
+    // A resumed TLS session would skip the check of the client certificate.
     config.send_tls13_tickets = 0;
     config.session_storage = Arc::new(NoServerSessionStorage {});
     Ok(config)
 }
 
-/// Certificates are judged by the portal's time.
+/// The portal's clock, for the check of certificates.
 struct PortalClock(Portal);
 
 impl fmt::Debug for PortalClock {
@@ -99,21 +102,21 @@ impl TimeProvider for PortalClock {
     }
 }
 
-/// The portal's own certificate: made at the start, and anew with the first connection of a day.
-struct Presented {
+/// The portal's own certificate. It is issued at the start and again with the first connection after a day.
+struct PortalCertificate {
     portal: Portal,
     names: Vec<String>,
     current: Mutex<Option<(Timestamp, Arc<CertifiedKey>)>>,
 }
 
-impl fmt::Debug for Presented {
+impl fmt::Debug for PortalCertificate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Presented").field("names", &self.names).finish_non_exhaustive()
+        f.debug_struct("PortalCertificate").field("names", &self.names).finish_non_exhaustive()
     }
 }
 
-impl Presented {
-    fn fresh(&self) -> Result<Arc<CertifiedKey>, String> {
+impl PortalCertificate {
+    fn current_key(&self) -> Result<Arc<CertifiedKey>, String> {
         let now = self.portal.context.now();
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((until, key)) = current.as_ref()
@@ -123,28 +126,31 @@ impl Presented {
         }
         let lifetime_s = self.portal.context.settings.portal_certificate_s;
         let serial = self.portal.context.random(|rng| rng.random::<[u8; 16]>());
-        let (key, chain) =
-            self.portal.enrolment.authority()?.serve(&self.names, serial, now.plus_seconds(lifetime_s))?;
+        let (key, chain) = self.portal.enrolment.authority()?.issue_server_certificate(
+            &self.names,
+            serial,
+            now.plus_seconds(lifetime_s),
+        )?;
         let provider = rustls::crypto::ring::default_provider();
-        let made = CertifiedKey::from_der(chain, key, &provider).map_err(|e| e.to_string())?;
-        let made = Arc::new(made);
-        *current = Some((now.plus_seconds(DAY_S.min(lifetime_s / 2)), made.clone()));
-        Ok(made)
+        let issued = CertifiedKey::from_der(chain, key, &provider).map_err(|e| e.to_string())?;
+        let issued = Arc::new(issued);
+        *current = Some((now.plus_seconds(DAY_S.min(lifetime_s / 2)), issued.clone()));
+        Ok(issued)
     }
 }
 
-impl ResolvesServerCert for Presented {
+impl ResolvesServerCert for PortalCertificate {
     fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        self.fresh().inspect_err(|error| tracing::error!(error, "the portal has no certificate")).ok()
+        self.current_key().inspect_err(|error| tracing::error!(error, "the portal has no certificate")).ok()
     }
 }
 
-/// Takes connections and hands on those whose handshake is done. Ends with whoever it hands them to.
+/// Accepts connections and streams them after their handshakes. Ends when the stream is dropped.
 pub fn listen(listener: TcpListener, config: ServerConfig) -> ReceiverStream<Result<Encrypted, io::Error>> {
     let acceptor = TlsAcceptor::from(Arc::new(config));
     let (ready, connections) = mpsc::channel(16);
     tokio::spawn(async move {
-        let handshakes = Arc::new(Semaphore::new(HANDSHAKES));
+        let handshakes = Arc::new(Semaphore::new(MAX_HANDSHAKES));
         loop {
             let accepted = tokio::select! {
                 () = ready.closed() => return,
@@ -154,7 +160,7 @@ pub fn listen(listener: TcpListener, config: ServerConfig) -> ReceiverStream<Res
                 Ok((stream, _)) => stream,
                 Err(error) => {
                     tracing::warn!(%error, "a worker's connection cannot be taken");
-                    tokio::time::sleep(SOON).await;
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
                     continue;
                 }
             };
@@ -164,11 +170,11 @@ pub fn listen(listener: TcpListener, config: ServerConfig) -> ReceiverStream<Res
             };
             let (acceptor, ready) = (acceptor.clone(), ready.clone());
             tokio::spawn(async move {
-                let done = tokio::time::timeout(HANDSHAKE, shake_hands(&acceptor, stream)).await;
+                let done = tokio::time::timeout(HANDSHAKE_TIMEOUT, accept_tls(&acceptor, stream)).await;
                 drop(permit);
                 match done {
                     Ok(Ok(encrypted)) => {
-                        // Nobody takes it when the portal stops.
+                        // The receiver is gone when the portal stops.
                         let _ = ready.send(Ok(encrypted)).await;
                     }
                     Ok(Err(error)) => tracing::info!(%error, "a connection to the worker port was refused"),
@@ -180,7 +186,7 @@ pub fn listen(listener: TcpListener, config: ServerConfig) -> ReceiverStream<Res
     ReceiverStream::new(connections)
 }
 
-async fn shake_hands(acceptor: &TlsAcceptor, stream: TcpStream) -> io::Result<Encrypted> {
+async fn accept_tls(acceptor: &TlsAcceptor, stream: TcpStream) -> io::Result<Encrypted> {
     stream.set_nodelay(true)?;
     let stream = acceptor.accept(stream).await?;
     let (_, connection) = stream.get_ref();
@@ -189,7 +195,7 @@ async fn shake_hands(acceptor: &TlsAcceptor, stream: TcpStream) -> io::Result<En
     Ok(Encrypted { stream, peer })
 }
 
-/// A connection whose handshake is done.
+/// A connection after its handshake.
 pub struct Encrypted {
     stream: TlsStream<TcpStream>,
     peer: Peer,

@@ -1,7 +1,7 @@
-//! The pages: rendered here, then alive in the browser.
+//! The pages, rendered on the server and then interactive in the browser.
 //!
-//! A page gets its data through the same REST routes as a script does, in process. Nothing here knows
-//! a rule or reads the store.
+//! A page calls the same REST routes as a script, in the same process. This module has no rules and does not
+//! read the store.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -26,18 +26,20 @@ use tower_http::compression::CompressionLayer;
 use tower_http::services::ServeDir;
 use tower_http::set_header::SetResponseHeaderLayer;
 
-/// What an answer of the API may weigh inside a page.
+/// Bytes of an answer of the API to a page.
 const ANSWER_LIMIT: usize = 16 << 20;
 
-/// The built browser part: the directory with `build-id` and `pkg`.
+/// The built files for the browser: the directory with `build-id` and `pkg`.
 #[derive(Debug, Clone)]
 pub struct Assets {
     pub dir: PathBuf,
-    /// Names what was built, so that what is cached for ever is never stale.
+    /// The id of the build. It is a part of the files' paths, so that no cached file is stale.
     pub build: String,
 }
 
 impl Assets {
+    /// # Errors
+    /// The directory has no valid `build-id`.
     pub fn open(dir: &Path) -> Result<Self, String> {
         let file = dir.join("build-id");
         let build = std::fs::read_to_string(&file).map_err(|e| format!("{}: {e}", file.display()))?;
@@ -49,9 +51,8 @@ impl Assets {
     }
 }
 
-/// The way from a page's code to the API: the request with the visitor's cookie, and nothing else of
-/// theirs.
-fn door(api: &Router, parts: Option<&Parts>) -> Door {
+/// The client of a page for the API: it adds only the cookies of the visitor to a request.
+fn api_client(api: &Router, parts: Option<&Parts>) -> Door {
     let api = api.clone();
     let cookies: Vec<HeaderValue> =
         parts.map(|p| p.headers.get_all(header::COOKIE).iter().cloned().collect()).unwrap_or_default();
@@ -77,9 +78,9 @@ fn door(api: &Router, parts: Option<&Parts>) -> Door {
     }))
 }
 
-/// The request without what the outer router noted on it: the inner one would take the outer path's
+/// The request without the extensions of the outer router: the inner router would take the outer path
 /// parameters for its own.
-fn afresh(request: Request) -> Request {
+fn without_extensions(request: Request) -> Request {
     let (mut head, body) = request.into_parts();
     let peer = head.extensions.remove::<ConnectInfo<SocketAddr>>();
     let upgrade = head.extensions.remove::<OnUpgrade>();
@@ -93,14 +94,14 @@ fn afresh(request: Request) -> Request {
     Request::from_parts(head, body)
 }
 
-/// The API and the pages. Without assets the pages are plain HTML that does not come alive.
+/// The API and the pages. Without assets the pages are plain HTML without interaction.
 pub fn router(api: Router, assets: Option<&Assets>, https: bool) -> Router {
     let build = assets.map_or_else(String::new, |a| a.build.clone());
     let options = LeptosOptions::builder().output_name("berth_app").site_root("/nonexistent").build();
     let inner = api.clone();
     let context = move || {
         let parts = use_context::<Parts>();
-        provide_context(door(&inner, parts.as_ref()));
+        provide_context(api_client(&inner, parts.as_ref()));
     };
     let page = move || shell(build.clone());
     let missing = page.clone();
@@ -111,7 +112,7 @@ pub fn router(api: Router, assets: Option<&Assets>, https: bool) -> Router {
     let to_api = move |request: Request| {
         let api = api.clone();
         async move {
-            let Ok(answer) = api.oneshot(afresh(request)).await;
+            let Ok(answer) = api.oneshot(without_extensions(request)).await;
             answer
         }
     };
@@ -132,7 +133,7 @@ pub fn router(api: Router, assets: Option<&Assets>, https: bool) -> Router {
             .nest_service(&format!("/pkg/{}", assets.build), files)
             .nest_service("/fonts", ServeDir::new(assets.dir.join("fonts")));
     }
-    // What was built before is not what is here now: never answered with a page.
+    // A file of an earlier build is not found: its answer must not be a page.
     all = all.route("/pkg/{*old}", get(|| async { StatusCode::NOT_FOUND.into_response() }));
     let fixed = |name: &'static str, value: &'static str| {
         SetResponseHeaderLayer::if_not_present(HeaderName::from_static(name), HeaderValue::from_static(value))

@@ -1,5 +1,4 @@
-//! Tells others what happened: spreads notices over webhooks and mail, and delivers them until they
-//! are taken or too many tries were made.
+//! Webhooks and mail: makes deliveries of notices and sends each one until it succeeds or has too many tries.
 
 use std::collections::HashSet;
 
@@ -11,7 +10,7 @@ use berth_types::webhooks::{Delivery, DeliveryState, NewWebhook, Webhook};
 use futures::{FutureExt, StreamExt};
 
 use berth_foundation::credentials::new_opaque;
-use berth_foundation::delivery::{Transport, Undelivered};
+use berth_foundation::delivery::{DeliveryError, Transport};
 use berth_foundation::{Caller, Right, idempotency};
 use berth_foundation::{Change, Context};
 use berth_storage::Secrets;
@@ -19,18 +18,19 @@ use berth_store::webhooks::{DeliveryRow, WebhookRow};
 use berth_store::{self as store, StoreError};
 use std::sync::Arc;
 
-/// Notices and deliveries that are looked at in one go.
+/// Notices and deliveries in one round.
 const BATCH: i64 = 200;
-/// Requests under way at once.
-const AT_ONCE: usize = 8;
-/// Tries until a delivery is given up: with the waits between them, about a day.
-const TRIES: i64 = 12;
-const MOST: usize = 20;
-/// Families of notices that are mailed too.
+/// Concurrent deliveries.
+const CONCURRENCY: usize = 8;
+/// Tries of a delivery before it counts as failed. With the waits between them they take about a day.
+const MAX_TRIES: i64 = 12;
+/// Webhooks of an organization.
+const MAX_WEBHOOKS: usize = 20;
+/// Prefixes of the kinds of notices that are also sent by mail.
 const MAILED: [&str; 4] = ["budget.", "credit.", "invoice.", "reservation."];
 
-/// Whether a webhook wants a kind of notice.
-fn wants(kinds: &str, kind: &str) -> bool {
+/// True if the kinds of a webhook include a kind of notice.
+fn includes_kind(kinds: &str, kind: &str) -> bool {
     kinds.split(',').any(|k| match k.strip_suffix('*') {
         Some(family) => kind.starts_with(family),
         None => k == kind,
@@ -73,7 +73,7 @@ impl Webhooks {
         input: NewWebhook,
     ) -> Result<Webhook, Problem> {
         self.context.authorise(caller, org, Right::Manage).await?;
-        if caller.done_before().is_some() {
+        if caller.already_created().is_some() {
             return Err(idempotency::shown_once());
         }
         let mut errors = Vec::new();
@@ -103,19 +103,19 @@ impl Webhooks {
             created_at: now.micros(),
         };
         let secret = row.secret.clone();
-        let row = self.secrets.seal_hook(row)?;
+        let row = self.secrets.seal_webhook(row)?;
         let event = self.context.audit_event(caller, "webhook.created", row.id.clone(), row.url.clone());
-        let (new, once) = (row.clone(), caller.once.clone());
+        let (new, key) = (row.clone(), caller.idempotency_key.clone());
         let done = self.context.db.write(move |tx| {
-            let (row, event, once) = (new.clone(), event.clone(), once.clone());
+            let (row, event, key) = (new.clone(), event.clone(), key.clone());
             async move {
-                if store::webhooks::list(tx, &row.org_id).await?.len() >= MOST {
+                if store::webhooks::list(tx, &row.org_id).await?.len() >= MAX_WEBHOOKS {
                     return Ok(Some(Problem::invalid_field(
                         "/url",
                         "An organization has at most 20 webhooks.",
                     )));
                 }
-                idempotency::claim(tx, once.as_ref(), "", now).await?;
+                idempotency::claim(tx, key.as_ref(), "", now).await?;
                 store::webhooks::insert(tx, &row).await?;
                 store::quotas::insert_audit(tx, Some(org), &event).await?;
                 Ok(None)
@@ -125,7 +125,7 @@ impl Webhooks {
         if let Some(problem) = done.await? {
             return Err(problem);
         }
-        self.hear_webhooks().await?;
+        self.publish_job_webhooks().await?;
         Ok(webhook(row, Some(secret))?)
     }
 
@@ -153,7 +153,7 @@ impl Webhooks {
         if !known.await? {
             return Err(Problem::not_found());
         }
-        self.hear_webhooks().await?;
+        self.publish_job_webhooks().await?;
         Ok(())
     }
 
@@ -193,49 +193,49 @@ impl Webhooks {
         let known = self
             .context
             .db
-            .write(move |tx| async move { store::webhooks::again(tx, org, id, now).await }.boxed());
+            .write(move |tx| async move { store::webhooks::retry_delivery(tx, org, id, now).await }.boxed());
         if known.await? { Ok(()) } else { Err(Problem::not_found()) }
     }
 
-    /// Learns which organizations want to hear of jobs, so that others cost nothing.
-    pub async fn hear_webhooks(&self) -> Result<(), StoreError> {
+    /// Publishes the organizations with webhooks for jobs. The jobs of other organizations need no notices.
+    pub async fn publish_job_webhooks(&self) -> Result<(), StoreError> {
         let rows = {
             let mut conn = self.context.db.read().await?;
             store::webhooks::list(&mut conn.tx(), "").await?
         };
         let jobs =
             |row: &WebhookRow| row.kinds.split(',').any(|k| k.starts_with("job.") || k.starts_with('*'));
-        let wanting: HashSet<String> = rows.into_iter().filter(jobs).map(|r| r.org_id).collect();
-        self.context.publish(Change::Webhooks(wanting));
+        let orgs: HashSet<String> = rows.into_iter().filter(jobs).map(|r| r.org_id).collect();
+        self.context.publish(Change::Webhooks(orgs));
         Ok(())
     }
 
-    /// Makes deliveries of what happened, and sends those that are due.
+    /// Makes deliveries of new notices, and sends the deliveries that are due.
     pub async fn deliver(&self) -> Result<(), StoreError> {
         let fresh = {
             let mut conn = self.context.db.read().await?;
-            store::webhooks::to_spread(&mut conn.tx(), BATCH).await?
+            store::webhooks::list_new_notices(&mut conn.tx(), BATCH).await?
         };
         for (notice, org, kind) in fresh {
-            self.spread(notice, org, kind).await?;
+            self.create_deliveries(notice, org, kind).await?;
         }
         let due = {
             let mut conn = self.context.db.read().await?;
-            store::webhooks::due(&mut conn.tx(), self.context.now(), BATCH).await?
+            store::webhooks::list_due_deliveries(&mut conn.tx(), self.context.now(), BATCH).await?
         };
         let mut sending = futures::stream::iter(due)
             .map(|row| async move {
                 let outcome = self.send(&row).await;
                 (row, outcome)
             })
-            .buffer_unordered(AT_ONCE);
+            .buffer_unordered(CONCURRENCY);
         while let Some((row, outcome)) = sending.next().await {
             self.record(row, outcome).await?;
         }
         Ok(())
     }
 
-    async fn spread(&self, notice: String, org: String, kind: String) -> Result<(), StoreError> {
+    async fn create_deliveries(&self, notice: String, org: String, kind: String) -> Result<(), StoreError> {
         let (context, now) = (self.context.clone(), self.context.now());
         self.context
             .db
@@ -243,11 +243,13 @@ impl Webhooks {
                 let (context, notice, org, kind) =
                     (context.clone(), notice.clone(), org.clone(), kind.clone());
                 async move {
-                    if !store::webhooks::spread(tx, &notice).await? {
+                    if !store::webhooks::mark_dispatched(tx, &notice).await? {
                         return Ok(());
                     }
-                    for hook in
-                        store::webhooks::list(tx, &org).await?.iter().filter(|h| wants(&h.kinds, &kind))
+                    for hook in store::webhooks::list(tx, &org)
+                        .await?
+                        .iter()
+                        .filter(|h| includes_kind(&h.kinds, &kind))
                     {
                         let (id, target) = (context.new_id(now), ("webhook", hook.id.as_str()));
                         store::webhooks::insert_delivery(tx, id, (&notice, &org), target, now).await?;
@@ -265,35 +267,38 @@ impl Webhooks {
             .await
     }
 
-    async fn send(&self, row: &DeliveryRow) -> Result<Option<u16>, Undelivered> {
+    async fn send(&self, row: &DeliveryRow) -> Result<Option<u16>, DeliveryError> {
         if row.channel == "mail" {
             let text = format!("{}\n\nBerth\n", row.detail);
-            return self.transport.mail(&row.target, &row.subject, text).await.map(|()| None);
+            return self.transport.send_mail(&row.target, &row.subject, text).await.map(|()| None);
         }
-        let gone = |why: &str| Undelivered { status: None, why: why.to_owned() };
-        let mut conn = self.context.db.read().await.map_err(|_| gone("the portal's store did not answer"))?;
+        let failure = |why: &str| DeliveryError { status: None, reason: why.to_owned() };
+        let mut conn =
+            self.context.db.read().await.map_err(|_| failure("the portal's store did not answer"))?;
         let hooks = store::webhooks::list(&mut conn.tx(), &row.org_id).await;
         drop(conn);
-        let hook = hooks.map_err(|_| gone("the portal's store did not answer"))?;
-        let hook =
-            hook.into_iter().find(|h| h.id == row.target).ok_or_else(|| gone("The webhook was removed."))?;
+        let hook = hooks.map_err(|_| failure("the portal's store did not answer"))?;
+        let hook = hook
+            .into_iter()
+            .find(|h| h.id == row.target)
+            .ok_or_else(|| failure("The webhook was removed."))?;
         let secret = self
             .secrets
             .signing_secret(&hook)
-            .ok_or_else(|| gone("The portal cannot open the webhook's secret; make the webhook again."))?;
+            .ok_or_else(|| failure("The portal cannot open the webhook's secret; make the webhook again."))?;
         let data: serde_json::Value = serde_json::from_str(&row.data).unwrap_or_default();
         let body = serde_json::json!({
             "id": row.notice_id, "type": row.kind, "at": Timestamp::from_micros(row.at), "org": row.org_id,
             "subject": row.subject, "detail": row.detail, "data": data,
         });
         let at_s = self.context.now().micros() / 1_000_000;
-        self.transport.call(&hook.url, &secret, body.to_string(), at_s).await.map(Some)
+        self.transport.send_webhook(&hook.url, &secret, body.to_string(), at_s).await.map(Some)
     }
 
     async fn record(
         &self,
         mut row: DeliveryRow,
-        outcome: Result<Option<u16>, Undelivered>,
+        outcome: Result<Option<u16>, DeliveryError>,
     ) -> Result<(), StoreError> {
         let now = self.context.now();
         row.tries += 1;
@@ -303,10 +308,10 @@ impl Webhooks {
                 (row.last_status, row.last_error) = (status.map(i64::from), String::new());
                 row.done_at = Some(now.micros());
             }
-            Err(Undelivered { status, why }) => {
-                (row.last_status, row.last_error) = (status.map(i64::from), why);
+            Err(DeliveryError { status, reason }) => {
+                (row.last_status, row.last_error) = (status.map(i64::from), reason);
                 row.next_at = now.plus_seconds(wait_s(row.tries - 1)).micros();
-                if row.tries >= TRIES {
+                if row.tries >= MAX_TRIES {
                     row.state = DeliveryState::Failed.name().to_owned();
                 }
             }
@@ -315,7 +320,7 @@ impl Webhooks {
             .db
             .write(move |tx| {
                 let row = row.clone();
-                async move { store::webhooks::update(tx, &row).await }.boxed()
+                async move { store::webhooks::update_delivery(tx, &row).await }.boxed()
             })
             .await
     }
@@ -326,11 +331,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kinds_are_wanted_by_name_or_family() {
-        assert!(wants("job.*,budget.passed", "job.succeeded"));
-        assert!(wants("budget.passed", "budget.passed"));
-        assert!(wants("*", "invoice.issued"));
-        assert!(!wants("job.*", "jobs.succeeded") && !wants("", "job.failed"));
+    fn kinds_are_included_by_name_or_family() {
+        assert!(includes_kind("job.*,budget.passed", "job.succeeded"));
+        assert!(includes_kind("budget.passed", "budget.passed"));
+        assert!(includes_kind("*", "invoice.issued"));
+        assert!(!includes_kind("job.*", "jobs.succeeded") && !includes_kind("", "job.failed"));
     }
 
     #[test]

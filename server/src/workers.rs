@@ -1,13 +1,13 @@
-//! The gRPC side: workers join and hold their sessions here.
+//! The gRPC service for workers: enrolment, sessions, tunnels and files.
 //!
-//! Carries messages between a worker and the parts of the portal; decides nothing. Which node speaks, its certificate
-//! says and nothing else.
+//! Carries messages between a worker and the parts of the portal; decides nothing. Only the certificate of a
+//! connection identifies its node.
 
-mod door;
-mod parcels;
-mod streams;
-mod told;
-mod words;
+mod admission;
+mod file_transfer;
+mod intake;
+mod sanitize;
+mod status_batch;
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -28,23 +28,23 @@ use berth_foundation::Change;
 use crate::portal::Portal;
 use crate::tls::{self, Peer};
 use berth_access::tunnels::Tunnel;
-use berth_fleet::enrolment::{Certified, Credential};
+use berth_fleet::enrolment::{Credential, NodeCertificate};
 use berth_store::nodes::{GpuReport, NodeReport};
-use told::{isolation, node_labels};
+use sanitize::{isolation_json, labels_json};
 
-/// A worker that says nothing for this long is out of reach.
+/// A session ends after so long without a message of its worker.
 const SILENCE: Duration = Duration::from_secs(10);
-/// A worker that takes nothing of what it is told for so long is out of reach, even if it still speaks.
-const UNREAD: Duration = Duration::from_secs(60);
-/// Bytes of jobs' files in one message; more than any one job may have, less than a message may.
-const SPECS: usize = 16 << 20;
-/// Between two looks at what is desired, at least and at most: what changes meanwhile is told together.
-const PACE: Duration = Duration::from_millis(50);
-const PACE_MOST: Duration = Duration::from_millis(250);
-/// What is desired is looked at again at least this often.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// A session ends if its worker reads no message of the portal for so long, even if it still sends.
+const SEND_TIMEOUT: Duration = Duration::from_secs(60);
+/// Bytes of specifications in one message: above the size of one of them, below the size of a message.
+const SPEC_LIMIT: usize = 16 << 20;
+/// Limits of the pause between two reads of the desired state. Changes of that time go out in one message.
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_millis(250);
+/// The desired state is read again at least this often.
+const READ_EVERY: Duration = Duration::from_secs(5);
 
-/// Serves workers on `listen` until `stopped` resolves.
+/// Serves workers on `listener` until `stopped` resolves.
 pub async fn serve(
     portal: Portal,
     listener: tokio::net::TcpListener,
@@ -61,7 +61,7 @@ pub async fn serve(
         .initial_connection_window_size(Some(16 << 20))
         .http2_keepalive_interval(Some(Duration::from_secs(3)))
         .http2_keepalive_timeout(Some(Duration::from_secs(5)))
-        .layer(MapRequestLayer::new(door::few_bytes_of_strangers))
+        .layer(MapRequestLayer::new(admission::limit_anonymous_body))
         .add_service(service)
         .serve_with_incoming_shutdown(incoming, stopped)
         .await
@@ -71,7 +71,7 @@ pub async fn serve(
 struct Workers(Portal);
 
 impl Workers {
-    /// Who calls, as the connection's certificate proves.
+    /// The credential of the caller, as its certificate proves it.
     async fn caller(&self, extensions: &tonic::Extensions) -> Result<Credential, Status> {
         let Some(certificate) = extensions.get::<Peer>().and_then(Peer::certificate) else {
             return Err(Status::unauthenticated(
@@ -91,9 +91,9 @@ fn unavailable() -> Status {
 }
 
 /// The answer to a request for a certificate.
-fn answer(certified: Result<Certified, Problem>) -> Result<Response<proto::Certificate>, Status> {
+fn to_response(certified: Result<NodeCertificate, Problem>) -> Result<Response<proto::Certificate>, Status> {
     match certified {
-        Ok(Certified { node, chain, lifetime_s }) => {
+        Ok(NodeCertificate { node, chain, lifetime_s }) => {
             Ok(Response::new(proto::Certificate { node: node.to_string(), chain, lifetime_s }))
         }
         Err(problem) if problem.status < 500 => {
@@ -112,7 +112,7 @@ impl Contract for Workers {
     ) -> Result<Response<proto::Certificate>, Status> {
         let proto::JoinRequest { token, name, csr, node } = request.into_inner();
         let former = Some(node.as_str()).filter(|node| !node.is_empty());
-        answer(self.0.enrolment.join(&token, &name, &csr, former).await)
+        to_response(self.0.enrolment.join(&token, &name, &csr, former).await)
     }
 
     async fn renew(
@@ -120,12 +120,12 @@ impl Contract for Workers {
         request: Request<proto::RenewRequest>,
     ) -> Result<Response<proto::Certificate>, Status> {
         let credential = self.caller(request.extensions()).await?;
-        answer(self.0.enrolment.renew(&credential, &request.into_inner().csr).await)
+        to_response(self.0.enrolment.renew(&credential, &request.into_inner().csr).await)
     }
 
     async fn keep(&self, request: Request<proto::Piece>) -> Result<Response<proto::Kept>, Status> {
         let node = self.caller(request.extensions()).await?.node;
-        parcels::keep(&self.0, node, request.into_inner()).await
+        file_transfer::keep(&self.0, node, request.into_inner()).await
     }
 
     async fn keep_many(
@@ -133,12 +133,12 @@ impl Contract for Workers {
         request: Request<proto::Bundle>,
     ) -> Result<Response<proto::BundleKept>, Status> {
         let node = self.caller(request.extensions()).await?.node;
-        parcels::keep_many(&self.0, node, request.into_inner()).await
+        file_transfer::keep_many(&self.0, node, request.into_inner()).await
     }
 
     async fn fetch(&self, request: Request<proto::Wish>) -> Result<Response<proto::Part>, Status> {
         let node = self.caller(request.extensions()).await?.node;
-        parcels::fetch(&self.0, node, request.into_inner()).await
+        file_transfer::fetch(&self.0, node, request.into_inner()).await
     }
 
     type TunnelStream = ReceiverStream<Result<proto::Frame, Status>>;
@@ -151,7 +151,7 @@ impl Contract for Workers {
         let token = request.metadata().get(proto::TUNNEL_TOKEN).and_then(|v| v.to_str().ok());
         let token = token.unwrap_or_default().to_owned();
         let (tunnel, replies) = Tunnel::new(request.into_inner());
-        if self.0.tunnels.hand_over(credential.node, &token, tunnel) {
+        if self.0.tunnels.deliver(credential.node, &token, tunnel) {
             Ok(Response::new(ReceiverStream::new(replies)))
         } else {
             Err(Status::not_found("Nobody waits for this tunnel."))
@@ -171,16 +171,16 @@ impl Contract for Workers {
             node: credential.node,
             credential,
             down,
-            probe: 0,
-            asked: Vec::new(),
+            last_probe: 0,
+            probe_waiters: Vec::new(),
             logs: HashMap::new(),
-            ends: HashMap::new(),
-            mine: HashMap::new(),
-            offered: HashSet::new(),
+            final_log_bytes: HashMap::new(),
+            own_ranks: HashMap::new(),
+            known_attempts: HashSet::new(),
             boards: HashSet::new(),
-            leaves: false,
-            untimely: false,
-            sent: None,
+            host_shuts_down: false,
+            clock_is_wrong: false,
+            last_desired: None,
         };
         let node = session.node;
         tokio::spawn(async move {
@@ -197,44 +197,43 @@ struct Session {
     node: NodeId,
     credential: Credential,
     down: mpsc::Sender<Result<proto::Down, Status>>,
-    /// The last sign of life that was asked for, and who waits for it.
-    probe: u64,
-    asked: Vec<oneshot::Sender<()>>,
-    /// Logs that are being written, with their length.
+    /// The nonce of the last probe, and the callers that await its answer.
+    last_probe: u64,
+    probe_waiters: Vec<oneshot::Sender<()>>,
+    /// Open log files by job, attempt and rank, each with its length in bytes.
     logs: HashMap<(JobId, u32, u32), (File, u64)>,
-    /// How long the logs of ended attempts are, as this session was told.
-    ends: HashMap<(JobId, u32), u64>,
+    /// The final lengths of the logs of ended attempts, as the worker reported them.
+    final_log_bytes: HashMap<(JobId, u32), u64>,
     /// Attempts that are known to be this node's, with its rank.
-    mine: HashMap<(JobId, u32), u32>,
-    /// Attempts that the worker has, or was sent: leaving one of them out would end it.
-    offered: HashSet<(JobId, u32)>,
-    /// Its boards: it speaks of no other.
+    own_ranks: HashMap<(JobId, u32), u32>,
+    /// Attempts that the worker has or was sent: a desired state without one of them would end it.
+    known_attempts: HashSet<(JobId, u32)>,
+    /// The boards of the node: readings of other boards are ignored.
     boards: HashSet<String>,
-    /// It has said that its host is being shut down.
-    leaves: bool,
-    /// Its last readings were of a time that is not the portal's.
-    untimely: bool,
-    /// What was last sent as desired, without secrets, and without the places in logs, which move by
-    /// themselves.
-    sent: Option<proto::Desired>,
+    /// The worker has reported the shutdown of its host.
+    host_shuts_down: bool,
+    /// The time of the last readings was not the portal's.
+    clock_is_wrong: bool,
+    /// The desired state that was sent last, without the fields of [`UncomparedFields`].
+    last_desired: Option<proto::Desired>,
 }
 
-/// How long it is until the next look after one that took so long. Looks at a node with much on it take a
-/// fifth of a processor, unless news would come too late then.
-fn pause_after(look: Duration) -> Duration {
-    look.saturating_mul(4).clamp(PACE, PACE_MOST)
+/// The pause after a read of the desired state that took `read`. The reads of a busy node take a fifth of a
+/// processor, or more if they are so long that the pause has its maximum.
+fn pause_after(read: Duration) -> Duration {
+    read.saturating_mul(4).clamp(PAUSE_MIN, PAUSE_MAX)
 }
 
-/// What of an assignment is not compared with what was sent before: the place in its log, which moves by
-/// itself, and secrets, which are not kept here.
-struct Aside {
+/// The fields of an assignment that are not compared with the last sent state: the log offset, which changes
+/// all the time, and secrets, which are not kept in the session.
+struct UncomparedFields {
     log_from: u64,
     secrets: Vec<proto::Secret>,
     registry_auth: Option<proto::RegistryAuth>,
 }
 
-impl Aside {
-    fn take(assignment: &mut proto::Assignment) -> Self {
+impl UncomparedFields {
+    fn remove_from(assignment: &mut proto::Assignment) -> Self {
         let log_from = std::mem::take(&mut assignment.log_from);
         let (secrets, registry_auth) = match &mut assignment.spec {
             Some(spec) => (std::mem::take(&mut spec.secrets), spec.registry_auth.take()),
@@ -243,13 +242,12 @@ impl Aside {
         Self { log_from, secrets, registry_auth }
     }
 
-    /// The names of its secrets.
-    fn names(&self) -> impl Iterator<Item = &str> {
+    fn secret_names(&self) -> impl Iterator<Item = &str> {
         let auth = self.registry_auth.iter().map(|auth| auth.secret.as_str());
         self.secrets.iter().map(|secret| secret.name.as_str()).chain(auth)
     }
 
-    fn put_back(self, assignment: &mut proto::Assignment) {
+    fn restore_to(self, assignment: &mut proto::Assignment) {
         assignment.log_from = self.log_from;
         if let Some(spec) = &mut assignment.spec {
             (spec.secrets, spec.registry_auth) = (self.secrets, self.registry_auth);
@@ -257,7 +255,7 @@ impl Aside {
     }
 }
 
-fn attempt(id: Option<&proto::AttemptId>) -> Option<(JobId, u32)> {
+fn attempt_key(id: Option<&proto::AttemptId>) -> Option<(JobId, u32)> {
     id.and_then(|id| Some((id.job.parse().ok()?, id.number)))
 }
 
@@ -269,26 +267,27 @@ impl Session {
         else {
             return Err("the first message was no hello".to_owned());
         };
-        self.enter(&hello, &mut up).await?;
-        let _held = self.portal.leases.hold(self.node).ok_or("its work is being taken; it may come again")?;
+        self.admit(&hello, &mut up).await?;
+        let leases = &self.portal.leases;
+        let _held = leases.begin_session(self.node).ok_or("its work is being taken; it may come again")?;
         let (leased, leaving) = (hello.leases, hello.leaving);
-        self.greet(hello).await?;
+        self.record_hello(hello).await?;
         self.portal.lost_nodes.node_returned(self.node, leased, leaving).await.map_err(|e| e.to_string())?;
         let live = self.portal.context.live.clone();
         let guard = live.open_session(self.node);
-        // Revoked meanwhile, when there was no session yet that could be ended.
-        self.still_good().await?;
+        // A revocation before the session was open had no session to end.
+        self.check_certificate().await?;
         tracing::info!(node = %self.node, "a worker is connected");
         self.portal.context.publish(Change::Boards);
-        let result = self.converse(&guard, &mut up).await;
+        let result = self.exchange_messages(&guard, &mut up).await;
         drop(guard);
         self.portal.context.publish(Change::Boards);
-        // Nobody may hold this up: it only records when the node was last heard.
-        let _ = self.portal.nodes.note_seen(self.node).await;
+        // A failure here changes only the recorded time of the node's last message.
+        let _ = self.portal.nodes.mark_seen(self.node).await;
         result
     }
 
-    async fn greet(&mut self, hello: proto::Hello) -> Result<(), String> {
+    async fn record_hello(&mut self, hello: proto::Hello) -> Result<(), String> {
         let board = |b: proto::Board| {
             let Some(known) = board_by_name(&b.name) else {
                 tracing::warn!(node = %self.node, name = b.name, "a board of an unknown model is left alone");
@@ -305,15 +304,15 @@ impl Session {
                 foreign_instances: serde_json::to_string(&foreign).unwrap_or_default(),
             })
         };
-        self.offered = hello.attempts.iter().filter_map(|id| attempt(Some(id))).collect();
+        self.known_attempts = hello.attempts.iter().filter_map(|id| attempt_key(Some(id))).collect();
         let report = NodeReport {
             simulated: hello.simulated,
             unisolated: hello.unisolated,
             cpu_milli: i64::try_from(hello.cpu_milli).unwrap_or(i64::MAX),
             memory_mib: i64::try_from(hello.memory_mib).unwrap_or(i64::MAX),
             address: hello.address,
-            labels: node_labels(hello.labels),
-            isolation: isolation(hello.isolation),
+            labels: labels_json(hello.labels),
+            isolation: isolation_json(hello.isolation),
             images: hello.runs_images,
             driver_version: hello.driver_version,
             worker_version: hello.worker_version,
@@ -324,28 +323,28 @@ impl Session {
         Ok(())
     }
 
-    async fn converse(
+    async fn exchange_messages(
         &mut self,
         guard: &berth_foundation::live::SessionGuard,
         up: &mut Streaming<proto::Up>,
     ) -> Result<(), String> {
-        let mut look = tokio::time::interval(LOOK_EVERY);
-        let mut silent = tokio::time::interval(SILENCE / 2);
-        let mut heard = tokio::time::Instant::now();
-        // When what is desired is looked at next, if somebody waits for that; and not before.
-        let (mut due, mut not_before) = (Some(heard), heard);
+        let mut periodic = tokio::time::interval(READ_EVERY);
+        let mut silence_check = tokio::time::interval(SILENCE / 2);
+        let mut last_message_at = tokio::time::Instant::now();
+        // `due`: the next requested read of the desired state. `not_before`: the earliest time of a read.
+        let (mut due, mut not_before) = (Some(last_message_at), last_message_at);
         loop {
             tokio::select! {
-                // A newer session comes first: two must not write.
+                // The end by a newer session comes first: two sessions must not write.
                 biased;
                 () = guard.wake.notified() => {
-                    if !guard.current() {
+                    if !guard.is_current() {
                         return Err("a newer session took over, or it was closed".to_owned());
                     }
-                    for dial in guard.dials() {
-                        self.say(proto::down::What::Dial(dial)).await?;
+                    for dial in guard.take_dials() {
+                        self.send(proto::down::What::Dial(dial)).await?;
                     }
-                    self.ask(guard).await?;
+                    self.send_requested_probe(guard).await?;
                     due = due.or(Some(not_before));
                 }
                 () = tokio::time::sleep_until(due.unwrap_or(not_before)), if due.is_some() => {
@@ -354,21 +353,21 @@ impl Session {
                     self.send_desired().await?;
                     not_before = tokio::time::Instant::now() + pause_after(began.elapsed());
                 }
-                _ = look.tick() => {
-                    self.still_good().await?;
+                _ = periodic.tick() => {
+                    self.check_certificate().await?;
                     due = due.or(Some(not_before));
-                    self.portal.nodes.note_seen(self.node).await.map_err(|e| e.to_string())?;
+                    self.portal.nodes.mark_seen(self.node).await.map_err(|e| e.to_string())?;
                 }
-                _ = silent.tick() => {
-                    if heard.elapsed() > SILENCE {
+                _ = silence_check.tick() => {
+                    if last_message_at.elapsed() > SILENCE {
                         return Err("the worker is silent".to_owned());
                     }
                 }
                 message = up.message() => match message.map_err(|s| s.message().to_owned())? {
                     None => return Ok(()),
                     Some(message) => {
-                        heard = tokio::time::Instant::now();
-                        if self.hear_ready(message, up, guard).await? {
+                        last_message_at = tokio::time::Instant::now();
+                        if self.on_ready_messages(message, up, guard).await? {
                             return Ok(());
                         }
                     }
@@ -377,76 +376,77 @@ impl Session {
         }
     }
 
-    async fn say(&self, what: proto::down::What) -> Result<(), String> {
-        let told = tokio::time::timeout(UNREAD, self.down.send(Ok(what.into()))).await;
-        told.map_err(|_| "the worker takes nothing")?.map_err(|_| "the worker is gone".to_owned())
+    async fn send(&self, message: proto::down::What) -> Result<(), String> {
+        let sent = tokio::time::timeout(SEND_TIMEOUT, self.down.send(Ok(message.into()))).await;
+        sent.map_err(|_| "the worker takes nothing")?.map_err(|_| "the worker is gone".to_owned())
     }
 
     async fn send_desired(&mut self) -> Result<(), String> {
         let mut desired = self.portal.attempts.desired(self.node).await.map_err(|e| e.to_string())?;
         desired.tasks = self.portal.health.board_tasks(self.node).await.map_err(|e| e.to_string())?;
-        let keys: HashSet<_> = desired.attempts.iter().filter_map(|a| attempt(a.attempt.as_ref())).collect();
+        let keys: HashSet<_> =
+            desired.attempts.iter().filter_map(|a| attempt_key(a.attempt.as_ref())).collect();
         self.logs.retain(|(job, number, _), _| keys.contains(&(*job, *number)));
-        self.ends.retain(|key, _| keys.contains(key));
-        self.mine.retain(|key, _| keys.contains(key));
-        self.ration(&mut desired);
-        let aside: Vec<Aside> = desired.attempts.iter_mut().map(Aside::take).collect();
-        if self.sent.as_ref() == Some(&desired) {
+        self.final_log_bytes.retain(|key, _| keys.contains(key));
+        self.own_ranks.retain(|key, _| keys.contains(key));
+        self.limit_size(&mut desired);
+        let removed: Vec<_> = desired.attempts.iter_mut().map(UncomparedFields::remove_from).collect();
+        if self.last_desired.as_ref() == Some(&desired) {
             return Ok(());
         }
         let compared = desired.clone();
         let mut given = Vec::new();
-        for (assignment, aside) in desired.attempts.iter_mut().zip(aside) {
+        for (assignment, fields) in desired.attempts.iter_mut().zip(removed) {
             let job = assignment.attempt.as_ref().map_or("", |id| id.job.as_str());
-            given.extend(aside.names().map(|name| (job.to_owned(), name.to_owned())));
-            aside.put_back(assignment);
+            given.extend(fields.secret_names().map(|name| (job.to_owned(), name.to_owned())));
+            fields.restore_to(assignment);
         }
-        self.say(proto::down::What::Desired(desired)).await?;
-        self.sent = Some(compared);
-        self.portal.secrets.secrets_given(given).await;
+        self.send(proto::down::What::Desired(desired)).await?;
+        self.last_desired = Some(compared);
+        self.portal.secrets.mark_secrets_used(given).await;
         Ok(())
     }
 
-    /// Leaves out what the worker has never heard of and what would make the message too large; it
-    /// follows when the worker has taken the rest.
-    fn ration(&mut self, desired: &mut proto::Desired) {
+    /// Removes new attempts beyond the size limit of a message. They follow once the worker has received the
+    /// others.
+    fn limit_size(&mut self, desired: &mut proto::Desired) {
         let size = |a: &proto::Assignment| a.spec.as_ref().map_or(0, proto::Message::encoded_len);
-        let known = |offered: &HashSet<_>, a: &proto::Assignment| {
-            attempt(a.attempt.as_ref()).is_some_and(|key| offered.contains(&key))
+        let known = |known_attempts: &HashSet<_>, a: &proto::Assignment| {
+            attempt_key(a.attempt.as_ref()).is_some_and(|key| known_attempts.contains(&key))
         };
-        let mut left = SPECS.saturating_sub(
-            desired.attempts.iter().filter(|a| known(&self.offered, a)).map(size).sum::<usize>(),
+        let mut left = SPEC_LIMIT.saturating_sub(
+            desired.attempts.iter().filter(|a| known(&self.known_attempts, a)).map(size).sum::<usize>(),
         );
         desired.attempts.retain(|a| {
-            if known(&self.offered, a) {
+            if known(&self.known_attempts, a) {
                 return true;
             }
             let Some(rest) = left.checked_sub(size(a)) else { return false };
             left = rest;
-            self.offered.extend(attempt(a.attempt.as_ref()));
+            self.known_attempts.extend(attempt_key(a.attempt.as_ref()));
             true
         });
     }
 
-    async fn hear(&mut self, message: proto::Up) -> Result<(), String> {
+    async fn on_message(&mut self, message: proto::Up) -> Result<(), String> {
         match message.what {
-            Some(proto::up::What::Status(status)) => self.apply(vec![status]).await,
+            Some(proto::up::What::Status(status)) => self.apply_statuses(vec![status]).await,
             Some(proto::up::What::Log(log)) => self.keep_log(log).await,
             Some(proto::up::What::Samples(samples)) => self.keep_samples(samples).await,
             Some(proto::up::What::Health(health)) => {
                 self.portal.health.apply_health(self.node, health).await.map_err(|e| e.to_string())
             }
             Some(proto::up::What::Probe(probe)) => {
-                self.answered(&probe);
+                self.on_probe_answer(&probe);
                 Ok(())
             }
-            // Older workers do not count them, and need no answer.
+            // Older workers do not number their heartbeats and need no answer.
             Some(proto::up::What::Heartbeat(beat)) if beat.seq > 0 => {
                 self.portal.leases.renew(self.node, self.portal.context.monotonic_ms());
-                if beat.leaving && !std::mem::replace(&mut self.leaves, true) {
-                    self.portal.drains.node_leaves(self.node).await.map_err(|e| e.to_string())?;
+                if beat.leaving && !std::mem::replace(&mut self.host_shuts_down, true) {
+                    self.portal.drains.drain_for_shutdown(self.node).await.map_err(|e| e.to_string())?;
                 }
-                self.say(proto::down::What::Renewed(proto::Renewed { seq: beat.seq })).await
+                self.send(proto::down::What::Renewed(proto::Renewed { seq: beat.seq })).await
             }
             Some(proto::up::What::Heartbeat(_) | proto::up::What::Hello(_)) | None => Ok(()),
         }
@@ -458,17 +458,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn looks_that_take_long_come_less_often() {
+    fn slow_reads_come_less_often() {
         let ms = Duration::from_millis;
-        for (look, pause) in
+        for (read, pause) in
             [(0, 50), (1, 50), (12, 50), (13, 52), (20, 80), (62, 248), (63, 250), (9_000, 250)]
         {
-            assert_eq!(pause_after(ms(look)), ms(pause), "{look}");
+            assert_eq!(pause_after(ms(read)), ms(pause), "{read}");
         }
     }
 
     #[test]
-    fn secrets_and_places_in_logs_are_put_aside_and_back() {
+    fn secrets_and_log_offsets_are_removed_and_restored() {
         let secret = proto::Secret { name: "token".to_owned(), value: "1".to_owned(), ..Default::default() };
         let auth = proto::RegistryAuth { secret: "login".to_owned(), ..Default::default() };
         let spec = proto::Spec {
@@ -479,21 +479,21 @@ mod tests {
         };
         let whole = proto::Assignment { log_from: 7, stop: true, spec: Some(spec), ..Default::default() };
         let mut assignment = whole.clone();
-        let aside = Aside::take(&mut assignment);
+        let fields = UncomparedFields::remove_from(&mut assignment);
         let spec = proto::Spec { memory_mib: 5, ..proto::Spec::default() };
         assert_eq!(
             assignment,
             proto::Assignment { stop: true, spec: Some(spec), ..proto::Assignment::default() }
         );
-        assert_eq!(aside.names().collect::<Vec<_>>(), ["token", "login"]);
-        aside.put_back(&mut assignment);
+        assert_eq!(fields.secret_names().collect::<Vec<_>>(), ["token", "login"]);
+        fields.restore_to(&mut assignment);
         assert!(assignment == whole);
 
         let known = proto::Assignment { log_from: 7, ..proto::Assignment::default() };
         let mut assignment = known.clone();
-        let aside = Aside::take(&mut assignment);
-        assert_eq!((assignment.log_from, aside.names().count()), (0, 0));
-        aside.put_back(&mut assignment);
+        let fields = UncomparedFields::remove_from(&mut assignment);
+        assert_eq!((assignment.log_from, fields.secret_names().count()), (0, 0));
+        fields.restore_to(&mut assignment);
         assert_eq!(assignment, known);
     }
 }

@@ -1,5 +1,5 @@
-//! The portal's log and files without secret values. A program of its own, since it reads everything that its process
-//! logs.
+//! A test that the portal's log and files contain no secret values. It is a separate program, because it reads
+//! everything that its process logs.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail loudly, like tests")]
 
@@ -12,16 +12,16 @@ use std::sync::{Arc, Mutex};
 
 use berth_foundation::envelope::is_sealed;
 use berth_store as store;
-use common::{As, Place, Reply, TestPortal, engines};
+use common::{Caller, Reply, StoreLocation, TestPortal, engines};
 use serde_json::json;
 
 const VALUE: &str = "tok_Zq7w9x2m4k";
 
-async fn put(t: &TestPortal, who: &As, org: &str, name: &str, value: &str) -> Reply {
-    t.call(who, "PUT", &format!("/orgs/{org}/secrets/{name}"), json!({"value": value})).await
+async fn put(t: &TestPortal, caller: &Caller, org: &str, name: &str, value: &str) -> Reply {
+    t.call(caller, "PUT", &format!("/orgs/{org}/secrets/{name}"), json!({"value": value})).await
 }
 
-/// Everything that the portal writes to its log.
+/// The whole log of the portal.
 #[derive(Clone, Default)]
 struct Logged(Arc<Mutex<Vec<u8>>>);
 
@@ -40,13 +40,13 @@ fn holds(bytes: &[u8], text: &str) -> bool {
 }
 
 #[tokio::test]
-async fn no_file_and_no_log_has_a_value() {
+async fn no_file_and_no_log_contains_a_secret_value() {
     let logged = Logged::default();
     tracing_subscriber::fmt()
         .with_max_level(tracing::Level::TRACE)
         .with_writer(Mutex::new(logged.clone()))
         .init();
-    for (engine, db, place) in engines("secret_files").await {
+    for (engine, db, location) in engines("secret_files").await {
         let t = TestPortal::on(db);
         let (ada, org) = t.tenant("lab").await;
         put(&t, &ada, &org, "hf-token", VALUE).await.expect(201);
@@ -61,7 +61,7 @@ async fn no_file_and_no_log_has_a_value() {
         let hooks = store::webhooks::list(&mut tx, "").await.unwrap();
         assert!(rows.len() == 1 && hooks.len() == 1, "{engine}");
         assert!(is_sealed(&rows[0].sealed) && is_sealed(&hooks[0].secret), "{engine}");
-        if let Place::Sqlite(dir) = &place {
+        if let StoreLocation::Sqlite(dir) = &location {
             let mut files = 0;
             for entry in std::fs::read_dir(dir.path()).unwrap() {
                 let bytes = std::fs::read(entry.unwrap().path()).unwrap();

@@ -1,22 +1,22 @@
-//! People, organizations, sessions and API tokens.
+//! Types of users, organizations, sign-in and API tokens.
 
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{OrgId, TokenId, UserId};
 use crate::time::Timestamp;
 
-/// What a member may do in an organization.
+/// The rights of a member in an organization.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// Everything, members and money included.
+    /// All rights, with members and money.
     Owner,
-    /// Sees and moves money; runs nothing.
+    /// Rights to see and move money, without jobs.
     Billing,
-    /// Runs jobs; sees what they cost.
+    /// Rights to run jobs and to see their cost.
     Member,
-    /// Looks, changes nothing, sees no money.
+    /// Rights to read everything except money.
     Viewer,
 }
 
@@ -32,7 +32,7 @@ impl Role {
         }
     }
 
-    /// What it allows, as people read it.
+    /// A sentence about the rights, for the screen.
     pub const fn words(self) -> &'static str {
         match self {
             Self::Owner => "May do everything, members and money included.",
@@ -47,6 +47,7 @@ impl Role {
     }
 }
 
+/// A user of the portal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct User {
@@ -56,6 +57,7 @@ pub struct User {
     pub operator: bool,
 }
 
+/// An organization.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Org {
@@ -64,7 +66,7 @@ pub struct Org {
     pub created_at: Timestamp,
 }
 
-/// An organization and what the caller may do in it.
+/// An organization of the caller and the caller's role in it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Membership {
@@ -72,29 +74,30 @@ pub struct Membership {
     pub role: Role,
 }
 
-/// Who is calling.
+/// The caller.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Me {
     pub user: User,
     pub memberships: Vec<Membership>,
-    /// ISO 4217 code of the portal's one currency.
+    /// The ISO 4217 code of the portal's only currency.
     pub currency: String,
 }
 
-/// What anyone may know of the portal before signing in.
+/// Facts about the portal that are public without sign-in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PortalInfo {
-    /// No operator exists yet: the setup page is open to whoever holds the setup token.
+    /// True if no operator exists yet, so that the set-up route accepts the set-up token.
     pub needs_setup: bool,
     pub sign_up_open: bool,
     pub version: String,
-    /// Ports of jobs can be opened in the browser.
+    /// True if ports of jobs can be opened in the browser.
     #[serde(default)]
     pub ports: bool,
 }
 
+/// The body of the set-up: the first operator.
 #[derive(Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -105,6 +108,7 @@ pub struct Setup {
     pub name: String,
 }
 
+/// The body of a sign-up: a new user with a new organization.
 #[derive(Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -115,6 +119,7 @@ pub struct SignUp {
     pub organization: String,
 }
 
+/// The user and the organization of a sign-up.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SignedUp {
@@ -122,6 +127,7 @@ pub struct SignedUp {
     pub organization: Org,
 }
 
+/// The body of a sign-in.
 #[derive(Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -130,6 +136,7 @@ pub struct SignIn {
     pub password: String,
 }
 
+/// The body of a new API token of an organization.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -140,6 +147,7 @@ pub struct NewToken {
     pub expires_at: Option<Timestamp>,
 }
 
+/// The body of a new API token of the operators, for the API or for the metrics.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -149,14 +157,14 @@ pub struct NewOperatorToken {
     pub expires_at: Option<Timestamp>,
 }
 
-/// A token's record. The secret is shown once, in [`CreatedToken`].
+/// The record of an API token, without its secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Token {
     pub id: TokenId,
     pub name: String,
     pub role: Role,
-    /// The last four characters, to tell tokens apart.
+    /// The last four characters of the secret, to distinguish tokens.
     pub hint: String,
     pub created_at: Timestamp,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -165,15 +173,16 @@ pub struct Token {
     pub last_used_at: Option<Timestamp>,
 }
 
+/// A new API token with its secret.
 #[derive(Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CreatedToken {
-    /// `berth_` + 30 base62 characters + a 6-character checksum. It cannot be shown again.
+    /// `berth_`, 30 base-62 characters and a checksum of 6 characters. No later answer contains it.
     pub secret: String,
     pub token: Token,
 }
 
-/// What an operator sees of a tenant.
+/// An organization in the list of an operator, with counts and sums.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct OrgSummary {
@@ -183,7 +192,7 @@ pub struct OrgSummary {
     pub queued: i64,
     pub posted_micros: i64,
     pub held_micros: i64,
-    /// How far below nothing the account may go.
+    /// The permitted debt of the account, in micro-units of the currency.
     #[serde(default)]
     pub credit_limit_micros: i64,
     pub currency: String,

@@ -1,21 +1,21 @@
-//! What may be spent in a month.
+//! Types of budgets: monthly limits on charges.
 
 use serde::{Deserialize, Serialize};
 
 use crate::ids::BudgetId;
 use crate::time::Timestamp;
 
-/// What happens when a budget is spent.
+/// The effect of a spent budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum AtLimit {
-    /// It is told, and nothing else.
+    /// A notice only.
     #[default]
     Notify,
-    /// What could go beyond it, at its longest, is refused when it is submitted. It is never exceeded.
+    /// Refusal of each submission whose worst-case price exceeds the rest. The budget is never exceeded.
     Refuse,
-    /// The same; and what runs when it is spent all the same is stopped.
+    /// The refusal, and a stop of running jobs when the budget is spent.
     Stop,
 }
 
@@ -35,22 +35,24 @@ impl AtLimit {
     }
 }
 
+/// The body of a new budget.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewBudget {
     pub name: String,
-    /// Counts jobs with this label only; everything when absent.
+    /// The key of a label; the budget then counts only jobs with this label. All charges when absent.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub label: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub value: String,
-    /// For a calendar month, UTC.
+    /// The limit for a calendar month (UTC) in micro-units of the currency: more than 0, at most 10^15.
     pub limit_micros: i64,
     #[serde(default)]
     pub at_limit: AtLimit,
 }
 
+/// A budget with its sums of the present month.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Budget {
@@ -63,11 +65,11 @@ pub struct Budget {
     pub limit_micros: i64,
     pub at_limit: AtLimit,
     pub currency: String,
-    /// Charged this month.
+    /// The charges of this month, in micro-units of the currency.
     pub spent_micros: i64,
-    /// Set aside for what runs, waits or is reserved.
+    /// The holds for running and waiting jobs and for reservations, in micro-units of the currency.
     pub committed_micros: i64,
-    /// The highest threshold that was passed this month, of 50, 75 and 100 percent; 0 for none.
+    /// The highest threshold passed this month: 50, 75 or 100 percent; 0 for none.
     pub passed_percent: i64,
     pub created_at: Timestamp,
     pub created_by: String,

@@ -1,4 +1,4 @@
-//! What a live page is told.
+//! Types of the events in live streams.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,7 +6,7 @@ use crate::ids::JobId;
 use crate::jobs::{Job, JobState};
 use crate::time::Timestamp;
 
-/// One recorded change of a job. `seq` counts from 1 without gaps for each job.
+/// One recorded change of a job. For each job `seq` counts from 1 without gaps.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct JobEvent {
@@ -15,12 +15,12 @@ pub struct JobEvent {
     pub at: Timestamp,
     pub state: JobState,
     pub attempt: u32,
-    /// What happened, in a sentence.
+    /// A sentence about the change.
     pub detail: String,
 }
 
-/// The data of an SSE event named `change` or `cost`: the job as it is now, and the event that
-/// brought it here where there was one.
+/// The data of an SSE event named `change`: the present job, and the recorded event of the change if there
+/// is one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct JobChange {
@@ -39,15 +39,15 @@ pub struct JobCost {
     pub held_micros: i64,
 }
 
-/// The data of an SSE event named `log`: the bytes from `from` to the event's id.
+/// The data of an SSE event named `log`: the bytes of a log from offset `from` up to the event's id.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LogChunk {
     pub from: u64,
-    /// The bytes, when they are UTF-8.
+    /// The bytes as text, if they are UTF-8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
-    /// The bytes in base 64, when they are not UTF-8.
+    /// The bytes in base 64, if they are not UTF-8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base64: Option<String>,
 }

@@ -1,19 +1,20 @@
-//! What was seen of an attempt's process and devices, apart from the meter.
+//! The type of evidence: a worker's record of process and devices, apart from the meter.
 
 use serde::{Deserialize, Serialize};
 
-/// Of one rank, in cumulative milliseconds. What its worker did not observe counts nowhere.
+/// The evidence of one rank in cumulative milliseconds. Time without an observation of the worker counts in
+/// no field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Evidence {
     pub rank: u32,
-    /// Its first process existed.
+    /// Milliseconds with the first process of the rank alive.
     pub process_ms: i64,
-    /// All its devices answered.
+    /// Milliseconds with an answer from all devices of the rank.
     pub device_ms: i64,
-    /// One of its devices was asked and did not answer.
+    /// Milliseconds without an answer from a queried device of the rank.
     pub lost_ms: i64,
-    /// A compute process was on one of its devices; absent where the driver cannot say.
+    /// Milliseconds with a compute process on a device of the rank; absent without such data from the driver.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub busy_ms: Option<i64>,
 }

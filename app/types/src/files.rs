@@ -1,11 +1,11 @@
-//! What jobs save, and the files of theirs that are kept: checkpoints and artifacts.
+//! Types of checkpoints and of the kept files of jobs.
 
 use serde::{Deserialize, Serialize};
 
 use crate::ids::FileId;
 use crate::time::Timestamp;
 
-/// A signal by which a job is told to save its state.
+/// The signal that requests a job to save its state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, Default)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum CheckpointSignal {
@@ -23,7 +23,7 @@ pub enum CheckpointSignal {
 }
 
 impl CheckpointSignal {
-    /// Its number on Linux.
+    /// The number of the signal on Linux.
     pub const fn number(self) -> i32 {
         match self {
             Self::Hup => 1,
@@ -35,24 +35,24 @@ impl CheckpointSignal {
     }
 }
 
-/// What a job gets before it must make room: a signal, and time. With a directory, what it saved there is
-/// kept, and given back to its next attempt.
+/// The checkpoint rules of a job: the signal and the grace before a stop. With `dir`, the portal keeps the
+/// files of that directory and restores them for the next attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Checkpoint {
     #[serde(default)]
     pub signal: CheckpointSignal,
-    /// Seconds from the signal until it is killed.
+    /// Seconds from the signal to SIGKILL, 1 to 600; 10 when absent.
     #[serde(default = "checkpoint_grace")]
     pub grace_s: u32,
-    /// A directory inside the job's own. Each rank keeps its own.
+    /// A path below the job's directory. Each rank has its own copy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dir: Option<String>,
-    /// It is kept this often while the job runs, in seconds; only at an attempt's end when absent.
+    /// Seconds between two checkpoints of a running job, 5 to 86400; only at the attempt's end when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub every_s: Option<u32>,
-    /// How many of the newest are kept, 2 to 10; 2 when absent.
+    /// The number of newest checkpoints to keep, 2 to 10; 2 when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keep: Option<u32>,
 }
@@ -73,13 +73,14 @@ fn checkpoint_grace() -> u32 {
     10
 }
 
+/// The kind of a kept file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum FileKind {
-    /// A job's checkpoint directory at one moment, as a tar archive.
+    /// A copy of a rank's checkpoint directory at one time, as a tar archive.
     Checkpoint,
-    /// A file that the job said should be kept.
+    /// A file of the job's directory that matches a pattern of `artifacts`.
     Artifact,
 }
 
@@ -96,17 +97,18 @@ impl FileKind {
     }
 }
 
+/// The state of a kept file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum FileState {
-    /// Not all of it is here yet; it cannot be fetched and is never given to an attempt.
+    /// Incomplete; a partial file cannot be fetched, and no attempt gets it.
     Partial,
-    /// All of it is here, and its hash was checked.
+    /// Complete, with a verified hash.
     Complete,
-    /// It is not kept; its note says why.
+    /// Not kept; `note` has the reason.
     Refused,
-    /// It is about to be removed. Never shown.
+    /// Marked for removal. No answer contains such a file.
     Gone,
 }
 
@@ -126,23 +128,23 @@ impl FileState {
     }
 }
 
-/// A file that a job left, or is leaving.
+/// A kept file of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct JobFile {
     pub id: FileId,
     pub kind: FileKind,
     pub state: FileState,
-    /// Of an artifact: where it was in the job's directory. Of a checkpoint: the directory.
+    /// The path of an artifact in the job's directory, or the path of the checkpoint directory.
     pub path: String,
     pub bytes: u64,
-    /// Of its bytes, in hexadecimal digits.
+    /// The SHA-256 of the bytes in hexadecimal digits.
     pub sha256: String,
     pub attempt: u32,
     pub rank: u32,
-    /// Files in a checkpoint; 1 for an artifact.
+    /// The number of files in a checkpoint; 1 for an artifact.
     pub files: u64,
-    /// What was left out of it, or why it is not kept.
+    /// A sentence about the paths left out, or the reason of a refusal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
     pub created_at: Timestamp,

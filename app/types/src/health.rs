@@ -1,22 +1,22 @@
-//! How boards are, for the operator of their node.
+//! Types of board health, for operators.
 
 use serde::{Deserialize, Serialize};
 
 use crate::ids::NodeId;
 use crate::time::Timestamp;
 
-/// Why a board is out of service.
+/// The reason for a board out of service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Quarantine {
-    /// `gpu.xid`, `gpu.ecc`, `gpu.memory`, `gpu.recovery`, `gpu.mode` or `device.unavailable`.
+    /// One of `gpu.xid`, `gpu.ecc`, `gpu.memory`, `gpu.recovery`, `gpu.mode` or `device.unavailable`.
     pub code: String,
     pub reason: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
 }
 
-/// What a worker reads of a board. What the driver does not report is absent.
+/// Facts that a worker reads from a board. A value without a report from the driver is absent.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
@@ -27,52 +27,58 @@ pub struct GpuFacts {
     pub vbios: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pci_bus_id: Option<String>,
-    /// `9.0`.
+    /// Major and minor version, such as `9.0`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compute_capability: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub power_limit_watts: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ecc: Option<bool>,
-    /// What it will be after a reset.
+    /// ECC after the next reset.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ecc_pending: Option<bool>,
-    /// Absent where the board cannot do MIG.
+    /// True in MIG mode; absent on a board without MIG.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mig: Option<bool>,
-    /// What it will be after a reset.
+    /// MIG mode after the next reset.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mig_pending: Option<bool>,
-    /// NVLinks that are up.
+    /// The number of active NVLinks.
     pub nvlinks: u32,
-    /// Since the driver was loaded, as are the next.
+    /// Corrected ECC errors since the driver was loaded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ecc_corrected: Option<u64>,
+    /// Uncorrected ECC errors since the driver was loaded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ecc_uncorrected: Option<u64>,
-    /// Rows of memory that were replaced for corrected errors.
+    /// Memory rows replaced because of corrected errors.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rows_corrected: Option<u32>,
+    /// Memory rows replaced because of uncorrected errors.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rows_uncorrected: Option<u32>,
-    /// Worn memory waits for a reset to be replaced.
+    /// True if the replacement of a memory row waits for a reset.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replacement_pending: Option<bool>,
-    /// Worn memory could not be replaced.
+    /// True if the replacement of a memory row failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replacement_failed: Option<bool>,
-    /// What the driver asks for: 0 nothing, 1 a reset of the board, 2 a reboot, 3 and 4 a drain.
+    /// The recovery action that the driver requests: 0 none, 1 a reset of the board, 2 a reboot, 3 and 4 a
+    /// drain.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recovery: Option<u32>,
 }
 
+/// The kind of a board task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum GpuTaskKind {
-    /// The worker proves the board fit for work.
+    /// A check of the board by its worker.
     Check,
+    /// A change to MIG mode.
     MigOn,
+    /// A change to the mode without MIG.
     MigOff,
 }
 
@@ -89,20 +95,20 @@ impl GpuTaskKind {
     }
 }
 
-/// The newest thing that an operator wanted done with a board.
+/// The latest task that an operator gave to a board.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GpuTask {
     pub kind: GpuTaskKind,
-    /// Absent until its worker has done it.
+    /// True after success, false after a failure; absent until the worker has finished the task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub good: Option<bool>,
-    /// How it went, in the worker's words.
+    /// The result as a sentence of the worker.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub words: Option<String>,
 }
 
-/// The latest reading of a whole board. What the driver does not report is absent.
+/// The latest reading of a whole board. A value without a report from the driver is absent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
@@ -111,22 +117,24 @@ pub struct GpuReading {
     pub sm_clock_mhz: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_clock_mhz: Option<f64>,
-    /// NVML's bits (`nvmlClocksEventReason*`) for what holds its clocks back.
+    /// The bits of NVML (`nvmlClocksEventReason*`) for the reasons of reduced clocks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub throttle_reasons: Option<u64>,
-    /// Kilobytes a second.
+    /// Received PCIe traffic in kilobytes a second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pcie_received_kb_s: Option<f64>,
+    /// Sent PCIe traffic in kilobytes a second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pcie_sent_kb_s: Option<f64>,
-    /// Kibibytes a second over all its links.
+    /// Received traffic of all NVLinks in kibibytes a second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nvlink_received_kib_s: Option<f64>,
+    /// Sent traffic of all NVLinks in kibibytes a second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nvlink_sent_kib_s: Option<f64>,
 }
 
-/// One board as its node's operator sees it.
+/// One board with its health, for operators.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GpuHealth {
@@ -135,13 +143,13 @@ pub struct GpuHealth {
     pub index: u32,
     pub model: String,
     pub memory_mib: i64,
-    /// Its worker told of it when it connected last.
+    /// True if the latest session of the worker reported the board.
     pub present: bool,
     pub mig_enabled: bool,
-    /// Why nothing is placed on it until a check or its release.
+    /// The quarantine; the board takes no work until a check succeeds or an operator releases it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quarantine: Option<Quarantine>,
-    /// Why it does not answer at present; nothing is placed on it until it does.
+    /// The reason for a board without an answer; the board takes no work until it answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub silent: Option<String>,
     pub facts: GpuFacts,
@@ -150,7 +158,7 @@ pub struct GpuHealth {
     pub task: Option<GpuTask>,
 }
 
-/// A wish for another MIG mode.
+/// The body of a change of the MIG mode.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]

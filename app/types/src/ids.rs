@@ -1,7 +1,7 @@
 //! Typed, prefixed ids: `job_01h455vb4pex5vsknk084sn02q`.
 //!
 //! The suffix is a UUIDv7 in Crockford base 32, the encoding of the TypeID specification, so ids
-//! sort by creation time as text. Making one needs a time and randomness, which come from outside.
+//! sort by creation time as text. The caller provides the time and the randomness for a new id.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 
-/// Why a text is not an id of the wanted kind.
+/// The reason why a text is no id of the expected kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IdError {
     #[error("expected an id that starts with `{0}_`")]
@@ -51,7 +51,7 @@ macro_rules! ids {
         pub struct $name(Uuid);
 
         impl $name {
-            /// What every id of this kind starts with, before the underscore.
+            /// The prefix of every id of this kind, without the underscore.
             pub const PREFIX: &'static str = $prefix;
             pub const fn from_uuid(uuid: Uuid) -> Self { Self(uuid) }
             pub const fn uuid(self) -> Uuid { self.0 }
@@ -98,51 +98,51 @@ macro_rules! ids {
 }
 
 ids! {
-    /// A person who signs in.
+    /// A user.
     UserId = "user";
-    /// A tenant.
+    /// An organization.
     OrgId = "org";
-    /// Somebody who may become a member.
+    /// An invitation.
     InvitationId = "invite";
-    /// An API token (its record, never its secret).
+    /// The record of an API token, without its secret.
     TokenId = "tok";
-    /// What can be ordered.
+    /// An offering.
     OfferingId = "off";
     /// A host with a worker daemon.
     NodeId = "node";
-    /// A one-time ticket for a worker.
+    /// A join token.
     JoinTokenId = "join";
-    /// What a tenant asked to run.
+    /// A job.
     JobId = "job";
-    /// A file of a job that is kept.
+    /// A kept file of a job.
     FileId = "file";
-    /// What several jobs of an organization share.
+    /// A volume.
     VolumeId = "vol";
     /// One row of the ledger.
     TransferId = "tr";
-    /// What may be spent in a month.
+    /// A budget.
     BudgetId = "bud";
-    /// What was billed for a month.
+    /// An invoice.
     InvoiceId = "inv";
-    /// Money that was asked for by card.
+    /// A payment by card.
     PaymentId = "pay";
-    /// Where an organization hears of what happens.
+    /// A webhook.
     WebhookId = "hook";
-    /// One notice on its way to one place.
+    /// A delivery of a notice to a webhook.
     DeliveryId = "dlv";
-    /// Something that happened which somebody should hear of.
+    /// A notice.
     NoticeId = "note";
-    /// A shell in a running job.
+    /// A terminal.
     TerminalId = "term";
-    /// A price for a time to come.
+    /// A quote.
     QuoteId = "quote";
-    /// Capacity promised for a time.
+    /// A reservation or a maintenance window.
     ReservationId = "res";
     /// A request for higher limits.
     QuotaRequestId = "qreq";
-    /// What somebody did.
+    /// An audit event.
     AuditEventId = "aud";
-    /// One HTTP request, for support.
+    /// An HTTP request.
     RequestId = "req";
 }
 

@@ -1,16 +1,17 @@
-//! Invoices: what was used in a month, as it was billed.
+//! Types of invoices: the final bill or credit note of a month.
 
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{InvoiceId, OrgId};
 use crate::time::Timestamp;
 
+/// The kind of an invoice document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum InvoiceKind {
     Invoice,
-    /// Takes back an invoice; or says what came back in a month of charges that were billed before.
+    /// A cancellation of an invoice, or a month's credits for charges of earlier invoices.
     CreditNote,
 }
 
@@ -23,14 +24,15 @@ impl InvoiceKind {
     }
 }
 
+/// The payment state of an invoice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum InvoiceState {
-    /// To be paid.
+    /// Not paid yet.
     Open,
     Paid,
-    /// A credit note takes it back.
+    /// Cancelled by a credit note.
     Void,
     Uncollectible,
 }
@@ -52,28 +54,30 @@ impl InvoiceState {
     }
 }
 
+/// One line of an invoice.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct InvoiceLine {
-    /// The slug of an offering, or what else it is.
+    /// The slug of an offering, or the text of another item.
     pub item: String,
-    /// `on_demand`, `preemptible` or `reserved`; empty for others.
+    /// `on_demand`, `preemptible` or `reserved`; empty for other items.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub mode: String,
     pub device_ms: i64,
     pub amount_micros: i64,
 }
 
-/// A rate on the sum, such as a sales tax.
+/// A tax rate on the subtotal, such as a sales tax.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct TaxRate {
     pub name: String,
-    /// Hundredths of a percent.
+    /// The rate in hundredths of a percent.
     pub basis_points: i64,
 }
 
+/// One tax of an invoice.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TaxLine {
@@ -82,22 +86,22 @@ pub struct TaxLine {
     pub amount_micros: i64,
 }
 
-/// What the operator's invoices say. Rates and address are those of the day on which one is issued.
+/// The settings of invoices. An invoice has the rates and the seller of its day of issue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct BillingSettings {
-    /// Who bills: name and address, lines apart.
+    /// Name and address of the seller, with line breaks; at most 500 characters.
     #[serde(default)]
     pub seller: String,
     #[serde(default)]
     pub taxes: Vec<TaxRate>,
-    /// Days until an invoice is due, for those who pay afterwards.
+    /// Days from the issue of an open invoice to its due date, 0 to 365.
     #[serde(default)]
     pub due_days: i64,
 }
 
-/// What is issued and never changes.
+/// The issued text of an invoice. It never changes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct InvoiceDocument {
@@ -110,24 +114,25 @@ pub struct InvoiceDocument {
     pub currency: String,
 }
 
+/// An invoice or a credit note.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Invoice {
     pub id: InvoiceId,
-    /// Without gaps over the whole portal.
+    /// The number, without gaps over the whole portal.
     pub number: i64,
     pub kind: InvoiceKind,
     pub org: OrgId,
-    /// The month that it is for, such as `2026-10`.
+    /// The billed month, such as `2026-10`.
     pub month: String,
     pub state: InvoiceState,
     pub issued_at: Timestamp,
-    /// Absent where it was paid from the balance.
+    /// The due date; absent if the balance paid the invoice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due_at: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paid_at: Option<Timestamp>,
-    /// The invoice that a credit note takes back; absent on one that says what came back in a month.
+    /// The invoice that a credit note cancels; absent on a credit note for a month's credits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub corrects: Option<InvoiceId>,
     pub document: InvoiceDocument,

@@ -1,4 +1,4 @@
-//! Jobs: what a tenant asks for, and what became of it.
+//! Types of jobs: the submission, the job with its results, the plan and the explanation.
 
 mod ends;
 
@@ -15,6 +15,8 @@ use crate::volumes::{JobVolume, VolumeUse};
 
 pub use ends::{Retry, RetryOn, StopWhenIdle};
 
+/// A step between the submission of a job and its end. A job waits in `queued`, has devices from `assigned`
+/// on, and runs in `running`. The last four states are ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -61,12 +63,13 @@ impl JobState {
         Self::ALL.into_iter().find(|state| state.name() == name)
     }
 
-    /// Nothing more will happen to a job in this state.
+    /// Returns true if the state is an end.
     pub const fn ended(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed | Self::Cancelled | Self::TimedOut)
     }
 }
 
+/// The class of a job in the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, Default)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -78,7 +81,7 @@ pub enum Priority {
 }
 
 impl Priority {
-    /// The order in the queue: higher first.
+    /// The rank in the queue; a higher rank goes first.
     pub const fn rank(self) -> i64 {
         match self {
             Self::Low => 0,
@@ -88,113 +91,118 @@ impl Priority {
     }
 }
 
-/// The body of a submission. Give `command` or `script`, not both.
+/// The body of a submission. Exactly one of `command` and `script` is required.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewJob {
+    /// 1 to 100 characters.
     pub name: String,
     /// The slug of an offering, such as `h100-80gb.1g.10gb`.
     pub offering: String,
-    /// Devices on each node.
+    /// Devices on each node, 1 to 64.
     #[serde(default = "one")]
     pub count: u32,
-    /// Nodes; each runs one rank of the job.
+    /// The number of nodes, 1 to 64; each node runs one rank of the job.
     #[serde(default = "one")]
     pub nodes: u32,
-    /// A program and its arguments; no shell is involved.
+    /// A program and its arguments, without a shell; at most 1024 items.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<Vec<String>>,
-    /// The text of a script. It runs by its `#!` line, or by `/bin/sh`.
+    /// The text of a script, at most 1 MiB. It runs by its `#!` line, or by `/bin/sh`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub script: Option<String>,
-    /// The image that it runs in, such as `docker.io/library/alpine:3.20`; its node's own system when absent.
+    /// The container image, such as `docker.io/library/alpine:3.20`; the node's own system when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    /// What the image's registry asks for, when not everybody may have it.
+    /// The credentials for a private image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub registry: Option<RegistryUse>,
+    /// Environment variables: name → value; at most 256, each value at most 128 KiB.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
-    /// Secrets of its organization that it is given when it starts.
+    /// Secrets of the organization for the job, at most 32.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub secrets: Vec<SecretUse>,
-    /// Written into the job's own directory before it starts: relative path → text.
+    /// Files for the job's directory before its first start: relative path → text. At most 256 files and 8
+    /// MiB.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub files: BTreeMap<String, String>,
-    /// Seconds after which the job is stopped; the most that it can cost follows from it.
+    /// The time limit in seconds, 1 to 2592000 (30 days); 3600 when absent. It determines the worst-case
+    /// price.
     #[serde(default = "default_duration")]
     pub max_duration_s: u64,
     #[serde(default)]
     pub priority: Priority,
-    /// It may be stopped to make room for more important jobs, and is tried again afterwards.
+    /// True for a job that the portal may stop for a job of a higher class and retry later.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub preemptible: bool,
-    /// Processors that must be free on its node.
+    /// Processors for the job on each of its nodes, up to 65536.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpus: Option<u32>,
-    /// Memory that must be free on its node.
+    /// Memory for the job on each of its nodes in MiB, up to 2^30.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_mib: Option<u64>,
-    /// Thousandths of one board that it shares with other jobs of its organization; the whole board when
-    /// absent. For offerings of whole boards, one device on one node.
+    /// The share of one board in thousandths, 1 to 999, next to shares of the same organization; the whole
+    /// board when absent. A share needs an offering of whole boards and one device on one node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu_milli: Option<u32>,
     #[serde(default, skip_serializing_if = "Topology::is_any")]
     pub topology: Topology,
-    /// What it reaches besides its own processes.
+    /// The network access of the job.
     #[serde(default, skip_serializing_if = "Network::is_outbound")]
     pub network: Network,
-    /// TCP ports on which it listens and which can be opened in the browser while it runs.
+    /// TCP ports of the job that the browser can open while it runs; at most 8.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<u32>,
-    /// What listens there is asked for the whole path under which the browser sees it, and not for the part
-    /// behind the port.
+    /// True to send requests to a port with the whole path of the browser; false to send only the part after
+    /// the port.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ports_keep_path: bool,
-    /// What a try that ended badly is followed by.
+    /// The rules for retries.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<Retry>,
-    /// How it is told that it must make room, and what it saves.
+    /// The checkpoint rules: signal, grace and directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<Checkpoint>,
-    /// Files of the job's directory that are kept when an attempt ends, such as `out/**`.
+    /// Patterns of the files to keep when an attempt ends, such as `out/**`; at most 32.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub artifacts: Vec<String>,
-    /// Volumes of its organization that are there when it starts.
+    /// Volumes of the organization for the job, at most 16.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub volumes: Vec<VolumeUse>,
-    /// It ends by itself when its devices stand idle.
+    /// The rule for a stop of the job when its devices are idle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop_when_idle: Option<StopWhenIdle>,
-    /// Seconds that it goes on on a node that is cut off, before it is ended there and counts as lost; the
-    /// portal's own choice when absent.
+    /// The lease in seconds, 60 to 86400: the longest run on a disconnected node before the worker ends the
+    /// attempt. The portal's setting when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease_s: Option<u32>,
-    /// It runs inside this reservation, at no further charge.
+    /// The reservation of the job's devices; a job inside a reservation has no further charge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reservation: Option<ReservationId>,
-    /// Jobs of the same organization that must end first.
+    /// Jobs of the same organization that must end before the start; at most 32.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub depends_on: Vec<DependsOn>,
+    /// Labels: key → value, at most 32, each text at most 63 characters.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
 }
 
-/// How near each other the devices of a job must be.
+/// The required nearness of a job's devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, Default)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Topology {
     #[default]
     Any,
-    /// All on one node, which is what a job of one node gets anyway.
+    /// All devices on one node; a job for one node always has this topology.
     SameNode,
-    /// On nodes with the same `switch` label.
+    /// All nodes with the same value of the label `switch`.
     SameSwitch,
-    /// On nodes with the same `rack` label.
+    /// All nodes with the same value of the label `rack`.
     SameRack,
-    /// The devices of each node reach each other by NVLink.
+    /// NVLink between the devices of each node.
     Nvlink,
 }
 
@@ -216,15 +224,15 @@ impl Topology {
     }
 }
 
-/// What a job reaches of the network.
+/// The network access of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, Default)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Network {
-    /// Whatever its node reaches.
+    /// The network of the node.
     #[default]
     Outbound,
-    /// Nothing but a loopback of its own.
+    /// A loopback interface of the job only.
     None,
 }
 
@@ -234,29 +242,30 @@ impl Network {
     }
 }
 
-/// A stretch of time in which a job's devices stood idle.
+/// A period with idle devices of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Underuse {
     pub since: Timestamp,
     pub until: Timestamp,
-    /// Mean utilisation, rounded down.
+    /// Mean utilization in percent, rounded down.
     pub percent: u32,
-    /// What that time cost.
+    /// The cost of the period in micro-units of the currency.
     pub cost_micros: i64,
 }
 
-/// How the job that one waits for must end.
+/// The required end of a dependency.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, Default)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Condition {
     #[default]
     Succeeded,
-    /// In whatever way.
+    /// Any end.
     Finished,
 }
 
+/// A dependency: another job's end before the start of this job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -274,15 +283,16 @@ fn default_duration() -> u64 {
     3_600
 }
 
+/// The body of an extension of the time limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ExtendJob {
-    /// The new limit, counted from the start of the run. Longer than the present one.
+    /// The new time limit in seconds from the start of the run: more than the present one, at most 2592000.
     pub max_duration_s: u64,
 }
 
-/// Memory slices `start .. start + size` of a board.
+/// The memory slices `start` to `start + size - 1` of a board.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Placement {
@@ -290,6 +300,7 @@ pub struct Placement {
     pub size: u32,
 }
 
+/// A device of a job: a board, a slice or a share for one rank.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Device {
@@ -297,17 +308,18 @@ pub struct Device {
     pub node_name: String,
     pub gpu_uuid: String,
     pub gpu_index: u32,
-    /// Memory slices of the whole board.
+    /// The number of memory slices of the whole board.
     pub cells: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mig_uuid: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement: Option<Placement>,
-    /// Thousandths of the board, when it is shared.
+    /// The share of the board in thousandths; absent for a whole board or a slice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu_milli: Option<u32>,
 }
 
+/// The reason of a bad end: a stable code and a sentence.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Failure {
@@ -315,7 +327,7 @@ pub struct Failure {
     pub detail: String,
 }
 
-/// Something that can be done to a job now.
+/// An action that the present state of a job allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -324,6 +336,7 @@ pub enum Action {
     Extend,
 }
 
+/// A job with its submission, state and results.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Job {
@@ -331,9 +344,10 @@ pub struct Job {
     pub org: OrgId,
     pub name: String,
     pub state: JobState,
-    /// One sentence each: why it waits, or that its worker is silent.
+    /// Sentences about the state: the blockers of a waiting job, the progress of its preparation, or a silent
+    /// worker.
     pub reasons: Vec<String>,
-    /// 0 until it was first placed.
+    /// The number of the latest attempt; 0 before the first one.
     pub attempt: u32,
     pub offering: String,
     pub simulated: bool,
@@ -362,33 +376,32 @@ pub struct Job {
     pub ports_keep_path: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<Retry>,
-    /// Tries after bad ends so far; those after preemption are not counted.
+    /// The number of retries so far, without attempts after a preemption.
     #[serde(default)]
     pub retries: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<Checkpoint>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop_when_idle: Option<StopWhenIdle>,
-    /// The last hour in which its devices stood idle, while it runs and that is not long ago.
+    /// The latest hour with idle devices of the running job; absent when that is long ago.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub underused: Option<Underuse>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reservation: Option<ReservationId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<Vec<String>>,
-    /// Only with one job, not in lists.
+    /// The text of the script; absent in lists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub script: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    /// What its registry calls exactly the image of the present attempt, by rank, once it is there. Only with
-    /// one job, not in lists.
+    /// The digests of the present attempt's image, by rank, after the pull; absent in lists.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub image_digests: Vec<String>,
-    /// Paths of the files given with the job.
+    /// Paths of the submitted files.
     #[serde(default)]
     pub files: Vec<String>,
-    /// What became of them, only with one job, not in lists.
+    /// The volumes of the job with their versions; absent in lists.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub volumes: Vec<JobVolume>,
     #[serde(default)]
@@ -405,62 +418,64 @@ pub struct Job {
     pub exit_code: Option<i32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<Failure>,
-    /// Milliseconds of use that the worker has proved, over all attempts.
+    /// Metered milliseconds of all attempts.
     pub metered_ms: i64,
     pub cost_micros: i64,
-    /// Given back of that by itself, where evidence did not bear it out. Only with one job, not in lists.
+    /// Credits for charges without evidence, in micro-units of the currency; 0 in lists.
     #[serde(default)]
     pub credited_micros: i64,
-    /// Of the present attempt, by rank; a worker that cannot tell is left out. Only with one job, not in
+    /// The evidence of the present attempt, by rank, without ranks of workers that record none; absent in
     /// lists.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub evidence: Vec<Evidence>,
-    /// Set aside for what it can still cost.
+    /// The hold for the rest of the worst-case price, in micro-units of the currency.
     pub held_micros: i64,
     pub nano_per_second: i64,
     pub currency: String,
     pub price_version: i64,
-    /// Rises with every change; an event with this number brought the job here.
+    /// The number of the latest change; the event with this number describes it.
     pub generation: i64,
     pub actions: Vec<Action>,
 }
 
-/// What a submission would do, without doing it.
+/// The price and place of a job before its submission.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct JobPlan {
     pub offering: String,
     pub price_version: i64,
     pub per_hour_micros: i64,
-    /// The most it can cost: the rate over `max_duration_s`, every device counted.
+    /// The worst-case price: the rate of all devices over `max_duration_s`, in micro-units of the currency.
     pub worst_case_micros: i64,
     pub available_micros: i64,
     pub affordable: bool,
     pub currency: String,
-    /// Where it would run if it were submitted now; empty when it would wait.
+    /// The devices of an immediate start; empty for a job that would wait.
     pub placement: Vec<Device>,
-    /// Why it would wait; empty when it would start at once.
+    /// The reasons for a wait; empty for a job that would start at once.
     pub blockers: Vec<Blocker>,
 }
 
-/// One thing that keeps a job waiting, and what would lift it.
+/// A reason for a job's wait, with a change that removes it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Blocker {
-    /// `capacity.busy`, `capacity.none`, `queue.ahead`, `health.quarantined`, `node.unavailable`.
+    /// A stable code, such as `capacity.busy`, `queue.ahead` or `node.unavailable`.
     pub code: String,
     pub detail: String,
+    /// A sentence about the change that removes the reason.
     pub change: String,
 }
 
+/// The list of a waiting job's blockers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Explanation {
     pub blockers: Vec<Blocker>,
-    /// The least that would let it start; empty when nothing is in its way.
+    /// A sentence about the smallest change for a start; empty without a blocker.
     pub smallest_change: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub earliest_start: Option<Timestamp>,
-    /// What `earliest_start` rests on.
+    /// The basis of `earliest_start`.
     pub basis: String,
 }

@@ -1,33 +1,34 @@
-//! Balance and the rows of the ledger as a tenant sees them.
+//! Types of the balance and of the ledger, with credits and debits.
 
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{OrgId, TransferId};
 use crate::time::Timestamp;
 
+/// The balance of an organization's account.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Balance {
     pub currency: String,
-    /// Credits less all posted charges.
+    /// Credits less charges and debits, in micro-units of the currency.
     pub posted_micros: i64,
-    /// Set aside for jobs that wait or run.
+    /// Holds for waiting and running jobs and for reservations, in micro-units of the currency.
     pub held_micros: i64,
-    /// Used by running jobs since their last posted charge; inside `held_micros`.
+    /// Use of running jobs since their last posted charge, as a part of `held_micros`.
     pub accrued_micros: i64,
-    /// How far below nothing the account may go: paid afterwards, by invoice.
+    /// The permitted debt of the account, paid later by invoice; in micro-units of the currency.
     #[serde(default)]
     pub credit_limit_micros: i64,
-    /// What a new job can draw on: posted and the credit limit, less held.
+    /// The money for new jobs: `posted_micros` and `credit_limit_micros` less `held_micros`.
     pub available_micros: i64,
-    /// What is spent an hour at this moment.
+    /// The present expense in micro-units an hour.
     pub burn_per_hour_micros: i64,
-    /// Credit that is going to expire, soonest first; at most twenty of them. Inside `posted_micros`.
+    /// Expiring credits as parts of `posted_micros`, soonest first; at most 20.
     #[serde(default)]
     pub expiring: Vec<ExpiringCredit>,
 }
 
-/// What is left of a grant that expires.
+/// The rest of an expiring credit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ExpiringCredit {
@@ -35,19 +36,20 @@ pub struct ExpiringCredit {
     pub expires_at: Timestamp,
 }
 
+/// The kind of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum TransferKind {
-    /// Credit granted by the operator.
+    /// Money for the account from a grant, a payment or a return.
     Credit,
-    /// Money set aside; moves nothing.
+    /// Money set aside, without a change of the posted balance.
     Hold,
-    /// The unused rest of a hold, given back.
+    /// The return of the unused rest of a hold.
     Release,
     /// A charge for proved use.
     Usage,
-    /// Money that leaves the account unspent: a refund, or credit that has expired.
+    /// Money out of the account other than a charge: a refund or an expired credit.
     Debit,
 }
 
@@ -67,63 +69,66 @@ impl TransferKind {
     }
 }
 
-/// One immutable row.
+/// One immutable row of the ledger.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Transfer {
     pub id: TransferId,
     pub kind: TransferKind,
-    /// Signed as the balance feels it: credits above zero, charges below; holds and releases as
-    /// they change what is available.
+    /// The amount in micro-units with the sign of its effect on the available money: positive for a credit or
+    /// a release, negative for a charge, a debit or a hold.
     pub amount_micros: i64,
     pub currency: String,
-    /// What caused it: `job`, `grant`, `expiry`; `evidence` for what a job's evidence does not bear out.
+    /// The kind of the cause, such as `job`, `grant`, `expiry`, or `evidence` for charges without evidence.
     pub source: String,
-    /// The id of the cause, such as a job's.
+    /// The id of the cause, such as the id of a job.
     pub source_id: String,
-    /// The cause's name, for people.
+    /// The name of the cause for people.
     pub memo: String,
     pub at: Timestamp,
-    /// When what is left of it is taken back, for a grant that expires.
+    /// The expiry of the rest of an expiring credit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
 }
 
+/// The body of a credit for one organization.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewCredit {
+    /// Micro-units of the currency: more than 0, at most 10^15.
     pub amount_micros: i64,
-    /// Shown to the tenant in the statement.
+    /// A text for the organization's statement, at most 200 printable characters.
     #[serde(default)]
     pub memo: String,
-    /// When what is left of it is taken back: later than now, within ten years. Absent: never.
+    /// The expiry of the unused rest: in the future and within ten years; no expiry when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
 }
 
-/// One of many grants.
+/// One grant of a bulk credit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewGrant {
     pub organization: OrgId,
+    /// Micro-units of the currency: more than 0, at most 10^15.
     pub amount_micros: i64,
-    /// Shown to the tenant in the statement.
+    /// A text for the organization's statement, at most 200 printable characters.
     #[serde(default)]
     pub memo: String,
 }
 
-/// Grants to many organizations at once, such as a month's credit for every group; all or none.
+/// The body of a bulk credit for many organizations. Either all grants are posted or none.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewCredits {
-    /// 1 to 10,000.
+    /// 1 to 10000 grants.
     pub grants: Vec<NewGrant>,
 }
 
-/// What was granted at once.
+/// The result of a bulk credit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Granted {
@@ -132,30 +137,32 @@ pub struct Granted {
     pub currency: String,
 }
 
-/// Money taken back from an account: a refund to a card, or a correction.
+/// The body of a debit: a refund to a card or a correction.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewDebit {
+    /// Micro-units of the currency: more than 0, at most 10^15.
     pub amount_micros: i64,
-    /// Shown to the tenant in the statement.
+    /// A text for the organization's statement, at most 200 printable characters.
     pub memo: String,
 }
 
-/// How far below nothing an account may go.
+/// The permitted debt of an account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CreditLimit {
+    /// Micro-units of the currency, 0 to 10^15.
     pub credit_limit_micros: i64,
 }
 
-/// Whether the books are right, as of a time.
+/// A check of the ledger against its sums at one time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Reconciliation {
     pub at: Timestamp,
-    /// What does not add up; empty when everything does.
+    /// One sentence for each difference; empty for a correct ledger.
     pub mismatches: Vec<String>,
     pub transfers: i64,
     pub took_ms: i64,

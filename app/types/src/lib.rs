@@ -1,6 +1,6 @@
-//! Wire types of Berth: what crosses REST, the page and the portal's own layers.
+//! Wire types of Berth for the REST API, the pages and the layers of the portal.
 //!
-//! Must not do IO, read a clock or know a framework: it is built for the browser too.
+//! This crate does no IO, reads no clock and depends on no framework, because the browser uses it too.
 
 pub mod accounts;
 pub mod budgets;
@@ -38,13 +38,13 @@ use serde::{Deserialize, Serialize};
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Page<T> {
     pub items: Vec<T>,
-    /// Opaque; pass it back as `cursor` to get the next page. Absent on the last page.
+    /// An opaque value for the parameter `cursor` of the next page. Absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<String>,
 }
 
 impl<T> Page<T> {
-    /// A list that fits on one page.
+    /// Creates the only page of a short list.
     pub fn whole(items: Vec<T>) -> Self {
         Self { items, next_cursor: None }
     }

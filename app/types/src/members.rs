@@ -1,4 +1,4 @@
-//! Who is in an organization, and who is invited into it.
+//! Types of members and invitations of an organization.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,7 +6,7 @@ use crate::accounts::{Org, Role};
 use crate::ids::{InvitationId, UserId};
 use crate::time::Timestamp;
 
-/// Somebody in an organization.
+/// A user with a role in an organization.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Member {
@@ -17,6 +17,7 @@ pub struct Member {
     pub joined_at: Timestamp,
 }
 
+/// The body of a change of a member's role.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -24,6 +25,7 @@ pub struct ChangeMember {
     pub role: Role,
 }
 
+/// The body of a new invitation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -32,7 +34,7 @@ pub struct NewInvitation {
     pub role: Role,
 }
 
-/// An invitation that nobody has accepted yet. Its secret is only in its link.
+/// An open invitation, without the secret of its link.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Invitation {
@@ -40,36 +42,36 @@ pub struct Invitation {
     pub email: String,
     pub role: Role,
     pub created_at: Timestamp,
-    /// The name of who invited.
+    /// The name of the inviting user.
     pub created_by: String,
-    /// From then on its link does nothing, until it is sent again.
+    /// The expiry of the link. A new mail sets a new expiry.
     pub expires_at: Timestamp,
-    /// When its mail was handed on; absent when that failed.
+    /// The time of the mail's hand-over to the mail system; absent after a failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mailed_at: Option<Timestamp>,
 }
 
-/// An invitation that was just made, or made anew.
+/// A new or renewed invitation.
 #[derive(Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SentInvitation {
     pub invitation: Invitation,
-    /// The link to pass on, this one time, and only where the portal has no mail server: elsewhere the
-    /// link goes to the address alone, so that using it shows whose the address is.
+    /// The link, shown once, and only by a portal without a mail server. With a mail server only the mail has
+    /// the link, so that its use proves ownership of the address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link: Option<String>,
 }
 
-/// Asks what an invitation is about.
+/// The body of a request for the facts of an invitation.
 #[derive(Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct LookAtInvitation {
-    /// What follows the `#` of its link.
+    /// The part of the link after `#`.
     pub token: String,
 }
 
-/// What whoever holds the link of an invitation may know.
+/// The facts of an invitation for a holder of its link.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct InvitationInfo {
@@ -80,12 +82,13 @@ pub struct InvitationInfo {
     pub expires_at: Timestamp,
 }
 
-/// Accepts an invitation: as whoever is signed in, or with a name and a password as somebody new.
+/// The body of the acceptance of an invitation: by the signed-in user, or by a new user with name and
+/// password.
 #[derive(Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct AcceptInvitation {
-    /// What follows the `#` of its link.
+    /// The part of the link after `#`.
     pub token: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
@@ -93,7 +96,7 @@ pub struct AcceptInvitation {
     pub password: Option<String>,
 }
 
-/// What an accepted invitation came to.
+/// The result of an accepted invitation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Joined {

@@ -1,16 +1,16 @@
-//! Readings of a job's devices.
+//! Types of the readings of a job's devices.
 
 use serde::{Deserialize, Serialize};
 
 use crate::time::Timestamp;
 
-/// One reading of one device. Absent means that the driver does not report it, never zero.
+/// One reading of one device. A value without a report from the driver is `null`, never zero.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Sample {
     pub at: Timestamp,
     pub rank: u32,
-    /// Index among the rank's devices.
+    /// The index among the rank's devices.
     pub device: u32,
     pub utilization_percent: Option<f64>,
     pub memory_used_mib: Option<f64>,
@@ -18,15 +18,16 @@ pub struct Sample {
     pub temperature_celsius: Option<f64>,
 }
 
-/// Columns of equal length, one value a step; `null` where nothing was read.
+/// The readings of one device as columns of equal length, with one value a step; `null` for a step without a
+/// reading.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Series {
     pub rank: u32,
     pub device: u32,
-    /// Whole board's or slice's memory.
+    /// The memory of the board or slice in MiB.
     pub memory_total_mib: f64,
-    /// Seconds since the epoch, start of each step.
+    /// The start of each step in seconds since 1970-01-01T00:00:00Z.
     pub at_s: Vec<f64>,
     pub utilization_percent: Vec<Option<f64>>,
     pub memory_used_mib: Vec<Option<f64>>,
@@ -34,10 +35,11 @@ pub struct Series {
     pub temperature_celsius: Vec<Option<f64>>,
 }
 
+/// The readings of all devices of a job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Metrics {
-    /// Seconds that a value stands for; what is old enough to be kept at a longer step comes at that.
+    /// The length of a step in seconds. Older readings have longer steps.
     pub step_s: u64,
     pub series: Vec<Series>,
 }

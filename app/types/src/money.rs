@@ -1,6 +1,6 @@
 //! Money as integers: micro-units of one configured currency; rates in nano-units a second.
 
-/// The sign or code that stands before an amount.
+/// The sign or code before an amount.
 fn symbol(currency: &str) -> &str {
     match currency {
         "USD" => "$",
@@ -11,9 +11,10 @@ fn symbol(currency: &str) -> &str {
     }
 }
 
-/// `$2.41`, `$0.0067`, `−$3.00`: two decimals, more only where cents would hide the truth.
+/// Formats an amount, such as `$2.41`, `$0.0067` or `−$3.00`: two decimals, and more for amounts below a
+/// tenth.
 ///
-/// Rounds toward zero, so a balance is never shown larger than it is.
+/// It rounds toward zero, so that a shown balance is never larger than the real one.
 pub fn money_text(micros: i64, currency: &str) -> String {
     let sign = if micros < 0 { "−" } else { "" };
     let space = if symbol(currency).len() > 2 && symbol(currency).is_ascii() { " " } else { "" };
@@ -29,7 +30,7 @@ pub fn money_text(micros: i64, currency: &str) -> String {
     format!("{sign}{}{space}{number}", symbol(currency))
 }
 
-/// How many decimals keep two significant digits, at least two.
+/// The number of decimals for two significant digits, at least two.
 fn significant(text: &str) -> usize {
     let zeros = text.len() - text.trim_start_matches('0').len();
     (zeros + 2).clamp(2, 6)
@@ -47,20 +48,20 @@ fn grouped(units: u64) -> String {
     out
 }
 
-/// Micro-units an hour for a rate in nano-units a second, rounded down; `None` past `i64`.
+/// Converts a rate in nano-units a second to micro-units an hour, rounded down. `None` beyond `i64`.
 pub fn per_hour_micros(nano_per_second: i64) -> Option<i64> {
     i64::try_from(i128::from(nano_per_second) * 3_600 / 1_000).ok()
 }
 
-/// Nano-units a second for micro-units an hour, rounded to nearest, but never from something to nothing;
-/// `None` past `i64`.
+/// Converts micro-units an hour to the nearest rate in nano-units a second. A positive price never becomes
+/// zero. `None` beyond `i64`.
 pub fn nano_per_second(per_hour_micros: i64) -> Option<i64> {
     let nearest = i64::try_from((i128::from(per_hour_micros) * 1_000 + 1_800).div_euclid(3_600)).ok()?;
     Some(if per_hour_micros > 0 { nearest.max(1) } else { nearest })
 }
 
-/// Reads `12`, `12.5`, `0.000001`: a decimal amount into micro-units. `None` if it is anything else,
-/// has more than six decimals, or does not fit.
+/// Parses a decimal amount, such as `12`, `12.5` or `0.000001`, into micro-units. `None` for other texts, for
+/// more than six decimals, and beyond `i64`.
 pub fn parse_amount_micros(text: &str) -> Option<i64> {
     let text = text.trim();
     let (whole, part) = text.split_once('.').unwrap_or((text, ""));

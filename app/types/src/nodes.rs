@@ -1,4 +1,4 @@
-//! Hosts, boards and what is on them.
+//! Types of nodes, boards and join tokens.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,14 @@ use crate::ids::{JobId, JoinTokenId, NodeId};
 use crate::jobs::Placement;
 use crate::time::Timestamp;
 
+/// The state of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum NodeState {
     Joining,
     Ready,
-    /// Runs what it runs, takes nothing new.
+    /// Running jobs continue; the node takes no new work.
     Cordoned,
     Unreachable,
 }
@@ -34,38 +35,39 @@ impl NodeState {
     }
 }
 
-/// One occupied run of slices, as the viewer may see it.
+/// An occupied range of memory slices, with the facts that the caller may see.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Tile {
     pub placement: Placement,
-    /// `1g.10gb`; absent for a whole board.
+    /// The MIG profile, such as `1g.10gb`; absent for a whole board.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
-    /// Thousandths of the board, when it is shared inside an organization.
+    /// The share of the board in thousandths; absent for a whole board or a slice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu_milli: Option<u32>,
-    /// Cannot be used until it is proved clean; the reason.
+    /// The reason for devices that no job can use before proof that they are clean.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quarantined: Option<String>,
-    /// Present where the viewer may know whose it is.
+    /// The owner, if the caller may see it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<TileOwner>,
 }
 
+/// The job of a tile.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TileOwner {
     pub job: JobId,
     pub job_name: String,
     pub org_name: String,
-    /// 1 to 8: the tenant's colour.
+    /// The colour of the organization, 1 to 8.
     pub hue: u32,
-    /// `plain`, `stripes` or `dots`: the tenant's pattern.
+    /// The pattern of the organization: `plain`, `stripes` or `dots`.
     pub pattern: String,
 }
 
-/// One board on the map.
+/// One board of a node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Gpu {
@@ -73,18 +75,20 @@ pub struct Gpu {
     pub index: u32,
     pub model: String,
     pub memory_mib: i64,
-    /// Memory slices; 1 for a board without MIG.
+    /// The number of memory slices; 1 for a board without MIG.
     pub cells: u32,
-    /// Slices that no profile can use as the board stands, free as they are.
+    /// Free memory slices that no MIG profile can use at present.
     pub blocked_cells: Vec<u32>,
     pub mig_enabled: bool,
-    /// Boards of a node with the same number reach each other by NVLink; absent: no other board.
+    /// The NVLink island: boards of a node with the same number have NVLink between them. Absent without
+    /// NVLink.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nvlink_island: Option<u32>,
+    /// The reason for a board out of service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quarantined: Option<String>,
     pub tiles: Vec<Tile>,
-    /// Latest reading; absent when there is none.
+    /// The latest reading; absent without one. The same applies to the next two fields.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub power_watts: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -93,6 +97,7 @@ pub struct Gpu {
     pub utilization_percent: Option<f64>,
 }
 
+/// A node with its boards.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Node {
@@ -100,60 +105,63 @@ pub struct Node {
     pub name: String,
     pub state: NodeState,
     pub simulated: bool,
-    /// Jobs on it run without a sandbox.
+    /// True if jobs on the node run without a sandbox.
     pub unisolated: bool,
     pub driver_version: String,
     pub worker_version: String,
-    /// What its worker was started with; `switch` and `rack` count for placement.
+    /// The labels of the worker's settings; `switch` and `rack` count for placement.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// What keeps jobs apart on it, in its worker's words: `sandbox`, `seccomp`, `users`, `memory`, `cpu`,
-    /// `pids`, `devices`, `network`, `disk`.
+    /// The means of isolation with the worker's text for each: `sandbox`, `seccomp`, `users`, `memory`,
+    /// `cpu`, `pids`, `devices`, `network`, `disk`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub isolation: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_seen_at: Option<Timestamp>,
-    /// Why two daemons must be holding its certificate. For operators only, like the next two.
+    /// The evidence of a clone: a second daemon with the node's certificate. Only operators see this field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspect: Option<String>,
-    /// Which boards that its worker reported stay with another node, and why.
+    /// A sentence about reported boards that stay with another node. Only operators see this field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_out: Option<String>,
-    /// Until when its certificate is good; absent when it has none, or it was revoked.
+    /// The expiry of the node's certificate; absent without a valid certificate. Only operators see this
+    /// field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certified_until: Option<Timestamp>,
-    /// Present while its worker does not speak. For operators only.
+    /// The facts about a node without a session. Only operators see this field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub silence: Option<Silence>,
     pub gpus: Vec<Gpu>,
 }
 
+/// The state of a silent node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum SilenceState {
-    /// What runs there may still run; nothing of it is started elsewhere.
+    /// Attempts on the node may still run; no job of theirs starts elsewhere.
     Suspect,
-    /// What ran there has ended, by its lease or by an operator's word.
+    /// Attempts on the node have ended by their leases or by an operator's declaration.
     Lost,
 }
 
-/// What it means that a node's worker does not speak.
+/// The facts about a silent node: a node without a session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Silence {
     pub state: SilenceState,
-    /// Ranks of attempts there whose end is not known.
+    /// The number of ranks on the node with an unknown end.
     pub attempts: u32,
-    /// When it was lost, or will be if it stays silent; absent where only an operator's word ends its work,
-    /// because its worker is too old to do that by itself.
+    /// The time of the loss, past or expected; absent for an old worker without leases, which only an
+    /// operator can declare lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost_at: Option<Timestamp>,
-    /// Why it is lost.
+    /// The reason of the loss.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
 }
 
+/// The body of a change of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -161,23 +169,24 @@ pub struct PatchNode {
     pub cordoned: bool,
 }
 
+/// The body of a new join token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewJoinToken {
-    /// Seconds it stays valid; one hour when absent, a week at most.
+    /// The validity in seconds, 60 to 604800 (a week); 3600 when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub valid_s: Option<u64>,
 }
 
-/// A one-time ticket with which a worker joins.
+/// A single-use secret for a new node.
 #[derive(Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct JoinToken {
     pub id: JoinTokenId,
-    /// Shown once.
+    /// The secret. No later answer contains it.
     pub secret: String,
     pub expires_at: Timestamp,
-    /// The line to run on the host.
+    /// The install command for the host.
     pub command: String,
 }

@@ -1,48 +1,50 @@
-//! What can be ordered, and at what price.
+//! Types of offerings and their prices.
 
 use serde::{Deserialize, Serialize};
 
 use crate::ids::OfferingId;
 use crate::time::Timestamp;
 
+/// The present price of one device of an offering.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Price {
     pub nano_per_second: i64,
     pub per_hour_micros: i64,
     pub currency: String,
-    /// Counts up by one with every change; 0 means that no price was set and nothing can be ordered.
+    /// The number of the price version; 0 without a price, and then the offering cannot be ordered.
     pub version: i64,
-    /// While reserved, where that is another.
+    /// The price of a reserved device, if different.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserved_per_hour_micros: Option<i64>,
-    /// For preemptible jobs, where that is another.
+    /// The price for preemptible jobs, if different.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preemptible_per_hour_micros: Option<i64>,
 }
 
+/// A board model or a MIG profile on sale.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Offering {
     pub id: OfferingId,
-    /// `h100-80gb`, `h100-80gb.1g.10gb`.
+    /// The name in requests, such as `h100-80gb` or `h100-80gb.1g.10gb`.
     pub slug: String,
     pub gpu_model: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mig_profile: Option<String>,
     pub memory_mib: i64,
-    /// Memory slices taken, of `board_cells`.
+    /// The memory slices of one device, out of `board_cells`.
     pub cells: u32,
     pub board_cells: u32,
     pub simulated: bool,
-    /// How many could be placed right now, if only these were ordered.
+    /// The number of devices that could start now, without orders for other offerings.
     pub available: u32,
-    /// How many an empty, healthy fleet could hold.
+    /// The number of devices in an empty, healthy cluster.
     pub capacity: u32,
     pub price: Price,
 }
 
-/// One dated version of a price. Versions are never edited.
+/// One immutable, dated version of a price.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PriceVersion {
@@ -59,33 +61,36 @@ pub struct PriceVersion {
     pub set_by: String,
 }
 
-/// What a price would have cost over the last thirty days, had it held then.
+/// The effect of a price on the jobs of the last 30 days.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PricePreview {
     pub offering: String,
     pub since: Timestamp,
     pub jobs: i64,
+    /// The real charges in micro-units of the currency.
     pub charged_micros: i64,
+    /// The charges at the previewed price in micro-units of the currency.
     pub would_micros: i64,
     pub currency: String,
 }
 
+/// The body of a new price.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewPrice {
     /// The slug of an offering.
     pub offering: String,
-    /// Micro-units of the portal's currency for one device and hour.
+    /// Micro-units of the portal's currency for one device and hour, 0 to 10^12.
     pub per_hour_micros: i64,
-    /// While reserved; as on demand when absent.
+    /// The same for a reserved device; `per_hour_micros` when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserved_per_hour_micros: Option<i64>,
-    /// For preemptible jobs; as on demand when absent.
+    /// The same for preemptible jobs; `per_hour_micros` when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preemptible_per_hour_micros: Option<i64>,
-    /// From now on when absent; never in the past.
+    /// The start of the price, not in the past; now when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effective_from: Option<Timestamp>,
 }

@@ -1,4 +1,4 @@
-//! What operators do with nodes and jobs of everyone: drains, racks, bulk stops, what is stuck, what differs.
+//! Types of the operators' work: drains, racks, bulk stops, stuck jobs, the inventory and the portal's loops.
 
 use std::collections::BTreeMap;
 
@@ -8,23 +8,22 @@ use crate::ids::{JobId, NodeId, OrgId};
 use crate::jobs::{Failure, JobState};
 use crate::time::Timestamp;
 
-/// How a node is to be emptied. It takes nothing new from now on.
+/// The body of a drain. A drained node takes no new work.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewDrain {
-    /// What still runs then is told to stop; without it everything may run to its own end.
+    /// The time of the stop for jobs that still run; without it every job runs to its own end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_at: Option<Timestamp>,
-    /// The most seconds that a job gets between its signal and its end, 1 to 3600; what it asked for when
-    /// absent.
+    /// The longest grace of a stopped job in seconds, 1 to 3600; the job's own grace when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grace_s: Option<u32>,
-    /// Shown to those whose jobs are there.
+    /// A text for the organizations with jobs on the node.
     pub reason: String,
 }
 
-/// A node that is being emptied.
+/// A drain of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Drain {
@@ -36,43 +35,43 @@ pub struct Drain {
     pub grace_s: Option<u32>,
     pub reason: String,
     pub started_by: String,
-    /// The host itself began it because it is shut down; it is over when its worker is back.
+    /// True for a drain by the shutdown of the host. It ends with the next session of the worker.
     #[serde(default)]
     pub by_host: bool,
     pub started_at: Timestamp,
-    /// When nothing was left on it.
+    /// The time at which the node was empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub emptied_at: Option<Timestamp>,
-    /// Attempts that are not over there: running, stopping, or being cleaned up.
+    /// The number of attempts on the node that run, stop or wait for their clean-up.
     pub attempts: u32,
-    /// Of those, attempts whose jobs are stopping.
+    /// The number of these attempts with stopping jobs.
     pub stopping: u32,
-    /// When the last of them has ended at the latest, with what it gets to stop; absent when nobody knows.
+    /// The latest end of these attempts, with their grace; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ends_by: Option<Timestamp>,
 }
 
-/// Which jobs are meant. What is absent does not matter; without anything these are all.
+/// A filter of jobs. An absent field matches every job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct JobFilter {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub org: Option<OrgId>,
-    /// Its latest attempt has devices of this node.
+    /// A node of the job's latest attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<NodeId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<JobState>,
-    /// The slug of its offering.
+    /// The slug of an offering.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offering: Option<String>,
-    /// `key=value`.
+    /// A label as `key=value`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
 }
 
-/// A job as operators see it among those of everyone, without what its owner runs.
+/// A job of any organization for operators, without its command, script and files.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct OperatedJob {
@@ -86,7 +85,7 @@ pub struct OperatedJob {
     /// Devices on each node.
     pub count: u32,
     pub nodes: u32,
-    /// The first node of its latest attempt.
+    /// The name of the first node of the latest attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_name: Option<String>,
     #[serde(default)]
@@ -106,22 +105,23 @@ pub struct OperatedJob {
     pub currency: String,
 }
 
-/// An order to stop jobs.
+/// The body of a bulk stop.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct StopJobs {
     #[serde(default)]
     pub filter: JobFilter,
-    /// Shown to those whose jobs are stopped; a preview needs none.
+    /// A text for the organizations of the stopped jobs; not required for a preview.
     #[serde(default)]
     pub reason: String,
-    /// As many as were shown; where more are meant by now, nothing is stopped. Not needed for a preview.
+    /// The number of jobs in the preview. A greater number of matching jobs refuses the stop. Not required
+    /// for a preview.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected: Option<u64>,
 }
 
-/// How many jobs of an organization are meant.
+/// The number of matching jobs of one organization.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct JobsOfOrg {
@@ -130,38 +130,42 @@ pub struct JobsOfOrg {
     pub jobs: u64,
 }
 
-/// What an order to stop jobs means, or came to.
+/// The preview or the result of a bulk stop.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StoppedJobs {
-    /// Jobs that are to be stopped, of all organizations and of each.
+    /// The number of matching jobs of all organizations.
     pub matched: u64,
+    /// The number of matching jobs by organization.
     pub orgs: Vec<JobsOfOrg>,
-    /// Those that were told to stop now; 0 in a preview.
+    /// The number of jobs stopped by this request; 0 in a preview.
     pub stopped: u64,
-    /// Those that are left for another order, since one order stops so many at most.
+    /// The number of matching jobs beyond the limit of one request.
     pub left: u64,
 }
 
-/// A loop of the portal: a task that it does again and again.
+/// A repeated task of the portal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PortalLoop {
     pub name: String,
-    /// From the end of a run to the next.
+    /// Milliseconds from the end of a run to the next run.
     pub period_ms: i64,
-    /// Since the portal started.
+    /// The number of runs since the start of the portal.
     pub runs: u64,
+    /// The number of failed runs since the start of the portal.
     pub failures: u64,
-    /// The begin of the last run that has ended.
+    /// The start of the last finished run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_run_at: Option<Timestamp>,
+    /// The length of the last finished run in milliseconds.
     pub last_took_ms: i64,
-    /// The last failure since the portal started; later successes leave it here.
+    /// The last failure since the start of the portal, also after later successes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_error: Option<LoopError>,
 }
 
+/// A failed run of a loop.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LoopError {
@@ -169,29 +173,29 @@ pub struct LoopError {
     pub detail: String,
 }
 
-/// Why something does not go on by itself.
+/// The cause of a stuck job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum StuckCause {
-    /// The worker of one of its nodes does not answer.
+    /// A worker of the job does not answer.
     NodeSilent,
-    /// It has a place for long and no process.
+    /// The job has had devices for a long time, without a process.
     NeverStarts,
-    /// It was told to stop, and its time for that is long over.
+    /// The job has not ended long after the end of its grace.
     NeverStops,
-    /// Nobody knows how its process ended, and its devices are not proved clean.
+    /// The end of the process is unknown and the devices are not proved clean.
     UnknownOutcome,
-    /// Devices could not be proved clean and are held.
+    /// The devices could not be proved clean and stay held.
     SliceUnclean,
-    /// It is over, but its worker never said the rest.
+    /// The job has ended, but its worker has not reported the end of the attempt.
     AttemptWithoutNode,
-    /// It is over and clean, but the end of its log has not come.
+    /// The attempt has ended and is clean, but the end of its log is missing.
     LogMissing,
 }
 
 impl StuckCause {
-    /// One sentence.
+    /// The cause as a sentence.
     pub const fn text(self) -> &'static str {
         match self {
             Self::NodeSilent => "The worker of its node does not answer.",
@@ -209,21 +213,21 @@ impl StuckCause {
     }
 }
 
-/// What helps.
+/// The remedy for a stuck job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum StuckHelp {
-    /// Look at the node: its host, its network, its daemon.
+    /// A check of the node: its host, its network, its daemon.
     SeeNode,
-    /// Stop the job; it is charged for proved use only.
+    /// A stop of the job, with a charge for proved use only.
     StopJob,
-    /// Empty the node, then reset the board or restart the host.
+    /// A drain of the node, then a reset of the board or a restart of the host.
     DrainNode,
 }
 
 impl StuckHelp {
-    /// One sentence.
+    /// The remedy as a sentence.
     pub const fn text(self) -> &'static str {
         match self {
             Self::SeeNode => {
@@ -235,7 +239,7 @@ impl StuckHelp {
     }
 }
 
-/// A job, or what is left of an attempt, that does not go on by itself.
+/// A stuck job, or the stuck rest of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Stuck {
@@ -252,56 +256,59 @@ pub struct Stuck {
     pub since: Timestamp,
 }
 
-/// A fact in which a host differs from most others with the same boards.
+/// A fact of a host that differs from most hosts with the same board model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct OddFact {
     pub fact: String,
     pub model: String,
-    /// What most have.
+    /// The value of most hosts.
     pub usual: String,
 }
 
-/// A host as its worker reported it, with what is odd about it.
+/// A host with its reported facts and the unusual ones among them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct InventoryHost {
     pub node: NodeId,
     pub name: String,
-    /// Boards by model.
+    /// The number of boards by model.
     pub boards: BTreeMap<String, u32>,
-    /// `driver`, `worker`, `vbios`, and what else is reported.
+    /// The reported facts, such as `driver`, `worker` and `vbios`.
     pub facts: BTreeMap<String, String>,
+    /// The facts that differ from most hosts.
     pub odd: Vec<OddFact>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_seen_at: Option<Timestamp>,
 }
 
+/// The body of a power budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct PutRack {
-    /// Watts that its boards may draw together.
+    /// The power limit of all boards of the rack in watts, at least 1.
     pub budget_watts: i64,
 }
 
-/// A rack, by the label `rack` of its nodes.
+/// A rack: the nodes with one value of the label `rack`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Rack {
     pub name: String,
-    /// Absent: its boards are not limited.
+    /// The power limit in watts; no limit when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget_watts: Option<i64>,
     pub nodes: u32,
     pub boards: u32,
-    /// By the latest readings; `unread` boards have none.
+    /// The power of the latest readings in watts, without the `unread` boards.
     pub drawn_watts: f64,
+    /// The number of boards without a reading.
     pub unread: u32,
-    /// Watts for which boards count that something holds; this is what is kept below the budget.
+    /// The counted power of all held boards in watts. The portal keeps it within the budget.
     pub counted_watts: i64,
-    /// Watts if all of its boards were held.
+    /// The counted power of all boards in watts.
     pub most_watts: i64,
-    /// Boards of unknown models, for which a typical figure counts.
+    /// The number of boards of unknown models, which count with a typical power.
     pub unknown: u32,
 }

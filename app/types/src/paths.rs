@@ -1,46 +1,50 @@
-//! Limits of kept files and of their paths: one set for the portal and its workers.
+//! Limits of kept files and their paths, shared by the portal and its workers.
 
-/// Entries of a checkpoint: files, directories and links.
+/// The maximum number of files, directories and links in a checkpoint.
 pub const CHECKPOINT_ENTRIES: usize = 100_000;
-/// Artifacts of one attempt, and of one job.
+/// The maximum number of artifacts of one attempt.
 pub const ATTEMPT_ARTIFACTS: usize = 1_000;
+/// The maximum number of artifacts of one job.
 pub const JOB_ARTIFACTS: usize = 10_000;
-/// Entries of the directories that the patterns of artifacts reach, and those directories.
+/// The maximum number of entries in the directories that the patterns of artifacts reach.
 pub const REACHED_ENTRIES: usize = 1_000_000;
+/// The maximum number of these directories.
 pub const REACHED_DIRECTORIES: usize = 100_000;
-/// Files of one volume.
+/// The maximum number of files in one volume.
 pub const VOLUME_FILES: usize = 10_000;
-/// Bytes of one name in a path.
+/// The maximum number of bytes of one name in a path.
 pub const NAME_BYTES: usize = 255;
-/// Characters of a note about what was left out.
+/// The maximum number of characters in a note about paths left out.
 pub const NOTE_CHARS: usize = 1_000;
-/// Names in such a note, and characters of each.
+/// The maximum number of names in such a note.
 pub const NOTE_NAMES: usize = 3;
+/// The maximum number of characters of each name.
 pub const NOTE_NAME_CHARS: usize = 60;
 
-/// What the worker itself puts into a job's directory: the script, and volumes where there is no sandbox.
+/// The worker's file for the script in a job's directory.
 pub const SCRIPT: &str = ".berth-script";
+/// The worker's directory for volumes in a job's directory, used without a sandbox.
 pub const ROOT_VOLUMES: &str = ".volumes";
 
-/// What paths in one place may be.
+/// The limits of paths in one location.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PathRules {
-    /// Bytes of a path.
+    /// The maximum number of bytes in a path.
     pub bytes: usize,
-    /// Names in a path.
+    /// The maximum number of names in a path.
     pub parts: usize,
 }
 
-/// Paths in a job's directory: its own files, checkpoints and artifacts.
+/// The limits of paths in a job's directory: submitted files, checkpoints and artifacts.
 pub const JOB_PATHS: PathRules = PathRules { bytes: 512, parts: 128 };
-/// Paths in a volume.
+/// The limits of paths in a volume.
 pub const VOLUME_PATHS: PathRules = PathRules { bytes: 1_024, parts: 64 };
 
 impl PathRules {
     /// Checks a relative path of plain names.
     ///
     /// # Errors
-    /// A sentence about the first fault.
+    /// Returns a sentence about the first fault.
     pub fn check(&self, path: &str) -> Result<(), String> {
         if path.is_empty() || path.len() > self.bytes {
             return Err(format!("A path has 1 to {} bytes.", self.bytes));
@@ -61,20 +65,20 @@ impl PathRules {
     }
 }
 
-/// Whether the worker itself puts something at this path of a job's directory, or above it.
+/// Returns true if the worker uses this path of a job's directory, or a path above it, for its own files.
 pub fn is_reserved(path: &str) -> bool {
     let first = path.split('/').next().unwrap_or_default();
     first == SCRIPT || first == ROOT_VOLUMES
 }
 
-/// Whether one path is the other, or inside it.
+/// Returns true if the paths are equal or one is inside the other.
 pub fn overlap(one: &str, other: &str) -> bool {
     let inside =
         |a: &str, b: &str| a.strip_prefix(b).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
     inside(one, other) || inside(other, one)
 }
 
-/// Paths that are not kept, counted, and the first of them by name: escaped, shortened, few.
+/// The count of paths left out, with the first few names, escaped and shortened.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LeftOut {
     pub count: u64,
@@ -82,7 +86,7 @@ pub struct LeftOut {
 }
 
 impl LeftOut {
-    /// Adds a path, which may be any bytes.
+    /// Adds a path of any bytes.
     pub fn add(&mut self, path: &[u8]) {
         self.count += 1;
         if self.names.len() < NOTE_NAMES {
@@ -90,7 +94,8 @@ impl LeftOut {
         }
     }
 
-    /// A sentence that ends with `rule`, such as "only files are kept"; empty when nothing was left out.
+    /// Returns a sentence with the count, `rule` (such as "only files are kept") and the names; empty for no
+    /// path.
     pub fn note(&self, rule: &str) -> String {
         if self.count == 0 {
             return String::new();
@@ -100,10 +105,10 @@ impl LeftOut {
     }
 }
 
-/// A path for people: what cannot be printed is escaped, and what is long is cut.
+/// Formats a path for people: unprintable characters are escaped, and a long path is cut.
 fn escaped(path: &[u8]) -> String {
     let mut out = String::new();
-    // Each byte becomes a character at least, but for those of one character.
+    // A character has at most four bytes, so this prefix has at least `NOTE_NAME_CHARS` characters.
     for chunk in path.get(..path.len().min(4 * NOTE_NAME_CHARS)).unwrap_or_default().utf8_chunks() {
         out.extend(chunk.valid().chars().flat_map(char::escape_debug));
         out.extend(chunk.invalid().iter().map(|byte| format!("\\x{byte:02x}")));

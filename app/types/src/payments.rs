@@ -1,22 +1,23 @@
-//! Paying by card.
+//! Types of payments by card.
 
 use serde::{Deserialize, Serialize};
 
 use crate::ids::PaymentId;
 use crate::time::Timestamp;
 
-/// Money for the balance.
+/// The body of a payment for the balance.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewTopUp {
+    /// Micro-units of the currency, a multiple of `step_micros` of the payment settings.
     pub amount_micros: i64,
-    /// The card is kept at Stripe for automatic recharge.
+    /// True to save the card at Stripe for automatic recharges.
     #[serde(default)]
     pub save_card: bool,
 }
 
-/// Where a person goes to pay.
+/// The payment page for a person.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PayHere {
@@ -24,11 +25,12 @@ pub struct PayHere {
     pub url: String,
 }
 
+/// The state of a payment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum PaymentState {
-    /// Asked for; Stripe has not said yet what became of it.
+    /// Started, without a result from Stripe yet.
     Open,
     Paid,
     Failed,
@@ -50,11 +52,12 @@ impl PaymentState {
     }
 }
 
+/// A payment by card.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Payment {
     pub id: PaymentId,
-    /// `checkout` or `recharge`.
+    /// `checkout` for a payment page, `recharge` for an automatic charge of the saved card.
     pub kind: String,
     pub state: PaymentState,
     pub amount_micros: i64,
@@ -67,27 +70,27 @@ pub struct Payment {
     pub failure: String,
 }
 
-/// When the saved card is charged by itself.
+/// The rule for automatic charges of the saved card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct AutoRecharge {
-    /// When less than this is available …
+    /// The threshold of the available money in micro-units, 0 or more; less money causes a charge.
     pub below_micros: i64,
-    /// … so much is charged; 0: never.
+    /// The amount of a charge in micro-units; 0 for no automatic charges.
     pub amount_micros: i64,
-    /// So often in a day (UTC) at most.
+    /// The maximum number of charges in a day (UTC), 1 to 24.
     pub most_a_day: i64,
 }
 
-/// How an organization can pay.
+/// The payment settings of an organization.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PaymentSettings {
-    /// This portal takes cards. When not, credit comes from the operator.
+    /// True if the portal accepts cards; otherwise only the operator grants credit.
     pub enabled: bool,
     pub card_saved: bool,
     pub auto_recharge: AutoRecharge,
-    /// The smallest step of the currency.
+    /// The smallest unit of the currency in micro-units.
     pub step_micros: i64,
 }

@@ -1,8 +1,8 @@
-//! The one error shape of the API: an RFC 9457 problem with a stable dotted code.
+//! The error type of the API: an RFC 9457 problem with a stable dotted code.
 
 use serde::{Deserialize, Serialize};
 
-/// Every code of a problem. A code never changes its meaning.
+/// All problem codes. A code never changes its meaning.
 pub const CODES: &[&str] = &[
     "account.exists",
     "auth.forbidden",
@@ -80,11 +80,11 @@ pub const CODES: &[&str] = &[
     "volume.limit",
 ];
 
-/// One field of a request that was not acceptable.
+/// An invalid field of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FieldError {
-    /// A JSON pointer (RFC 6901) into the request body.
+    /// The JSON pointer (RFC 6901) of the field in the request body.
     pub pointer: String,
     pub detail: String,
 }
@@ -95,7 +95,7 @@ impl FieldError {
     }
 }
 
-/// What went wrong, what it means, and what to do next.
+/// An error with its meaning and the next step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Problem {
@@ -104,13 +104,13 @@ pub struct Problem {
     pub title: String,
     pub status: u16,
     pub detail: String,
-    /// Stable; scripts compare this one.
+    /// A stable code for programs.
     pub code: String,
     #[serde(default)]
     pub request_id: String,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<FieldError>,
-    /// Seconds after which to try again (with status 429 and 503).
+    /// Seconds before the next attempt, for the statuses 429 and 503.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_s: Option<u64>,
 }
@@ -137,12 +137,12 @@ impl Problem {
         }
     }
 
-    /// 400: the request cannot be read at all.
+    /// Creates a problem 400: an unreadable request.
     pub fn malformed(detail: impl Into<String>) -> Self {
         Self::new(400, "request.malformed", "The request cannot be read", detail)
     }
 
-    /// 422: readable, but these fields are not acceptable.
+    /// Creates a problem 422: a readable request with these invalid fields.
     pub fn invalid(errors: Vec<FieldError>) -> Self {
         let detail = match errors.as_slice() {
             [only] => only.detail.clone(),
@@ -151,32 +151,32 @@ impl Problem {
         Self { errors, ..Self::new(422, "request.invalid", "Some fields are not acceptable", detail) }
     }
 
-    /// 422 about one field.
+    /// Creates a problem 422 for one field.
     pub fn invalid_field(pointer: &str, detail: impl Into<String>) -> Self {
         Self::invalid(vec![FieldError::new(pointer, detail)])
     }
 
-    /// 401: nobody is signed in.
+    /// Creates a problem 401: no sign-in.
     pub fn unauthenticated() -> Self {
         Self::new(401, "auth.required", "Sign in first", "Sign in, or send an API token as a bearer token.")
     }
 
-    /// 403: signed in, but the role does not allow it.
+    /// Creates a problem 403: a role without the right.
     pub fn forbidden(detail: impl Into<String>) -> Self {
         Self::new(403, "auth.forbidden", "Your role does not allow this", detail)
     }
 
-    /// 404. A foreign tenant's object answers with exactly the same body as a missing one.
+    /// Creates a problem 404. An object of another organization gets the same body as a missing one.
     pub fn not_found() -> Self {
         Self::new(404, "object.not_found", "Not found", "There is nothing here, or it is not yours to see.")
     }
 
-    /// 409.
+    /// Creates a problem 409.
     pub fn conflict(code: &str, title: &str, detail: impl Into<String>) -> Self {
         Self::new(409, code, title, detail)
     }
 
-    /// 500. The cause is in the portal's log under the request id, never in the answer.
+    /// Creates a problem 500. Only the portal's log has the cause, under the request id.
     pub fn internal() -> Self {
         Self::new(
             500,
@@ -186,19 +186,19 @@ impl Problem {
         )
     }
 
-    /// 503 with a hint when to come back.
+    /// Creates a problem 503 with the seconds before the next attempt.
     pub fn unavailable(detail: impl Into<String>, retry_after_s: u64) -> Self {
         let problem = Self::new(503, "server.unavailable", "Not available right now", detail);
         Self { retry_after_s: Some(retry_after_s), ..problem }
     }
 
-    /// 429 with a hint when to come back.
+    /// Creates a problem 429 with the seconds before the next attempt.
     pub fn throttled(detail: impl Into<String>, retry_after_s: u64) -> Self {
         let problem = Self::new(429, "request.throttled", "Too many requests", detail);
         Self { retry_after_s: Some(retry_after_s), ..problem }
     }
 
-    /// The detail of one field, for a form to show beside it.
+    /// Returns the detail of one field, for a form.
     pub fn field(&self, pointer: &str) -> Option<&str> {
         self.errors.iter().find(|e| e.pointer == pointer).map(|e| e.detail.as_str())
     }

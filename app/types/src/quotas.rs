@@ -1,4 +1,4 @@
-//! What an organization may use, what it uses, and how it asks for more.
+//! Types of quotas, quota requests and audit events.
 
 use std::collections::BTreeMap;
 
@@ -7,44 +7,46 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{AuditEventId, OrgId, QuotaRequestId};
 use crate::time::Timestamp;
 
-/// Limits; an absent one does not limit.
+/// The limits of an organization. An absent limit does not apply. Each number is at most 10^12.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Limits {
-    /// Thousandths of whole boards held at once: a slice or share counts as its part of one. A job
-    /// beyond it waits.
+    /// The limit of simultaneous boards in thousandths of a whole board; a slice or a share counts as its
+    /// part. A job beyond it waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boards_milli: Option<i64>,
-    /// Devices at once by the slug of their offering. A job beyond it waits.
+    /// The limit of simultaneous devices by the slug of the offering. A job beyond it waits.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub devices: BTreeMap<String, i64>,
-    /// A job beyond it waits.
+    /// The limit of running jobs. A job beyond it waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub running_jobs: Option<i64>,
-    /// A submission beyond it is refused.
+    /// The limit of waiting jobs. The portal refuses a submission beyond it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queued_jobs: Option<i64>,
-    /// What running jobs may cost an hour together. A job beyond it waits.
+    /// The limit of the expense of all running jobs in micro-units an hour. A job beyond it waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spend_per_hour_micros: Option<i64>,
-    /// Whole-board hours of jobs submitted in a calendar month (UTC), each counted at its longest until
-    /// it has ended. A submission beyond it is refused.
+    /// The limit of whole-board hours of jobs submitted in a calendar month (UTC). A job counts with its time
+    /// limit until it ends. The portal refuses a submission beyond it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub board_hours_per_month: Option<i64>,
-    /// Thousandths of whole boards in reservations at any one time. A reservation beyond it is refused.
+    /// The limit of simultaneously reserved boards in thousandths of a whole board. The portal refuses a
+    /// reservation beyond it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserved_boards_milli: Option<i64>,
-    /// While it holds less than this it comes before all others of its priority, whatever it used.
+    /// Guaranteed boards in thousandths of a whole board. An organization below its guarantee goes first
+    /// among jobs of the same priority, despite its past use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guaranteed_boards_milli: Option<i64>,
-    /// Its weight for fair share, in thousandths; 1000 when absent.
+    /// The weight for fair share in thousandths, at least 1; 1000 when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight_milli: Option<i64>,
 }
 
 impl Limits {
-    /// These with what `other` says in their place.
+    /// Returns these limits, replaced by the limits present in `other`.
     #[must_use]
     pub fn with(mut self, other: &Self) -> Self {
         self.boards_milli = other.boards_milli.or(self.boards_milli);
@@ -60,44 +62,49 @@ impl Limits {
     }
 }
 
-/// What counts against limits now.
+/// The present use that counts against the limits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Used {
+    /// Held boards in thousandths of a whole board.
     pub boards_milli: i64,
-    /// Thousandths of devices by the slug of their offering.
+    /// Held devices in thousandths by the slug of the offering.
     #[serde(default)]
     pub devices_milli: BTreeMap<String, i64>,
     pub running_jobs: i64,
     pub queued_jobs: i64,
     pub spend_per_hour_micros: i64,
-    /// Thousandths of whole-board hours counted for this month.
+    /// Counted whole-board hours of this month in thousandths.
     pub board_hours_milli: i64,
-    /// The most that is reserved at any one time from now on.
+    /// The maximum of simultaneously reserved boards from now on, in thousandths of a whole board.
     pub reserved_boards_milli: i64,
 }
 
+/// The limits and the present use of an organization.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Quota {
     pub org: OrgId,
     pub limits: Limits,
-    /// The limits are those of every organization without its own.
+    /// True if the limits are the default for organizations without their own.
     pub is_default: bool,
     pub used: Used,
-    /// The month that is counted, such as `2026-11`.
+    /// The counted month, such as `2026-11`.
     pub month: String,
 }
 
+/// The body of a request for other limits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewQuotaRequest {
-    /// The limits that should be others; what is absent stays.
+    /// The requested limits; absent limits stay.
     pub limits: Limits,
+    /// 1 to 1000 characters.
     pub reason: String,
 }
 
+/// The state of a quota request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -123,6 +130,7 @@ impl QuotaRequestState {
     }
 }
 
+/// A request for other limits, with its decision.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct QuotaRequest {
@@ -136,33 +144,35 @@ pub struct QuotaRequest {
     pub created_by: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decided_at: Option<Timestamp>,
-    /// What the operator says to it.
+    /// The operator's note about the decision.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub note: String,
 }
 
+/// The body of the decision about a quota request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct DecideQuotaRequest {
     pub grant: bool,
-    /// Granted in place of what was asked for.
+    /// The granted limits, if different from the requested ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<Limits>,
+    /// At most 1000 characters.
     #[serde(default)]
     pub note: String,
 }
 
-/// Who did what.
+/// The record of one deliberate act.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AuditEvent {
     pub id: AuditEventId,
     pub at: Timestamp,
     pub actor: String,
-    /// `quota.set`, `price.set`, `credit.granted`, …
+    /// A stable code, such as `quota.set`, `price.set` or `credit.granted`.
     pub action: String,
-    /// The id of what it was done to.
+    /// The id or name of the object of the act.
     pub subject: String,
     pub detail: String,
 }

@@ -1,4 +1,4 @@
-//! Capacity promised for a time: quotes, reservations, maintenance, and the calendar of both.
+//! Types of quotes, reservations, maintenance windows and the calendar.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,7 +6,7 @@ use crate::ids::{NodeId, OrgId, QuoteId, ReservationId};
 use crate::jobs::{Device, Placement, Topology};
 use crate::time::Timestamp;
 
-/// Half open: it is over at `ends_at`.
+/// A period from `starts_at` until just before `ends_at`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Window {
@@ -14,6 +14,7 @@ pub struct Window {
     pub ends_at: Timestamp,
 }
 
+/// The period of a repetition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -31,21 +32,22 @@ impl Every {
     }
 }
 
-/// The same window again and again.
+/// A repetition of a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Repeat {
     pub every: Every,
-    /// Windows in all, the first among them: 2 to 52.
+    /// The number of windows with the first one, 2 to 52.
     pub count: u32,
 }
 
-/// What is to be priced.
+/// The body of a quote. A window lasts from 60 seconds to 366 days.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewQuote {
+    /// The slug of an offering.
     pub offering: String,
     #[serde(default = "one")]
     pub nodes: u32,
@@ -64,52 +66,55 @@ fn one() -> u32 {
     1
 }
 
+/// The kind of a span in the calendar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum SpanKind {
     Reservation,
     Maintenance,
-    /// A job that runs, up to its limit.
+    /// A running job, up to its time limit.
     Job,
-    /// A start that is held for a job which waits.
+    /// A future start, kept for a waiting job.
     HeldStart,
 }
 
-/// Something that is in the way; whose it is only where the caller may know.
+/// A span in the way of a quote. Its owner is visible only to members of the owner.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Conflict {
     pub kind: SpanKind,
     pub starts_at: Timestamp,
-    /// Absent: nobody knows.
+    /// The end; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ends_at: Option<Timestamp>,
-    /// Present where it is the caller's own.
+    /// The reservation, if it belongs to the caller's organization.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reservation: Option<ReservationId>,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
 }
 
-/// What holds for a reservation besides its price.
+/// The terms of reservations: the rules for cancellation, return, disuse and approval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ReservationPolicy {
-    /// Cancelled up to so many seconds before it begins it costs nothing.
+    /// The last time of a free cancellation, in seconds before the start of the reservation.
     pub cancel_free_before_s: i64,
-    /// Cancelled later, before it begins, it costs this part of its price.
+    /// The fee of a later cancellation before the start, in percent of the price, 0 to 100.
     pub late_cancel_percent: i64,
-    /// Given back while it runs, what is left of it costs this part of its price.
+    /// The fee of a return of a running reservation, in percent of the price of the remaining time, 0 to 100.
     pub early_release_percent: i64,
-    /// Not used for so many seconds after its begin it is given back by itself; absent: never.
+    /// Seconds after the start until the portal returns an unused reservation, at least 60; no such return
+    /// when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_show_after_s: Option<i64>,
-    /// Larger ones, in thousandths of whole boards, wait for the operator's approval; absent: none do.
+    /// The size that needs no approval by the operator, in thousandths of a whole board; no approval at all
+    /// when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval_above_boards_milli: Option<i64>,
-    /// A quote holds for so many seconds.
+    /// The validity of a quote in seconds, 10 to 2592000.
     pub quote_valid_s: i64,
 }
 
@@ -126,7 +131,7 @@ impl Default for ReservationPolicy {
     }
 }
 
-/// A price that holds until it expires, whatever prices become meanwhile.
+/// A price for windows, fixed until its expiry despite changes of the offering's price.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Quote {
@@ -135,11 +140,11 @@ pub struct Quote {
     pub nodes: u32,
     pub gpus_per_node: u32,
     pub topology: Topology,
-    /// One, or several when it repeats.
+    /// The windows: one, or several with a repetition.
     pub windows: Vec<Window>,
-    /// What all of it costs at most.
+    /// The price of all windows in micro-units of the currency.
     pub total_micros: i64,
-    /// Of all devices together.
+    /// The rate of all devices in nano-units a second.
     pub nano_per_second: i64,
     pub per_hour_micros: i64,
     pub currency: String,
@@ -147,18 +152,20 @@ pub struct Quote {
     pub available_micros: i64,
     pub affordable: bool,
     pub expires_at: Timestamp,
-    /// There was room for all of it when it was asked for. A quote holds a price, not a place.
+    /// True if devices for all windows were free at the time of the quote. A quote keeps a price, not
+    /// devices.
     pub feasible: bool,
-    /// Why it is not: limits of the organization, a rack that cannot feed all of it.
+    /// Sentences about refusals other than conflicts, such as a limit of the organization or a power budget.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refusals: Vec<String>,
     pub conflicts: Vec<Conflict>,
-    /// The nearest windows of the same length that are free, on either side.
+    /// The nearest free windows of the same length, earlier and later.
     pub alternatives: Vec<Window>,
     pub policy: ReservationPolicy,
     pub needs_approval: bool,
 }
 
+/// The body of the confirmation of a quote.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -167,17 +174,18 @@ pub struct NewReservation {
     pub name: String,
 }
 
+/// The state of a reservation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ReservationState {
-    /// Waits for the operator's approval; its capacity is held meanwhile.
+    /// Waiting for the operator's approval, with held devices.
     Pending,
     Scheduled,
     Active,
     Ended,
     Cancelled,
-    /// Nobody approved it in time.
+    /// Not approved before its start.
     Expired,
 }
 
@@ -200,17 +208,18 @@ impl ReservationState {
         Self::ALL.into_iter().find(|state| state.name() == name)
     }
 
-    /// Its capacity is nobody else's.
+    /// Returns true if a reservation in this state keeps its devices.
     pub const fn holds(self) -> bool {
         matches!(self, Self::Pending | Self::Scheduled | Self::Active)
     }
 }
 
+/// A reservation or a maintenance window.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Reservation {
     pub id: ReservationId,
-    /// Absent for maintenance.
+    /// The organization; absent for maintenance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub org: Option<OrgId>,
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -218,7 +227,7 @@ pub struct Reservation {
     pub kind: SpanKind,
     pub name: String,
     pub state: ReservationState,
-    /// Why it ended otherwise than by its time.
+    /// The cause of an end before `ends_at`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub cause: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -230,25 +239,26 @@ pub struct Reservation {
     pub ends_at: Timestamp,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<Timestamp>,
-    /// The others that were confirmed together with it have the same.
+    /// The id of the series, equal for all reservations of one confirmation.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub series: String,
-    /// Thousandths of it that are out of order now.
+    /// The unusable part of the devices at present, in thousandths.
     pub degraded_milli: u32,
     pub devices: Vec<Device>,
     pub nano_per_second: i64,
     pub price_version: i64,
     pub currency: String,
-    /// What it costs when it runs to its end.
+    /// The price of the whole window in micro-units of the currency.
     pub total_micros: i64,
     pub held_micros: i64,
     pub posted_micros: i64,
-    /// Given back for devices that were out of order.
+    /// Credits for unusable devices in micro-units of the currency.
     pub credited_micros: i64,
-    /// Device-milliseconds so far, and those in which jobs ran.
+    /// Device-milliseconds since the start of the reservation.
     pub elapsed_device_ms: i64,
+    /// Device-milliseconds with a running job.
     pub used_device_ms: i64,
-    /// What cancelling it, or giving it back, would cost now beyond what is posted.
+    /// The fee of a cancellation or a return now, beyond `posted_micros`, in micro-units of the currency.
     pub cancel_fee_micros: i64,
     pub created_at: Timestamp,
     pub created_by: String,
@@ -256,21 +266,22 @@ pub struct Reservation {
     pub policy: ReservationPolicy,
 }
 
+/// The body of an extension of a reservation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ExtendReservation {
-    /// Later than now.
+    /// The new end, later than the present end.
     pub ends_at: Timestamp,
 }
 
-/// Boards of a node that nobody may use for a time.
+/// The body of a maintenance window: boards of a node without jobs for a period.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewMaintenance {
     pub node: NodeId,
-    /// UUIDs; all boards of the node when empty.
+    /// The UUIDs of the boards; all boards of the node when empty.
     #[serde(default)]
     pub gpus: Vec<String>,
     pub starts_at: Timestamp,
@@ -278,7 +289,7 @@ pub struct NewMaintenance {
     pub reason: String,
 }
 
-/// A span on a board.
+/// A span of the calendar on one board.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Span {
@@ -286,17 +297,19 @@ pub struct Span {
     pub starts_at: Timestamp,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ends_at: Option<Timestamp>,
-    /// Absent: the whole board.
+    /// The memory slices; absent for the whole board.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement: Option<Placement>,
+    /// True if the span belongs to the caller's organization.
     pub own: bool,
-    /// Of the reservation or job, where the caller may know.
+    /// The id of the reservation or job, if the caller may see it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub id: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
 }
 
+/// The spans of one board.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CalendarRow {
@@ -309,6 +322,7 @@ pub struct CalendarRow {
     pub spans: Vec<Span>,
 }
 
+/// The calendar of all boards for a period.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Calendar {

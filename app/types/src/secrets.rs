@@ -1,4 +1,4 @@
-//! What an organization keeps from everybody but its jobs.
+//! Types of secrets: sealed values of an organization for its jobs.
 
 use std::fmt;
 
@@ -6,12 +6,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::time::Timestamp;
 
-/// A new value. It is not shown in anything that is written down.
+/// The body of a new value. Its debug text has no value.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct PutSecret {
-    /// 8 bytes to 32 KiB of text.
+    /// Text of 8 bytes to 32 KiB.
     pub value: String,
 }
 
@@ -21,43 +21,43 @@ impl fmt::Debug for PutSecret {
     }
 }
 
-/// A secret as it is listed: its value is never told.
+/// A secret without its value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Secret {
     pub name: String,
-    /// Rises by one with every new value.
+    /// The number of the value, one more with each new value.
     pub version: i64,
     pub created_at: Timestamp,
     pub created_by: String,
     pub updated_at: Timestamp,
     pub updated_by: String,
-    /// When it was last given to a job's worker.
+    /// The latest transfer of the value to the worker of a job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_used_at: Option<Timestamp>,
 }
 
-/// A secret that a job asks for, as a variable or as a file: one of the two.
+/// A secret for a job. Exactly one of `env` and `file` is required.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SecretUse {
-    /// Of a secret of its organization.
+    /// The name of a secret of the organization.
     pub name: String,
-    /// The variable that holds the value.
+    /// The name of the environment variable for the value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub env: Option<String>,
-    /// The file in `/run/secrets` that holds the value.
+    /// The name of the file in `/run/secrets` for the value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
 }
 
-/// The secret with which the image of a job is had.
+/// The credentials for the registry of a job's image.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RegistryUse {
-    /// Of its organization; it holds `username:password`.
+    /// The name of a secret of the organization with the value `username:password`.
     pub secret: String,
 }
 

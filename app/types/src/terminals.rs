@@ -1,30 +1,31 @@
-//! Shells in running jobs: what is asked for, what is recorded, and what a socket says besides bytes.
+//! Types of terminals: tickets, records and the text messages of a terminal's socket.
 
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{JobId, TerminalId, UserId};
 use crate::time::Timestamp;
 
-/// The protocol of a terminal's socket.
+/// The subprotocol of a terminal's WebSocket.
 pub const PROTOCOL: &str = "berth.terminal.v1";
-/// Before the ticket, among the protocols that a browser offers: it can set no header.
+/// The prefix of the ticket among the offered subprotocols, because a browser cannot set a header.
 pub const TICKET_PROTOCOL: &str = "berth.ticket.";
-/// Bytes that either end of a socket sends beyond what the other has taken.
+/// The maximum number of bytes that one end sends beyond the acknowledged bytes of the other end.
 pub const WINDOW_BYTES: u64 = 256 << 10;
 
+/// The body of a new terminal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewTerminal {
-    /// Of a job on several nodes.
+    /// The rank of the shell, for a job on several nodes.
     #[serde(default)]
     pub rank: u32,
-    /// Why, when an operator who is no member asks; the organization reads it.
+    /// The reason of an operator without membership, at most 500 characters; the organization reads it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// A shell as it is recorded: who, when and why, never what was typed or shown.
+/// The record of a terminal: user, times and reason, without its input and output.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Terminal {
@@ -37,20 +38,20 @@ pub struct Terminal {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     pub opened_at: Timestamp,
-    /// Since when nobody looks at it, while it waits for them.
+    /// The start of the wait for a new connection; absent while a client is connected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_at: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub closed_at: Option<Timestamp>,
-    /// 128 + n for signal n.
+    /// The exit code of the shell; 128 + n after signal n.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
-    /// `ended`, `job_ended`, `left`, `gone`, `refused`, `revoked`.
+    /// The cause of the end: `ended`, `job_ended`, `left`, `gone`, `refused` or `revoked`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<String>,
 }
 
-/// Opens a terminal's socket once.
+/// A single-use right to the socket of a terminal.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TerminalTicket {
@@ -59,33 +60,29 @@ pub struct TerminalTicket {
     pub expires_at: Timestamp,
 }
 
-/// What the person's side says, as text; bytes are what was typed.
+/// A text message of the client. A binary message of the client has typed bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum TerminalSaid {
-    Size {
-        cols: u32,
-        rows: u32,
-    },
-    /// Bytes of this socket that were shown so far.
-    Taken {
-        bytes: u64,
-    },
-    /// It is not wanted any more.
+    /// The size of the screen.
+    Size { cols: u32, rows: u32 },
+    /// The number of bytes of this socket that the client has shown.
+    Taken { bytes: u64 },
+    /// A request to end the shell.
     End,
 }
 
-/// What the portal's side says, as text; bytes are what the shell wrote.
+/// A text message of the portal. A binary message of the portal has bytes of the shell.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum TerminalNews {
-    /// First: the place of the next byte, counted from the shell's start.
+    /// The first message: the offset of the next byte, counted from the shell's start.
     Open { begins: u64 },
-    /// Bytes of this socket that the shell has taken so far.
+    /// The number of bytes of this socket that the shell has received.
     Taken { bytes: u64 },
-    /// Last, except when the connection breaks.
+    /// The last message, absent after a broken connection.
     Closed {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         exit_code: Option<i32>,

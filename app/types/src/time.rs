@@ -1,4 +1,4 @@
-//! Instants as microseconds UTC; RFC 3339 on the wire.
+//! Times as microseconds in UTC, with RFC 3339 as the wire format.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,7 +12,7 @@ use time::format_description::well_known::Rfc3339;
 #[serde(into = "String", try_from = "String")]
 pub struct Timestamp(i64);
 
-/// The text is not an RFC 3339 instant.
+/// The error for a text that is no RFC 3339 time.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("not an RFC 3339 time such as 2026-03-01T09:00:00Z")]
 pub struct TimeError;
@@ -40,7 +40,7 @@ impl Timestamp {
     pub const fn millis(self) -> i64 {
         self.0.div_euclid(1_000)
     }
-    /// Later by `seconds`, held at the ends of the range instead of wrapping.
+    /// Returns the time later by `seconds`, limited to the range of the type.
     #[must_use]
     pub const fn plus_seconds(self, seconds: i64) -> Self {
         Self(self.0.saturating_add(seconds.saturating_mul(1_000_000)))
@@ -49,19 +49,19 @@ impl Timestamp {
     pub const fn plus_millis(self, millis: i64) -> Self {
         Self(self.0.saturating_add(millis.saturating_mul(1_000)))
     }
-    /// Milliseconds from `earlier` to here; negative when `earlier` is later.
+    /// Returns the milliseconds from `earlier` to this time; negative if `earlier` is later.
     pub const fn millis_since(self, earlier: Self) -> i64 {
         self.0.saturating_sub(earlier.0).div_euclid(1_000)
     }
     fn civil(self) -> Option<OffsetDateTime> {
         OffsetDateTime::from_unix_timestamp_nanos(i128::from(self.0) * 1_000).ok()
     }
-    /// `14:20:05`, UTC.
+    /// Returns the time of day in UTC, such as `14:20:05`.
     pub fn clock(self) -> String {
         self.civil()
             .map_or_else(String::new, |t| format!("{:02}:{:02}:{:02}", t.hour(), t.minute(), t.second()))
     }
-    /// `2026-11-20 14:20 UTC`.
+    /// Returns date and minute, such as `2026-11-20 14:20 UTC`.
     pub fn minute(self) -> String {
         self.civil().map_or_else(String::new, |t| {
             let month = u8::from(t.month());
@@ -100,7 +100,7 @@ impl From<Timestamp> for String {
     }
 }
 
-/// `1 h 12 min`, `4 min 05 s`, `12.4 s`, `0 s`: a length of time for people.
+/// Formats a length of time for people, such as `1 h 12 min`, `4 min 05 s`, `2.4 s` or `0 s`.
 pub fn duration_text(millis: i64) -> String {
     let millis = millis.max(0);
     let seconds = millis / 1_000;

@@ -1,8 +1,8 @@
-//! What was used and what it cost, by day.
+//! Types of usage: charged device time and its cost by day.
 
 use serde::{Deserialize, Serialize};
 
-/// By what use is told apart.
+/// The key of the rows besides the day.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -12,41 +12,45 @@ pub enum GroupBy {
     Offering,
     Mode,
     Member,
-    /// By the values of one label.
+    /// The values of one label.
     Label,
 }
 
+/// The usage of one day and key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct UsageRow {
-    /// `2026-11-21`.
+    /// The day (UTC), such as `2026-11-21`.
     pub day: String,
-    /// What it is grouped by; empty for days alone.
+    /// The value of the key; empty without a key.
     pub key: String,
-    /// Device-milliseconds that were charged; a share counts as its part.
+    /// Charged device-milliseconds; a share counts as its part.
     pub device_ms: i64,
     pub cost_micros: i64,
 }
 
+/// The usage of an organization for a range of days.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Usage {
     pub currency: String,
-    /// First and last day, both counted.
+    /// The first day, included.
     pub from: String,
+    /// The last day, included.
     pub until: String,
     pub rows: Vec<UsageRow>,
     pub device_ms: i64,
     pub cost_micros: i64,
-    /// Device-milliseconds of reservations in which no job ran, since the first day.
+    /// Device-milliseconds of reservations without a running job, since the first day.
     pub idle_reserved_device_ms: i64,
-    /// What the hours cost in which devices of running jobs stood idle, as they were pointed out.
+    /// The cost of the reported hours with idle devices of running jobs, in micro-units of the currency.
     #[serde(default)]
     pub underused_micros: i64,
-    /// Hours until what is available is spent at the present rate; absent when nothing is being spent.
+    /// Hours until the available money is spent at the present rate; absent without an expense.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runway_hours: Option<i64>,
-    /// What this month comes to if the rest of it is as the last seven days.
+    /// The expected cost of this month with the rate of the last seven days, in micro-units of the currency.
     pub forecast_month_micros: i64,
+    /// The cost of this month so far in micro-units of the currency.
     pub month_to_date_micros: i64,
 }

@@ -1,22 +1,22 @@
-//! Named volumes of an organization: files that several jobs share, and that people put in and fetch.
+//! Types of volumes: named, versioned sets of files for the jobs of an organization.
 
 use serde::{Deserialize, Serialize};
 
 use crate::ids::VolumeId;
 use crate::time::Timestamp;
 
-/// A volume that is to be made.
+/// The body of a new volume.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewVolume {
-    /// Up to 63 lower-case letters, digits and `-`; jobs and addresses use it, and it stays.
+    /// The permanent name: 1 to 63 lower-case letters, digits and `-`, with a letter or digit first.
     pub name: String,
-    /// Bytes of all files in it.
+    /// The limit of all files in bytes, 1 to 2^50.
     pub max_bytes: u64,
 }
 
-/// A volume as it is now.
+/// A volume in its latest version.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Volume {
@@ -25,13 +25,14 @@ pub struct Volume {
     pub max_bytes: u64,
     pub used_bytes: u64,
     pub files: u64,
-    /// Rises by one with every change of what is in it.
+    /// The number of the version, one more with each change of the files.
     pub version: i64,
     pub created_by: String,
     pub created_at: Timestamp,
     pub changed_at: Timestamp,
 }
 
+/// The kind of an entry in a directory of a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -44,58 +45,61 @@ pub enum EntryKind {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct VolumeEntry {
-    /// Within its directory.
+    /// The name in the directory.
     pub name: String,
-    /// Within the volume.
+    /// The path in the volume.
     pub path: String,
     pub kind: EntryKind,
-    /// Of a directory: of all files below it.
+    /// The size of a file, or of all files below a directory.
     pub bytes: u64,
-    /// 1 for a file; of a directory, all below it.
+    /// 1 for a file; the number of files below a directory.
     pub files: u64,
-    /// Of a file's bytes, in hexadecimal digits.
+    /// The SHA-256 of a file's bytes in hexadecimal digits; absent for a directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sha256: Option<String>,
-    /// The last change of it, or of anything below it.
+    /// The latest change of the file, or of any file below the directory.
     pub changed_at: Timestamp,
 }
 
-/// A file that is to be put into a volume. The same again goes on with what is there already.
+/// The body of an upload into a volume. A repeated request continues the upload.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewUpload {
-    /// Length of all of it.
+    /// The length of the file.
     pub bytes: u64,
-    /// SHA-256 in hexadecimal digits, checked at the end. What the volume has already is not sent again.
+    /// The SHA-256 in hexadecimal digits, verified at the end. Content that the volume already has needs no
+    /// upload.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sha256: Option<String>,
-    /// Up to 200 bytes of the sender's own, such as the file's time of change: another tag begins anew.
+    /// A text of the client, at most 200 bytes, such as the file's modification time. Another tag restarts
+    /// the upload.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tag: Option<String>,
 }
 
-/// How far a file has come.
+/// The progress of an upload.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Upload {
-    /// Where in the volume it goes.
+    /// The path in the volume.
     pub path: String,
     pub bytes: u64,
-    /// The next part begins here.
+    /// The number of received bytes: the offset of the next part.
     pub received: u64,
-    /// It is in the volume.
+    /// True if the file is in the volume.
     pub done: bool,
 }
 
+/// The access of a job to a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, Default)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum VolumeMode {
-    /// What the job changes, if it can, is its own.
+    /// Read only: the portal keeps no changes of the job.
     #[default]
     Ro,
-    /// What the job leaves is the volume's next version.
+    /// Read and write: the files at the end of the attempt become the next version.
     Rw,
 }
 
@@ -108,33 +112,34 @@ impl VolumeMode {
     }
 }
 
-/// A volume that a job asks for.
+/// A volume for a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct VolumeUse {
-    /// Of a volume of its organization.
+    /// The name of a volume of the organization.
     pub name: String,
-    /// Where the job finds it: below its own directory, or one directory at the root such as `/data`.
+    /// The path of the volume in the job: a path below the job's directory, or a directory of the root, such
+    /// as `/data`.
     pub path: String,
     #[serde(default)]
     pub mode: VolumeMode,
 }
 
-/// A volume of a job, with what became of it in the job's latest attempt.
+/// A volume of a job, with its versions in the latest attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct JobVolume {
     pub name: String,
     pub path: String,
     pub mode: VolumeMode,
-    /// The version that the attempt was given.
+    /// The version at the start of the attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<i64>,
-    /// The version that holds what the attempt left.
+    /// The version with the files of the attempt's end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept_version: Option<i64>,
-    /// What was left out of that, or why nothing was kept.
+    /// A sentence about the paths left out, or the reason for no new version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }

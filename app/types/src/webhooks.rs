@@ -1,20 +1,22 @@
-//! Where an organization hears of what happens.
+//! Types of webhooks and deliveries.
 
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{DeliveryId, WebhookId};
 use crate::time::Timestamp;
 
+/// The body of a new webhook.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewWebhook {
-    /// `https://…` to an address that the whole internet can reach.
+    /// An `https://` address with public IP addresses only.
     pub url: String,
-    /// Kinds of notices, such as `job.succeeded`; `job.*` for all of a family, `*` for everything.
+    /// The kinds of notices, such as `job.succeeded`; `job.*` for a family, `*` for all kinds.
     pub kinds: Vec<String>,
 }
 
+/// An address of an organization for signed notices.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Webhook {
@@ -23,18 +25,19 @@ pub struct Webhook {
     pub kinds: Vec<String>,
     pub created_at: Timestamp,
     pub created_by: String,
-    /// Signs what is sent; shown once, when it is made.
+    /// The key of the signatures; present only in the answer to the creation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<String>,
 }
 
+/// The state of a delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum DeliveryState {
     Pending,
     Delivered,
-    /// Given up; it can be sent again.
+    /// Failed after the last try; the delivery can be requested again.
     Failed,
 }
 
@@ -54,6 +57,7 @@ impl DeliveryState {
     }
 }
 
+/// The delivery of one notice to one webhook.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Delivery {

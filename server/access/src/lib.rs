@@ -1,4 +1,4 @@
-//! Ways into running jobs: terminals, and ports in the browser, both through tunnels that workers dial.
+//! Access to running jobs: terminals, and ports in the browser. Both use tunnels that workers dial.
 
 pub mod ports;
 mod terminal_access;

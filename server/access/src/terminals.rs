@@ -1,9 +1,10 @@
-//! Shells in running jobs: who may have one, how many, and the record of who was there and for how long.
+//! Terminals in running jobs: their limits, the rights to them, and the record of each terminal with its user
+//! and times.
 //!
-//! What is typed and shown passes elsewhere and is kept nowhere.
+//! The content of a terminal does not pass through this module, and the portal does not store it.
 
-use crate::terminal_access::{self, Refused};
-use berth_proto::{AttemptId, Closed, TERMINAL_PATIENCE, Terminal as Dialled, dial};
+use crate::terminal_access::{self, TerminalRefusal};
+use berth_proto::{AttemptId, Closed, TERMINAL_PATIENCE, Terminal as DialTerminal, dial};
 use berth_types::Page;
 use berth_types::ids::{AuditEventId, JobId, NodeId, OrgId, TerminalId, UserId};
 use berth_types::jobs::JobState;
@@ -13,7 +14,7 @@ use berth_types::terminals::{NewTerminal, Terminal, TerminalTicket};
 use berth_types::time::{Timestamp, duration_text};
 use futures::FutureExt;
 
-use crate::tunnels::{Shut, Tunnel, Tunnels, full};
+use crate::tunnels::{Tunnel, TunnelError, Tunnels, limit_text};
 use berth_foundation::Context;
 use berth_foundation::credentials::new_opaque;
 use berth_foundation::{Caller, Right, idempotency};
@@ -21,14 +22,14 @@ use berth_store::terminals::TerminalRow;
 use berth_store::{self as store, StoreError, Tx};
 use std::sync::Arc;
 
-/// Seconds in which a ticket must be used.
+/// Lifetime of a ticket in seconds.
 const TICKET_S: i64 = 30;
 
 fn parse<T: std::str::FromStr>(text: &str) -> Result<T, StoreError> {
     text.parse().map_err(|_| StoreError::Corrupt(text.to_owned()))
 }
 
-fn show(row: TerminalRow) -> Result<Terminal, StoreError> {
+fn terminal_from_row(row: TerminalRow) -> Result<Terminal, StoreError> {
     let number = |n: i64| u32::try_from(n).unwrap_or(0);
     let time = Timestamp::from_micros;
     Ok(Terminal {
@@ -47,7 +48,7 @@ fn show(row: TerminalRow) -> Result<Terminal, StoreError> {
     })
 }
 
-/// A terminal that may be entered now.
+/// The permission of a user for a connection to a terminal.
 #[derive(Debug, Clone)]
 pub struct Entry {
     pub org: OrgId,
@@ -55,55 +56,57 @@ pub struct Entry {
     row: TerminalRow,
 }
 
-/// How somebody's look at a terminal ended.
+/// The end of a connection to a terminal.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Parting {
-    /// Their connection did; the shell waits for them.
+pub enum TerminalEnd {
+    /// The user's connection ended. The shell waits for a new one.
     Left,
-    /// The shell did, or what it was in.
+    /// The shell or its attempt ended.
     Closed { exit_code: Option<i32>, cause: String },
-    /// Somebody else looks at it now.
+    /// Another connection took over the terminal.
     TakenOver,
 }
 
-impl Parting {
-    /// By the worker's last word.
-    pub fn of(closed: &Closed) -> Self {
+impl TerminalEnd {
+    /// Converts the worker's last message.
+    pub fn from_closed(closed: &Closed) -> Self {
         match closed.cause.as_str() {
             "taken_over" => Self::TakenOver,
             cause @ ("ended" | "job_ended" | "gone" | "refused") => {
                 Self::Closed { exit_code: closed.exit_code, cause: cause.to_owned() }
             }
-            // A worker that says something else is a newer one.
+            // Only a newer worker sends other causes.
             _ => Self::Closed { exit_code: closed.exit_code, cause: "ended".to_owned() },
         }
     }
 }
 
-fn refused(why: Refused) -> Problem {
-    match why {
-        Refused::NotRunning => {
+fn refused(refusal: TerminalRefusal) -> Problem {
+    match refusal {
+        TerminalRefusal::NotRunning => {
             let detail = "A terminal is opened in a job that runs. This one does not.";
             Problem::conflict("job.not_running", "The job does not run", detail)
         }
-        Refused::Rank => Problem::invalid_field("/rank", "The job has no such rank, or it does not run now."),
-        Refused::JobFull => {
+        TerminalRefusal::Rank => {
+            Problem::invalid_field("/rank", "The job has no such rank, or it does not run now.")
+        }
+        TerminalRefusal::JobFull => {
             let detail =
-                format!("A job may have {} terminals open; close one of them.", terminal_access::MOST_OF_JOB);
+                format!("A job may have {} terminals open; close one of them.", terminal_access::MAX_PER_JOB);
             Problem::conflict("terminal.limit", "Too many terminals", detail)
         }
-        Refused::OrgFull => {
+        TerminalRefusal::OrgFull => {
             let detail = format!(
                 "An organization may have {} terminals open; close one of them.",
-                terminal_access::MOST_OF_ORG
+                terminal_access::MAX_PER_ORG
             );
             Problem::conflict("terminal.limit", "Too many terminals", detail)
         }
     }
 }
 
-/// What the record says when a terminal is closed.
-fn closing(row: &TerminalRow, id: AuditEventId, at: Timestamp, cause: &str) -> AuditEvent {
+/// The audit event of a closed terminal.
+fn closed_event(row: &TerminalRow, id: AuditEventId, at: Timestamp, cause: &str) -> AuditEvent {
     let lasted = duration_text(at.micros().saturating_sub(row.opened_at) / 1_000);
     AuditEvent {
         id,
@@ -127,7 +130,11 @@ impl Terminals {
         Self { context, tunnels }
     }
 
-    /// Lets members in who may stop jobs, and operators who say why; gives their reason.
+    /// Authorises members with the right to run jobs, and operators with a reason. Returns the operator's
+    /// reason.
+    ///
+    /// # Errors
+    /// The refusal of [`Context::authorise`] for all others. 422 for an operator without a valid reason.
     pub async fn authorise_entry(
         &self,
         caller: &Caller,
@@ -138,10 +145,15 @@ impl Terminals {
         if self.context.authorise_operator(caller).is_err() {
             return Err(problem);
         }
-        terminal_access::reason(reason).map(Some).map_err(|why| Problem::invalid_field("/reason", why))
+        terminal_access::check_reason(reason)
+            .map(Some)
+            .map_err(|detail| Problem::invalid_field("/reason", detail))
     }
 
-    /// Opens a terminal in a running job. The shell starts when its socket is opened.
+    /// Opens a terminal in a running job. The shell starts at the opening of its socket.
+    ///
+    /// # Errors
+    /// 409 if the job does not run, or at the limit of terminals. 422 for a rank that does not run.
     pub async fn open_terminal(
         &self,
         caller: &Caller,
@@ -150,43 +162,45 @@ impl Terminals {
         input: NewTerminal,
     ) -> Result<TerminalTicket, Problem> {
         let reason = self.authorise_entry(caller, org, input.reason.as_deref()).await?;
-        if let Some(made) = caller.done_before() {
-            return self.terminal_ticket(caller, org, job, parse(made)?).await;
+        if let Some(id) = caller.already_created() {
+            return self.terminal_ticket(caller, org, job, parse(id)?).await;
         }
         let now = self.context.now();
         let id: TerminalId = self.context.new_id(now);
-        let once = caller.once.clone();
+        let key = caller.idempotency_key.clone();
         let why = reason.as_ref().map_or_else(String::new, |reason| format!(", as operator: {reason}"));
         let event =
             self.context.audit_event(caller, "terminal.opened", job.to_string(), format!("{id}{why}"));
         let (user, actor, rank) = (caller.user.id, caller.user.name.clone(), input.rank);
         let done = self.context.db.write(move |tx| {
-            let (event, actor, reason, once) = (event.clone(), actor.clone(), reason.clone(), once.clone());
+            let (event, actor, reason, key) = (event.clone(), actor.clone(), reason.clone(), key.clone());
             async move {
                 let Some(row) = store::jobs::find(tx, org, job).await? else {
                     return Ok(Err(Problem::not_found()));
                 };
                 let ranks = store::attempts::list_ranks(tx, &row.id, row.attempt).await?;
-                let here = ranks.into_iter().find(|r| r.rank == i64::from(rank) && r.running && !r.ended);
+                let running_rank =
+                    ranks.into_iter().find(|r| r.rank == i64::from(rank) && r.running && !r.ended);
                 let runs = row.phase.state == JobState::Running;
                 let open = store::terminals::count_open(tx, org, job).await?;
-                if let Err(why) = terminal_access::check(runs, here.is_some(), open) {
-                    return Ok(Err(refused(why)));
+                if let Err(refusal) = terminal_access::check(runs, running_rank.is_some(), open) {
+                    return Ok(Err(refused(refusal)));
                 }
-                let Some(here) = here else { return Ok(Err(refused(Refused::Rank))) };
+                let Some(rank) = running_rank else { return Ok(Err(refused(TerminalRefusal::Rank))) };
                 let row = TerminalRow {
                     id: id.to_string(),
                     org_id: org.to_string(),
                     job_id: row.id,
-                    attempt: here.number,
-                    node_rank: here.rank,
-                    node_id: here.node_id,
+                    attempt: rank.number,
+                    node_rank: rank.rank,
+                    node_id: rank.node_id,
                     user_id: user.to_string(),
                     actor,
                     reason,
                     opened_at: now.micros(),
                     attached_at: None,
-                    // Nobody is there yet; without anybody it is closed again.
+                    // The user counts as absent until the first connection. Without one the terminal is
+                    // closed.
                     left_at: Some(now.micros()),
                     closed_at: None,
                     exit_code: None,
@@ -194,7 +208,7 @@ impl Terminals {
                 };
                 store::terminals::insert(tx, &row).await?;
                 store::quotas::insert_audit(tx, Some(org), &event).await?;
-                idempotency::claim(tx, once.as_ref(), &row.id, now).await?;
+                idempotency::claim(tx, key.as_ref(), &row.id, now).await?;
                 Ok(Ok(row))
             }
             .boxed()
@@ -205,14 +219,14 @@ impl Terminals {
     }
 
     fn ticket(&self, caller: &Caller, row: TerminalRow) -> Result<TerminalTicket, Problem> {
-        let terminal = show(row)?;
+        let terminal = terminal_from_row(row)?;
         let (ticket, now) = (self.context.random(new_opaque), self.context.now());
         let expires_at = now.plus_seconds(TICKET_S);
         self.tunnels.put_ticket(&ticket, terminal.id, caller.user.id, expires_at, now);
         Ok(TerminalTicket { terminal, ticket, expires_at })
     }
 
-    /// A terminal that this caller opened and may still be in.
+    /// An open terminal of this caller, provided that the caller still has the right to it.
     async fn own_terminal(
         &self,
         caller: &Caller,
@@ -229,7 +243,7 @@ impl Terminals {
         let mut conn = self.context.db.read().await?;
         let row =
             store::terminals::find(&mut conn.tx(), org, job, id).await?.ok_or_else(Problem::not_found)?;
-        // An operator's reason stands in its record; who opened it without one was a member then.
+        // A terminal without a reason was opened by a member, so it needs the present right of a member.
         let own = row.user_id == caller.user.id.to_string() && (allowed.is_ok() || row.reason.is_some());
         if !own {
             return Err(Problem::not_found());
@@ -241,7 +255,7 @@ impl Terminals {
         Ok(row)
     }
 
-    /// A further ticket, for somebody whose connection broke.
+    /// A further ticket, for a new connection to a terminal.
     pub async fn terminal_ticket(
         &self,
         caller: &Caller,
@@ -253,7 +267,10 @@ impl Terminals {
         self.ticket(caller, row)
     }
 
-    /// Whether a caller may enter a terminal now. A `ticket` is used up by it.
+    /// Checks the right of a caller to connect to a terminal, and uses up the `ticket`.
+    ///
+    /// # Errors
+    /// 403 for an invalid ticket. 409 if the terminal is closed.
     pub async fn enter_terminal(
         &self,
         caller: &Caller,
@@ -272,29 +289,30 @@ impl Terminals {
         Ok(Entry { org, user: caller.user.id, row })
     }
 
-    /// The shell of a terminal; gives the place at which its bytes begin.
-    pub async fn reach_terminal(
+    /// Connects to the shell of a terminal, and starts the shell at the first connection. `from` is the first
+    /// wanted byte of the output. Returns the tunnel and the offset of its first byte.
+    pub async fn connect_terminal(
         &self,
         entry: &Entry,
         from: Option<u64>,
         (cols, rows): (u32, u32),
-    ) -> Result<(Tunnel, u64), Shut> {
+    ) -> Result<(Tunnel, u64), TunnelError> {
         let row = &entry.row;
-        let away = |_: StoreError| Shut::Away(Problem::internal());
-        let node: NodeId = parse(&row.node_id).map_err(away)?;
-        // Read anew: another socket may have begun the shell since.
-        let begun = self.terminal_begun(row).await.map_err(away)?;
-        let wanted =
-            Dialled { id: row.id.clone(), cols, rows, resume_from: begun.then(|| from.unwrap_or(0)) };
+        let failed = |_: StoreError| TunnelError::Unreachable(Problem::internal());
+        let node: NodeId = parse(&row.node_id).map_err(failed)?;
+        // Read again, since another socket may have started the shell.
+        let started = self.is_started(row).await.map_err(failed)?;
+        let terminal =
+            DialTerminal { id: row.id.clone(), cols, rows, resume_from: started.then(|| from.unwrap_or(0)) };
         let attempt = AttemptId::new(&row.job_id, u32::try_from(row.attempt).unwrap_or(0));
         let closed = |cause: &str, detail: String| {
-            Shut::Closed(Closed { exit_code: None, cause: cause.to_owned(), detail })
+            TunnelError::Closed(Closed { exit_code: None, cause: cause.to_owned(), detail })
         };
         let opened =
-            self.tunnels.open(&self.context, node, entry.org, attempt, dial::To::Terminal(wanted)).await;
-        let (mut tunnel, begins) = opened.map_err(|shut| match shut {
-            // A shell that is there already goes on waiting.
-            Shut::Full if !begun => closed("refused", full()),
+            self.tunnels.open(&self.context, node, entry.org, attempt, dial::To::Terminal(terminal)).await;
+        let (mut tunnel, begins) = opened.map_err(|error| match error {
+            // A shell that runs already stays open and waits for another connection.
+            TunnelError::Full if !started => closed("refused", limit_text()),
             other => other,
         })?;
         let (id, now) = (row.id.clone(), self.context.now());
@@ -302,27 +320,30 @@ impl Terminals {
             let id = id.clone();
             async move { store::terminals::attach(tx, &id, now).await }.boxed()
         });
-        if attached.await.map_err(away)? {
+        if attached.await.map_err(failed)? {
             return Ok((tunnel, begins));
         }
         tunnel.hang_up().await;
         Err(closed("gone", "This terminal is closed.".to_owned()))
     }
 
-    async fn terminal_begun(&self, row: &TerminalRow) -> Result<bool, StoreError> {
+    /// True if the shell of a terminal has started.
+    async fn is_started(&self, row: &TerminalRow) -> Result<bool, StoreError> {
         let (org, job, id) = (parse(&row.org_id)?, parse(&row.job_id)?, parse(&row.id)?);
         let mut conn = self.context.db.read().await?;
-        let now = store::terminals::find(&mut conn.tx(), org, job, id).await?;
-        Ok(now.is_none_or(|row| row.attached_at.is_some()))
+        let row = store::terminals::find(&mut conn.tx(), org, job, id).await?;
+        Ok(row.is_none_or(|row| row.attached_at.is_some()))
     }
 
-    /// Records how somebody's look at a terminal ended.
-    pub async fn part_from_terminal(&self, entry: Entry, parting: Parting) -> Result<(), StoreError> {
+    /// Records the end of a connection to a terminal.
+    pub async fn record_terminal_end(&self, entry: Entry, end: TerminalEnd) -> Result<(), StoreError> {
         let (row, now) = (entry.row, self.context.now());
-        match parting {
-            Parting::TakenOver => Ok(()),
-            Parting::Closed { exit_code, cause } => self.close_terminal(row, None, exit_code, cause).await,
-            Parting::Left => {
+        match end {
+            TerminalEnd::TakenOver => Ok(()),
+            TerminalEnd::Closed { exit_code, cause } => {
+                self.close_terminal(row, None, exit_code, cause).await
+            }
+            TerminalEnd::Left => {
                 let id = row.id.clone();
                 let left = self.context.db.write(move |tx| {
                     let id = id.clone();
@@ -345,7 +366,7 @@ impl Terminals {
     ) -> Result<(), StoreError> {
         let now = self.context.now();
         let org: OrgId = parse(&row.org_id)?;
-        let event = closing(&row, self.context.new_id(now), now, &cause);
+        let event = closed_event(&row, self.context.new_id(now), now, &cause);
         let done = self.context.db.write(move |tx| {
             let (id, cause, event) = (row.id.clone(), cause.clone(), event.clone());
             async move { close(tx, org, &id, left_at, exit_code, &cause, &event).await }.boxed()
@@ -353,7 +374,7 @@ impl Terminals {
         done.await
     }
 
-    /// Closes a terminal to which nobody comes back.
+    /// Closes a terminal after a delay if the user does not connect again.
     fn close_later(&self, row: TerminalRow) {
         let terminals = self.clone();
         tokio::spawn(async move {
@@ -366,7 +387,8 @@ impl Terminals {
         });
     }
 
-    /// After a start nobody looks at any terminal; those who do not come back have left.
+    /// Marks all open terminals as left after a start of the portal, since all connections are lost. A
+    /// terminal without a new connection is closed after the usual delay.
     pub async fn resume_terminals(&self) -> Result<(), StoreError> {
         let now = self.context.now();
         let open = self.context.db.write(move |tx| {
@@ -394,14 +416,14 @@ impl Terminals {
         after: Option<TerminalId>,
         limit: u32,
     ) -> Result<Page<Terminal>, Problem> {
-        self.context.authorise(caller, org, Right::Look).await?;
+        self.context.authorise(caller, org, Right::View).await?;
         let before = after.map_or_else(String::new, |id| id.to_string());
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
         store::jobs::find(&mut tx, org, job).await?.ok_or_else(Problem::not_found)?;
         let rows = store::terminals::list(&mut tx, org, job, &before, i64::from(limit)).await?;
         let full = rows.len() == limit as usize;
-        let items: Vec<Terminal> = rows.into_iter().map(show).collect::<Result<_, _>>()?;
+        let items: Vec<Terminal> = rows.into_iter().map(terminal_from_row).collect::<Result<_, _>>()?;
         let next_cursor = items.last().filter(|_| full).map(|terminal| terminal.id.to_string());
         Ok(Page { items, next_cursor })
     }

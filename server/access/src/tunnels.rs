@@ -1,6 +1,7 @@
-//! Tunnels into running jobs: a worker is asked to dial, and its stream is handed to whoever waits for it.
+//! Tunnels into running jobs. The portal asks a worker to dial and passes the worker's stream to the waiting
+//! request.
 //!
-//! Must not decide who may have one: `terminals` and `ports` do.
+//! Must not decide about rights: `terminals` and `ports` do.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,140 +18,148 @@ use tonic::{Status, Streaming};
 use berth_foundation::credentials::{fingerprint, new_opaque};
 use berth_foundation::{Change, Context, Listener};
 
-/// A worker that was asked to dial does so within this time, and has opened within that.
-const DIALLED: Duration = Duration::from_secs(10);
-const OPENED: Duration = Duration::from_secs(15);
-/// Tunnels of one organization into one node, a third of what a worker has for all: nobody takes every one.
-const MOST_OF_ORG: usize = 16;
-/// A place among them is waited for so long, since browsers open a few connections at once.
-const PLACED: Duration = Duration::from_secs(5);
-/// Frames that wait for the connection.
+/// Timeouts for the worker's dial, and for the opening after it.
+const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
+const OPEN_TIMEOUT: Duration = Duration::from_secs(15);
+/// Tunnels of one organization into one node: a third of a worker's limit, so no organization uses up all of
+/// them.
+const MAX_PER_ORG: usize = 16;
+/// The wait for a free tunnel of the organization. Browsers open a few connections at once.
+const PERMIT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Frames in the queue of the connection.
 const QUEUE: usize = 32;
 
-/// One end of a tunnel.
+/// The portal's end of a tunnel.
 pub struct Tunnel {
-    words: mpsc::Sender<Result<Frame, Status>>,
+    replies: mpsc::Sender<Result<Frame, Status>>,
     frames: Streaming<Frame>,
-    out: Outgoing,
-    inn: Incoming,
-    /// What the worker must be told of what was taken.
-    tell: Option<u64>,
-    /// Closes when its node is shut out. Absent until it was handed over.
-    life: Option<watch::Receiver<()>>,
-    /// Its place among those of its organization, for as long as it is there.
+    outgoing: Outgoing,
+    incoming: Incoming,
+    /// The number of consumed bytes that the worker must learn next.
+    ack_due: Option<u64>,
+    /// Closes at the revocation of the node. Absent until the delivery to the waiting request.
+    node_open: Option<watch::Receiver<()>>,
+    /// The tunnel's share of the limit of its organization.
     _permit: Option<OwnedSemaphorePermit>,
 }
 
-/// Waits until a node is shut out.
-async fn cut(life: Option<&mut watch::Receiver<()>>) {
-    match life {
-        Some(life) => while life.changed().await.is_ok() {},
+/// Waits for the revocation of a node.
+async fn wait_for_revocation(node_open: Option<&mut watch::Receiver<()>>) {
+    match node_open {
+        Some(node_open) => while node_open.changed().await.is_ok() {},
         None => std::future::pending().await,
     }
 }
 
-/// What came through a tunnel.
+/// A message of the worker, or the end of the tunnel.
 #[derive(Debug, PartialEq)]
-pub enum Heard {
+pub enum TunnelEvent {
+    /// The tunnel is open. The number is the offset of its first byte.
     Begins(u64),
     Data(Vec<u8>),
-    /// The job has taken so many bytes.
+    /// The job has consumed this number of bytes.
     Taken(u64),
     Closed(Closed),
-    /// The connection broke, or the worker does not keep to the rules.
+    /// The connection broke, or the worker violated the protocol.
     Gone,
 }
 
 impl Tunnel {
-    /// Around a stream that a worker opened; what is said goes into the other.
+    /// Makes a tunnel from a stream that a worker opened. The returned receiver has the frames for the
+    /// worker.
     pub fn new(frames: Streaming<Frame>) -> (Self, mpsc::Receiver<Result<Frame, Status>>) {
-        let (words, replies) = mpsc::channel(QUEUE);
-        let (out, inn) = (Outgoing::default(), Incoming::default());
-        (Self { words, frames, out, inn, tell: None, life: None, _permit: None }, replies)
+        let (replies, receiver) = mpsc::channel(QUEUE);
+        let (outgoing, incoming) = (Outgoing::default(), Incoming::default());
+        let tunnel =
+            Self { replies, frames, outgoing, incoming, ack_due: None, node_open: None, _permit: None };
+        (tunnel, receiver)
     }
 
-    /// What the worker says next. Cancel-safe.
-    pub async fn next(&mut self) -> Heard {
+    /// The next message of the worker. Cancel-safe.
+    pub async fn next(&mut self) -> TunnelEvent {
         loop {
             let frame = tokio::select! {
-                () = cut(self.life.as_mut()) => return Heard::Gone,
+                () = wait_for_revocation(self.node_open.as_mut()) => return TunnelEvent::Gone,
                 frame = self.frames.message() => frame,
             };
-            let Ok(Some(frame)) = frame else { return Heard::Gone };
+            let Ok(Some(frame)) = frame else { return TunnelEvent::Gone };
             match frame.what {
                 Some(frame::What::Data(data)) => {
-                    return if self.inn.note_came(data.len() as u64) {
-                        Heard::Data(data)
+                    return if self.incoming.note_came(data.len() as u64) {
+                        TunnelEvent::Data(data)
                     } else {
-                        Heard::Gone
+                        TunnelEvent::Gone
                     };
                 }
                 Some(frame::What::Taken(taken)) => {
-                    self.out.note_taken(taken);
-                    return Heard::Taken(taken);
+                    self.outgoing.note_taken(taken);
+                    return TunnelEvent::Taken(taken);
                 }
-                Some(frame::What::Begins(place)) => return Heard::Begins(place),
-                Some(frame::What::Closed(closed)) => return Heard::Closed(closed),
+                Some(frame::What::Begins(offset)) => return TunnelEvent::Begins(offset),
+                Some(frame::What::Closed(closed)) => return TunnelEvent::Closed(closed),
                 Some(frame::What::Size(_) | frame::What::HangUp(_)) | None => {}
             }
         }
     }
 
-    /// Bytes that may be sent now, in one piece.
-    pub fn room(&self) -> usize {
-        usize::try_from(self.out.room()).unwrap_or(0).min(TUNNEL_CHUNK)
+    /// Number of bytes that may be sent now in one piece.
+    pub fn send_capacity(&self) -> usize {
+        usize::try_from(self.outgoing.room()).unwrap_or(0).min(TUNNEL_CHUNK)
     }
 
-    /// Notes that so many bytes of what came were passed on.
+    /// Notes the number of received bytes that were passed on.
     pub fn note_taken(&mut self, bytes: u64) {
-        self.inn.note_taken(bytes);
-        self.tell = self.inn.due().or(self.tell);
+        self.incoming.note_taken(bytes);
+        self.ack_due = self.incoming.due().or(self.ack_due);
     }
 
-    async fn say(&mut self, what: frame::What) -> Result<(), ()> {
-        self.words.send(Ok(what.into())).await.map_err(|_| ())
+    async fn send_frame(&mut self, content: frame::What) -> Result<(), ()> {
+        self.replies.send(Ok(content.into())).await.map_err(|_| ())
     }
 
-    /// Says what was taken, when that is due.
-    pub async fn tell(&mut self) -> Result<(), ()> {
-        match self.tell.take() {
-            Some(taken) => self.say(frame::What::Taken(taken)).await,
+    /// Sends the number of consumed bytes to the worker, if that is due.
+    pub async fn send_ack(&mut self) -> Result<(), ()> {
+        match self.ack_due.take() {
+            Some(taken) => self.send_frame(frame::What::Taken(taken)).await,
             None => Ok(()),
         }
     }
 
-    /// Sends a piece that fits the room. An error says that the worker is gone.
+    /// Sends a piece of at most [`Self::send_capacity`] bytes. An error means that the connection to the
+    /// worker is lost.
     pub async fn send(&mut self, data: Vec<u8>) -> Result<(), ()> {
-        self.out.note_sent(data.len() as u64);
-        self.say(frame::What::Data(data)).await
+        self.outgoing.note_sent(data.len() as u64);
+        self.send_frame(frame::What::Data(data)).await
     }
 
     pub async fn resize(&mut self, cols: u32, rows: u32) -> Result<(), ()> {
-        self.say(frame::What::Size(berth_proto::Size { cols, rows })).await
+        self.send_frame(frame::What::Size(berth_proto::Size { cols, rows })).await
     }
 
-    /// Says that nobody wants what is at the other end.
+    /// Asks the worker to close the other end of the tunnel.
     pub async fn hang_up(&mut self) {
-        // Whoever is gone has let go by that.
-        let _ = self.say(frame::What::HangUp(berth_proto::HangUp {})).await;
+        // An error does not matter: a worker without the connection closes its end anyway.
+        let _ = self.send_frame(frame::What::HangUp(berth_proto::HangUp {})).await;
     }
 }
 
-/// Opens a terminal's socket once.
+/// A single-use right to the socket of a terminal.
 struct Ticket {
     terminal: TerminalId,
     user: UserId,
     expires_at: Timestamp,
 }
 
-/// Whoever waits for a tunnel, and what opens a socket.
+/// The requests that wait for tunnels, and the tickets of terminals.
 #[derive(Default)]
 pub struct Tunnels {
-    awaited: Mutex<HashMap<String, (NodeId, oneshot::Sender<Tunnel>)>>,
+    /// By the hash of the tunnel's token.
+    pending: Mutex<HashMap<String, (NodeId, oneshot::Sender<Tunnel>)>>,
+    /// By the hash of the ticket.
     tickets: Mutex<HashMap<String, Ticket>>,
-    /// Dropped when a node is shut out.
+    /// A sender is dropped at the revocation of its node.
     nodes: Mutex<HashMap<NodeId, watch::Sender<()>>>,
-    rooms: Mutex<HashMap<(NodeId, OrgId), Arc<Semaphore>>>,
+    permits: Mutex<HashMap<(NodeId, OrgId), Arc<Semaphore>>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -158,33 +167,34 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Tunnels {
-    /// Gives a worker's stream to whoever waits for it; `false` when nobody waits for one of this node.
-    pub fn hand_over(&self, node: NodeId, token: &str, tunnel: Tunnel) -> bool {
-        let mut awaited = lock(&self.awaited);
+    /// Passes a worker's stream to the waiting request. Returns `false` if no request waits for this token
+    /// and node.
+    pub fn deliver(&self, node: NodeId, token: &str, tunnel: Tunnel) -> bool {
+        let mut pending = lock(&self.pending);
         let key = fingerprint(token);
-        // A token of another node's is left to that node.
-        if awaited.get(&key).is_none_or(|(of, _)| *of != node) {
+        // A token for another node stays valid for that node.
+        if pending.get(&key).is_none_or(|(owner, _)| *owner != node) {
             return false;
         }
-        let life = lock(&self.nodes).entry(node).or_insert_with(|| watch::channel(()).0).subscribe();
-        let tunnel = Tunnel { life: Some(life), ..tunnel };
-        awaited.remove(&key).is_some_and(|(_, taker)| taker.send(tunnel).is_ok())
+        let node_open = lock(&self.nodes).entry(node).or_insert_with(|| watch::channel(()).0).subscribe();
+        let tunnel = Tunnel { node_open: Some(node_open), ..tunnel };
+        pending.remove(&key).is_some_and(|(_, sender)| sender.send(tunnel).is_ok())
     }
 
-    /// Ends every tunnel of a node.
-    pub fn cut(&self, node: NodeId) {
+    /// Ends all tunnels of a node.
+    pub fn close_node(&self, node: NodeId) {
         lock(&self.nodes).remove(&node);
     }
 
-    /// What counts an organization's tunnels into a node.
-    fn room(&self, node: NodeId, org: OrgId) -> Arc<Semaphore> {
-        let mut rooms = lock(&self.rooms);
-        // Whoever is in one, or waits for that, holds it.
-        rooms.retain(|_, room| Arc::strong_count(room) > 1);
-        rooms.entry((node, org)).or_insert_with(|| Arc::new(Semaphore::new(MOST_OF_ORG))).clone()
+    /// The semaphore of an organization's tunnels into a node.
+    fn semaphore(&self, node: NodeId, org: OrgId) -> Arc<Semaphore> {
+        let mut permits = lock(&self.permits);
+        // Open tunnels and waiting requests hold a reference.
+        permits.retain(|_, semaphore| Arc::strong_count(semaphore) > 1);
+        permits.entry((node, org)).or_insert_with(|| Arc::new(Semaphore::new(MAX_PER_ORG))).clone()
     }
 
-    /// Keeps a ticket; those that are too old go.
+    /// Stores a ticket and removes expired tickets.
     pub fn put_ticket(
         &self,
         ticket: &str,
@@ -198,63 +208,68 @@ impl Tunnels {
         tickets.insert(fingerprint(ticket), Ticket { terminal, user, expires_at });
     }
 
-    /// Uses a ticket up; whether it was good for this terminal and person.
+    /// Uses up a ticket. Returns true if it was valid for this terminal and user.
     pub fn use_ticket(&self, ticket: &str, terminal: TerminalId, user: UserId, now: Timestamp) -> bool {
-        let kept = lock(&self.tickets).remove(&fingerprint(ticket));
-        kept.is_some_and(|kept| kept.terminal == terminal && kept.user == user && kept.expires_at > now)
+        let stored = lock(&self.tickets).remove(&fingerprint(ticket));
+        stored.is_some_and(|t| t.terminal == terminal && t.user == user && t.expires_at > now)
     }
 }
 
-/// Forgets who waited, whatever became of it.
-struct Waiting {
+/// Removes a pending request at the end of its wait, in every case.
+struct PendingGuard {
     tunnels: Arc<Tunnels>,
     key: String,
 }
 
-impl Drop for Waiting {
+impl Drop for PendingGuard {
     fn drop(&mut self) {
-        lock(&self.tunnels.awaited).remove(&self.key);
+        lock(&self.tunnels.pending).remove(&self.key);
     }
 }
 
-/// Why there is no tunnel.
-pub enum Shut {
-    /// The worker does not answer now; it may later.
-    Away(Problem),
-    /// The organization has as many into this node as it may.
+/// The reason of a failed tunnel.
+pub enum TunnelError {
+    /// The worker does not answer now, but may answer later.
+    Unreachable(Problem),
+    /// The organization is at its limit of tunnels into this node.
     Full,
-    /// The worker's last word.
+    /// The worker refused or ended the tunnel.
     Closed(Closed),
 }
 
-/// What is said where there is no further place.
-pub fn full() -> String {
+/// The text for an organization at its limit of tunnels into a node.
+pub fn limit_text() -> String {
     format!(
-        "The organization has {MOST_OF_ORG} terminals and connections open on this node, as many as it may. Close some of them."
+        "The organization has {MAX_PER_ORG} terminals and connections open on this node, as many as it may. Close some of them."
     )
 }
 
-fn away() -> Shut {
-    Shut::Away(Problem::unavailable("The job's worker is out of reach; try again in a moment.", 2))
+fn worker_unreachable() -> TunnelError {
+    TunnelError::Unreachable(Problem::unavailable(
+        "The job's worker is out of reach; try again in a moment.",
+        2,
+    ))
 }
 
 impl Listener for Tunnels {
-    fn hear(&self, change: &Change) {
+    fn on_change(&self, change: &Change) {
         if let Change::NodeRevoked(node) = change {
-            self.cut(*node);
+            self.close_node(*node);
         }
     }
 }
 
 impl Tunnels {
-    /// Tunnels that end when their node is revoked.
+    /// Creates the list of tunnels and subscribes it to changes. The revocation of a node ends the node's
+    /// tunnels.
     pub fn subscribed(context: &Context) -> Arc<Self> {
         let tunnels: Arc<Self> = Arc::default();
         context.changes.subscribe(tunnels.clone());
         tunnels
     }
 
-    /// A tunnel into an attempt of an organization's, and the place at which its bytes begin.
+    /// Opens a tunnel into an attempt of an organization. Returns the tunnel and the offset of its first
+    /// byte.
     pub async fn open(
         self: &Arc<Self>,
         context: &Context,
@@ -262,25 +277,29 @@ impl Tunnels {
         org: OrgId,
         attempt: AttemptId,
         to: dial::To,
-    ) -> Result<(Tunnel, u64), Shut> {
-        let room = self.room(node, org).acquire_owned();
-        let Ok(Ok(permit)) = tokio::time::timeout(PLACED, room).await else { return Err(Shut::Full) };
+    ) -> Result<(Tunnel, u64), TunnelError> {
+        let permit = self.semaphore(node, org).acquire_owned();
+        let Ok(Ok(permit)) = tokio::time::timeout(PERMIT_TIMEOUT, permit).await else {
+            return Err(TunnelError::Full);
+        };
         let token = context.random(new_opaque);
         let key = fingerprint(&token);
-        let (taker, taken) = oneshot::channel();
-        lock(&self.awaited).insert(key.clone(), (node, taker));
-        let _waiting = Waiting { tunnels: self.clone(), key };
+        let (sender, delivered) = oneshot::channel();
+        lock(&self.pending).insert(key.clone(), (node, sender));
+        let _pending = PendingGuard { tunnels: self.clone(), key };
         if !context.live.dial(node, Dial { token, attempt: Some(attempt), to: Some(to) }) {
-            return Err(away());
+            return Err(worker_unreachable());
         }
-        let Ok(Ok(mut tunnel)) = tokio::time::timeout(DIALLED, taken).await else { return Err(away()) };
-        match tokio::time::timeout(OPENED, tunnel.next()).await {
-            Ok(Heard::Begins(place)) => {
+        let Ok(Ok(mut tunnel)) = tokio::time::timeout(DIAL_TIMEOUT, delivered).await else {
+            return Err(worker_unreachable());
+        };
+        match tokio::time::timeout(OPEN_TIMEOUT, tunnel.next()).await {
+            Ok(TunnelEvent::Begins(offset)) => {
                 tunnel._permit = Some(permit);
-                Ok((tunnel, place))
+                Ok((tunnel, offset))
             }
-            Ok(Heard::Closed(closed)) => Err(Shut::Closed(closed)),
-            Ok(_) | Err(_) => Err(away()),
+            Ok(TunnelEvent::Closed(closed)) => Err(TunnelError::Closed(closed)),
+            Ok(_) | Err(_) => Err(worker_unreachable()),
         }
     }
 }
@@ -290,7 +309,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ticket_is_good_once_for_one_person_and_terminal() {
+    fn a_terminal_ticket_is_valid_once_for_one_user_and_terminal() {
         let tunnels = Tunnels::default();
         let terminal = |n: u128| TerminalId::from_uuid(uuid::Uuid::from_u128(n));
         let user = |n: u128| UserId::from_uuid(uuid::Uuid::from_u128(n));
@@ -299,9 +318,9 @@ mod tests {
         put("a");
         assert!(tunnels.use_ticket("a", terminal(1), user(1), at(9)));
         assert!(!tunnels.use_ticket("a", terminal(1), user(1), at(9)), "once");
-        for (of, by, now) in [(2, 1, 9), (1, 2, 9), (1, 1, 10)] {
+        for (id, by, now) in [(2, 1, 9), (1, 2, 9), (1, 1, 10)] {
             put("b");
-            assert!(!tunnels.use_ticket("b", terminal(of), user(by), at(now)), "{of} {by} {now}");
+            assert!(!tunnels.use_ticket("b", terminal(id), user(by), at(now)), "{id} {by} {now}");
         }
         assert!(!tunnels.use_ticket("forged", terminal(1), user(1), at(0)));
         put("old");
@@ -310,20 +329,20 @@ mod tests {
     }
 
     #[test]
-    fn an_organization_has_a_part_of_a_nodes_tunnels() {
+    fn an_organization_has_a_limited_part_of_the_tunnels_of_a_node() {
         let tunnels = Tunnels::default();
-        let take = |node: u128, org: u128| {
+        let acquire = |node: u128, org: u128| {
             let (node, org) = (uuid::Uuid::from_u128(node), uuid::Uuid::from_u128(org));
-            tunnels.room(NodeId::from_uuid(node), OrgId::from_uuid(org)).try_acquire_owned()
+            tunnels.semaphore(NodeId::from_uuid(node), OrgId::from_uuid(org)).try_acquire_owned()
         };
-        let mut held: Vec<_> = (0..MOST_OF_ORG).map(|_| take(1, 1).unwrap()).collect();
-        assert!(take(1, 1).is_err());
-        assert!(take(1, 2).is_ok() && take(2, 1).is_ok(), "another's, and those of another node");
+        let mut held: Vec<_> = (0..MAX_PER_ORG).map(|_| acquire(1, 1).unwrap()).collect();
+        assert!(acquire(1, 1).is_err());
+        assert!(acquire(1, 2).is_ok() && acquire(2, 1).is_ok(), "another's, and those of another node");
         held.pop();
-        held.push(take(1, 1).unwrap());
-        assert!(take(1, 1).is_err());
+        held.push(acquire(1, 1).unwrap());
+        assert!(acquire(1, 1).is_err());
         drop(held);
-        assert!(take(3, 1).is_ok());
-        assert_eq!(lock(&tunnels.rooms).len(), 1, "what nobody is in is forgotten");
+        assert!(acquire(3, 1).is_ok());
+        assert_eq!(lock(&tunnels.permits).len(), 1, "what nobody is in is forgotten");
     }
 }

@@ -1,4 +1,4 @@
-//! First run, sign-up, sessions and API tokens.
+//! First set-up, sign-up, sessions and API tokens.
 
 use std::net::IpAddr;
 
@@ -12,9 +12,9 @@ use berth_types::problems::{FieldError, Problem};
 use berth_types::time::Timestamp;
 use futures::FutureExt;
 
-use super::members::manages_no_more;
+use super::members::recheck_manage_right;
 use crate::passwords::{self, Hasher};
-use crate::throttle::Throttle;
+use crate::throttle::SignInThrottle;
 use berth_foundation::credentials::{fingerprint, looks_like_api_token, new_api_token, new_opaque};
 use berth_foundation::{Caller, Right, TokenScope, idempotency};
 use berth_foundation::{Change, Context};
@@ -22,17 +22,17 @@ use berth_store::{self as store, StoreError};
 use std::sync::Arc;
 
 const SETUP_TOKEN: &str = "setup_token";
-/// The last use of a token is recorded this exactly.
-const USED_EVERY_MS: i64 = 60_000;
+/// Precision of the recorded last use of a token.
+const LAST_USE_PRECISION_MS: i64 = 60_000;
 
-/// What is said of a text that is no address.
-pub(crate) const NO_ADDRESS: &str = "Give an e-mail address, such as ada@example.org.";
+/// The text for an invalid e-mail address.
+pub(crate) const INVALID_EMAIL: &str = "Give an e-mail address, such as ada@example.org.";
 
-/// What keeps somebody new from having an account.
-pub(crate) fn check_person(email: &str, name: &str, password: &str) -> Vec<FieldError> {
+/// Checks the data of a new user. Returns the invalid fields.
+pub(crate) fn check_new_user(email: &str, name: &str, password: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if !is_email(email) {
-        errors.push(FieldError::new("/email", NO_ADDRESS));
+        errors.push(FieldError::new("/email", INVALID_EMAIL));
     }
     check_name("/name", name, &mut errors);
     let known: Vec<&str> = if errors.is_empty() { vec![email, name] } else { vec![] };
@@ -40,7 +40,7 @@ pub(crate) fn check_person(email: &str, name: &str, password: &str) -> Vec<Field
     errors
 }
 
-pub(crate) fn taken() -> Problem {
+pub(crate) fn account_exists() -> Problem {
     Problem::conflict(
         "account.exists",
         "There is an account already",
@@ -53,7 +53,7 @@ pub(crate) fn taken() -> Problem {
 pub struct Accounts {
     context: Context,
     hasher: Hasher,
-    throttle: Arc<Throttle>,
+    throttle: Arc<SignInThrottle>,
 }
 
 impl Accounts {
@@ -61,7 +61,7 @@ impl Accounts {
         Self { context, hasher, throttle: Arc::default() }
     }
 
-    /// The setup token of a portal without operator, made anew; `None` once there is an operator.
+    /// Makes a new setup token for a portal without an operator. Returns `None` if there is an operator.
     pub async fn open_setup(&self) -> Result<Option<String>, StoreError> {
         let token = self.context.random(new_opaque);
         let hash = fingerprint(&token);
@@ -91,9 +91,12 @@ impl Accounts {
         })
     }
 
-    /// Makes the first operator for whoever holds the setup token.
+    /// Creates the first operator. The request must have the setup token.
+    ///
+    /// # Errors
+    /// 409 if there is an operator already. 422 for a wrong token.
     pub async fn set_up(&self, input: Setup) -> Result<User, Problem> {
-        let errors = check_person(&input.email, &input.name, &input.password);
+        let errors = check_new_user(&input.email, &input.name, &input.password);
         if !errors.is_empty() {
             return Err(Problem::invalid(errors));
         }
@@ -136,17 +139,20 @@ impl Accounts {
             })
             .await;
         match done {
-            Err(StoreError::Duplicate) => Err(taken()),
+            Err(StoreError::Duplicate) => Err(account_exists()),
             other => other?,
         }
     }
 
-    /// A new person with an organization of their own.
+    /// Creates a user and a new organization with this user as owner.
+    ///
+    /// # Errors
+    /// 403 if sign-up is closed. 409 if the address has an account.
     pub async fn sign_up(&self, input: SignUp) -> Result<SignedUp, Problem> {
         if !self.context.settings.sign_up_open {
             return Err(Problem::forbidden("Sign-up is closed here; ask the operator for an invitation."));
         }
-        let mut errors = check_person(&input.email, &input.name, &input.password);
+        let mut errors = check_new_user(&input.email, &input.name, &input.password);
         check_name("/organization", &input.organization, &mut errors);
         if !errors.is_empty() {
             return Err(Problem::invalid(errors));
@@ -179,26 +185,29 @@ impl Accounts {
             .await;
         match done {
             Ok(()) => {
-                // The limits for all hold for it from now on.
+                // The planner must apply the common limits to the new organization.
                 self.context.publish(Change::Orgs);
                 Ok(answer)
             }
-            Err(StoreError::Duplicate) => Err(taken()),
+            Err(StoreError::Duplicate) => Err(account_exists()),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Checks a password and opens a session; gives its cookie value and who it is.
-    /// A new session: its cookie and whose it is. `from` is where the request came from.
+    /// Checks a password and opens a session. Returns the value of the session cookie and the user. `from` is
+    /// the IP address of the request.
+    ///
+    /// # Errors
+    /// 401 for a wrong address or password. 429 after too many wrong passwords.
     pub async fn sign_in(&self, input: SignIn, from: Option<IpAddr>) -> Result<(String, User), Problem> {
         let email = input.email.trim().to_lowercase();
         let mut conn = self.context.db.read().await?;
         let login = store::accounts::find_login(&mut conn.tx(), &email).await?;
         drop(conn);
         let (user, hash) = login.unzip();
-        let right = self.hasher.verify(input.password, hash).await.map_err(|_| Problem::internal())?;
-        let Some(user) = user.filter(|_| right) else {
-            if let Some(wait_s) = self.throttle.failed(&email, from) {
+        let correct = self.hasher.verify(input.password, hash).await.map_err(|_| Problem::internal())?;
+        let Some(user) = user.filter(|_| correct) else {
+            if let Some(wait_s) = self.throttle.count_failure(&email, from) {
                 let detail = "There were too many wrong passwords for this account from here. Wait a little, then try again; the account is not locked.";
                 return Err(Problem::throttled(detail, wait_s));
             }
@@ -235,33 +244,33 @@ impl Accounts {
             async move { store::accounts::delete_session(tx, &hash).await }.boxed()
         });
         done.await?;
-        // After the session: until then it could have had another ticket.
+        // Published after the deletion: before it the session could still get a new ticket.
         if let Some(caller) = caller {
             self.context.publish(Change::SignedOut(caller.user.id));
         }
         Ok(())
     }
 
-    /// Who a session cookie stands for.
+    /// The caller of a valid session cookie.
     pub async fn caller_by_session(&self, cookie: &str) -> Result<Option<Caller>, Problem> {
         let (now, hash) = (self.context.now(), fingerprint(cookie));
         let idle_since = now.plus_seconds(-self.context.settings.session_idle_s);
         let mut conn = self.context.db.read().await?;
         let found = store::accounts::find_session(&mut conn.tx(), &hash, now, idle_since).await?;
         drop(conn);
-        let Some((user, seen)) = found else { return Ok(None) };
-        // Once a minute is exact enough for an idle limit of hours, and saves a write a request.
-        if now.millis_since(seen) > 60_000 {
+        let Some((user, last_seen)) = found else { return Ok(None) };
+        // A precision of one minute is enough for an idle limit of hours and avoids a write per request.
+        if now.millis_since(last_seen) > 60_000 {
             let touch = self.context.db.write(move |tx| {
                 let hash = hash.clone();
                 async move { store::accounts::touch_session(tx, &hash, now).await }.boxed()
             });
             touch.await?;
         }
-        Ok(Some(Caller { user, token: None, once: None }))
+        Ok(Some(Caller { user, token: None, idempotency_key: None }))
     }
 
-    /// Who an API token stands for.
+    /// The caller of a valid API token.
     pub async fn caller_by_token(&self, secret: &str) -> Result<Option<Caller>, Problem> {
         if !looks_like_api_token(secret) {
             return Ok(None);
@@ -270,17 +279,17 @@ impl Accounts {
         let now = self.context.now();
         let found = store::accounts::find_token(&mut conn.tx(), &fingerprint(secret), now).await?;
         drop(conn);
-        let Some(g) = found else { return Ok(None) };
-        if g.last_used_at.is_none_or(|at| now.millis_since(at) > USED_EVERY_MS) {
-            let id = g.id;
+        let Some(grant) = found else { return Ok(None) };
+        if grant.last_used_at.is_none_or(|at| now.millis_since(at) > LAST_USE_PRECISION_MS) {
+            let id = grant.id;
             let touch = self
                 .context
                 .db
                 .write(move |tx| async move { store::accounts::touch_token(tx, id, now).await }.boxed());
             touch.await?;
         }
-        let token = Some(TokenScope { id: g.id, org: g.org, role: g.role });
-        Ok(Some(Caller { user: g.user, token, once: None }))
+        let token = Some(TokenScope { id: grant.id, org: grant.org, role: grant.role });
+        Ok(Some(Caller { user: grant.user, token, idempotency_key: None }))
     }
 
     pub async fn me(&self, caller: &Caller) -> Result<Me, Problem> {
@@ -303,7 +312,7 @@ impl Accounts {
         self.make_token(caller, Some(org), input.name, input.role, input.expires_at).await
     }
 
-    /// A token with which an operator's script acts on the operator's side.
+    /// Creates a token for scripts with an operator's rights.
     pub async fn create_operator_token(
         &self,
         caller: &Caller,
@@ -330,7 +339,7 @@ impl Accounts {
         if !errors.is_empty() {
             return Err(Problem::invalid(errors));
         }
-        if caller.done_before().is_some() {
+        if caller.already_created().is_some() {
             return Err(idempotency::shown_once());
         }
         let secret = self.context.random(new_api_token);
@@ -344,17 +353,17 @@ impl Accounts {
             last_used_at: None,
         };
         let created = CreatedToken { secret: secret.clone(), token: token.clone() };
-        let (hash, user, once) = (fingerprint(&secret), caller.user.id, caller.once.clone());
+        let (hash, user, key) = (fingerprint(&secret), caller.user.id, caller.idempotency_key.clone());
         let insert = self.context.db.write(move |tx| {
-            let (token, hash, once) = (token.clone(), hash.clone(), once.clone());
+            let (token, hash, key) = (token.clone(), hash.clone(), key.clone());
             async move {
-                // Made a moment after its maker lost the right, it would outlive what ends with the right.
+                // The loss of the right ends all tokens of a user, so a token must not be created after it.
                 if let Some(org) = org
-                    && let Some(problem) = manages_no_more(tx, org, user).await?
+                    && let Some(problem) = recheck_manage_right(tx, org, user).await?
                 {
                     return Ok(Some(problem));
                 }
-                idempotency::claim(tx, once.as_ref(), "", now).await?;
+                idempotency::claim(tx, key.as_ref(), "", now).await?;
                 store::accounts::insert_token(tx, org, user, &token, &hash).await?;
                 Ok(None)
             }
@@ -366,7 +375,7 @@ impl Accounts {
         }
     }
 
-    /// The tokens of an organization; without one, those of operators.
+    /// The tokens of an organization, or the operators' tokens without an organization.
     pub async fn list_tokens(&self, caller: &Caller, org: Option<OrgId>) -> Result<Vec<Token>, Problem> {
         self.authorise_tokens(caller, org).await?;
         let mut conn = self.context.db.read().await?;
@@ -394,12 +403,12 @@ impl Accounts {
         if !delete.await? {
             return Err(Problem::not_found());
         }
-        // What it opened does not outlive it.
+        // The streams of the token end with it.
         self.context.publish(Change::TokenRevoked(token));
         Ok(())
     }
 
-    /// Forgets sessions that are over.
+    /// Deletes expired sessions.
     pub async fn forget_old(&self) -> Result<(), StoreError> {
         let now = self.context.now();
         let idle_since = now.plus_seconds(-self.context.settings.session_idle_s);

@@ -1,9 +1,9 @@
-//! Invitations into an organization: made by its owners, mailed, accepted once.
+//! Invitations into an organization. Owners create them, the portal mails them, and each works once.
 //!
-//! The secret of a link is in the mail, or in the one answer that shows it, and nowhere else: it is no part
-//! of a notice, which the store would keep, so its mail goes out while the invitation is made. When that
-//! fails, or the portal stops in between, the invitation says that it was not mailed; sending it again makes
-//! another secret.
+//! The secret of a link is only in the mail, or in the one answer that shows the link. It is not part of a
+//! notice, since the database stores notices. The mail is therefore sent during the request. If the mail
+//! fails, or the portal stops before it, the invitation has no `mailed_at`. A repeated invitation has a new
+//! secret.
 
 use berth_core::admission::is_email;
 use berth_types::Page;
@@ -17,23 +17,25 @@ use berth_types::quotas::AuditEvent;
 use berth_types::time::Timestamp;
 use futures::FutureExt;
 
-use super::accounts::{NO_ADDRESS, check_person, taken};
-use super::members::manages_no_more;
+use super::accounts::{INVALID_EMAIL, account_exists, check_new_user};
+use super::members::recheck_manage_right;
 use crate::passwords::Hasher;
-use crate::throttle::Invites;
+use crate::throttle::InvitationThrottle;
 use berth_foundation::Context;
 use berth_foundation::credentials::{fingerprint, new_opaque};
 use berth_foundation::delivery::Transport;
 use berth_foundation::{Caller, Right};
-use berth_store::members::Invited;
+use berth_store::members::InvitationRecord;
 use berth_store::{self as store, StoreError, Tx};
 use std::sync::Arc;
 
-/// Seven days.
-const LASTS_S: i64 = 7 * 86_400;
-const MOST: usize = 100;
+/// Lifetime of a link: seven days.
+const LIFETIME_S: i64 = 7 * 86_400;
+/// Open invitations of one organization.
+const MAX_OPEN: usize = 100;
 
-/// One answer for whatever is not, or is no more: it tells nobody which of these it was.
+/// The common answer for unknown, accepted, withdrawn and expired invitations. It does not reveal the
+/// difference.
 fn not_valid() -> Problem {
     Problem::new(
         404,
@@ -60,24 +62,28 @@ fn throttled(wait_s: u64) -> Problem {
     Problem::throttled(detail, wait_s)
 }
 
-/// The invitation of a secret, while it can be accepted.
-async fn find_open(tx: &mut Tx<'_>, hash: &str, now: Timestamp) -> Result<Option<Invited>, StoreError> {
+/// The open invitation of a secret: neither accepted nor expired.
+async fn find_open(
+    tx: &mut Tx<'_>,
+    hash: &str,
+    now: Timestamp,
+) -> Result<Option<InvitationRecord>, StoreError> {
     let found = store::members::find_by_secret(tx, hash).await?;
-    Ok(found.filter(|found| found.accepted_by.is_none() && found.invitation.expires_at > now))
+    Ok(found.filter(|invited| invited.accepted_by.is_none() && invited.invitation.expires_at > now))
 }
 
-/// Records that an invitation made somebody a member.
-async fn joined(
+/// Makes the user a member and writes the audit event.
+async fn insert_member(
     tx: &mut Tx<'_>,
-    of: &Invited,
+    invited: &InvitationRecord,
     user: &User,
     event: &AuditEvent,
     now: Timestamp,
 ) -> Result<(), StoreError> {
-    store::members::join(tx, of.org, user.id, of.invitation.role, now).await?;
-    let Invitation { role, created_by, .. } = &of.invitation;
+    store::members::join(tx, invited.org, user.id, invited.invitation.role, now).await?;
+    let Invitation { role, created_by, .. } = &invited.invitation;
     let detail = format!("{}: {}, invited by {created_by}", user.email, role.name());
-    store::quotas::insert_audit(tx, Some(of.org), &AuditEvent { detail, ..event.clone() }).await
+    store::quotas::insert_audit(tx, Some(invited.org), &AuditEvent { detail, ..event.clone() }).await
 }
 
 /// The invitations of organizations.
@@ -86,7 +92,7 @@ pub struct Invitations {
     context: Context,
     hasher: Hasher,
     transport: Arc<Transport>,
-    throttle: Arc<Invites>,
+    throttle: Arc<InvitationThrottle>,
 }
 
 impl Invitations {
@@ -94,7 +100,10 @@ impl Invitations {
         Self { context, hasher, transport, throttle: Arc::default() }
     }
 
-    /// Invites somebody into an organization.
+    /// Invites an e-mail address into an organization.
+    ///
+    /// # Errors
+    /// 409 if the address has an open invitation or belongs to a member. 429 after too many invitations.
     pub async fn invite(
         &self,
         caller: &Caller,
@@ -104,20 +113,20 @@ impl Invitations {
         self.context.authorise(caller, org, Right::Manage).await?;
         let email = input.email.trim().to_lowercase();
         if !is_email(&email) {
-            return Err(Problem::invalid_field("/email", NO_ADDRESS));
+            return Err(Problem::invalid_field("/email", INVALID_EMAIL));
         }
-        if let Some(wait_s) = self.throttle.ask(org, &email) {
+        if let Some(wait_s) = self.throttle.count_invitation(org, &email) {
             return Err(throttled(wait_s));
         }
         let now = self.context.now();
-        let new = Invited {
+        let new = InvitationRecord {
             invitation: Invitation {
                 id: self.context.new_id(now),
                 email,
                 role: input.role,
                 created_at: now,
                 created_by: caller.user.name.clone(),
-                expires_at: now.plus_seconds(LASTS_S),
+                expires_at: now.plus_seconds(LIFETIME_S),
                 mailed_at: None,
             },
             org,
@@ -132,10 +141,10 @@ impl Invitations {
         let done = self.context.db.write(move |tx| {
             let (row, hash, event) = (row.clone(), hash.clone(), event.clone());
             async move {
-                if let Some(problem) = manages_no_more(tx, org, row.created_by_id).await? {
+                if let Some(problem) = recheck_manage_right(tx, org, row.created_by_id).await? {
                     return Ok(Err(problem));
                 }
-                let Some(at) = store::accounts::find_org(tx, org).await? else {
+                let Some(organization) = store::accounts::find_org(tx, org).await? else {
                     return Ok(Err(Problem::not_found()));
                 };
                 let email = &row.invitation.email;
@@ -146,25 +155,25 @@ impl Invitations {
                 if open.iter().any(|other| other.invitation.email == *email) {
                     return Ok(Err(invited_already()));
                 }
-                if open.len() >= MOST {
+                if open.len() >= MAX_OPEN {
                     let detail = "An organization has at most 100 open invitations. Withdraw some first.";
                     return Ok(Err(Problem::invalid_field("/email", detail)));
                 }
                 store::members::insert_invitation(tx, &row, &hash).await?;
                 store::quotas::insert_audit(tx, Some(org), &event).await?;
-                Ok(Ok(at.name))
+                Ok(Ok(organization.name))
             }
             .boxed()
         });
         let organization = match done.await {
-            // Somebody else invited the same address at the same time.
+            // A concurrent request invited the same address.
             Err(StoreError::Duplicate) => return Err(invited_already()),
             other => other??,
         };
         Ok(self.mail_invitation(new.invitation, &organization, &caller.user.name, &secret).await)
     }
 
-    /// Invitations that nobody has accepted yet, expired ones too, newest first.
+    /// The invitations that are not accepted yet, including expired ones, newest first.
     pub async fn list_invitations(&self, caller: &Caller, org: OrgId) -> Result<Page<Invitation>, Problem> {
         self.context.authorise(caller, org, Right::Manage).await?;
         let mut conn = self.context.db.read().await?;
@@ -172,7 +181,7 @@ impl Invitations {
         Ok(Page::whole(rows.into_iter().map(|row| row.invitation).collect()))
     }
 
-    /// Takes an invitation back; its link does nothing from then on.
+    /// Withdraws an invitation. Its link is not valid any more.
     pub async fn withdraw_invitation(
         &self,
         caller: &Caller,
@@ -185,7 +194,7 @@ impl Invitations {
         let done = self.context.db.write(move |tx| {
             let event = event.clone();
             async move {
-                if let Some(problem) = manages_no_more(tx, org, by).await? {
+                if let Some(problem) = recheck_manage_right(tx, org, by).await? {
                     return Ok(Err(problem));
                 }
                 let Some(found) = store::members::find_invitation(tx, org, id).await? else {
@@ -201,7 +210,10 @@ impl Invitations {
         done.await?
     }
 
-    /// Sends an invitation again: with another link, for another seven days.
+    /// Sends an invitation again with a new link for another seven days.
+    ///
+    /// # Errors
+    /// 429 after too many invitations.
     pub async fn resend_invitation(
         &self,
         caller: &Caller,
@@ -214,11 +226,11 @@ impl Invitations {
             store::members::find_invitation(&mut conn.tx(), org, id).await?
         };
         let known = known.ok_or_else(Problem::not_found)?;
-        if let Some(wait_s) = self.throttle.ask(org, &known.invitation.email) {
+        if let Some(wait_s) = self.throttle.count_invitation(org, &known.invitation.email) {
             return Err(throttled(wait_s));
         }
         let by = caller.user.id;
-        let expires_at = self.context.now().plus_seconds(LASTS_S);
+        let expires_at = self.context.now().plus_seconds(LIFETIME_S);
         let secret = self.context.random(new_opaque);
         let hash = fingerprint(&secret);
         let detail = known.invitation.email.clone();
@@ -226,18 +238,18 @@ impl Invitations {
         let done = self.context.db.write(move |tx| {
             let (hash, event) = (hash.clone(), event.clone());
             async move {
-                if let Some(problem) = manages_no_more(tx, org, by).await? {
+                if let Some(problem) = recheck_manage_right(tx, org, by).await? {
                     return Ok(Err(problem));
                 }
-                let Some(at) = store::accounts::find_org(tx, org).await? else {
+                let Some(organization) = store::accounts::find_org(tx, org).await? else {
                     return Ok(Err(Problem::not_found()));
                 };
-                // It may have been accepted or withdrawn since it was looked at.
+                // The invitation may have been accepted or withdrawn since the read above.
                 if !store::members::renew_invitation(tx, id, &hash, expires_at).await? {
                     return Ok(Err(Problem::not_found()));
                 }
                 store::quotas::insert_audit(tx, Some(org), &event).await?;
-                Ok(Ok(at.name))
+                Ok(Ok(organization.name))
             }
             .boxed()
         });
@@ -246,8 +258,8 @@ impl Invitations {
         Ok(self.mail_invitation(invitation, &organization, &caller.user.name, &secret).await)
     }
 
-    /// Mails an invitation that is recorded. The link is told besides only where there is no mail server,
-    /// to the owner who invites, who has to pass it on.
+    /// Mails a stored invitation. Without a mail server the result contains the link, and the inviting owner
+    /// has to pass it on.
     async fn mail_invitation(
         &self,
         mut invitation: Invitation,
@@ -257,7 +269,7 @@ impl Invitations {
     ) -> SentInvitation {
         let link = format!("{}/join#{secret}", self.context.settings.public_url.trim_end_matches('/'));
         let subject = format!("{inviter} invites you to {organization} on Berth");
-        // Short lines: mail is kept readable as it is, which matters where it is read from a file.
+        // Short lines keep the mail readable in a file, where it goes without a mail server.
         let text = format!(
             "{inviter} invites you to the organization\n{organization}\nas {role}: {words}\n\n\
              To accept, open this link until {until}.\n\
@@ -269,7 +281,7 @@ impl Invitations {
             words = invitation.role.words(),
             until = invitation.expires_at.minute(),
         );
-        match self.transport.mail(&invitation.email, &subject, text).await {
+        match self.transport.send_mail(&invitation.email, &subject, text).await {
             Ok(()) => {
                 let (id, hash, now) = (invitation.id, fingerprint(secret), self.context.now());
                 let marked = self.context.db.write(move |tx| {
@@ -281,14 +293,14 @@ impl Invitations {
                 }
                 invitation.mailed_at = Some(now);
             }
-            Err(undelivered) => tracing::warn!(why = undelivered.why, "an invitation could not be mailed"),
+            Err(error) => tracing::warn!(why = error.reason, "an invitation could not be mailed"),
         }
         let link = self.context.settings.smtp.is_none().then_some(link);
         SentInvitation { invitation, link }
     }
 
-    /// What an invitation is about, for whoever has its secret.
-    pub async fn look_at_invitation(&self, token: &str) -> Result<InvitationInfo, Problem> {
+    /// The details of an open invitation, for the holder of its secret.
+    pub async fn get_invitation_info(&self, token: &str) -> Result<InvitationInfo, Problem> {
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
         let found = find_open(&mut tx, &fingerprint(token.trim()), self.context.now()).await?;
@@ -298,7 +310,11 @@ impl Invitations {
         Ok(InvitationInfo { organization: org.name, email, role, expires_at })
     }
 
-    /// Accepts an invitation: as the caller, or (with a name or a password) as somebody new.
+    /// Accepts an invitation as the caller, or as a new user if the input has a name or a password.
+    ///
+    /// # Errors
+    /// 403 if the invitation is for another address. 404 if it is not open. 409 if the address has an account
+    /// or belongs to a member.
     pub async fn accept_invitation(
         &self,
         caller: Option<&Caller>,
@@ -336,7 +352,7 @@ impl Invitations {
                 };
                 let member = store::accounts::find_role(tx, found.org, user.id).await?;
                 if let Some(role) = member.filter(|_| found.accepted_by == Some(user.id)) {
-                    // The answer was lost, and it is asked for again.
+                    // A repeated request after a lost answer.
                     return Ok(Ok(Joined { organization, role }));
                 }
                 if found.accepted_by.is_some() || found.invitation.expires_at <= now {
@@ -360,7 +376,7 @@ impl Invitations {
                 if !store::members::accept(tx, found.invitation.id, user.id, now).await? {
                     return Ok(Err(not_valid()));
                 }
-                joined(tx, &found, &user, &event, now).await?;
+                insert_member(tx, &found, &user, &event, now).await?;
                 Ok(Ok(Joined { organization, role: found.invitation.role }))
             }
             .boxed()
@@ -368,7 +384,7 @@ impl Invitations {
         done.await?
     }
 
-    /// Makes the account that the invitation is for, whether sign-up is open or not.
+    /// Creates the account for the invited address, also while sign-up is closed.
     async fn accept_as_new(&self, hash: String, name: String, password: String) -> Result<Joined, Problem> {
         let now = self.context.now();
         let email = {
@@ -376,13 +392,13 @@ impl Invitations {
             let mut tx = conn.tx();
             let found = find_open(&mut tx, &hash, now).await?.ok_or_else(not_valid)?;
             let email = found.invitation.email;
-            // Before a password is hashed for nothing.
+            // Checked before the expensive hash of the password.
             if store::accounts::find_login(&mut tx, &email).await?.is_some() {
-                return Err(taken());
+                return Err(account_exists());
             }
             email
         };
-        let errors = check_person(&email, &name, &password);
+        let errors = check_new_user(&email, &name, &password);
         if !errors.is_empty() {
             return Err(Problem::invalid(errors));
         }
@@ -390,7 +406,7 @@ impl Invitations {
             User { id: self.context.new_id(now), email, name: name.trim().to_owned(), operator: false };
         let password_hash =
             self.hasher.hash(password, self.context.salt()).await.map_err(|_| Problem::internal())?;
-        let actor = Caller { user: user.clone(), token: None, once: None };
+        let actor = Caller { user: user.clone(), token: None, idempotency_key: None };
         let event = self.context.audit_event(&actor, "member.joined", user.id.to_string(), String::new());
         let done = self.context.db.write(move |tx| {
             let (hash, password_hash) = (hash.clone(), password_hash.clone());
@@ -406,14 +422,14 @@ impl Invitations {
                     return Ok(Err(not_valid()));
                 }
                 store::accounts::insert_user(tx, &user, &password_hash, now).await?;
-                joined(tx, &found, &user, &event, now).await?;
+                insert_member(tx, &found, &user, &event, now).await?;
                 Ok(Ok(Joined { organization, role: found.invitation.role }))
             }
             .boxed()
         });
         match done.await {
-            // Somebody signed up with the address in the meantime; the invitation is still open for them.
-            Err(StoreError::Duplicate) => Err(taken()),
+            // A concurrent sign-up used the address. The new user can still accept the invitation.
+            Err(StoreError::Duplicate) => Err(account_exists()),
             other => other?,
         }
     }

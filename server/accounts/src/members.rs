@@ -1,9 +1,10 @@
-//! Who is in an organization, and what they may do there.
+//! The members of organizations and their roles.
 //!
-//! Rights are looked up at each request, so a change holds from the next one on. What somebody made in the
-//! organization's name, and the streams that they have open, end with the change itself.
+//! Each request looks up the rights, so a new role holds from the next request on. The change of a role
+//! itself ends the member's open streams. The loss of the role of owner also ends the member's tokens and
+//! invitations.
 
-use crate::membership_rules::{keeps_what_was_made, leaves_an_owner};
+use crate::membership_rules::{keeps_an_owner, keeps_tokens_and_invitations};
 use berth_types::Page;
 use berth_types::accounts::Role;
 use berth_types::ids::{OrgId, UserId};
@@ -24,28 +25,29 @@ fn last_owner() -> Problem {
     )
 }
 
-/// Looks once more, in the transaction that writes, whether somebody still manages the organization: they
-/// may have lost it since they were authorised.
-pub(crate) async fn manages_no_more(
+/// Checks the right to manage once more in the transaction of the write, since the caller may have lost it
+/// after the authorisation. Returns the refusal.
+pub(crate) async fn recheck_manage_right(
     tx: &mut Tx<'_>,
     org: OrgId,
-    by: UserId,
+    caller: UserId,
 ) -> Result<Option<Problem>, StoreError> {
-    Ok(match store::accounts::find_role(tx, org, by).await? {
-        Some(role) if Right::Manage.held_by(role) => None,
+    Ok(match store::accounts::find_role(tx, org, caller).await? {
+        Some(role) if Right::Manage.is_granted_to(role) => None,
         Some(role) => Some(forbidden_for(role)),
         None => Some(Problem::not_found()),
     })
 }
 
-/// Ends what somebody made in the organization's name, where a change to `to` ends it; in words.
-async fn end_what_was_made(
+/// Ends the tokens and invitations of a member if the change to `to` requires it. Returns text for the audit
+/// log.
+async fn end_tokens_and_invitations(
     tx: &mut Tx<'_>,
     org: OrgId,
     user: UserId,
     to: Option<Role>,
 ) -> Result<String, StoreError> {
-    if keeps_what_was_made(to) {
+    if keeps_tokens_and_invitations(to) {
         return Ok(String::new());
     }
     let tokens = store::members::end_tokens(tx, org, user).await?;
@@ -76,7 +78,7 @@ impl Members {
         after: Option<UserId>,
         limit: u32,
     ) -> Result<Page<Member>, Problem> {
-        self.context.authorise(caller, org, Right::Look).await?;
+        self.context.authorise(caller, org, Right::View).await?;
         let after = after.map_or_else(String::new, |user| user.to_string());
         let mut conn = self.context.db.read().await?;
         let items = store::members::list(&mut conn.tx(), org, &after, i64::from(limit)).await?;
@@ -85,7 +87,10 @@ impl Members {
         Ok(Page { items, next_cursor })
     }
 
-    /// Gives a member another role.
+    /// Changes the role of a member.
+    ///
+    /// # Errors
+    /// 409 if the organization would lose its last owner.
     pub async fn change_member(
         &self,
         caller: &Caller,
@@ -99,7 +104,7 @@ impl Members {
         let done = self.context.db.write(move |tx| {
             let event = event.clone();
             async move {
-                if let Some(problem) = manages_no_more(tx, org, by).await? {
+                if let Some(problem) = recheck_manage_right(tx, org, by).await? {
                     return Ok(Err(problem));
                 }
                 let Some(before) = store::members::find(tx, org, user).await? else {
@@ -109,11 +114,11 @@ impl Members {
                     return Ok(Ok((before, false)));
                 }
                 let owners = store::members::count_owners(tx, org).await?;
-                if !leaves_an_owner(before.role, Some(to), owners) {
+                if !keeps_an_owner(before.role, Some(to), owners) {
                     return Ok(Err(last_owner()));
                 }
                 store::members::set_role(tx, org, user, to).await?;
-                let ended = end_what_was_made(tx, org, user, Some(to)).await?;
+                let ended = end_tokens_and_invitations(tx, org, user, Some(to)).await?;
                 let detail = format!("{}: {}, before {}{ended}", before.email, to.name(), before.role.name());
                 store::quotas::insert_audit(tx, Some(org), &AuditEvent { detail, ..event }).await?;
                 Ok(Ok((Member { role: to, ..before }, true)))
@@ -127,29 +132,33 @@ impl Members {
         Ok(member)
     }
 
-    /// Takes somebody out of an organization; oneself, whatever the role: leaves it.
+    /// Removes a member from an organization. Every member may leave without the right to manage.
+    ///
+    /// # Errors
+    /// 409 if the organization would lose its last owner.
     pub async fn remove_member(&self, caller: &Caller, org: OrgId, user: UserId) -> Result<(), Problem> {
-        // A token acts for the organization, so it takes nobody out without the right to.
+        // A token acts for the organization, so it needs the right to manage also for the removal of its own
+        // user.
         let leaves = user == caller.user.id && caller.token.is_none();
-        self.context.authorise(caller, org, if leaves { Right::Look } else { Right::Manage }).await?;
+        self.context.authorise(caller, org, if leaves { Right::View } else { Right::Manage }).await?;
         let by = caller.user.id;
         let action = if leaves { "member.left" } else { "member.removed" };
         let event = self.context.audit_event(caller, action, user.to_string(), String::new());
         let done = self.context.db.write(move |tx| {
             let event = event.clone();
             async move {
-                if !leaves && let Some(problem) = manages_no_more(tx, org, by).await? {
+                if !leaves && let Some(problem) = recheck_manage_right(tx, org, by).await? {
                     return Ok(Err(problem));
                 }
                 let Some(before) = store::members::find(tx, org, user).await? else {
                     return Ok(Err(Problem::not_found()));
                 };
                 let owners = store::members::count_owners(tx, org).await?;
-                if !leaves_an_owner(before.role, None, owners) {
+                if !keeps_an_owner(before.role, None, owners) {
                     return Ok(Err(last_owner()));
                 }
                 store::members::remove(tx, org, user).await?;
-                let ended = end_what_was_made(tx, org, user, None).await?;
+                let ended = end_tokens_and_invitations(tx, org, user, None).await?;
                 let detail = format!("{}: {}{ended}", before.email, before.role.name());
                 store::quotas::insert_audit(tx, Some(org), &AuditEvent { detail, ..event }).await?;
                 Ok(Ok(()))

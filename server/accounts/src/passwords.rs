@@ -1,4 +1,4 @@
-//! Passwords: argon2id, off the async threads, and never more at once than the machine bears.
+//! Password rules and hashing. argon2id runs outside the async threads, with a limit on concurrent hashes.
 
 use std::sync::Arc;
 
@@ -8,16 +8,16 @@ use argon2::{Algorithm, Argon2, Params, Version};
 use berth_types::problems::FieldError;
 use tokio::sync::Semaphore;
 
-/// At least so many characters, since a password is the only factor (NIST SP 800-63B-4).
+/// Minimum length of a password as the only factor (NIST SP 800-63B-4).
 pub const MIN_CHARS: usize = 15;
 pub const MAX_CHARS: usize = 1_024;
 
-/// The cost of one hash: OWASP's first choice for argon2id, 19 MiB, two passes, one lane.
+/// argon2id with OWASP's first recommendation: 19 MiB, two passes, one lane.
 fn argon2() -> Argon2<'static> {
     Argon2::new(Algorithm::Argon2id, Version::V0x13, Params::new(19 * 1024, 2, 1, None).unwrap_or_default())
 }
 
-/// Checks a new password: long enough, and not one that is guessed first.
+/// Checks length and strength of a new password. `known` has the user's own words, such as name and address.
 pub fn check(pointer: &str, password: &str, known: &[&str]) -> Option<FieldError> {
     let chars = password.chars().count();
     if chars < MIN_CHARS {
@@ -26,7 +26,8 @@ pub fn check(pointer: &str, password: &str, known: &[&str]) -> Option<FieldError
     if chars > MAX_CHARS {
         return Some(FieldError::new(pointer, "Use at most 1024 characters."));
     }
-    // Only the head is scored: the estimate is slow on long texts, and those are strong by length.
+    // The estimate is slow for long texts, and a long password is strong by its length, so only the head is
+    // scored.
     let head: String = password.chars().take(64).collect();
     let weak = zxcvbn::zxcvbn(&head, known).score() < zxcvbn::Score::Three;
     weak.then(|| {
@@ -34,33 +35,33 @@ pub fn check(pointer: &str, password: &str, known: &[&str]) -> Option<FieldError
     })
 }
 
-/// Hashes and verifies, a few at a time.
+/// Hashes and verifies passwords with a limit on concurrent hashes.
 #[derive(Clone)]
 pub struct Hasher {
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
 }
 
-/// The hash could not be made or read.
+/// A hash could not be computed or parsed.
 #[derive(Debug, thiserror::Error)]
 #[error("password hashing failed")]
 pub struct HashError;
 
 impl Hasher {
-    pub fn new(at_once: usize) -> Self {
-        Self { places: Arc::new(Semaphore::new(at_once.max(1))) }
+    pub fn new(max_concurrent: usize) -> Self {
+        Self { permits: Arc::new(Semaphore::new(max_concurrent.max(1))) }
     }
 
-    async fn off_thread<T: Send + 'static>(
+    async fn run_blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, HashError> {
-        let _place = self.places.acquire().await.map_err(|_| HashError)?;
+        let _permit = self.permits.acquire().await.map_err(|_| HashError)?;
         tokio::task::spawn_blocking(work).await.map_err(|_| HashError)
     }
 
-    /// The PHC string of a password with this salt.
+    /// Returns the PHC string of a password with this salt.
     pub async fn hash(&self, password: String, salt: [u8; 16]) -> Result<String, HashError> {
-        self.off_thread(move || {
+        self.run_blocking(move || {
             let hash: PasswordHash =
                 argon2().hash_password_with_salt(password.as_bytes(), &salt).map_err(|_| HashError)?;
             Ok(hash.to_string())
@@ -68,10 +69,10 @@ impl Hasher {
         .await?
     }
 
-    /// Whether the password is the one. With no hash (unknown account) it takes the same time and is
-    /// never right.
+    /// Returns true if the password matches the hash. Without a hash (unknown account) it takes the same time
+    /// and returns false.
     pub async fn verify(&self, password: String, hash: Option<String>) -> Result<bool, HashError> {
-        self.off_thread(move || {
+        self.run_blocking(move || {
             let Some(hash) = hash else {
                 let made: Result<PasswordHash, _> =
                     argon2().hash_password_with_salt(password.as_bytes(), &[0; 16]);
@@ -89,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn short_and_common_ones_are_refused() {
+    fn short_and_common_passwords_are_refused() {
         for bad in ["", "short", "passwordpassword", "aaaaaaaaaaaaaaaaaaaa", "123456789012345"] {
             assert!(check("/password", bad, &[]).is_some(), "{bad}");
         }
@@ -98,7 +99,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_right_one_and_no_other() {
+    async fn only_the_right_password_is_verified() {
         let hasher = Hasher::new(1);
         let hash = hasher.hash("lantern quay seven".to_owned(), [3; 16]).await.unwrap();
         assert!(hash.starts_with("$argon2id$v=19$m=19456,t=2,p=1$"), "{hash}");

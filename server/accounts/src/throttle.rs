@@ -1,8 +1,7 @@
-//! Slows down guessing of passwords, without locking anyone out, and invitations, so that nobody's
-//! letter box is filled from here.
+//! Rate limits for wrong passwords and for invitations. No account is locked, and no mailbox is flooded.
 //!
-//! Of sign-ins, failures are counted, by account and peer together: whoever guesses from elsewhere slows
-//! only themselves, and a right password is always taken.
+//! Only failed sign-ins count, by account and peer address together. Wrong passwords from one address
+//! therefore slow down only that address, and the right password always opens a session.
 
 use std::hash::Hash;
 use std::net::IpAddr;
@@ -12,23 +11,24 @@ use berth_types::ids::OrgId;
 use governor::clock::{Clock, DefaultClock};
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
 
-/// Failures in a row before it slows, and then one more every so many seconds.
+/// Failures before the limit, and seconds for each further failure.
 const BURST: u32 = 10;
 const EVERY_S: u64 = 10;
 
-/// Invitations of one organization at once, and then one more every so many seconds.
+/// Invitations of one organization before the limit, and seconds for each further invitation.
 const ORG_BURST: u32 = 30;
 const ORG_EVERY_S: u64 = 60;
-/// The same for one address of one organization: no organization can use up another's.
+/// The same per invited address and organization, so no organization uses up the limit of another.
 const ADDRESS_BURST: u32 = 5;
 const ADDRESS_EVERY_S: u64 = 600;
 
-/// Who tries: the account's address, and where from.
-type Who = (String, Option<IpAddr>);
+/// The source of a sign-in: e-mail address of the account, and IP address of the peer.
+type SignInSource = (String, Option<IpAddr>);
 
-pub struct Throttle(DefaultKeyedRateLimiter<Who>);
+/// Counts failed sign-ins.
+pub struct SignInThrottle(DefaultKeyedRateLimiter<SignInSource>);
 
-/// So many at once, and then one more every so many seconds.
+/// A quota of `burst` at once, then one more every `every_s` seconds.
 fn quota(burst: u32, every_s: u64) -> Quota {
     let burst = NonZeroU32::new(burst).unwrap_or(NonZeroU32::MIN);
     Quota::with_period(std::time::Duration::from_secs(every_s))
@@ -36,46 +36,46 @@ fn quota(burst: u32, every_s: u64) -> Quota {
         .allow_burst(burst)
 }
 
-/// Counts one more of a key. Beyond its quota: how many seconds to wait.
+/// Counts one event of a key. Beyond the quota it returns the seconds to wait.
 fn count<K: Clone + Eq + Hash>(limiter: &DefaultKeyedRateLimiter<K>, key: &K) -> Option<u64> {
-    // Entries that are fresh again hold nothing.
+    // Entries with a full quota need no memory.
     if limiter.len() > 100_000 {
         limiter.retain_recent();
     }
-    let not_yet = limiter.check_key(key).err()?;
-    Some(not_yet.wait_time_from(DefaultClock::default().now()).as_secs().saturating_add(1))
+    let refusal = limiter.check_key(key).err()?;
+    Some(refusal.wait_time_from(DefaultClock::default().now()).as_secs().saturating_add(1))
 }
 
-impl Default for Throttle {
+impl Default for SignInThrottle {
     fn default() -> Self {
         Self(RateLimiter::keyed(quota(BURST, EVERY_S)))
     }
 }
 
-impl Throttle {
-    /// Counts a failure. Beyond the burst: how many seconds to wait before the next try is heard.
-    pub fn failed(&self, account: &str, from: Option<IpAddr>) -> Option<u64> {
+impl SignInThrottle {
+    /// Counts a failed sign-in. Beyond the quota it returns the seconds to wait before the next try.
+    pub fn count_failure(&self, account: &str, from: Option<IpAddr>) -> Option<u64> {
         count(&self.0, &(account.to_owned(), from))
     }
 }
 
-/// Counts invitations, by organization, and by each address that it invites.
-pub struct Invites {
+/// Counts invitations by organization, and by organization and invited address.
+pub struct InvitationThrottle {
     by_org: DefaultKeyedRateLimiter<OrgId>,
     by_address: DefaultKeyedRateLimiter<(OrgId, String)>,
 }
 
-impl Default for Invites {
+impl Default for InvitationThrottle {
     fn default() -> Self {
         let by_org = RateLimiter::keyed(quota(ORG_BURST, ORG_EVERY_S));
         Self { by_org, by_address: RateLimiter::keyed(quota(ADDRESS_BURST, ADDRESS_EVERY_S)) }
     }
 }
 
-impl Invites {
-    /// Counts one more. Beyond what may be sent: how many seconds to wait.
-    pub fn ask(&self, org: OrgId, address: &str) -> Option<u64> {
-        // An organization that may not invite now uses up nobody's letter box.
+impl InvitationThrottle {
+    /// Counts an invitation. Beyond a quota it returns the seconds to wait.
+    pub fn count_invitation(&self, org: OrgId, address: &str) -> Option<u64> {
+        // A refusal for the organization must not count for the address.
         count(&self.by_org, &org).or_else(|| count(&self.by_address, &(org, address.to_owned())))
     }
 }
@@ -85,34 +85,38 @@ mod tests {
     use super::*;
 
     #[test]
-    fn guessing_slows_only_the_one_who_guesses() {
-        let throttle = Throttle::default();
+    fn wrong_passwords_slow_down_only_their_sender() {
+        let throttle = SignInThrottle::default();
         let here = Some("127.0.0.1".parse().unwrap());
         for _ in 0..BURST {
-            assert_eq!(throttle.failed("ada@example.org", here), None);
+            assert_eq!(throttle.count_failure("ada@example.org", here), None);
         }
-        let wait = throttle.failed("ada@example.org", here).unwrap();
+        let wait = throttle.count_failure("ada@example.org", here).unwrap();
         assert!((1..=EVERY_S + 1).contains(&wait), "{wait}");
-        assert_eq!(throttle.failed("ada@example.org", Some("10.0.0.9".parse().unwrap())), None);
-        assert_eq!(throttle.failed("bob@example.org", here), None);
+        assert_eq!(throttle.count_failure("ada@example.org", Some("10.0.0.9".parse().unwrap())), None);
+        assert_eq!(throttle.count_failure("bob@example.org", here), None);
     }
 
     #[test]
-    fn an_organization_and_a_letter_box_are_counted_apart() {
-        let invites = Invites::default();
+    fn organizations_and_addresses_have_separate_quotas() {
+        let invites = InvitationThrottle::default();
         let org = |n: u128| OrgId::from_uuid(uuid::Uuid::from_u128(n));
         for _ in 0..ADDRESS_BURST {
-            assert_eq!(invites.ask(org(1), "ada@example.org"), None);
+            assert_eq!(invites.count_invitation(org(1), "ada@example.org"), None);
         }
-        let wait = invites.ask(org(1), "ada@example.org").unwrap();
+        let wait = invites.count_invitation(org(1), "ada@example.org").unwrap();
         assert!((1..=ADDRESS_EVERY_S + 1).contains(&wait), "{wait}");
-        assert_eq!(invites.ask(org(2), "ada@example.org"), None, "another organization has its own");
-        // The one that was refused counts for its organization too.
+        assert_eq!(
+            invites.count_invitation(org(2), "ada@example.org"),
+            None,
+            "another organization has its own"
+        );
+        // The refused invitation counts for its organization too.
         for n in ADDRESS_BURST + 1..ORG_BURST {
-            assert_eq!(invites.ask(org(1), &format!("{n}@example.org")), None);
+            assert_eq!(invites.count_invitation(org(1), &format!("{n}@example.org")), None);
         }
-        let wait = invites.ask(org(1), "late@example.org").unwrap();
+        let wait = invites.count_invitation(org(1), "late@example.org").unwrap();
         assert!((1..=ORG_EVERY_S + 1).contains(&wait), "{wait}");
-        assert_eq!(invites.ask(org(2), "late@example.org"), None, "the address was not counted");
+        assert_eq!(invites.count_invitation(org(2), "late@example.org"), None, "the address was not counted");
     }
 }

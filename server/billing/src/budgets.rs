@@ -1,7 +1,7 @@
-//! What may be spent in a month: told at thresholds, and kept where that is wanted.
+//! Budgets: monthly limits on charges, notices at thresholds, and the refusal of new costs.
 //!
-//! A budget that refuses counts what runs, waits and is reserved at its longest, so what runs can never
-//! exceed it.
+//! A refusing budget counts running jobs, queued jobs and reservations at their worst-case price. Their
+//! charges thus never exceed the budget.
 
 use std::collections::BTreeMap;
 
@@ -19,26 +19,26 @@ use berth_foundation::{Caller, Right, idempotency};
 use berth_store::budgets::BudgetRow;
 use berth_store::{self as store, StoreError, Tx};
 
-/// Of what is spent, in percent.
+/// Percentages of the limit, each with a notice, highest first.
 const THRESHOLDS: [i64; 3] = [100, 75, 50];
-const MOST: usize = 100;
+const MAX_BUDGETS: usize = 100;
 const MAX_MICROS: i64 = 1_000_000_000_000_000;
 
-/// The first day of the month, and today.
+/// The first day of the month of `now`, and the day of `now`, as day numbers.
 fn days(now: Timestamp) -> (i64, i64) {
     let first = format!("{}-01T00:00:00Z", month_of(now)).parse().map_or(now, |t: Timestamp| t);
     (day_of(first), day_of(now))
 }
 
-/// The begin of a month and of the next one.
-fn month_around(at: Timestamp) -> (Timestamp, Timestamp) {
+/// The begin of the month of `at`, and the begin of the next month.
+fn month_bounds(at: Timestamp) -> (Timestamp, Timestamp) {
     let (first, _) = days(at);
-    let next = (first + 28..first + 32).find(|day| month_of(at_day(*day)) != month_of(at));
-    (at_day(first), at_day(next.unwrap_or(first + 31)))
+    let next = (first + 28..first + 32).find(|day| month_of(day_start(*day)) != month_of(at));
+    (day_start(first), day_start(next.unwrap_or(first + 31)))
 }
 
 /// The begin of a day.
-fn at_day(day: i64) -> Timestamp {
+fn day_start(day: i64) -> Timestamp {
     Timestamp::from_micros(day.saturating_mul(86_400_000_000))
 }
 
@@ -46,16 +46,17 @@ fn in_scope(row: &BudgetRow, labels: &BTreeMap<String, String>) -> bool {
     row.label.is_empty() || labels.get(&row.label) == Some(&row.value)
 }
 
-/// What a budget's month has come to.
-struct Standing {
-    /// Charged, and used but not charged yet.
+/// The state of a budget in one month, in micros.
+struct BudgetStatus {
+    /// Charges, and metered use without a charge yet.
     spent: i64,
-    /// Held beyond that, at its longest.
+    /// Holds of open jobs and reservations, less their part of `spent`.
     committed: i64,
+    /// The open jobs in the scope of the budget.
     jobs: Vec<JobId>,
 }
 
-/// A job that has not ended: id, labels, held, used but not charged yet.
+/// An open job: its id, its labels, its hold, and its use without a charge yet. Amounts are micros.
 type OpenJob = (JobId, BTreeMap<String, String>, i64, i64);
 
 async fn open_jobs(tx: &mut Tx<'_>, org: &str) -> Result<Vec<OpenJob>, StoreError> {
@@ -68,17 +69,17 @@ async fn open_jobs(tx: &mut Tx<'_>, org: &str) -> Result<Vec<OpenJob>, StoreErro
         .collect()
 }
 
-async fn standing(
+async fn budget_status(
     tx: &mut Tx<'_>,
     row: &BudgetRow,
     open: &[OpenJob],
     (now, at): (Timestamp, Timestamp),
-) -> Result<Standing, StoreError> {
-    let (first, next) = month_around(at);
-    // What began earlier still holds something.
+) -> Result<BudgetStatus, StoreError> {
+    let (first, next) = month_bounds(at);
+    // Reservations of earlier months can still have a hold.
     let from = if month_of(at) == month_of(now) { Timestamp::from_micros(0) } else { first };
     let scope = (row.label.as_str(), row.value.as_str());
-    let mut out = Standing {
+    let mut out = BudgetStatus {
         spent: store::budgets::spent(tx, &row.org_id, scope, days(at)).await?,
         committed: 0,
         jobs: Vec::new(),
@@ -94,7 +95,7 @@ async fn standing(
     Ok(out)
 }
 
-/// Costs by the month in which each begins: the first begin, and the sum.
+/// Sums costs by the month of their begin. Each result has the first begin and the sum in micros.
 pub fn by_month(costs: impl Iterator<Item = (Timestamp, i64)>) -> Vec<(Timestamp, i64)> {
     let mut months: BTreeMap<String, (Timestamp, i64)> = BTreeMap::new();
     for (begins, micros) in costs {
@@ -104,8 +105,8 @@ pub fn by_month(costs: impl Iterator<Item = (Timestamp, i64)>) -> Vec<(Timestamp
     months.into_values().collect()
 }
 
-/// The budget that something new would exceed at its longest. What begins in a later month is of that
-/// month's budget (`begins`).
+/// The refusal of a new cost that exceeds a refusing budget. `worst_micros` is the worst-case price. A cost
+/// with a begin in a later month (`begins`) counts in the budget of that month.
 pub async fn exceeded(
     tx: &mut Tx<'_>,
     org: OrgId,
@@ -117,12 +118,12 @@ pub async fn exceeded(
     let at = begins.max(now);
     let mut rows = store::budgets::list(tx, &org.to_string()).await?;
     rows.retain(|row| row.at_limit != AtLimit::Notify.name() && in_scope(row, labels));
-    // Read once for all of them.
+    // One read serves all budgets. Open jobs count in the current month only.
     let later = rows.is_empty() || month_of(at) != month_of(now);
     let open = if later { Vec::new() } else { open_jobs(tx, &org.to_string()).await? };
     for row in rows {
-        let standing = standing(tx, &row, &open, (now, at)).await?;
-        let left = row.limit_micros - standing.spent - standing.committed;
+        let status = budget_status(tx, &row, &open, (now, at)).await?;
+        let left = row.limit_micros - status.spent - status.committed;
         if worst_micros > left {
             let detail = format!(
                 "This can cost {} at its longest, and of the budget {} ({} a month) {} is left after what is spent and set aside. Shorten it, or raise the budget.",
@@ -139,10 +140,10 @@ pub async fn exceeded(
 
 /// The outcome of a check of all budgets.
 #[derive(Debug, Default)]
-pub struct Checked {
+pub struct BudgetCheck {
     /// The jobs that a spent budget stops, each with the reason.
     pub stopped: Vec<(JobId, String)>,
-    /// The first failure.
+    /// The first failed check.
     pub failed: Option<StoreError>,
 }
 
@@ -164,11 +165,11 @@ impl Budgets {
         input: NewBudget,
     ) -> Result<Budget, Problem> {
         self.context.authorise(caller, org, Right::Manage).await?;
-        if let Some(made) = caller.done_before() {
+        if let Some(id) = caller.already_created() {
             let mut conn = self.context.db.read().await?;
             let mut tx = conn.tx();
             let rows = store::budgets::list(&mut tx, &org.to_string()).await?;
-            let row = rows.into_iter().find(|row| row.id == made).ok_or_else(Problem::not_found)?;
+            let row = rows.into_iter().find(|row| row.id == id).ok_or_else(Problem::not_found)?;
             return Ok(self.budget(&mut tx, row).await?);
         }
         let mut errors = Vec::new();
@@ -205,17 +206,17 @@ impl Budgets {
             row.id.clone(),
             format!("{}: {}", row.name, money_text(row.limit_micros, &self.context.settings.currency)),
         );
-        let (new, once) = (row.clone(), caller.once.clone());
+        let (new, key) = (row.clone(), caller.idempotency_key.clone());
         let done = self.context.db.write(move |tx| {
-            let (row, event, once) = (new.clone(), event.clone(), once.clone());
+            let (row, event, key) = (new.clone(), event.clone(), key.clone());
             async move {
-                if store::budgets::list(tx, &row.org_id).await?.len() >= MOST {
+                if store::budgets::list(tx, &row.org_id).await?.len() >= MAX_BUDGETS {
                     return Ok(Some(Problem::invalid_field(
                         "/name",
                         "An organization has at most 100 budgets.",
                     )));
                 }
-                idempotency::claim(tx, once.as_ref(), &row.id, now).await?;
+                idempotency::claim(tx, key.as_ref(), &row.id, now).await?;
                 store::budgets::insert(tx, &row).await?;
                 store::quotas::insert_audit(tx, Some(org), &event).await?;
                 Ok(None)
@@ -232,7 +233,7 @@ impl Budgets {
     async fn budget(&self, tx: &mut Tx<'_>, row: BudgetRow) -> Result<Budget, StoreError> {
         let now = self.context.now();
         let open = open_jobs(tx, &row.org_id).await?;
-        let standing = standing(tx, &row, &open, (now, now)).await?;
+        let status = budget_status(tx, &row, &open, (now, now)).await?;
         let corrupt = || StoreError::Corrupt(row.id.clone());
         Ok(Budget {
             id: row.id.parse().map_err(|_| corrupt())?,
@@ -243,15 +244,15 @@ impl Budgets {
             value: row.value,
             limit_micros: row.limit_micros,
             currency: self.context.settings.currency.clone(),
-            spent_micros: standing.spent,
-            committed_micros: standing.committed,
+            spent_micros: status.spent,
+            committed_micros: status.committed,
             created_at: Timestamp::from_micros(row.created_at),
             created_by: row.created_by,
         })
     }
 
     pub async fn list_budgets(&self, caller: &Caller, org: OrgId) -> Result<Page<Budget>, Problem> {
-        self.context.authorise(caller, org, Right::SeeMoney).await?;
+        self.context.authorise(caller, org, Right::ViewMoney).await?;
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
         let mut items = Vec::new();
@@ -278,16 +279,17 @@ impl Budgets {
         if known.await? { Ok(()) } else { Err(Problem::not_found()) }
     }
 
-    /// Records the thresholds that were passed, and names the jobs that spent budgets stop.
+    /// Records passed thresholds and returns the jobs that spent budgets stop. A failed check of one budget
+    /// does not prevent the checks of the others.
     ///
     /// # Errors
-    /// The budgets could not be listed. A failure of one of them keeps no other from its check.
-    pub async fn check(&self) -> Result<Checked, StoreError> {
+    /// The budgets cannot be listed.
+    pub async fn check(&self) -> Result<BudgetCheck, StoreError> {
         let rows = {
             let mut conn = self.context.db.read().await?;
             store::budgets::list(&mut conn.tx(), "").await?
         };
-        let mut checked = Checked::default();
+        let mut checked = BudgetCheck::default();
         for row in rows {
             match self.check_one(&row).await {
                 Ok(stopped) => checked.stopped.extend(stopped),
@@ -299,24 +301,24 @@ impl Budgets {
 
     async fn check_one(&self, row: &BudgetRow) -> Result<Vec<(JobId, String)>, StoreError> {
         let now = self.context.now();
-        let standing = {
+        let status = {
             let mut conn = self.context.db.read().await?;
             let mut tx = conn.tx();
             let open = open_jobs(&mut tx, &row.org_id).await?;
-            standing(&mut tx, row, &open, (now, now)).await?
+            budget_status(&mut tx, row, &open, (now, now)).await?
         };
-        let percent = i64::try_from(i128::from(standing.spent) * 100 / i128::from(row.limit_micros.max(1)))
+        let percent = i64::try_from(i128::from(status.spent) * 100 / i128::from(row.limit_micros.max(1)))
             .unwrap_or(i64::MAX);
         let Some(passed) = THRESHOLDS.into_iter().find(|t| percent >= *t) else { return Ok(Vec::new()) };
-        self.tell_budget(row, passed, standing.spent, now).await?;
+        self.record_threshold(row, passed, status.spent, now).await?;
         if passed < 100 || row.at_limit != AtLimit::Stop.name() {
             return Ok(Vec::new());
         }
         let reason = format!("The budget {} is spent.", row.name);
-        Ok(standing.jobs.into_iter().map(|job| (job, reason.clone())).collect())
+        Ok(status.jobs.into_iter().map(|job| (job, reason.clone())).collect())
     }
 
-    async fn tell_budget(
+    async fn record_threshold(
         &self,
         row: &BudgetRow,
         passed: i64,
@@ -329,14 +331,14 @@ impl Budgets {
         }
         let currency = &self.context.settings.currency;
         let subject = format!("{passed} % of the budget {} is spent", row.name);
-        let what_next = match (AtLimit::parse(&row.at_limit), passed) {
+        let consequence = match (AtLimit::parse(&row.at_limit), passed) {
             (Some(AtLimit::Notify), _) => "Nothing is stopped or refused by it.",
             (Some(AtLimit::Refuse), _) => "What could go beyond it is refused when it is submitted.",
             (_, 100) => "What runs under it is stopped now.",
             _ => "When it is spent, what runs under it is stopped.",
         };
         let detail = format!(
-            "{} of {} were spent in {month}. {what_next}",
+            "{} of {} were spent in {month}. {consequence}",
             money_text(spent, currency),
             money_text(row.limit_micros, currency)
         );
@@ -350,7 +352,7 @@ impl Budgets {
             .write(move |tx| {
                 let (id, month, notice) = (id.clone(), month.clone(), notice.clone());
                 async move {
-                    if store::budgets::tell(tx, &id, passed, &month).await? {
+                    if store::budgets::mark_reported(tx, &id, passed, &month).await? {
                         store::budgets::insert_notice(tx, &notice).await?;
                     }
                     Ok(())

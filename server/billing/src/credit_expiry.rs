@@ -1,10 +1,10 @@
-//! What time does to credit that expires: it is told of in time, and what is left of it is taken back.
+//! Expiry of credit: warnings before the expiry, and debits of expired credit.
 //!
-//! Which lots pay and what is kept for running work is decided in core.
+//! `core::expiry` decides the use of credits and the part that stays for running work.
 
 use std::collections::BTreeSet;
 
-use berth_core::expiry::{Lot, WARNING_DAYS, due, warnings_due};
+use berth_core::expiry::{ExpiringCredit, WARNING_DAYS, due, warnings_due};
 use berth_types::ids::{OrgId, TransferId};
 use berth_types::ledger::TransferKind;
 use berth_types::money::money_text;
@@ -13,14 +13,18 @@ use futures::FutureExt;
 
 use berth_foundation::Context;
 use berth_store::ledger::Posting;
-use berth_store::ledger::lots::{EXPIRY, LotRow};
+use berth_store::ledger::lots::{EXPIRY, ExpiringCreditRow};
 use berth_store::{self as store, StoreError, Tx};
 
-/// What is to be taken back of the lots of an organization.
-async fn takings(tx: &mut Tx<'_>, org: OrgId, now: Timestamp) -> Result<Vec<(LotRow, i64)>, StoreError> {
-    let rows = store::ledger::lots::live(tx, org).await?;
-    let mut lots: Vec<(Lot, i64)> = Vec::with_capacity(rows.len());
-    for lot in rows.iter().map(LotRow::lot) {
+/// The expired credits of an organization, each with the amount to take back in micros.
+async fn expired_amounts(
+    tx: &mut Tx<'_>,
+    org: OrgId,
+    now: Timestamp,
+) -> Result<Vec<(ExpiringCreditRow, i64)>, StoreError> {
+    let rows = store::ledger::lots::list_live(tx, org).await?;
+    let mut lots: Vec<(ExpiringCredit, i64)> = Vec::with_capacity(rows.len());
+    for lot in rows.iter().map(ExpiringCreditRow::lot) {
         let held = if lot.expires_at <= now {
             store::ledger::lots::held_before(tx, org, lot.expires_at).await?
         } else {
@@ -33,13 +37,13 @@ async fn takings(tx: &mut Tx<'_>, org: OrgId, now: Timestamp) -> Result<Vec<(Lot
     Ok(rows.into_iter().zip(amounts).filter(|(_, amount)| *amount > 0).collect())
 }
 
-/// Says which credit a row of the statement takes back.
-fn memo(row: &LotRow, currency: &str) -> String {
+/// The memo of a debit: the grant that the debit takes back.
+fn memo(row: &ExpiringCreditRow, currency: &str) -> String {
     let day: String = Timestamp::from_micros(row.granted_at).to_string().chars().take(10).collect();
     format!("Expired: {} granted on {day} ({})", money_text(row.amount_micros, currency), row.memo)
 }
 
-/// Credit that expires.
+/// Warnings and debits of expiring credit.
 #[derive(Clone)]
 pub struct CreditExpiry {
     context: Context,
@@ -50,25 +54,25 @@ impl CreditExpiry {
         Self { context }
     }
 
-    /// Takes back what has expired, and tells of what is going to.
+    /// Takes back expired credit and records the due warnings.
     pub async fn tick_credit(&self) -> Result<(), StoreError> {
         let now = self.context.now();
         let [first, last] = WARNING_DAYS.map(|days| now.plus_seconds(days * 86_400));
         let rows = {
             let mut conn = self.context.db.read().await?;
-            store::ledger::lots::due(&mut conn.tx(), now, (last, first)).await?
+            store::ledger::lots::list_due(&mut conn.tx(), now, (last, first)).await?
         };
         let mut over: BTreeSet<String> = BTreeSet::new();
         for row in rows {
             if row.expires_at <= now.micros() {
                 over.insert(row.org_id);
             } else {
-                self.tell_expiry(row, now).await?;
+                self.record_warning(row, now).await?;
             }
         }
         for id in over {
             let org: OrgId = id.parse().map_err(|_| StoreError::Corrupt(id.clone()))?;
-            // One that cannot be looked at now keeps nobody else's credit alive.
+            // A failure of one organization does not delay the others.
             if let Err(error) = self.expire(org, now).await {
                 tracing::error!(%error, org = %org, "expired credit could not be taken back; the next look tries again");
             }
@@ -77,12 +81,12 @@ impl CreditExpiry {
     }
 
     async fn expire(&self, org: OrgId, now: Timestamp) -> Result<(), StoreError> {
-        // What is kept for running work may stand so for days, and costs no write meanwhile.
-        let found = {
+        // Credit for running work can stay for days. This read avoids a write transaction meanwhile.
+        let expired = {
             let mut conn = self.context.db.read().await?;
-            takings(&mut conn.tx(), org, now).await?
+            expired_amounts(&mut conn.tx(), org, now).await?
         };
-        if found.is_empty() {
+        if expired.is_empty() {
             return Ok(());
         }
         let context = self.context.clone();
@@ -91,7 +95,7 @@ impl CreditExpiry {
             .write(move |tx| {
                 let context = context.clone();
                 async move {
-                    for (row, amount_micros) in takings(tx, org, now).await? {
+                    for (row, amount_micros) in expired_amounts(tx, org, now).await? {
                         let posting = Posting {
                             id: context.new_id::<TransferId>(now),
                             org,
@@ -113,21 +117,21 @@ impl CreditExpiry {
             .await
     }
 
-    async fn tell_expiry(&self, row: LotRow, now: Timestamp) -> Result<(), StoreError> {
-        let told = warnings_due(row.lot().expires_at, now);
-        if told <= row.told {
+    async fn record_warning(&self, row: ExpiringCreditRow, now: Timestamp) -> Result<(), StoreError> {
+        let warnings = warnings_due(row.lot().expires_at, now);
+        if warnings <= row.told {
             return Ok(());
         }
         let left = money_text(row.left_micros, &self.context.settings.currency);
-        let when = row.lot().expires_at;
-        let subject = format!("{left} of credit expires on {}", when.minute());
+        let expires_at = row.lot().expires_at;
+        let subject = format!("{left} of credit expires on {}", expires_at.minute());
         let detail = format!(
             "{left} is left of the credit \"{}\". What is not used by {} is taken back then; what is set aside for jobs and reservations at that time can still be used by them.",
             row.memo,
-            when.minute()
+            expires_at.minute()
         );
         let data = serde_json::json!({
-            "grant": row.transfer_id, "left_micros": row.left_micros, "expires_at": when,
+            "grant": row.transfer_id, "left_micros": row.left_micros, "expires_at": expires_at,
         });
         let notice = self.context.notice(&row.org_id, "credit.expiring", subject, detail, &data);
         let id = row.transfer_id;
@@ -136,7 +140,7 @@ impl CreditExpiry {
             .write(move |tx| {
                 let (id, notice) = (id.clone(), notice.clone());
                 async move {
-                    if store::ledger::lots::tell(tx, &id, told).await? {
+                    if store::ledger::lots::mark_warned(tx, &id, warnings).await? {
                         store::budgets::insert_notice(tx, &notice).await?;
                     }
                     Ok(())

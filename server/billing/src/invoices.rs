@@ -1,5 +1,5 @@
-//! Bills months: one invoice for each organization that was charged, or a credit note where more came back
-//! than was charged; numbered without gaps, final.
+//! Monthly invoices. An organization with charges gets one invoice a month, or a credit note if more was
+//! given back than charged. Numbers have no gaps, and documents are final.
 
 use berth_types::Page;
 use berth_types::ids::{InvoiceId, OrgId, TransferId};
@@ -20,17 +20,17 @@ use berth_store::invoices::InvoiceRow;
 use berth_store::ledger::Posting;
 use berth_store::{self as store, StoreError, Tx};
 
-/// Where the operator's settings are kept.
+/// The name of the setting with the operator's billing settings.
 const SETTINGS: &str = "billing";
-/// Charges of a month may come in for so long after its end.
+/// Seconds after the end of a month during which its charges can arrive.
 const SETTLE_S: i64 = 3_600;
 
-/// The first moment of `2026-11`.
+/// The begin of a month such as `2026-11`.
 fn begin_of(month: &str) -> Option<Timestamp> {
     (month.len() == 7).then(|| format!("{month}-01T00:00:00Z").parse().ok())?
 }
 
-/// The month after one that begins then.
+/// The begin of the next month, from the begin of a month.
 fn next_month(begin: Timestamp) -> Option<Timestamp> {
     begin_of(&month_of(begin.plus_seconds(32 * 86_400)))
 }
@@ -42,28 +42,28 @@ async fn settings(tx: &mut Tx<'_>) -> Result<BillingSettings, StoreError> {
     })
 }
 
-/// The credits that take a charge back, by source, and what they are on an invoice. What is granted or paid
-/// is no price, so it is on none.
+/// The sources of credits that give charges back, each with its text on an invoice. Grants and payments are
+/// on no invoice.
 const GIVEN_BACK: [(&str, &str); 2] = [
     ("reservation", "Given back for devices that were out of order"),
     (store::ledger::EVIDENCE, "Given back for time that device evidence does not bear out"),
 ];
 
-/// What comes back of charges, a line for each reason.
+/// The lines of charges that were given back, one for each source.
 async fn given_back(tx: &mut Tx<'_>, org: OrgId, within: (i64, i64)) -> Result<Vec<InvoiceLine>, StoreError> {
     let mut lines = Vec::new();
     for (source, item) in GIVEN_BACK {
-        let back = store::invoices::given_back(tx, org, source, within).await?;
-        if back > 0 {
+        let micros = store::invoices::given_back(tx, org, source, within).await?;
+        if micros > 0 {
             let (item, mode) = (item.to_owned(), String::new());
-            lines.push(InvoiceLine { item, mode, device_ms: 0, amount_micros: -back });
+            lines.push(InvoiceLine { item, mode, device_ms: 0, amount_micros: -micros });
         }
     }
     Ok(lines)
 }
 
-/// What is billed: lines, taxes of their sum, each cut to a micro, and the total. What comes back comes
-/// back with its taxes.
+/// The document of an invoice: lines, taxes of their sum and the total. Each tax is truncated to a micro.
+/// Amounts that are given back reduce the taxes too.
 fn document(
     settings: &BillingSettings,
     buyer: &str,
@@ -91,12 +91,13 @@ fn document(
     }
 }
 
-/// What a month is closed with: the kind and the state of the document, and what is still to be done.
-fn closing(document: &InvoiceDocument, afterwards: bool) -> (InvoiceKind, InvoiceState, &'static str) {
+/// The kind and state of a document, and a sentence about its payment. `pays_later` is true for an
+/// organization with a credit limit.
+fn closing(document: &InvoiceDocument, pays_later: bool) -> (InvoiceKind, InvoiceState, &'static str) {
     let (invoice, paid) = (InvoiceKind::Invoice, InvoiceState::Paid);
     match document.total_micros {
         total if total < 0 => (InvoiceKind::CreditNote, paid, "It was credited when it was given back."),
-        total if total > 0 && afterwards => (invoice, InvoiceState::Open, "It is to be paid."),
+        total if total > 0 && pays_later => (invoice, InvoiceState::Open, "It is to be paid."),
         _ => (invoice, paid, "It was paid from the balance."),
     }
 }
@@ -133,17 +134,17 @@ impl Invoices {
         Self { context }
     }
 
-    /// Bills the month before this one, as soon as its last charges are in.
+    /// Bills the last month, after the time for its late charges.
     pub async fn bill_last_month(&self) -> Result<usize, StoreError> {
         let now = self.context.now();
-        let Some(this) = begin_of(&month_of(now)) else { return Ok(0) };
-        if now < this.plus_seconds(SETTLE_S) {
+        let Some(this_month) = begin_of(&month_of(now)) else { return Ok(0) };
+        if now < this_month.plus_seconds(SETTLE_S) {
             return Ok(0);
         }
-        self.bill(&month_of(this.plus_seconds(-1))).await
+        self.bill(&month_of(this_month.plus_seconds(-1))).await
     }
 
-    /// Bills a month that is over; says how many documents came of it. Whoever has one gets no other.
+    /// Bills a past month and returns the number of new documents. An organization gets one document a month.
     async fn bill(&self, month: &str) -> Result<usize, StoreError> {
         let (Some(begin), now) = (begin_of(month), self.context.now()) else { return Ok(0) };
         let Some(end) = next_month(begin) else { return Ok(0) };
@@ -151,9 +152,9 @@ impl Invoices {
         let times = (begin.micros(), end.micros());
         let orgs = {
             let mut conn = self.context.db.read().await?;
-            store::invoices::to_bill(&mut conn.tx(), month, days, times).await?
+            store::invoices::list_to_bill(&mut conn.tx(), month, days, times).await?
         };
-        let mut made = 0;
+        let mut documents = 0;
         for (org_id, buyer) in orgs {
             let (context, month) = (self.context.clone(), month.to_owned());
             let done = self.context.db.write(move |tx| {
@@ -174,8 +175,8 @@ impl Invoices {
                         .collect();
                     lines.extend(given_back(tx, org, times).await?);
                     let document = document(&settings, &buyer, lines, &context.settings.currency);
-                    let afterwards = store::ledger::credit_limit(tx, org).await? > 0;
-                    let (kind, state, rest) = closing(&document, afterwards);
+                    let pays_later = store::ledger::credit_limit(tx, org).await? > 0;
+                    let (kind, state, payment_text) = closing(&document, pays_later);
                     let open = state == InvoiceState::Open;
                     let id: InvoiceId = context.new_id(now);
                     let row = InvoiceRow {
@@ -194,10 +195,10 @@ impl Invoices {
                     };
                     store::invoices::insert(tx, &row).await?;
                     fault::point("invoice.bill.numbered");
-                    let what = if kind == InvoiceKind::Invoice { "Invoice" } else { "Credit note" };
-                    let subject = format!("{what} {} for {month}", row.number);
+                    let title = if kind == InvoiceKind::Invoice { "Invoice" } else { "Credit note" };
+                    let subject = format!("{title} {} for {month}", row.number);
                     let total = money_text(document.total_micros, &document.currency);
-                    let detail = format!("{total} for {month}. {rest}");
+                    let detail = format!("{total} for {month}. {payment_text}");
                     let data = serde_json::json!({
                         "invoice": row.id, "number": row.number, "month": month, "total_micros": document.total_micros,
                     });
@@ -209,17 +210,20 @@ impl Invoices {
             match done.await {
                 Ok(()) => {
                     fault::point("invoice.bill.recorded");
-                    made += 1;
+                    documents += 1;
                 }
-                // Another portal was faster.
+                // Another portal has billed this organization meanwhile.
                 Err(StoreError::Duplicate) => {}
                 Err(error) => return Err(error),
             }
         }
-        Ok(made)
+        Ok(documents)
     }
 
-    /// The operator bills a month that is over, and whose invoices were not made yet.
+    /// Bills a past month, as an operator. Existing documents of that month stay.
+    ///
+    /// # Errors
+    /// The month is not over.
     pub async fn bill_month(&self, caller: &Caller, month: &str) -> Result<usize, Problem> {
         self.context.authorise_operator(caller)?;
         let over = begin_of(month).and_then(next_month).is_some_and(|end| end <= self.context.now());
@@ -230,7 +234,7 @@ impl Invoices {
         Ok(self.bill(month).await?)
     }
 
-    /// Invoices of an organization, or (`None`) of all for the operator, newest first.
+    /// Invoices of an organization, or with `None` of all organizations for an operator, newest first.
     pub async fn list_invoices(
         &self,
         caller: &Caller,
@@ -240,7 +244,7 @@ impl Invoices {
     ) -> Result<Page<Invoice>, Problem> {
         match org {
             Some(org) => {
-                self.context.authorise(caller, org, Right::SeeMoney).await?;
+                self.context.authorise(caller, org, Right::ViewMoney).await?;
             }
             None => self.context.authorise_operator(caller)?,
         }
@@ -254,20 +258,26 @@ impl Invoices {
     }
 
     pub async fn get_invoice(&self, caller: &Caller, org: OrgId, id: InvoiceId) -> Result<Invoice, Problem> {
-        self.context.authorise(caller, org, Right::SeeMoney).await?;
+        self.context.authorise(caller, org, Right::ViewMoney).await?;
         let mut conn = self.context.db.read().await?;
         let row = store::invoices::find_any(&mut conn.tx(), id).await?;
         let row = row.filter(|r| r.org_id == org.to_string()).ok_or_else(Problem::not_found)?;
         Ok(invoice(row)?)
     }
 
-    /// The operator records that an open invoice was paid: its amount is credited.
+    /// Records the payment of an open invoice, as an operator, and credits its amount.
+    ///
+    /// # Errors
+    /// The invoice is not open.
     pub async fn pay_invoice(&self, caller: &Caller, id: InvoiceId) -> Result<Invoice, Problem> {
         self.context.authorise_operator(caller)?;
         self.close_invoice(caller, id, InvoiceState::Paid).await
     }
 
-    /// The operator takes an open invoice back: a credit note with a number of its own says so.
+    /// Voids an open invoice, as an operator, by a credit note with its own number.
+    ///
+    /// # Errors
+    /// The invoice is not open.
     pub async fn void_invoice(&self, caller: &Caller, id: InvoiceId) -> Result<Invoice, Problem> {
         self.context.authorise_operator(caller)?;
         self.close_invoice(caller, id, InvoiceState::Void).await
@@ -279,17 +289,17 @@ impl Invoices {
         id: InvoiceId,
         to: InvoiceState,
     ) -> Result<Invoice, Problem> {
-        if caller.done_before().is_some() {
+        if caller.already_created().is_some() {
             let mut conn = self.context.db.read().await?;
             let row = store::invoices::find_any(&mut conn.tx(), id).await?;
             return Ok(invoice(row.ok_or_else(Problem::not_found)?)?);
         }
         let now = self.context.now();
-        let (context, once) = (self.context.clone(), caller.once.clone());
+        let (context, key) = (self.context.clone(), caller.idempotency_key.clone());
         let action = if to == InvoiceState::Paid { "invoice.paid" } else { "invoice.voided" };
         let event = self.context.audit_event(caller, action, id.to_string(), String::new());
         let done = self.context.db.write(move |tx| {
-            let (context, event, once) = (context.clone(), event.clone(), once.clone());
+            let (context, event, key) = (context.clone(), event.clone(), key.clone());
             async move {
                 let Some(row) = store::invoices::find_any(tx, id).await? else {
                     return Ok(Err(Problem::not_found()));
@@ -306,7 +316,7 @@ impl Invoices {
                 let org: OrgId = row.org_id.parse().map_err(|_| StoreError::Corrupt(row.id.clone()))?;
                 let document: InvoiceDocument =
                     serde_json::from_str(&row.document).map_err(|_| StoreError::Corrupt(row.id.clone()))?;
-                // What was used is owed without the tax, which is passed on; so that is what comes back.
+                // The ledger has the charges without tax, so the credit is without tax too.
                 let amount_micros = document.subtotal_micros;
                 if amount_micros > 0 {
                     let verb = if to == InvoiceState::Paid { "was paid" } else { "was taken back" };
@@ -329,7 +339,7 @@ impl Invoices {
                     store::invoices::insert(tx, &note).await?;
                 }
                 store::quotas::insert_audit(tx, Some(org), &event).await?;
-                idempotency::claim(tx, once.as_ref(), "", now).await?;
+                idempotency::claim(tx, key.as_ref(), "", now).await?;
                 let row = store::invoices::find_any(tx, id).await?;
                 fault::point("invoice.pay.recording");
                 Ok(row.ok_or_else(Problem::not_found))
@@ -347,7 +357,7 @@ impl Invoices {
         Ok(settings(&mut conn.tx()).await?)
     }
 
-    /// Sets what invoices say from now on; those that are issued stay as they are.
+    /// Sets the seller, taxes and due days of future invoices. Issued invoices stay unchanged.
     pub async fn set_billing_settings(
         &self,
         caller: &Caller,
@@ -391,7 +401,7 @@ impl Invoices {
     }
 }
 
-/// What takes an invoice back: the same lines below nothing.
+/// The credit note of an invoice: the same lines with negative amounts.
 async fn credit_note(
     context: &Context,
     tx: &mut Tx<'_>,
@@ -399,9 +409,9 @@ async fn credit_note(
     document: &InvoiceDocument,
     now: Timestamp,
 ) -> Result<InvoiceRow, StoreError> {
-    let minus = |line: &InvoiceLine| InvoiceLine { amount_micros: -line.amount_micros, ..line.clone() };
+    let negated = |line: &InvoiceLine| InvoiceLine { amount_micros: -line.amount_micros, ..line.clone() };
     let note = InvoiceDocument {
-        lines: document.lines.iter().map(minus).collect(),
+        lines: document.lines.iter().map(negated).collect(),
         subtotal_micros: -document.subtotal_micros,
         taxes: document
             .taxes
@@ -433,19 +443,19 @@ mod tests {
 
     #[test]
     fn a_month_is_closed_by_what_it_comes_to() {
-        let of = |amount_micros| {
+        let bill = |amount_micros| {
             let line = InvoiceLine { item: "x".into(), mode: String::new(), device_ms: 0, amount_micros };
             document(&BillingSettings::default(), "lab", vec![line], "USD")
         };
-        for (amount_micros, afterwards, kind, state) in [
+        for (amount_micros, pays_later, kind, state) in [
             (1, true, InvoiceKind::Invoice, InvoiceState::Open),
             (1, false, InvoiceKind::Invoice, InvoiceState::Paid),
             (0, true, InvoiceKind::Invoice, InvoiceState::Paid),
             (-1, true, InvoiceKind::CreditNote, InvoiceState::Paid),
             (-1, false, InvoiceKind::CreditNote, InvoiceState::Paid),
         ] {
-            let (found, closed, _) = closing(&of(amount_micros), afterwards);
-            assert_eq!((found, closed), (kind, state), "{amount_micros} {afterwards}");
+            let (found, closed, _) = closing(&bill(amount_micros), pays_later);
+            assert_eq!((found, closed), (kind, state), "{amount_micros} {pays_later}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! Money: the ledger, credit that expires, budgets, invoices, payments, usage, and the proof that the ledger adds up.
+//! Billing: the ledger, expiring credit, budgets, invoices, card payments, usage and reconciliation.
 
 pub mod budgets;
 mod credit_expiry;

@@ -1,4 +1,4 @@
-//! The proof that the ledger adds up: made every hour, shown to the operator, and as a metric.
+//! Reconciliation: an hourly check of the ledger against its sums. Operators and a metric show the result.
 
 use berth_types::ledger::Reconciliation;
 use berth_types::problems::Problem;
@@ -8,12 +8,12 @@ use berth_foundation::Caller;
 use berth_foundation::Context;
 use berth_store::{self as store, StoreError};
 
-/// Where the last result is kept.
+/// The name of the setting with the last result.
 const RESULT: &str = "reconciliation";
-/// Jobs that ended longer ago were looked at before.
-const DAYS: i64 = 8;
+/// Days since the end of a checked job. Earlier checks covered older jobs.
+const MAX_AGE_DAYS: i64 = 8;
 
-/// The proof that the ledger adds up.
+/// Checks of the ledger against its sums.
 #[derive(Clone)]
 pub struct Reconciliations {
     context: Context,
@@ -24,16 +24,18 @@ impl Reconciliations {
         Self { context }
     }
 
-    /// Looks whether everything adds up, and keeps the result.
+    /// Checks the ledger and stores the result.
     pub async fn reconcile(&self) -> Result<Reconciliation, StoreError> {
         let at = self.context.now();
         let began = std::time::Instant::now();
         let (mismatches, transfers) = {
             let mut conn = self.context.db.read().await?;
             let mut tx = conn.tx();
-            let mut found = store::ledger::mismatches(&mut tx).await?;
-            found.extend(store::ledger::cross_mismatches(&mut tx, at.plus_seconds(-DAYS * 86_400)).await?);
-            (found, store::ledger::count(&mut tx).await?)
+            let mut mismatches = store::ledger::mismatches(&mut tx).await?;
+            mismatches.extend(
+                store::ledger::cross_mismatches(&mut tx, at.plus_seconds(-MAX_AGE_DAYS * 86_400)).await?,
+            );
+            (mismatches, store::ledger::count(&mut tx).await?)
         };
         let took_ms = i64::try_from(began.elapsed().as_millis()).unwrap_or(i64::MAX);
         let result = Reconciliation { at, mismatches, transfers, took_ms };
@@ -48,7 +50,7 @@ impl Reconciliations {
         Ok(result)
     }
 
-    /// The last result, for the operator; `now`: looked at anew.
+    /// The last result, for an operator. With `now` the ledger is checked again.
     pub async fn reconciliation(&self, caller: &Caller, now: bool) -> Result<Reconciliation, Problem> {
         self.context.authorise_operator(caller)?;
         if !now && let Some(last) = self.last_reconciliation().await? {

@@ -1,8 +1,8 @@
-//! Stripe's API, as far as it is used here: five calls and the signature of its webhooks.
+//! A client of Stripe's API: four calls, and the check of webhook signatures.
 //!
-//! A thin client instead of a generated one: what is sent is form fields, what is read of the answers
-//! is a handful of them, and every call carries our own id as its idempotency key, so that a call
-//! whose answer never came can be made again. Must not decide what is paid.
+//! The client is written by hand, because requests have few form fields and answers few used fields. Each
+//! call has an id of Berth as its idempotency key, so a call without an answer can be repeated. This module
+//! must not decide the state of a payment.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use sha2::Sha256;
 use berth_foundation::delivery::client;
 
 const TIMEOUT: Duration = Duration::from_secs(20);
-/// Seconds that a signature may be old or ahead, as Stripe recommends.
+/// The permitted age of a signature in seconds, in both directions, as Stripe recommends.
 const TOLERANCE_S: i64 = 300;
 
-/// The key and the webhook's secrets never leave this.
+/// A client with the API key and the webhook secrets, which no method returns.
 pub struct Stripe {
     client: reqwest::Client,
     base: String,
@@ -32,9 +32,9 @@ impl std::fmt::Debug for Stripe {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StripeError {
-    /// It said no, and why; asking again changes nothing.
+    /// Stripe refused the request, with its reason. A repetition has the same result.
     Refused(String),
-    /// Nobody knows whether it was done: ask again with the same key.
+    /// The outcome is unknown. The caller repeats the request with the same idempotency key.
     Unknown(String),
 }
 
@@ -44,25 +44,25 @@ pub struct Customer {
 }
 
 #[derive(Debug, Clone, Deserialize)]
-pub struct Session {
+pub struct StripeSession {
     pub id: String,
     #[serde(default)]
     pub url: Option<String>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
-pub struct Intent {
+pub struct PaymentIntent {
     pub id: String,
     pub status: String,
 }
 
 #[derive(Deserialize)]
-struct Refusal {
-    error: Reason,
+struct ErrorAnswer {
+    error: ErrorObject,
 }
 
 #[derive(Deserialize)]
-struct Reason {
+struct ErrorObject {
     #[serde(default)]
     message: String,
 }
@@ -75,7 +75,8 @@ fn fields(pairs: &[(&str, String)]) -> Fields {
 }
 
 impl Stripe {
-    /// `secrets`: of the webhook, the newest first; several while one is being replaced.
+    /// `secrets` are the secrets of the webhook, newest first. A replacement of the secret needs several.
+    /// `None` if the HTTP client cannot be built.
     pub fn new(base: &str, key: &str, secrets: &[String]) -> Option<Self> {
         Some(Self {
             client: client(false)?,
@@ -109,12 +110,12 @@ impl Stripe {
         if status.is_success() {
             return serde_json::from_slice(&body).map_err(|_| unknown("Stripe's answer cannot be read"));
         }
-        // Its own trouble, too many requests, or the same key under way: later, the same again.
+        // An error of Stripe, a rate limit, or another request with the same key: the caller repeats later.
         if status.is_server_error() || matches!(status.as_u16(), 409 | 429) {
             return Err(unknown("Stripe cannot do it now"));
         }
-        let said = serde_json::from_slice::<Refusal>(&body).map(|r| r.error.message);
-        Err(StripeError::Refused(said.unwrap_or_else(|_| format!("Stripe answered {}", status.as_u16()))))
+        let message = serde_json::from_slice::<ErrorAnswer>(&body).map(|r| r.error.message);
+        Err(StripeError::Refused(message.unwrap_or_else(|_| format!("Stripe answered {}", status.as_u16()))))
     }
 
     pub async fn create_customer(&self, org: &str, name: &str) -> Result<Customer, StripeError> {
@@ -122,8 +123,8 @@ impl Stripe {
         self.post("/v1/customers", &form, &format!("customer-{org}")).await
     }
 
-    /// A page on which a person pays once.
-    pub async fn create_checkout(&self, checkout: &Checkout<'_>) -> Result<Session, StripeError> {
+    /// Creates a page at Stripe for one payment by a person.
+    pub async fn create_checkout(&self, checkout: &Checkout<'_>) -> Result<StripeSession, StripeError> {
         let mut form = fields(&[
             ("mode", "payment".to_owned()),
             ("customer", checkout.customer.to_owned()),
@@ -131,7 +132,7 @@ impl Stripe {
             ("line_items[0][quantity]", "1".to_owned()),
             ("line_items[0][price_data][currency]", checkout.currency.to_lowercase()),
             ("line_items[0][price_data][unit_amount]", checkout.minor_units.to_string()),
-            ("line_items[0][price_data][product_data][name]", checkout.what.to_owned()),
+            ("line_items[0][price_data][product_data][name]", checkout.item_name.to_owned()),
             ("payment_intent_data[metadata][payment]", checkout.payment.to_owned()),
             ("metadata[payment]", checkout.payment.to_owned()),
             ("success_url", checkout.success_url.clone()),
@@ -143,13 +144,13 @@ impl Stripe {
         self.post("/v1/checkout/sessions", &form, checkout.payment).await
     }
 
-    /// Charges a saved card while nobody is there.
+    /// Charges a saved card without its owner present.
     pub async fn charge_saved(
         &self,
         payment: &str,
         (customer, method): (&str, &str),
         (minor_units, currency): (i64, &str),
-    ) -> Result<Intent, StripeError> {
+    ) -> Result<PaymentIntent, StripeError> {
         let form = fields(&[
             ("amount", minor_units.to_string()),
             ("currency", currency.to_lowercase()),
@@ -162,20 +163,25 @@ impl Stripe {
         self.post("/v1/payment_intents", &form, payment).await
     }
 
-    /// Stripe's own page where a customer sees receipts and changes cards.
-    pub async fn create_portal(&self, customer: &str, back: &str, key: &str) -> Result<Session, StripeError> {
-        let form = fields(&[("customer", customer.to_owned()), ("return_url", back.to_owned())]);
+    /// Creates a page at Stripe with the receipts and cards of a customer.
+    pub async fn create_portal(
+        &self,
+        customer: &str,
+        return_url: &str,
+        key: &str,
+    ) -> Result<StripeSession, StripeError> {
+        let form = fields(&[("customer", customer.to_owned()), ("return_url", return_url.to_owned())]);
         self.post("/v1/billing_portal/sessions", &form, key).await
     }
 
-    /// Whether Stripe signed this body not long ago, with any of the secrets.
+    /// Returns true if one of the secrets signed this body within the last five minutes (`TOLERANCE_S`).
     pub fn verify(&self, header: &str, body: &[u8], now_s: i64) -> bool {
         let mut at = None;
         let mut signatures = Vec::new();
         for part in header.split(',') {
             match part.trim().split_once('=') {
                 Some(("t", t)) => at = t.parse::<i64>().ok(),
-                Some(("v1", v1)) => signatures.extend(unhex(v1)),
+                Some(("v1", v1)) => signatures.extend(parse_hex(v1)),
                 _ => {}
             }
         }
@@ -187,19 +193,19 @@ impl Stripe {
                 let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(secret.as_bytes()) else { return false };
                 mac.update(format!("{at}.").as_bytes());
                 mac.update(body);
-                // Compared in constant time.
+                // This comparison takes constant time.
                 mac.verify_slice(signature).is_ok()
             })
         })
     }
 }
 
-/// What a checkout is made of.
+/// The input of a checkout page.
 #[derive(Debug)]
 pub struct Checkout<'a> {
     pub payment: &'a str,
     pub customer: &'a str,
-    pub what: &'a str,
+    pub item_name: &'a str,
     pub minor_units: i64,
     pub currency: &'a str,
     pub save_card: bool,
@@ -207,14 +213,14 @@ pub struct Checkout<'a> {
     pub cancel_url: String,
 }
 
-fn unhex(text: &str) -> Option<Vec<u8>> {
+fn parse_hex(text: &str) -> Option<Vec<u8>> {
     if !text.is_ascii() || !text.len().is_multiple_of(2) {
         return None;
     }
     (0..text.len()).step_by(2).map(|i| u8::from_str_radix(text.get(i..i + 2)?, 16).ok()).collect()
 }
 
-/// Micros in the smallest unit of a currency: a cent, or a whole yen.
+/// Micros in the smallest unit of a currency, such as a cent or a yen.
 ///
 /// Source: Stripe's list of zero-decimal and three-decimal currencies.
 pub fn minor_unit_micros(currency: &str) -> i64 {
@@ -226,8 +232,10 @@ pub fn minor_unit_micros(currency: &str) -> i64 {
     }
 }
 
-/// The smallest step of a payment: Stripe takes whole units of some currencies that it counts in hundredths,
-/// and no last digit but 0 of those with three decimals.
+/// The step of payable amounts in micros.
+///
+/// Stripe counts some currencies in hundredths but takes whole units only. An amount of a currency with three
+/// decimals must end in the digit 0.
 pub fn payable_step_micros(currency: &str) -> i64 {
     match currency.to_ascii_uppercase().as_str() {
         "UGX" | "ISK" => 1_000_000,

@@ -1,4 +1,4 @@
-//! What was used: by day, and by offering, mode, member or label.
+//! Usage of an organization by day, and by offering, mode, member or label.
 
 use berth_types::ids::OrgId;
 use berth_types::problems::Problem;
@@ -10,20 +10,20 @@ use berth_foundation::days::day_of;
 use berth_foundation::{Caller, Right};
 use berth_store as store;
 
-/// As many days are shown at once.
-const MOST_DAYS: i64 = 366;
+/// The longest period of one request, in days.
+const MAX_DAYS: i64 = 366;
 
 fn date_of(day: i64) -> String {
     let at = Timestamp::from_micros(day.saturating_mul(86_400_000_000));
     at.to_string().chars().take(10).collect()
 }
 
-/// The day of `2026-11-21`.
+/// Reads a date such as `2026-11-21` as a day number.
 fn parse_day(text: &str) -> Option<i64> {
     (text.len() == 10).then(|| format!("{text}T00:00:00Z").parse().ok().map(day_of))?
 }
 
-/// Use by day, project and label.
+/// Reports of charged device time and its cost.
 #[derive(Clone)]
 pub struct UsageReports {
     context: Context,
@@ -34,7 +34,7 @@ impl UsageReports {
         Self { context }
     }
 
-    /// The use of an organization between two days, both counted; the last thirty when absent.
+    /// The usage of an organization between two days, both included. The default is the last thirty days.
     pub async fn usage(
         &self,
         caller: &Caller,
@@ -43,17 +43,17 @@ impl UsageReports {
         group: GroupBy,
         label: Option<&str>,
     ) -> Result<Usage, Problem> {
-        self.context.authorise(caller, org, Right::SeeMoney).await?;
+        self.context.authorise(caller, org, Right::ViewMoney).await?;
         let now = self.context.now();
         let today = day_of(now);
-        let read = |text: Option<&str>, other: i64| match text {
-            None => Ok(other),
+        let parse_or = |text: Option<&str>, default: i64| match text {
+            None => Ok(default),
             Some(text) => parse_day(text)
                 .ok_or_else(|| Problem::malformed("`from` and `until` are days such as 2026-11-21.")),
         };
-        let until = read(until, today)?;
-        let from = read(from, until - 29)?;
-        if until < from || until - from >= MOST_DAYS {
+        let until = parse_or(until, today)?;
+        let from = parse_or(from, until - 29)?;
+        if until < from || until - from >= MAX_DAYS {
             return Err(Problem::malformed("`until` is not before `from`, and at most a year after it."));
         }
         let mut conn = self.context.db.read().await?;

@@ -1,5 +1,5 @@
-//! Small worlds before the judge of `tests/oracle`, as many as wanted: `oracle [WORLDS] [FROM] [SEED]`. Prints what was tried
-//! and the smallest form of each world that breaks a rule.
+//! Runs any number of small worlds before the judge of `tests/oracle`: `oracle [WORLDS] [FROM] [SEED]`.
+//! Prints the number of worlds and the smallest form of each world that breaks a rule.
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -10,10 +10,10 @@
 
 #[path = "../tests/oracle/cases.rs"]
 mod cases;
-#[path = "../tests/oracle/found.rs"]
-mod found;
 #[path = "../tests/oracle/judge/mod.rs"]
 mod judge;
+#[path = "../tests/oracle/regressions.rs"]
+mod regressions;
 #[path = "../tests/oracle/world/mod.rs"]
 mod world;
 
@@ -21,10 +21,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use cases::{ENUMERATED, ENUMERATED_INSIDE, check, enumerated, enumerated_inside, models, random, shrink};
-use found::found;
+use regressions::regressions;
 
-/// Faults that are told in full.
-const SHOWN: u64 = 5;
+/// Number of faults that are printed in full.
+const PRINTED_IN_FULL: u64 = 5;
 
 fn main() {
     let mut arguments = std::env::args().skip(1).map(|a| a.parse::<u64>().unwrap());
@@ -32,7 +32,7 @@ fn main() {
     let from = arguments.next().unwrap_or(0);
     let seed = arguments.next().unwrap_or(1_000_000);
     let several = std::env::var_os("SEVERAL_MODELS").is_some();
-    let models: Vec<_> = models().into_iter().chain(found()).collect();
+    let models: Vec<_> = models().into_iter().chain(regressions()).collect();
     let fixed = ENUMERATED + ENUMERATED_INSIDE + models.len() as u64;
     let case = |n: u64| match n {
         n if n < ENUMERATED => enumerated(n),
@@ -55,7 +55,7 @@ fn main() {
                     steps.fetch_add(case.steps.len() as u64, Ordering::Relaxed);
                     let Err(fault) = check(&case) else { continue };
                     println!("world {n}: rule {}: {}", fault.rule, fault.text);
-                    if faults.fetch_add(1, Ordering::Relaxed) < SHOWN {
+                    if faults.fetch_add(1, Ordering::Relaxed) < PRINTED_IN_FULL {
                         let small = shrink(&case, fault.rule);
                         println!("smallest form of world {n}: {:?}\n{small:?}", check(&small));
                     }

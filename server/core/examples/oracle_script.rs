@@ -1,7 +1,9 @@
-//! Small worlds as scripts for a running portal: `oracle_script COUNT [SEED]` prints so many, one JSON object a line.
+//! Writes small worlds as scripts for a running portal: `oracle_script COUNT [SEED]` prints COUNT JSON
+//! objects, one a line.
 //!
-//! A script says what is done, step by step, and what is true after each step in the world in process, which the
-//! judge of `tests/oracle` followed. Left out is what REST cannot do, and what the portal refuses by its rules.
+//! A script has the steps and the true state after each step. The state is that of the world in this process,
+//! which the judge of `tests/oracle` checked. Steps that REST does not have, or that the portal refuses, are
+//! left out.
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -24,24 +26,25 @@ mod world;
 use std::collections::{BTreeMap, BTreeSet};
 
 use berth_core::cluster::Part;
-use berth_core::engine::{Asked, explanation};
+use berth_core::engine::{RequestSummary, explanation};
 use cases::{ENUMERATED, ENUMERATED_INSIDE, check, enumerated, enumerated_inside, random};
 use judge::Judge;
 use judge::play::pass;
 use reported::reported;
 use serde_json::{Value, json};
 use world::{
-    Case, Host, Job, Promise, Run, State, Step, What, World, at, job_id, milli, org_id, request, table,
+    Case, DeviceKind, Host, Job, Promise, Run, State, Step, World, at, job_id, milli, org_id, request, table,
 };
 
-/// A job may run at least so long: its worker ends it at its limit by a clock that nobody moves.
+/// The shortest time limit. The worker ends a job at its limit by a real clock, which the script does not
+/// move.
 const SHORTEST_S: i64 = 60;
-/// A script with fewer entries says little.
+/// The least number of entries of a script. A shorter script tests too little.
 const LEAST_ENTRIES: usize = 6;
-/// As much of a job's time may a worker have metered before the job makes room, by a clock that nobody moves.
+/// The greatest time that a worker meters before a preemption, by its real clock.
 const METERED_S: i64 = 10;
 
-/// Processors of every host: its worker counts the same.
+/// The processors of each host, equal to the count of its worker.
 fn processors() -> i64 {
     std::thread::available_parallelism().map_or(1, |n| n.get() as i64)
 }
@@ -55,23 +58,23 @@ fn adapted_job(job: Job) -> Job {
     Job { cpus, seconds: job.seconds.max(SHORTEST_S), ..job }
 }
 
-/// The case as simulated hosts and REST can have it. Time passes after each submission, because equal times would be
-/// ordered by ids.
+/// Adapts a case to simulated hosts and to REST. Time passes after each submission, because ids order equal
+/// times.
 fn adapted(case: &Case) -> Case {
-    let host = |of: &Host| {
-        // Simulated boards that switch by a reset alone come in MIG mode, the others do not.
-        let mig = table(of.model).is_some_and(|board| !board.live_toggle);
-        Host { mig, cpus: processors() * 1_000, ..*of }
+    let host = |host: &Host| {
+        // Simulated boards that change the MIG mode by a reset only are in MIG mode; the others are not.
+        let mig = table(host.model).is_some_and(|board| !board.live_toggle);
+        Host { mig, cpus: processors() * 1_000, ..*host }
     };
     let hosts: Vec<Host> = case.hosts.iter().map(host).collect();
-    // A simulated A100 reports a power limit that is not its model's.
+    // A simulated A100 reports a power limit that differs from that of its model.
     let odd_power = hosts.iter().any(|h| h.model.starts_with("A100"));
     let steps = case.steps.iter().flat_map(|step| match *step {
         Step::Unclean(_) | Step::Late { .. } | Step::Healthy { .. } => vec![],
         Step::Budget(_) if odd_power => vec![],
         Step::Submit(job) => vec![Step::Submit(adapted_job(job)), Step::Sleep(1)],
         Step::Book { job, from_s, .. } => {
-            // A reservation asks for no processors.
+            // A reservation has no processors.
             let job = Job { cpus: 0, ..adapted_job(job) };
             vec![Step::Book { job, from_s, maintenance: false }, Step::Sleep(1)]
         }
@@ -86,8 +89,8 @@ fn profile(job: &Job, index: usize) -> &'static str {
 
 fn offering(job: &Job) -> String {
     let board = job.models[0].to_lowercase();
-    match job.what {
-        What::Slice(index) => format!("{board}.{}", profile(job, index)),
+    match job.device {
+        DeviceKind::Slice(index) => format!("{board}.{}", profile(job, index)),
         _ => board,
     }
 }
@@ -96,7 +99,7 @@ fn topology(job: &Job) -> &'static str {
     if job.near { "same_rack" } else { "any" }
 }
 
-/// The body of a submission, but for its command and for ids of other things.
+/// The body of a submission, without the command and without ids.
 fn body(job: &Job) -> Value {
     let priority = ["low", "normal", "high"][usize::from(job.class)];
     let mut body = json!({
@@ -104,7 +107,7 @@ fn body(job: &Job) -> Value {
         "priority": priority, "preemptible": job.preemptible,
         "topology": topology(job), "checkpoint": {"grace_s": job.grace_s},
     });
-    if let What::Share(milli) = job.what {
+    if let DeviceKind::Share(milli) = job.device {
         body["gpu_milli"] = milli.into();
     }
     if job.cpus > 0 {
@@ -117,13 +120,13 @@ fn end(job: usize, succeeded: bool) -> Value {
     json!({"job": job, "succeeded": succeeded})
 }
 
-/// A world that is lived through, and what was written down of it.
+/// A world during its play, with the entries of its script.
 #[derive(Clone)]
 struct Player {
     world: World,
     /// The request of each reservation.
     booked_for: Vec<Job>,
-    /// Seconds that each job may run in all.
+    /// The time limit of each job in seconds.
     limits: Vec<i64>,
     entries: Vec<Value>,
 }
@@ -148,7 +151,7 @@ impl Player {
         self.world.booked.get(n)?.as_ref()
     }
 
-    /// Lives through a step. `None`: the script ends before it, or with it.
+    /// Plays a step. `None` if the script ends before or with this step.
     fn play(&mut self, step: &Step) -> Option<()> {
         match *step {
             Step::Next => self.world.next_time().map_or(Some(()), |next| self.forward(next)),
@@ -161,85 +164,86 @@ impl Player {
             }
             Step::Submit(job) => self.submit(job),
             Step::Book { job, from_s, .. } => self.book(job, from_s),
-            _ => self.order(step).map_or(Some(()), |done| {
+            _ => self.request_for(step).map_or(Some(()), |done| {
                 self.carry_out(step);
                 self.settle(done)
             }),
         }
     }
 
-    /// Time passes: what ends by then ends first.
+    /// Moves the time. Runs that end by then end first.
     fn forward(&mut self, until: i64) -> Option<()> {
         let ends: Vec<(usize, bool)> = self
             .runs()
             .filter(|(_, run)| run.ends.is_some_and(|ends| ends <= until))
-            .map(|(n, run)| (n, run.told_for.is_some()))
+            .map(|(n, run)| (n, run.stopped_for.is_some()))
             .collect();
         let ended: Vec<Value> = ends.iter().map(|(n, _)| end(*n, true)).collect();
         let done = json!({"do": "move", "ended": ended});
         let mut sooner = self.clone();
         self.move_to(until, 0);
         self.settle(done.clone())?;
-        if !ends.iter().any(|(_, told)| *told) {
+        if !ends.iter().any(|(_, preempted)| *preempted) {
             return Some(());
         }
-        // Of who made room, nobody knows here how much of its time was metered. So the script ends with that, and
-        // with this step only if it makes no difference.
+        // The metered time of a preempted run is unknown here. So the script ends here, and has this step
+        // only if the metered time makes no difference.
         sooner.move_to(until, METERED_S);
-        let same = sooner.settle(done).is_some() && self.take_in(&sooner);
+        let same = sooner.settle(done).is_some() && self.merge_last_entry(&sooner);
         if !same {
             self.entries.pop();
         }
         None
     }
 
-    /// A run that makes room then has all of its time left but `metered`: the clock of its worker is not moved.
+    /// Moves the time. A preempted run that ends by then has its whole limit left except `metered` seconds,
+    /// because the clock of its worker is not moved.
     fn move_to(&mut self, until: i64, metered: i64) {
         let back: Vec<(usize, i64)> = self
             .runs()
-            .filter(|(_, run)| run.told_for.is_some() && run.ends.is_some_and(|ends| ends <= until))
+            .filter(|(_, run)| run.stopped_for.is_some() && run.ends.is_some_and(|ends| ends <= until))
             .map(|(n, run)| (n, until - run.since))
             .collect();
         for (n, passed) in back {
             self.world.jobs[n].left = self.limits[n] - metered + passed;
         }
         self.world.step(&Step::Sleep(until - self.world.now));
-        self.close();
+        self.cancel_unstartable();
     }
 
-    /// A job that waits in a reservation which is over never starts.
-    fn close(&mut self) {
+    /// Cancels the jobs that wait in a reservation that has ended: they never start.
+    fn cancel_unstartable(&mut self) {
         for n in 0..self.world.jobs.len() {
             let inside = self.world.jobs[n].spec.inside;
-            if inside.is_some_and(|of| self.booked(of).is_none()) && self.world.waits(n) {
+            if inside.is_some_and(|booking| self.booked(booking).is_none()) && self.world.waits(n) {
                 self.world.step(&Step::Cancel(n));
             }
         }
     }
 
-    /// Adds to the last entry what is told where another one differs by that alone; whether it does not differ by
-    /// more.
-    fn take_in(&mut self, other: &Self) -> bool {
-        let (Some(mine), Some(theirs)) = (self.entries.last_mut(), other.entries.last()) else {
+    /// Merges the last entry of another player into the last entry. Returns true if the two differ only in
+    /// the forecasts of waiting jobs.
+    fn merge_last_entry(&mut self, other: &Self) -> bool {
+        let (Some(entry), Some(other)) = (self.entries.last_mut(), other.entries.last()) else {
             return false;
         };
-        let (mine, theirs) = (mine["jobs"].as_array_mut().unwrap(), theirs["jobs"].as_array().unwrap());
-        mine.iter_mut().zip(theirs).all(|(mine, theirs)| {
-            if mine["is"] == "waits" && theirs["is"] == "waits" {
-                mine["or_earliest"] = theirs["earliest"].clone();
-                if mine["blockers"] != theirs["blockers"] {
-                    mine["blockers"] = Value::Null;
+        let (jobs, others) = (entry["jobs"].as_array_mut().unwrap(), other["jobs"].as_array().unwrap());
+        jobs.iter_mut().zip(others).all(|(job, other)| {
+            if job["is"] == "waits" && other["is"] == "waits" {
+                job["or_earliest"] = other["earliest"].clone();
+                if job["blockers"] != other["blockers"] {
+                    job["blockers"] = Value::Null;
                 }
                 return true;
             }
-            mine["is"] == theirs["is"] && mine["ranks"] == theirs["ranks"]
+            job["is"] == other["is"] && job["ranks"] == other["ranks"]
         })
     }
 
     fn submit(&mut self, job: Job) -> Option<()> {
         let own =
             |n: &usize| self.booked_for.get(*n).is_some_and(|b| b.org == job.org && b.models == job.models);
-        // Another organization's job is nobody's to wait for.
+        // A job can depend on jobs of its own organization only.
         let known = |n: &usize| self.world.jobs.get(*n).is_some_and(|other| other.spec.org == job.org);
         let job = Job { inside: job.inside.filter(own), after: job.after.filter(known), ..job };
         if self.is_refused(&job) {
@@ -264,15 +268,17 @@ impl Player {
         }
         let most = self.world.quotas[usize::from(job.org)];
         let beyond = most.is_some_and(|boards| milli(job) > boards * 1_000);
-        beyond || !matches!(self.world.engine.clone().never(&request(job), org_id(job.org)), Ok(None))
+        beyond
+            || !matches!(self.world.engine.clone().why_impossible(&request(job), org_id(job.org)), Ok(None))
     }
 
     fn is_refused_inside(&self, job: &Job, n: usize) -> bool {
         let Some(booked) = self.booked(n) else { return true };
-        let of = self.booked_for[n];
-        let same = of.what == job.what;
-        let offered = (same || of.what == What::Board) && !matches!(job.what, What::Share(_));
-        let larger = job.nodes > of.nodes || (same && job.count > of.count);
+        let reserved = self.booked_for[n];
+        let same = reserved.device == job.device;
+        let offered =
+            (same || reserved.device == DeviceKind::Board) && !matches!(job.device, DeviceKind::Share(_));
+        let larger = job.nodes > reserved.nodes || (same && job.count > reserved.count);
         let most_s = booked.until - booked.from.max(self.world.now);
         !offered || larger || job.seconds >= most_s
     }
@@ -291,9 +297,9 @@ impl Player {
         }))
     }
 
-    /// The request of a step; `None` where it would change nothing, or would be refused.
-    fn order(&self, step: &Step) -> Option<Value> {
-        let goes_on = |job: usize| self.run(job).filter(|run| run.told_for.is_none());
+    /// The REST request of a step; `None` if it changes nothing or would be refused.
+    fn request_for(&self, step: &Step) -> Option<Value> {
+        let goes_on = |job: usize| self.run(job).filter(|run| run.stopped_for.is_none());
         Some(match *step {
             Step::Unbook(n) => {
                 self.booked(n)?;
@@ -316,10 +322,10 @@ impl Player {
                 json!({"do": "open", "host": host, "open": open})
             }
             Step::Quota { org, boards } => {
-                self.limits_of(org, boards, self.world.guarantees[usize::from(org)])
+                self.quota_entry(org, boards, self.world.guarantees[usize::from(org)])
             }
             Step::Guarantee { org, boards } => {
-                self.limits_of(org, self.world.quotas[usize::from(org)], boards)
+                self.quota_entry(org, self.world.quotas[usize::from(org)], boards)
             }
             Step::Budget(watts) if watts != self.world.budget => {
                 let racks: BTreeMap<_, _> = self.world.hosts.iter().map(|h| (rack(h), watts)).collect();
@@ -329,7 +335,8 @@ impl Player {
         })
     }
 
-    fn limits_of(&self, org: u8, boards: Option<i64>, guaranteed: i64) -> Value {
+    /// The entry that sets the limits of an organization.
+    fn quota_entry(&self, org: u8, boards: Option<i64>, guaranteed: i64) -> Value {
         let limits = json!({
             "boards_milli": boards.map(|n| n * 1_000), "guaranteed_boards_milli": guaranteed * 1_000,
         });
@@ -341,8 +348,8 @@ impl Player {
         self.runs().map(|(job, _)| job).filter(|job| self.world.jobs[*job].spec.inside == Some(n)).collect()
     }
 
-    /// True if something may be promised on a job's boards then: what is on others is in nobody's way, but seldom
-    /// enough for that.
+    /// True if a reservation can conflict with a job in this time. The boards are not compared: a reservation
+    /// on other boards counts too, which is rare.
     fn is_promised(&self, job: usize, from: i64, until: i64) -> bool {
         let own = self.world.jobs[job].spec.inside;
         let booked = self.world.booked.iter().enumerate();
@@ -362,16 +369,16 @@ impl Player {
         if let Step::Extend { job, seconds } = *step {
             self.limits[job] += seconds;
         }
-        self.close();
+        self.cancel_unstartable();
     }
 
-    /// Lets the engine decide, and writes down what was done and what is true then. `None`: the judge objects, or a
-    /// node could not do it.
+    /// Runs the passes, and adds an entry with the step and the new state. `None` if the judge finds a fault,
+    /// or a node could not carry out the step.
     fn settle(&mut self, mut done: Value) -> Option<()> {
         pass(&mut self.world).ok()?;
-        Judge { world: &self.world }.settled().ok()?;
-        // A node would be told to stop what it has not begun to run.
-        if self.runs().any(|(_, run)| run.told_for.is_some() && run.since == self.world.now) {
+        Judge { world: &self.world }.check_settled().ok()?;
+        // A node cannot stop a run that it has not begun.
+        if self.runs().any(|(_, run)| run.stopped_for.is_some() && run.since == self.world.now) {
             return None;
         }
         let jobs: Option<Vec<Value>> = (0..self.world.jobs.len()).map(|n| self.state(n)).collect();
@@ -384,10 +391,10 @@ impl Player {
     fn state(&self, n: usize) -> Option<Value> {
         Some(match &self.world.jobs[n].state {
             State::Waiting => {
-                let earliest = Judge { world: &self.world }.told(n).ok()?;
+                let earliest = Judge { world: &self.world }.expected_start(n).ok()?;
                 json!({"is": "waits", "earliest": earliest, "blockers": self.blockers(n)?})
             }
-            State::Running(run) if run.told_for.is_some() => json!({"is": "stopping"}),
+            State::Running(run) if run.stopped_for.is_some() => json!({"is": "stopping"}),
             State::Running(run) => {
                 let rank = |(host, parts): &(usize, Vec<(usize, Part)>)| {
                     let boards: Vec<usize> = parts.iter().map(|(board, _)| *board).collect();
@@ -400,12 +407,15 @@ impl Player {
         })
     }
 
-    /// The codes of what keeps a job waiting.
+    /// The codes of a waiting job's blockers.
     fn blockers(&self, n: usize) -> Option<BTreeSet<String>> {
         let (spec, now) = (&self.world.jobs[n].spec, at(self.world.now));
         let why = self.world.engine.clone().why(job_id(n), now)?;
-        let asked =
-            Asked { model: spec.models[0].to_owned(), wanted: request(spec).wanted, count: spec.count };
+        let asked = RequestSummary {
+            model: spec.models[0].to_owned(),
+            device: request(spec).device,
+            count: spec.count,
+        };
         Some(explanation(&why, &asked, now).blockers.into_iter().map(|b| b.code).collect())
     }
 }
@@ -414,7 +424,7 @@ fn rack(host: &Host) -> String {
     format!("rack-{}", host.rack)
 }
 
-/// The script of a case, as far as it can be told.
+/// The script of a case, up to the first step that cannot be played; `None` if it is too short.
 fn script(name: &str, case: &Case) -> Option<Value> {
     let mut player = Player::new(case);
     for step in &case.steps {
@@ -428,10 +438,10 @@ fn script(name: &str, case: &Case) -> Option<Value> {
         .then(|| json!({"world": name, "hosts": hosts, "steps": player.entries}))
 }
 
-/// First come the cases that users met. Of the others two of five are enumerated, one is inside a reservation, two
-/// are random.
+/// A case after those from reports of users: two of five are enumerated, one is enumerated inside a
+/// reservation, two are random.
 fn candidate(kind: u64, number: u64) -> (String, Case) {
-    // Primes that divide neither count: every stretch of numbers has some of everything.
+    // The primes divide neither count, so each range of numbers has all kinds of cases.
     let (case, inside) =
         (number.wrapping_mul(7_919) % ENUMERATED, number.wrapping_mul(101) % ENUMERATED_INSIDE);
     match kind % 5 {
@@ -445,11 +455,11 @@ fn main() {
     let mut arguments = std::env::args().skip(1).map(|a| a.parse::<u64>().unwrap());
     let count = arguments.next().expect("how many");
     let seed = arguments.next().unwrap_or(1);
-    let mut met = reported().into_iter().map(|r| (r.name, r.case));
+    let mut from_reports = reported().into_iter().map(|r| (r.name, r.case));
     let (mut printed, mut tried) = (0, 0);
     while printed < count {
         let (name, case) =
-            met.next().unwrap_or_else(|| candidate(printed, seed.wrapping_mul(1_000_000) + tried));
+            from_reports.next().unwrap_or_else(|| candidate(printed, seed.wrapping_mul(1_000_000) + tried));
         tried += 1;
         let case = adapted(&case);
         if let Err(fault) = check(&case) {

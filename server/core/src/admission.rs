@@ -1,4 +1,4 @@
-//! What a submission must look like before anything is looked up or reserved.
+//! Checks of a submission that need no database.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use berth_types::paths::{JOB_PATHS, is_reserved, overlap};
 use berth_types::problems::FieldError;
 
 use crate::images::Reference;
-use crate::volumes::clash;
+use crate::volumes::find_clash;
 
 /// Limits of one submission.
 pub const MAX_NAME_CHARS: usize = 100;
@@ -16,7 +16,7 @@ pub const MAX_FILES_BYTES: usize = 8 << 20;
 pub const MAX_SCRIPT_BYTES: usize = 1 << 20;
 pub const MAX_ARGS: usize = 1_024;
 pub const MAX_ENV: usize = 256;
-/// Name and value of one variable of a job in an image.
+/// Bytes of the name and the value of one variable of a job in an image.
 pub const MAX_IMAGE_ENV_BYTES: usize = 48 << 10;
 pub const MAX_LABELS: usize = 32;
 pub const MAX_DEPENDENCIES: usize = 32;
@@ -25,25 +25,26 @@ pub const MAX_MEMORY_MIB: u64 = 1 << 30;
 pub const MAX_DEVICES: u32 = 64;
 pub const MAX_NODES: u32 = 64;
 pub const MAX_RETRIES: u32 = 100;
-/// Of a lease that a job chooses; shorter, and a hiccup of the network ends it.
+/// The shortest lease that a job may choose. A short failure of the network would end a shorter one.
 pub const MIN_LEASE_S: u32 = 60;
 pub const MAX_LEASE_S: u32 = 86_400;
-/// Seconds that a job may take to save its state: the notice that a preemption gives at most.
+/// The longest time in seconds between the stop signal of a preemption and SIGKILL: a job saves its state in
+/// it.
 pub const MAX_GRACE_S: u32 = 600;
-/// Seconds over which a job can ask to be found idle: ten minutes to a day.
+/// Seconds of low utilization after which a job can have itself stopped: ten minutes to a day.
 pub const IDLE_S: std::ops::RangeInclusive<u32> = 600..=86_400;
 /// Seconds between two checkpoints of a running job.
 pub const CHECKPOINT_EVERY_S: std::ops::RangeInclusive<u32> = 5..=86_400;
-/// Checkpoints of a job: the one before the newest too, because the newest may have been made by a job that
-/// was already going wrong.
+/// Number of checkpoints kept of a job. At least two, because the job may have been faulty already when it
+/// made the newest one.
 pub const CHECKPOINTS_KEPT: std::ops::RangeInclusive<u32> = 2..=10;
 pub const MAX_PATTERNS: usize = 32;
-/// Of a path that cannot be a job's.
-pub(crate) const RESERVED: &str = "Berth's own files are there; choose another name.";
+/// The refusal of a path that is reserved for Berth's own files.
+pub(crate) const RESERVED_PATH: &str = "Berth's own files are there; choose another name.";
 /// Thirty days.
 pub const MAX_DURATION_S: u64 = 30 * 86_400;
 
-/// A human name: not blank, short, one line.
+/// Checks a name for people: one line of 1 to [`MAX_NAME_CHARS`] characters, not blank.
 pub fn check_name(pointer: &str, name: &str, errors: &mut Vec<FieldError>) {
     let mut refuse = |detail: &str| errors.push(FieldError::new(pointer, detail));
     if name.trim().is_empty() {
@@ -55,7 +56,7 @@ pub fn check_name(pointer: &str, name: &str, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// Whether a text can be an e-mail address, and nothing beside one: no name before it, no list.
+/// True if a text can be one e-mail address, without a display name and without a list.
 pub fn is_email(text: &str) -> bool {
     let fits = |c: char| !c.is_control() && !c.is_whitespace() && !"<>()[],;:\\\"".contains(c);
     let parts = text.split_once('@');
@@ -64,14 +65,14 @@ pub fn is_email(text: &str) -> bool {
         && parts.is_some_and(|(user, host)| !user.is_empty() && !host.is_empty() && !host.contains('@'))
 }
 
-/// Whether a text can be the name of a variable.
+/// True if a text can be the name of an environment variable.
 pub fn is_variable(name: &str) -> bool {
     (1..=256).contains(&name.len())
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
         && !name.starts_with(|c: char| c.is_ascii_digit())
 }
 
-/// Every fault of a submission that can be seen without looking anything up.
+/// All faults of a submission that are visible without the database.
 pub fn check_job(job: &NewJob) -> Vec<FieldError> {
     let mut errors = Vec::new();
     check_name("/name", &job.name, &mut errors);
@@ -152,7 +153,7 @@ pub fn check_job(job: &NewJob) -> Vec<FieldError> {
             refuse("/retry/on", "Say what is tried again: node_lost, preempted, exit.");
         }
     }
-    check_keeping(job, &mut refuse);
+    check_kept_files(job, &mut refuse);
     check_idle(job, &mut refuse);
     check_image(job, &mut refuse);
     if job.lease_s.is_some_and(|s| !(MIN_LEASE_S..=MAX_LEASE_S).contains(&s)) {
@@ -179,44 +180,44 @@ pub fn check_job(job: &NewJob) -> Vec<FieldError> {
     errors
 }
 
-/// Where its own files go.
+/// Checks the paths of the job's own files.
 fn check_files(job: &NewJob, refuse: &mut impl FnMut(&str, &str)) {
     for path in job.files.keys() {
         if let Err(detail) = JOB_PATHS.check(path) {
             refuse(&pointer_to("/files", path), &detail);
         } else if is_reserved(path) {
-            refuse(&pointer_to("/files", path), RESERVED);
+            refuse(&pointer_to("/files", path), RESERVED_PATH);
         }
     }
     let counted: BTreeMap<&str, usize> = job.files.keys().map(|path| (path.as_str(), 1)).collect();
-    if let Some(path) = clash(&counted) {
+    if let Some(path) = find_clash(&counted) {
         let detail = "This is a file, so nothing can be below it; rename it or what is below it.";
         refuse(&pointer_to("/files", path), detail);
     }
 }
 
-/// Where its checkpoint directory is.
-fn check_dir(job: &NewJob, refuse: &mut impl FnMut(&str, &str)) {
+/// Checks the path of the checkpoint directory.
+fn check_checkpoint_dir(job: &NewJob, refuse: &mut impl FnMut(&str, &str)) {
     let Some(dir) = job.checkpoint.as_ref().and_then(|checkpoint| checkpoint.dir.as_deref()) else { return };
-    // Its files may be inside it: what was restored replaces them.
+    // Files of the job may be inside the directory: a restored checkpoint replaces them.
     let is_file = |path: &String| overlap(path, dir) && path.len() <= dir.len();
     if let Err(detail) = JOB_PATHS.check(dir) {
         refuse("/checkpoint/dir", &detail);
     } else if is_reserved(dir) {
-        refuse("/checkpoint/dir", RESERVED);
+        refuse("/checkpoint/dir", RESERVED_PATH);
     } else if let Some(file) = job.files.keys().find(|path| is_file(path)) {
         let detail = format!("{file} is a file of the job, so no directory can be there; choose another.");
         refuse("/checkpoint/dir", &detail);
     }
 }
 
-/// What is kept of its files.
-fn check_keeping(job: &NewJob, refuse: &mut impl FnMut(&str, &str)) {
+/// Checks the files that are kept: checkpoints and artifacts.
+fn check_kept_files(job: &NewJob, refuse: &mut impl FnMut(&str, &str)) {
     if let Some(checkpoint) = &job.checkpoint {
         if checkpoint.grace_s == 0 || checkpoint.grace_s > MAX_GRACE_S {
             refuse("/checkpoint/grace_s", "Choose between 1 and 600 seconds.");
         }
-        check_dir(job, refuse);
+        check_checkpoint_dir(job, refuse);
         if checkpoint.dir.is_none() && (checkpoint.every_s.is_some() || checkpoint.keep.is_some()) {
             refuse("/checkpoint/dir", "Say which directory is kept.");
         }
@@ -297,7 +298,7 @@ fn check_command(command: &[String], refuse: &mut impl FnMut(&str, &str)) {
     }
 }
 
-/// A JSON pointer to `key` below `base` (RFC 6901 escapes, shortened so an error stays readable).
+/// A JSON pointer to `key` below `base`, with the escapes of RFC 6901. A long key is cut to 80 characters.
 fn pointer_to(base: &str, key: &str) -> String {
     let key: String = key.chars().take(80).collect();
     format!("{base}/{}", key.replace('~', "~0").replace('/', "~1"))

@@ -1,7 +1,8 @@
-//! What is promised for times to come: reservations, maintenance, and the start that is held for the
-//! job at the head of the queue. All of them are spans on concrete boards and slices.
+//! The calendar: reservations, maintenance windows and held starts, each a span on concrete boards and
+//! slices.
 //!
-//! Must not decide what to book: it keeps bookings, and says what of a node is free for a while.
+//! The calendar keeps bookings and computes the free part of a node during a span. It must not decide what to
+//! book.
 
 use std::collections::BTreeMap;
 
@@ -16,17 +17,17 @@ use crate::request::Ask;
 use crate::timeline::Timeline;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum BookingKind {
     Reservation,
-    /// Held by the operator: nothing may run on it.
+    /// An operator's window: no job runs on its boards.
     Maintenance,
-    /// A start that is held for a job.
+    /// A held start of a job.
     Hold,
 }
 
-/// What a booking takes on one node.
+/// The slots of a booking on one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct NodeSlots {
     pub node: NodeIx,
     pub slots: Vec<Slot>,
 }
@@ -34,14 +35,14 @@ pub struct Place {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Booking {
     pub id: BookingId,
-    pub kind: Kind,
+    pub kind: BookingKind,
     pub org: OrgId,
-    /// What was asked for; `None` for named boards.
+    /// The booked request; `None` where the operator named the boards.
     pub ask: Option<Ask>,
-    /// Half open: at `until` it is over.
+    /// The span is half open: at `until` the booking is over.
     pub from: Timestamp,
     pub until: Timestamp,
-    pub places: Vec<Place>,
+    pub places: Vec<NodeSlots>,
 }
 
 impl Booking {
@@ -50,23 +51,25 @@ impl Booking {
     }
 }
 
-/// A run past its limit is expected to end at any moment within so many seconds: a start held for its end stays due.
+/// Seconds within which a run past its limit is expected to end. A held start that waits for that end stays
+/// due.
 pub const LATE_S: i64 = 1;
-/// After so many seconds it may hang, and is expected to last as long again as it is late.
+/// Seconds after its limit from which a run may hang. It is then expected to last as long again as it is
+/// late.
 pub const HANGS_S: i64 = 30;
 
-/// What is thought away.
+/// The bookings and runs that a view of a node ignores.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct But<'a> {
-    /// Bookings that are no obstacle to whoever asks.
+pub struct Exclusions<'a> {
+    /// Bookings that are no obstacle to the request.
     pub bookings: &'a [BookingId],
-    /// Those who would leave.
+    /// Attempts that would have ended.
     pub owners: &'a [Owner],
-    /// Nodes that are expected back are back.
+    /// True: a node with a disconnected worker counts as connected.
     pub away: bool,
 }
 
-/// When a rank is expected to have ended at the latest; `None` when nobody knows.
+/// The latest expected end of a rank; `None` if its end is unknown.
 pub fn expected_end(rank: &Rank, now: Timestamp) -> Option<Timestamp> {
     rank.ends_by.map(|end| match end {
         _ if end > now => end,
@@ -75,9 +78,9 @@ pub fn expected_end(rank: &Rank, now: Timestamp) -> Option<Timestamp> {
     })
 }
 
-/// Processors and memory that a booking keeps from others at a time: what was booked, or what runs in it
-/// where that is more.
-fn kept(booking: &Booking, ranks: &[&Rank]) -> (i64, i64) {
+/// Processors and memory that a booking withholds from other jobs at a time: the booked amount, or the use of
+/// the runs inside the booking if that is more.
+fn reserved_cpu_memory(booking: &Booking, ranks: &[&Rank]) -> (i64, i64) {
     let inside = || ranks.iter().filter(|r| r.inside == Some(booking.id));
     let (cpu, memory) = booking.needs();
     let used = (inside().map(|r| r.cpu_milli).sum::<i64>(), inside().map(|r| r.memory_mib).sum::<i64>());
@@ -87,31 +90,31 @@ fn kept(booking: &Booking, ranks: &[&Rank]) -> (i64, i64) {
 #[derive(Debug, Clone, Default)]
 pub struct Calendar {
     bookings: BTreeMap<BookingId, Booking>,
-    /// By begin, each with its end.
+    /// The bookings of each node by their begin, each with its end.
     by_node: BTreeMap<NodeIx, BTreeMap<(Timestamp, BookingId), Timestamp>>,
-    /// Thousandths of boards that are booked: on each node, and of each model.
+    /// Booked thousandths of boards on each node and of each model.
     nodes: BTreeMap<NodeIx, Timeline>,
     models: BTreeMap<ModelIx, Timeline>,
-    taken: BTreeMap<BookingId, Taken>,
-    /// How often something changed on nodes with boards of each model.
+    loads: BTreeMap<BookingId, BookingLoad>,
+    /// For each model the number of changes on nodes with its boards.
     versions: BTreeMap<ModelIx, u64>,
 }
 
 /// Thousandths of boards of a model on a node.
-type Load = (NodeIx, ModelIx, i64);
+type BoardLoad = (NodeIx, ModelIx, i64);
 
-/// What a booking was counted for.
+/// The load of a booking in the timelines.
 #[derive(Debug, Clone, Default)]
-struct Taken {
-    loads: Vec<Load>,
-    /// All that its nodes have: processors and memory are taken from every board of a node.
+struct BookingLoad {
+    boards: Vec<BoardLoad>,
+    /// All models of its nodes: a booking takes processors and memory from every board of a node.
     models: Models,
 }
 
-/// What a booking takes on each node, by model: thousandths of boards.
-fn taken(cluster: &Cluster, booking: &Booking) -> Taken {
+/// The load of a booking on each node by model, in thousandths of boards.
+fn booking_load(cluster: &Cluster, booking: &Booking) -> BookingLoad {
     let whole = i64::from(WHOLE_MILLI);
-    let mut out = Taken::default();
+    let mut out = BookingLoad::default();
     for place in &booking.places {
         let Some(node) = cluster.node(place.node) else { continue };
         for index in 0..node.facts.gpus.len() {
@@ -128,7 +131,7 @@ fn taken(cluster: &Cluster, booking: &Booking) -> Taken {
                     .map_or(whole, |p| i64::from(p.size) * whole / i64::from(board.memory_slices.max(1))),
                 _ => whole,
             };
-            out.loads.push((place.node, model, milli));
+            out.boards.push((place.node, model, milli));
         }
     }
     out
@@ -139,17 +142,17 @@ impl Calendar {
         self.bookings.get(&id)
     }
 
-    /// Grows with every change on nodes that have boards of these models.
+    /// A number that grows with every change on nodes with boards of these models.
     pub fn version(&self, models: Models) -> u64 {
         self.versions.iter().filter(|(model, _)| models.has(**model)).map(|(_, version)| version).sum()
     }
 
-    /// Grows with every change on any node.
+    /// A number that grows with every change on any node.
     pub fn total_version(&self) -> u64 {
         self.version(Models::ANY)
     }
 
-    fn touch(&mut self, models: Models) {
+    fn mark_changed(&mut self, models: Models) {
         for model in (0..64).filter(|model| models.has(*model)) {
             *self.versions.entry(model).or_default() += 1;
         }
@@ -159,71 +162,71 @@ impl Calendar {
         self.bookings.values()
     }
 
-    /// States a booking, in place of what was known of it.
+    /// Inserts a booking, or replaces the booking with its id.
     pub fn put(&mut self, cluster: &Cluster, booking: Booking) {
         if self.bookings.get(&booking.id) == Some(&booking) {
             return;
         }
         self.remove(booking.id);
-        let taken = taken(cluster, &booking);
-        self.touch(taken.models);
-        self.count(&taken.loads, (booking.from, booking.until), 1);
-        self.taken.insert(booking.id, taken);
+        let load = booking_load(cluster, &booking);
+        self.mark_changed(load.models);
+        self.count(&load.boards, (booking.from, booking.until), 1);
+        self.loads.insert(booking.id, load);
         for place in &booking.places {
-            let of_node = self.by_node.entry(place.node).or_default();
-            of_node.insert((booking.from, booking.id), booking.until);
+            let node_bookings = self.by_node.entry(place.node).or_default();
+            node_bookings.insert((booking.from, booking.id), booking.until);
         }
         self.bookings.insert(booking.id, booking);
     }
 
-    fn count(&mut self, loads: &[Load], (from, until): (Timestamp, Timestamp), sign: i64) {
+    fn count(&mut self, loads: &[BoardLoad], (from, until): (Timestamp, Timestamp), sign: i64) {
         for (node, model, milli) in loads {
             self.nodes.entry(*node).or_default().add(from, until, sign * milli);
             self.models.entry(*model).or_default().add(from, until, sign * milli);
         }
     }
 
-    /// The boards of a node are others now.
-    pub fn renew(&mut self, cluster: &Cluster, node: NodeIx) {
-        let on_it: Vec<BookingId> =
+    /// Counts the bookings of a node again after a change of its boards.
+    pub fn recount_node(&mut self, cluster: &Cluster, node: NodeIx) {
+        let ids: Vec<BookingId> =
             self.by_node.get(&node).into_iter().flatten().map(|((_, id), _)| *id).collect();
-        for id in on_it {
+        for id in ids {
             let Some(booking) = self.bookings.get(&id) else { continue };
-            let (new, window) = (taken(cluster, booking), (booking.from, booking.until));
-            let old = self.taken.insert(id, new.clone()).unwrap_or_default();
-            self.touch(Models(old.models.0 | new.models.0));
-            self.count(&old.loads, window, -1);
-            self.count(&new.loads, window, 1);
+            let (new, window) = (booking_load(cluster, booking), (booking.from, booking.until));
+            let old = self.loads.insert(id, new.clone()).unwrap_or_default();
+            self.mark_changed(Models(old.models.0 | new.models.0));
+            self.count(&old.boards, window, -1);
+            self.count(&new.boards, window, 1);
         }
     }
 
-    /// What is booked of boards of a model, over time.
-    pub fn of_model(&self, model: ModelIx) -> Option<&Timeline> {
+    /// The booked thousandths of boards of a model over time.
+    pub fn model_timeline(&self, model: ModelIx) -> Option<&Timeline> {
         self.models.get(&model)
     }
 
-    /// Whether so much of a node is left all the time, of what it has in all. What is left may not be
-    /// together on one board; what is not left is surely not.
+    /// Returns false if a node of `all` thousandths has less than `need` thousandths free at some time of a
+    /// span. True is no promise: the free part may be spread over several boards.
     pub fn may_fit(&self, node: NodeIx, from: Timestamp, until: Timestamp, need: i64, all: i64) -> bool {
         need <= all && self.nodes.get(&node).is_none_or(|line| line.stays(from, until, all - need))
     }
 
-    /// Thinks bookings away and back. What `then` does with these and with `own` is undone, and the
-    /// versions stay.
-    pub fn without<T>(
+    /// Runs a function on the calendar without some bookings. Its changes to these bookings and to `own` are
+    /// undone afterwards, and the versions stay the same.
+    pub fn with_removed<T>(
         &mut self,
         cluster: &Cluster,
-        gone: &[Booking],
+        removed: &[Booking],
         own: BookingId,
-        then: impl FnOnce(&mut Self) -> T,
+        run: impl FnOnce(&mut Self) -> T,
     ) -> T {
         let versions = self.versions.clone();
-        for booking in gone {
+        for booking in removed {
             self.remove(booking.id);
         }
-        let answer = then(self);
+        let answer = run(self);
         self.remove(own);
-        for booking in gone {
+        for booking in removed {
             self.put(cluster, booking.clone());
         }
         self.versions = versions;
@@ -232,13 +235,13 @@ impl Calendar {
 
     pub fn remove(&mut self, id: BookingId) -> Option<Booking> {
         let old = self.bookings.remove(&id)?;
-        let taken = self.taken.remove(&id).unwrap_or_default();
-        self.touch(taken.models);
-        self.count(&taken.loads, (old.from, old.until), -1);
+        let load = self.loads.remove(&id).unwrap_or_default();
+        self.mark_changed(load.models);
+        self.count(&load.boards, (old.from, old.until), -1);
         for place in &old.places {
-            if let Some(of_node) = self.by_node.get_mut(&place.node) {
-                of_node.remove(&(old.from, id));
-                if of_node.is_empty() {
+            if let Some(node_bookings) = self.by_node.get_mut(&place.node) {
+                node_bookings.remove(&(old.from, id));
+                if node_bookings.is_empty() {
                     self.by_node.remove(&place.node);
                 }
             }
@@ -246,7 +249,7 @@ impl Calendar {
         Some(old)
     }
 
-    /// Forgets what is over.
+    /// Removes the bookings that are over.
     pub fn forget_until(&mut self, now: Timestamp) {
         let over: Vec<BookingId> = self.bookings.values().filter(|b| b.until <= now).map(|b| b.id).collect();
         for id in over {
@@ -254,66 +257,66 @@ impl Calendar {
         }
     }
 
-    /// The bookings of a node that overlap a time, in the order of their begin.
+    /// The bookings of a node that overlap a span, in the order of their begin.
     pub fn on(&self, node: NodeIx, from: Timestamp, until: Timestamp) -> impl Iterator<Item = &Booking> {
-        let of_node = self.by_node.get(&node).into_iter().flatten();
-        of_node
+        let node_bookings = self.by_node.get(&node).into_iter().flatten();
+        node_bookings
             .take_while(move |((begin, _), _)| *begin < until)
             .filter(move |(_, end)| from < **end)
             .filter_map(|((_, id), _)| self.bookings.get(id))
     }
 
-    /// Whether nothing at all is booked on a node.
+    /// Returns true if a node has no booking at all.
     pub fn is_free(&self, node: NodeIx) -> bool {
         !self.by_node.contains_key(&node)
     }
 
-    /// The nodes on which anything is booked.
+    /// The nodes with at least one booking.
     pub fn booked_nodes(&self) -> impl Iterator<Item = NodeIx> {
         self.by_node.keys().copied()
     }
 
-    /// How a node stands for somebody who wants it from `from` until `until`: what runs by then and what
-    /// is booked meanwhile is taken, with some exceptions.
+    /// The view of a node for a use from `from` until `until`. Runs that are expected to last to `from` and
+    /// bookings that overlap the span are taken, except for the exclusions.
     pub fn view(
         &self,
         cluster: &Cluster,
         node: NodeIx,
         (from, until): (Timestamp, Timestamp),
         now: Timestamp,
-        but: But<'_>,
+        excluded: Exclusions<'_>,
     ) -> Option<View> {
-        let mut of = cluster.node(node)?;
-        let back = (but.away && of.facts.away).then(|| of.opened());
+        let mut host = cluster.node(node)?;
+        let back = (excluded.away && host.facts.away).then(|| host.opened());
         if let Some(back) = &back {
-            of = back;
+            host = back;
         }
-        let there = |rank: &Rank, at: Timestamp| {
+        let present = |rank: &Rank, at: Timestamp| {
             (at <= now || expected_end(rank, now).is_none_or(|end| end > at))
-                && !but.owners.contains(&rank.owner)
+                && !excluded.owners.contains(&rank.owner)
         };
         let booked: Vec<&Booking> =
-            self.on(node, from, until).filter(|b| !but.bookings.contains(&b.id)).collect();
-        let mut view = cluster.view_of(of, |rank| there(rank, from));
-        if !of.facts.open {
+            self.on(node, from, until).filter(|b| !excluded.bookings.contains(&b.id)).collect();
+        let mut view = cluster.view_of(host, |rank| present(rank, from));
+        if !host.facts.open {
             return Some(view);
         }
-        // Processors and memory are needed by those who are there at the same time only.
+        // Only runs and bookings of the same moment compete for processors and memory.
         let points = std::iter::once(from).chain(booked.iter().map(|b| b.from).filter(|at| *at > from));
-        let left = points.map(|at| left_at(of, &booked, at, |rank| there(rank, at)));
-        let (cpu, memory) = left.fold((i64::MAX, i64::MAX), |a, b| (a.0.min(b.0), a.1.min(b.1)));
+        let free = points.map(|at| free_at(host, &booked, at, |rank| present(rank, at)));
+        let (cpu, memory) = free.fold((i64::MAX, i64::MAX), |a, b| (a.0.min(b.0), a.1.min(b.1)));
         (view.cpu_milli, view.memory_mib) = (cpu, memory);
         for booking in booked {
-            let sharer = cluster.find_org(booking.org);
+            let sharer = cluster.org_index(booking.org);
             for slot in booking.places.iter().filter(|p| p.node == node).flat_map(|p| &p.slots) {
-                view.cover(of, cluster.models(), slot, sharer);
+                view.occupy_booked(host, cluster.models(), slot, sharer);
             }
         }
         Some(view)
     }
 
-    /// How a node stands for a job inside a booking from `from` until `until`: only what is booked, is not in
-    /// use and is not held inside for others (`held`), as if some owners had left.
+    /// The view of a node for a job inside a booking from `from` until `until`: the booked part without the
+    /// parts in use and without other jobs' held starts inside the booking (`held`). `owners` count as ended.
     pub fn view_inside(
         &self,
         cluster: &Cluster,
@@ -324,11 +327,11 @@ impl Calendar {
         (held, owners): (&[&Booking], &[Owner]),
     ) -> Option<View> {
         let booking = self.bookings.get(&id)?;
-        let of = cluster.node(node)?;
-        // Others may still be there that have not left in time.
-        let but = But { bookings: &[id], owners, away: false };
-        let mut view = self.view(cluster, node, (from, until), now, but)?;
-        if !of.facts.open {
+        let host = cluster.node(node)?;
+        // Runs that are late may still be on the boards of the booking.
+        let excluded = Exclusions { bookings: &[id], owners, away: false };
+        let mut view = self.view(cluster, node, (from, until), now, excluded)?;
+        if !host.facts.open {
             return Some(view);
         }
         let here = |b: &&&Booking| b.places.iter().any(|p| p.node == node);
@@ -336,76 +339,77 @@ impl Calendar {
             held.iter().filter(|b| b.from < until && from < b.until).filter(here).copied().collect();
         let booked: Vec<&Booking> = self.on(node, from, until).filter(|b| b.id != id).collect();
         let begins = booked.iter().chain(&held).map(|b| b.from).filter(|at| *at > from);
-        let left = std::iter::once(from).chain(begins).map(|at| {
-            let there = |rank: &Rank| {
+        let free = std::iter::once(from).chain(begins).map(|at| {
+            let present = |rank: &Rank| {
                 (at <= now || expected_end(rank, now).is_none_or(|end| end > at))
                     && !owners.contains(&rank.owner)
             };
-            let host = left_at(of, &booked, at, there);
-            left_inside(of, booking, &held, at, host, there)
+            let free = free_at(host, &booked, at, present);
+            free_inside(host, booking, &held, at, free, present)
         });
         (view.cpu_milli, view.memory_mib) =
-            left.fold((i64::MAX, i64::MAX), |a, b| (a.0.min(b.0), a.1.min(b.1)));
+            free.fold((i64::MAX, i64::MAX), |a, b| (a.0.min(b.0), a.1.min(b.1)));
         let slots: Vec<&Slot> =
             booking.places.iter().filter(|p| p.node == node).flat_map(|p| &p.slots).collect();
-        view.only(|index, gpu| booked_part(of, cluster, index, gpu, &slots));
-        let sharer = cluster.find_org(booking.org);
+        view.map_gpus(|index, gpu| booked_part(host, cluster, index, gpu, &slots));
+        let sharer = cluster.org_index(booking.org);
         for slot in held.iter().flat_map(|b| &b.places).filter(|p| p.node == node).flat_map(|p| &p.slots) {
-            view.cover(of, cluster.models(), slot, sharer);
+            view.occupy_booked(host, cluster.models(), slot, sharer);
         }
         Some(view)
     }
 }
 
-/// Processors and memory of a node that nothing uses at a time and no booking keeps.
-fn left_at(of: &Node, booked: &[&Booking], at: Timestamp, there: impl Fn(&Rank) -> bool) -> (i64, i64) {
+/// Processors and memory of a node that are neither used nor booked at a time.
+fn free_at(host: &Node, booked: &[&Booking], at: Timestamp, present: impl Fn(&Rank) -> bool) -> (i64, i64) {
     let active = || booked.iter().filter(|b| b.from <= at && at < b.until);
-    let ranks: Vec<&Rank> = of.ranks.iter().filter(|r| there(r)).collect();
+    let ranks: Vec<&Rank> = host.ranks.iter().filter(|r| present(r)).collect();
     let own = |r: &&&Rank| !r.inside.is_some_and(|id| active().any(|b| b.id == id));
-    let (mut cpu, mut memory) = (of.facts.cpu_milli, of.facts.memory_mib);
+    let (mut cpu, mut memory) = (host.facts.cpu_milli, host.facts.memory_mib);
     for rank in ranks.iter().filter(own) {
         (cpu, memory) = (cpu - rank.cpu_milli, memory - rank.memory_mib);
     }
-    for (c, m) in active().map(|b| kept(b, &ranks)) {
+    for (c, m) in active().map(|b| reserved_cpu_memory(b, &ranks)) {
         (cpu, memory) = (cpu - c, memory - m);
     }
     (cpu, memory)
 }
 
-/// The same inside a booking, where `host` is what is left of the node.
-fn left_inside(
-    of: &Node,
+/// The same inside a booking; `free` are the free processors and memory of the node.
+fn free_inside(
+    host: &Node,
     booking: &Booking,
     held: &[&Booking],
     at: Timestamp,
-    host: (i64, i64),
-    there: impl Fn(&Rank) -> bool,
+    free: (i64, i64),
+    present: impl Fn(&Rank) -> bool,
 ) -> (i64, i64) {
-    let inside = || of.ranks.iter().filter(|r| r.inside == Some(booking.id) && there(r));
+    let inside = || host.ranks.iter().filter(|r| r.inside == Some(booking.id) && present(r));
     let holds = || held.iter().filter(|b| b.from <= at && at < b.until).map(|b| b.needs());
     let (cpu, memory) = booking.needs();
-    // Who reserved devices alone has what the host has left beside them.
-    let cpu = if cpu > 0 { cpu - inside().map(|r| r.cpu_milli).sum::<i64>() } else { host.0 };
-    let memory = if memory > 0 { memory - inside().map(|r| r.memory_mib).sum::<i64>() } else { host.1 };
+    // A reservation of devices alone uses the free processors and memory of its node.
+    let cpu = if cpu > 0 { cpu - inside().map(|r| r.cpu_milli).sum::<i64>() } else { free.0 };
+    let memory = if memory > 0 { memory - inside().map(|r| r.memory_mib).sum::<i64>() } else { free.1 };
     (cpu - holds().map(|n| n.0).sum::<i64>(), memory - holds().map(|n| n.1).sum::<i64>())
 }
 
-/// What of a board the slots of a booking allow.
-fn booked_part(of: &Node, cluster: &Cluster, index: usize, gpu: &GpuView, slots: &[&Slot]) -> GpuView {
-    let uuid = of.facts.gpus.get(index).map(|g| &g.uuid);
-    let mine = || slots.iter().filter(|s| Some(&s.gpu) == uuid);
-    let board = of.model(index, cluster.models()).and_then(crate::cluster::Model::mig);
+/// The part of a board within the slots of a booking.
+fn booked_part(host: &Node, cluster: &Cluster, index: usize, gpu: &GpuView, slots: &[&Slot]) -> GpuView {
+    let uuid = host.facts.gpus.get(index).map(|g| &g.uuid);
+    let own_slots = || slots.iter().filter(|s| Some(&s.gpu) == uuid);
+    let board = host.model(index, cluster.models()).and_then(crate::cluster::Model::mig);
     let full = board.filter(|b| !b.live_toggle).and_then(|b| b.full_profile()).map(|p| p.id);
-    // A board that keeps its MIG mode is booked as its largest instance, and may have left that mode since.
+    // A board with a fixed MIG mode is booked as its largest instance, and an operator may have changed the
+    // mode.
     let is_whole = |s: &&&Slot| match s.part {
         Part::Whole => true,
         Part::Slice(instance) => Some(instance.profile_id) == full,
         Part::Share(_) => false,
     };
-    if mine().any(|s| is_whole(&s)) {
+    if own_slots().any(|s| is_whole(&s)) {
         return *gpu;
     }
-    let free = mine().fold(0, |bits, s| match (s.part, board) {
+    let free = own_slots().fold(0, |bits, s| match (s.part, board) {
         (Part::Slice(i), Some(b)) => {
             bits | b.profile(i.profile_id).map_or(0, |p| berth_mig::cover(p, i.start))
         }

@@ -1,8 +1,8 @@
-//! The cluster: nodes, their boards, and what holds them.
+//! The cluster: nodes, their boards, and the ranks that use them.
 //!
-//! Facts come in by name (node ids, board UUIDs) in any order and any number of times; each call
-//! states how something *is*, so a repeated call changes nothing. What the scorers read is the dense
-//! [`View`] of a node, derived anew whenever the node changes. Must not decide anything.
+//! Facts have names (node ids, board UUIDs) and may come in any order and any number of times. Each fact is a
+//! complete state, so a repeated fact changes nothing. The scorers read the dense [`View`] of a node, which
+//! is derived again at each change of the node. Must not decide anything.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -17,16 +17,16 @@ mod view;
 pub use view::{GpuView, View};
 pub(crate) use view::{NO_GPU, occupy};
 
-/// Boards of one node that can be placed on; what is beyond is left alone.
+/// Number of usable boards of one node; further boards are ignored.
 pub const MAX_GPUS: usize = 16;
 /// A whole board in thousandths.
 pub const WHOLE_MILLI: u16 = 1_000;
 
-/// A node by its place in the cluster.
+/// The index of a node in the cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeIx(pub u32);
 
-/// A board model by its place in the cluster's list.
+/// The index of a board model in the cluster's list.
 pub type ModelIx = u8;
 
 /// A set of board models, as bits of [`ModelIx`].
@@ -50,24 +50,24 @@ pub struct GpuFacts {
     pub uuid: Arc<str>,
     pub model: Arc<str>,
     pub mig_enabled: bool,
-    /// Reported by its worker and not in quarantine.
+    /// True if the worker reports the board and it is not in quarantine.
     pub healthy: bool,
-    /// Boards of one number reach each other by NVLink.
+    /// The NVLink island: boards with equal numbers are connected.
     pub island: u8,
-    /// Watts that its driver lets it draw, where that is reported.
+    /// Power limit of the driver in watts, if reported.
     pub limit_watts: Option<i64>,
-    /// Instances on it that are not this portal's.
+    /// MIG instances on the board that this portal did not create.
     pub foreign: Vec<Instance>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeFacts {
     pub id: NodeId,
-    /// Takes new work: its worker is connected and nobody has cordoned it.
+    /// True if the node accepts new work: its worker is connected and it is not cordoned.
     pub open: bool,
-    /// Its worker is not connected, and nobody has cordoned it: it is expected back.
+    /// True if the worker is not connected and the node is not cordoned. The worker is expected to return.
     pub away: bool,
-    /// It runs images.
+    /// True if the node can run images.
     pub images: bool,
     pub cpu_milli: i64,
     pub memory_mib: i64,
@@ -76,34 +76,34 @@ pub struct NodeFacts {
     pub gpus: Vec<GpuFacts>,
 }
 
-/// What of a board is held.
+/// The part of a board that is in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Part {
     Whole,
     Slice(Instance),
-    /// Thousandths of a board that is shared inside one organization.
+    /// Thousandths of a board that one organization shares among its jobs.
     Share(u16),
 }
 
-/// One device.
+/// A device: a board or a part of it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Slot {
     pub gpu: Arc<str>,
     pub part: Part,
 }
 
-/// A span of the calendar.
+/// The id of a booking in the calendar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BookingId(pub Uuid);
 
-/// Who holds: a job's attempt.
+/// The attempt of a job that uses devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Owner {
     pub job: JobId,
     pub attempt: u32,
 }
 
-/// What an owner holds on one node.
+/// The devices and resources of an attempt on one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rank {
     pub owner: Owner,
@@ -111,17 +111,17 @@ pub struct Rank {
     pub cpu_milli: i64,
     pub memory_mib: i64,
     pub slots: Vec<Slot>,
-    /// When it must have ended; `None` when nobody knows.
+    /// The latest end of the attempt; `None` if unknown.
     pub ends_by: Option<Timestamp>,
-    /// The booking that it runs inside.
+    /// The reservation of the job, if it has one.
     pub inside: Option<BookingId>,
 }
 
-/// A board model that some node has or some request named.
+/// A board model of a node or of a request.
 #[derive(Debug, Clone)]
 pub struct Model {
     pub name: Arc<str>,
-    /// Its place in `berth_mig::boards`, when it is a board that can be sliced.
+    /// The index in `berth_mig::boards`; `None` for a model without MIG.
     pub board: Option<usize>,
 }
 
@@ -140,7 +140,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// The node as it stands once its worker is back.
+    /// A copy of the node with a connected worker.
     pub(crate) fn opened(&self) -> Self {
         let facts = NodeFacts { open: true, ..self.facts.clone() };
         Self { facts, ..self.clone() }
@@ -155,17 +155,18 @@ impl Node {
         gpus.position(|g| Arc::ptr_eq(&g.uuid, uuid) || g.uuid == *uuid)
     }
 
-    /// The place of a board's model in the cluster's list; beyond it for a board of no known model.
+    /// The index of a board's model in the cluster's list; `ModelIx::MAX` for an unknown model.
     pub fn model_ix(&self, gpu: usize) -> ModelIx {
         self.models.get(gpu).copied().unwrap_or(ModelIx::MAX)
     }
 
-    /// The model of a board by its place on this node.
+    /// The model of a board. `gpu` is the index of the board on this node.
     pub fn model<'a>(&self, gpu: usize, models: &'a [Model]) -> Option<&'a Model> {
         models.get(usize::from(*self.models.get(gpu)?))
     }
 
-    /// Takes one more rank from the view. `false`, and the view is spoilt, when it is in somebody's way.
+    /// Subtracts a rank from the view. Returns false, and leaves the view unchanged, if a device of the rank
+    /// is not free.
     fn add(&mut self, rank: &Rank, models: &[Model], sharer: u16) -> bool {
         let mut view = self.view;
         view.cpu_milli -= rank.cpu_milli;
@@ -190,19 +191,19 @@ pub struct Cluster {
     models: Vec<Model>,
     orgs: HashMap<OrgId, u16>,
     offerings: HashMap<Arc<str>, u16>,
-    /// The nodes on which an organization shares boards already.
+    /// For each organization, the nodes on which it shares boards.
     shared: HashMap<u16, BTreeSet<NodeIx>>,
-    /// Nodes that changed, in order, from the change number `log_start` on.
+    /// The nodes of the changes since the change number `log_start`, in order.
     log: Vec<NodeIx>,
     log_start: u64,
-    /// How often a node was stated anew.
-    equipped: u64,
+    /// Number of changes of nodes' facts.
+    equipment_version: u64,
 }
 
 impl Cluster {
-    /// Grows whenever the equipment of a node changes.
-    pub fn equipped(&self) -> u64 {
-        self.equipped
+    /// A number that grows at each change of a node's facts.
+    pub fn equipment_version(&self) -> u64 {
+        self.equipment_version
     }
 
     pub fn nodes(&self) -> &[Node] {
@@ -226,12 +227,12 @@ impl Cluster {
         self.log_start + self.log.len() as u64
     }
 
-    /// The nodes that changed since a change number; `None` when that is too long ago to say.
+    /// The nodes that changed since a change number; `None` if the log does not reach back to it.
     pub fn changed_since(&self, number: u64) -> Option<&[NodeIx]> {
         self.log.get(usize::try_from(number.checked_sub(self.log_start)?).ok()?..)
     }
 
-    /// The model of this name. `None` when there are more models than a set can hold.
+    /// The index of a model, which is added if it is new. `None` if the set of models is full.
     pub fn model(&mut self, name: &str) -> Option<ModelIx> {
         if let Some(known) = self.find_model(name) {
             return Some(known);
@@ -246,13 +247,13 @@ impl Cluster {
         self.models.iter().position(|m| &*m.name == name).and_then(|i| u8::try_from(i).ok())
     }
 
-    /// An organization by its place, counted from one.
+    /// The index of an organization, counted from one. A new organization is added.
     pub fn org(&mut self, org: OrgId) -> u16 {
         let next = u16::try_from(self.orgs.len() + 1).unwrap_or(u16::MAX);
         *self.orgs.entry(org).or_insert(next)
     }
 
-    /// An offering by its place, counted from one; 0 when there is no name.
+    /// The index of an offering, counted from one; 0 without a name. A new offering is added.
     pub fn offering(&mut self, name: Option<&Arc<str>>) -> u16 {
         let Some(name) = name else { return 0 };
         if let Some(known) = self.offerings.get(name) {
@@ -263,35 +264,36 @@ impl Cluster {
         next
     }
 
-    /// The name of an offering by its place.
+    /// The name of an offering with this index.
     pub fn offering_name(&self, index: u16) -> Option<&Arc<str>> {
         self.offerings.iter().find(|(_, i)| **i == index).map(|(name, _)| name)
     }
 
-    /// The nodes on which an organization shares boards already.
+    /// The nodes on which an organization shares boards.
     pub fn shared_by(&self, sharer: u16) -> impl Iterator<Item = NodeIx> {
         self.shared.get(&sharer).into_iter().flatten().copied()
     }
 
-    /// On how many nodes it does.
-    pub fn shares(&self, sharer: u16) -> usize {
+    /// The number of nodes on which an organization shares boards.
+    pub fn shared_node_count(&self, sharer: u16) -> usize {
         self.shared.get(&sharer).map_or(0, BTreeSet::len)
     }
 
-    /// Takes a slot from a view of a node. `false` when it is not free there.
-    pub(crate) fn take(&self, view: &mut View, node: NodeIx, slot: &Slot, org: OrgId) -> bool {
-        let Some(of) = self.node(node) else { return false };
-        let Some(index) = of.gpu_index(&slot.gpu) else { return false };
-        let board = of.model(index, &self.models).and_then(|m| m.board);
-        let sharer = self.find_org(org);
+    /// Marks a device as occupied in a view of its node. Returns false if the device is not free there.
+    pub(crate) fn occupy_slot(&self, view: &mut View, node: NodeIx, slot: &Slot, org: OrgId) -> bool {
+        let Some(node) = self.node(node) else { return false };
+        let Some(index) = node.gpu_index(&slot.gpu) else { return false };
+        let board = node.model(index, &self.models).and_then(|m| m.board);
+        let sharer = self.org_index(org);
         view.gpu_mut(index).is_some_and(|gpu| occupy(gpu, board, slot.part, sharer))
     }
 
-    pub fn find_org(&self, org: OrgId) -> u16 {
+    /// The index of an organization, counted from one; 0 for an unknown organization.
+    pub fn org_index(&self, org: OrgId) -> u16 {
         self.orgs.get(&org).copied().unwrap_or(0)
     }
 
-    /// States how a node is. Boards that are held and no longer reported stay, unhealthy.
+    /// Sets the facts of a node. A board in use that is no longer reported stays, as unhealthy.
     pub fn put_node(&mut self, mut facts: NodeFacts) -> NodeIx {
         let index = self.by_id.get(&facts.id).copied();
         if let Some(node) = index.and_then(|i| self.nodes.get(i.0 as usize)) {
@@ -318,22 +320,23 @@ impl Cluster {
             node.facts = facts;
             node.models = models;
         }
-        self.equipped += 1;
-        self.changed(index);
+        self.equipment_version += 1;
+        self.refresh_view(index);
         index
     }
 
-    /// States what an owner holds on a node. A board that the node has not reported is added, unhealthy.
+    /// Sets the devices of an attempt on a node. A board that the node has not reported is added, as
+    /// unhealthy.
     pub fn hold(&mut self, index: NodeIx, rank: Rank) {
         let org = self.org(rank.org);
         let Some(node) = self.nodes.get_mut(index.0 as usize) else { return };
-        let mut fresh = true;
+        let mut addable = true;
         if let Some(known) = node.ranks.iter_mut().find(|r| r.owner == rank.owner) {
             if *known == rank {
                 return;
             }
             *known = rank.clone();
-            fresh = false;
+            addable = false;
         }
         for slot in &rank.slots {
             if !node.facts.gpus.iter().any(|g| g.uuid == slot.gpu) {
@@ -347,17 +350,18 @@ impl Cluster {
                     limit_watts: None,
                     foreign: Vec::new(),
                 });
-                fresh = false;
+                addable = false;
             }
         }
-        // What is new beside the rest need not be added up again, unless it is in somebody's way.
+        // A rank that is new and fits is subtracted from the present view. All other changes derive the view
+        // again.
         let shares = rank.slots.iter().any(|s| matches!(s.part, Part::Share(_)));
-        let fits = fresh && node.facts.open && node.add(&rank, &self.models, org);
+        let fits = addable && node.facts.open && node.add(&rank, &self.models, org);
         if !node.ranks.iter().any(|r| r.owner == rank.owner) {
             node.ranks.push(rank);
         }
         if !fits {
-            return self.changed(index);
+            return self.refresh_view(index);
         }
         if shares {
             self.shared.entry(org).or_default().insert(index);
@@ -365,15 +369,15 @@ impl Cluster {
         self.log(index);
     }
 
-    /// States that an owner holds nothing on a node.
+    /// Removes an attempt from a node.
     pub fn release(&mut self, index: NodeIx, owner: Owner) {
         let Some(node) = self.nodes.get_mut(index.0 as usize) else { return };
         let Some(at) = node.ranks.iter().position(|r| r.owner == owner) else { return };
         node.ranks.swap_remove(at);
-        self.changed(index);
+        self.refresh_view(index);
     }
 
-    fn changed(&mut self, index: NodeIx) {
+    fn refresh_view(&mut self, index: NodeIx) {
         let Some(node) = self.nodes.get(index.0 as usize) else { return };
         let view = view::derive(node, &self.models, &self.orgs, |_| true);
         if let Some(node) = self.nodes.get_mut(index.0 as usize) {
@@ -390,8 +394,8 @@ impl Cluster {
         self.log(index);
     }
 
-    /// Says that something about a node changed which its facts and ranks do not show.
-    pub(crate) fn stir(&mut self, index: NodeIx) {
+    /// Records a change of a node that its facts and ranks do not show.
+    pub(crate) fn mark_changed(&mut self, index: NodeIx) {
         self.log(index);
     }
 
@@ -404,7 +408,7 @@ impl Cluster {
         }
     }
 
-    /// How a node stands if only some of what is held counted: what ends by then does not.
+    /// The view of a node if only the ranks with `counts` use it.
     pub fn view_with(&self, index: NodeIx, counts: impl Fn(&Rank) -> bool) -> Option<View> {
         Some(self.view_of(self.node(index)?, counts))
     }
@@ -413,12 +417,12 @@ impl Cluster {
         view::derive(node, &self.models, &self.orgs, counts)
     }
 
-    /// How a node that were open, healthy and empty would stand.
+    /// The view of a node as if it were open, healthy and empty.
     pub fn view_empty(&self, index: NodeIx) -> Option<View> {
         self.emptied(index, |_| {})
     }
 
-    /// The same if each board that keeps its MIG mode were in the other one.
+    /// The same with the other MIG mode on each board that changes it by a reset only.
     pub fn view_empty_in_other_mode(&self, index: NodeIx) -> Option<View> {
         self.emptied(index, |gpu| {
             let board = boards().iter().find(|b| b.model == *gpu.model);

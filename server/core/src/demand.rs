@@ -1,7 +1,7 @@
 //! The demand model: the probability of each class of requests, learned from past requests.
 //!
-//! Counts fade, so the demand follows a change of use. The scorers read it as tables: how probable it
-//! is that the next request could use what is free. Never looks ahead: only what was observed counts.
+//! Old requests weigh less, so the model follows a change of use. The scorers read the model as tables: the
+//! probability that a next request can use the free part of a board. The model knows past requests only.
 
 use std::collections::HashMap;
 
@@ -10,27 +10,27 @@ use berth_mig::{boards, cover, masks};
 use crate::cluster::{Cluster, MAX_GPUS, ModelIx, Models, WHOLE_MILLI};
 use crate::shape::{Device, Shape};
 
-/// After so many further requests an old one counts half.
+/// Number of further requests after which a request has half its weight.
 const HALF_LIFE: f64 = 20_000.0;
-/// The rarest classes that together make up this part are left out of the tables.
+/// The tables leave out the rarest classes, up to this sum of probabilities.
 const TAIL: f64 = 0.05;
-/// Probabilities that moved by less than this in sum are not worth new tables.
-const SAME: f64 = 0.05;
-/// At most so many classes are in the tables.
-const KINDS: usize = 64;
+/// The tables are built again only after a change of probabilities by this sum.
+const LEAST_CHANGE: f64 = 0.05;
+/// Greatest number of classes in the tables.
+const MAX_CLASSES: usize = 64;
 
-/// How many requests a rest may wait for before it counts as lost.
+/// The number of coming requests that may use a free part before it counts as lost.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Horizon {
-    /// An empty board: so many requests of any kind.
+    /// For an empty board: requests of any kind.
     pub boards: f64,
-    /// The rest of a shared board: so many requests for shares.
+    /// For the rest of a shared board: requests for shares.
     pub shares: f64,
-    /// The rest of a sliced board: so many requests for slices.
+    /// For the rest of a sliced board: requests for slices.
     pub slices: f64,
 }
 
-/// A request as far as the demand tells requests apart.
+/// A class of requests: those with the same values for the demand model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RequestClass {
     pub device: Device,
@@ -40,7 +40,7 @@ pub struct RequestClass {
 }
 
 impl RequestClass {
-    fn of(shape: &Shape) -> Self {
+    fn from_shape(shape: &Shape) -> Self {
         let device = match shape.device {
             Device::Share { milli, .. } => Device::Share { milli, sharer: 0 },
             other => other,
@@ -48,7 +48,7 @@ impl RequestClass {
         Self { device, count: shape.count, cpu_milli: shape.cpu_milli, models: shape.models }
     }
 
-    /// Thousandths that one device must have free.
+    /// Thousandths of a board for one device; 0 for a slice.
     pub fn each_milli(&self) -> u16 {
         match self.device {
             Device::Board => WHOLE_MILLI,
@@ -58,12 +58,12 @@ impl RequestClass {
     }
 }
 
-/// For one model: the weight of what cannot be used, from 0 (somebody will take it) to 1.
+/// The tables of one model: the probability that no coming request uses a free part, from 0 to 1.
 #[derive(Debug, Clone, Default)]
 struct Table {
     /// Distinct processor needs, ascending.
     cpus: Vec<i64>,
-    /// For each thousandth the number of distinct device needs up to it.
+    /// For each number of thousandths, the number of distinct device needs up to it.
     column: Vec<u8>,
     columns: usize,
     /// `part[row * columns + column]`.
@@ -88,7 +88,7 @@ pub struct DemandModel {
 }
 
 impl DemandModel {
-    /// Grows when the tables change.
+    /// A number that grows with each change of the tables.
     pub fn version(&self) -> u32 {
         self.version
     }
@@ -97,16 +97,18 @@ impl DemandModel {
         &self.classes
     }
 
+    /// Counts a request.
     pub fn observe(&mut self, shape: &Shape) {
         if self.weight == 0.0 {
             self.weight = 1.0;
         }
         self.weight *= std::f64::consts::LN_2.mul_add(1.0 / HALF_LIFE, 1.0);
         self.observed += 1;
-        *self.counts.entry(RequestClass::of(shape)).or_default() += self.weight;
+        *self.counts.entry(RequestClass::from_shape(shape)).or_default() += self.weight;
     }
 
-    /// Rebuilds the tables when a tenth more requests came since the last time.
+    /// Builds the tables again if the number of requests has grown by a tenth. Returns true if the tables
+    /// changed.
     pub fn refresh(&mut self, cluster: &Cluster, horizon: Horizon) -> bool {
         let fresh = self.observed - self.built_at;
         let known = self.built_at.min(HALF_LIFE as u64);
@@ -124,7 +126,7 @@ impl DemandModel {
         let mut seen = 0.0;
         let mut kept = 0;
         for (_, n) in &mut classes {
-            if seen >= 1.0 - TAIL || kept >= KINDS {
+            if seen >= 1.0 - TAIL || kept >= MAX_CLASSES {
                 break;
             }
             *n /= sum;
@@ -133,9 +135,9 @@ impl DemandModel {
         }
         classes.truncate(kept);
         let before =
-            |kind: &RequestClass| self.classes.iter().find(|(k, _)| k == kind).map_or(0.0, |(_, q)| *q);
+            |class: &RequestClass| self.classes.iter().find(|(c, _)| c == class).map_or(0.0, |(_, q)| *q);
         let moved: f64 = classes.iter().map(|(k, q)| (q - before(k)).abs()).sum();
-        if moved < SAME && self.tables.len() == cluster.models().len() {
+        if moved < LEAST_CHANGE && self.tables.len() == cluster.models().len() {
             return false;
         }
         self.version += 1;
@@ -147,7 +149,8 @@ impl DemandModel {
         true
     }
 
-    /// How much the requests that insist on a model ask of it, against its part of the cluster.
+    /// The demand of requests that accept some models only for this model, divided by the model's part of the
+    /// cluster.
     pub fn pressure(&self, model: ModelIx) -> f64 {
         self.pressure.get(usize::from(model)).copied().unwrap_or(0.0)
     }
@@ -171,16 +174,17 @@ impl DemandModel {
             .map(|free| u8::try_from(needs.iter().filter(|n| **n <= free).count()).unwrap_or(u8::MAX))
             .collect();
         let columns = needs.len() + 1;
-        let of = |test: fn(&Device) -> bool| -> f64 {
+        let sum_of = |test: fn(&Device) -> bool| -> f64 {
             here.iter().filter(|(k, _)| test(&k.device)).map(|(_, q)| q).sum()
         };
-        // That none of the next requests can use it; as many as bring the horizon's number of its kind.
+        // The probability that none of `requests` coming requests can use a part. `until` gives the number of
+        // all requests among which the horizon's number has the kind of the part.
         let unusable = |p: f64, requests: f64| {
             if sum > 0.0 { (1.0 - (p / sum).min(1.0)).powf(requests) as f32 } else { 1.0 }
         };
-        let until = |wanted: f64, kind: f64| wanted * sum / kind.max(f64::MIN_POSITIVE);
-        let shares = until(horizon.shares, of(|d| matches!(d, Device::Share { .. })));
-        let slices = until(horizon.slices, of(|d| matches!(d, Device::Slice { .. })));
+        let until = |count: f64, of_kind: f64| count * sum / of_kind.max(f64::MIN_POSITIVE);
+        let shares = until(horizon.shares, sum_of(|d| matches!(d, Device::Share { .. })));
+        let slices = until(horizon.slices, sum_of(|d| matches!(d, Device::Slice { .. })));
         let board = cluster.models().get(usize::from(model)).and_then(|m| m.board);
         let (mut part, mut full) = (Vec::new(), Vec::new());
         for row in 0..=cpus.len() {
@@ -205,38 +209,38 @@ impl DemandModel {
                 full.push(unusable(p, horizon.boards));
             }
         }
-        let sliced = board.map_or_else(Vec::new, |b| sliced(b, &here, sum, slices));
+        let sliced = board.map_or_else(Vec::new, |b| sliced_table(b, &here, sum, slices));
         Table { cpus, column, columns, part, full, sliced }
     }
 
-    /// The row of a model's tables for so many free processors.
+    /// The row of a model's tables for this number of free processors.
     pub(crate) fn row(&self, model: ModelIx, cpu_milli: i64) -> usize {
         self.tables.get(usize::from(model)).map_or(0, |t| t.cpus.partition_point(|c| *c <= cpu_milli))
     }
 
-    /// Unusable thousandths of a board of which so many are free, others being taken.
-    pub(crate) fn part(&self, model: ModelIx, row: usize, free: u16) -> f32 {
+    /// Unusable thousandths of a shared board with `free` thousandths left.
+    pub(crate) fn unusable_shared(&self, model: ModelIx, row: usize, free: u16) -> f32 {
         let Some(table) = self.tables.get(usize::from(model)) else { return f32::from(free) };
         let column = table.column.get(usize::from(free)).map_or(0, |c| usize::from(*c));
         f32::from(free) * table.part.get(row * table.columns + column).copied().unwrap_or(1.0)
     }
 
-    /// Unusable thousandths of one empty board of `boards` on its node.
-    pub(crate) fn full(&self, model: ModelIx, row: usize, boards: usize) -> f32 {
+    /// Unusable thousandths of an empty board on a node with `boards` empty boards.
+    pub(crate) fn unusable_empty(&self, model: ModelIx, row: usize, boards: usize) -> f32 {
         let table = self.tables.get(usize::from(model));
         let at = row * (MAX_GPUS + 1) + boards.min(MAX_GPUS);
         f32::from(WHOLE_MILLI) * table.and_then(|t| t.full.get(at)).copied().unwrap_or(1.0)
     }
 
-    /// Unusable thousandths of a sliced board.
-    pub(crate) fn sliced(&self, model: ModelIx, mask: u8) -> f32 {
+    /// Unusable thousandths of a sliced board with these occupied slices.
+    pub(crate) fn unusable_sliced(&self, model: ModelIx, mask: u8) -> f32 {
         let table = self.tables.get(usize::from(model));
         table.and_then(|t| t.sliced.get(usize::from(mask))).copied().unwrap_or(0.0)
     }
 }
 
-/// For every set of occupied slices: the thousandths that the next requests are likely not to use.
-fn sliced(board: usize, here: &[&(RequestClass, f64)], sum: f64, requests: f64) -> Vec<f32> {
+/// For each set of occupied slices: the expected thousandths that the next requests do not use.
+fn sliced_table(board: usize, here: &[&(RequestClass, f64)], sum: f64, requests: f64) -> Vec<f32> {
     let (Some(model), Some(tables)) = (boards().get(board), masks(board)) else { return Vec::new() };
     let slices = model.memory_slices.min(8);
     let each = f64::from(WHOLE_MILLI) / f64::from(slices.max(1));
@@ -245,11 +249,11 @@ fn sliced(board: usize, here: &[&(RequestClass, f64)], sum: f64, requests: f64) 
             let mut lost = 0.0;
             for slice in (0..slices).filter(|s| mask >> s & 1 == 0) {
                 let mut p = 0.0;
-                for (kind, q) in here {
-                    let Device::Slice { profile } = kind.device else { continue };
-                    let Some(of) = model.profiles.get(usize::from(profile)) else { continue };
+                for (class, q) in here {
+                    let Device::Slice { profile } = class.device else { continue };
+                    let Some(own) = model.profiles.get(usize::from(profile)) else { continue };
                     let starts = tables.starts(usize::from(profile), mask);
-                    if (0..8).any(|s| starts >> s & 1 != 0 && cover(of, s) >> slice & 1 != 0) {
+                    if (0..8).any(|s| starts >> s & 1 != 0 && cover(own, s) >> slice & 1 != 0) {
                         p += q;
                     }
                 }
@@ -261,13 +265,14 @@ fn sliced(board: usize, here: &[&(RequestClass, f64)], sum: f64, requests: f64) 
         .collect()
 }
 
+/// The pressure on each model; see [`DemandModel::pressure`].
 fn pressure(classes: &[(RequestClass, f64)], cluster: &Cluster) -> Vec<f64> {
     let models = cluster.models();
     let mut capacity = vec![0.0; models.len()];
     for node in cluster.nodes() {
         for gpu in &node.facts.gpus {
-            let place = models.iter().position(|m| m.name == gpu.model);
-            if let Some(sum) = place.and_then(|i| capacity.get_mut(i)) {
+            let index = models.iter().position(|m| m.name == gpu.model);
+            if let Some(sum) = index.and_then(|i| capacity.get_mut(i)) {
                 *sum += f64::from(WHOLE_MILLI);
             }
         }
@@ -276,11 +281,11 @@ fn pressure(classes: &[(RequestClass, f64)], cluster: &Cluster) -> Vec<f64> {
     let has = |set: Models, m: usize| u8::try_from(m).is_ok_and(|m| set.has(m));
     let mut asked = vec![0.0; models.len()];
     let mut demand = 0.0;
-    for (kind, n) in classes {
+    for (class, n) in classes {
         let shape = Shape {
-            device: kind.device,
-            count: kind.count,
-            models: kind.models,
+            device: class.device,
+            count: class.count,
+            models: class.models,
             cpu_milli: 0,
             memory_mib: 0,
             nvlink: false,
@@ -289,11 +294,11 @@ fn pressure(classes: &[(RequestClass, f64)], cluster: &Cluster) -> Vec<f64> {
         let milli = f64::from(shape.milli(models)) * n;
         demand += milli;
         let able: f64 =
-            capacity.iter().enumerate().filter(|(m, _)| has(kind.models, *m)).map(|(_, c)| c).sum();
+            capacity.iter().enumerate().filter(|(m, _)| has(class.models, *m)).map(|(_, c)| c).sum();
         if able >= all || able <= 0.0 {
             continue;
         }
-        for (m, sum) in asked.iter_mut().enumerate().filter(|(m, _)| has(kind.models, *m)) {
+        for (m, sum) in asked.iter_mut().enumerate().filter(|(m, _)| has(class.models, *m)) {
             *sum += milli * capacity.get(m).copied().unwrap_or(0.0) / able;
         }
     }

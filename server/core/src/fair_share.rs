@@ -1,7 +1,7 @@
-//! Who has had how much: the use of each organization, fading, against its weight.
+//! Fair share: the decayed use of each organization, divided by its weight.
 //!
-//! As Slurm's fair-share: past use counts half after [`HALF_LIFE_S`]. What runs now counts as if it
-//! ran for another [`AHEAD_S`], so that a crowd of starts in one pass is shared too.
+//! As in Slurm's fair share, past use counts half after [`HALF_LIFE_S`]. Present runs count as if they ran
+//! for another [`AHEAD_S`], so that many starts of one pass are shared too.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -9,25 +9,25 @@ use std::collections::HashMap;
 use berth_types::ids::OrgId;
 use berth_types::time::Timestamp;
 
-/// After so long past use counts half: a week.
+/// The time after which past use counts half: a week.
 const HALF_LIFE_S: f64 = 7.0 * 86_400.0;
-/// What runs is counted this far ahead.
+/// The time ahead for which present runs count.
 const AHEAD_S: f64 = 3_600.0;
 
-/// An organization by its place here.
+/// The index of an organization in [`FairShare`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OrgIx(pub u32);
 
 #[derive(Debug, Clone)]
 struct Account {
     weight: f64,
-    /// Thousandths of a board × seconds, faded to `at`.
+    /// Thousandths of a board × seconds, decayed to `at`.
     used: f64,
     running_milli: i64,
     guaranteed_milli: i64,
     at: Timestamp,
-    /// The share at some time: it is asked for over and over in one pass.
-    known: Cell<Option<(Timestamp, u64)>>,
+    /// The share at one time, since a pass reads it many times.
+    cached: Cell<Option<(Timestamp, u64)>>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -44,34 +44,34 @@ impl Account {
         self.used.mul_add(fade, running)
     }
 
-    /// Use against weight: less comes first.
+    /// Use divided by weight: the lesser value comes first.
     fn share(&self, now: Timestamp) -> u64 {
-        if let Some((at, share)) = self.known.get()
+        if let Some((at, share)) = self.cached.get()
             && at == now
         {
             return share;
         }
         if self.running_milli < self.guaranteed_milli {
-            self.known.set(Some((now, 0)));
+            self.cached.set(Some((now, 0)));
             return 0;
         }
         let ahead = self.running_milli.max(0) as f64 * AHEAD_S;
         let share = ((self.used_at(now) + ahead) / self.weight).clamp(0.0, 1e18) as u64;
-        self.known.set(Some((now, share)));
+        self.cached.set(Some((now, share)));
         share
     }
 }
 
 impl FairShare {
-    /// An organization's place.
+    /// The index of an organization; a new one gets the next index.
     pub fn index(&mut self, org: OrgId) -> OrgIx {
         let next = OrgIx(u32::try_from(self.accounts.len()).unwrap_or(u32::MAX));
         let index = *self.by_id.entry(org).or_insert(next);
         if index == next {
             let at = Timestamp::from_micros(0);
-            let known = Cell::new(None);
+            let cached = Cell::new(None);
             let account =
-                Account { weight: 1.0, used: 0.0, running_milli: 0, guaranteed_milli: 0, at, known };
+                Account { weight: 1.0, used: 0.0, running_milli: 0, guaranteed_milli: 0, at, cached };
             self.accounts.push(account);
         }
         index
@@ -85,11 +85,11 @@ impl FairShare {
             account.at = now;
         }
         change(account);
-        account.known.set(None);
+        account.cached.set(None);
     }
 
-    /// States an organization's weight (above 0), how much of it may run before use counts at all, and
-    /// its use so far in thousandths × seconds.
+    /// Sets the weight of an organization (above 0), its guarantee in thousandths of a board and its use so
+    /// far in thousandths × seconds. Use does not count while less than the guarantee runs.
     pub fn put(&mut self, org: OrgId, weight: f64, guaranteed_milli: i64, used: Option<f64>, now: Timestamp) {
         self.change(org, now, |account| {
             account.guaranteed_milli = guaranteed_milli;
@@ -100,12 +100,12 @@ impl FairShare {
         });
     }
 
-    /// Changes how much of it runs.
-    pub fn running(&mut self, org: OrgId, milli: i64, now: Timestamp) {
+    /// Adds to the running thousandths of an organization.
+    pub fn add_running(&mut self, org: OrgId, milli: i64, now: Timestamp) {
         self.change(org, now, |account| account.running_milli += milli);
     }
 
-    /// Use against weight, in thousandths × seconds: less comes first.
+    /// Use divided by weight, in thousandths × seconds: the lesser value comes first.
     pub fn share(&self, org: OrgIx, now: Timestamp) -> u64 {
         self.accounts.get(org.0 as usize).map_or(0, |account| account.share(now))
     }
@@ -127,16 +127,16 @@ mod tests {
         assert_eq!(shares.share(second, now) * 2, shares.share(first, now));
         let later = now.plus_seconds(7 * 86_400);
         assert_eq!(shares.share(first, later), 500_000);
-        shares.running(a, 1_000, later);
+        shares.add_running(a, 1_000, later);
         assert_eq!(shares.share(first, later), 500_000 + 3_600_000);
         let end = later.plus_seconds(100);
-        shares.running(a, -1_000, end);
+        shares.add_running(a, -1_000, end);
         let used = shares.share(first, end);
         assert!((599_000..601_000).contains(&used), "100 s of one board: {used}");
         shares.put(a, 1.0, 2_000, None, end);
-        shares.running(a, 1_999, end);
+        shares.add_running(a, 1_999, end);
         assert_eq!(shares.share(first, end), 0, "below what is guaranteed");
-        shares.running(a, 1, end);
+        shares.add_running(a, 1, end);
         assert!(shares.share(first, end) > used);
     }
 }

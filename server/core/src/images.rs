@@ -1,12 +1,12 @@
-//! What an image may be called: the names that registries use, and nothing that a program could take for a
-//! file, an address or an option.
+//! Names of container images. Accepts the names that registries use, and no text that a program could read as
+//! a file, an address or an option.
 
 /// Characters of a whole name.
-const MOST: usize = 400;
-/// Where names without a registry are looked for.
-const USUAL: &str = "docker.io";
+const MAX_CHARS: usize = 400;
+/// The registry of a name that has none.
+const DEFAULT_REGISTRY: &str = "docker.io";
 
-/// The name of an image in its parts.
+/// The name of an image, split into its parts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reference {
     registry: String,
@@ -16,7 +16,8 @@ pub struct Reference {
     digest: Option<String>,
 }
 
-/// `name` in pieces of `kind`, parted by single dots, one or two underscores, or hyphens.
+/// True if a text is one component of a path: lower-case letters and digits, separated by one dot, one or two
+/// underscores, or hyphens.
 fn is_component(part: &str) -> bool {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     let parted = part.split(plain).all(|gap| {
@@ -41,8 +42,13 @@ fn is_tag(tag: &str) -> bool {
 }
 
 impl Reference {
+    /// Parses a name. The registry is `docker.io` and its path begins with `library/` if the text has
+    /// neither.
+    ///
+    /// # Errors
+    /// A sentence that says how the text differs from a name of an image.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
-        if text.len() > MOST || !text.is_ascii() || text.contains(char::is_whitespace) {
+        if text.len() > MAX_CHARS || !text.is_ascii() || text.contains(char::is_whitespace) {
             return Err(
                 "An image has a name of at most 400 plain characters, such as docker.io/library/alpine:3.20.",
             );
@@ -57,7 +63,7 @@ impl Reference {
         }
         let (registry, rest) = match name.split_once('/') {
             Some((first, rest)) if first.contains(['.', ':']) || first == "localhost" => (first, rest),
-            _ => (USUAL, name),
+            _ => (DEFAULT_REGISTRY, name),
         };
         let (host, port) = registry.split_once(':').map_or((registry, None), |(h, p)| (h, Some(p)));
         if !is_host(host) || port.is_some_and(|p| !p.parse::<u16>().is_ok_and(|n| n > 0)) {
@@ -70,7 +76,7 @@ impl Reference {
         if path.is_empty() || !path.split('/').all(is_component) {
             return Err("The name of an image has small letters and digits, parted by . _ - or /.");
         }
-        let path = if registry == USUAL && !path.contains('/') {
+        let path = if registry == DEFAULT_REGISTRY && !path.contains('/') {
             format!("library/{path}")
         } else {
             path.to_owned()
@@ -79,18 +85,19 @@ impl Reference {
         Ok(Self { registry: owned(registry), path, tag: tag.map(owned), digest: digest.map(owned) })
     }
 
-    /// Host, and port where it has one.
+    /// The registry: a host, with its port if it has one.
     pub fn registry(&self) -> &str {
         &self.registry
     }
 
-    /// It is the operator's own and on the node already; no registry has it.
+    /// True for an image of the operator that is on the node already and in no registry.
     pub fn is_local(&self) -> bool {
         self.registry == "localhost"
     }
 
-    /// In full, as a worker is told it: what has a digest needs no tag, what has neither means `latest`.
-    pub fn in_full(&self) -> String {
+    /// The complete name, as it is sent to a worker. A name with a digest has no tag; a name with neither
+    /// gets the tag `latest`.
+    pub fn full_name(&self) -> String {
         let Self { registry, path, tag, digest } = self;
         match (digest, tag) {
             (Some(digest), _) => format!("{registry}/{path}@{digest}"),
@@ -99,9 +106,9 @@ impl Reference {
     }
 }
 
-/// A text as the user and password that a registry asks for; `None` when it can be no such thing.
-pub fn credentials(text: &str) -> Option<(&str, &str)> {
-    // What ends the line was written by whoever made the text, not chosen for the password.
+/// Splits `USER:PASSWORD` for a registry. `None` if the text does not have that form.
+pub fn parse_credentials(text: &str) -> Option<(&str, &str)> {
+    // Line ends at the end come from the tool that wrote the text and are not part of the password.
     let (user, password) = text.trim_end_matches(['\r', '\n']).split_once(':')?;
     let plain = |part: &str| !part.is_empty() && !part.contains(char::is_control);
     (plain(user) && plain(password)).then_some((user, password))
@@ -114,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_told_in_full() {
+    fn names_are_completed() {
         let digest = format!("sha256:{}", "0f".repeat(32));
         let tagged = format!("nvcr.io/nvidia/pytorch:24.05-py3@{digest}");
         for (text, full) in [
@@ -126,12 +133,12 @@ mod tests {
             ("localhost/own:1", "localhost/own:1".to_owned()),
             (&tagged, format!("nvcr.io/nvidia/pytorch@{digest}")),
         ] {
-            assert_eq!(Reference::parse(text).map(|r| r.in_full()), Ok(full), "{text}");
+            assert_eq!(Reference::parse(text).map(|r| r.full_name()), Ok(full), "{text}");
         }
     }
 
     #[test]
-    fn a_registry_is_told_from_the_nodes_own_images() {
+    fn a_registry_is_distinguished_from_the_nodes_own_images() {
         for (text, registry, local) in [
             ("alpine", "docker.io", false),
             ("r.example:5000/x:1", "r.example:5000", false),
@@ -145,14 +152,14 @@ mod tests {
 
     #[test]
     fn credentials_are_a_user_and_a_password() {
-        assert_eq!(credentials("ada:pw:1 x\n"), Some(("ada", "pw:1 x")));
+        assert_eq!(parse_credentials("ada:pw:1 x\n"), Some(("ada", "pw:1 x")));
         for bad in ["", "ada", "ada:", ":password", "ada:pw\nnext", "a\0da:pw", "ada:\n"] {
-            assert_eq!(credentials(bad), None, "{bad:?}");
+            assert_eq!(parse_credentials(bad), None, "{bad:?}");
         }
     }
 
     #[test]
-    fn whatever_else_is_refused() {
+    fn other_names_are_refused() {
         for bad in [
             "",
             "docker://alpine",
@@ -187,11 +194,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_told_in_full_means_itself(text in "[a-z0-9A-Z./:@_-]{0,40}") {
+        fn a_full_name_is_its_own_full_name(text in "[a-z0-9A-Z./:@_-]{0,40}") {
             if let Ok(found) = Reference::parse(&text) {
-                let full = found.in_full();
+                let full = found.full_name();
                 prop_assert!(full.starts_with(|c: char| c.is_ascii_alphanumeric()) && !full.contains("//"));
-                prop_assert_eq!(Reference::parse(&full).map(|r| r.in_full()), Ok(full));
+                prop_assert_eq!(Reference::parse(&full).map(|r| r.full_name()), Ok(full));
             }
         }
     }

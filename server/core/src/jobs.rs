@@ -1,48 +1,48 @@
-//! The life of a job as a machine: a state, an event, and what must follow from it.
+//! The state machine of a job: states, events, and the effects of a transition.
 //!
-//! Events carry the number of the attempt they speak of; one that speaks of an older attempt, or
-//! that does not fit the state, is rejected with its reason and changes nothing.
+//! An event has the number of its attempt. An event of an older attempt, or one that does not fit the state,
+//! is rejected with a reason and changes nothing.
 
 use berth_types::ids::JobId;
 use berth_types::jobs::{Failure, JobState, Retry, RetryOn};
 
-/// Why an attempt is being stopped.
+/// The reason for which an attempt is stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StopCause {
     Cancelled,
     TimedOut,
-    /// It makes room for a job of a higher class, and waits again afterwards.
+    /// Preempted for a job of a higher class. The job is queued again, unless its retry policy excludes that.
     Preempted {
         for_job: JobId,
     },
-    /// One of its ranks ended badly, so the others are stopped.
+    /// Another rank of the attempt failed.
     RankFailed,
-    /// Its devices stood idle for as long as it had said.
+    /// The devices were idle for the time that the job had set.
     Idle {
-        /// Their mean utilisation, whole percent.
+        /// The mean utilization of the devices, whole percent.
         percent: u8,
-        /// Seconds for which that was so.
+        /// Length of the idle time, in seconds.
         for_s: u32,
     },
-    /// The operator wants it to end.
+    /// Stopped by the operator.
     Halted,
-    /// Its node is emptied for its operator.
+    /// The node is drained.
     Drained {
-        /// It waits for another place afterwards.
+        /// The job is queued again afterwards.
         again: bool,
-        /// Seconds from the signal until it is killed; 0: as long as its worker gives.
+        /// Seconds from the signal to SIGKILL; 0: the usual grace of the worker.
         grace_s: u32,
     },
 }
 
-/// How an attempt ended, as its worker proved it.
+/// The end of an attempt, proved by its worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// The process ended by itself or by a signal. A signal counts as 128 + its number.
+    /// The process ended by itself or by a signal. `code` is 128 + the number of the signal.
     Exited { code: i32 },
-    /// The worker stopped it at its limit.
+    /// The worker stopped the process at the time limit.
     TimedOut { code: i32 },
-    /// It never ran, or nobody knows how it ended.
+    /// The process never ran, or its end is unknown.
     Failed(Failure),
 }
 
@@ -57,36 +57,36 @@ pub enum Machine {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
-    /// The scheduler found a place.
+pub enum MachineEvent {
+    /// The scheduler placed the job.
     Assign { attempt: u32 },
-    /// The worker prepares devices and directory.
+    /// The worker prepares the devices and the directory.
     Prepare { attempt: u32 },
     /// The process runs.
     Start { attempt: u32 },
-    /// The tenant wants it to end.
+    /// A member of the organization stops the job.
     Cancel,
-    /// The operator wants it to end.
+    /// The operator stops the job.
     Halt,
-    /// The scheduler wants its place.
+    /// The scheduler preempts the attempt.
     Preempt { attempt: u32, for_job: JobId },
-    /// One of several ranks ended badly.
+    /// One of several ranks failed.
     RankFailed { attempt: u32 },
-    /// Its devices stand idle, and it was to be stopped then.
+    /// The devices are idle, and the job is to be stopped in that case.
     Idle { attempt: u32, percent: u8, for_s: u32 },
-    /// Its node is to be empty.
+    /// The node is drained.
     Drain { attempt: u32, again: bool, grace_s: u32 },
-    /// A job that it waited for did not end as it had to.
+    /// A dependency of the job can no longer be met.
     Orphan { failure: Failure },
     End {
         attempt: u32,
         outcome: Outcome,
-        /// It is tried again ([`tries_again`]), unless somebody wanted it ended.
+        /// The job is queued again ([`is_retried`]), unless it was cancelled or halted.
         again: bool,
     },
 }
 
-/// Failures that are no fault of the job's own.
+/// Failures that the job did not cause.
 const NODE_LOST: [&str; 10] = [
     "attempt.unknown_outcome",
     "attempt.not_started",
@@ -100,19 +100,21 @@ const NODE_LOST: [&str; 10] = [
     "node.shutdown",
 ];
 
-/// Whether an end is followed by another try, after `retries` of them. What makes room is tried again
-/// unless its policy leaves that out, however often.
-pub fn tries_again(policy: Option<&Retry>, retries: u32, stop: Option<StopCause>, outcome: &Outcome) -> bool {
+/// True if the job is queued again after this end. `retries` is the number of its retries so far. Preemptions
+/// do not count against the limit of the policy, but the policy can exclude a retry after preemption.
+pub fn is_retried(policy: Option<&Retry>, retries: u32, stop: Option<StopCause>, outcome: &Outcome) -> bool {
     let on = |cause: RetryOn| policy.is_some_and(|p| p.on.contains(&cause));
-    let made_room = match outcome {
+    let stopped_as_asked = match outcome {
         Outcome::Exited { .. } => true,
         Outcome::TimedOut { .. } => false,
         Outcome::Failed(failure) => failure.code == "attempt.not_started",
     };
     match stop {
-        Some(StopCause::Preempted { .. }) if made_room => return policy.is_none() || on(RetryOn::Preempted),
-        // Decided when it was told to go; what never ran has lost nothing by it.
-        Some(StopCause::Drained { again, .. }) if made_room => {
+        Some(StopCause::Preempted { .. }) if stopped_as_asked => {
+            return policy.is_none() || on(RetryOn::Preempted);
+        }
+        // The drain decided already. An attempt that never ran is always queued again: it has lost no work.
+        Some(StopCause::Drained { again, .. }) if stopped_as_asked => {
             return again || matches!(outcome, Outcome::Failed(_));
         }
         _ => {}
@@ -125,16 +127,16 @@ pub fn tries_again(policy: Option<&Retry>, retries: u32, stop: Option<StopCause>
     }
 }
 
-/// What must follow from a change, in the same transaction or right after it.
+/// An effect of a transition, in the same transaction or directly after it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
     /// Send the node its desired state.
     WakeNode,
-    /// Post what is metered and release the rest of the hold.
+    /// Post the charges and release the rest of the hold.
     Settle,
-    /// What it has used so far stays used; it waits for its next attempt.
+    /// Queue the job for its next attempt. The use so far stays charged.
     Requeue,
-    /// Record how it ended.
+    /// Record the end of the job.
     Finish { exit_code: Option<i32>, failure: Option<Failure> },
 }
 
@@ -150,8 +152,8 @@ pub enum Rejected {
     NotNow(JobState),
 }
 
-impl Event {
-    /// Why an attempt under way stops by this event.
+impl MachineEvent {
+    /// The stop cause of this event for an attempt under way; `None` for an event that stops nothing.
     const fn stop_cause(&self) -> Option<StopCause> {
         Some(match *self {
             Self::Preempt { for_job, .. } => StopCause::Preempted { for_job },
@@ -166,7 +168,7 @@ impl Event {
 }
 
 impl Machine {
-    /// From its stored form. `stop` is the cause that was recorded with a stopping job.
+    /// The machine in its stored state. `stop` is the stored cause of a stopping job.
     pub fn restore(state: JobState, attempt: u32, stop: Option<StopCause>) -> Self {
         match state {
             JobState::Queued => Self::Queued,
@@ -199,7 +201,7 @@ impl Machine {
         }
     }
 
-    /// True if an attempt is under way that this cause can stop.
+    /// True if this cause can stop the attempt under way.
     const fn stops_for(self, cause: StopCause) -> bool {
         match self {
             Self::Running { .. } => true,
@@ -208,15 +210,21 @@ impl Machine {
         }
     }
 
-    /// Applies one event.
-    pub fn apply(self, event: Event) -> Result<(Self, Vec<Effect>), Rejected> {
-        if let Event::Prepare { attempt }
-        | Event::Start { attempt }
-        | Event::Preempt { attempt, .. }
-        | Event::RankFailed { attempt }
-        | Event::Idle { attempt, .. }
-        | Event::Drain { attempt, .. }
-        | Event::End { attempt, .. } = event
+    /// Applies one event and returns the new state with its effects.
+    ///
+    /// # Errors
+    /// [`Rejected`] if the event does not fit the state; the state stays as it is.
+    pub fn apply(self, event: MachineEvent) -> Result<(Self, Vec<Effect>), Rejected> {
+        use MachineEvent::{
+            Assign, Cancel, Drain, End, Halt, Idle, Orphan, Preempt, Prepare, RankFailed, Start,
+        };
+        if let Prepare { attempt }
+        | Start { attempt }
+        | Preempt { attempt, .. }
+        | RankFailed { attempt }
+        | Idle { attempt, .. }
+        | Drain { attempt, .. }
+        | End { attempt, .. } = event
         {
             if let Self::Ended(_) = self {
                 return Err(Rejected::Ended);
@@ -233,36 +241,33 @@ impl Machine {
         }
         match (self, event) {
             (Self::Ended(_), _) => Err(Rejected::Ended),
-            (Self::Queued, Event::Assign { attempt }) => {
-                Ok((Self::Assigned { attempt }, vec![Effect::WakeNode]))
-            }
-            (Self::Assigned { attempt }, Event::Prepare { .. }) => Ok((Self::Starting { attempt }, vec![])),
-            (Self::Assigned { attempt } | Self::Starting { attempt }, Event::Start { .. }) => {
+            (Self::Queued, Assign { attempt }) => Ok((Self::Assigned { attempt }, vec![Effect::WakeNode])),
+            (Self::Assigned { attempt }, Prepare { .. }) => Ok((Self::Starting { attempt }, vec![])),
+            (Self::Assigned { attempt } | Self::Starting { attempt }, Start { .. }) => {
                 Ok((Self::Running { attempt }, vec![]))
             }
-            // A report may arrive twice, or after the tenant already asked to stop.
-            (Self::Starting { .. } | Self::Running { .. } | Self::Stopping { .. }, Event::Prepare { .. })
-            | (Self::Running { .. } | Self::Stopping { .. }, Event::Start { .. })
+            // A report can arrive twice, or after a stop.
+            (Self::Starting { .. } | Self::Running { .. } | Self::Stopping { .. }, Prepare { .. })
+            | (Self::Running { .. } | Self::Stopping { .. }, Start { .. })
             | (
                 Self::Stopping {
                     cause:
                         StopCause::Cancelled | StopCause::TimedOut | StopCause::Halted | StopCause::Idle { .. },
                     ..
                 },
-                Event::Cancel | Event::Halt,
+                Cancel | Halt,
             )
-            | (
-                Self::Stopping { .. },
-                Event::Preempt { .. } | Event::RankFailed { .. } | Event::Idle { .. } | Event::Drain { .. },
-            ) => Err(Rejected::NoChange),
-            // Who wants it ended does not want it queued again. No more than that changes for its worker.
-            (Self::Stopping { attempt, .. }, Event::Cancel) => {
+            | (Self::Stopping { .. }, Preempt { .. } | RankFailed { .. } | Idle { .. } | Drain { .. }) => {
+                Err(Rejected::NoChange)
+            }
+            // A cancelled or halted job is not queued again. Its worker stops it already.
+            (Self::Stopping { attempt, .. }, Cancel) => {
                 Ok((Self::Stopping { attempt, cause: StopCause::Cancelled }, vec![]))
             }
-            (Self::Stopping { attempt, .. }, Event::Halt) => {
+            (Self::Stopping { attempt, .. }, Halt) => {
                 Ok((Self::Stopping { attempt, cause: StopCause::Halted }, vec![]))
             }
-            (Self::Queued, Event::Orphan { failure }) => {
+            (Self::Queued, Orphan { failure }) => {
                 let finish = Effect::Finish { exit_code: None, failure: Some(failure) };
                 Ok((Self::Ended(JobState::Failed), vec![Effect::Settle, finish]))
             }
@@ -274,38 +279,39 @@ impl Machine {
                     cause: StopCause::Preempted { .. } | StopCause::RankFailed | StopCause::Drained { .. },
                     ..
                 },
-                Event::End { again: true, .. },
+                End { again: true, .. },
             ) => Ok((Self::Queued, vec![Effect::Requeue, Effect::WakeNode])),
-            (Self::Queued, Event::Cancel) => {
+            (Self::Queued, Cancel) => {
                 let finish = Effect::Finish { exit_code: None, failure: None };
                 Ok((Self::Ended(JobState::Cancelled), vec![Effect::Settle, finish]))
             }
-            (Self::Queued, Event::Halt) => {
+            (Self::Queued, Halt) => {
                 let finish = Effect::Finish { exit_code: None, failure: Some(halted()) };
                 Ok((Self::Ended(JobState::Cancelled), vec![Effect::Settle, finish]))
             }
-            (machine, Event::End { outcome, .. }) => {
-                let (state, exit_code, failure) = end(machine, outcome);
+            (machine, End { outcome, .. }) => {
+                let (state, exit_code, failure) = final_state(machine, outcome);
                 let finish = Effect::Finish { exit_code, failure };
                 Ok((Self::Ended(state), vec![Effect::Settle, finish, Effect::WakeNode]))
             }
             (
                 machine,
-                Event::Assign { .. }
-                | Event::Orphan { .. }
-                | Event::Preempt { .. }
-                | Event::RankFailed { .. }
-                | Event::Idle { .. }
-                | Event::Drain { .. }
-                | Event::Cancel
-                | Event::Halt,
+                Assign { .. }
+                | Orphan { .. }
+                | Preempt { .. }
+                | RankFailed { .. }
+                | Idle { .. }
+                | Drain { .. }
+                | Cancel
+                | Halt,
             ) => Err(Rejected::NotNow(machine.state())),
-            (machine, Event::Prepare { .. } | Event::Start { .. }) => Err(Rejected::NotNow(machine.state())),
+            (machine, Prepare { .. } | Start { .. }) => Err(Rejected::NotNow(machine.state())),
         }
     }
 }
 
-fn end(machine: Machine, outcome: Outcome) -> (JobState, Option<i32>, Option<Failure>) {
+/// The final state of a job with its exit code and its failure.
+fn final_state(machine: Machine, outcome: Outcome) -> (JobState, Option<i32>, Option<Failure>) {
     match (machine, outcome) {
         (_, Outcome::TimedOut { code })
         | (Machine::Stopping { cause: StopCause::TimedOut, .. }, Outcome::Exited { code }) => {
@@ -314,11 +320,12 @@ fn end(machine: Machine, outcome: Outcome) -> (JobState, Option<i32>, Option<Fai
         (Machine::Stopping { cause: StopCause::Cancelled, .. }, Outcome::Exited { code }) => {
             (JobState::Cancelled, Some(code), None)
         }
-        // It was asked to stop before it ran.
+        // Cancelled before it ran.
         (Machine::Stopping { cause: StopCause::Cancelled, .. }, Outcome::Failed(failure)) => {
             (JobState::Cancelled, None, Some(failure).filter(|f| f.code != "attempt.not_started"))
         }
-        // It was to end then, so it has not failed; but whoever looks for it must learn why it is over.
+        // Cancelled rather than failed, because the job asked for this stop. The failure has the reason for
+        // its users.
         (Machine::Stopping { cause: StopCause::Idle { percent, for_s }, .. }, outcome) => {
             let code = match outcome {
                 Outcome::Exited { code } | Outcome::TimedOut { code } => Some(code),
@@ -327,7 +334,7 @@ fn end(machine: Machine, outcome: Outcome) -> (JobState, Option<i32>, Option<Fai
             let failure = Failure { code: "job.idle".to_owned(), detail: idle_text(percent, for_s) };
             (JobState::Cancelled, code, Some(failure))
         }
-        // As with one that was cancelled, but whoever looks for it must learn who wanted that.
+        // Like a cancelled job, but the failure says that the operator stopped it.
         (Machine::Stopping { cause: StopCause::Halted, .. }, outcome) => {
             let code = match outcome {
                 Outcome::Exited { code } | Outcome::TimedOut { code } => Some(code),
@@ -335,7 +342,7 @@ fn end(machine: Machine, outcome: Outcome) -> (JobState, Option<i32>, Option<Fai
             };
             (JobState::Cancelled, code, Some(halted()))
         }
-        // A program that saves its state and ends well has not done its work.
+        // Exit code 0 is no success here: the program saved its state and ended early.
         (Machine::Stopping { cause: StopCause::Drained { .. }, .. }, outcome) => match outcome {
             Outcome::Exited { code } => (JobState::Failed, Some(code), Some(drained())),
             Outcome::TimedOut { code } => (JobState::TimedOut, Some(code), None),
@@ -355,7 +362,7 @@ fn end(machine: Machine, outcome: Outcome) -> (JobState, Option<i32>, Option<Fai
     }
 }
 
-/// The code of what ended because its node had to be empty. Who wanted that, and why, stands beside it.
+/// The failure code of a job that ended by a drain. The detail has the operator and the reason.
 pub const DRAINED: &str = "node.drained";
 
 fn drained() -> Failure {
@@ -363,7 +370,7 @@ fn drained() -> Failure {
     Failure { code: DRAINED.to_owned(), detail: detail.to_owned() }
 }
 
-/// The code of what the operator stopped. Who did, and why, stands beside it.
+/// The failure code of a job that the operator stopped. The detail has the operator and the reason.
 pub const HALTED: &str = "operator.stopped";
 
 fn halted() -> Failure {
@@ -371,7 +378,7 @@ fn halted() -> Failure {
     Failure { code: HALTED.to_owned(), detail: detail.to_owned() }
 }
 
-/// Why a job was stopped that asked for it.
+/// The failure text of a job that was stopped because of idle devices.
 pub fn idle_text(percent: u8, for_s: u32) -> String {
     format!("Stopped by itself: GPU utilisation was {percent} % for {} minutes.", for_s.div_ceil(60))
 }

@@ -1,9 +1,10 @@
-//! The rules of Berth, as functions from values to values.
+//! The rules of Berth, as pure functions.
 //!
-//! What is absent on purpose: clocks, randomness, IO, threads. `now` comes in as a parameter and a
-//! decision goes out as data, so every rule is tested by building a world in a few lines.
+//! This crate has no clocks, randomness, IO or threads on purpose. `now` is a parameter and a decision is
+//! returned as data, so a test of a rule builds its state in a few lines.
 
 pub mod admission;
+pub mod assignment;
 pub mod calendar;
 pub mod cluster;
 pub mod demand;
@@ -14,7 +15,6 @@ pub mod finder;
 pub mod images;
 pub mod jobs;
 pub mod lease;
-pub mod plan;
 pub mod ports;
 pub mod power;
 pub mod queue;

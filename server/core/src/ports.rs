@@ -1,4 +1,4 @@
-//! Ports of jobs in the browser: which may be asked for, and under which host and path each is seen.
+//! Ports of jobs in the browser: the check of a submission's ports, and the host and path of each port.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -6,12 +6,12 @@ use std::str::FromStr;
 
 use berth_types::ids::JobId;
 
-/// Ports that a job may name.
-pub const MOST: usize = 8;
+/// Number of ports of one job.
+pub const MAX_PORTS: usize = 8;
 
-/// Every fault of the ports that a submission names.
+/// Reports all faults of the ports of a submission.
 pub fn check(ports: &[u32], refuse: &mut impl FnMut(&str, &str)) {
-    if ports.len() > MOST {
+    if ports.len() > MAX_PORTS {
         refuse("/ports", "At most 8 ports.");
         return;
     }
@@ -27,80 +27,82 @@ pub fn check(ports: &[u32], refuse: &mut impl FnMut(&str, &str)) {
 
 /// A port of one rank of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Place {
+pub struct PortAddress {
     pub job: JobId,
     pub rank: u32,
     pub port: u16,
 }
 
-/// The first part of a path, and what follows it with its slash.
-fn cut(path: &str) -> Option<(&str, &str)> {
+/// Splits a path into its first segment and the rest, which begins with a slash or is empty.
+fn split_first_segment(path: &str) -> Option<(&str, &str)> {
     let path = path.strip_prefix('/')?;
     Some(path.find('/').map_or((path, ""), |at| path.split_at(at)))
 }
 
-/// A number that is written in one way only, so that a place has one path only.
-fn number<N: FromStr + ToString>(text: &str) -> Option<N> {
+/// Parses a number in its canonical form only, so that each port has one path.
+fn parse_canonical<N: FromStr + ToString>(text: &str) -> Option<N> {
     text.parse().ok().filter(|number: &N| number.to_string() == text)
 }
 
-impl Place {
-    /// The path below which it is seen, with a slash at both ends.
+impl PortAddress {
+    /// The path of the port, with a slash at both ends.
     pub fn prefix(&self) -> String {
         let Self { job, rank, port } = self;
         if *rank == 0 { format!("/{job}/{port}/") } else { format!("/{job}/r{rank}/{port}/") }
     }
 
-    /// The place that a path leads to and the path within it; that is empty where the slash is missing after
+    /// Splits a path into a port and the path within it. The latter is empty if the path has no slash after
     /// the port.
-    pub fn of(path: &str) -> Option<(Self, &str)> {
-        let (job, rest) = cut(path)?;
+    pub fn from_path(path: &str) -> Option<(Self, &str)> {
+        let (job, rest) = split_first_segment(path)?;
         let job: JobId = job.parse().ok()?;
-        let (next, rest) = cut(rest)?;
+        let (next, rest) = split_first_segment(rest)?;
         let (rank, port, rest) = match next.strip_prefix('r') {
             None => (0, next, rest),
             Some(rank) => {
-                let (port, rest) = cut(rest)?;
-                (number(rank).filter(|rank: &u32| *rank > 0)?, port, rest)
+                let (port, rest) = split_first_segment(rest)?;
+                (parse_canonical(rank).filter(|rank: &u32| *rank > 0)?, port, rest)
             }
         };
-        let port = number(port).filter(|port: &u16| *port > 0)?;
+        let port = parse_canonical(port).filter(|port: &u16| *port > 0)?;
         Some((Self { job, rank, port }, rest))
     }
 }
 
-/// Whose ports a host name shows.
+/// The jobs whose ports are reachable under a host name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shown {
-    Every,
-    Of(JobId),
-    /// It is one of those names, and no job's.
-    Nobody,
+pub enum HostScope {
+    AllJobs,
+    Job(JobId),
+    /// The name is below the host of the ports, and names no job.
+    NoJob,
 }
 
-impl Shown {
-    pub fn has(self, job: JobId) -> bool {
+impl HostScope {
+    pub fn includes(self, job: JobId) -> bool {
         match self {
-            Self::Every => true,
-            Self::Of(own) => own == job,
-            Self::Nobody => false,
+            Self::AllJobs => true,
+            Self::Job(own) => own == job,
+            Self::NoJob => false,
         }
     }
 }
 
-/// Where ports of jobs are seen: `https://ports.example.org`, or `https://*.ports.example.org` with a name for
-/// each job, so that their pages cannot reach each other either.
+/// The web origin of the ports of jobs: `https://ports.example.org`, or `https://*.ports.example.org` with a
+/// host name for each job. With a name for each job, the browser also separates the pages of jobs from each
+/// other.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin {
     https: bool,
-    /// In small letters; below it, when each job has its own.
+    /// In lower case, without the `*.`.
     host: String,
     port: Option<u16>,
-    each: bool,
+    /// True if each job has a host name of its own below `host`.
+    per_job: bool,
 }
 
-/// A host's name in small letters, without its port.
-fn name_of(host: &str) -> String {
+/// The name of a host in lower case, without its port.
+fn host_name(host: &str) -> String {
     let name = match host.find(']') {
         Some(end) => host.get(..=end).unwrap_or(host),
         None => host.split(':').next().unwrap_or(host),
@@ -119,30 +121,30 @@ impl FromStr for Origin {
             (None, None) => return Err(FORM),
         };
         let rest = rest.strip_suffix('/').unwrap_or(rest);
-        let (each, rest) = rest.strip_prefix("*.").map_or((false, rest), |rest| (true, rest));
-        let host = name_of(rest);
+        let (per_job, rest) = rest.strip_prefix("*.").map_or((false, rest), |rest| (true, rest));
+        let host = host_name(rest);
         let port = match rest.get(host.len()..) {
             Some("") => None,
-            Some(port) => Some(port.strip_prefix(':').and_then(number).ok_or(FORM)?),
+            Some(port) => Some(port.strip_prefix(':').and_then(parse_canonical).ok_or(FORM)?),
             None => return Err(FORM),
         };
         let address: Option<IpAddr> = host.trim_matches(['[', ']']).parse().ok();
         let plain = host.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'.');
         let named = plain && !host.is_empty() && !host.split('.').any(str::is_empty);
-        if each && address.is_some() {
+        if per_job && address.is_some() {
             return Err("an address has no names below it; give a host name after the *.");
         }
         if !named && address.is_none() {
             return Err(FORM);
         }
-        Ok(Self { https, host, port, each })
+        Ok(Self { https, host, port, per_job })
     }
 }
 
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let each = if self.each { "*." } else { "" };
-        write!(f, "{}://{each}{}", self.scheme(), self.authority())
+        let wildcard = if self.per_job { "*." } else { "" };
+        write!(f, "{}://{wildcard}{}", self.scheme(), self.authority())
     }
 }
 
@@ -159,21 +161,22 @@ impl Origin {
         self.port.map_or_else(|| self.host.clone(), |port| format!("{}:{port}", self.host))
     }
 
-    /// What a browser calls the origin of a job's pages.
-    pub fn of_job(&self, job: JobId) -> String {
-        // An underscore is no part of a host's name.
-        let label = if self.each { format!("{}.", job.to_string().replace('_', "-")) } else { String::new() };
+    /// The origin of a job's pages, as a browser sends it.
+    pub fn job_origin(&self, job: JobId) -> String {
+        // Host names have no underscores.
+        let label =
+            if self.per_job { format!("{}.", job.to_string().replace('_', "-")) } else { String::new() };
         format!("{}://{label}{}", self.scheme(), self.authority())
     }
 
-    /// Whose ports are seen under this host, as a request names it; `None`: it is another host.
-    pub fn recognise(&self, host: &str) -> Option<Shown> {
-        let name = name_of(host);
-        if !self.each {
-            return (name == self.host).then_some(Shown::Every);
+    /// The jobs of a request's host. `None` if the host is not part of this origin.
+    pub fn find_scope(&self, host: &str) -> Option<HostScope> {
+        let name = host_name(host);
+        if !self.per_job {
+            return (name == self.host).then_some(HostScope::AllJobs);
         }
         let label = name.strip_suffix(&self.host)?.strip_suffix('.')?;
-        Some(label.replacen('-', "_", 1).parse().map_or(Shown::Nobody, Shown::Of))
+        Some(label.replacen('-', "_", 1).parse().map_or(HostScope::NoJob, HostScope::Job))
     }
 }
 
@@ -201,9 +204,10 @@ mod tests {
     #[test]
     fn a_path_leads_to_one_place() {
         let id = job(7);
-        let place = |rank, port| Place { job: id, rank, port };
-        let found =
-            |rest: &str| Place::of(&format!("/{id}{rest}")).map(|(place, inside)| (place, inside.to_owned()));
+        let place = |rank, port| PortAddress { job: id, rank, port };
+        let found = |rest: &str| {
+            PortAddress::from_path(&format!("/{id}{rest}")).map(|(place, inside)| (place, inside.to_owned()))
+        };
         assert_eq!(found("/8888/a//b/../c"), Some((place(0, 8_888), "/a//b/../c".to_owned())));
         assert_eq!(found("/8888"), Some((place(0, 8_888), String::new())));
         assert_eq!(found("/r3/80/"), Some((place(3, 80), "/".to_owned())));
@@ -212,32 +216,37 @@ mod tests {
             assert_eq!(found(bad), None, "{bad}");
         }
         for bad in ["", "/", "8888", "/job_x/80/", "//80/"] {
-            assert!(Place::of(bad).is_none(), "{bad}");
+            assert!(PortAddress::from_path(bad).is_none(), "{bad}");
         }
     }
 
     #[test]
     fn a_host_is_recognised_by_its_name() {
         let shared: Origin = "https://Ports.example.org".parse().unwrap();
-        assert_eq!(shared.recognise("ports.example.org"), Some(Shown::Every));
-        assert_eq!(shared.recognise("PORTS.example.org.:443"), Some(Shown::Every));
+        assert_eq!(shared.find_scope("ports.example.org"), Some(HostScope::AllJobs));
+        assert_eq!(shared.find_scope("PORTS.example.org.:443"), Some(HostScope::AllJobs));
         for other in
             ["example.org", "x.ports.example.org", "ports.example.org.evil", "", "evilports.example.org"]
         {
-            assert_eq!(shared.recognise(other), None, "{other}");
+            assert_eq!(shared.find_scope(other), None, "{other}");
         }
-        let each: Origin = "http://*.localhost:8080".parse().unwrap();
-        let own = each.of_job(job(5));
+        let per_job: Origin = "http://*.localhost:8080".parse().unwrap();
+        let own = per_job.job_origin(job(5));
         assert!(own.starts_with("http://job-0") && own.ends_with(".localhost:8080"), "{own}");
-        assert_eq!(each.recognise(own.trim_start_matches("http://")), Some(Shown::Of(job(5))));
-        assert_eq!(each.recognise("x.localhost"), Some(Shown::Nobody));
-        assert_eq!((each.recognise("localhost:8080"), each.recognise("127.0.0.1")), (None, None));
+        assert_eq!(per_job.find_scope(own.trim_start_matches("http://")), Some(HostScope::Job(job(5))));
+        assert_eq!(per_job.find_scope("x.localhost"), Some(HostScope::NoJob));
+        assert_eq!((per_job.find_scope("localhost:8080"), per_job.find_scope("127.0.0.1")), (None, None));
         assert!(
-            Shown::Of(job(5)).has(job(5)) && !Shown::Of(job(5)).has(job(6)) && !Shown::Nobody.has(job(5))
+            HostScope::Job(job(5)).includes(job(5))
+                && !HostScope::Job(job(5)).includes(job(6))
+                && !HostScope::NoJob.includes(job(5))
         );
-        assert_eq!(each.to_string(), "http://*.localhost:8080");
+        assert_eq!(per_job.to_string(), "http://*.localhost:8080");
         let six: Origin = "http://[::1]:90".parse().unwrap();
-        assert_eq!((six.recognise("[::1]:90"), six.recognise("[::2]:90")), (Some(Shown::Every), None));
+        assert_eq!(
+            (six.find_scope("[::1]:90"), six.find_scope("[::2]:90")),
+            (Some(HostScope::AllJobs), None)
+        );
     }
 
     #[test]
@@ -260,17 +269,17 @@ mod tests {
     proptest! {
         #[test]
         fn a_place_is_found_again_by_its_path(n in any::<u128>(), rank in 0u32..1_000, port in 1u16..=65_535, rest in "[a-z/.%0-9]{0,20}") {
-            let place = Place { job: job(n), rank, port };
+            let place = PortAddress { job: job(n), rank, port };
             let (path, inside) = (format!("{}{rest}", place.prefix()), format!("/{rest}"));
-            prop_assert_eq!(Place::of(&path), Some((place, inside.as_str())));
+            prop_assert_eq!(PortAddress::from_path(&path), Some((place, inside.as_str())));
         }
 
         #[test]
         fn no_text_is_too_odd(text in ".{0,60}") {
             let _ = text.parse::<Origin>();
-            let _ = Place::of(&text);
+            let _ = PortAddress::from_path(&text);
             let origin: Origin = "https://*.p.example".parse().unwrap();
-            let _ = origin.recognise(&text);
+            let _ = origin.find_scope(&text);
         }
     }
 }

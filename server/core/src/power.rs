@@ -1,15 +1,15 @@
-//! What boards may draw, and what is left of what racks can feed. Must not place anything.
+//! Power: the limits of boards, and the power that remains in racks. Must not place anything.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Watts that count for a board of which nobody knows what it may draw.
+/// Watts that count for a board of an unknown model without a reported limit.
 const UNKNOWN_WATTS: i64 = 500;
 
-/// Watts that a board of a model may draw, by its maker's data sheet; the most where a model has several
-/// forms. `None` for a model that is not known.
+/// The greatest power in watts of a model, by the data sheet of its maker. If the model has several forms,
+/// that of the largest. `None` for an unknown model.
 pub fn tdp_watts(model: &str) -> Option<i64> {
-    // Longer names come before those that they begin with.
+    // A longer name comes before its prefixes.
     const KNOWN: [(&str, i64); 12] = [
         ("A30", 165),
         ("A100-40GB", 400),
@@ -29,23 +29,23 @@ pub fn tdp_watts(model: &str) -> Option<i64> {
     KNOWN.iter().find(|(name, _)| is(name)).map(|(_, watts)| *watts)
 }
 
-/// Watts for which a board counts while anything holds it: the limit that its driver enforces, where that
-/// is reported, or its model's.
+/// The watts that count for a board in use: the limit of its driver if that is reported, or the greatest
+/// power of its model.
 pub fn counted_watts(model: &str, limit_watts: Option<i64>) -> i64 {
     limit_watts.filter(|w| *w > 0).or_else(|| tdp_watts(model)).unwrap_or(UNKNOWN_WATTS)
 }
 
-/// Watts left of racks that have a budget. Others feed whatever stands in them.
+/// The remaining watts of each rack with a budget. A rack without a budget has no limit.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Left(BTreeMap<Arc<str>, i64>);
+pub struct RemainingPower(BTreeMap<Arc<str>, i64>);
 
-impl Left {
-    /// Of racks in which nothing draws anything.
-    pub fn of(budgets: &BTreeMap<Arc<str>, i64>) -> Self {
+impl RemainingPower {
+    /// The power of idle racks.
+    pub fn from_budgets(budgets: &BTreeMap<Arc<str>, i64>) -> Self {
         Self(budgets.clone())
     }
 
-    /// What is left of a rack; below 0 where its budget was set below what draws already.
+    /// The remaining watts of a rack. Negative if the budget is below the present use.
     pub fn get(&self, rack: &str) -> Option<i64> {
         self.0.get(rack).copied()
     }
@@ -56,30 +56,30 @@ impl Left {
         }
     }
 
-    /// Whether a rack feeds so much more. What draws nothing more is in nobody's way.
+    /// True if a rack has so many more watts. Always true for zero watts, also in a rack above its budget.
     pub fn feeds(&self, rack: Option<&Arc<str>>, watts: i64) -> bool {
         watts <= 0 || rack.and_then(|r| self.0.get(r)).is_none_or(|left| watts <= *left)
     }
 }
 
-/// What boards of a rack draw and may draw.
+/// The power of the boards of a rack.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Load {
     pub boards: u32,
-    /// By their latest readings.
+    /// The sum of the latest readings.
     pub drawn_watts: f64,
     /// Boards without a reading.
     pub unread: u32,
-    /// Watts for which boards count that something holds.
+    /// Watts that count for the boards in use.
     pub counted_watts: i64,
-    /// Watts if all of them were held.
+    /// Watts that would count if all boards were in use.
     pub most_watts: i64,
-    /// Boards of which nobody knows what they may draw.
+    /// Boards of unknown models without a reported limit.
     pub unknown: u32,
 }
 
 impl Load {
-    /// Adds a board with the limit that its driver enforces, where that is reported.
+    /// Adds a board. `limit_watts` is the limit of its driver, if that is reported.
     pub fn add(&mut self, model: &str, limit_watts: Option<i64>, held: bool, drawn_watts: Option<f64>) {
         self.boards += 1;
         match drawn_watts.filter(|w| w.is_finite() && *w >= 0.0) {
@@ -95,12 +95,12 @@ impl Load {
     }
 }
 
-/// `1.2 kW`, `20 kW`: watts for people.
+/// Watts as text for people: `1.2 kW`, `20 kW`.
 pub fn watts_text(watts: i64) -> String {
     match watts {
         ..1_000 => format!("{watts} W"),
         _ if watts % 1_000 < 100 => format!("{} kW", watts / 1_000),
-        // Rounded down: what is left is never said to be more.
+        // Rounded down, so that the text never promises more than there is.
         _ => format!("{}.{} kW", watts / 1_000, watts % 1_000 / 100),
     }
 }
@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn a_rack_feeds_what_is_left() {
         let rack: Arc<str> = "r12".into();
-        let mut left = Left::of(&[(rack.clone(), 2_000)].into());
+        let mut left = RemainingPower::from_budgets(&[(rack.clone(), 2_000)].into());
         assert!(left.feeds(Some(&rack), 2_000) && !left.feeds(Some(&rack), 2_001));
         left.draw(Some(&rack), 2_100);
         assert_eq!(left.get("r12"), Some(-100));
@@ -172,7 +172,8 @@ mod tests {
             asks in prop::collection::vec((0usize..3, 0i64..3_000), 0..40), budget in 0i64..20_000,
         ) {
             let racks: [Arc<str>; 3] = ["a".into(), "b".into(), "c".into()];
-            let mut left = Left::of(&racks.iter().take(2).map(|r| (r.clone(), budget)).collect());
+            let budgets = racks.iter().take(2).map(|r| (r.clone(), budget)).collect();
+            let mut left = RemainingPower::from_budgets(&budgets);
             let mut drawn = [0; 3];
             for (rack, watts) in asks {
                 let at = Some(&racks[rack]);

@@ -1,17 +1,17 @@
-//! What an organization may hold at once, and what it holds.
+//! The limits of organizations on devices, jobs and spending at one time, and the present use.
 //!
-//! A job that would go beyond a limit waits; it is in nobody's way meanwhile. What it must not do:
-//! look at money or at a month's use, which are settled when a job is submitted.
+//! A job beyond a limit waits and delays no other job. This module must not read balances or the use of a
+//! month: both are checked at the submission of a job.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::fair_share::OrgIx;
 
-/// An offering by its place in the cluster's list plus one; 0 for none.
+/// The index of an offering in the cluster's list plus one; 0 for none.
 pub type OfferingIx = u16;
 
-/// At once; `None`: as much as there is.
+/// The limits of an organization at one time; `None` is unlimited.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Limits {
     /// Thousandths of boards.
@@ -23,22 +23,22 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// The first limit that a job is beyond by itself, whatever else ends.
-    pub fn never(&self, need: &Need, offering: &str) -> Option<Exceeded> {
+    /// The first limit that a job exceeds by itself, whichever other jobs end.
+    pub fn find_permanently_exceeded(&self, need: &Need, offering: &str) -> Option<Exceeded> {
         let devices = self.devices_milli.get(offering).copied();
         [
-            (Kind::Boards, self.boards_milli, need.boards_milli),
-            (Kind::RunningJobs, self.running_jobs, 1),
-            (Kind::Spend, self.nano_per_second, need.nano_per_second),
-            (Kind::Devices, devices, need.devices_milli),
+            (LimitKind::Boards, self.boards_milli, need.boards_milli),
+            (LimitKind::RunningJobs, self.running_jobs, 1),
+            (LimitKind::Spend, self.nano_per_second, need.nano_per_second),
+            (LimitKind::Devices, devices, need.devices_milli),
         ]
         .into_iter()
         .filter_map(|(kind, limit, need)| Some(Exceeded { kind, used: 0, limit: limit?, need }))
-        .find(Exceeded::ever)
+        .find(Exceeded::is_permanent)
     }
 }
 
-/// What a job counts for while it holds something.
+/// The use of a job against limits while it holds devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Need {
     pub boards_milli: i64,
@@ -47,7 +47,7 @@ pub struct Need {
     pub nano_per_second: i64,
 }
 
-/// What an organization holds.
+/// The present use of an organization.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Used {
     pub boards_milli: i64,
@@ -56,26 +56,27 @@ pub struct Used {
     pub devices_milli: BTreeMap<OfferingIx, i64>,
 }
 
-/// A limit that a job would go beyond.
+/// The kind of a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum LimitKind {
     Boards,
     RunningJobs,
     Spend,
     Devices,
 }
 
+/// A limit that a job would exceed, with the present use and the job's need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Exceeded {
-    pub kind: Kind,
+    pub kind: LimitKind,
     pub used: i64,
     pub limit: i64,
     pub need: i64,
 }
 
 impl Exceeded {
-    /// Nothing that ends makes room: the job alone is beyond the limit.
-    pub const fn ever(&self) -> bool {
+    /// Returns true if the job alone exceeds the limit: no end of another job helps.
+    pub const fn is_permanent(&self) -> bool {
         self.need > self.limit
     }
 }
@@ -100,7 +101,7 @@ impl Quotas {
         self.accounts.get_mut(index)
     }
 
-    /// States an organization's limits; `offering` gives the place of one.
+    /// Sets the limits of an organization; `offering` returns the index of an offering.
     pub fn put(&mut self, org: OrgIx, limits: Limits, mut offering: impl FnMut(&Arc<str>) -> OfferingIx) {
         let devices = limits.devices_milli.iter().map(|(name, most)| (offering(name), *most)).collect();
         let free = limits == Limits::default();
@@ -109,7 +110,7 @@ impl Quotas {
         }
     }
 
-    /// Counts what a job holds, or (`sign` −1) holds no more.
+    /// Adds the need of a job to the use of its organization (`sign` 1), or subtracts it (`sign` −1).
     pub fn count(&mut self, org: OrgIx, need: &Need, sign: i64) {
         let Some(Account { used, .. }) = self.account(org) else { return };
         used.boards_milli += sign * need.boards_milli;
@@ -130,22 +131,22 @@ impl Quotas {
         self.accounts.get(org.0 as usize).map(|a| a.used.clone()).unwrap_or_default()
     }
 
-    /// Whether a job stays inside every limit.
+    /// Returns true if a job exceeds no limit.
     pub fn admits(&self, org: OrgIx, need: &Need) -> bool {
-        self.beyond(org, need).next().is_none()
+        self.exceeded(org, need).next().is_none()
     }
 
-    /// The limits that a job would go beyond now.
-    pub fn beyond<'a>(&'a self, org: OrgIx, need: &'a Need) -> impl Iterator<Item = Exceeded> + 'a {
+    /// The limits that a job would exceed now.
+    pub fn exceeded<'a>(&'a self, org: OrgIx, need: &'a Need) -> impl Iterator<Item = Exceeded> + 'a {
         let account = self.accounts.get(org.0 as usize);
         let limited = account.and_then(|a| Some((a.limits.as_ref()?, &a.used)));
         limited.into_iter().flat_map(move |((limits, devices), used)| {
-            let of_offering = used.devices_milli.get(&need.offering).copied().unwrap_or(0);
+            let devices_milli = used.devices_milli.get(&need.offering).copied().unwrap_or(0);
             [
-                (Kind::Boards, limits.boards_milli, used.boards_milli, need.boards_milli),
-                (Kind::RunningJobs, limits.running_jobs, used.running_jobs, 1),
-                (Kind::Spend, limits.nano_per_second, used.nano_per_second, need.nano_per_second),
-                (Kind::Devices, devices.get(&need.offering).copied(), of_offering, need.devices_milli),
+                (LimitKind::Boards, limits.boards_milli, used.boards_milli, need.boards_milli),
+                (LimitKind::RunningJobs, limits.running_jobs, used.running_jobs, 1),
+                (LimitKind::Spend, limits.nano_per_second, used.nano_per_second, need.nano_per_second),
+                (LimitKind::Devices, devices.get(&need.offering).copied(), devices_milli, need.devices_milli),
             ]
             .into_iter()
             .filter_map(|(kind, limit, used, need)| {
@@ -161,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_limit_is_kept_by_itself() {
+    fn each_limit_is_enforced_by_itself() {
         let mut quotas = Quotas::default();
         let org = OrgIx(3);
         let need = Need { boards_milli: 500, offering: 1, devices_milli: 1_000, nano_per_second: 7 };
@@ -171,27 +172,27 @@ mod tests {
             change(&mut limits);
             limits
         };
-        let cases: [(&dyn Fn(&mut Limits), Kind); 4] = [
-            (&|l| l.boards_milli = Some(1_000), Kind::Boards),
-            (&|l| l.running_jobs = Some(2), Kind::RunningJobs),
-            (&|l| l.nano_per_second = Some(20), Kind::Spend),
-            (&|l| l.devices_milli = [("a".into(), 2_500)].into(), Kind::Devices),
+        let cases: [(&dyn Fn(&mut Limits), LimitKind); 4] = [
+            (&|l| l.boards_milli = Some(1_000), LimitKind::Boards),
+            (&|l| l.running_jobs = Some(2), LimitKind::RunningJobs),
+            (&|l| l.nano_per_second = Some(20), LimitKind::Spend),
+            (&|l| l.devices_milli = [("a".into(), 2_500)].into(), LimitKind::Devices),
         ];
         quotas.count(org, &need, 1);
         for (change, kind) in cases {
             quotas.put(org, limits(change), |_| 1);
             assert!(quotas.admits(org, &need), "{kind:?}: the second fits");
             quotas.count(org, &need, 1);
-            let beyond: Vec<Exceeded> = quotas.beyond(org, &need).collect();
-            assert_eq!(beyond.iter().map(|e| e.kind).collect::<Vec<_>>(), [kind]);
-            assert!(!beyond[0].ever());
+            let exceeded: Vec<Exceeded> = quotas.exceeded(org, &need).collect();
+            assert_eq!(exceeded.iter().map(|e| e.kind).collect::<Vec<_>>(), [kind]);
+            assert!(!exceeded[0].is_permanent());
             quotas.count(org, &need, -1);
         }
         quotas.put(org, limits(&|l| l.boards_milli = Some(499)), |_| 1);
-        assert!(quotas.beyond(org, &need).all(|e| e.ever()));
+        assert!(quotas.exceeded(org, &need).all(|e| e.is_permanent()));
         let alone = limits(&|l| l.devices_milli = [("a".into(), 999)].into());
-        assert_eq!(alone.never(&need, "a").map(|e| e.kind), Some(Kind::Devices));
-        assert_eq!(alone.never(&need, "b"), None);
+        assert_eq!(alone.find_permanently_exceeded(&need, "a").map(|e| e.kind), Some(LimitKind::Devices));
+        assert_eq!(alone.find_permanently_exceeded(&need, "b"), None);
         quotas.count(org, &need, -1);
         assert_eq!(quotas.used(org), Used::default());
     }

@@ -1,28 +1,29 @@
-//! What use costs.
+//! The price of metered time.
 //!
-//! A charge is always the difference of two floors over cumulative use, so that any way of cutting
-//! the same use into pieces charges the same total.
+//! A charge is the difference of two floors over cumulative use. So the total of the charges does not depend
+//! on the times at which the use was charged.
 
-/// Micro-units for `metered_ms` milliseconds at `nano_per_second`: `floor(rate × ms)`, never
-/// negative. `None` when it does not fit.
+/// The charge in micro-units for `metered_ms` milliseconds at `nano_per_second`, rounded down and never
+/// negative. `None` on overflow.
 pub fn charge_micros(nano_per_second: i64, metered_ms: i64) -> Option<i64> {
     let product = i128::from(nano_per_second.max(0)) * i128::from(metered_ms.max(0));
     // nano per second × ms ÷ 1000 = nano; ÷ 1000 = micro.
     i64::try_from(product / 1_000_000).ok()
 }
 
-/// The rate of `count` devices. `None` when it does not fit.
+/// The rate of `count` devices. `None` on overflow.
 pub fn total_rate(nano_per_second: i64, count: u32) -> Option<i64> {
     nano_per_second.checked_mul(i64::from(count))
 }
 
-/// The rate of so many thousandths of a board, rounded up so that a share is never free.
+/// The rate of `milli` thousandths of a board, rounded up so that a share always has a price. `None` on
+/// overflow.
 pub fn share_rate(nano_per_second: i64, milli: u32) -> Option<i64> {
     let product = i128::from(nano_per_second.max(0)) * i128::from(milli);
     i64::try_from((product + 999) / 1_000).ok()
 }
 
-/// The most that a run at this rate can cost. `None` when it does not fit.
+/// The highest charge of a run at this rate. `None` on overflow.
 pub fn worst_case_micros(nano_per_second: i64, max_duration_s: u64) -> Option<i64> {
     let ms = i64::try_from(max_duration_s).ok()?.checked_mul(1_000)?;
     charge_micros(nano_per_second, ms)
@@ -49,8 +50,8 @@ mod tests {
         #[test]
         fn cutting_use_into_pieces_changes_nothing(rate in 0i64..10_000_000_000, cuts in prop::collection::vec(0i64..100_000, 1..30)) {
             let (mut cum, mut sum) = (0, 0);
-            for piece in &cuts {
-                let next = cum + piece;
+            for part in &cuts {
+                let next = cum + part;
                 sum += charge_micros(rate, next).unwrap() - charge_micros(rate, cum).unwrap();
                 cum = next;
             }

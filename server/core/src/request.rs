@@ -1,4 +1,4 @@
-//! A job's request as it is stated from outside, and its form inside the engine.
+//! Requests for devices: the form with names, and the form with indices inside the engine.
 
 use std::sync::Arc;
 
@@ -8,20 +8,22 @@ use crate::cluster::{Cluster, Models, WHOLE_MILLI};
 use crate::quotas::{Need, OfferingIx};
 use crate::shape::{Device, Shape};
 
-/// Devices a node may be asked for, and nodes a job may span.
+/// Greatest number of devices on one node.
 pub const MAX_COUNT: u32 = 64;
+/// Greatest number of nodes of one request.
 pub const MAX_NODES: u32 = 1_024;
 
+/// The kind of a requested device.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Wanted {
+pub enum DeviceRequest {
     Board,
     /// Thousandths of a board.
     Share(u16),
-    /// A profile's name.
+    /// The name of a MIG profile.
     Slice(Arc<str>),
 }
 
-/// How near each other the nodes of a job must be.
+/// The required nearness of a job's nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub enum Topology {
     #[default]
@@ -32,28 +34,29 @@ pub enum Topology {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Request {
-    pub wanted: Wanted,
+    pub device: DeviceRequest,
     /// Devices on each node.
     pub count: u32,
     pub nodes: u32,
-    /// Board models, any of which will do; empty for any model at all.
+    /// Accepted board models; empty for any model.
     pub models: Vec<Arc<str>>,
-    /// On each node.
+    /// Thousandths of a processor on each node.
     pub cpu_milli: i64,
+    /// MiB on each node.
     pub memory_mib: i64,
     pub topology: Topology,
     pub nvlink: bool,
-    /// Its nodes run images.
+    /// True if the nodes must run images.
     pub images: bool,
-    /// What was ordered, for limits by offering.
+    /// The offering, for limits by offering.
     pub offering: Option<Arc<str>>,
-    /// What all of it costs, for a limit of spending.
+    /// The rate of all devices together, for the limit on spending.
     pub nano_per_second: i64,
 }
 
-/// A request that no cluster can ever meet.
+/// The reason for which a request is invalid in this cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Absurd {
+pub enum InvalidRequest {
     #[error("ask for 1 to {MAX_COUNT} devices a node")]
     Count,
     #[error("ask for 1 to {MAX_NODES} nodes")]
@@ -68,7 +71,7 @@ pub enum Absurd {
     Profile,
 }
 
-/// A request inside the engine: what equal requests are recognised by.
+/// A request inside the engine. Equal requests have equal values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ask {
     pub shape: Shape,
@@ -77,7 +80,7 @@ pub struct Ask {
     pub bill: Bill,
 }
 
-/// What limits look at besides devices.
+/// The offering and the rate of a request, for limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Bill {
     pub offering: OfferingIx,
@@ -85,7 +88,7 @@ pub struct Bill {
 }
 
 impl Ask {
-    /// Before every other in order.
+    /// The first in the order of all requests.
     pub(crate) const LEAST: Self = Self {
         shape: Shape {
             device: Device::Board,
@@ -101,40 +104,48 @@ impl Ask {
         bill: Bill { offering: 0, nano_per_second: i64::MIN },
     };
 
-    /// A request in the terms of this cluster.
-    pub fn of(request: &Request, org: OrgId, cluster: &mut Cluster) -> Result<Self, Absurd> {
+    /// Resolves the names of a request to the indices of this cluster. Unknown models, organizations and
+    /// offerings are added to the cluster.
+    ///
+    /// # Errors
+    /// [`InvalidRequest`] with the first fault.
+    pub fn from_request(
+        request: &Request,
+        org: OrgId,
+        cluster: &mut Cluster,
+    ) -> Result<Self, InvalidRequest> {
         if request.count == 0 || request.count > MAX_COUNT {
-            return Err(Absurd::Count);
+            return Err(InvalidRequest::Count);
         }
         if request.nodes == 0 || request.nodes > MAX_NODES {
-            return Err(Absurd::Nodes);
+            return Err(InvalidRequest::Nodes);
         }
         if request.cpu_milli < 0 || request.memory_mib < 0 {
-            return Err(Absurd::Negative);
+            return Err(InvalidRequest::Negative);
         }
         let mut models = if request.models.is_empty() { Models::ANY } else { Models(0) };
         for name in &request.models {
-            models.0 |= Models::only(cluster.model(name).ok_or(Absurd::Model)?).0;
+            models.0 |= Models::only(cluster.model(name).ok_or(InvalidRequest::Model)?).0;
         }
-        let device = match &request.wanted {
-            Wanted::Board => Device::Board,
-            Wanted::Share(milli) => {
+        let device = match &request.device {
+            DeviceRequest::Board => Device::Board,
+            DeviceRequest::Share(milli) => {
                 if *milli == 0 || *milli >= WHOLE_MILLI || request.count != 1 || request.nodes != 1 {
-                    return Err(Absurd::Share);
+                    return Err(InvalidRequest::Share);
                 }
                 Device::Share { milli: *milli, sharer: cluster.org(org) }
             }
-            Wanted::Slice(name) => {
+            DeviceRequest::Slice(name) => {
                 let known = cluster.models().iter().enumerate();
                 let of_models = known.filter(|(m, _)| u8::try_from(*m).is_ok_and(|m| models.has(m)));
-                let place = |board: &berth_mig::Board| board.profiles.iter().position(|p| p.name == **name);
-                let places: Vec<usize> = of_models.filter_map(|(_, m)| m.mig()).filter_map(place).collect();
-                // Several models may stand for one offering only if the profile means the same on each.
-                match places.as_slice() {
+                let index = |board: &berth_mig::Board| board.profiles.iter().position(|p| p.name == **name);
+                let indices: Vec<usize> = of_models.filter_map(|(_, m)| m.mig()).filter_map(index).collect();
+                // The profile must have the same index on all accepted models.
+                match indices.as_slice() {
                     [first, rest @ ..] if rest.iter().all(|p| p == first) => {
-                        Device::Slice { profile: u8::try_from(*first).map_err(|_| Absurd::Profile)? }
+                        Device::Slice { profile: u8::try_from(*first).map_err(|_| InvalidRequest::Profile)? }
                     }
-                    _ => return Err(Absurd::Profile),
+                    _ => return Err(InvalidRequest::Profile),
                 }
             }
         };
@@ -154,13 +165,13 @@ impl Ask {
         Ok(Self { shape, nodes: request.nodes, topology: request.topology, bill })
     }
 
-    /// The same for whichever organization.
+    /// The same request, independent of the organization.
     #[must_use]
     pub fn for_anybody(&self) -> Self {
         Self { shape: self.shape.for_anybody(), ..*self }
     }
 
-    /// What it counts for against limits.
+    /// The amounts that count against limits.
     pub fn need(&self, cluster: &Cluster) -> Need {
         let devices_milli = match self.shape.device {
             Device::Share { milli, .. } => i64::from(milli),

@@ -1,4 +1,4 @@
-//! What a secret may be called and hold, and how a job may ask for one. Must not keep a value.
+//! Rules for secrets: names, values, and their use in a job. Must not store a value.
 
 use std::collections::HashSet;
 
@@ -10,16 +10,17 @@ use crate::admission::is_variable;
 pub const MAX_SECRETS: usize = 200;
 /// Secrets of one job.
 pub const MAX_USES: usize = 32;
-/// Bytes, without white space around them. What is shorter occurs in a log by chance, and masking it would
-/// give it away.
+/// The least number of bytes of a value, without the white space around it. A shorter value occurs in logs by
+/// chance, and masking it there would reveal it.
 pub const MIN_VALUE: usize = 8;
-/// Bytes. All that a job can ask for fits into the environment of a process.
+/// The greatest number of bytes of a value. All secrets of one job together fit into the environment of a
+/// process.
 pub const MAX_VALUE: usize = 32 << 10;
 
-const NAMED: &str = "A name has up to 64 letters, digits and . _ - and begins with a letter or a digit.";
+const NAME_RULE: &str = "A name has up to 64 letters, digits and . _ - and begins with a letter or a digit.";
 
-/// Variables that say how a job was started, and those that the C library reads before it begins.
-const FIXED: [&str; 15] = [
+/// Variables that Berth sets for a job, and variables that the C library reads at the start of a program.
+const RESERVED_VARIABLES: [&str; 15] = [
     "PATH",
     "HOME",
     "CUDA_VISIBLE_DEVICES",
@@ -36,22 +37,28 @@ const FIXED: [&str; 15] = [
     "RES_OPTIONS",
     "TZDIR",
 ];
-/// Beginnings of such names: Berth's own, and the loader's.
-const FIXED_FAMILIES: [&str; 2] = ["BERTH_", "LD_"];
+/// Prefixes of such variables: those of Berth and of the dynamic loader.
+const RESERVED_PREFIXES: [&str; 2] = ["BERTH_", "LD_"];
 
-/// Whether a text can be the name of a secret, or of its file.
+/// True if a text can be the name of a secret, or of its file.
 pub fn is_name(name: &str) -> bool {
     name.len() <= 64
         && name.starts_with(|c: char| c.is_ascii_alphanumeric())
         && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-'))
 }
 
-/// What is wrong with a name.
+/// Checks a name.
+///
+/// # Errors
+/// A sentence with the rule for names.
 pub fn check_name(name: &str) -> Result<(), &'static str> {
-    if is_name(name) { Ok(()) } else { Err(NAMED) }
+    if is_name(name) { Ok(()) } else { Err(NAME_RULE) }
 }
 
-/// What is wrong with a value.
+/// Checks a value.
+///
+/// # Errors
+/// A sentence with the rule that the value breaks.
 pub fn check_value(value: &str) -> Result<(), &'static str> {
     if value.trim().len() < MIN_VALUE {
         return Err(
@@ -67,19 +74,19 @@ pub fn check_value(value: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Faults of how a job asks for secrets, as far as they can be seen without looking one up.
+/// Reports the faults of a job's secrets that are visible without the database.
 pub fn check_uses(job: &NewJob, refuse: &mut impl FnMut(&str, &str)) {
     if job.secrets.len() > MAX_USES {
         refuse("/secrets", "A job is given at most 32 secrets.");
         return;
     }
     let (mut variables, mut files) = (HashSet::new(), HashSet::new());
-    for (index, wanted) in job.secrets.iter().enumerate() {
+    for (index, secret) in job.secrets.iter().enumerate() {
         let at = |field: &str| format!("/secrets/{index}{field}");
-        if !is_name(&wanted.name) {
-            refuse(&at("/name"), NAMED);
+        if !is_name(&secret.name) {
+            refuse(&at("/name"), NAME_RULE);
         }
-        match (&wanted.env, &wanted.file) {
+        match (&secret.env, &secret.file) {
             (None, None) | (Some(_), Some(_)) => {
                 refuse(
                     &at(""),
@@ -92,8 +99,8 @@ pub fn check_uses(job: &NewJob, refuse: &mut impl FnMut(&str, &str)) {
                         &at("/env"),
                         "A variable's name has letters, digits and _ and does not start with a digit.",
                     );
-                } else if FIXED.contains(&env.as_str())
-                    || FIXED_FAMILIES.iter().any(|family| env.starts_with(family))
+                } else if RESERVED_VARIABLES.contains(&env.as_str())
+                    || RESERVED_PREFIXES.iter().any(|prefix| env.starts_with(prefix))
                 {
                     refuse(&at("/env"), "This variable is not the job's own; choose another.");
                 } else if job.env.contains_key(env) || !variables.insert(env) {
@@ -102,7 +109,7 @@ pub fn check_uses(job: &NewJob, refuse: &mut impl FnMut(&str, &str)) {
             }
             (None, Some(file)) => {
                 if !is_name(file) {
-                    refuse(&at("/file"), NAMED);
+                    refuse(&at("/file"), NAME_RULE);
                 } else if !files.insert(file) {
                     refuse(&at("/file"), "Another secret is in this file already; keep one of them.");
                 }
@@ -117,7 +124,7 @@ mod tests {
     use berth_types::secrets::SecretUse;
     use proptest::prelude::*;
 
-    fn wants(name: &str, env: Option<&str>, file: Option<&str>) -> SecretUse {
+    fn secret_use(name: &str, env: Option<&str>, file: Option<&str>) -> SecretUse {
         SecretUse { name: name.to_owned(), env: env.map(str::to_owned), file: file.map(str::to_owned) }
     }
 
@@ -143,28 +150,31 @@ mod tests {
     #[test]
     fn each_fault_is_named() {
         assert_eq!(
-            pointers(vec![wants("hf-token", Some("HF_TOKEN"), None), wants("hf-token", None, Some("hf"))]),
+            pointers(vec![
+                secret_use("hf-token", Some("HF_TOKEN"), None),
+                secret_use("hf-token", None, Some("hf"))
+            ]),
             [""; 0]
         );
         let cases = [
-            (wants("../x", Some("A"), None), "/secrets/0/name"),
-            (wants("x", None, None), "/secrets/0"),
-            (wants("x", Some("A"), Some("a")), "/secrets/0"),
-            (wants("x", Some("1A"), None), "/secrets/0/env"),
-            (wants("x", Some("HOME"), None), "/secrets/0/env"),
-            (wants("x", Some("BERTH_JOB_ID"), None), "/secrets/0/env"),
-            (wants("x", Some("LD_PRELOAD"), None), "/secrets/0/env"),
-            (wants("x", Some("SEED"), None), "/secrets/0/env"),
-            (wants("x", None, Some(".bashrc")), "/secrets/0/file"),
-            (wants("x", None, Some("a/b")), "/secrets/0/file"),
+            (secret_use("../x", Some("A"), None), "/secrets/0/name"),
+            (secret_use("x", None, None), "/secrets/0"),
+            (secret_use("x", Some("A"), Some("a")), "/secrets/0"),
+            (secret_use("x", Some("1A"), None), "/secrets/0/env"),
+            (secret_use("x", Some("HOME"), None), "/secrets/0/env"),
+            (secret_use("x", Some("BERTH_JOB_ID"), None), "/secrets/0/env"),
+            (secret_use("x", Some("LD_PRELOAD"), None), "/secrets/0/env"),
+            (secret_use("x", Some("SEED"), None), "/secrets/0/env"),
+            (secret_use("x", None, Some(".bashrc")), "/secrets/0/file"),
+            (secret_use("x", None, Some("a/b")), "/secrets/0/file"),
         ];
-        for (wanted, pointer) in cases {
-            assert_eq!(pointers(vec![wanted]), [pointer]);
+        for (secret, pointer) in cases {
+            assert_eq!(pointers(vec![secret]), [pointer]);
         }
-        let twice = |wanted: SecretUse| pointers(vec![wanted.clone(), wanted]);
-        assert_eq!(twice(wants("x", Some("A"), None)), ["/secrets/1/env"]);
-        assert_eq!(twice(wants("x", None, Some("a"))), ["/secrets/1/file"]);
-        assert_eq!(pointers(vec![wants("x", None, Some("a")); 33]), ["/secrets"]);
+        let twice = |secret: SecretUse| pointers(vec![secret.clone(), secret]);
+        assert_eq!(twice(secret_use("x", Some("A"), None)), ["/secrets/1/env"]);
+        assert_eq!(twice(secret_use("x", None, Some("a"))), ["/secrets/1/file"]);
+        assert_eq!(pointers(vec![secret_use("x", None, Some("a")); 33]), ["/secrets"]);
     }
 
     proptest! {

@@ -1,4 +1,4 @@
-//! What is asked for on each node, in the form that scorers compare and caches are kept by.
+//! The shape of a request on one node, the form that scorers compare and caches use as key.
 
 use berth_mig::masks;
 
@@ -9,16 +9,16 @@ use crate::cluster::{GpuView, Model, Models, View, WHOLE_MILLI};
 pub enum Device {
     /// A whole board.
     Board,
-    /// Thousandths of a board, shared inside one organization (its place in the cluster's list).
+    /// Thousandths of a board, shared within one organization (`sharer`: its index in the cluster's list).
     Share { milli: u16, sharer: u16 },
-    /// A MIG instance: the profile's place in its board's list.
+    /// A MIG instance (`profile`: its index in the list of the board model).
     Slice { profile: u8 },
 }
 
-/// Stands for any organization: such a share fits where it would fit for somebody.
+/// The sharer of a share for any organization: it fits where the share of some organization would fit.
 pub const ANYBODY: u16 = u16::MAX;
 
-/// What one node must give: `count` devices, processors and memory.
+/// The demand on one node: `count` devices, processors and memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Shape {
     pub device: Device,
@@ -26,14 +26,14 @@ pub struct Shape {
     pub models: Models,
     pub cpu_milli: i64,
     pub memory_mib: i64,
-    /// All devices of a node reach each other by NVLink.
+    /// All devices of a node must reach each other by NVLink.
     pub nvlink: bool,
-    /// The node runs images.
+    /// The node must run images.
     pub images: bool,
 }
 
 impl Shape {
-    /// The same for whichever organization.
+    /// The same shape for any organization.
     #[must_use]
     pub fn for_anybody(&self) -> Self {
         match self.device {
@@ -42,7 +42,7 @@ impl Shape {
         }
     }
 
-    /// Thousandths of a board in all.
+    /// The sum of its devices in thousandths of a board.
     pub fn milli(&self, models: &[Model]) -> u32 {
         let each = match self.device {
             Device::Board => u32::from(WHOLE_MILLI),
@@ -62,7 +62,7 @@ impl Shape {
         each.saturating_mul(self.count)
     }
 
-    /// Whether one device of this kind fits on the board as it stands.
+    /// Returns true if one device of this kind fits on a board in its present state.
     pub fn fits_gpu(&self, gpu: &GpuView, models: &[Model]) -> bool {
         if !self.models.has(gpu.model) {
             return false;
@@ -78,7 +78,7 @@ impl Shape {
         }
     }
 
-    /// Whether processors, memory and a first look at the boards allow it.
+    /// Returns false if processors, memory or the lack of any suitable board rule the shape out.
     pub fn may_fit(&self, view: &View, models: &[Model]) -> bool {
         (view.images || !self.images)
             && view.cpu_milli >= self.cpu_milli
@@ -87,7 +87,7 @@ impl Shape {
     }
 }
 
-/// Where an instance of the profile may start on the board as it stands, as bits.
+/// The possible starts of an instance of a profile on a board in its present state, as bits.
 pub fn starts(gpu: &GpuView, profile: usize, models: &[Model]) -> u8 {
     if !gpu.sliced && gpu.free_milli < WHOLE_MILLI {
         return 0;

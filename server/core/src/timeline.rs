@@ -1,12 +1,12 @@
-//! How much is taken at each time, in a tree that answers in logarithmic time.
+//! A timeline: the taken amount at each time, in a tree with logarithmic queries.
 //!
-//! A treap by time: each point holds by how much the level changes there, and each subtree the sum of
-//! its changes with the least and the greatest of its running sums. Fluxion's planner keeps resource
-//! points for the same purpose. Must not know what is taken: it is numbers over time.
+//! The tree is a treap by time. Each point holds the change of the level at its time. Each subtree holds the
+//! sum of its changes and the least and greatest of its running sums. The planner of Fluxion has resource
+//! points for the same purpose. The timeline must not know the kind of the amounts.
 
 use berth_types::time::Timestamp;
 
-/// No node.
+/// The index of no node.
 const NIL: u32 = u32::MAX;
 
 #[derive(Debug, Clone, Copy)]
@@ -16,30 +16,30 @@ struct Point {
     rank: u64,
     left: u32,
     right: u32,
-    /// Of the whole subtree.
+    /// The sum of the changes of the whole subtree.
     sum: i64,
-    /// Of the running sums after each of its points, in order.
+    /// The least and greatest of the running sums after each point of the subtree, in order.
     least: i64,
     most: i64,
 }
 
-/// What is looked for in a level.
+/// A condition on a level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Level {
+pub enum LevelBound {
     AtMost(i64),
     Above(i64),
 }
 
-impl Level {
-    const fn is(self, level: i64) -> bool {
+impl LevelBound {
+    const fn matches(self, level: i64) -> bool {
         match self {
             Self::AtMost(x) => level <= x,
             Self::Above(x) => level > x,
         }
     }
 
-    /// Whether some point of a subtree can have it.
-    const fn within(self, before: i64, point: &Point) -> bool {
+    /// Returns false if no point of a subtree can match, for a level of `before` ahead of the subtree.
+    const fn may_match(self, before: i64, point: &Point) -> bool {
         match self {
             Self::AtMost(x) => before + point.least <= x,
             Self::Above(x) => before + point.most > x,
@@ -60,7 +60,7 @@ impl Default for Timeline {
     }
 }
 
-/// Spreads times evenly, so that the tree is balanced whatever they are.
+/// A pseudorandom rank from a time, so that the tree is balanced for any times.
 fn rank(at: Timestamp) -> u64 {
     let mut x = at.micros().cast_unsigned().wrapping_add(0x9e37_79b9_7f4a_7c15);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -69,7 +69,7 @@ fn rank(at: Timestamp) -> u64 {
 }
 
 impl Timeline {
-    /// Takes (or with a negative amount gives back) from one time until another.
+    /// Takes an amount during a span; a negative amount is released.
     pub fn add(&mut self, from: Timestamp, until: Timestamp, amount: i64) {
         if from < until && amount != 0 {
             self.change(from, amount);
@@ -77,7 +77,7 @@ impl Timeline {
         }
     }
 
-    /// What is taken at a time.
+    /// The taken amount at a time.
     pub fn level(&self, at: Timestamp) -> i64 {
         let (mut node, mut level) = (self.root, 0);
         while let Some(point) = self.get(node) {
@@ -91,48 +91,47 @@ impl Timeline {
         level
     }
 
-    /// The first time, `from` itself or a later point, at which the level is such.
-    pub fn first(&self, from: Timestamp, such: Level) -> Option<Timestamp> {
-        if such.is(self.level(from)) {
+    /// The first time, `from` itself or a later point, whose level matches.
+    pub fn first(&self, from: Timestamp, bound: LevelBound) -> Option<Timestamp> {
+        if bound.matches(self.level(from)) {
             return Some(from);
         }
-        self.first_after(self.root, 0, from, such)
+        self.first_after(self.root, 0, from, bound)
     }
 
-    /// The last point before a time after which the level is such.
-    pub fn last(&self, before: Timestamp, such: Level) -> Option<Timestamp> {
-        self.last_before(self.root, 0, before, such)
+    /// The last point before a time whose level matches.
+    pub fn last(&self, before: Timestamp, bound: LevelBound) -> Option<Timestamp> {
+        self.last_before(self.root, 0, before, bound)
     }
 
     /// The first point after a time.
     pub fn next(&self, after: Timestamp) -> Option<Timestamp> {
-        self.first_after(self.root, 0, after, Level::AtMost(i64::MAX))
+        self.first_after(self.root, 0, after, LevelBound::AtMost(i64::MAX))
     }
 
-    /// Whether the level stays at or below `most` from one time until another.
-    pub fn stays(&self, from: Timestamp, until: Timestamp, most: i64) -> bool {
-        self.first(from, Level::Above(most)).is_none_or(|at| at >= until)
+    /// Returns true if the level never exceeds `limit` during a span.
+    pub fn stays(&self, from: Timestamp, until: Timestamp, limit: i64) -> bool {
+        self.first(from, LevelBound::Above(limit)).is_none_or(|at| at >= until)
     }
 
-    /// The first begin, at or after `from`, of a time of this length in which the level stays at or
-    /// below `most`.
-    pub fn earliest(&self, mut from: Timestamp, length_micros: i64, most: i64) -> Option<Timestamp> {
+    /// The first begin, at or after `from`, of a span of this length whose level never exceeds `limit`.
+    pub fn earliest(&self, mut from: Timestamp, length_micros: i64, limit: i64) -> Option<Timestamp> {
         loop {
-            from = self.first(from, Level::AtMost(most))?;
+            from = self.first(from, LevelBound::AtMost(limit))?;
             let until = Timestamp::from_micros(from.micros().saturating_add(length_micros));
-            match self.first(from, Level::Above(most)) {
+            match self.first(from, LevelBound::Above(limit)) {
                 Some(above) if above < until => from = above,
                 _ => return Some(from),
             }
         }
     }
 
-    /// The last begin of such a time that ends at or before `until` and does not begin before `least`.
+    /// The last begin of such a span that ends at or before `until` and begins at or after `least`.
     pub fn latest(
         &self,
         mut until: Timestamp,
         length_micros: i64,
-        most: i64,
+        limit: i64,
         least: Timestamp,
     ) -> Option<Timestamp> {
         loop {
@@ -140,15 +139,15 @@ impl Timeline {
             if from < least {
                 return None;
             }
-            if self.stays(from, until, most) {
+            if self.stays(from, until, limit) {
                 return Some(from);
             }
-            // It must end where the last stretch begins on which too much is taken.
-            let above = self.last(until, Level::Above(most))?;
-            let below = self.last(above, Level::AtMost(most));
+            // The span must end at the begin of the last stretch with too high a level.
+            let above = self.last(until, LevelBound::Above(limit))?;
+            let below = self.last(above, LevelBound::AtMost(limit));
             until = match below.and_then(|at| self.next(at)) {
                 Some(begins) if begins < until => begins,
-                // Too much is taken from the first point on.
+                // The level is too high from the first point on.
                 _ => self.next(Timestamp::from_micros(i64::MIN)).filter(|first| *first < until)?,
             };
         }
@@ -162,42 +161,42 @@ impl Timeline {
         self.get(node).map_or(0, |p| p.sum)
     }
 
-    fn first_after(&self, node: u32, before: i64, after: Timestamp, such: Level) -> Option<Timestamp> {
+    fn first_after(&self, node: u32, before: i64, after: Timestamp, bound: LevelBound) -> Option<Timestamp> {
         let point = self.get(node)?;
-        if !such.within(before, point) {
+        if !bound.may_match(before, point) {
             return None;
         }
         let here = before + self.sum(point.left) + point.change;
         if point.at > after {
-            if let Some(found) = self.first_after(point.left, before, after, such) {
+            if let Some(found) = self.first_after(point.left, before, after, bound) {
                 return Some(found);
             }
-            if such.is(here) {
+            if bound.matches(here) {
                 return Some(point.at);
             }
         }
-        self.first_after(point.right, here, after, such)
+        self.first_after(point.right, here, after, bound)
     }
 
-    fn last_before(&self, node: u32, before: i64, end: Timestamp, such: Level) -> Option<Timestamp> {
+    fn last_before(&self, node: u32, before: i64, end: Timestamp, bound: LevelBound) -> Option<Timestamp> {
         let point = self.get(node)?;
-        if !such.within(before, point) {
+        if !bound.may_match(before, point) {
             return None;
         }
         let here = before + self.sum(point.left) + point.change;
         if point.at < end {
-            if let Some(found) = self.last_before(point.right, here, end, such) {
+            if let Some(found) = self.last_before(point.right, here, end, bound) {
                 return Some(found);
             }
-            if such.is(here) {
+            if bound.matches(here) {
                 return Some(point.at);
             }
         }
-        self.last_before(point.left, before, end, such)
+        self.last_before(point.left, before, end, bound)
     }
 
-    /// Computes a node anew from its children.
-    fn renew(&mut self, node: u32) {
+    /// Recomputes the sums of a node from its children.
+    fn recompute(&mut self, node: u32) {
         let Some(point) = self.get(node).copied() else { return };
         let left = self.sum(point.left);
         let here = left + point.change;
@@ -225,7 +224,7 @@ impl Timeline {
             }
         } else if let Some(point) = self.points.get_mut(here as usize) {
             point.change = sum;
-            self.renew(here);
+            self.recompute(here);
         } else {
             here = self.point(at, sum);
         }
@@ -250,22 +249,22 @@ impl Timeline {
         }
     }
 
-    /// What comes before a time (or, `with`, up to it), and the rest.
-    fn split(&mut self, node: u32, at: Timestamp, with: bool) -> (u32, u32) {
+    /// Splits a subtree into the points before a time (`inclusive`: up to that time) and the rest.
+    fn split(&mut self, node: u32, at: Timestamp, inclusive: bool) -> (u32, u32) {
         let Some(point) = self.get(node).copied() else { return (NIL, NIL) };
-        if point.at < at || with && point.at == at {
-            let (left, right) = self.split(point.right, at, with);
+        if point.at < at || inclusive && point.at == at {
+            let (left, right) = self.split(point.right, at, inclusive);
             if let Some(p) = self.points.get_mut(node as usize) {
                 p.right = left;
             }
-            self.renew(node);
+            self.recompute(node);
             (node, right)
         } else {
-            let (left, right) = self.split(point.left, at, with);
+            let (left, right) = self.split(point.left, at, inclusive);
             if let Some(p) = self.points.get_mut(node as usize) {
                 p.left = right;
             }
-            self.renew(node);
+            self.recompute(node);
             (left, node)
         }
     }
@@ -279,14 +278,14 @@ impl Timeline {
             if let Some(p) = self.points.get_mut(left as usize) {
                 p.right = below;
             }
-            self.renew(left);
+            self.recompute(left);
             left
         } else {
             let below = self.merge(left, r.left);
             if let Some(p) = self.points.get_mut(right as usize) {
                 p.left = below;
             }
-            self.renew(right);
+            self.recompute(right);
             right
         }
     }
@@ -301,15 +300,15 @@ mod tests {
         Timestamp::from_micros(n)
     }
 
-    /// The same, found by looking at every time.
-    struct Plain(Vec<(i64, i64, i64)>);
+    /// The same amounts in a list, searched at every time.
+    struct LinearTimeline(Vec<(i64, i64, i64)>);
 
-    impl Plain {
+    impl LinearTimeline {
         fn level(&self, t: i64) -> i64 {
             self.0.iter().filter(|(from, until, _)| *from <= t && t < *until).map(|(.., n)| n).sum()
         }
-        fn stays(&self, from: i64, until: i64, most: i64) -> bool {
-            (from..until).all(|t| self.level(t) <= most)
+        fn stays(&self, from: i64, until: i64, limit: i64) -> bool {
+            (from..until).all(|t| self.level(t) <= limit)
         }
     }
 
@@ -317,32 +316,33 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
 
         #[test]
-        fn it_answers_as_a_look_at_every_time_does(
+        fn answers_equal_those_of_a_linear_scan(
             spans in prop::collection::vec((0i64..40, 1i64..15, 1i64..4), 0..20),
-            gone in prop::collection::vec(any::<prop::sample::Index>(), 0..8),
-            from in 0i64..50, length in 1i64..12, most in 0i64..6,
+            removed in prop::collection::vec(any::<prop::sample::Index>(), 0..8),
+            from in 0i64..50, length in 1i64..12, limit in 0i64..6,
         ) {
-            let mut plain = Plain(Vec::new());
+            let mut linear = LinearTimeline(Vec::new());
             let mut tree = Timeline::default();
             for (from, length, amount) in spans {
-                plain.0.push((from, from + length, amount));
+                linear.0.push((from, from + length, amount));
                 tree.add(at(from), at(from + length), amount);
             }
-            for index in gone {
-                if !plain.0.is_empty() {
-                    let (from, until, amount) = plain.0.remove(index.index(plain.0.len()));
+            for index in removed {
+                if !linear.0.is_empty() {
+                    let (from, until, amount) = linear.0.remove(index.index(linear.0.len()));
                     tree.add(at(from), at(until), -amount);
                 }
             }
             for t in 0..60 {
-                prop_assert_eq!(tree.level(at(t)), plain.level(t), "at {}", t);
+                prop_assert_eq!(tree.level(at(t)), linear.level(t), "at {}", t);
             }
-            prop_assert_eq!(tree.stays(at(from), at(from + length), most), plain.stays(from, from + length, most));
-            let first = (from..200).find(|t| plain.stays(*t, t + length, most));
-            prop_assert_eq!(tree.earliest(at(from), length, most), first.map(at));
-            let last = (0..=from - length).rev().find(|t| plain.stays(*t, t + length, most));
-            prop_assert_eq!(tree.latest(at(from), length, most, at(0)), last.map(at));
-            if plain.0.is_empty() {
+            let until = from + length;
+            prop_assert_eq!(tree.stays(at(from), at(until), limit), linear.stays(from, until, limit));
+            let first = (from..200).find(|t| linear.stays(*t, t + length, limit));
+            prop_assert_eq!(tree.earliest(at(from), length, limit), first.map(at));
+            let last = (0..=from - length).rev().find(|t| linear.stays(*t, t + length, limit));
+            prop_assert_eq!(tree.latest(at(from), length, limit, at(0)), last.map(at));
+            if linear.0.is_empty() {
                 prop_assert_eq!(tree.root, NIL);
             }
         }

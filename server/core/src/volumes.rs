@@ -1,5 +1,5 @@
-//! What volumes and the files in them may be called, where a job may have them, and how a volume looks
-//! directory by directory. Must not know where bytes are.
+//! Rules for volumes: names, mount paths, and the list of one directory. Must not know where bytes are
+//! stored.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,11 +8,11 @@ use berth_types::paths::{JOB_PATHS, is_reserved, overlap};
 use berth_types::time::Timestamp;
 use berth_types::volumes::{EntryKind, NewVolume, VolumeEntry, VolumeMode};
 
-use crate::admission::RESERVED;
+use crate::admission::RESERVED_PATH;
 
 /// Volumes of one organization.
 pub const MAX_VOLUMES: i64 = 100;
-/// Uploads into one volume that are not finished.
+/// Unfinished uploads into one volume.
 pub const MAX_UPLOADS: i64 = 100;
 /// Volumes of one job.
 pub const MAX_USES: usize = 16;
@@ -21,11 +21,11 @@ pub const MAX_BYTES: u64 = 1 << 50;
 /// Bytes of an upload's tag.
 pub const MAX_TAG: usize = 200;
 
-const NAMED: &str =
+const NAME_RULE: &str =
     "A name has up to 63 lower-case letters, digits and - and begins with a letter or a digit.";
 
-/// Directories at the root of a system that are its own.
-const SYSTEM: [&str; 27] = [
+/// Directories at the root of an operating system.
+const SYSTEM_DIRS: [&str; 27] = [
     "bin",
     "boot",
     "dev",
@@ -55,18 +55,18 @@ const SYSTEM: [&str; 27] = [
     "var",
 ];
 
-/// Whether a text can be the name of a volume.
+/// True if a text can be the name of a volume.
 pub fn is_name(name: &str) -> bool {
     name.len() <= 63
         && name.starts_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit())
         && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
 }
 
-/// Faults of a volume that is to be made: a pointer and a sentence each.
+/// The faults of a new volume: a JSON pointer and a sentence each.
 pub fn check_new(new: &NewVolume) -> Vec<(&'static str, &'static str)> {
     let mut faults = Vec::new();
     if !is_name(&new.name) {
-        faults.push(("/name", NAMED));
+        faults.push(("/name", NAME_RULE));
     }
     if new.max_bytes == 0 || new.max_bytes > MAX_BYTES {
         faults.push(("/max_bytes", "Choose between 1 byte and 1 PiB (1125899906842624)."));
@@ -74,23 +74,24 @@ pub fn check_new(new: &NewVolume) -> Vec<(&'static str, &'static str)> {
     faults
 }
 
-/// The directories above a file, the nearest last.
-pub fn above(path: &str) -> impl Iterator<Item = &str> {
+/// The parent directories of a file, the nearest last.
+pub fn parent_dirs(path: &str) -> impl Iterator<Item = &str> {
     path.match_indices('/').filter_map(|(at, _)| path.get(..at))
 }
 
-/// A path at which one thing is a file and another a directory, or two are files.
-pub fn clash<'a>(paths: &BTreeMap<&'a str, usize>) -> Option<&'a str> {
+/// The first path that is used for two files, or for a file and a directory. `paths` has the number of files
+/// at each path.
+pub fn find_clash<'a>(paths: &BTreeMap<&'a str, usize>) -> Option<&'a str> {
     let twice = paths.iter().find(|(_, count)| **count > 1).map(|(path, _)| *path);
-    twice.or_else(|| paths.keys().copied().flat_map(above).find(|dir| paths.contains_key(dir)))
+    twice.or_else(|| paths.keys().copied().flat_map(parent_dirs).find(|dir| paths.contains_key(dir)))
 }
 
-/// Where a job may have a volume: below its directory, or one directory at the root that is not the
-/// system's.
-fn check_mount(path: &str) -> Result<(), String> {
+/// Checks the path of a volume in a job: below the job's directory, or one directory at the root that is not
+/// a directory of the system.
+fn check_mount_path(path: &str) -> Result<(), String> {
     let Some(name) = path.strip_prefix('/') else {
         JOB_PATHS.check(path)?;
-        return if is_reserved(path) { Err(RESERVED.to_owned()) } else { Ok(()) };
+        return if is_reserved(path) { Err(RESERVED_PATH.to_owned()) } else { Ok(()) };
     };
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '+');
     if name.is_empty() || name.len() > 64 || name.starts_with('.') || !name.chars().all(plain) {
@@ -98,36 +99,42 @@ fn check_mount(path: &str) -> Result<(), String> {
             "At the root a volume is one directory such as /data, of letters, digits and . _ -; anywhere else it is below the job's own directory, without a leading /.".to_owned(),
         );
     }
-    if SYSTEM.contains(&name) {
+    if SYSTEM_DIRS.contains(&name) {
         return Err("This directory is the system's own; choose another such as /data.".to_owned());
     }
     Ok(())
 }
 
-/// Faults of how a job asks for volumes, as far as they can be seen without looking one up.
+/// Reports the faults of a job's volumes that are visible without the database.
 pub fn check_uses(job: &NewJob, refuse: &mut impl FnMut(&str, &str)) {
     if job.volumes.len() > MAX_USES {
         refuse("/volumes", "A job has at most 16 volumes.");
         return;
     }
     let mut names = BTreeSet::new();
-    let kept = job.checkpoint.as_ref().and_then(|checkpoint| checkpoint.dir.as_deref());
-    for (index, wanted) in job.volumes.iter().enumerate() {
+    let checkpoint_dir = job.checkpoint.as_ref().and_then(|checkpoint| checkpoint.dir.as_deref());
+    for (index, volume) in job.volumes.iter().enumerate() {
         let at = |field: &str| format!("/volumes/{index}/{field}");
-        if !is_name(&wanted.name) {
-            refuse(&at("name"), NAMED);
-        } else if !names.insert(&wanted.name) {
+        if !is_name(&volume.name) {
+            refuse(&at("name"), NAME_RULE);
+        } else if !names.insert(&volume.name) {
             refuse(&at("name"), "The job has this volume already; keep one of them.");
         }
         let mut others = job.volumes.iter().take(index).map(|other| other.path.as_str());
-        if let Err(detail) = check_mount(&wanted.path) {
+        if let Err(detail) = check_mount_path(&volume.path) {
             refuse(&at("path"), &detail);
-        } else if others.any(|other| overlap(other, &wanted.path)) {
+        } else if others.any(|other| overlap(other, &volume.path)) {
             refuse(&at("path"), "Another volume is there already; one cannot be inside the other.");
-        } else if job.files.keys().map(String::as_str).chain(kept).any(|own| overlap(own, &wanted.path)) {
+        } else if job
+            .files
+            .keys()
+            .map(String::as_str)
+            .chain(checkpoint_dir)
+            .any(|own| overlap(own, &volume.path))
+        {
             refuse(&at("path"), "The job's own files or its checkpoint directory are there; choose another.");
         }
-        if wanted.mode == VolumeMode::Rw && job.nodes > 1 {
+        if volume.mode == VolumeMode::Rw && job.nodes > 1 {
             refuse(
                 &at("mode"),
                 "One rank writes at a time: a job on several nodes has its volumes read-only.",
@@ -136,17 +143,17 @@ pub fn check_uses(job: &NewJob, refuse: &mut impl FnMut(&str, &str)) {
     }
 }
 
-/// A file as a volume's list has it.
+/// A file of a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Leaf {
+pub struct VolumeFile {
     pub path: String,
     pub bytes: u64,
     pub sha256: String,
     pub changed_at: Timestamp,
 }
 
-/// What is in one directory (`""`: the root), by name.
-pub fn directory(dir: &str, files: &[Leaf]) -> Vec<VolumeEntry> {
+/// The entries of one directory (`""`: the root), by name. An entry for a directory sums up its files.
+pub fn list_dir(dir: &str, files: &[VolumeFile]) -> Vec<VolumeEntry> {
     let mut out: BTreeMap<&str, VolumeEntry> = BTreeMap::new();
     for file in files {
         let below = match dir {
@@ -178,7 +185,7 @@ mod tests {
     use berth_types::volumes::VolumeUse;
     use proptest::prelude::*;
 
-    fn wants(name: &str, path: &str, mode: VolumeMode) -> VolumeUse {
+    fn volume_use(name: &str, path: &str, mode: VolumeMode) -> VolumeUse {
         VolumeUse { name: name.to_owned(), path: path.to_owned(), mode }
     }
 
@@ -188,7 +195,7 @@ mod tests {
         out
     }
 
-    fn asks(volumes: Vec<VolumeUse>) -> NewJob {
+    fn job(volumes: Vec<VolumeUse>) -> NewJob {
         let files = [("src/train.py".to_owned(), String::new())].into();
         let checkpoint = Some(Checkpoint { dir: Some("ckpt".to_owned()), ..Checkpoint::default() });
         NewJob { volumes, files, checkpoint, nodes: 1, ..NewJob::default() }
@@ -197,78 +204,81 @@ mod tests {
     #[test]
     fn each_fault_of_a_job_is_named() {
         use VolumeMode::{Ro, Rw};
-        assert_eq!(pointers(&asks(vec![wants("data", "/data", Ro), wants("out", "out/all", Rw)])), [""; 0]);
+        assert_eq!(
+            pointers(&job(vec![volume_use("data", "/data", Ro), volume_use("out", "out/all", Rw)])),
+            [""; 0]
+        );
         let cases = [
-            (wants("Data", "/data", Ro), "/volumes/0/name"),
-            (wants("d", "/", Ro), "/volumes/0/path"),
-            (wants("d", "/usr", Ro), "/volumes/0/path"),
-            (wants("d", "/data/x", Ro), "/volumes/0/path"),
-            (wants("d", "/..", Ro), "/volumes/0/path"),
-            (wants("d", "../x", Ro), "/volumes/0/path"),
-            (wants("d", "", Ro), "/volumes/0/path"),
-            (wants("d", "src", Ro), "/volumes/0/path"),
-            (wants("d", "src/train.py/x", Ro), "/volumes/0/path"),
-            (wants("d", "ckpt", Ro), "/volumes/0/path"),
-            (wants("d", ".volumes", Ro), "/volumes/0/path"),
-            (wants("d", ".berth-script", Ro), "/volumes/0/path"),
+            (volume_use("Data", "/data", Ro), "/volumes/0/name"),
+            (volume_use("d", "/", Ro), "/volumes/0/path"),
+            (volume_use("d", "/usr", Ro), "/volumes/0/path"),
+            (volume_use("d", "/data/x", Ro), "/volumes/0/path"),
+            (volume_use("d", "/..", Ro), "/volumes/0/path"),
+            (volume_use("d", "../x", Ro), "/volumes/0/path"),
+            (volume_use("d", "", Ro), "/volumes/0/path"),
+            (volume_use("d", "src", Ro), "/volumes/0/path"),
+            (volume_use("d", "src/train.py/x", Ro), "/volumes/0/path"),
+            (volume_use("d", "ckpt", Ro), "/volumes/0/path"),
+            (volume_use("d", ".volumes", Ro), "/volumes/0/path"),
+            (volume_use("d", ".berth-script", Ro), "/volumes/0/path"),
         ];
-        for (wanted, pointer) in cases {
-            assert_eq!(pointers(&asks(vec![wanted.clone()])), [pointer], "{wanted:?}");
+        for (volume, pointer) in cases {
+            assert_eq!(pointers(&job(vec![volume.clone()])), [pointer], "{volume:?}");
         }
-        let twice = asks(vec![wants("d", "a", Ro), wants("d", "a/b", Ro)]);
+        let twice = job(vec![volume_use("d", "a", Ro), volume_use("d", "a/b", Ro)]);
         assert_eq!(pointers(&twice), ["/volumes/1/name", "/volumes/1/path"]);
-        let gang = NewJob { nodes: 2, ..asks(vec![wants("d", "/d", Rw), wants("e", "/e", Ro)]) };
+        let gang = NewJob { nodes: 2, ..job(vec![volume_use("d", "/d", Rw), volume_use("e", "/e", Ro)]) };
         assert_eq!(pointers(&gang), ["/volumes/0/mode"]);
-        assert_eq!(pointers(&asks(vec![wants("d", "a", Ro); 17])), ["/volumes"]);
+        assert_eq!(pointers(&job(vec![volume_use("d", "a", Ro); 17])), ["/volumes"]);
     }
 
     #[test]
     fn a_path_is_a_file_or_a_directory() {
-        let of = |paths: &[&'static str]| {
+        let found = |paths: &[&'static str]| {
             let mut counted = BTreeMap::new();
             paths.iter().for_each(|path| *counted.entry(*path).or_insert(0) += 1);
-            clash(&counted)
+            find_clash(&counted)
         };
-        assert_eq!(of(&["a/b", "a/c", "d", "ab"]), None);
-        assert_eq!(of(&["a/b/c", "a"]), Some("a"));
-        assert_eq!(of(&["a/b/c", "a/b"]), Some("a/b"));
-        assert_eq!(of(&["x", "x"]), Some("x"));
-        assert_eq!(above("a/b/c").collect::<Vec<_>>(), ["a", "a/b"]);
+        assert_eq!(found(&["a/b", "a/c", "d", "ab"]), None);
+        assert_eq!(found(&["a/b/c", "a"]), Some("a"));
+        assert_eq!(found(&["a/b/c", "a/b"]), Some("a/b"));
+        assert_eq!(found(&["x", "x"]), Some("x"));
+        assert_eq!(parent_dirs("a/b/c").collect::<Vec<_>>(), ["a", "a/b"]);
     }
 
     #[test]
     fn a_directory_shows_what_is_below_it() {
-        let leaf = |path: &str, bytes: u64, at: i64| Leaf {
+        let file = |path: &str, bytes: u64, at: i64| VolumeFile {
             path: path.to_owned(),
             bytes,
             sha256: "00".to_owned(),
             changed_at: Timestamp::from_micros(at),
         };
-        let files = [leaf("a/x", 1, 5), leaf("a/y/z", 2, 7), leaf("ab", 4, 1), leaf("b", 8, 2)];
-        let of = |dir: &str| {
+        let files = [file("a/x", 1, 5), file("a/y/z", 2, 7), file("ab", 4, 1), file("b", 8, 2)];
+        let listed = |dir: &str| {
             let short = |e: VolumeEntry| (e.path, e.kind, e.bytes, e.files, e.changed_at.micros());
-            directory(dir, &files).into_iter().map(short).collect::<Vec<_>>()
+            list_dir(dir, &files).into_iter().map(short).collect::<Vec<_>>()
         };
         use EntryKind::{Dir, File};
         assert_eq!(
-            of(""),
+            listed(""),
             [
                 ("a".to_owned(), Dir, 3, 2, 7),
                 ("ab".to_owned(), File, 4, 1, 1),
                 ("b".to_owned(), File, 8, 1, 2)
             ]
         );
-        assert_eq!(of("a"), [("a/x".to_owned(), File, 1, 1, 5), ("a/y".to_owned(), Dir, 2, 1, 7)]);
-        assert_eq!(of("a/x"), []);
+        assert_eq!(listed("a"), [("a/x".to_owned(), File, 1, 1, 5), ("a/y".to_owned(), Dir, 2, 1, 7)]);
+        assert_eq!(listed("a/x"), []);
     }
 
     proptest! {
         #[test]
         fn nothing_is_lost_in_a_directory(paths in prop::collection::btree_set("[ab](/[ab]){0,3}", 0..8)) {
-            let files: Vec<Leaf> = paths.iter().map(|path| Leaf {
+            let files: Vec<VolumeFile> = paths.iter().map(|path| VolumeFile {
                 path: path.clone(), bytes: 1, sha256: String::new(), changed_at: Timestamp::from_micros(0),
             }).collect();
-            let counted: u64 = directory("", &files).iter().map(|entry| entry.files).sum();
+            let counted: u64 = list_dir("", &files).iter().map(|entry| entry.files).sum();
             prop_assert_eq!(counted, files.len() as u64);
         }
     }

@@ -1,7 +1,7 @@
-//! The portal's own certificate authority: its key, and the certificates that it signs.
+//! The certificate authority of the portal: its key and the certificates that it signs.
 //!
-//! Decides nothing: who gets a certificate is the service's. Keys come from the system's randomness,
-//! never from the portal's, which tests can repeat.
+//! This module must not decide about certificates: `enrolment` does. Keys come from the randomness of the
+//! system, not from that of the portal, which tests can repeat.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -24,41 +24,44 @@ use x509_parser::extensions::GeneralName;
 
 use berth_foundation::keyfile;
 
-/// Begins the name by which a node is known in its certificate.
+/// The begin of a node's name in its certificate.
 const NODE_URI: &str = "berth://node/";
 const DIR: &str = "ca";
 const FILE: &str = "ca.pem";
 const DAY_S: i64 = 86_400;
 const TEN_YEARS_S: i64 = 3_653 * DAY_S;
-/// When certificates begin: long ago, so that a host whose clock is behind can still connect. It is
-/// their end that limits them.
+/// The begin of all certificates in Unix seconds: 2020, so that a host with a late clock can connect. Their
+/// end limits them.
 const BEGIN_S: i64 = 1_577_836_800;
-/// The largest request for a certificate that is read, in bytes.
+/// The largest accepted certificate request in bytes.
 const REQUEST_LIMIT: usize = 4_096;
 
-/// The key that stands behind every certificate.
+/// The key and the certificate of the authority.
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     certificate: CertificateDer<'static>,
 }
 
-/// A certificate that was just signed.
-pub struct Issued {
+/// A newly signed certificate.
+pub struct IssuedCertificate {
     pub serial: String,
-    /// The certificate itself, then the authority's.
+    /// The certificate, then the certificate of the authority.
     pub chain: Vec<CertificateDer<'static>>,
 }
 
 impl Authority {
-    /// The authority kept in the portal's data directory; a new one at the first start.
+    /// Opens the authority in the portal's data directory. The first start creates it.
+    ///
+    /// # Errors
+    /// The file cannot be read or created, or is damaged. A damaged file is never replaced.
     pub fn open(data: &Path, now: Timestamp) -> Result<Self, String> {
         let file = data.join(DIR).join(FILE);
-        let made = || make(now).map_err(|e| format!("no authority can be made: {e}"));
-        let text = keyfile::find_or_make(&file, made)?;
+        let create = || generate(now).map_err(|e| format!("no authority can be made: {e}"));
+        let text = keyfile::find_or_make(&file, create)?;
         Self::read(&text).map_err(|e| format!("{}: {e}", file.display()))
     }
 
-    /// One file holds both, so that one is never without the other.
+    /// Reads the certificate and the key from one file, so neither can be missing alone.
     fn read(pem: &[u8]) -> Result<Self, String> {
         let certificate = CertificateDer::from_pem_slice(pem).map_err(|e| e.to_string())?;
         let key = PrivateKeyDer::from_pem_slice(pem).map_err(|e| e.to_string())?;
@@ -71,20 +74,23 @@ impl Authority {
         &self.certificate
     }
 
-    /// What a join token carries, so that a worker knows the portal before it has anything of it.
+    /// The fingerprint in join tokens. A worker identifies the portal by it at its first contact.
     pub fn fingerprint(&self) -> String {
         URL_SAFE_NO_PAD.encode(Sha256::digest(&self.certificate))
     }
 
-    /// Certifies that the holder of the requested key is this node. Whatever else the request asks for is
-    /// left out.
+    /// Signs a certificate for the key of the request with the name of this node. Other fields of the request
+    /// are ignored.
+    ///
+    /// # Errors
+    /// The request is too large, malformed or not signed by its own key.
     pub fn certify(
         &self,
         request: &[u8],
         node: NodeId,
         serial: [u8; 16],
         until: Timestamp,
-    ) -> Result<Issued, String> {
+    ) -> Result<IssuedCertificate, String> {
         if request.len() > REQUEST_LIMIT {
             return Err("the request is too large".to_owned());
         }
@@ -95,11 +101,14 @@ impl Authority {
         params.subject_alt_names = vec![SanType::URI(uri)];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         let signed = params.signed_by(&request.public_key, &self.issuer).map_err(|e| e.to_string())?;
-        Ok(Issued { serial: hex(&canonical(serial)), chain: vec![signed.into(), self.certificate.clone()] })
+        Ok(IssuedCertificate {
+            serial: hex(&canonical(serial)),
+            chain: vec![signed.into(), self.certificate.clone()],
+        })
     }
 
-    /// A key and a certificate for the portal's own end, good for `names`: host names and addresses.
-    pub fn serve(
+    /// Issues a key and a certificate for the portal's server side. `names` are host names and addresses.
+    pub fn issue_server_certificate(
         &self,
         names: &[String],
         serial: [u8; 16],
@@ -132,7 +141,7 @@ pub fn read_certificate(certificate: &[u8]) -> Option<(NodeId, String)> {
     Some((node, hex(parsed.raw_serial())))
 }
 
-fn make(now: Timestamp) -> Result<String, rcgen::Error> {
+fn generate(now: Timestamp) -> Result<String, rcgen::Error> {
     let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
     let mut params = CertificateParams::default();
     let mut name = DistinguishedName::new();
@@ -164,7 +173,7 @@ fn moment(unix_s: i64) -> OffsetDateTime {
     OffsetDateTime::from_unix_timestamp(unix_s).unwrap_or(OffsetDateTime::UNIX_EPOCH)
 }
 
-/// Neither negative nor shorter than it looks: in the certificate it stands byte for byte.
+/// Sets the first byte so that DER encodes the serial number byte for byte: not negative and not shortened.
 fn canonical(mut serial: [u8; 16]) -> [u8; 16] {
     let [first, ..] = &mut serial;
     *first = (*first & 0x3f) | 0x40;
@@ -189,7 +198,7 @@ mod tests {
         NodeId::from_uuid(uuid::Uuid::from_u128(7))
     }
 
-    /// A request that asks for more than it should get.
+    /// A request with fields that the authority must ignore.
     fn request(names: &[&str]) -> Vec<u8> {
         let key = KeyPair::generate().unwrap();
         let names: Vec<String> = names.iter().map(|n| (*n).to_owned()).collect();
@@ -199,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_made_once_and_only_its_owner_reads_it() {
+    fn the_authority_is_created_once_and_readable_by_its_owner() {
         let dir = tempfile::tempdir().unwrap();
         let first = Authority::open(dir.path(), now()).unwrap();
         let again = Authority::open(dir.path(), now().plus_seconds(9)).unwrap();
@@ -214,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_says_who_and_nothing_that_was_asked_for() {
+    fn a_certificate_has_the_node_and_no_field_of_the_request() {
         let dir = tempfile::tempdir().unwrap();
         let authority = Authority::open(dir.path(), now()).unwrap();
         let request = request(&["portal.example.org"]);
@@ -238,7 +247,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let authority = Authority::open(dir.path(), now()).unwrap();
         let mut forged = request(&[]);
-        // The signature's last byte: the request no longer proves that its sender has the key.
+        // A changed signature: the request does not prove possession of the key.
         let last = forged.last_mut().unwrap();
         *last ^= 1;
         for bad in [Vec::new(), vec![0x30; 64], vec![0; 5_000], forged] {
@@ -251,9 +260,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let authority = Authority::open(dir.path(), now()).unwrap();
         let names = ["portal.example.org", "10.1.2.3", "::1"].map(str::to_owned);
-        let (_, chain) = authority.serve(&names, [1; 16], now().plus_seconds(60)).unwrap();
+        let (_, chain) = authority.issue_server_certificate(&names, [1; 16], now().plus_seconds(60)).unwrap();
         let (_, parsed) = x509_parser::parse_x509_certificate(&chain[0]).unwrap();
         assert_eq!(parsed.subject_alternative_name().unwrap().unwrap().value.general_names.len(), 3);
-        assert!(authority.serve(&["\u{f6}".to_owned()], [1; 16], now()).is_err());
+        assert!(authority.issue_server_certificate(&["\u{f6}".to_owned()], [1; 16], now()).is_err());
     }
 }

@@ -1,8 +1,9 @@
-//! The cluster as the planner and the map see it, built from what is stored and who is connected.
+//! The cluster: boards with their occupants for placements, and nodes with tiles for people. The sources are
+//! the database and the open sessions.
 
 use std::collections::{BTreeMap, HashSet};
 
-use berth_core::plan;
+use berth_core::assignment::{BoardState, Occupant};
 use berth_mig::{Board, Instance, blocked_slices, board_by_name};
 use berth_types::Page;
 use berth_types::ids::{NodeId, OrgId};
@@ -19,13 +20,14 @@ use berth_store::nodes::{GpuRow, NodeRow};
 use berth_store::{self as store, StoreError, Tx};
 use std::sync::Arc;
 
-pub fn foreign(row: &GpuRow) -> Vec<Instance> {
+/// The MIG instances of a board that were created outside this portal.
+pub fn foreign_instances(row: &GpuRow) -> Vec<Instance> {
     let pairs: Vec<(u32, u32)> = serde_json::from_str(&row.foreign_instances).unwrap_or_default();
     pairs.into_iter().map(|(profile_id, start)| Instance { profile_id, start }).collect()
 }
 
-/// What a node's worker was started with.
-pub fn labels(row: &NodeRow) -> BTreeMap<String, String> {
+/// The labels of a node, from the start of its worker.
+pub fn node_labels(row: &NodeRow) -> BTreeMap<String, String> {
     serde_json::from_str(&row.labels).unwrap_or_default()
 }
 
@@ -35,23 +37,24 @@ fn instance(row: &AllocationRow) -> Option<Instance> {
     Some(Instance { profile_id: number(profile_id), start: number(row.start) })
 }
 
-/// Every known board with what occupies it. `connected` are the nodes that a worker speaks for.
-pub async fn boards(tx: &mut Tx<'_>, connected: &HashSet<NodeId>) -> Result<Vec<plan::Gpu>, StoreError> {
+/// Every known board with its occupants. `connected` has the nodes with a session.
+pub async fn boards(tx: &mut Tx<'_>, connected: &HashSet<NodeId>) -> Result<Vec<BoardState>, StoreError> {
     let gpus = store::nodes::list_gpus(tx).await?;
-    let held = store::attempts::list_taken(tx).await?;
+    let held = store::attempts::list_held_allocations(tx).await?;
     let mut out = Vec::new();
     for gpu in &gpus {
         let Some(board) = board_by_name(&gpu.model) else { continue };
         let node: NodeId = gpu.node_id.parse().map_err(|_| StoreError::Corrupt(gpu.node_id.clone()))?;
-        let on_it = held.iter().filter(|a| a.gpu_uuid == gpu.uuid);
-        let ours = on_it.map(|a| {
+        let allocations = held.iter().filter(|a| a.gpu_uuid == gpu.uuid);
+        let ours = allocations.map(|a| {
             let share = a
                 .share_milli
                 .map(|n| Ok::<_, StoreError>((parse_org(a)?, u16::try_from(n).unwrap_or(u16::MAX))));
-            Ok(plan::Occupant { instance: instance(a), share: share.transpose()? })
+            Ok(Occupant { instance: instance(a), share: share.transpose()? })
         });
-        let others = foreign(gpu).into_iter().map(|i| Ok(plan::Occupant { instance: Some(i), share: None }));
-        out.push(plan::Gpu {
+        let others =
+            foreign_instances(gpu).into_iter().map(|i| Ok(Occupant { instance: Some(i), share: None }));
+        out.push(BoardState {
             node,
             uuid: gpu.uuid.clone(),
             board,
@@ -68,8 +71,8 @@ fn parse_org(row: &AllocationRow) -> Result<OrgId, StoreError> {
     row.org_id.parse().map_err(|_| StoreError::Corrupt(row.org_id.clone()))
 }
 
-/// The colour and pattern of a tenant: always the same, spread over eight hues and three patterns.
-fn dress(org: &str) -> (u32, &'static str) {
+/// The hue and pattern of an organization, always the same: one of eight hues and three patterns.
+fn tile_style(org: &str) -> (u32, &'static str) {
     let hash = org.bytes().fold(2_166_136_261u32, |h, b| (h ^ u32::from(b)).wrapping_mul(16_777_619));
     let pattern = match (hash >> 8) % 3 {
         0 => "plain",
@@ -83,7 +86,7 @@ fn tile(held: &HeldRow, board: Option<&'static Board>, shown_to: Option<OrgId>) 
     let a = &held.allocation;
     let cells = |n: i64| u32::try_from(n).unwrap_or(0);
     let seen = shown_to.is_none_or(|org| org.to_string() == a.org_id);
-    let (hue, pattern) = dress(&a.org_id);
+    let (hue, pattern) = tile_style(&a.org_id);
     let profile = a.profile_id.and_then(|id| board?.profile(u32::try_from(id).ok()?)).map(|p| p.name.clone());
     Tile {
         placement: Placement { start: cells(a.start), size: cells(a.size) },
@@ -100,7 +103,7 @@ fn tile(held: &HeldRow, board: Option<&'static Board>, shown_to: Option<OrgId>) 
     }
 }
 
-/// Gives the shares of a board cells side by side, in proportion; each at least one while there are any.
+/// Assigns cells side by side to the shares of a board, in proportion. Each share has at least one cell.
 fn spread_shares(tiles: &mut [Tile], cells: u32) {
     let (mut taken_milli, mut next) = (0, 0);
     for tile in tiles {
@@ -113,7 +116,7 @@ fn spread_shares(tiles: &mut [Tile], cells: u32) {
     }
 }
 
-/// The nodes with their boards, as they are shown.
+/// Lists nodes with their boards.
 #[derive(Clone)]
 pub struct Cluster {
     context: Context,
@@ -125,18 +128,19 @@ impl Cluster {
         Self { context, leases }
     }
 
-    /// The cluster as an organization may see it: that a slice is taken, never by whom.
+    /// All nodes, without the owners of other organizations' devices.
     pub async fn list_nodes(&self, caller: &Caller, org: OrgId) -> Result<Page<Node>, Problem> {
-        self.context.authorise(caller, org, Right::Look).await?;
+        self.context.authorise(caller, org, Right::View).await?;
         Ok(Page::whole(self.nodes(Some(org)).await?))
     }
 
-    /// The cluster with every owner.
+    /// All nodes, with all owners, for an operator.
     pub async fn list_all_nodes(&self, caller: &Caller) -> Result<Page<Node>, Problem> {
         self.context.authorise_operator(caller)?;
         Ok(Page::whole(self.nodes(None).await?))
     }
 
+    /// All nodes. `shown_to` hides the owners of other organizations; `None` shows everything.
     pub async fn nodes(&self, shown_to: Option<OrgId>) -> Result<Vec<Node>, Problem> {
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
@@ -151,9 +155,9 @@ impl Cluster {
         nodes
             .into_iter()
             .map(|row| {
-                let of_node: Vec<&GpuRow> =
+                let node_gpus: Vec<&GpuRow> =
                     gpus.iter().filter(|g| g.node_id == row.id && g.present).collect();
-                let mut node = self.node(row, &of_node, &held, &connected, shown_to)?;
+                let mut node = self.node(row, &node_gpus, &held, &connected, shown_to)?;
                 node.silence = silences
                     .as_ref()
                     .and_then(|silences| silences.find(&self.context, &self.leases, node.id));
@@ -177,7 +181,7 @@ impl Cluster {
             (true, true, _) => NodeState::Cordoned,
             (true, false, _) => NodeState::Ready,
         };
-        let labels = labels(&row);
+        let labels = node_labels(&row);
         Ok(Node {
             id,
             name: row.name,
@@ -190,7 +194,7 @@ impl Cluster {
             worker_version: row.worker_version,
             last_seen_at: row.last_seen_at.map(Timestamp::from_micros),
             suspect: row.suspect.filter(|_| shown_to.is_none()),
-            left_out: Some(row.left_out).filter(|words| shown_to.is_none() && !words.is_empty()),
+            left_out: Some(row.left_out).filter(|reasons| shown_to.is_none() && !reasons.is_empty()),
             certified_until: row.certified_until.filter(|_| shown_to.is_none()).map(Timestamp::from_micros),
             silence: None,
             gpus: gpus.iter().map(|gpu| self.gpu(gpu, held, shown_to)).collect(),
@@ -199,11 +203,11 @@ impl Cluster {
 
     fn gpu(&self, row: &GpuRow, held: &[HeldRow], shown_to: Option<OrgId>) -> Gpu {
         let board = board_by_name(&row.model);
-        let on_it: Vec<&HeldRow> = held.iter().filter(|h| h.allocation.gpu_uuid == row.uuid).collect();
-        let mut tiles: Vec<Tile> = on_it.iter().map(|h| tile(h, board, shown_to)).collect();
+        let held_here: Vec<&HeldRow> = held.iter().filter(|h| h.allocation.gpu_uuid == row.uuid).collect();
+        let mut tiles: Vec<Tile> = held_here.iter().map(|h| tile(h, board, shown_to)).collect();
         spread_shares(&mut tiles, board.map_or(1, |b| b.memory_slices));
-        let others = foreign(row);
-        tiles.extend(others.iter().map(|i| {
+        let foreign = foreign_instances(row);
+        tiles.extend(foreign.iter().map(|i| {
             let profile = board.and_then(|b| b.profile(i.profile_id));
             Tile {
                 placement: Placement { start: i.start, size: profile.map_or(1, |p| p.size) },
@@ -215,8 +219,8 @@ impl Cluster {
         }));
         tiles.sort_by_key(|t| t.placement.start);
         let live: Vec<Instance> =
-            on_it.iter().filter_map(|h| instance(&h.allocation)).chain(others).collect();
-        let whole = on_it.iter().any(|h| h.allocation.profile_id.is_none());
+            held_here.iter().filter_map(|h| instance(&h.allocation)).chain(foreign).collect();
+        let whole = held_here.iter().any(|h| h.allocation.profile_id.is_none());
         let blocked = board.filter(|_| !whole).map_or_else(Vec::new, |b| blocked_slices(b, &live));
         let reading = self.context.live.reading(&row.uuid);
         Gpu {

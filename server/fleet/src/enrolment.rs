@@ -1,8 +1,8 @@
-//! Who a worker is: join tokens, certificates, their renewal and revocation, and copies of them.
+//! Enrolment of nodes: join tokens, certificates with their renewal and revocation, and detection of clones.
 //!
-//! A node is who its certificate says, and only while this portal knows the certificate.
+//! A node is identified by its certificate. The certificate counts only with a good record in this portal.
 
-use crate::clone_detection::{Daemon, Verdict, judge};
+use crate::clone_detection::{DaemonIdentity, Verdict, judge};
 use berth_core::admission::check_name;
 use berth_types::ids::{AuditEventId, JoinTokenId, NodeId};
 use berth_types::nodes::{JoinToken, NewJoinToken, Node};
@@ -12,7 +12,7 @@ use berth_types::time::Timestamp;
 use futures::FutureExt;
 use rand::Rng;
 
-use crate::authority::{Authority, Issued, read_certificate};
+use crate::authority::{Authority, IssuedCertificate, read_certificate};
 use crate::cluster::Cluster;
 use berth_foundation::credentials::{fingerprint, new_opaque};
 use berth_foundation::{Caller, idempotency};
@@ -23,8 +23,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 const HOUR_S: u64 = 3_600;
 const WEEK_S: u64 = 7 * 24 * HOUR_S;
-/// What has ended is remembered for so long.
-const REMEMBER_S: i64 = 90 * 86_400;
+/// Seconds for which expired certificates are kept.
+const KEEP_EXPIRED_S: i64 = 90 * 86_400;
 
 const SPENT: &str = "It was used already, has expired or never existed. Make a new one on the Nodes page.";
 const UNKNOWN: &str = "This portal has issued no such certificate.";
@@ -32,10 +32,10 @@ const REVOKED: &str =
     "This node's certificate was revoked. To bring it back an operator makes a join token for this node.";
 const EXPIRED: &str =
     "This node's certificate has expired. To bring it back an operator makes a join token for this node.";
-/// Said to whoever is not let in beside another.
-pub const TWICE: &str = "Two daemons hold this node's certificate. An operator revokes it and makes a join token for the right host.";
+/// The refusal of a second daemon with the same certificate.
+pub const CLONED: &str = "Two daemons hold this node's certificate. An operator revokes it and makes a join token for the right host.";
 
-/// What a worker has proved: that it holds this certificate's key.
+/// The proved identity of a worker: it holds the key of this certificate.
 #[derive(Debug, Clone)]
 pub struct Credential {
     pub node: NodeId,
@@ -43,10 +43,10 @@ pub struct Credential {
     pub expires_at: Timestamp,
 }
 
-/// A node's new certificate, as it is sent to the worker.
-pub struct Certified {
+/// A new certificate of a node, for the answer to its worker.
+pub struct NodeCertificate {
     pub node: NodeId,
-    /// DER, the node's own first.
+    /// The certificates in DER, the node's own first.
     pub chain: Vec<Vec<u8>>,
     pub lifetime_s: i64,
 }
@@ -55,7 +55,12 @@ fn refused(detail: &str) -> Problem {
     Problem::new(403, "join_token.refused", "The join token is refused", detail)
 }
 
-fn row(issued: &Issued, node: NodeId, now: Timestamp, until: Timestamp) -> CertificateRow {
+fn certificate_row(
+    issued: &IssuedCertificate,
+    node: NodeId,
+    now: Timestamp,
+    until: Timestamp,
+) -> CertificateRow {
     CertificateRow {
         serial: issued.serial.clone(),
         node_id: node.to_string(),
@@ -65,8 +70,8 @@ fn row(issued: &Issued, node: NodeId, now: Timestamp, until: Timestamp) -> Certi
     }
 }
 
-fn last_claim(row: &InstanceRow) -> Option<Daemon> {
-    (!row.instance.is_empty()).then(|| Daemon {
+fn last_daemon(row: &InstanceRow) -> Option<DaemonIdentity> {
+    (!row.instance.is_empty()).then(|| DaemonIdentity {
         instance: row.instance.clone(),
         epoch: row.epoch,
         connection: row.connections,
@@ -78,7 +83,7 @@ fn last_claim(row: &InstanceRow) -> Option<Daemon> {
 pub struct Enrolment {
     context: Context,
     cluster: Cluster,
-    /// Opened when it is first needed.
+    /// The certificate authority, opened on first use.
     authority: Arc<Mutex<Option<Arc<Authority>>>>,
 }
 
@@ -87,18 +92,18 @@ impl Enrolment {
         Self { context, cluster, authority: Arc::default() }
     }
 
-    /// The portal's certificate authority, kept in the data directory.
+    /// The portal's certificate authority, from the data directory.
     pub fn authority(&self) -> Result<Arc<Authority>, String> {
-        let mut kept = self.authority.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(authority) = kept.as_ref() {
+        let mut opened = self.authority.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(authority) = opened.as_ref() {
             return Ok(authority.clone());
         }
         let authority = Arc::new(Authority::open(&self.context.settings.data, self.context.now())?);
-        *kept = Some(authority.clone());
+        *opened = Some(authority.clone());
         Ok(authority)
     }
 
-    /// Forgets join tokens that are spent or expired.
+    /// Deletes spent and expired join tokens.
     pub async fn forget_old(&self) -> Result<(), StoreError> {
         let now = self.context.now();
         self.context
@@ -107,7 +112,10 @@ impl Enrolment {
             .await
     }
 
-    /// A one-time ticket for a worker: for a new node, or for `node` to prove itself anew.
+    /// Creates a single-use join token: for a new node, or for `node` to join again.
+    ///
+    /// # Errors
+    /// There is no such node. A repeated request cannot return the secret again.
     pub async fn create_join_token(
         &self,
         caller: &Caller,
@@ -122,10 +130,10 @@ impl Enrolment {
                 "Choose between a minute and a week, in seconds.",
             ));
         }
-        if caller.done_before().is_some() {
+        if caller.already_created().is_some() {
             return Err(idempotency::shown_once());
         }
-        let once = caller.once.clone();
+        let key = caller.idempotency_key.clone();
         let authority = self.authority().map_err(|error| {
             tracing::error!(error, "no certificates can be issued");
             Problem::internal()
@@ -140,15 +148,15 @@ impl Enrolment {
             .context
             .db
             .write(move |tx| {
-                let (hash, created_by, event, once) =
-                    (hash.clone(), created_by.clone(), event.clone(), once.clone());
+                let (hash, created_by, event, key) =
+                    (hash.clone(), created_by.clone(), event.clone(), key.clone());
                 async move {
                     if let Some(node) = node
                         && store::certificates::find_instance(tx, node).await?.is_none()
                     {
                         return Ok(false);
                     }
-                    idempotency::claim(tx, once.as_ref(), "", now).await?;
+                    idempotency::claim(tx, key.as_ref(), "", now).await?;
                     store::nodes::insert_join_token(tx, id, &hash, &created_by, now, expires_at).await?;
                     if let Some(node) = node {
                         store::certificates::set_token_node(tx, id, node).await?;
@@ -162,13 +170,13 @@ impl Enrolment {
         if !found {
             return Err(Problem::not_found());
         }
-        // With it the worker knows the portal before it has anything else of it.
+        // The worker identifies the portal by this fingerprint at its first contact.
         let secret = format!("{secret}.{}", authority.fingerprint());
         let command = self.join_command(&secret);
         Ok(JoinToken { id, secret, expires_at, command })
     }
 
-    /// The token is handed over in the environment: arguments are everybody's to read.
+    /// The shell command for the host. The token is in the environment, because all users can read arguments.
     fn join_command(&self, secret: &str) -> String {
         let settings = &self.context.settings;
         if settings.worker_program.is_some() {
@@ -184,7 +192,7 @@ impl Enrolment {
         }
     }
 
-    fn certify(&self, request: &[u8], node: NodeId, until: Timestamp) -> Result<Issued, Problem> {
+    fn certify(&self, request: &[u8], node: NodeId, until: Timestamp) -> Result<IssuedCertificate, Problem> {
         let authority = self.authority().map_err(|error| {
             tracing::error!(error, "no certificates can be issued");
             Problem::internal()
@@ -196,20 +204,23 @@ impl Enrolment {
         })
     }
 
-    fn certified(&self, node: NodeId, issued: Issued) -> Certified {
+    fn certified(&self, node: NodeId, issued: IssuedCertificate) -> NodeCertificate {
         let chain = issued.chain.iter().map(|certificate| certificate.to_vec()).collect();
-        Certified { node, chain, lifetime_s: self.context.settings.node_certificate_s }
+        NodeCertificate { node, chain, lifetime_s: self.context.settings.node_certificate_s }
     }
 
-    /// Spends a join token: a certificate for the node, or why not, in words for the host's operator.
-    /// `former` is the node that the host's data directory belongs to, if any.
+    /// Spends a join token and issues a certificate for its node. `former` is the node of the host's data
+    /// directory, if it has one.
+    ///
+    /// # Errors
+    /// The token is spent, expired, unknown or for another node. The texts are for the operator of the host.
     pub async fn join(
         &self,
         token: &str,
         name: &str,
         request: &[u8],
         former: Option<&str>,
-    ) -> Result<Certified, Problem> {
+    ) -> Result<NodeCertificate, Problem> {
         let mut errors = Vec::new();
         check_name("/name", name, &mut errors);
         if !errors.is_empty() {
@@ -217,43 +228,43 @@ impl Enrolment {
         }
         let now = self.context.now();
         let until = now.plus_seconds(self.context.settings.node_certificate_s);
-        let ticket = fingerprint(token.split('.').next().unwrap_or_default());
+        let token_hash = fingerprint(token.split('.').next().unwrap_or_default());
         let mut conn = self.context.db.read().await?;
-        let of = store::certificates::find_token_node(&mut conn.tx(), &ticket).await?;
+        let token_node = store::certificates::find_token_node(&mut conn.tx(), &token_hash).await?;
         drop(conn);
-        let Some(of) = of else { return Err(refused(SPENT)) };
-        // Unspent, so that it can still be used where it belongs.
-        match (&of, former) {
+        let Some(token_node) = token_node else { return Err(refused(SPENT)) };
+        // These refusals do not spend the token, so the right host can still use it.
+        match (&token_node, former) {
             (None, Some(former)) => {
                 return Err(refused(&format!(
                     "This host is {former} already, and the token is for a new node. Make one for that node on the Nodes page, or begin with an empty data directory."
                 )));
             }
-            (Some(of), Some(former)) if of != former => {
-                return Err(refused(&format!("It is for {of}, and this host is {former}.")));
+            (Some(node), Some(former)) if node != former => {
+                return Err(refused(&format!("It is for {node}, and this host is {former}.")));
             }
             _ => {}
         }
-        let known: Option<NodeId> = match &of {
-            Some(of) => Some(of.parse().map_err(|_| StoreError::Corrupt(of.clone()))?),
+        let known: Option<NodeId> = match &token_node {
+            Some(node) => Some(node.parse().map_err(|_| StoreError::Corrupt(node.clone()))?),
             None => None,
         };
         let node = known.unwrap_or_else(|| self.context.new_id(now));
         let issued = self.certify(request, node, until)?;
-        let (certificate, name) = (row(&issued, node, now, until), name.trim().to_owned());
+        let (certificate, name) = (certificate_row(&issued, node, now, until), name.trim().to_owned());
         let joined = self
             .context
             .db
             .write(move |tx| {
-                let (ticket, certificate, name) = (ticket.clone(), certificate.clone(), name.clone());
+                let (token_hash, certificate, name) = (token_hash.clone(), certificate.clone(), name.clone());
                 async move {
-                    if !store::nodes::use_join_token(tx, &ticket, now).await? {
+                    if !store::nodes::use_join_token(tx, &token_hash, now).await? {
                         return Ok(false);
                     }
                     if known.is_none() {
                         store::nodes::insert(tx, node, &name, now).await?;
                     } else {
-                        // Whoever held one before is out: the host, or a copy of it.
+                        // Earlier certificates end: those of the host and those of its clones.
                         store::certificates::revoke_all(tx, node, now).await?;
                         store::certificates::forget_instance(tx, node).await?;
                     }
@@ -272,25 +283,28 @@ impl Enrolment {
         Ok(self.certified(node, issued))
     }
 
-    /// A further certificate for a node that has a good one.
-    pub async fn renew(&self, credential: &Credential, request: &[u8]) -> Result<Certified, Problem> {
+    /// Issues a further certificate for a node with a good one.
+    ///
+    /// # Errors
+    /// The present certificate is revoked.
+    pub async fn renew(&self, credential: &Credential, request: &[u8]) -> Result<NodeCertificate, Problem> {
         let now = self.context.now();
         let (node, until) = (credential.node, now.plus_seconds(self.context.settings.node_certificate_s));
         let issued = self.certify(request, node, until)?;
-        let (certificate, old) = (row(&issued, node, now, until), credential.serial.clone());
+        let (certificate, old) = (certificate_row(&issued, node, now, until), credential.serial.clone());
         let renewed = self
             .context
             .db
             .write(move |tx| {
                 let (certificate, old) = (certificate.clone(), old.clone());
                 async move {
-                    // It may have been revoked since it was looked at.
+                    // The certificate may have been revoked since the check of the connection.
                     let good = store::certificates::find(tx, &old).await?;
                     if good.is_none_or(|row| row.revoked_at.is_some()) {
                         return Ok(false);
                     }
                     store::certificates::insert(tx, &certificate).await?;
-                    store::certificates::forget(tx, node, now.plus_seconds(-REMEMBER_S)).await?;
+                    store::certificates::forget(tx, node, now.plus_seconds(-KEEP_EXPIRED_S)).await?;
                     Ok(true)
                 }
                 .boxed()
@@ -299,13 +313,13 @@ impl Enrolment {
         if renewed { Ok(self.certified(node, issued)) } else { Err(refused(REVOKED)) }
     }
 
-    /// Who holds this certificate; the reason why nobody is believed to, when it is no good.
+    /// The credential of a certificate, or the reason why it does not count.
     pub async fn identify(&self, certificate: &[u8]) -> Result<Result<Credential, &'static str>, StoreError> {
         let Some((node, serial)) = read_certificate(certificate) else { return Ok(Err(UNKNOWN)) };
         self.credential(node, &serial).await
     }
 
-    /// The same for a serial number, which may have been revoked since.
+    /// The credential of a serial number, or the reason why its certificate does not count now.
     pub async fn credential(
         &self,
         node: NodeId,
@@ -327,8 +341,8 @@ impl Enrolment {
         })
     }
 
-    /// Takes back every certificate of a node and ends its session. What it runs is like the work of any
-    /// node that is out of reach.
+    /// Revokes every certificate of a node and ends its session. Its jobs continue like those of a silent
+    /// node.
     pub async fn revoke_node(&self, caller: &Caller, node: NodeId) -> Result<Node, Problem> {
         self.context.authorise_operator(caller)?;
         let now = self.context.now();
@@ -357,35 +371,35 @@ impl Enrolment {
         known.ok_or_else(Problem::not_found)
     }
 
-    /// What a daemon's claim is, next to the one that was let in before.
-    pub async fn judge(&self, node: NodeId, claim: &Daemon) -> Result<Verdict, StoreError> {
+    /// Compares a daemon with the last admitted daemon of its node.
+    pub async fn judge(&self, node: NodeId, daemon: &DaemonIdentity) -> Result<Verdict, StoreError> {
         let mut conn = self.context.db.read().await?;
         let row = store::certificates::find_instance(&mut conn.tx(), node).await?;
         let suspect = row.as_ref().is_some_and(|row| row.suspect.is_some());
-        Ok(judge(row.as_ref().and_then(last_claim).as_ref(), claim, suspect))
+        Ok(judge(row.as_ref().and_then(last_daemon).as_ref(), daemon, suspect))
     }
 
-    /// Lets a daemon in, unless another came before it.
-    pub async fn admit(&self, node: NodeId, claim: &Daemon) -> Result<bool, StoreError> {
-        let claim = claim.clone();
+    /// Admits a daemon. Returns false if another one was admitted meanwhile.
+    pub async fn admit(&self, node: NodeId, daemon: &DaemonIdentity) -> Result<bool, StoreError> {
+        let daemon = daemon.clone();
         self.context
             .db
             .write(move |tx| {
-                let claim = claim.clone();
+                let daemon = daemon.clone();
                 async move {
                     let Some(row) = store::certificates::find_instance(tx, node).await? else {
                         return Ok(false);
                     };
-                    match judge(last_claim(&row).as_ref(), &claim, row.suspect.is_some()) {
-                        Verdict::Behind | Verdict::Shut => return Ok(false),
-                        Verdict::Welcome | Verdict::Restart => {}
+                    match judge(last_daemon(&row).as_ref(), &daemon, row.suspect.is_some()) {
+                        Verdict::Behind | Verdict::Refused => return Ok(false),
+                        Verdict::Accepted | Verdict::Restart => {}
                     }
                     store::certificates::set_instance(
                         tx,
                         node,
-                        &claim.instance,
-                        claim.epoch,
-                        claim.connection,
+                        &daemon.instance,
+                        daemon.epoch,
+                        daemon.connection,
                     )
                     .await?;
                     Ok(true)
@@ -396,16 +410,16 @@ impl Enrolment {
     }
 
     /// Records that two daemons hold a node's certificate.
-    pub async fn suspect(&self, node: NodeId) -> Result<(), StoreError> {
+    pub async fn mark_cloned(&self, node: NodeId) -> Result<(), StoreError> {
         let at = self.context.now();
-        let why = "A second daemon came with this node's certificate: its data directory was copied, or put back from a backup.";
+        let reason = "A second daemon came with this node's certificate: its data directory was copied, or put back from a backup.";
         let event = AuditEvent {
             id: self.context.new_id::<AuditEventId>(at),
             at,
             actor: "The portal".to_owned(),
             action: "node.cloned".to_owned(),
             subject: node.to_string(),
-            detail: why.to_owned(),
+            detail: reason.to_owned(),
         };
         let marked = self
             .context
@@ -413,7 +427,7 @@ impl Enrolment {
             .write(move |tx| {
                 let event = event.clone();
                 async move {
-                    let marked = store::certificates::suspect(tx, node, why).await?;
+                    let marked = store::certificates::mark_suspect(tx, node, reason).await?;
                     if marked {
                         store::quotas::insert_audit(tx, None, &event).await?;
                     }

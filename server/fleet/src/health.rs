@@ -1,7 +1,7 @@
-//! Boards that fail: out of service by what their workers say, and back by a check or an operator.
+//! Health of boards: quarantine after a fault, and return to service by a check or an operator.
 //!
-//! Which fault is one, the worker says; that it is acted on once, and who may put a board back, is said
-//! here. What runs on a board that failed is ended by its worker.
+//! The worker decides about faults and ends the jobs on a failed board. This module acts once on each fault
+//! and decides about the return to service.
 
 use std::collections::HashSet;
 
@@ -19,18 +19,19 @@ use berth_foundation::{Change, Context};
 use berth_store::health::{HealthRow, NewQuarantine};
 use berth_store::{self as store, StoreError, Tx};
 
-/// Why a board is out of service whose MIG mode is being changed.
-const MODE: &str = "gpu.mode";
-/// No word of a worker's is longer.
-const MOST_CHARS: usize = 500;
+/// The quarantine code of a board during a change of its MIG mode.
+const MODE_CHANGE: &str = "gpu.mode";
+/// The longest stored text of a worker, in characters.
+const MAX_CHARS: usize = 500;
 
-fn short(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control()).take(MOST_CHARS).collect()
+/// A text of a worker without control characters, cut to [`MAX_CHARS`].
+fn sanitized(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).take(MAX_CHARS).collect()
 }
 
-/// What a worker read of a board, as it is kept.
-fn facts(read: &proto::BoardFacts) -> GpuFacts {
-    let text = |text: &Option<String>| text.as_deref().map(short).filter(|t| !t.is_empty());
+/// The stored form of a worker's facts about a board.
+fn to_facts(read: &proto::BoardFacts) -> GpuFacts {
+    let text = |text: &Option<String>| text.as_deref().map(sanitized).filter(|t| !t.is_empty());
     GpuFacts {
         serial: text(&read.serial),
         vbios: text(&read.vbios),
@@ -52,8 +53,14 @@ fn facts(read: &proto::BoardFacts) -> GpuFacts {
     }
 }
 
-/// A record of what the portal itself does.
-fn own_event(context: &Context, action: &str, gpu_uuid: &str, detail: String, at: Timestamp) -> AuditEvent {
+/// The audit event of an act of the portal on a board.
+fn portal_event(
+    context: &Context,
+    action: &str,
+    gpu_uuid: &str,
+    detail: String,
+    at: Timestamp,
+) -> AuditEvent {
     AuditEvent {
         id: context.new_id::<AuditEventId>(at),
         at,
@@ -64,7 +71,7 @@ fn own_event(context: &Context, action: &str, gpu_uuid: &str, detail: String, at
     }
 }
 
-/// Applies how one board is; says whether that touches where things may be placed.
+/// Applies the report of one board. Returns true if placements can change.
 async fn apply(
     tx: &mut Tx<'_>,
     context: &Context,
@@ -72,53 +79,53 @@ async fn apply(
     board: &proto::BoardHealth,
     now: Timestamp,
 ) -> Result<bool, StoreError> {
-    let mut touched = false;
-    let silent = board.silent.as_deref().map(short);
+    let mut placement_changed = false;
+    let silent = board.silent.as_deref().map(sanitized);
     if silent != row.silent {
         store::health::set_silent(tx, &row.uuid, silent.as_deref()).await?;
-        touched = true;
+        placement_changed = true;
     }
-    if let Some(read) = &board.facts {
-        let mig = read.mig.unwrap_or(false);
-        let text = serde_json::to_string(&facts(read)).unwrap_or_else(|_| "{}".to_owned());
+    if let Some(facts) = &board.facts {
+        let mig = facts.mig.unwrap_or(false);
+        let text = serde_json::to_string(&to_facts(facts)).unwrap_or_else(|_| "{}".to_owned());
         if text != row.facts || mig != row.mig_enabled {
             store::health::set_facts(tx, &row.uuid, &text, mig).await?;
-            touched |= mig != row.mig_enabled;
+            placement_changed |= mig != row.mig_enabled;
         }
     }
-    // The task before the fault: what went wrong after a check that was passed still counts.
+    // The task comes before the fault: a fault after a passed check still counts.
     if let Some(done) = &board.done
         && let Ok(number) = i64::try_from(done.number)
     {
-        let words = short(&done.words);
-        if store::health::finish_task(tx, &row.uuid, number, done.good, &words).await? {
+        let message = sanitized(&done.words);
+        if store::health::finish_task(tx, &row.uuid, number, done.good, &message).await? {
             if !done.good {
-                // Nothing waits for the mode any more.
-                store::health::reword(tx, &row.uuid, MODE, &words).await?;
-            } else if store::health::lift(tx, &row.uuid).await? {
-                let event = own_event(context, "gpu.cleared", &row.uuid, words, now);
+                // After a failed change of the mode the quarantine shows the failure.
+                store::health::set_quarantine_reason(tx, &row.uuid, MODE_CHANGE, &message).await?;
+            } else if store::health::lift_quarantine(tx, &row.uuid).await? {
+                let event = portal_event(context, "gpu.cleared", &row.uuid, message, now);
                 store::quotas::insert_audit(tx, None, &event).await?;
             }
-            touched = true;
+            placement_changed = true;
         }
     }
     if let Some(fault) = &board.fault
         && let Ok(serial) = i64::try_from(fault.serial)
     {
-        let why = NewQuarantine { code: short(&fault.code), reason: short(&fault.detail), at: now };
-        if store::health::quarantine_for(tx, &row.uuid, serial, &why).await? {
+        let why = NewQuarantine { code: sanitized(&fault.code), reason: sanitized(&fault.detail), at: now };
+        if store::health::quarantine_for_fault(tx, &row.uuid, serial, &why).await? {
             tracing::warn!(gpu = row.uuid, code = why.code, reason = why.reason, "a board is out of service");
-            let event = own_event(context, "gpu.quarantined", &row.uuid, why.reason, now);
+            let event = portal_event(context, "gpu.quarantined", &row.uuid, why.reason, now);
             store::quotas::insert_audit(tx, None, &event).await?;
-            touched = true;
+            placement_changed = true;
         }
     }
-    Ok(touched)
+    Ok(placement_changed)
 }
 
-/// Why the mode of a board may not be changed now.
-fn refuse_mode(row: &HealthRow) -> Option<Problem> {
-    let read: GpuFacts = serde_json::from_str(&row.facts).unwrap_or_default();
+/// The refusal of a change of a board's MIG mode.
+fn mode_refusal(row: &HealthRow) -> Option<Problem> {
+    let facts: GpuFacts = serde_json::from_str(&row.facts).unwrap_or_default();
     if row.quarantined.is_some() {
         let detail = "Check the board or release it first: a change would hide why it is out of service.";
         return Some(Problem::conflict("gpu.quarantined", "The board is out of service", detail));
@@ -127,14 +134,14 @@ fn refuse_mode(row: &HealthRow) -> Option<Problem> {
         let detail = "Its mode cannot be changed before it answers its worker again.";
         return Some(Problem::conflict("gpu.silent", "The board does not answer", detail));
     }
-    if read.mig.is_none() {
+    if facts.mig.is_none() {
         let detail = "The driver says that this board cannot be cut into slices.";
         return Some(Problem::conflict("gpu.no_mig", "The board has no MIG", detail));
     }
     None
 }
 
-/// The health of boards.
+/// Applies reports about boards and commands of operators.
 #[derive(Clone)]
 pub struct Health {
     context: Context,
@@ -145,43 +152,43 @@ impl Health {
         Self { context }
     }
 
-    /// Applies how a worker's boards are. Durable when it returns.
+    /// Applies a worker's report about its boards. The result is durable on return.
     pub async fn apply_health(&self, node: NodeId, health: proto::Health) -> Result<(), StoreError> {
         let now = self.context.now();
         let context = self.context.clone();
-        let touched = self
+        let placement_changed = self
             .context
             .db
             .write(move |tx| {
                 let (context, health) = (context.clone(), health.clone());
                 async move {
                     let rows = store::health::list(tx, node).await?;
-                    let mut touched = false;
+                    let mut placement_changed = false;
                     for board in &health.boards {
-                        // It speaks of its own boards only.
+                        // A worker may report its own boards only.
                         let Some(row) = rows.iter().find(|row| row.uuid == board.gpu_uuid) else { continue };
-                        touched |= apply(tx, &context, row, board, now).await?;
+                        placement_changed |= apply(tx, &context, row, board, now).await?;
                     }
-                    Ok(touched)
+                    Ok(placement_changed)
                 }
                 .boxed()
             })
             .await?;
-        if touched {
+        if placement_changed {
             self.context.publish(Change::Boards);
             self.context.publish(Change::Assignments(node));
         }
         Ok(())
     }
 
-    /// The boards of a node: its worker speaks of no other.
+    /// The UUIDs of a node's boards. Its worker may report no others.
     pub async fn own_boards(&self, node: NodeId) -> Result<HashSet<String>, StoreError> {
         let mut conn = self.context.db.read().await?;
         let rows = store::health::list(&mut conn.tx(), node).await?;
         Ok(rows.into_iter().map(|row| row.uuid).collect())
     }
 
-    /// What is to be done with the boards of a node.
+    /// The open tasks for the boards of a node.
     pub async fn board_tasks(&self, node: NodeId) -> Result<Vec<proto::BoardTask>, StoreError> {
         let mut conn = self.context.db.read().await?;
         let rows = store::health::list_tasks(&mut conn.tx(), node).await?;
@@ -197,7 +204,7 @@ impl Health {
         Ok(rows.into_iter().filter_map(task).collect())
     }
 
-    /// The boards of a node, for its operator.
+    /// The health of a node's boards, for an operator.
     pub async fn list_gpu_health(&self, caller: &Caller, node: NodeId) -> Result<Page<GpuHealth>, Problem> {
         self.context.authorise_operator(caller)?;
         let mut conn = self.context.db.read().await?;
@@ -225,7 +232,7 @@ impl Health {
             }),
             silent: row.silent,
             facts: serde_json::from_str(&row.facts).unwrap_or_default(),
-            reading: self.context.live.whole_reading(&row.uuid),
+            reading: self.context.live.gpu_reading(&row.uuid),
             task: kind.map(|kind| GpuTask {
                 kind,
                 good: row.task_good.filter(|_| over),
@@ -235,8 +242,8 @@ impl Health {
         }
     }
 
-    /// The board that an operator speaks of, and its node.
-    async fn operated_gpu(&self, caller: &Caller, gpu_uuid: &str) -> Result<(HealthRow, NodeId), Problem> {
+    /// The board of an operator's command, and its node.
+    async fn get_gpu(&self, caller: &Caller, gpu_uuid: &str) -> Result<(HealthRow, NodeId), Problem> {
         self.context.authorise_operator(caller)?;
         let mut conn = self.context.db.read().await?;
         let row = store::health::find(&mut conn.tx(), gpu_uuid).await?.ok_or_else(Problem::not_found)?;
@@ -244,7 +251,8 @@ impl Health {
         Ok((row, node))
     }
 
-    async fn fresh_gpu(&self, gpu_uuid: &str, node: NodeId) -> Result<GpuHealth, Problem> {
+    /// Publishes a change of a board and returns its new state.
+    async fn publish_gpu(&self, gpu_uuid: &str, node: NodeId) -> Result<GpuHealth, Problem> {
         self.context.publish(Change::Boards);
         self.context.publish(Change::Assignments(node));
         let mut conn = self.context.db.read().await?;
@@ -252,36 +260,39 @@ impl Health {
         Ok(self.gpu_health(row, node))
     }
 
-    /// Has the worker prove a board fit for work; when it is, it is back in service.
+    /// Asks the worker to check a board. A passed check returns the board to service.
     pub async fn check_gpu(&self, caller: &Caller, gpu_uuid: &str) -> Result<GpuHealth, Problem> {
-        let (row, node) = self.operated_gpu(caller, gpu_uuid).await?;
-        if caller.done_before().is_some() {
+        let (row, node) = self.get_gpu(caller, gpu_uuid).await?;
+        if caller.already_created().is_some() {
             return Ok(self.gpu_health(row, node));
         }
-        let (now, once, gpu) = (self.context.now(), caller.once.clone(), row.uuid);
+        let (now, key, gpu) = (self.context.now(), caller.idempotency_key.clone(), row.uuid);
         let event = self.context.audit_event(caller, "gpu.check_asked", gpu.clone(), String::new());
         self.context
             .db
             .write(move |tx| {
-                let (once, gpu, event) = (once.clone(), gpu.clone(), event.clone());
+                let (key, gpu, event) = (key.clone(), gpu.clone(), event.clone());
                 async move {
-                    idempotency::claim(tx, once.as_ref(), &gpu, now).await?;
-                    store::health::want(tx, &gpu, GpuTaskKind::Check.name(), now).await?;
+                    idempotency::claim(tx, key.as_ref(), &gpu, now).await?;
+                    store::health::set_task(tx, &gpu, GpuTaskKind::Check.name(), now).await?;
                     store::quotas::insert_audit(tx, None, &event).await
                 }
                 .boxed()
             })
             .await?;
-        self.fresh_gpu(gpu_uuid, node).await
+        self.publish_gpu(gpu_uuid, node).await
     }
 
-    /// Puts a board back into service as it is, on the operator's word.
+    /// Returns a board to service without a check, by decision of the operator.
+    ///
+    /// # Errors
+    /// The board is not in quarantine.
     pub async fn release_gpu(&self, caller: &Caller, gpu_uuid: &str) -> Result<GpuHealth, Problem> {
-        let (row, node) = self.operated_gpu(caller, gpu_uuid).await?;
-        if caller.done_before().is_some() {
+        let (row, node) = self.get_gpu(caller, gpu_uuid).await?;
+        if caller.already_created().is_some() {
             return Ok(self.gpu_health(row, node));
         }
-        let (now, once, gpu) = (self.context.now(), caller.once.clone(), row.uuid);
+        let (now, key, gpu) = (self.context.now(), caller.idempotency_key.clone(), row.uuid);
         let event = self.context.audit_event(
             caller,
             "gpu.released",
@@ -292,14 +303,14 @@ impl Health {
             .context
             .db
             .write(move |tx| {
-                let (once, gpu, event) = (once.clone(), gpu.clone(), event.clone());
+                let (key, gpu, event) = (key.clone(), gpu.clone(), event.clone());
                 async move {
-                    if !store::health::lift(tx, &gpu).await? {
+                    if !store::health::lift_quarantine(tx, &gpu).await? {
                         return Ok(false);
                     }
-                    idempotency::claim(tx, once.as_ref(), &gpu, now).await?;
-                    // A change of its mode that still waits would take it by surprise.
-                    store::health::call_off(tx, &gpu).await?;
+                    idempotency::claim(tx, key.as_ref(), &gpu, now).await?;
+                    // A waiting change of the mode would take the board out of service again.
+                    store::health::cancel_task(tx, &gpu).await?;
                     store::quotas::insert_audit(tx, None, &event).await?;
                     Ok(true)
                 }
@@ -310,30 +321,33 @@ impl Health {
             let detail = "It is in service, or it only does not answer; then it is back as soon as it does.";
             return Err(Problem::conflict("gpu.not_quarantined", "There is nothing to release", detail));
         }
-        self.fresh_gpu(gpu_uuid, node).await
+        self.publish_gpu(gpu_uuid, node).await
     }
 
-    /// Changes a board's MIG mode: nothing new is placed on it, what runs there ends by itself, then its
-    /// worker changes the mode and the board is back in service.
+    /// Changes the MIG mode of a board. The board gets no new jobs. After the end of its present jobs the
+    /// worker changes the mode, and the board returns to service.
+    ///
+    /// # Errors
+    /// The board is in quarantine, does not answer or has no MIG.
     pub async fn set_gpu_mode(
         &self,
         caller: &Caller,
         gpu_uuid: &str,
-        wanted: PatchGpuMode,
+        mode: PatchGpuMode,
     ) -> Result<GpuHealth, Problem> {
-        let (row, node) = self.operated_gpu(caller, gpu_uuid).await?;
-        if caller.done_before().is_some() {
+        let (row, node) = self.get_gpu(caller, gpu_uuid).await?;
+        if caller.already_created().is_some() {
             return Ok(self.gpu_health(row, node));
         }
-        if let Some(problem) = refuse_mode(&row) {
+        if let Some(problem) = mode_refusal(&row) {
             return Err(problem);
         }
-        let kind = if wanted.mig { GpuTaskKind::MigOn } else { GpuTaskKind::MigOff };
-        let (now, once, gpu) = (self.context.now(), caller.once.clone(), row.uuid);
-        let detail = format!("MIG {}", if wanted.mig { "on" } else { "off" });
+        let kind = if mode.mig { GpuTaskKind::MigOn } else { GpuTaskKind::MigOff };
+        let (now, key, gpu) = (self.context.now(), caller.idempotency_key.clone(), row.uuid);
+        let detail = format!("MIG {}", if mode.mig { "on" } else { "off" });
         let event = self.context.audit_event(caller, "gpu.mode_asked", gpu.clone(), detail);
         let why = NewQuarantine {
-            code: MODE.to_owned(),
+            code: MODE_CHANGE.to_owned(),
             reason: "Its MIG mode is being changed, once what runs on it has ended.".to_owned(),
             at: now,
         };
@@ -341,16 +355,16 @@ impl Health {
             .context
             .db
             .write(move |tx| {
-                let (once, gpu, event, why) = (once.clone(), gpu.clone(), event.clone(), why.clone());
+                let (key, gpu, event, why) = (key.clone(), gpu.clone(), event.clone(), why.clone());
                 async move {
-                    // It may have failed since it was looked at.
+                    // The board may have failed since the check above.
                     let current = store::health::find(tx, &gpu).await?;
                     if current.is_none_or(|row| row.quarantined.is_some()) {
                         return Ok(false);
                     }
-                    idempotency::claim(tx, once.as_ref(), &gpu, now).await?;
-                    store::health::set_aside(tx, &gpu, &why).await?;
-                    store::health::want(tx, &gpu, kind.name(), now).await?;
+                    idempotency::claim(tx, key.as_ref(), &gpu, now).await?;
+                    store::health::quarantine(tx, &gpu, &why).await?;
+                    store::health::set_task(tx, &gpu, kind.name(), now).await?;
                     store::quotas::insert_audit(tx, None, &event).await?;
                     Ok(true)
                 }
@@ -361,6 +375,6 @@ impl Health {
             let detail = "It was taken out of service a moment ago. Look at it again.";
             return Err(Problem::conflict("gpu.quarantined", "The board is out of service", detail));
         }
-        self.fresh_gpu(gpu_uuid, node).await
+        self.publish_gpu(gpu_uuid, node).await
     }
 }

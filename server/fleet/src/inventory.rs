@@ -1,9 +1,9 @@
-//! The fleet for its operator: what is stuck and what helps, which hosts differ, what racks draw.
+//! The inventory for operators: stuck work, differences of hosts, and the power of racks.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use crate::host_differences::{FIRMWARE, Host, odd_ones};
-use crate::stuck::{self, Found, Open, Patience, Placed};
+use crate::host_differences::{FIRMWARE, Host, HostDifference, find_differences};
+use crate::stuck::{self, OpenRank, PlacedJob, StuckFinding, StuckThresholds};
 use berth_core::power::Load;
 use berth_types::Page;
 use berth_types::ids::NodeId;
@@ -13,24 +13,23 @@ use berth_types::problems::Problem;
 use berth_types::time::Timestamp;
 use futures::FutureExt;
 
-use crate::cluster::labels;
+use crate::cluster::node_labels;
 use berth_foundation::Caller;
 use berth_foundation::{Change, Context};
 use berth_store::nodes::{GpuRow, NodeRow};
-use berth_store::operations::OpenRow;
+use berth_store::operations::OperatorRankRow;
 use berth_store::{self as store, StoreError};
 
-/// After how long something counts as stuck.
-const PATIENCE: Patience = Patience { start_s: 600, stop_s: 60, silent_s: 120 };
-/// The most watts that a rack may be given.
-const MOST_WATTS: i64 = 10_000_000;
+const THRESHOLDS: StuckThresholds = StuckThresholds { start_s: 600, stop_s: 60, silent_s: 120 };
+/// The largest power budget of a rack, in watts.
+const MAX_WATTS: i64 = 10_000_000;
 
-fn id(text: &str) -> Result<NodeId, StoreError> {
+fn parse_node(text: &str) -> Result<NodeId, StoreError> {
     text.parse().map_err(|_| StoreError::Corrupt(text.to_owned()))
 }
 
-/// What is compared between hosts beside the firmware of their boards. The kernel belongs here as soon as
-/// workers report it.
+/// The compared facts of a host, without the firmware of its boards. The kernel can be added when workers
+/// report it.
 fn facts(row: &NodeRow) -> BTreeMap<String, String> {
     [("driver", &row.driver_version), ("worker", &row.worker_version)]
         .into_iter()
@@ -39,19 +38,19 @@ fn facts(row: &NodeRow) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// The firmware of boards by model; versions that differ inside a host stand beside each other.
+/// The firmware of boards by model. Different versions in one host are joined by commas.
 fn firmware<'a>(boards: impl Iterator<Item = &'a GpuRow>) -> BTreeMap<String, String> {
     let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for board in boards {
-        if let Some(vbios) = board.told().vbios {
+        if let Some(vbios) = board.facts().vbios {
             found.entry(board.model.clone()).or_default().insert(vbios);
         }
     }
-    let one = |versions: BTreeSet<String>| versions.into_iter().collect::<Vec<_>>().join(", ");
-    found.into_iter().map(|(model, versions)| (model, one(versions))).collect()
+    let joined = |versions: BTreeSet<String>| versions.into_iter().collect::<Vec<_>>().join(", ");
+    found.into_iter().map(|(model, versions)| (model, joined(versions))).collect()
 }
 
-/// The same as one text; models are named where there are several.
+/// The firmware of boards as one text, with the models if there are several.
 fn firmware_text(firmware: &BTreeMap<String, String>) -> Option<String> {
     match firmware.len() {
         0 => None,
@@ -60,8 +59,7 @@ fn firmware_text(firmware: &BTreeMap<String, String>) -> Option<String> {
     }
 }
 
-/// What was found about a rank.
-fn stuck_of(row: &OpenRow, found: Found) -> Result<Stuck, StoreError> {
+fn to_stuck(row: &OperatorRankRow, found: StuckFinding) -> Result<Stuck, StoreError> {
     let corrupt = |text: &str| StoreError::Corrupt(text.to_owned());
     Ok(Stuck {
         job: row.job_id.parse().map_err(|_| corrupt(&row.job_id))?,
@@ -70,7 +68,7 @@ fn stuck_of(row: &OpenRow, found: Found) -> Result<Stuck, StoreError> {
         org_name: row.org_name.clone(),
         state: JobState::parse(&row.state).ok_or_else(|| corrupt(&row.state))?,
         attempt: u32::try_from(row.number).unwrap_or(0),
-        node: id(&row.node_id)?,
+        node: parse_node(&row.node_id)?,
         node_name: row.node_name.clone(),
         cause: found.cause,
         help: found.help,
@@ -78,55 +76,60 @@ fn stuck_of(row: &OpenRow, found: Found) -> Result<Stuck, StoreError> {
     })
 }
 
-/// When a node was heard last, where its worker does not answer now.
-struct Silence<'a> {
+/// The connected nodes, and the time of the last message of each node.
+struct NodeContacts<'a> {
     connected: &'a HashSet<NodeId>,
     seen: HashMap<String, i64>,
 }
 
-impl Silence<'_> {
-    fn since(&self, row: &OpenRow) -> Result<Option<Timestamp>, StoreError> {
-        let silent = !self.connected.contains(&id(&row.node_id)?);
+impl NodeContacts<'_> {
+    /// The last message of the node of a rank. `None` if the node is connected.
+    fn silent_since(&self, row: &OperatorRankRow) -> Result<Option<Timestamp>, StoreError> {
+        let silent = !self.connected.contains(&parse_node(&row.node_id)?);
         let seen = self.seen.get(&row.node_id).copied().unwrap_or(row.created_at);
         Ok(silent.then(|| Timestamp::from_micros(seen)))
     }
 }
 
-/// What is stuck about the ranks of one job: the job itself, or what is left of its older attempts.
-fn stuck_job(rows: &[&OpenRow], silence: &Silence<'_>, now: Timestamp) -> Result<Vec<Stuck>, StoreError> {
+/// The findings about the open ranks of one job: the job itself, or ranks of its older attempts.
+fn stuck_job(
+    rows: &[&OperatorRankRow],
+    contacts: &NodeContacts<'_>,
+    now: Timestamp,
+) -> Result<Vec<Stuck>, StoreError> {
     let mut out = Vec::new();
-    let mut current: Vec<(&OpenRow, Option<Timestamp>)> = Vec::new();
+    let mut current: Vec<(&OperatorRankRow, Option<Timestamp>)> = Vec::new();
     for row in rows.iter().copied() {
-        let silent = silence.since(row)?;
-        // Who waits for another place has left this one.
-        let left = |state: JobState| state.ended() || state == JobState::Queued;
-        let over = row.number != row.latest || JobState::parse(&row.state).is_none_or(left);
+        let silent_since = contacts.silent_since(row)?;
+        // A queued job has left its attempt.
+        let has_left = |state: JobState| state.ended() || state == JobState::Queued;
+        let over = row.number != row.latest || JobState::parse(&row.state).is_none_or(has_left);
         if !over {
-            current.push((row, silent));
+            current.push((row, silent_since));
         }
         let since = row.ended_at.or(row.job_ended_at).unwrap_or(row.created_at);
-        let open = Open {
+        let open = OpenRank {
             over,
             ended: row.ended,
             clean: row.clean,
-            connected: silent.is_none(),
+            connected: silent_since.is_none(),
             unclean: row.unclean.is_some(),
             unknown: row.outcome.as_deref().is_some_and(|o| o.contains("attempt.unknown_outcome")),
             since: Timestamp::from_micros(since),
         };
-        if let Some(found) = stuck::attempt(&open, &PATIENCE, now) {
-            out.push(stuck_of(row, found)?);
+        if let Some(found) = stuck::find_stuck_rank(&open, &THRESHOLDS, now) {
+            out.push(to_stuck(row, found)?);
         }
     }
-    // The rank whose node has been silent for longest stands for the job.
+    // The rank with the longest silence of its node represents the job.
     let first = current.into_iter().min_by_key(|(_, silent)| silent.map_or(i64::MAX, Timestamp::micros));
     if let Some((row, silent_since)) = first
         && let Some(state) = JobState::parse(&row.state)
     {
         let since = Timestamp::from_micros(row.since.unwrap_or(row.created_at));
-        let placed = Placed { state, since, grace_s: row.grace_s, silent_since };
-        if let Some(found) = stuck::job(&placed, &PATIENCE, now) {
-            out.push(stuck_of(row, found)?);
+        let placed = PlacedJob { state, since, grace_s: row.grace_s, silent_since };
+        if let Some(found) = stuck::find_stuck_job(&placed, &THRESHOLDS, now) {
+            out.push(to_stuck(row, found)?);
         }
     }
     Ok(out)
@@ -136,14 +139,14 @@ fn check_rack(name: &str, input: PutRack) -> Result<(), Problem> {
     if name.is_empty() || name.chars().count() > 63 || name.chars().any(char::is_control) {
         return Err(Problem::not_found());
     }
-    if !(1..=MOST_WATTS).contains(&input.budget_watts) {
+    if !(1..=MAX_WATTS).contains(&input.budget_watts) {
         let detail = "Between 1 and 10,000,000 watts; without a limit, delete the budget.";
         return Err(Problem::invalid_field("/budget_watts", detail));
     }
     Ok(())
 }
 
-/// The inventory of hosts, racks, and attempts that are stuck.
+/// Lists stuck work, hosts and racks for operators.
 #[derive(Clone)]
 pub struct Inventory {
     context: Context,
@@ -154,7 +157,7 @@ impl Inventory {
         Self { context }
     }
 
-    /// Jobs, and what is left of attempts, that do not go on by themselves; the longest first.
+    /// Stuck jobs and attempts, oldest first.
     pub async fn list_stuck(&self, caller: &Caller) -> Result<Page<Stuck>, Problem> {
         self.context.authorise_operator(caller)?;
         let now = self.context.now();
@@ -164,20 +167,20 @@ impl Inventory {
         let nodes = store::nodes::list(&mut tx).await?;
         let connected = self.context.live.connected();
         let seen = nodes.into_iter().filter_map(|n| Some((n.id, n.last_seen_at?))).collect();
-        let silence = Silence { connected: &connected, seen };
-        let mut by_job: BTreeMap<&str, Vec<&OpenRow>> = BTreeMap::new();
+        let contacts = NodeContacts { connected: &connected, seen };
+        let mut by_job: BTreeMap<&str, Vec<&OperatorRankRow>> = BTreeMap::new();
         for row in &rows {
             by_job.entry(&row.job_id).or_default().push(row);
         }
         let mut out = Vec::new();
         for ranks in by_job.into_values() {
-            out.extend(stuck_job(&ranks, &silence, now)?);
+            out.extend(stuck_job(&ranks, &contacts, now)?);
         }
         out.sort_by_key(|s| (s.since, s.job));
         Ok(Page::whole(out))
     }
 
-    /// Every host that ever reported, with what is odd about it.
+    /// All hosts with a report, each with its differences from most others.
     pub async fn inventory(&self, caller: &Caller) -> Result<Page<InventoryHost>, Problem> {
         self.context.authorise_operator(caller)?;
         let mut conn = self.context.db.read().await?;
@@ -204,7 +207,7 @@ impl Inventory {
             facts.extend(firmware_text(&host.firmware).map(|text| (FIRMWARE.to_owned(), text)));
             compared.push(host);
             hosts.push(InventoryHost {
-                node: id(&row.id)?,
+                node: parse_node(&row.id)?,
                 boards,
                 facts,
                 odd: Vec::new(),
@@ -212,15 +215,14 @@ impl Inventory {
                 name: row.name,
             });
         }
-        for (host, odd) in hosts.iter_mut().zip(odd_ones(&compared)) {
-            let told =
-                |o: crate::host_differences::Odd| OddFact { fact: o.fact, model: o.model, usual: o.usual };
-            host.odd = odd.into_iter().map(told).collect();
+        for (host, odd) in hosts.iter_mut().zip(find_differences(&compared)) {
+            let odd_fact = |o: HostDifference| OddFact { fact: o.fact, model: o.model, usual: o.usual };
+            host.odd = odd.into_iter().map(odd_fact).collect();
         }
         Ok(Page::whole(hosts))
     }
 
-    /// Racks that nodes name or that have a budget.
+    /// All racks with nodes or with a power budget.
     pub async fn list_racks(&self, caller: &Caller) -> Result<Page<Rack>, Problem> {
         self.context.authorise_operator(caller)?;
         let mut conn = self.context.db.read().await?;
@@ -233,13 +235,14 @@ impl Inventory {
         let held = store::attempts::list_held(&mut tx).await?;
         let held: HashSet<&str> = held.iter().map(|h| h.allocation.gpu_uuid.as_str()).collect();
         for node in store::nodes::list(&mut tx).await? {
-            let Some(name) = labels(&node).remove("rack") else { continue };
+            let Some(name) = node_labels(&node).remove("rack") else { continue };
             let (_, nodes, load) = racks.entry(name).or_default();
             *nodes += 1;
-            let of_node = |g: &&GpuRow| g.node_id == node.id && (g.present || held.contains(g.uuid.as_str()));
-            for gpu in gpus.iter().filter(of_node) {
+            let is_counted =
+                |g: &&GpuRow| g.node_id == node.id && (g.present || held.contains(g.uuid.as_str()));
+            for gpu in gpus.iter().filter(is_counted) {
                 let drawn = self.context.live.reading(&gpu.uuid).power_watts;
-                let limit = gpu.told().power_limit_watts.map(i64::from);
+                let limit = gpu.facts().power_limit_watts.map(i64::from);
                 load.add(&gpu.model, limit, held.contains(gpu.uuid.as_str()), drawn);
             }
         }
@@ -257,7 +260,7 @@ impl Inventory {
         Ok(Page::whole(racks.into_iter().map(shown).collect()))
     }
 
-    /// Says what a rack feeds (`None`: whatever stands in it). What draws already goes on.
+    /// Sets the power budget of a rack; `None` removes it. Running jobs continue.
     pub async fn set_rack(&self, caller: &Caller, name: &str, input: Option<PutRack>) -> Result<(), Problem> {
         self.context.authorise_operator(caller)?;
         if let Some(input) = input {

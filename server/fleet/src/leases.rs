@@ -1,12 +1,12 @@
-//! The leases of nodes: which nodes are heard, and the leases of their attempts since the last heartbeat.
+//! Leases of nodes: their sessions and the time since the last heartbeat, in memory.
 //!
-//! Heartbeats renew a lease. They are counted in memory by a clock that no one sets. A portal that starts takes
-//! each node to be as late as it can have been.
+//! A heartbeat renews the leases of a node's attempts. The clock is monotonic. A new portal assumes the
+//! latest possible heartbeat of each node: its own start.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use berth_core::lease::{Holder, Terms};
+use berth_core::lease::{LeaseLimits, NodeLease};
 use berth_foundation::Context;
 use berth_store::leases::{NodeLeaseRow, UnendedCount};
 use berth_store::{self as store, StoreError};
@@ -15,80 +15,85 @@ use berth_types::nodes::{Silence, SilenceState};
 use berth_types::quotas::AuditEvent;
 use berth_types::time::Timestamp;
 
-/// What is known of every node since this portal began.
+/// The lease state of every node since the start of this portal.
 #[derive(Debug)]
 pub struct Leases {
-    began_ms: i64,
-    nodes: Mutex<HashMap<NodeId, Holder>>,
+    started_ms: i64,
+    nodes: Mutex<HashMap<NodeId, NodeLease>>,
 }
 
 impl Leases {
-    pub fn since(began_ms: i64) -> Self {
-        Self { began_ms, nodes: Mutex::default() }
+    pub fn new(started_ms: i64) -> Self {
+        Self { started_ms, nodes: Mutex::default() }
     }
 
-    fn all(&self) -> MutexGuard<'_, HashMap<NodeId, Holder>> {
+    fn all(&self) -> MutexGuard<'_, HashMap<NodeId, NodeLease>> {
         self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn with<T>(&self, node: NodeId, change: impl FnOnce(&mut Holder) -> T) -> T {
-        change(self.all().entry(node).or_insert_with(|| Holder::new(self.began_ms)))
+    fn with<T>(&self, node: NodeId, change: impl FnOnce(&mut NodeLease) -> T) -> T {
+        change(self.all().entry(node).or_insert_with(|| NodeLease::new(self.started_ms)))
     }
 
-    /// How a node stands; nothing is remembered of one that was never here.
-    pub fn holder(&self, node: NodeId) -> Holder {
-        self.all().get(&node).copied().unwrap_or(Holder::new(self.began_ms))
+    /// The lease state of a node. A node without a session so far has the initial state.
+    pub fn node_lease(&self, node: NodeId) -> NodeLease {
+        self.all().get(&node).copied().unwrap_or(NodeLease::new(self.started_ms))
     }
 
-    /// A worker's session begins. `None` while its node's work is being taken: it may come again.
-    pub fn hold(self: &Arc<Self>, node: NodeId) -> Option<Held> {
-        let entered = self.with(node, Holder::enter);
-        entered.then(|| Held { leases: self.clone(), node })
+    /// Begins a worker's session. `None` during a takeover of its node's work; the worker can retry.
+    pub fn begin_session(self: &Arc<Self>, node: NodeId) -> Option<LeaseGuard> {
+        let entered = self.with(node, NodeLease::begin_session);
+        entered.then(|| LeaseGuard { leases: self.clone(), node })
     }
 
-    /// To be called before a heartbeat is acknowledged.
+    /// Renews the leases of a node. To be called before the acknowledgement of a heartbeat.
     pub fn renew(&self, node: NodeId, now_ms: i64) {
-        self.with(node, |holder| holder.renew(now_ms));
+        self.with(node, |lease| lease.renew(now_ms));
     }
 
-    /// Whether a node's worker is spoken with, from its hello on.
-    pub fn is_heard(&self, node: NodeId) -> bool {
-        !self.holder(node).is_silent()
+    /// Returns true if a node has a session, from its hello on.
+    pub fn has_session(&self, node: NodeId) -> bool {
+        !self.node_lease(node).is_silent()
     }
 
-    /// Begins to take a node's work, if [`Holder::take`] lets it.
-    pub fn take(self: &Arc<Self>, node: NodeId, after_ms: Option<i64>, now_ms: i64) -> Option<Taking> {
-        let taking = self.with(node, |holder| holder.take(after_ms, now_ms));
-        taking.then(|| Taking { leases: self.clone(), node })
+    /// Begins a takeover of a node's work. `None` if [`NodeLease::begin_takeover`] refuses it.
+    pub fn begin_takeover(
+        self: &Arc<Self>,
+        node: NodeId,
+        after_ms: Option<i64>,
+        now_ms: i64,
+    ) -> Option<TakeoverGuard> {
+        let begun = self.with(node, |lease| lease.begin_takeover(after_ms, now_ms));
+        begun.then(|| TakeoverGuard { leases: self.clone(), node })
     }
 }
 
-/// While this is held the node's worker is spoken with, and nothing is taken from it.
+/// The guard of a session. As long as it exists, no takeover of the node's work can begin.
 #[derive(Debug)]
-pub struct Held {
+pub struct LeaseGuard {
     leases: Arc<Leases>,
     node: NodeId,
 }
 
-impl Drop for Held {
+impl Drop for LeaseGuard {
     fn drop(&mut self) {
-        self.leases.with(self.node, Holder::leave);
+        self.leases.with(self.node, NodeLease::end_session);
     }
 }
 
-/// While this is held the node's work is taken from it, and its worker is not spoken with.
-pub struct Taking {
+/// The guard of a takeover of a node's work. As long as it exists, no session of the node can begin.
+pub struct TakeoverGuard {
     leases: Arc<Leases>,
     node: NodeId,
 }
 
-impl Drop for Taking {
+impl Drop for TakeoverGuard {
     fn drop(&mut self) {
-        self.leases.with(self.node, Holder::taken);
+        self.leases.with(self.node, NodeLease::end_takeover);
     }
 }
 
-/// How a node that does not speak stands, for operators.
+/// The states of silent nodes, for operators.
 pub(crate) struct Silences {
     rows: HashMap<String, NodeLeaseRow>,
     unended: HashMap<String, UnendedCount>,
@@ -104,12 +109,12 @@ impl Silences {
         })
     }
 
-    /// `None` for a node that speaks, or never did.
+    /// The silence of a node. `None` for a node with a session, or without any session so far.
     pub(crate) fn find(&self, context: &Context, leases: &Leases, node: NodeId) -> Option<Silence> {
         let id = node.to_string();
         let row = self.rows.get(&id).filter(|row| row.last_seen_at.is_some())?;
-        let holder = leases.holder(node);
-        if !holder.is_silent() {
+        let lease = leases.node_lease(node);
+        if !lease.is_silent() {
             return None;
         }
         let count = self.unended.get(&id);
@@ -120,13 +125,13 @@ impl Silences {
         }
         let leased = row.leased && count.is_none_or(|count| count.shortest_ms > 0);
         let lease_ms = count.map_or(context.settings.lease_ms, |count| count.longest_ms);
-        let left_ms = holder.left_ms(Terms::new(lease_ms).lost_after_ms(), context.monotonic_ms());
+        let left_ms = lease.remaining_ms(LeaseLimits::new(lease_ms).lost_after_ms(), context.monotonic_ms());
         let lost_at = leased.then(|| context.now().plus_millis(left_ms.max(0)));
         Some(Silence { state: SilenceState::Suspect, attempts, lost_at, why: None })
     }
 }
 
-/// An action of the portal itself on a node, for the audit log.
+/// The audit event of an act of the portal on a node.
 pub fn node_audit(context: &Context, node: NodeId, action: &str, detail: &str) -> AuditEvent {
     let at = context.now();
     AuditEvent {

@@ -1,4 +1,4 @@
-//! Nodes and boards: enrolment, reports, health, silence, inventory, and what is offered of them.
+//! Nodes and boards: enrolment, reports, health, leases, inventory, offerings and prices.
 
 pub mod authority;
 pub mod clone_detection;

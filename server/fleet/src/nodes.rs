@@ -1,4 +1,4 @@
-//! Reporting and cordoning of nodes.
+//! Reports of hosts and cordons of nodes.
 
 use berth_mig::board_by_name;
 use berth_types::ids::NodeId;
@@ -11,13 +11,13 @@ use crate::leases::{Leases, node_audit};
 use crate::offerings::Offerings;
 use berth_foundation::Caller;
 use berth_foundation::{Change, Context};
-use berth_store::nodes::{NodeReport, OtherRow};
+use berth_store::nodes::{BoardOwnerRow, NodeReport};
 use berth_store::{self as store, StoreError, Tx};
 use std::sync::Arc;
 
-/// Why a board that a node reports stays with the one that has it; `None` when it moves.
-fn stays(gpu_uuid: &str, other: &OtherRow, heard: bool) -> Option<String> {
-    let why = match (other.held, other.present && heard) {
+/// The reason why a reported board stays with its present node. `None` if it moves to the reporting node.
+fn stay_reason(gpu_uuid: &str, other: &BoardOwnerRow, has_session: bool) -> Option<String> {
+    let why = match (other.held, other.present && has_session) {
         (true, _) => "still has work on it",
         (false, true) => "is connected and has reported it",
         (false, false) => return None,
@@ -25,7 +25,7 @@ fn stays(gpu_uuid: &str, other: &OtherRow, heard: bool) -> Option<String> {
     Some(format!("{gpu_uuid} stays with {}, which {why}.", other.node_name))
 }
 
-/// Reports of nodes, and cordons.
+/// Records reports of hosts and cordons nodes.
 #[derive(Clone)]
 pub struct Nodes {
     context: Context,
@@ -39,8 +39,10 @@ impl Nodes {
         Self { context, offerings, cluster, leases }
     }
 
-    /// Records a host as its worker sees it, and puts its boards on offer. A UUID is only said, not proved: it
-    /// takes no board from a node that is connected, nor from under what runs.
+    /// Records the report of a host and adds offerings for its boards.
+    ///
+    /// The UUID of a board is a claim without proof. It takes no board from a connected node and no board
+    /// with work on it.
     pub async fn report_node(&self, node: NodeId, report: NodeReport) -> Result<(), StoreError> {
         let mut models: Vec<&str> = report.boards.iter().map(|b| b.model.as_str()).collect();
         models.sort_unstable();
@@ -57,19 +59,19 @@ impl Nodes {
                 async move {
                     let mut left_out = Vec::new();
                     for board in std::mem::take(&mut report.boards) {
-                        let why = nodes.why_left_out(tx, node, &board.uuid).await?;
-                        match why {
-                            Some(why) => left_out.push(why),
+                        let reason = nodes.left_out_reason(tx, node, &board.uuid).await?;
+                        match reason {
+                            Some(reason) => left_out.push(reason),
                             None => report.boards.push(board),
                         }
                     }
-                    let words = left_out.join(" ");
-                    store::nodes::report(tx, node, &report, now).await?;
-                    if store::nodes::set_left_out(tx, node, &words).await? && !words.is_empty() {
-                        let event = node_audit(&nodes.context, node, "node.boards_left_out", &words);
+                    let reasons = left_out.join(" ");
+                    store::nodes::record_report(tx, node, &report, now).await?;
+                    if store::nodes::set_left_out(tx, node, &reasons).await? && !reasons.is_empty() {
+                        let event = node_audit(&nodes.context, node, "node.boards_left_out", &reasons);
                         store::quotas::insert_audit(tx, None, &event).await?;
                     }
-                    Ok(words)
+                    Ok(reasons)
                 }
                 .boxed()
             })
@@ -80,24 +82,26 @@ impl Nodes {
         Ok(())
     }
 
-    /// Why a board of a node's report is left out, if it is.
-    async fn why_left_out(
+    /// The reason why a board of a report is left out. `None` if it is recorded.
+    async fn left_out_reason(
         &self,
         tx: &mut Tx<'_>,
         node: NodeId,
         gpu_uuid: &str,
     ) -> Result<Option<String>, StoreError> {
-        let Some(other) = store::nodes::find_other(tx, gpu_uuid, node).await? else { return Ok(None) };
+        let Some(other) = store::nodes::find_other_owner(tx, gpu_uuid, node).await? else { return Ok(None) };
         let id: NodeId = other.node_id.parse().map_err(|_| StoreError::Corrupt(other.node_id.clone()))?;
-        Ok(stays(gpu_uuid, &other, self.leases.is_heard(id)))
+        Ok(stay_reason(gpu_uuid, &other, self.leases.has_session(id)))
     }
 
-    pub async fn note_seen(&self, node: NodeId) -> Result<(), StoreError> {
+    /// Records the time of a node's last message.
+    pub async fn mark_seen(&self, node: NodeId) -> Result<(), StoreError> {
         let now = self.context.now();
         self.context.db.write(move |tx| async move { store::nodes::touch(tx, node, now).await }.boxed()).await
     }
 
-    /// A cordoned node keeps what it runs and takes nothing new. One that takes new work is not emptied.
+    /// Sets or removes the cordon of a node. A cordoned node continues its jobs and gets no new ones. Removal
+    /// of the cordon also ends a drain.
     pub async fn patch_node(&self, caller: &Caller, node: NodeId, patch: PatchNode) -> Result<Node, Problem> {
         self.context.authorise_operator(caller)?;
         let cordoned = patch.cordoned;
@@ -127,13 +131,13 @@ mod tests {
 
     #[test]
     fn a_board_moves_only_from_a_node_that_is_gone_or_named_it_no_more() {
-        let other = |present, held| OtherRow {
+        let other = |present, held| BoardOwnerRow {
             node_id: "node_1".to_owned(),
             node_name: "alpha".to_owned(),
             present,
             held,
         };
-        for (present, held, heard, why) in [
+        for (present, held, has_session, expected) in [
             (true, false, true, Some("is connected")),
             (true, true, true, Some("still has work")),
             (true, true, false, Some("still has work")),
@@ -142,9 +146,9 @@ mod tests {
             (false, false, true, None),
             (false, false, false, None),
         ] {
-            let said = stays("GPU-1", &other(present, held), heard);
-            let told = |why: &str| said.as_deref().is_some_and(|said| said.contains(why));
-            assert!(why.map_or(said.is_none(), told), "{present} {held} {heard}: {said:?}");
+            let reason = stay_reason("GPU-1", &other(present, held), has_session);
+            let matches = |text: &str| reason.as_deref().is_some_and(|reason| reason.contains(text));
+            assert!(expected.map_or(reason.is_none(), matches), "{present} {held} {has_session}: {reason:?}");
         }
     }
 }

@@ -1,6 +1,6 @@
-//! The catalogue: what the inventory allows to order, and at what price.
+//! The catalogue: offerings with their available devices, and the versions of prices.
 
-use berth_core::plan::{Occupant, Shape, availability};
+use berth_core::assignment::{Occupant, OfferingShape, availability};
 use berth_mig::{Board, Instance};
 use berth_types::Page;
 use berth_types::money::{money_text, nano_per_second, per_hour_micros};
@@ -15,10 +15,10 @@ use berth_foundation::{Caller, idempotency};
 use berth_store::offerings::{StoredOffering, StoredPrice};
 use berth_store::{self as store, StoreError};
 
-/// The highest price: a million units of the currency for an hour.
+/// The highest price of an hour: a million units of the currency.
 const MAX_PER_HOUR_MICROS: i64 = 1_000_000_000_000;
 
-/// The devices that can be ordered, and their prices.
+/// Offerings and their prices.
 #[derive(Clone)]
 pub struct Offerings {
     context: Context,
@@ -29,8 +29,8 @@ impl Offerings {
         Self { context }
     }
 
-    /// Adds the offerings that a board allows: the whole board and each of its MIG profiles. Those
-    /// that exist stay as they are.
+    /// Adds the offerings of a board: the whole board and each of its MIG profiles. Existing offerings stay
+    /// unchanged.
     pub async fn offer_board(&self, board: &'static Board, simulated: bool) -> Result<(), StoreError> {
         let now = self.context.now();
         let slug = board.model.to_lowercase();
@@ -69,13 +69,13 @@ impl Offerings {
             .await
     }
 
-    /// Everything that can be ordered, and how much of it is free.
+    /// All offerings, each with its numbers of available and of all devices.
     pub async fn list_offerings(&self) -> Result<Vec<Offering>, Problem> {
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
         let stored = store::offerings::list(&mut tx, self.context.now()).await?;
         let mut boards = cluster::boards(&mut tx, &self.context.live.connected()).await?;
-        // What is reserved now is not free for whoever orders without a reservation.
+        // Reserved devices are not available without the reservation.
         let now = self.context.now().micros();
         for row in store::reservations::list_between(&mut tx, now, now + 1).await? {
             for device in row.places()?.iter().flat_map(|(_, devices)| devices) {
@@ -87,13 +87,16 @@ impl Offerings {
                 }
             }
         }
-        let with_room = |stored: StoredOffering| {
-            let shape =
-                Shape { model: stored.gpu_model.clone(), profile: stored.mig_profile.clone(), count: 1 };
+        let with_availability = |stored: StoredOffering| {
+            let shape = OfferingShape {
+                model: stored.gpu_model.clone(),
+                profile: stored.mig_profile.clone(),
+                count: 1,
+            };
             let (available, capacity) = availability(&boards, &shape);
             Offering { available, capacity, ..self.offering(stored) }
         };
-        Ok(stored.into_iter().map(with_room).collect())
+        Ok(stored.into_iter().map(with_availability).collect())
     }
 
     fn offering(&self, stored: StoredOffering) -> Offering {
@@ -122,18 +125,20 @@ impl Offerings {
         }
     }
 
-    /// Sets a price as the next version. What runs, waits or is reserved keeps the version it was
-    /// ordered at; the past is never priced anew.
+    /// Sets the next version of a price. Earlier jobs and reservations keep their version.
+    ///
+    /// # Errors
+    /// The begin is in the past or more than a year ahead.
     pub async fn set_price(&self, caller: &Caller, input: NewPrice) -> Result<Offering, Problem> {
         self.context.authorise_operator(caller)?;
         let now = self.context.now();
-        if caller.done_before().is_some() {
+        if caller.already_created().is_some() {
             let mut conn = self.context.db.read().await?;
             let found = store::offerings::find(&mut conn.tx(), &input.offering, now).await?;
             return found.map(|o| self.offering(o)).ok_or_else(no_offering);
         }
         let from = input.effective_from.unwrap_or(now);
-        let mut price = read_price(&input)?;
+        let mut price = parse_price(&input)?;
         if from < now.plus_seconds(-60) || from > now.plus_seconds(366 * 86_400) {
             let detail =
                 "A price holds from now on, or from a time within a year; the past is never priced anew.";
@@ -151,18 +156,18 @@ impl Offerings {
                 from.minute()
             ),
         );
-        let once = caller.once.clone();
+        let key = caller.idempotency_key.clone();
         let found = self
             .context
             .db
             .write(move |tx| {
                 let (slug, set_by, event) = (input.offering.clone(), set_by.clone(), event.clone());
-                let once = once.clone();
+                let key = key.clone();
                 async move {
                     let Some(offering) = store::offerings::find(tx, &slug, now).await? else {
                         return Ok(None);
                     };
-                    idempotency::claim(tx, once.as_ref(), "", now).await?;
+                    idempotency::claim(tx, key.as_ref(), "", now).await?;
                     price.version = store::offerings::last_version(tx, offering.id).await? + 1;
                     store::offerings::insert_price(tx, offering.id, price, from, &set_by).await?;
                     store::quotas::insert_audit(tx, None, &event).await?;
@@ -174,10 +179,10 @@ impl Offerings {
         found.map(|o| self.offering(o)).ok_or_else(no_offering)
     }
 
-    /// What a price would have cost over the last thirty days.
+    /// The charges of the last thirty days, and the same use at a new price.
     pub async fn preview_price(&self, caller: &Caller, input: NewPrice) -> Result<PricePreview, Problem> {
         self.context.authorise_operator(caller)?;
-        let new = read_price(&input)?;
+        let new = parse_price(&input)?;
         let now = self.context.now();
         let since = now.plus_seconds(-30 * 86_400);
         let mut conn = self.context.db.read().await?;
@@ -185,7 +190,7 @@ impl Offerings {
         let offering =
             store::offerings::find(&mut tx, &input.offering, now).await?.ok_or_else(no_offering)?;
         let versions = store::offerings::list_prices(&mut tx, offering.id).await?;
-        let (mut jobs, mut charged, mut would) = (0, 0i64, 0i128);
+        let (mut jobs, mut charged, mut at_new_price) = (0, 0i64, 0i128);
         for (version, preemptible, count, micros) in
             store::offerings::charged_since(&mut tx, offering.id, since).await?
         {
@@ -193,15 +198,15 @@ impl Offerings {
             let old = versions.iter().find(|(p, ..)| p.version == version).map_or(0, |(p, ..)| rate(p));
             jobs += count;
             charged += micros;
-            // What was free says nothing of how much there was; it would stay out of the sum.
-            would += i128::from(micros) * i128::from(rate(&new)) / i128::from(old.max(1));
+            // Use at a price of zero has no charge, so its amount is unknown and stays out of the sum.
+            at_new_price += i128::from(micros) * i128::from(rate(&new)) / i128::from(old.max(1));
         }
         Ok(PricePreview {
             offering: offering.slug,
             since,
             jobs,
             charged_micros: charged,
-            would_micros: i64::try_from(would).unwrap_or(i64::MAX),
+            would_micros: i64::try_from(at_new_price).unwrap_or(i64::MAX),
             currency: self.context.settings.currency.clone(),
         })
     }
@@ -234,20 +239,20 @@ fn no_offering() -> Problem {
     Problem::invalid_field("/offering", "There is no such offering.")
 }
 
-/// A price as it is stored, without its version.
-fn read_price(input: &NewPrice) -> Result<StoredPrice, Problem> {
+/// The stored form of a price, without its version.
+fn parse_price(input: &NewPrice) -> Result<StoredPrice, Problem> {
     let rate = |pointer: &str, per_hour: i64| {
         Some(per_hour)
             .filter(|p| (0..=MAX_PER_HOUR_MICROS).contains(p))
             .and_then(nano_per_second)
             .ok_or_else(|| Problem::invalid_field(pointer, "Choose between 0 and 1,000,000 an hour."))
     };
-    let other = |pointer: &str, per_hour: Option<i64>| per_hour.map(|p| rate(pointer, p)).transpose();
+    let optional_rate = |pointer: &str, per_hour: Option<i64>| per_hour.map(|p| rate(pointer, p)).transpose();
     Ok(StoredPrice {
         version: 0,
         nano_per_second: rate("/per_hour_micros", input.per_hour_micros)?,
-        reserved_nano_per_second: other("/reserved_per_hour_micros", input.reserved_per_hour_micros)?,
-        preemptible_nano_per_second: other(
+        reserved_nano_per_second: optional_rate("/reserved_per_hour_micros", input.reserved_per_hour_micros)?,
+        preemptible_nano_per_second: optional_rate(
             "/preemptible_per_hour_micros",
             input.preemptible_per_hour_micros,
         )?,

@@ -1,100 +1,112 @@
-//! Stuck work: jobs, slices and boards that wait for a person, and the remedy.
+//! Detection of stuck work: jobs and attempts that need a person, each with its cause and remedy.
 //!
-//! Must not act: it names the cause and the action, and somebody decides.
+//! This module must not act on a finding. The operator decides.
 
 use berth_types::jobs::JobState;
 use berth_types::operations::{StuckCause, StuckHelp};
 use berth_types::time::Timestamp;
 
-/// Seconds after which something counts as stuck.
+/// The times in seconds after which work counts as stuck.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Patience {
-    /// Between a place and a running process.
+pub struct StuckThresholds {
+    /// From the assignment of devices to the running process.
     pub start_s: i64,
-    /// Beyond its grace, while it stops.
+    /// From the end of the grace to the end of the process.
     pub stop_s: i64,
-    /// Since its node was heard.
+    /// From the last message of a node without a session.
     pub silent_s: i64,
 }
 
-/// A job that has a place.
+/// A job with assigned devices.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Placed {
+pub struct PlacedJob {
     pub state: JobState,
-    /// Since when it is in this state.
+    /// The begin of this state.
     pub since: Timestamp,
-    /// Seconds that it gets to stop.
+    /// Seconds from the stop signal to SIGKILL.
     pub grace_s: i64,
-    /// The last message of the node that is silent longest; `None` when all of them speak.
+    /// The last message of the node with the longest silence. `None` if all nodes have a session.
     pub silent_since: Option<Timestamp>,
 }
 
-/// A rank of an attempt that is not closed.
+/// A rank of an open attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Open {
-    /// The job has ended, or waits for another attempt or is at one.
+pub struct OpenRank {
+    /// The job has ended, is queued again or has a later attempt.
     pub over: bool,
-    /// Its process is known to have ended.
+    /// The portal knows the end of its process.
     pub ended: bool,
-    /// Its devices were proved clean.
+    /// The worker has proved its devices clean.
     pub clean: bool,
+    /// Its node has a session.
     pub connected: bool,
-    /// Something of it is held and could not be proved clean.
+    /// The worker could not prove all its devices clean.
     pub unclean: bool,
-    /// Nobody knows how its process ended.
+    /// The outcome of its process is unknown.
     pub unknown: bool,
     pub since: Timestamp,
 }
 
-/// A finding: its cause, its begin and the remedy.
+/// A finding of stuck work, with its cause, its begin and the remedy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Found {
+pub struct StuckFinding {
     pub cause: StuckCause,
     pub since: Timestamp,
     pub help: StuckHelp,
 }
 
-fn beyond(since: Timestamp, seconds: i64, now: Timestamp) -> bool {
+fn has_passed(since: Timestamp, seconds: i64, now: Timestamp) -> bool {
     now.millis_since(since) > seconds.saturating_mul(1_000)
 }
 
-/// Finds that a job with devices is stuck. A silent node is the cause of whatever else is late.
-pub fn job(placed: &Placed, patience: &Patience, now: Timestamp) -> Option<Found> {
-    let runs = matches!(
+/// The finding of a stuck job with devices. A silent node takes precedence over other causes.
+pub fn find_stuck_job(
+    placed: &PlacedJob,
+    thresholds: &StuckThresholds,
+    now: Timestamp,
+) -> Option<StuckFinding> {
+    let has_devices = matches!(
         placed.state,
         JobState::Assigned | JobState::Starting | JobState::Running | JobState::Stopping
     );
-    if let Some(since) = placed.silent_since.filter(|at| runs && beyond(*at, patience.silent_s, now)) {
-        return Some(Found { cause: StuckCause::NodeSilent, since, help: StuckHelp::SeeNode });
+    if let Some(since) =
+        placed.silent_since.filter(|at| has_devices && has_passed(*at, thresholds.silent_s, now))
+    {
+        return Some(StuckFinding { cause: StuckCause::NodeSilent, since, help: StuckHelp::SeeNode });
     }
-    let found = |cause, help| Some(Found { cause, since: placed.since, help });
+    let found = |cause, help| Some(StuckFinding { cause, since: placed.since, help });
     match placed.state {
-        JobState::Assigned | JobState::Starting if beyond(placed.since, patience.start_s, now) => {
+        JobState::Assigned | JobState::Starting if has_passed(placed.since, thresholds.start_s, now) => {
             found(StuckCause::NeverStarts, StuckHelp::StopJob)
         }
-        JobState::Stopping if beyond(placed.since, placed.grace_s + patience.stop_s, now) => {
+        JobState::Stopping if has_passed(placed.since, placed.grace_s + thresholds.stop_s, now) => {
             found(StuckCause::NeverStops, StuckHelp::DrainNode)
         }
         _ => None,
     }
 }
 
-/// Finds that a rank of an attempt is left over: its job has ended or moved on, and its node cannot close it.
-pub fn attempt(open: &Open, patience: &Patience, now: Timestamp) -> Option<Found> {
+/// The finding of a rank with unclean devices, or of a rank that its node does not close after its job has
+/// gone on.
+pub fn find_stuck_rank(
+    open: &OpenRank,
+    thresholds: &StuckThresholds,
+    now: Timestamp,
+) -> Option<StuckFinding> {
     if open.unclean {
-        return Some(Found {
+        return Some(StuckFinding {
             cause: StuckCause::SliceUnclean,
             since: open.since,
             help: StuckHelp::DrainNode,
         });
     }
-    let late = beyond(open.since, patience.silent_s, now);
-    let found = |cause| Some(Found { cause, since: open.since, help: StuckHelp::SeeNode });
+    let is_late = has_passed(open.since, thresholds.silent_s, now);
+    let found = |cause| Some(StuckFinding { cause, since: open.since, help: StuckHelp::SeeNode });
     match (open.over, open.connected) {
-        (true, false) if late => found(StuckCause::AttemptWithoutNode),
-        (true, true) if late && open.unknown && !open.clean => found(StuckCause::UnknownOutcome),
-        // Its end and its clean devices are known; what is missing is the rest of its log.
-        (true, true) if late && open.ended && open.clean => found(StuckCause::LogMissing),
+        (true, false) if is_late => found(StuckCause::AttemptWithoutNode),
+        (true, true) if is_late && open.unknown && !open.clean => found(StuckCause::UnknownOutcome),
+        // Only the rest of the log is missing.
+        (true, true) if is_late && open.ended && open.clean => found(StuckCause::LogMissing),
         _ => None,
     }
 }
@@ -103,14 +115,14 @@ pub fn attempt(open: &Open, patience: &Patience, now: Timestamp) -> Option<Found
 mod tests {
     use super::*;
 
-    const PATIENCE: Patience = Patience { start_s: 600, stop_s: 60, silent_s: 120 };
+    const THRESHOLDS: StuckThresholds = StuckThresholds { start_s: 600, stop_s: 60, silent_s: 120 };
 
     fn at(seconds: i64) -> Timestamp {
         Timestamp::from_micros(0).plus_seconds(seconds)
     }
 
-    fn placed(state: JobState, silent_since: Option<i64>) -> Placed {
-        Placed { state, since: at(0), grace_s: 30, silent_since: silent_since.map(at) }
+    fn placed(state: JobState, silent_since: Option<i64>) -> PlacedJob {
+        PlacedJob { state, since: at(0), grace_s: 30, silent_since: silent_since.map(at) }
     }
 
     #[test]
@@ -125,21 +137,21 @@ mod tests {
             (Running, None, 1_000_000, None),
             (Running, Some(10), 130, None),
             (Running, Some(10), 131, Some(StuckCause::NodeSilent)),
-            // Lateness on a silent node has that cause.
+            // A silent node takes precedence.
             (Stopping, Some(10), 1_000, Some(StuckCause::NodeSilent)),
             (Queued, Some(10), 1_000, None),
             (Failed, Some(10), 1_000, None),
         ] {
-            let found = job(&placed(state, silent), &PATIENCE, at(now));
+            let found = find_stuck_job(&placed(state, silent), &THRESHOLDS, at(now));
             assert_eq!(found.map(|f| f.cause), cause, "{state:?} {silent:?} {now}");
         }
-        let silent = job(&placed(Running, Some(10)), &PATIENCE, at(500)).unwrap();
+        let silent = find_stuck_job(&placed(Running, Some(10)), &THRESHOLDS, at(500)).unwrap();
         assert_eq!((silent.since, silent.help), (at(10), StuckHelp::SeeNode));
     }
 
     #[test]
-    fn what_is_left_of_attempts_is_told() {
-        let open = Open {
+    fn open_ranks_are_found() {
+        let open = OpenRank {
             over: true,
             ended: true,
             clean: false,
@@ -148,15 +160,15 @@ mod tests {
             unknown: false,
             since: at(0),
         };
-        let found = |open: Open, now| attempt(&open, &PATIENCE, at(now)).map(|f| f.cause);
+        let found = |open: OpenRank, now| find_stuck_rank(&open, &THRESHOLDS, at(now)).map(|f| f.cause);
         assert_eq!(found(open, 9_000), None, "it is being cleaned up");
-        assert_eq!(found(Open { unclean: true, ..open }, 0), Some(StuckCause::SliceUnclean));
-        assert_eq!(found(Open { connected: false, ..open }, 120), None);
-        assert_eq!(found(Open { connected: false, ..open }, 121), Some(StuckCause::AttemptWithoutNode));
-        assert_eq!(found(Open { clean: true, ..open }, 121), Some(StuckCause::LogMissing));
-        let unknown = Open { unknown: true, ..open };
+        assert_eq!(found(OpenRank { unclean: true, ..open }, 0), Some(StuckCause::SliceUnclean));
+        assert_eq!(found(OpenRank { connected: false, ..open }, 120), None);
+        assert_eq!(found(OpenRank { connected: false, ..open }, 121), Some(StuckCause::AttemptWithoutNode));
+        assert_eq!(found(OpenRank { clean: true, ..open }, 121), Some(StuckCause::LogMissing));
+        let unknown = OpenRank { unknown: true, ..open };
         assert_eq!((found(unknown, 120), found(unknown, 121)), (None, Some(StuckCause::UnknownOutcome)));
-        assert_eq!(found(Open { clean: true, ..unknown }, 121), Some(StuckCause::LogMissing));
-        assert_eq!(found(Open { over: false, connected: false, ..open }, 9_000), None, "its job says so");
+        assert_eq!(found(OpenRank { clean: true, ..unknown }, 121), Some(StuckCause::LogMissing));
+        assert_eq!(found(OpenRank { over: false, connected: false, ..open }, 9_000), None, "its job says so");
     }
 }

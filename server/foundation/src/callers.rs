@@ -1,4 +1,4 @@
-//! The caller of a request, and its rights. Authorisation is decided here and nowhere else.
+//! The caller of a request and its rights. Only this module decides about authorisation.
 
 use berth_types::accounts::{Role, User};
 use berth_types::ids::{AuditEventId, OrgId, TokenId};
@@ -7,36 +7,37 @@ use berth_types::quotas::AuditEvent;
 
 use crate::context::Context;
 
-/// The key of a request under way, and what an earlier one with it made.
+/// The idempotency key of the present request, and the object that an earlier request with this key created.
 #[derive(Debug, Clone)]
-pub struct Once {
+pub struct IdempotencyKey {
     pub(crate) scope: String,
     pub(crate) key: String,
     pub(crate) request_hash: String,
-    pub(crate) made: Option<String>,
+    pub(crate) created: Option<String>,
 }
 
-/// A caller, as a session or an API token proves it.
+/// A caller with a valid session or API token.
 #[derive(Debug, Clone)]
 pub struct Caller {
     pub user: User,
     /// Set when the request carries an API token.
     pub token: Option<TokenScope>,
     /// Set when the request carries an `Idempotency-Key`.
-    pub once: Option<Once>,
+    pub idempotency_key: Option<IdempotencyKey>,
 }
 
 impl Caller {
-    /// What an earlier request with the same key made, if its answer was lost.
-    pub fn done_before(&self) -> Option<&str> {
-        self.once.as_ref()?.made.as_deref()
+    /// The object that an earlier request with the same key created. Set only if the answer of the earlier
+    /// request was lost.
+    pub fn already_created(&self) -> Option<&str> {
+        self.idempotency_key.as_ref()?.created.as_deref()
     }
 }
 
 #[derive(Debug, Clone, Copy)]
 pub struct TokenScope {
     pub id: TokenId,
-    /// `None`: an operator's token.
+    /// `None` for an operator's token.
     pub org: Option<OrgId>,
     pub role: Role,
 }
@@ -45,62 +46,62 @@ pub struct TokenScope {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Right {
     /// See jobs.
-    Look,
+    View,
     /// Submit and stop jobs.
     Run,
     /// See balance and statement.
-    SeeMoney,
-    /// Pay, and choose how it is paid.
+    ViewMoney,
+    /// Pay, and choose the way of payment.
     Pay,
     /// Make and remove tokens, webhooks, secrets and volumes.
     Manage,
 }
 
 impl Right {
-    pub const fn held_by(self, role: Role) -> bool {
+    pub const fn is_granted_to(self, role: Role) -> bool {
         match self {
-            Self::Look => true,
+            Self::View => true,
             Self::Run => matches!(role, Role::Owner | Role::Member),
-            Self::SeeMoney => matches!(role, Role::Owner | Role::Billing | Role::Member),
+            Self::ViewMoney => matches!(role, Role::Owner | Role::Billing | Role::Member),
             Self::Pay => matches!(role, Role::Owner | Role::Billing),
             Self::Manage => matches!(role, Role::Owner),
         }
     }
 }
 
-/// The refusal for a role that lacks a right.
+/// The refusal for a role without the necessary right.
 pub fn forbidden_for(role: Role) -> Problem {
     Problem::forbidden(format!("Your role here is {}. Ask an owner of the organization.", role.name()))
 }
 
 impl Context {
-    /// The caller's role in an organization in which it has `right`.
+    /// The caller's role in an organization, provided that the role has `right`.
     ///
     /// # Errors
-    /// 404 where the caller is not a member: to others the organization does not exist. 403 where the role
-    /// lacks the right.
+    /// 404 if the caller is not a member, as for an organization that does not exist. 403 if the role lacks
+    /// the right.
     pub async fn authorise(&self, caller: &Caller, org: OrgId, right: Right) -> Result<Role, Problem> {
         let mut conn = self.db.read().await?;
         let member = berth_store::accounts::find_role(&mut conn.tx(), org, caller.user.id).await?;
         let role = match (caller.token, member) {
             (_, None) => return Err(Problem::not_found()),
             (Some(token), Some(_)) if token.org != Some(org) => return Err(Problem::not_found()),
-            (Some(token), Some(member)) if right.held_by(member) => token.role,
+            (Some(token), Some(member)) if right.is_granted_to(member) => token.role,
             (_, Some(member)) => member,
         };
-        if right.held_by(role) { Ok(role) } else { Err(forbidden_for(role)) }
+        if right.is_granted_to(role) { Ok(role) } else { Err(forbidden_for(role)) }
     }
 
     /// Refuses all callers but operators.
     ///
     /// # Errors
-    /// 404: to others the operator's side does not exist.
+    /// 404 for all other callers, as for a route that does not exist.
     pub fn authorise_operator(&self, caller: &Caller) -> Result<(), Problem> {
-        let by_token = caller.token.is_none_or(|t| t.org.is_none());
-        if caller.user.operator && by_token { Ok(()) } else { Err(Problem::not_found()) }
+        let token_allows = caller.token.is_none_or(|t| t.org.is_none());
+        if caller.user.operator && token_allows { Ok(()) } else { Err(Problem::not_found()) }
     }
 
-    /// A record of an action of this caller, to be written in the transaction of the action.
+    /// A record of this caller's action. The transaction of the action has to write it.
     pub fn audit_event(&self, caller: &Caller, action: &str, subject: String, detail: String) -> AuditEvent {
         let at = self.now();
         let (id, actor): (AuditEventId, _) = (self.new_id(at), caller.user.name.clone());

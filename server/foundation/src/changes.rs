@@ -1,8 +1,9 @@
-//! Changes, and the listeners that act on them: the planner, open streams, worker sessions, tunnels, passes to ports,
-//! the watch for idle devices, budgets.
+//! Committed changes and their listeners: the planner, open streams, worker sessions, tunnels, passes to
+//! ports, the watch for idle devices, budgets.
 //!
-//! A part of the portal publishes the change after its commit and knows no listener. A listener must not block and
-//! must not fail: it marks or forwards. A listener that missed a change reads the database again.
+//! A part of the portal publishes a change after its commit and does not know the listeners. A listener must
+//! not block and must not fail: it sets a mark or forwards the change. A listener that missed a change reads
+//! the database again.
 
 use std::collections::HashSet;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -10,24 +11,24 @@ use std::sync::{Arc, PoisonError, RwLock};
 use berth_types::events::JobEvent;
 use berth_types::ids::{JobId, NodeId, OrgId, TokenId, UserId};
 
-/// A committed change, or a part of the state that must be read again.
+/// A committed change, or a part of the state that listeners must read again.
 #[derive(Debug, Clone)]
 pub enum Change {
-    /// A job moved on by `event`, or (without one) is shown differently.
+    /// The state of a job changed by `event`. Without an event only the presentation of the job changed.
     Job {
         org: OrgId,
         job: JobId,
         event: Option<JobEvent>,
     },
-    /// The devices of a job are to be read again: they changed, or a change of them may have failed.
-    Claim(JobId),
-    /// A node came, went or reported, or the health of a board changed.
+    /// The devices of a job changed, or a change of them may have failed. Listeners read them again.
+    JobDevices(JobId),
+    /// A node joined, left or reported, or the health of a board changed.
     Boards,
     /// Limits or weights of organizations changed, or an organization was added.
     Orgs,
-    /// A reservation or a maintenance window came, went or changed.
+    /// A reservation or a maintenance window was added, removed or changed.
     Reservations,
-    /// The attempts that a node must have changed.
+    /// The assigned attempts of a node changed.
     Assignments(NodeId),
     /// A node was removed or lost its certificate.
     NodeRevoked(NodeId),
@@ -40,13 +41,13 @@ pub enum Change {
     },
     TokenRevoked(TokenId),
     SignedOut(UserId),
-    /// The organizations that have webhooks for events of jobs.
+    /// The new set of organizations with webhooks for events of jobs.
     Webhooks(HashSet<String>),
 }
 
-/// A part of the portal that acts on changes.
+/// A part of the portal that reacts to changes.
 pub trait Listener: Send + Sync {
-    fn hear(&self, change: &Change);
+    fn on_change(&self, change: &Change);
 }
 
 /// The list of listeners.
@@ -60,9 +61,9 @@ impl Changes {
         self.listeners.write().unwrap_or_else(PoisonError::into_inner).push(listener);
     }
 
-    /// Gives a change to every listener, in the order of their subscriptions.
+    /// Passes a change to every listener in the order of subscription.
     pub fn publish(&self, change: &Change) {
         let listeners = self.listeners.read().unwrap_or_else(PoisonError::into_inner);
-        listeners.iter().for_each(|listener| listener.hear(change));
+        listeners.iter().for_each(|listener| listener.on_change(change));
     }
 }

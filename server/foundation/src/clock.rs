@@ -1,32 +1,32 @@
-//! The one place that reads the wall clock. Everything else is given `now`.
+//! The clock of the portal. Only this module reads the system time. All other modules receive `now`.
 
 use std::sync::OnceLock;
 use std::time::Instant;
 
 use berth_types::time::Timestamp;
 
-/// Where `now` comes from.
+/// The source of `now`.
 pub trait Clock: Send + Sync + 'static {
     fn now(&self) -> Timestamp;
 
-    /// Milliseconds of a clock that nobody sets and that never goes back, from wherever it began.
+    /// Milliseconds of a monotonic clock, counted from an arbitrary start.
     fn monotonic_ms(&self) -> i64 {
         self.now().millis()
     }
 }
 
-/// The machine's clock.
+/// The clock of the operating system.
 pub struct SystemClock;
 
 impl Clock for SystemClock {
-    #[expect(clippy::disallowed_methods, reason = "this is the room that the rule names")]
+    #[expect(clippy::disallowed_methods, reason = "this is the module that the rule names")]
     fn now(&self) -> Timestamp {
-        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-        Timestamp::from_micros(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
+        let elapsed = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        Timestamp::from_micros(i64::try_from(elapsed.as_micros()).unwrap_or(i64::MAX))
     }
 
     fn monotonic_ms(&self) -> i64 {
-        static BEGAN: OnceLock<Instant> = OnceLock::new();
-        i64::try_from(BEGAN.get_or_init(Instant::now).elapsed().as_millis()).unwrap_or(i64::MAX)
+        static START: OnceLock<Instant> = OnceLock::new();
+        i64::try_from(START.get_or_init(Instant::now).elapsed().as_millis()).unwrap_or(i64::MAX)
     }
 }

@@ -1,4 +1,4 @@
-//! The dependencies that every part of the portal is built with: database, settings, clock, randomness, changes.
+//! The common dependencies of all parts of the portal: database, settings, clock, randomness, changes.
 
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,7 +15,7 @@ use crate::envelope::Keys;
 use crate::live::Live;
 use crate::settings::Settings;
 
-/// Cheap to clone: one reference is counted.
+/// The shared dependencies. A clone only increments a reference count.
 #[derive(Clone)]
 pub struct Context(Arc<Inner>);
 
@@ -33,7 +33,7 @@ pub struct Inner {
     pub settings: Settings,
     pub changes: Changes,
     pub live: Arc<Live>,
-    /// Opened when it is first needed.
+    /// Opened at the first use.
     keys: Mutex<Option<Arc<Keys>>>,
     clock: Arc<dyn Clock>,
     rng: Mutex<ChaCha20Rng>,
@@ -52,12 +52,12 @@ impl Context {
         self.clock.now()
     }
 
-    /// Milliseconds of a clock that no one sets and that never goes back.
+    /// Milliseconds of a monotonic clock.
     pub fn monotonic_ms(&self) -> i64 {
         self.clock.monotonic_ms()
     }
 
-    /// Runs `draw` with the portal's randomness.
+    /// Runs `draw` with the portal's random generator.
     pub fn random<T>(&self, draw: impl FnOnce(&mut ChaCha20Rng) -> T) -> T {
         draw(&mut self.rng.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -74,27 +74,27 @@ impl Context {
         self.random(|rng| rng.random())
     }
 
-    /// The keys that seal secrets.
+    /// The keys for sealed secrets.
     ///
     /// # Errors
-    /// A key file cannot be read or made, or holds no key.
+    /// A key file cannot be read or created, or has no key.
     pub fn keys(&self) -> Result<Arc<Keys>, String> {
-        let mut kept = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(keys) = kept.as_ref() {
+        let mut opened = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(keys) = opened.as_ref() {
             return Ok(keys.clone());
         }
         let keys = Keys::open(&self.settings.secrets_key_file(), &self.settings.secrets_old_keys)?;
         let keys = Arc::new(keys);
-        *kept = Some(keys.clone());
+        *opened = Some(keys.clone());
         Ok(keys)
     }
 
-    /// Gives a committed change to all listeners.
+    /// Passes a committed change to all listeners.
     pub fn publish(&self, change: Change) {
         self.changes.publish(&change);
     }
 
-    /// A notice for webhooks and mail, to be written in the transaction of its cause.
+    /// A notice for webhooks and mail. The transaction of its cause has to write it.
     pub fn notice(
         &self,
         org: &str,

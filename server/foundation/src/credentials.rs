@@ -1,4 +1,5 @@
-//! Secrets: how they are made, shown once, and recognised again without being kept.
+//! New random secrets, and the check of a secret by its hash. The portal does not store the secrets
+//! themselves.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -16,20 +17,20 @@ fn digit(i: u32) -> char {
 fn checksum(random: &str) -> String {
     let mut crc = crc32fast::hash(random.as_bytes());
     let mut out = ['0'; 6];
-    for place in out.iter_mut().rev() {
-        *place = digit(crc % 62);
+    for slot in out.iter_mut().rev() {
+        *slot = digit(crc % 62);
         crc /= 62;
     }
     out.iter().collect()
 }
 
-/// A new API token: `berth_`, 30 random base62 characters, 6 of checksum.
+/// A new API token: `berth_`, 30 random base62 characters and 6 base62 characters of checksum.
 pub fn new_api_token(rng: &mut impl Rng) -> String {
     let random: String = (0..30).map(|_| digit(rng.random_range(0..62))).collect();
     format!("{PREFIX}{random}{}", checksum(&random))
 }
 
-/// Whether a text can be an API token at all; saves a look-up for what cannot.
+/// True if a text has the form of an API token. Other texts need no lookup in the database.
 pub fn looks_like_api_token(text: &str) -> bool {
     text.strip_prefix(PREFIX)
         .filter(|rest| rest.len() == 36 && rest.is_ascii())
@@ -37,14 +38,15 @@ pub fn looks_like_api_token(text: &str) -> bool {
         .is_some_and(|(random, sum)| checksum(random) == sum)
 }
 
-/// 256 random bits, for cookies and one-time tickets.
+/// 256 random bits in base64, for cookies and one-time tickets.
 pub fn new_opaque(rng: &mut impl Rng) -> String {
     let mut bytes = [0u8; 32];
     rng.fill(&mut bytes);
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// What is stored in a secret's place. The secrets are random and long, so a plain hash is enough.
+/// The SHA-256 hash of a secret, which the database has instead of the secret. A plain hash is enough, since
+/// the secrets are long and random.
 pub fn fingerprint(secret: &str) -> String {
     URL_SAFE_NO_PAD.encode(Sha256::digest(secret.as_bytes()))
 }

@@ -1,7 +1,8 @@
-//! What the portal sends to others: signed requests to webhooks, and mail.
+//! The transport of outgoing messages: signed requests to webhooks, and mail.
 //!
-//! A webhook's address is somebody else's word, so it is looked at where the connection is made: no
-//! name and no number leads into the portal's own network. Must not decide what is sent, or when again.
+//! The address of a webhook comes from a tenant, so neither a host name nor an IP address in it may lead into
+//! the portal's own network. The resolver checks a host name directly before the connection. Must not decide
+//! about contents or retries.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -15,9 +16,10 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use sha2::Sha256;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
-const MOST_SAID: usize = 300;
+/// Characters of a recorded reason.
+const MAX_REASON_CHARS: usize = 300;
 
-/// Whether an address belongs to nobody in particular, or to a network of its own.
+/// True if an address is not a public unicast address: private, local, multicast, reserved or unspecified.
 pub fn is_private(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => is_private_v4(v4),
@@ -43,8 +45,8 @@ fn is_private_v4(a: Ipv4Addr) -> bool {
 
 fn is_private_v6(a: Ipv6Addr) -> bool {
     let s = a.segments();
-    // Addresses that carry an IPv4 address are as private as that one.
-    let inner = a.to_ipv4_mapped().or_else(|| match s {
+    // An IPv6 address with an embedded IPv4 address is private if the IPv4 address is.
+    let embedded = a.to_ipv4_mapped().or_else(|| match s {
         [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => {
             let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
             Some(Ipv4Addr::new(a, b, c, d))
@@ -57,10 +59,10 @@ fn is_private_v6(a: Ipv6Addr) -> bool {
         || a.is_unique_local()
         || a.is_unicast_link_local()
         || s.first() == Some(&0x2001) && s.get(1) == Some(&0xdb8)
-        || inner.is_some_and(is_private_v4)
+        || embedded.is_some_and(is_private_v4)
 }
 
-/// Resolves names to public addresses only.
+/// A resolver that returns only public addresses.
 struct PublicOnly;
 
 impl Resolve for PublicOnly {
@@ -76,23 +78,24 @@ impl Resolve for PublicOnly {
     }
 }
 
-/// Why something could not be delivered, and with which status.
+/// The reason of a failed delivery, with the HTTP status of the answer if there was one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Undelivered {
+pub struct DeliveryError {
     pub status: Option<u16>,
-    pub why: String,
+    pub reason: String,
 }
 
-/// How mail goes out.
+/// The way of outgoing mail.
 enum Mailer {
     Smtp(AsyncSmtpTransport<Tokio1Executor>),
     Files(PathBuf),
 }
 
+/// The client for webhooks and the mailer. A missing one makes every delivery fail.
 pub struct Transport {
     client: Option<reqwest::Client>,
     allow_private: bool,
-    post: Option<Mailer>,
+    mailer: Option<Mailer>,
     from: Option<Mailbox>,
 }
 
@@ -102,14 +105,15 @@ impl std::fmt::Debug for Transport {
     }
 }
 
-/// What every HTTP client of this process is built on: set once, a second time changes nothing.
-pub fn use_cryptography() {
+/// Installs the cryptography of all HTTP clients of this process. A second call changes nothing.
+pub fn install_crypto_provider() {
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
-/// A client for requests to whoever is trusted (`public_only`: to nobody in this network).
+/// A client for requests without redirects and proxies. With `public_only` it connects to public addresses
+/// only; otherwise the caller must trust the address.
 pub fn client(public_only: bool) -> Option<reqwest::Client> {
-    use_cryptography();
+    install_crypto_provider();
     let mut builder = reqwest::Client::builder()
         .timeout(TIMEOUT)
         .connect_timeout(TIMEOUT)
@@ -123,9 +127,12 @@ pub fn client(public_only: bool) -> Option<reqwest::Client> {
 }
 
 impl Transport {
-    /// `smtp`: a URL such as `smtps://user:password@host`; mail goes to files in `outbox` without one.
+    /// `smtp` is a URL such as `smtps://user:password@host`. Without it mail goes to files in `outbox`.
+    ///
+    /// # Errors
+    /// The SMTP URL or the sender's address is invalid.
     pub fn new(allow_private: bool, smtp: Option<&str>, from: &str, outbox: &Path) -> Result<Self, String> {
-        let post = match smtp {
+        let mailer = match smtp {
             Some(url) => {
                 // The URL carries a password, so no part of it goes into the error.
                 let builder = AsyncSmtpTransport::<Tokio1Executor>::from_url(url)
@@ -135,15 +142,18 @@ impl Transport {
             None => Mailer::Files(outbox.to_owned()),
         };
         let from = from.parse().map_err(|_| format!("{from:?} is no address to send mail from"))?;
-        Ok(Self { client: client(!allow_private), allow_private, post: Some(post), from: Some(from) })
+        Ok(Self { client: client(!allow_private), allow_private, mailer: Some(mailer), from: Some(from) })
     }
 
-    /// Sends nothing anywhere.
-    pub const fn none() -> Self {
-        Self { client: None, allow_private: false, post: None, from: None }
+    /// A transport that sends nothing: every delivery fails.
+    pub const fn disabled() -> Self {
+        Self { client: None, allow_private: false, mailer: None, from: None }
     }
 
-    /// What keeps a URL from being a webhook.
+    /// Checks the URL of a webhook: https, without credentials, and not an IP address of a private network.
+    ///
+    /// # Errors
+    /// The text for the user about the invalid part.
     pub fn check_url(&self, url: &str) -> Result<(), &'static str> {
         let parsed = reqwest::Url::parse(url).map_err(|_| "This is no URL.")?;
         let plain = self.allow_private && parsed.scheme() == "http";
@@ -161,10 +171,22 @@ impl Transport {
         Ok(())
     }
 
-    /// Sends a signed body. Anything but a 2xx is a failure.
-    pub async fn call(&self, url: &str, secret: &str, body: String, at_s: i64) -> Result<u16, Undelivered> {
-        let failed = |status, why: String| Undelivered { status, why: why.chars().take(MOST_SAID).collect() };
-        self.check_url(url).map_err(|why| failed(None, why.to_owned()))?;
+    /// Posts a signed body to a webhook. `at_s` is the time of the signature in seconds.
+    ///
+    /// # Errors
+    /// Every answer other than 2xx, and a failed connection.
+    pub async fn send_webhook(
+        &self,
+        url: &str,
+        secret: &str,
+        body: String,
+        at_s: i64,
+    ) -> Result<u16, DeliveryError> {
+        let failed = |status, reason: String| DeliveryError {
+            status,
+            reason: reason.chars().take(MAX_REASON_CHARS).collect(),
+        };
+        self.check_url(url).map_err(|reason| failed(None, reason.to_owned()))?;
         let client = self.client.as_ref().ok_or_else(|| failed(None, "nothing can be sent".to_owned()))?;
         let sent = client
             .post(url)
@@ -185,15 +207,15 @@ impl Transport {
     }
 
     /// Sends a mail.
-    pub async fn mail(&self, to: &str, subject: &str, text: String) -> Result<(), Undelivered> {
-        let failed = |why: String| Undelivered { status: None, why };
-        let (Some(from), Some(post)) = (&self.from, &self.post) else {
+    pub async fn send_mail(&self, to: &str, subject: &str, text: String) -> Result<(), DeliveryError> {
+        let failed = |reason: String| DeliveryError { status: None, reason };
+        let (Some(from), Some(mailer)) = (&self.from, &self.mailer) else {
             return Err(failed("mail is not set up".to_owned()));
         };
         let to: Mailbox = to.parse().map_err(|_| failed("the address cannot be mailed".to_owned()))?;
         let message = Message::builder().from(from.clone()).to(to).subject(subject).body(text);
         let message = message.map_err(|e| failed(e.to_string()))?;
-        match post {
+        match mailer {
             Mailer::Smtp(smtp) => smtp.send(message).await.map(|_| ()).map_err(|e| failed(e.to_string())),
             Mailer::Files(dir) => {
                 tokio::fs::create_dir_all(dir).await.map_err(|e| failed(e.to_string()))?;
@@ -204,7 +226,7 @@ impl Transport {
     }
 }
 
-/// The innermost reason, which is the one that says something.
+/// The text of the innermost error. The outer errors of the client name no concrete cause.
 fn root_cause(error: &dyn std::error::Error) -> String {
     let mut cause = error;
     while let Some(inner) = cause.source() {
@@ -213,7 +235,7 @@ fn root_cause(error: &dyn std::error::Error) -> String {
     cause.to_string()
 }
 
-/// HMAC-SHA256 of time and body, in hex: as Stripe signs its webhooks.
+/// HMAC-SHA256 of time and body in hexadecimal digits, in the scheme of Stripe's webhooks.
 pub fn sign(secret: &str, at_s: i64, body: &str) -> String {
     let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(secret.as_bytes()) else { return String::new() };
     mac.update(format!("{at_s}.").as_bytes());
@@ -226,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_private_is_known_in_every_dress() {
+    fn private_addresses_are_recognised_in_all_notations() {
         for bad in [
             "127.0.0.1",
             "10.1.2.3",
@@ -259,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_looked_at_before_they_are_kept() {
+    fn webhook_urls_with_private_addresses_are_refused() {
         let strict = Transport::new(false, None, "berth@example.org", Path::new("/nowhere")).unwrap();
         for bad in [
             "http://example.org/",
@@ -282,10 +304,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_name_that_leads_inside_is_refused_where_it_is_resolved() {
+    async fn a_name_with_only_private_addresses_is_refused_at_resolution() {
         let strict = Transport::new(false, None, "berth@example.org", Path::new("/nowhere")).unwrap();
-        let refused = strict.call("https://localhost:1/", "s", "{}".to_owned(), 1).await.unwrap_err();
-        assert!(refused.why.contains("no public address"), "{refused:?}");
+        let refused = strict.send_webhook("https://localhost:1/", "s", "{}".to_owned(), 1).await.unwrap_err();
+        assert!(refused.reason.contains("no public address"), "{refused:?}");
     }
 
     #[test]

@@ -1,8 +1,9 @@
-//! Secrets that must be read again, sealed: each under a key of its own, which is wrapped by the portal's key.
+//! Envelope encryption of stored secrets. Each secret has its own key, and the portal's key encrypts
+//! ("wraps") it.
 //!
-//! What is sealed opens only in its own place: kind, organization, name and version are bound to it. Keys and
-//! nonces come from the system's randomness, never from the portal's, which tests can repeat. Must not know
-//! where the sealed texts are kept.
+//! A sealed text opens only with its own context: kind, organization, name and version are authenticated
+//! data. Keys and nonces come from the randomness of the operating system, never from the portal's generator,
+//! which tests can repeat. Must not know the storage of the sealed texts.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -17,14 +18,14 @@ use sha2::{Digest, Sha256};
 
 use crate::keyfile;
 
-/// Where the key is kept in the data directory.
+/// The name of the key file in the data directory.
 pub const FILE: &str = "secrets.key";
-/// Begins everything that is sealed; another form will have another beginning.
-const FORM: &str = "s1";
+/// The prefix of a sealed text. It names the version of the format.
+const FORMAT: &str = "s1";
 const KEY: usize = 32;
 const NONCE: usize = 24;
 
-/// Why something cannot be sealed or opened. Says nothing of what is inside.
+/// The reason of a failed seal or open. It contains no part of the plain text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EnvelopeError {
     #[error("it is sealed with the key {0}, which this portal was not given")]
@@ -37,20 +38,21 @@ pub enum EnvelopeError {
     Randomness,
 }
 
-/// What a sealed text belongs to.
+/// The owner of a sealed text, bound to it as authenticated data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place<'a> {
+pub struct SealingContext<'a> {
     pub kind: &'static str,
     pub org: &'a str,
     pub name: &'a str,
     pub version: i64,
 }
 
-impl Place<'_> {
-    /// As it is bound to one part of an envelope. No two places spell the same.
-    fn bound(&self, part: &str) -> Vec<u8> {
+impl SealingContext<'_> {
+    /// The authenticated data for one part of an envelope. Two different contexts never have the same bytes,
+    /// since each text follows its length.
+    fn associated_data(&self, part: &str) -> Vec<u8> {
         let mut out = Vec::new();
-        for text in [FORM, part, self.kind, self.org, self.name] {
+        for text in [FORMAT, part, self.kind, self.org, self.name] {
             out.extend((text.len() as u64).to_be_bytes());
             out.extend(text.as_bytes());
         }
@@ -65,15 +67,15 @@ fn random<const N: usize>() -> Result<[u8; N], EnvelopeError> {
     Ok(bytes)
 }
 
-/// A key that wraps others.
-struct Wrapper {
-    /// Names it without giving it away.
+/// A key with its cipher.
+struct SealingKey {
+    /// Derived from the key by a hash, so it does not reveal the key.
     id: String,
     cipher: XChaCha20Poly1305,
 }
 
-impl Wrapper {
-    fn of(key: &[u8]) -> Option<Self> {
+impl SealingKey {
+    fn from_bytes(key: &[u8]) -> Option<Self> {
         let cipher = XChaCha20Poly1305::new_from_slice(key).ok()?;
         let mut sha = Sha256::new();
         sha.update(b"berth key id");
@@ -82,10 +84,10 @@ impl Wrapper {
         Some(Self { id, cipher })
     }
 
-    /// A key as a file holds it: 32 bytes in base64.
-    fn read(text: &[u8], file: &Path) -> Result<Self, String> {
+    /// Parses the contents of a key file: 32 bytes in base64.
+    fn parse(text: &[u8], file: &Path) -> Result<Self, String> {
         let key = std::str::from_utf8(text).ok().and_then(|text| STANDARD.decode(text.trim()).ok());
-        key.as_deref().and_then(Self::of).ok_or_else(|| {
+        key.as_deref().and_then(Self::from_bytes).ok_or_else(|| {
             format!(
                 "{}: it holds no key, which is 32 bytes in base64 (openssl rand -base64 32)",
                 file.display()
@@ -94,40 +96,40 @@ impl Wrapper {
     }
 }
 
-/// A nonce, and what was sealed with it.
-fn close(cipher: &XChaCha20Poly1305, plain: &[u8], bound: &[u8]) -> Result<String, EnvelopeError> {
+/// Encrypts with a new nonce. Returns nonce and ciphertext in base64.
+fn encrypt(cipher: &XChaCha20Poly1305, plain: &[u8], aad: &[u8]) -> Result<String, EnvelopeError> {
     let nonce = random::<NONCE>()?;
-    let payload = Payload { msg: plain, aad: bound };
-    // It fails only for what is longer than any memory.
+    let payload = Payload { msg: plain, aad };
+    // It fails only for a text beyond the maximum length of the cipher.
     let sealed = cipher.encrypt(&XNonce::from(nonce), payload).map_err(|_| EnvelopeError::Malformed)?;
     let mut out = nonce.to_vec();
     out.extend(sealed);
     Ok(URL_SAFE_NO_PAD.encode(out))
 }
 
-fn disclose(cipher: &XChaCha20Poly1305, text: &str, bound: &[u8]) -> Result<Vec<u8>, EnvelopeError> {
+fn decrypt(cipher: &XChaCha20Poly1305, text: &str, aad: &[u8]) -> Result<Vec<u8>, EnvelopeError> {
     let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| EnvelopeError::Malformed)?;
     let (nonce, sealed) = bytes.split_first_chunk::<NONCE>().ok_or(EnvelopeError::Malformed)?;
-    let payload = Payload { msg: sealed, aad: bound };
+    let payload = Payload { msg: sealed, aad };
     cipher.decrypt(&XNonce::from(*nonce), payload).map_err(|_| EnvelopeError::Forged)
 }
 
-/// The parts of a sealed text: the wrapping key's id, the wrapped key, the content.
-fn parts(sealed: &str) -> Option<(&str, &str, &str)> {
+/// Splits a sealed text into the id of the wrapping key, the wrapped key and the content.
+fn split_sealed(sealed: &str) -> Option<(&str, &str, &str)> {
     let mut parts = sealed.split('.');
-    let found = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
-    (found.0 == FORM && parts.next().is_none()).then_some((found.1, found.2, found.3))
+    let (format, id, key, content) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+    (format == FORMAT && parts.next().is_none()).then_some((id, key, content))
 }
 
-/// Whether a text is sealed, by whatever key.
+/// True if a text has the form of a sealed text, with any key.
 pub fn is_sealed(text: &str) -> bool {
-    parts(text).is_some()
+    split_sealed(text).is_some()
 }
 
-/// The key that seals, and those before it, which still open.
+/// The present key for sealing, and former keys only for opening.
 pub struct Keys {
-    present: Wrapper,
-    former: Vec<Wrapper>,
+    present: SealingKey,
+    former: Vec<SealingKey>,
 }
 
 impl fmt::Debug for Keys {
@@ -137,72 +139,86 @@ impl fmt::Debug for Keys {
 }
 
 impl Keys {
-    /// The key in `file`, which is made where there is none, and the keys before it.
+    /// Reads the present key from `file` and the former keys. A missing `file` is created with a new key.
+    ///
+    /// # Errors
+    /// A file cannot be read or created, or has no key.
     pub fn open(file: &Path, former: &[PathBuf]) -> Result<Self, String> {
         let text = keyfile::find_or_make(file, || {
             random::<KEY>().map(|key| format!("{}\n", STANDARD.encode(key))).map_err(|e| e.to_string())
         })?;
-        Ok(Self { present: Wrapper::read(&text, file)?, former: Self::formers(former)? })
+        Ok(Self { present: SealingKey::parse(&text, file)?, former: Self::read_former(former)? })
     }
 
-    fn formers(files: &[PathBuf]) -> Result<Vec<Wrapper>, String> {
+    fn read_former(files: &[PathBuf]) -> Result<Vec<SealingKey>, String> {
         let read = |file: &PathBuf| match keyfile::find(file)? {
-            Some(text) => Wrapper::read(&text, file),
+            Some(text) => SealingKey::parse(&text, file),
             None => Err(format!("{}: there is no such file", file.display())),
         };
         files.iter().map(read).collect()
     }
 
-    /// Whether one of these files has the key of each of these sealed texts.
-    pub fn all_known(former: &[PathBuf], sealed: &[String]) -> Result<bool, String> {
-        let known = Self::formers(former)?;
-        let has = |text: &String| parts(text).is_none_or(|(id, ..)| known.iter().any(|key| key.id == id));
+    /// True if the former keys in these files include the wrapping key of every sealed text.
+    pub fn can_open_all(former: &[PathBuf], sealed: &[String]) -> Result<bool, String> {
+        let keys = Self::read_former(former)?;
+        let has =
+            |text: &String| split_sealed(text).is_none_or(|(id, ..)| keys.iter().any(|key| key.id == id));
         Ok(sealed.iter().all(has))
     }
 
-    /// Names the present key.
+    /// The id of the present key.
     pub fn id(&self) -> &str {
         &self.present.id
     }
 
-    fn wrapper(&self, id: &str) -> Result<&Wrapper, EnvelopeError> {
+    fn get_key(&self, id: &str) -> Result<&SealingKey, EnvelopeError> {
         let mut all = std::iter::once(&self.present).chain(&self.former);
         all.find(|key| key.id == id).ok_or_else(|| EnvelopeError::UnknownKey(id.to_owned()))
     }
 
-    fn unwrap_key(&self, place: &Place<'_>, id: &str, wrapped: &str) -> Result<Vec<u8>, EnvelopeError> {
-        disclose(&self.wrapper(id)?.cipher, wrapped, &place.bound("key"))
+    fn unwrap_key(
+        &self,
+        context: &SealingContext<'_>,
+        id: &str,
+        wrapped: &str,
+    ) -> Result<Vec<u8>, EnvelopeError> {
+        decrypt(&self.get_key(id)?.cipher, wrapped, &context.associated_data("key"))
     }
 
-    fn wrap_key(&self, place: &Place<'_>, key: &[u8]) -> Result<String, EnvelopeError> {
-        close(&self.present.cipher, key, &place.bound("key"))
+    fn wrap_key(&self, context: &SealingContext<'_>, key: &[u8]) -> Result<String, EnvelopeError> {
+        encrypt(&self.present.cipher, key, &context.associated_data("key"))
     }
 
-    /// Seals a text for one place.
-    pub fn seal(&self, place: &Place<'_>, plain: &str) -> Result<String, EnvelopeError> {
+    /// Seals a text for one context.
+    pub fn seal(&self, context: &SealingContext<'_>, plain: &str) -> Result<String, EnvelopeError> {
         let key = random::<KEY>()?;
-        let inner = Wrapper::of(&key).ok_or(EnvelopeError::Malformed)?;
-        let content = close(&inner.cipher, plain.as_bytes(), &place.bound("content"))?;
-        Ok(format!("{FORM}.{}.{}.{content}", self.present.id, self.wrap_key(place, &key)?))
+        let inner = SealingKey::from_bytes(&key).ok_or(EnvelopeError::Malformed)?;
+        let content = encrypt(&inner.cipher, plain.as_bytes(), &context.associated_data("content"))?;
+        Ok(format!("{FORMAT}.{}.{}.{content}", self.present.id, self.wrap_key(context, &key)?))
     }
 
-    /// Opens what was sealed for this very place.
-    pub fn open_sealed(&self, place: &Place<'_>, sealed: &str) -> Result<String, EnvelopeError> {
-        let (id, wrapped, content) = parts(sealed).ok_or(EnvelopeError::Malformed)?;
-        let key = self.unwrap_key(place, id, wrapped)?;
-        let inner = Wrapper::of(&key).ok_or(EnvelopeError::Malformed)?;
-        let plain = disclose(&inner.cipher, content, &place.bound("content"))?;
+    /// Opens a text that was sealed for exactly this context.
+    pub fn open_sealed(&self, context: &SealingContext<'_>, sealed: &str) -> Result<String, EnvelopeError> {
+        let (id, wrapped, content) = split_sealed(sealed).ok_or(EnvelopeError::Malformed)?;
+        let key = self.unwrap_key(context, id, wrapped)?;
+        let inner = SealingKey::from_bytes(&key).ok_or(EnvelopeError::Malformed)?;
+        let plain = decrypt(&inner.cipher, content, &context.associated_data("content"))?;
         String::from_utf8(plain).map_err(|_| EnvelopeError::Malformed)
     }
 
-    /// The same under the present key; `None` when it is that already. The content itself stays as it is.
-    pub fn rewrap(&self, place: &Place<'_>, sealed: &str) -> Result<Option<String>, EnvelopeError> {
-        let (id, wrapped, content) = parts(sealed).ok_or(EnvelopeError::Malformed)?;
+    /// Wraps the key of a sealed text with the present key. The content stays unchanged. Returns `None` if
+    /// the present key wraps it already.
+    pub fn rewrap(
+        &self,
+        context: &SealingContext<'_>,
+        sealed: &str,
+    ) -> Result<Option<String>, EnvelopeError> {
+        let (id, wrapped, content) = split_sealed(sealed).ok_or(EnvelopeError::Malformed)?;
         if id == self.present.id {
             return Ok(None);
         }
-        let key = self.unwrap_key(place, id, wrapped)?;
-        Ok(Some(format!("{FORM}.{}.{}.{content}", self.present.id, self.wrap_key(place, &key)?)))
+        let key = self.unwrap_key(context, id, wrapped)?;
+        Ok(Some(format!("{FORMAT}.{}.{}.{content}", self.present.id, self.wrap_key(context, &key)?)))
     }
 }
 
@@ -214,89 +230,91 @@ mod tests {
 
     use super::*;
 
-    const PLACE: Place<'_> = Place { kind: "secret", org: "org_1", name: "hf-token", version: 3 };
+    const CONTEXT: SealingContext<'_> =
+        SealingContext { kind: "secret", org: "org_1", name: "hf-token", version: 3 };
 
     fn keys() -> Keys {
-        Keys { present: Wrapper::of(&random::<KEY>().unwrap()).unwrap(), former: Vec::new() }
+        Keys { present: SealingKey::from_bytes(&random::<KEY>().unwrap()).unwrap(), former: Vec::new() }
     }
 
     #[test]
-    fn what_is_sealed_opens_in_its_place_only() {
+    fn a_sealed_text_opens_only_in_its_context() {
         let keys = keys();
-        let sealed = keys.seal(&PLACE, "hf_0123456789").unwrap();
+        let sealed = keys.seal(&CONTEXT, "hf_0123456789").unwrap();
         assert!(is_sealed(&sealed) && !sealed.contains("hf_0123456789"));
-        assert_eq!(keys.open_sealed(&PLACE, &sealed).as_deref(), Ok("hf_0123456789"));
-        assert_ne!(keys.seal(&PLACE, "hf_0123456789").unwrap(), sealed, "never twice the same");
+        assert_eq!(keys.open_sealed(&CONTEXT, &sealed).as_deref(), Ok("hf_0123456789"));
+        assert_ne!(keys.seal(&CONTEXT, "hf_0123456789").unwrap(), sealed, "never twice the same");
         let others = [
-            Place { kind: "webhook", ..PLACE },
-            Place { org: "org_2", ..PLACE },
-            Place { name: "hf-toke", ..PLACE },
-            Place { version: 2, ..PLACE },
-            // The same letters, cut elsewhere.
-            Place { org: "org_1h", name: "f-token", ..PLACE },
+            SealingContext { kind: "webhook", ..CONTEXT },
+            SealingContext { org: "org_2", ..CONTEXT },
+            SealingContext { name: "hf-toke", ..CONTEXT },
+            SealingContext { version: 2, ..CONTEXT },
+            // The same letters with another boundary between organization and name.
+            SealingContext { org: "org_1h", name: "f-token", ..CONTEXT },
         ];
         for other in others {
             assert_eq!(keys.open_sealed(&other, &sealed), Err(EnvelopeError::Forged), "{other:?}");
         }
         let stranger = self::keys();
         let unknown = EnvelopeError::UnknownKey(keys.id().to_owned());
-        assert_eq!(stranger.open_sealed(&PLACE, &sealed), Err(unknown));
+        assert_eq!(stranger.open_sealed(&CONTEXT, &sealed), Err(unknown));
         for bad in ["", "whsec_abc", "s1.a.b", "s1.a.b.c.d", "s2.a.b.c"] {
             assert!(!is_sealed(bad));
-            assert_eq!(keys.open_sealed(&PLACE, bad), Err(EnvelopeError::Malformed), "{bad}");
+            assert_eq!(keys.open_sealed(&CONTEXT, bad), Err(EnvelopeError::Malformed), "{bad}");
         }
     }
 
     #[test]
-    fn another_key_takes_over_and_the_content_stays() {
+    fn a_rewrap_changes_the_key_and_not_the_content() {
         let mut keys = keys();
-        let sealed = keys.seal(&PLACE, "hf_0123456789").unwrap();
-        assert_eq!(keys.rewrap(&PLACE, &sealed), Ok(None));
-        let old = std::mem::replace(&mut keys.present, Wrapper::of(&random::<KEY>().unwrap()).unwrap());
-        assert!(matches!(keys.rewrap(&PLACE, &sealed), Err(EnvelopeError::UnknownKey(_))));
+        let sealed = keys.seal(&CONTEXT, "hf_0123456789").unwrap();
+        assert_eq!(keys.rewrap(&CONTEXT, &sealed), Ok(None));
+        let old =
+            std::mem::replace(&mut keys.present, SealingKey::from_bytes(&random::<KEY>().unwrap()).unwrap());
+        assert!(matches!(keys.rewrap(&CONTEXT, &sealed), Err(EnvelopeError::UnknownKey(_))));
         keys.former.push(old);
-        assert_eq!(keys.open_sealed(&PLACE, &sealed).as_deref(), Ok("hf_0123456789"));
-        let moved = keys.rewrap(&PLACE, &sealed).unwrap().unwrap();
+        assert_eq!(keys.open_sealed(&CONTEXT, &sealed).as_deref(), Ok("hf_0123456789"));
+        let moved = keys.rewrap(&CONTEXT, &sealed).unwrap().unwrap();
         assert_eq!(moved.rsplit('.').next(), sealed.rsplit('.').next());
         keys.former.clear();
-        assert_eq!(keys.open_sealed(&PLACE, &moved).as_deref(), Ok("hf_0123456789"));
-        assert!(keys.rewrap(&Place { version: 4, ..PLACE }, &sealed).is_err());
+        assert_eq!(keys.open_sealed(&CONTEXT, &moved).as_deref(), Ok("hf_0123456789"));
+        assert!(keys.rewrap(&SealingContext { version: 4, ..CONTEXT }, &sealed).is_err());
     }
 
     #[test]
-    fn the_key_is_made_once_and_only_its_owner_reads_it() {
+    fn the_key_file_is_created_once_for_its_owner_only() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join(FILE);
         let first = Keys::open(&file, &[]).unwrap();
         assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
-        let sealed = first.seal(&PLACE, "hf_0123456789").unwrap();
+        let sealed = first.seal(&CONTEXT, "hf_0123456789").unwrap();
         let again = Keys::open(&file, &[]).unwrap();
-        assert_eq!(again.open_sealed(&PLACE, &sealed).as_deref(), Ok("hf_0123456789"));
+        assert_eq!(again.open_sealed(&CONTEXT, &sealed).as_deref(), Ok("hf_0123456789"));
         let old = dir.path().join("old.key");
         std::fs::rename(&file, &old).unwrap();
-        assert_eq!(Keys::all_known(&[], std::slice::from_ref(&sealed)), Ok(false));
-        assert_eq!(Keys::all_known(std::slice::from_ref(&old), std::slice::from_ref(&sealed)), Ok(true));
+        assert_eq!(Keys::can_open_all(&[], std::slice::from_ref(&sealed)), Ok(false));
+        assert_eq!(Keys::can_open_all(std::slice::from_ref(&old), std::slice::from_ref(&sealed)), Ok(true));
         let rotated = Keys::open(&file, std::slice::from_ref(&old)).unwrap();
         assert_ne!(rotated.id(), first.id());
-        assert!(rotated.rewrap(&PLACE, &sealed).unwrap().is_some());
+        assert!(rotated.rewrap(&CONTEXT, &sealed).unwrap().is_some());
         assert!(Keys::open(&file, &[dir.path().join("none")]).is_err());
         std::fs::write(&file, "c2hvcnQ=").unwrap();
-        let said = Keys::open(&file, &[]).unwrap_err();
-        assert!(said.contains("32 bytes") && !said.contains("c2hvcnQ"), "{said}");
+        let error = Keys::open(&file, &[]).unwrap_err();
+        assert!(error.contains("32 bytes") && !error.contains("c2hvcnQ"), "{error}");
     }
 
     proptest! {
         #[test]
         fn every_text_comes_back_and_no_changed_letter_is_accepted(plain in ".{0,200}", at: prop::sample::Index) {
             let keys = keys();
-            let sealed = keys.seal(&PLACE, &plain).unwrap();
-            prop_assert_eq!(keys.open_sealed(&PLACE, &sealed), Ok(plain));
+            let sealed = keys.seal(&CONTEXT, &plain).unwrap();
+            prop_assert_eq!(keys.open_sealed(&CONTEXT, &sealed), Ok(plain));
             let mut changed = sealed.clone().into_bytes();
             let at = at.index(changed.len());
             changed[at] = if changed[at] == b'A' { b'B' } else { b'A' };
             let changed = String::from_utf8(changed).unwrap();
-            prop_assert!(keys.open_sealed(&PLACE, &changed).is_err(), "{}", at);
+            prop_assert!(keys.open_sealed(&CONTEXT, &changed).is_err(), "{}", at);
         }
     }
 }

@@ -1,9 +1,9 @@
-//! Points at which a test may kill the portal, to see that nothing is lost or done twice.
+//! Fault points for tests: a test kills the portal at a point and checks that nothing is lost or done twice.
 //!
-//! A build with debug assertions kills itself at the point that `BERTH_FAULT` names (`NAME`, or `NAME:N`
-//! for the Nth time); a release build has no points. Must not be used for anything but tests.
+//! A build with debug assertions kills itself at the point in `BERTH_FAULT` (`NAME`, or `NAME:N` for the Nth
+//! time). A release build has no points. Only tests may use them.
 
-/// Every point. A test walks all of them, so one that is never reached fails it.
+/// All points. A test uses each of them and fails for a point that is never reached.
 pub const POINTS: &[&str] = &[
     "reservation.confirm.begun",
     "reservation.confirm.booked",
@@ -31,7 +31,7 @@ pub const POINTS: &[&str] = &[
     "payment.event.applied",
 ];
 
-/// Ends the process here, without warning, if a test chose this point.
+/// Kills the process if a test chose this point.
 #[cfg(debug_assertions)]
 pub fn point(name: &'static str) {
     use std::sync::OnceLock;
@@ -46,13 +46,13 @@ pub fn point(name: &'static str) {
     });
     let Some((chosen, nth)) = chosen else { return };
     if chosen == name && REACHED.fetch_add(1, Ordering::SeqCst) + 1 == *nth {
-        // What a signal could not end ends itself.
+        // For the case that the signal fails.
         let _ = nix::sys::signal::raise(nix::sys::signal::Signal::SIGKILL);
         std::process::abort();
     }
 }
 
-/// Nothing: what is shipped has no points.
+/// Does nothing in a release build.
 #[cfg(not(debug_assertions))]
 #[inline(always)]
 pub const fn point(_name: &'static str) {}
@@ -64,11 +64,11 @@ mod tests {
 
     use super::POINTS;
 
-    fn named_in(dir: &Path, names: &mut BTreeSet<String>) {
+    fn collect_points(dir: &Path, names: &mut BTreeSet<String>) {
         for entry in std::fs::read_dir(dir).unwrap() {
             let path = entry.unwrap().path();
             if path.is_dir() {
-                named_in(&path, names);
+                collect_points(&path, names);
                 continue;
             }
             let call = concat!("fault::", "point(\"");
@@ -80,15 +80,15 @@ mod tests {
     }
 
     #[test]
-    fn the_list_is_what_the_code_has() {
+    fn the_list_has_all_fault_points_of_the_code() {
         let mut named = BTreeSet::new();
         for part in std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("..")).unwrap() {
             let sources = part.unwrap().path().join("src");
             if sources.is_dir() {
-                named_in(&sources, &mut named);
+                collect_points(&sources, &mut named);
             }
         }
-        named_in(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../src"), &mut named);
+        collect_points(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../src"), &mut named);
         let listed: BTreeSet<String> = POINTS.iter().map(|p| (*p).to_owned()).collect();
         assert_eq!(named, listed);
         assert_eq!(listed.len(), POINTS.len(), "none is listed twice");

@@ -1,9 +1,11 @@
-//! Idempotency keys: the same request again takes effect once, whatever became of the first one's answer.
+//! Idempotency keys: a repeated request with the same key takes effect once, even if the first answer was
+//! lost.
 //!
-//! A key is claimed in the transaction of what it asks for, so what was done and the knowledge that it was
-//! done are never apart; the answer is kept afterwards. Who asks again gets the kept answer. Where the
-//! portal died between the two, the method runs again and is told by [`Caller::done_before`] what it made
-//! the first time. A refusal keeps nothing: it changed nothing, and may be none the next time.
+//! A request claims its key in the transaction of its own write, so the write and the claim are committed
+//! together. The portal stores the answer after the commit, and a repeated request gets the stored answer. If
+//! the portal stopped between the commit and the storage of the answer, the method runs again and finds the
+//! first object in [`Caller::already_created`]. A refusal is not stored: it changed nothing, and the next
+//! request may succeed.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,70 +20,73 @@ use serde::de::IgnoredAny;
 use berth_store::accounts::Replay;
 use berth_store::{self as store, StoreError, Tx};
 
-use crate::callers::{Caller, Once, Right};
+use crate::callers::{Caller, IdempotencyKey, Right};
 
 use crate::context::Context;
 
-/// Kept answers are forgotten after so long.
-const KEPT_S: i64 = 48 * 3_600;
-/// The status of a key that is claimed and has no answer yet.
+/// Seconds for which answers are stored.
+const RETENTION_S: i64 = 48 * 3_600;
+/// The status of a claimed key without an answer.
 const CLAIMED: u16 = 0;
-/// The status of a key whose answer had a secret, which is nowhere kept.
-const SHOWN: u16 = 409;
+/// The status of a key whose answer had a secret. The portal does not store such an answer.
+const SECRET_SHOWN: u16 = 409;
 
-/// On whose side a key counts: it is unique there.
+/// The scope of a key. A key is unique in its scope.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Side {
+pub enum KeyScope {
     Org(OrgId),
     Operator,
 }
 
-/// The keys whose requests are under way.
+/// The keys of the requests in progress.
 #[derive(Debug, Default)]
 struct InFlight(Mutex<HashSet<(String, String)>>);
 
-/// A request under way; it is over when this is dropped.
-pub struct UnderWay {
+/// Marks a request as in progress until the guard is dropped.
+pub struct InFlightGuard {
     all: Arc<InFlight>,
+    /// Scope and key.
     own: (String, String),
 }
 
 impl InFlight {
-    /// `None`: a request with this key is under way.
-    fn enter(self: &Arc<Self>, scope: &str, key: &str) -> Option<UnderWay> {
+    /// Returns `None` if a request with this key is in progress.
+    fn enter(self: &Arc<Self>, scope: &str, key: &str) -> Option<InFlightGuard> {
         let own = (scope.to_owned(), key.to_owned());
         let new = self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(own.clone());
-        new.then(|| UnderWay { all: self.clone(), own })
+        new.then(|| InFlightGuard { all: self.clone(), own })
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for InFlightGuard {
     fn drop(&mut self) {
         self.all.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.own);
     }
 }
 
-/// What is to be done about a request with a key.
-pub enum Begun {
-    /// It is to be done; the answer goes to [`Idempotency::keep_answer`].
-    Now(Once, UnderWay),
-    /// It was done, and answered so.
+/// The result of the lookup of a request's key.
+pub enum KeyLookup {
+    /// No answer is stored: run the request and pass the answer to [`Idempotency::keep_answer`].
+    New(IdempotencyKey, InFlightGuard),
+    /// The request has run already, with this answer.
     Answered { status: u16, body: String },
 }
 
-/// Claims a request's key in the transaction of what it asks for; `made` is what [`Caller::done_before`]
-/// says when it is asked again and the answer was lost.
+/// Claims the key of a request in the transaction of the request's write. `created` names the new object:
+/// [`Caller::already_created`] returns it for a repeated request after a lost answer.
+///
+/// # Errors
+/// `Stale` if another request has claimed the key.
 pub async fn claim(
     tx: &mut Tx<'_>,
-    once: Option<&Once>,
-    made: &str,
+    key: Option<&IdempotencyKey>,
+    created: &str,
     now: Timestamp,
 ) -> Result<(), StoreError> {
-    let Some(once) = once else { return Ok(()) };
-    let request_hash = once.request_hash.clone();
-    let claimed = Replay { request_hash, status: CLAIMED, answer: made.to_owned() };
-    // Another portal is at the same request: whoever asks again learns what it made.
-    match store::accounts::insert_idempotency(tx, &once.scope, &once.key, &claimed, now).await? {
+    let Some(IdempotencyKey { scope, key, request_hash, .. }) = key else { return Ok(()) };
+    let claimed = Replay { request_hash: request_hash.clone(), status: CLAIMED, answer: created.to_owned() };
+    // Another portal may run the same request. A repeated request then finds the object of that portal.
+    match store::accounts::insert_idempotency(tx, scope, key, &claimed, now).await? {
         true => Ok(()),
         false => Err(StoreError::Stale),
     }
@@ -96,26 +101,27 @@ fn other_request() -> Problem {
     )
 }
 
-fn under_way() -> Problem {
+fn in_flight() -> Problem {
     let detail =
         "A request with this Idempotency-Key is not answered yet. Ask again in a moment, with the same key.";
     let problem = Problem::conflict("idempotency.in_flight", "The same request is under way", detail);
     Problem { retry_after_s: Some(1), ..problem }
 }
 
-/// What was made under this key showed its secret once, and it is kept nowhere.
+/// The refusal for a repeated request whose first answer had a secret. The portal does not store such an
+/// answer.
 pub fn shown_once() -> Problem {
     let detail = "A request with this Idempotency-Key made it already, and its secret is shown only once. If that answer never reached you, remove what was made and make another with a new key.";
     Problem::conflict("idempotency.shown_once", "It was made and shown once", detail)
 }
 
-/// Whether an answer has a secret in it.
+/// True if an answer contains a secret.
 fn has_secret(body: &str) -> bool {
     #[derive(Deserialize)]
-    struct Shown {
+    struct SecretField {
         secret: Option<IgnoredAny>,
     }
-    serde_json::from_str::<Shown>(body).is_ok_and(|shown| shown.secret.is_some())
+    serde_json::from_str::<SecretField>(body).is_ok_and(|answer| answer.secret.is_some())
 }
 
 /// The idempotency keys of requests.
@@ -130,63 +136,66 @@ impl Idempotency {
         Self { context, in_flight: Arc::default() }
     }
 
-    /// Looks up the key of a request. `request_hash` is of all that makes it this request: caller, method,
-    /// address and body.
+    /// Looks up the key of a request. `request_hash` covers caller, method, address and body.
+    ///
+    /// # Errors
+    /// 404 if the caller has lost the access to the scope. 409 if a request with the key is in progress, or
+    /// if its answer had a secret. 422 if the key belongs to another request.
     pub async fn begin(
         &self,
         caller: &Caller,
-        side: Side,
+        scope: KeyScope,
         key: String,
         request_hash: String,
-    ) -> Result<Begun, Problem> {
-        // Whoever has left an organization is not told again what it was told there.
-        let scope = match side {
-            Side::Org(org) => {
-                self.context.authorise(caller, org, Right::Look).await?;
+    ) -> Result<KeyLookup, Problem> {
+        // A former member must not get the stored answers of the organization.
+        let scope = match scope {
+            KeyScope::Org(org) => {
+                self.context.authorise(caller, org, Right::View).await?;
                 org.to_string()
             }
-            Side::Operator => {
+            KeyScope::Operator => {
                 self.context.authorise_operator(caller)?;
                 "operator".to_owned()
             }
         };
-        let guard = self.in_flight.enter(&scope, &key).ok_or_else(under_way)?;
+        let guard = self.in_flight.enter(&scope, &key).ok_or_else(in_flight)?;
         let mut conn = self.context.db.read().await?;
-        let known = store::accounts::find_idempotency(&mut conn.tx(), &scope, &key).await?;
+        let stored = store::accounts::find_idempotency(&mut conn.tx(), &scope, &key).await?;
         drop(conn);
-        match known {
+        match stored {
             Some(replay) if replay.request_hash != request_hash => Err(other_request()),
-            Some(Replay { status: SHOWN, .. }) => Err(shown_once()),
+            Some(Replay { status: SECRET_SHOWN, .. }) => Err(shown_once()),
             Some(Replay { status, answer, .. }) if status != CLAIMED => {
-                Ok(Begun::Answered { status, body: answer })
+                Ok(KeyLookup::Answered { status, body: answer })
             }
             claimed => {
-                let made = claimed.map(|replay| replay.answer);
-                Ok(Begun::Now(Once { scope, key, request_hash, made }, guard))
+                let created = claimed.map(|replay| replay.answer);
+                Ok(KeyLookup::New(IdempotencyKey { scope, key, request_hash, created }, guard))
             }
         }
     }
 
-    /// Keeps the answer of a request that took effect.
-    pub async fn keep_answer(&self, once: Once, status: u16, body: &str) {
+    /// Stores the answer of a successful request.
+    pub async fn keep_answer(&self, key: IdempotencyKey, status: u16, body: &str) {
         let now = self.context.now();
         let (status, answer) =
-            if has_secret(body) { (SHOWN, String::new()) } else { (status, body.to_owned()) };
-        let Once { scope, key, request_hash, .. } = once;
+            if has_secret(body) { (SECRET_SHOWN, String::new()) } else { (status, body.to_owned()) };
+        let IdempotencyKey { scope, key, request_hash, .. } = key;
         let replay = Arc::new(Replay { request_hash, status, answer });
-        let kept = self.context.db.write(move |tx| {
+        let stored = self.context.db.write(move |tx| {
             let (scope, key, replay) = (scope.clone(), key.clone(), replay.clone());
             async move { store::accounts::put_answer(tx, &scope, &key, &replay, now).await }.boxed()
         });
-        if let Err(error) = kept.await {
-            // What was done is claimed with it, so asking again does not do it twice.
+        if let Err(error) = stored.await {
+            // The key is claimed already, so a repeated request does not take effect twice.
             tracing::error!(%error, "an answer could not be kept under its key");
         }
     }
 
-    /// Forgets answers that nobody can ask for any more.
+    /// Deletes stored answers after the end of their retention.
     pub async fn forget_old(&self) -> Result<(), StoreError> {
-        let until = self.context.now().plus_seconds(-KEPT_S);
+        let until = self.context.now().plus_seconds(-RETENTION_S);
         self.context
             .db
             .write(move |tx| async move { store::accounts::forget_answers(tx, until).await }.boxed())
@@ -199,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_are_seen_in_answers() {
+    fn answers_with_a_secret_are_recognised() {
         assert!(has_secret(r#"{"id":"tok_1","secret":"s"}"#));
         for plain in [r#"{"secret":null}"#, r#"{"id":"a"}"#, "", "null"] {
             assert!(!has_secret(plain), "{plain}");
@@ -207,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_under_way_once_and_again_when_it_is_over() {
+    fn a_key_is_in_flight_for_one_request_at_a_time() {
         let all = Arc::new(InFlight::default());
         let first = all.enter("org", "k").unwrap();
         assert!(all.enter("org", "k").is_none() && all.enter("other", "k").is_some());

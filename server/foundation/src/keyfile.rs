@@ -1,12 +1,12 @@
-//! Files that hold the portal's own keys: made once, whole, and for their owner only. Must not know what is
-//! in them.
+//! Files with the portal's own keys. A file is created once, as a whole, and only its owner can read it. Must
+//! not interpret the contents.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
-/// What is in a file; `None` when there is none.
+/// The contents of a file, or `None` if there is no such file.
 pub fn find(file: &Path) -> Result<Option<Vec<u8>>, String> {
     match std::fs::read(file) {
         Ok(text) => Ok(Some(text)),
@@ -15,8 +15,8 @@ pub fn find(file: &Path) -> Result<Option<Vec<u8>>, String> {
     }
 }
 
-/// What is in a file, which is made with this where there is none. Of several that make it at the same time
-/// all read what the first of them wrote.
+/// The contents of a file. A missing file is created with the text from `make`. If several processes create
+/// the file at the same time, all of them read the text of the first.
 pub fn find_or_make(file: &Path, make: impl FnOnce() -> Result<String, String>) -> Result<Vec<u8>, String> {
     if let Some(text) = find(file)? {
         return Ok(text);
@@ -32,7 +32,7 @@ fn put(file: &Path, text: &str) -> io::Result<()> {
     let mut out = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&part)?;
     out.write_all(text.as_bytes())?;
     out.sync_all()?;
-    // A second portal that starts now finds the first one's: a link never replaces.
+    // A hard link never replaces a file, so a second portal that starts now keeps the file of the first.
     match std::fs::hard_link(&part, file) {
         Err(e) if e.kind() != ErrorKind::AlreadyExists => return Err(e),
         _ => {}

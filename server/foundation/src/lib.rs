@@ -1,4 +1,4 @@
-//! Shared by all parts of the portal. Must not hold rules about jobs, money or machines.
+//! The common modules of all parts of the portal. Must not contain rules about jobs, money or hosts.
 
 pub mod callers;
 pub mod changes;

@@ -1,6 +1,6 @@
-//! News for open streams and worker sessions, and the latest readings of boards.
+//! Updates for open streams and worker sessions, and the latest readings of boards.
 //!
-//! Nothing here is kept. A listener that missed something reads the store or the recordings.
+//! All of it is in memory only. A listener that missed an update reads the database or the recordings.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
@@ -16,12 +16,12 @@ use tokio::sync::{Notify, OnceCell, broadcast, oneshot};
 
 use crate::changes::{Change, Listener};
 
-/// How many pieces of news a slow listener may fall behind before it must read up.
+/// Updates that a slow listener may fall behind. A listener further behind must read the database.
 const BACKLOG: usize = 256;
 
-/// A change of a job. The first stream that sends it makes its JSON, which all streams share.
+/// A changed job. The first stream that sends the change makes the JSON text, and all streams share it.
 #[derive(Debug, Clone)]
-pub struct JobNews {
+pub struct ChangedJob {
     pub org: OrgId,
     pub job: JobId,
     /// Absent: only the presentation of the job changed.
@@ -29,16 +29,16 @@ pub struct JobNews {
     pub text: Arc<OnceCell<Arc<str>>>,
 }
 
-/// One piece of news about a job. Texts are JSON, made once and shared by all listeners.
+/// An update about a job for its streams. Texts are JSON, made once and shared by all listeners.
 #[derive(Debug, Clone)]
-pub enum News {
-    Change(JobNews),
+pub enum JobUpdate {
+    Change(ChangedJob),
     Cost(Arc<str>),
     Sample {
         at: Timestamp,
         text: Arc<str>,
     },
-    /// The log grew, or is now complete.
+    /// The log grew or is now complete.
     Log,
 }
 
@@ -53,34 +53,34 @@ pub struct BoardReading {
 struct NodeSession {
     number: u64,
     wake: Arc<Notify>,
-    /// Who wants to know whether its worker still answers.
-    asked: Vec<oneshot::Sender<()>>,
-    /// Tunnels that its worker should open.
+    /// Requests for a sign of life from the worker. Each sender reports the worker's answer.
+    pings: Vec<oneshot::Sender<()>>,
+    /// Tunnels for the worker to open.
     dials: Vec<Dial>,
 }
 
 #[derive(Default)]
 pub struct Live {
-    jobs: Mutex<HashMap<JobId, broadcast::Sender<News>>>,
-    orgs: Mutex<HashMap<OrgId, broadcast::Sender<News>>>,
-    /// Told when what somebody may see in an organization became something else.
+    jobs: Mutex<HashMap<JobId, broadcast::Sender<JobUpdate>>>,
+    orgs: Mutex<HashMap<OrgId, broadcast::Sender<JobUpdate>>>,
+    /// Notified when the rights of a member in an organization change.
     members: Mutex<HashMap<(OrgId, UserId), broadcast::Sender<()>>>,
-    /// Told when an API token was revoked.
+    /// Notified when an API token is revoked.
     tokens: Mutex<HashMap<TokenId, broadcast::Sender<()>>>,
     sessions: Mutex<HashMap<NodeId, NodeSession>>,
     readings: Mutex<HashMap<String, BoardReading>>,
-    /// What else was read of whole boards.
-    whole: Mutex<HashMap<String, GpuReading>>,
-    /// Organizations with a webhook that wants to hear of jobs.
-    hooked: Mutex<HashSet<String>>,
+    /// The latest detailed readings of whole boards, by GPU UUID.
+    gpu_readings: Mutex<HashMap<String, GpuReading>>,
+    /// Organizations with a webhook for events of jobs.
+    webhook_orgs: Mutex<HashSet<String>>,
     counter: AtomicU64,
-    /// Wakes those who look at budgets.
+    /// Wakes the loop of budgets after a charge.
     pub charged: Notify,
 }
 
 impl Live {
-    pub fn is_hooked(&self, org: &str) -> bool {
-        lock(&self.hooked).contains(org)
+    pub fn has_webhook(&self, org: &str) -> bool {
+        lock(&self.webhook_orgs).contains(org)
     }
 }
 
@@ -94,40 +94,44 @@ fn subscribe<K: Eq + Hash, N: Clone>(
 ) -> broadcast::Receiver<N> {
     let mut map = lock(map);
     if !map.contains_key(&key) {
-        // Nobody tells what nobody listens to any more, so it would never be noticed.
+        // `publish` removes only keys that it publishes to, so unused entries of other keys are removed here.
         map.retain(|_, sender| sender.receiver_count() > 0);
     }
     map.entry(key).or_insert_with(|| broadcast::channel(BACKLOG).0).subscribe()
 }
 
-/// Gives news to the listeners of a key; without one none are made.
-fn publish<K: Eq + Hash, N>(map: &Mutex<HashMap<K, broadcast::Sender<N>>>, key: K, news: impl FnOnce() -> N) {
+/// Sends an update to the listeners of a key. Without a listener `update` is not called.
+fn publish<K: Eq + Hash, N>(
+    map: &Mutex<HashMap<K, broadcast::Sender<N>>>,
+    key: K,
+    update: impl FnOnce() -> N,
+) {
     let mut map = lock(map);
-    if map.get(&key).is_some_and(|sender| sender.send(news()).is_err()) {
-        // The last listener has left.
+    if map.get(&key).is_some_and(|sender| sender.send(update()).is_err()) {
+        // The last listener is gone.
         map.remove(&key);
     }
 }
 
 impl Listener for Live {
-    fn hear(&self, change: &Change) {
+    fn on_change(&self, change: &Change) {
         match change {
             Change::Job { org, job, event } => {
                 let text: Arc<OnceCell<Arc<str>>> = Arc::default();
-                let news = || {
+                let update = || {
                     let (event, text) = (event.clone(), text.clone());
-                    News::Change(JobNews { org: *org, job: *job, event, text })
+                    JobUpdate::Change(ChangedJob { org: *org, job: *job, event, text })
                 };
-                publish(&self.jobs, *job, news);
-                publish(&self.orgs, *org, news);
+                publish(&self.jobs, *job, update);
+                publish(&self.orgs, *org, update);
             }
             Change::Assignments(node) => self.wake_node(*node),
             Change::NodeRevoked(node) => self.close_session(*node),
             Change::Charged => self.charged.notify_one(),
             Change::Member { org, user } => publish(&self.members, (*org, *user), || ()),
             Change::TokenRevoked(token) => publish(&self.tokens, *token, || ()),
-            Change::Webhooks(orgs) => lock(&self.hooked).clone_from(orgs),
-            Change::Claim(_)
+            Change::Webhooks(orgs) => lock(&self.webhook_orgs).clone_from(orgs),
+            Change::JobDevices(_)
             | Change::Boards
             | Change::Orgs
             | Change::Reservations
@@ -137,64 +141,64 @@ impl Listener for Live {
 }
 
 impl Live {
-    pub fn listen_job(&self, job: JobId) -> broadcast::Receiver<News> {
+    pub fn listen_job(&self, job: JobId) -> broadcast::Receiver<JobUpdate> {
         subscribe(&self.jobs, job)
     }
 
-    pub fn listen_org(&self, org: OrgId) -> broadcast::Receiver<News> {
+    pub fn listen_org(&self, org: OrgId) -> broadcast::Receiver<JobUpdate> {
         subscribe(&self.orgs, org)
     }
 
-    /// Resolves when the streams of somebody in an organization end, or those of the token by which they came;
-    /// listens from the call on.
+    /// Resolves when the open streams of a user in an organization must end: after a change of the user's
+    /// rights, or after the revocation of `token`. Changes count from the call on, not from the first poll.
     pub fn streams_end(
         &self,
         org: OrgId,
         user: UserId,
         token: Option<TokenId>,
     ) -> impl Future<Output = ()> + Send + 'static + use<> {
-        let mut ear = subscribe(&self.members, (org, user));
+        let mut member = subscribe(&self.members, (org, user));
         let mut by_token = token.map(|token| subscribe(&self.tokens, token));
         async move {
             let revoked = async {
                 match &mut by_token {
-                    Some(ear) => {
-                        let _ = ear.recv().await;
+                    Some(token) => {
+                        let _ = token.recv().await;
                     }
                     None => std::future::pending().await,
                 }
             };
-            // Whatever it hears, to have missed something too, is the end.
+            // Every result ends the streams, also the error about missed messages.
             tokio::select! {
-                _ = ear.recv() => {}
+                _ = member.recv() => {}
                 () = revoked => {}
             }
         }
     }
 
-    /// Whether anyone would hear news of this job: what nobody hears need not be made.
-    pub fn heard(&self, job: JobId) -> bool {
+    /// True if a stream of this job is open. Otherwise the caller need not make an update.
+    pub fn has_listeners(&self, job: JobId) -> bool {
         lock(&self.jobs).get(&job).is_some_and(|s| s.receiver_count() > 0)
     }
 
-    /// Gives news that are not recorded to the streams of a job.
-    pub fn publish_job(&self, job: JobId, news: News) {
-        publish(&self.jobs, job, || news);
+    /// Sends an update without a committed change to the streams of a job.
+    pub fn publish_job(&self, job: JobId, update: JobUpdate) {
+        publish(&self.jobs, job, || update);
     }
 
-    /// A worker's session begins; an older one of the same node ends.
+    /// Opens the session of a worker and ends an older session of the same node.
     pub fn open_session(self: &Arc<Self>, node: NodeId) -> SessionGuard {
         let number = self.counter.fetch_add(1, Ordering::Relaxed);
         let wake = Arc::new(Notify::new());
         let older = lock(&self.sessions)
-            .insert(node, NodeSession { number, wake: wake.clone(), asked: Vec::new(), dials: Vec::new() });
+            .insert(node, NodeSession { number, wake: wake.clone(), pings: Vec::new(), dials: Vec::new() });
         if let Some(older) = older {
             older.wake.notify_one();
         }
         SessionGuard { live: self.clone(), node, number, wake }
     }
 
-    /// The nodes that a worker speaks for at this moment.
+    /// The nodes with an open session.
     pub fn connected(&self) -> HashSet<NodeId> {
         lock(&self.sessions).keys().copied().collect()
     }
@@ -213,18 +217,18 @@ impl Live {
         }
     }
 
-    /// Makes a node's session ask its worker for a sign of life. What is returned hears of it, or fails
-    /// when the session ends; `None` when there is no session.
-    pub fn ask_alive(&self, node: NodeId) -> Option<oneshot::Receiver<()>> {
+    /// Makes a node's session ask its worker for a sign of life. The receiver resolves at the worker's answer
+    /// and fails at the end of the session. Returns `None` without a session.
+    pub fn ping(&self, node: NodeId) -> Option<oneshot::Receiver<()>> {
         let mut sessions = lock(&self.sessions);
         let session = sessions.get_mut(&node)?;
         let (answer, answered) = oneshot::channel();
-        session.asked.push(answer);
+        session.pings.push(answer);
         session.wake.notify_one();
         Some(answered)
     }
 
-    /// Makes a node's session ask its worker for a tunnel; `false` when there is no session.
+    /// Makes a node's session ask its worker for a tunnel. Returns `false` without a session.
     pub fn dial(&self, node: NodeId, dial: Dial) -> bool {
         let mut sessions = lock(&self.sessions);
         let Some(session) = sessions.get_mut(&node) else { return false };
@@ -237,12 +241,12 @@ impl Live {
         lock(&self.readings).insert(gpu_uuid, reading);
     }
 
-    pub fn put_whole_reading(&self, gpu_uuid: &str, reading: GpuReading) {
-        lock(&self.whole).insert(gpu_uuid.to_owned(), reading);
+    pub fn put_gpu_reading(&self, gpu_uuid: &str, reading: GpuReading) {
+        lock(&self.gpu_readings).insert(gpu_uuid.to_owned(), reading);
     }
 
-    pub fn whole_reading(&self, gpu_uuid: &str) -> GpuReading {
-        lock(&self.whole).get(gpu_uuid).copied().unwrap_or_default()
+    pub fn gpu_reading(&self, gpu_uuid: &str) -> GpuReading {
+        lock(&self.gpu_readings).get(gpu_uuid).copied().unwrap_or_default()
     }
 
     pub fn reading(&self, gpu_uuid: &str) -> BoardReading {
@@ -250,7 +254,7 @@ impl Live {
     }
 }
 
-/// A worker's session, for as long as it is held.
+/// The open session of a worker. The session ends when the guard is dropped.
 pub struct SessionGuard {
     live: Arc<Live>,
     node: NodeId,
@@ -259,20 +263,20 @@ pub struct SessionGuard {
 }
 
 impl SessionGuard {
-    /// Whether no newer session of this node has begun.
-    pub fn current(&self) -> bool {
+    /// True if this is still the session of the node, neither closed nor replaced by a newer one.
+    pub fn is_current(&self) -> bool {
         lock(&self.live.sessions).get(&self.node).is_some_and(|s| s.number == self.number)
     }
 
-    /// Those who have asked for a sign of life since the last call.
-    pub fn asked(&self) -> Vec<oneshot::Sender<()>> {
+    /// Removes and returns the requests for a sign of life since the last call.
+    pub fn take_pings(&self) -> Vec<oneshot::Sender<()>> {
         let mut sessions = lock(&self.live.sessions);
         let own = sessions.get_mut(&self.node).filter(|s| s.number == self.number);
-        own.map(|session| std::mem::take(&mut session.asked)).unwrap_or_default()
+        own.map(|session| std::mem::take(&mut session.pings)).unwrap_or_default()
     }
 
-    /// Tunnels that were asked for since the last call.
-    pub fn dials(&self) -> Vec<Dial> {
+    /// Removes and returns the requested tunnels since the last call.
+    pub fn take_dials(&self) -> Vec<Dial> {
         let mut sessions = lock(&self.live.sessions);
         let own = sessions.get_mut(&self.node).filter(|s| s.number == self.number);
         own.map(|session| std::mem::take(&mut session.dials)).unwrap_or_default()
@@ -295,10 +299,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_nobody_hears_is_forgotten() {
+    fn unused_channels_are_removed_at_the_next_subscription() {
         let live = Live::default();
         for n in 0..100 {
-            // Nothing is ever told of these, so nothing but the next listener can notice.
+            // No update follows, so only the next subscription can remove the entry.
             drop(live.listen_job(JobId::from_uuid(uuid::Uuid::from_u128(n))));
         }
         assert_eq!(lock(&live.jobs).len(), 1);
@@ -313,10 +317,10 @@ mod tests {
             Box::pin(live.streams_end(org(1), user(1), None)),
             Box::pin(live.streams_end(org(1), user(2), None)),
         );
-        live.hear(&Change::Member { org: org(2), user: user(1) });
-        live.hear(&Change::Member { org: org(1), user: user(3) });
+        live.on_change(&Change::Member { org: org(2), user: user(1) });
+        live.on_change(&Change::Member { org: org(1), user: user(3) });
         assert!((&mut ada).now_or_never().is_none() && (&mut bob).now_or_never().is_none());
-        live.hear(&Change::Member { org: org(1), user: user(1) });
+        live.on_change(&Change::Member { org: org(1), user: user(1) });
         assert!((&mut ada).now_or_never().is_some() && (&mut bob).now_or_never().is_none());
     }
 
@@ -328,10 +332,10 @@ mod tests {
         let mut one = Box::pin(live.streams_end(org, user, Some(token(1))));
         let mut other = Box::pin(live.streams_end(org, user, Some(token(2))));
         let mut page = Box::pin(live.streams_end(org, user, None));
-        live.hear(&Change::TokenRevoked(token(1)));
+        live.on_change(&Change::TokenRevoked(token(1)));
         assert!((&mut one).now_or_never().is_some());
         assert!((&mut other).now_or_never().is_none() && (&mut page).now_or_never().is_none());
-        live.hear(&Change::Member { org, user });
+        live.on_change(&Change::Member { org, user });
         assert!((&mut other).now_or_never().is_some() && (&mut page).now_or_never().is_some());
     }
 
@@ -341,7 +345,7 @@ mod tests {
         let node = NodeId::from_uuid(uuid::Uuid::from_u128(1));
         let older = live.open_session(node);
         let newer = live.open_session(node);
-        assert!(!older.current() && newer.current());
+        assert!(!older.is_current() && newer.is_current());
         drop(older);
         assert!(live.connected().contains(&node), "the older one's end does not end the newer");
         drop(newer);
@@ -349,23 +353,23 @@ mod tests {
     }
 
     #[test]
-    fn a_session_is_asked_whether_it_lives() {
+    fn a_ping_is_answered_or_fails_with_the_session() {
         let live = Arc::new(Live::default());
         let node = NodeId::from_uuid(uuid::Uuid::from_u128(1));
-        assert!(live.ask_alive(node).is_none());
+        assert!(live.ping(node).is_none());
         let session = live.open_session(node);
-        let mut answered = live.ask_alive(node).unwrap();
-        for asked in session.asked() {
-            asked.send(()).unwrap();
+        let mut answered = live.ping(node).unwrap();
+        for ping in session.take_pings() {
+            ping.send(()).unwrap();
         }
         assert_eq!(answered.try_recv(), Ok(()));
-        assert!(session.asked().is_empty());
-        let mut unanswered = live.ask_alive(node).unwrap();
+        assert!(session.take_pings().is_empty());
+        let mut unanswered = live.ping(node).unwrap();
         live.close_session(node);
         assert_eq!(unanswered.try_recv(), Err(oneshot::error::TryRecvError::Closed));
-        assert!(!session.current() && live.connected().is_empty());
+        assert!(!session.is_current() && live.connected().is_empty());
         let newer = live.open_session(node);
         drop(session);
-        assert!(newer.current(), "the end of one that was closed does not end the next");
+        assert!(newer.is_current(), "the end of one that was closed does not end the next");
     }
 }

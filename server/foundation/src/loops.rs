@@ -1,7 +1,7 @@
-//! The loops of the portal, supervised: each has a name, a period and the outcome of its last run.
+//! The supervisor of the portal's loops. Each loop has a name, a period and the outcome of its last run.
 //!
-//! A loop that fails tries again. A loop that panics ends the portal, which a supervisor such as systemd starts again: a
-//! portal without one of its loops looks healthy and is not.
+//! A failed loop runs again. A panic in a loop ends the portal, and a supervisor such as systemd starts it
+//! again: a portal without one of its loops would look healthy.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -20,19 +20,19 @@ use tokio::time::Instant;
 use crate::callers::Caller;
 use crate::context::Context;
 
-/// Characters of an error that are kept.
+/// Characters of a stored error text.
 const MAX_ERROR_CHARS: usize = 300;
 
 /// The times of a loop.
 #[derive(Debug, Clone, Copy)]
 pub struct Schedule {
-    /// From the end of a run to the next, unless it is woken.
+    /// From the end of a run to the next run, if nothing wakes the loop.
     pub every: Duration,
-    /// From the begin of a run to the next, at least.
+    /// From the start of a run to the start of the next run, at least.
     pub pace: Duration,
-    /// From a failed run to the next, unless it is woken.
+    /// From a failed run to the next run, if nothing wakes the loop.
     pub after_failure: Duration,
-    /// Before the first run.
+    /// Delay of the first run.
     pub first_after: Duration,
 }
 
@@ -42,14 +42,14 @@ impl Schedule {
     }
 }
 
-/// A run that asks for another time than the schedule's.
+/// The time of the next run, in place of the schedule's.
 #[derive(Debug, Clone, Copy)]
-pub struct Next {
+pub struct NextRun {
     pub within: Duration,
     pub pace: Duration,
 }
 
-/// A cause to run before the period is over.
+/// Resolves when a run is due before the end of the period.
 pub type Wake = Arc<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>;
 
 /// The loops of a portal.
@@ -84,15 +84,15 @@ impl Loops {
         }
     }
 
-    /// Every loop, by its name.
+    /// All loops, in the order of their names.
     pub fn all(&self) -> Vec<PortalLoop> {
         self.lock().values().cloned().collect()
     }
 
-    /// Every loop, for operators.
+    /// All loops, for operators.
     ///
     /// # Errors
-    /// 404 for all others.
+    /// 404 for all other callers.
     pub fn list(&self, caller: &Caller) -> Result<Page<PortalLoop>, Problem> {
         self.context.authorise_operator(caller)?;
         Ok(Page::whole(self.all()))
@@ -111,22 +111,26 @@ impl Loops {
         self.lock().insert(name, new);
     }
 
-    fn record<T, E: Display>(&self, name: &'static str, began: (Timestamp, Instant), result: &Result<T, E>) {
+    fn record<T, E: Display>(
+        &self,
+        name: &'static str,
+        started: (Timestamp, Instant),
+        result: &Result<T, E>,
+    ) {
         let mut loops = self.lock();
         let Some(run) = loops.get_mut(name) else { return };
         run.runs += 1;
-        run.last_run_at = Some(began.0);
-        run.last_took_ms = millis(began.1.elapsed());
+        run.last_run_at = Some(started.0);
+        run.last_took_ms = millis(started.1.elapsed());
         if let Err(error) = result {
             let detail: String = error.to_string().chars().take(MAX_ERROR_CHARS).collect();
             tracing::error!(name, error = detail, "a loop failed; its next run tries again");
             run.failures += 1;
-            run.last_error = Some(LoopError { at: began.0, detail });
+            run.last_error = Some(LoopError { at: started.0, detail });
         }
     }
 
-    /// Runs `work` again and again, for as long as the runtime lives. `wake` resolves when a run is due before the
-    /// period is over. The handle ends the loop.
+    /// Runs `work` repeatedly until the runtime ends or the returned handle aborts the loop.
     pub fn spawn<F, Fut, E>(
         &self,
         name: &'static str,
@@ -136,7 +140,7 @@ impl Loops {
     ) -> AbortHandle
     where
         F: Fn() -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<Option<Next>, E>> + Send + 'static,
+        Fut: Future<Output = Result<Option<NextRun>, E>> + Send + 'static,
         E: Display + Send + 'static,
     {
         self.add(name, schedule.every);
@@ -144,19 +148,18 @@ impl Loops {
         let running = tokio::spawn(async move {
             tokio::time::sleep(schedule.first_after).await;
             loop {
-                let began = (loops.context.now(), Instant::now());
+                let started = (loops.context.now(), Instant::now());
                 let result = work().await;
-                loops.record(name, began, &result);
+                loops.record(name, started, &result);
                 let next = match result {
-                    Ok(next) => next.unwrap_or(Next { within: schedule.every, pace: schedule.pace }),
-                    Err(_) => Next { within: schedule.after_failure, pace: schedule.pace },
+                    Ok(next) => next.unwrap_or(NextRun { within: schedule.every, pace: schedule.pace }),
+                    Err(_) => NextRun { within: schedule.after_failure, pace: schedule.pace },
                 };
                 match &wake {
-                    // Whether it was woken or time has passed makes no difference.
                     Some(wake) => drop(tokio::time::timeout(next.within, wake()).await),
                     None => tokio::time::sleep(next.within).await,
                 }
-                tokio::time::sleep_until(began.1 + next.pace).await;
+                tokio::time::sleep_until(started.1 + next.pace).await;
             }
         });
         let (handle, panicked) = (running.abort_handle(), self.panicked.clone());
@@ -185,8 +188,8 @@ mod tests {
     use crate::clock::Clock;
     use crate::settings::Settings;
 
-    struct Still;
-    impl Clock for Still {
+    struct FixedClock;
+    impl Clock for FixedClock {
         fn now(&self) -> Timestamp {
             Timestamp::from_micros(7_000_000)
         }
@@ -196,11 +199,11 @@ mod tests {
 
     async fn loops(dir: &std::path::Path) -> Loops {
         let db = Db::sqlite(&dir.join("berth.db")).await.unwrap();
-        Loops::new(Context::new(db, Settings::default(), Arc::new(Still), ChaCha20Rng::seed_from_u64(1)))
+        Loops::new(Context::new(db, Settings::default(), Arc::new(FixedClock), ChaCha20Rng::seed_from_u64(1)))
     }
 
-    /// Waits until the only loop has run so often.
-    async fn ran(loops: &Loops, runs: u64) -> PortalLoop {
+    /// Waits until the only loop has ended `runs` runs.
+    async fn wait_for_runs(loops: &Loops, runs: u64) -> PortalLoop {
         let counted = async {
             loop {
                 let run = loops.all().pop().unwrap();
@@ -222,7 +225,7 @@ mod tests {
             let turn = turn.fetch_add(1, Ordering::SeqCst);
             async move { if turn == 1 { Err("it broke") } else { Ok(None) } }
         });
-        let third = ran(&loops, 3).await;
+        let third = wait_for_runs(&loops, 3).await;
         let at = Timestamp::from_micros(7_000_000);
         let error = LoopError { at, detail: "it broke".to_owned() };
         assert_eq!((third.period_ms, third.failures, third.last_error), (2, 1, Some(error)));
@@ -245,20 +248,20 @@ mod tests {
     async fn a_loop_is_woken_but_keeps_its_pace() {
         let dir = tempfile::tempdir().unwrap();
         let loops = loops(dir.path()).await;
-        let bell = Arc::new(Notify::new());
-        let ring = bell.clone();
+        let notify = Arc::new(Notify::new());
+        let waker = notify.clone();
         let wake: Wake = Arc::new(move || {
-            let bell = bell.clone();
-            Box::pin(async move { bell.notified().await })
+            let notify = notify.clone();
+            Box::pin(async move { notify.notified().await })
         });
         let pace = Duration::from_millis(40);
         let schedule = Schedule { pace, ..Schedule::every(HOUR) };
         let began = Instant::now();
         loops.spawn("test", schedule, Some(wake), || async { Ok::<_, String>(None) });
-        ran(&loops, 1).await;
-        ring.notify_one();
-        // Within the period of an hour only the wake-up can bring it.
-        ran(&loops, 2).await;
+        wait_for_runs(&loops, 1).await;
+        waker.notify_one();
+        // The period is an hour, so only the wake-up causes the second run.
+        wait_for_runs(&loops, 2).await;
         assert!(began.elapsed() >= pace);
     }
 }

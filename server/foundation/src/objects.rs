@@ -1,8 +1,8 @@
-//! Where the bytes of kept files are: an object store, and a place on this host where what arrives in parts
-//! is put together first.
+//! Storage of the bytes of files: an object store for complete files, and a staging directory on this host
+//! for files that arrive in pieces.
 //!
-//! Without a URL the store is a directory beside the database. Must not know what a file is for, nor hand
-//! out anything that is not whole.
+//! Without a URL the store is a directory in the data directory. Must not know the purpose of a file, and
+//! must not return an incomplete file.
 
 mod bucket;
 
@@ -18,15 +18,15 @@ use berth_types::problems::Problem;
 use bytes::Bytes;
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};
 use object_store::local::LocalFileSystem;
-use object_store::path::Path as Place;
+use object_store::path::Path as ObjectPath;
 use object_store::{ObjectStore, ObjectStoreExt};
 use sha2::{Digest, Sha256};
 
 pub use bucket::Bucket;
 
-/// Small files that are written at the same time.
-const AT_ONCE: usize = 8;
-/// What is read of a file at a time: who takes it slowly keeps no request to the store open.
+/// Small files in concurrent writes.
+const CONCURRENT_WRITES: usize = 8;
+/// Bytes of one read from the store. With small reads a slow reader keeps no request to the store open.
 const PIECE: u64 = 4 << 20;
 
 #[derive(Debug, thiserror::Error)]
@@ -38,64 +38,65 @@ pub enum ObjectError {
 }
 
 impl From<ObjectError> for Problem {
-    /// The cause goes to the log, never into the answer.
+    /// Logs the cause. The answer does not contain it.
     fn from(error: ObjectError) -> Self {
         tracing::error!(%error, "files");
         Self::unavailable("Files cannot be reached now; try again.", 5)
     }
 }
 
-/// The bytes of kept files.
+/// The object store and the staging directory.
 pub struct Objects {
     data: PathBuf,
     bucket: Option<Bucket>,
     store: Mutex<Option<Arc<dyn ObjectStore>>>,
-    /// Files that somebody writes.
-    claimed: Mutex<HashSet<String>>,
+    /// The ids of the files in writing.
+    locked: Mutex<HashSet<String>>,
 }
 
-/// The right to write one file, until it is dropped.
-pub struct Claim<'a> {
+/// The exclusive right to write one file, until the lock is dropped.
+pub struct WriteLock<'a> {
     objects: &'a Objects,
     id: String,
 }
 
-impl Claim<'_> {
+impl WriteLock<'_> {
     pub fn id(&self) -> &str {
         &self.id
     }
 }
 
-impl Drop for Claim<'_> {
+impl Drop for WriteLock<'_> {
     fn drop(&mut self) {
-        self.objects.claimed.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.id);
+        self.objects.locked.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.id);
     }
 }
 
-fn place(id: &str) -> Place {
-    Place::from(format!("files/{id}"))
+fn object_path(id: &str) -> ObjectPath {
+    ObjectPath::from(format!("files/{id}"))
 }
 
-/// Bytes of a file; none of an empty range, which a store does not have.
-async fn find_range(
+/// Bytes of a file. An empty range needs no request, and a store would refuse it.
+async fn get_range(
     store: &dyn ObjectStore,
-    place: &Place,
+    path: &ObjectPath,
     range: Range<u64>,
 ) -> object_store::Result<Bytes> {
-    if range.is_empty() { Ok(Bytes::new()) } else { store.get_range(place, range).await }
+    if range.is_empty() { Ok(Bytes::new()) } else { store.get_range(path, range).await }
 }
 
-/// What comes first of a part of a file.
-async fn next_piece(
+/// The first piece of a range of a file.
+async fn get_first_piece(
     store: &dyn ObjectStore,
-    place: &Place,
+    path: &ObjectPath,
     range: &Range<u64>,
 ) -> object_store::Result<Bytes> {
-    find_range(store, place, range.start..range.end.min(range.start.saturating_add(PIECE))).await
+    get_range(store, path, range.start..range.end.min(range.start.saturating_add(PIECE))).await
 }
 
-/// Writes files and waits for the disk, some at once, since it takes about as long for several as for one.
-fn put_here(dir: &Path, files: &BTreeMap<String, Bytes>) -> io::Result<()> {
+/// Writes files and syncs them to the disk. Several threads share the work: several syncs take about as long
+/// as one.
+fn write_files(dir: &Path, files: &BTreeMap<String, Bytes>) -> io::Result<()> {
     let put = |(id, data): &(&String, &Bytes)| {
         let options = File::options().write(true).create(true).truncate(true).mode(0o600).to_owned();
         let file = options.open(dir.join(id))?;
@@ -104,10 +105,10 @@ fn put_here(dir: &Path, files: &BTreeMap<String, Bytes>) -> io::Result<()> {
     };
     let files: Vec<(&String, &Bytes)> = files.iter().collect();
     std::thread::scope(|scope| {
-        let parts = files.chunks(files.len().div_ceil(AT_ONCE).max(1));
-        let putting: Vec<_> = parts.map(|part| scope.spawn(move || part.iter().try_for_each(put))).collect();
-        let broken = |_| io::Error::other("a thread ended");
-        putting.into_iter().try_for_each(|thread| thread.join().map_err(broken)?)
+        let parts = files.chunks(files.len().div_ceil(CONCURRENT_WRITES).max(1));
+        let threads: Vec<_> = parts.map(|part| scope.spawn(move || part.iter().try_for_each(put))).collect();
+        let panicked = |_| io::Error::other("a thread ended");
+        threads.into_iter().try_for_each(|thread| thread.join().map_err(panicked)?)
     })?;
     File::open(dir)?.sync_all()
 }
@@ -117,52 +118,59 @@ fn make_dir(path: &Path) -> io::Result<()> {
 }
 
 impl Objects {
-    /// Opened when it is first needed.
+    /// The store is opened at the first use.
     pub fn new(data: &Path, bucket: Option<Bucket>) -> Self {
-        Self { data: data.to_owned(), bucket, store: Mutex::default(), claimed: Mutex::default() }
+        Self { data: data.to_owned(), bucket, store: Mutex::default(), locked: Mutex::default() }
     }
 
-    /// Whether it can be used at all.
+    /// Opens the store.
+    ///
+    /// # Errors
+    /// The directory cannot be created, or the settings of the bucket are invalid.
     pub fn check(&self) -> Result<(), ObjectError> {
         self.store().map(|_| ())
     }
 
-    fn objects(&self) -> PathBuf {
+    fn objects_dir(&self) -> PathBuf {
         self.data.join("objects")
     }
 
     fn store(&self) -> Result<Arc<dyn ObjectStore>, ObjectError> {
-        let mut kept = self.store.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(store) = kept.as_ref() {
+        let mut opened = self.store.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(store) = opened.as_ref() {
             return Ok(store.clone());
         }
         let store: Arc<dyn ObjectStore> = match &self.bucket {
             Some(bucket) => bucket.open()?,
             None => {
-                make_dir(&self.objects().join("files"))?;
-                Arc::new(LocalFileSystem::new_with_prefix(self.objects())?)
+                make_dir(&self.objects_dir().join("files"))?;
+                Arc::new(LocalFileSystem::new_with_prefix(self.objects_dir())?)
             }
         };
-        *kept = Some(store.clone());
+        *opened = Some(store.clone());
         Ok(store)
     }
 
-    /// The right to write a file; `None` while somebody else has it.
-    pub fn claim(&self, id: &str) -> Option<Claim<'_>> {
-        let mut claimed = self.claimed.lock().unwrap_or_else(PoisonError::into_inner);
-        claimed.insert(id.to_owned()).then(|| Claim { objects: self, id: id.to_owned() })
+    /// Locks a file for writing. Returns `None` while another caller has the lock.
+    pub fn try_lock(&self, id: &str) -> Option<WriteLock<'_>> {
+        let mut locked = self.locked.lock().unwrap_or_else(PoisonError::into_inner);
+        locked.insert(id.to_owned()).then(|| WriteLock { objects: self, id: id.to_owned() })
     }
 
-    fn staged(&self, id: &str) -> PathBuf {
+    fn staging_path(&self, id: &str) -> PathBuf {
         self.data.join("uploads").join(id)
     }
 
-    /// Adds a piece to what has arrived of a file of `total` bytes; says how much that is now. A piece that
-    /// does not follow on what is there, or goes beyond the end, is not taken. Blocking.
+    /// Appends a piece to the staged part of a file of `total` bytes and returns the new length of that part.
+    /// A piece that does not start at the present length, or ends beyond `total`, is ignored. Blocking.
     pub fn stage(&self, id: &str, offset: u64, data: &[u8], total: u64) -> io::Result<u64> {
         make_dir(&self.data.join("uploads"))?;
-        let file =
-            File::options().write(true).create(true).truncate(false).mode(0o600).open(self.staged(id))?;
+        let file = File::options()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(self.staging_path(id))?;
         let length = file.metadata()?.len();
         if offset != length || data.len() as u64 > total.saturating_sub(length) {
             return Ok(length);
@@ -171,9 +179,9 @@ impl Objects {
         Ok(length + data.len() as u64)
     }
 
-    /// The hash of what has arrived, in hexadecimal digits. Blocking.
+    /// The SHA-256 hash of the staged bytes, in hexadecimal digits. Blocking.
     pub fn hash(&self, id: &str) -> io::Result<String> {
-        let mut file = File::open(self.staged(id))?;
+        let mut file = File::open(self.staging_path(id))?;
         let (mut hash, mut buffer) = (Sha256::new(), vec![0; 1 << 20]);
         loop {
             let read = file.read(&mut buffer)?;
@@ -183,18 +191,18 @@ impl Objects {
         Ok(format!("{:x}", hash.finalize()))
     }
 
-    /// All that has arrived. For what is small. Blocking.
+    /// All staged bytes, for small files only. Blocking.
     pub fn staged_bytes(&self, id: &str) -> io::Result<Vec<u8>> {
-        std::fs::read(self.staged(id))
+        std::fs::read(self.staging_path(id))
     }
 
-    /// Puts what has arrived into the store, where it survives a power cut when this returns.
+    /// Moves a complete staged file into the store. After the return the file survives a power cut.
     pub async fn finish(&self, id: &str) -> Result<(), ObjectError> {
         let store = self.store()?;
-        let staged = self.staged(id);
+        let staged = self.staging_path(id);
         if self.bucket.is_none() {
-            // In one step and without a copy: both are on the same disk.
-            let target = self.objects().join("files").join(id);
+            // Both directories are on the same disk, so a rename needs no copy and is atomic.
+            let target = self.objects_dir().join("files").join(id);
             let moved = tokio::task::spawn_blocking(move || {
                 File::open(&staged)?.sync_all()?;
                 std::fs::rename(&staged, &target)?;
@@ -202,54 +210,57 @@ impl Objects {
             });
             return Ok(moved.await.map_err(io::Error::other)??);
         }
-        bucket::upload(store, place(id), &staged).await?;
+        bucket::upload(store, object_path(id), &staged).await?;
         self.unstage(id);
         Ok(())
     }
 
-    /// Puts small files into the store, each with its id; all of them survive a power cut when this returns.
+    /// Writes small files into the store, by id. After the return all of them survive a power cut.
     pub async fn put_all(&self, files: BTreeMap<String, Bytes>) -> Result<(), ObjectError> {
         let store = self.store()?;
         let ids: Vec<String> = files.keys().cloned().collect();
         if self.bucket.is_none() {
-            let dir = self.objects().join("files");
-            let putting = tokio::task::spawn_blocking(move || put_here(&dir, &files));
-            putting.await.map_err(io::Error::other)??;
+            let dir = self.objects_dir().join("files");
+            let writing = tokio::task::spawn_blocking(move || write_files(&dir, &files));
+            writing.await.map_err(io::Error::other)??;
         } else {
-            let putting = files.into_iter().map(|(id, data)| {
+            let uploads = files.into_iter().map(|(id, data)| {
                 let store = store.clone();
-                async move { store.put(&place(&id), data.into()).await.map(|_| ()) }
+                async move { store.put(&object_path(&id), data.into()).await.map(|_| ()) }
             });
-            futures::stream::iter(putting).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
+            futures::stream::iter(uploads).buffer_unordered(CONCURRENT_WRITES).try_collect::<()>().await?;
         }
-        // Of one that came in pieces before.
+        // An earlier attempt may have staged pieces of them.
         ids.iter().for_each(|id| self.unstage(id));
         Ok(())
     }
 
-    /// Forgets what has arrived of a file.
+    /// Removes the staged bytes of a file.
     pub fn unstage(&self, id: &str) {
-        if let Err(error) = std::fs::remove_file(self.staged(id))
+        if let Err(error) = std::fs::remove_file(self.staging_path(id))
             && error.kind() != io::ErrorKind::NotFound
         {
             tracing::warn!(id, %error, "what arrived of a file cannot be removed");
         }
     }
 
-    /// A part of a file, as a stream.
+    /// A range of a file, as a stream.
+    ///
+    /// # Errors
+    /// The first piece cannot be read, for example of a missing file.
     pub async fn read(
         &self,
         id: &str,
         range: Range<u64>,
     ) -> Result<BoxStream<'static, io::Result<Bytes>>, ObjectError> {
-        let (store, place) = (self.store()?, place(id));
-        // Whether it is there is known before anything is sent on.
-        let first = next_piece(store.as_ref(), &place, &range).await?;
-        let begun = range.start + first.len() as u64;
-        let rest = futures::stream::try_unfold(begun..range.end, move |range| {
-            let (store, place) = (store.clone(), place.clone());
+        let (store, path) = (self.store()?, object_path(id));
+        // The first piece is read here, so the caller gets an error before the start of its own answer.
+        let first = get_first_piece(store.as_ref(), &path, &range).await?;
+        let second_start = range.start + first.len() as u64;
+        let rest = futures::stream::try_unfold(second_start..range.end, move |range| {
+            let (store, path) = (store.clone(), path.clone());
             async move {
-                let piece = next_piece(store.as_ref(), &place, &range).await.map_err(io::Error::other)?;
+                let piece = get_first_piece(store.as_ref(), &path, &range).await.map_err(io::Error::other)?;
                 let after = range.start + piece.len() as u64..range.end;
                 Ok((!piece.is_empty()).then_some((piece, after)))
             }
@@ -257,15 +268,15 @@ impl Objects {
         Ok(futures::stream::iter((!first.is_empty()).then_some(Ok(first))).chain(rest).boxed())
     }
 
-    /// A part of a file.
+    /// A range of a file.
     pub async fn read_piece(&self, id: &str, range: Range<u64>) -> Result<Bytes, ObjectError> {
-        Ok(find_range(self.store()?.as_ref(), &place(id), range).await?)
+        Ok(get_range(self.store()?.as_ref(), &object_path(id), range).await?)
     }
 
-    /// Removes a file, whatever there is of it.
+    /// Removes a file from the store and from staging.
     pub async fn remove(&self, id: &str) -> Result<(), ObjectError> {
         self.unstage(id);
-        match self.store()?.delete(&place(id)).await {
+        match self.store()?.delete(&object_path(id)).await {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
             Err(error) => Err(error.into()),
         }
@@ -283,7 +294,7 @@ mod tests {
         pieces.into_iter().flat_map(|piece| piece.unwrap().to_vec()).collect()
     }
 
-    async fn round(objects: &Objects) {
+    async fn store_and_read(objects: &Objects) {
         assert_eq!(objects.stage("a", 0, b"", 10).unwrap(), 0);
         assert_eq!(objects.stage("a", 0, b"01234", 10).unwrap(), 5);
         assert_eq!(objects.stage("a", 0, b"01234", 10).unwrap(), 5, "a repeated piece changes nothing");
@@ -298,7 +309,7 @@ mod tests {
         assert_eq!(whole(objects, "a", 3..3).await, b"");
         assert_eq!(objects.read_piece("a", 8..10).await.unwrap(), "89");
         assert_eq!(objects.stage("a", 0, b"", 10).unwrap(), 0, "nothing is left where it was put together");
-        // Many at once replace whatever there was of them.
+        // `put_all` replaces staged and stored files.
         objects.stage("b-3", 0, b"half", 10).unwrap();
         let files: BTreeMap<String, Bytes> =
             (0..20_usize).map(|n| (format!("b-{n}"), Bytes::from(vec![7; n]))).collect();
@@ -319,20 +330,20 @@ mod tests {
     #[tokio::test]
     async fn a_file_is_whole_or_not_there() {
         let dir = tempfile::tempdir().unwrap();
-        round(&Objects::new(dir.path(), None)).await;
-        // The way of every remote store.
+        store_and_read(&Objects::new(dir.path(), None)).await;
+        // The code path of all remote stores.
         let remote = Objects::new(dir.path(), Some(Bucket::from(AmazonS3Builder::new())));
         *remote.store.lock().unwrap() = Some(Arc::new(object_store::memory::InMemory::new()));
-        round(&remote).await;
+        store_and_read(&remote).await;
     }
 
     #[test]
-    fn one_writes_at_a_time() {
+    fn only_one_caller_has_the_write_lock() {
         let dir = tempfile::tempdir().unwrap();
         let objects = Objects::new(dir.path(), None);
-        let first = objects.claim("a").unwrap();
-        assert!(objects.claim("a").is_none() && objects.claim("b").is_some());
+        let first = objects.try_lock("a").unwrap();
+        assert!(objects.try_lock("a").is_none() && objects.try_lock("b").is_some());
         drop(first);
-        assert!(objects.claim("a").is_some());
+        assert!(objects.try_lock("a").is_some());
     }
 }

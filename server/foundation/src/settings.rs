@@ -1,63 +1,63 @@
-//! Settings that an operator gives when the portal starts.
+//! The settings that an operator gives at the start of the portal.
 
 use std::path::PathBuf;
 
 use berth_core::ports::Origin;
-use berth_recordings::Keep;
+use berth_recordings::Retention;
 
 use crate::envelope;
 use crate::objects::Bucket;
 
-/// Settings that do not change while the portal runs.
+/// The settings of the portal. They are fixed from the start on.
 #[derive(Clone)]
 pub struct Settings {
-    /// ISO 4217.
+    /// ISO 4217 code.
     pub currency: String,
     pub sign_up_open: bool,
-    /// Served over https: cookies are `Secure` and carry the `__Host-` prefix.
+    /// The portal is served over https: cookies are `Secure` and have the `__Host-` prefix.
     pub https: bool,
     pub session_idle_s: i64,
     pub session_absolute_s: i64,
-    /// Where logs and readings are kept.
+    /// The data directory, with logs and readings.
     pub data: PathBuf,
-    /// For how long readings are kept.
-    pub keep_readings: Keep,
-    /// Where workers reach the portal, for the line that an operator runs on a host.
+    /// The retention of readings.
+    pub keep_readings: Retention,
+    /// The URL of the portal for workers. It is part of the command for joining a host.
     pub worker_url: String,
-    /// The worker's program for hosts to fetch; without it a host is set up by hand.
+    /// The worker's program for download by hosts. Without it an operator installs the worker by hand.
     pub worker_program: Option<PathBuf>,
-    /// How long a node's certificate is good; it is renewed when two thirds have passed.
+    /// Lifetime of a node's certificate in seconds. The worker renews it after two thirds.
     pub node_certificate_s: i64,
-    /// How long what a worker runs goes on without a word from this portal.
+    /// Milliseconds for which attempts continue without contact to the portal.
     pub lease_ms: i64,
-    /// How long the portal's own certificate towards workers is good; a new one is made every day.
+    /// Lifetime in seconds of the portal's certificate for workers. The portal makes a new one every day.
     pub portal_certificate_s: i64,
-    /// The file with the key that seals secrets; one in the data directory when absent.
+    /// The file with the present key for sealing. The default is a file in the data directory.
     pub secrets_key: Option<PathBuf>,
-    /// Files with the keys before it, whose secrets are sealed anew at the start.
+    /// Files with former keys. At the start the portal wraps the keys of their secrets with the present key.
     pub secrets_old_keys: Vec<PathBuf>,
-    /// Webhooks may lead into private networks, and be plain http.
+    /// Permits webhooks in private networks and with plain http.
     pub private_webhooks: bool,
-    /// `smtps://user:password@host`; mail goes to files in the data directory without one.
+    /// A URL such as `smtps://user:password@host`. Without it mail goes to files in the data directory.
     pub smtp: Option<String>,
     pub mail_from: String,
-    /// Where people reach the portal.
+    /// The URL of the portal for browsers.
     pub public_url: String,
-    /// Where ports of jobs are seen: a host name that is not the portal's; without one they are not.
+    /// The origin of job ports, with a host name other than the portal's. Without it ports are off.
     pub ports_origin: Option<Origin>,
-    /// Stripe's secret key; without it the portal lives on credit from the operator.
+    /// Stripe's secret key. Without it only operators grant credit.
     pub stripe_key: Option<String>,
     pub stripe_url: String,
-    /// What Stripe signs its events with; several while one is being replaced.
+    /// The secrets of Stripe's event signatures. Several are valid during a rotation.
     pub stripe_webhook_secrets: Vec<String>,
-    /// Where jobs' files are kept; the data directory without one.
+    /// The bucket of jobs' files. Without it they are in the data directory.
     pub object_store: Option<Bucket>,
-    /// Bytes of jobs' files that one organization may have.
+    /// Limit of one organization for the bytes of jobs' files.
     pub org_storage_bytes: i64,
 }
 
 impl Settings {
-    /// Where the key that seals secrets is.
+    /// The path of the present key for sealing.
     pub fn secrets_key_file(&self) -> PathBuf {
         self.secrets_key.clone().unwrap_or_else(|| self.data.join(envelope::FILE))
     }
@@ -72,7 +72,7 @@ impl Default for Settings {
             session_idle_s: 12 * 3_600,
             session_absolute_s: 14 * 86_400,
             data: PathBuf::from("./data"),
-            keep_readings: Keep::default(),
+            keep_readings: Retention::default(),
             worker_url: "https://127.0.0.1:8081".to_owned(),
             worker_program: None,
             node_certificate_s: 86_400,

@@ -1,6 +1,6 @@
-//! What this portal counts of its own work since it started, and what its nodes said last of their boards.
+//! Counts of the portal's own work since its start, and the latest samples of boards from the nodes.
 //!
-//! In memory only. The right to read it is checked by the metrics of the portal.
+//! All of it is in memory only. The metrics module of the portal checks the right to read it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -69,7 +69,7 @@ pub const READINGS_DROPPED: Family = family(
     "Readings of jobs' devices that were not kept, since their time was not the portal's.",
 );
 
-/// Everything that the portal tells of itself.
+/// All metric families of the portal.
 pub const FAMILIES: [Family; 18] = [
     BUILD,
     JOBS,
@@ -91,14 +91,14 @@ pub const FAMILIES: [Family; 18] = [
     READINGS_DROPPED,
 ];
 
-/// Boards and slices of one node that are passed on; no host has more.
-const MOST_BOARDS: usize = 64;
-const MOST_SLICES: usize = 64 * 16;
+/// Exported boards and slices of one node. No host has more.
+const MAX_BOARDS: usize = 64;
+const MAX_SLICES: usize = 64 * 16;
 
-/// How often something took how long.
+/// A histogram of durations.
 #[derive(Debug, Clone)]
 struct Histogram {
-    /// Upper ends of the buckets in seconds, each with how often it was not longer.
+    /// The upper bound of each bucket in seconds, with the number of durations up to this bound.
     buckets: Vec<(f64, u64)>,
     sum_s: f64,
     count: u64,
@@ -117,7 +117,7 @@ impl Histogram {
         self.count += 1;
     }
 
-    fn tell(&self, out: &mut Exposition, family: Family) {
+    fn write(&self, out: &mut Exposition, family: Family) {
         for (bound, count) in &self.buckets {
             out.add_part(family, "_bucket", &[("le", bound.to_string().as_str())], *count as f64);
         }
@@ -133,13 +133,14 @@ struct Counts {
     request_s: Histogram,
     pass_s: Histogram,
     wait_s: Histogram,
-    posted: Posted,
+    postings: PostingCounts,
     readings_dropped: u64,
 }
 
-/// Postings up to one of them, by kind: those after it are counted when they are asked for.
+/// Numbers of posted transfers by kind, up to the transfer `until`. The metrics module counts later transfers
+/// at the next request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Posted {
+pub struct PostingCounts {
     pub until: TransferId,
     pub by_kind: BTreeMap<String, i64>,
 }
@@ -154,25 +155,25 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// An id before every one that is made at this time or later.
+/// An id lower than all ids from this time on.
 pub fn first_transfer(at: Timestamp) -> TransferId {
     let millis = u64::try_from(at.millis()).unwrap_or(0);
     TransferId::from_uuid(uuid::Builder::from_unix_timestamp_millis(millis, &[0; 10]).into_uuid())
 }
 
-/// When a job was submitted, as its id says.
+/// The time of a job's submission in milliseconds, from its id.
 fn submitted_ms(job: JobId) -> i64 {
     i64::try_from(job.uuid().as_u128() >> 80).unwrap_or(i64::MAX)
 }
 
-/// The methods that are told apart; whatever else somebody invents is one.
+/// The label of a request's method. All unknown methods share the label `other`.
 fn method_name(method: &str) -> &'static str {
     let known = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
     known.into_iter().find(|name| *name == method).unwrap_or("other")
 }
 
 impl Telemetry {
-    /// Counts from this time on.
+    /// Counts of postings begin at `now`.
     pub fn new(now: Timestamp) -> Self {
         let seconds = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
         let waits = [0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3_600.0, 14_400.0, 86_400.0, 604_800.0];
@@ -181,59 +182,59 @@ impl Telemetry {
             request_s: Histogram::new(&seconds),
             pass_s: Histogram::new(&seconds),
             wait_s: Histogram::new(&waits),
-            posted: Posted { until: first_transfer(now), by_kind: BTreeMap::new() },
+            postings: PostingCounts { until: first_transfer(now), by_kind: BTreeMap::new() },
             readings_dropped: 0,
         };
         Self { counts: Mutex::new(counts), nodes: Mutex::default() }
     }
 
-    /// A request was answered.
-    pub fn answered(&self, method: &str, status: u16, took: Duration) {
+    /// Counts an answered request.
+    pub fn observe_request(&self, method: &str, status: u16, took: Duration) {
         let mut counts = lock(&self.counts);
         *counts.requests.entry((method_name(method), status)).or_default() += 1;
         counts.request_s.observe(took.as_secs_f64());
     }
 
-    /// The scheduler made a pass.
-    pub fn passed(&self, took: Duration) {
+    /// Counts a pass of the scheduler.
+    pub fn observe_pass(&self, took: Duration) {
         lock(&self.counts).pass_s.observe(took.as_secs_f64());
     }
 
-    /// An attempt of a job was placed. Only the first tells how long the job waited.
-    pub fn placed(&self, job: JobId, attempt: u32, at: Timestamp) {
+    /// Counts the placement of an attempt. Only the first attempt measures the wait of a job.
+    pub fn observe_placement(&self, job: JobId, attempt: u32, at: Timestamp) {
         if attempt == 1 {
             let waited_ms = at.millis().saturating_sub(submitted_ms(job)).max(0);
             lock(&self.counts).wait_s.observe(waited_ms as f64 / 1_000.0);
         }
     }
 
-    /// So many readings were not kept.
-    pub fn dropped(&self, readings: usize) {
+    /// Counts dropped readings.
+    pub fn count_dropped_readings(&self, readings: usize) {
         lock(&self.counts).readings_dropped += readings as u64;
     }
 
-    pub fn posted(&self) -> Posted {
-        lock(&self.counts).posted.clone()
+    pub fn posting_counts(&self) -> PostingCounts {
+        lock(&self.counts).postings.clone()
     }
 
-    /// Counts on from `new`, unless another did so meanwhile.
-    pub fn set_posted(&self, old: &Posted, new: Posted) {
+    /// Replaces the counts `old` by `new`. Does nothing if a concurrent request replaced `old` already.
+    pub fn set_posting_counts(&self, old: &PostingCounts, new: PostingCounts) {
         let mut counts = lock(&self.counts);
-        if counts.posted == *old {
-            counts.posted = new;
+        if counts.postings == *old {
+            counts.postings = new;
         }
     }
 
-    /// Keeps what a node read last of its boards and slices.
+    /// Stores the latest samples of a node's boards and slices.
     pub fn put_samples(&self, node: NodeId, boards: Vec<BoardSample>, mut slices: Vec<SliceSample>) {
         let mut boards = boards;
-        boards.truncate(MOST_BOARDS);
-        slices.truncate(MOST_SLICES);
+        boards.truncate(MAX_BOARDS);
+        slices.truncate(MAX_SLICES);
         let samples = Samples { at_micros: 0, boards, attempts: Vec::new(), slices };
         lock(&self.nodes).insert(node, Arc::new(samples));
     }
 
-    /// What the nodes that are connected read last; that of others is forgotten.
+    /// The latest samples of the connected nodes. The samples of other nodes are removed.
     pub fn samples(&self, connected: &HashSet<NodeId>) -> Vec<(NodeId, Arc<Samples>)> {
         let mut nodes = lock(&self.nodes);
         nodes.retain(|node, _| connected.contains(node));
@@ -243,16 +244,16 @@ impl Telemetry {
         all
     }
 
-    /// Tells what was counted here.
-    pub fn tell(&self, out: &mut Exposition) {
+    /// Writes the counts of this module.
+    pub fn write(&self, out: &mut Exposition) {
         let counts = lock(&self.counts);
-        counts.wait_s.tell(out, QUEUE_WAIT);
-        counts.pass_s.tell(out, PASS);
+        counts.wait_s.write(out, QUEUE_WAIT);
+        counts.pass_s.write(out, PASS);
         out.declare(REQUESTS);
         for ((method, status), count) in &counts.requests {
             out.add(REQUESTS, &[("method", *method), ("code", status.to_string().as_str())], *count as f64);
         }
-        counts.request_s.tell(out, REQUEST_SECONDS);
+        counts.request_s.write(out, REQUEST_SECONDS);
         out.add(READINGS_DROPPED, &[], counts.readings_dropped as f64);
     }
 }
@@ -263,15 +264,15 @@ mod tests {
 
     fn text(telemetry: &Telemetry) -> String {
         let mut out = Exposition::default();
-        telemetry.tell(&mut out);
+        telemetry.write(&mut out);
         out.text()
     }
 
     #[test]
-    fn what_took_how_long_is_counted_cumulatively() {
+    fn durations_are_counted_in_cumulative_buckets() {
         let telemetry = Telemetry::new(Timestamp::from_micros(0));
         for millis in [1, 30, 30, 20_000] {
-            telemetry.passed(Duration::from_millis(millis));
+            telemetry.observe_pass(Duration::from_millis(millis));
         }
         let text = text(&telemetry);
         for line in [
@@ -287,15 +288,15 @@ mod tests {
     }
 
     #[test]
-    fn only_the_first_placement_tells_a_wait_and_odd_methods_are_one() {
+    fn only_the_first_placement_counts_a_wait_and_unknown_methods_share_a_label() {
         let telemetry = Telemetry::new(Timestamp::from_micros(0));
         let made = uuid::Builder::from_unix_timestamp_millis(1_800_000_000_000, &[7; 10]).into_uuid();
         let job = JobId::from_uuid(made);
-        telemetry.placed(job, 1, Timestamp::from_micros(1_800_000_002_000_000));
-        telemetry.placed(job, 2, Timestamp::from_micros(1_800_009_000_000_000));
-        telemetry.answered("GET", 200, Duration::ZERO);
-        telemetry.answered("BREW", 405, Duration::ZERO);
-        telemetry.answered("MKCOL", 405, Duration::ZERO);
+        telemetry.observe_placement(job, 1, Timestamp::from_micros(1_800_000_002_000_000));
+        telemetry.observe_placement(job, 2, Timestamp::from_micros(1_800_009_000_000_000));
+        telemetry.observe_request("GET", 200, Duration::ZERO);
+        telemetry.observe_request("BREW", 405, Duration::ZERO);
+        telemetry.observe_request("MKCOL", 405, Duration::ZERO);
         let text = text(&telemetry);
         for line in [
             "berth_queue_wait_seconds_bucket{le=\"1\"} 0",
@@ -309,32 +310,32 @@ mod tests {
     }
 
     #[test]
-    fn readings_that_are_not_kept_are_counted() {
+    fn dropped_readings_are_counted() {
         let telemetry = Telemetry::new(Timestamp::from_micros(0));
         for readings in [2, 0, 1] {
-            telemetry.dropped(readings);
+            telemetry.count_dropped_readings(readings);
         }
         let text = text(&telemetry);
         assert!(text.lines().any(|l| l == "berth_readings_dropped_total 3"), "{text}");
     }
 
     #[test]
-    fn a_node_that_is_gone_tells_nothing() {
+    fn samples_of_disconnected_nodes_are_removed() {
         let telemetry = Telemetry::new(Timestamp::from_micros(0));
         let node = |n: u128| NodeId::from_uuid(uuid::Uuid::from_u128(n));
         for n in 1..3 {
             telemetry.put_samples(node(n), vec![BoardSample::default(); 100], Vec::new());
         }
-        let there = telemetry.samples(&HashSet::from([node(2)]));
+        let samples = telemetry.samples(&HashSet::from([node(2)]));
         assert_eq!(
-            there.iter().map(|(n, s)| (*n, s.boards.len())).collect::<Vec<_>>(),
-            [(node(2), MOST_BOARDS)]
+            samples.iter().map(|(n, s)| (*n, s.boards.len())).collect::<Vec<_>>(),
+            [(node(2), MAX_BOARDS)]
         );
         assert_eq!(telemetry.samples(&HashSet::from([node(1), node(2)])).len(), 1, "it is forgotten");
     }
 
     #[test]
-    fn ids_of_transfers_tell_before_and_after() {
+    fn the_first_transfer_id_separates_ids_by_time() {
         let at = Timestamp::from_micros(1_800_000_000_000_000);
         let made = uuid::Builder::from_unix_timestamp_millis(1_800_000_000_000, &[1; 10]).into_uuid();
         let made = TransferId::from_uuid(made).to_string();

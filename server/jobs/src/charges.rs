@@ -1,4 +1,4 @@
-//! Posts what jobs used, and sums it up by day in the same transaction.
+//! The charges of jobs: postings for metered use, with the sums by day in the same transaction.
 
 use berth_types::ids::{JobId, OrgId, TransferId};
 use berth_types::ledger::TransferKind;
@@ -8,20 +8,22 @@ use berth_foundation::Context;
 use berth_foundation::days::day_of;
 use berth_store::jobs::JobRow;
 use berth_store::ledger::Posting;
-use berth_store::usage::Charged;
+use berth_store::usage::Charge;
 use berth_store::{self as store, StoreError, Tx};
 
-/// What set money aside for a job. The job says so itself: a look into the ledger, which every charge then
-/// adds to, would make charges of jobs meet whose transfers are side by side in an index.
-pub(crate) async fn hold_of(tx: &mut Tx<'_>, row: &JobRow) -> Result<Option<TransferId>, StoreError> {
+/// The transfer that holds the worst case of a job. It is read from the job's row: a read of the ledger, to
+/// which every charge adds, would make charges of different jobs conflict on neighbouring entries of an
+/// index.
+pub(crate) async fn find_hold(tx: &mut Tx<'_>, row: &JobRow) -> Result<Option<TransferId>, StoreError> {
     match &row.hold_id {
         Some(id) => id.parse().map(Some).map_err(|_| StoreError::Corrupt(row.id.clone())),
-        // It cost nothing at first.
+        // A job that cost nothing at its submission has no hold in its row, but an extension may have made
+        // one.
         None => store::ledger::find_hold(tx, "job", &row.id).await,
     }
 }
 
-/// Charges what was used since the last charge.
+/// Charges the metered use since the last charge.
 pub(crate) async fn charge(
     tx: &mut Tx<'_>,
     context: &Context,
@@ -32,7 +34,7 @@ pub(crate) async fn charge(
     let (org, job): (OrgId, JobId) = (row.org_id.parse().map_err(corrupt)?, row.id.parse().map_err(corrupt)?);
     let due = row.cost_micros - row.posted_micros;
     if due > 0 {
-        let pending = hold_of(tx, row).await?;
+        let pending = find_hold(tx, row).await?;
         let posting = Posting {
             kind: TransferKind::Usage,
             pending,
@@ -49,7 +51,7 @@ pub(crate) async fn charge(
     }
     let labels: std::collections::BTreeMap<String, String> =
         serde_json::from_str(&row.labels).unwrap_or_default();
-    let charged = Charged {
+    let charged = Charge {
         org: &row.org_id,
         day: day_of(now),
         offering: &row.offering_id,
@@ -59,12 +61,12 @@ pub(crate) async fn charge(
         device_milli_ms: ms.saturating_mul(row.device_milli),
         cost_micros: due.max(0),
     };
-    store::usage::count(tx, &charged).await?;
+    store::usage::add_charge(tx, &charged).await?;
     row.posted_ms = row.metered_ms;
     Ok(())
 }
 
-/// A posting that sets money aside for a job; others are made from it.
+/// A hold for a job. Its other postings are made from this one with another kind.
 pub(crate) fn hold_posting(
     id: TransferId,
     org: OrgId,

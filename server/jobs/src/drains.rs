@@ -1,9 +1,10 @@
-//! Emptying nodes: cordon now, tell what still runs at the deadline to go, and say how far it is.
+//! Drains of nodes: a cordon at once, a stop of the remaining jobs at the deadline, and the progress until
+//! then.
 //!
-//! Whom it tells when is decided in core. Called off it takes back nothing that was told already.
+//! `drain_rules` decides the stops. A cancelled drain takes no stop back.
 
-use crate::drain_rules::{NodeAttempt, decide, grace_s, waits_again};
-use berth_core::jobs::Event;
+use crate::drain_rules::{NodeAttempt, decide, grace_s, is_requeued};
+use berth_core::jobs::MachineEvent;
 use berth_types::Page;
 use berth_types::ids::{AuditEventId, JobId, NodeId};
 use berth_types::jobs::{Checkpoint, JobState, Retry};
@@ -18,24 +19,24 @@ use crate::attempts::Attempts;
 use berth_fleet::leases::node_audit;
 use berth_foundation::Caller;
 use berth_foundation::{Change, Context};
-use berth_store::operations::{DrainRow, OpenRow};
+use berth_store::operations::{DrainRow, OperatorRankRow};
 use berth_store::{self as store, StoreError, Tx};
 
-/// The longest that a drain may be planned ahead, in seconds.
-const FARTHEST_S: i64 = 366 * 86_400;
-/// Seconds within which a worker's own grace is over.
-const GRACE_S: i64 = 10;
+/// The latest deadline of a drain, in seconds from now.
+const MAX_DEADLINE_S: i64 = 366 * 86_400;
+/// The worker's default grace in seconds.
+const DEFAULT_GRACE_S: i64 = 10;
 
-/// What a submission says of its end; the rest of it, files above all, is passed over.
+/// The policies for the end of a job in its submission. The other fields, above all the files, are skipped.
 #[derive(Deserialize)]
-struct Spec {
+struct EndPolicies {
     #[serde(default)]
     retry: Option<Retry>,
     #[serde(default)]
     checkpoint: Option<Checkpoint>,
 }
 
-fn spec(row: &OpenRow) -> Result<Spec, StoreError> {
+fn end_policies(row: &OperatorRankRow) -> Result<EndPolicies, StoreError> {
     serde_json::from_str(&row.spec).map_err(|_| StoreError::Corrupt(row.job_id.clone()))
 }
 
@@ -51,33 +52,35 @@ fn deadline(row: &DrainRow) -> Option<Timestamp> {
     row.deadline_at.map(Timestamp::from_micros)
 }
 
-/// What those hear whose jobs are told to go.
-fn words(row: &DrainRow) -> String {
+/// The reason of a drain for the owners of the stopped jobs.
+fn reason_text(row: &DrainRow) -> String {
     if row.by_host {
         return format!("{} is being shut down", row.node_name);
     }
     format!("{} is emptied by the operator ({}): {}", row.node_name, row.started_by, row.reason)
 }
 
-/// When a rank has ended at the latest: at its job's limit, or at the deadline and with its grace.
-fn ends_by(drain: &DrainRow, row: &OpenRow, now: Timestamp) -> Option<Timestamp> {
+/// The latest end of a rank: at the time limit of its job, or at the drain's deadline with the grace. `None`
+/// if its devices are unclean.
+fn ends_by(drain: &DrainRow, row: &OperatorRankRow, now: Timestamp) -> Option<Timestamp> {
     let ended = row.ended || row.number != row.latest;
     let runs = matches!(
         JobState::parse(&row.state),
         Some(JobState::Assigned | JobState::Starting | JobState::Running)
     );
     if ended || !runs {
-        // It stops or is cleaned up, unless it could not be proved clean.
-        return row.unclean.is_none().then(|| now.plus_seconds(row.grace_s.max(GRACE_S)));
+        // The rank stops or is being cleaned. Unclean devices wait for an operator, so they have no latest
+        // end.
+        return row.unclean.is_none().then(|| now.plus_seconds(row.grace_s.max(DEFAULT_GRACE_S)));
     }
     let begun = row.started_at.map_or(now, Timestamp::from_micros);
     let limit = begun.plus_seconds(row.max_duration_s.saturating_sub(row.metered_before_ms / 1_000));
     let own = u32::try_from(row.grace_s).ok();
-    let told = deadline(drain).map(|at| at.max(now).plus_seconds(i64::from(grace_s(own, grace(drain)))));
-    Some(told.map_or(limit, |told| limit.min(told)))
+    let stopped = deadline(drain).map(|at| at.max(now).plus_seconds(i64::from(grace_s(own, grace(drain)))));
+    Some(stopped.map_or(limit, |stopped| limit.min(stopped)))
 }
 
-fn shown(row: DrainRow, open: &[OpenRow], now: Timestamp) -> Result<Drain, StoreError> {
+fn drain_from_row(row: DrainRow, open: &[OperatorRankRow], now: Timestamp) -> Result<Drain, StoreError> {
     let last: Option<Vec<Timestamp>> = open.iter().map(|rank| ends_by(&row, rank, now)).collect();
     let stopping = open.iter().filter(|r| r.number == r.latest && r.state == JobState::Stopping.name());
     Ok(Drain {
@@ -99,7 +102,7 @@ fn shown(row: DrainRow, open: &[OpenRow], now: Timestamp) -> Result<Drain, Store
 fn check(input: &NewDrain, now: Timestamp) -> Result<(), Problem> {
     let mut errors = Vec::new();
     let mut refuse = |pointer: &str, detail: &str| errors.push(FieldError::new(pointer, detail));
-    if input.deadline_at.is_some_and(|at| at > now.plus_seconds(FARTHEST_S)) {
+    if input.deadline_at.is_some_and(|at| at > now.plus_seconds(MAX_DEADLINE_S)) {
         refuse("/deadline_at", "At most a year from now.");
     }
     if input.grace_s.is_some_and(|s| !(1..=3_600).contains(&s)) {
@@ -112,26 +115,26 @@ fn check(input: &NewDrain, now: Timestamp) -> Result<(), Problem> {
     if errors.is_empty() { Ok(()) } else { Err(Problem::invalid(errors)) }
 }
 
-/// Why the jobs of a node will have to leave it, for those who run there.
-pub(crate) async fn notices(tx: &mut Tx<'_>) -> Result<Vec<(NodeId, String)>, StoreError> {
+/// The draining nodes, each with a notice for the jobs that run there.
+pub(crate) async fn list_notices(tx: &mut Tx<'_>) -> Result<Vec<(NodeId, String)>, StoreError> {
     let notice = |row: DrainRow| {
         let id: NodeId = row.node_id.parse().map_err(|_| StoreError::Corrupt(row.node_id.clone()))?;
         let until = match deadline(&row) {
             Some(at) => format!("What still runs there at {} is told to stop then.", at.minute()),
             None => "What runs there may run to its end.".to_owned(),
         };
-        Ok((id, format!("{} {until}", sentence(&words(&row)))))
+        Ok((id, format!("{} {until}", with_full_stop(&reason_text(&row)))))
     };
     store::operations::list_drains(tx).await?.into_iter().map(notice).collect()
 }
 
-/// With a full stop, where somebody left it out.
-pub(super) fn sentence(text: &str) -> String {
+/// The text with a full stop at its end.
+pub(super) fn with_full_stop(text: &str) -> String {
     let text = text.trim();
     if text.ends_with(['.', '!', '?']) { text.to_owned() } else { format!("{text}.") }
 }
 
-/// Nodes that are emptied.
+/// The drains of nodes.
 #[derive(Clone)]
 pub struct Drains {
     context: Context,
@@ -143,7 +146,7 @@ impl Drains {
         Self { context, attempts }
     }
 
-    /// Nodes that are emptied, with how far that is.
+    /// The draining nodes, each with its progress.
     pub async fn list_drains(&self, caller: &Caller) -> Result<Page<Drain>, Problem> {
         self.context.authorise_operator(caller)?;
         let now = self.context.now();
@@ -152,12 +155,15 @@ impl Drains {
         let mut out = Vec::new();
         for row in store::operations::list_drains(&mut tx).await? {
             let open = store::operations::list_open(&mut tx, &row.node_id).await?;
-            out.push(shown(row, &open, now)?);
+            out.push(drain_from_row(row, &open, now)?);
         }
         Ok(Page::whole(out))
     }
 
-    /// Begins to empty a node, or says otherwise how it is emptied.
+    /// Begins the drain of a node, or changes a present one.
+    ///
+    /// # Errors
+    /// The node is unknown, or the deadline, grace or reason is invalid.
     pub async fn drain_node(&self, caller: &Caller, node: NodeId, input: NewDrain) -> Result<Drain, Problem> {
         self.context.authorise_operator(caller)?;
         let now = self.context.now();
@@ -197,12 +203,15 @@ impl Drains {
             return Err(Problem::not_found());
         }
         self.context.publish(Change::Boards);
-        let known = self.list_drains(caller).await?.items.into_iter().find(|d| d.node == node);
-        known.ok_or_else(Problem::not_found)
+        let drain = self.list_drains(caller).await?.items.into_iter().find(|d| d.node == node);
+        drain.ok_or_else(Problem::not_found)
     }
 
-    /// Calls a drain off: the node is as it was before. What was told to stop stops.
-    pub async fn call_off_drain(&self, caller: &Caller, node: NodeId) -> Result<(), Problem> {
+    /// Cancels a drain: the node gets back its earlier cordon. Attempts that stop already go on stopping.
+    ///
+    /// # Errors
+    /// The node has no drain.
+    pub async fn cancel_drain(&self, caller: &Caller, node: NodeId) -> Result<(), Problem> {
         self.context.authorise_operator(caller)?;
         let event =
             self.context.audit_event(caller, "node.drain_called_off", node.to_string(), String::new());
@@ -224,9 +233,9 @@ impl Drains {
         Ok(())
     }
 
-    /// The host of a node is being shut down: it is emptied now, until its worker is back. Where an operator
-    /// empties it already, that goes on after it, and only comes sooner.
-    pub async fn node_leaves(&self, node: NodeId) -> Result<(), StoreError> {
+    /// Drains a node at once for the shutdown of its host, until its worker is back. An operator's drain of
+    /// the node stays, with the deadline now.
+    pub async fn drain_for_shutdown(&self, node: NodeId) -> Result<(), StoreError> {
         let now = self.context.now();
         let row = DrainRow {
             node_id: node.to_string(),
@@ -245,8 +254,8 @@ impl Drains {
             let (row, event) = (row.clone(), event.clone());
             async move {
                 match store::operations::find_drain(tx, node).await? {
-                    Some(known) if known.by_host => return Ok(()),
-                    Some(_) => store::operations::hasten_drain(tx, node, now).await?,
+                    Some(drain) if drain.by_host => return Ok(()),
+                    Some(_) => store::operations::shorten_drain_deadline(tx, node, now).await?,
                     None => {
                         store::operations::put_drain(tx, node, &row).await?;
                     }
@@ -260,7 +269,7 @@ impl Drains {
         Ok(())
     }
 
-    /// Tells whoever is due to go, and notes which nodes are empty.
+    /// Stops the attempts at the deadline of their drain, and records the empty nodes.
     pub async fn tick_drains(&self) -> Result<(), StoreError> {
         let now = self.context.now();
         let rows = {
@@ -268,7 +277,7 @@ impl Drains {
             store::operations::list_drains(&mut conn.tx()).await?
         };
         for row in rows.into_iter().filter(|row| row.emptied_at.is_none()) {
-            // One node that cannot be looked at now keeps no other from being emptied.
+            // A failure on one node does not stop the drains of the others.
             if let Err(error) = self.tick_drain(&row, now).await {
                 tracing::error!(%error, node = row.node_id, "this node could not be emptied further");
             }
@@ -281,32 +290,33 @@ impl Drains {
             let mut conn = self.context.db.read().await?;
             store::operations::list_open(&mut conn.tx(), &row.node_id).await?
         };
-        let resident = |(index, rank): (usize, &OpenRow)| {
+        let attempt = |(index, rank): (usize, &OperatorRankRow)| {
             let state = JobState::parse(&rank.state);
             let state = state.ok_or_else(|| StoreError::Corrupt(rank.state.clone()))?;
             Ok(NodeAttempt { job: index, attempt: number(rank.number), latest: number(rank.latest), state })
         };
-        let residents: Vec<NodeAttempt<usize>> =
-            open.iter().enumerate().map(resident).collect::<Result<_, StoreError>>()?;
-        let due = decide(deadline(row), now, &residents);
-        for (index, attempt) in due.stop {
+        let attempts: Vec<NodeAttempt<usize>> =
+            open.iter().enumerate().map(attempt).collect::<Result<_, StoreError>>()?;
+        let actions = decide(deadline(row), now, &attempts);
+        for (index, attempt) in actions.stop {
             let Some(rank) = open.get(index) else { continue };
-            let Spec { retry, checkpoint } = spec(rank)?;
-            let again = waits_again(rank.preemptible, retry.as_ref());
+            let EndPolicies { retry, checkpoint } = end_policies(rank)?;
+            let again = is_requeued(rank.preemptible, retry.as_ref());
             let grace_s = grace_s(checkpoint.map(|c| c.grace_s), grace(row));
             let job: JobId = rank.job_id.parse().map_err(|_| StoreError::Corrupt(rank.job_id.clone()))?;
-            let event = Event::Drain { attempt, again, grace_s };
-            if let Err(error) = self.attempts.move_on(job, None, event, sentence(&words(row))).await {
+            let event = MachineEvent::Drain { attempt, again, grace_s };
+            let detail = with_full_stop(&reason_text(row));
+            if let Err(error) = self.attempts.apply_event(job, None, event, detail).await {
                 tracing::error!(%job, %error, "a job could not be told to leave; the next look tries again");
             }
         }
-        if due.empty {
-            self.note_emptied(row, now).await?;
+        if actions.empty {
+            self.record_emptied(row, now).await?;
         }
         Ok(())
     }
 
-    async fn note_emptied(&self, row: &DrainRow, now: Timestamp) -> Result<(), StoreError> {
+    async fn record_emptied(&self, row: &DrainRow, now: Timestamp) -> Result<(), StoreError> {
         let node: NodeId = row.node_id.parse().map_err(|_| StoreError::Corrupt(row.node_id.clone()))?;
         let id: AuditEventId = self.context.new_id(now);
         let event = AuditEvent {
@@ -320,7 +330,7 @@ impl Drains {
         let done = self.context.db.write(move |tx| {
             let event = event.clone();
             async move {
-                // Called off meanwhile, or something is there again: then there is nothing to note.
+                // The drain may be cancelled meanwhile, or the node may have an attempt again.
                 if store::operations::set_emptied(tx, node, now).await? {
                     store::quotas::insert_audit(tx, None, &event).await?;
                 }
@@ -332,8 +342,8 @@ impl Drains {
     }
 }
 
-/// A host is back that was shut down: its node is as it was before.
-pub(super) async fn host_returned(tx: &mut Tx<'_>, node: NodeId) -> Result<(), StoreError> {
+/// Ends the drain for a shutdown after the return of the host: the node gets back its earlier cordon.
+pub(super) async fn end_shutdown_drain(tx: &mut Tx<'_>, node: NodeId) -> Result<(), StoreError> {
     if let Some(row) = store::operations::find_drain(tx, node).await?.filter(|row| row.by_host) {
         store::operations::delete_drain(tx, node).await?;
         store::nodes::set_cordoned(tx, node, row.was_cordoned).await?;

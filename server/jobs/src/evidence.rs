@@ -1,9 +1,8 @@
-//! Keeps what workers saw of processes and devices beside each rank of an attempt, and gives back what of
-//! its charge that does not bear out.
+//! The stored evidence of each rank of an attempt, and the credit for charged time without evidence.
 //!
-//! The charge itself stays as it was metered; what comes back is a posting of its own.
+//! The charge itself stays as metered; the credit is a posting of its own.
 
-use crate::evidence_rules::{Uncovered, credit_micros, newest, together_ms, uncovered};
+use crate::evidence_rules::{Uncovered, credit_micros, merge, uncovered, union_ms};
 use berth_core::rating::charge_micros;
 use berth_proto as proto;
 use berth_types::evidence::Evidence;
@@ -18,26 +17,26 @@ use berth_store::jobs::JobRow;
 use berth_store::ledger::{EVIDENCE, Posting};
 use berth_store::{self as store, StoreError, Tx};
 
-/// Of one rank it is kept when a device was lost for so many times.
-const MOST_LOSSES: usize = 64;
+/// The most losses of devices that are stored for one rank, each with its time.
+const MAX_LOSSES: usize = 64;
 
-/// What is kept of one rank.
+/// The evidence of one rank, as stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Kept {
+struct StoredEvidence {
     #[serde(flatten)]
-    seen: Evidence,
-    /// When its process began, by the portal's clock, in milliseconds since 1970. A report says so later
-    /// than it is, by the time that it was on its way, so the earliest of them stands.
+    evidence: Evidence,
+    /// The begin of the process by the portal's clock, in milliseconds since 1970. A report gives it too late
+    /// by its time on the network, so the earliest value counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     began_ms: Option<i64>,
-    /// When one of its devices was lost, by the age of its process in milliseconds.
+    /// The losses of devices, from and until, by the age of the process in milliseconds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     lost: Vec<(i64, i64)>,
 }
 
-impl Kept {
-    /// When one of its devices was lost, by the portal's clock, which is the same for all ranks.
-    fn lost_at(&self) -> impl Iterator<Item = (i64, i64)> {
+impl StoredEvidence {
+    /// The losses of devices, from and until, by the portal's clock, which all ranks share.
+    fn losses(&self) -> impl Iterator<Item = (i64, i64)> {
         let at = |began: i64, (from, until): &(i64, i64)| {
             (began.saturating_add(*from), began.saturating_add(*until))
         };
@@ -45,15 +44,15 @@ impl Kept {
     }
 }
 
-fn read(row: &AttemptRow) -> Result<Option<Kept>, StoreError> {
+fn parse_evidence(row: &AttemptRow) -> Result<Option<StoredEvidence>, StoreError> {
     let parse = |text: &String| {
         serde_json::from_str(text).map_err(|_| StoreError::Corrupt(format!("evidence of {}", row.job_id)))
     };
     row.evidence.as_ref().map(parse).transpose()
 }
 
-/// Takes in what a report says. What came with the end stands.
-pub(super) fn keep(
+/// Brings the evidence of a rank up to a report. The evidence of the end is final.
+pub(super) fn update_evidence(
     row: &mut AttemptRow,
     status: &proto::Status,
     ends_now: bool,
@@ -62,46 +61,53 @@ pub(super) fn keep(
     if row.ended {
         return Ok(());
     }
-    let Some(told) = &status.evidence else {
+    let Some(reported) = &status.evidence else {
         if ends_now && status.metered_ms > 0 {
-            // What was seen on the way says nothing about an end that was metered. Of one that nobody saw,
-            // as after a power cut, the meter is 0: then it is all there is, and bears out what was charged.
+            // Evidence from before the end says nothing about a metered end. An end without observation, as
+            // after a power cut, has a meter of 0: then the earlier evidence is all there is and covers the
+            // charge.
             row.evidence = None;
         }
         return Ok(());
     };
-    let now = Evidence {
+    let evidence = Evidence {
         rank: u32::try_from(row.rank).unwrap_or(0),
-        process_ms: told.process_ms.max(0),
-        device_ms: told.device_ms.max(0),
-        lost_ms: told.lost_ms.max(0),
-        busy_ms: told.busy_ms.map(|ms| ms.max(0)),
+        process_ms: reported.process_ms.max(0),
+        device_ms: reported.device_ms.max(0),
+        lost_ms: reported.lost_ms.max(0),
+        busy_ms: reported.busy_ms.map(|ms| ms.max(0)),
     };
-    let ages = told.lost.iter().take(MOST_LOSSES).map(|lost| (lost.from_ms.max(0), lost.until_ms));
+    let ages = reported.lost.iter().take(MAX_LOSSES).map(|lost| (lost.from_ms.max(0), lost.until_ms));
     let mut lost: Vec<(i64, i64)> = ages.filter(|(from, until)| from < until).collect();
-    let mut began_ms = (now.process_ms > 0).then(|| at.millis().saturating_sub(now.process_ms));
-    let before = read(row)?;
-    if let Some(before) = &before {
-        began_ms = began_ms.into_iter().chain(before.began_ms).min();
-        // All of them are told each time, so the less is the older.
-        if together_ms(before.lost.clone()) > together_ms(lost.clone()) {
-            lost.clone_from(&before.lost);
+    let mut began_ms = (evidence.process_ms > 0).then(|| at.millis().saturating_sub(evidence.process_ms));
+    let stored = parse_evidence(row)?;
+    if let Some(stored) = &stored {
+        began_ms = began_ms.into_iter().chain(stored.began_ms).min();
+        // Each report lists all losses so far, so the report with less lost time is the older one.
+        if union_ms(stored.lost.clone()) > union_ms(lost.clone()) {
+            lost.clone_from(&stored.lost);
         }
     }
-    let all = Kept { seen: newest(before.map(|kept| kept.seen), now), began_ms, lost };
-    row.evidence = Some(serde_json::to_string(&all).map_err(|e| StoreError::Corrupt(e.to_string()))?);
+    let evidence = merge(stored.map(|stored| stored.evidence), evidence);
+    let merged = StoredEvidence { evidence, began_ms, lost };
+    row.evidence = Some(serde_json::to_string(&merged).map_err(|e| StoreError::Corrupt(e.to_string()))?);
     Ok(())
 }
 
-/// What is known of the ranks of an attempt.
-pub(super) async fn of_attempt(tx: &mut Tx<'_>, job: &str, number: i64) -> Result<Vec<Evidence>, StoreError> {
+/// The evidence of all ranks of an attempt that have some.
+pub(super) async fn list_evidence(
+    tx: &mut Tx<'_>,
+    job: &str,
+    number: i64,
+) -> Result<Vec<Evidence>, StoreError> {
     let ranks = store::attempts::list_ranks(tx, job, number).await?;
-    ranks.iter().filter_map(|row| read(row).map(|kept| kept.map(|kept| kept.seen)).transpose()).collect()
+    let evidence = |row| parse_evidence(row).map(|stored| stored.map(|stored| stored.evidence)).transpose();
+    ranks.iter().filter_map(evidence).collect()
 }
 
-/// Gives back what the ranks of an attempt that has ended do not bear out of its charge. To be called
-/// once, in the transaction that ends it; `before_ms` is what earlier attempts had used.
-pub(super) async fn credit(
+/// Credits the part of an ended attempt's charge that has no evidence. The transaction of the end calls it
+/// once. `before_ms` is the metered time of the earlier attempts.
+pub(super) async fn credit_uncovered(
     tx: &mut Tx<'_>,
     context: &Context,
     job: &JobRow,
@@ -109,21 +115,22 @@ pub(super) async fn credit(
     ranks: &[AttemptRow],
     now: Timestamp,
 ) -> Result<(), StoreError> {
-    // Inside a reservation a job pays nothing: what fails there is credited to the reservation.
+    // A job in a reservation pays nothing: the reservation gets the credit for failed boards.
     let (Some(first), None) = (ranks.first(), &job.reservation_id) else { return Ok(()) };
-    let kept = ranks.iter().map(read).collect::<Result<Vec<_>, _>>()?;
-    let told: Vec<Option<Evidence>> = kept.iter().map(|kept| kept.as_ref().map(|kept| kept.seen)).collect();
-    let lost_together_ms = together_ms(kept.iter().flatten().flat_map(Kept::lost_at).collect());
-    let missing = uncovered(job.metered_ms.saturating_sub(before_ms), &told, lost_together_ms);
+    let stored = ranks.iter().map(parse_evidence).collect::<Result<Vec<_>, _>>()?;
+    let evidence: Vec<Option<Evidence>> =
+        stored.iter().map(|stored| stored.as_ref().map(|stored| stored.evidence)).collect();
+    let lost_union_ms = union_ms(stored.iter().flatten().flat_map(StoredEvidence::losses).collect());
+    let missing = uncovered(job.metered_ms.saturating_sub(before_ms), &evidence, lost_union_ms);
     let earlier = charge_micros(job.nano_per_second, before_ms).unwrap_or(job.cost_micros);
     let charged = job.cost_micros.saturating_sub(earlier);
     let amount_micros = credit_micros(job.nano_per_second, missing.total_ms(), charged);
     if amount_micros <= 0 {
         return Ok(());
     }
-    let by_loss = |(_, told): &(&AttemptRow, &Option<Evidence>)| told.map_or(0, |e| e.lost_ms);
-    let node = ranks.iter().zip(&told).max_by_key(by_loss).map_or("", |(row, _)| row.node_id.as_str());
-    let several = told.iter().flatten().filter(|e| e.lost_ms > 0).count() > 1;
+    let by_loss = |(_, evidence): &(&AttemptRow, &Option<Evidence>)| evidence.map_or(0, |e| e.lost_ms);
+    let node = ranks.iter().zip(&evidence).max_by_key(by_loss).map_or("", |(row, _)| row.node_id.as_str());
+    let several = evidence.iter().flatten().filter(|e| e.lost_ms > 0).count() > 1;
     let slots = store::attempts::list_allocations(tx, &job.id, first.number).await?;
     let suspects = slots.into_iter().filter(|slot| several || slot.node_id == node);
     let boards: Vec<String> = suspects.map(|slot| slot.gpu_uuid).collect();
@@ -149,7 +156,8 @@ pub(super) async fn credit(
     store::ledger::post(tx, &posting).await
 }
 
-/// Why, for the statement. `boards` are those of the rank that lost some, or of all where several did.
+/// The reason of the credit, for the statement. `boards` are those of the rank with a loss, or of all ranks
+/// after losses of several.
 fn memo(missing: Uncovered, boards: &[String], attempt: i64) -> String {
     let device = match boards {
         [one] => one.clone(),
@@ -168,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_memo_says_what_was_not_borne_out() {
+    fn a_memo_gives_the_reason_of_the_credit() {
         let (one, two) = (["GPU-1".to_owned()], ["GPU-1".to_owned(), "GPU-2".to_owned()]);
         let missing = |lost_ms: i64, beyond_ms: i64| Uncovered { lost_ms, beyond_ms };
         assert_eq!(

@@ -1,6 +1,6 @@
-//! The leases of attempts, and reports about attempts that count as lost.
+//! The leases of attempts, and late reports about lost attempts.
 
-use berth_core::lease::Terms;
+use berth_core::lease::LeaseLimits;
 use berth_foundation::Context;
 use berth_proto as proto;
 use berth_store::attempts::AttemptRow;
@@ -13,32 +13,34 @@ use serde::Deserialize;
 
 use crate::ranks::RankEnd;
 
-/// What a submission says of its lease; the rest of it, files above all, is passed over.
+/// The lease in a submission. The other fields, above all the files, are skipped.
 #[derive(Deserialize)]
-struct Chosen {
+struct LeaseChoice {
     #[serde(default)]
     lease_s: Option<u32>,
 }
 
-/// How long the lease of a job's attempts is: what it chose, or else `usual_ms`.
-pub(crate) fn length_ms(job: &JobRow, usual_ms: i64) -> Result<i64, StoreError> {
-    let chosen: Chosen = serde_json::from_str(&job.spec).map_err(|_| StoreError::Corrupt(job.id.clone()))?;
-    Ok(chosen.lease_s.map_or(usual_ms, |s| i64::from(s) * 1_000))
+/// The length of the lease of a job's attempts in milliseconds: the choice of its submission, or
+/// `default_ms`.
+pub(crate) fn lease_ms(job: &JobRow, default_ms: i64) -> Result<i64, StoreError> {
+    let choice: LeaseChoice =
+        serde_json::from_str(&job.spec).map_err(|_| StoreError::Corrupt(job.id.clone()))?;
+    Ok(choice.lease_s.map_or(default_ms, |s| i64::from(s) * 1_000))
 }
 
-/// Puts an attempt's lease into what its worker is told.
-pub(crate) fn impose(assignment: &mut proto::Assignment, lease_ms: i64) {
+/// Sets the lease of an assignment; 0 means none.
+pub(crate) fn set_lease(assignment: &mut proto::Assignment, lease_ms: i64) {
     if lease_ms > 0 {
-        let terms = Terms::new(lease_ms);
-        assignment.lease_ms = terms.lease_ms;
-        assignment.lease_answer_ms = terms.answer_ms;
-        assignment.lease_grace_ms = terms.grace_ms;
+        let limits = LeaseLimits::new(lease_ms);
+        assignment.lease_ms = limits.lease_ms;
+        assignment.lease_answer_ms = limits.answer_ms;
+        assignment.lease_grace_ms = limits.grace_ms;
     }
 }
 
-/// Records, once for each attempt, that a worker speaks of one that counts as lost: its words are about what
-/// may run elsewhere by now, and change neither job nor charge.
-pub(crate) async fn note_late(
+/// Records the first report of a worker about an attempt that counts as lost. The job may run elsewhere by
+/// now, so the report changes neither job nor charge.
+pub(crate) async fn record_late_report(
     tx: &mut store::Tx<'_>,
     context: &Context,
     node: NodeId,
@@ -46,12 +48,12 @@ pub(crate) async fn note_late(
     status: &proto::Status,
     now: Timestamp,
 ) -> Result<(), StoreError> {
-    // Those words are the portal's own.
+    // The portal made this report itself.
     if !attempt.ended || status.failure.as_ref().is_some_and(|f| f.code == "node.lost") {
         return Ok(());
     }
     let end = attempt.outcome.as_deref().and_then(|text| serde_json::from_str::<RankEnd>(text).ok());
-    let Some(end) = end.and_then(RankEnd::heard_late) else { return Ok(()) };
+    let Some(end) = end.and_then(RankEnd::mark_late) else { return Ok(()) };
     attempt.outcome = serde_json::to_string(&end).ok();
     let name = store::leases::find_node(tx, node).await?.map_or_else(|| node.to_string(), |row| row.name);
     let over = matches!(status.phase(), proto::Phase::Ended | proto::Phase::Clean);

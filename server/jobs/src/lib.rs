@@ -1,4 +1,4 @@
-//! Jobs and their queue: submission, quotas, the planner and its passes, attempts, drains and lost nodes.
+//! The jobs and their queue: submission, quotas, the planner and its passes, attempts, drains and lost nodes.
 
 pub mod attempts;
 mod charges;
@@ -18,6 +18,8 @@ mod preparation;
 pub mod quotas;
 mod ranks;
 pub mod scheduler;
+mod status_reports;
+mod stored;
 mod transitions;
 mod underuse;
 mod underuse_rules;

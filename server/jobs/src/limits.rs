@@ -1,11 +1,12 @@
-//! The limits of organizations in the engine's terms.
+//! The limits of an organization in the form of the engine, and the problems of exceeded limits.
 
-use berth_core::quotas;
-use berth_types::money::nano_per_second;
+use berth_core::quotas::{self, Exceeded, LimitKind};
+use berth_types::money::{money_text, nano_per_second, per_hour_micros};
+use berth_types::problems::{FieldError, Problem};
 use berth_types::quotas::Limits;
 
-/// Limits in the engine's terms.
-pub(crate) fn held_limits(limits: &Limits) -> quotas::Limits {
+/// The limits on held devices, running jobs and spend, in the form of the engine.
+pub(crate) fn engine_limits(limits: &Limits) -> quotas::Limits {
     quotas::Limits {
         boards_milli: limits.boards_milli,
         running_jobs: limits.running_jobs,
@@ -15,5 +16,52 @@ pub(crate) fn held_limits(limits: &Limits) -> quotas::Limits {
             .iter()
             .map(|(slug, most)| (slug.as_str().into(), most.saturating_mul(1_000)))
             .collect(),
+    }
+}
+
+/// The problem of an exceeded limit.
+pub(crate) fn exceeded(detail: String, pointer: &str) -> Problem {
+    let errors = vec![FieldError::new(pointer, detail.clone())];
+    let title = "Beyond the limits of the organization";
+    Problem { errors, ..Problem::new(403, "quota.exceeded", title, detail) }
+}
+
+/// The problem of a submission that is beyond a limit even without any other job.
+pub(crate) fn limit_problem(beyond: &Exceeded, currency: &str) -> Problem {
+    let milli = |n: i64| {
+        format!("{}.{:03}", n / 1_000, n % 1_000).trim_end_matches('0').trim_end_matches('.').to_owned()
+    };
+    let (limit, need) = (beyond.limit, beyond.need);
+    match beyond.kind {
+        LimitKind::Boards => exceeded(
+            format!(
+                "This takes {} whole boards, and the organization may hold {} at once. Ask for fewer, or ask the operator for more.",
+                milli(need),
+                milli(limit)
+            ),
+            "/count",
+        ),
+        LimitKind::Devices => exceeded(
+            format!(
+                "This takes {} devices of the offering, and the organization may hold {} at once. Ask for fewer, or ask the operator for more.",
+                milli(need),
+                milli(limit)
+            ),
+            "/count",
+        ),
+        LimitKind::RunningJobs => {
+            exceeded("The organization may not run jobs at present.".to_owned(), "/offering")
+        }
+        LimitKind::Spend => {
+            let hour = |nano: i64| money_text(per_hour_micros(nano).unwrap_or(i64::MAX), currency);
+            exceeded(
+                format!(
+                    "This costs {} an hour, and the organization may spend {} an hour. Ask for less, or ask the operator for more.",
+                    hour(need),
+                    hour(limit)
+                ),
+                "/count",
+            )
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! How far the logs of attempts are, and whose they are.
+//! The state of the logs of attempts: complete or not, and open for which node.
 
 use berth_types::ids::{JobId, NodeId};
 use futures::FutureExt;
@@ -20,8 +20,9 @@ impl Logs {
         Self { context, recordings }
     }
 
-    /// Whether all of a rank's log is here, of which a report says how long it is.
-    pub fn log_complete(&self, job: JobId, row: &AttemptRow, length: Option<u64>) -> bool {
+    /// Returns true if the portal has all of a rank's log. `length` is its reported length in bytes, if
+    /// known.
+    pub fn is_log_complete(&self, job: JobId, row: &AttemptRow, length: Option<u64>) -> bool {
         let (Some(length), Ok(number), Ok(rank)) =
             (length, u32::try_from(row.number), u32::try_from(row.rank))
         else {
@@ -30,15 +31,19 @@ impl Logs {
         self.recordings.log_length(job, number, rank) >= length
     }
 
-    /// The rank of an attempt that this node was given and that is not closed: of what is closed nothing is
-    /// taken any more.
-    pub async fn rank_of(&self, node: NodeId, job: JobId, number: u32) -> Result<Option<u32>, StoreError> {
+    /// The open rank of an attempt on a node. A closed rank accepts no more output.
+    pub async fn find_open_rank(
+        &self,
+        node: NodeId,
+        job: JobId,
+        number: u32,
+    ) -> Result<Option<u32>, StoreError> {
         let mut conn = self.context.db.read().await?;
         let row = store::attempts::find(&mut conn.tx(), job, number, node).await?;
         Ok(row.filter(|r| r.is_open).and_then(|r| u32::try_from(r.rank).ok()))
     }
 
-    /// Closes an attempt whose log is complete now; says whether its log has reached its end.
+    /// Closes an attempt that only waited for its log. Returns true if the log of `length` bytes is complete.
     pub async fn close_log(
         &self,
         node: NodeId,

@@ -1,9 +1,10 @@
-//! Lost nodes: the work of a node that is silent for longer than its leases ends here, by a report as of any
-//! attempt, that the portal makes itself.
+//! Lost nodes: the end of the attempts on a node that is silent for longer than their leases.
+//!
+//! The portal applies a status report for each such attempt in the place of the worker.
 
 use std::sync::Arc;
 
-use berth_core::lease::Terms;
+use berth_core::lease::LeaseLimits;
 use berth_proto as proto;
 use berth_types::evidence::Evidence;
 use berth_types::ids::NodeId;
@@ -21,8 +22,8 @@ use berth_foundation::{Change, Context};
 use berth_store::leases::{NodeLeaseRow, UnendedRow};
 use berth_store::{self as store, StoreError};
 
-/// The report that a lost node cannot make: it ended, and nothing more is known than was proved before.
-fn last_words(row: &UnendedRow, why: &str) -> Result<proto::Status, StoreError> {
+/// The report of an attempt's end in the place of a lost node. The evidence is the evidence stored before.
+fn lost_status(row: &UnendedRow, why: &str) -> Result<proto::Status, StoreError> {
     let corrupt = || StoreError::Corrupt(format!("an attempt of {}", row.job_id));
     let seen: Option<Evidence> =
         row.evidence.as_deref().map(serde_json::from_str).transpose().map_err(|_| corrupt())?;
@@ -36,7 +37,7 @@ fn last_words(row: &UnendedRow, why: &str) -> Result<proto::Status, StoreError> 
             device_ms: e.device_ms,
             lost_ms: e.lost_ms,
             busy_ms: e.busy_ms,
-            // When that was is known already.
+            // The stored evidence has the times of the losses already.
             lost: Vec::new(),
         }),
         ..proto::Status::default()
@@ -47,7 +48,7 @@ fn node_id(row: &NodeLeaseRow) -> Result<NodeId, StoreError> {
     row.id.parse().map_err(|_| StoreError::Corrupt(row.id.clone()))
 }
 
-/// Nodes that are silent for too long.
+/// The watch for nodes that are silent for longer than their leases.
 #[derive(Clone)]
 pub struct LostNodes {
     context: Context,
@@ -61,7 +62,7 @@ impl LostNodes {
         Self { context, leases, cluster, attempts }
     }
 
-    /// Records that a node's worker is there, whether it keeps leases, and whether its host is about to go.
+    /// Records a node's new session. `leased`: its worker keeps leases. `leaving`: its host is shutting down.
     pub async fn node_returned(&self, node: NodeId, leased: bool, leaving: bool) -> Result<(), StoreError> {
         let event = node_audit(&self.context, node, "node.returned", "Its worker is back after it was lost.");
         self.context
@@ -69,11 +70,11 @@ impl LostNodes {
             .write(move |tx| {
                 let event = event.clone();
                 async move {
-                    if store::leases::returned(tx, node, leased).await? {
+                    if store::leases::mark_returned(tx, node, leased).await? {
                         store::quotas::insert_audit(tx, None, &event).await?;
                     }
                     if !leaving {
-                        crate::drains::host_returned(tx, node).await?;
+                        crate::drains::end_shutdown_drain(tx, node).await?;
                     }
                     Ok(())
                 }
@@ -82,7 +83,8 @@ impl LostNodes {
             .await
     }
 
-    /// Ends what ran on nodes that were silent for longer than its lease and margin; says how many ranks.
+    /// Ends the attempts on nodes that were silent for longer than the lease with its margin. Returns the
+    /// number of ended ranks.
     pub async fn tick_leases(&self) -> Result<usize, StoreError> {
         let rows = {
             let mut conn = self.context.db.read().await?;
@@ -92,17 +94,18 @@ impl LostNodes {
         for row in rows {
             let node = node_id(&row)?;
             let ends = row.lost_at.is_some() || row.leased;
-            if row.last_seen_at.is_some() && ends && self.leases.holder(node).is_silent() {
-                ended += self.look_after(node).await?;
+            if row.last_seen_at.is_some() && ends && self.leases.node_lease(node).is_silent() {
+                ended += self.end_overdue(node).await?;
             }
         }
         Ok(ended)
     }
 
-    /// Ends what of a silent node's work is due, and marks the node when nothing is left.
-    async fn look_after(&self, node: NodeId) -> Result<usize, StoreError> {
-        // Listed before it is known that nobody speaks, and that the node is still lost if it was: what it is
-        // given after that is not among them.
+    /// Ends the attempts of a silent node with an overdue lease, and marks the node as lost after the last
+    /// one.
+    async fn end_overdue(&self, node: NodeId) -> Result<usize, StoreError> {
+        // The list comes before the checks that the node has no session and is still lost. So it has no
+        // attempt that the node got after these checks.
         let (unended, row) = {
             let mut conn = self.context.db.read().await?;
             let unended = store::leases::list_unended(&mut conn.tx(), node).await?;
@@ -115,17 +118,19 @@ impl LostNodes {
             if !lost && attempt.lease_ms <= 0 {
                 continue;
             }
-            let after_ms = (!lost).then(|| Terms::new(attempt.lease_ms).lost_after_ms());
-            let Some(_taking) = self.leases.take(node, after_ms, self.context.monotonic_ms()) else {
+            let after_ms = (!lost).then(|| LeaseLimits::new(attempt.lease_ms).lost_after_ms());
+            let now_ms = self.context.monotonic_ms();
+            let Some(_takeover) = self.leases.begin_takeover(node, after_ms, now_ms) else {
                 continue;
             };
-            self.lose(attempt, node, &row.name, lost).await?;
+            self.end_as_lost(attempt, node, &row.name, lost).await?;
             ended += 1;
         }
-        let after_ms = Terms::new(self.context.settings.lease_ms).lost_after_ms();
+        let after_ms = LeaseLimits::new(self.context.settings.lease_ms).lost_after_ms();
         if !lost
             && ended == unended.len()
-            && let Some(_taking) = self.leases.take(node, Some(after_ms), self.context.monotonic_ms())
+            && let Some(_takeover) =
+                self.leases.begin_takeover(node, Some(after_ms), self.context.monotonic_ms())
         {
             let why = format!(
                 "Its worker was silent for longer than {}, so what ran there has ended.",
@@ -138,7 +143,7 @@ impl LostNodes {
         Ok(ended)
     }
 
-    async fn lose(
+    async fn end_as_lost(
         &self,
         attempt: &UnendedRow,
         node: NodeId,
@@ -153,7 +158,7 @@ impl LostNodes {
             ),
         };
         tracing::warn!(%node, job = attempt.job_id, number = attempt.number, "an attempt is lost with its node");
-        self.attempts.apply_status(node, last_words(attempt, &why)?).await
+        self.attempts.apply_status(node, lost_status(attempt, &why)?).await
     }
 
     async fn mark_lost(&self, node: NodeId, why: String, event: AuditEvent) -> Result<(), StoreError> {
@@ -173,8 +178,11 @@ impl LostNodes {
             .await
     }
 
-    /// An operator says that nothing runs on a node any more: what ran there ends at once, without waiting
-    /// for its lease. Only of a node that does not speak.
+    /// Ends the attempts of a silent node at once, without a wait for their leases: an operator declares that
+    /// no process runs there any more.
+    ///
+    /// # Errors
+    /// The node is unknown or its worker is connected.
     pub async fn declare_lost(&self, caller: &Caller, node: NodeId) -> Result<Node, Problem> {
         self.context.authorise_operator(caller)?;
         let found = {
@@ -182,22 +190,22 @@ impl LostNodes {
             store::leases::find_node(&mut conn.tx(), node).await?
         };
         let Some(row) = found else { return Err(Problem::not_found()) };
-        let Some(taking) = self.leases.take(node, None, self.context.monotonic_ms()) else {
+        let Some(takeover) = self.leases.begin_takeover(node, None, self.context.monotonic_ms()) else {
             let detail = "Its worker is connected, so what runs there can be stopped in order: cordon the node and cancel its jobs, or power the host off first.";
             return Err(Problem::conflict("node.connected", "The node is not lost", detail));
         };
         let why = format!("{} declared it lost.", caller.user.name);
         let event = self.context.audit_event(caller, "node.declared_lost", row.id.clone(), row.name.clone());
         self.mark_lost(node, why, event).await?;
-        // Marked first: a portal that dies now ends the rest when it looks for lost nodes again.
+        // The mark comes first: after a crash of the portal the next check of lost nodes ends the rest.
         let unended = {
             let mut conn = self.context.db.read().await?;
             store::leases::list_unended(&mut conn.tx(), node).await?
         };
         for attempt in &unended {
-            self.lose(attempt, node, &row.name, true).await?;
+            self.end_as_lost(attempt, node, &row.name, true).await?;
         }
-        drop(taking);
+        drop(takeover);
         self.context.publish(Change::Boards);
         let known = self.cluster.nodes(None).await?.into_iter().find(|known| known.id == node);
         known.ok_or_else(Problem::not_found)

@@ -1,10 +1,10 @@
-//! Jobs of everyone for their operator: lists, and stopping many at once.
+//! The jobs of all organizations for operators: lists, and the stop of many jobs at once.
 //!
-//! Operators see whose jobs there are and what became of them, not what they run.
+//! Operators see the organizations, states and costs of jobs, but not their programs.
 
 use std::collections::BTreeMap;
 
-use berth_core::jobs::Event;
+use berth_core::jobs::MachineEvent;
 use berth_types::Page;
 use berth_types::events::JobEvent;
 use berth_types::ids::{JobId, NodeId, OrgId};
@@ -14,18 +14,18 @@ use berth_types::problems::Problem;
 use berth_types::time::Timestamp;
 use futures::FutureExt;
 
-use crate::drains::sentence;
+use crate::drains::with_full_stop;
 use crate::transitions::advance;
 use berth_foundation::{Caller, Right, idempotency};
 use berth_foundation::{Change, Context};
-use berth_store::operations::{Meant, OperatedRow};
+use berth_store::operations::{JobQuery, OperatorJobRow};
 use berth_store::{self as store, StoreError, Tx};
 
-/// As many jobs are told to stop by one order, in one transaction.
-const AT_ONCE: i64 = 500;
+/// The most jobs that one order stops, in one transaction.
+const MAX_STOPS: i64 = 500;
 
-/// A filter in the store's terms.
-fn meant(filter: &JobFilter) -> Result<Meant, Problem> {
+/// The query of the store for a filter.
+fn job_query(filter: &JobFilter) -> Result<JobQuery, Problem> {
     let label = match &filter.label {
         None => String::new(),
         Some(text) => {
@@ -35,7 +35,7 @@ fn meant(filter: &JobFilter) -> Result<Meant, Problem> {
             format!("{}:{}", json(key)?, json(value)?)
         }
     };
-    Ok(Meant {
+    Ok(JobQuery {
         org: filter.org.map_or_else(String::new, |id| id.to_string()),
         node: filter.node.map_or_else(String::new, |id| id.to_string()),
         state: filter.state.map_or("", JobState::name).to_owned(),
@@ -44,8 +44,8 @@ fn meant(filter: &JobFilter) -> Result<Meant, Problem> {
     })
 }
 
-fn shown(row: OperatedRow, currency: &str) -> Result<OperatedJob, StoreError> {
-    let corrupt = |what: &str| StoreError::Corrupt(format!("job {}: {what}", row.id));
+fn operated_job(row: OperatorJobRow, currency: &str) -> Result<OperatedJob, StoreError> {
+    let corrupt = |field: &str| StoreError::Corrupt(format!("job {}: {field}", row.id));
     let number = |n: i64| u32::try_from(n).unwrap_or(0);
     Ok(OperatedJob {
         id: row.id.parse().map_err(|_| corrupt("id"))?,
@@ -73,19 +73,19 @@ fn shown(row: OperatedRow, currency: &str) -> Result<OperatedJob, StoreError> {
     })
 }
 
-/// What an order means: how many jobs of whom.
-async fn matched(tx: &mut Tx<'_>, meant: &Meant) -> Result<StoppedJobs, StoreError> {
-    let of = |(org, org_name, jobs): (String, String, i64)| {
+/// The number of jobs that an order would stop, in all and by organization.
+async fn count_matched(tx: &mut Tx<'_>, query: &JobQuery) -> Result<StoppedJobs, StoreError> {
+    let jobs_of_org = |(org, org_name, jobs): (String, String, i64)| {
         let jobs = u64::try_from(jobs).unwrap_or(0);
         Ok(JobsOfOrg { org: org.parse().map_err(|_| StoreError::Corrupt(org.clone()))?, org_name, jobs })
     };
-    let rows = store::operations::count_stoppable(tx, meant).await?;
-    let orgs: Vec<JobsOfOrg> = rows.into_iter().map(of).collect::<Result<_, StoreError>>()?;
+    let rows = store::operations::count_stoppable(tx, query).await?;
+    let orgs: Vec<JobsOfOrg> = rows.into_iter().map(jobs_of_org).collect::<Result<_, StoreError>>()?;
     let matched = orgs.iter().map(|o| o.jobs).sum();
     Ok(StoppedJobs { matched, orgs, stopped: 0, left: matched })
 }
 
-fn grown(matched: u64, expected: u64) -> Problem {
+fn more_than_expected(matched: u64, expected: u64) -> Problem {
     let detail = format!(
         "{matched} jobs are meant by now, and you were shown {expected}. Nothing was stopped; look at the new number and order it again."
     );
@@ -101,34 +101,34 @@ fn check_reason(reason: &str) -> Result<String, Problem> {
     Ok(reason.to_owned())
 }
 
-/// A job that was told to stop, with where it ran.
-struct Told {
+/// A job that was stopped, with the nodes of its attempt.
+struct StoppedJob {
     org: OrgId,
     event: JobEvent,
     nodes: Vec<NodeId>,
 }
 
-/// Tells the oldest of those that are meant to stop.
-async fn tell_all(
+/// Stops the oldest jobs that match.
+async fn stop_matched(
     tx: &mut Tx<'_>,
     context: &Context,
-    meant: &Meant,
+    query: &JobQuery,
     detail: &str,
     now: Timestamp,
-) -> Result<Vec<Told>, StoreError> {
-    let mut told = Vec::new();
-    for id in store::operations::list_stoppable(tx, meant, AT_ONCE).await? {
+) -> Result<Vec<StoppedJob>, StoreError> {
+    let mut stopped = Vec::new();
+    for id in store::operations::list_stoppable(tx, query, MAX_STOPS).await? {
         let job: JobId = id.parse().map_err(|_| StoreError::Corrupt(id.clone()))?;
         let Some(mut row) = store::jobs::find_any(tx, job).await? else { continue };
         let org: OrgId = row.org_id.parse().map_err(|_| StoreError::Corrupt(row.org_id.clone()))?;
         let slots = store::attempts::list_allocations(tx, &row.id, row.attempt).await?;
         let nodes: Vec<NodeId> = slots.iter().filter_map(|s| s.node_id.parse().ok()).collect();
-        // What stops for good already needs no second word.
-        if let Ok(event) = advance(tx, context, &mut row, Event::Halt, detail.to_owned(), now).await? {
-            told.push(Told { org, event, nodes });
+        // A job that stops for good already rejects the event.
+        if let Ok(event) = advance(tx, context, &mut row, MachineEvent::Halt, detail.to_owned(), now).await? {
+            stopped.push(StoppedJob { org, event, nodes });
         }
     }
-    Ok(told)
+    Ok(stopped)
 }
 
 /// The jobs of all organizations, for operators.
@@ -142,7 +142,7 @@ impl OperatorJobs {
         Self { context }
     }
 
-    /// Jobs of everyone that are meant, newest first.
+    /// The jobs of all organizations that match a filter, newest first.
     pub async fn list_all_jobs(
         &self,
         caller: &Caller,
@@ -151,10 +151,10 @@ impl OperatorJobs {
         limit: u32,
     ) -> Result<Page<OperatedJob>, Problem> {
         self.context.authorise_operator(caller)?;
-        self.operated(&meant(filter)?, cursor, limit).await
+        self.list_jobs(&job_query(filter)?, cursor, limit).await
     }
 
-    /// The same of one organization, for those who are in it.
+    /// The jobs of one organization in the form for operators, for its members.
     pub async fn list_own_jobs(
         &self,
         caller: &Caller,
@@ -163,80 +163,83 @@ impl OperatorJobs {
         cursor: Option<JobId>,
         limit: u32,
     ) -> Result<Page<OperatedJob>, Problem> {
-        self.context.authorise(caller, org, Right::Look).await?;
+        self.context.authorise(caller, org, Right::View).await?;
         let filter = JobFilter { org: Some(org), state, ..JobFilter::default() };
-        self.operated(&meant(&filter)?, cursor, limit).await
+        self.list_jobs(&job_query(&filter)?, cursor, limit).await
     }
 
-    async fn operated(
+    async fn list_jobs(
         &self,
-        meant: &Meant,
+        query: &JobQuery,
         cursor: Option<JobId>,
         limit: u32,
     ) -> Result<Page<OperatedJob>, Problem> {
         let before = cursor.map_or_else(String::new, |c| c.to_string());
         let mut conn = self.context.db.read().await?;
-        let rows = store::operations::list_jobs(&mut conn.tx(), meant, &before, i64::from(limit)).await?;
+        let rows = store::operations::list_jobs(&mut conn.tx(), query, &before, i64::from(limit)).await?;
         let full = u32::try_from(rows.len()).is_ok_and(|n| n == limit);
         let currency = &self.context.settings.currency;
         let items: Vec<OperatedJob> =
-            rows.into_iter().map(|row| shown(row, currency)).collect::<Result<_, StoreError>>()?;
+            rows.into_iter().map(|row| operated_job(row, currency)).collect::<Result<_, StoreError>>()?;
         let next_cursor = items.last().filter(|_| full).map(|j| j.id.to_string());
         Ok(Page { items, next_cursor })
     }
 
-    /// What an order to stop jobs would mean. Changes nothing.
+    /// Counts the jobs that an order would stop. Changes nothing.
     pub async fn preview_stop(&self, caller: &Caller, order: &StopJobs) -> Result<StoppedJobs, Problem> {
         self.context.authorise_operator(caller)?;
-        let meant = meant(&order.filter)?;
+        let query = job_query(&order.filter)?;
         let mut conn = self.context.db.read().await?;
-        Ok(matched(&mut conn.tx(), &meant).await?)
+        Ok(count_matched(&mut conn.tx(), &query).await?)
     }
 
-    /// Tells jobs to stop, so many at once at most, if no more are meant than the operator was shown. Their
-    /// organizations see who did that and why.
+    /// Stops the jobs that match, at most `MAX_STOPS` with one order. Their organizations see the operator
+    /// and the reason.
+    ///
+    /// # Errors
+    /// More jobs match than the operator expects, or the reason is invalid.
     pub async fn stop_jobs(&self, caller: &Caller, order: StopJobs) -> Result<StoppedJobs, Problem> {
         self.context.authorise_operator(caller)?;
-        if let Some(made) = caller.done_before() {
-            return serde_json::from_str(made).map_err(|_| Problem::internal());
+        if let Some(answer) = caller.already_created() {
+            return serde_json::from_str(answer).map_err(|_| Problem::internal());
         }
         let reason = check_reason(&order.reason)?;
         let Some(expected) = order.expected else {
             let detail = "Say how many jobs you mean to stop; `?preview=true` tells how many there are.";
             return Err(Problem::invalid_field("/expected", detail));
         };
-        let meant = meant(&order.filter)?;
+        let query = job_query(&order.filter)?;
         let now = self.context.now();
-        let detail = sentence(&format!("Stopped by the operator ({}): {reason}", caller.user.name));
+        let detail = with_full_stop(&format!("Stopped by the operator ({}): {reason}", caller.user.name));
         let (context, caller) = (self.context.clone(), caller.clone());
         let done = self.context.db.write(move |tx| {
-            let (context, caller, meant) = (context.clone(), caller.clone(), meant.clone());
+            let (context, caller, query) = (context.clone(), caller.clone(), query.clone());
             let (detail, reason) = (detail.clone(), reason.clone());
             async move {
-                let mut answer = matched(tx, &meant).await?;
+                let mut answer = count_matched(tx, &query).await?;
                 if answer.matched > expected {
-                    return Ok(Err(grown(answer.matched, expected)));
+                    return Ok(Err(more_than_expected(answer.matched, expected)));
                 }
-                let told = tell_all(tx, &context, &meant, &detail, now).await?;
+                let stopped = stop_matched(tx, &context, &query, &detail, now).await?;
                 let mut by_org: BTreeMap<OrgId, usize> = BTreeMap::new();
-                for one in &told {
-                    *by_org.entry(one.org).or_default() += 1;
+                for job in &stopped {
+                    *by_org.entry(job.org).or_default() += 1;
                 }
                 for (org, jobs) in by_org {
-                    let what = format!("{jobs} {}: {reason}", if jobs == 1 { "job" } else { "jobs" });
-                    let event = context.audit_event(&caller, "jobs.stopped", org.to_string(), what);
+                    let detail = format!("{jobs} {}: {reason}", if jobs == 1 { "job" } else { "jobs" });
+                    let event = context.audit_event(&caller, "jobs.stopped", org.to_string(), detail);
                     store::quotas::insert_audit(tx, Some(org), &event).await?;
                 }
-                answer.stopped = u64::try_from(told.len()).unwrap_or(u64::MAX);
+                answer.stopped = u64::try_from(stopped.len()).unwrap_or(u64::MAX);
                 answer.left = answer.matched.saturating_sub(answer.stopped);
-                let made = serde_json::to_string(&answer).map_err(|e| StoreError::Corrupt(e.to_string()))?;
-                idempotency::claim(tx, caller.once.as_ref(), &made, now).await?;
-                Ok(Ok((answer, told)))
+                let text = serde_json::to_string(&answer).map_err(|e| StoreError::Corrupt(e.to_string()))?;
+                idempotency::claim(tx, caller.idempotency_key.as_ref(), &text, now).await?;
+                Ok(Ok((answer, stopped)))
             }
             .boxed()
         });
-        let (answer, told) = done.await??;
-        for Told { org, event, nodes } in told {
+        let (answer, stopped) = done.await??;
+        for StoppedJob { org, event, nodes } in stopped {
             for node in nodes {
                 self.context.publish(Change::Assignments(node));
             }

@@ -1,36 +1,36 @@
-//! Starts as the engine decides them: looked at once more, then recorded with what they hold.
+//! The commit of the engine's starts: each is checked once more and recorded with its devices.
 //!
-//! A start whose job changed meanwhile, or that does not fit any more, is left out.
+//! A start is left out if its job has changed meanwhile or its devices are not free any more.
 
 use std::collections::HashMap;
 
+use berth_core::assignment::{self, Assignment};
 use berth_core::cluster::Slot;
-use berth_core::jobs::Event;
-use berth_core::plan::{self, Assignment};
+use berth_core::jobs::MachineEvent;
 use berth_types::events::JobEvent;
 use berth_types::ids::{JobId, NodeId, OrgId};
 use berth_types::time::Timestamp;
 use futures::FutureExt;
 
-use crate::attempts::parse;
 use crate::leases;
-use crate::planner::stored;
+use crate::planner::assigned_devices;
+use crate::stored::parse;
 use crate::transitions::advance;
 use berth_fleet::cluster;
 use berth_foundation::telemetry::Telemetry;
 use berth_foundation::{Change, Context};
 use berth_storage::VolumeUses;
-use berth_storage::files::Awaited;
+use berth_storage::files::AwaitedHandOvers;
 use berth_storage::volumes::uses;
 use berth_store::attempts::AllocationRow;
 use berth_store::jobs::JobRow;
 use berth_store::{self as store, StoreError, Tx};
 use std::sync::Arc;
 
-/// A decided start: job, generation, attempt and what it gets on which nodes.
+/// A decided start: job, generation, attempt, and the slots on each node.
 type Start = (JobId, i64, u32, Vec<(NodeId, Vec<Slot>)>);
 
-/// Starts as the engine decides them.
+/// The commit of the engine's starts.
 #[derive(Clone)]
 pub struct Placements {
     context: Context,
@@ -43,8 +43,11 @@ impl Placements {
         Self { context, volumes, telemetry }
     }
 
-    /// Keeps the starts that were decided. One whose job changed meanwhile, or that does not fit any
-    /// more, is left out, and the engine is told how things are.
+    /// Records the decided starts, and returns the number of recorded ones. The engine reads the state of all
+    /// these jobs again.
+    ///
+    /// # Errors
+    /// The database cannot be read or written; then no start is recorded.
     pub(crate) async fn commit(&self, starts: Vec<Start>) -> Result<usize, StoreError> {
         let now = self.context.now();
         let awaited = self.volumes.awaited();
@@ -58,20 +61,20 @@ impl Placements {
                 async move {
                     let mut boards = cluster::boards(tx, &awaited.connected).await?;
                     let mut done: Vec<(OrgId, Vec<NodeId>, JobEvent)> = Vec::new();
-                    let wanted: Vec<JobId> = starts.iter().map(|(job, ..)| *job).collect();
-                    let rows = store::jobs::list_any(tx, &wanted).await?;
+                    let jobs: Vec<JobId> = starts.iter().map(|(job, ..)| *job).collect();
+                    let rows = store::jobs::list_any(tx, &jobs).await?;
                     let mut rows: HashMap<String, JobRow> =
                         rows.into_iter().map(|row| (row.id.clone(), row)).collect();
                     for start in starts {
                         let Some(row) = rows.remove(&start.0.to_string()) else { continue };
                         let assignment = assignment_of(&row, start)?;
-                        if !plan::still_fits(&boards, &assignment) {
+                        if !assignment::still_fits(&boards, &assignment) {
                             continue;
                         }
                         if let Some((org, event)) =
                             assign(tx, &context, row, &assignment, (now, &awaited)).await?
                         {
-                            plan::take(&mut boards, &assignment);
+                            assignment::occupy(&mut boards, &assignment);
                             done.push((org, assignment.ranks.iter().map(|(n, _)| *n).collect(), event));
                         }
                     }
@@ -80,22 +83,23 @@ impl Placements {
                 .boxed()
             })
             .await;
-        // Whatever came of it, the engine learns it from what is stored.
-        jobs.into_iter().for_each(|job| self.context.publish(Change::Claim(job)));
+        // With or without success the engine reads the stored state of these jobs.
+        jobs.into_iter().for_each(|job| self.context.publish(Change::JobDevices(job)));
         let done = done?;
         for (org, nodes, event) in &done {
             nodes.iter().for_each(|node| self.context.publish(Change::Assignments(*node)));
-            self.telemetry.placed(event.job, event.attempt, now);
+            self.telemetry.observe_placement(event.job, event.attempt, now);
             self.context.publish(Change::Job { org: *org, job: event.job, event: Some(event.clone()) });
         }
         Ok(done.len())
     }
 }
 
-/// The form in which a start is kept.
+/// The assignment of a start, the form for the check and the database.
 fn assignment_of(row: &JobRow, start: Start) -> Result<Assignment, StoreError> {
     let (job, generation, attempt, ranks) = start;
-    let ranks = ranks.into_iter().map(|(node, slots)| (node, stored(&row.gpu_model, &slots))).collect();
+    let devices = |(node, slots): (NodeId, Vec<Slot>)| (node, assigned_devices(&row.gpu_model, &slots));
+    let ranks = ranks.into_iter().map(devices).collect();
     let org = parse(&row.org_id)?;
     Ok(Assignment { job, org, generation, attempt, ranks })
 }
@@ -105,19 +109,19 @@ async fn assign(
     context: &Context,
     mut row: JobRow,
     assignment: &Assignment,
-    (now, awaited): (Timestamp, &Awaited),
+    (now, awaited): (Timestamp, &AwaitedHandOvers),
 ) -> Result<Option<(OrgId, JobEvent)>, StoreError> {
     let number = assignment.attempt;
     if row.generation != assignment.generation || i64::from(number) != row.attempt + 1 {
         return Ok(None);
     }
-    // Another start of the same pass may have been given a volume that this job would write to.
-    let Some(volumes) = uses::ready(tx, &row, now, awaited).await? else { return Ok(None) };
+    // Another start of the same pass may have become the writer of a volume to which this job would write.
+    let Some(volumes) = uses::find_available(tx, &row, now, awaited).await? else { return Ok(None) };
     let org: OrgId = parse(&row.org_id)?;
     let detail = "A place was found; the worker is told.".to_owned();
-    let event = Event::Assign { attempt: number };
+    let event = MachineEvent::Assign { attempt: number };
     let Ok(event) = advance(tx, context, &mut row, event, detail, now).await? else { return Ok(None) };
-    let lease_ms = leases::length_ms(&row, context.settings.lease_ms)?;
+    let lease_ms = leases::lease_ms(&row, context.settings.lease_ms)?;
     let mut idx = 0..;
     for (rank, (node, slots)) in (0..).zip(&assignment.ranks) {
         store::attempts::insert(tx, assignment.job, (number, rank), org, *node, lease_ms, now).await?;
@@ -139,6 +143,6 @@ async fn assign(
             store::attempts::insert_allocation(tx, &row).await?;
         }
     }
-    uses::give(tx, &row.id, row.attempt, volumes).await?;
+    uses::assign_versions(tx, &row.id, row.attempt, volumes).await?;
     Ok(Some((org, event)))
 }

@@ -1,4 +1,4 @@
-//! What is told of an attempt's preparation: how far it is, and which image it got.
+//! The progress of an attempt's preparation, and the digest of its image.
 
 use berth_core::images::Reference;
 use berth_proto::{Phase, Status};
@@ -7,39 +7,45 @@ use berth_types::jobs::{Job, JobState};
 use berth_store::attempts::AttemptRow;
 use berth_store::{self as store, StoreError, Tx};
 
-/// Of a worker's sentence, so many characters are kept.
-const MOST: usize = 500;
+/// The most characters of a worker's progress text that are stored.
+const MAX_CHARS: usize = 500;
 
-/// An image as a worker is told it; empty: none. What was refused at its submission is never stored.
-pub fn image(name: Option<&str>) -> String {
-    name.and_then(|name| Reference::parse(name).ok()).map_or_else(String::new, |image| image.in_full())
+/// The full name of an image for a worker; empty without an image. The submission has checked the name
+/// already.
+pub fn full_image_name(name: Option<&str>) -> String {
+    name.and_then(|name| Reference::parse(name).ok()).map_or_else(String::new, |image| image.full_name())
 }
 
-fn sentence(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control()).take(MOST).collect()
+fn clean_text(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).take(MAX_CHARS).collect()
 }
 
-/// Only what registries call images.
-fn digest(text: &str) -> Option<String> {
+/// A valid SHA-256 digest of an image; `None` for any other text.
+fn parse_digest(text: &str) -> Option<String> {
     let hex = text.strip_prefix("sha256:")?;
     (hex.len() == 64 && hex.bytes().all(|b| b.is_ascii_hexdigit())).then(|| text.to_owned())
 }
 
-/// Takes in what a report says of it; whether something is new to those who look.
-pub fn keep(row: &mut AttemptRow, status: &Status) -> bool {
+/// Brings the progress and the image of a rank up to a report. Returns true if one of them changed.
+pub fn update_progress(row: &mut AttemptRow, status: &Status) -> bool {
     let progress = match status.phase() {
-        // An old word, told again, does not undo a newer one.
-        Phase::Preparing if !row.running && !row.ended => sentence(&status.progress),
+        // A repeated old report does not undo a newer one.
+        Phase::Preparing if !row.running && !row.ended => clean_text(&status.progress),
         _ => String::new(),
     };
-    let image_digest = digest(&status.image_digest).or_else(|| row.image_digest.clone());
+    let image_digest = parse_digest(&status.image_digest).or_else(|| row.image_digest.clone());
     let changed = row.progress != progress || row.image_digest != image_digest;
     (row.progress, row.image_digest) = (progress, image_digest);
     changed
 }
 
-/// Adds it to a job that is shown.
-pub async fn add(tx: &mut Tx<'_>, shown: &mut Job, id: &str, attempt: i64) -> Result<(), StoreError> {
+/// Adds the progress and the image digests of an attempt to a job.
+pub async fn add_progress(
+    tx: &mut Tx<'_>,
+    shown: &mut Job,
+    id: &str,
+    attempt: i64,
+) -> Result<(), StoreError> {
     let is_prepared = matches!(shown.state, JobState::Assigned | JobState::Starting);
     if !is_prepared && shown.image.is_none() {
         return Ok(());
@@ -83,30 +89,31 @@ mod tests {
     }
 
     #[test]
-    fn the_last_word_stands_until_it_runs() {
+    fn the_last_progress_is_kept_until_the_run() {
         let mut row = row();
-        let word = |phase: Phase, progress: &str, digest: &str| Status {
+        let report = |phase: Phase, progress: &str, digest: &str| Status {
             phase: phase.into(),
             progress: progress.to_owned(),
             image_digest: digest.to_owned(),
             ..Status::default()
         };
-        assert!(keep(&mut row, &word(Phase::Preparing, "Pulling\n x.", "")));
+        assert!(update_progress(&mut row, &report(Phase::Preparing, "Pulling\n x.", "")));
         assert_eq!(row.progress, "Pulling x.");
-        assert!(!keep(&mut row, &word(Phase::Preparing, "Pulling\n x.", "not one")));
+        assert!(!update_progress(&mut row, &report(Phase::Preparing, "Pulling\n x.", "not one")));
         assert_eq!(row.image_digest, None);
         let name = format!("sha256:{}", "0f".repeat(32));
-        assert!(keep(&mut row, &word(Phase::Running, "", &name)));
+        assert!(update_progress(&mut row, &report(Phase::Running, "", &name)));
         row.running = true;
         assert_eq!((row.progress.as_str(), row.image_digest.as_ref()), ("", Some(&name)));
-        assert!(!keep(&mut row, &word(Phase::Preparing, "Pulling x.", "")), "it comes late");
+        assert!(!update_progress(&mut row, &report(Phase::Preparing, "Pulling x.", "")), "it comes late");
         assert_eq!((row.progress.as_str(), row.image_digest.as_ref()), ("", Some(&name)));
-        keep(&mut self::row(), &word(Phase::Preparing, &"x".repeat(9_000), ""));
+        update_progress(&mut self::row(), &report(Phase::Preparing, &"x".repeat(9_000), ""));
     }
 
     #[test]
-    fn images_are_told_in_full() {
-        assert_eq!(image(Some("alpine:3.20")), "docker.io/library/alpine:3.20");
-        assert_eq!((image(None), image(Some("dir:/etc"))), (String::new(), String::new()));
+    fn workers_get_full_image_names() {
+        assert_eq!(full_image_name(Some("alpine:3.20")), "docker.io/library/alpine:3.20");
+        assert_eq!(full_image_name(None), "");
+        assert_eq!(full_image_name(Some("dir:/etc")), "");
     }
 }

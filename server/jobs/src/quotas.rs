@@ -1,12 +1,12 @@
-//! What organizations may use: limits, what counts against them, requests for more.
+//! The quotas of organizations: limits, the use that counts against them, and requests for higher ones.
 //!
-//! Limits of what is held at once are kept by the engine, which makes jobs wait; those of what may be
-//! submitted are kept here, in the transaction that records the job.
+//! The engine enforces the limits on held devices: jobs beyond them wait. This module enforces the limits on
+//! submissions, in the transaction that records the job.
 
-use berth_core::quotas::{Exceeded, Kind, Need};
+use berth_core::quotas::Need;
 use berth_types::Page;
 use berth_types::ids::{AuditEventId, OrgId, QuotaRequestId};
-use berth_types::money::{money_text, per_hour_micros};
+use berth_types::money::per_hour_micros;
 use berth_types::problems::{FieldError, Problem};
 use berth_types::quotas::{
     AuditEvent, DecideQuotaRequest, Limits, NewQuotaRequest, Quota, QuotaRequest, QuotaRequestState, Used,
@@ -14,7 +14,7 @@ use berth_types::quotas::{
 use berth_types::time::Timestamp;
 use futures::FutureExt;
 
-use crate::limits::held_limits;
+use crate::limits::{engine_limits, exceeded, limit_problem};
 use crate::planner::Planner;
 use berth_foundation::days::month_of;
 use berth_foundation::{Caller, Right, idempotency};
@@ -23,19 +23,19 @@ use berth_store::reservations::ReservationRow;
 use berth_store::{self as store, StoreError, Tx};
 use berth_types::reservations::Window;
 
-/// No limit is higher; sums of what is counted stay far below an i64's end.
-const MOST: i64 = 1_000_000_000_000;
+/// The highest value of a limit, so that sums of counted use stay far below the end of an i64.
+const MAX_LIMIT: i64 = 1_000_000_000_000;
 const MAX_REASON_CHARS: usize = 1_000;
 
-/// What a submission counts for.
+/// The demand of a submission, which counts against the quota.
 #[derive(Debug, Clone)]
-pub struct Order {
+pub struct SubmissionDemand {
     pub slug: String,
     pub need: Need,
     pub max_duration_s: i64,
 }
 
-/// The limits that hold for an organization, and whether they are those for all.
+/// The limits of an organization, and true if they are the default limits.
 pub async fn effective(tx: &mut Tx<'_>, org: OrgId) -> Result<(Limits, bool), StoreError> {
     if let Some(own) = store::quotas::find(tx, Some(org)).await? {
         return Ok((own, false));
@@ -43,13 +43,13 @@ pub async fn effective(tx: &mut Tx<'_>, org: OrgId) -> Result<(Limits, bool), St
     Ok((store::quotas::find(tx, None).await?.unwrap_or_default(), true))
 }
 
-/// The most of an organization's boards that are reserved at one time within some windows.
+/// The highest number of an organization's boards reserved at one time within some windows, in thousandths.
 pub fn peak_milli(rows: &[ReservationRow], org: &str, windows: &[Window]) -> i64 {
-    let of_org = || rows.iter().filter(|r| r.org_id.as_deref() == Some(org));
+    let own_rows = || rows.iter().filter(|r| r.org_id.as_deref() == Some(org));
     let mut peak = 0;
     for window in windows {
         let (from, until) = (window.starts_at.micros(), window.ends_at.micros());
-        let inside = || of_org().filter(move |r| r.starts_at < until && r.ends_at > from);
+        let inside = || own_rows().filter(move |r| r.starts_at < until && r.ends_at > from);
         for at in inside().map(|r| r.starts_at.max(from)) {
             let there = inside().filter(|r| r.starts_at <= at && at < r.ends_at);
             peak = peak.max(there.map(|r| r.board_milli).sum());
@@ -58,77 +58,33 @@ pub fn peak_milli(rows: &[ReservationRow], org: &str, windows: &[Window]) -> i64
     peak
 }
 
-/// The most of an organization's boards that are reserved at any one time from now on.
+/// The highest number of an organization's boards reserved at one time from now on, in thousandths.
 async fn reserved_peak(tx: &mut Tx<'_>, org: OrgId, now: Timestamp) -> Result<i64, StoreError> {
     let ends_at = Timestamp::from_micros(i64::MAX);
     let rows = store::reservations::list_between(tx, now.micros(), ends_at.micros()).await?;
     Ok(peak_milli(&rows, &org.to_string(), &[Window { starts_at: now, ends_at }]))
 }
 
-fn exceeded(detail: String, pointer: &str) -> Problem {
-    let errors = vec![FieldError::new(pointer, detail.clone())];
-    let title = "Beyond the limits of the organization";
-    Problem { errors, ..Problem::new(403, "quota.exceeded", title, detail) }
-}
-
-fn alone(beyond: &Exceeded, currency: &str) -> Problem {
-    let milli = |n: i64| {
-        format!("{}.{:03}", n / 1_000, n % 1_000).trim_end_matches('0').trim_end_matches('.').to_owned()
-    };
-    let (limit, need) = (beyond.limit, beyond.need);
-    match beyond.kind {
-        Kind::Boards => exceeded(
-            format!(
-                "This takes {} whole boards, and the organization may hold {} at once. Ask for fewer, or ask the operator for more.",
-                milli(need),
-                milli(limit)
-            ),
-            "/count",
-        ),
-        Kind::Devices => exceeded(
-            format!(
-                "This takes {} devices of the offering, and the organization may hold {} at once. Ask for fewer, or ask the operator for more.",
-                milli(need),
-                milli(limit)
-            ),
-            "/count",
-        ),
-        Kind::RunningJobs => {
-            exceeded("The organization may not run jobs at present.".to_owned(), "/offering")
-        }
-        Kind::Spend => {
-            let hour = |nano: i64| money_text(per_hour_micros(nano).unwrap_or(i64::MAX), currency);
-            exceeded(
-                format!(
-                    "This costs {} an hour, and the organization may spend {} an hour. Ask for less, or ask the operator for more.",
-                    hour(need),
-                    hour(limit)
-                ),
-                "/count",
-            )
-        }
-    }
-}
-
-/// Counts a submission, or says which limit it is beyond and changes nothing.
+/// Counts a submission. If it is beyond a limit, returns the problem and changes nothing.
 pub async fn admit(
     tx: &mut Tx<'_>,
     org: OrgId,
-    order: &Order,
+    demand: &SubmissionDemand,
     currency: &str,
     now: Timestamp,
 ) -> Result<Option<Problem>, StoreError> {
     let (limits, _) = effective(tx, org).await?;
-    if let Some(beyond) = held_limits(&limits).never(&order.need, &order.slug) {
-        return Ok(Some(alone(&beyond, currency)));
+    if let Some(beyond) = engine_limits(&limits).find_permanently_exceeded(&demand.need, &demand.slug) {
+        return Ok(Some(limit_problem(&beyond, currency)));
     }
     if let Some(problem) = queue_full(tx, org, &limits).await? {
         return Ok(Some(problem));
     }
-    count(tx, org, order.need.boards_milli.saturating_mul(order.max_duration_s), &limits, now).await
+    let board_milli_s = demand.need.boards_milli.saturating_mul(demand.max_duration_s);
+    count_board_time(tx, org, board_milli_s, &limits, now).await
 }
 
-/// The limit of jobs that wait, when it is reached.
+/// The problem of a reached limit of waiting jobs.
 pub async fn queue_full(tx: &mut Tx<'_>, org: OrgId, limits: &Limits) -> Result<Option<Problem>, StoreError> {
     let Some(most) = limits.queued_jobs else { return Ok(None) };
     let queued = store::jobs::count_queued(tx, org).await?;
@@ -140,9 +96,9 @@ pub async fn queue_full(tx: &mut Tx<'_>, org: OrgId, limits: &Limits) -> Result<
     }))
 }
 
-/// Counts so many thousandths of boards × seconds more for the month of `submitted`, unless that is
-/// beyond its limit.
-pub async fn count(
+/// Adds thousandths of boards × seconds to the month of `submitted`. If that is beyond its limit, returns the
+/// problem and changes nothing.
+pub async fn count_board_time(
     tx: &mut Tx<'_>,
     org: OrgId,
     board_milli_s: i64,
@@ -173,12 +129,12 @@ fn tenths(board_milli_s: i64) -> String {
     format!("{}.{}", tenths / 10, tenths % 10)
 }
 
-/// What keeps limits from being limits.
+/// The errors of invalid limits.
 fn check(limits: &Limits, base: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let mut range = |name: &str, value: Option<i64>, least: i64| {
-        if value.is_some_and(|n| n < least || n > MOST) {
-            let detail = format!("Choose between {least} and {MOST}, or leave it out.");
+        if value.is_some_and(|n| n < least || n > MAX_LIMIT) {
+            let detail = format!("Choose between {least} and {MAX_LIMIT}, or leave it out.");
             errors.push(FieldError::new(format!("{base}/{name}"), detail));
         }
     };
@@ -227,7 +183,7 @@ impl Quotas {
     }
 
     pub async fn quota(&self, caller: &Caller, org: OrgId) -> Result<Quota, Problem> {
-        self.context.authorise(caller, org, Right::Look).await?;
+        self.context.authorise(caller, org, Right::View).await?;
         self.quota_of(org).await
     }
 
@@ -311,7 +267,7 @@ impl Quotas {
         Ok(())
     }
 
-    /// Gives an organization the limits of all others again.
+    /// Removes the limits of an organization, so that the default limits hold for it.
     pub async fn clear_limits(&self, caller: &Caller, org: OrgId) -> Result<(), Problem> {
         self.context.authorise_operator(caller)?;
         let event = self.context.audit_event(caller, "quota.cleared", org.to_string(), String::new());
@@ -334,7 +290,10 @@ impl Quotas {
         Ok(())
     }
 
-    /// Asks the operator for other limits.
+    /// Records a request to the operator for other limits.
+    ///
+    /// # Errors
+    /// The limits or the reason are invalid.
     pub async fn request_quota(
         &self,
         caller: &Caller,
@@ -342,8 +301,8 @@ impl Quotas {
         input: NewQuotaRequest,
     ) -> Result<QuotaRequest, Problem> {
         self.context.authorise(caller, org, Right::Manage).await?;
-        if let Some(made) = caller.done_before() {
-            let id = made.parse().map_err(|_| Problem::internal())?;
+        if let Some(created) = caller.already_created() {
+            let id = created.parse().map_err(|_| Problem::internal())?;
             let mut conn = self.context.db.read().await?;
             return store::quotas::find_request(&mut conn.tx(), id).await?.ok_or_else(Problem::not_found);
         }
@@ -380,14 +339,14 @@ impl Quotas {
             request.id.to_string(),
             request.reason.clone(),
         );
-        let (id, once) = (request.id, caller.once.clone());
+        let (id, key) = (request.id, caller.idempotency_key.clone());
         let done = self.context.db.write(move |tx| {
-            let (request, event, once) = (request.clone(), event.clone(), once.clone());
+            let (request, event, key) = (request.clone(), event.clone(), key.clone());
             async move {
                 if let Some(problem) = unknown_offering(tx, &request.limits, "/limits", now).await? {
                     return Ok(Err(problem));
                 }
-                idempotency::claim(tx, once.as_ref(), &id.to_string(), now).await?;
+                idempotency::claim(tx, key.as_ref(), &id.to_string(), now).await?;
                 store::quotas::insert_request(tx, &request).await?;
                 store::quotas::insert_audit(tx, Some(org), &event).await?;
                 Ok(store::quotas::find_request(tx, id).await?.ok_or_else(Problem::not_found))
@@ -405,7 +364,7 @@ impl Quotas {
     ) -> Result<Page<QuotaRequest>, Problem> {
         match org {
             Some(org) => {
-                self.context.authorise(caller, org, Right::Look).await?;
+                self.context.authorise(caller, org, Right::View).await?;
             }
             None => self.context.authorise_operator(caller)?,
         }
@@ -413,7 +372,10 @@ impl Quotas {
         Ok(Page::whole(store::quotas::list_requests(&mut conn.tx(), org, i64::from(limit)).await?))
     }
 
-    /// Grants or declines a request. What is granted takes the place of those limits that it names.
+    /// Grants or declines a request. The granted limits replace the present ones of the same names.
+    ///
+    /// # Errors
+    /// The request is unknown or decided already, or the limits are invalid.
     pub async fn decide_quota_request(
         &self,
         caller: &Caller,
@@ -421,7 +383,7 @@ impl Quotas {
         input: DecideQuotaRequest,
     ) -> Result<QuotaRequest, Problem> {
         self.context.authorise_operator(caller)?;
-        if caller.done_before().is_some() {
+        if caller.already_created().is_some() {
             let mut conn = self.context.db.read().await?;
             return store::quotas::find_request(&mut conn.tx(), id).await?.ok_or_else(Problem::not_found);
         }
@@ -435,14 +397,14 @@ impl Quotas {
         let now = self.context.now();
         let action = if input.grant { "quota.granted" } else { "quota.declined" };
         let event = self.context.audit_event(caller, action, id.to_string(), input.note.clone());
-        let once = caller.once.clone();
+        let key = caller.idempotency_key.clone();
         let done = self.context.db.write(move |tx| {
-            let (input, event, once) = (input.clone(), event.clone(), once.clone());
+            let (input, event, key) = (input.clone(), event.clone(), key.clone());
             async move {
                 let Some(request) = store::quotas::find_request(tx, id).await? else {
                     return Ok(Err(Problem::not_found()));
                 };
-                // Looked at before anything is written: what is refused must change nothing.
+                // This check comes before any write, since a refusal must change nothing.
                 let granted = input.limits.as_ref().unwrap_or(&request.limits);
                 if input.grant
                     && let Some(problem) = unknown_offering(tx, granted, "/limits", now).await?
@@ -456,7 +418,7 @@ impl Quotas {
                     let detail = format!("It was {} already; nothing was changed.", request.state.name());
                     return Ok(Err(Problem::conflict("quota_request.decided", "It is decided", detail)));
                 }
-                idempotency::claim(tx, once.as_ref(), "", now).await?;
+                idempotency::claim(tx, key.as_ref(), "", now).await?;
                 if input.grant {
                     let limits = effective(tx, request.org).await?.0.with(granted);
                     store::quotas::put(tx, Some(request.org), &limits, &event.actor, now).await?;
@@ -471,7 +433,7 @@ impl Quotas {
         decided
     }
 
-    /// What was done on purpose, newest first; without organization anywhere, for the operator.
+    /// The audit events of an organization, or (`None`, for the operator) of all, newest first.
     pub async fn list_audit_events(
         &self,
         caller: &Caller,

@@ -1,4 +1,4 @@
-//! Passes of the scheduler: the engine decides, and its decisions are committed.
+//! The passes of the scheduler: it asks the engine for decisions and commits them.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -13,21 +13,21 @@ use crate::attempts::Attempts;
 use crate::placements::Placements;
 use crate::planner::Planner;
 
-/// Everything is read again at least this often.
+/// The longest time between two full reads of the database.
 const READ_ALL_EVERY: Duration = Duration::from_secs(60);
 
 /// The outcome of a pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pass {
-    /// So many decisions were committed.
-    pub kept: usize,
-    /// The engine has not looked at everything yet.
+    /// The number of committed decisions.
+    pub committed: usize,
+    /// The engine has not checked all waiting jobs yet.
     pub unfinished: bool,
-    /// After so long something ends or begins by itself.
+    /// The time until the next end or begin by the clock alone.
     pub next: Option<Duration>,
 }
 
-/// The loop that places jobs.
+/// The scheduler of the queue.
 #[derive(Clone)]
 pub struct Scheduler {
     planner: Planner,
@@ -48,22 +48,22 @@ impl Scheduler {
         Self { planner, attempts, placements, telemetry, read_all_at: Arc::default() }
     }
 
-    /// A pass as the loop of the portal runs it: measured, and after a full read where one is due.
+    /// One measured pass for the loop of the portal, after a full read if that is due.
     ///
     /// # Errors
-    /// As [`Self::pass`]; the next pass reads everything again.
+    /// The errors of [`Self::pass`]; the next pass reads the whole database again.
     pub async fn timed_pass(&self) -> Result<Pass, StoreError> {
         let began = Instant::now();
-        if self.is_read_due(began) {
+        if self.start_due_read(began) {
             self.planner.read_all();
         }
         let passed = self.pass().await;
-        self.telemetry.passed(began.elapsed());
+        self.telemetry.observe_pass(began.elapsed());
         passed.inspect_err(|_| self.planner.read_all())
     }
 
-    /// Whether a full read is due; it counts as done then.
-    fn is_read_due(&self, now: Instant) -> bool {
+    /// Returns true if a full read is due, and records it as done.
+    fn start_due_read(&self, now: Instant) -> bool {
         let mut last = self.read_all_at.lock().unwrap_or_else(PoisonError::into_inner);
         let due = last.is_none_or(|last| now.duration_since(last) >= READ_ALL_EVERY);
         if due {
@@ -72,19 +72,19 @@ impl Scheduler {
         due
     }
 
-    /// Waits for a pass that is under way; none begins for as long as the guard is held.
-    pub async fn hold(&self) -> OwnedMutexGuard<()> {
-        self.planner.hold_passes().await
+    /// Waits for the present pass. No pass begins during the life of the guard.
+    pub async fn lock_passes(&self) -> OwnedMutexGuard<()> {
+        self.planner.lock_passes().await
     }
 
-    /// One pass, when no other is under way.
+    /// One pass, after the end of the present one.
     ///
     /// # Errors
-    /// The database could not be read, or a decision could not be committed.
+    /// The database cannot be read, or a decision cannot be committed.
     pub async fn pass(&self) -> Result<Pass, StoreError> {
-        let _one = self.hold().await;
+        let _guard = self.lock_passes().await;
         let decided = self.planner.decide().await?;
-        let mut kept = 0;
+        let mut committed = 0;
         let mut starts = Vec::new();
         for decision in decided.decisions {
             match decision {
@@ -92,17 +92,17 @@ impl Scheduler {
                     starts.push((job, generation, attempt, ranks))
                 }
                 Decision::Preempt { victim, for_job } => {
-                    kept += usize::from(self.attempts.preempt(victim, for_job).await?)
+                    committed += usize::from(self.attempts.preempt(victim, for_job).await?)
                 }
                 Decision::Orphan { job, generation, on } => {
-                    kept += usize::from(self.attempts.orphan(job, generation, on).await?);
+                    committed += usize::from(self.attempts.orphan(job, generation, on).await?);
                 }
             }
         }
         if !starts.is_empty() {
-            kept += self.placements.commit(starts).await?;
+            committed += self.placements.commit(starts).await?;
         }
         let next = decided.next_after_ms.and_then(|ms| u64::try_from(ms).ok()).map(Duration::from_millis);
-        Ok(Pass { kept, unfinished: decided.unfinished, next })
+        Ok(Pass { committed, unfinished: decided.unfinished, next })
     }
 }

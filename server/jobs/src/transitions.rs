@@ -1,6 +1,6 @@
-//! The transitions of a job: one function applies an event, with the money and the records that follow.
+//! The transitions of a job: each event with its postings and its records.
 
-use berth_core::jobs::{DRAINED, Effect, Event, HALTED, Machine, Rejected, StopCause};
+use berth_core::jobs::{DRAINED, Effect, HALTED, Machine, MachineEvent, Rejected, StopCause};
 use berth_foundation::Context;
 use berth_foundation::days::month_of;
 use berth_store::jobs::JobRow;
@@ -13,7 +13,7 @@ use berth_types::jobs::{Failure, JobState};
 use berth_types::ledger::TransferKind;
 use berth_types::time::Timestamp;
 
-use crate::charges::{charge, hold_of, hold_posting};
+use crate::charges::{charge, find_hold, hold_posting};
 
 pub(crate) fn machine(row: &JobRow) -> Machine {
     Machine::restore(row.phase.state, u32::try_from(row.attempt).unwrap_or(0), row.stop_cause())
@@ -24,13 +24,13 @@ fn ids(row: &JobRow) -> Result<(OrgId, JobId), StoreError> {
     Ok((row.org_id.parse().map_err(corrupt)?, row.id.parse().map_err(corrupt)?))
 }
 
-/// Applies one event to a job, with the money and the records that follow, and brings `row` up to
-/// date. `Err(Rejected)` inside: it does not fit, and nothing was changed.
+/// Applies one event to a job with its postings and its records, and updates `row`. The inner `Err(Rejected)`
+/// means that the state does not allow the event; then nothing has changed.
 pub(crate) async fn advance(
     tx: &mut Tx<'_>,
     context: &Context,
     row: &mut JobRow,
-    event: Event,
+    event: MachineEvent,
     detail: String,
     now: Timestamp,
 ) -> Result<Result<JobEvent, Rejected>, StoreError> {
@@ -41,7 +41,7 @@ pub(crate) async fn advance(
     Ok(stepped)
 }
 
-/// Writes a job after one or more steps, and the events that they gave, in their order.
+/// Writes a job after one or more steps, with the events of these steps in their order.
 pub(crate) async fn record(tx: &mut Tx<'_>, row: &JobRow, events: &[JobEvent]) -> Result<(), StoreError> {
     let (org, _) = ids(row)?;
     let steps = i64::try_from(events.len()).unwrap_or(i64::MAX);
@@ -52,28 +52,28 @@ pub(crate) async fn record(tx: &mut Tx<'_>, row: &JobRow, events: &[JobEvent]) -
     Ok(())
 }
 
-/// Applies one event to `row`, and posts the money that follows. The row and the event are still to be
-/// recorded, in the same transaction.
+/// Applies one event to `row` with its postings. The caller records the row and the event in the same
+/// transaction.
 pub(crate) async fn step(
     tx: &mut Tx<'_>,
     context: &Context,
     row: &mut JobRow,
-    event: Event,
+    event: MachineEvent,
     detail: String,
     now: Timestamp,
 ) -> Result<Result<JobEvent, Rejected>, StoreError> {
     let (org, job) = ids(row)?;
     let assigned = match event {
-        Event::Assign { attempt } => Some(i64::from(attempt)),
+        MachineEvent::Assign { attempt } => Some(i64::from(attempt)),
         _ => None,
     };
     let room_for = match event {
-        Event::Preempt { for_job, .. } => Some(for_job),
+        MachineEvent::Preempt { for_job, .. } => Some(for_job),
         _ => None,
     };
-    // A job that is halted while it waits has no earlier stop.
+    // The halt of a waiting job has no earlier stop with a reason.
     let stop = row.phase.stop.as_ref();
-    let halted = (event == Event::Halt).then(|| detail.clone());
+    let halted = (event == MachineEvent::Halt).then(|| detail.clone());
     let reason = stop.and_then(|stop| stop.reason.clone()).filter(|text| !text.is_empty()).or(halted);
     let (next, effects) = match machine(row).apply(event) {
         Ok(change) => change,
@@ -90,9 +90,10 @@ pub(crate) async fn step(
         match effect {
             Effect::Finish { exit_code, failure } => {
                 row.exit_code = exit_code.map(i64::from);
-                let said =
+                let operator_reason =
                     |f: &Failure| reason.clone().filter(|_| [DRAINED, HALTED].contains(&f.code.as_str()));
-                let failure = failure.map(|f| (said(&f).unwrap_or_else(|| f.detail.clone()), f.code));
+                let failure =
+                    failure.map(|f| (operator_reason(&f).unwrap_or_else(|| f.detail.clone()), f.code));
                 (row.failure_detail, row.failure_code) = failure.unzip();
             }
             Effect::Requeue => {
@@ -121,22 +122,33 @@ pub(crate) async fn step(
         attempt: u32::try_from(row.attempt).unwrap_or(0),
         detail,
     };
-    let told = next.state().ended() || next.state() == JobState::Running;
-    if told && context.live.is_hooked(&row.org_id) {
-        let state = next.state().name();
-        let data = serde_json::json!({
-            "job": row.id, "name": row.name, "state": state, "attempt": row.attempt, "exit_code": row.exit_code,
-            "cost_micros": row.cost_micros, "metered_ms": row.metered_ms, "failure": row.failure_code,
-        });
-        let subject = format!("{} is {}", row.name, state.replace('_', " "));
-        let notice =
-            context.notice(&row.org_id, &format!("job.{state}"), subject, event.detail.clone(), &data);
-        store::budgets::insert_notice(tx, &notice).await?;
+    if next.state().ended() || next.state() == JobState::Running {
+        insert_notice(tx, context, row, &event).await?;
     }
     Ok(Ok(event))
 }
 
-/// The state of a job with the cause of its stop, and an operator's reason.
+/// Records a notice about an event of a job, if its organization has a webhook.
+async fn insert_notice(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    row: &JobRow,
+    event: &JobEvent,
+) -> Result<(), StoreError> {
+    if !context.live.has_webhook(&row.org_id) {
+        return Ok(());
+    }
+    let state = event.state.name();
+    let data = serde_json::json!({
+        "job": row.id, "name": row.name, "state": state, "attempt": row.attempt, "exit_code": row.exit_code,
+        "cost_micros": row.cost_micros, "metered_ms": row.metered_ms, "failure": row.failure_code,
+    });
+    let subject = format!("{} is {}", row.name, state.replace('_', " "));
+    let notice = context.notice(&row.org_id, &format!("job.{state}"), subject, event.detail.clone(), &data);
+    store::budgets::insert_notice(tx, &notice).await
+}
+
+/// The state of a job with the cause of its stop and the reason of an operator.
 fn phase(next: Machine, detail: &str) -> Phase {
     let operator = |cause| matches!(cause, StopCause::Halted | StopCause::Drained { .. });
     let stop = match next {
@@ -148,7 +160,7 @@ fn phase(next: Machine, detail: &str) -> Phase {
     Phase { state: next.state(), stop }
 }
 
-/// Posts what was used since the last charge and gives back the rest of the hold.
+/// Charges the use since the last charge, and releases the rest of the hold.
 async fn settle(
     tx: &mut Tx<'_>,
     context: &Context,
@@ -159,7 +171,7 @@ async fn settle(
 ) -> Result<(), StoreError> {
     charge(tx, context, row, at).await?;
     if row.held_micros > 0 {
-        let pending = hold_of(tx, row).await?;
+        let pending = find_hold(tx, row).await?;
         let rest = Posting {
             kind: TransferKind::Release,
             pending,
@@ -169,7 +181,7 @@ async fn settle(
         store::ledger::post(tx, &rest).await?;
     }
     row.held_micros = 0;
-    // What it was counted for and did not use is given back to the month in which it was submitted.
+    // The unused part of its counted board time goes back to the month of its submission.
     let unused = row.max_duration_s - row.metered_ms / 1_000;
     let month = month_of(Timestamp::from_micros(row.created_at));
     store::quotas::count_month(tx, org, &month, -row.board_milli.saturating_mul(unused)).await?;

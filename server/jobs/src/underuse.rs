@@ -1,13 +1,13 @@
-//! Points out devices that stand idle, with what that costs, and stops the jobs that asked for it.
+//! The watch for idle devices: it reports them with their cost, and stops jobs with `stop_when_idle`.
 //!
-//! Readings pass through here on their way to the recordings. What is known of the last hour is in memory only:
-//! after a restart it is read from the recordings, and what was said already from the store.
+//! Readings pass through this module on their way to the recordings. The sums of the last hour are in memory
+//! only. After a restart the recordings give the readings again, and the store gives the last report.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::underuse_rules::{BELOW_PERCENT, Underused, WINDOW_S, Watch};
-use berth_core::jobs::{Event, idle_text};
+use crate::underuse_rules::{BELOW_PERCENT, IdleWindow, Underused, WINDOW_S};
+use berth_core::jobs::{MachineEvent, idle_text};
 use berth_core::rating::charge_micros;
 use berth_types::events::JobEvent;
 use berth_types::ids::{JobId, OrgId};
@@ -27,44 +27,45 @@ use berth_store::underuse::UnderuseRow;
 use berth_store::{self as store, StoreError, Tx};
 use std::sync::Arc;
 
-/// What nothing was read of for this long is let go; it can be read from the recordings again.
-const LET_GO_MS: i64 = 3_600_000;
-/// Seconds of a step of the recordings.
+/// An attempt without readings for this long is forgotten; the recordings can give its readings again.
+const FORGET_AFTER_MS: i64 = 3_600_000;
+/// The step of the recordings in seconds.
 const STEP_S: u64 = 60;
 
-/// What a submission says that matters here; the rest of it, files above all, is passed over.
+/// The rule for idle devices in a submission. The other fields, above all the files, are skipped.
 #[derive(Deserialize)]
-struct Wanted {
+struct IdlePolicy {
     #[serde(default)]
     stop_when_idle: Option<StopWhenIdle>,
     #[serde(default)]
     gpu_milli: Option<u32>,
 }
 
-/// What is watched of a job: its present attempt.
+/// The present attempt of a job, under watch.
 #[derive(Debug)]
-struct Watched {
+struct WatchedAttempt {
     attempt: u32,
-    /// By the portal's clock.
-    seen: Timestamp,
-    /// Absent for shares: the driver reads the whole board, and so the neighbours too.
-    tell: Option<Watch>,
-    stop: Option<Watch>,
+    /// The time of the last reading by the portal's clock.
+    last_reading_at: Timestamp,
+    /// The window for reports. `None` for a share: the driver reads the whole board with all its shares.
+    report: Option<IdleWindow>,
+    /// The window for `stop_when_idle`.
+    stop: Option<IdleWindow>,
 }
 
-/// What was found idle: to be told, and to be stopped.
+/// Idle windows to report, and to stop the job for.
 #[derive(Debug, Clone, Copy, Default)]
-struct Found {
-    tell: Option<Underused>,
+struct IdleFindings {
+    report: Option<Underused>,
     stop: Option<Underused>,
 }
 
-/// The attempts that run, with the readings of their last hour in sums.
+/// The running attempts, with their readings of the last hour in sums.
 #[derive(Debug, Default)]
-struct Watches(Mutex<HashMap<JobId, Watched>>);
+struct WatchedAttempts(Mutex<HashMap<JobId, WatchedAttempt>>);
 
-impl Listener for Watches {
-    fn hear(&self, change: &Change) {
+impl Listener for WatchedAttempts {
+    fn on_change(&self, change: &Change) {
         if let Change::Job { job, event: Some(event), .. } = change
             && (event.state.ended() || event.state == JobState::Queued)
         {
@@ -73,125 +74,136 @@ impl Listener for Watches {
     }
 }
 
-impl Watches {
-    fn all(&self) -> MutexGuard<'_, HashMap<JobId, Watched>> {
+impl WatchedAttempts {
+    fn lock(&self) -> MutexGuard<'_, HashMap<JobId, WatchedAttempt>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether nothing must be read to judge readings of this attempt; those of an older one are not judged.
-    fn knows(&self, job: JobId, attempt: u32) -> bool {
-        self.all().get(&job).is_some_and(|w| w.attempt >= attempt)
+    /// Returns true if this attempt or a later one of the job is under watch. Readings of an older attempt
+    /// are not judged.
+    fn contains(&self, job: JobId, attempt: u32) -> bool {
+        self.lock().get(&job).is_some_and(|w| w.attempt >= attempt)
     }
 
-    fn begin(&self, job: JobId, watched: Watched) {
-        let mut all = self.all();
-        let now = watched.seen;
-        all.retain(|_, w| now.millis_since(w.seen) < LET_GO_MS);
-        // Another rank's readings may have come first.
+    fn insert(&self, job: JobId, watched: WatchedAttempt) {
+        let mut all = self.lock();
+        let now = watched.last_reading_at;
+        all.retain(|_, w| now.millis_since(w.last_reading_at) < FORGET_AFTER_MS);
+        // The readings of another rank may have inserted the attempt already.
         if all.get(&job).is_none_or(|w| w.attempt < watched.attempt) {
             all.insert(job, watched);
         }
     }
 
-    fn feed(&self, job: JobId, attempt: u32, rows: &[Sample], now: Timestamp) -> Found {
-        let mut all = self.all();
+    fn add(&self, job: JobId, attempt: u32, rows: &[Sample], now: Timestamp) -> IdleFindings {
+        let mut all = self.lock();
         let Some(watched) = all.get_mut(&job).filter(|w| w.attempt == attempt) else {
-            return Found::default();
+            return IdleFindings::default();
         };
-        watched.seen = now;
-        let mut found = Found::default();
+        watched.last_reading_at = now;
+        let mut findings = IdleFindings::default();
         for row in rows {
-            let feed = |watch: &mut Watch| watch.feed(row.at, row.utilization_percent);
-            found.tell = watched.tell.as_mut().and_then(feed).or(found.tell);
-            found.stop = watched.stop.as_mut().and_then(feed).or(found.stop);
+            let add = |window: &mut IdleWindow| window.add(row.at, row.utilization_percent);
+            findings.report = watched.report.as_mut().and_then(add).or(findings.report);
+            findings.stop = watched.stop.as_mut().and_then(add).or(findings.stop);
         }
-        found
+        findings
     }
 
-    /// The attempt is over, or must be looked at from the start.
+    /// Ends the watch of a job's attempt. Its next reading begins a new watch with the recordings.
     fn forget(&self, job: JobId) {
-        self.all().remove(&job);
+        self.lock().remove(&job);
     }
 }
 
-/// The watch for devices that stand idle.
+/// The watch for idle devices.
 #[derive(Clone)]
 pub struct IdleWatch {
     context: Context,
     recordings: Recordings,
     attempts: Attempts,
-    watches: Arc<Watches>,
+    watched: Arc<WatchedAttempts>,
 }
 
 impl IdleWatch {
     pub fn new(context: Context, recordings: Recordings, attempts: Attempts) -> Self {
-        let watches: Arc<Watches> = Arc::default();
-        context.changes.subscribe(watches.clone());
-        Self { context, recordings, attempts, watches }
+        let watched: Arc<WatchedAttempts> = Arc::default();
+        context.changes.subscribe(watched.clone());
+        Self { context, recordings, attempts, watched }
     }
 
-    /// Takes in what was read of the devices of a running attempt at one moment.
-    pub async fn watch_use(&self, job: JobId, number: u32, rows: &[Sample]) -> Result<(), StoreError> {
+    /// Judges the readings of all devices of a running attempt at one moment.
+    ///
+    /// # Errors
+    /// The database cannot be read, or a finding cannot be recorded. The recordings give the finding again.
+    pub async fn add_readings(&self, job: JobId, number: u32, rows: &[Sample]) -> Result<(), StoreError> {
         if rows.iter().all(|row| row.utilization_percent.is_none()) {
             return Ok(());
         }
-        if !self.watches.knows(job, number) {
-            let Some(watched) = self.watched(job, number, rows).await? else { return Ok(()) };
-            self.watches.begin(job, watched);
+        if !self.watched.contains(job, number) {
+            let Some(watched) = self.begin_watch(job, number, rows).await? else { return Ok(()) };
+            self.watched.insert(job, watched);
         }
-        let found = self.watches.feed(job, number, rows, self.context.now());
-        let done = self.act_on_idle(job, number, found).await;
+        let findings = self.watched.add(job, number, rows, self.context.now());
+        let done = self.act_on(job, number, findings).await;
         if done.is_err() {
-            // It is found again from the recordings.
-            self.watches.forget(job);
+            // The recordings give the finding again.
+            self.watched.forget(job);
         }
         done
     }
 
-    async fn act_on_idle(&self, job: JobId, number: u32, found: Found) -> Result<(), StoreError> {
-        if let Some(idle) = found.tell {
-            self.tell_idle(job, number, idle).await?;
+    async fn act_on(&self, job: JobId, number: u32, findings: IdleFindings) -> Result<(), StoreError> {
+        if let Some(idle) = findings.report {
+            self.report_idle(job, number, idle).await?;
         }
-        if let Some(idle) = found.stop {
+        if let Some(idle) = findings.stop {
             let (percent, for_s) = (idle.whole_percent(), u32::try_from(idle.for_s).unwrap_or(u32::MAX));
-            let event = Event::Idle { attempt: number, percent, for_s };
-            self.attempts.move_on(job, None, event, idle_text(percent, for_s)).await?;
+            let event = MachineEvent::Idle { attempt: number, percent, for_s };
+            self.attempts.apply_event(job, None, event, idle_text(percent, for_s)).await?;
         }
         Ok(())
     }
 
-    /// Begins to watch an attempt, with what the recordings know of it. `None`: it does not run.
-    async fn watched(&self, job: JobId, number: u32, rows: &[Sample]) -> Result<Option<Watched>, StoreError> {
-        let (wanted, last) = {
+    /// Begins the watch of an attempt with its readings from the recordings. `None` if the attempt does not
+    /// run.
+    async fn begin_watch(
+        &self,
+        job: JobId,
+        number: u32,
+        rows: &[Sample],
+    ) -> Result<Option<WatchedAttempt>, StoreError> {
+        let (policy, last) = {
             let mut conn = self.context.db.read().await?;
             let mut tx = conn.tx();
             let Some(row) = store::jobs::find_any(&mut tx, job).await? else { return Ok(None) };
-            if !runs(&row, number) {
+            if !is_running(&row, number) {
                 return Ok(None);
             }
-            let wanted: Wanted =
+            let policy: IdlePolicy =
                 serde_json::from_str(&row.spec).map_err(|_| StoreError::Corrupt(row.id.clone()))?;
-            (wanted, store::underuse::latest(&mut tx, &row.id, row.attempt).await?)
+            (policy, store::underuse::find_latest(&mut tx, &row.id, row.attempt).await?)
         };
-        let alone = wanted.gpu_milli.is_none();
-        let mut tell = alone.then(|| Watch::new(BELOW_PERCENT, WINDOW_S));
-        let rule = wanted.stop_when_idle.filter(|_| alone);
-        let mut stop = rule.map(|rule| Watch::new(rule.below_percent, rule.for_s));
-        if let (Some(watch), Some(last)) = (&mut tell, last) {
-            watch.told(Timestamp::from_micros(last.ends_at));
+        let whole_devices = policy.gpu_milli.is_none();
+        let mut report = whole_devices.then(|| IdleWindow::new(BELOW_PERCENT, WINDOW_S));
+        let rule = policy.stop_when_idle.filter(|_| whole_devices);
+        let mut stop = rule.map(|rule| IdleWindow::new(rule.below_percent, rule.for_s));
+        if let (Some(window), Some(last)) = (&mut report, last) {
+            window.mark_reported(Timestamp::from_micros(last.ends_at));
         }
-        if alone {
+        if whole_devices {
             let longest = rule.map_or(WINDOW_S, |rule| rule.for_s.max(WINDOW_S));
             let newest = rows.iter().map(|row| row.at).max().unwrap_or_default();
-            for (at, percent) in self.recalled(job, number, newest, longest).await {
-                tell.iter_mut().chain(&mut stop).for_each(|watch| watch.recall(at, percent));
+            for (at, percent) in self.recorded_readings(job, number, newest, longest).await {
+                report.iter_mut().chain(&mut stop).for_each(|window| window.add_past(at, percent));
             }
         }
-        Ok(Some(Watched { attempt: number, seen: self.context.now(), tell, stop }))
+        Ok(Some(WatchedAttempt { attempt: number, last_reading_at: self.context.now(), report, stop }))
     }
 
-    /// What was read of an attempt in the `window_s` seconds before `now`, by the minute, oldest first.
-    async fn recalled(
+    /// The recorded readings of an attempt in the `window_s` seconds before `now`, by the minute, oldest
+    /// first.
+    async fn recorded_readings(
         &self,
         job: JobId,
         number: u32,
@@ -199,7 +211,7 @@ impl IdleWatch {
         window_s: u32,
     ) -> Vec<(Timestamp, f64)> {
         let recordings = self.recordings.clone();
-        // The minute that the window begins in, and the one before it.
+        // Two minutes more: the minute of the window's begin, and the minute before it.
         let from = now.plus_seconds(-i64::from(window_s) - 120);
         let read = move || recordings.series(job, number, Some(from), Some(now), STEP_S);
         let series = match tokio::task::spawn_blocking(read).await {
@@ -210,37 +222,37 @@ impl IdleWatch {
                 return Vec::new();
             }
         };
-        // A minute counts as read at its end: so an attempt is never taken for older than it is.
+        // A recorded minute counts at its end, so that no attempt appears older than it is.
         let at = |start_s: f64| Timestamp::from_micros((start_s * 1e6) as i64).plus_seconds(59);
         let mut out: Vec<(Timestamp, f64)> = series
             .iter()
             .flat_map(|s| s.at_s.iter().zip(&s.utilization_percent))
             .filter_map(|(start, percent)| Some((at(*start), (*percent)?)))
             .collect();
-        // Device stands after device in there.
+        // The series has one device after the other.
         out.sort_by_key(|(at, _)| *at);
         out
     }
 
-    async fn tell_idle(&self, job: JobId, number: u32, idle: Underused) -> Result<(), StoreError> {
+    async fn report_idle(&self, job: JobId, number: u32, idle: Underused) -> Result<(), StoreError> {
         let now = self.context.now();
         let context = self.context.clone();
-        let told = self.context.db.write(move |tx| {
+        let reported = self.context.db.write(move |tx| {
             let context = context.clone();
             async move { record(tx, &context, (job, number), idle, now).await }.boxed()
         });
-        if let Some((org, event)) = told.await? {
+        if let Some((org, event)) = reported.await? {
             self.context.publish(Change::Job { org, job, event: Some(event) });
         }
         Ok(())
     }
 }
 
-fn runs(row: &JobRow, number: u32) -> bool {
+fn is_running(row: &JobRow, number: u32) -> bool {
     row.phase.state == JobState::Running && row.attempt == i64::from(number)
 }
 
-/// What the time cost, in words.
+/// The cost of the idle hour as text.
 fn cost_text(row: &JobRow, cost_micros: i64, currency: &str) -> String {
     match &row.reservation_id {
         Some(_) => "that hour is paid with its reservation".to_owned(),
@@ -248,7 +260,7 @@ fn cost_text(row: &JobRow, cost_micros: i64, currency: &str) -> String {
     }
 }
 
-/// Records an idle hour, unless most of it was told of already or the attempt is over.
+/// Records an idle hour, unless an earlier report covers a part of it or the attempt does not run any more.
 async fn record(
     tx: &mut Tx<'_>,
     context: &Context,
@@ -256,16 +268,16 @@ async fn record(
     idle: Underused,
     now: Timestamp,
 ) -> Result<Option<(OrgId, JobEvent)>, StoreError> {
-    let Some(row) = store::jobs::find_any(tx, job).await?.filter(|row| runs(row, number)) else {
+    let Some(row) = store::jobs::find_any(tx, job).await?.filter(|row| is_running(row, number)) else {
         return Ok(None);
     };
     let (ends_at, length_ms) = (idle.until(), idle.for_s.saturating_mul(1_000));
-    let last = store::underuse::latest(tx, &row.id, row.attempt).await?;
+    let last = store::underuse::find_latest(tx, &row.id, row.attempt).await?;
     if last.is_some_and(|l| ends_at.millis_since(Timestamp::from_micros(l.ends_at)).abs() < length_ms) {
         return Ok(None);
     }
     let org: OrgId = row.org_id.parse().map_err(|_| StoreError::Corrupt(row.org_id.clone()))?;
-    // Never more than what was metered, whatever the clock of the readings says.
+    // The clock of the readings may be wrong: the cost is at most the charged cost.
     let cost_micros = charge_micros(row.nano_per_second, length_ms).unwrap_or(i64::MAX).min(row.cost_micros);
     let percent = idle.whole_percent();
     let new = UnderuseRow {
@@ -280,7 +292,7 @@ async fn record(
         day: day_of(now),
     };
     store::underuse::insert(tx, &new).await?;
-    store::jobs::raise(tx, &row.id, row.generation).await?;
+    store::jobs::raise_generation(tx, &row.id, row.generation).await?;
     let detail = format!(
         "GPU utilisation was {percent} % over the last hour; {}. If it waits for data or for nothing, mend that or stop it; if it needs no more, a smaller offering costs less.",
         cost_text(&row, cost_micros, &context.settings.currency)
@@ -288,7 +300,7 @@ async fn record(
     let event =
         JobEvent { job, seq: row.generation + 1, at: now, state: JobState::Running, attempt: number, detail };
     store::jobs::insert_event(tx, org, &event).await?;
-    if context.live.is_hooked(&row.org_id) {
+    if context.live.has_webhook(&row.org_id) {
         let data = serde_json::json!({
             "job": row.id, "name": row.name, "attempt": number, "percent": percent, "since": idle.since,
             "until": ends_at, "cost_micros": cost_micros,

@@ -1,36 +1,36 @@
-//! Idleness of the devices of a job: their mean utilisation over a sliding window of minutes.
+//! The rule for idle devices: their mean utilization over a sliding window of minutes.
 //!
-//! Knows no job and no clock: readings come with their times. What was not read says nothing, so a window
-//! with too few readings is never judged.
+//! The module has no job and no clock: readings come with their times. Missing readings prove nothing, so a
+//! window with too few readings is never judged.
 
 use berth_types::time::Timestamp;
 
-/// The mean utilisation, in percent, below which devices count as idle.
+/// The mean utilization, in percent, below which devices count as idle.
 pub const BELOW_PERCENT: u32 = 40;
-/// Seconds over which that is judged.
+/// The length of the window in seconds.
 pub const WINDOW_S: u32 = 3_600;
-/// Of the minutes of a window, in percent, so many must have readings.
+/// The least part of the window's minutes, in percent, that must have readings.
 const COVERED_PERCENT: usize = 80;
 const MINUTE_MICROS: i64 = 60_000_000;
 
-/// A window in which the devices stood idle.
+/// A window with idle devices.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Underused {
-    /// Mean utilisation over the window.
+    /// The mean utilization over the window.
     pub percent: f64,
-    /// Where the window begins.
+    /// The begin of the window.
     pub since: Timestamp,
-    /// Seconds from there to its end.
+    /// The length of the window in seconds.
     pub for_s: i64,
 }
 
 impl Underused {
-    /// Where the window ends.
+    /// The end of the window.
     pub const fn until(&self) -> Timestamp {
         self.since.plus_seconds(self.for_s)
     }
 
-    /// Rounded down, so that it never reads as what it stayed below.
+    /// The mean rounded down, so that it never equals the threshold above it.
     pub fn whole_percent(&self) -> u8 {
         self.percent.clamp(0.0, 100.0) as u8
     }
@@ -42,21 +42,21 @@ struct Minute {
     count: u32,
 }
 
-/// Looks at the readings of one attempt, of all its devices together.
+/// The readings of all devices of one attempt in a sliding window.
 ///
-/// A minute counts by the mean of its readings, so one that was read more often weighs no more. What is kept
-/// is one sum for each minute, however many readings come.
+/// A minute counts by the mean of its readings, so the number of its readings gives it no weight. The memory
+/// holds one sum for each minute, for any number of readings.
 #[derive(Debug, Clone)]
-pub struct Watch {
+pub struct IdleWindow {
     below_percent: f64,
-    /// The minutes of the window and the present one, each at its number modulo the length.
+    /// The minutes of the window and the present minute, each at its number modulo the length.
     ring: Vec<Minute>,
-    /// The latest minute that was read.
+    /// The latest minute with a reading.
     newest: Option<i64>,
     first: Timestamp,
-    /// The minute at whose begin the window was judged last.
+    /// The minute at the end of the last judged window.
     judged: Option<i64>,
-    /// The minute before which nothing is said again.
+    /// No report comes before this minute.
     quiet_until: Option<i64>,
 }
 
@@ -64,8 +64,8 @@ const fn minute_of(at: Timestamp) -> i64 {
     at.micros().div_euclid(MINUTE_MICROS)
 }
 
-impl Watch {
-    /// Looks for a mean below `below_percent` over `for_s` seconds, rounded up to minutes.
+impl IdleWindow {
+    /// A window of `for_s` seconds, rounded up to minutes, with the threshold `below_percent`.
     pub fn new(below_percent: u32, for_s: u32) -> Self {
         let minutes = usize::try_from(for_s.div_ceil(60).max(1)).unwrap_or(usize::MAX - 1);
         Self {
@@ -78,22 +78,22 @@ impl Watch {
         }
     }
 
-    /// Minutes of the window.
+    /// The length of the window in minutes.
     fn minutes(&self) -> i64 {
         i64::try_from(self.ring.len()).unwrap_or(i64::MAX) - 1
     }
 
-    fn at(&self, minute: i64) -> usize {
+    fn slot(&self, minute: i64) -> usize {
         usize::try_from(minute.rem_euclid(self.minutes() + 1)).unwrap_or(0)
     }
 
-    /// A window that ended then was reported; the next report needs another whole window.
-    pub fn told(&mut self, until: Timestamp) {
+    /// Records the report of a window that ended at `until`. The next report needs another whole window.
+    pub fn mark_reported(&mut self, until: Timestamp) {
         self.quiet_until = Some(minute_of(until) + self.minutes());
     }
 
-    /// Takes in a reading of the past, of one device, without judging by it.
-    pub fn recall(&mut self, at: Timestamp, utilization_percent: f64) {
+    /// Adds a past reading of one device, without a judgement.
+    pub fn add_past(&mut self, at: Timestamp, utilization_percent: f64) {
         if !utilization_percent.is_finite() {
             return;
         }
@@ -101,30 +101,30 @@ impl Watch {
         match self.newest.filter(|newest| (minute - newest).abs() <= minutes) {
             Some(newest) => {
                 for passed in newest + 1..=minute {
-                    let slot = self.at(passed);
+                    let slot = self.slot(passed);
                     if let Some(slot) = self.ring.get_mut(slot) {
                         *slot = Minute::default();
                     }
                 }
                 self.newest = Some(newest.max(minute));
             }
-            // The first reading; or nothing was read for a whole window, or the clock was set.
+            // This is the first reading, the first after a whole window without any, or the clock was set.
             None => {
                 self.ring.fill(Minute::default());
                 (self.newest, self.first, self.judged) = (Some(minute), at, None);
             }
         }
-        let slot = self.at(minute);
+        let slot = self.slot(minute);
         if let Some(slot) = self.ring.get_mut(slot) {
             slot.sum += utilization_percent.clamp(0.0, 100.0);
             slot.count = slot.count.saturating_add(1);
         }
     }
 
-    /// Takes in a reading of one device; absent where the driver reports none. With the first reading of each
-    /// minute the window that ended with the last one is judged.
-    pub fn feed(&mut self, at: Timestamp, utilization_percent: Option<f64>) -> Option<Underused> {
-        self.recall(at, utilization_percent.filter(|u| u.is_finite())?);
+    /// Adds a reading of one device; `None` if the driver reports no utilization. The first reading of each
+    /// minute judges the window that ended with the minute before.
+    pub fn add(&mut self, at: Timestamp, utilization_percent: Option<f64>) -> Option<Underused> {
+        self.add_past(at, utilization_percent.filter(|u| u.is_finite())?);
         if self.judged == self.newest {
             return None;
         }
@@ -135,14 +135,14 @@ impl Watch {
     fn judge(&mut self, now: i64) -> Option<Underused> {
         let minutes = self.minutes();
         let since = Timestamp::from_micros((now - minutes).saturating_mul(MINUTE_MICROS));
-        // Also when the clock was set back to before the last word.
+        // The range also holds after a clock set back to before the last report.
         let quiet = self.quiet_until.is_some_and(|until| (until - minutes..until).contains(&now));
         if quiet || since < self.first {
             return None;
         }
         let (mut sum, mut covered) = (0.0, 0_usize);
         for minute in (now - minutes)..now {
-            let slot = self.ring.get(self.at(minute)).copied().unwrap_or_default();
+            let slot = self.ring.get(self.slot(minute)).copied().unwrap_or_default();
             if slot.count > 0 {
                 sum += slot.sum / f64::from(slot.count);
                 covered += 1;
@@ -169,33 +169,33 @@ mod tests {
         Timestamp::from_micros(1_795_000_020_000_000).plus_seconds(second)
     }
 
-    /// Feeds a reading every ten seconds, and gives the seconds at which something was said.
-    fn said(
-        watch: &mut Watch,
+    /// Adds a reading every ten seconds, and returns the seconds of the reports.
+    fn reports(
+        window: &mut IdleWindow,
         seconds: std::ops::Range<i64>,
         value: impl Fn(i64) -> Option<f64>,
     ) -> Vec<i64> {
-        let fed = seconds.step_by(10);
-        fed.filter(|s| watch.feed(second(*s), value(*s)).is_some()).collect()
+        let added = seconds.step_by(10);
+        added.filter(|s| window.add(second(*s), value(*s)).is_some()).collect()
     }
 
     #[test]
-    fn an_idle_hour_is_told_once_an_hour_while_it_lasts() {
-        let mut watch = Watch::new(40, 3_600);
-        let idle = watch.clone().feed(second(0), Some(3.0));
+    fn an_idle_hour_is_reported_once_an_hour_while_it_lasts() {
+        let mut window = IdleWindow::new(40, 3_600);
+        let idle = window.clone().add(second(0), Some(3.0));
         assert_eq!(idle, None, "no hour has passed");
-        assert_eq!(said(&mut watch, 0..12_000, |_| Some(3.0)), [3_600, 7_200, 10_800]);
+        assert_eq!(reports(&mut window, 0..12_000, |_| Some(3.0)), [3_600, 7_200, 10_800]);
         // Busy again for most of an hour, and idle once more.
-        assert_eq!(said(&mut watch, 12_000..20_000, |_| Some(90.0)), [] as [i64; 0]);
-        let again = said(&mut watch, 20_000..28_000, |_| Some(0.0));
+        assert_eq!(reports(&mut window, 12_000..20_000, |_| Some(90.0)), [] as [i64; 0]);
+        let again = reports(&mut window, 20_000..28_000, |_| Some(0.0));
         assert!(again.len() == 2 && again[1] - again[0] == 3_600, "{again:?}");
     }
 
     #[test]
-    fn what_is_said_is_of_the_window() {
-        let mut watch = Watch::new(40, 600);
+    fn a_report_covers_the_window() {
+        let mut window = IdleWindow::new(40, 600);
         let value = |s: i64| Some(if s % 60 < 30 { 20.0 } else { 30.5 });
-        let found = (0..=600).step_by(10).find_map(|s| watch.feed(second(s), value(s))).unwrap();
+        let found = (0..=600).step_by(10).find_map(|s| window.add(second(s), value(s))).unwrap();
         assert_eq!((found.since, found.until(), found.for_s), (second(0), second(600), 600));
         assert_eq!((found.percent, found.whole_percent()), (25.25, 25));
         let edge = Underused { percent: 39.99, ..found };
@@ -204,58 +204,58 @@ mod tests {
 
     #[test]
     fn the_mean_is_over_all_devices_that_report() {
-        let mut watch = Watch::new(40, 600);
+        let mut window = IdleWindow::new(40, 600);
         for s in (0..1_200).step_by(10) {
-            // One device of two is busy; a third reports nothing.
-            let busy = watch.feed(second(s), Some(90.0));
-            let idle = watch.feed(second(s), Some(0.0));
-            assert_eq!((busy, idle, watch.feed(second(s), None)), (None, None, None));
+            // One device of two is busy, and a third reports no utilization.
+            let busy = window.add(second(s), Some(90.0));
+            let idle = window.add(second(s), Some(0.0));
+            assert_eq!((busy, idle, window.add(second(s), None)), (None, None, None));
         }
     }
 
     #[test]
-    fn where_nothing_is_read_nothing_is_said() {
+    fn missing_readings_prove_nothing() {
         for silent in [None, Some(f64::NAN), Some(f64::INFINITY)] {
-            assert_eq!(said(&mut Watch::new(100, 600), 0..5_000, |_| silent), [] as [i64; 0]);
+            assert_eq!(reports(&mut IdleWindow::new(100, 600), 0..5_000, |_| silent), [] as [i64; 0]);
         }
         // Two minutes of ten may be missing, three may not.
-        let but = |missing: i64| move |s: i64| (s / 60 % 10 >= missing).then_some(0.0);
-        assert_eq!(said(&mut Watch::new(40, 600), 0..3_000, but(3)), [] as [i64; 0]);
-        assert!(!said(&mut Watch::new(40, 600), 0..3_000, but(2)).is_empty());
+        let without = |missing: i64| move |s: i64| (s / 60 % 10 >= missing).then_some(0.0);
+        assert_eq!(reports(&mut IdleWindow::new(40, 600), 0..3_000, without(3)), [] as [i64; 0]);
+        assert!(!reports(&mut IdleWindow::new(40, 600), 0..3_000, without(2)).is_empty());
     }
 
     #[test]
-    fn a_watch_that_begins_anew_knows_what_it_is_reminded_of() {
-        let mut watch = Watch::new(40, 600);
-        (0..600).step_by(60).for_each(|s| watch.recall(second(s), 1.0));
-        let mut told = watch.clone();
-        assert!(watch.feed(second(605), Some(1.0)).is_some(), "the first reading after it is enough");
-        told.told(second(300));
-        assert_eq!(said(&mut told, 600..1_500, |_| Some(1.0)), [900]);
-        let mut empty = Watch::new(40, 600);
-        empty.told(second(300));
-        assert_eq!(said(&mut empty, 600..1_500, |_| Some(1.0)), [1_200]);
+    fn a_new_window_uses_past_readings_and_reports() {
+        let mut window = IdleWindow::new(40, 600);
+        (0..600).step_by(60).for_each(|s| window.add_past(second(s), 1.0));
+        let mut reported = window.clone();
+        assert!(window.add(second(605), Some(1.0)).is_some(), "the first reading after it is enough");
+        reported.mark_reported(second(300));
+        assert_eq!(reports(&mut reported, 600..1_500, |_| Some(1.0)), [900]);
+        let mut empty = IdleWindow::new(40, 600);
+        empty.mark_reported(second(300));
+        assert_eq!(reports(&mut empty, 600..1_500, |_| Some(1.0)), [1_200]);
     }
 
     #[test]
-    fn a_clock_that_is_set_does_not_silence_it_for_ever() {
-        let mut watch = Watch::new(40, 600);
-        watch.feed(Timestamp::from_micros(i64::MAX), Some(1.0));
-        watch.feed(Timestamp::from_micros(i64::MIN), Some(1.0));
-        assert_eq!(said(&mut watch, 0..700, |_| Some(1.0)), [600]);
-        assert_eq!(said(&mut watch, -86_400..-85_700, |_| Some(1.0)), [-85_800]);
+    fn a_set_clock_does_not_stop_reports_for_ever() {
+        let mut window = IdleWindow::new(40, 600);
+        window.add(Timestamp::from_micros(i64::MAX), Some(1.0));
+        window.add(Timestamp::from_micros(i64::MIN), Some(1.0));
+        assert_eq!(reports(&mut window, 0..700, |_| Some(1.0)), [600]);
+        assert_eq!(reports(&mut window, -86_400..-85_700, |_| Some(1.0)), [-85_800]);
     }
 
-    /// The same, from all readings that ever came.
+    /// The same rule over all readings so far.
     #[derive(Default)]
     struct Naive {
         readings: Vec<(Timestamp, f64)>,
         judged: Option<i64>,
-        told: Option<i64>,
+        reported: Option<i64>,
     }
 
     impl Naive {
-        fn feed(&mut self, at: Timestamp, value: Option<f64>, below: f64, minutes: i64) -> Option<Underused> {
+        fn add(&mut self, at: Timestamp, value: Option<f64>, below: f64, minutes: i64) -> Option<Underused> {
             let value = value?;
             let newest = self.readings.iter().map(|(at, _)| minute_of(*at)).max();
             if newest.is_some_and(|newest| (newest - minute_of(at)).abs() > minutes) {
@@ -267,21 +267,21 @@ mod tests {
             if self.judged.replace(now) == Some(now) {
                 return None;
             }
-            let quiet = self.told.is_some_and(|told| told <= now && now < told + minutes);
+            let quiet = self.reported.is_some_and(|minute| minute <= now && now < minute + minutes);
             let since = Timestamp::from_micros((now - minutes) * MINUTE_MICROS);
             if quiet || since < self.readings.first()?.0 {
                 return None;
             }
             let mut means = Vec::new();
             for minute in now - minutes..now {
-                let of: Vec<f64> = self
+                let values: Vec<f64> = self
                     .readings
                     .iter()
                     .filter(|(at, _)| minute_of(*at) == minute)
                     .map(|(_, v)| *v)
                     .collect();
-                if !of.is_empty() {
-                    means.push(of.iter().sum::<f64>() / of.len() as f64);
+                if !values.is_empty() {
+                    means.push(values.iter().sum::<f64>() / values.len() as f64);
                 }
             }
             let covered = means.len() as i64 * 100 >= minutes * 80;
@@ -289,12 +289,12 @@ mod tests {
             if !covered || percent >= below {
                 return None;
             }
-            self.told = Some(now);
+            self.reported = Some(now);
             Some(Underused { percent, since, for_s: minutes * 60 })
         }
     }
 
-    /// Seconds to the next reading, and what it says.
+    /// The seconds to the next reading, and its value.
     fn reading() -> impl Strategy<Value = (i64, Option<f64>)> {
         let step = prop_oneof![12 => 0i64..45, 2 => 45i64..200, 1 => -90i64..0, 1 => -4_000i64..4_000];
         let value = prop_oneof![8 => 0u32..60, 1 => 60u32..=100].prop_map(f64::from);
@@ -303,17 +303,17 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_says_what_all_readings_say(
+        fn the_window_agrees_with_all_readings(
             readings in prop::collection::vec(reading(), 1..400), below in 1u32..=100, minutes in 1u32..12,
         ) {
-            let mut watch = Watch::new(below, minutes * 60);
+            let mut window = IdleWindow::new(below, minutes * 60);
             let mut naive = Naive::default();
             let mut at = 0;
             for (step, value) in readings {
                 at += step;
-                let expected = naive.feed(second(at), value, f64::from(below), i64::from(minutes));
-                prop_assert_eq!(watch.feed(second(at), value), expected);
-                prop_assert_eq!(watch.ring.len(), minutes as usize + 1);
+                let expected = naive.add(second(at), value, f64::from(below), i64::from(minutes));
+                prop_assert_eq!(window.add(second(at), value), expected);
+                prop_assert_eq!(window.ring.len(), minutes as usize + 1);
             }
         }
     }

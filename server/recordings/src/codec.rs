@@ -1,24 +1,23 @@
-//! Readings as few bytes: columns of steps of a unit, each told as its change from the one before.
+//! The encoding of readings: columns of whole numbers, each stored as its difference from the one before.
 //!
-//! A file is a row of frames, each complete in itself: its length, a checksum, and some readings of one
-//! device. Whatever is cut off or damaged is passed over up to the next whole frame.
-//! Pure: no files, no clock.
+//! A file is a sequence of independent frames. A frame has its length, a checksum, and some readings of one
+//! device. The decoder skips damaged bytes up to the next complete frame. Pure: no files, no clock.
 
-/// What is read of a device, in this order: utilisation, memory, power, temperature.
+/// Number of quantities of a reading, in this order: utilization, memory, power, temperature.
 pub const COLUMNS: usize = 4;
-/// How many steps a unit has: half percents, MiB, tenths of a watt, degrees.
+/// Stored steps of each unit: half percents, MiB, tenths of a watt, degrees.
 const STEPS: [f64; COLUMNS] = [2.0, 1.0, 10.0, 1.0];
-/// Readings in one frame.
-const MOST_ROWS: usize = 4_096;
-/// No frame is longer: five columns of the longest numbers, and its head.
-const MOST_BYTES: usize = MOST_ROWS * (COLUMNS + 1) * 10 + 64;
-/// No quantity has more steps; what is beyond is no reading.
-const MOST: f64 = (1u64 << 40) as f64;
+/// Greatest number of readings in one frame.
+const MAX_ROWS: usize = 4_096;
+/// Greatest length of a frame: five columns of the longest numbers, and the header.
+const MAX_BYTES: usize = MAX_ROWS * (COLUMNS + 1) * 10 + 64;
+/// Greatest number of steps of a value; a value beyond it counts as absent.
+const MAX_STEPS: f64 = (1u64 << 40) as f64;
 
-/// One reading; absent is what the driver did not report.
+/// One reading. A value that the driver did not report is absent.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Row {
-    /// Seconds since the epoch; the start of the step.
+    /// Start of the step, in seconds since the epoch.
     pub at_s: i64,
     pub values: [Option<f64>; COLUMNS],
 }
@@ -28,30 +27,30 @@ pub struct Row {
 pub struct Block {
     pub rank: u32,
     pub device: u32,
-    /// Seconds that one reading stands for.
+    /// Length of the step of one reading, in seconds.
     pub step_s: u32,
-    /// Whole board's or slice's memory, to a 1,024th.
+    /// Memory of the board or slice, stored in 1,024ths of a MiB.
     pub memory_total_mib: f64,
     pub rows: Vec<Row>,
 }
 
-/// Adds a block, in as many frames as it takes.
+/// Appends a block, as one or more frames.
 pub fn encode(out: &mut Vec<u8>, block: &Block) {
-    for rows in block.rows.chunks(MOST_ROWS) {
+    for rows in block.rows.chunks(MAX_ROWS) {
         let mut body = Vec::with_capacity(64 + rows.len() * 4);
         let total = whole(block.memory_total_mib * 1_024.0).unwrap_or(0).max(0).cast_unsigned();
         let head = [u64::from(block.step_s), u64::from(block.rank), u64::from(block.device), total];
-        head.into_iter().chain([rows.len() as u64]).for_each(|n| put(&mut body, n));
+        head.into_iter().chain([rows.len() as u64]).for_each(|n| write_varint(&mut body, n));
         let first = rows.first().map_or(0, |row| row.at_s);
-        put(&mut body, zigzag(first));
+        write_varint(&mut body, zigzag(first));
         let mut last = first;
-        put_column(
+        write_column(
             &mut body,
             rows.iter().map(|row| Some(row.at_s.wrapping_sub(std::mem::replace(&mut last, row.at_s)))),
         );
         for (column, steps) in STEPS.into_iter().enumerate() {
             let value = |row: &Row| row.values.get(column).copied().flatten();
-            put_column(&mut body, rows.iter().map(|row| value(row).and_then(|v| whole(v * steps))));
+            write_column(&mut body, rows.iter().map(|row| value(row).and_then(|v| whole(v * steps))));
         }
         out.extend(u32::try_from(body.len()).unwrap_or(u32::MAX).to_le_bytes());
         out.extend(crc32fast::hash(&body).to_le_bytes());
@@ -59,11 +58,11 @@ pub fn encode(out: &mut Vec<u8>, block: &Block) {
     }
 }
 
-/// Every whole block; what is damaged between them is passed over.
+/// Decodes all complete frames and skips damaged bytes between them.
 pub fn decode(mut bytes: &[u8]) -> Vec<Block> {
     let mut out = Vec::new();
     while !bytes.is_empty() {
-        match frame(bytes) {
+        match read_frame(bytes) {
             Some((block, rest)) => {
                 out.push(block);
                 bytes = rest;
@@ -74,31 +73,31 @@ pub fn decode(mut bytes: &[u8]) -> Vec<Block> {
     out
 }
 
-fn frame(bytes: &[u8]) -> Option<(Block, &[u8])> {
+fn read_frame(bytes: &[u8]) -> Option<(Block, &[u8])> {
     let (length, rest) = bytes.split_first_chunk::<4>()?;
     let (sum, rest) = rest.split_first_chunk::<4>()?;
-    let length = usize::try_from(u32::from_le_bytes(*length)).ok().filter(|n| *n <= MOST_BYTES)?;
+    let length = usize::try_from(u32::from_le_bytes(*length)).ok().filter(|n| *n <= MAX_BYTES)?;
     let (body, rest) = rest.split_at_checked(length)?;
     if crc32fast::hash(body) != u32::from_le_bytes(*sum) {
         return None;
     }
-    Some((block(Reader(body))?, rest))
+    Some((read_block(Reader(body))?, rest))
 }
 
-fn block(mut body: Reader<'_>) -> Option<Block> {
-    let step_s = u32::try_from(body.take()?).ok()?;
-    let rank = u32::try_from(body.take()?).ok()?;
-    let device = u32::try_from(body.take()?).ok()?;
-    let memory_total_mib = body.take()? as f64 / 1_024.0;
-    let count = usize::try_from(body.take()?).ok().filter(|n| *n <= MOST_ROWS)?;
-    let mut at_s = unzigzag(body.take()?);
+fn read_block(mut body: Reader<'_>) -> Option<Block> {
+    let step_s = u32::try_from(body.read_varint()?).ok()?;
+    let rank = u32::try_from(body.read_varint()?).ok()?;
+    let device = u32::try_from(body.read_varint()?).ok()?;
+    let memory_total_mib = body.read_varint()? as f64 / 1_024.0;
+    let count = usize::try_from(body.read_varint()?).ok().filter(|n| *n <= MAX_ROWS)?;
+    let mut at_s = unzigzag(body.read_varint()?);
     let mut rows = Vec::with_capacity(count);
-    for passed in take_column(&mut body, count)? {
+    for passed in read_column(&mut body, count)? {
         at_s = at_s.wrapping_add(passed?);
         rows.push(Row { at_s, values: [None; COLUMNS] });
     }
     for (column, steps) in STEPS.into_iter().enumerate() {
-        for (row, value) in rows.iter_mut().zip(take_column(&mut body, count)?) {
+        for (row, value) in rows.iter_mut().zip(read_column(&mut body, count)?) {
             if let Some(place) = row.values.get_mut(column) {
                 *place = value.map(|v| v as f64 / steps);
             }
@@ -107,9 +106,9 @@ fn block(mut body: Reader<'_>) -> Option<Block> {
     Some(Block { rank, device, step_s, memory_total_mib, rows })
 }
 
-/// The nearest whole number; what is no number of a sensible size is absent.
+/// The nearest whole number; `None` for a value beyond [`MAX_STEPS`] or not a number.
 fn whole(value: f64) -> Option<i64> {
-    (value.abs() <= MOST).then(|| value.round() as i64)
+    (value.abs() <= MAX_STEPS).then(|| value.round() as i64)
 }
 
 const fn zigzag(n: i64) -> u64 {
@@ -120,8 +119,8 @@ const fn unzigzag(n: u64) -> i64 {
     (n >> 1).cast_signed() ^ -((n & 1).cast_signed())
 }
 
-/// Seven bits a byte, the lowest first.
-fn put(out: &mut Vec<u8>, mut n: u64) {
+/// Writes a number with seven bits in each byte, the lowest first.
+fn write_varint(out: &mut Vec<u8>, mut n: u64) {
     while n >= 0x80 {
         out.push((n & 0x7f) as u8 | 0x80);
         n >>= 7;
@@ -132,7 +131,7 @@ fn put(out: &mut Vec<u8>, mut n: u64) {
 struct Reader<'a>(&'a [u8]);
 
 impl Reader<'_> {
-    fn take(&mut self) -> Option<u64> {
+    fn read_varint(&mut self) -> Option<u64> {
         let mut n = 0;
         for shift in (0..64u32).step_by(7) {
             let (byte, rest) = self.0.split_first()?;
@@ -146,23 +145,23 @@ impl Reader<'_> {
     }
 }
 
-/// The same once more.
+/// The last value again, once.
 const AGAIN: u64 = 0;
-/// The same several times more: by how many over two, follows.
+/// The last value again, several times: the number of times less two follows.
 const RUN: u64 = 1;
-/// From here on the change from the last value that was there. 2 itself is no change, which only what was
-/// absent can have; after a value it says "absent".
+/// This code and greater ones: the zigzag difference from the last present value, plus 2. A difference of
+/// zero occurs after an absent value only; so after a value this code means "absent".
 const CHANGE: u64 = 2;
 
-fn put_column(out: &mut Vec<u8>, values: impl Iterator<Item = Option<i64>>) {
+fn write_column(out: &mut Vec<u8>, values: impl Iterator<Item = Option<i64>>) {
     let (mut last, mut base, mut run) = (Some(0), 0i64, 0u64);
-    let close = |out: &mut Vec<u8>, run: &mut u64| {
+    let end_run = |out: &mut Vec<u8>, run: &mut u64| {
         match std::mem::take(run) {
             0 => {}
-            1 => put(out, AGAIN),
+            1 => write_varint(out, AGAIN),
             more => {
-                put(out, RUN);
-                put(out, more - 2);
+                write_varint(out, RUN);
+                write_varint(out, more - 2);
             }
         };
     };
@@ -171,26 +170,26 @@ fn put_column(out: &mut Vec<u8>, values: impl Iterator<Item = Option<i64>>) {
             run += 1;
             continue;
         }
-        close(out, &mut run);
+        end_run(out, &mut run);
         last = value;
         match value {
-            None => put(out, CHANGE),
+            None => write_varint(out, CHANGE),
             Some(value) => {
-                put(out, zigzag(value.wrapping_sub(base)).saturating_add(CHANGE));
+                write_varint(out, zigzag(value.wrapping_sub(base)).saturating_add(CHANGE));
                 base = value;
             }
         }
     }
-    close(out, &mut run);
+    end_run(out, &mut run);
 }
 
-fn take_column(body: &mut Reader<'_>, count: usize) -> Option<Vec<Option<i64>>> {
+fn read_column(body: &mut Reader<'_>, count: usize) -> Option<Vec<Option<i64>>> {
     let mut out = Vec::with_capacity(count);
     let (mut last, mut base) = (Some(0), 0i64);
     while out.len() < count {
-        let times = match body.take()? {
+        let times = match body.read_varint()? {
             AGAIN => 1,
-            RUN => body.take()?.checked_add(2)?,
+            RUN => body.read_varint()?.checked_add(2)?,
             CHANGE if last.is_some() => {
                 last = None;
                 1
@@ -284,7 +283,7 @@ mod tests {
         fn nothing_that_is_read_brings_it_down(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             decode(&bytes);
             // Also behind a checksum that is right.
-            super::block(Reader(&bytes));
+            super::read_block(Reader(&bytes));
         }
     }
 
@@ -329,7 +328,8 @@ mod tests {
     #[test]
     fn a_training_run_takes_less_than_two_bytes_a_value() {
         let row = |n: u64| {
-            // Steps of a run: busy but for a checkpoint every ten minutes; clocks of hosts miss a second at times.
+            // Steps of a run: busy but for a checkpoint every ten minutes; clocks of hosts miss a second at
+            // times.
             let pause = n % 600 < 12;
             let busy = if pause { 4.0 + 3.0 * noise(n) } else { 94.0 + 5.0 * noise(n) };
             let memory = 61_204.0 + 512.0 * ((n / 300) % 3) as f64;

@@ -1,8 +1,7 @@
 //! The files of readings: one for each attempt, `readings/JOB/ATTEMPT.frames`.
 //!
-//! Added to by the second, written anew now and then; a file that is written anew takes the place of the old
-//! one whole or not at all. Which of them must be looked at, and when, is in memory and is found out again by
-//! looking at all of them once.
+//! Readings are appended every second. A compaction replaces a file atomically. The times of the next
+//! compactions are in memory; after a start all files are read once to find them.
 
 use std::collections::HashMap;
 use std::fs::{DirEntry, File};
@@ -12,45 +11,48 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use berth_types::ids::JobId;
 
-use super::tiers::{Keep, due_s, settle};
+use super::tiers::{Retention, downsample, due_s};
 use super::{codec, open_append};
 
 const SUFFIX: &str = "frames";
-/// A file that was added to so often is written anew: many small frames are long.
-const MOST_ADDED: u32 = 300;
-/// So many files may be written to at the same time.
+/// A file with this number of appended frames is compacted, because many small frames take much space.
+const MAX_APPENDED: u32 = 300;
+/// Greatest number of files that are written at the same time.
 const LOCKS: usize = 16;
 
 /// A job and the number of its attempt.
 pub type Key = (JobId, u32);
 
-/// What is known of a file.
+/// The state of a file.
 #[derive(Debug, Clone, Copy)]
-struct Known {
+struct FileState {
+    /// Time of the next compaction, in seconds since the epoch.
     due_s: i64,
-    added: u32,
+    /// Number of frames appended since the last compaction.
+    appended: u32,
 }
 
-impl Known {
+impl FileState {
     const fn is_due(self, now_s: i64) -> bool {
-        self.due_s <= now_s || self.added >= MOST_ADDED
+        self.due_s <= now_s || self.appended >= MAX_APPENDED
     }
 }
 
 #[derive(Debug, Default)]
-struct All {
-    known: HashMap<Key, Known>,
-    /// Every file that was there at the start has been looked at.
+struct Index {
+    states: HashMap<Key, FileState>,
+    /// True once all files that existed at the start were read.
     complete: bool,
 }
 
 #[derive(Debug, Default)]
 pub struct Files {
-    all: Mutex<All>,
-    /// Held while a file or its directory changes; which one, its job says.
+    index: Mutex<Index>,
+    /// Held during a change of a file or its directory. The job of a file determines its lock.
     writing: [Mutex<()>; LOCKS],
 }
 
+/// The path of an attempt's readings.
 pub fn readings(root: &Path, (job, attempt): Key) -> PathBuf {
     root.join("readings").join(job.to_string()).join(format!("{attempt}.{SUFFIX}"))
 }
@@ -59,7 +61,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What is in a directory; nothing when it is not there.
+/// The entries of a directory; none if it does not exist.
 fn entries(dir: &Path) -> io::Result<Vec<DirEntry>> {
     match std::fs::read_dir(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
@@ -67,8 +69,8 @@ fn entries(dir: &Path) -> io::Result<Vec<DirEntry>> {
     }
 }
 
-/// The attempts of which there are readings.
-fn walk(root: &Path) -> io::Result<Vec<Key>> {
+/// The attempts with a file of readings.
+fn list_attempts(root: &Path) -> io::Result<Vec<Key>> {
     let mut out = Vec::new();
     for dir in entries(&root.join("readings"))? {
         let Some(job) = dir.file_name().to_str().and_then(|name| name.parse::<JobId>().ok()) else {
@@ -90,84 +92,84 @@ impl Files {
         self.writing.get(slot).map(lock)
     }
 
-    /// Adds frames to a file, which is to be looked at when they are due, if not earlier.
+    /// Appends frames to a file. Its next compaction is at `due`, in seconds since the epoch, or earlier.
     pub fn append(&self, root: &Path, key: Key, bytes: &[u8], due: i64) -> io::Result<()> {
         {
             let _writing = self.writing(key.0);
             open_append(&readings(root, key))?.write_all(bytes)?;
         }
-        let mut all = lock(&self.all);
-        let known = all.known.entry(key).or_insert(Known { due_s: i64::MAX, added: 0 });
-        known.due_s = known.due_s.min(due);
-        known.added = known.added.saturating_add(1);
+        let mut index = lock(&self.index);
+        let state = index.states.entry(key).or_insert(FileState { due_s: i64::MAX, appended: 0 });
+        state.due_s = state.due_s.min(due);
+        state.appended = state.appended.saturating_add(1);
         Ok(())
     }
 
-    /// Settles every file that is due.
-    pub fn settle(&self, root: &Path, keep: Keep, now_s: i64) -> io::Result<()> {
-        if !lock(&self.all).complete {
-            for key in walk(root)? {
-                if let Err(error) = self.look(root, keep, key) {
+    /// Compacts each file that is due.
+    pub fn compact(&self, root: &Path, retention: Retention, now_s: i64) -> io::Result<()> {
+        if !lock(&self.index).complete {
+            for key in list_attempts(root)? {
+                if let Err(error) = self.add_to_index(root, retention, key) {
                     tracing::warn!(job = %key.0, attempt = key.1, %error, "readings cannot be read; they stay as they are");
                 }
             }
-            lock(&self.all).complete = true;
+            lock(&self.index).complete = true;
         }
         let due: Vec<Key> = {
-            let all = lock(&self.all);
-            all.known.iter().filter(|(_, known)| known.is_due(now_s)).map(|(key, _)| *key).collect()
+            let index = lock(&self.index);
+            index.states.iter().filter(|(_, state)| state.is_due(now_s)).map(|(key, _)| *key).collect()
         };
         for key in due {
-            // One that cannot be written does not keep the others from it.
-            if let Err(error) = self.rewrite(root, keep, now_s, key) {
+            // A failure does not stop the compaction of the other files.
+            if let Err(error) = self.rewrite(root, retention, now_s, key) {
                 tracing::warn!(job = %key.0, attempt = key.1, %error, "readings cannot be settled; the next look tries again");
             }
         }
         Ok(())
     }
 
-    /// Finds out when a file is due.
-    fn look(&self, root: &Path, keep: Keep, key: Key) -> io::Result<()> {
+    /// Reads a file and stores the time of its next compaction.
+    fn add_to_index(&self, root: &Path, retention: Retention, key: Key) -> io::Result<()> {
         let bytes = match std::fs::read(readings(root, key)) {
-            // Removed meanwhile.
+            // Removed in the meantime.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             other => other?,
         };
         let blocks = codec::decode(&bytes);
-        // It was added to until the portal ended; many small frames are worth a rewriting.
-        let added = u32::try_from(blocks.len()).unwrap_or(u32::MAX);
-        let due = if bytes.is_empty() { i64::MIN } else { due_s(&blocks, keep) };
-        let mut all = lock(&self.all);
-        let known = all.known.entry(key).or_insert(Known { due_s: due, added });
-        known.due_s = known.due_s.min(due);
+        // Frames that the last portal appended count, so a file of many small frames is compacted.
+        let appended = u32::try_from(blocks.len()).unwrap_or(u32::MAX);
+        let due = if bytes.is_empty() { i64::MIN } else { due_s(&blocks, retention) };
+        let mut index = lock(&self.index);
+        let state = index.states.entry(key).or_insert(FileState { due_s: due, appended });
+        state.due_s = state.due_s.min(due);
         Ok(())
     }
 
-    fn rewrite(&self, root: &Path, keep: Keep, now_s: i64, key: Key) -> io::Result<()> {
+    fn rewrite(&self, root: &Path, retention: Retention, now_s: i64, key: Key) -> io::Result<()> {
         let path = readings(root, key);
         let _writing = self.writing(key.0);
         let bytes = match std::fs::read(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                lock(&self.all).known.remove(&key);
+                lock(&self.index).states.remove(&key);
                 return Ok(());
             }
             other => other?,
         };
         let found = codec::decode(&bytes);
         if found.is_empty() && !bytes.is_empty() {
-            // Another version's, perhaps: it is not this one's to remove.
+            // Another version may have written the file, so it is not removed.
             tracing::warn!(file = %path.display(), "nothing in this file of readings can be read; it is left alone");
-            lock(&self.all).known.remove(&key);
+            lock(&self.index).states.remove(&key);
             return Ok(());
         }
-        let blocks = settle(found, keep, now_s);
+        let blocks = downsample(found, retention, now_s);
         let draft = path.with_extension("new");
         if blocks.is_empty() {
             std::fs::remove_file(&path)?;
-            // One is left where a portal died while it wrote.
+            // A portal that died during a compaction leaves a draft.
             let _ = std::fs::remove_file(&draft);
-            lock(&self.all).known.remove(&key);
-            // It goes with its last file only.
+            lock(&self.index).states.remove(&key);
+            // The directory is removed with its last file only.
             let _ = path.parent().map(std::fs::remove_dir);
             return Ok(());
         }
@@ -175,10 +177,10 @@ impl Files {
         blocks.iter().for_each(|block| codec::encode(&mut new, block));
         let mut file = File::create(&draft)?;
         file.write_all(&new)?;
-        // Before it takes the old one's place: a power cut must not leave it empty.
+        // Before the rename, so that a power cut does not leave an empty file.
         file.sync_data()?;
         std::fs::rename(&draft, &path)?;
-        lock(&self.all).known.insert(key, Known { due_s: due_s(&blocks, keep), added: 0 });
+        lock(&self.index).states.insert(key, FileState { due_s: due_s(&blocks, retention), appended: 0 });
         Ok(())
     }
 }

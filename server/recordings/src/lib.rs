@@ -1,9 +1,9 @@
-//! Logs and readings of jobs, as files under the data directory.
+//! Logs and readings of jobs, as files in the data directory.
 //!
-//! A log is the bytes themselves, so an offset in it is an offset in the file. Readings of an attempt are a
-//! file of frames (`codec`): each is added as it comes, so nothing waits in memory, and from time to time the
-//! file is written anew, at the steps at which readings of that age are kept (`tiers`). Blocking: call it off
-//! the async threads.
+//! A log file has the bytes of the log, so an offset in the log is an offset in the file. The readings of an
+//! attempt are a file of frames (`codec`). Each frame is appended at once, so no reading waits in memory.
+//! From time to time the file is compacted: old readings are averaged over longer steps (`tiers`). All calls
+//! block, so do not call them on async threads.
 
 mod codec;
 mod files;
@@ -22,16 +22,17 @@ use berth_types::time::Timestamp;
 
 use codec::{Block, Row};
 use files::Files;
-pub use tiers::{Keep, is_timely};
+pub use tiers::{Retention, is_timely};
 
+/// The logs and readings below one directory.
 #[derive(Debug, Clone)]
 pub struct Recordings {
     root: PathBuf,
-    keep: Keep,
+    retention: Retention,
     files: Arc<Files>,
 }
 
-/// A reading with the memory that it is out of.
+/// A reading with the total memory of its device.
 #[derive(Debug, Clone, Copy)]
 pub struct Recorded {
     pub sample: Sample,
@@ -50,24 +51,24 @@ impl Recorded {
 
 impl Recordings {
     pub fn new(root: &Path) -> Self {
-        Self::keeping(root, Keep::default())
+        Self::with_retention(root, Retention::default())
     }
 
-    /// With times of one's own for which readings are kept.
-    pub fn keeping(root: &Path, keep: Keep) -> Self {
-        Self { root: root.to_owned(), keep, files: Arc::default() }
+    pub fn with_retention(root: &Path, retention: Retention) -> Self {
+        Self { root: root.to_owned(), retention, files: Arc::default() }
     }
 
+    /// The path of a log.
     pub fn log(&self, job: JobId, attempt: u32, rank: u32) -> PathBuf {
         self.root.join("logs").join(job.to_string()).join(format!("{attempt}-{rank}.log"))
     }
 
-    /// Bytes of a log that are here.
+    /// The length of a log in bytes; 0 without a file.
     pub fn log_length(&self, job: JobId, attempt: u32, rank: u32) -> u64 {
         std::fs::metadata(self.log(job, attempt, rank)).map_or(0, |m| m.len())
     }
 
-    /// At most `limit` bytes of a log from `offset`.
+    /// Reads at most `limit` bytes of a log from `offset`. A log without a file is empty.
     pub fn read_log(
         &self,
         job: JobId,
@@ -86,17 +87,17 @@ impl Recordings {
         Ok(buffer)
     }
 
-    /// Adds one reading of each device.
+    /// Appends readings to the file of an attempt.
     pub fn append_readings(&self, job: JobId, attempt: u32, rows: &[Recorded]) -> io::Result<()> {
         let mut bytes = Vec::with_capacity(rows.len() * 48);
         rows.iter().for_each(|row| codec::encode(&mut bytes, &row.block()));
         let first_s = rows.iter().map(|row| row.sample.at.micros().div_euclid(1_000_000)).min();
         let Some(first_s) = first_s else { return Ok(()) };
-        self.files.append(&self.root, (job, attempt), &bytes, self.keep.first_due_s(first_s))
+        self.files.append(&self.root, (job, attempt), &bytes, self.retention.first_due_s(first_s))
     }
 
-    /// The readings from `from` to `to`, averaged over steps of `step_s` seconds (0: as fits), and
-    /// the step that was taken. What is old enough to be kept at a longer step comes at that.
+    /// The readings from `from` to `to`, averaged over steps of `step_s` seconds (0: a step that fits the
+    /// time span), and the step of the result. Readings that are kept at a longer step come at that step.
     pub fn series(
         &self,
         job: JobId,
@@ -113,14 +114,14 @@ impl Recordings {
         Ok(series::collect(codec::decode(&bytes), from.map(seconds), to.map(seconds), step_s))
     }
 
-    /// Brings the readings of every attempt to the steps at which they are kept at this time, where that is
-    /// due, and removes what is too old. To be called every minute or so.
-    pub fn settle(&self, now: Timestamp) -> io::Result<()> {
-        self.files.settle(&self.root, self.keep, now.micros().div_euclid(1_000_000))
+    /// Compacts the files of readings that are due: averages old readings over longer steps, and removes
+    /// those beyond their retention. Call it about once a minute.
+    pub fn compact(&self, now: Timestamp) -> io::Result<()> {
+        self.files.compact(&self.root, self.retention, now.micros().div_euclid(1_000_000))
     }
 }
 
-/// Opens a file for writing at any place, making its directory.
+/// Opens a file for writing at any offset, and creates its directory.
 pub fn open_write(path: &Path) -> io::Result<File> {
     if let Some(parent) = path.parent() {
         std::fs::create_dir_all(parent)?;
@@ -128,7 +129,7 @@ pub fn open_write(path: &Path) -> io::Result<File> {
     File::options().write(true).create(true).truncate(false).open(path)
 }
 
-/// Opens a file for appending, making its directory.
+/// Opens a file for appending, and creates its directory.
 pub fn open_append(path: &Path) -> io::Result<File> {
     if let Some(parent) = path.parent() {
         std::fs::create_dir_all(parent)?;
@@ -192,7 +193,7 @@ mod tests {
         }
         let loose = size();
         let end = start + 1_800;
-        r.settle(at(end)).unwrap();
+        r.compact(at(end)).unwrap();
         assert!(size() * 4 < loose, "{} of {loose}", size());
         let points = |r: &Recordings, from: i64, to: i64| {
             let found = r.series(job, 1, Some(at(from)), Some(at(to)), 1).unwrap().1;
@@ -203,16 +204,17 @@ mod tests {
             [0.0, 10.0, 20.0, 30.0, 40.0, 50.0].map(|s| s + start as f64)
         );
         assert_eq!(points(&r, end - 60, end).len(), 60);
-        // Another portal on the same data, a day later: nobody adds to it any more, and it is found.
+        // Another portal on the same data, a day later. It finds the file, although nothing is appended any
+        // more.
         let day = 86_400;
         let r = Recordings::new(dir.path());
-        r.settle(at(end + day + 9_000)).unwrap();
+        r.compact(at(end + day + 9_000)).unwrap();
         assert_eq!(points(&r, start, end).len(), 30, "a minute each");
         let (_, series) = r.series(job, 1, None, None, 60).unwrap();
         assert!(series[0].utilization_percent.iter().all(|v| *v == Some(94.5)), "{series:?}");
-        r.settle(at(end + 89 * day)).unwrap();
+        r.compact(at(end + 89 * day)).unwrap();
         assert_eq!(points(&r, start, end).len(), 30);
-        r.settle(at(end + 92 * day)).unwrap();
+        r.compact(at(end + 92 * day)).unwrap();
         assert_eq!((points(&r, start, end).len(), size()), (0, 0));
         assert!(!dir.path().join("readings").join(job.to_string()).exists(), "no empty directory stays");
     }
@@ -228,10 +230,10 @@ mod tests {
         std::fs::write(&path, &whole[..whole.len() - 3]).unwrap();
         r.append_readings(job, 1, &[recorded(102, 0, Some(3.0))]).unwrap();
         assert_eq!(r.series(job, 1, None, None, 1).unwrap().1[0].at_s, [100.0, 102.0]);
-        // A draft that a portal left when it died is no file of readings.
+        // A draft of a portal that died is no file of readings.
         std::fs::write(path.with_extension("new"), b"half").unwrap();
         let again = Recordings::new(dir.path());
-        again.settle(at(103)).unwrap();
+        again.compact(at(103)).unwrap();
         assert_eq!(again.series(job, 1, None, None, 1).unwrap().1[0].at_s, [100.0, 102.0]);
     }
 
@@ -244,7 +246,7 @@ mod tests {
         std::fs::write(&path, b"of another version").unwrap();
         let r = Recordings::new(dir.path());
         assert_eq!(r.series(job, 1, None, None, 0).unwrap(), (1, vec![]));
-        r.settle(at(i64::MAX / 2_000_000)).unwrap();
+        r.compact(at(i64::MAX / 2_000_000)).unwrap();
         r.append_readings(job, 1, &[recorded(100, 0, None)]).unwrap();
         assert_eq!(r.series(job, 1, None, None, 0).unwrap().1.len(), 1);
         assert!(std::fs::read(&path).unwrap().starts_with(b"of another version"));

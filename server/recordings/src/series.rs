@@ -1,4 +1,5 @@
-//! Kept readings as the series that a page draws: one step for what is fine enough, its own for what is not.
+//! Series of readings for charts: the readings averaged over one step, or at their own step if that is
+//! longer.
 //!
 //! Pure: no files, no clock.
 
@@ -7,24 +8,24 @@ use berth_types::metrics::Series;
 use super::codec::{Block, COLUMNS, Row};
 use super::tiers::Mean;
 
-/// Points of a series when no step is asked for.
-const POINTS: u64 = 600;
-/// No series is longer, whatever step is asked for.
-const MOST_POINTS: u64 = 10_000;
+/// Number of points of a series without a requested step.
+const DEFAULT_POINTS: u64 = 600;
+/// Greatest number of points of a series.
+const MAX_POINTS: u64 = 10_000;
 
-/// A time in whole seconds that no reading is earlier than.
-const FIRST: i64 = i64::MIN;
+/// A time in whole seconds before all readings.
+const BEFORE_ALL: i64 = i64::MIN;
 
-/// The readings between two times in seconds, averaged over steps of `step_s` seconds (0: as fits), and the
-/// step that was taken. What is kept at a longer step than that comes as it is kept.
+/// The readings between two times in seconds, averaged over steps of `step_s` seconds (0: a step that fits
+/// the time span), and the step of the result. Readings that are kept at a longer step come at that step.
 pub fn collect(blocks: Vec<Block>, from: Option<f64>, to: Option<f64>, step_s: u64) -> (u64, Vec<Series>) {
-    let asked = |at_s: i64| {
+    let in_span = |at_s: i64| {
         let at = at_s as f64;
         from.is_none_or(|from| at >= from) && to.is_none_or(|to| at <= to)
     };
     let mut devices: Vec<(Series, Vec<Row>)> = Vec::new();
     for Block { rank, device, memory_total_mib, rows, .. } in blocks {
-        let mut rows: Vec<Row> = rows.into_iter().filter(|row| asked(row.at_s)).collect();
+        let mut rows: Vec<Row> = rows.into_iter().filter(|row| in_span(row.at_s)).collect();
         match devices.iter_mut().find(|(s, _)| (s.rank, s.device) == (rank, device)) {
             Some((series, known)) => {
                 series.memory_total_mib = memory_total_mib;
@@ -38,7 +39,7 @@ pub fn collect(blocks: Vec<Block>, from: Option<f64>, to: Option<f64>, step_s: u
     let times = || devices.iter().flat_map(|(_, rows)| rows.iter().map(|row| row.at_s));
     let (first, last) = (times().min().unwrap_or(0), times().max().unwrap_or(0));
     let span = last.saturating_sub(first).max(0).unsigned_abs();
-    let step = if step_s > 0 { step_s.max(span / MOST_POINTS) } else { span / POINTS }.max(1);
+    let step = if step_s > 0 { step_s.max(span / MAX_POINTS) } else { span / DEFAULT_POINTS }.max(1);
     let series = devices.into_iter().map(|(series, rows)| filled(series, rows, step)).collect();
     (step, series)
 }
@@ -57,20 +58,20 @@ fn empty(rank: u32, device: u32, memory_total_mib: f64) -> Series {
 }
 
 fn filled(mut series: Series, mut rows: Vec<Row>, step: u64) -> Series {
-    // Steps stand one after the other in a file, not times.
+    // A file is ordered by step, not by time.
     rows.sort_by_key(|row| row.at_s);
     let step = i64::try_from(step).unwrap_or(i64::MAX);
     let mut means = [Mean::default(); COLUMNS];
-    let mut open = FIRST;
+    let mut open = BEFORE_ALL;
     for row in rows {
         let slot = super::tiers::floor_to(row.at_s, step);
-        if slot != open && open != FIRST {
+        if slot != open && open != BEFORE_ALL {
             flush(&mut series, open, &mut means);
         }
         open = slot;
         means.iter_mut().zip(row.values).for_each(|(mean, value)| mean.add(value));
     }
-    if open != FIRST {
+    if open != BEFORE_ALL {
         flush(&mut series, open, &mut means);
     }
     series
@@ -78,10 +79,10 @@ fn filled(mut series: Series, mut rows: Vec<Row>, step: u64) -> Series {
 
 fn flush(s: &mut Series, at_s: i64, [utilization, memory, power, temperature]: &mut [Mean; COLUMNS]) {
     s.at_s.push(at_s as f64);
-    s.utilization_percent.push(utilization.take());
-    s.memory_used_mib.push(memory.take());
-    s.power_watts.push(power.take());
-    s.temperature_celsius.push(temperature.take());
+    s.utilization_percent.push(utilization.finish());
+    s.memory_used_mib.push(memory.finish());
+    s.power_watts.push(power.finish());
+    s.temperature_celsius.push(temperature.finish());
 }
 
 #[cfg(test)]
@@ -104,7 +105,7 @@ mod tests {
         assert!(series[0].at_s.len() <= 700 && series[0].at_s.is_sorted(), "{}", series[0].at_s.len());
         let (step, series) = collect(all(), Some(4_000.0), None, 0);
         assert_eq!((step, series[0].at_s.len(), series[0].at_s[0]), (1, 500, 4_000.0));
-        // What is kept at ten seconds is not made finer by asking.
+        // A request for a shorter step does not refine readings at ten seconds.
         let (step, series) = collect(all(), Some(0.0), Some(99.5), 1);
         assert_eq!((step, series[0].at_s.len()), (1, 10));
         let (step, series) = collect(all(), Some(3_590.0), Some(3_619.0), 30);

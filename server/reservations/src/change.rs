@@ -1,4 +1,4 @@
-//! Takes reservations back, makes them longer, approves them.
+//! The changes of reservations: cancelling, extending, and the decision of the operator.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -26,14 +26,17 @@ use berth_jobs::planner::bookings::is_free;
 use berth_store::reservations::ReservationRow;
 use berth_store::{self as store, StoreError};
 
-fn over(row: &ReservationRow) -> Problem {
+fn already_over(row: &ReservationRow) -> Problem {
     let detail = format!("The reservation is {} already; nothing was changed.", row.state);
     Problem::conflict("reservation.ended", "The reservation is over", detail)
 }
 
 impl Reservations {
-    /// Cancels a reservation before it begins, or gives back what is left of it, at the cost that its
-    /// terms say. `org` is `None` for the operator, who takes it back at no cost.
+    /// Cancels a future reservation or returns a running one, at the cost of its terms. `org` is `None` for
+    /// the operator, who only charges the time up to now.
+    ///
+    /// # Errors
+    /// The reservation is unknown or over.
     pub async fn cancel_reservation(
         &self,
         caller: &Caller,
@@ -46,15 +49,15 @@ impl Reservations {
             }
             None => self.context.authorise_operator(caller)?,
         }
-        if caller.done_before().is_some() {
+        if caller.already_created().is_some() {
             return self.show_reservation(id).await;
         }
         let now = self.context.now();
-        let (context, once) = (self.context.clone(), caller.once.clone());
+        let (context, key) = (self.context.clone(), caller.idempotency_key.clone());
         let event = self.context.audit_event(caller, "reservation.cancelled", id.to_string(), String::new());
         fault::point("reservation.cancel.begun");
         let done = self.context.db.write(move |tx| {
-            let (context, event, once) = (context.clone(), event.clone(), once.clone());
+            let (context, event, key) = (context.clone(), event.clone(), key.clone());
             async move {
                 let found = match org {
                     Some(org) => store::reservations::find(tx, org, id).await?,
@@ -66,7 +69,7 @@ impl Reservations {
                     return Ok(Ok(()));
                 }
                 if !state.holds() {
-                    return Ok(Err(over(&row)));
+                    return Ok(Err(already_over(&row)));
                 }
                 let by_operator = org.is_none();
                 let cost = match (by_operator, state) {
@@ -83,9 +86,9 @@ impl Reservations {
                 let cause =
                     if ends == ReservationState::Ended && cause.is_empty() { "released" } else { cause };
                 end(tx, &context, &mut row, (ends, cause), cost, now).await?;
-                let of: Option<OrgId> = row.org_id.as_deref().and_then(|o| o.parse().ok());
-                store::quotas::insert_audit(tx, of, &event).await?;
-                idempotency::claim(tx, once.as_ref(), "", now).await?;
+                let owner: Option<OrgId> = row.org_id.as_deref().and_then(|o| o.parse().ok());
+                store::quotas::insert_audit(tx, owner, &event).await?;
+                idempotency::claim(tx, key.as_ref(), "", now).await?;
                 fault::point("reservation.cancel.recording");
                 Ok(Ok(()))
             }
@@ -98,7 +101,11 @@ impl Reservations {
         self.show_reservation(id).await
     }
 
-    /// Makes a reservation longer at its own rate, where its devices are free then.
+    /// Extends a reservation at its own rate if its devices are free.
+    ///
+    /// # Errors
+    /// The reservation is unknown or over, its devices are not free, or the organization has not enough
+    /// credit.
     pub async fn extend_reservation(
         &self,
         caller: &Caller,
@@ -107,7 +114,7 @@ impl Reservations {
         input: ExtendReservation,
     ) -> Result<Reservation, Problem> {
         self.context.authorise(caller, org, Right::Run).await?;
-        if caller.done_before().is_some() {
+        if caller.already_created().is_some() {
             return self.show_reservation(id).await;
         }
         let now = self.context.now();
@@ -116,21 +123,21 @@ impl Reservations {
         drop(conn);
         let row = found.ok_or_else(Problem::not_found)?;
         if !state_of(&row)?.holds() {
-            return Err(over(&row));
+            return Err(already_over(&row));
         }
         let longer_ms = input.ends_at.micros().saturating_sub(row.ends_at) / 1_000;
         let length_s = (input.ends_at.micros().saturating_sub(row.starts_at)) / 1_000_000;
-        if longer_ms < 1_000 || length_s > crate::MOST_S {
+        if longer_ms < 1_000 || length_s > crate::MAX_LENGTH_S {
             let end = Timestamp::from_micros(row.ends_at).minute();
             let detail = format!("It ends {end} now; choose a later end, within a year of its begin.");
             return Err(Problem::invalid_field("/ends_at", detail));
         }
         self.planner.refresh().await?;
-        let reading = self.planner.hold_reading().await;
+        let reading = self.planner.lock_reading().await;
         let free = self.planner.ask(|engine| {
             let longer = ReservationRow { ends_at: input.ends_at.micros(), ..row.clone() };
             let booking: Booking = bookings::booking(engine, &longer)?;
-            // What runs inside it is no obstacle: only the time after its present end is looked at.
+            // Jobs inside the reservation are no obstacle: only the time after its present end counts.
             let rest = Booking { from: Timestamp::from_micros(row.ends_at), ..booking.clone() };
             let free = engine.has_room(&rest, now);
             if free {
@@ -140,7 +147,7 @@ impl Reservations {
         });
         fault::point("reservation.extend.booked");
         let done = match free {
-            Ok(true) => Ok(self.keep_longer(caller, row, input.ends_at, now).await),
+            Ok(true) => Ok(self.record_extension(caller, row, input.ends_at, now).await),
             Ok(false) => Err(Problem::conflict(
                 "reservation.taken",
                 "Its devices are not free then",
@@ -155,21 +162,21 @@ impl Reservations {
         self.show_reservation(id).await
     }
 
-    async fn keep_longer(
+    async fn record_extension(
         &self,
         caller: &Caller,
         old: ReservationRow,
         ends_at: Timestamp,
         now: Timestamp,
     ) -> Result<Result<(), Problem>, StoreError> {
-        let (context, once) = (self.context.clone(), caller.once.clone());
+        let (context, key) = (self.context.clone(), caller.idempotency_key.clone());
         let id: ReservationId = old.id.parse().map_err(|_| StoreError::Corrupt(old.id.clone()))?;
         let event =
             self.context.audit_event(caller, "reservation.extended", old.id.clone(), ends_at.minute());
         self.context
             .db
             .write(move |tx| {
-                let (context, old, event, once) = (context.clone(), old.clone(), event.clone(), once.clone());
+                let (context, old, event, key) = (context.clone(), old.clone(), event.clone(), key.clone());
                 async move {
                     let Some(mut row) = store::reservations::find_any(tx, id).await? else {
                         return Ok(Err(Problem::not_found()));
@@ -199,13 +206,13 @@ impl Reservations {
                         return Ok(Err(Problem::new(402, "funds.insufficient", "Not enough credit", detail)));
                     }
                     let longer = Window { starts_at: Timestamp::from_micros(row.ends_at), ends_at };
-                    if let Some(detail) = crate::beyond_limits(tx, org, row.board_milli, &[longer]).await? {
+                    if let Some(detail) = crate::check_limit(tx, org, row.board_milli, &[longer]).await? {
                         let title = "Beyond the limits of the organization";
                         return Ok(Err(Problem::new(403, "quota.exceeded", title, detail)));
                     }
                     let (window, own) = ((row.ends_at, ends_at.micros()), [row.id.clone()]);
                     if !is_free(tx, &row.places()?, window, &HashMap::new(), &own).await? {
-                        return Ok(Err(crate::confirm::taken()));
+                        return Ok(Err(crate::confirm::capacity_taken()));
                     }
                     let (none, currency) = (BTreeMap::new(), &context.settings.currency);
                     let when = (now, Timestamp::from_micros(row.starts_at));
@@ -223,7 +230,7 @@ impl Reservations {
                     row.held_micros += more;
                     store::reservations::update(tx, &row).await?;
                     store::quotas::insert_audit(tx, Some(org), &event).await?;
-                    idempotency::claim(tx, once.as_ref(), "", now).await?;
+                    idempotency::claim(tx, key.as_ref(), "", now).await?;
                     fault::point("reservation.extend.recording");
                     Ok(Ok(()))
                 }
@@ -232,7 +239,10 @@ impl Reservations {
             .await
     }
 
-    /// The operator approves, or declines, a reservation that waits for it.
+    /// Approves or declines a reservation that waits for approval.
+    ///
+    /// # Errors
+    /// The reservation is unknown or does not wait for approval.
     pub async fn decide_reservation(
         &self,
         caller: &Caller,
@@ -240,15 +250,15 @@ impl Reservations {
         approve: bool,
     ) -> Result<Reservation, Problem> {
         self.context.authorise_operator(caller)?;
-        if caller.done_before().is_some() {
+        if caller.already_created().is_some() {
             return self.show_reservation(id).await;
         }
         let now = self.context.now();
-        let (context, once) = (self.context.clone(), caller.once.clone());
+        let (context, key) = (self.context.clone(), caller.idempotency_key.clone());
         let action = if approve { "reservation.approved" } else { "reservation.declined" };
         let event = self.context.audit_event(caller, action, id.to_string(), String::new());
         let done = self.context.db.write(move |tx| {
-            let (context, event, once) = (context.clone(), event.clone(), once.clone());
+            let (context, event, key) = (context.clone(), event.clone(), key.clone());
             async move {
                 let Some(mut row) = store::reservations::find_any(tx, id).await? else {
                     return Ok(Err(Problem::not_found()));
@@ -268,9 +278,9 @@ impl Reservations {
                     let declined = (ReservationState::Cancelled, "declined by the operator");
                     end(tx, &context, &mut row, declined, 0, now).await?;
                 }
-                let of: Option<OrgId> = row.org_id.as_deref().and_then(|o| o.parse().ok());
-                store::quotas::insert_audit(tx, of, &event).await?;
-                idempotency::claim(tx, once.as_ref(), "", now).await?;
+                let owner: Option<OrgId> = row.org_id.as_deref().and_then(|o| o.parse().ok());
+                store::quotas::insert_audit(tx, owner, &event).await?;
+                idempotency::claim(tx, key.as_ref(), "", now).await?;
                 Ok(Ok(()))
             }
             .boxed()
@@ -326,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn taking_back_costs_what_the_terms_say() {
+    fn cancelling_costs_the_fee_of_the_terms() {
         let policy = ReservationPolicy {
             cancel_free_before_s: 500,
             late_cancel_percent: 50,

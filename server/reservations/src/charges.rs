@@ -1,11 +1,11 @@
-//! The money of a reservation: its cost so far and at its end, charges, and credit for devices out of order.
+//! The money of a reservation: its cost so far and at its end, its charges, and the credit for failed boards.
 
 use berth_core::rating::charge_micros;
 use berth_foundation::Context;
 use berth_foundation::days::day_of;
 use berth_store::ledger::Posting;
 use berth_store::reservations::ReservationRow;
-use berth_store::usage::Charged;
+use berth_store::usage::Charge;
 use berth_store::{self as store, StoreError, Tx};
 use berth_types::ids::{OrgId, TransferId};
 use berth_types::ledger::TransferKind;
@@ -14,26 +14,26 @@ use berth_types::time::Timestamp;
 
 use crate::state_of;
 
-/// Devices that are out of order for less are not worth a posting.
-pub(crate) const LEAST_LOST_S: i64 = 60;
+/// The shortest failure of devices in seconds that gets a credit.
+pub(crate) const MIN_LOST_S: i64 = 60;
 
 pub(crate) fn policy_of(row: &ReservationRow) -> Result<ReservationPolicy, StoreError> {
     serde_json::from_str(&row.policy).map_err(|_| StoreError::Corrupt(row.id.clone()))
 }
 
-/// What has been used of it: its rate over the time since its begin.
+/// The cost of a reservation so far: its rate over the time since its begin.
 pub(crate) fn elapsed_micros(row: &ReservationRow, now: Timestamp) -> i64 {
     let until = now.micros().min(row.ends_at);
     let ms = (until - row.starts_at).max(0) / 1_000;
     charge_micros(row.nano_per_second, ms).unwrap_or(row.total_micros).min(row.total_micros)
 }
 
-fn percent(of: i64, percent: i64) -> i64 {
-    let part = i128::from(of) * i128::from(percent.clamp(0, 100)) / 100;
-    i64::try_from(part).unwrap_or(of)
+fn percent(amount: i64, percent: i64) -> i64 {
+    let part = i128::from(amount) * i128::from(percent.clamp(0, 100)) / 100;
+    i64::try_from(part).unwrap_or(amount)
 }
 
-/// What it costs in all if it ends now.
+/// The whole cost of a reservation with its end now.
 pub(crate) fn cost_if_ended(
     row: &ReservationRow,
     state: ReservationState,
@@ -53,7 +53,7 @@ pub(crate) fn cost_if_ended(
     }
 }
 
-/// Posts what a reservation has cost so far and is not posted yet.
+/// Charges the part of a cost that is not charged yet.
 pub(crate) async fn charge(
     tx: &mut Tx<'_>,
     context: &Context,
@@ -66,18 +66,18 @@ pub(crate) async fn charge(
         return Ok(());
     }
     let pending = store::ledger::find_hold(tx, "reservation", &row.id).await?;
-    // Costs only grow, so the sum after a charge names it once and for all.
+    // Costs only grow, so the sum after a charge is a unique number for it.
     let seq = row.posted_micros + due;
     let charge = posting(context, row, TransferKind::Usage, due, seq, now)?;
     store::ledger::post(tx, &store::ledger::Posting { pending, ..charge }).await?;
-    // The time that this pays for: what has passed, less what was paid for before.
-    let ms_of = |micros: i64| {
+    // The charged time is the time since the begin less the time of the earlier charges.
+    let paid_ms = |micros: i64| {
         let ms = i128::from(micros) * 1_000_000 / i128::from(row.nano_per_second.max(1));
         i64::try_from(ms).unwrap_or(i64::MAX)
     };
     let passed_ms = (now.micros().min(row.ends_at) - row.starts_at).max(0) / 1_000;
-    let ms = (passed_ms - ms_of(row.posted_micros)).max(0);
-    let charged = Charged {
+    let ms = (passed_ms - paid_ms(row.posted_micros)).max(0);
+    let charged = Charge {
         org: row.org_id.as_deref().unwrap_or_default(),
         day: day_of(now),
         offering: row.offering_id.as_deref().unwrap_or_default(),
@@ -87,13 +87,13 @@ pub(crate) async fn charge(
         device_milli_ms: ms.saturating_mul(row.nodes.saturating_mul(row.gpus_per_node)).saturating_mul(1_000),
         cost_micros: due,
     };
-    store::usage::count(tx, &charged).await?;
+    store::usage::add_charge(tx, &charged).await?;
     row.posted_micros += due;
     row.held_micros -= due;
     Ok(())
 }
 
-/// Ends a reservation at a cost: charges it, gives back the rest of what is held.
+/// Ends a reservation at a cost: charges the cost and releases the rest of the hold.
 pub(crate) async fn end(
     tx: &mut Tx<'_>,
     context: &Context,
@@ -118,7 +118,7 @@ pub(crate) async fn end(
     store::reservations::update(tx, row).await
 }
 
-/// A posting of a reservation; others are made from it.
+/// A posting of a reservation; variants of it change single fields.
 pub(crate) fn posting(
     context: &Context,
     row: &ReservationRow,
@@ -143,7 +143,7 @@ pub(crate) fn posting(
     })
 }
 
-/// Gives back what was paid for devices that were out of order, up to now.
+/// Credits the cost of failed devices up to now.
 pub(crate) async fn credit_lost(
     tx: &mut Tx<'_>,
     context: &Context,
@@ -155,7 +155,7 @@ pub(crate) async fn credit_lost(
     };
     let until = now.micros().min(row.ends_at);
     let ms = (until - since.max(row.starts_at)).max(0) / 1_000;
-    if ms < LEAST_LOST_S * 1_000 {
+    if ms < MIN_LOST_S * 1_000 {
         return Ok(());
     }
     let whole = charge_micros(row.nano_per_second, ms).unwrap_or(0);

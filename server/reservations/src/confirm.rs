@@ -1,8 +1,9 @@
-//! Makes a quote a promise: a place in the engine's calendar, money set aside, a record, all or nothing.
+//! The confirmation of quotes: bookings in the engine's calendar, a hold and a record, all or none of them.
+//! Also the plan of maintenance windows.
 
 use std::collections::{BTreeMap, HashMap};
 
-use berth_core::calendar::{Booking, Kind};
+use berth_core::calendar::{Booking, BookingKind};
 use berth_core::engine::{Engine, Refusal};
 use berth_core::rating::worst_case_micros;
 use berth_core::request::Request;
@@ -19,23 +20,23 @@ use futures::FutureExt;
 use crate::Reservations;
 
 use crate::charges::posting;
-use crate::{beyond_limits, board_milli, request_of_quote, span};
+use crate::{board_milli, check_limit, span, stored_quote_request};
 use berth_billing::budgets;
 use berth_foundation::Change;
 use berth_foundation::fault;
 use berth_foundation::{Caller, Right, idempotency};
-use berth_jobs::planner::bookings::{self, booking_id, is_free, nobody, stored_places};
+use berth_jobs::planner::bookings::{self, booking_id, is_free, maintenance_org, stored_places};
 use berth_store::offerings::StoredOffering;
 use berth_store::reservations::{ReservationRow, StoredDevice, StoredPlaces};
 use berth_store::{self as store, StoreError, Tx};
 
-/// What the engine promised: the new places, and where earlier ones moved.
+/// The devices of new reservations, and the new devices of moved ones.
 struct Placed {
     places: Vec<StoredPlaces>,
     moved: HashMap<String, StoredPlaces>,
 }
 
-fn gone(quote: &Quote) -> Problem {
+fn quote_expired(quote: &Quote) -> Problem {
     let detail = format!(
         "The price held until {}. Ask for a new quote; nothing was reserved.",
         quote.expires_at.minute()
@@ -43,17 +44,17 @@ fn gone(quote: &Quote) -> Problem {
     Problem::new(409, "quote.expired", "The quote has expired", detail)
 }
 
-fn used() -> Problem {
+fn quote_used() -> Problem {
     Problem::conflict("quote.used", "The quote was used", "It is a reservation already; nothing was changed.")
 }
 
-pub(crate) fn taken() -> Problem {
+pub(crate) fn capacity_taken() -> Problem {
     let detail = "Somebody was faster: the capacity is not free any more. Ask for a new quote, which names the nearest free times. Nothing was reserved.";
     Problem::new(409, "reservation.taken", "The capacity is taken", detail)
 }
 
-/// The same, where nodes are not connected that could hold it.
-fn refused(refusal: &Refusal) -> Problem {
+/// The problem of a refused booking. It names the nodes without a connection that could hold the booking.
+fn refusal_problem(refusal: &Refusal) -> Problem {
     let away = match refusal {
         Refusal::Taken { away, .. } => crate::away_text(*away),
         _ => None,
@@ -63,11 +64,11 @@ fn refused(refusal: &Refusal) -> Problem {
             let detail = format!("{away} Nothing was reserved.");
             Problem::new(409, "reservation.taken", "The capacity is not there now", detail)
         }
-        None => taken(),
+        None => capacity_taken(),
     }
 }
 
-/// Moves those that had to make way, unless one of them changed meanwhile.
+/// Records the new devices of moved reservations. Returns false if one of them does not exist any more.
 async fn move_others(tx: &mut Tx<'_>, moved: &HashMap<String, StoredPlaces>) -> Result<bool, StoreError> {
     for (id, places) in moved {
         let id = id.parse().map_err(|_| StoreError::Corrupt(id.clone()))?;
@@ -85,7 +86,7 @@ pub(crate) fn json<T: serde::Serialize>(value: &T) -> Result<String, StoreError>
     serde_json::to_string(value).map_err(|e| StoreError::Corrupt(e.to_string()))
 }
 
-/// Books every window in the engine. What is not kept afterwards is undone by stating what is stored.
+/// Books all windows in the engine. The next read of the stored bookings undoes those that are not recorded.
 fn book(
     engine: &mut Engine,
     model: &str,
@@ -97,20 +98,24 @@ fn book(
     let mut placed = Placed { places: Vec::new(), moved: HashMap::new() };
     for (id, window) in windows {
         let (ask, places, moved) = engine.quote(request, org, span(*window), now)?;
-        placed.places.push(stored_places(model, &engine.named(&places)));
+        placed.places.push(stored_places(model, &engine.name_places(&places)));
         for booking in &moved {
             let id = ReservationId::from_uuid(booking.id.0).to_string();
-            placed.moved.insert(id, stored_places(model, &engine.named(&booking.places)));
+            placed.moved.insert(id, stored_places(model, &engine.name_places(&booking.places)));
         }
         let (from, until) = (window.starts_at, window.ends_at);
-        let kind = Kind::Reservation;
+        let kind = BookingKind::Reservation;
         engine.book(Booking { id: booking_id(*id), kind, org, ask: Some(ask), from, until, places }, moved);
     }
     Ok(placed)
 }
 
 impl Reservations {
-    /// Confirms a quote: every window of it, or none. All of what it can cost is set aside.
+    /// Confirms a quote with all its windows, and holds its whole cost.
+    ///
+    /// # Errors
+    /// The quote is unknown, used or expired, its devices are not free, or the organization has not enough
+    /// credit.
     pub async fn reserve(
         &self,
         caller: &Caller,
@@ -118,8 +123,8 @@ impl Reservations {
         input: NewReservation,
     ) -> Result<Vec<Reservation>, Problem> {
         self.context.authorise(caller, org, Right::Run).await?;
-        if let Some(made) = caller.done_before() {
-            return self.show_made(made).await;
+        if let Some(created) = caller.already_created() {
+            return self.show_created(created).await;
         }
         let mut errors = Vec::new();
         berth_core::admission::check_name("/name", &input.name, &mut errors);
@@ -137,26 +142,26 @@ impl Reservations {
             )
         })?;
         if used_at.is_some() {
-            return Err(used());
+            return Err(quote_used());
         }
         if quote.expires_at <= now || quote.windows.first().is_none_or(|w| w.ends_at <= now) {
-            return Err(gone(&quote));
+            return Err(quote_expired(&quote));
         }
         let offering =
             store::offerings::find(&mut tx, &quote.offering, now).await?.ok_or_else(Problem::not_found)?;
         drop(conn);
         self.planner.refresh().await?;
-        // Nothing is read into the engine until this is recorded, or else it would be undone.
-        let reading = self.planner.hold_reading().await;
+        // The engine reads no bookings until the record, since a read before it would undo the new bookings.
+        let reading = self.planner.lock_reading().await;
         let mut windows = quote.windows.clone();
         if let Some(first) = windows.first_mut() {
-            // It was to begin a moment ago: it begins now.
+            // A window with a begin of a moment ago begins now.
             let second = Timestamp::from_micros(now.micros().div_euclid(1_000_000) * 1_000_000);
             first.starts_at = first.starts_at.max(second);
         }
         let windows: Vec<(ReservationId, Window)> =
             windows.into_iter().map(|w| (self.context.new_id(now), w)).collect();
-        let request = request_of_quote(&quote, &offering);
+        let request = stored_quote_request(&quote, &offering);
         fault::point("reservation.confirm.begun");
         let placed = self.planner.ask(|e| book(e, &offering.gpu_model, &request, org, &windows, now));
         let placed = match placed {
@@ -164,33 +169,33 @@ impl Reservations {
             Err(refusal) => {
                 drop(reading);
                 self.context.publish(Change::Reservations);
-                return Err(refused(&refusal));
+                return Err(refusal_problem(&refusal));
             }
         };
-        let rows = self.rows(caller, &quote, &offering, &input, org, &windows, &placed, now);
+        let rows = self.new_rows(caller, &quote, &offering, &input, org, &windows, &placed, now);
         fault::point("reservation.confirm.booked");
         let done = match rows {
-            Ok(rows) => self.keep(caller, org, &quote, rows, placed.moved, now).await,
+            Ok(rows) => self.record(caller, org, &quote, rows, placed.moved, now).await,
             Err(error) => Err(error),
         };
         fault::point("reservation.confirm.recorded");
-        // Whatever came of it, the engine is told what is stored.
+        // With or without success the engine reads the stored bookings.
         drop(reading);
         self.context.publish(Change::Reservations);
-        self.show_made(&done??).await
+        self.show_created(&done??).await
     }
 
-    /// Reservations whose ids stand apart by commas.
-    async fn show_made(&self, made: &str) -> Result<Vec<Reservation>, Problem> {
+    /// The reservations with ids from a list with commas.
+    async fn show_created(&self, ids: &str) -> Result<Vec<Reservation>, Problem> {
         let mut out = Vec::new();
-        for id in made.split(',') {
+        for id in ids.split(',') {
             out.push(self.show_reservation(id.parse().map_err(|_| Problem::internal())?).await?);
         }
         Ok(out)
     }
 
     #[expect(clippy::too_many_arguments, reason = "everything that a record is made of, used once")]
-    fn rows(
+    fn new_rows(
         &self,
         caller: &Caller,
         quote: &Quote,
@@ -250,8 +255,9 @@ impl Reservations {
         Ok(rows)
     }
 
-    /// Records what was placed, with its money, and gives the ids; or says why not, and changes nothing.
-    async fn keep(
+    /// Records the new reservations with their holds, and returns their ids separated by commas. If they are
+    /// refused, returns the problem and changes nothing.
+    async fn record(
         &self,
         caller: &Caller,
         org: OrgId,
@@ -261,18 +267,18 @@ impl Reservations {
         now: Timestamp,
     ) -> Result<Result<String, Problem>, StoreError> {
         let context = self.context.clone();
-        let (quote, once) = (quote.clone(), caller.once.clone());
+        let (quote, key) = (quote.clone(), caller.idempotency_key.clone());
         self.context.db
             .write(move |tx| {
                 let (context, quote, rows, moved) = (context.clone(), quote.clone(), rows.clone(), moved.clone());
-                let once = once.clone();
+                let key = key.clone();
                 async move {
                     let used_at = store::reservations::find_quote(tx, org, quote.id).await?.and_then(|(_, used)| used);
                     if used_at.is_some() {
-                        return Ok(Err(used()));
+                        return Ok(Err(quote_used()));
                     }
                     let milli = rows.first().map_or(0, |r| r.board_milli);
-                    if let Some(detail) = beyond_limits(tx, org, milli, &quote.windows).await? {
+                    if let Some(detail) = check_limit(tx, org, milli, &quote.windows).await? {
                         let title = "Beyond the limits of the organization";
                         return Ok(Err(Problem::new(403, "quota.exceeded", title, detail)));
                     }
@@ -299,11 +305,11 @@ impl Reservations {
                     for row in &rows {
                         let window = (row.starts_at, row.ends_at);
                         if !is_free(tx, &row.places()?, window, &moved, &own).await? {
-                            return Ok(Err(taken()));
+                            return Ok(Err(capacity_taken()));
                         }
                     }
                     if !move_others(tx, &moved).await? {
-                        return Ok(Err(taken()));
+                        return Ok(Err(capacity_taken()));
                     }
                     store::reservations::use_quote(tx, quote.id, now).await?;
                     for row in &rows {
@@ -313,26 +319,29 @@ impl Reservations {
                             store::ledger::post(tx, &hold).await?;
                         }
                     }
-                    let made = own.join(",");
-                    idempotency::claim(tx, once.as_ref(), &made, now).await?;
+                    let ids = own.join(",");
+                    idempotency::claim(tx, key.as_ref(), &ids, now).await?;
                     fault::point("reservation.confirm.recording");
-                    Ok(Ok(made))
+                    Ok(Ok(ids))
                 }
                 .boxed()
             })
             .await
     }
 
-    /// Keeps boards of a node free for maintenance. Refused while something else is promised or may
-    /// still run there then.
+    /// Books boards of a node for maintenance.
+    ///
+    /// # Errors
+    /// The node or a board is unknown, the window is invalid, or a reservation or a job may have the boards
+    /// then.
     pub async fn plan_maintenance(
         &self,
         caller: &Caller,
         input: NewMaintenance,
     ) -> Result<Reservation, Problem> {
         self.context.authorise_operator(caller)?;
-        if let Some(made) = caller.done_before() {
-            return self.show_reservation(made.parse().map_err(|_| Problem::internal())?).await;
+        if let Some(created) = caller.already_created() {
+            return self.show_reservation(created.parse().map_err(|_| Problem::internal())?).await;
         }
         let now = self.context.now();
         let (from, until) = (input.starts_at.max(now), input.ends_at);
@@ -342,7 +351,7 @@ impl Reservations {
             errors.push(berth_types::problems::FieldError::new("/starts_at", "This is in the past."));
         }
         let length_s = until.millis_since(from) / 1_000;
-        if !(crate::LEAST_S..=crate::MOST_S).contains(&length_s) {
+        if !(crate::MIN_LENGTH_S..=crate::MAX_LENGTH_S).contains(&length_s) {
             let detail = "A window lasts between a minute and a year.";
             errors.push(berth_types::problems::FieldError::new("/ends_at", detail));
         }
@@ -350,9 +359,9 @@ impl Reservations {
         let boards = store::nodes::list_gpus(&mut conn.tx()).await?;
         drop(conn);
         let node = input.node.to_string();
-        let wanted = |uuid: &String| input.gpus.is_empty() || input.gpus.contains(uuid);
+        let is_requested = |uuid: &String| input.gpus.is_empty() || input.gpus.contains(uuid);
         let chosen: Vec<_> =
-            boards.iter().filter(|g| g.node_id == node && g.present && wanted(&g.uuid)).collect();
+            boards.iter().filter(|g| g.node_id == node && g.present && is_requested(&g.uuid)).collect();
         if chosen.is_empty() || (!input.gpus.is_empty() && chosen.len() != input.gpus.len()) {
             let detail = "The node has no such board; GET /api/v1/operator/nodes lists them.";
             errors.push(berth_types::problems::FieldError::new("/gpus", detail));
@@ -405,16 +414,16 @@ impl Reservations {
             created_at: now.micros(),
         };
         self.planner.refresh().await?;
-        let reading = self.planner.hold_reading().await;
+        let reading = self.planner.lock_reading().await;
         let fits = self.planner.ask(|engine| {
             let booking = Booking {
                 id: booking_id(id),
-                kind: Kind::Maintenance,
-                org: nobody(),
+                kind: BookingKind::Maintenance,
+                org: maintenance_org(),
                 ask: None,
                 from,
                 until,
-                places: engine.places_named(&bookings::named_places(&places)),
+                places: engine.resolve_places(&bookings::named_places(&places)),
             };
             let fits = engine.is_clear(&booking);
             if fits {
@@ -426,16 +435,15 @@ impl Reservations {
         let done = match fits {
             false => Ok(false),
             true => {
-                let once = caller.once.clone();
+                let key = caller.idempotency_key.clone();
                 let work = self.context.db.write(move |tx| {
-                    let (row, places, event, once) =
-                        (row.clone(), places.clone(), event.clone(), once.clone());
+                    let (row, places, event, key) = (row.clone(), places.clone(), event.clone(), key.clone());
                     async move {
                         let window = (row.starts_at, row.ends_at);
                         if !is_free(tx, &places, window, &HashMap::new(), &[]).await? {
                             return Ok(false);
                         }
-                        idempotency::claim(tx, once.as_ref(), &row.id, now).await?;
+                        idempotency::claim(tx, key.as_ref(), &row.id, now).await?;
                         store::reservations::insert(tx, &row).await?;
                         store::quotas::insert_audit(tx, None, &event).await?;
                         Ok(true)

@@ -1,8 +1,8 @@
-//! Capacity for a time to come: priced by a quote, promised by a reservation.
+//! Reservations: promises of future capacity, priced by quotes, and maintenance windows.
 //!
-//! `confirm` promises, `change` takes back and makes longer, `tick` follows the clock, `show` shows.
-//! Where something is placed is the engine's word; that nothing is promised twice is checked once
-//! more against what is stored, in the transaction that records it.
+//! `confirm` books, `change` cancels and extends, `tick` follows the clock, and `show` has the API's view.
+//! The engine chooses the devices. The transaction of the record checks them once more against the stored
+//! bookings.
 
 mod change;
 mod charges;
@@ -10,7 +10,7 @@ mod confirm;
 mod show;
 pub mod tick;
 
-use berth_core::engine::{Refusal, Window as Span, short_text};
+use berth_core::engine::{Refusal, Window as Span, power_shortage_text};
 use berth_core::rating::{total_rate, worst_case_micros};
 use berth_core::request::Request;
 use berth_types::ids::{OrgId, QuoteId};
@@ -25,49 +25,49 @@ use futures::FutureExt;
 
 use berth_foundation::Context;
 use berth_foundation::{Caller, Right};
-use berth_jobs::planner::bookings::{booking_id, reserved};
+use berth_jobs::planner::bookings::{booking_id, reservation_request};
 use berth_jobs::quotas::{self, peak_milli};
 use berth_jobs::{Attempts, Planner};
 use berth_store::offerings::StoredOffering;
 use berth_store::reservations::ReservationRow;
 use berth_store::{self as store, StoreError, Tx};
 
-/// Where the operator's terms are kept.
-const POLICY: &str = "reservation_policy";
-/// A begin so recently past means now.
+/// The setting with the operator's terms.
+const POLICY_SETTING: &str = "reservation_policy";
+/// A begin at most this long ago means now, in seconds.
 const LATE_S: i64 = 60;
-/// The shortest reservation.
-const LEAST_S: i64 = 60;
-/// The longest, and how far ahead one may begin.
-const MOST_S: i64 = 366 * 86_400;
+/// The shortest reservation in seconds.
+const MIN_LENGTH_S: i64 = 60;
+/// The longest reservation, and the longest time until its begin, in seconds.
+const MAX_LENGTH_S: i64 = 366 * 86_400;
 const MAX_NODES: u32 = 1_024;
 const MAX_GPUS: u32 = 64;
 
-/// The terms as they are now.
+/// The present terms.
 pub(crate) async fn policy(tx: &mut Tx<'_>) -> Result<ReservationPolicy, StoreError> {
-    let text = store::accounts::find_setting(tx, POLICY).await?;
+    let text = store::accounts::find_setting(tx, POLICY_SETTING).await?;
     text.map_or(Ok(ReservationPolicy::default()), |text| {
-        serde_json::from_str(&text).map_err(|_| StoreError::Corrupt(POLICY.to_owned()))
+        serde_json::from_str(&text).map_err(|_| StoreError::Corrupt(POLICY_SETTING.to_owned()))
     })
 }
 
-/// Every window of a request, the first moved to now when it began a moment ago.
+/// All windows of a request. A first window with a begin of a moment ago begins now.
 fn windows(input: &NewQuote, now: Timestamp) -> Result<Vec<Window>, Vec<FieldError>> {
     let mut errors = Vec::new();
     let mut refuse = |pointer: &str, detail: &str| errors.push(FieldError::new(pointer, detail));
     let recent = input.starts_at >= now.plus_seconds(-LATE_S);
-    // Whole seconds: an hour from now is an hour.
+    // The begin is a whole second, so that a window of one hour from now is exactly one hour long.
     let second = Timestamp::from_micros(now.micros().div_euclid(1_000_000) * 1_000_000);
     let starts_at = if recent { input.starts_at.max(second) } else { input.starts_at };
     if !recent {
         refuse("/starts_at", "This is in the past; choose a time from now on.");
-    } else if starts_at > now.plus_seconds(MOST_S) {
+    } else if starts_at > now.plus_seconds(MAX_LENGTH_S) {
         refuse("/starts_at", "Reservations begin within a year from now.");
     }
     let length_s = input.ends_at.millis_since(starts_at) / 1_000;
-    if length_s < LEAST_S {
+    if length_s < MIN_LENGTH_S {
         refuse("/ends_at", "The end is at least a minute after the begin.");
-    } else if length_s > MOST_S {
+    } else if length_s > MAX_LENGTH_S {
         refuse("/ends_at", "A reservation lasts a year at most.");
     }
     let mut out = vec![Window { starts_at, ends_at: input.ends_at }];
@@ -82,7 +82,7 @@ fn windows(input: &NewQuote, now: Timestamp) -> Result<Vec<Window>, Vec<FieldErr
                 out.push(Window { starts_at: later(input.starts_at), ends_at: later(input.ends_at) });
             }
         }
-        if out.last().is_some_and(|w| w.starts_at > now.plus_seconds(MOST_S)) {
+        if out.last().is_some_and(|w| w.starts_at > now.plus_seconds(MAX_LENGTH_S)) {
             refuse("/repeat/count", "The last one would begin more than a year from now.");
         }
     }
@@ -104,18 +104,19 @@ fn check(input: &NewQuote) -> Vec<FieldError> {
     errors
 }
 
-/// The request behind a quote.
-fn request_of_quote(quote: &Quote, offering: &StoredOffering) -> Request {
+/// The request of a quote for the engine.
+fn stored_quote_request(quote: &Quote, offering: &StoredOffering) -> Request {
     let counts = (quote.gpus_per_node, quote.nodes);
-    reserved(&offering.gpu_model, offering.mig_profile.as_deref(), counts, quote.topology)
+    reservation_request(&offering.gpu_model, offering.mig_profile.as_deref(), counts, quote.topology)
 }
 
-fn request_of(input: &NewQuote, offering: &StoredOffering) -> Request {
+/// The request of a new quote for the engine.
+fn quote_request(input: &NewQuote, offering: &StoredOffering) -> Request {
     let counts = (input.gpus_per_node, input.nodes);
-    reserved(&offering.gpu_model, offering.mig_profile.as_deref(), counts, input.topology)
+    reservation_request(&offering.gpu_model, offering.mig_profile.as_deref(), counts, input.topology)
 }
 
-/// Why nodes that are not connected are not booked at once.
+/// The reason against a booking for now on nodes that are not connected; `None` without such nodes.
 fn away_text(nodes: u32) -> Option<String> {
     let nodes = match nodes {
         0 => return None,
@@ -129,14 +130,14 @@ fn span(window: Window) -> Span {
     Span { from: window.starts_at, until: window.ends_at }
 }
 
-/// Thousandths of whole boards that a reservation takes.
+/// The thousandths of whole boards that a reservation takes.
 fn board_milli(offering: &StoredOffering, nodes: u32, gpus_per_node: u32) -> i64 {
     let devices = i64::from(nodes) * i64::from(gpus_per_node);
     devices.saturating_mul(offering.cells * 1_000 / offering.board_cells.max(1))
 }
 
-/// Why the limits of an organization refuse it; `None` when they do not.
-async fn beyond_limits(
+/// The reason against a reservation from the limit of its organization; `None` if it is within the limit.
+async fn check_limit(
     tx: &mut Tx<'_>,
     org: OrgId,
     milli: i64,
@@ -161,7 +162,7 @@ async fn beyond_limits(
     }))
 }
 
-async fn keep_quote(
+async fn store_quote(
     context: &Context,
     org: OrgId,
     quote: &Quote,
@@ -174,7 +175,7 @@ async fn keep_quote(
         .write(move |tx| {
             let (quote, by) = (stored.clone(), by.clone());
             async move {
-                // Old ones that nobody used are of no use to anybody.
+                // Unused quotes of more than a day ago are deleted.
                 store::reservations::forget_quotes(tx, now.plus_seconds(-86_400)).await?;
                 store::reservations::insert_quote(tx, org, &quote, &by, now).await
             }
@@ -196,7 +197,10 @@ impl Reservations {
         Self { context, planner, attempts }
     }
 
-    /// Prices a reservation and says whether there is room for it. Holds a price, not a place.
+    /// Prices a reservation and checks for free devices. A quote holds a price, not devices.
+    ///
+    /// # Errors
+    /// The request is invalid, or its offering is unknown or has no price.
     pub async fn quote(&self, caller: &Caller, org: OrgId, input: NewQuote) -> Result<Quote, Problem> {
         self.context.authorise(caller, org, Right::Run).await?;
         let now = self.context.now();
@@ -228,11 +232,11 @@ impl Reservations {
             ));
         };
         let milli = board_milli(&offering, input.nodes, input.gpus_per_node);
-        let refusals: Vec<String> = beyond_limits(&mut tx, org, milli, &windows).await?.into_iter().collect();
+        let refusals: Vec<String> = check_limit(&mut tx, org, milli, &windows).await?.into_iter().collect();
         let available = store::ledger::available(&mut tx, org).await?;
         drop(conn);
         self.planner.refresh().await?;
-        let request = request_of(&input, &offering);
+        let request = quote_request(&input, &offering);
         let spans: Vec<Span> = windows.iter().copied().map(span).collect();
         let verdict = self.planner.ask(|engine| match spans.as_slice() {
             [only] => engine.quote(&request, org, *only, now).map(|_| ()),
@@ -263,11 +267,11 @@ impl Reservations {
         if let Err(refusal) = verdict {
             self.explain_refusal(org, &mut quote, refusal, now).await?;
         }
-        keep_quote(&self.context, org, &quote, &caller.user.name, now).await?;
+        store_quote(&self.context, org, &quote, &caller.user.name, now).await?;
         Ok(quote)
     }
 
-    /// Adds to a quote why it is not feasible, and what would be.
+    /// Adds to a quote the reasons against it and the feasible alternatives.
     ///
     /// # Errors
     /// The request itself is impossible.
@@ -279,7 +283,7 @@ impl Reservations {
         now: Timestamp,
     ) -> Result<(), Problem> {
         match refusal {
-            Refusal::Absurd(absurd) => {
+            Refusal::InvalidRequest(absurd) => {
                 return Err(Problem::invalid_field(
                     "/offering",
                     format!("No cloud could give this: {absurd}."),
@@ -294,7 +298,7 @@ impl Reservations {
             }
             Refusal::Taken { conflicts, running, running_until, power, away, alternatives } => {
                 quote.refusals.extend(away_text(away));
-                quote.refusals.extend(power.as_ref().map(short_text));
+                quote.refusals.extend(power.as_ref().map(power_shortage_text));
                 quote.conflicts = self.conflicts(org, &conflicts).await?;
                 if running > 0 {
                     let ends_at = running_until;
@@ -309,15 +313,15 @@ impl Reservations {
         Ok(())
     }
 
-    /// A quote as it was given, whatever prices became since.
+    /// A stored quote, unchanged by later prices.
     pub async fn get_quote(&self, caller: &Caller, org: OrgId, id: QuoteId) -> Result<Quote, Problem> {
-        self.context.authorise(caller, org, Right::Look).await?;
+        self.context.authorise(caller, org, Right::View).await?;
         let mut conn = self.context.db.read().await?;
         let found = store::reservations::find_quote(&mut conn.tx(), org, id).await?;
         found.map(|(quote, _)| quote).ok_or_else(Problem::not_found)
     }
 
-    /// Bookings that are in the way, without names where they are another tenant's.
+    /// The bookings in the way of a quote. Those of other organizations have no names.
     async fn conflicts(
         &self,
         org: OrgId,
@@ -351,7 +355,10 @@ impl Reservations {
         Ok(policy(&mut conn.tx()).await?)
     }
 
-    /// Sets the terms for what is quoted from now on.
+    /// Sets the terms of quotes from now on.
+    ///
+    /// # Errors
+    /// A value is out of its range.
     pub async fn set_reservation_policy(
         &self,
         caller: &Caller,
@@ -365,10 +372,10 @@ impl Reservations {
                     .push(FieldError::new(format!("/{name}"), format!("Choose between {least} and {most}.")));
             }
         };
-        range("cancel_free_before_s", input.cancel_free_before_s, 0, MOST_S);
+        range("cancel_free_before_s", input.cancel_free_before_s, 0, MAX_LENGTH_S);
         range("late_cancel_percent", input.late_cancel_percent, 0, 100);
         range("early_release_percent", input.early_release_percent, 0, 100);
-        range("no_show_after_s", input.no_show_after_s.unwrap_or(60), 60, MOST_S);
+        range("no_show_after_s", input.no_show_after_s.unwrap_or(60), 60, MAX_LENGTH_S);
         range(
             "approval_above_boards_milli",
             input.approval_above_boards_milli.unwrap_or(0),
@@ -387,7 +394,7 @@ impl Reservations {
             .write(move |tx| {
                 let (text, event) = (text.clone(), event.clone());
                 async move {
-                    store::accounts::put_setting(tx, POLICY, &text).await?;
+                    store::accounts::put_setting(tx, POLICY_SETTING, &text).await?;
                     store::quotas::insert_audit(tx, None, &event).await
                 }
                 .boxed()
@@ -397,7 +404,7 @@ impl Reservations {
     }
 }
 
-/// A stored reservation's state.
+/// The state of a stored reservation.
 fn state_of(row: &ReservationRow) -> Result<ReservationState, StoreError> {
     ReservationState::parse(&row.state).ok_or_else(|| StoreError::Corrupt(row.state.clone()))
 }

@@ -1,4 +1,4 @@
-//! Reservations as others see them, and the calendar of all boards.
+//! The API's view of reservations, and the calendar of all boards.
 
 use crate::Reservations;
 use std::collections::HashMap;
@@ -18,10 +18,10 @@ use berth_store::nodes::GpuRow;
 use berth_store::reservations::ReservationRow;
 use berth_store::{self as store, StoreError, Tx};
 
-/// The longest stretch of the calendar in one answer.
-const MOST_DAYS: i64 = 93;
+/// The most days of the calendar in one answer.
+const MAX_DAYS: i64 = 93;
 
-/// Names of nodes, and boards by UUID.
+/// The names of nodes by id, and the boards by UUID.
 struct Boards {
     nodes: HashMap<String, String>,
     gpus: HashMap<String, GpuRow>,
@@ -67,7 +67,7 @@ impl Reservations {
         let now = self.context.now();
         let mut out = Vec::with_capacity(rows.len());
         for row in rows {
-            let (used_device_ms, _) = store::reservations::use_of(tx, &row.id).await?;
+            let (used_device_ms, _) = store::reservations::job_usage(tx, &row.id).await?;
             out.push(self.reservation(row, &boards, used_device_ms, now)?);
         }
         Ok(out)
@@ -134,14 +134,15 @@ impl Reservations {
         org: OrgId,
         id: ReservationId,
     ) -> Result<Reservation, Problem> {
-        self.context.authorise(caller, org, Right::Look).await?;
+        self.context.authorise(caller, org, Right::View).await?;
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
         let row = store::reservations::find(&mut tx, org, id).await?.ok_or_else(Problem::not_found)?;
         self.show_rows(&mut tx, vec![row]).await?.pop().ok_or_else(Problem::not_found)
     }
 
-    /// Reservations of an organization, or (`None`, for the operator) all with maintenance, newest first.
+    /// The reservations of an organization, or (`None`, for the operator) all reservations and maintenance
+    /// windows, newest first.
     pub async fn list_reservations(
         &self,
         caller: &Caller,
@@ -152,7 +153,7 @@ impl Reservations {
     ) -> Result<Page<Reservation>, Problem> {
         match org {
             Some(org) => {
-                self.context.authorise(caller, org, Right::Look).await?;
+                self.context.authorise(caller, org, Right::View).await?;
             }
             None => self.context.authorise_operator(caller)?,
         }
@@ -168,7 +169,11 @@ impl Reservations {
         Ok(Page { items, next_cursor })
     }
 
-    /// What is promised and what runs on every board between two times. Others' are without names.
+    /// The bookings and the running jobs on all boards between two times. Those of other organizations have
+    /// no names.
+    ///
+    /// # Errors
+    /// The times are in the wrong order or too far apart.
     pub async fn calendar(
         &self,
         caller: &Caller,
@@ -178,12 +183,12 @@ impl Reservations {
     ) -> Result<Calendar, Problem> {
         match org {
             Some(org) => {
-                self.context.authorise(caller, org, Right::Look).await?;
+                self.context.authorise(caller, org, Right::View).await?;
             }
             None => self.context.authorise_operator(caller)?,
         }
-        if until <= from || until > from.plus_seconds(MOST_DAYS * 86_400) {
-            return Err(Problem::malformed(format!("`until` is after `from`, by {MOST_DAYS} days at most.")));
+        if until <= from || until > from.plus_seconds(MAX_DAYS * 86_400) {
+            return Err(Problem::malformed(format!("`until` is after `from`, by {MAX_DAYS} days at most.")));
         }
         let own = org.map(|o| o.to_string());
         let mut conn = self.context.db.read().await?;
@@ -193,10 +198,10 @@ impl Reservations {
         let held = store::attempts::list_held(&mut tx).await?;
         drop(conn);
         let mut spans: HashMap<String, Vec<Span>> = HashMap::new();
-        let seen = |of: Option<&str>| own.is_none() || of.is_some() && of == own.as_deref();
+        let is_visible = |owner: Option<&str>| own.is_none() || owner.is_some() && owner == own.as_deref();
         for row in booked {
             let maintenance = row.org_id.is_none();
-            let known = seen(row.org_id.as_deref());
+            let visible = is_visible(row.org_id.as_deref());
             for device in row.places()?.into_iter().flat_map(|(_, devices)| devices) {
                 spans.entry(device.gpu_uuid).or_default().push(Span {
                     kind: if maintenance { SpanKind::Maintenance } else { SpanKind::Reservation },
@@ -205,15 +210,15 @@ impl Reservations {
                     placement: device
                         .profile_id
                         .map(|_| Placement { start: device.start, size: device.size }),
-                    own: known && !maintenance,
-                    id: if known || own.is_none() { row.id.clone() } else { String::new() },
-                    name: if known || maintenance { row.name.clone() } else { String::new() },
+                    own: visible && !maintenance,
+                    id: if visible || own.is_none() { row.id.clone() } else { String::new() },
+                    name: if visible || maintenance { row.name.clone() } else { String::new() },
                 });
             }
         }
         for row in held.into_iter().filter(|h| h.reservation_id.is_none()) {
             let a = &row.allocation;
-            let known = seen(Some(&a.org_id));
+            let visible = is_visible(Some(&a.org_id));
             let left_s = row.max_duration_s - row.metered_before_ms / 1_000;
             let runs = !row.phase.state.ended();
             let begun = row.started_at.map(Timestamp::from_micros);
@@ -224,9 +229,9 @@ impl Reservations {
                 starts_at: begun.unwrap_or_else(|| self.context.now()),
                 ends_at,
                 placement: a.profile_id.map(|_| Placement { start: number(a.start), size: number(a.size) }),
-                own: known,
-                id: if known { a.job_id.clone() } else { String::new() },
-                name: if known { row.job_name.clone() } else { String::new() },
+                own: visible,
+                id: if visible { a.job_id.clone() } else { String::new() },
+                name: if visible { row.job_name.clone() } else { String::new() },
             });
         }
         let mut rows: Vec<CalendarRow> = Vec::new();

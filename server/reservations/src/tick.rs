@@ -1,8 +1,8 @@
-//! What time does to reservations: they begin, are charged, lose devices, and end.
+//! The changes of reservations by the clock: begin, charges, failures of boards, and end.
 
 use std::collections::HashSet;
 
-use berth_core::jobs::Event;
+use berth_core::jobs::MachineEvent;
 use berth_core::rating::charge_micros;
 use berth_types::ids::{JobId, NodeId, ReservationId};
 use berth_types::jobs::{Failure, JobState};
@@ -12,7 +12,7 @@ use futures::FutureExt;
 
 use crate::Reservations;
 
-use crate::charges::LEAST_LOST_S;
+use crate::charges::MIN_LOST_S;
 use crate::charges::{charge, cost_if_ended, credit_lost, elapsed_micros, end, policy_of};
 use crate::state_of;
 use berth_foundation::fault;
@@ -20,16 +20,17 @@ use berth_foundation::{Change, Context};
 use berth_store::reservations::ReservationRow;
 use berth_store::{self as store, StoreError, Tx};
 
-/// What runs is charged at least this often.
+/// A running reservation is charged at least this often.
 const CHARGE_EVERY_S: i64 = 3_600;
-/// An end is told of so long before.
+/// The notice of an end comes this long before it.
 const WARNING_S: i64 = 900;
-/// Records what happened to a reservation, for webhooks and mail.
-async fn tell(
+
+/// Records a notice about a reservation for webhooks and mail.
+async fn notify(
     tx: &mut Tx<'_>,
     context: &Context,
     row: &ReservationRow,
-    what: &str,
+    kind: &str,
     (subject, detail): (String, String),
 ) -> Result<(), StoreError> {
     let Some(org) = &row.org_id else { return Ok(()) };
@@ -37,11 +38,11 @@ async fn tell(
         "reservation": row.id, "name": row.name, "starts_at": Timestamp::from_micros(row.starts_at),
         "ends_at": Timestamp::from_micros(row.ends_at), "degraded_milli": row.lost_milli,
     });
-    let notice = context.notice(org, &format!("reservation.{what}"), subject, detail, &data);
+    let notice = context.notice(org, &format!("reservation.{kind}"), subject, detail, &data);
     store::budgets::insert_notice(tx, &notice).await
 }
 
-/// Thousandths of its devices that are out of order.
+/// The failed devices of a reservation, in thousandths of all its devices.
 fn lost_milli(row: &ReservationRow, good: &HashSet<String>) -> Result<i64, StoreError> {
     let places = row.places()?;
     let devices = || places.iter().flat_map(|(_, devices)| devices);
@@ -50,7 +51,7 @@ fn lost_milli(row: &ReservationRow, good: &HashSet<String>) -> Result<i64, Store
     Ok(lost * 1_000 / all)
 }
 
-/// Brings one reservation up to the present. Whether it holds something else now than before.
+/// Brings one reservation up to the present. Returns true if it has changed.
 async fn advance(
     tx: &mut Tx<'_>,
     context: &Context,
@@ -63,8 +64,8 @@ async fn advance(
     if state == ReservationState::Pending && began {
         let cause = "nobody approved it before it was to begin";
         end(tx, context, row, (ReservationState::Expired, cause), 0, now).await?;
-        let said = (format!("{} was not approved in time", row.name), "Nothing was charged.".to_owned());
-        tell(tx, context, row, "expired", said).await?;
+        let text = (format!("{} was not approved in time", row.name), "Nothing was charged.".to_owned());
+        notify(tx, context, row, "expired", text).await?;
         return Ok(true);
     }
     let (mut changed, mut starts) = (false, false);
@@ -72,14 +73,14 @@ async fn advance(
         let cause = "the portal was not running at its time";
         end(tx, context, row, (ReservationState::Ended, cause), 0, now).await?;
         let detail = "Nothing could run in it, so nothing was charged.".to_owned();
-        tell(tx, context, row, "ended", (format!("{} was missed", row.name), detail)).await?;
+        notify(tx, context, row, "ended", (format!("{} was missed", row.name), detail)).await?;
         return Ok(true);
     }
     if state == ReservationState::Scheduled && began {
         row.state = ReservationState::Active.name().to_owned();
         let detail =
             format!("Jobs that name it run in it until {}.", Timestamp::from_micros(row.ends_at).minute());
-        tell(tx, context, row, "started", (format!("{} has begun", row.name), detail)).await?;
+        notify(tx, context, row, "started", (format!("{} has begun", row.name), detail)).await?;
         (changed, starts) = (true, true);
     }
     if !began {
@@ -90,20 +91,20 @@ async fn advance(
         credit_lost(tx, context, row, now).await?;
         row.lost_milli = lost;
         row.lost_since = (lost > 0).then_some(now.micros());
-        let (what, subject) = match lost {
+        let (kind, subject) = match lost {
             0 => ("restored", format!("{} is whole again", row.name)),
             _ => ("degraded", format!("{lost} ‰ of {} is out of order", row.name)),
         };
         let detail =
             "What is out of order is given back by itself; the credit stands in the statement.".to_owned();
-        tell(tx, context, row, what, (subject, detail)).await?;
+        notify(tx, context, row, kind, (subject, detail)).await?;
         changed = true;
     }
     if over {
         let total = row.total_micros;
         end(tx, context, row, (ReservationState::Ended, ""), total, now).await?;
         let detail = "What still ran in it was stopped.".to_owned();
-        tell(tx, context, row, "ended", (format!("{} is over", row.name), detail)).await?;
+        notify(tx, context, row, "ended", (format!("{} is over", row.name), detail)).await?;
         fault::point("reservation.end.recording");
         return Ok(true);
     }
@@ -112,7 +113,7 @@ async fn advance(
         let at = Timestamp::from_micros(row.ends_at).minute();
         let detail =
             "What runs in it then is stopped. It can be made longer while its devices are free.".to_owned();
-        tell(tx, context, row, "ending", (format!("{} ends {at}", row.name), detail)).await?;
+        notify(tx, context, row, "ending", (format!("{} ends {at}", row.name), detail)).await?;
         changed = true;
     }
     let policy = policy_of(row)?;
@@ -120,12 +121,12 @@ async fn advance(
     if policy.no_show_after_s.is_some_and(|after| idle_s >= after)
         && row.org_id.is_some()
         && row.lost_milli == 0
-        && !store::reservations::use_of(tx, &row.id).await?.1
+        && !store::reservations::job_usage(tx, &row.id).await?.1
     {
         let cost = cost_if_ended(row, ReservationState::Active, &policy, now);
         end(tx, context, row, (ReservationState::Ended, "nobody used it"), cost, now).await?;
         let detail = "Nothing had run in it, so it was given back as its terms say.".to_owned();
-        tell(tx, context, row, "ended", (format!("{} was given back", row.name), detail)).await?;
+        notify(tx, context, row, "ended", (format!("{} was given back", row.name), detail)).await?;
         fault::point("reservation.no_show.recording");
         return Ok(true);
     }
@@ -145,7 +146,7 @@ async fn advance(
 }
 
 impl Reservations {
-    /// Does what is due: begins, charges and ends reservations.
+    /// Begins, charges and ends all due reservations.
     pub async fn tick_reservations(&self) -> Result<(), StoreError> {
         let now = self.context.now();
         let (rows, good) = {
@@ -153,22 +154,22 @@ impl Reservations {
             let mut tx = conn.tx();
             let rows = store::reservations::list_holding(&mut tx).await?;
             let connected = self.context.live.connected();
-            // A worker that was heard a moment ago is not lost yet. One that was heard in time to come was
-            // heard before the clock was set back, and nobody knows how long before.
-            let moment = (LEAST_LOST_S * 1_000_000).unsigned_abs();
+            // A node with a recent session is not lost yet. A time of the last session in the future comes
+            // from a clock that was set back since, so it counts by its distance from now.
+            let recent_micros = (MIN_LOST_S * 1_000_000).unsigned_abs();
             let nodes = store::nodes::list(&mut tx).await?;
-            let heard: HashSet<String> = nodes
+            let recently_seen: HashSet<String> = nodes
                 .into_iter()
-                .filter(|n| n.last_seen_at.is_some_and(|at| at.abs_diff(now.micros()) < moment))
+                .filter(|n| n.last_seen_at.is_some_and(|at| at.abs_diff(now.micros()) < recent_micros))
                 .map(|n| n.id)
                 .collect();
-            let speaks = |node: &str| {
-                heard.contains(node) || node.parse::<NodeId>().is_ok_and(|n| connected.contains(&n))
+            let is_reachable = |node: &str| {
+                recently_seen.contains(node) || node.parse::<NodeId>().is_ok_and(|n| connected.contains(&n))
             };
             let boards = store::nodes::list_gpus(&mut tx).await?;
             let good: HashSet<String> = boards
                 .into_iter()
-                .filter(|g| g.present && g.quarantined.is_none() && speaks(&g.node_id))
+                .filter(|g| g.present && g.quarantined.is_none() && is_reachable(&g.node_id))
                 .map(|g| g.uuid)
                 .collect();
             (rows, good)
@@ -176,9 +177,9 @@ impl Reservations {
         let due = |row: &&ReservationRow| {
             let began = row.starts_at <= now.micros();
             let active = row.state == ReservationState::Active.name();
-            began && (!active || row.ends_at <= now.micros() || self.needs_look(row, &good, now))
+            began && (!active || row.ends_at <= now.micros() || self.has_due_change(row, &good, now))
         };
-        let mut touched = false;
+        let mut any_changed = false;
         let ids: Vec<ReservationId> = rows.iter().filter(due).filter_map(|r| r.id.parse().ok()).collect();
         for id in ids {
             let (context, good) = (self.context.clone(), good.clone());
@@ -198,17 +199,17 @@ impl Reservations {
             });
             if changed.await? {
                 fault::point("reservation.tick.recorded");
-                touched = true;
+                any_changed = true;
                 self.end_jobs_of(id).await?;
             }
         }
-        if touched {
+        if any_changed {
             self.context.publish(Change::Reservations);
         }
-        // Whoever ended a reservation may not have come to its jobs.
+        // An earlier end of a reservation may have failed before the end of its jobs.
         let left = {
             let mut conn = self.context.db.read().await?;
-            store::reservations::over_with_jobs(&mut conn.tx()).await?
+            store::reservations::list_over_with_jobs(&mut conn.tx()).await?
         };
         for id in left.iter().filter_map(|id| id.parse().ok()) {
             self.end_jobs_of(id).await?;
@@ -216,8 +217,8 @@ impl Reservations {
         Ok(())
     }
 
-    /// Whether something other than its end is due for a reservation that runs.
-    fn needs_look(&self, row: &ReservationRow, good: &HashSet<String>, now: Timestamp) -> bool {
+    /// Returns true if a change other than the end is due for a running reservation.
+    fn has_due_change(&self, row: &ReservationRow, good: &HashSet<String>, now: Timestamp) -> bool {
         let hour = charge_micros(row.nano_per_second, CHARGE_EVERY_S * 1_000).unwrap_or(i64::MAX);
         let charge_due = row.nano_per_second > 0 && elapsed_micros(row, now) - row.posted_micros >= hour;
         let idle_s = (now.micros() - row.starts_at) / 1_000_000;
@@ -226,7 +227,7 @@ impl Reservations {
         charge_due || no_show || ending || lost_milli(row, good).is_ok_and(|lost| lost != row.lost_milli)
     }
 
-    /// Ends the jobs of a reservation that is over: those that run are stopped, those that wait never start.
+    /// Ends the jobs of a reservation that is over. Running jobs are stopped, and waiting jobs never start.
     pub(crate) async fn end_jobs_of(&self, id: ReservationId) -> Result<(), StoreError> {
         let open = {
             let mut conn = self.context.db.read().await?;
@@ -244,11 +245,11 @@ impl Reservations {
             let (generation, event) = match state == JobState::Queued.name() {
                 true => {
                     let failure = Failure { code: "reservation.ended".to_owned(), detail: detail.clone() };
-                    (Some(generation), Event::Orphan { failure })
+                    (Some(generation), MachineEvent::Orphan { failure })
                 }
-                false => (None, Event::Cancel),
+                false => (None, MachineEvent::Cancel),
             };
-            if let Err(error) = self.attempts.move_on(job, generation, event, detail).await {
+            if let Err(error) = self.attempts.apply_event(job, generation, event, detail).await {
                 tracing::error!(%job, %error, "a job outlives its reservation; the next look tries again");
             }
         }

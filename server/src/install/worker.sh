@@ -1,9 +1,10 @@
 #!/bin/sh
-# Makes this host a node of a Berth portal: fetches the worker, writes its settings and its systemd unit,
-# starts it. Run it again to bring the worker up to the portal's version. As root:
+# Makes this host a node of a Berth portal: fetches the worker, writes its settings and its systemd unit, and
+# starts it. Run it again to update the worker to the portal's version. As root:
 #   curl -fsSL PORTAL/install/worker.sh | BERTH_JOIN_TOKEN=… sh
-# BERTH_JOIN_TOKEN is needed only the first time, or to prove this node anew. BERTH_SIMULATE=2xH100-80GB makes it a node
-# of simulated boards. DESTDIR writes everything under another root and starts nothing.
+# BERTH_JOIN_TOKEN is needed only the first time, or for a new certificate of this node.
+# BERTH_SIMULATE=2xH100-80GB makes it a node of simulated boards. With DESTDIR it writes everything under
+# another root and starts nothing.
 set -eu
 
 PUBLIC_URL=@PUBLIC_URL@
@@ -24,7 +25,7 @@ fail() {
     exit 1
 }
 
-# A line of a pipe that breaks off must not run half of this.
+# In a function, so that a download that breaks off runs nothing.
 main() {
     umask 077
     [ "$(uname -s)" = Linux ] || fail "a worker runs on Linux only, and this is $(uname -s)."
@@ -60,16 +61,16 @@ main() {
     systemctl daemon-reload
     systemctl enable berth-worker
     systemctl restart berth-worker
-    say_how_it_went
+    report_start
 }
 
-# What this start of the worker has said.
+# The log of this start of the worker.
 log() {
     journalctl --quiet --output=cat "_SYSTEMD_INVOCATION_ID=$(systemctl show --property=InvocationID --value berth-worker)"
 }
 
-# A unit that was started may fail in the next moment.
-say_how_it_went() {
+# Waits for the result of the start and prints it: a started unit may fail in the next moment.
+report_start() {
     tries=120
     while [ "$tries" -gt 0 ]; do
         case "$(systemctl show --property=SubState --value berth-worker)" in
@@ -105,11 +106,11 @@ fetch() {
         fail "what was fetched is not the portal's $1, which is left as it was."
     fi
     chmod "$3" "$part"
-    # A program that runs keeps its old file.
+    # A running program keeps its old file.
     mv -f "$part" "$DESTDIR$4"
 }
 
-# Keeps what the operator added; the lines that this script knows are written anew.
+# Writes the lines of this script anew and keeps the lines of the operator.
 settings() {
     file="$DESTDIR$SETTINGS"
     (umask 022 && mkdir -p "$(dirname "$file")")

@@ -1,4 +1,4 @@
-//! Who may read the metrics: an operator's token, or one that is for nothing else.
+//! The tokens for metrics. An operator's API token can read the metrics too.
 
 use berth_core::admission::check_name;
 use berth_types::accounts::{CreatedToken, NewOperatorToken, Role, Token};
@@ -12,12 +12,14 @@ use berth_foundation::{Caller, idempotency};
 use super::Metrics;
 use berth_store as store;
 
-/// The last use of a token is recorded this exactly.
+/// The precision of the recorded last use of a token.
 const USED_EVERY_MS: i64 = 60_000;
 
 impl Metrics {
-    /// Lets a token of the right kind read the metrics: 401 for what is no token, 403 for a token that is
-    /// for something else.
+    /// Authorises a token for metrics or an operator's API token.
+    ///
+    /// # Errors
+    /// 401 if the secret is no valid token, 403 if the token has other rights.
     pub async fn authorise_metrics(&self, secret: Option<&str>) -> Result<(), Problem> {
         let Some(secret) = secret.filter(|secret| looks_like_api_token(secret)) else {
             return Err(Problem::unauthenticated());
@@ -44,7 +46,10 @@ impl Metrics {
         })
     }
 
-    /// Makes a token that reads the metrics and nothing else.
+    /// Creates a token for metrics. It has no other right.
+    ///
+    /// # Errors
+    /// 404 for callers who are no operators; 422 for an invalid name or expiry.
     pub async fn create_metrics_token(
         &self,
         caller: &Caller,
@@ -60,7 +65,7 @@ impl Metrics {
         if !errors.is_empty() {
             return Err(Problem::invalid(errors));
         }
-        if caller.done_before().is_some() {
+        if caller.already_created().is_some() {
             return Err(idempotency::shown_once());
         }
         let secret = self.context.random(new_api_token);
@@ -74,11 +79,11 @@ impl Metrics {
             last_used_at: None,
         };
         let created = CreatedToken { secret: secret.clone(), token: token.clone() };
-        let (hash, user, once) = (fingerprint(&secret), caller.user.id, caller.once.clone());
+        let (hash, user, key) = (fingerprint(&secret), caller.user.id, caller.idempotency_key.clone());
         let insert = self.context.db.write(move |tx| {
-            let (token, hash, once) = (token.clone(), hash.clone(), once.clone());
+            let (token, hash, key) = (token.clone(), hash.clone(), key.clone());
             async move {
-                idempotency::claim(tx, once.as_ref(), "", now).await?;
+                idempotency::claim(tx, key.as_ref(), "", now).await?;
                 store::metrics_tokens::insert(tx, &token, &hash, user).await
             }
             .boxed()

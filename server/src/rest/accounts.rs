@@ -1,4 +1,4 @@
-//! Set-up, sign-up, sessions, who am I, tokens, organizations.
+//! Set-up, sign-up, sessions, the caller, tokens and organizations.
 
 use std::net::SocketAddr;
 

@@ -1,4 +1,4 @@
-//! Answers whose status is part of their type, so that the description of the API has it.
+//! Answers with their status in their type, so that the description of the API has it.
 
 use aide::OperationOutput;
 use aide::generate::GenContext;
@@ -12,7 +12,7 @@ use serde::Serialize;
 /// 201 with the new object.
 pub struct Created<T>(pub T);
 
-/// 202: the work goes on after the answer.
+/// 202 with the object: the work continues after the answer.
 pub struct Accepted<T>(pub T);
 
 impl<T: Serialize> IntoResponse for Created<T> {

@@ -1,4 +1,4 @@
-//! Reading requests so that every fault becomes a problem, and knowing who calls.
+//! Extractors of requests: the caller, bodies, paths and queries. Each fault of a request becomes a problem.
 
 use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts, Request};
@@ -53,14 +53,14 @@ pub fn session_cookie(headers: &HeaderMap, https: bool) -> Option<String> {
         .map(|(_, value)| value.to_owned())
 }
 
-/// Whoever is signed in. A request with a bearer token ignores cookies.
+/// The caller, by a bearer token or a session. A request with a bearer token ignores cookies.
 #[derive(Clone)]
 pub struct Signed(pub Caller);
 
 impl FromRequestParts<Portal> for Signed {
     type Rejection = Failed;
     async fn from_request_parts(parts: &mut Parts, portal: &Portal) -> Result<Self, Failed> {
-        // Known already where the request has an Idempotency-Key.
+        // The middleware for idempotency keys may have extracted the caller.
         if let Some(signed) = parts.extensions.get::<Self>() {
             return Ok(signed.clone());
         }
@@ -81,7 +81,10 @@ impl FromRequestParts<Portal> for Signed {
     }
 }
 
-/// The bytes of a body, up to what is read of one.
+/// The bytes of a body.
+///
+/// # Errors
+/// The body is too large or ended early.
 pub async fn read_body(request: Request, portal: &Portal) -> Result<Bytes, Failed> {
     Bytes::from_request(request, portal).await.map_err(|rejection| {
         let status = rejection.into_response().status();
@@ -115,13 +118,13 @@ impl<T: DeserializeOwned> FromRequest<Portal> for Json<T> {
     }
 }
 
-/// Reads an object.
+/// Parses a JSON object.
 ///
 /// # Errors
-/// The bytes are no JSON, or a field does not fit, which the pointer names.
+/// The bytes are no JSON, or a field does not fit: the pointer names it.
 fn read_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     let malformed = |error| Problem::malformed(format!("The body is not JSON: {error}."));
-    // A structure would be read from a list of its fields too.
+    // Serde would also accept an array of the fields.
     if bytes.trim_ascii_start().first() != Some(&b'{') {
         serde_json::from_slice::<IgnoredAny>(bytes).map_err(malformed)?;
         return Err(Problem::invalid_field("", "The body is a JSON object."));
@@ -148,12 +151,12 @@ fn pointer(path: &JsonPath) -> String {
     parts.map(|part| format!("/{part}")).collect()
 }
 
-/// Whether a part of an address has a NUL in it, which nothing has in its name and Postgres does not take.
+/// True if a part of an address has a NUL. No name has one, and Postgres does not accept it.
 fn has_nul(encoded: &str) -> bool {
     encoded.contains("%00")
 }
 
-/// Parameters of the path, parsed into ids. What is no id of the kind does not exist.
+/// Parameters of the path, parsed into ids. An invalid id is answered as not found.
 pub struct Path<T>(pub T);
 
 impl<T: DeserializeOwned + Send> FromRequestParts<Portal> for Path<T> {
@@ -184,7 +187,10 @@ impl<T: DeserializeOwned> FromRequestParts<Portal> for Query<T> {
     }
 }
 
-/// How a list is cut: `limit` (1 to 200, 50 when absent) and the `cursor` of the page before.
+/// The `limit` of a list: 1 to 200, or 50 when absent.
+///
+/// # Errors
+/// The limit is out of range.
 pub fn limit(asked: Option<u32>) -> Result<u32, Failed> {
     match asked.unwrap_or(50) {
         limit @ 1..=200 => Ok(limit),
@@ -192,7 +198,10 @@ pub fn limit(asked: Option<u32>) -> Result<u32, Failed> {
     }
 }
 
-/// Reads a cursor; one that was not given out is a problem.
+/// Parses the `cursor` of a list.
+///
+/// # Errors
+/// The text is no cursor of this list.
 pub fn cursor<T: std::str::FromStr>(text: Option<String>) -> Result<Option<T>, Failed> {
     text.map(|t| {
         t.parse().map_err(|_| Failed(Problem::malformed("This cursor was not given out by this list.")))
@@ -208,13 +217,13 @@ pub enum Format {
     Csv,
 }
 
-/// Whether a list is wanted as CSV: by the query, or by `Accept`.
+/// True if the query or `Accept` asks for CSV.
 pub fn wants_csv(format: Option<Format>, headers: &HeaderMap) -> bool {
     let accept = headers.get(header::ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default();
     format.map_or_else(|| accept.trim_start().starts_with("text/csv"), |f| f == Format::Csv)
 }
 
-/// A text that somebody chose, made safe for programs that take a cell's first sign for a formula.
+/// A free text as a CSV cell that no spreadsheet program takes for a formula.
 pub fn plain_cell(text: String) -> String {
     if text.starts_with(['=', '+', '-', '@', '\t', '\r']) { format!("'{text}") } else { text }
 }

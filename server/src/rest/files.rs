@@ -1,4 +1,4 @@
-//! Files that jobs left: the list, the bytes, and their removal.
+//! The kept files of jobs: list, bytes and removal.
 
 use std::ops::Range;
 
@@ -18,7 +18,7 @@ use serde::Deserialize;
 use super::extract::{Failed, Path, Query, Signed, cursor, limit};
 use super::openapi::{bytes, doc};
 use crate::portal::Portal;
-use berth_storage::files::Content;
+use berth_storage::files::ByteStream;
 
 pub fn routes() -> ApiRouter<Portal> {
     ApiRouter::new()
@@ -56,18 +56,19 @@ async fn remove(
     Ok(NoContent)
 }
 
-/// What of a file is asked for.
+/// The bytes that a request asks for.
 #[derive(Debug, PartialEq, Eq)]
-enum Asked {
+enum RequestedRange {
     All,
     Part(Range<u64>),
-    Nothing,
+    /// The range has no bytes of the file.
+    Empty,
 }
 
-/// Reads a `Range`. What cannot be read, and several at once, mean all of it, as the standard allows.
-fn asked(range: Option<&str>, bytes: u64) -> Asked {
+/// Parses a `Range`. An invalid value or several ranges mean the whole file, which the standard allows.
+fn parse_range(range: Option<&str>, bytes: u64) -> RequestedRange {
     let Some((first, last)) = range.and_then(|r| r.trim().strip_prefix("bytes=")?.split_once('-')) else {
-        return Asked::All;
+        return RequestedRange::All;
     };
     let (first, last) = (first.trim(), last.trim());
     let number = |text: &str| text.parse::<u64>().ok().filter(|_| text.bytes().all(|b| b.is_ascii_digit()));
@@ -75,13 +76,13 @@ fn asked(range: Option<&str>, bytes: u64) -> Asked {
         (Some(start), Some(last)) if last >= start => (start, last.saturating_add(1).min(bytes)),
         (Some(start), None) if last.is_empty() => (start, bytes),
         (None, Some(count)) if first.is_empty() => (bytes.saturating_sub(count), bytes),
-        _ => return Asked::All,
+        _ => return RequestedRange::All,
     };
-    if start < end { Asked::Part(start..end) } else { Asked::Nothing }
+    if start < end { RequestedRange::Part(start..end) } else { RequestedRange::Empty }
 }
 
-/// What the file of a job is called where it is saved.
-fn name_of(file: &JobFile) -> String {
+/// The file name of a job's file for a download.
+fn download_name(file: &JobFile) -> String {
     let last = file.path.rsplit('/').next().unwrap_or_default();
     match file.kind {
         FileKind::Artifact => last.to_owned(),
@@ -89,8 +90,8 @@ fn name_of(file: &JobFile) -> String {
     }
 }
 
-/// What a browser calls the file that it saves.
-fn saved_as(name: &str) -> String {
+/// The header `Content-Disposition` with a file name for the browser.
+fn content_disposition(name: &str) -> String {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._".contains(&b);
     let escape = |b: u8| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") };
     let escaped: String = name.bytes().map(escape).collect();
@@ -104,63 +105,66 @@ async fn content(
     headers: HeaderMap,
 ) -> Result<Response, Failed> {
     let file = portal.files.get_file(&caller, org, job, file).await?;
-    let sent = Sent { name: name_of(&file), bytes: file.bytes, sha256: file.sha256.clone() };
-    match sent.part(&headers) {
+    let download = Download { name: download_name(&file), bytes: file.bytes, sha256: file.sha256.clone() };
+    match download.select_part(&headers) {
         Ok(part) => Ok(part.answer(portal.files.read_file(&file, part.range.clone()).await?)),
         Err(response) => Ok(*response),
     }
 }
 
-/// A file that can be sent.
-pub(super) struct Sent {
+/// A file for a download.
+pub(super) struct Download {
     pub name: String,
     pub bytes: u64,
     /// In hexadecimal digits.
     pub sha256: String,
 }
 
-/// What of a file is sent.
-pub(super) struct Part {
-    file: Sent,
+/// The part of a file that the answer has.
+pub(super) struct DownloadPart {
+    file: Download,
     status: StatusCode,
     pub range: Range<u64>,
 }
 
-impl Sent {
+impl Download {
     fn tag(&self) -> String {
         format!("\"{}\"", self.sha256)
     }
 
-    /// What of it is asked for; an answer where nothing of it is to be read.
-    pub fn part(self, headers: &HeaderMap) -> Result<Part, Box<Response>> {
+    /// The part that the headers of a request ask for.
+    ///
+    /// # Errors
+    /// The answer without bytes: 304 if the caller has the file, 416 if the range is outside of it.
+    pub fn select_part(self, headers: &HeaderMap) -> Result<DownloadPart, Box<Response>> {
         let text = |name: header::HeaderName| headers.get(name).and_then(|v| v.to_str().ok());
         let tag = self.tag();
         if text(header::IF_NONE_MATCH).is_some_and(|known| known.split(',').any(|one| one.trim() == tag)) {
             return Err(Box::new((StatusCode::NOT_MODIFIED, [(header::ETAG, tag)]).into_response()));
         }
-        // What was broken off of another file is not gone on with.
+        // A download of another version of the file does not continue: it begins anew.
         let same = text(header::IF_RANGE).is_none_or(|known| known.trim() == tag);
-        let asked = asked(text(header::RANGE).filter(|_| same), self.bytes);
-        let (status, range) = match asked {
-            Asked::All => (StatusCode::OK, 0..self.bytes),
-            Asked::Part(range) => (StatusCode::PARTIAL_CONTENT, range),
-            Asked::Nothing => {
+        let requested = parse_range(text(header::RANGE).filter(|_| same), self.bytes);
+        let (status, range) = match requested {
+            RequestedRange::All => (StatusCode::OK, 0..self.bytes),
+            RequestedRange::Part(range) => (StatusCode::PARTIAL_CONTENT, range),
+            RequestedRange::Empty => {
                 let detail = format!("The file has {} bytes; the range begins after them.", self.bytes);
                 let problem = Problem::new(416, "file.range", "There is nothing in this range", detail);
-                let said = [(header::CONTENT_RANGE, format!("bytes */{}", self.bytes))];
-                return Err(Box::new((said, Failed(problem)).into_response()));
+                let headers = [(header::CONTENT_RANGE, format!("bytes */{}", self.bytes))];
+                return Err(Box::new((headers, Failed(problem)).into_response()));
             }
         };
-        Ok(Part { file: self, status, range })
+        Ok(DownloadPart { file: self, status, range })
     }
 }
 
-impl Part {
-    /// The answer with these bytes of it.
-    pub fn answer(&self, content: Content) -> Response {
+impl DownloadPart {
+    /// The answer with the bytes of the part.
+    pub fn answer(&self, content: ByteStream) -> Response {
         let (range, bytes) = (&self.range, self.file.bytes);
         let length = range.end - range.start;
-        let place = format!("bytes {}-{}/{bytes}", range.start, range.end.saturating_sub(1));
+        let content_range = format!("bytes {}-{}/{bytes}", range.start, range.end.saturating_sub(1));
         let mut response = (self.status, Body::from_stream(content)).into_response();
         let mut put = |name: header::HeaderName, value: &str| {
             if let Ok(value) = HeaderValue::from_str(value) {
@@ -169,16 +173,16 @@ impl Part {
         };
         put(header::CONTENT_LENGTH, &length.to_string());
         if self.status == StatusCode::PARTIAL_CONTENT {
-            put(header::CONTENT_RANGE, &place);
+            put(header::CONTENT_RANGE, &content_range);
         }
         put(header::ACCEPT_RANGES, "bytes");
         put(header::ETAG, &self.file.tag());
-        // Sent as it is: how far a download has come is then known, and a part is a part of this.
+        // Without compression, so that the length is known and ranges count the file's own bytes.
         put(header::CONTENT_ENCODING, "identity");
         put(header::CACHE_CONTROL, "private, no-transform");
-        // It is a stranger's file: it is saved, never shown.
+        // The content is not trusted: browsers must save it and never render it.
         put(header::CONTENT_TYPE, "application/octet-stream");
-        put(header::CONTENT_DISPOSITION, &saved_as(&self.file.name));
+        put(header::CONTENT_DISPOSITION, &content_disposition(&self.file.name));
         put(header::X_CONTENT_TYPE_OPTIONS, "nosniff");
         put(header::CONTENT_SECURITY_POLICY, "sandbox; default-src 'none'");
         response
@@ -191,26 +195,26 @@ mod tests {
 
     #[test]
     fn ranges_are_read_as_the_standard_says() {
-        for (range, wanted) in [
-            (None, Asked::All),
-            (Some("bytes=0-9"), Asked::Part(0..10)),
-            (Some("bytes=3-"), Asked::Part(3..10)),
-            (Some("bytes=3-3"), Asked::Part(3..4)),
-            (Some("bytes=-4"), Asked::Part(6..10)),
-            (Some("bytes=-40"), Asked::Part(0..10)),
-            (Some("bytes=5-500"), Asked::Part(5..10)),
-            (Some("bytes=10-"), Asked::Nothing),
-            (Some("bytes=-0"), Asked::Nothing),
-            (Some("bytes=4-3"), Asked::All),
-            (Some("bytes=0-1,3-4"), Asked::All),
-            (Some("bytes=+1-"), Asked::All),
-            (Some("bytes=-"), Asked::All),
-            (Some("lines=1-2"), Asked::All),
-            (Some("bytes=18446744073709551615-18446744073709551615"), Asked::Nothing),
+        for (range, expected) in [
+            (None, RequestedRange::All),
+            (Some("bytes=0-9"), RequestedRange::Part(0..10)),
+            (Some("bytes=3-"), RequestedRange::Part(3..10)),
+            (Some("bytes=3-3"), RequestedRange::Part(3..4)),
+            (Some("bytes=-4"), RequestedRange::Part(6..10)),
+            (Some("bytes=-40"), RequestedRange::Part(0..10)),
+            (Some("bytes=5-500"), RequestedRange::Part(5..10)),
+            (Some("bytes=10-"), RequestedRange::Empty),
+            (Some("bytes=-0"), RequestedRange::Empty),
+            (Some("bytes=4-3"), RequestedRange::All),
+            (Some("bytes=0-1,3-4"), RequestedRange::All),
+            (Some("bytes=+1-"), RequestedRange::All),
+            (Some("bytes=-"), RequestedRange::All),
+            (Some("lines=1-2"), RequestedRange::All),
+            (Some("bytes=18446744073709551615-18446744073709551615"), RequestedRange::Empty),
         ] {
-            assert_eq!(asked(range, 10), wanted, "{range:?}");
+            assert_eq!(parse_range(range, 10), expected, "{range:?}");
         }
-        assert_eq!(asked(Some("bytes=0-"), 0), Asked::Nothing);
+        assert_eq!(parse_range(Some("bytes=0-"), 0), RequestedRange::Empty);
     }
 
     #[test]
@@ -228,7 +232,7 @@ mod tests {
             note: None,
             created_at: berth_types::time::Timestamp::from_micros(0),
         };
-        let name = |kind, path| saved_as(&name_of(&file(kind, path)));
+        let name = |kind, path| content_disposition(&download_name(&file(kind, path)));
         assert_eq!(name(FileKind::Artifact, "out/a b\".png"), "attachment; filename*=UTF-8''a%20b%22.png");
         assert_eq!(name(FileKind::Checkpoint, "ckpt"), "attachment; filename*=UTF-8''ckpt-2-0.tar");
     }

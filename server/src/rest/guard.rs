@@ -1,4 +1,4 @@
-//! What stands in front of every route: request ids, and the refusal of cross-site requests.
+//! The middleware of every route: request ids, counts, completion and the refusal of cross-site requests.
 
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -32,46 +32,46 @@ pub async fn request_id(State(portal): State<Portal>, request: Request, next: Ne
     response
 }
 
-/// Counts requests and how long they take.
+/// Counts requests and measures their duration.
 pub async fn count(State(portal): State<Portal>, request: Request, next: Next) -> Response {
     let (method, began) = (request.method().clone(), tokio::time::Instant::now());
     let response = next.run(request).await;
-    portal.telemetry.answered(method.as_str(), response.status().as_u16(), began.elapsed());
+    portal.telemetry.observe_request(method.as_str(), response.status().as_u16(), began.elapsed());
     response
 }
 
-/// Does what was begun to its end even when whoever asked has hung up: half of it would leave the engine and
-/// the store apart until they are compared.
-pub async fn to_the_end(request: Request, next: Next) -> Response {
+/// Runs a request to its end even if its caller disconnects: after half a request the engine and the store
+/// would differ until the next comparison.
+pub async fn run_to_end(request: Request, next: Next) -> Response {
     let done = tokio::spawn(next.run(request)).await;
     done.unwrap_or_else(|_| Failed(Problem::internal()).into_response())
 }
 
-/// Refuses a request that changes something when a browser says that another site caused it. A
-/// bearer token never travels by itself, so requests with one are let through.
+/// Refuses a changing request if its browser names another site as its origin. Requests with a bearer token
+/// pass, because browsers never add one by themselves.
 pub async fn same_site(request: Request, next: Next) -> Response {
     let safe = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
-    if safe || request.headers().contains_key(header::AUTHORIZATION) || own_site(request.headers()) {
+    if safe || request.headers().contains_key(header::AUTHORIZATION) || is_own_site(request.headers()) {
         return next.run(request).await;
     }
     Failed(cross_site()).into_response()
 }
 
-/// What another site's page hears.
+/// The problem for a request of another site.
 pub fn cross_site() -> Problem {
     let detail = "The request came from another site. Open the portal itself, or use an API token.";
     Problem::new(403, "request.cross_site", "Cross-site request refused", detail)
 }
 
-/// Whether a browser says that a page of this portal opens a socket. Every browser says whose page it is.
-pub fn own_page(headers: &HeaderMap, public_url: &str) -> bool {
+/// True if the headers of a socket name a page of this portal as its origin. Every browser sends the origin.
+pub fn is_own_page(headers: &HeaderMap, public_url: &str) -> bool {
     let text = |name: &str| headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or_default();
     let (origin, host) = (text("origin"), text("host"));
     let same = origin.split_once("://").is_some_and(|(_, from)| !from.is_empty() && from == host);
     same || (!origin.is_empty() && origin == public_url.trim_end_matches('/'))
 }
 
-fn own_site(headers: &HeaderMap) -> bool {
+fn is_own_site(headers: &HeaderMap) -> bool {
     let text = |name: &str| headers.get(name).and_then(|v| v.to_str().ok());
     match (text("sec-fetch-site"), text("origin")) {
         (Some(site), _) => matches!(site, "same-origin" | "none"),
@@ -79,7 +79,7 @@ fn own_site(headers: &HeaderMap) -> bool {
             let host = text("host").unwrap_or_default();
             !host.is_empty() && origin.split_once("://").is_some_and(|(_, from)| from == host)
         }
-        // No browser sends neither; a cookie in such a request was put there on purpose.
+        // Every browser sends one of the two: a program has set the cookie of such a request on purpose.
         (None, None) => true,
     }
 }
@@ -96,7 +96,7 @@ mod tests {
             if let Some(origin) = origin {
                 headers.insert("origin", HeaderValue::from_static(origin));
             }
-            own_page(&headers, "https://portal.example.org/")
+            is_own_page(&headers, "https://portal.example.org/")
         };
         assert!(own(Some("http://10.0.0.1:8080")) && own(Some("https://portal.example.org")));
         for bad in [

@@ -1,4 +1,4 @@
-//! How boards are, and what operators do about it.
+//! Health of boards, and the operators' actions on them.
 
 use aide::axum::ApiRouter;
 use aide::axum::routing::{get_with, post_with};

@@ -1,4 +1,4 @@
-//! Budgets, invoices and what they say.
+//! Budgets, invoices and their settings.
 
 use aide::axum::ApiRouter;
 use aide::axum::routing::{delete_with, get_with, post_with};

@@ -13,7 +13,7 @@ use serde::Deserialize;
 
 use super::answers::Accepted;
 use super::extract::{Failed, Json, Path, Query, Signed, cursor, limit};
-use super::once::NotKept;
+use super::idempotency::NotKept;
 use super::openapi::{answers_either, doc};
 use crate::portal::Portal;
 

@@ -1,7 +1,7 @@
-//! What a page hears while it is open: changes, cost, log and readings, as server-sent events.
+//! Streams of server-sent events: changes of jobs, their cost, log and readings.
 //!
-//! Every stream beats once a second, so that a listener knows a silent stream from a dead one, and
-//! each can be taken up again where it broke off.
+//! Every stream sends a heartbeat once a second, so that its client can detect a broken connection. Every
+//! stream can resume after its last event.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -32,14 +32,14 @@ use tokio_stream::wrappers::ReceiverStream;
 use super::extract::{Failed, Path, Query, Signed};
 use super::openapi::{self, events, log};
 use crate::portal::Portal;
-use berth_foundation::live::News;
+use berth_foundation::live::JobUpdate;
 use berth_jobs::jobs::LogEnd;
 
-const BEAT: Duration = Duration::from_secs(1);
-/// Log bytes in one event.
-const LOG_EVENT: usize = 128 << 10;
-/// Changes of an organization this much older than the asked time are told again, because
-/// transactions do not commit in the order of their times.
+const HEARTBEAT_EVERY: Duration = Duration::from_secs(1);
+/// Bytes of a log in one event.
+const LOG_EVENT_BYTES: usize = 128 << 10;
+/// A resumed stream of an organization repeats changes of so long before its time, because transactions do
+/// not commit in the order of their times.
 const OVERLAP_MS: i64 = 5_000;
 
 pub fn routes() -> ApiRouter<Portal> {
@@ -62,27 +62,31 @@ pub fn routes() -> ApiRouter<Portal> {
         )
 }
 
-type Feed = mpsc::Sender<Result<Event, Infallible>>;
+type EventSender = mpsc::Sender<Result<Event, Infallible>>;
 
-/// Whether the listener is still there.
-async fn put(feed: &Feed, event: Event) -> Result<(), Gone> {
-    feed.send(Ok(event)).await.map_err(|_| Gone)
+/// Sends an event to the client.
+///
+/// # Errors
+/// The client has disconnected.
+async fn send(events: &EventSender, event: Event) -> Result<(), StreamEnd> {
+    events.send(Ok(event)).await.map_err(|_| StreamEnd)
 }
 
-/// The listener has left, or there is no more to say.
-struct Gone;
+/// The end of a stream: its client has disconnected, or a source failed.
+struct StreamEnd;
 
-fn beat() -> Event {
+fn heartbeat() -> Event {
     Event::default().event("beat").data("")
 }
 
-/// A stream that `work` fills, until it is done or `ended`: a listener may lose the right to it.
-fn stream<F: Future<Output = Result<(), Gone>> + Send + 'static>(
+/// A stream with the events of `work`, until `work` is done or `ended` resolves, for example when the caller
+/// loses the right to it.
+fn stream<F: Future<Output = Result<(), StreamEnd>> + Send + 'static>(
     ended: impl Future<Output = ()> + Send + 'static,
-    work: impl FnOnce(Feed) -> F,
+    work: impl FnOnce(EventSender) -> F,
 ) -> Response {
-    let (feed, events) = mpsc::channel(16);
-    let work = work(feed);
+    let (sender, events) = mpsc::channel(16);
+    let work = work(sender);
     tokio::spawn(async move {
         tokio::select! {
             _ = work => {}
@@ -101,40 +105,40 @@ fn wants_stream(headers: &HeaderMap) -> bool {
     accept.split(',').any(|t| t.trim().starts_with("text/event-stream"))
 }
 
-/// Where a listener broke off: what the browser says, else what the query says.
-fn resume<T: std::str::FromStr>(headers: &HeaderMap, asked: Option<T>) -> Option<T> {
+/// The position at which a stream resumes: `Last-Event-ID` of the browser, else the parameter of the query.
+fn resume_position<T: std::str::FromStr>(headers: &HeaderMap, query: Option<T>) -> Option<T> {
     let last = headers.get("last-event-id").and_then(|v| v.to_str().ok()).and_then(|v| v.trim().parse().ok());
-    last.or(asked)
+    last.or(query)
 }
 
-/// What a wait for news brought.
-enum Heard {
-    News(News),
-    /// Some were missed: read up.
-    Behind,
-    Nothing,
+/// The next item for a stream.
+enum Received {
+    Update(JobUpdate),
+    /// The stream has missed updates and must read the database.
+    Missed,
+    HeartbeatDue,
 }
 
-/// Listens for news, and beats in between: by a clock of its own, so that news which a stream does not
-/// pass on cannot silence it.
-struct Ear {
-    news: broadcast::Receiver<News>,
-    beat_at: Instant,
+/// Receives updates and schedules heartbeats. The heartbeats have their own times, so that updates which a
+/// stream ignores do not delay them.
+struct EventReceiver {
+    updates: broadcast::Receiver<JobUpdate>,
+    heartbeat_at: Instant,
 }
 
-impl Ear {
-    fn new(news: broadcast::Receiver<News>) -> Self {
-        Self { news, beat_at: Instant::now() + BEAT }
+impl EventReceiver {
+    fn new(updates: broadcast::Receiver<JobUpdate>) -> Self {
+        Self { updates, heartbeat_at: Instant::now() + HEARTBEAT_EVERY }
     }
 
-    async fn hear(&mut self) -> Heard {
-        match tokio::time::timeout_at(self.beat_at, self.news.recv()).await {
-            Ok(Ok(news)) => Heard::News(news),
-            Ok(Err(RecvError::Lagged(_))) => Heard::Behind,
-            // The sender lives as long as anyone listens, so it closes only with the portal.
+    async fn next(&mut self) -> Received {
+        match tokio::time::timeout_at(self.heartbeat_at, self.updates.recv()).await {
+            Ok(Ok(update)) => Received::Update(update),
+            Ok(Err(RecvError::Lagged(_))) => Received::Missed,
+            // The sender exists as long as its receivers, so it closes only with the portal.
             Ok(Err(RecvError::Closed)) | Err(_) => {
-                self.beat_at = Instant::now() + BEAT;
-                Heard::Nothing
+                self.heartbeat_at = Instant::now() + HEARTBEAT_EVERY;
+                Received::HeartbeatDue
             }
         }
     }
@@ -153,50 +157,52 @@ async fn job_events(
     Query(query): Query<After>,
     headers: HeaderMap,
 ) -> Result<Response, Failed> {
-    let after = resume(&headers, query.after).unwrap_or(0);
+    let after = resume_position(&headers, query.after).unwrap_or(0);
     if !wants_stream(&headers) {
         return Ok(Answer(portal.jobs.list_job_events(&caller, org, job, after).await?).into_response());
     }
     let ended = portal.context.live.streams_end(org, caller.user.id, caller.token.map(|t| t.id));
     portal.jobs.get_job(&caller, org, job).await?;
-    // Listening starts before reading, so nothing falls between.
-    let mut ear = Ear::new(portal.context.live.listen_job(job));
-    Ok(stream(ended, move |feed| async move {
+    // The subscription starts before the read, so that no change is missed.
+    let mut receiver = EventReceiver::new(portal.context.live.listen_job(job));
+    Ok(stream(ended, move |events| async move {
         let mut last = after;
-        let read_up = async |last: &mut i64| {
-            let page = portal.jobs.list_job_events(&caller, org, job, *last).await.map_err(|_| Gone)?;
-            let now = portal.jobs.get_job(&caller, org, job).await.map_err(|_| Gone)?;
+        let send_missed = async |last: &mut i64| {
+            let page = portal.jobs.list_job_events(&caller, org, job, *last).await.map_err(|_| StreamEnd)?;
+            let now = portal.jobs.get_job(&caller, org, job).await.map_err(|_| StreamEnd)?;
             for event in page.items {
                 *last = event.seq;
                 let data = JobChange { event: Some(event), job: now.clone() };
-                let text = serde_json::to_string(&data).map_err(|_| Gone)?;
-                put(&feed, Event::default().event("change").id(last.to_string()).data(text)).await?;
+                let text = serde_json::to_string(&data).map_err(|_| StreamEnd)?;
+                send(&events, Event::default().event("change").id(last.to_string()).data(text)).await?;
             }
-            Ok::<(), Gone>(())
+            Ok::<(), StreamEnd>(())
         };
-        read_up(&mut last).await?;
-        put(&feed, beat()).await?;
+        send_missed(&mut last).await?;
+        send(&events, heartbeat()).await?;
         loop {
-            match ear.hear().await {
-                Heard::News(News::Change(news)) => match news.event.as_ref().map(|event| event.seq) {
-                    Some(seq) if seq <= last => {}
-                    Some(seq) if seq > last + 1 => read_up(&mut last).await?,
-                    seq => {
-                        let text = portal.jobs.change_text(&news).await.map_err(|_| Gone)?;
-                        let mut event = Event::default().event("change").data(text);
-                        if let Some(seq) = seq {
-                            last = seq;
-                            event = event.id(seq.to_string());
+            match receiver.next().await {
+                Received::Update(JobUpdate::Change(changed)) => {
+                    match changed.event.as_ref().map(|event| event.seq) {
+                        Some(seq) if seq <= last => {}
+                        Some(seq) if seq > last + 1 => send_missed(&mut last).await?,
+                        seq => {
+                            let text = portal.jobs.change_text(&changed).await.map_err(|_| StreamEnd)?;
+                            let mut event = Event::default().event("change").data(text);
+                            if let Some(seq) = seq {
+                                last = seq;
+                                event = event.id(seq.to_string());
+                            }
+                            send(&events, event).await?;
                         }
-                        put(&feed, event).await?;
                     }
-                },
-                Heard::Behind => read_up(&mut last).await?,
-                Heard::News(News::Cost(text)) => {
-                    put(&feed, Event::default().event("cost").data(text)).await?
                 }
-                Heard::News(News::Sample { .. } | News::Log) => {}
-                Heard::Nothing => put(&feed, beat()).await?,
+                Received::Missed => send_missed(&mut last).await?,
+                Received::Update(JobUpdate::Cost(text)) => {
+                    send(&events, Event::default().event("cost").data(text)).await?
+                }
+                Received::Update(JobUpdate::Sample { .. } | JobUpdate::Log) => {}
+                Received::HeartbeatDue => send(&events, heartbeat()).await?,
             }
         }
     }))
@@ -209,51 +215,53 @@ async fn org_events(
     Query(query): Query<After>,
     headers: HeaderMap,
 ) -> Result<Response, Failed> {
-    let after = resume(&headers, query.after);
+    let after = resume_position(&headers, query.after);
     let ended = portal.context.live.streams_end(org, caller.user.id, caller.token.map(|t| t.id));
-    // Authorises, and says now what could not be said inside the stream.
+    // Authorises the caller while a refusal can still have a status.
     portal.jobs.list_jobs(&caller, org, None, None, 1).await?;
-    let mut ear = Ear::new(portal.context.live.listen_org(org));
-    Ok(stream(ended, move |feed| async move {
+    let mut receiver = EventReceiver::new(portal.context.live.listen_org(org));
+    Ok(stream(ended, move |events| async move {
         let mut last = after.map(Timestamp::from_micros);
-        // Gives the time of the last change that was sent.
-        let read_up = async |since: Timestamp| {
+        // Sends the changes since a time and returns the time of the last one.
+        let send_missed = async |since: Timestamp| {
             let mut until = since;
             let changes = portal
                 .jobs
                 .org_changes(&caller, org, since.plus_millis(-OVERLAP_MS))
                 .await
-                .map_err(|_| Gone)?;
+                .map_err(|_| StreamEnd)?;
             for change in changes {
                 until = change.event.as_ref().map_or(until, |e| e.at.max(until));
                 let id = change.event.as_ref().map_or(0, |e| e.at.micros());
-                let text = serde_json::to_string(&change).map_err(|_| Gone)?;
-                put(&feed, Event::default().event("change").id(id.to_string()).data(text)).await?;
+                let text = serde_json::to_string(&change).map_err(|_| StreamEnd)?;
+                send(&events, Event::default().event("change").id(id.to_string()).data(text)).await?;
             }
-            Ok::<Timestamp, Gone>(until)
+            Ok::<Timestamp, StreamEnd>(until)
         };
         if let Some(since) = last {
-            last = Some(read_up(since).await?);
+            last = Some(send_missed(since).await?);
         }
-        put(&feed, beat()).await?;
+        send(&events, heartbeat()).await?;
         loop {
-            match ear.hear().await {
-                Heard::News(News::Change(news)) => {
-                    let text = portal.jobs.change_text(&news).await.map_err(|_| Gone)?;
+            match receiver.next().await {
+                Received::Update(JobUpdate::Change(changed)) => {
+                    let text = portal.jobs.change_text(&changed).await.map_err(|_| StreamEnd)?;
                     let event = Event::default().event("change").data(text);
-                    // A change of the presentation alone has no time at which a stream could go on.
-                    let event = match &news.event {
+                    // A change of the presentation alone has no time, so no stream can resume at it.
+                    let event = match &changed.event {
                         Some(change) => {
                             last = last.max(Some(change.at));
                             event.id(change.at.micros().to_string())
                         }
                         None => event,
                     };
-                    put(&feed, event).await?;
+                    send(&events, event).await?;
                 }
-                Heard::Behind => last = Some(read_up(last.unwrap_or_else(|| portal.context.now())).await?),
-                Heard::News(_) => {}
-                Heard::Nothing => put(&feed, beat()).await?,
+                Received::Missed => {
+                    last = Some(send_missed(last.unwrap_or_else(|| portal.context.now())).await?)
+                }
+                Received::Update(_) => {}
+                Received::HeartbeatDue => send(&events, heartbeat()).await?,
             }
         }
     }))
@@ -269,7 +277,8 @@ struct LogQuery {
     attempt: Option<u32>,
 }
 
-/// A piece of a log as an event; text where it is text, cut before a character that is not complete.
+/// A chunk of a log as an event, with the offset of the next chunk. Valid UTF-8 is sent as text and ends
+/// before an incomplete character; other bytes are sent in base64.
 fn log_event(from: u64, mut bytes: Vec<u8>, more: bool) -> Option<(u64, Event)> {
     if let Err(error) = std::str::from_utf8(&bytes)
         && error.error_len().is_none()
@@ -296,50 +305,50 @@ async fn logs(
 ) -> Result<Response, Failed> {
     let ended = portal.context.live.streams_end(org, caller.user.id, caller.token.map(|t| t.id));
     let now = portal.jobs.get_job(&caller, org, job).await?;
-    let mut ear = Ear::new(portal.context.live.listen_job(job));
-    let from = resume(&headers, query.from).unwrap_or(0);
+    let mut receiver = EventReceiver::new(portal.context.live.listen_job(job));
+    let from = resume_position(&headers, query.from).unwrap_or(0);
     let rank = query.rank;
     if !wants_stream(&headers) {
         return Ok(whole_log(&portal, job, query.attempt.unwrap_or(now.attempt), rank, from).await?);
     }
-    Ok(stream(ended, move |feed| async move {
+    Ok(stream(ended, move |events| async move {
         let mut offset = from;
         let mut number = query.attempt.unwrap_or(now.attempt);
         loop {
-            // Asked before reading: what was complete then is complete in what is read.
-            let end = portal.jobs.log_end(job, number, rank).await.map_err(|_| Gone)?;
+            // Before the read of the log: if the log is complete now, the read has all of it.
+            let end = portal.jobs.log_end(job, number, rank).await.map_err(|_| StreamEnd)?;
             let complete = end == Some(LogEnd::Complete);
             loop {
                 let (recordings, at) = (portal.recordings.clone(), offset);
                 let read = tokio::task::spawn_blocking(move || {
-                    recordings.read_log(job, number, rank, at, LOG_EVENT)
+                    recordings.read_log(job, number, rank, at, LOG_EVENT_BYTES)
                 });
-                let bytes = read.await.map_err(|_| Gone)?.map_err(|_| Gone)?;
-                let full = bytes.len() == LOG_EVENT;
+                let bytes = read.await.map_err(|_| StreamEnd)?.map_err(|_| StreamEnd)?;
+                let full = bytes.len() == LOG_EVENT_BYTES;
                 if bytes.is_empty() {
                     break;
                 }
-                let (next, event) = log_event(offset, bytes, full || !complete).ok_or(Gone)?;
+                let (next, event) = log_event(offset, bytes, full || !complete).ok_or(StreamEnd)?;
                 offset = next;
-                put(&feed, event).await?;
+                send(&events, event).await?;
                 if !full {
                     break;
                 }
             }
             if let Some(end) = end {
-                return put(&feed, Event::default().event("end").data(end.words())).await;
+                return send(&events, Event::default().event("end").data(end.text())).await;
             }
-            match ear.hear().await {
-                Heard::Nothing => {
-                    put(&feed, beat()).await?;
+            match receiver.next().await {
+                Received::HeartbeatDue => {
+                    send(&events, heartbeat()).await?;
                     if number == 0 {
-                        number = portal.jobs.get_job(&caller, org, job).await.map_err(|_| Gone)?.attempt;
+                        number = portal.jobs.get_job(&caller, org, job).await.map_err(|_| StreamEnd)?.attempt;
                     }
                 }
-                Heard::News(News::Change(_)) if number == 0 => {
-                    number = portal.jobs.get_job(&caller, org, job).await.map_err(|_| Gone)?.attempt;
+                Received::Update(JobUpdate::Change(_)) if number == 0 => {
+                    number = portal.jobs.get_job(&caller, org, job).await.map_err(|_| StreamEnd)?.attempt;
                 }
-                Heard::News(_) | Heard::Behind => {}
+                Received::Update(_) | Received::Missed => {}
             }
         }
     }))
@@ -353,29 +362,29 @@ async fn whole_log(
     from: u64,
 ) -> Result<Response, Problem> {
     let recordings = portal.recordings.clone();
-    let (feed, pieces) = mpsc::channel::<Result<Vec<u8>, std::io::Error>>(4);
-    // A thread is taken for each piece only: a slow reader keeps none.
+    let (sender, chunks) = mpsc::channel::<Result<Vec<u8>, std::io::Error>>(4);
+    // Each chunk has its own blocking task, so that a slow reader holds no thread.
     tokio::spawn(async move {
         let mut offset = from;
         loop {
             let recordings = recordings.clone();
-            let read = move || recordings.read_log(job, number, rank, offset, LOG_EVENT);
-            let Ok(piece) = tokio::task::spawn_blocking(read).await else { return };
-            let length = piece.as_ref().map_or(0, Vec::len) as u64;
-            if matches!(&piece, Ok(end) if end.is_empty()) || feed.send(piece).await.is_err() {
+            let read = move || recordings.read_log(job, number, rank, offset, LOG_EVENT_BYTES);
+            let Ok(chunk) = tokio::task::spawn_blocking(read).await else { return };
+            let length = chunk.as_ref().map_or(0, Vec::len) as u64;
+            if matches!(&chunk, Ok(bytes) if bytes.is_empty()) || sender.send(chunk).await.is_err() {
                 return;
             }
-            // After a failure there is nothing to go on from; its reader was told.
+            // A failed read ends the answer: the error is already in the channel.
             if length == 0 {
                 return;
             }
             offset += length;
         }
     });
-    let body = axum::body::Body::from_stream(ReceiverStream::new(pieces));
+    let body = axum::body::Body::from_stream(ReceiverStream::new(chunks));
     let kind = [
         (header::CONTENT_TYPE, "text/plain; charset=utf-8"),
-        // A log is a stranger's text: it is never taken for anything else.
+        // The log is not trusted: browsers must show it as plain text only.
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (header::CONTENT_SECURITY_POLICY, "sandbox; default-src 'none'"),
     ];
@@ -407,25 +416,26 @@ async fn metrics(
         let (step_s, series) = read.map_err(|_| Problem::internal())?;
         return Ok(Answer(Metrics { step_s, series }).into_response());
     }
-    let mut ear = Ear::new(portal.context.live.listen_job(job));
-    Ok(stream(ended, move |feed| async move {
-        // Looked at again now that every change is heard.
-        let mut ended = portal.jobs.get_job(&caller, org, job).await.map_err(|_| Gone)?.state.ended();
-        put(&feed, beat()).await?;
+    let mut receiver = EventReceiver::new(portal.context.live.listen_job(job));
+    Ok(stream(ended, move |events| async move {
+        // Read again after the subscription, so that no change is missed.
+        let mut ended = portal.jobs.get_job(&caller, org, job).await.map_err(|_| StreamEnd)?.state.ended();
+        send(&events, heartbeat()).await?;
         while !ended {
-            match ear.hear().await {
-                Heard::News(News::Sample { at, text }) => {
+            match receiver.next().await {
+                Received::Update(JobUpdate::Sample { at, text }) => {
                     let id = at.micros().to_string();
-                    put(&feed, Event::default().event("sample").id(id).data(text)).await?;
+                    send(&events, Event::default().event("sample").id(id).data(text)).await?;
                 }
-                Heard::News(News::Change(_)) | Heard::Behind => {
-                    ended = portal.jobs.get_job(&caller, org, job).await.map_err(|_| Gone)?.state.ended();
+                Received::Update(JobUpdate::Change(_)) | Received::Missed => {
+                    ended =
+                        portal.jobs.get_job(&caller, org, job).await.map_err(|_| StreamEnd)?.state.ended();
                 }
-                Heard::News(_) => {}
-                Heard::Nothing => put(&feed, beat()).await?,
+                Received::Update(_) => {}
+                Received::HeartbeatDue => send(&events, heartbeat()).await?,
             }
         }
-        put(&feed, Event::default().event("end").data("")).await
+        send(&events, Event::default().event("end").data("")).await
     }))
 }
 

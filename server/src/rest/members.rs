@@ -1,6 +1,6 @@
 //! Members of an organization, and invitations into it.
 //!
-//! An invitation's secret comes in a body only: what is in an address is logged, and told to others.
+//! The secret of an invitation comes only in a body, because addresses are logged and passed on.
 
 use aide::axum::ApiRouter;
 use aide::axum::routing::{delete_with, get_with, patch_with, post_with};
@@ -38,7 +38,10 @@ pub fn routes() -> ApiRouter<Portal> {
             "/orgs/{org}/invitations/{id}/resend",
             post_with(resend, doc("Sends an invitation again.")),
         )
-        .api_route("/invitations/look", post_with(look, doc("Gives the organization of an invitation.")))
+        .api_route(
+            "/invitations/look",
+            post_with(show_invitation, doc("Gives the organization of an invitation.")),
+        )
         .api_route("/invitations/accept", post_with(accept, optional_sign_in("Accepts an invitation.")))
 }
 
@@ -111,14 +114,14 @@ async fn resend(
     Ok(Answer(portal.invitations.resend_invitation(&caller, org, id).await?))
 }
 
-async fn look(
+async fn show_invitation(
     State(portal): State<Portal>,
     body: Json<LookAtInvitation>,
 ) -> Result<Answer<InvitationInfo>, Failed> {
-    Ok(Answer(portal.invitations.look_at_invitation(&body.value.token).await?))
+    Ok(Answer(portal.invitations.get_invitation_info(&body.value.token).await?))
 }
 
-/// Nobody has to be signed in to accept as somebody new.
+/// Accepts an invitation with a session or, for a new user, without one.
 async fn accept(
     State(portal): State<Portal>,
     signed: Result<Signed, Failed>,

@@ -1,4 +1,4 @@
-//! The metrics of the whole portal for Prometheus, and the tokens that read them.
+//! The metrics of the portal for Prometheus, and the tokens for them.
 
 use aide::axum::ApiRouter;
 use aide::axum::routing::{delete_with, get_with};
@@ -29,7 +29,7 @@ pub fn routes() -> ApiRouter<Portal> {
         )
 }
 
-/// Cookies mean nothing here: what reads metrics has a token.
+/// Accepts tokens only, no session cookies.
 pub async fn show(State(portal): State<Portal>, headers: HeaderMap) -> Result<impl IntoResponse, Failed> {
     let given = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let secret = given.and_then(|value| value.strip_prefix("Bearer ")).map(str::trim);

@@ -1,6 +1,6 @@
 //! The routes under `/api/v1`, their extractors and their answers.
 //!
-//! A handler reads the request, calls one method of a part and writes the answer. No rule, no SQL.
+//! A handler reads the request, calls one method of a part and writes the answer. It has no rules and no SQL.
 
 mod accounts;
 mod answers;
@@ -8,6 +8,7 @@ mod extract;
 mod files;
 mod guard;
 mod health;
+mod idempotency;
 mod invoices;
 mod jobs;
 mod live;
@@ -15,7 +16,6 @@ mod members;
 mod metrics;
 mod money;
 mod nodes;
-mod once;
 pub mod openapi;
 mod operations;
 mod payments;
@@ -39,7 +39,7 @@ use berth_types::problems::Problem;
 use crate::portal::Portal;
 use extract::Failed;
 
-/// The largest body that is read.
+/// Bytes of the largest accepted body.
 const BODY_LIMIT: usize = 12 << 20;
 
 /// The routes under `/api/v1`, with their description.
@@ -86,9 +86,9 @@ pub fn router(portal: Portal) -> Router {
                 "This address does not take this method.",
             ))
         })
-        .layer(axum::middleware::from_fn_with_state(portal.clone(), once::once))
+        .layer(axum::middleware::from_fn_with_state(portal.clone(), idempotency::apply_key))
         .layer(axum::middleware::from_fn(guard::same_site))
-        .layer(axum::middleware::from_fn(guard::to_the_end))
+        .layer(axum::middleware::from_fn(guard::run_to_end))
         .layer(axum::middleware::from_fn_with_state(portal.clone(), guard::request_id))
         .layer(axum::middleware::from_fn_with_state(portal.clone(), guard::count))
         .layer(axum::extract::DefaultBodyLimit::max(BODY_LIMIT))

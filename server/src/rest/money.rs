@@ -1,4 +1,4 @@
-//! Offerings, prices, credit, balance and statement.
+//! Offerings, prices, credits, debits, usage, balances and transfers.
 
 use aide::axum::ApiRouter;
 use aide::axum::routing::{get_with, post_with, put_with};
@@ -19,7 +19,7 @@ use serde::Deserialize;
 
 use super::answers::Created;
 use super::extract::{Failed, Format, Json, Path, Query, Signed, cursor, limit, plain_cell, wants_csv};
-use super::once::NotKept;
+use super::idempotency::NotKept;
 use super::openapi::{answers_either, doc, or_csv};
 use crate::portal::Portal;
 use berth_foundation::Caller;
@@ -91,14 +91,14 @@ async fn set_price(
 
 #[derive(Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct OfOffering {
+struct OfferingQuery {
     offering: String,
 }
 
 async fn list_prices(
     State(portal): State<Portal>,
     Signed(caller): Signed,
-    Query(query): Query<OfOffering>,
+    Query(query): Query<OfferingQuery>,
 ) -> Result<Answer<Page<PriceVersion>>, Failed> {
     Ok(Answer(portal.offerings.list_prices(&caller, &query.offering).await?))
 }
@@ -154,7 +154,7 @@ async fn reconcile(
 
 #[derive(Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct OfUsage {
+struct UsageQuery {
     from: Option<String>,
     until: Option<String>,
     #[serde(default)]
@@ -167,7 +167,7 @@ async fn usage(
     State(portal): State<Portal>,
     Signed(caller): Signed,
     Path(org): Path<OrgId>,
-    Query(query): Query<OfUsage>,
+    Query(query): Query<UsageQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Failed> {
     let days = (query.from.as_deref(), query.until.as_deref());
@@ -221,7 +221,7 @@ async fn list_transfers(
     Ok(Answer(page.await?).into_response())
 }
 
-/// The whole statement, newest first.
+/// All transfers of an organization as CSV, newest first.
 async fn transfers_csv(portal: &Portal, caller: &Caller, org: OrgId) -> Result<Response, Failed> {
     let mut file = csv::Writer::from_writer(Vec::new());
     let broken = |_| Failed(Problem::internal());

@@ -1,6 +1,6 @@
-//! The description of the API (OpenAPI 3.1), from the types of the handlers.
+//! The description of the API (OpenAPI 3.1), generated from the types of the handlers.
 //!
-//! Each route says its summary, and its answers where the type of the handler does not.
+//! Each route declares its summary, and its answers if the type of the handler does not have them.
 
 mod document;
 
@@ -19,7 +19,7 @@ use super::extract::{Failed, Json, Path, Query, Signed};
 
 pub use document::{document, routes};
 
-/// The schemes that sign a request.
+/// The names of the security schemes.
 pub const BEARER: &str = "token";
 pub const SESSION: &str = "session";
 
@@ -43,14 +43,14 @@ pub fn answers<const STATUS: u16, T: JsonSchema>(summary: &'static str) -> impl 
     move |op| op.summary(summary).response::<STATUS, Answer<T>>()
 }
 
-/// One answer or the other, by the query.
+/// One of two answers, depending on the request.
 pub fn answers_either<const ONE: u16, T: JsonSchema, const OTHER: u16, U: JsonSchema>(
     summary: &'static str,
 ) -> impl FnOnce(Op<'_>) -> Op<'_> {
     move |op| op.summary(summary).response::<ONE, Answer<T>>().response::<OTHER, Answer<U>>()
 }
 
-/// A list, or the same as CSV.
+/// An answer in JSON or CSV.
 pub fn or_csv<T: JsonSchema>(summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
     move |op| with_media(op.summary(summary).response::<200, Answer<T>>(), 200, "text/csv", &text())
 }
@@ -59,12 +59,12 @@ pub fn csv(summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
     move |op| with_media(op.summary(summary), 200, "text/csv", &text())
 }
 
-/// A page, or a stream of events where `Accept` asks for one.
+/// An answer in JSON, or a stream of events if `Accept` asks for it.
 pub fn events<T: JsonSchema>(summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
     move |op| with_media(op.summary(summary).response::<200, Answer<T>>(), 200, "text/event-stream", &text())
 }
 
-/// A stream of events only.
+/// A stream of events.
 pub fn stream(summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
     move |op| with_media(op.summary(summary), 200, "text/event-stream", &text())
 }
@@ -76,7 +76,7 @@ pub fn log(summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
     }
 }
 
-/// The bytes of a file: all, a range, or none where the caller has them.
+/// The bytes of a file: all, a range, or none if the caller has them.
 pub fn bytes(summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
     move |op| {
         let op = with_media(op.summary(summary), 200, "application/octet-stream", &binary());
@@ -85,7 +85,7 @@ pub fn bytes(summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
     }
 }
 
-/// A part of a file as the body.
+/// A request with a part of a file as its body.
 pub fn upload(summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
     move |op| {
         let mut op = answers::<200, berth_types::volumes::Upload>(summary)(op);
@@ -98,7 +98,7 @@ pub fn upload(summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
     }
 }
 
-/// A request that needs nobody to be signed in, and counts for a person who is.
+/// A route with optional authentication.
 pub fn optional_sign_in(summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
     move |op| {
         let mut op = op.summary(summary);
@@ -135,7 +135,7 @@ fn media(schema: &Schema) -> MediaType {
     MediaType { schema: Some(schema), ..MediaType::default() }
 }
 
-/// Adds a form of the answer with a status.
+/// Adds a media type to the answer with a status.
 fn with_media<'a>(mut op: Op<'a>, status: u16, name: &str, schema: &Schema) -> Op<'a> {
     let responses = op.inner_mut().responses.get_or_insert_default();
     let answer = responses.responses.entry(aide::openapi::StatusCode::Code(status));
@@ -170,7 +170,7 @@ impl<T: JsonSchema> OperationInput for Query<T> {
     }
 }
 
-/// The document adds the parameters of a path by their names.
+/// Empty, because `document` adds the parameters of paths by their names.
 impl<T> OperationInput for Path<T> {}
 
 impl OperationOutput for Failed {

@@ -1,4 +1,4 @@
-//! Drains, jobs of everyone, what is stuck, the inventory, racks; jobs as CSV.
+//! Drains, jobs of all organizations, stuck work, loops, the inventory and racks; jobs as CSV.
 
 use aide::axum::ApiRouter;
 use aide::axum::routing::{get_with, post_with, put_with};
@@ -19,12 +19,12 @@ use futures::{StreamExt, stream};
 use serde::Deserialize;
 
 use super::extract::{Failed, Format, Json, Path, Query, Signed, cursor, limit, plain_cell, wants_csv};
-use super::once::NotKept;
+use super::idempotency::NotKept;
 use super::openapi::{answers_either, csv, doc, or_csv};
 use crate::portal::Portal;
 use berth_foundation::Caller;
 
-/// Jobs of a file that are read and written at once.
+/// Jobs in one page of a CSV file.
 const PAGE: u32 = 200;
 
 pub fn routes() -> ApiRouter<Portal> {
@@ -72,10 +72,10 @@ pub fn routes() -> ApiRouter<Portal> {
         )
 }
 
-/// What is meant, as a query has it.
+/// The filter of a query for jobs.
 #[derive(Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Meant {
+struct JobQuery {
     org: Option<OrgId>,
     node: Option<NodeId>,
     state: Option<JobState>,
@@ -86,8 +86,8 @@ struct Meant {
     format: Option<Format>,
 }
 
-impl Meant {
-    fn filter(&mut self) -> JobFilter {
+impl JobQuery {
+    fn take_filter(&mut self) -> JobFilter {
         JobFilter {
             org: self.org,
             node: self.node,
@@ -101,12 +101,12 @@ impl Meant {
 async fn list_jobs(
     State(portal): State<Portal>,
     Signed(caller): Signed,
-    Query(mut query): Query<Meant>,
+    Query(mut query): Query<JobQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Failed> {
-    let filter = query.filter();
+    let filter = query.take_filter();
     if wants_csv(query.format, &headers) {
-        return all_csv(portal, caller, filter).await;
+        return all_jobs_csv(portal, caller, filter).await;
     }
     let (from, most) = (cursor(query.cursor)?, limit(query.limit)?);
     Ok(Answer(portal.operator_jobs.list_all_jobs(&caller, &filter, from, most).await?).into_response())
@@ -115,13 +115,13 @@ async fn list_jobs(
 async fn jobs_csv(
     State(portal): State<Portal>,
     Signed(caller): Signed,
-    Query(mut query): Query<Meant>,
+    Query(mut query): Query<JobQuery>,
 ) -> Result<Response, Failed> {
-    all_csv(portal, caller, query.filter()).await
+    all_jobs_csv(portal, caller, query.take_filter()).await
 }
 
-/// All that are meant, newest first.
-async fn all_csv(portal: Portal, caller: Caller, filter: JobFilter) -> Result<Response, Failed> {
+/// The jobs of a filter as CSV, newest first.
+async fn all_jobs_csv(portal: Portal, caller: Caller, filter: JobFilter) -> Result<Response, Failed> {
     jobs_file(move |from| {
         let (portal, caller, filter) = (portal.clone(), caller.clone(), filter.clone());
         async move { portal.operator_jobs.list_all_jobs(&caller, &filter, from, PAGE).await }
@@ -131,16 +131,16 @@ async fn all_csv(portal: Portal, caller: Caller, filter: JobFilter) -> Result<Re
 
 #[derive(Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct OfState {
+struct StateQuery {
     state: Option<JobState>,
 }
 
-/// All of an organization, newest first.
+/// The jobs of an organization as CSV, newest first.
 async fn own_jobs_csv(
     State(portal): State<Portal>,
     Signed(caller): Signed,
     Path(org): Path<OrgId>,
-    Query(query): Query<OfState>,
+    Query(query): Query<StateQuery>,
 ) -> Result<Response, Failed> {
     jobs_file(move |from| {
         let (portal, caller) = (portal.clone(), caller.clone());
@@ -153,19 +153,19 @@ fn broken<E>(_: E) -> Failed {
     Failed(Problem::internal())
 }
 
-/// Jobs as CSV. A page is read when the one before it was taken, so that a file of any length needs the memory
-/// of one; whoever may not see them any more gets no further.
+/// Jobs as CSV. Each page is read after the client has received the page before it. A file of any length
+/// needs the memory of one page, and it ends early for a caller who loses the right.
 async fn jobs_file<P>(read: impl Fn(Option<JobId>) -> P + Send + 'static) -> Result<Response, Failed>
 where
     P: Future<Output = Result<Page<OperatedJob>, Problem>> + Send + 'static,
 {
-    // Before the answer begins, so that a refusal is one.
+    // The first page is read before the answer begins, so that a refusal has its own status.
     let (begin, next) = jobs_page(read(None).await?, true)?;
     let rest = stream::try_unfold(next, move |from| {
         let page = from.map(|from| read(Some(from)));
         async move {
             let Some(page) = page else { return Ok(None) };
-            // The answer is then broken off: a part of the file is not to be taken for all of it.
+            // The error aborts the answer: a part of the file must not pass for the whole file.
             let failed = "jobs could not be read to the end";
             jobs_page(page.await.map_err(|_| failed)?, false).map(Some).map_err(|_| failed)
         }
@@ -174,7 +174,7 @@ where
     Ok((csv_head("jobs.csv"), Body::from_stream(bytes)).into_response())
 }
 
-/// A page of jobs as CSV, the first below the names of its columns, and where the next one begins.
+/// A page of jobs as CSV, and the cursor of the next page. The first page begins with the column names.
 fn jobs_page(page: Page<OperatedJob>, first: bool) -> Result<(Vec<u8>, Option<JobId>), Failed> {
     let mut file = csv::Writer::from_writer(Vec::new());
     if first {
@@ -286,7 +286,7 @@ async fn call_off(
     Signed(caller): Signed,
     Path(node): Path<NodeId>,
 ) -> Result<NoContent, Failed> {
-    portal.drains.call_off_drain(&caller, node).await?;
+    portal.drains.cancel_drain(&caller, node).await?;
     Ok(NoContent)
 }
 
@@ -306,14 +306,14 @@ async fn list_stuck(
 
 #[derive(Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Written {
+struct FormatQuery {
     format: Option<Format>,
 }
 
 async fn inventory(
     State(portal): State<Portal>,
     Signed(caller): Signed,
-    Query(query): Query<Written>,
+    Query(query): Query<FormatQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Failed> {
     let page = portal.inventory.inventory(&caller).await?;
@@ -323,7 +323,7 @@ async fn inventory(
     inventory_csv(page.items)
 }
 
-/// A line for each fact of each host, so that new facts add lines and no columns.
+/// The inventory as CSV. Each fact of a host is a line, so that new facts add no columns.
 fn inventory_csv(hosts: Vec<InventoryHost>) -> Result<Response, Failed> {
     let mut file = csv::Writer::from_writer(Vec::new());
     file.write_record(["node", "name", "boards", "fact", "value", "usual", "last_seen_at"])
@@ -411,7 +411,7 @@ mod tests {
         }
     }
 
-    /// Pages of one job each, and how many of them were read; the one of this number is refused.
+    /// A file of pages with one job each, and the count of read pages. The read of page `refused` fails.
     async fn file(pages: u32, refused: u32) -> (Result<Response, Failed>, Arc<AtomicU32>) {
         let read = Arc::new(AtomicU32::new(0));
         let count = read.clone();

@@ -1,4 +1,4 @@
-//! Paying by card, and what Stripe tells.
+//! Payments by card, and events of Stripe.
 
 use aide::axum::ApiRouter;
 use aide::axum::routing::{get_with, post_with, put_with};
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::answers::Created;
 use super::extract::{Failed, Json, Path, Query, Signed, limit};
-use super::once::NotKept;
+use super::idempotency::NotKept;
 use super::openapi::{answers, doc, empty};
 use crate::portal::Portal;
 
@@ -40,7 +40,7 @@ pub fn routes() -> ApiRouter<Portal> {
         .api_route(
             "/stripe/events",
             post_with(
-                take_event,
+                receive_event,
                 empty::<200>("Receives an event of Stripe, authenticated by its signature."),
             ),
         )
@@ -109,13 +109,13 @@ async fn list(
     Ok(Answer(portal.payments.list_payments(&caller, org, limit(query.limit)?).await?))
 }
 
-/// Stripe's webhook: its signature is its only credential.
-async fn take_event(
+/// The webhook of Stripe. The signature is its only credential.
+async fn receive_event(
     State(portal): State<Portal>,
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<StatusCode, Failed> {
     let signature = headers.get("stripe-signature").and_then(|v| v.to_str().ok()).unwrap_or_default();
-    portal.payments.take_stripe_event(signature, &body).await?;
+    portal.payments.receive_stripe_event(signature, &body).await?;
     Ok(StatusCode::OK)
 }

@@ -1,4 +1,4 @@
-//! Tickets to ports of running jobs. The ports themselves are seen under a host name of their own.
+//! Tickets to ports of running jobs. `berth_access` serves the ports under a host name of their own.
 
 use aide::axum::ApiRouter;
 use aide::axum::routing::post_with;
@@ -9,7 +9,7 @@ use berth_types::ids::{JobId, OrgId};
 use berth_types::ports::{NewPortTicket, PortTicket};
 
 use super::extract::{Failed, Json, Path, Signed};
-use super::once::NotKept;
+use super::idempotency::NotKept;
 use super::openapi::answers;
 use crate::portal::Portal;
 
@@ -27,6 +27,6 @@ async fn ticket(
     body: Json<NewPortTicket>,
 ) -> Result<(StatusCode, Extension<NotKept>, Answer<PortTicket>), Failed> {
     let ticket = portal.ports.port_ticket(&caller, org, job, port, body.value).await?;
-    // An answer that opens a door is never kept.
+    // An answer that grants access is never stored.
     Ok((StatusCode::CREATED, Extension(NotKept), Answer(ticket)))
 }

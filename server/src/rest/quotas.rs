@@ -1,4 +1,4 @@
-//! Limits, requests for more, and the record of what was done.
+//! Quotas, requests for higher quotas, and audit events.
 
 use aide::axum::ApiRouter;
 use aide::axum::routing::{get_with, post_with};

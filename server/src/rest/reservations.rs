@@ -41,7 +41,7 @@ pub fn routes() -> ApiRouter<Portal> {
         )
         .api_route(
             "/operator/reservations/{id}/cancel",
-            post_with(take_back, doc("Cancels any reservation.")),
+            post_with(cancel_any, doc("Cancels any reservation.")),
         )
         .api_route("/operator/reservations/{id}/approve", post_with(approve, doc("Approves a reservation.")))
         .api_route("/operator/reservations/{id}/decline", post_with(decline, doc("Declines a reservation.")))
@@ -70,7 +70,7 @@ async fn show_quote(
     Ok(Answer(portal.reservations.get_quote(&caller, org, id).await?))
 }
 
-/// Answers with every reservation that the quote became: one, or one for each window.
+/// Answers with the reservations of the quote: one for each window.
 async fn reserve(
     State(portal): State<Portal>,
     Signed(caller): Signed,
@@ -123,7 +123,7 @@ async fn cancel(
     Ok(Answer(portal.reservations.cancel_reservation(&caller, Some(org), id).await?))
 }
 
-async fn take_back(
+async fn cancel_any(
     State(portal): State<Portal>,
     Signed(caller): Signed,
     Path(id): Path<ReservationId>,

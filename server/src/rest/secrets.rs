@@ -1,4 +1,4 @@
-//! Secrets of an organization. No answer has a value.
+//! Secrets of an organization. No answer has a secret's value.
 
 use aide::axum::ApiRouter;
 use aide::axum::routing::{get_with, put_with};
@@ -52,7 +52,7 @@ async fn set(
     Path((org, name)): Path<(OrgId, String)>,
     body: Json<Value>,
 ) -> Result<(StatusCode, Answer<Secret>), Failed> {
-    // What serde says of a body that does not fit may repeat it.
+    // An error text of serde may contain the value.
     let input: PutSecret = serde_json::from_value(body.value)
         .map_err(|_| Problem::invalid_field("", "Send {\"value\": \"…\"} and nothing else."))?;
     let secret = portal.secrets.put_secret(&caller, org, name, input).await?;

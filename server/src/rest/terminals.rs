@@ -1,4 +1,4 @@
-//! Terminals in running jobs: opening them, and the socket on which their bytes go.
+//! Terminals in running jobs: their creation, their tickets and the WebSocket for their bytes.
 
 mod socket;
 
@@ -21,7 +21,7 @@ use serde::Deserialize;
 
 use super::extract::{Failed, Json, Path, Query, Signed, cursor, limit};
 use super::guard;
-use super::once::NotKept;
+use super::idempotency::NotKept;
 use super::openapi::{answers, doc, socket};
 use crate::portal::Portal;
 
@@ -38,30 +38,30 @@ pub fn routes() -> ApiRouter<Portal> {
         )
         .api_route(
             "/orgs/{org}/jobs/{job}/terminals/{terminal}/socket",
-            get_with(enter, socket("Connects to a terminal by WebSocket, with a ticket.")),
+            get_with(connect, socket("Connects to a terminal by WebSocket, with a ticket.")),
         )
 }
 
-/// An answer that opens a door is never kept.
-type Opened = (StatusCode, Extension<NotKept>, Answer<TerminalTicket>);
+/// An answer with a ticket is never stored.
+type NewTicket = (StatusCode, Extension<NotKept>, Answer<TerminalTicket>);
 
 async fn open(
     State(portal): State<Portal>,
     Signed(caller): Signed,
     Path((org, job)): Path<(OrgId, JobId)>,
     body: Json<NewTerminal>,
-) -> Result<Opened, Failed> {
-    let opened = portal.terminals.open_terminal(&caller, org, job, body.value).await?;
-    Ok((StatusCode::CREATED, Extension(NotKept), Answer(opened)))
+) -> Result<NewTicket, Failed> {
+    let created = portal.terminals.open_terminal(&caller, org, job, body.value).await?;
+    Ok((StatusCode::CREATED, Extension(NotKept), Answer(created)))
 }
 
 async fn ticket(
     State(portal): State<Portal>,
     Signed(caller): Signed,
     Path((org, job, id)): Path<(OrgId, JobId, TerminalId)>,
-) -> Result<Opened, Failed> {
-    let opened = portal.terminals.terminal_ticket(&caller, org, job, id).await?;
-    Ok((StatusCode::CREATED, Extension(NotKept), Answer(opened)))
+) -> Result<NewTicket, Failed> {
+    let created = portal.terminals.terminal_ticket(&caller, org, job, id).await?;
+    Ok((StatusCode::CREATED, Extension(NotKept), Answer(created)))
 }
 
 #[derive(Deserialize, schemars::JsonSchema)]
@@ -81,10 +81,10 @@ async fn list(
     Ok(Answer(page.await?))
 }
 
-/// How somebody looks at a terminal.
+/// The parameters of a connection to a terminal.
 #[derive(Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Look {
+struct ConnectQuery {
     /// The byte from which it is told again, after a connection broke.
     from: Option<u64>,
     #[serde(default = "columns")]
@@ -101,25 +101,25 @@ const fn lines() -> u32 {
     24
 }
 
-/// The ticket among the protocols that a socket offers: there it is in no address and in no log.
+/// The ticket among the offered protocols of a socket. In an address it would be in logs.
 fn offered_ticket(headers: &HeaderMap) -> Option<String> {
     let lines = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|v| v.to_str().ok());
     let mut offers = lines.flat_map(|line| line.split(','));
     offers.find_map(|offer| offer.trim().strip_prefix(TICKET_PROTOCOL)).map(str::to_owned)
 }
 
-async fn enter(
+async fn connect(
     State(portal): State<Portal>,
     Signed(caller): Signed,
     Path((org, job, id)): Path<(OrgId, JobId, TerminalId)>,
-    Query(look): Query<Look>,
+    Query(query): Query<ConnectQuery>,
     NoApi(upgrade): NoApi<Result<WebSocketUpgrade, WebSocketUpgradeRejection>>,
     headers: HeaderMap,
 ) -> Result<Response, Failed> {
     let ticket = offered_ticket(&headers);
-    // A cookie travels by itself with whatever any site opens; a token does not.
+    // Browsers add a cookie to the sockets of any site, but never a token.
     if !headers.contains_key(header::AUTHORIZATION) {
-        if !guard::own_page(&headers, &portal.context.settings.public_url) {
+        if !guard::is_own_page(&headers, &portal.context.settings.public_url) {
             return Err(Failed(guard::cross_site()));
         }
         if ticket.is_none() {
@@ -127,7 +127,7 @@ async fn enter(
             return Err(Failed(Problem::new(403, "terminal.ticket", "A ticket is needed", detail)));
         }
     }
-    // Listens before it is looked whether the right is there.
+    // The subscription starts before the check of the right, so that no change is missed.
     let ended = portal.context.live.streams_end(org, caller.user.id, caller.token.map(|t| t.id));
     let entry = portal.terminals.enter_terminal(&caller, org, job, id, ticket.as_deref()).await?;
     let upgrade = upgrade.map_err(|_| {
@@ -135,12 +135,12 @@ async fn enter(
         Failed(Problem::new(426, "request.websocket", "A WebSocket is expected", detail))
     })?;
     let most = usize::try_from(WINDOW_BYTES).unwrap_or(usize::MAX);
-    let size = (look.cols, look.rows);
+    let size = (query.cols, query.rows);
     Ok(upgrade
         .protocols([PROTOCOL])
         .max_message_size(most)
         .max_frame_size(most)
-        .on_upgrade(move |socket| socket::talk(portal, socket, entry, look.from, size, ended)))
+        .on_upgrade(move |socket| socket::run(portal, socket, entry, query.from, size, ended)))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Volumes of an organization: what there is, what is in them, and files on their way in and out.
+//! Volumes of an organization, their files, and uploads and downloads of them.
 
 use aide::axum::ApiRouter;
 use aide::axum::routing::{get_with, put_with};
@@ -15,12 +15,12 @@ use serde::Deserialize;
 
 use super::answers::Created;
 use super::extract::{Failed, Json, Path, Query, Signed, limit, read_body};
-use super::files::Sent;
+use super::files::Download;
 use super::openapi::{answers, bytes, doc, upload};
 use crate::portal::Portal;
-use berth_storage::volumes::Added;
+use berth_storage::volumes::PartOutcome;
 
-/// Where a part begins, and where the next one does.
+/// The header with the first byte of a part in a request, and of the next part in an answer.
 const OFFSET: &str = "upload-offset";
 
 pub fn routes() -> ApiRouter<Portal> {
@@ -48,7 +48,7 @@ pub fn routes() -> ApiRouter<Portal> {
             put_with(begin, answers::<200, Upload>("Begins an upload."))
                 .get_with(progress, answers::<200, Upload>("Gives the progress of an upload."))
                 .patch_with(add, upload("Adds a part to an upload."))
-                .delete_with(give_up, doc("Abandons an upload.")),
+                .delete_with(abandon, doc("Abandons an upload.")),
         )
 }
 
@@ -122,12 +122,12 @@ async fn content(
     headers: HeaderMap,
 ) -> Result<Response, Failed> {
     let file = portal.volumes.get_volume_file(&caller, org, &volume, &path).await?;
-    let sent = Sent {
+    let download = Download {
         name: path.rsplit('/').next().unwrap_or_default().to_owned(),
         bytes: u64::try_from(file.bytes).unwrap_or(0),
         sha256: file.sha256.clone(),
     };
-    match sent.part(&headers) {
+    match download.select_part(&headers) {
         Ok(part) => Ok(part.answer(portal.volumes.read_volume_file(&file, part.range.clone()).await?)),
         Err(response) => Ok(*response),
     }
@@ -142,8 +142,8 @@ async fn remove_file(
     Ok(NoContent)
 }
 
-/// How far an upload has come, in the body and in the header.
-fn told(upload: Upload) -> Response {
+/// An answer with the progress of an upload in its body and in its header.
+fn upload_response(upload: Upload) -> Response {
     ([(OFFSET, HeaderValue::from(upload.received))], Answer(upload)).into_response()
 }
 
@@ -153,7 +153,7 @@ async fn begin(
     Path((org, volume, path)): Path<(OrgId, String, String)>,
     input: Json<NewUpload>,
 ) -> Result<Response, Failed> {
-    Ok(told(portal.volumes.begin_upload(&caller, org, volume, path, input.value).await?))
+    Ok(upload_response(portal.volumes.begin_upload(&caller, org, volume, path, input.value).await?))
 }
 
 async fn progress(
@@ -161,10 +161,10 @@ async fn progress(
     Signed(caller): Signed,
     Path((org, volume, path)): Path<(OrgId, String, String)>,
 ) -> Result<Response, Failed> {
-    Ok(told(portal.volumes.get_upload(&caller, org, &volume, &path).await?))
+    Ok(upload_response(portal.volumes.get_upload(&caller, org, &volume, &path).await?))
 }
 
-/// Where a part says that it begins.
+/// The first byte of a part, from its header.
 fn offset(headers: &HeaderMap) -> Option<u64> {
     let text = headers.get(OFFSET)?.to_str().ok()?.trim();
     text.parse().ok().filter(|_| text.bytes().all(|b| b.is_ascii_digit()))
@@ -182,8 +182,8 @@ async fn add(
     };
     let data: Bytes = read_body(request, &portal).await?;
     match portal.volumes.add_to_upload(&caller, org, volume, path, offset, data.to_vec()).await? {
-        Added::Taken(upload) => Ok(told(upload)),
-        Added::Elsewhere(received) => {
+        PartOutcome::Added(upload) => Ok(upload_response(upload)),
+        PartOutcome::WrongOffset(received) => {
             let detail = format!(
                 "This part begins at byte {offset}, and {received} bytes are there. Go on from there."
             );
@@ -193,7 +193,7 @@ async fn add(
     }
 }
 
-async fn give_up(
+async fn abandon(
     State(portal): State<Portal>,
     Signed(caller): Signed,
     Path((org, volume, path)): Path<(OrgId, String, String)>,

@@ -1,10 +1,10 @@
-//! Many small files that a worker hands over at once, each whole: one transaction enters all of them, one counts
-//! them, and between the two their bytes reach the store.
+//! Bundles: many small whole files in one request of a worker. One transaction registers the files of a
+//! bundle. Then their bytes go to the store, and a second transaction marks the files complete.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use berth_foundation::objects::{Claim, Objects};
+use berth_foundation::objects::{Objects, WriteLock};
 use berth_foundation::{Change, Context};
 use berth_store as store;
 use berth_types::files::FileState;
@@ -12,10 +12,12 @@ use berth_types::ids::NodeId;
 use berth_types::problems::Problem;
 use futures::FutureExt;
 
-use crate::files::{HandOvers, OfferedBundle, Order, enter_artifacts, known_artifacts, sound};
-use crate::volumes::{enter_files, known_files};
+use crate::files::{
+    BundleInput, HandOvers, OfferedBundle, known_artifacts, register_artifacts, verified_contents,
+};
+use crate::volumes::{known_files, register_files};
 
-/// Bundles of small files from workers.
+/// Receives bundles of small files from workers.
 #[derive(Clone)]
 pub struct Bundles {
     context: Context,
@@ -28,8 +30,8 @@ impl Bundles {
         Self { context, objects, handovers }
     }
 
-    /// Says of each file of a bundle whether it is here, or is not wanted.
-    pub async fn ask_bundle(&self, node: NodeId, bundle: OfferedBundle) -> Result<Vec<bool>, Problem> {
+    /// Returns true for each file of a bundle that is in the store or not accepted.
+    pub async fn check_bundle(&self, node: NodeId, bundle: OfferedBundle) -> Result<Vec<bool>, Problem> {
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
         Ok(match &bundle.volume {
@@ -38,43 +40,44 @@ impl Bundles {
         })
     }
 
-    /// Takes a bundle from the node that has its attempt, and says of each file whether that is done with.
-    pub async fn keep_bundle(&self, node: NodeId, bundle: OfferedBundle) -> Result<Vec<bool>, Problem> {
+    /// Receives a bundle from the node of its attempt. Returns true for each file that is in the store or not
+    /// accepted.
+    pub async fn receive_bundle(&self, node: NodeId, bundle: OfferedBundle) -> Result<Vec<bool>, Problem> {
         let (now, bundle) = (self.context.now(), Arc::new(bundle));
         let ids = bundle.files.iter().map(|_| self.context.new_id(now)).collect();
-        let order = Order { ids, now, limit: self.context.settings.org_storage_bytes };
+        let input = BundleInput { ids, now, limit: self.context.settings.org_storage_bytes };
         let offered = bundle.clone();
-        let entering = self.context.db.write(move |tx| {
-            let (bundle, order) = (offered.clone(), order.clone());
+        let registering = self.context.db.write(move |tx| {
+            let (bundle, input) = (offered.clone(), input.clone());
             async move {
                 match &bundle.volume {
-                    None => enter_artifacts(tx, node, &bundle, &order).await,
-                    Some(volume) => enter_files(tx, node, &bundle, volume, &order).await,
+                    None => register_artifacts(tx, node, &bundle, &input).await,
+                    Some(volume) => register_files(tx, node, &bundle, volume, &input).await,
                 }
             }
             .boxed()
         });
-        let expected = entering.await?;
-        let (checked, wanted) = (bundle.clone(), expected.clone());
-        let checking = tokio::task::spawn_blocking(move || sound(&checked, &wanted));
+        let expected = registering.await?;
+        let (checked, ids) = (bundle.clone(), expected.clone());
+        let checking = tokio::task::spawn_blocking(move || verified_contents(&checked, &ids));
         let mut files = checking.await.map_err(|_| Problem::internal())?;
-        // Whoever else writes one of them is not disturbed; it is asked for again.
-        let claims: Vec<Claim<'_>> = files.keys().filter_map(|id| self.objects.claim(id)).collect();
-        let claimed: HashSet<String> = claims.iter().map(|claim| claim.id().to_owned()).collect();
-        files.retain(|id, _| claimed.contains(id));
+        // A file with another writer is left out. The worker sends it again.
+        let locks: Vec<WriteLock<'_>> = files.keys().filter_map(|id| self.objects.try_lock(id)).collect();
+        let locked: HashSet<String> = locks.iter().map(|lock| lock.id().to_owned()).collect();
+        files.retain(|id, _| locked.contains(id));
         if !files.is_empty() {
             self.objects.put_all(files).await?;
-            self.count(&bundle, claimed.iter().cloned().collect()).await?;
-            self.handovers.note(bundle.job, bundle.attempt, node, self.context.now());
+            self.mark_complete(&bundle, locked.iter().cloned().collect()).await?;
+            self.handovers.record_progress(bundle.job, bundle.attempt, node, self.context.now());
         }
-        drop(claims);
-        Ok(expected.iter().map(|id| id.as_ref().is_none_or(|id| claimed.contains(id))).collect())
+        drop(locks);
+        Ok(expected.iter().map(|id| id.as_ref().is_none_or(|id| locked.contains(id))).collect())
     }
 
-    /// Files that are in the store count from now on.
-    async fn count(&self, bundle: &OfferedBundle, ids: Vec<String>) -> Result<(), Problem> {
+    /// Marks files complete whose bytes are in the store.
+    async fn mark_complete(&self, bundle: &OfferedBundle, ids: Vec<String>) -> Result<(), Problem> {
         let (is_volume, job) = (bundle.volume.is_some(), bundle.job);
-        let counting = self.context.db.write(move |tx| {
+        let marking = self.context.db.write(move |tx| {
             let ids = ids.clone();
             async move {
                 for id in &ids {
@@ -89,7 +92,7 @@ impl Bundles {
             }
             .boxed()
         });
-        let row = counting.await?.filter(|_| !is_volume);
+        let row = marking.await?.filter(|_| !is_volume);
         if let Some(org) = row.and_then(|row| row.org_id.parse().ok()) {
             self.context.publish(Change::Job { org, job, event: None });
         }

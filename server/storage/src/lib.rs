@@ -1,4 +1,4 @@
-//! The data of organizations: files that jobs keep, volumes and secrets. Must not decide when a job runs.
+//! Data of organizations: files of jobs, volumes and secrets. This crate must not decide the start of a job.
 
 mod bundles;
 pub mod files;

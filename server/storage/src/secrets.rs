@@ -1,10 +1,10 @@
-//! Secrets of organizations: kept sealed, never shown, given to a worker with the attempt that asks for them.
+//! Secrets of organizations: sealed in the database, opened only for the worker of an attempt.
 //!
-//! Must not let a value into an answer, a log or an error.
+//! This module must not put a value into an answer, a log or an error.
 
 use std::sync::Arc;
 
-use berth_core::images::{Reference, credentials};
+use berth_core::images::{Reference, parse_credentials};
 use berth_core::secrets::{MAX_SECRETS, check_name, check_value};
 use berth_proto as proto;
 use berth_types::Page;
@@ -16,25 +16,25 @@ use berth_types::time::Timestamp;
 use futures::FutureExt;
 
 use berth_foundation::Context;
-use berth_foundation::envelope::{self, EnvelopeError, Keys, Place};
+use berth_foundation::envelope::{self, EnvelopeError, Keys, SealingContext};
 use berth_foundation::{Caller, Right};
 use berth_store::secrets::SecretRow;
 use berth_store::webhooks::WebhookRow;
 use berth_store::{self as store, StoreError, Tx};
 
-/// Why a secret cannot be had now.
+/// The reason why a secret cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unusable {
-    /// There is none of this name.
+    /// There is no secret of this name.
     Missing,
-    /// It cannot be opened: the portal was not given its key.
+    /// The portal does not have the key of the secret.
     Unreadable,
-    /// It is no `username:password`, as it was to be.
+    /// The value is not of the form `username:password`.
     NoCredentials,
 }
 
 impl Unusable {
-    /// How a job ends that needs it.
+    /// The failure of a job that needs the secret.
     pub fn failure(self, name: &str) -> proto::Failure {
         let (code, detail) = match self {
             Self::Missing => (
@@ -58,7 +58,7 @@ impl Unusable {
     }
 }
 
-fn shown(row: SecretRow) -> Secret {
+fn to_secret(row: SecretRow) -> Secret {
     Secret {
         name: row.name,
         version: row.version,
@@ -70,29 +70,33 @@ fn shown(row: SecretRow) -> Secret {
     }
 }
 
-fn place_of(row: &SecretRow) -> Place<'_> {
-    Place { kind: "secret", org: &row.org_id, name: &row.name, version: row.version }
+fn secret_context(row: &SecretRow) -> SealingContext<'_> {
+    SealingContext { kind: "secret", org: &row.org_id, name: &row.name, version: row.version }
 }
 
-fn place_of_hook(row: &WebhookRow) -> Place<'_> {
-    Place { kind: "webhook", org: &row.org_id, name: &row.id, version: 1 }
+fn webhook_context(row: &WebhookRow) -> SealingContext<'_> {
+    SealingContext { kind: "webhook", org: &row.org_id, name: &row.id, version: 1 }
 }
 
-fn sealing(error: EnvelopeError) -> StoreError {
+fn seal_error(error: EnvelopeError) -> StoreError {
     StoreError::Engine(format!("a secret cannot be sealed: {error}"))
 }
 
-fn full() -> Problem {
+fn limit_reached() -> Problem {
     let detail = format!("An organization has at most {MAX_SECRETS} secrets; delete one that nothing uses.");
     Problem::conflict("secret.limit", "Too many secrets", detail)
 }
 
-/// Every secret that a submission asks for must be there.
-pub async fn check_wanted(tx: &mut Tx<'_>, org: OrgId, spec: &NewJob) -> Result<Option<Problem>, StoreError> {
+/// The refusal of a submission that names a missing secret.
+pub async fn check_secrets_exist(
+    tx: &mut Tx<'_>,
+    org: OrgId,
+    spec: &NewJob,
+) -> Result<Option<Problem>, StoreError> {
     let mut errors = Vec::new();
-    for (index, wanted) in spec.secrets.iter().enumerate() {
-        if store::secrets::find(tx, org, &wanted.name).await?.is_none() {
-            let detail = format!("There is no secret {} in this organization.", wanted.name);
+    for (index, request) in spec.secrets.iter().enumerate() {
+        if store::secrets::find(tx, org, &request.name).await?.is_none() {
+            let detail = format!("There is no secret {} in this organization.", request.name);
             errors.push(FieldError::new(format!("/secrets/{index}/name"), detail));
         }
     }
@@ -105,7 +109,7 @@ pub async fn check_wanted(tx: &mut Tx<'_>, org: OrgId, spec: &NewJob) -> Result<
     Ok((!errors.is_empty()).then(|| Problem::invalid(errors)))
 }
 
-/// The form in which a new value is kept.
+/// The row of a new value: a new secret, or the next version of `former`.
 fn sealed_row(
     keys: &Keys,
     (org, name, value): (OrgId, &str, &str),
@@ -128,16 +132,16 @@ fn sealed_row(
     row.version += 1;
     row.updated_by = by.to_owned();
     row.updated_at = now.micros();
-    row.sealed = keys.seal(&place_of(&row), value).map_err(sealing)?;
+    row.sealed = keys.seal(&secret_context(&row), value).map_err(seal_error)?;
     Ok(row)
 }
 
-/// What was sealed anew at a start.
+/// The numbers of secrets and webhooks in a change of the key.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Resealed {
-    /// Under the present key now.
+    /// Sealed with the present key now.
     pub done: usize,
-    /// Sealed with keys that this portal was not given, or damaged.
+    /// Sealed with a key that this portal does not have, or damaged.
     pub unreadable: usize,
 }
 
@@ -159,7 +163,7 @@ impl Secrets {
         })
     }
 
-    /// Names and times of an organization's secrets. Whoever may run jobs may name them in one.
+    /// Names and times of an organization's secrets. Members who may run jobs may use them.
     pub async fn list_secrets(
         &self,
         caller: &Caller,
@@ -172,12 +176,12 @@ impl Secrets {
         let after = cursor.unwrap_or_default();
         let rows = store::secrets::list(&mut conn.tx(), org, &after, i64::from(limit)).await?;
         let full = rows.len() == limit as usize;
-        let items: Vec<Secret> = rows.into_iter().map(shown).collect();
+        let items: Vec<Secret> = rows.into_iter().map(to_secret).collect();
         let next_cursor = items.last().filter(|_| full).map(|last| last.name.clone());
         Ok(Page { items, next_cursor })
     }
 
-    /// Makes a secret, or gives one a new value.
+    /// Creates a secret, or replaces the value of one.
     pub async fn put_secret(
         &self,
         caller: &Caller,
@@ -217,10 +221,10 @@ impl Secrets {
             }
             .boxed()
         });
-        done.await?.map(shown).ok_or_else(full)
+        done.await?.map(to_secret).ok_or_else(limit_reached)
     }
 
-    /// Jobs that wait and ask for it will fail when they start; those that have it keep it.
+    /// Deletes a secret. Queued jobs that use it fail at their start. Running jobs keep their copy.
     pub async fn delete_secret(&self, caller: &Caller, org: OrgId, name: String) -> Result<(), Problem> {
         self.context.authorise(caller, org, Right::Manage).await?;
         let event = self.context.audit_event(caller, "secret.deleted", name.clone(), String::new());
@@ -238,7 +242,7 @@ impl Secrets {
         if known.await? { Ok(()) } else { Err(Problem::not_found()) }
     }
 
-    /// The value of a secret, for what is done in its organization's name. Never for an answer.
+    /// The value of a secret, for an act in the name of its organization. It must not enter an answer.
     pub async fn secret_value(
         &self,
         tx: &mut Tx<'_>,
@@ -247,7 +251,7 @@ impl Secrets {
     ) -> Result<Result<String, Unusable>, StoreError> {
         let Some(row) = store::secrets::find(tx, org, name).await? else { return Ok(Err(Unusable::Missing)) };
         let opened = self.context.keys().and_then(|keys| {
-            let opened = keys.open_sealed(&place_of(&row), &row.sealed);
+            let opened = keys.open_sealed(&secret_context(&row), &row.sealed);
             opened.map_err(|error| error.to_string())
         });
         Ok(opened.map_err(|error| {
@@ -256,7 +260,7 @@ impl Secrets {
         }))
     }
 
-    /// Puts the values of the secrets that a submission asks for into what its worker is sent.
+    /// Adds the values of a submission's secrets to the specification for its worker.
     pub async fn add_secrets(
         &self,
         tx: &mut Tx<'_>,
@@ -272,9 +276,9 @@ impl Secrets {
                     env: env.unwrap_or_default(),
                     file: file.unwrap_or_default(),
                 }),
-                Err(why) => {
+                Err(reason) => {
                     spec.secrets.clear();
-                    spec.unusable = Some(why.failure(&name));
+                    spec.unusable = Some(reason.failure(&name));
                     return Ok(());
                 }
             }
@@ -282,16 +286,17 @@ impl Secrets {
         if let Some(RegistryUse { secret }) = &submission.registry {
             match self.registry_auth(tx, org, submission.image.as_deref(), secret).await? {
                 Ok(auth) => spec.registry_auth = auth,
-                Err(why) => {
+                Err(reason) => {
                     spec.secrets.clear();
-                    spec.unusable = Some(why.failure(secret));
+                    spec.unusable = Some(reason.failure(secret));
                 }
             }
         }
         Ok(())
     }
 
-    /// What a worker tells the registry of an image; nothing where none is asked.
+    /// The credentials for the registry of an image. An inner `None` for a job without an image, or with a
+    /// local one.
     async fn registry_auth(
         &self,
         tx: &mut Tx<'_>,
@@ -303,9 +308,9 @@ impl Secrets {
         let Some(image) = image.filter(|image| !image.is_local()) else { return Ok(Ok(None)) };
         let value = match self.secret_value(tx, org, secret).await? {
             Ok(value) => value,
-            Err(why) => return Ok(Err(why)),
+            Err(reason) => return Ok(Err(reason)),
         };
-        Ok(credentials(&value).ok_or(Unusable::NoCredentials).map(|(username, password)| {
+        Ok(parse_credentials(&value).ok_or(Unusable::NoCredentials).map(|(username, password)| {
             Some(proto::RegistryAuth {
                 registry: image.registry().to_owned(),
                 username: username.to_owned(),
@@ -315,8 +320,8 @@ impl Secrets {
         }))
     }
 
-    /// Notes that these secrets of jobs went to a worker.
-    pub async fn secrets_given(&self, given: Vec<(String, String)>) {
+    /// Records the use of secrets, given as pairs of job id and secret name.
+    pub async fn mark_secrets_used(&self, given: Vec<(String, String)>) {
         if given.is_empty() {
             return;
         }
@@ -339,18 +344,18 @@ impl Secrets {
     }
 
     /// Seals the secret of a webhook.
-    pub fn seal_hook(&self, row: WebhookRow) -> Result<WebhookRow, Problem> {
-        let sealed = self.sealing_keys()?.seal(&place_of_hook(&row), &row.secret).map_err(sealing)?;
+    pub fn seal_webhook(&self, row: WebhookRow) -> Result<WebhookRow, Problem> {
+        let sealed = self.sealing_keys()?.seal(&webhook_context(&row), &row.secret).map_err(seal_error)?;
         Ok(WebhookRow { secret: sealed, ..row })
     }
 
-    /// What a webhook's requests are signed with. `None`: it cannot be opened.
+    /// The secret that signs the requests of a webhook. `None` if it cannot be opened.
     pub fn signing_secret(&self, row: &WebhookRow) -> Option<String> {
         if !envelope::is_sealed(&row.secret) {
             return Some(row.secret.clone());
         }
         let opened = self.context.keys().and_then(|keys| {
-            let opened = keys.open_sealed(&place_of_hook(row), &row.secret);
+            let opened = keys.open_sealed(&webhook_context(row), &row.secret);
             opened.map_err(|error| error.to_string())
         });
         opened
@@ -358,15 +363,18 @@ impl Secrets {
             .ok()
     }
 
-    /// Makes ready what seals secrets: the key, and everything that is not under it yet. For the start,
-    /// before anything is served.
-    pub async fn open_secrets(&self) -> Result<Resealed, String> {
+    /// Loads or creates the key and seals with it all secrets and webhooks that are not sealed with it yet.
+    /// To be called at the start, before the portal serves requests.
+    ///
+    /// # Errors
+    /// The key file is missing and there are secrets that only its key opens.
+    pub async fn reseal_secrets(&self) -> Result<Resealed, String> {
         let (secrets, hooks) = self.sealed().await.map_err(|e| e.to_string())?;
         let file = self.context.settings.secrets_key_file();
         if !file.exists() {
             let all = secrets.iter().map(|row| row.sealed.clone());
             let all: Vec<String> = all.chain(hooks.iter().map(|row| row.secret.clone())).collect();
-            if !Keys::all_known(&self.context.settings.secrets_old_keys, &all)? {
+            if !Keys::can_open_all(&self.context.settings.secrets_old_keys, &all)? {
                 return Err(format!(
                     "{} is missing, and there are secrets that only it opens. Put it back; if it is lost, put a new key there (openssl rand -base64 32), and have the secrets and webhooks set again",
                     file.display()
@@ -374,22 +382,22 @@ impl Secrets {
             }
         }
         let keys = self.context.keys()?;
-        let mut found = Resealed::default();
+        let mut counts = Resealed::default();
         for row in secrets {
-            let anew = keys.rewrap(&place_of(&row), &row.sealed);
-            self.keep_secret(row, anew, &mut found).await.map_err(|e| e.to_string())?;
+            let resealed = keys.rewrap(&secret_context(&row), &row.sealed);
+            self.update_secret(row, resealed, &mut counts).await.map_err(|e| e.to_string())?;
         }
         for row in hooks {
-            let anew = match envelope::is_sealed(&row.secret) {
-                true => keys.rewrap(&place_of_hook(&row), &row.secret),
-                false => keys.seal(&place_of_hook(&row), &row.secret).map(Some),
+            let resealed = match envelope::is_sealed(&row.secret) {
+                true => keys.rewrap(&webhook_context(&row), &row.secret),
+                false => keys.seal(&webhook_context(&row), &row.secret).map(Some),
             };
-            self.keep_hook(row, anew, &mut found).await.map_err(|e| e.to_string())?;
+            self.update_webhook(row, resealed, &mut counts).await.map_err(|e| e.to_string())?;
         }
-        if found != Resealed::default() {
-            tracing::info!(key = keys.id(), sealed = found.done, unreadable = found.unreadable, "secrets");
+        if counts != Resealed::default() {
+            tracing::info!(key = keys.id(), sealed = counts.done, unreadable = counts.unreadable, "secrets");
         }
-        Ok(found)
+        Ok(counts)
     }
 
     async fn sealed(&self) -> Result<(Vec<SecretRow>, Vec<WebhookRow>), StoreError> {
@@ -398,47 +406,47 @@ impl Secrets {
         Ok((store::secrets::list_all(&mut tx).await?, store::webhooks::list(&mut tx, "").await?))
     }
 
-    async fn keep_secret(
+    async fn update_secret(
         &self,
         row: SecretRow,
-        anew: Result<Option<String>, EnvelopeError>,
-        found: &mut Resealed,
+        resealed: Result<Option<String>, EnvelopeError>,
+        counts: &mut Resealed,
     ) -> Result<(), StoreError> {
-        let Some(sealed) = readable(anew, &row.org_id, &row.name, found) else { return Ok(()) };
-        let kept = self.context.db.write(move |tx| {
+        let Some(sealed) = resealed_text(resealed, &row.org_id, &row.name, counts) else { return Ok(()) };
+        let updated = self.context.db.write(move |tx| {
             let (row, sealed) = (row.clone(), sealed.clone());
             async move { store::secrets::reseal(tx, &row, &sealed).await }.boxed()
         });
-        found.done += usize::from(kept.await?);
+        counts.done += usize::from(updated.await?);
         Ok(())
     }
 
-    async fn keep_hook(
+    async fn update_webhook(
         &self,
         row: WebhookRow,
-        anew: Result<Option<String>, EnvelopeError>,
-        found: &mut Resealed,
+        resealed: Result<Option<String>, EnvelopeError>,
+        counts: &mut Resealed,
     ) -> Result<(), StoreError> {
-        let Some(sealed) = readable(anew, &row.org_id, &row.id, found) else { return Ok(()) };
-        let kept = self.context.db.write(move |tx| {
+        let Some(sealed) = resealed_text(resealed, &row.org_id, &row.id, counts) else { return Ok(()) };
+        let updated = self.context.db.write(move |tx| {
             let (row, sealed) = (row.clone(), sealed.clone());
             async move { store::webhooks::reseal(tx, &row, &sealed).await }.boxed()
         });
-        found.done += usize::from(kept.await?);
+        counts.done += usize::from(updated.await?);
         Ok(())
     }
 }
 
-/// What is to be kept in a sealed text's place; nothing when it stands well, or cannot be read.
-fn readable(
-    anew: Result<Option<String>, EnvelopeError>,
+/// The new sealed text of a secret. `None` if the old text stays, because it is current or unreadable.
+fn resealed_text(
+    resealed: Result<Option<String>, EnvelopeError>,
     org: &str,
     name: &str,
-    found: &mut Resealed,
+    counts: &mut Resealed,
 ) -> Option<String> {
-    anew.unwrap_or_else(|error| {
+    resealed.unwrap_or_else(|error| {
         tracing::error!(org, name, %error, "a secret cannot be opened; set it again");
-        found.unreadable += 1;
+        counts.unreadable += 1;
         None
     })
 }

@@ -1,4 +1,4 @@
-//! Users, organizations, members, sessions, tokens and settings.
+//! Users, organizations, members, sessions, tokens, settings and stored answers.
 
 use berth_types::accounts::{Membership, Org, Role, Token, User};
 use berth_types::ids::{OrgId, TokenId, UserId};
@@ -53,7 +53,7 @@ pub async fn find_user(tx: &mut Tx<'_>, user: UserId) -> Result<Option<User>, St
         .transpose()
 }
 
-/// The user with this address and the stored password hash.
+/// Finds a user by e-mail address; returns the id and the stored password hash.
 pub async fn find_login(tx: &mut Tx<'_>, email: &str) -> Result<Option<(UserId, String)>, StoreError> {
     find!(tx, (String, String), "SELECT id, password_hash FROM users WHERE email = $1", email)?
         .map(|(user, hash)| Ok((id(&user)?, hash)))
@@ -140,8 +140,8 @@ pub async fn insert_session(
     .map(|_| ())
 }
 
-/// A session that is neither past its absolute end nor idle since before `idle_since`: its user, and
-/// when it was last seen.
+/// Finds a session that has not expired and was used after `idle_since`. Returns its user and the time of its
+/// last use.
 pub async fn find_session(
     tx: &mut Tx<'_>,
     hash: &str,
@@ -193,7 +193,7 @@ pub async fn insert_token(
     .map(|_| ())
 }
 
-/// What an API token stands for.
+/// An API token with its organization (absent: an operator's token), role and user.
 pub struct TokenGrant {
     pub id: TokenId,
     pub org: Option<OrgId>,
@@ -202,7 +202,7 @@ pub struct TokenGrant {
     pub last_used_at: Option<Timestamp>,
 }
 
-/// The grant of a token that has not expired.
+/// Finds a token that has not expired.
 pub async fn find_token(
     tx: &mut Tx<'_>,
     hash: &str,
@@ -233,7 +233,7 @@ pub async fn find_token(
         .transpose()
 }
 
-/// Whether a token is there and has not expired.
+/// Returns true if the token exists and has not expired.
 pub async fn token_exists(tx: &mut Tx<'_>, token: TokenId, now: Timestamp) -> Result<bool, StoreError> {
     let sql = "SELECT id FROM tokens WHERE id = $1 AND (expires_at IS NULL OR expires_at > $2)";
     Ok(find!(tx, (String,), sql, token.to_string(), now.micros())?.is_some())
@@ -244,7 +244,7 @@ pub async fn touch_token(tx: &mut Tx<'_>, token: TokenId, now: Timestamp) -> Res
         .map(|_| ())
 }
 
-/// The tokens of an organization; without one, those of operators.
+/// Lists the tokens of an organization, or (`None`) of operators.
 pub async fn list_tokens(tx: &mut Tx<'_>, org: Option<OrgId>) -> Result<Vec<Token>, StoreError> {
     #[derive(sqlx::FromRow)]
     struct TokenRow {
@@ -274,12 +274,12 @@ pub async fn list_tokens(tx: &mut Tx<'_>, org: Option<OrgId>) -> Result<Vec<Toke
         .collect()
 }
 
-/// Removes a token of this organization, or without one an operator's; says whether there was one.
+/// Deletes a token of this organization, or (`None`) of an operator. Returns true if it existed.
 pub async fn delete_token(tx: &mut Tx<'_>, org: Option<OrgId>, token: TokenId) -> Result<bool, StoreError> {
-    let of = org.map_or_else(String::new, |org| org.to_string());
+    let owner = org.map_or_else(String::new, |org| org.to_string());
     let sql = "DELETE FROM tokens WHERE id = $1 AND COALESCE(org_id, '') = $2";
-    let gone = exec!(tx, sql, token.to_string(), of)?;
-    Ok(gone > 0)
+    let deleted = exec!(tx, sql, token.to_string(), owner)?;
+    Ok(deleted > 0)
 }
 
 pub async fn find_setting(tx: &mut Tx<'_>, name: &str) -> Result<Option<String>, StoreError> {
@@ -296,14 +296,15 @@ pub async fn delete_setting(tx: &mut Tx<'_>, name: &str) -> Result<(), StoreErro
     exec!(tx, "DELETE FROM settings WHERE name = $1", name).map(|_| ())
 }
 
-/// What was answered before to a key: the hash of that request, the status and the body.
+/// The stored answer to an idempotency key: the hash of its request, its status (0: claimed, not answered)
+/// and its body.
 pub struct Replay {
     pub request_hash: String,
     pub status: u16,
     pub answer: String,
 }
 
-/// Records an answer under its key; `false` when the key is taken.
+/// Stores an answer under its key. Returns false if the key is in use.
 pub async fn insert_idempotency(
     tx: &mut Tx<'_>,
     scope: &str,
@@ -336,7 +337,7 @@ pub async fn find_idempotency(tx: &mut Tx<'_>, scope: &str, key: &str) -> Result
     }))
 }
 
-/// Keeps an answer under its key, unless one is kept.
+/// Stores an answer under its key. It replaces a claim (status 0), but no other answer.
 pub async fn put_answer(
     tx: &mut Tx<'_>,
     scope: &str,
@@ -351,12 +352,12 @@ pub async fn put_answer(
     exec!(tx, sql, scope, key, &replay.request_hash, status, &replay.answer, now.micros()).map(|_| ())
 }
 
-/// Forgets answers that were given before.
+/// Deletes the answers that were stored before a time.
 pub async fn forget_answers(tx: &mut Tx<'_>, before: Timestamp) -> Result<(), StoreError> {
     exec!(tx, "DELETE FROM idempotency_keys WHERE created_at < $1", before.micros()).map(|_| ())
 }
 
-/// Forgets sessions that are over: too old, or unused for too long.
+/// Deletes the sessions that have expired, or were not used after `idle_since`.
 pub async fn forget_sessions(
     tx: &mut Tx<'_>,
     now: Timestamp,

@@ -1,4 +1,4 @@
-//! Attempts and what they hold on boards.
+//! Attempts with their ranks, and their allocations on boards.
 
 use berth_types::ids::{JobId, NodeId, OrgId};
 use berth_types::time::Timestamp;
@@ -16,54 +16,57 @@ pub struct AttemptRow {
     pub known: bool,
     pub running: bool,
     pub ended: bool,
-    /// JSON: how it ended.
+    /// JSON: the outcome of the rank.
     pub outcome: Option<String>,
     pub ended_at: Option<i64>,
     pub clean: bool,
     pub log_bytes: Option<i64>,
     pub is_open: bool,
-    /// JSON: what was seen of its process and devices.
+    /// JSON: the evidence of process and devices.
     pub evidence: Option<String>,
-    /// Its worker has files that are to be kept.
+    /// True if its worker has files that the portal should have and has not.
     pub saving: bool,
-    /// How far its preparation is, in a sentence; empty when there is nothing to say.
+    /// The present step of its preparation as a sentence; empty without one.
     pub progress: String,
-    /// What its registry calls exactly the image that it runs in.
+    /// The digest of its image in the registry.
     pub image_digest: Option<String>,
 }
 
-/// A rank that is not closed, with what its worker is told of it and of its job each time.
+/// An open rank, with the fields of its job for the messages to its worker.
 #[derive(Debug, Clone, sqlx::FromRow)]
-pub struct OpenRow {
+pub struct OpenRankRow {
     pub job_id: String,
     pub number: i64,
     pub rank: i64,
     pub known: bool,
-    /// 0: it has none.
+    /// 0: it has no lease.
     pub lease_ms: i64,
     pub org_id: String,
     #[sqlx(flatten)]
     pub phase: Phase,
-    /// The job's latest.
+    /// The latest attempt of the job.
     pub latest: i64,
     pub max_duration_s: i64,
     pub metered_before_ms: i64,
     pub nodes: i64,
     pub device_count: i64,
-    /// The submission as JSON. Absent for what its worker knows already and need not stop: a node has many
-    /// of these, and a submission may be long.
+    /// The submission as JSON. Absent if the worker has the assignment and the job is not being stopped,
+    /// because a node may have many open ranks and a submission may be long.
     pub spec: Option<String>,
 }
 
-impl OpenRow {
-    /// What the submission says.
+impl OpenRankRow {
+    /// Parses the submission.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`] if it is absent or not of this type.
     pub fn submission<T: serde::de::DeserializeOwned>(&self) -> Result<T, StoreError> {
         let spec = self.spec.as_deref().unwrap_or_default();
         serde_json::from_str(spec).map_err(|_| StoreError::Corrupt(self.job_id.clone()))
     }
 }
 
-/// Slices that an attempt has or had.
+/// A device that an attempt holds or held on a board.
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct AllocationRow {
     pub job_id: String,
@@ -81,7 +84,7 @@ pub struct AllocationRow {
     pub unclean: Option<String>,
 }
 
-/// An allocation with what the map and the planner need of its job.
+/// A held allocation, with the fields of its job for the map and the planner.
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct HeldRow {
     #[sqlx(flatten)]
@@ -96,13 +99,13 @@ pub struct HeldRow {
     pub grace_s: i64,
     pub cpu_milli: i64,
     pub memory_mib: i64,
-    /// Of its offering.
+    /// The slug of its offering.
     pub slug: String,
     pub nano_per_second: i64,
     pub reservation_id: Option<String>,
     #[sqlx(flatten)]
     pub phase: Phase,
-    /// The job's latest.
+    /// The latest attempt of the job.
     #[sqlx(rename = "latest")]
     pub attempt: i64,
     /// Memory slices of the whole board.
@@ -122,7 +125,8 @@ macro_rules! select_attempts {
     };
 }
 
-/// Records one rank of an attempt. It has a lease where the worker of its node keeps one.
+/// Adds one rank of an attempt. It has a lease if the worker of its node ends jobs at the end of their
+/// leases.
 pub async fn insert(
     tx: &mut Tx<'_>,
     job: JobId,
@@ -161,7 +165,7 @@ pub async fn insert_allocation(tx: &mut Tx<'_>, row: &AllocationRow) -> Result<(
     .map(|_| ())
 }
 
-/// The rank of an attempt that this node has.
+/// Finds the rank of an attempt on a node.
 pub async fn find(
     tx: &mut Tx<'_>,
     job: JobId,
@@ -172,20 +176,20 @@ pub async fn find(
     find!(tx, AttemptRow, sql, job.to_string(), i64::from(number), node.to_string())
 }
 
-/// All ranks of an attempt.
+/// Lists all ranks of an attempt.
 pub async fn list_ranks(tx: &mut Tx<'_>, job: &str, number: i64) -> Result<Vec<AttemptRow>, StoreError> {
     list!(tx, AttemptRow, select_attempts!("WHERE job_id = $1 AND number = $2 ORDER BY rank"), job, number)
 }
 
-/// What is known of the end of a rank's log.
+/// The end of a rank's log, as far as it is known.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct LogEndRow {
     pub log_bytes: Option<i64>,
-    /// JSON: how the rank ended.
+    /// JSON: the outcome of the rank.
     pub outcome: Option<String>,
 }
 
-/// The length of a rank's log, once it is known, and how the rank ended.
+/// Finds the length of a rank's log, once it is known, and the outcome of the rank.
 pub async fn find_log_end(
     tx: &mut Tx<'_>,
     job: JobId,
@@ -196,7 +200,7 @@ pub async fn find_log_end(
     find!(tx, LogEndRow, sql, job.to_string(), i64::from(number), i64::from(rank))
 }
 
-/// Writes what is known of a rank.
+/// Stores the fields of a rank that can change.
 pub async fn update(tx: &mut Tx<'_>, row: &AttemptRow) -> Result<(), StoreError> {
     let sql = "UPDATE attempts SET known = $4, running = $5, ended = $6, outcome = $7, ended_at = $8, clean = $9, \
                log_bytes = $10, is_open = $11, evidence = $12, saving = $13, \
@@ -223,21 +227,21 @@ pub async fn update(tx: &mut Tx<'_>, row: &AttemptRow) -> Result<(), StoreError>
     .map(|_| ())
 }
 
-/// The ranks of earlier attempts of a job whose files are still on their way.
+/// Lists the ranks of a job's attempts before `before` with files that the portal has not got yet.
 pub async fn list_saving(tx: &mut Tx<'_>, job: &str, before: i64) -> Result<Vec<AttemptRow>, StoreError> {
     let sql = select_attempts!("WHERE job_id = $1 AND number < $2 AND saving = $3");
     list!(tx, AttemptRow, sql, job, before, true)
 }
 
-/// The ranks of a node that are not closed yet.
-pub async fn list_open(tx: &mut Tx<'_>, node: NodeId) -> Result<Vec<OpenRow>, StoreError> {
+/// Lists the open ranks of a node.
+pub async fn list_open(tx: &mut Tx<'_>, node: NodeId) -> Result<Vec<OpenRankRow>, StoreError> {
     let sql = "SELECT t.job_id, t.number, t.rank, t.known, t.lease_ms, j.org_id, j.state, j.stop_cause, j.stop_reason, \
                j.stop_for_job, j.stop_requeues, j.stop_seconds, j.stop_percent, \
                j.attempt AS latest, j.max_duration_s, j.metered_before_ms, j.nodes, j.device_count, \
                CASE WHEN t.known = $3 OR j.stop_cause IS NOT NULL THEN j.spec END AS spec \
                FROM attempts t JOIN jobs j ON j.id = t.job_id \
                WHERE t.node_id = $1 AND t.is_open = $2 ORDER BY t.job_id, t.number";
-    list!(tx, OpenRow, sql, node.to_string(), true, false)
+    list!(tx, OpenRankRow, sql, node.to_string(), true, false)
 }
 
 pub async fn list_allocations(
@@ -250,35 +254,41 @@ pub async fn list_allocations(
     list!(tx, AllocationRow, sql, job, attempt)
 }
 
-/// What the attempts that are open on a node hold or held there.
-pub async fn list_allocations_on(tx: &mut Tx<'_>, node: NodeId) -> Result<Vec<AllocationRow>, StoreError> {
+/// Lists the allocations of open ranks on a node, also released allocations.
+pub async fn list_node_allocations(tx: &mut Tx<'_>, node: NodeId) -> Result<Vec<AllocationRow>, StoreError> {
     let sql = "SELECT a.job_id, a.attempt, a.idx, a.org_id, a.node_id, a.gpu_uuid, a.profile_id, a.start, a.size, a.share_milli, a.mig_uuid, a.unclean \
                FROM attempts t JOIN allocations a ON a.job_id = t.job_id AND a.attempt = t.number AND a.node_id = t.node_id \
                WHERE t.node_id = $1 AND t.is_open = $2 ORDER BY a.job_id, a.attempt, a.idx";
     list!(tx, AllocationRow, sql, node.to_string(), true)
 }
 
-/// What the latest attempts of these jobs hold or held.
+/// Lists the allocations of these jobs' latest attempts, also released allocations.
 pub async fn list_latest_allocations(
     tx: &mut Tx<'_>,
     jobs: Vec<String>,
 ) -> Result<Vec<AllocationRow>, StoreError> {
-    macro_rules! of_jobs {
-        ($which:literal) => {
+    macro_rules! select_for_jobs {
+        ($condition:literal) => {
             concat!(
                 "SELECT a.job_id, a.attempt, a.idx, a.org_id, a.node_id, a.gpu_uuid, a.profile_id, a.start, a.size, \
                  a.share_milli, a.mig_uuid, a.unclean \
                  FROM jobs j JOIN allocations a ON a.job_id = j.id AND a.attempt = j.attempt WHERE j.id ",
-                $which,
+                $condition,
                 " ORDER BY a.job_id, a.idx"
             )
         };
     }
-    list_of!(tx, AllocationRow, of_jobs!("IN (SELECT value FROM json_each($1))"), of_jobs!("= ANY($1)"), jobs)
+    list_in!(
+        tx,
+        AllocationRow,
+        select_for_jobs!("IN (SELECT value FROM json_each($1))"),
+        select_for_jobs!("= ANY($1)"),
+        jobs
+    )
 }
 
-/// What is held on any board, without its jobs.
-pub async fn list_taken(tx: &mut Tx<'_>) -> Result<Vec<AllocationRow>, StoreError> {
+/// Lists the held allocations of all boards, without their jobs.
+pub async fn list_held_allocations(tx: &mut Tx<'_>) -> Result<Vec<AllocationRow>, StoreError> {
     let sql = "SELECT job_id, attempt, idx, org_id, node_id, gpu_uuid, profile_id, start, size, share_milli, mig_uuid, unclean \
                FROM allocations WHERE held = $1 ORDER BY gpu_uuid, start";
     list!(tx, AllocationRow, sql, true)
@@ -297,24 +307,24 @@ macro_rules! select_held {
     };
 }
 
-/// Everything that is held on any board.
+/// Lists the held allocations of all boards, with their jobs.
 pub async fn list_held(tx: &mut Tx<'_>) -> Result<Vec<HeldRow>, StoreError> {
     list!(tx, HeldRow, select_held!("WHERE a.held = $1 ORDER BY a.gpu_uuid, a.start"), true)
 }
 
-/// What the attempts of these jobs hold.
+/// Lists the held allocations of these jobs.
 pub async fn list_held_by(tx: &mut Tx<'_>, jobs: &[JobId]) -> Result<Vec<HeldRow>, StoreError> {
     let jobs: Vec<String> = jobs.iter().map(ToString::to_string).collect();
-    // Asked with `=`, SQLite would go through all that anybody holds to find it.
+    // With `a.held = …` SQLite would read all held allocations and filter them by job.
     let sqlite = select_held!(
         "WHERE a.job_id IN (SELECT value FROM json_each($1)) AND a.held <> $2 ORDER BY a.job_id, a.attempt, a.idx"
     );
     let postgres =
         select_held!("WHERE a.job_id = ANY($1) AND a.held <> $2 ORDER BY a.job_id, a.attempt, a.idx");
-    list_of!(tx, HeldRow, sqlite, postgres, jobs, false)
+    list_in!(tx, HeldRow, sqlite, postgres, jobs, false)
 }
 
-/// Records for which job an attempt is stopped.
+/// Records the job for which an attempt is stopped.
 pub async fn set_room_for(
     tx: &mut Tx<'_>,
     job: &str,
@@ -336,13 +346,13 @@ pub async fn set_mig_uuid(
     exec!(tx, sql, job, attempt, idx, uuid).map(|_| ())
 }
 
-/// Gives what an attempt holds on a node back to its boards.
+/// Releases the devices of an attempt on a node.
 pub async fn release(tx: &mut Tx<'_>, job: &str, attempt: i64, node: &str) -> Result<(), StoreError> {
     let sql = "UPDATE allocations SET held = $4, unclean = NULL WHERE job_id = $1 AND attempt = $2 AND node_id = $3";
     exec!(tx, sql, job, attempt, node, false).map(|_| ())
 }
 
-/// Keeps what an attempt holds on a node from being used until it is proved clean.
+/// Marks the held devices of an attempt on a node as unclean; they stay held until they are proved clean.
 pub async fn mark_unclean(
     tx: &mut Tx<'_>,
     job: &str,

@@ -1,4 +1,4 @@
-//! Budgets, and what happened that somebody should hear of.
+//! Budgets and notices.
 
 use berth_types::ids::{BudgetId, NoticeId, OrgId};
 use berth_types::time::Timestamp;
@@ -14,6 +14,7 @@ pub struct BudgetRow {
     pub value: String,
     pub limit_micros: i64,
     pub at_limit: String,
+    /// The highest reported threshold in percent, of the month in the next field.
     pub told: i64,
     pub told_month: String,
     pub created_by: String,
@@ -51,25 +52,26 @@ pub async fn insert(tx: &mut Tx<'_>, row: &BudgetRow) -> Result<(), StoreError> 
     .map(|_| ())
 }
 
-/// The budgets of an organization, or (`''`) of all.
+/// Lists the budgets of an organization (`''`: of all).
 pub async fn list(tx: &mut Tx<'_>, org: &str) -> Result<Vec<BudgetRow>, StoreError> {
     list!(tx, BudgetRow, select_budgets!("WHERE $1 = '' OR org_id = $1 ORDER BY org_id, id"), org)
 }
 
-/// Says whether there was such a budget in this organization.
+/// Deletes a budget of this organization. Returns true if it existed.
 pub async fn delete(tx: &mut Tx<'_>, org: OrgId, id: BudgetId) -> Result<bool, StoreError> {
     let sql = "DELETE FROM budgets WHERE org_id = $1 AND id = $2";
     Ok(exec!(tx, sql, org.to_string(), id.to_string())? == 1)
 }
 
-/// Remembers that a threshold was told of; says whether nobody had told it before.
-pub async fn tell(tx: &mut Tx<'_>, id: &str, percent: i64, month: &str) -> Result<bool, StoreError> {
+/// Records the report of a threshold. Returns true if it was not recorded before.
+pub async fn mark_reported(tx: &mut Tx<'_>, id: &str, percent: i64, month: &str) -> Result<bool, StoreError> {
     let sql =
         "UPDATE budgets SET told = $2, told_month = $3 WHERE id = $1 AND (told < $2 OR told_month <> $3)";
     Ok(exec!(tx, sql, id, percent, month)? == 1)
 }
 
-/// What an organization was charged on some days, for everything or (`label` not empty) for one label.
+/// Sums the charges of an organization from one day to another, both counted, in micros: all charges, or
+/// (`label` not empty) the charges of one label.
 pub async fn spent(
     tx: &mut Tx<'_>,
     org: &str,
@@ -83,14 +85,15 @@ pub async fn spent(
     Ok(find!(tx, (i64,), sql, org, label, value, from, until)?.map_or(0, |(n,)| n))
 }
 
-/// The jobs of an organization that have not ended: id, labels (JSON), held, used but not charged yet.
+/// Lists the jobs of an organization that have not ended: (id, labels as JSON, held micros, uncharged
+/// micros).
 pub async fn open_jobs(tx: &mut Tx<'_>, org: &str) -> Result<Vec<(String, String, i64, i64)>, StoreError> {
     let sql = "SELECT id, labels, held_micros, cost_micros - posted_micros FROM jobs \
                WHERE org_id = $1 AND ended_at IS NULL ORDER BY id";
     list!(tx, (String, String, i64, i64), sql, org)
 }
 
-/// What reservations of an organization still hold that begin in a time; half open.
+/// Sums the holds of an organization's reservations that begin in a half-open interval, in micros.
 pub async fn reserved(
     tx: &mut Tx<'_>,
     org: &str,
@@ -102,7 +105,7 @@ pub async fn reserved(
     Ok(find!(tx, (i64,), sql, org, from.micros(), until.micros())?.map_or(0, |(n,)| n))
 }
 
-/// Something that happened.
+/// An event for webhooks and mail.
 #[derive(Debug, Clone)]
 pub struct Notice {
     pub id: NoticeId,

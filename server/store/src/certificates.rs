@@ -1,4 +1,4 @@
-//! Certificates of nodes, the nodes that join tokens are for, and which daemon was let in last.
+//! Certificates of nodes, the nodes of join tokens, and the last admitted daemon of each node.
 
 use berth_types::ids::{JoinTokenId, NodeId};
 use berth_types::time::Timestamp;
@@ -15,7 +15,7 @@ pub struct CertificateRow {
     pub revoked_at: Option<i64>,
 }
 
-/// The daemon that was last let in for a node; an empty `instance` when none was.
+/// The last admitted daemon of a node; `instance` is empty without one.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct InstanceRow {
     pub instance: String,
@@ -36,31 +36,31 @@ pub async fn find(tx: &mut Tx<'_>, serial: &str) -> Result<Option<CertificateRow
     find!(tx, CertificateRow, sql, serial)
 }
 
-/// Takes back every certificate of a node; says how many were still good.
+/// Revokes the certificates of a node; returns the number that was not revoked before.
 pub async fn revoke_all(tx: &mut Tx<'_>, node: NodeId, now: Timestamp) -> Result<u64, StoreError> {
     let sql = "UPDATE node_certificates SET revoked_at = $2 WHERE node_id = $1 AND revoked_at IS NULL";
     exec!(tx, sql, node.to_string(), now.micros())
 }
 
-/// Forgets certificates of a node that ended before `before`.
+/// Deletes the certificates of a node that expired before `before`.
 pub async fn forget(tx: &mut Tx<'_>, node: NodeId, before: Timestamp) -> Result<(), StoreError> {
     let sql = "DELETE FROM node_certificates WHERE node_id = $1 AND expires_at < $2";
     exec!(tx, sql, node.to_string(), before.micros()).map(|_| ())
 }
 
-/// Says for which node a join token is.
+/// Binds a join token to a node.
 pub async fn set_token_node(tx: &mut Tx<'_>, token: JoinTokenId, node: NodeId) -> Result<(), StoreError> {
     let sql = "UPDATE join_tokens SET node_id = $2 WHERE id = $1";
     exec!(tx, sql, token.to_string(), node.to_string()).map(|_| ())
 }
 
-/// The node that a join token is for: `None` without such a token, an inner `None` for a new node.
+/// Finds the node of a join token: `None` without such a token, an inner `None` for a new node.
 pub async fn find_token_node(tx: &mut Tx<'_>, hash: &str) -> Result<Option<Option<String>>, StoreError> {
     let sql = "SELECT node_id FROM join_tokens WHERE hash = $1";
     Ok(find!(tx, (Option<String>,), sql, hash)?.map(|(node,)| node))
 }
 
-/// Spends the join tokens for a node that nobody has used.
+/// Marks the unused join tokens of a node as used.
 pub async fn void_tokens(tx: &mut Tx<'_>, node: NodeId, now: Timestamp) -> Result<(), StoreError> {
     let sql = "UPDATE join_tokens SET used_at = $2 WHERE node_id = $1 AND used_at IS NULL";
     exec!(tx, sql, node.to_string(), now.micros()).map(|_| ())
@@ -82,13 +82,13 @@ pub async fn set_instance(
     exec!(tx, sql, node.to_string(), instance, epoch, connections).map(|_| ())
 }
 
-/// Marks a node whose certificate is held twice; `false` when it was marked already.
-pub async fn suspect(tx: &mut Tx<'_>, node: NodeId, why: &str) -> Result<bool, StoreError> {
+/// Marks a node as suspect, because two daemons hold its certificate. Returns false if it was marked before.
+pub async fn mark_suspect(tx: &mut Tx<'_>, node: NodeId, reason: &str) -> Result<bool, StoreError> {
     let sql = "UPDATE nodes SET suspect = $2 WHERE id = $1 AND suspect IS NULL";
-    Ok(exec!(tx, sql, node.to_string(), why)? == 1)
+    Ok(exec!(tx, sql, node.to_string(), reason)? == 1)
 }
 
-/// Forgets which daemon was let in: the next to come is the first.
+/// Clears the last admitted daemon of a node and its mark as suspect; the next daemon counts as the first.
 pub async fn forget_instance(tx: &mut Tx<'_>, node: NodeId) -> Result<(), StoreError> {
     let sql = "UPDATE nodes SET instance = '', epoch = 0, connections = 0, suspect = NULL WHERE id = $1";
     exec!(tx, sql, node.to_string()).map(|_| ())

@@ -1,4 +1,4 @@
-//! Opening the database, and the two ways to it: [`Db::read`] and [`Db::write`].
+//! The handle of the database, [`Db`]: migrations, connections for reads, and write transactions.
 
 use std::path::Path;
 use std::str::FromStr;
@@ -22,14 +22,14 @@ use crate::writer::Writer;
 #[derive(Clone)]
 enum Engine {
     Sqlite { readers: SqlitePool, writer: Arc<Writer> },
-    Postgres { pool: PgPool, turns: Arc<RwLock<()>> },
+    Postgres { pool: PgPool, write_lock: Arc<RwLock<()>> },
 }
 
-/// The database.
+/// A handle of the database; clones share its connections.
 #[derive(Clone)]
 pub struct Db(Engine);
 
-/// A connection for reading.
+/// A connection for reads.
 pub enum ReadConn {
     Sqlite(PoolConnection<Sqlite>),
     Postgres(PoolConnection<Postgres>),
@@ -65,14 +65,17 @@ fn sqlite_options(file: &Path) -> SqliteConnectOptions {
         .busy_timeout(Duration::from_secs(5))
         .pragma("cache_size", "-65536")
         .pragma("temp_store", "memory")
-        // What is overwritten, such as a sealed secret, does not stay in the free room of its page.
+        // SQLite also clears replaced content, such as a sealed secret, from the free space of its page.
         .pragma("secure_delete", "FAST")
         .pragma("wal_autocheckpoint", "4000")
         .pragma("journal_size_limit", "67108864")
 }
 
 impl Db {
-    /// Opens the embedded database in `file`, migrated.
+    /// Opens the SQLite database in `file` and applies the migrations.
+    ///
+    /// # Errors
+    /// [`StoreError::Engine`] if another version of Berth made the database.
     pub async fn sqlite(file: &Path) -> Result<Self, StoreError> {
         let migrate = SqlitePoolOptions::new().max_connections(1).connect_with(sqlite_options(file)).await?;
         MIGRATIONS.run(&migrate).await.map_err(not_migrated)?;
@@ -85,20 +88,23 @@ impl Db {
         Ok(Self(Engine::Sqlite { readers, writer: Arc::new(Writer::start(sqlite_options(file))?) }))
     }
 
-    /// Opens a Postgres database by URL, migrated.
+    /// Opens the Postgres database at `url` and applies the migrations.
+    ///
+    /// # Errors
+    /// [`StoreError::Engine`] if the URL is not of Postgres, or another version of Berth made the database.
     pub async fn postgres(url: &str) -> Result<Self, StoreError> {
-        // The URL carries a password, so no part of it goes into the error.
-        let known = url.starts_with("postgres://") || url.starts_with("postgresql://");
-        let options = PgConnectOptions::from_str(url).ok().filter(|_| known);
+        // The URL has a password, so the error has no part of it.
+        let has_scheme = url.starts_with("postgres://") || url.starts_with("postgresql://");
+        let options = PgConnectOptions::from_str(url).ok().filter(|_| has_scheme);
         let options =
             options.ok_or_else(|| StoreError::Engine("the database URL is not postgres://…".to_owned()))?;
         let pool = PgPoolOptions::new().max_connections(16).connect_with(options).await?;
         MIGRATIONS.run(&pool).await.map_err(not_migrated)?;
         sqlx::raw_sql(include_str!("../../../migrations/guards/postgres.sql")).execute(&pool).await?;
-        Ok(Self(Engine::Postgres { pool, turns: Arc::default() }))
+        Ok(Self(Engine::Postgres { pool, write_lock: Arc::default() }))
     }
 
-    /// A connection for reading.
+    /// Returns a connection for reads.
     pub async fn read(&self) -> Result<ReadConn, StoreError> {
         Ok(match &self.0 {
             Engine::Sqlite { readers, .. } => ReadConn::Sqlite(readers.acquire().await?),
@@ -106,27 +112,29 @@ impl Db {
         })
     }
 
-    /// Runs `work` in one transaction; returns when it is durable.
+    /// Runs `work` in one transaction and returns after the transaction is durable.
     ///
-    /// SQLite: transactions of many callers share one commit. Postgres: SERIALIZABLE, run again when
-    /// it met another one.
+    /// SQLite: the transactions of many callers share one commit. Postgres: the transaction is SERIALIZABLE
+    /// and runs again after a conflict.
     pub async fn write<T: Send + 'static>(&self, work: impl Work<T>) -> Result<T, StoreError> {
         match &self.0 {
             Engine::Sqlite { writer, .. } => writer.run(work).await,
-            Engine::Postgres { pool, turns } => postgres_write(pool, turns, PATIENCE, work).await,
+            Engine::Postgres { pool, write_lock } => {
+                postgres_write(pool, write_lock, SHARED_TRIES, work).await
+            }
         }
     }
 
-    /// [`Db::write`] for what touches rows of many others: it would only be undone by them, so it waits
-    /// until it is alone at once.
+    /// [`Db::write`] for work on rows of many other writes. On Postgres it runs alone in this process from
+    /// its first try, because it would lose its conflicts with the other writes.
     pub async fn write_alone<T: Send + 'static>(&self, work: impl Work<T>) -> Result<T, StoreError> {
         match &self.0 {
             Engine::Sqlite { writer, .. } => writer.run(work).await,
-            Engine::Postgres { pool, turns } => postgres_write(pool, turns, 0, work).await,
+            Engine::Postgres { pool, write_lock } => postgres_write(pool, write_lock, 0, work).await,
         }
     }
 
-    /// Whether the database answers.
+    /// Checks that the database answers.
     pub async fn ping(&self) -> Result<(), StoreError> {
         let mut conn = self.read().await?;
         let row: Option<(i64,)> =
@@ -135,32 +143,33 @@ impl Db {
     }
 }
 
-/// Numbers the conflicts, so that no two of them wait alike.
-static TURN: AtomicU64 = AtomicU64::new(0);
+/// The number of lost conflicts; it gives each of them another delay.
+static LOST_CONFLICTS: AtomicU64 = AtomicU64::new(0);
 
-/// How each write begins. A table that is read from end to end is locked against all writes of others that
-/// come meanwhile, and of a small one Postgres thinks that the quickest; by an index it is only the pages
-/// that were read. So indexes are made cheap.
+/// The first statements of each write. After a sequential scan of a table, each concurrent write to the table
+/// conflicts; after an index scan, only a write to the pages of that scan conflicts. Postgres prefers the
+/// sequential scan for a small table, so `random_page_cost` makes index scans cheap.
 const BEGIN: &str = "BEGIN ISOLATION LEVEL SERIALIZABLE; SET LOCAL random_page_cost = 0.1";
 
-/// After so many lost conflicts a write waits until it is alone in this process.
-const PATIENCE: u32 = 4;
+/// The number of tries beside other writes. After these a write runs alone in this process.
+const SHARED_TRIES: u32 = 4;
 
-/// All writes hold `turns` together, and one that keeps losing holds it alone: it waits for those that
-/// began before it, and others wait for it. So a long one comes through beside any number of short ones.
+/// Runs `work` on Postgres. A try holds `write_lock` shared. After `shared_tries` lost conflicts a try holds
+/// the lock exclusively: it waits for the running writes, and new writes wait for it. So a long write
+/// succeeds beside any number of short writes.
 async fn postgres_write<T: Send>(
     pool: &PgPool,
-    turns: &RwLock<()>,
-    patience: u32,
+    write_lock: &RwLock<()>,
+    shared_tries: u32,
     work: impl Work<T>,
 ) -> Result<T, StoreError> {
-    const TRIES: u32 = 20;
-    let mut tried = 0;
+    const MAX_TRIES: u32 = 20;
+    let mut tries = 0;
     loop {
-        tried += 1;
-        let turn = match tried <= patience {
-            true => Either::Left(turns.read().await),
-            false => Either::Right(turns.write().await),
+        tries += 1;
+        let guard = match tries <= shared_tries {
+            true => Either::Left(write_lock.read().await),
+            false => Either::Right(write_lock.write().await),
         };
         let mut tx = pool.begin_with(BEGIN).await?;
         let result = work(&mut Tx::Postgres(&mut tx)).await;
@@ -175,14 +184,15 @@ async fn postgres_write<T: Send>(
                 error
             }
         };
-        drop(turn);
+        drop(guard);
         match outcome {
-            StoreError::Contended if tried < TRIES => {
-                // The loser of a conflict steps aside a little longer each time, and not as long as the
-                // others that lost to the same winner.
-                let turn = TURN.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 48;
-                let most = u64::from(tried) * 6;
-                tokio::time::sleep(Duration::from_millis(most / 2 + turn % most)).await;
+            StoreError::Contended if tries < MAX_TRIES => {
+                // The delay grows with each try, and it differs between the writes that lost to the same
+                // write.
+                let random =
+                    LOST_CONFLICTS.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 48;
+                let range_ms = u64::from(tries) * 6;
+                tokio::time::sleep(Duration::from_millis(range_ms / 2 + random % range_ms)).await;
             }
             error => return Err(error),
         }

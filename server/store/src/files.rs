@@ -1,4 +1,4 @@
-//! Files of jobs that outlive their attempt. Their bytes are elsewhere.
+//! Files of jobs that outlive their attempt. Their bytes are in the object store.
 
 use berth_types::files::{FileKind, FileState};
 use berth_types::ids::{FileId, JobId, OrgId};
@@ -59,7 +59,7 @@ pub async fn insert(tx: &mut Tx<'_>, row: &FileRow) -> Result<(), StoreError> {
     .map(|_| ())
 }
 
-/// The row that stands for the same file as this one would.
+/// Finds the stored row of the same file as `row`.
 pub async fn find_same(tx: &mut Tx<'_>, row: &FileRow) -> Result<Option<FileRow>, StoreError> {
     let sql = select_files!(
         "WHERE job_id = $1 AND attempt = $2 AND rank = $3 AND kind = $4 AND seq = $5 AND path = $6"
@@ -67,7 +67,7 @@ pub async fn find_same(tx: &mut Tx<'_>, row: &FileRow) -> Result<Option<FileRow>
     find!(tx, FileRow, sql, &row.job_id, row.attempt, row.rank, &row.kind, row.seq, &row.path)
 }
 
-/// The artifacts of one rank of an attempt, whatever their state.
+/// Lists the artifacts of one rank of an attempt, in any state.
 pub async fn list_artifacts(
     tx: &mut Tx<'_>,
     job: &str,
@@ -80,7 +80,7 @@ pub async fn list_artifacts(
     list!(tx, FileRow, sql, job, attempt, rank)
 }
 
-/// A file of a job of this organization, in whatever state.
+/// Finds a file of a job of this organization, in any state.
 pub async fn find(
     tx: &mut Tx<'_>,
     org: OrgId,
@@ -91,7 +91,7 @@ pub async fn find(
     find!(tx, FileRow, sql, org.to_string(), job.to_string(), file.to_string())
 }
 
-/// The newest `limit` files of a job with an id below `before` (`''`: from the newest).
+/// Lists the newest `limit` files of a job with an id below `before` (`''`: from the newest).
 pub async fn list(
     tx: &mut Tx<'_>,
     org: OrgId,
@@ -105,21 +105,21 @@ pub async fn list(
     list!(tx, FileRow, sql, org.to_string(), job.to_string(), before, limit)
 }
 
-/// Bytes that an organization has, or is about to have, in files of jobs and in volumes.
-pub async fn bytes_of(tx: &mut Tx<'_>, org: &str) -> Result<i64, StoreError> {
+/// Sums the bytes of an organization's job files and volumes, complete and partial.
+pub async fn total_bytes(tx: &mut Tx<'_>, org: &str) -> Result<i64, StoreError> {
     let sql = "SELECT CAST(COALESCE(SUM(bytes), 0) AS BIGINT) FROM \
                (SELECT bytes FROM job_files WHERE org_id = $1 AND state IN ('partial', 'complete') \
                 UNION ALL SELECT bytes FROM volume_blobs WHERE org_id = $1 AND state IN ('partial', 'complete')) AS kept";
     Ok(find!(tx, (i64,), sql, org)?.map_or(0, |(bytes,)| bytes))
 }
 
-/// Files that a job has or had a moment ago.
-pub async fn count_of(tx: &mut Tx<'_>, job: &str) -> Result<i64, StoreError> {
+/// Counts the files of a job, also gone files whose row still exists.
+pub async fn count_for_job(tx: &mut Tx<'_>, job: &str) -> Result<i64, StoreError> {
     let sql = "SELECT CAST(COUNT(*) AS BIGINT) FROM job_files WHERE job_id = $1";
     Ok(find!(tx, (i64,), sql, job)?.map_or(0, |(count,)| count))
 }
 
-/// Checkpoints of one rank of a job that are not gone, newest first.
+/// Lists the checkpoints of one rank of a job that are not gone, newest first.
 pub async fn list_checkpoints(tx: &mut Tx<'_>, job: &str, rank: i64) -> Result<Vec<FileRow>, StoreError> {
     let sql = select_files!(
         "WHERE job_id = $1 AND rank = $2 AND kind = 'checkpoint' AND state <> 'gone' ORDER BY attempt DESC, seq DESC"
@@ -127,7 +127,7 @@ pub async fn list_checkpoints(tx: &mut Tx<'_>, job: &str, rank: i64) -> Result<V
     list!(tx, FileRow, sql, job, rank)
 }
 
-/// Moves a file on from one state; says whether it was in that.
+/// Moves a file from one state to another. Returns true if it was in the first.
 pub async fn set_state(
     tx: &mut Tx<'_>,
     id: &str,
@@ -139,14 +139,14 @@ pub async fn set_state(
     Ok(exec!(tx, sql, id, from.name(), to.name(), note)? == 1)
 }
 
-/// Gives up files of one kind whose job ended before `before`.
+/// Marks as gone the files of one kind whose job ended before `before`. Returns their number.
 pub async fn expire(tx: &mut Tx<'_>, kind: FileKind, before: Timestamp) -> Result<u64, StoreError> {
     let sql = "UPDATE job_files SET state = 'gone' WHERE state <> 'gone' AND kind = $1 \
                AND job_id IN (SELECT id FROM jobs WHERE ended_at IS NOT NULL AND ended_at < $2)";
     exec!(tx, sql, kind.name(), before.micros())
 }
 
-/// Gives up what nobody sends any more: its attempt is closed.
+/// Marks as gone the partial files of closed ranks. Returns their number.
 pub async fn abandon(tx: &mut Tx<'_>) -> Result<u64, StoreError> {
     let sql = "UPDATE job_files SET state = 'gone' WHERE state = 'partial' AND NOT EXISTS (SELECT 1 FROM attempts a \
                WHERE a.job_id = job_files.job_id AND a.number = job_files.attempt AND a.rank = job_files.rank \
@@ -154,12 +154,12 @@ pub async fn abandon(tx: &mut Tx<'_>) -> Result<u64, StoreError> {
     exec!(tx, sql, true)
 }
 
-/// Files whose bytes are to be removed.
+/// Lists the gone files; their bytes must be removed.
 pub async fn list_gone(tx: &mut Tx<'_>, limit: i64) -> Result<Vec<FileRow>, StoreError> {
     list!(tx, FileRow, select_files!("WHERE state = 'gone' ORDER BY id LIMIT $1"), limit)
 }
 
-/// Removes the row of a file that is gone.
+/// Deletes the row of a gone file.
 pub async fn remove(tx: &mut Tx<'_>, id: &str) -> Result<(), StoreError> {
     exec!(tx, "DELETE FROM job_files WHERE id = $1 AND state = 'gone'", id).map(|_| ())
 }

@@ -1,4 +1,4 @@
-//! How boards are: what their workers say of them, why they are out of service, what operators want done.
+//! The health of boards: facts from their workers, quarantines, and tasks of operators.
 
 use berth_types::ids::NodeId;
 use berth_types::time::Timestamp;
@@ -27,7 +27,7 @@ pub struct HealthRow {
     pub task_words: Option<String>,
 }
 
-/// What an operator wants done with a board.
+/// A task of an operator for a board.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct TaskRow {
     pub uuid: String,
@@ -35,7 +35,7 @@ pub struct TaskRow {
     pub task_kind: Option<String>,
 }
 
-/// Why a board is taken out of service.
+/// The reason for a quarantine.
 #[derive(Debug, Clone)]
 pub struct NewQuarantine {
     pub code: String,
@@ -43,7 +43,7 @@ pub struct NewQuarantine {
     pub at: Timestamp,
 }
 
-/// The boards of a node, those that it no longer tells of too.
+/// Lists the boards of a node, also boards that it no longer reports.
 pub async fn list(tx: &mut Tx<'_>, node: NodeId) -> Result<Vec<HealthRow>, StoreError> {
     let sql = "SELECT uuid, node_id, idx, model, memory_mib, present, mig_enabled, quarantined, quarantine_code, \
                quarantined_at, silent, facts, task_number, task_kind, task_done, task_good, task_words \
@@ -58,12 +58,12 @@ pub async fn find(tx: &mut Tx<'_>, gpu_uuid: &str) -> Result<Option<HealthRow>, 
     find!(tx, HealthRow, sql, gpu_uuid)
 }
 
-/// Records whether a board answers.
+/// Records the reason for a board's silence; `None` if it answers.
 pub async fn set_silent(tx: &mut Tx<'_>, gpu_uuid: &str, silent: Option<&str>) -> Result<(), StoreError> {
     exec!(tx, "UPDATE gpus SET silent = $2 WHERE uuid = $1", gpu_uuid, silent).map(|_| ())
 }
 
-/// Records what was read of a board; `facts` is JSON.
+/// Records the facts that were read from a board; `facts` is JSON.
 pub async fn set_facts(
     tx: &mut Tx<'_>,
     gpu_uuid: &str,
@@ -74,65 +74,75 @@ pub async fn set_facts(
     exec!(tx, sql, gpu_uuid, facts, mig_enabled).map(|_| ())
 }
 
-/// Takes a board out of service for a fault of its worker's; says whether the fault is a new one.
-pub async fn quarantine_for(
+/// Quarantines a board for a fault report of its worker. Returns true if the report is new.
+pub async fn quarantine_for_fault(
     tx: &mut Tx<'_>,
     gpu_uuid: &str,
     serial: i64,
-    why: &NewQuarantine,
+    quarantine: &NewQuarantine,
 ) -> Result<bool, StoreError> {
     let sql = "UPDATE gpus SET quarantined = $3, quarantine_code = $4, quarantined_at = $5, fault_serial = $2 \
                WHERE uuid = $1 AND fault_serial < $2";
-    Ok(exec!(tx, sql, gpu_uuid, serial, &why.reason, &why.code, why.at.micros())? == 1)
+    Ok(exec!(tx, sql, gpu_uuid, serial, &quarantine.reason, &quarantine.code, quarantine.at.micros())? == 1)
 }
 
-/// Takes a board out of service.
-pub async fn set_aside(tx: &mut Tx<'_>, gpu_uuid: &str, why: &NewQuarantine) -> Result<(), StoreError> {
+/// Quarantines a board.
+pub async fn quarantine(
+    tx: &mut Tx<'_>,
+    gpu_uuid: &str,
+    quarantine: &NewQuarantine,
+) -> Result<(), StoreError> {
     let sql = "UPDATE gpus SET quarantined = $2, quarantine_code = $3, quarantined_at = $4 WHERE uuid = $1";
-    exec!(tx, sql, gpu_uuid, &why.reason, &why.code, why.at.micros()).map(|_| ())
+    exec!(tx, sql, gpu_uuid, &quarantine.reason, &quarantine.code, quarantine.at.micros()).map(|_| ())
 }
 
-/// Says in other words why a board is out of service, where it is so for this reason.
-pub async fn reword(tx: &mut Tx<'_>, gpu_uuid: &str, code: &str, reason: &str) -> Result<(), StoreError> {
+/// Replaces the text of a quarantine's reason, if the board is quarantined with this code.
+pub async fn set_quarantine_reason(
+    tx: &mut Tx<'_>,
+    gpu_uuid: &str,
+    code: &str,
+    reason: &str,
+) -> Result<(), StoreError> {
     let sql = "UPDATE gpus SET quarantined = $3 WHERE uuid = $1 AND quarantine_code = $2 AND quarantined IS NOT NULL";
     exec!(tx, sql, gpu_uuid, code, reason).map(|_| ())
 }
 
-/// Puts a board back into service; says whether it was out of it.
-pub async fn lift(tx: &mut Tx<'_>, gpu_uuid: &str) -> Result<bool, StoreError> {
+/// Ends the quarantine of a board. Returns true if it was quarantined.
+pub async fn lift_quarantine(tx: &mut Tx<'_>, gpu_uuid: &str) -> Result<bool, StoreError> {
     let sql = "UPDATE gpus SET quarantined = NULL, quarantine_code = NULL, quarantined_at = NULL \
                WHERE uuid = $1 AND quarantined IS NOT NULL";
     Ok(exec!(tx, sql, gpu_uuid)? == 1)
 }
 
-/// Wants something done with a board, in place of what was wanted before. Its number grows with time, so that
-/// it is a new one for the worker even when this database was put back from a backup.
-pub async fn want(tx: &mut Tx<'_>, gpu_uuid: &str, kind: &str, now: Timestamp) -> Result<(), StoreError> {
+/// Sets the task of a board, in place of an earlier task. The task number grows with time, so the worker sees
+/// a new number even after a restore of the database.
+pub async fn set_task(tx: &mut Tx<'_>, gpu_uuid: &str, kind: &str, now: Timestamp) -> Result<(), StoreError> {
     let sql = "UPDATE gpus SET task_number = CASE WHEN task_number >= $3 THEN task_number + 1 ELSE $3 END, \
                task_kind = $2, task_good = NULL, task_words = NULL WHERE uuid = $1";
     exec!(tx, sql, gpu_uuid, kind, now.micros()).map(|_| ())
 }
 
-/// Wants nothing done any more.
-pub async fn call_off(tx: &mut Tx<'_>, gpu_uuid: &str) -> Result<(), StoreError> {
+/// Cancels the open task of a board.
+pub async fn cancel_task(tx: &mut Tx<'_>, gpu_uuid: &str) -> Result<(), StoreError> {
     let sql = "UPDATE gpus SET task_done = task_number, task_kind = NULL WHERE uuid = $1 AND task_number > task_done";
     exec!(tx, sql, gpu_uuid).map(|_| ())
 }
 
-/// Records how the newest task went; says whether it was not known.
+/// Records the result of the newest task. Returns true if it was not recorded before.
 pub async fn finish_task(
     tx: &mut Tx<'_>,
     gpu_uuid: &str,
     number: i64,
     good: bool,
-    words: &str,
+    result: &str,
 ) -> Result<bool, StoreError> {
     let sql = "UPDATE gpus SET task_done = $2, task_good = $3, task_words = $4 \
                WHERE uuid = $1 AND task_number = $2 AND task_done < $2";
-    Ok(exec!(tx, sql, gpu_uuid, number, good, words)? == 1)
+    Ok(exec!(tx, sql, gpu_uuid, number, good, result)? == 1)
 }
 
-/// What is to be done with the boards of a node now. A mode changes only when nothing is held on its board.
+/// Lists the open tasks for the present boards of a node. A change of mode waits until nothing is held on the
+/// board.
 pub async fn list_tasks(tx: &mut Tx<'_>, node: NodeId) -> Result<Vec<TaskRow>, StoreError> {
     let sql = "SELECT uuid, task_number, task_kind FROM gpus WHERE node_id = $1 AND present AND task_number > task_done \
                AND (task_kind = 'check' OR NOT EXISTS \

@@ -1,4 +1,5 @@
-//! Invoices and credit notes. Once inserted only their state changes; the engine's triggers see to it.
+//! Invoices and credit notes. Triggers of the database refuse a change of their content; only their state
+//! changes.
 
 use berth_types::ids::{InvoiceId, OrgId};
 use berth_types::time::Timestamp;
@@ -32,7 +33,8 @@ macro_rules! select_invoices {
     };
 }
 
-/// The next number. Whoever takes it inserts in the same transaction, so that there is no gap.
+/// Returns the next number. The caller inserts the invoice in the same transaction, so the numbers have no
+/// gap.
 pub async fn next_number(tx: &mut Tx<'_>) -> Result<i64, StoreError> {
     let sql = "SELECT CAST(COALESCE(MAX(number), 0) AS BIGINT) + 1 FROM invoices";
     Ok(find!(tx, (i64,), sql)?.map_or(1, |(n,)| n))
@@ -60,7 +62,7 @@ pub async fn insert(tx: &mut Tx<'_>, row: &InvoiceRow) -> Result<(), StoreError>
     .map(|_| ())
 }
 
-/// Moves an invoice from one state to another; says whether it was in the first.
+/// Moves an invoice from one state to another. Returns true if it was in the first.
 pub async fn set_state(
     tx: &mut Tx<'_>,
     id: InvoiceId,
@@ -75,7 +77,8 @@ pub async fn find_any(tx: &mut Tx<'_>, id: InvoiceId) -> Result<Option<InvoiceRo
     find!(tx, InvoiceRow, select_invoices!("WHERE id = $1"), id.to_string())
 }
 
-/// The newest invoices of an organization (`''`: of all) with a number below `before` (0: from the newest).
+/// Lists the newest invoices of an organization (`''`: of all) with a number below `before` (0: from the
+/// newest).
 pub async fn list(
     tx: &mut Tx<'_>,
     org: &str,
@@ -88,16 +91,16 @@ pub async fn list(
     list!(tx, InvoiceRow, sql, org, before, limit)
 }
 
-/// Of transfers, those that give back what was charged. The words of the index that finds them.
+/// The condition for transfers that return a charge, in the text of the index `transfers_given_back`.
 macro_rules! is_given_back {
     () => {
         "kind = 'credit' AND source IN ('reservation', 'evidence')"
     };
 }
 
-/// The organizations that were charged on some days of a month, or were given something back within its
-/// times, and have no document for it yet: id and name.
-pub async fn to_bill(
+/// Lists the organizations without an invoice for a month that have charges on its days, or returned charges
+/// within its times: (id, name).
+pub async fn list_to_bill(
     tx: &mut Tx<'_>,
     month: &str,
     (first, last): (i64, i64),
@@ -114,7 +117,7 @@ pub async fn to_bill(
     list!(tx, (String, String), sql, month, first, last, from, until)
 }
 
-/// What an organization used in some days, by offering and mode: (slug, mode, device milli-ms, micros).
+/// Sums the use of an organization on some days, by offering and mode: (slug, mode, device milli-ms, micros).
 pub async fn lines(
     tx: &mut Tx<'_>,
     org: &str,
@@ -126,7 +129,8 @@ pub async fn lines(
     list!(tx, (String, String, i64, i64), sql, org, from, until)
 }
 
-/// What an organization was given back from a source, such as `reservation`, between two times.
+/// Sums the returned charges of an organization from a source, such as `reservation`, between two times, in
+/// micros.
 pub async fn given_back(
     tx: &mut Tx<'_>,
     org: OrgId,

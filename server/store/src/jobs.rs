@@ -34,30 +34,29 @@ pub struct JobRow {
     pub cost_micros: i64,
     pub posted_micros: i64,
     pub metered_ms: i64,
-    /// Of attempts before the present one.
+    /// The part of `metered_ms` from earlier attempts.
     pub metered_before_ms: i64,
     pub preemptible: bool,
-    /// Of a processor, and memory, on its node; 0 when it asked for nothing in particular.
+    /// Thousandths of a processor for each node; 0 without a request, also for the memory in the next field.
     pub cpu_milli: i64,
     pub memory_mib: i64,
     pub nodes: i64,
-    /// Seconds that it gets to save its state when it must make room.
+    /// The grace in seconds between the stop signal and SIGKILL.
     pub grace_s: i64,
-    /// Tries after bad ends.
+    /// The number of further attempts after bad ends.
     pub retries: i64,
     /// Thousandths of whole boards on all its nodes.
     pub board_milli: i64,
-    /// It runs inside this.
+    /// The reservation in which it runs.
     pub reservation_id: Option<String>,
-    /// Of its offering.
     pub offering_id: String,
     /// JSON.
     pub labels: String,
-    /// The meter at the last charge.
+    /// `metered_ms` at the last charge.
     pub posted_ms: i64,
     /// Thousandths of devices on all its nodes.
     pub device_milli: i64,
-    /// The transfer that set money aside for it.
+    /// The transfer that holds `held_micros`.
     pub hold_id: Option<String>,
     pub created_by: String,
     pub created_at: i64,
@@ -69,13 +68,13 @@ pub struct JobRow {
 }
 
 impl JobRow {
-    /// Why it is being stopped.
+    /// Returns the cause of its stop while it is being stopped.
     pub fn stop_cause(&self) -> Option<StopCause> {
         self.phase.stop.as_ref().map(|stop| stop.cause)
     }
 }
 
-/// The parts of a submission that may be large.
+/// The large parts of a submission.
 #[derive(Debug, Clone, Default, sqlx::FromRow)]
 pub struct JobInputs {
     pub script: Option<String>,
@@ -85,7 +84,7 @@ pub struct JobInputs {
     pub files: String,
 }
 
-/// What a new job starts with.
+/// A new job.
 #[derive(Debug, Clone)]
 pub struct NewJobRow {
     pub id: JobId,
@@ -111,7 +110,7 @@ pub struct NewJobRow {
     pub price_version: i64,
     pub nano_per_second: i64,
     pub held_micros: i64,
-    /// What sets that aside.
+    /// The transfer that holds `held_micros`.
     pub hold: Option<TransferId>,
     pub created_by: String,
     pub created_at: Timestamp,
@@ -166,7 +165,7 @@ pub async fn insert(tx: &mut Tx<'_>, job: &NewJobRow) -> Result<(), StoreError> 
     exec!(tx, sql, job.id.to_string(), script, env, files).map(|_| ())
 }
 
-/// The large parts of a job's submission.
+/// Finds the large parts of a job's submission.
 pub async fn find_inputs(tx: &mut Tx<'_>, job: &str) -> Result<Option<JobInputs>, StoreError> {
     find!(tx, JobInputs, "SELECT script, env, files FROM job_inputs WHERE job_id = $1", job)
 }
@@ -176,12 +175,12 @@ pub async fn find_script(tx: &mut Tx<'_>, job: &str) -> Result<Option<String>, S
     Ok(find!(tx, (Option<String>,), sql, job)?.and_then(|(script,)| script))
 }
 
-/// A job of this organization.
+/// Finds a job of this organization.
 pub async fn find(tx: &mut Tx<'_>, org: OrgId, job: JobId) -> Result<Option<JobRow>, StoreError> {
     find!(tx, JobRow, select_jobs!("WHERE j.org_id = $1 AND j.id = $2"), org.to_string(), job.to_string())
 }
 
-/// The newest `limit` jobs of an organization with an id below `before` (`''`: from the newest), in
+/// Lists the newest `limit` jobs of an organization with an id below `before` (`''`: from the newest), in
 /// `state` (`''`: in any).
 pub async fn list(
     tx: &mut Tx<'_>,
@@ -196,8 +195,10 @@ pub async fn list(
     list!(tx, JobRow, sql, org.to_string(), state, before, limit)
 }
 
-/// Compare-and-set: writes how the job is now, with its new generation, unless another change came
-/// first ([`StoreError::Stale`]). `before` is the generation that the change is based on.
+/// Stores a changed job with its new generation. `before` is the generation on which the change is based.
+///
+/// # Errors
+/// [`StoreError::Stale`] if the stored generation is another, after a concurrent change.
 pub async fn update(tx: &mut Tx<'_>, job: &JobRow, before: i64) -> Result<(), StoreError> {
     let sql = "UPDATE jobs SET generation = $18, state = $3, stop_cause = $4, held_micros = $5, \
                ended_at = $6, exit_code = $7, failure_code = $8, failure_detail = $9, attempt = $10, \
@@ -236,7 +237,7 @@ pub async fn update(tx: &mut Tx<'_>, job: &JobRow, before: i64) -> Result<(), St
     if changed == 1 { Ok(()) } else { Err(StoreError::Stale) }
 }
 
-/// The meter of a job that runs on: no change of state, so the generation stays.
+/// Stores the meter and the charges of a running job. The state does not change, so the generation stays.
 pub async fn update_meter(tx: &mut Tx<'_>, job: &JobRow) -> Result<(), StoreError> {
     let sql = "UPDATE jobs SET held_micros = $2, cost_micros = $3, posted_micros = $4, metered_ms = $5, posted_ms = $6 WHERE id = $1";
     exec!(
@@ -252,14 +253,20 @@ pub async fn update_meter(tx: &mut Tx<'_>, job: &JobRow) -> Result<(), StoreErro
     .map(|_| ())
 }
 
-/// Raises the generation, for an event that leaves the job as it is.
-pub async fn raise(tx: &mut Tx<'_>, job: &str, generation: i64) -> Result<(), StoreError> {
+/// Raises the generation for an event without another change of the job.
+///
+/// # Errors
+/// [`StoreError::Stale`] if the stored generation is not `generation`.
+pub async fn raise_generation(tx: &mut Tx<'_>, job: &str, generation: i64) -> Result<(), StoreError> {
     let sql = "UPDATE jobs SET generation = generation + 1 WHERE id = $1 AND generation = $2";
     let changed = exec!(tx, sql, job, generation)?;
     if changed == 1 { Ok(()) } else { Err(StoreError::Stale) }
 }
 
-/// A longer limit, and what is held for it.
+/// Stores a longer time limit with its hold, and raises the generation.
+///
+/// # Errors
+/// [`StoreError::Stale`] if the stored generation is not `generation`.
 pub async fn update_limit(
     tx: &mut Tx<'_>,
     job: JobId,
@@ -273,26 +280,26 @@ pub async fn update_limit(
     if changed == 1 { Ok(()) } else { Err(StoreError::Stale) }
 }
 
-/// A job, whoever's it is. Only for the portal's own loops.
+/// Finds a job of any organization. Only for the portal's own loops.
 pub async fn find_any(tx: &mut Tx<'_>, job: JobId) -> Result<Option<JobRow>, StoreError> {
     find!(tx, JobRow, select_jobs!("WHERE j.id = $1"), job.to_string())
 }
 
-/// Those of these jobs that there are, whoever's they are. Only for the portal's own loops.
+/// Lists the jobs with these ids, of any organization. Only for the portal's own loops.
 pub async fn list_any(tx: &mut Tx<'_>, jobs: &[JobId]) -> Result<Vec<JobRow>, StoreError> {
     let jobs: Vec<String> = jobs.iter().map(ToString::to_string).collect();
     let sqlite = select_jobs!("WHERE j.id IN (SELECT value FROM json_each($1))");
-    list_of!(tx, JobRow, sqlite, select_jobs!("WHERE j.id = ANY($1)"), jobs)
+    list_in!(tx, JobRow, sqlite, select_jobs!("WHERE j.id = ANY($1)"), jobs)
 }
 
-/// The queue, by priority and then by age.
+/// Lists the queue, by priority and then by age.
 pub async fn list_queued(tx: &mut Tx<'_>, limit: i64) -> Result<Vec<JobRow>, StoreError> {
     let sql = select_jobs!("WHERE j.state = 'queued' ORDER BY j.priority DESC, j.created_at, j.id LIMIT $1");
     list!(tx, JobRow, sql, limit)
 }
 
-/// What an organization's jobs have used beyond their last charge, and what those that run
-/// cost, in nano-units a second.
+/// Sums over the jobs of an organization that have not ended: the uncharged micros, and the rates of running
+/// and stopping jobs in nano-units a second.
 pub async fn open_use(tx: &mut Tx<'_>, org: OrgId) -> Result<(i64, i64), StoreError> {
     let sql = "SELECT CAST(COALESCE(SUM(cost_micros - posted_micros), 0) AS BIGINT), \
                CAST(COALESCE(SUM(CASE WHEN state IN ('running', 'stopping') THEN nano_per_second ELSE 0 END), 0) AS BIGINT) \
@@ -300,7 +307,7 @@ pub async fn open_use(tx: &mut Tx<'_>, org: OrgId) -> Result<(i64, i64), StoreEr
     Ok(find!(tx, (i64, i64), sql, org.to_string())?.unwrap_or_default())
 }
 
-/// The recorded changes of all jobs of an organization since a time, oldest first.
+/// Lists the events of all jobs of an organization since a time, oldest first.
 pub async fn list_org_events(
     tx: &mut Tx<'_>,
     org: OrgId,
@@ -347,7 +354,7 @@ pub async fn insert_event(tx: &mut Tx<'_>, org: OrgId, event: &JobEvent) -> Resu
     .map(|_| ())
 }
 
-/// A job's events after `seq`, in order.
+/// Lists the events of a job after the number `after`, in order.
 pub async fn list_events(tx: &mut Tx<'_>, job: JobId, after: i64) -> Result<Vec<JobEvent>, StoreError> {
     let sql =
         "SELECT seq, at, state, attempt, detail FROM job_events WHERE job_id = $1 AND seq > $2 ORDER BY seq";
@@ -357,8 +364,8 @@ pub async fn list_events(tx: &mut Tx<'_>, job: JobId, after: i64) -> Result<Vec<
         .collect()
 }
 
-/// What organizations used since a time: thousandths of boards × seconds, by the day (UTC) on which
-/// each job ended, or today.
+/// Sums the use of organizations since a time: (organization, day, thousandths of boards × seconds). A job
+/// counts on the day of its end (UTC), an open job on today.
 pub async fn use_by_day(
     tx: &mut Tx<'_>,
     since: Timestamp,
@@ -375,25 +382,25 @@ pub async fn use_by_day(
     rows.into_iter().map(row).collect()
 }
 
-/// How many jobs of everyone have not ended, by state.
+/// Counts the jobs of all organizations that have not ended, by state.
 pub async fn count_by_state(tx: &mut Tx<'_>) -> Result<Vec<(String, i64)>, StoreError> {
     let sql = "SELECT state, CAST(COUNT(*) AS BIGINT) FROM jobs WHERE ended_at IS NULL GROUP BY state ORDER BY state";
     list!(tx, (String, i64), sql)
 }
 
-/// When the job was submitted that was submitted first of all that wait.
-pub async fn oldest_queued(tx: &mut Tx<'_>) -> Result<Option<i64>, StoreError> {
+/// Finds the submission time of the oldest queued job.
+pub async fn find_oldest_queued_at(tx: &mut Tx<'_>) -> Result<Option<i64>, StoreError> {
     let sql = "SELECT MIN(created_at) FROM jobs WHERE state = 'queued'";
     Ok(find!(tx, (Option<i64>,), sql)?.and_then(|(at,)| at))
 }
 
-/// How many jobs of an organization wait.
+/// Counts the queued jobs of an organization.
 pub async fn count_queued(tx: &mut Tx<'_>, org: OrgId) -> Result<i64, StoreError> {
     let sql = "SELECT CAST(COUNT(*) AS BIGINT) FROM jobs WHERE org_id = $1 AND state = 'queued'";
     Ok(find!(tx, (i64,), sql, org.to_string())?.map_or(0, |(n,)| n))
 }
 
-/// Members, queued and running jobs of an organization.
+/// Counts members, queued jobs and running jobs of an organization.
 pub async fn counts(tx: &mut Tx<'_>, org: OrgId) -> Result<(i64, i64, i64), StoreError> {
     let sql = "SELECT (SELECT CAST(COUNT(*) AS BIGINT) FROM members WHERE org_id = $1), \
                CAST(COALESCE(SUM(CASE WHEN state = 'queued' THEN 1 ELSE 0 END), 0) AS BIGINT), \

@@ -1,40 +1,41 @@
-//! Leases of attempts, and nodes whose work was taken for ended.
+//! Leases of attempts, and lost nodes.
 
 use berth_types::ids::NodeId;
 use berth_types::time::Timestamp;
 
 use super::{StoreError, Tx};
 
-/// How a node stands with its lease.
+/// A node with the state of its lease.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct NodeLeaseRow {
     pub id: String,
     pub name: String,
-    /// Its worker ends what it runs by itself.
+    /// True if its worker ends jobs at the end of their leases.
     pub leased: bool,
     pub last_seen_at: Option<i64>,
     pub lost_at: Option<i64>,
     pub lost_why: Option<String>,
 }
 
-/// A rank whose end is not known.
+/// An open rank without a known end.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct UnendedRow {
     pub job_id: String,
     pub number: i64,
-    /// 0: it has none.
+    /// 0: it has no lease.
     pub lease_ms: i64,
-    /// JSON: what was seen of its process and devices.
+    /// JSON: the evidence of process and devices.
     pub evidence: Option<String>,
 }
 
-/// Ranks whose end is not known, by node.
+/// The number of open ranks of a node without a known end.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct UnendedCount {
     pub node_id: String,
     pub ranks: i64,
-    /// The longest and the shortest of their leases; 0: one has none.
+    /// The longest of their leases.
     pub longest_ms: i64,
+    /// The shortest of their leases; 0: a rank has no lease.
     pub shortest_ms: i64,
 }
 
@@ -61,16 +62,21 @@ pub async fn count_unended(tx: &mut Tx<'_>) -> Result<Vec<UnendedCount>, StoreEr
     list!(tx, UnendedCount, sql, true, false)
 }
 
-/// A node's worker is there; says whether the node had been lost.
-pub async fn returned(tx: &mut Tx<'_>, node: NodeId, leased: bool) -> Result<bool, StoreError> {
-    let was = find_node(tx, node).await?.is_some_and(|row| row.lost_at.is_some());
+/// Records the return of a node's worker. Returns true if the node was lost.
+pub async fn mark_returned(tx: &mut Tx<'_>, node: NodeId, leased: bool) -> Result<bool, StoreError> {
+    let was_lost = find_node(tx, node).await?.is_some_and(|row| row.lost_at.is_some());
     let sql = "UPDATE nodes SET leased = $2, lost_at = NULL, lost_why = NULL WHERE id = $1";
     exec!(tx, sql, node.to_string(), leased)?;
-    Ok(was)
+    Ok(was_lost)
 }
 
-/// What runs on a node counts as ended from now on; `false` when it did already.
-pub async fn mark_lost(tx: &mut Tx<'_>, node: NodeId, now: Timestamp, why: &str) -> Result<bool, StoreError> {
+/// Records a node as lost; its jobs count as lost from now on. Returns false if it was lost before.
+pub async fn mark_lost(
+    tx: &mut Tx<'_>,
+    node: NodeId,
+    now: Timestamp,
+    reason: &str,
+) -> Result<bool, StoreError> {
     let sql = "UPDATE nodes SET lost_at = $2, lost_why = $3 WHERE id = $1 AND lost_at IS NULL";
-    Ok(exec!(tx, sql, node.to_string(), now.micros(), why)? == 1)
+    Ok(exec!(tx, sql, node.to_string(), now.micros(), reason)? == 1)
 }

@@ -1,7 +1,8 @@
-//! The only room that knows SQL. Rows never leave it; what comes out are wire types and plain values.
+//! The database of the portal and all of its SQL.
 //!
-//! One text of SQL serves both engines, but where it is given a list (`list_of`). A function here takes a
-//! [`Tx`] and does one thing; a part of the portal decides which changes belong to one [`Db::write`].
+//! A statement has one text for both engines, except statements with a list (`list_in`). A function takes a
+//! [`Tx`], does one thing and returns wire types, rows or plain values. The callers group the changes of one
+//! [`Db::write`].
 
 #[macro_use]
 mod macros;

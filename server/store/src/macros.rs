@@ -1,7 +1,6 @@
-//! One statement for either engine: the same text and the same values, bound to whichever connection
-//! the transaction has.
+//! Macros that run one statement on either engine, with the same text and the same values.
 
-/// Runs a statement; gives the number of rows it touched.
+/// Runs a statement; returns the number of affected rows.
 macro_rules! exec {
     ($tx:expr, $sql:expr $(, $bind:expr)* $(,)?) => {
         match $tx {
@@ -12,7 +11,7 @@ macro_rules! exec {
     };
 }
 
-/// At most one row.
+/// Runs a query for at most one row.
 macro_rules! find {
     ($tx:expr, $row:ty, $sql:expr $(, $bind:expr)* $(,)?) => {
         match $tx {
@@ -23,7 +22,7 @@ macro_rules! find {
     };
 }
 
-/// Every row.
+/// Runs a query; returns every row.
 macro_rules! list {
     ($tx:expr, $row:ty, $sql:expr $(, $bind:expr)* $(,)?) => {
         match $tx {
@@ -34,9 +33,9 @@ macro_rules! list {
     };
 }
 
-/// Every row of a statement whose `$1` is a list of texts. The engines have no word for one in common, so
-/// each has its own text: SQLite is given the list as JSON, Postgres as an array.
-macro_rules! list_of {
+/// Runs a query with a list of texts as `$1`; returns every row. The engines have no common syntax for a
+/// list, so each has its own text. SQLite gets the list as JSON, Postgres as an array.
+macro_rules! list_in {
     ($tx:expr, $row:ty, $sqlite:expr, $postgres:expr, $texts:expr $(, $bind:expr)* $(,)?) => {
         match $tx {
             $crate::Tx::Sqlite(c) => {

@@ -1,4 +1,4 @@
-//! Who is in an organization, and who is invited into it.
+//! Members of organizations, and invitations.
 
 use berth_types::accounts::Role;
 use berth_types::ids::{InvitationId, OrgId, UserId};
@@ -47,7 +47,7 @@ macro_rules! select_members {
     };
 }
 
-/// Members, oldest account first, after a user (`''`: from the first).
+/// Lists members, oldest account first, after the user `after` (`''`: from the first).
 pub async fn list(tx: &mut Tx<'_>, org: OrgId, after: &str, limit: i64) -> Result<Vec<Member>, StoreError> {
     let sql = select_members!("WHERE m.org_id = $1 AND m.user_id > $2 ORDER BY m.user_id LIMIT $3");
     list!(tx, MemberRow, sql, org.to_string(), after, limit)?.into_iter().map(MemberRow::member).collect()
@@ -58,7 +58,7 @@ pub async fn find(tx: &mut Tx<'_>, org: OrgId, user: UserId) -> Result<Option<Me
     find!(tx, MemberRow, sql, org.to_string(), user.to_string())?.map(MemberRow::member).transpose()
 }
 
-/// Whether the account of this address is a member.
+/// Returns true if the user with this address is a member.
 pub async fn has_address(tx: &mut Tx<'_>, org: OrgId, email: &str) -> Result<bool, StoreError> {
     let sql = select_members!("WHERE m.org_id = $1 AND u.email = $2");
     Ok(find!(tx, MemberRow, sql, org.to_string(), email)?.is_some())
@@ -69,7 +69,7 @@ pub async fn count_owners(tx: &mut Tx<'_>, org: OrgId) -> Result<i64, StoreError
     Ok(find!(tx, (i64,), sql, org.to_string())?.map_or(0, |(n,)| n))
 }
 
-/// Makes somebody a member from `now` on.
+/// Adds a user as a member from `now` on.
 pub async fn join(
     tx: &mut Tx<'_>,
     org: OrgId,
@@ -81,41 +81,41 @@ pub async fn join(
     exec!(tx, sql, org.to_string(), user.to_string(), role.name(), now.micros()).map(|_| ())
 }
 
-/// Says whether there was such a member.
+/// Sets the role of a member. Returns true if the member exists.
 pub async fn set_role(tx: &mut Tx<'_>, org: OrgId, user: UserId, role: Role) -> Result<bool, StoreError> {
     let sql = "UPDATE members SET role = $3 WHERE org_id = $1 AND user_id = $2";
     Ok(exec!(tx, sql, org.to_string(), user.to_string(), role.name())? == 1)
 }
 
-/// Says whether there was such a member.
+/// Removes a member. Returns true if the member existed.
 pub async fn remove(tx: &mut Tx<'_>, org: OrgId, user: UserId) -> Result<bool, StoreError> {
     let sql = "DELETE FROM members WHERE org_id = $1 AND user_id = $2";
     Ok(exec!(tx, sql, org.to_string(), user.to_string())? == 1)
 }
 
-/// Ends every token that somebody made in an organization; how many.
+/// Deletes every token that a user made in an organization; returns their number.
 pub async fn end_tokens(tx: &mut Tx<'_>, org: OrgId, user: UserId) -> Result<u64, StoreError> {
     exec!(tx, "DELETE FROM tokens WHERE org_id = $1 AND user_id = $2", org.to_string(), user.to_string())
 }
 
-/// Withdraws every open invitation that somebody made in an organization; how many.
+/// Deletes every open invitation that a user made in an organization; returns their number.
 pub async fn withdraw_all(tx: &mut Tx<'_>, org: OrgId, user: UserId) -> Result<u64, StoreError> {
     let sql = "DELETE FROM invitations WHERE org_id = $1 AND created_by_id = $2 AND accepted_at IS NULL";
     exec!(tx, sql, org.to_string(), user.to_string())
 }
 
-/// An invitation with what only the portal knows of it.
+/// An invitation with its internal fields.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Invited {
+pub struct InvitationRecord {
     pub invitation: Invitation,
     pub org: OrgId,
     pub created_by_id: UserId,
-    /// Whom it made a member; it is used up then.
+    /// The new member; absent while the invitation is open.
     pub accepted_by: Option<UserId>,
 }
 
 #[derive(sqlx::FromRow)]
-struct InvitedRow {
+struct InvitationRow {
     id: String,
     org_id: String,
     email: String,
@@ -128,8 +128,8 @@ struct InvitedRow {
     accepted_by: Option<String>,
 }
 
-impl InvitedRow {
-    fn invited(self) -> Result<Invited, StoreError> {
+impl InvitationRow {
+    fn record(self) -> Result<InvitationRecord, StoreError> {
         let invitation = Invitation {
             id: parse(&self.id)?,
             email: self.email,
@@ -139,7 +139,7 @@ impl InvitedRow {
             expires_at: Timestamp::from_micros(self.expires_at),
             mailed_at: self.mailed_at.map(Timestamp::from_micros),
         };
-        Ok(Invited {
+        Ok(InvitationRecord {
             invitation,
             org: parse(&self.org_id)?,
             created_by_id: parse(&self.created_by_id)?,
@@ -158,8 +158,15 @@ macro_rules! select_invitations {
     };
 }
 
-/// Records an invitation that nobody has accepted; the address has no other open one in the organization.
-pub async fn insert_invitation(tx: &mut Tx<'_>, new: &Invited, hash: &str) -> Result<(), StoreError> {
+/// Adds an open invitation.
+///
+/// # Errors
+/// [`StoreError::Duplicate`] if the organization has an open invitation for the address.
+pub async fn insert_invitation(
+    tx: &mut Tx<'_>,
+    new: &InvitationRecord,
+    hash: &str,
+) -> Result<(), StoreError> {
     let sql = "INSERT INTO invitations (id, org_id, email, role, hash, created_by, created_by_id, created_at, \
                expires_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
     exec!(
@@ -178,29 +185,30 @@ pub async fn insert_invitation(tx: &mut Tx<'_>, new: &Invited, hash: &str) -> Re
     .map(|_| ())
 }
 
-/// The invitations of an organization that nobody has accepted, expired ones too, newest first.
-pub async fn list_invitations(tx: &mut Tx<'_>, org: OrgId) -> Result<Vec<Invited>, StoreError> {
+/// Lists the open invitations of an organization, also expired ones, newest first.
+pub async fn list_invitations(tx: &mut Tx<'_>, org: OrgId) -> Result<Vec<InvitationRecord>, StoreError> {
     let sql = select_invitations!("WHERE org_id = $1 AND accepted_at IS NULL ORDER BY id DESC");
-    list!(tx, InvitedRow, sql, org.to_string())?.into_iter().map(InvitedRow::invited).collect()
+    list!(tx, InvitationRow, sql, org.to_string())?.into_iter().map(InvitationRow::record).collect()
 }
 
-/// An invitation of this organization that nobody has accepted.
+/// Finds an open invitation of this organization.
 pub async fn find_invitation(
     tx: &mut Tx<'_>,
     org: OrgId,
     id: InvitationId,
-) -> Result<Option<Invited>, StoreError> {
+) -> Result<Option<InvitationRecord>, StoreError> {
     let sql = select_invitations!("WHERE org_id = $1 AND id = $2 AND accepted_at IS NULL");
-    find!(tx, InvitedRow, sql, org.to_string(), id.to_string())?.map(InvitedRow::invited).transpose()
+    find!(tx, InvitationRow, sql, org.to_string(), id.to_string())?.map(InvitationRow::record).transpose()
 }
 
-/// The invitation of this secret, accepted, expired or neither.
-pub async fn find_by_secret(tx: &mut Tx<'_>, hash: &str) -> Result<Option<Invited>, StoreError> {
+/// Finds the invitation with this hash of its secret, in any state.
+pub async fn find_by_secret(tx: &mut Tx<'_>, hash: &str) -> Result<Option<InvitationRecord>, StoreError> {
     let sql = select_invitations!("WHERE hash = $1");
-    find!(tx, InvitedRow, sql, hash)?.map(InvitedRow::invited).transpose()
+    find!(tx, InvitationRow, sql, hash)?.map(InvitationRow::record).transpose()
 }
 
-/// Gives an open invitation another secret and another end; the old secret does nothing from now on.
+/// Gives an open invitation a new secret and a new expiry; the old secret becomes invalid. Returns true if
+/// the invitation was open.
 pub async fn renew_invitation(
     tx: &mut Tx<'_>,
     id: InvitationId,
@@ -212,7 +220,7 @@ pub async fn renew_invitation(
     Ok(exec!(tx, sql, id.to_string(), hash, expires_at.micros())? == 1)
 }
 
-/// Records that the mail with this secret was handed on.
+/// Records the time of the mail with this secret.
 pub async fn mark_mailed(
     tx: &mut Tx<'_>,
     id: InvitationId,
@@ -223,13 +231,13 @@ pub async fn mark_mailed(
     exec!(tx, sql, id.to_string(), hash, now.micros()).map(|_| ())
 }
 
-/// Says whether there was such an open invitation in this organization.
+/// Deletes an open invitation of this organization. Returns true if it existed.
 pub async fn withdraw(tx: &mut Tx<'_>, org: OrgId, id: InvitationId) -> Result<bool, StoreError> {
     let sql = "DELETE FROM invitations WHERE org_id = $1 AND id = $2 AND accepted_at IS NULL";
     Ok(exec!(tx, sql, org.to_string(), id.to_string())? == 1)
 }
 
-/// Uses an invitation up; says whether it was open and had not ended.
+/// Marks an invitation as accepted. Returns true if it was open and had not expired.
 pub async fn accept(
     tx: &mut Tx<'_>,
     id: InvitationId,

@@ -1,4 +1,4 @@
-//! Tokens that read the metrics and nothing else.
+//! Tokens that give access to the metrics and to nothing else.
 
 use berth_types::accounts::{Role, Token};
 use berth_types::ids::{TokenId, UserId};
@@ -30,7 +30,12 @@ impl MetricsTokenRow {
     }
 }
 
-pub async fn insert(tx: &mut Tx<'_>, token: &Token, hash: &str, by: UserId) -> Result<(), StoreError> {
+pub async fn insert(
+    tx: &mut Tx<'_>,
+    token: &Token,
+    hash: &str,
+    created_by: UserId,
+) -> Result<(), StoreError> {
     let sql = "INSERT INTO metrics_tokens (id, name, hash, hint, created_by, created_at, expires_at) \
                VALUES ($1, $2, $3, $4, $5, $6, $7)";
     exec!(
@@ -40,21 +45,21 @@ pub async fn insert(tx: &mut Tx<'_>, token: &Token, hash: &str, by: UserId) -> R
         &token.name,
         hash,
         &token.hint,
-        by.to_string(),
+        created_by.to_string(),
         token.created_at.micros(),
         token.expires_at.map(Timestamp::micros)
     )
     .map(|_| ())
 }
 
-/// The token with this fingerprint, if it has not expired.
+/// Finds the token with this hash, if it has not expired.
 pub async fn find(tx: &mut Tx<'_>, hash: &str, now: Timestamp) -> Result<Option<Token>, StoreError> {
     let sql = "SELECT id, name, hint, created_at, expires_at, last_used_at FROM metrics_tokens \
                WHERE hash = $1 AND (expires_at IS NULL OR expires_at > $2)";
     find!(tx, MetricsTokenRow, sql, hash, now.micros())?.map(MetricsTokenRow::token).transpose()
 }
 
-/// Newest first.
+/// Lists the tokens, newest first.
 pub async fn list(tx: &mut Tx<'_>) -> Result<Vec<Token>, StoreError> {
     let sql =
         "SELECT id, name, hint, created_at, expires_at, last_used_at FROM metrics_tokens ORDER BY id DESC";
@@ -66,7 +71,7 @@ pub async fn touch(tx: &mut Tx<'_>, token: TokenId, now: Timestamp) -> Result<()
     exec!(tx, sql, token.to_string(), now.micros()).map(|_| ())
 }
 
-/// Says whether there was one.
+/// Deletes a token. Returns true if it existed.
 pub async fn delete(tx: &mut Tx<'_>, token: TokenId) -> Result<bool, StoreError> {
     Ok(exec!(tx, "DELETE FROM metrics_tokens WHERE id = $1", token.to_string())? == 1)
 }

@@ -6,7 +6,7 @@ use berth_types::time::Timestamp;
 
 use super::{StoreError, Tx};
 
-/// Why a board is out of service on which a device could not be made.
+/// The quarantine code of a board on which a device could not be made.
 const UNAVAILABLE: &str = "device.unavailable";
 
 #[derive(Debug, Clone, sqlx::FromRow)]
@@ -19,41 +19,41 @@ pub struct NodeRow {
     pub driver_version: String,
     pub worker_version: String,
     pub last_seen_at: Option<i64>,
-    /// 0 when unknown, like the next.
+    /// 0 if unknown, also for the next field.
     pub cpu_milli: i64,
     pub memory_mib: i64,
     pub address: String,
     /// JSON.
     pub labels: String,
-    /// Why two daemons must be holding its certificate.
+    /// The reason for the suspicion that two daemons hold its certificate.
     pub suspect: Option<String>,
-    /// Until when the newest of its certificates is good; absent when it has none that was not revoked.
+    /// The latest expiry of its certificates that are not revoked; absent without such a certificate.
     pub certified_until: Option<i64>,
     /// JSON.
     pub isolation: String,
-    /// It runs images.
+    /// True if its worker can run images.
     pub images: bool,
-    /// Which boards that it reported stay with another node; empty when none do.
+    /// A sentence about reported boards that belong to another node; empty without such boards.
     pub left_out: String,
 }
 
-/// What a worker says of its host when a session begins.
+/// A worker's report of its host at the start of a session.
 #[derive(Debug, Clone)]
 pub struct NodeReport {
     pub simulated: bool,
     pub unisolated: bool,
     pub driver_version: String,
     pub worker_version: String,
-    /// 0 when unknown, like the next.
+    /// 0 if unknown, also for the next field.
     pub cpu_milli: i64,
     pub memory_mib: i64,
-    /// Where other nodes reach it.
+    /// The address for connections from other nodes.
     pub address: String,
     /// JSON.
     pub labels: String,
-    /// JSON: what keeps jobs apart, in words.
+    /// JSON object: the isolation that the worker offers.
     pub isolation: String,
-    /// It runs images.
+    /// True if its worker can run images.
     pub images: bool,
     pub boards: Vec<GpuReport>,
 }
@@ -80,29 +80,29 @@ pub struct GpuRow {
     pub mig_enabled: bool,
     pub nvlink_island: i64,
     pub present: bool,
-    /// Why nothing is placed on it: it is out of service, or does not answer.
+    /// The reason against placements on it: its quarantine or its silence.
     pub quarantined: Option<String>,
     pub foreign_instances: String,
     /// JSON.
     pub facts: String,
-    /// Its node takes nothing new.
+    /// True if its node is cordoned.
     pub cordoned: bool,
 }
 
-/// The node other than the one that reports a board to which that board belongs.
+/// The owner of a board that another node reports.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
-pub struct OtherRow {
+pub struct BoardOwnerRow {
     pub node_id: String,
     pub node_name: String,
-    /// It reported the board when it was here last.
+    /// True if the last report of the owner had the board.
     pub present: bool,
-    /// Something of an attempt is held on the board.
+    /// True if an attempt holds a device on the board.
     pub held: bool,
 }
 
 impl GpuRow {
-    /// What its worker read of it, as far as it did.
-    pub fn told(&self) -> GpuFacts {
+    /// Returns the facts that the worker read; the others have default values.
+    pub fn facts(&self) -> GpuFacts {
         serde_json::from_str(&self.facts).unwrap_or_default()
     }
 }
@@ -120,13 +120,13 @@ pub async fn insert_join_token(
     exec!(tx, sql, id.to_string(), hash, created_by, now.micros(), expires_at.micros()).map(|_| ())
 }
 
-/// Forgets join tokens that can let nobody in any more.
+/// Deletes join tokens that are used or have expired.
 pub async fn forget_join_tokens(tx: &mut Tx<'_>, now: Timestamp) -> Result<(), StoreError> {
     let sql = "DELETE FROM join_tokens WHERE used_at IS NOT NULL OR expires_at <= $1";
     exec!(tx, sql, now.micros()).map(|_| ())
 }
 
-/// Spends a join token; `false` when there is none, or it was used or has expired.
+/// Marks a join token as used. Returns false if it does not exist, was used or has expired.
 pub async fn use_join_token(tx: &mut Tx<'_>, hash: &str, now: Timestamp) -> Result<bool, StoreError> {
     let sql = "UPDATE join_tokens SET used_at = $2 WHERE hash = $1 AND used_at IS NULL AND expires_at > $2";
     Ok(exec!(tx, sql, hash, now.micros())? == 1)
@@ -152,26 +152,26 @@ pub async fn list_gpus(tx: &mut Tx<'_>) -> Result<Vec<GpuRow>, StoreError> {
     list!(tx, GpuRow, sql)
 }
 
-/// Who has a board, if it is not this node.
-pub async fn find_other(
+/// Finds the owner of a board, if it is another node.
+pub async fn find_other_owner(
     tx: &mut Tx<'_>,
     gpu_uuid: &str,
     node: NodeId,
-) -> Result<Option<OtherRow>, StoreError> {
+) -> Result<Option<BoardOwnerRow>, StoreError> {
     let sql = "SELECT g.node_id, n.name AS node_name, g.present, \
                EXISTS (SELECT 1 FROM allocations a WHERE a.gpu_uuid = g.uuid AND a.held) AS held \
                FROM gpus g JOIN nodes n ON n.id = g.node_id WHERE g.uuid = $1 AND g.node_id <> $2";
-    find!(tx, OtherRow, sql, gpu_uuid, node.to_string())
+    find!(tx, BoardOwnerRow, sql, gpu_uuid, node.to_string())
 }
 
-/// Records which boards of its report stay with other nodes; says whether that is something else than before.
-pub async fn set_left_out(tx: &mut Tx<'_>, node: NodeId, words: &str) -> Result<bool, StoreError> {
+/// Records the sentence about reported boards of other nodes. Returns true if it changed.
+pub async fn set_left_out(tx: &mut Tx<'_>, node: NodeId, text: &str) -> Result<bool, StoreError> {
     let sql = "UPDATE nodes SET left_out = $2 WHERE id = $1 AND left_out <> $2";
-    Ok(exec!(tx, sql, node.to_string(), words)? == 1)
+    Ok(exec!(tx, sql, node.to_string(), text)? == 1)
 }
 
-/// Records what a worker reports of its host. Its boards become this node's, whoever had them.
-pub async fn report(
+/// Records a worker's report of its host. Its boards become boards of this node, also boards of another node.
+pub async fn record_report(
     tx: &mut Tx<'_>,
     node: NodeId,
     report: &NodeReport,
@@ -222,8 +222,8 @@ pub async fn report(
     Ok(())
 }
 
-/// Takes the boards of an attempt on a node out of service, until their worker reports them anew. One that is
-/// out of it for another reason stays so.
+/// Quarantines the boards of an attempt on a node until the next report of their worker. A quarantine for
+/// another reason stays.
 pub async fn quarantine(
     tx: &mut Tx<'_>,
     job: &str,
@@ -241,7 +241,7 @@ pub async fn touch(tx: &mut Tx<'_>, node: NodeId, now: Timestamp) -> Result<(), 
     exec!(tx, "UPDATE nodes SET last_seen_at = $2 WHERE id = $1", node.to_string(), now.micros()).map(|_| ())
 }
 
-/// Says whether there is such a node.
+/// Sets or clears the cordon of a node. Returns true if the node exists.
 pub async fn set_cordoned(tx: &mut Tx<'_>, node: NodeId, cordoned: bool) -> Result<bool, StoreError> {
     Ok(exec!(tx, "UPDATE nodes SET cordoned = $2 WHERE id = $1", node.to_string(), cordoned)? == 1)
 }

@@ -16,7 +16,7 @@ pub struct StoredOffering {
     pub cells: i64,
     pub board_cells: i64,
     pub simulated: bool,
-    /// The latest price, and its version; `None` before the operator set one.
+    /// The price in effect, with its version; `None` without one.
     pub price: Option<StoredPrice>,
 }
 
@@ -24,7 +24,7 @@ pub struct StoredOffering {
 pub struct StoredPrice {
     pub version: i64,
     pub nano_per_second: i64,
-    /// As on demand when absent, like the next.
+    /// Absent: the rate on demand applies, also for the next field.
     pub reserved_nano_per_second: Option<i64>,
     pub preemptible_nano_per_second: Option<i64>,
 }
@@ -76,7 +76,7 @@ impl OfferingRow {
     }
 }
 
-/// Adds an offering unless its slug exists; says whether it is new.
+/// Adds an offering, unless its slug exists. Returns true if it is new.
 pub async fn insert(tx: &mut Tx<'_>, offering: &StoredOffering, now: Timestamp) -> Result<bool, StoreError> {
     let sql = "INSERT INTO offerings (id, slug, gpu_model, mig_profile, memory_mib, cells, board_cells, simulated, \
                created_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT (slug) DO NOTHING";
@@ -96,7 +96,7 @@ pub async fn insert(tx: &mut Tx<'_>, offering: &StoredOffering, now: Timestamp) 
     Ok(new > 0)
 }
 
-/// Everything on offer, each with the price that holds at a time.
+/// Lists the offerings, each with its price in effect at `now`.
 pub async fn list(tx: &mut Tx<'_>, now: Timestamp) -> Result<Vec<StoredOffering>, StoreError> {
     let sql = "SELECT o.id, o.slug, o.gpu_model, o.mig_profile, o.memory_mib, o.cells, o.board_cells, o.simulated, \
                p.version, p.nano_per_second, p.reserved_nano_per_second, p.preemptible_nano_per_second \
@@ -107,7 +107,7 @@ pub async fn list(tx: &mut Tx<'_>, now: Timestamp) -> Result<Vec<StoredOffering>
     list!(tx, OfferingRow, sql, now.micros())?.into_iter().map(OfferingRow::offering).collect()
 }
 
-/// An offering with the price that holds at a time.
+/// Finds an offering, with its price in effect at `now`.
 pub async fn find(tx: &mut Tx<'_>, slug: &str, now: Timestamp) -> Result<Option<StoredOffering>, StoreError> {
     let sql = "SELECT o.id, o.slug, o.gpu_model, o.mig_profile, o.memory_mib, o.cells, o.board_cells, o.simulated, \
                p.version, p.nano_per_second, p.reserved_nano_per_second, p.preemptible_nano_per_second \
@@ -116,13 +116,13 @@ pub async fn find(tx: &mut Tx<'_>, slug: &str, now: Timestamp) -> Result<Option<
     find!(tx, OfferingRow, sql, slug, now.micros())?.map(OfferingRow::offering).transpose()
 }
 
-/// The greatest version of a price so far, 0 for none.
+/// Returns the greatest price version of an offering; 0 without a price.
 pub async fn last_version(tx: &mut Tx<'_>, offering: OfferingId) -> Result<i64, StoreError> {
     let sql = "SELECT CAST(COALESCE(MAX(version), 0) AS BIGINT) FROM prices WHERE offering_id = $1";
     Ok(find!(tx, (i64,), sql, offering.to_string())?.map_or(0, |(n,)| n))
 }
 
-/// Every version of a price, newest first: the price, from when it holds, who set it.
+/// Lists every price version, newest first: (price, start of its effect, author).
 pub async fn list_prices(
     tx: &mut Tx<'_>,
     offering: OfferingId,
@@ -142,8 +142,8 @@ pub async fn list_prices(
     Ok(rows.into_iter().map(price).collect())
 }
 
-/// What was charged for jobs of an offering that ended since a time, by price version and whether they
-/// were preemptible: (version, preemptible, jobs, micros).
+/// Sums the charges for jobs of an offering that ended since a time, without jobs in reservations: (version,
+/// preemptible, jobs, micros).
 pub async fn charged_since(
     tx: &mut Tx<'_>,
     offering: OfferingId,
@@ -155,7 +155,10 @@ pub async fn charged_since(
     list!(tx, (i64, bool, i64, i64), sql, offering.to_string(), since.micros())
 }
 
-/// Adds the next price version; [`StoreError::Duplicate`] when another one took that number.
+/// Adds the next price version.
+///
+/// # Errors
+/// [`StoreError::Duplicate`] if the version exists.
 pub async fn insert_price(
     tx: &mut Tx<'_>,
     offering: OfferingId,

@@ -1,13 +1,13 @@
-//! What operators ask of everyone's jobs, nodes that are emptied, and racks.
+//! Jobs of all organizations for operators, drains of nodes, open ranks, and racks.
 
 use berth_types::ids::NodeId;
 use berth_types::time::Timestamp;
 
 use super::{StoreError, Tx};
 
-/// Which jobs are meant; an empty text does not matter.
+/// A filter of jobs. An empty field matches every job.
 #[derive(Debug, Clone, Default)]
-pub struct Meant {
+pub struct JobQuery {
     pub org: String,
     pub node: String,
     pub state: String,
@@ -16,9 +16,9 @@ pub struct Meant {
     pub label: String,
 }
 
-/// A job among those of everyone.
+/// A job of any organization.
 #[derive(Debug, Clone, sqlx::FromRow)]
-pub struct OperatedRow {
+pub struct OperatorJobRow {
     pub id: String,
     pub org_id: String,
     pub org_name: String,
@@ -42,9 +42,8 @@ pub struct OperatedRow {
     pub cost_micros: i64,
 }
 
-// A key of labels begins after `{` or `,`; REPLACE tells capital letters apart on both engines, which
-// LIKE does not.
-macro_rules! meant_jobs {
+// A key of labels begins after `{` or `,`. REPLACE is case-sensitive on both engines; LIKE is not.
+macro_rules! matching_jobs {
     ($select:literal, $rest:literal) => {
         concat!(
             $select,
@@ -58,50 +57,54 @@ macro_rules! meant_jobs {
     };
 }
 
-/// The newest `limit` jobs of those that are meant, with an id below `before` (`''`: from the newest).
+/// Lists the newest `limit` matching jobs with an id below `before` (`''`: from the newest).
 pub async fn list_jobs(
     tx: &mut Tx<'_>,
-    meant: &Meant,
+    query: &JobQuery,
     before: &str,
     limit: i64,
-) -> Result<Vec<OperatedRow>, StoreError> {
-    let sql = meant_jobs!(
+) -> Result<Vec<OperatorJobRow>, StoreError> {
+    let sql = matching_jobs!(
         "SELECT j.id, j.org_id, o.name AS org_name, j.name, f.slug, j.state, j.attempt, j.device_count, j.nodes, \
          (SELECT MIN(n.name) FROM allocations a JOIN nodes n ON n.id = a.node_id \
          WHERE a.job_id = j.id AND a.attempt = j.attempt) AS node_name, j.labels, j.created_by, j.created_at, \
          j.started_at, j.ended_at, j.exit_code, j.failure_code, j.failure_detail, j.metered_ms, j.cost_micros",
         "AND ($6 = '' OR j.id < $6) ORDER BY j.id DESC LIMIT $7"
     );
-    let Meant { org, node, state, offering, label } = meant;
-    list!(tx, OperatedRow, sql, org, node, state, offering, label, before, limit)
+    let JobQuery { org, node, state, offering, label } = query;
+    list!(tx, OperatorJobRow, sql, org, node, state, offering, label, before, limit)
 }
 
-/// How many of them can be told to stop, by organization: (id, name, jobs). Those that stop for good
-/// already are left out.
+/// Counts the matching jobs that can be stopped, by organization: (id, name, jobs). A job whose present stop
+/// is final does not count.
 pub async fn count_stoppable(
     tx: &mut Tx<'_>,
-    meant: &Meant,
+    query: &JobQuery,
 ) -> Result<Vec<(String, String, i64)>, StoreError> {
-    let sql = meant_jobs!(
+    let sql = matching_jobs!(
         "SELECT j.org_id, o.name, CAST(COUNT(*) AS BIGINT)",
         "AND j.ended_at IS NULL AND (j.stop_cause IS NULL OR j.stop_cause IN ('preempted', 'rank_failed', 'drained')) GROUP BY j.org_id, o.name ORDER BY o.name, j.org_id"
     );
-    let Meant { org, node, state, offering, label } = meant;
+    let JobQuery { org, node, state, offering, label } = query;
     list!(tx, (String, String, i64), sql, org, node, state, offering, label)
 }
 
-/// The oldest of them, so many at most.
-pub async fn list_stoppable(tx: &mut Tx<'_>, meant: &Meant, limit: i64) -> Result<Vec<String>, StoreError> {
-    let sql = meant_jobs!(
+/// Lists the ids of the oldest `limit` matching jobs that can be stopped.
+pub async fn list_stoppable(
+    tx: &mut Tx<'_>,
+    query: &JobQuery,
+    limit: i64,
+) -> Result<Vec<String>, StoreError> {
+    let sql = matching_jobs!(
         "SELECT j.id",
         "AND j.ended_at IS NULL AND (j.stop_cause IS NULL OR j.stop_cause IN ('preempted', 'rank_failed', 'drained')) ORDER BY j.id LIMIT $6"
     );
-    let Meant { org, node, state, offering, label } = meant;
+    let JobQuery { org, node, state, offering, label } = query;
     let rows = list!(tx, (String,), sql, org, node, state, offering, label, limit)?;
     Ok(rows.into_iter().map(|(id,)| id).collect())
 }
 
-/// A node that is emptied.
+/// A drain of a node.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct DrainRow {
     pub node_id: String,
@@ -113,12 +116,11 @@ pub struct DrainRow {
     pub started_by: String,
     pub started_at: i64,
     pub emptied_at: Option<i64>,
-    /// Its host is shut down; otherwise an operator wanted it.
+    /// True for a drain by the shutdown of the host, false for a drain by an operator.
     pub by_host: bool,
 }
 
-/// Starts to empty a node, or says otherwise how it is emptied; it takes nothing new. Says whether there
-/// is such a node.
+/// Starts a drain or replaces the terms of a drain, and cordons the node. Returns true if the node exists.
 pub async fn put_drain(tx: &mut Tx<'_>, node: NodeId, drain: &DrainRow) -> Result<bool, StoreError> {
     let id = node.to_string();
     let found = find!(tx, (bool,), "SELECT cordoned FROM nodes WHERE id = $1", &id)?;
@@ -147,35 +149,40 @@ pub async fn list_drains(tx: &mut Tx<'_>) -> Result<Vec<DrainRow>, StoreError> {
     list!(tx, DrainRow, sql)
 }
 
-/// That of one node.
+/// Finds the drain of a node.
 pub async fn find_drain(tx: &mut Tx<'_>, node: NodeId) -> Result<Option<DrainRow>, StoreError> {
     let node = node.to_string();
     Ok(list_drains(tx).await?.into_iter().find(|row| row.node_id == node))
 }
 
-/// Nobody gets longer than until then.
-pub async fn hasten_drain(tx: &mut Tx<'_>, node: NodeId, deadline: Timestamp) -> Result<(), StoreError> {
+/// Sets the deadline of a drain, unless its deadline is earlier.
+pub async fn shorten_drain_deadline(
+    tx: &mut Tx<'_>,
+    node: NodeId,
+    deadline: Timestamp,
+) -> Result<(), StoreError> {
     let sql =
         "UPDATE drains SET deadline_at = $2 WHERE node_id = $1 AND (deadline_at IS NULL OR deadline_at > $2)";
     exec!(tx, sql, node.to_string(), deadline.micros())?;
     Ok(())
 }
 
-/// Says whether there was one.
+/// Deletes the drain of a node. Returns true if it existed.
 pub async fn delete_drain(tx: &mut Tx<'_>, node: NodeId) -> Result<bool, StoreError> {
     Ok(exec!(tx, "DELETE FROM drains WHERE node_id = $1", node.to_string())? == 1)
 }
 
-/// Notes that nothing is left on a node; `false` when that was noted before, or nobody empties it.
+/// Records that a drained node is empty. Returns false if a rank on it is open, this was recorded before, or
+/// the node has no drain.
 pub async fn set_emptied(tx: &mut Tx<'_>, node: NodeId, now: Timestamp) -> Result<bool, StoreError> {
     let sql = "UPDATE drains SET emptied_at = $2 WHERE node_id = $1 AND emptied_at IS NULL AND NOT EXISTS \
                (SELECT 1 FROM attempts a WHERE a.node_id = $1 AND a.is_open = $3)";
     Ok(exec!(tx, sql, node.to_string(), now.micros(), true)? == 1)
 }
 
-/// A rank of an attempt that is not closed, with its job.
+/// An open rank, with its job.
 #[derive(Debug, Clone, sqlx::FromRow)]
-pub struct OpenRow {
+pub struct OperatorRankRow {
     pub job_id: String,
     pub number: i64,
     pub org_id: String,
@@ -187,12 +194,13 @@ pub struct OpenRow {
     pub ended: bool,
     pub ended_at: Option<i64>,
     pub clean: bool,
-    /// JSON: how it ended.
+    /// JSON: the outcome of the rank.
     pub outcome: Option<String>,
-    /// Why something that it holds could not be proved clean.
+    /// The reason why a device of the rank could not be proved clean.
     pub unclean: Option<String>,
-    /// The job's, like the next.
+    /// The state of the job.
     pub state: String,
+    /// The latest attempt of the job.
     pub latest: i64,
     pub spec: String,
     pub preemptible: bool,
@@ -200,13 +208,13 @@ pub struct OpenRow {
     pub started_at: Option<i64>,
     pub max_duration_s: i64,
     pub metered_before_ms: i64,
-    /// When the job came into its state.
+    /// The time at which the job entered its state.
     pub since: Option<i64>,
     pub job_ended_at: Option<i64>,
 }
 
-/// Those of a node (`''`: of all).
-pub async fn list_open(tx: &mut Tx<'_>, node: &str) -> Result<Vec<OpenRow>, StoreError> {
+/// Lists the open ranks of a node (`''`: of all).
+pub async fn list_open(tx: &mut Tx<'_>, node: &str) -> Result<Vec<OperatorRankRow>, StoreError> {
     let sql = "SELECT a.job_id, a.number, a.org_id, o.name AS org_name, j.name AS job_name, a.node_id, n.name AS node_name, \
                a.created_at, a.ended, a.ended_at, a.clean, a.outcome, (SELECT MIN(h.unclean) FROM allocations h \
                WHERE h.job_id = a.job_id AND h.attempt = a.number AND h.node_id = a.node_id AND h.held = $2) AS unclean, \
@@ -215,10 +223,10 @@ pub async fn list_open(tx: &mut Tx<'_>, node: &str) -> Result<Vec<OpenRow>, Stor
                AND e.attempt = j.attempt) AS since, j.ended_at AS job_ended_at \
                FROM attempts a JOIN jobs j ON j.id = a.job_id JOIN orgs o ON o.id = a.org_id JOIN nodes n ON n.id = a.node_id \
                WHERE ($1 = '' OR a.node_id = $1) AND a.is_open = $2 ORDER BY a.job_id, a.number, a.rank";
-    list!(tx, OpenRow, sql, node, true)
+    list!(tx, OperatorRankRow, sql, node, true)
 }
 
-/// Watts by rack.
+/// Lists the racks with their power budgets in watts.
 pub async fn list_racks(tx: &mut Tx<'_>) -> Result<Vec<(String, i64)>, StoreError> {
     list!(tx, (String, i64), "SELECT name, budget_watts FROM racks ORDER BY name")
 }
@@ -228,7 +236,7 @@ pub async fn put_rack(tx: &mut Tx<'_>, name: &str, budget_watts: i64) -> Result<
     exec!(tx, sql, name, budget_watts).map(|_| ())
 }
 
-/// Says whether there was one.
+/// Deletes a rack. Returns true if it existed.
 pub async fn delete_rack(tx: &mut Tx<'_>, name: &str) -> Result<bool, StoreError> {
     Ok(exec!(tx, "DELETE FROM racks WHERE name = $1", name)? == 1)
 }

@@ -1,4 +1,4 @@
-//! Payments by card, how organizations pay, and what Stripe told.
+//! Payments by card, payment profiles of organizations, and webhook events of Stripe.
 
 use berth_types::ids::{OrgId, PaymentId};
 use berth_types::payments::AutoRecharge;
@@ -14,7 +14,7 @@ pub struct ProfileRow {
     pub below_micros: i64,
     pub amount_micros: i64,
     pub most_a_day: i64,
-    /// Recharges that failed one after the other.
+    /// The number of consecutive failed recharges.
     pub failures: i64,
 }
 
@@ -50,7 +50,7 @@ pub async fn find_profile(tx: &mut Tx<'_>, org: OrgId) -> Result<Option<ProfileR
     find!(tx, ProfileRow, sql, org.to_string())
 }
 
-/// Remembers who an organization is at Stripe; the first name stays.
+/// Stores the Stripe customer of an organization, unless one is stored.
 pub async fn put_customer(tx: &mut Tx<'_>, org: OrgId, customer: &str) -> Result<(), StoreError> {
     let sql =
         "INSERT INTO payment_profiles (org_id, customer) VALUES ($1, $2) ON CONFLICT (org_id) DO NOTHING";
@@ -62,7 +62,7 @@ pub async fn set_method(tx: &mut Tx<'_>, org: &str, method: &str) -> Result<(), 
     exec!(tx, sql, org, method).map(|_| ())
 }
 
-/// Says whether the organization has a profile.
+/// Sets the rule for automatic recharges. Returns true if the organization has a saved card.
 pub async fn set_recharge(tx: &mut Tx<'_>, org: OrgId, rule: AutoRecharge) -> Result<bool, StoreError> {
     let sql = "UPDATE payment_profiles SET below_micros = $2, amount_micros = $3, most_a_day = $4, failures = 0 \
                WHERE org_id = $1 AND payment_method IS NOT NULL";
@@ -73,8 +73,9 @@ pub async fn set_failures(tx: &mut Tx<'_>, org: &str, failures: i64) -> Result<(
     exec!(tx, "UPDATE payment_profiles SET failures = $2 WHERE org_id = $1", org, failures).map(|_| ())
 }
 
-/// Those whose available money is below what they want to have, with a card to charge.
-pub async fn to_recharge(tx: &mut Tx<'_>, most_failures: i64) -> Result<Vec<ProfileRow>, StoreError> {
+/// Lists the profiles with a saved card and a recharge rule whose available money is below the rule's
+/// threshold.
+pub async fn list_to_recharge(tx: &mut Tx<'_>, most_failures: i64) -> Result<Vec<ProfileRow>, StoreError> {
     let sql = "SELECT p.org_id, p.customer, p.payment_method, p.below_micros, p.amount_micros, p.most_a_day, p.failures \
                FROM payment_profiles p JOIN accounts a ON a.org_id = p.org_id \
                WHERE p.payment_method IS NOT NULL AND p.amount_micros > 0 AND p.failures < $1 AND \
@@ -82,8 +83,8 @@ pub async fn to_recharge(tx: &mut Tx<'_>, most_failures: i64) -> Result<Vec<Prof
     list!(tx, ProfileRow, sql, most_failures)
 }
 
-/// Recharges of an organization since a time, and whether one is still open.
-pub async fn recharges(tx: &mut Tx<'_>, org: &str, since: i64) -> Result<(i64, bool), StoreError> {
+/// Counts the recharges of an organization since a time. The flag is true if a recharge is open.
+pub async fn count_recharges(tx: &mut Tx<'_>, org: &str, since: i64) -> Result<(i64, bool), StoreError> {
     let sql = "SELECT CAST(COALESCE(SUM(CASE WHEN created_at >= $2 THEN 1 ELSE 0 END), 0) AS BIGINT), \
                CAST(COALESCE(SUM(CASE WHEN state = 'open' THEN 1 ELSE 0 END), 0) AS BIGINT) \
                FROM payments WHERE org_id = $1 AND kind = 'recharge'";
@@ -124,8 +125,8 @@ pub async fn list(tx: &mut Tx<'_>, org: OrgId, limit: i64) -> Result<Vec<Payment
     list!(tx, PaymentRow, sql, org.to_string(), limit)
 }
 
-/// Recharges of which nobody knows what became of them.
-pub async fn open_recharges(tx: &mut Tx<'_>) -> Result<Vec<PaymentRow>, StoreError> {
+/// Lists the recharges without a known result.
+pub async fn list_open_recharges(tx: &mut Tx<'_>) -> Result<Vec<PaymentRow>, StoreError> {
     list!(
         tx,
         PaymentRow,
@@ -139,14 +140,14 @@ pub async fn update(tx: &mut Tx<'_>, row: &PaymentRow) -> Result<(), StoreError>
     exec!(tx, sql, &row.id, &row.state, &row.session, &row.intent, row.done_at, &row.failure).map(|_| ())
 }
 
-/// What was posted so far for something at Stripe, by kind of transfer.
+/// Sums the transfers of one kind for an object at Stripe, in micros.
 pub async fn posted(tx: &mut Tx<'_>, source_id: &str, kind: &str) -> Result<i64, StoreError> {
     let sql = "SELECT CAST(COALESCE(SUM(amount_micros), 0) AS BIGINT) FROM transfers \
                WHERE source = 'stripe' AND source_id = $1 AND kind = $2";
     Ok(find!(tx, (i64,), sql, source_id, kind)?.map_or(0, |(n,)| n))
 }
 
-/// Keeps what Stripe told; an event that is known already changes nothing.
+/// Stores an event of Stripe, unless it is stored.
 pub async fn insert_event(
     tx: &mut Tx<'_>,
     id: &str,
@@ -159,8 +160,8 @@ pub async fn insert_event(
     exec!(tx, sql, id, kind, payload, now.micros()).map(|_| ())
 }
 
-/// Events to be looked at: id, kind, payload, tries.
-pub async fn due_events(
+/// Lists the due events: (id, kind, payload, tries).
+pub async fn list_due_events(
     tx: &mut Tx<'_>,
     now: Timestamp,
     limit: i64,
@@ -170,11 +171,12 @@ pub async fn due_events(
     list!(tx, (String, String, String, i64), sql, now.micros(), limit)
 }
 
-pub async fn event_done(tx: &mut Tx<'_>, id: &str, now: Timestamp) -> Result<(), StoreError> {
+pub async fn mark_event_done(tx: &mut Tx<'_>, id: &str, now: Timestamp) -> Result<(), StoreError> {
     exec!(tx, "UPDATE stripe_events SET done_at = $2, error = '' WHERE id = $1", id, now.micros()).map(|_| ())
 }
 
-pub async fn event_later(
+/// Records a failed try of an event and the time of its next try.
+pub async fn postpone_event(
     tx: &mut Tx<'_>,
     id: &str,
     next_at: Timestamp,

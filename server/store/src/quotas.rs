@@ -1,4 +1,4 @@
-//! Limits, what counts against them by month, requests for more, and what was done on purpose.
+//! Limits of organizations, monthly use, quota requests and audit events.
 
 use berth_types::ids::{AuditEventId, OrgId, QuotaRequestId};
 use berth_types::quotas::{AuditEvent, Limits, QuotaRequest, QuotaRequestState};
@@ -18,18 +18,18 @@ fn json(limits: &Limits) -> Result<String, StoreError> {
     serde_json::to_string(limits).map_err(|e| StoreError::Corrupt(e.to_string()))
 }
 
-/// The row of an organization, or of all that have none.
+/// The stored form of an organization's id; empty for `None`.
 fn key(org: Option<OrgId>) -> String {
     org.map_or_else(String::new, |org| org.to_string())
 }
 
-/// Limits that were set for an organization, or (`None`) for all that have none of their own.
+/// Finds the limits of an organization, or (`None`) the limits of all organizations without their own.
 pub async fn find(tx: &mut Tx<'_>, org: Option<OrgId>) -> Result<Option<Limits>, StoreError> {
     let row = find!(tx, (String,), "SELECT limits FROM quotas WHERE org_id = $1", key(org))?;
     row.map(|(text,)| limits(&text)).transpose()
 }
 
-/// Every organization with its own limits, if it has some.
+/// Lists every organization, with its own limits if it has any.
 pub async fn list(tx: &mut Tx<'_>) -> Result<Vec<(OrgId, Option<Limits>)>, StoreError> {
     let sql = "SELECT o.id, q.limits FROM orgs o LEFT JOIN quotas q ON q.org_id = o.id ORDER BY o.id";
     let rows = list!(tx, (String, Option<String>), sql)?;
@@ -40,19 +40,19 @@ pub async fn put(
     tx: &mut Tx<'_>,
     org: Option<OrgId>,
     limits: &Limits,
-    by: &str,
+    set_by: &str,
     now: Timestamp,
 ) -> Result<(), StoreError> {
     let sql = "INSERT INTO quotas (org_id, limits, set_by, set_at) VALUES ($1, $2, $3, $4) \
                ON CONFLICT (org_id) DO UPDATE SET limits = $2, set_by = $3, set_at = $4";
-    exec!(tx, sql, key(org), json(limits)?, by, now.micros()).map(|_| ())
+    exec!(tx, sql, key(org), json(limits)?, set_by, now.micros()).map(|_| ())
 }
 
 pub async fn remove(tx: &mut Tx<'_>, org: OrgId) -> Result<(), StoreError> {
     exec!(tx, "DELETE FROM quotas WHERE org_id = $1", org.to_string()).map(|_| ())
 }
 
-/// Counts more (or less) for a month.
+/// Adds thousandths of whole boards × seconds to a month; the value may be negative.
 pub async fn count_month(
     tx: &mut Tx<'_>,
     org: OrgId,
@@ -64,7 +64,7 @@ pub async fn count_month(
     exec!(tx, sql, org.to_string(), month, board_milli_s).map(|_| ())
 }
 
-/// Thousandths of whole boards × seconds counted for a month.
+/// Returns the use of a month in thousandths of whole boards × seconds.
 pub async fn month_use(tx: &mut Tx<'_>, org: OrgId, month: &str) -> Result<i64, StoreError> {
     let sql = "SELECT board_milli_s FROM usage_months WHERE org_id = $1 AND month = $2";
     Ok(find!(tx, (i64,), sql, org.to_string(), month)?.map_or(0, |(n,)| n))
@@ -133,7 +133,7 @@ pub async fn find_request(tx: &mut Tx<'_>, id: QuotaRequestId) -> Result<Option<
     row.map(RequestRow::request).transpose()
 }
 
-/// The newest requests of an organization (`None`: of all), those that wait first.
+/// Lists the newest requests of an organization (`None`: of all), pending requests first.
 pub async fn list_requests(
     tx: &mut Tx<'_>,
     org: Option<OrgId>,
@@ -145,20 +145,20 @@ pub async fn list_requests(
     list!(tx, RequestRow, sql, key(org), limit)?.into_iter().map(RequestRow::request).collect()
 }
 
-/// Decides a request that waits; says whether it still waited.
+/// Decides a pending request. Returns true if it was pending.
 pub async fn decide_request(
     tx: &mut Tx<'_>,
     id: QuotaRequestId,
     state: QuotaRequestState,
-    (by, note): (&str, &str),
+    (decided_by, note): (&str, &str),
     now: Timestamp,
 ) -> Result<bool, StoreError> {
     let sql = "UPDATE quota_requests SET state = $2, decided_by = $3, note = $4, decided_at = $5 \
                WHERE id = $1 AND state = 'pending'";
-    Ok(exec!(tx, sql, id.to_string(), state.name(), by, note, now.micros())? == 1)
+    Ok(exec!(tx, sql, id.to_string(), state.name(), decided_by, note, now.micros())? == 1)
 }
 
-/// Records what somebody did. Without organization it is the operator's own.
+/// Records an audit event of an organization, or (`None`) of the operators.
 pub async fn insert_audit(tx: &mut Tx<'_>, org: Option<OrgId>, event: &AuditEvent) -> Result<(), StoreError> {
     let sql = "INSERT INTO audit_events (id, org_id, at, actor, action, subject, detail) \
                VALUES ($1, $2, $3, $4, $5, $6, $7)";
@@ -176,7 +176,8 @@ pub async fn insert_audit(tx: &mut Tx<'_>, org: Option<OrgId>, event: &AuditEven
     .map(|_| ())
 }
 
-/// What was done in an organization, or (`None`) anywhere, newest first, before an id (`''`: from the newest).
+/// Lists the audit events of an organization (`None`: of all), newest first, before an id (`''`: from the
+/// newest).
 pub async fn list_audit(
     tx: &mut Tx<'_>,
     org: Option<OrgId>,

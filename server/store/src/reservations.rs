@@ -20,7 +20,7 @@ pub struct StoredDevice {
     pub size: u32,
 }
 
-/// Where a reservation is.
+/// The devices of a reservation, by node.
 pub type StoredPlaces = Vec<(NodeId, Vec<StoredDevice>)>;
 
 #[derive(Debug, Clone, sqlx::FromRow)]
@@ -53,11 +53,11 @@ pub struct ReservationRow {
     pub credited_micros: i64,
     /// JSON of [`StoredPlaces`].
     pub places: String,
-    /// JSON of the policy that was shown.
+    /// JSON: the policy that was shown at the confirmation.
     pub policy: String,
     pub lost_milli: i64,
     pub lost_since: Option<i64>,
-    /// Its near end was told.
+    /// True if the warning of its end was sent.
     pub warned: bool,
     pub generation: i64,
     pub created_by: String,
@@ -87,16 +87,25 @@ pub async fn insert_quote(
     tx: &mut Tx<'_>,
     org: OrgId,
     quote: &Quote,
-    by: &str,
+    created_by: &str,
     now: Timestamp,
 ) -> Result<(), StoreError> {
     let sql = "INSERT INTO quotes (id, org_id, quote, created_by, created_at, expires_at) VALUES ($1, $2, $3, $4, $5, $6)";
     let text = serde_json::to_string(quote).map_err(|e| StoreError::Corrupt(e.to_string()))?;
-    exec!(tx, sql, quote.id.to_string(), org.to_string(), text, by, now.micros(), quote.expires_at.micros())
-        .map(|_| ())
+    exec!(
+        tx,
+        sql,
+        quote.id.to_string(),
+        org.to_string(),
+        text,
+        created_by,
+        now.micros(),
+        quote.expires_at.micros()
+    )
+    .map(|_| ())
 }
 
-/// A quote of this organization, and when it was used.
+/// Finds a quote of this organization, with the time of its use.
 pub async fn find_quote(
     tx: &mut Tx<'_>,
     org: OrgId,
@@ -111,13 +120,13 @@ pub async fn find_quote(
     .transpose()
 }
 
-/// Uses a quote; says whether nobody had before.
+/// Marks a quote as used. Returns true if it was unused.
 pub async fn use_quote(tx: &mut Tx<'_>, id: QuoteId, now: Timestamp) -> Result<bool, StoreError> {
     let sql = "UPDATE quotes SET used_at = $2 WHERE id = $1 AND used_at IS NULL";
     Ok(exec!(tx, sql, id.to_string(), now.micros())? == 1)
 }
 
-/// Forgets quotes that expired before a time and were not used.
+/// Deletes the unused quotes that expired before a time.
 pub async fn forget_quotes(tx: &mut Tx<'_>, before: Timestamp) -> Result<(), StoreError> {
     let sql = "DELETE FROM quotes WHERE expires_at < $1 AND used_at IS NULL";
     exec!(tx, sql, before.micros()).map(|_| ())
@@ -162,7 +171,10 @@ pub async fn insert(tx: &mut Tx<'_>, row: &ReservationRow) -> Result<(), StoreEr
     .map(|_| ())
 }
 
-/// Compare-and-set, as for jobs.
+/// Stores a changed reservation and raises its generation.
+///
+/// # Errors
+/// [`StoreError::Stale`] if the stored generation is not that of `row`.
 pub async fn update(tx: &mut Tx<'_>, row: &ReservationRow) -> Result<(), StoreError> {
     let sql = "UPDATE reservations SET generation = generation + 1, state = $3, cause = $4, ends_at = $5, ended_at = $6, \
                total_micros = $7, held_micros = $8, posted_micros = $9, credited_micros = $10, places = $11, \
@@ -188,12 +200,12 @@ pub async fn update(tx: &mut Tx<'_>, row: &ReservationRow) -> Result<(), StoreEr
     if changed == 1 { Ok(()) } else { Err(StoreError::Stale) }
 }
 
-/// A reservation, whoever's it is.
+/// Finds a reservation of any organization.
 pub async fn find_any(tx: &mut Tx<'_>, id: ReservationId) -> Result<Option<ReservationRow>, StoreError> {
     find!(tx, ReservationRow, select_reservations!("WHERE r.id = $1"), id.to_string())
 }
 
-/// A reservation of this organization.
+/// Finds a reservation of this organization.
 pub async fn find(
     tx: &mut Tx<'_>,
     org: OrgId,
@@ -203,7 +215,8 @@ pub async fn find(
     find!(tx, ReservationRow, sql, org.to_string(), id.to_string())
 }
 
-/// The newest of an organization (`''`: of all), before an id, in a state (`''`: any).
+/// Lists the newest `limit` reservations of an organization (`''`: of all) with an id below `before` (`''`:
+/// from the newest), in `state` (`''`: in any).
 pub async fn list(
     tx: &mut Tx<'_>,
     org: &str,
@@ -217,7 +230,7 @@ pub async fn list(
     list!(tx, ReservationRow, sql, org, state, before, limit)
 }
 
-/// All that hold capacity.
+/// Lists the reservations that hold capacity.
 pub async fn list_holding(tx: &mut Tx<'_>) -> Result<Vec<ReservationRow>, StoreError> {
     let sql = select_reservations!(
         "WHERE r.state IN ('pending', 'scheduled', 'active') ORDER BY r.starts_at, r.id"
@@ -225,7 +238,7 @@ pub async fn list_holding(tx: &mut Tx<'_>) -> Result<Vec<ReservationRow>, StoreE
     list!(tx, ReservationRow, sql)
 }
 
-/// All that hold capacity at some time between two.
+/// Lists the reservations that hold capacity at a time between `from` and `until`.
 pub async fn list_between(tx: &mut Tx<'_>, from: i64, until: i64) -> Result<Vec<ReservationRow>, StoreError> {
     let sql = select_reservations!(
         "WHERE r.state IN ('pending', 'scheduled', 'active') AND r.starts_at < $2 AND r.ends_at > $1 ORDER BY r.starts_at, r.id"
@@ -233,29 +246,30 @@ pub async fn list_between(tx: &mut Tx<'_>, from: i64, until: i64) -> Result<Vec<
     list!(tx, ReservationRow, sql, from, until)
 }
 
-/// Jobs of a reservation that have not ended: id, state, generation.
+/// Lists the jobs of a reservation that have not ended: (id, state, generation).
 pub async fn open_jobs(tx: &mut Tx<'_>, id: &str) -> Result<Vec<(String, String, i64)>, StoreError> {
     let sql =
         "SELECT id, state, generation FROM jobs WHERE reservation_id = $1 AND ended_at IS NULL ORDER BY id";
     list!(tx, (String, String, i64), sql, id)
 }
 
-/// Reservations that are over and still have jobs which nobody told so.
-pub async fn over_with_jobs(tx: &mut Tx<'_>) -> Result<Vec<String>, StoreError> {
+/// Lists reservations that are over and have jobs that neither ended nor are being stopped, at most 100.
+pub async fn list_over_with_jobs(tx: &mut Tx<'_>) -> Result<Vec<String>, StoreError> {
     let sql = "SELECT DISTINCT j.reservation_id FROM jobs j JOIN reservations r ON r.id = j.reservation_id \
                WHERE j.ended_at IS NULL AND j.state <> 'stopping' AND r.state NOT IN ('pending', 'scheduled', 'active') \
                LIMIT 100";
     Ok(list!(tx, (String,), sql)?.into_iter().map(|(id,)| id).collect())
 }
 
-/// Device-milliseconds that jobs ran inside a reservation, and whether any was ever placed.
-pub async fn use_of(tx: &mut Tx<'_>, id: &str) -> Result<(i64, bool), StoreError> {
+/// Returns the device-milliseconds of jobs in a reservation, and true if one of the jobs was ever placed.
+pub async fn job_usage(tx: &mut Tx<'_>, id: &str) -> Result<(i64, bool), StoreError> {
     let sql = "SELECT CAST(COALESCE(SUM(metered_ms * device_count * nodes), 0) AS BIGINT), \
                CAST(COALESCE(MAX(attempt), 0) AS BIGINT) FROM jobs WHERE reservation_id = $1";
     Ok(find!(tx, (i64, i64), sql, id)?.map_or((0, false), |(used, attempts)| (used, attempts > 0)))
 }
 
-/// Device-milliseconds of an organization's reservations in which no job ran, since a time.
+/// Sums the device-milliseconds without a job in an organization's reservations that began before `now` and
+/// end after `since`.
 pub async fn idle_device_ms(tx: &mut Tx<'_>, org: OrgId, since: i64, now: i64) -> Result<i64, StoreError> {
     let sql = "SELECT r.id, CASE WHEN COALESCE(r.ended_at, $3) < $3 THEN COALESCE(r.ended_at, $3) ELSE $3 END, \
                r.starts_at, r.ends_at, r.nodes * r.gpus_per_node FROM reservations r \
@@ -264,7 +278,7 @@ pub async fn idle_device_ms(tx: &mut Tx<'_>, org: OrgId, since: i64, now: i64) -
     let mut idle = 0i64;
     for (id, until, starts_at, ends_at, devices) in rows {
         let elapsed_ms = (until.min(ends_at) - starts_at).max(0) / 1_000;
-        let (used, _) = use_of(tx, &id).await?;
+        let (used, _) = job_usage(tx, &id).await?;
         idle = idle.saturating_add((elapsed_ms.saturating_mul(devices) - used).max(0));
     }
     Ok(idle)

@@ -1,4 +1,4 @@
-//! Secrets of organizations, sealed; what is in them is not known here.
+//! Sealed secrets of organizations. This crate cannot read their values.
 
 use berth_types::ids::OrgId;
 use berth_types::time::Timestamp;
@@ -28,7 +28,7 @@ macro_rules! select_secrets {
     };
 }
 
-/// The secrets of an organization by name, from after `after` on.
+/// Lists the secrets of an organization by name, after the name `after`.
 pub async fn list(
     tx: &mut Tx<'_>,
     org: OrgId,
@@ -39,7 +39,7 @@ pub async fn list(
     list!(tx, SecretRow, sql, org.to_string(), after, limit)
 }
 
-/// The secrets of everybody.
+/// Lists the secrets of all organizations.
 pub async fn list_all(tx: &mut Tx<'_>) -> Result<Vec<SecretRow>, StoreError> {
     list!(tx, SecretRow, select_secrets!("ORDER BY org_id, name"))
 }
@@ -49,13 +49,13 @@ pub async fn find(tx: &mut Tx<'_>, org: OrgId, name: &str) -> Result<Option<Secr
     find!(tx, SecretRow, sql, org.to_string(), name)
 }
 
-/// How many an organization has.
+/// Counts the secrets of an organization.
 pub async fn count(tx: &mut Tx<'_>, org: OrgId) -> Result<i64, StoreError> {
     let sql = "SELECT CAST(COUNT(*) AS BIGINT) FROM secrets WHERE org_id = $1";
     Ok(find!(tx, (i64,), sql, org.to_string())?.map_or(0, |(count,)| count))
 }
 
-/// Records a secret, in the place of the version before.
+/// Stores a secret in place of its earlier version.
 pub async fn put(tx: &mut Tx<'_>, row: &SecretRow) -> Result<(), StoreError> {
     let sql = "INSERT INTO secrets (org_id, name, version, sealed, created_by, created_at, updated_by, updated_at, last_used_at) \
                VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) \
@@ -77,19 +77,19 @@ pub async fn put(tx: &mut Tx<'_>, row: &SecretRow) -> Result<(), StoreError> {
     .map(|_| ())
 }
 
-/// Says whether there was such a secret.
+/// Deletes a secret. Returns true if it existed.
 pub async fn delete(tx: &mut Tx<'_>, org: OrgId, name: &str) -> Result<bool, StoreError> {
     let sql = "DELETE FROM secrets WHERE org_id = $1 AND name = $2";
     Ok(exec!(tx, sql, org.to_string(), name)? == 1)
 }
 
-/// Notes that a secret was given to a worker.
+/// Records that a worker got a secret.
 pub async fn mark_used(tx: &mut Tx<'_>, org: &str, name: &str, now: Timestamp) -> Result<(), StoreError> {
     let sql = "UPDATE secrets SET last_used_at = $3 WHERE org_id = $1 AND name = $2";
     exec!(tx, sql, org, name, now.micros()).map(|_| ())
 }
 
-/// Puts another envelope around the same version; says whether it was still there.
+/// Replaces the sealed value of a version. Returns true if the stored value was still that of `row`.
 pub async fn reseal(tx: &mut Tx<'_>, row: &SecretRow, sealed: &str) -> Result<bool, StoreError> {
     let sql =
         "UPDATE secrets SET sealed = $4 WHERE org_id = $1 AND name = $2 AND version = $3 AND sealed = $5";

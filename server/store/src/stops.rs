@@ -1,4 +1,4 @@
-//! Why a job is being stopped, in the columns of its row.
+//! The stop of a job, in the columns of the job's row.
 
 use std::error::Error;
 
@@ -6,15 +6,15 @@ use berth_core::jobs::StopCause;
 use berth_types::jobs::JobState;
 use sqlx::{ColumnIndex, Decode, FromRow, Row, Type};
 
-/// Why a job is being stopped.
+/// The stop of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stop {
     pub cause: StopCause,
-    /// The operator's reason, for a job that is halted or drained.
+    /// The reason of the operator, for a job that is halted or drained.
     pub reason: Option<String>,
 }
 
-/// The state of a job, with the reason while it is being stopped.
+/// The state of a job, with its stop while it is being stopped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Phase {
     pub state: JobState,
@@ -59,7 +59,7 @@ impl StopColumns {
     }
 }
 
-/// A stop as its columns have it; `None` where they do not belong together.
+/// Parses the columns of a stop; returns `None` if they contradict each other.
 fn parse(
     cause: &str,
     for_job: Option<String>,

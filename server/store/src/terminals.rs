@@ -1,4 +1,4 @@
-//! Who was inside a running job.
+//! Sessions of terminals in running jobs.
 
 use berth_types::ids::{JobId, OrgId, TerminalId};
 use berth_types::time::Timestamp;
@@ -55,7 +55,7 @@ pub async fn insert(tx: &mut Tx<'_>, row: &TerminalRow) -> Result<(), StoreError
     .map(|_| ())
 }
 
-/// A terminal of this job.
+/// Finds a terminal of this job.
 pub async fn find(
     tx: &mut Tx<'_>,
     org: OrgId,
@@ -66,7 +66,7 @@ pub async fn find(
     find!(tx, TerminalRow, sql, id.to_string(), job.to_string(), org.to_string())
 }
 
-/// Newest first, before an id (`''`: from the newest).
+/// Lists the terminals of a job, newest first, before an id (`''`: from the newest).
 pub async fn list(
     tx: &mut Tx<'_>,
     org: OrgId,
@@ -80,32 +80,32 @@ pub async fn list(
     list!(tx, TerminalRow, sql, job.to_string(), org.to_string(), before, limit)
 }
 
-/// Every terminal that is not closed.
+/// Lists the terminals that are not closed.
 pub async fn list_open(tx: &mut Tx<'_>) -> Result<Vec<TerminalRow>, StoreError> {
     list!(tx, TerminalRow, select_terminals!("WHERE closed_at IS NULL ORDER BY id"))
 }
 
-/// How many of an organization are open: of one job, and of all.
+/// Counts the open terminals of an organization: (of one job, of all jobs).
 pub async fn count_open(tx: &mut Tx<'_>, org: OrgId, job: JobId) -> Result<(i64, i64), StoreError> {
     let sql = "SELECT CAST(COALESCE(SUM(CASE WHEN job_id = $2 THEN 1 ELSE 0 END), 0) AS BIGINT), \
                CAST(COUNT(*) AS BIGINT) FROM terminals WHERE org_id = $1 AND closed_at IS NULL";
     Ok(find!(tx, (i64, i64), sql, org.to_string(), job.to_string())?.unwrap_or_default())
 }
 
-/// Notes that somebody looks at it; `false` when it is closed.
+/// Records that a client is attached. Returns false if the terminal is closed.
 pub async fn attach(tx: &mut Tx<'_>, id: &str, now: Timestamp) -> Result<bool, StoreError> {
     let sql = "UPDATE terminals SET attached_at = COALESCE(attached_at, $2), left_at = NULL \
                WHERE id = $1 AND closed_at IS NULL";
     Ok(exec!(tx, sql, id, now.micros())? == 1)
 }
 
-/// Notes that nobody looks at it any more; `false` when it is closed.
+/// Records that no client is attached any more. Returns false if the terminal is closed.
 pub async fn leave(tx: &mut Tx<'_>, id: &str, now: Timestamp) -> Result<bool, StoreError> {
     let sql = "UPDATE terminals SET left_at = $2 WHERE id = $1 AND closed_at IS NULL";
     Ok(exec!(tx, sql, id, now.micros())? == 1)
 }
 
-/// Closes it, unless it is closed. With `left_at` only when nobody came since.
+/// Closes a terminal, unless it is closed. With `left_at`, it closes only if no client attached since then.
 pub async fn close(
     tx: &mut Tx<'_>,
     id: &str,
@@ -114,8 +114,8 @@ pub async fn close(
     cause: &str,
     now: Timestamp,
 ) -> Result<bool, StoreError> {
-    let (anyhow, left) = (left_at.is_none(), left_at.unwrap_or(0));
+    let (unconditional, left) = (left_at.is_none(), left_at.unwrap_or(0));
     let sql = "UPDATE terminals SET closed_at = $2, exit_code = $3, cause = $4 \
                WHERE id = $1 AND closed_at IS NULL AND ($5 OR left_at = $6)";
-    Ok(exec!(tx, sql, id, now.micros(), exit_code.map(i64::from), cause, anyhow, left)? == 1)
+    Ok(exec!(tx, sql, id, now.micros(), exit_code.map(i64::from), cause, unconditional, left)? == 1)
 }

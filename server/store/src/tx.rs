@@ -1,23 +1,23 @@
-//! A transaction of either engine, the work that runs in one, and its failures.
+//! The transaction of either engine, the work in a transaction, and the failures.
 
 use berth_types::problems::Problem;
 use futures::future::BoxFuture;
 use sqlx::postgres::PgConnection;
 use sqlx::sqlite::SqliteConnection;
 
-/// What a store function can fail with.
+/// The failures of a store function.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// A unique key exists already.
+    /// A row with the same unique key exists.
     #[error("a row with this key exists")]
     Duplicate,
-    /// A CHECK refused it: on accounts, the rule about the balance.
+    /// A CHECK constraint refused the change; for accounts it is the rule of the balance.
     #[error("a rule of the database refuses this")]
     Refused,
-    /// Two transactions met; running it again may succeed.
+    /// The transaction conflicted with another transaction; a second run may succeed.
     #[error("the transaction met another one")]
     Contended,
-    /// It is based on what another transaction has changed since; only whoever decided it can decide again.
+    /// The change is based on a row that another transaction has changed since. The caller must decide again.
     #[error("another change came first")]
     Stale,
     /// The commit was not confirmed: it may or may not have happened.
@@ -63,14 +63,14 @@ impl From<StoreError> for Problem {
     }
 }
 
-/// A connection inside a transaction, or a reading one.
+/// A connection in a transaction, or a connection for reads.
 pub enum Tx<'c> {
     Sqlite(&'c mut SqliteConnection),
     Postgres(&'c mut PgConnection),
 }
 
-/// What [`Db::write`] runs. It may run more than once, so it has no effects but on its `Tx`, and
-/// awaits nothing else.
+/// The work of one [`Db::write`](crate::Db::write). It may run more than once, so it has no effects other
+/// than on its `Tx`, and it awaits nothing else.
 pub trait Work<T>:
     for<'a> Fn(&'a mut Tx<'_>) -> BoxFuture<'a, Result<T, StoreError>> + Send + Sync + 'static
 {

@@ -1,4 +1,4 @@
-//! Stretches of time in which devices of jobs stood idle, as they were pointed out.
+//! Reported intervals of idle devices of jobs.
 
 use berth_types::ids::OrgId;
 
@@ -15,9 +15,9 @@ pub struct UnderuseRow {
     /// Mean utilisation, rounded down.
     pub percent: i64,
     pub cost_micros: i64,
-    /// By the portal's clock.
+    /// The time of the report by the portal's clock.
     pub told_at: i64,
-    /// Of `told_at`: days since 1970, UTC.
+    /// The day of `told_at`: days since 1970, UTC.
     pub day: i64,
 }
 
@@ -40,14 +40,19 @@ pub async fn insert(tx: &mut Tx<'_>, row: &UnderuseRow) -> Result<(), StoreError
     .map(|_| ())
 }
 
-/// What was pointed out last of an attempt.
-pub async fn latest(tx: &mut Tx<'_>, job: &str, attempt: i64) -> Result<Option<UnderuseRow>, StoreError> {
+/// Finds the latest reported interval of an attempt.
+pub async fn find_latest(
+    tx: &mut Tx<'_>,
+    job: &str,
+    attempt: i64,
+) -> Result<Option<UnderuseRow>, StoreError> {
     let sql = "SELECT job_id, attempt, org_id, starts_at, ends_at, percent, cost_micros, told_at, day FROM underuse \
                WHERE job_id = $1 AND attempt = $2 ORDER BY told_at DESC, ends_at DESC LIMIT 1";
     find!(tx, UnderuseRow, sql, job, attempt)
 }
 
-/// What the idle hours cost that were pointed out to an organization from one day to another, both counted.
+/// Sums the cost of the idle intervals that were reported to an organization from one day to another, both
+/// counted, in micros.
 pub async fn cost(tx: &mut Tx<'_>, org: OrgId, from: i64, until: i64) -> Result<i64, StoreError> {
     let sql = "SELECT CAST(COALESCE(SUM(cost_micros), 0) AS BIGINT) FROM underuse \
                WHERE org_id = $1 AND day >= $2 AND day <= $3";

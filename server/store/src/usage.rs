@@ -1,4 +1,4 @@
-//! What was charged, summed up by day as it is charged.
+//! Sums of charges by day, written in the transaction of each charge.
 
 use berth_types::ids::OrgId;
 
@@ -6,7 +6,7 @@ use super::{StoreError, Tx};
 
 /// One charge.
 #[derive(Debug, Clone)]
-pub struct Charged<'a> {
+pub struct Charge<'a> {
     pub org: &'a str,
     /// Days since 1970, UTC.
     pub day: i64,
@@ -20,27 +20,27 @@ pub struct Charged<'a> {
 }
 
 /// Adds a charge to its day.
-pub async fn count(tx: &mut Tx<'_>, charged: &Charged<'_>) -> Result<(), StoreError> {
+pub async fn add_charge(tx: &mut Tx<'_>, charge: &Charge<'_>) -> Result<(), StoreError> {
     let sql = "INSERT INTO usage_days (org_id, day, offering_id, mode, member, device_milli_ms, cost_micros) \
                VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (org_id, day, offering_id, mode, member) DO UPDATE SET \
                device_milli_ms = usage_days.device_milli_ms + $6, cost_micros = usage_days.cost_micros + $7";
     exec!(
         tx,
         sql,
-        charged.org,
-        charged.day,
-        charged.offering,
-        charged.mode,
-        charged.member,
-        charged.device_milli_ms,
-        charged.cost_micros
+        charge.org,
+        charge.day,
+        charge.offering,
+        charge.mode,
+        charge.member,
+        charge.device_milli_ms,
+        charge.cost_micros
     )?;
-    for (label, value) in &charged.labels {
+    for (label, value) in &charge.labels {
         let sql = "INSERT INTO usage_label_days (org_id, day, label, value, device_milli_ms, cost_micros) \
                    VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (org_id, label, day, value) DO UPDATE SET \
                    device_milli_ms = usage_label_days.device_milli_ms + $5, \
                    cost_micros = usage_label_days.cost_micros + $6";
-        exec!(tx, sql, charged.org, charged.day, label, value, charged.device_milli_ms, charged.cost_micros)?;
+        exec!(tx, sql, charge.org, charge.day, label, value, charge.device_milli_ms, charge.cost_micros)?;
     }
     Ok(())
 }
@@ -48,7 +48,8 @@ pub async fn count(tx: &mut Tx<'_>, charged: &Charged<'_>) -> Result<(), StoreEr
 /// Sums by day and a column: (day, key, device milli-ms, micros).
 type Sums = Vec<(i64, String, i64, i64)>;
 
-/// Sums in the order of the table's key as far as that goes: a year of a large organization is many rows.
+/// The sums by day and one column. The groups follow the order of the table's key as far as possible, because
+/// a year of a large organization has many rows.
 macro_rules! sums {
     ($key: literal, $group: literal) => {
         concat!(
@@ -63,7 +64,8 @@ macro_rules! sums {
     };
 }
 
-/// What an organization used on some days, by day alone or with one more key (`offering`, `mode`, `member`).
+/// Sums the use of an organization from one day to another, both counted, by day alone or by day and one more
+/// key (`offering`, `mode`, `member`).
 pub async fn by_day(
     tx: &mut Tx<'_>,
     org: OrgId,
@@ -83,7 +85,7 @@ pub async fn by_day(
     list!(tx, (i64, String, i64, i64), sql, org.to_string(), from, until)
 }
 
-/// The same by the values of a label.
+/// Sums the use of an organization by day and value of a label.
 pub async fn by_label(
     tx: &mut Tx<'_>,
     org: OrgId,
@@ -95,7 +97,7 @@ pub async fn by_label(
     list!(tx, (i64, String, i64, i64), sql, org.to_string(), from, until, label)
 }
 
-/// What an organization was charged from one day to another, both counted.
+/// Sums the charges of an organization from one day to another, both counted, in micros.
 pub async fn cost(tx: &mut Tx<'_>, org: OrgId, from: i64, until: i64) -> Result<i64, StoreError> {
     let sql = "SELECT CAST(COALESCE(SUM(cost_micros), 0) AS BIGINT) FROM usage_days \
                WHERE org_id = $1 AND day >= $2 AND day <= $3";

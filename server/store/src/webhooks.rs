@@ -1,4 +1,4 @@
-//! Webhooks, and notices on their way.
+//! Webhooks, and notices with their deliveries.
 
 use berth_types::ids::{DeliveryId, OrgId, WebhookId};
 use berth_types::time::Timestamp;
@@ -10,7 +10,7 @@ pub struct WebhookRow {
     pub id: String,
     pub org_id: String,
     pub url: String,
-    /// Sealed; as it is where it was made before secrets were sealed, until the next start.
+    /// Sealed. A secret from before the sealing of secrets stays plain until the next start of the portal.
     pub secret: String,
     pub kinds: String,
     pub created_by: String,
@@ -57,39 +57,42 @@ pub async fn insert(tx: &mut Tx<'_>, row: &WebhookRow) -> Result<(), StoreError>
         .map(|_| ())
 }
 
-/// The webhooks of an organization, or (`''`) of all.
+/// Lists the webhooks of an organization (`''`: of all).
 pub async fn list(tx: &mut Tx<'_>, org: &str) -> Result<Vec<WebhookRow>, StoreError> {
     let sql = "SELECT id, org_id, url, secret, kinds, created_by, created_at FROM webhooks \
                WHERE $1 = '' OR org_id = $1 ORDER BY org_id, id";
     list!(tx, WebhookRow, sql, org)
 }
 
-/// Puts another envelope around the secret; says whether it was still there.
+/// Replaces the sealed value of the secret. Returns true if the stored value was still that of `row`.
 pub async fn reseal(tx: &mut Tx<'_>, row: &WebhookRow, sealed: &str) -> Result<bool, StoreError> {
     let sql = "UPDATE webhooks SET secret = $2 WHERE id = $1 AND secret = $3";
     Ok(exec!(tx, sql, &row.id, sealed, &row.secret)? == 1)
 }
 
-/// Says whether there was such a webhook in this organization. What was on its way there is given up.
+/// Deletes a webhook of this organization and fails its pending deliveries. Returns true if it existed.
 pub async fn delete(tx: &mut Tx<'_>, org: OrgId, id: WebhookId) -> Result<bool, StoreError> {
     let sql = "DELETE FROM webhooks WHERE org_id = $1 AND id = $2";
-    let known = exec!(tx, sql, org.to_string(), id.to_string())? == 1;
-    if known {
+    let existed = exec!(tx, sql, org.to_string(), id.to_string())? == 1;
+    if existed {
         let sql = "UPDATE deliveries SET state = 'failed', last_error = 'The webhook was removed.' \
                    WHERE target = $1 AND state = 'pending'";
         exec!(tx, sql, id.to_string())?;
     }
-    Ok(known)
+    Ok(existed)
 }
 
-/// Notices of which no deliveries were made yet, oldest first: id, organization, kind.
-pub async fn to_spread(tx: &mut Tx<'_>, limit: i64) -> Result<Vec<(String, String, String)>, StoreError> {
+/// Lists the notices without deliveries, oldest first: (id, organization, kind).
+pub async fn list_new_notices(
+    tx: &mut Tx<'_>,
+    limit: i64,
+) -> Result<Vec<(String, String, String)>, StoreError> {
     let sql = "SELECT id, org_id, kind FROM notices WHERE spread = $1 ORDER BY id LIMIT $2";
     list!(tx, (String, String, String), sql, false, limit)
 }
 
-/// Marks a notice; says whether nobody had done it before.
-pub async fn spread(tx: &mut Tx<'_>, notice: &str) -> Result<bool, StoreError> {
+/// Records that the deliveries of a notice exist. Returns true if this was not recorded before.
+pub async fn mark_dispatched(tx: &mut Tx<'_>, notice: &str) -> Result<bool, StoreError> {
     let sql = "UPDATE notices SET spread = $2 WHERE id = $1 AND spread = $3";
     Ok(exec!(tx, sql, notice, true, false)? == 1)
 }
@@ -106,9 +109,13 @@ pub async fn insert_delivery(
     exec!(tx, sql, id.to_string(), notice, org, channel, target, now.micros()).map(|_| ())
 }
 
-/// What is due, oldest first; a few of each organization, so that one whose receivers are dead holds up nobody
-/// else.
-pub async fn due(tx: &mut Tx<'_>, now: Timestamp, limit: i64) -> Result<Vec<DeliveryRow>, StoreError> {
+/// Lists the due deliveries, oldest first, with at most 8 of each organization, so an organization with dead
+/// receivers delays no other.
+pub async fn list_due_deliveries(
+    tx: &mut Tx<'_>,
+    now: Timestamp,
+    limit: i64,
+) -> Result<Vec<DeliveryRow>, StoreError> {
     let sql = select_deliveries!(
         "WHERE d.id IN (SELECT q.id FROM (SELECT id, ROW_NUMBER() OVER (PARTITION BY org_id ORDER BY next_at, id) AS nth \
          FROM deliveries WHERE state = 'pending' AND next_at <= $1) AS q WHERE q.nth <= 8) ORDER BY d.next_at, d.id LIMIT $2"
@@ -116,7 +123,7 @@ pub async fn due(tx: &mut Tx<'_>, now: Timestamp, limit: i64) -> Result<Vec<Deli
     list!(tx, DeliveryRow, sql, now.micros(), limit)
 }
 
-/// The newest deliveries of a webhook.
+/// Lists the newest deliveries of a webhook.
 pub async fn list_deliveries(
     tx: &mut Tx<'_>,
     org: OrgId,
@@ -127,21 +134,26 @@ pub async fn list_deliveries(
     list!(tx, DeliveryRow, sql, org.to_string(), hook.to_string(), limit)
 }
 
-/// Records how a try went.
-pub async fn update(tx: &mut Tx<'_>, row: &DeliveryRow) -> Result<(), StoreError> {
+/// Records the result of a try.
+pub async fn update_delivery(tx: &mut Tx<'_>, row: &DeliveryRow) -> Result<(), StoreError> {
     let sql = "UPDATE deliveries SET state = $2, tries = $3, next_at = $4, last_status = $5, last_error = $6, done_at = $7 \
                WHERE id = $1";
     exec!(tx, sql, &row.id, &row.state, row.tries, row.next_at, row.last_status, &row.last_error, row.done_at)
         .map(|_| ())
 }
 
-/// Sends a delivery of this organization again; says whether there was one.
-pub async fn again(tx: &mut Tx<'_>, org: OrgId, id: DeliveryId, now: Timestamp) -> Result<bool, StoreError> {
+/// Makes a delivery of this organization pending again, without tries. Returns true if it exists.
+pub async fn retry_delivery(
+    tx: &mut Tx<'_>,
+    org: OrgId,
+    id: DeliveryId,
+    now: Timestamp,
+) -> Result<bool, StoreError> {
     let sql = "UPDATE deliveries SET state = 'pending', tries = 0, next_at = $3, done_at = NULL WHERE org_id = $1 AND id = $2";
     Ok(exec!(tx, sql, org.to_string(), id.to_string(), now.micros())? == 1)
 }
 
-/// The addresses of those who see an organization's money: owners and billing.
+/// Lists the e-mail addresses of an organization's owners and billing members.
 pub async fn billing_addresses(tx: &mut Tx<'_>, org: &str) -> Result<Vec<String>, StoreError> {
     let sql = "SELECT u.email FROM members m JOIN users u ON u.id = m.user_id \
                WHERE m.org_id = $1 AND m.role IN ('owner', 'billing') ORDER BY u.email";

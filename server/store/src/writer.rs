@@ -1,9 +1,9 @@
-//! Group commit for SQLite: one thread owns the writing connection, and everything that waits when it
-//! comes round shares one durable COMMIT.
+//! The group commit for SQLite. One thread owns the connection for writes and commits all queued writes with
+//! one durable COMMIT.
 //!
-//! A piece of work that fails undoes only itself: then each is run again by itself. Every caller,
-//! failed ones too, is answered only after the COMMIT. A caller that goes away changes nothing: its
-//! work finishes.
+//! After a failed write, the thread undoes the group and runs each write again in its own savepoint. Each
+//! caller gets its answer after the COMMIT, also the caller of a failed write. A write finishes even if its
+//! caller has gone.
 
 use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
@@ -20,30 +20,31 @@ const GROUP: usize = 256;
 const GROUP_TIME: Duration = Duration::from_millis(20);
 const WORK_TIME: Duration = Duration::from_secs(10);
 
-/// A queued piece of work with its caller, whatever its type.
-trait Queued: Send {
+/// A queued write with its caller, without the type of its result.
+trait QueuedWrite: Send {
+    /// Runs the work; returns true if it succeeded.
     fn run<'a>(&'a mut self, tx: &'a mut Tx<'_>) -> BoxFuture<'a, bool>;
-    /// It took too long, or panicked: it is not tried again.
+    /// True after a timeout or a panic; the write does not run again.
     fn is_broken(&self) -> bool;
     fn answer(self: Box<Self>, committed: bool);
 }
 
-struct Piece<T, W> {
+struct PendingWrite<T, W> {
     work: W,
     result: Option<Result<T, StoreError>>,
     broken: bool,
     caller: oneshot::Sender<Result<T, StoreError>>,
 }
 
-impl<T: Send, W: Work<T>> Queued for Piece<T, W> {
+impl<T: Send, W: Work<T>> QueuedWrite for PendingWrite<T, W> {
     fn run<'a>(&'a mut self, tx: &'a mut Tx<'_>) -> BoxFuture<'a, bool> {
         Box::pin(async move {
             let work = AssertUnwindSafe((self.work)(tx)).catch_unwind();
-            let broke = |how: &str| Err(StoreError::Engine(format!("a write {how}")));
+            let failed = |event: &str| Err(StoreError::Engine(format!("a write {event}")));
             let (broken, result) = match tokio::time::timeout(WORK_TIME, work).await {
                 Ok(Ok(result)) => (false, result),
-                Ok(Err(_)) => (true, broke("panicked")),
-                Err(_) => (true, broke("ran out of time")),
+                Ok(Err(_)) => (true, failed("panicked")),
+                Err(_) => (true, failed("ran out of time")),
             };
             self.broken = broken;
             let ok = result.is_ok();
@@ -62,19 +63,19 @@ impl<T: Send, W: Work<T>> Queued for Piece<T, W> {
             Some(result) => result,
             None => Err(StoreError::Unknown),
         };
-        // A caller that left does not need the answer.
+        // A failure to send means that the caller has gone.
         let _ = self.caller.send(result);
     }
 }
 
-/// The handle to the writing thread; the thread ends when the last handle is dropped.
+/// The handle of the thread for writes. The thread ends after the drop of the last handle.
 pub struct Writer {
-    queue: mpsc::Sender<Box<dyn Queued>>,
+    queue: mpsc::Sender<Box<dyn QueuedWrite>>,
 }
 
 impl Writer {
     pub fn start(options: SqliteConnectOptions) -> Result<Self, StoreError> {
-        let (queue, pieces) = mpsc::channel(GROUP * 4);
+        let (queue, writes) = mpsc::channel(GROUP * 4);
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -83,7 +84,7 @@ impl Writer {
             .name("sqlite-writer".to_owned())
             .spawn(move || {
                 pin_to_one_core();
-                runtime.block_on(serve(options, pieces));
+                runtime.block_on(serve(options, writes));
             })
             .map_err(|e| StoreError::Engine(e.to_string()))?;
         Ok(Self { queue })
@@ -91,14 +92,14 @@ impl Writer {
 
     pub async fn run<T: Send + 'static>(&self, work: impl Work<T>) -> Result<T, StoreError> {
         let (caller, answer) = oneshot::channel();
-        let piece = Box::new(Piece { work, result: None, broken: false, caller });
-        self.queue.send(piece).await.map_err(|_| StoreError::Unknown)?;
+        let write = Box::new(PendingWrite { work, result: None, broken: false, caller });
+        self.queue.send(write).await.map_err(|_| StoreError::Unknown)?;
         answer.await.map_err(|_| StoreError::Unknown)?
     }
 }
 
-/// The engine's own thread inherits the affinity; both on one core saves a cross-core wake-up for
-/// every statement.
+/// Pins this thread to one core. The thread of the SQLite connection inherits the affinity; both on one core
+/// save a cross-core wake-up for each statement.
 fn pin_to_one_core() {
     use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
     use nix::unistd::Pid;
@@ -114,9 +115,9 @@ fn pin_to_one_core() {
     }
 }
 
-async fn serve(options: SqliteConnectOptions, mut pieces: mpsc::Receiver<Box<dyn Queued>>) {
+async fn serve(options: SqliteConnectOptions, mut writes: mpsc::Receiver<Box<dyn QueuedWrite>>) {
     let mut connection: Option<SqliteConnection> = None;
-    while let Some(first) = pieces.recv().await {
+    while let Some(first) = writes.recv().await {
         let mut conn = match connection.take() {
             Some(conn) => conn,
             None => match options.connect().await {
@@ -129,14 +130,15 @@ async fn serve(options: SqliteConnectOptions, mut pieces: mpsc::Receiver<Box<dyn
             },
         };
         let mut group = Vec::new();
-        let done = run_group(&mut conn, first, &mut pieces, &mut group).await;
+        let done = run_group(&mut conn, first, &mut writes, &mut group).await;
         let committed = done.is_ok();
-        for piece in group {
-            piece.answer(committed);
+        for write in group {
+            write.answer(committed);
         }
         match done {
             Ok(()) => connection = Some(conn),
-            // After a failed COMMIT, ROLLBACK or SAVEPOINT the connection's own book-keeping is not to be trusted.
+            // The transaction state of the connection is uncertain after a failed COMMIT, ROLLBACK or
+            // SAVEPOINT.
             Err(error) => {
                 tracing::error!(%error, "a group of writes was not committed");
                 let _ = conn.close().await;
@@ -145,45 +147,49 @@ async fn serve(options: SqliteConnectOptions, mut pieces: mpsc::Receiver<Box<dyn
     }
 }
 
-async fn say(conn: &mut SqliteConnection, sql: &'static str) -> Result<(), sqlx::Error> {
+async fn execute(conn: &mut SqliteConnection, sql: &'static str) -> Result<(), sqlx::Error> {
     sqlx::query(sql).execute(conn).await.map(|_| ())
 }
 
-/// Runs everything that waits in one transaction. Where one of several fails it is undone and run again, each in
-/// a savepoint of its own: most never fail, and are spared the two statements.
+/// Runs the queued writes in one transaction. After a failure the transaction is undone, and each write of
+/// the group runs again in its own savepoint. Most writes succeed, so the first run saves the two savepoint
+/// statements of each write.
 async fn run_group(
     conn: &mut SqliteConnection,
-    first: Box<dyn Queued>,
-    pieces: &mut mpsc::Receiver<Box<dyn Queued>>,
-    group: &mut Vec<Box<dyn Queued>>,
+    first: Box<dyn QueuedWrite>,
+    writes: &mut mpsc::Receiver<Box<dyn QueuedWrite>>,
+    group: &mut Vec<Box<dyn QueuedWrite>>,
 ) -> Result<(), sqlx::Error> {
     let began = Instant::now();
     let mut next = Some(first);
     let mut good = true;
-    let opened = say(conn, "BEGIN IMMEDIATE").await;
-    while let Some(mut piece) = next.take() {
-        good = opened.is_ok() && piece.run(&mut Tx::Sqlite(conn)).await;
-        group.push(piece);
+    let opened = execute(conn, "BEGIN IMMEDIATE").await;
+    while let Some(mut write) = next.take() {
+        good = opened.is_ok() && write.run(&mut Tx::Sqlite(conn)).await;
+        group.push(write);
         if good && group.len() < GROUP && began.elapsed() < GROUP_TIME {
-            next = pieces.try_recv().ok();
+            next = writes.try_recv().ok();
         }
     }
     opened?;
     if good {
-        return say(conn, "COMMIT").await;
+        return execute(conn, "COMMIT").await;
     }
-    say(conn, "ROLLBACK").await?;
-    if group.len() > 1 { run_apart(conn, group).await } else { Ok(()) }
+    execute(conn, "ROLLBACK").await?;
+    if group.len() > 1 { run_in_savepoints(conn, group).await } else { Ok(()) }
 }
 
-async fn run_apart(conn: &mut SqliteConnection, group: &mut [Box<dyn Queued>]) -> Result<(), sqlx::Error> {
-    say(conn, "BEGIN IMMEDIATE").await?;
-    for piece in group.iter_mut().filter(|piece| !piece.is_broken()) {
-        say(conn, "SAVEPOINT piece").await?;
-        if !piece.run(&mut Tx::Sqlite(conn)).await {
-            say(conn, "ROLLBACK TO piece").await?;
+async fn run_in_savepoints(
+    conn: &mut SqliteConnection,
+    group: &mut [Box<dyn QueuedWrite>],
+) -> Result<(), sqlx::Error> {
+    execute(conn, "BEGIN IMMEDIATE").await?;
+    for write in group.iter_mut().filter(|write| !write.is_broken()) {
+        execute(conn, "SAVEPOINT pending_write").await?;
+        if !write.run(&mut Tx::Sqlite(conn)).await {
+            execute(conn, "ROLLBACK TO pending_write").await?;
         }
-        say(conn, "RELEASE piece").await?;
+        execute(conn, "RELEASE pending_write").await?;
     }
-    say(conn, "COMMIT").await
+    execute(conn, "COMMIT").await
 }

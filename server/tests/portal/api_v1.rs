@@ -1,6 +1,6 @@
-//! The REST door, in process: what a customer's script sees.
+//! Tests of the REST API in process, from the view of a customer's script.
 
-use crate::common::{As, PASSWORD, TestPortal, engines, job};
+use crate::common::{Caller, PASSWORD, TestPortal, engines, job};
 use axum::body::Body;
 use axum::http::{Request, header};
 use berth_store as store;
@@ -9,14 +9,14 @@ use serde_json::{Value, json};
 #[tokio::test]
 async fn set_up_works_once_and_only_with_the_printed_token() {
     let t = TestPortal::sqlite().await;
-    assert_eq!(t.get(&As::Nobody, "/info").await.expect(200)["needs_setup"], true);
+    assert_eq!(t.get(&Caller::Nobody, "/info").await.expect(200)["needs_setup"], true);
     let body = |token: &str| json!({"token": token, "email": "a@b.c", "password": PASSWORD, "name": "A"});
-    t.post(&As::Nobody, "/setup", body("guess")).await.problem(422, "request.invalid");
+    t.post(&Caller::Nobody, "/setup", body("guess")).await.problem(422, "request.invalid");
     let token = t.portal.accounts.open_setup().await.unwrap().unwrap();
-    t.post(&As::Nobody, "/setup", body(&token)).await.expect(201);
-    t.post(&As::Nobody, "/setup", body(&token)).await.problem(409, "setup.done");
+    t.post(&Caller::Nobody, "/setup", body(&token)).await.expect(201);
+    t.post(&Caller::Nobody, "/setup", body(&token)).await.problem(409, "setup.done");
     assert_eq!(t.portal.accounts.open_setup().await.unwrap(), None);
-    assert_eq!(t.get(&As::Nobody, "/info").await.expect(200)["needs_setup"], false);
+    assert_eq!(t.get(&Caller::Nobody, "/info").await.expect(200)["needs_setup"], false);
 }
 
 #[tokio::test]
@@ -29,7 +29,7 @@ async fn sessions_open_close_and_expire() {
     for (email, password) in
         [("lab@example.org", "wrong wrong wrong wrong"), ("nobody@example.org", PASSWORD)]
     {
-        let reply = t.post(&As::Nobody, "/sessions", json!({"email": email, "password": password})).await;
+        let reply = t.post(&Caller::Nobody, "/sessions", json!({"email": email, "password": password})).await;
         reply.problem(401, "auth.wrong_password");
     }
     t.clock.advance_s(11 * 3_600);
@@ -41,11 +41,11 @@ async fn sessions_open_close_and_expire() {
     let ada = t.sign_in("lab@example.org").await;
     t.call(&ada, "DELETE", "/sessions/current", Value::Null).await.expect(204);
     t.get(&ada, "/me").await.problem(401, "auth.required");
-    t.get(&As::Cookie("berth_session=forged".into()), "/me").await.problem(401, "auth.required");
+    t.get(&Caller::Cookie("berth_session=forged".into()), "/me").await.problem(401, "auth.required");
 }
 
 #[tokio::test]
-async fn bad_sign_ups_are_named_field_by_field() {
+async fn invalid_sign_up_fields_are_each_reported_by_pointer() {
     let t = TestPortal::sqlite().await;
     let good = json!({"email": "x@y.z", "password": PASSWORD, "name": "X", "organization": "O"});
     let cases = [
@@ -60,11 +60,11 @@ async fn bad_sign_ups_are_named_field_by_field() {
     for (pointer, value) in cases {
         let mut body = good.clone();
         *body.pointer_mut(pointer).unwrap() = value;
-        let problem = t.post(&As::Nobody, "/sign-up", body).await.problem(422, "request.invalid");
+        let problem = t.post(&Caller::Nobody, "/sign-up", body).await.problem(422, "request.invalid");
         assert_eq!(problem["errors"][0]["pointer"], pointer, "{problem}");
     }
-    t.post(&As::Nobody, "/sign-up", good.clone()).await.expect(201);
-    t.post(&As::Nobody, "/sign-up", good).await.problem(409, "account.exists");
+    t.post(&Caller::Nobody, "/sign-up", good.clone()).await.expect(201);
+    t.post(&Caller::Nobody, "/sign-up", good).await.problem(409, "account.exists");
 }
 
 #[tokio::test]
@@ -77,7 +77,7 @@ async fn tokens_carry_a_role_expire_and_are_revoked() {
     let created = t.post(&ada, &path, new).await.expect(201);
     let secret = created["secret"].as_str().unwrap().to_owned();
     assert!(secret.starts_with("berth_") && secret.len() == 42);
-    let ci = As::Token(secret.clone());
+    let ci = Caller::Token(secret.clone());
     t.get(&ci, &format!("/orgs/{org}/jobs")).await.expect(200);
     t.post(&ci, &format!("/orgs/{org}/jobs"), job()).await.problem(403, "auth.forbidden");
     t.get(&ci, &format!("/orgs/{org}/balance")).await.problem(403, "auth.forbidden");
@@ -94,7 +94,7 @@ async fn tokens_carry_a_role_expire_and_are_revoked() {
     t.post(&ada, &path, past).await.problem(422, "request.invalid");
     let operator = t.sign_in("harbour@example.org").await;
     let made = t.post(&operator, "/operator/tokens", json!({"name": "cron"})).await.expect(201);
-    let machine = As::Token(made["secret"].as_str().unwrap().to_owned());
+    let machine = Caller::Token(made["secret"].as_str().unwrap().to_owned());
     let listed = t.get(&machine, "/operator/tokens").await.expect(200);
     assert_eq!(listed["items"][0]["name"], "cron");
     let path = format!("/operator/tokens/{}", made["token"]["id"].as_str().unwrap());
@@ -104,12 +104,12 @@ async fn tokens_carry_a_role_expire_and_are_revoked() {
 }
 
 #[tokio::test]
-async fn a_foreign_organization_does_not_exist() {
+async fn a_foreign_organization_answers_like_a_missing_one() {
     let t = TestPortal::sqlite().await;
     let operator = t.operator().await;
     let (ada, org) = t.tenant("lab").await;
     let (eve, _) = t.tenant("eve").await;
-    t.stock(&operator, &org, 10_000_000).await;
+    t.add_price_and_credit(&operator, &org, 10_000_000).await;
     let job_id = t.post(&ada, &format!("/orgs/{org}/jobs"), job()).await.expect(201)["id"]
         .as_str()
         .unwrap()
@@ -145,7 +145,7 @@ async fn a_foreign_organization_does_not_exist() {
         }
         assert_eq!(bodies[0], bodies[1], "{method} {route}");
     }
-    // Streams are refused before they begin.
+    // The refusal comes before the start of a stream.
     for route in ["/events", "/jobs/JOB/events", "/jobs/JOB/logs", "/jobs/JOB/metrics"] {
         let path = format!("/orgs/{org}{}", route.replace("JOB", &job_id));
         let stream = [("accept", "text/event-stream")];
@@ -173,11 +173,11 @@ async fn a_foreign_organization_does_not_exist() {
 }
 
 #[tokio::test]
-async fn a_job_holds_its_worst_case_and_gives_it_back() {
+async fn a_job_holds_its_worst_case_price_until_it_is_cancelled() {
     let t = TestPortal::sqlite().await;
     let operator = t.operator().await;
     let (ada, org) = t.tenant("lab").await;
-    t.stock(&operator, &org, 100_000).await;
+    t.add_price_and_credit(&operator, &org, 100_000).await;
     let jobs = format!("/orgs/{org}/jobs");
     let plan = t.post(&ada, &format!("{jobs}?dry_run=true"), job()).await.expect(200);
     assert_eq!((&plan["worst_case_micros"], &plan["affordable"]), (&json!(60_000), &json!(true)));
@@ -191,7 +191,7 @@ async fn a_job_holds_its_worst_case_and_gives_it_back() {
     let refused = t.post(&ada, &jobs, job()).await.problem(402, "funds.insufficient");
     assert!(refused["detail"].as_str().unwrap().contains("$0.02"), "{refused}");
 
-    // A new price does not touch what was submitted.
+    // A new price does not change the price of submitted jobs.
     let price = json!({"offering": "h100-80gb.1g.10gb", "per_hour_micros": 999_000_000});
     t.post(&operator, "/operator/prices", price).await.expect(201);
     let path = format!("{jobs}/{}", submitted["id"].as_str().unwrap());
@@ -216,18 +216,18 @@ async fn a_job_holds_its_worst_case_and_gives_it_back() {
 }
 
 #[tokio::test]
-async fn the_same_key_answers_the_same_and_holds_once() {
+async fn the_same_idempotency_key_gives_one_job_and_one_hold() {
     let t = TestPortal::sqlite().await;
     let operator = t.operator().await;
     let (ada, org) = t.tenant("lab").await;
-    t.stock(&operator, &org, 10_000_000).await;
+    t.add_price_and_credit(&operator, &org, 10_000_000).await;
     let jobs = format!("/orgs/{org}/jobs");
     let key = [("idempotency-key", "k-1")];
     let many =
         futures::future::join_all((0..32).map(|_| t.call_with(&ada, "POST", &jobs, job(), &key))).await;
     let mut ids = std::collections::BTreeSet::new();
     for reply in many {
-        // Who asks while the first is under way is told so.
+        // A request during the first one gets 409.
         if reply.status == 409 {
             reply.problem(409, "idempotency.in_flight");
         } else {
@@ -246,21 +246,21 @@ async fn the_same_key_answers_the_same_and_holds_once() {
 }
 
 #[tokio::test]
-async fn a_secret_is_shown_once_and_a_key_is_of_its_caller() {
-    for (engine, db, _place) in engines("key_secrets").await {
+async fn a_secret_is_shown_once_and_an_idempotency_key_belongs_to_its_caller() {
+    for (engine, db, _location) in engines("key_secrets").await {
         let t = TestPortal::on(db);
         let operator = t.operator().await;
         let (ada, org) = t.tenant("lab").await;
         let (bob, _) = t.tenant("bobs").await;
         let (tokens, hooks) = (format!("/orgs/{org}/tokens"), format!("/orgs/{org}/webhooks"));
         let hook = json!({"url": "http://127.0.0.1:9/", "kinds": ["*"]});
-        for (who, scope, path, body) in [
+        for (caller, scope, path, body) in [
             (&ada, org.as_str(), tokens.as_str(), json!({"name": "script", "role": "owner"})),
             (&ada, org.as_str(), hooks.as_str(), hook),
             (&operator, "operator", "/operator/join-tokens", json!({})),
         ] {
             let key = [("idempotency-key", path)];
-            let ask = || t.call_with(who, "POST", path, body.clone(), &key);
+            let ask = || t.call_with(caller, "POST", path, body.clone(), &key);
             assert!(ask().await.expect(201)["secret"].is_string(), "{engine} {path}");
             ask().await.problem(409, "idempotency.shown_once");
             let mut conn = t.portal.context.db.read().await.unwrap();
@@ -279,20 +279,20 @@ async fn a_secret_is_shown_once_and_a_key_is_of_its_caller() {
         let key = [("idempotency-key", "b")];
         t.call_with(&ada, "POST", &budgets, body(), &key).await.expect(201);
         t.call_with(&bob, "POST", &budgets, body(), &key).await.problem(404, "object.not_found");
-        t.call_with(&As::Nobody, "POST", &budgets, body(), &key).await.expect(401);
+        t.call_with(&Caller::Nobody, "POST", &budgets, body(), &key).await.expect(401);
         let new = json!({"name": "other", "role": "viewer"});
         let secret = t.post(&ada, &tokens, new).await.expect(201)["secret"].as_str().unwrap().to_owned();
-        let viewer = As::Token(secret);
+        let viewer = Caller::Token(secret);
         t.call_with(&viewer, "POST", &budgets, body(), &key).await.problem(422, "idempotency.other_request");
     }
 }
 
 #[tokio::test]
-async fn a_thousand_at_once_spend_what_is_there_and_no_more() {
+async fn a_thousand_concurrent_submissions_never_exceed_the_balance() {
     let t = TestPortal::sqlite().await;
     let operator = t.operator().await;
     let (ada, org) = t.tenant("lab").await;
-    t.stock(&operator, &org, 100 * 60_000).await;
+    t.add_price_and_credit(&operator, &org, 100 * 60_000).await;
     let jobs = format!("/orgs/{org}/jobs");
     let all = futures::future::join_all((0..1_000).map(|_| t.post(&ada, &jobs, job()))).await;
     let accepted = all.iter().filter(|r| r.status.as_u16() == 201).count();
@@ -302,11 +302,11 @@ async fn a_thousand_at_once_spend_what_is_there_and_no_more() {
 }
 
 #[tokio::test]
-async fn lists_come_in_pages() {
+async fn lists_are_paginated() {
     let t = TestPortal::sqlite().await;
     let operator = t.operator().await;
     let (ada, org) = t.tenant("lab").await;
-    t.stock(&operator, &org, 10_000_000).await;
+    t.add_price_and_credit(&operator, &org, 10_000_000).await;
     let jobs = format!("/orgs/{org}/jobs");
     for _ in 0..5 {
         t.post(&ada, &jobs, job()).await.expect(201);
@@ -326,11 +326,11 @@ async fn lists_come_in_pages() {
 }
 
 #[tokio::test]
-async fn bad_submissions_are_refused_and_leave_nothing() {
+async fn invalid_submissions_are_refused_without_a_job_or_hold() {
     let t = TestPortal::sqlite().await;
     let operator = t.operator().await;
     let (ada, org) = t.tenant("lab").await;
-    t.stock(&operator, &org, 10_000_000).await;
+    t.add_price_and_credit(&operator, &org, 10_000_000).await;
     let jobs = format!("/orgs/{org}/jobs");
     let with = |pointer: &str, value: Value| {
         let mut body = job();
@@ -367,7 +367,7 @@ async fn bad_submissions_are_refused_and_leave_nothing() {
         t.post(&ada, &jobs, body).await.problem(422, "request.invalid");
     }
     for raw in [b"{".to_vec(), b"".to_vec(), vec![0xff, 0xfe], b"{\"name\": \"\xff\"}".to_vec()] {
-        let As::Cookie(cookie) = &ada else { panic!() };
+        let Caller::Cookie(cookie) = &ada else { panic!() };
         let request = Request::post(format!("/api/v1{jobs}"))
             .header(header::COOKIE, cookie)
             .header(header::CONTENT_TYPE, "application/json")
@@ -380,7 +380,7 @@ async fn bad_submissions_are_refused_and_leave_nothing() {
 }
 
 #[tokio::test]
-async fn another_site_cannot_act_for_a_signed_in_person() {
+async fn cross_site_requests_of_a_signed_in_person_are_refused() {
     let t = TestPortal::sqlite().await;
     let (ada, org) = t.tenant("lab").await;
     let path = format!("/orgs/{org}/tokens");
@@ -398,40 +398,40 @@ async fn another_site_cannot_act_for_a_signed_in_person() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_a_problem_too() {
+async fn unknown_routes_and_methods_answer_with_a_problem() {
     let t = TestPortal::sqlite().await;
-    t.get(&As::Nobody, "/nowhere").await.problem(404, "object.not_found");
-    t.call(&As::Nobody, "PUT", "/info", Value::Null).await.problem(405, "request.method");
-    t.get(&As::Nobody, "/me").await.problem(401, "auth.required");
-    // One engine takes no NUL in a text, so none gets there.
+    t.get(&Caller::Nobody, "/nowhere").await.problem(404, "object.not_found");
+    t.call(&Caller::Nobody, "PUT", "/info", Value::Null).await.problem(405, "request.method");
+    t.get(&Caller::Nobody, "/me").await.problem(401, "auth.required");
+    // PostgreSQL stores no NUL in a text, so the portal refuses NUL before the store.
     let (ada, org) = t.tenant("lab").await;
     t.get(&ada, &format!("/orgs/{org}/volumes/a%00b")).await.problem(404, "object.not_found");
     t.get(&ada, &format!("/orgs/{org}/volumes?cursor=%00")).await.problem(400, "request.malformed");
     let request = Request::post("/api/v1/sign-up").body(Body::from("x")).unwrap();
     t.send(request).await.problem(415, "request.media_type");
     for price in [-1i64, i64::MAX] {
-        let operator = As::Nobody;
+        let operator = Caller::Nobody;
         let body = json!({"offering": "h100-80gb", "per_hour_micros": price});
         t.post(&operator, "/operator/prices", body).await.problem(401, "auth.required");
     }
 }
 
 #[tokio::test]
-async fn guessing_a_password_is_slowed_and_locks_nobody_out() {
+async fn password_guesses_are_throttled_and_lock_no_account() {
     let t = TestPortal::sqlite().await;
     t.tenant("lab").await;
     let guess = json!({"email": "lab@example.org", "password": "wrong wrong wrong wrong"});
     for _ in 0..10 {
-        t.post(&As::Nobody, "/sessions", guess.clone()).await.problem(401, "auth.wrong_password");
+        t.post(&Caller::Nobody, "/sessions", guess.clone()).await.problem(401, "auth.wrong_password");
     }
-    let slowed = t.post(&As::Nobody, "/sessions", guess).await;
+    let slowed = t.post(&Caller::Nobody, "/sessions", guess).await;
     assert!(slowed.headers.contains_key(header::RETRY_AFTER));
     slowed.problem(429, "request.throttled");
     t.sign_in("lab@example.org").await;
 }
 
 #[tokio::test]
-async fn the_statement_comes_as_csv_that_no_program_runs() {
+async fn the_csv_statement_escapes_formulas() {
     let t = TestPortal::sqlite().await;
     let operator = t.operator().await;
     let (ada, org) = t.tenant("lab").await;
@@ -440,7 +440,7 @@ async fn the_statement_comes_as_csv_that_no_program_runs() {
     let until = t.portal.context.now().plus_seconds(86_400);
     let lent = json!({"amount_micros": 7, "memo": "a trial", "expires_at": until});
     t.post(&operator, &format!("/operator/orgs/{org}/credits"), lent).await.expect(201);
-    let As::Cookie(cookie) = &ada else { panic!("a person") };
+    let Caller::Cookie(cookie) = &ada else { panic!("a person") };
     let request = Request::builder().uri(format!("/api/v1/orgs/{org}/transfers?format=csv"));
     let request = request.header(header::COOKIE, cookie).body(Body::empty()).unwrap();
     let response = tower::ServiceExt::oneshot(t.router.clone(), request).await.unwrap();
@@ -460,7 +460,7 @@ async fn the_statement_comes_as_csv_that_no_program_runs() {
 }
 
 #[tokio::test]
-async fn a_value_of_a_wrong_kind_is_named_by_its_pointer() {
+async fn a_value_of_the_wrong_type_is_reported_by_its_pointer() {
     let t = TestPortal::sqlite().await;
     let (ada, org) = t.tenant("lab").await;
     let jobs = format!("/orgs/{org}/jobs");

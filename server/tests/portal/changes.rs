@@ -1,10 +1,10 @@
-//! Each committed change reaches the listeners that act on it, and no other.
+//! Tests of the listeners of committed changes.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use berth_foundation::Change;
-use berth_foundation::live::News;
+use berth_foundation::live::JobUpdate;
 use berth_types::events::JobEvent;
 use berth_types::ids::{JobId, NodeId, OrgId, TokenId, UserId};
 use berth_types::jobs::JobState;
@@ -14,20 +14,20 @@ use uuid::Uuid;
 
 use crate::common::TestPortal;
 
-/// The listeners that must hear a change. A new kind of change does not compile until it is listed.
+/// Returns the expected listeners of a change. A new kind of change does not compile without an entry here.
 fn listeners(change: &Change) -> &'static [&'static str] {
     match change {
         Change::Job { event: Some(event), .. } if event.state == JobState::Starting => {
             &["stream of the job", "stream of the organization"]
         }
         Change::Job { .. } => &["scheduler", "stream of the job", "stream of the organization"],
-        Change::Claim(_) | Change::Boards | Change::Orgs | Change::Reservations => &["scheduler"],
+        Change::JobDevices(_) | Change::Boards | Change::Orgs | Change::Reservations => &["scheduler"],
         Change::Assignments(_) => &["session of the node"],
         Change::NodeRevoked(_) => &["session of the node", "end of the session"],
         Change::Charged => &["budgets"],
         Change::Member { .. } => &["streams of the member", "streams of the token"],
         Change::TokenRevoked(_) => &["streams of the token"],
-        // Passes to ports are tested with ports.
+        // The tests of ports cover the end of port sessions.
         Change::SignedOut(_) => &[],
         Change::Webhooks(_) => &["notices of the organization"],
     }
@@ -55,7 +55,7 @@ fn changes(ids: &Ids) -> Vec<Change> {
         JobState::ALL.into_iter().map(|state| Change::Job { org, job, event: Some(event(state)) }).collect();
     all.extend([
         Change::Job { org, job, event: None },
-        Change::Claim(job),
+        Change::JobDevices(job),
         Change::Boards,
         Change::Orgs,
         Change::Reservations,
@@ -82,7 +82,7 @@ async fn each_change_reaches_its_listeners_and_no_other() {
         user: UserId::from_uuid(id(4)),
         token: TokenId::from_uuid(id(5)),
     };
-    // Drained first: the portal has published changes of its own.
+    // The portal has published changes of its own, so the pending wake-up is consumed first.
     let _ = planner.changed().now_or_never();
     for change in changes(&ids) {
         let live = &context.live;
@@ -92,20 +92,20 @@ async fn each_change_reaches_its_listeners_and_no_other() {
         let mut member = Box::pin(live.streams_end(ids.org, ids.user, None));
         let mut token = Box::pin(live.streams_end(ids.org, ids.user, Some(ids.token)));
         context.publish(change.clone());
-        let heard = [
+        let reached = [
             ("scheduler", planner.changed().now_or_never().is_some()),
-            ("stream of the job", matches!(of_job.try_recv(), Ok(News::Change(_)))),
-            ("stream of the organization", matches!(of_org.try_recv(), Ok(News::Change(_)))),
+            ("stream of the job", matches!(of_job.try_recv(), Ok(JobUpdate::Change(_)))),
+            ("stream of the organization", matches!(of_org.try_recv(), Ok(JobUpdate::Change(_)))),
             ("session of the node", session.wake.notified().now_or_never().is_some()),
-            ("end of the session", !session.current()),
+            ("end of the session", !session.is_current()),
             ("budgets", live.charged.notified().now_or_never().is_some()),
             ("streams of the member", (&mut member).now_or_never().is_some()),
             ("streams of the token", (&mut token).now_or_never().is_some()),
-            ("notices of the organization", live.is_hooked(&ids.org.to_string())),
+            ("notices of the organization", live.has_webhook(&ids.org.to_string())),
         ];
-        let heard: BTreeSet<&str> =
-            heard.into_iter().filter(|(_, heard)| *heard).map(|(name, _)| name).collect();
-        assert_eq!(heard, listeners(&change).iter().copied().collect(), "{change:?}");
+        let reached: BTreeSet<&str> =
+            reached.into_iter().filter(|(_, reached)| *reached).map(|(name, _)| name).collect();
+        assert_eq!(reached, listeners(&change).iter().copied().collect(), "{change:?}");
     }
 }
 
@@ -116,7 +116,8 @@ async fn two_streams_share_the_text_of_a_change() {
     let live = &t.portal.context.live;
     let (mut of_job, mut of_org) = (live.listen_job(job), live.listen_org(org));
     t.portal.context.publish(Change::Job { org, job, event: None });
-    let (Ok(News::Change(one)), Ok(News::Change(other))) = (of_job.try_recv(), of_org.try_recv()) else {
+    let (Ok(JobUpdate::Change(one)), Ok(JobUpdate::Change(other))) = (of_job.try_recv(), of_org.try_recv())
+    else {
         panic!("both streams hear it");
     };
     assert!(Arc::ptr_eq(&one.text, &other.text), "the text is made once");

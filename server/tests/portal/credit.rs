@@ -1,32 +1,38 @@
-//! Credit from the operator: to many at once, and credit that expires.
+//! Tests of the operator's credits: bulk credits and expiring credits.
 
-use crate::common::{As, TestPortal, engines, job};
-use crate::harbour::{DAY, HOUR, Harbour};
+use crate::common::{Caller, TestPortal, engines, job};
+use crate::idle_portal::{DAY, HOUR, IdlePortal};
 use berth_types::ids::OrgId;
 use serde_json::{Value, json};
 
-/// Posted, held, and what of it is going to expire, soonest first.
-async fn purse(t: &TestPortal, who: &As, org: &str) -> (i64, i64, Vec<i64>) {
-    let balance = t.get(who, &format!("/orgs/{org}/balance")).await.expect(200);
+/// Returns the posted balance, the held money and the expiring credits, soonest first.
+async fn purse(t: &TestPortal, caller: &Caller, org: &str) -> (i64, i64, Vec<i64>) {
+    let balance = t.get(caller, &format!("/orgs/{org}/balance")).await.expect(200);
     let number = |value: &Value| value.as_i64().unwrap();
     let left = balance["expiring"].as_array().unwrap().iter().map(|lot| number(&lot["amount_micros"]));
     (number(&balance["posted_micros"]), number(&balance["held_micros"]), left.collect())
 }
 
-/// Grants credit that expires so many seconds from now.
-async fn lend(t: &TestPortal, operator: &As, org: &str, micros: i64, seconds: i64) -> crate::common::Reply {
+/// Grants credit with an expiry `seconds` from now.
+async fn lend(
+    t: &TestPortal,
+    operator: &Caller,
+    org: &str,
+    micros: i64,
+    seconds: i64,
+) -> crate::common::Reply {
     let until = t.portal.context.now().plus_seconds(seconds);
     let body = json!({"amount_micros": micros, "memo": "Trial", "expires_at": until});
     t.post(operator, &format!("/operator/orgs/{org}/credits"), body).await
 }
 
 #[tokio::test]
-async fn credit_that_expires_is_used_first_and_its_rest_is_taken_back() {
-    for (engine, db, _place) in engines("expiry").await {
+async fn expiring_credit_is_used_first_and_its_rest_is_debited() {
+    for (engine, db, _location) in engines("expiry").await {
         let t = TestPortal::on(db);
         let operator = t.operator().await;
         let (ada, org) = t.tenant("lab").await;
-        t.stock(&operator, &org, 30_000).await;
+        t.add_price_and_credit(&operator, &org, 30_000).await;
         for seconds in [0, -60, 3_654 * 86_400] {
             let problem = lend(&t, &operator, &org, 1, seconds).await.problem(422, "request.invalid");
             assert_eq!(problem["errors"][0]["pointer"], "/expires_at", "{engine} {problem}");
@@ -80,12 +86,12 @@ async fn credit_that_expires_is_used_first_and_its_rest_is_taken_back() {
 }
 
 #[tokio::test]
-async fn expiry_takes_nobody_below_nothing_who_has_a_credit_limit() {
-    for (engine, db, _place) in engines("expiry_limit").await {
+async fn expiry_makes_no_balance_with_a_credit_limit_negative() {
+    for (engine, db, _location) in engines("expiry_limit").await {
         let t = TestPortal::on(db);
         let operator = t.operator().await;
         let (ada, org) = t.tenant("lab").await;
-        t.stock(&operator, &org, 0).await;
+        t.add_price_and_credit(&operator, &org, 0).await;
         let limit = json!({"credit_limit_micros": 100_000});
         t.call(&operator, "PUT", &format!("/operator/orgs/{org}/credit-limit"), limit).await.expect(200);
         let listed = t.get(&operator, "/operator/orgs").await.expect(200);
@@ -99,12 +105,12 @@ async fn expiry_takes_nobody_below_nothing_who_has_a_credit_limit() {
         t.clock.advance_s(3_600);
         t.portal.credit_expiry.tick_credit().await.unwrap();
         assert_eq!(purse(&t, &ada, &org).await, (60_000, 60_000, vec![]), "{engine}");
-        // What is set aside after its time is set aside of the limit, and keeps nothing.
+        // A hold after the expiry draws on the credit limit and keeps no expired credit.
         let after = submit().await;
         t.post(&ada, &before, Value::Null).await.expect(202);
         t.portal.credit_expiry.tick_credit().await.unwrap();
         assert_eq!(purse(&t, &ada, &org).await, (0, 60_000, vec![]), "{engine}");
-        // A grant pays what is below nothing first; only the rest of it can expire.
+        // A grant first covers the debt; only its rest can expire.
         let debit = json!({"amount_micros": 30_000, "memo": "Refund"});
         t.post(&operator, &format!("/operator/orgs/{org}/debits"), debit).await.expect(201);
         lend(&t, &operator, &org, 50_000, 3_600).await.expect(201);
@@ -119,8 +125,8 @@ async fn expiry_takes_nobody_below_nothing_who_has_a_credit_limit() {
 }
 
 #[tokio::test]
-async fn credit_for_many_is_granted_to_all_or_to_nobody() {
-    for (engine, db, _place) in engines("grants").await {
+async fn bulk_credit_is_granted_to_all_organizations_or_none() {
+    for (engine, db, _location) in engines("grants").await {
         let t = TestPortal::on(db);
         let operator = t.operator().await;
         let (ada, lab) = t.tenant("lab").await;
@@ -155,27 +161,35 @@ async fn credit_for_many_is_granted_to_all_or_to_nobody() {
 }
 
 #[tokio::test]
-async fn what_is_reserved_keeps_the_credit_that_pays_for_it() {
-    for (engine, db, _place) in engines("lent").await {
-        let mut h = Harbour::on(db).await;
-        h.policy(json!({})).await;
-        let lent = json!({"amount_micros": 4_000_000, "expires_at": h.at(HOUR / 2)});
-        h.t.post(&h.operator, &format!("/operator/orgs/{}/credits", h.org), lent).await.expect(201);
-        let from = h.at(HOUR);
-        let made = h.reserve(1, 1, from, from.plus_seconds(HOUR)).await;
-        h.pass(HOUR / 2).await;
-        h.t.portal.credit_expiry.tick_credit().await.unwrap();
-        assert_eq!(h.balance().await, (10_003_600_000, 3_600_000), "{engine}: what it does not hold is gone");
-        // Half of its price is due; the other half comes back after its time.
-        h.cancel(&made).await.expect(200);
-        h.t.portal.credit_expiry.tick_credit().await.unwrap();
+async fn a_reservation_keeps_the_expiring_credit_of_its_hold() {
+    for (engine, db, _location) in engines("lent").await {
+        let mut setup = IdlePortal::on(db).await;
+        setup.set_policy(json!({})).await;
+        let lent = json!({"amount_micros": 4_000_000, "expires_at": setup.at(HOUR / 2)});
+        setup
+            .t
+            .post(&setup.operator, &format!("/operator/orgs/{}/credits", setup.org), lent)
+            .await
+            .expect(201);
+        let from = setup.at(HOUR);
+        let made = setup.reserve(1, 1, from, from.plus_seconds(HOUR)).await;
+        setup.let_time_pass(HOUR / 2).await;
+        setup.t.portal.credit_expiry.tick_credit().await.unwrap();
         assert_eq!(
-            h.balance().await,
+            setup.balance().await,
+            (10_003_600_000, 3_600_000),
+            "{engine}: what it does not hold is gone"
+        );
+        // The fee is half of the price; the other half returns after the expiry of its credit.
+        setup.cancel(&made).await.expect(200);
+        setup.t.portal.credit_expiry.tick_credit().await.unwrap();
+        assert_eq!(
+            setup.balance().await,
             (10_000_000_000, 0),
             "{engine}: the rest of it, and nothing else, is gone"
         );
-        let mut conn = h.t.portal.context.db.read().await.unwrap();
-        let wrong = berth_store::ledger::cross_mismatches(&mut conn.tx(), h.at(-DAY)).await.unwrap();
+        let mut conn = setup.t.portal.context.db.read().await.unwrap();
+        let wrong = berth_store::ledger::cross_mismatches(&mut conn.tx(), setup.at(-DAY)).await.unwrap();
         assert_eq!(wrong, Vec::<String>::new(), "{engine}");
     }
 }

@@ -1,5 +1,6 @@
-//! Portal and workers as processes, with the machine's clocks: workers that are cut off, stopped or killed
-//! while a job runs under a lease of a few seconds, whose disk is full or breaks, or whose clocks are others.
+//! Tests of portal and workers as processes with system clocks: disconnected, suspended or killed workers
+//! during a job with a lease of a few seconds, workers with a full or broken disk, and workers with other
+//! clocks.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -7,7 +8,7 @@ use std::process::Command;
 
 use crate::common::TestPortal;
 use crate::common::left_out::left_out;
-use crate::process::{Ending, Served, call, eventually, free_address, serve_with, worker};
+use crate::process::{ChildGuard, PortalProcess, call, eventually, free_address, serve_with, worker};
 use crate::relay::Relay;
 use berth_foundation::Settings;
 use berth_store::{self as store, Db};
@@ -19,50 +20,50 @@ use nix::unistd::Pid;
 use serde_json::{Value, json};
 
 const LEASE_MS: i64 = 3_000;
-/// SIGTERM to SIGKILL for a lease of that length, and what the machine may be late.
+/// The time from SIGTERM to SIGKILL for this lease, and the tolerated delay of the machine.
 const GRACE_MS: i64 = 500;
 const LATE_MS: i64 = 2_500;
 
-struct Site {
+struct ProcessSetup {
     dir: tempfile::TempDir,
-    served: Served,
+    served: PortalProcess,
     worker_address: String,
     org: String,
     token: String,
-    tickets: Vec<String>,
+    join_tokens: Vec<String>,
 }
 
-impl Site {
-    /// A portal with a tenant, and join tokens for so many workers.
+impl ProcessSetup {
+    /// Starts a portal with an organization and join tokens for `workers` workers.
     async fn open(workers: usize) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let data = dir.path().to_owned();
         let database = Db::sqlite(&dir.path().join("berth.db")).await.unwrap();
         let t = TestPortal::with(database, |settings| Settings { data, ..settings });
-        t.clock.set_by_the_machine();
+        t.clock.set_to_system_time();
         let operator = t.operator().await;
         let (ada, org) = t.tenant("lab").await;
-        t.stock(&operator, &org, 1_000_000_000).await;
+        t.add_price_and_credit(&operator, &org, 1_000_000_000).await;
         let new = json!({"name": "script", "role": "member"});
         let created = t.post(&ada, &format!("/orgs/{org}/tokens"), new).await.expect(201);
-        let mut tickets = Vec::new();
+        let mut join_tokens = Vec::new();
         for _ in 0..workers {
             let made = t.post(&operator, "/operator/join-tokens", json!({})).await;
-            tickets.push(made.expect(201)["secret"].as_str().unwrap().to_owned());
+            join_tokens.push(made.expect(201)["secret"].as_str().unwrap().to_owned());
         }
         drop(t);
         let worker_address = free_address();
         let served = serve_with(dir.path(), &worker_address, &["--lease-s".to_owned(), "3".to_owned()], None);
         let token = created["secret"].as_str().unwrap().to_owned();
-        Self { dir, served, worker_address, org, token, tickets }
+        Self { dir, served, worker_address, org, token, join_tokens }
     }
 
     fn data(&self, n: usize) -> PathBuf {
         self.dir.path().join(format!("worker-{n}"))
     }
 
-    fn start(&self, n: usize, portal: &str) -> Ending {
-        worker(&self.data(n), portal, &self.tickets[n])
+    fn start(&self, n: usize, portal: &str) -> ChildGuard {
+        worker(&self.data(n), portal, &self.join_tokens[n])
     }
 
     fn submit(&self, script: &str, retry: bool) -> String {
@@ -88,10 +89,10 @@ impl Site {
         })
     }
 
-    /// The worker that has an attempt, and the attempt's directory there, once its process began.
-    fn began(&self, job: &str, number: u32) -> (usize, PathBuf, Start) {
+    /// Waits for the first process of an attempt; returns its worker and its directory.
+    fn until_started(&self, job: &str, number: u32) -> (usize, PathBuf, Start) {
         eventually(|| {
-            for n in 0..self.tickets.len() {
+            for n in 0..self.join_tokens.len() {
                 let dir = self.data(n).join("attempts").join(format!("{job}-{number}"));
                 if let Some(start) = Records::read(&dir).start {
                     return Ok((n, dir, start));
@@ -101,8 +102,8 @@ impl Site {
         })
     }
 
-    /// What was charged for a job is what its meter says.
-    fn charged_once(&self, job: &Value) {
+    /// Asserts that the charge of a job equals its meter.
+    fn assert_charged_once(&self, job: &Value) {
         let path = format!("/orgs/{}/transfers?limit=200", self.org);
         let (_, page) = call(&self.served.address, "GET", &path, &self.token, &Value::Null).unwrap();
         let rows = page["items"].as_array().unwrap().iter();
@@ -119,11 +120,11 @@ impl Site {
     }
 }
 
-/// A file system of its own for a worker's data, which a test may fill or break.
+/// A separate file system for a worker's data, which a test can fill or break.
 struct Disk(PathBuf);
 
-/// Why a command did not do what it should; nothing when it did.
-fn refused(program: &str, args: &[&OsStr]) -> Option<String> {
+/// Returns the error of a command, or `None` after success.
+fn command_error(program: &str, args: &[&OsStr]) -> Option<String> {
     match Command::new(program).args(args).env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin").output() {
         Ok(out) if out.status.success() => None,
         Ok(out) => Some(String::from_utf8_lossy(&out.stderr).into_owned()),
@@ -132,12 +133,13 @@ fn refused(program: &str, args: &[&OsStr]) -> Option<String> {
 }
 
 impl Disk {
-    /// With these arguments of `mount`. `None`, and said, where it cannot be mounted.
+    /// Mounts a file system with these arguments of `mount`. `None` with a message if the mount is
+    /// impossible.
     fn mount(at: &Path, args: &[&str]) -> Option<Self> {
         std::fs::create_dir_all(at).unwrap();
         let mut all: Vec<&OsStr> = args.iter().map(OsStr::new).collect();
         all.push(at.as_os_str());
-        match refused("mount", &all) {
+        match command_error("mount", &all) {
             None => Some(Self(at.to_owned())),
             Some(why) => {
                 left_out(format!("no file system can be mounted here: {why}"));
@@ -149,126 +151,127 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // After a failed assertion too. Whoever still has something open there keeps it until then.
-        let _ = refused("umount", &[OsStr::new("--lazy"), self.0.as_os_str()]);
+        // The unmount also runs after a failed assertion. It is lazy because a process may still have an open
+        // file.
+        let _ = command_error("umount", &[OsStr::new("--lazy"), self.0.as_os_str()]);
     }
 }
 
-fn ended(dir: &Path) -> Exit {
+fn until_exit(dir: &Path) -> Exit {
     eventually(|| Records::read(dir).exit.ok_or_else(|| format!("{} goes on", dir.display())))
 }
 
-/// It does not heed SIGTERM, so that only SIGKILL ends it.
-const STUBBORN: &str = "trap '' TERM; while :; do sleep 0.1; done";
+/// It ignores SIGTERM, so that only SIGKILL ends it.
+const IGNORES_SIGTERM: &str = "trap '' TERM; while :; do sleep 0.1; done";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_second_attempt_begins_when_the_first_is_dead() {
-    let site = Site::open(2).await;
-    let ways = [Relay::to(&site.worker_address), Relay::to(&site.worker_address)];
-    let _workers = [site.start(0, &ways[0].address), site.start(1, &ways[1].address)];
-    let job = site.submit(STUBBORN, true);
-    let (first, dir, start) = site.began(&job, 1);
-    site.until(&job, |j| j["state"] == "running" && j["metered_ms"].as_i64().unwrap() > 0);
-    ways[first].cut();
-    let (second, _, again) = site.began(&job, 2);
+async fn the_second_attempt_starts_after_the_first_has_ended() {
+    let setup = ProcessSetup::open(2).await;
+    let relays = [Relay::to(&setup.worker_address), Relay::to(&setup.worker_address)];
+    let _workers = [setup.start(0, &relays[0].address), setup.start(1, &relays[1].address)];
+    let job = setup.submit(IGNORES_SIGTERM, true);
+    let (first, dir, start) = setup.until_started(&job, 1);
+    setup.until(&job, |j| j["state"] == "running" && j["metered_ms"].as_i64().unwrap() > 0);
+    relays[first].cut();
+    let (second, _, again) = setup.until_started(&job, 2);
     assert_ne!(second, first);
-    // The attempt's own record, written while nobody could be told of it.
+    // The shim wrote this record while the node was disconnected.
     let exit = Records::read(&dir).exit.unwrap();
     assert_eq!(exit.failure.unwrap().0, "lease.ended");
     assert!(exit.boottime_ms.unwrap() < again.boottime_ms, "{exit:?} {again:?}", exit = exit.code);
     assert!(!exists(&start));
-    let before = site.until(&job, |j| j["attempt"] == 2 && j["state"] == "running");
-    // It comes back late, is told to forget, and changes nothing.
-    ways[first].mend();
+    let before = setup.until(&job, |j| j["attempt"] == 2 && j["state"] == "running");
+    // The late worker removes the attempt, and the job does not change.
+    relays[first].mend();
     eventually(|| if dir.exists() { Err(format!("{} is still there", dir.display())) } else { Ok(()) });
-    let after = site.job(&job);
+    let after = setup.job(&job);
     assert_eq!((&after["attempt"], &after["state"]), (&json!(2), &json!("running")), "{before} {after}");
     assert!(exists(&again), "nobody disturbed the second");
-    let path = format!("/orgs/{}/jobs/{job}/cancel", site.org);
-    call(&site.served.address, "POST", &path, &site.token, &Value::Null).unwrap();
-    let done = site.until(&job, |j| j["state"] == "cancelled");
-    site.charged_once(&done);
+    let path = format!("/orgs/{}/jobs/{job}/cancel", setup.org);
+    call(&setup.served.address, "POST", &path, &setup.token, &Value::Null).unwrap();
+    let done = setup.until(&job, |j| j["state"] == "cancelled");
+    setup.assert_charged_once(&done);
     let span = boottime_ms() - start.boottime_ms;
     assert!(done["metered_ms"].as_i64().unwrap() < span, "two at once would cost more than the time: {done}");
-    site.close().await;
+    setup.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stopped_daemon_does_not_keep_its_jobs_alive() {
-    let site = Site::open(1).await;
-    let daemon = site.start(0, &site.worker_address);
-    let job = site.submit(STUBBORN, false);
-    let (_, dir, start) = site.began(&job, 1);
+async fn a_job_of_a_suspended_daemon_ends_with_its_lease() {
+    let setup = ProcessSetup::open(1).await;
+    let daemon = setup.start(0, &setup.worker_address);
+    let job = setup.submit(IGNORES_SIGTERM, false);
+    let (_, dir, start) = setup.until_started(&job, 1);
     let pid = Pid::from_raw(i32::try_from(daemon.0.id()).unwrap());
-    site.until(&job, |j| j["state"] == "running");
+    setup.until(&job, |j| j["state"] == "running");
     kill(pid, Signal::SIGSTOP).unwrap();
-    let renewed = find_json::<Renewal>(&site.data(0).join("lease.json")).unwrap();
-    let exit = ended(&dir);
+    let renewed = find_json::<Renewal>(&setup.data(0).join("lease.json")).unwrap();
+    let exit = until_exit(&dir);
     assert_eq!((exit.failure.unwrap().0.as_str(), exit.code), ("lease.ended", 137));
     let after = exit.boottime_ms.unwrap() - renewed.sent_ms;
-    // A renewal that was on its way may have been written down while the daemon was being stopped.
+    // A renewal in transfer may have been stored while the daemon was suspended.
     assert!((LEASE_MS..LEASE_MS + GRACE_MS + 1_000 + LATE_MS).contains(&after), "{after} ms");
     assert!(!exists(&start));
     kill(pid, Signal::SIGCONT).unwrap();
-    let done = site.until(&job, |j| j["state"] == "failed");
+    let done = setup.until(&job, |j| j["state"] == "failed");
     let code = done["failure"]["code"].as_str().unwrap();
     assert!(["lease.ended", "node.lost"].contains(&code), "{done}");
-    site.charged_once(&done);
+    setup.assert_charged_once(&done);
     drop(daemon);
-    site.close().await;
+    setup.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_daemon_that_returns_within_the_lease_disturbs_nothing() {
-    let site = Site::open(1).await;
-    let mut daemon = site.start(0, &site.worker_address);
-    let job = site.submit("i=0; while [ $i -lt 120 ]; do echo line $i; i=$((i+1)); sleep 0.05; done", false);
-    let (_, dir, start) = site.began(&job, 1);
-    site.until(&job, |j| j["state"] == "running");
+async fn a_daemon_restart_within_the_lease_keeps_the_job_running() {
+    let setup = ProcessSetup::open(1).await;
+    let mut daemon = setup.start(0, &setup.worker_address);
+    let job = setup.submit("i=0; while [ $i -lt 120 ]; do echo line $i; i=$((i+1)); sleep 0.05; done", false);
+    let (_, dir, start) = setup.until_started(&job, 1);
+    setup.until(&job, |j| j["state"] == "running");
     for _ in 0..3 {
         daemon.0.kill().unwrap();
         daemon.0.wait().unwrap();
-        let renewed = find_json::<Renewal>(&site.data(0).join("lease.json")).unwrap();
-        daemon = site.start(0, &site.worker_address);
-        // It goes on, and keeps the lease from now on.
+        let renewed = find_json::<Renewal>(&setup.data(0).join("lease.json")).unwrap();
+        daemon = setup.start(0, &setup.worker_address);
+        // The new daemon renews the lease of the running job.
         eventually(|| {
-            let now = find_json::<Renewal>(&site.data(0).join("lease.json")).unwrap();
+            let now = find_json::<Renewal>(&setup.data(0).join("lease.json")).unwrap();
             if now.sent_ms > renewed.sent_ms { Ok(()) } else { Err(format!("{now:?}")) }
         });
         assert!(exists(&start), "{:?}", Records::read(&dir).exit);
     }
-    let done = site.until(&job, |j| j["state"] == "succeeded");
+    let done = setup.until(&job, |j| j["state"] == "succeeded");
     assert_eq!(done["attempt"], 1, "{done}");
-    site.charged_once(&done);
-    let log = site.dir.path().join("logs").join(&job).join("1-0.log");
+    setup.assert_charged_once(&done);
+    let log = setup.dir.path().join("logs").join(&job).join("1-0.log");
     let expected: String = (0..120).map(|i| format!("line {i}\n")).collect();
     eventually(|| {
         let log = std::fs::read_to_string(&log).unwrap_or_default();
         if log == expected { Ok(()) } else { Err(format!("{} of {} bytes", log.len(), expected.len())) }
     });
     drop(daemon);
-    site.close().await;
+    setup.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_disk_fails_what_cannot_be_recorded_and_loses_nothing_that_runs() {
-    let site = Site::open(1).await;
-    let Some(disk) = Disk::mount(&site.data(0), &["-t", "tmpfs", "-o", "size=8m,mode=700", "none"]) else {
+async fn a_full_disk_fails_new_attempts_and_keeps_running_ones() {
+    let setup = ProcessSetup::open(1).await;
+    let Some(disk) = Disk::mount(&setup.data(0), &["-t", "tmpfs", "-o", "size=8m,mode=700", "none"]) else {
         return;
     };
-    let daemon = site.start(0, &site.worker_address);
-    // It ends when it sees that there is no room.
+    let daemon = setup.start(0, &setup.worker_address);
+    // The script ends on a full disk.
     let script = "while [ \"$(stat -f -c %f .)\" != 0 ]; do sleep 0.02; done; exit 5";
-    let runs = site.submit(script, false);
-    site.began(&runs, 1);
-    let filled = site.data(0).join("filled");
+    let runs = setup.submit(script, false);
+    setup.until_started(&runs, 1);
+    let filled = setup.data(0).join("filled");
     let mut file = std::fs::File::create(&filled).unwrap();
     let error = std::io::copy(&mut std::io::repeat(0), &mut file).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::StorageFull);
-    let done = site.until(&runs, |j| j["state"] == "failed");
+    let done = setup.until(&runs, |j| j["state"] == "failed");
     assert_eq!((&done["exit_code"], &done["failure"]["code"]), (&json!(5), &json!("process.exit")), "{done}");
-    site.charged_once(&done);
-    let attempts = site.data(0).join("attempts");
+    setup.assert_charged_once(&done);
+    let attempts = setup.data(0).join("attempts");
     let none_kept = || {
         eventually(|| match std::fs::read_dir(&attempts).unwrap().count() {
             0 => Ok(()),
@@ -276,91 +279,91 @@ async fn a_full_disk_fails_what_cannot_be_recorded_and_loses_nothing_that_runs()
         });
     };
     none_kept();
-    // What comes now is not started, and somebody is told why.
+    // A new attempt fails with the reason.
     std::io::copy(&mut std::io::repeat(0), &mut file).unwrap_err();
-    let comes = site.submit("true", false);
-    let done = site.until(&comes, |j| j["state"] == "failed");
-    let words = done["failure"]["detail"].as_str().unwrap();
-    assert!(done["failure"]["code"] == "worker.io" && words.contains("No space left"), "{done}");
+    let comes = setup.submit("true", false);
+    let done = setup.until(&comes, |j| j["state"] == "failed");
+    let detail = done["failure"]["detail"].as_str().unwrap();
+    assert!(done["failure"]["code"] == "worker.io" && detail.contains("No space left"), "{done}");
     assert_eq!(done["metered_ms"], 0, "{done}");
-    // With room again the node is as good as before, without anybody's help.
+    // With room on the disk the node works again without intervention.
     drop(file);
     std::fs::remove_file(&filled).unwrap();
-    let next = site.submit("echo fine", false);
-    site.until(&next, |j| j["state"] == "succeeded");
+    let next = setup.submit("echo fine", false);
+    setup.until(&next, |j| j["state"] == "succeeded");
     none_kept();
     drop(daemon);
     drop(disk);
-    site.close().await;
+    setup.close().await;
 }
 
-/// Ends all access to an ext4 file system at once: from now on everything there answers EIO.
+/// Shuts an ext4 file system down: every access then returns EIO.
 const BREAK: &str = "import fcntl, os, struct, sys\n\
     fcntl.ioctl(os.open(sys.argv[1], os.O_RDONLY), 0x8004587D, struct.pack('I', 2))";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_broken_disk_ends_what_runs_with_its_lease_and_that_is_told() {
-    let site = Site::open(1).await;
-    let (image, at) = (site.dir.path().join("image"), site.data(0));
+async fn a_broken_disk_ends_the_running_job_with_its_lease() {
+    let setup = ProcessSetup::open(1).await;
+    let (image, at) = (setup.dir.path().join("image"), setup.data(0));
     std::fs::File::create(&image).unwrap().set_len(64 << 20).unwrap();
-    if let Some(why) = refused("mkfs.ext4", &[OsStr::new("-q"), OsStr::new("-F"), image.as_os_str()]) {
+    if let Some(why) = command_error("mkfs.ext4", &[OsStr::new("-q"), OsStr::new("-F"), image.as_os_str()]) {
         left_out(format!("no file system can be made here: {why}"));
         return;
     }
     let image = image.display().to_string();
     let Some(disk) = Disk::mount(&at, &["-o", "loop", &image]) else { return };
-    let daemon = site.start(0, &site.worker_address);
-    let job = site.submit(STUBBORN, false);
-    let (_, _, start) = site.began(&job, 1);
-    site.until(&job, |j| j["state"] == "running" && j["metered_ms"].as_i64().unwrap() > 0);
-    if let Some(why) = refused("python3", &[OsStr::new("-c"), OsStr::new(BREAK), at.as_os_str()]) {
+    let daemon = setup.start(0, &setup.worker_address);
+    let job = setup.submit(IGNORES_SIGTERM, false);
+    let (_, _, start) = setup.until_started(&job, 1);
+    setup.until(&job, |j| j["state"] == "running" && j["metered_ms"].as_i64().unwrap() > 0);
+    if let Some(why) = command_error("python3", &[OsStr::new("-c"), OsStr::new(BREAK), at.as_os_str()]) {
         left_out(format!("this file system cannot be broken: {why}"));
         return;
     }
     assert!(std::fs::write(at.join("probe"), "x").is_err(), "it is broken");
-    // Renewals cannot be written down there any more, so the shim ends the job by itself.
+    // The daemon cannot store renewals, so the shim ends the job.
     eventually(|| if exists(&start) { Err("it goes on without a lease".to_owned()) } else { Ok(()) });
-    // How it ended can be recorded nowhere, which is told.
-    let done = site.until(&job, |j| j["state"] == "failed");
+    // The end cannot be recorded, and the failure code shows this.
+    let done = setup.until(&job, |j| j["state"] == "failed");
     let code = done["failure"]["code"].as_str().unwrap();
-    // The simulation keeps its boards there too, so they may be missed before that.
+    // The simulated boards are on the same file system, so their loss may be noticed first.
     assert!(code == "attempt.unknown_outcome" || code.starts_with("device."), "{done}");
-    site.charged_once(&done);
+    setup.assert_charged_once(&done);
     drop(daemon);
     drop(disk);
-    site.close().await;
+    setup.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_whose_clocks_are_weeks_ahead_counts_the_same() {
-    // Monotonic clocks of its own; nobody may move those of the machine under it.
+async fn a_worker_with_clocks_weeks_ahead_meters_the_same() {
+    // The worker gets its own monotonic clocks, because a test must not change the machine's clocks.
     let ahead = ["--time", "--monotonic", "2000000", "--boottime", "2000000"];
-    let words: Vec<&OsStr> = ahead.iter().chain(&["true"]).map(OsStr::new).collect();
-    if let Some(why) = refused("unshare", &words) {
+    let arguments: Vec<&OsStr> = ahead.iter().chain(&["true"]).map(OsStr::new).collect();
+    if let Some(why) = command_error("unshare", &arguments) {
         left_out(format!("no time namespace can be made here: {why}"));
         return;
     }
-    let site = Site::open(1).await;
+    let setup = ProcessSetup::open(1).await;
     let built = std::env::current_exe().unwrap();
     let program = built.parent().unwrap().parent().unwrap().join("berth-worker");
     let child = Command::new("unshare")
         .args(ahead)
         .arg(program)
         .args(["run", "--simulate", "1xH100-80GB", "--allow-unisolated"])
-        .args(["--join-token", site.tickets[0].as_str()])
-        .args(["--portal", format!("https://{}", site.worker_address).as_str(), "--data"])
-        .arg(site.data(0))
+        .args(["--join-token", setup.join_tokens[0].as_str()])
+        .args(["--portal", format!("https://{}", setup.worker_address).as_str(), "--data"])
+        .arg(setup.data(0))
         .stdout(std::process::Stdio::null())
         .stderr(std::process::Stdio::null())
         .spawn();
-    let daemon = Ending(child.unwrap());
-    // Longer than its lease, so that it is renewed by those clocks.
-    let job = site.submit("cut -d. -f1 /proc/uptime; sleep 6; echo done", false);
-    let done = site.until(&job, |j| j["state"] == "succeeded");
+    let daemon = ChildGuard(child.unwrap());
+    // The job is longer than its lease, so that the worker renews the lease with these clocks.
+    let job = setup.submit("cut -d. -f1 /proc/uptime; sleep 6; echo done", false);
+    let done = setup.until(&job, |j| j["state"] == "succeeded");
     let metered = done["metered_ms"].as_i64().unwrap();
     assert!((6_000..30_000).contains(&metered), "{done}");
-    site.charged_once(&done);
-    let log = site.dir.path().join("logs").join(&job).join("1-0.log");
+    setup.assert_charged_once(&done);
+    let log = setup.dir.path().join("logs").join(&job).join("1-0.log");
     let uptime = eventually(|| {
         let log = std::fs::read_to_string(&log).unwrap_or_default();
         let whole = log.strip_suffix("done\n").and_then(|uptime| uptime.trim().parse::<u64>().ok());
@@ -368,5 +371,5 @@ async fn a_worker_whose_clocks_are_weeks_ahead_counts_the_same() {
     });
     assert!(uptime > 2_000_000, "it really was there: {uptime}");
     drop(daemon);
-    site.close().await;
+    setup.close().await;
 }

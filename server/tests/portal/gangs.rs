@@ -1,46 +1,46 @@
-//! Jobs that span nodes: real ranks under two workers that talk to each other.
+//! Tests of jobs on several nodes: real ranks under two workers that connect to each other.
 
 use std::path::PathBuf;
 
 use crate::common::left_out::left_out;
-use crate::quay::{Quay, Worker, eventually};
+use crate::worker_portal::{Worker, WorkerPortal, eventually};
 use serde_json::{Value, json};
 
-/// Two nodes with one board each.
-struct Pier {
-    quay: Quay,
+/// A portal with two nodes of one board each.
+struct TwoNodeSetup {
+    portal: WorkerPortal,
     second: PathBuf,
     _worker: Worker,
 }
 
-impl Pier {
+impl TwoNodeSetup {
     async fn open() -> Self {
-        let quay = Quay::open().await;
+        let portal = WorkerPortal::open().await;
         let price = json!({"offering": "h100-80gb", "per_hour_micros": 3_600_000});
-        quay.t.post(&quay.operator, "/operator/prices", price).await.expect(201);
-        let token = quay.join_token(json!({})).await;
-        let second = quay.t.data.path().join("second");
-        let mut worker = Worker::start(&quay.address, &second, "1xH100-80GB", Some(&token));
-        worker.joined().unwrap();
-        let pier = Self { quay, second, _worker: worker };
-        pier.nodes(|nodes| nodes.iter().filter(|n| n["state"] == "ready").count() == 2).await;
-        pier
+        portal.t.post(&portal.operator, "/operator/prices", price).await.expect(201);
+        let token = portal.join_token(json!({})).await;
+        let second = portal.t.data.path().join("second");
+        let mut worker = Worker::start(&portal.address, &second, "1xH100-80GB", Some(&token));
+        worker.wait_until_joined().unwrap();
+        let setup = Self { portal, second, _worker: worker };
+        setup.nodes(|nodes| nodes.iter().filter(|n| n["state"] == "ready").count() == 2).await;
+        setup
     }
 
     async fn nodes(&self, ready: impl Fn(&Vec<Value>) -> bool) {
         eventually("the nodes' state", async || {
-            let nodes = self.quay.t.get(&self.quay.operator, "/operator/nodes").await.expect(200);
+            let nodes = self.portal.t.get(&self.portal.operator, "/operator/nodes").await.expect(200);
             ready(nodes["items"].as_array().unwrap()).then_some(())
         })
         .await;
     }
 
-    async fn all_free(&self) {
+    async fn until_all_free(&self) {
         self.nodes(|nodes| {
             nodes.iter().all(|n| n["gpus"].as_array().unwrap().iter().all(|g| g["tiles"] == json!([])))
         })
         .await;
-        for data in [&self.quay.data, &self.second] {
+        for data in [&self.portal.data, &self.second] {
             let kept = async || std::fs::read_dir(data.join("attempts")).unwrap().count();
             eventually("no attempt is kept", async || (kept().await == 0).then_some(())).await;
         }
@@ -49,30 +49,30 @@ impl Pier {
     async fn submit(&self, spec: Value) -> String {
         let mut body = json!({"offering": "h100-80gb", "nodes": 2, "max_duration_s": 60});
         body.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
-        self.quay.submit(body).await
+        self.portal.submit(body).await
     }
 
-    /// What a submission is answered that is refused.
-    async fn refused(&self, spec: Value) -> Value {
+    /// Submits an invalid job; returns the problem.
+    async fn expect_refused(&self, spec: Value) -> Value {
         let mut body = json!({"name": "never", "offering": "h100-80gb", "nodes": 2, "max_duration_s": 60});
         body.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
-        let path = format!("/orgs/{}/jobs", self.quay.org);
-        self.quay.t.post(&self.quay.ada, &path, body).await.expect(422)
+        let path = format!("/orgs/{}/jobs", self.portal.org);
+        self.portal.t.post(&self.portal.ada, &path, body).await.expect(422)
     }
 
     async fn log(&self, job: &str, rank: u32) -> String {
-        let path = format!("/orgs/{}/jobs/{job}/logs?rank={rank}", self.quay.org);
-        self.quay.log_complete(job.parse().unwrap(), 1, rank).await;
-        let crate::common::As::Cookie(cookie) = &self.quay.ada else { panic!("a person") };
+        let path = format!("/orgs/{}/jobs/{job}/logs?rank={rank}", self.portal.org);
+        self.portal.log_complete(job.parse().unwrap(), 1, rank).await;
+        let crate::common::Caller::Cookie(cookie) = &self.portal.ada else { panic!("a person") };
         let request = axum::http::Request::builder().uri(format!("/api/v1{path}")).header("cookie", cookie);
         let request = request.body(axum::body::Body::empty()).unwrap();
-        let response = tower::ServiceExt::oneshot(self.quay.t.router.clone(), request).await.unwrap();
+        let response = tower::ServiceExt::oneshot(self.portal.t.router.clone(), request).await.unwrap();
         let bytes = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
         String::from_utf8(bytes.to_vec()).unwrap()
     }
 }
 
-/// Sums a vector over all ranks: rank 0 gathers, adds and gives everyone the sum.
+/// A sum of a vector over all ranks: rank 0 gathers, adds and distributes the sum.
 const ALL_REDUCE: &str = r#"
 import json, os, socket, time
 rank, world = int(os.environ["NODE_RANK"]), int(os.environ["NNODES"])
@@ -99,25 +99,25 @@ print("rank", rank, "of", world, "sum", sum(total), "procs", os.environ["NPROC_P
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ranks_on_two_nodes_exchange_data_and_are_charged_for_both() {
-    let pier = Pier::open().await;
+    let setup = TwoNodeSetup::open().await;
     let files = json!({"all_reduce.py": ALL_REDUCE});
-    let job = pier.submit(json!({"command": ["python3", "all_reduce.py"], "files": files})).await;
-    let done = pier.quay.ended(&job).await;
+    let job = setup.submit(json!({"command": ["python3", "all_reduce.py"], "files": files})).await;
+    let done = setup.portal.until_ended(&job).await;
     assert_eq!(done["state"], "succeeded", "{done}");
     let devices = done["devices"].as_array().unwrap();
     assert_eq!(devices.len(), 2, "{done}");
     assert_ne!(devices[0]["node"], devices[1]["node"], "{done}");
     let sum = 3.0 * f64::from((0..1_000).sum::<i32>());
     for rank in 0..2 {
-        let log = pier.log(&job, rank).await;
+        let log = setup.log(&job, rank).await;
         assert_eq!(log, format!("rank {rank} of 2 sum {sum:.1} procs 1 2\n"));
     }
     assert_eq!(done["nano_per_second"], 2_000_000, "two boards");
-    pier.quay.settled(&done).await;
-    pier.all_free().await;
+    setup.portal.assert_settled(&done).await;
+    setup.until_all_free().await;
 }
 
-/// The same by PyTorch's own collective over gloo.
+/// The same sum with a collective operation of PyTorch over gloo.
 const TORCH: &str = r#"
 import torch, torch.distributed as dist
 dist.init_process_group("gloo")
@@ -127,29 +127,29 @@ print("torch rank", dist.get_rank(), "of", dist.get_world_size(), "sum", mine.su
 dist.destroy_process_group()
 "#;
 
-/// Runs where `BERTH_TEST_TORCH` names a Python that has PyTorch and that jobs can see.
+/// Runs only if `BERTH_TEST_TORCH` names a Python with PyTorch that jobs can read.
 #[tokio::test(flavor = "multi_thread")]
-async fn pytorch_ranks_meet_by_what_they_are_told() {
+async fn pytorch_ranks_connect_by_their_environment() {
     let Ok(python) = std::env::var("BERTH_TEST_TORCH") else {
         left_out("BERTH_TEST_TORCH is not set");
         return;
     };
-    let pier = Pier::open().await;
+    let setup = TwoNodeSetup::open().await;
     let script = format!("export RANK=$NODE_RANK; exec {python} reduce.py");
-    let job = pier.submit(json!({"script": script, "files": {"reduce.py": TORCH}})).await;
-    let done = pier.quay.ended(&job).await;
+    let job = setup.submit(json!({"script": script, "files": {"reduce.py": TORCH}})).await;
+    let done = setup.portal.until_ended(&job).await;
     for rank in 0..2 {
-        let log = pier.log(&job, rank).await;
+        let log = setup.log(&job, rank).await;
         assert!(log.contains(&format!("torch rank {rank} of 2 sum 1498500.0")), "{done} {log}");
     }
     assert_eq!(done["state"], "succeeded", "{done}");
-    pier.all_free().await;
+    setup.until_all_free().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn closeness_is_promised_only_where_nodes_say_where_they_are() {
-    let pier = Pier::open().await;
-    let refused = pier.refused(json!({"script": "true", "topology": "same_switch"})).await;
+async fn a_topology_is_accepted_only_with_labels_on_the_nodes() {
+    let setup = TwoNodeSetup::open().await;
+    let refused = setup.expect_refused(json!({"script": "true", "topology": "same_switch"})).await;
     let detail = "No node that could hold a whole H100-80GB says where in the network it is. \
                   Let the nodes be anywhere, or ask the operator to label the nodes.";
     assert_eq!(
@@ -157,88 +157,88 @@ async fn closeness_is_promised_only_where_nodes_say_where_they_are() {
         (&json!("job.never_starts"), &json!(detail)),
         "{refused}"
     );
-    let rack = pier.submit(json!({"script": "true", "topology": "same_rack"})).await;
-    let done = pier.quay.ended(&rack).await;
+    let rack = setup.submit(json!({"script": "true", "topology": "same_rack"})).await;
+    let done = setup.portal.until_ended(&rack).await;
     assert_eq!((&done["state"], &done["topology"]), (&json!("succeeded"), &json!("same_rack")), "{done}");
-    let nodes = pier.quay.t.get(&pier.quay.operator, "/operator/nodes").await.expect(200);
+    let nodes = setup.portal.t.get(&setup.portal.operator, "/operator/nodes").await.expect(200);
     assert_eq!(nodes["items"][0]["labels"], json!({"rack": "r1"}), "{nodes}");
-    pier.all_free().await;
+    setup.until_all_free().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_failure_stops_all() {
-    let pier = Pier::open().await;
+async fn the_failure_of_one_rank_stops_all_ranks() {
+    let setup = TwoNodeSetup::open().await;
     let script = "if [ \"$NODE_RANK\" = 1 ]; then sleep 1; exit 5; fi; echo waiting; exec sleep 300";
-    let job = pier.submit(json!({"script": script, "max_duration_s": 600})).await;
-    let done = pier.quay.ended(&job).await;
+    let job = setup.submit(json!({"script": script, "max_duration_s": 600})).await;
+    let done = setup.portal.until_ended(&job).await;
     assert_eq!((&done["state"], &done["exit_code"]), (&json!("failed"), &json!(5)), "{done}");
-    let path = format!("/orgs/{}/jobs/{job}/events?after=0", pier.quay.org);
-    let events = pier.quay.t.get(&pier.quay.ada, &path).await.expect(200).to_string();
+    let path = format!("/orgs/{}/jobs/{job}/events?after=0", setup.portal.org);
+    let events = setup.portal.t.get(&setup.portal.ada, &path).await.expect(200).to_string();
     assert!(events.contains("Rank 1: The process ended with exit code 5."), "{events}");
-    assert_eq!(pier.log(&job, 0).await, "waiting\n");
+    assert_eq!(setup.log(&job, 0).await, "waiting\n");
     assert!(done["metered_ms"].as_i64().unwrap() < 60_000, "{done}");
-    pier.quay.settled(&done).await;
-    pier.all_free().await;
+    setup.portal.assert_settled(&done).await;
+    setup.until_all_free().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn all_nodes_or_none_and_a_stop_reaches_every_rank() {
-    let pier = Pier::open().await;
-    let one = pier.submit(json!({"nodes": 1, "script": "exec sleep 300"})).await;
-    pier.quay.until(&one, |j| j["state"] == "running").await;
-    let both = pier.submit(json!({"script": "echo up; exec sleep 300"})).await;
-    let waits = pier.quay.until(&both, |j| !j["reasons"].as_array().unwrap().is_empty()).await;
+async fn a_gang_gets_all_nodes_or_none_and_a_stop_reaches_every_rank() {
+    let setup = TwoNodeSetup::open().await;
+    let one = setup.submit(json!({"nodes": 1, "script": "exec sleep 300"})).await;
+    setup.portal.until(&one, |j| j["state"] == "running").await;
+    let both = setup.submit(json!({"script": "echo up; exec sleep 300"})).await;
+    let waits = setup.portal.until(&both, |j| !j["reasons"].as_array().unwrap().is_empty()).await;
     assert_eq!(
         (&waits["state"], &waits["devices"]),
         (&json!("queued"), &json!([])),
         "none is better than half"
     );
-    let org = &pier.quay.org;
+    let org = &setup.portal.org;
     let why = format!("/orgs/{org}/jobs/{both}/explanation");
-    let why = pier.quay.t.get(&pier.quay.ada, &why).await.expect(200);
+    let why = setup.portal.t.get(&setup.portal.ada, &why).await.expect(200);
     assert_eq!(why["blockers"][0]["code"], "capacity.busy", "{why}");
     assert_eq!(why["smallest_change"], "Ask for 1 node: then it starts at once.", "{why}");
     for never in [json!({"nodes": 3}), json!({"count": 17}), json!({"cpus": 65_536})] {
         let mut body = json!({"script": "true"});
         body.as_object_mut().unwrap().extend(never.as_object().unwrap().clone());
-        let refused = pier.refused(body).await;
+        let refused = setup.expect_refused(body).await;
         assert_eq!(refused["code"], "job.never_starts", "{never}: {refused}");
     }
     let path = format!("/orgs/{org}/jobs/{one}/cancel");
-    pier.quay.t.post(&pier.quay.ada, &path, Value::Null).await.expect(202);
-    pier.quay.until(&both, |j| j["state"] == "running").await;
+    setup.portal.t.post(&setup.portal.ada, &path, Value::Null).await.expect(202);
+    setup.portal.until(&both, |j| j["state"] == "running").await;
     let path = format!("/orgs/{org}/jobs/{both}/cancel");
-    pier.quay.t.post(&pier.quay.ada, &path, Value::Null).await.expect(202);
-    let done = pier.quay.ended(&both).await;
+    setup.portal.t.post(&setup.portal.ada, &path, Value::Null).await.expect(202);
+    let done = setup.portal.until_ended(&both).await;
     assert_eq!(done["state"], "cancelled", "{done}");
-    pier.quay.settled(&done).await;
-    pier.all_free().await;
+    setup.portal.assert_settled(&done).await;
+    setup.until_all_free().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn both_nodes_are_made_free_for_one_job_whatever_its_length() {
-    let pier = Pier::open().await;
+async fn both_nodes_are_preempted_for_one_job_with_any_time_limit() {
+    let setup = TwoNodeSetup::open().await;
     for seconds in [200, 300, 600] {
         let stays = json!({
             "nodes": 1, "script": "if [ \"$BERTH_ATTEMPT\" = 1 ]; then sleep 300; fi", "priority": "low",
             "preemptible": true, "max_duration_s": 300,
         });
-        let low = [pier.submit(stays.clone()).await, pier.submit(stays).await];
+        let low = [setup.submit(stays.clone()).await, setup.submit(stays).await];
         for job in &low {
-            pier.quay.until(job, |j| j["state"] == "running").await;
+            setup.portal.until(job, |j| j["state"] == "running").await;
         }
         let high = json!({"script": "sleep 0.2", "priority": "high", "max_duration_s": seconds});
-        let high = pier.submit(high).await;
-        let done = pier.quay.ended(&high).await;
+        let high = setup.submit(high).await;
+        let done = setup.portal.until_ended(&high).await;
         assert_eq!(
             (&done["state"], done["devices"].as_array().unwrap().len()),
             (&json!("succeeded"), 2),
             "{done}"
         );
         for job in &low {
-            let done = pier.quay.ended(job).await;
+            let done = setup.portal.until_ended(job).await;
             assert_eq!((&done["state"], &done["attempt"]), (&json!("succeeded"), &json!(2)), "{done}");
         }
     }
-    pier.all_free().await;
+    setup.until_all_free().await;
 }

@@ -1,17 +1,17 @@
-//! Jobs in images: where they may go, and under a real worker what becomes of them. The image is made here of
-//! this machine's own programs; nothing is fetched.
+//! Tests of jobs in images: placement, and runs under a real worker. The image consists of this machine's
+//! programs, without a download.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::common::left_out::left_out;
-use crate::harbour::{Harbour, node};
-use crate::quay::{Quay, worker_program};
+use crate::idle_portal::{IdlePortal, node};
+use crate::worker_portal::{WorkerPortal, worker_program};
 use serde_json::{Value, json};
 
 const IMAGE: &str = "localhost/berth-test:1";
 
-/// A system of a few programs of this machine with their libraries, as a tar file.
+/// A root file system with a few programs of this machine and their libraries, as a tar file.
 const SYSTEM: &str = r#"set -e
 mkdir root && cd root && mkdir -p bin lib64 etc tmp var/tmp proc sys dev run home
 chmod 1777 tmp var/tmp
@@ -24,42 +24,42 @@ done
 tar cf ../system.tar ."#;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_image_is_checked_kept_and_keeps_a_job_from_nodes_without_podman() {
-    for (engine, db, _place) in crate::common::engines("images").await {
-        let harbour = Harbour::on(db).await;
-        let path = format!("/orgs/{}/jobs", harbour.org);
+async fn an_image_is_validated_and_needs_a_node_with_podman() {
+    for (engine, db, _location) in crate::common::engines("images").await {
+        let setup = IdlePortal::on(db).await;
+        let path = format!("/orgs/{}/jobs", setup.org);
         let job = |image: &str| json!({"name": "x", "offering": "h100-80gb", "command": ["true"], "image": image, "max_duration_s": 60});
         for bad in ["", "dir:/etc", "docker://alpine", "-v", "a b", "Alpine"] {
-            let problem = harbour.t.post(&harbour.ada, &path, job(bad)).await.problem(422, "request.invalid");
+            let problem = setup.t.post(&setup.ada, &path, job(bad)).await.problem(422, "request.invalid");
             assert_eq!(problem["errors"][0]["pointer"], "/image", "{engine} {bad:?}");
         }
-        let plan = harbour.t.post(&harbour.ada, &format!("{path}?dry_run=true"), job("alpine")).await;
+        let plan = setup.t.post(&setup.ada, &format!("{path}?dry_run=true"), job("alpine")).await;
         let plan = plan.expect(200).to_string();
         assert!(plan.contains("but run no images"), "{engine}: {plan}");
-        let made = harbour.t.post(&harbour.ada, &path, job("alpine:3.20")).await.expect(201);
+        let made = setup.t.post(&setup.ada, &path, job("alpine:3.20")).await.expect(201);
         assert_eq!(made["image"], "alpine:3.20", "{engine}");
         let one = format!("{path}/{}", made["id"].as_str().unwrap());
-        let why = harbour.t.get(&harbour.ada, &format!("{one}/explanation")).await.expect(200);
+        let why = setup.t.get(&setup.ada, &format!("{one}/explanation")).await.expect(200);
         assert_eq!(why["blockers"][0]["code"], "capacity.images", "{engine}: {why}");
-        let shown = harbour.t.get(&harbour.ada, &one).await.expect(200);
+        let shown = setup.t.get(&setup.ada, &one).await.expect(200);
         assert_eq!((&shown["state"], &shown["image"]), (&json!("queued"), &json!("alpine:3.20")), "{engine}");
-        let nodes = harbour.t.get(&harbour.operator, "/operator/nodes").await.expect(200);
+        let nodes = setup.t.get(&setup.operator, "/operator/nodes").await.expect(200);
         assert_eq!(nodes["items"].as_array().unwrap().len(), 2, "{engine}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_registry_is_told_who_asks() {
-    for (engine, db, _place) in crate::common::engines("image_registry").await {
-        let harbour = Harbour::on(db).await;
+async fn registry_credentials_are_checked_and_sent_to_the_worker() {
+    for (engine, db, _location) in crate::common::engines("image_registry").await {
+        let setup = IdlePortal::on(db).await;
         for n in 1..=2 {
-            harbour.report_with(n, true).await;
+            setup.report_with_images(n, true).await;
         }
         for (name, value) in [("pull", "ada:pw-Zq7w9x2m\n"), ("other", "no-colon-in-here")] {
-            let path = format!("/orgs/{}/secrets/{name}", harbour.org);
-            harbour.t.call(&harbour.ada, "PUT", &path, json!({"value": value})).await.expect(201);
+            let path = format!("/orgs/{}/secrets/{name}", setup.org);
+            setup.t.call(&setup.ada, "PUT", &path, json!({"value": value})).await.expect(201);
         }
-        let path = format!("/orgs/{}/jobs", harbour.org);
+        let path = format!("/orgs/{}/jobs", setup.org);
         let image = json!("r.example:5000/x:1");
         let job = |image: &Value, secret: &str| json!({"name": "x", "offering": "h100-80gb", "command": ["true"], "image": image, "registry": {"secret": secret}, "max_duration_s": 60});
         for (body, pointer) in [
@@ -69,20 +69,20 @@ async fn a_registry_is_told_who_asks() {
             (job(&json!("localhost/x:1"), "pull"), "/registry"),
         ] {
             for path in [path.clone(), format!("{path}?dry_run=true")] {
-                let refused = harbour.t.post(&harbour.ada, &path, body.clone()).await;
+                let refused = setup.t.post(&setup.ada, &path, body.clone()).await;
                 let problem = refused.problem(422, "request.invalid");
                 assert_eq!(problem["errors"][0]["pointer"], pointer, "{engine} {body}");
             }
         }
-        let made = harbour.t.post(&harbour.ada, &path, job(&image, "pull")).await.expect(201);
+        let made = setup.t.post(&setup.ada, &path, job(&image, "pull")).await.expect(201);
         assert!(!made.to_string().contains("Zq7w9x2m"), "{engine}");
-        harbour.t.post(&harbour.ada, &path, job(&image, "other")).await.expect(201);
+        setup.t.post(&setup.ada, &path, job(&image, "other")).await.expect(201);
         for _ in 0..2 {
-            harbour.t.portal.scheduler.pass().await.unwrap();
+            setup.t.portal.scheduler.pass().await.unwrap();
         }
         let mut sent = Vec::new();
         for n in 1..=2 {
-            sent.extend(harbour.t.portal.attempts.desired(node(n)).await.unwrap().attempts);
+            sent.extend(setup.t.portal.attempts.desired(node(n)).await.unwrap().attempts);
         }
         assert_eq!(sent.len(), 2, "{engine}");
         for assignment in sent {
@@ -91,8 +91,8 @@ async fn a_registry_is_told_who_asks() {
             assert!(!format!("{spec:?}").contains("Zq7w9x2m"), "{engine}: it is not written down");
             if made["id"] == json!(id) {
                 let auth = spec.registry_auth.unwrap();
-                let told = (auth.registry.as_str(), auth.username.as_str(), auth.password.as_str());
-                assert_eq!(told, ("r.example:5000", "ada", "pw-Zq7w9x2m"), "{engine}");
+                let credentials = (auth.registry.as_str(), auth.username.as_str(), auth.password.as_str());
+                assert_eq!(credentials, ("r.example:5000", "ada", "pw-Zq7w9x2m"), "{engine}");
                 assert!(spec.unusable.is_none(), "{engine}");
             } else {
                 assert_eq!(spec.unusable.unwrap().code, "secret.no_credentials", "{engine}");
@@ -102,7 +102,7 @@ async fn a_registry_is_told_who_asks() {
     }
 }
 
-/// What podman keeps outside of the worker's data is removed with this.
+/// The podman data outside the worker's directory, removed after the test.
 struct Leftovers(PathBuf);
 
 impl Drop for Leftovers {
@@ -111,85 +111,89 @@ impl Drop for Leftovers {
     }
 }
 
-fn podman(data: &Path, words: &[&str]) -> String {
+fn podman(data: &Path, arguments: &[&str]) -> String {
     let mut command = Command::new(worker_program());
-    let out = command.arg("podman").arg("--data").arg(data).arg("--").args(words).output().unwrap();
-    assert!(out.status.success(), "{words:?}: {}", String::from_utf8_lossy(&out.stderr));
+    let out = command.arg("podman").arg("--data").arg(data).arg("--").args(arguments).output().unwrap();
+    assert!(out.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&out.stderr));
     String::from_utf8_lossy(&out.stdout).trim().to_owned()
 }
 
-/// A portal with a worker that has the image; `None`, and said, where no images are run.
-async fn with_image() -> Option<(Quay, Leftovers)> {
-    let quay = Quay::open().await;
-    let words = crate::quay::eventually("the worker has said what it runs", async || {
-        let nodes = quay.t.get(&quay.operator, "/operator/nodes").await.expect(200);
+/// Starts a portal with a worker that has the image. `None` with a message if this machine cannot run images.
+async fn with_image() -> Option<(WorkerPortal, Leftovers)> {
+    let setup = WorkerPortal::open().await;
+    let images = crate::worker_portal::eventually("the worker has said what it runs", async || {
+        let nodes = setup.t.get(&setup.operator, "/operator/nodes").await.expect(200);
         nodes["items"][0]["isolation"]["images"].as_str().map(str::to_owned)
     })
     .await;
-    if !words.starts_with("podman ") {
-        left_out(format!("images are {words}"));
+    if !images.starts_with("podman ") {
+        left_out(format!("images are {images}"));
         return None;
     }
-    let made = Command::new("/bin/sh").args(["-c", SYSTEM]).current_dir(quay.t.data.path()).status().unwrap();
+    let made =
+        Command::new("/bin/sh").args(["-c", SYSTEM]).current_dir(setup.t.data.path()).status().unwrap();
     assert!(made.success(), "a system of this machine's programs");
-    let run = PathBuf::from(podman(&quay.data, &["info", "--format", "{{.Store.RunRoot}}"]));
+    let run = PathBuf::from(podman(&setup.data, &["info", "--format", "{{.Store.RunRoot}}"]));
     let leftovers = Leftovers(run.parent().unwrap().to_owned());
-    let tar = quay.t.data.path().join("system.tar").display().to_string();
-    podman(&quay.data, &["import", "--quiet", &tar, IMAGE]);
-    Some((quay, leftovers))
+    let tar = setup.t.data.path().join("system.tar").display().to_string();
+    podman(&setup.data, &["import", "--quiet", &tar, IMAGE]);
+    Some((setup, leftovers))
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_in_an_image_is_a_job_like_any_other() {
-    let Some((mut quay, _leftovers)) = with_image().await else { return };
+async fn a_job_in_an_image_has_files_restarts_and_stops_like_others() {
+    let Some((mut setup, _leftovers)) = with_image().await else { return };
     let script =
         "ls /; id -u; cat data.txt; echo $BERTH_JOB_ID $CUDA_VISIBLE_DEVICES; echo kept > out && exit 0";
-    let job = quay.submit(json!({"script": script, "image": IMAGE, "files": {"data.txt": "given\n"}})).await;
-    let done = quay.ended(&job).await;
-    let log = String::from_utf8(quay.whole_log(&job).await).unwrap();
+    let job = setup.submit(json!({"script": script, "image": IMAGE, "files": {"data.txt": "given\n"}})).await;
+    let done = setup.until_ended(&job).await;
+    let log = String::from_utf8(setup.whole_log(&job).await).unwrap();
     assert_eq!(done["state"], "succeeded", "{done}: {log}");
     assert!(log.contains("given") && log.contains(&job) && log.contains("MIG-"), "{log}");
     assert!(!log.lines().any(|l| l == "srv" || l == "0"), "not the host's system, not root: {log}");
     let digest = done["image_digests"][0].as_str().unwrap();
     assert!(digest.starts_with("sha256:"), "{done}");
-    quay.settled(&done).await;
-    quay.all_free().await;
+    setup.assert_settled(&done).await;
+    setup.until_all_free().await;
 
-    // A daemon that starts again goes on with what runs.
-    let job = quay.submit(json!({"script": "echo up; sleep 4; echo over; exit 4", "image": IMAGE})).await;
-    quay.until(&job, |j| j["state"] == "running").await;
-    quay.worker.as_mut().unwrap().kill();
-    quay.start_worker(None).unwrap();
-    let done = quay.ended(&job).await;
+    // A restarted daemon continues with the running job.
+    let job = setup.submit(json!({"script": "echo up; sleep 4; echo over; exit 4", "image": IMAGE})).await;
+    setup.until(&job, |j| j["state"] == "running").await;
+    setup.worker.as_mut().unwrap().kill();
+    setup.start_worker(None).unwrap();
+    let done = setup.until_ended(&job).await;
     assert_eq!((&done["exit_code"], &done["attempt"]), (&json!(4), &json!(1)), "{done}");
-    assert!(String::from_utf8(quay.whole_log(&job).await).unwrap().ends_with("over\n"));
-    quay.settled(&done).await;
+    assert!(String::from_utf8(setup.whole_log(&job).await).unwrap().ends_with("over\n"));
+    setup.assert_settled(&done).await;
 
     let polite = "trap 'echo bye; exit 0' TERM; echo up; while :; do sleep 0.1; done";
-    let job = quay.submit(json!({"script": polite, "image": IMAGE})).await;
-    crate::quay::eventually("it runs", async || quay.log(&job).await.starts_with(b"up").then_some(())).await;
-    let path = format!("/orgs/{}/jobs/{job}/cancel", quay.org);
-    quay.t.post(&quay.ada, &path, Value::Null).await.expect(202);
-    assert_eq!(quay.ended(&job).await["state"], "cancelled");
-    assert!(quay.whole_log(&job).await.ends_with(b"bye\n"));
-    quay.all_free().await;
-    assert_eq!(podman(&quay.data, &["ps", "--all", "--quiet"]), "", "no container is left");
+    let job = setup.submit(json!({"script": polite, "image": IMAGE})).await;
+    crate::worker_portal::eventually("it runs", async || {
+        setup.log(&job).await.starts_with(b"up").then_some(())
+    })
+    .await;
+    let path = format!("/orgs/{}/jobs/{job}/cancel", setup.org);
+    setup.t.post(&setup.ada, &path, Value::Null).await.expect(202);
+    assert_eq!(setup.until_ended(&job).await["state"], "cancelled");
+    assert!(setup.whole_log(&job).await.ends_with(b"bye\n"));
+    setup.until_all_free().await;
+    assert_eq!(podman(&setup.data, &["ps", "--all", "--quiet"]), "", "no container is left");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_image_that_cannot_be_had_ends_its_job_at_no_charge() {
-    let Some((quay, _leftovers)) = with_image().await else { return };
-    // Nobody listens there.
+async fn a_failed_image_pull_fails_its_job_without_charge() {
+    let Some((setup, _leftovers)) = with_image().await else { return };
+    // Nothing listens on this port.
     for image in ["127.0.0.1:9/none/such:1", "localhost/none:1"] {
-        let job = quay.submit(json!({"script": "true", "image": image})).await;
-        let done = quay.ended(&job).await;
+        let job = setup.submit(json!({"script": "true", "image": image})).await;
+        let done = setup.until_ended(&job).await;
         assert_eq!(
             (&done["state"], &done["failure"]["code"], &done["cost_micros"]),
             (&json!("failed"), &json!("image.pull_failed"), &json!(0)),
             "{done}"
         );
         assert!(done["failure"]["detail"].as_str().unwrap().contains(image), "{done}");
-        quay.settled(&done).await;
+        setup.assert_settled(&done).await;
     }
-    quay.all_free().await;
+    setup.until_all_free().await;
 }

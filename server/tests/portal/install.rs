@@ -1,4 +1,4 @@
-//! The script that makes a host a node: fetched from a portal, run under a root of its own.
+//! Tests of the install script of a node, fetched from a portal and run with its own root directory.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -37,7 +37,7 @@ fn read(root: &Path, file: &str) -> (String, u32) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_line_makes_a_host_a_node_and_can_be_run_again() {
+async fn the_install_command_makes_a_host_a_node_and_can_be_repeated() {
     let dir = tempfile::tempdir().unwrap();
     let program = dir.path().join("berth-worker");
     std::fs::write(&program, "#!/bin/sh\necho first\n").unwrap();
@@ -83,7 +83,7 @@ async fn one_line_makes_a_host_a_node_and_can_be_run_again() {
     let data = std::fs::metadata(root.join("var/lib/berth-worker")).unwrap();
     assert_eq!(data.permissions().mode() & 0o777, 0o700);
 
-    // Again, after an upgrade of the portal and with a setting of the operator's.
+    // The script runs again, after an upgrade of the portal and with an operator's setting.
     std::fs::write(root.join("etc/berth/worker.env"), format!("BERTH_LABELS=rack=r1\n{settings}")).unwrap();
     std::fs::write(&program, "#!/bin/sh\necho the second\n").unwrap();
     std::fs::write(&script, fetch(&t, "/install/worker.sh").await.1).unwrap();
@@ -93,7 +93,7 @@ async fn one_line_makes_a_host_a_node_and_can_be_run_again() {
     assert!(read(&root, "usr/local/bin/berth-worker").0.contains("second"));
     assert_eq!(read(&root, "etc/berth/worker.env"), (format!("BERTH_LABELS=rack=r1\n{settings}"), 0o600));
 
-    // A program that is not the one whose hash the script has.
+    // The program differs from the hash in the script.
     std::fs::write(&program, "#!/bin/sh\necho another\n").unwrap();
     let out = run(&script, &root, token);
     assert!(!out.status.success() && String::from_utf8_lossy(&out.stderr).contains("is left as it was"));
@@ -101,7 +101,7 @@ async fn one_line_makes_a_host_a_node_and_can_be_run_again() {
     let left = std::fs::read_dir(root.join("usr/local/bin")).unwrap().count();
     assert_eq!(left, 1);
 
-    // A node of simulated boards, once the portal has what simulates them.
+    // A node with simulated boards needs the simulation library of the portal.
     let simulated = |text: String| {
         std::fs::write(&script, text).unwrap();
         run_with(&script, &root, "", "2xH100-80GB,1xA30")
@@ -115,7 +115,7 @@ async fn one_line_makes_a_host_a_node_and_can_be_run_again() {
     assert_eq!(read(&root, library), ("a library".to_owned(), 0o644));
     let settings = format!("BERTH_LABELS=rack=r1\n{settings}BERTH_SIMULATE=2xH100-80GB,1xA30\n");
     assert_eq!(read(&root, "etc/berth/worker.env").0, settings);
-    // It stays one without being told again.
+    // The setting stays without the environment variable.
     std::fs::remove_file(root.join(library)).unwrap();
     assert!(run(&script, &root, "").status.success());
     assert_eq!((read(&root, library).1, read(&root, "etc/berth/worker.env").0), (0o644, settings));
@@ -124,7 +124,7 @@ async fn one_line_makes_a_host_a_node_and_can_be_run_again() {
 }
 
 #[tokio::test]
-async fn without_a_program_there_is_nothing_to_fetch() {
+async fn without_a_worker_program_the_install_routes_answer_404() {
     let t = TestPortal::sqlite().await;
     for path in ["/install/worker.sh", "/install/berth-worker", "/install/libberth_nvml_sim.so"] {
         assert_eq!(fetch(&t, path).await.0, 404);

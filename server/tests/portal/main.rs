@@ -1,7 +1,7 @@
-//! Tests of the portal as one program: they share helpers, and are linked once.
+//! Tests of the portal as one program, which share helpers and are linked once.
 //!
-//! Stores, workers, shims and processes are real in most of them. Boards, Stripe and S3 are stood in for, and some
-//! tests speak to the portal as a worker (`harbour`, `daemons`).
+//! Most tests use real stores, workers, shims and processes. Boards, Stripe and S3 are simulated, and some
+//! tests play the worker (`idle_portal`, `daemons`).
 
 #![expect(
     clippy::unwrap_used,
@@ -18,13 +18,13 @@ mod bucket;
 mod common;
 mod daemons;
 mod fleet;
-mod harbour;
+mod idle_portal;
 mod netns;
+mod prepared_data;
 mod process;
-mod quay;
 mod relay;
 mod stripe;
-mod world;
+mod worker_portal;
 
 // Tests.
 mod api_v1;

@@ -1,8 +1,8 @@
-//! Members and invitations: who may do what, what ends with a role, and secrets that work once.
+//! Tests of members and invitations: rights, the effects of role changes, and single-use secrets.
 
 use std::time::Duration;
 
-use crate::common::{As, PASSWORD, TestPortal, engines};
+use crate::common::{Caller, PASSWORD, TestPortal, engines};
 use axum::body::Body;
 use axum::http::{Request, header};
 use base64::Engine;
@@ -21,37 +21,37 @@ fn text(value: &Value, pointer: &str) -> String {
     value.pointer(pointer).and_then(Value::as_str).unwrap().to_owned()
 }
 
-/// What the portal keeps of a secret.
+/// Returns the stored hash of a secret.
 fn fingerprint(secret: &str) -> String {
     URL_SAFE_NO_PAD.encode(Sha256::digest(secret.as_bytes()))
 }
 
-/// What follows the `#` of an answer's link.
+/// Returns the secret of the link in an answer.
 fn secret(sent: &Value) -> String {
     text(sent, "/link").split_once('#').unwrap().1.to_owned()
 }
 
-async fn invite(t: &TestPortal, owner: &As, org: &str, email: &str, role: &str) -> Value {
+async fn invite(t: &TestPortal, owner: &Caller, org: &str, email: &str, role: &str) -> Value {
     let new = json!({"email": email, "role": role});
     t.post(owner, &format!("/orgs/{org}/invitations"), new).await.expect(201)
 }
 
-async fn my_id(t: &TestPortal, who: &As) -> String {
-    text(&t.get(who, "/me").await.expect(200), "/user/id")
+async fn my_id(t: &TestPortal, caller: &Caller) -> String {
+    text(&t.get(caller, "/me").await.expect(200), "/user/id")
 }
 
-/// Somebody new in an organization: signed in, and their id.
-async fn newcomer(t: &TestPortal, owner: &As, org: &str, name: &str, role: &str) -> (As, String) {
+/// Creates a member by invitation; returns the signed-in user and the user's id.
+async fn new_member(t: &TestPortal, owner: &Caller, org: &str, name: &str, role: &str) -> (Caller, String) {
     let email = format!("{name}@example.org");
     let sent = invite(t, owner, org, &email, role).await;
     let accept = json!({"token": secret(&sent), "name": name, "password": PASSWORD});
-    t.post(&As::Nobody, "/invitations/accept", accept).await.expect(200);
-    let who = t.sign_in(&email).await;
-    let id = my_id(t, &who).await;
-    (who, id)
+    t.post(&Caller::Nobody, "/invitations/accept", accept).await.expect(200);
+    let caller = t.sign_in(&email).await;
+    let id = my_id(t, &caller).await;
+    (caller, id)
 }
 
-/// Everything that the outbox holds.
+/// Returns all mails of the outbox.
 fn mails(t: &TestPortal) -> Vec<String> {
     let Ok(files) = std::fs::read_dir(t.data.path().join("outbox")) else { return Vec::new() };
     let files = files.map(|file| file.unwrap().path());
@@ -62,9 +62,9 @@ fn mails(t: &TestPortal) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn somebody_new_is_invited_and_becomes_a_member_once() {
-    for (engine, db, _place) in engines("members_new").await {
-        let t = TestPortal::on(db);
+async fn a_new_user_becomes_a_member_once_by_invitation() {
+    for (engine, db, _location) in engines("members_new").await {
+        let (t, nobody) = (TestPortal::on(db), Caller::Nobody);
         let (ada, org) = t.tenant("lab").await;
         let sent = invite(&t, &ada, &org, " Grace@Example.org ", "billing").await;
         let token = secret(&sent);
@@ -79,7 +79,7 @@ async fn somebody_new_is_invited_and_becomes_a_member_once() {
             mails[0]
         );
 
-        // The secret is nowhere else: not in the list, not in what is recorded.
+        // The secret is neither in the list nor in the audit events.
         let path = format!("/orgs/{org}/invitations");
         let listed = t.get(&ada, &path).await.expect(200);
         assert_eq!(listed["items"], json!([sent["invitation"]]), "{engine}");
@@ -94,22 +94,22 @@ async fn somebody_new_is_invited_and_becomes_a_member_once() {
             assert!(store::members::find_by_secret(&mut tx, &hash).await.unwrap().is_some(), "{engine}");
         }
 
-        let look = json!({"token": token});
-        let about = t.post(&As::Nobody, "/invitations/look", look.clone()).await.expect(200);
-        let told = json!({
+        let body = json!({"token": token});
+        let about = t.post(&nobody, "/invitations/look", body.clone()).await.expect(200);
+        let expected = json!({
             "organization": "lab", "email": "grace@example.org", "role": "billing",
             "expires_at": sent["invitation"]["expires_at"],
         });
-        assert_eq!(about, told, "{engine}: and nothing else");
+        assert_eq!(about, expected, "{engine}: and nothing else");
 
-        t.post(&As::Nobody, "/invitations/accept", look.clone()).await.problem(401, "auth.required");
+        t.post(&nobody, "/invitations/accept", body.clone()).await.problem(401, "auth.required");
         let weak = json!({"token": token, "name": "", "password": "short"});
-        let problem = t.post(&As::Nobody, "/invitations/accept", weak).await.problem(422, "request.invalid");
+        let problem = t.post(&nobody, "/invitations/accept", weak).await.problem(422, "request.invalid");
         let pointers: Vec<&Value> =
             problem["errors"].as_array().unwrap().iter().map(|e| &e["pointer"]).collect();
         assert_eq!(pointers, ["/name", "/password"], "{engine}");
         let accept = json!({"token": token, "name": "Grace", "password": PASSWORD});
-        let joined = t.post(&As::Nobody, "/invitations/accept", accept.clone()).await.expect(200);
+        let joined = t.post(&nobody, "/invitations/accept", accept.clone()).await.expect(200);
         assert_eq!((&joined["organization"]["id"], &joined["role"]), (&json!(org), &json!("billing")));
         let grace = t.sign_in("grace@example.org").await;
         t.get(&grace, &format!("/orgs/{org}/balance")).await.expect(200);
@@ -117,11 +117,11 @@ async fn somebody_new_is_invited_and_becomes_a_member_once() {
             .await
             .problem(403, "auth.forbidden");
 
-        // Once. Who asks again because the answer was lost gets the same answer, and nobody else does.
-        t.post(&As::Nobody, "/invitations/look", look.clone()).await.problem(404, "invitation.not_valid");
-        t.post(&As::Nobody, "/invitations/accept", accept).await.problem(404, "invitation.not_valid");
-        assert_eq!(t.post(&grace, "/invitations/accept", look.clone()).await.expect(200), joined);
-        t.post(&ada, "/invitations/accept", look.clone()).await.problem(404, "invitation.not_valid");
+        // The link works once. Only the same user gets the same answer again.
+        t.post(&nobody, "/invitations/look", body.clone()).await.problem(404, "invitation.not_valid");
+        t.post(&nobody, "/invitations/accept", accept).await.problem(404, "invitation.not_valid");
+        assert_eq!(t.post(&grace, "/invitations/accept", body.clone()).await.expect(200), joined);
+        t.post(&ada, "/invitations/accept", body.clone()).await.problem(404, "invitation.not_valid");
         assert_eq!(t.get(&ada, &path).await.expect(200)["items"], json!([]), "{engine}");
 
         let members = t.get(&ada, &format!("/orgs/{org}/members")).await.expect(200);
@@ -137,16 +137,16 @@ async fn somebody_new_is_invited_and_becomes_a_member_once() {
         let next = format!("/orgs/{org}/members?limit=1&cursor={}", text(&first, "/next_cursor"));
         assert_eq!(t.get(&grace, &next).await.expect(200)["items"], json!([members["items"][1]]), "{engine}");
 
-        // Taken out, the used link brings nobody back.
+        // After removal the used link does not work.
         let id = my_id(&t, &grace).await;
         t.call(&ada, "DELETE", &format!("/orgs/{org}/members/{id}"), Value::Null).await.expect(204);
-        t.post(&grace, "/invitations/accept", look).await.problem(404, "invitation.not_valid");
+        t.post(&grace, "/invitations/accept", body).await.problem(404, "invitation.not_valid");
     }
 }
 
 #[tokio::test]
-async fn a_link_is_for_one_address_and_for_seven_days() {
-    for (engine, db, _place) in engines("members_links").await {
+async fn an_invitation_link_is_for_one_address_and_seven_days() {
+    for (engine, db, _location) in engines("members_links").await {
         let t = TestPortal::on(db);
         let (ada, org) = t.tenant("lab").await;
         let (bob, _) = t.tenant("bobs").await;
@@ -168,22 +168,22 @@ async fn a_link_is_for_one_address_and_for_seven_days() {
             t.post(&ada, &path, bad).await.problem(422, "request.invalid");
         }
 
-        // Somebody else who has the link hears whom it is for; nothing is used up by it.
+        // Another user with the link learns its address, and the link stays valid.
         let other =
             t.post(&ada, "/invitations/accept", accept(&sent)).await.problem(403, "invitation.for_another");
         let detail = other["detail"].as_str().unwrap();
         assert!(detail.contains("bobs@example.org") && detail.contains("lab@example.org"), "{detail}");
-        // Who has an account signs in with it.
+        // A person with an account must sign in.
         let second = json!({"token": secret(&sent), "name": "Bob", "password": PASSWORD});
-        t.post(&As::Nobody, "/invitations/accept", second).await.problem(409, "account.exists");
-        // A token acts for its own organization only.
+        t.post(&Caller::Nobody, "/invitations/accept", second).await.problem(409, "account.exists");
+        // A token is valid for its own organization only.
         let bobs = text(&t.get(&bob, "/me").await.expect(200), "/memberships/0/org/id");
         let made =
             t.post(&bob, &format!("/orgs/{bobs}/tokens"), json!({"name": "ci", "role": "owner"})).await;
-        let machine = As::Token(text(&made.expect(201), "/secret"));
+        let machine = Caller::Token(text(&made.expect(201), "/secret"));
         t.post(&machine, "/invitations/accept", accept(&sent)).await.problem(403, "auth.forbidden");
 
-        // Sent again, the old link is dead.
+        // A new mail invalidates the old link.
         let resent = t.post(&ada, &format!("{path}/{id}/resend"), Value::Null).await.expect(200);
         assert_ne!(secret(&sent), secret(&resent));
         assert_eq!(mails(&t).len(), 2, "{engine}");
@@ -194,7 +194,7 @@ async fn a_link_is_for_one_address_and_for_seven_days() {
         t.clock.advance_s(120);
         t.post(&bob, "/invitations/look", accept(&resent)).await.problem(404, "invitation.not_valid");
         t.post(&bob, "/invitations/accept", accept(&resent)).await.problem(404, "invitation.not_valid");
-        // An expired one stays in the list, and can be sent again.
+        // An expired invitation stays in the list and can be mailed again.
         let ada = t.sign_in("lab@example.org").await;
         assert_eq!(t.get(&ada, &path).await.expect(200)["items"][0]["id"], json!(id), "{engine}");
         let anew = t.post(&ada, &format!("{path}/{id}/resend"), Value::Null).await.expect(200);
@@ -204,18 +204,20 @@ async fn a_link_is_for_one_address_and_for_seven_days() {
         t.post(&ada, &format!("{path}/{id}/resend"), Value::Null).await.problem(404, "object.not_found");
         t.call(&ada, "DELETE", &format!("{path}/{id}"), Value::Null).await.problem(404, "object.not_found");
 
-        // Withdrawn, it does nothing.
+        // A withdrawn invitation does not work.
         let sent = invite(&t, &ada, &org, "eve@example.org", "owner").await;
         let withdraw = format!("{path}/{}", text(&sent, "/invitation/id"));
         t.call(&ada, "DELETE", &withdraw, Value::Null).await.expect(204);
-        t.post(&As::Nobody, "/invitations/look", accept(&sent)).await.problem(404, "invitation.not_valid");
+        t.post(&Caller::Nobody, "/invitations/look", accept(&sent))
+            .await
+            .problem(404, "invitation.not_valid");
         let guess = json!({"token": "guess"});
-        t.post(&As::Nobody, "/invitations/look", guess).await.problem(404, "invitation.not_valid");
+        t.post(&Caller::Nobody, "/invitations/look", guess).await.problem(404, "invitation.not_valid");
     }
 }
 
 #[tokio::test]
-async fn every_member_looks_and_only_owners_change() {
+async fn every_member_lists_members_and_only_owners_change_them() {
     let t = TestPortal::sqlite().await;
     let (ada, org) = t.tenant("lab").await;
     let (eve, _) = t.tenant("eve").await;
@@ -232,9 +234,9 @@ async fn every_member_looks_and_only_owners_change() {
         ("GET", "/members".to_owned(), Value::Null),
     ];
     for role in ["billing", "member", "viewer"] {
-        let (who, _) = newcomer(&t, &ada, &org, role, role).await;
+        let (caller, _) = new_member(&t, &ada, &org, role, role).await;
         for (method, route, body) in &routes {
-            let reply = t.call(&who, method, &format!("/orgs/{org}{route}"), body.clone()).await;
+            let reply = t.call(&caller, method, &format!("/orgs/{org}{route}"), body.clone()).await;
             if route == "/members" {
                 reply.expect(200);
             } else {
@@ -242,7 +244,7 @@ async fn every_member_looks_and_only_owners_change() {
             }
         }
     }
-    // To others the organization is as one that does not exist.
+    // For others the organization answers like a missing one.
     let missing = "org_00000000000000000000000000";
     for (method, route, body) in &routes {
         let mut bodies = vec![];
@@ -255,9 +257,9 @@ async fn every_member_looks_and_only_owners_change() {
         }
         assert_eq!(bodies[0], bodies[1], "{method} {route}");
         let path = format!("/orgs/{org}{route}");
-        t.call(&As::Nobody, method, &path, body.clone()).await.problem(401, "auth.required");
+        t.call(&Caller::Nobody, method, &path, body.clone()).await.problem(401, "auth.required");
     }
-    // Nor is there, to an owner, somebody who is in another organization.
+    // A member of another organization answers like a missing member.
     let eve_id = my_id(&t, &eve).await;
     let path = format!("/orgs/{org}/members/{eve_id}");
     t.call(&ada, "PATCH", &path, json!({"role": "viewer"})).await.problem(404, "object.not_found");
@@ -270,11 +272,11 @@ async fn every_member_looks_and_only_owners_change() {
 }
 
 #[tokio::test]
-async fn a_new_role_holds_at_once_and_what_an_owner_made_ends() {
-    for (engine, db, _place) in engines("members_roles").await {
+async fn a_new_role_applies_at_once_and_tokens_of_a_former_owner_end() {
+    for (engine, db, _location) in engines("members_roles").await {
         let t = TestPortal::on(db);
         let (ada, org) = t.tenant("lab").await;
-        let (bob, bob_id) = newcomer(&t, &ada, &org, "bob", "member").await;
+        let (bob, bob_id) = new_member(&t, &ada, &org, "bob", "member").await;
         let path = format!("/orgs/{org}/members/{bob_id}");
         let tokens = format!("/orgs/{org}/tokens");
         t.get(&bob, &tokens).await.problem(403, "auth.forbidden");
@@ -293,18 +295,18 @@ async fn a_new_role_holds_at_once_and_what_an_owner_made_ends() {
         t.call(&ada, "PATCH", &path, json!({"role": "owner"})).await.expect(200);
         assert_eq!(t.get(&ada, &audits).await.expect(200), before, "{engine}: nothing was changed");
 
-        // A token of each, and an invitation by the one who is to lose the role.
+        // Each owner has a token, and the owner who loses the role has an invitation.
         let made = t.post(&bob, &tokens, json!({"name": "ci", "role": "viewer"})).await.expect(201);
-        let machine = As::Token(text(&made, "/secret"));
+        let machine = Caller::Token(text(&made, "/secret"));
         let kept = t.post(&ada, &tokens, json!({"name": "ours", "role": "viewer"})).await.expect(201);
-        let ours = As::Token(text(&kept, "/secret"));
+        let ours = Caller::Token(text(&kept, "/secret"));
         let sent = invite(&t, &bob, &org, "friend@example.org", "owner").await;
         t.get(&machine, &format!("/orgs/{org}/members")).await.expect(200);
         t.call(&ada, "PATCH", &path, json!({"role": "member"})).await.expect(200);
         t.get(&machine, &format!("/orgs/{org}/members")).await.problem(401, "auth.required");
         t.get(&ours, &format!("/orgs/{org}/members")).await.expect(200);
-        let look = json!({"token": secret(&sent)});
-        t.post(&As::Nobody, "/invitations/look", look).await.problem(404, "invitation.not_valid");
+        let token_body = json!({"token": secret(&sent)});
+        t.post(&Caller::Nobody, "/invitations/look", token_body).await.problem(404, "invitation.not_valid");
         let audit = t.get(&ada, &audits).await.expect(200);
         assert_eq!(audit["items"][0]["action"], "member.role_changed", "{engine}");
         let detail = audit["items"][0]["detail"].as_str().unwrap();
@@ -316,11 +318,11 @@ async fn a_new_role_holds_at_once_and_what_an_owner_made_ends() {
 }
 
 #[tokio::test]
-async fn who_is_taken_out_sees_nothing_more_not_even_in_an_open_stream() {
+async fn a_removed_member_loses_access_and_open_streams() {
     let t = TestPortal::sqlite().await;
     let (ada, org) = t.tenant("lab").await;
-    let (bob, bob_id) = newcomer(&t, &ada, &org, "bob", "member").await;
-    let As::Cookie(cookie) = &bob else { panic!("a person") };
+    let (bob, bob_id) = new_member(&t, &ada, &org, "bob", "member").await;
+    let Caller::Cookie(cookie) = &bob else { panic!("a person") };
     let request = Request::builder()
         .uri(format!("/api/v1/orgs/{org}/events"))
         .header(header::COOKIE, cookie)
@@ -339,13 +341,13 @@ async fn who_is_taken_out_sees_nothing_more_not_even_in_an_open_stream() {
     assert_eq!(t.get(&bob, "/me").await.expect(200)["memberships"], json!([]));
     t.call(&ada, "DELETE", &path, Value::Null).await.problem(404, "object.not_found");
 
-    // Whoever wants to leaves, whatever the role; but not by a token that may not.
-    let (cyd, cyd_id) = newcomer(&t, &ada, &org, "cyd", "viewer").await;
+    // Every member can leave, but a token without the right cannot remove its creator.
+    let (cyd, cyd_id) = new_member(&t, &ada, &org, "cyd", "viewer").await;
     t.call(&cyd, "DELETE", &format!("/orgs/{org}/members/{cyd_id}"), Value::Null).await.expect(204);
     let ada_id = my_id(&t, &ada).await;
     let new = json!({"name": "ci", "role": "viewer"});
     let made = t.post(&ada, &format!("/orgs/{org}/tokens"), new).await.expect(201);
-    let machine = As::Token(text(&made, "/secret"));
+    let machine = Caller::Token(text(&made, "/secret"));
     let leave = format!("/orgs/{org}/members/{ada_id}");
     t.call(&machine, "DELETE", &leave, Value::Null).await.problem(403, "auth.forbidden");
     let audit = t.get(&ada, &format!("/orgs/{org}/audit-events")).await.expect(200);
@@ -365,8 +367,8 @@ async fn who_is_taken_out_sees_nothing_more_not_even_in_an_open_stream() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_last_owner_stays_even_when_two_go_at_once() {
-    for (engine, db, _place) in engines("members_owners").await {
+async fn the_last_owner_stays_when_two_owners_leave_at_once() {
+    for (engine, db, _location) in engines("members_owners").await {
         let t = TestPortal::on(db);
         let (ada, org) = t.tenant("lab").await;
         let ada_id = my_id(&t, &ada).await;
@@ -374,7 +376,7 @@ async fn the_last_owner_stays_even_when_two_go_at_once() {
         t.call(&ada, "DELETE", &path(&ada_id), Value::Null).await.problem(409, "members.last_owner");
         let viewer = json!({"role": "viewer"});
         t.call(&ada, "PATCH", &path(&ada_id), viewer.clone()).await.problem(409, "members.last_owner");
-        let (bob, bob_id) = newcomer(&t, &ada, &org, "bob", "owner").await;
+        let (bob, bob_id) = new_member(&t, &ada, &org, "bob", "owner").await;
 
         let (to_bob, to_ada) = (path(&bob_id), path(&ada_id));
         let (one, two) = tokio::join!(
@@ -402,8 +404,8 @@ async fn the_last_owner_stays_even_when_two_go_at_once() {
 }
 
 #[tokio::test]
-async fn one_address_is_invited_once_however_many_invite_it() {
-    for (engine, db, _place) in engines("members_twice").await {
+async fn concurrent_invitations_of_one_address_make_one_invitation() {
+    for (engine, db, _location) in engines("members_twice").await {
         let t = TestPortal::on(db);
         let (ada, org) = t.tenant("lab").await;
         let path = format!("/orgs/{org}/invitations");
@@ -414,11 +416,11 @@ async fn one_address_is_invited_once_however_many_invite_it() {
         assert_eq!(seen, [201, 409, 409, 409], "{engine}");
         let sent = all.into_iter().find(|reply| reply.status == 201).unwrap().body;
 
-        // As somebody new, one of two gets in; the other is told that there is an account.
+        // One of two concurrent acceptances succeeds; the other gets 404 or 409.
         let accept = || json!({"token": secret(&sent), "name": "Grace", "password": PASSWORD});
         let (one, two) = tokio::join!(
-            t.post(&As::Nobody, "/invitations/accept", accept()),
-            t.post(&As::Nobody, "/invitations/accept", accept()),
+            t.post(&Caller::Nobody, "/invitations/accept", accept()),
+            t.post(&Caller::Nobody, "/invitations/accept", accept()),
         );
         let mut seen = [one.status.as_u16(), two.status.as_u16()];
         seen.sort_unstable();
@@ -429,7 +431,7 @@ async fn one_address_is_invited_once_however_many_invite_it() {
 }
 
 #[tokio::test]
-async fn a_letter_box_is_not_filled() {
+async fn invitation_mails_to_one_address_are_throttled() {
     let t = TestPortal::sqlite().await;
     let (ada, org) = t.tenant("lab").await;
     let sent = invite(&t, &ada, &org, "grace@example.org", "member").await;
@@ -445,10 +447,10 @@ async fn a_letter_box_is_not_filled() {
 }
 
 #[tokio::test]
-async fn where_sign_up_is_closed_an_invitation_opens_the_door() {
+async fn an_invitation_works_with_closed_sign_up() {
     let dir = tempfile::tempdir().unwrap();
     let db = store::Db::sqlite(&dir.path().join("berth.db")).await.unwrap();
-    // A mail server that does not answer: the link goes to the address alone, or nowhere.
+    // The mail server does not answer. With a mail server the link is only in the mail.
     let t = TestPortal::with(db, |mut settings| {
         settings.sign_up_open = false;
         settings.smtp = Some("smtp://127.0.0.1:9".to_owned());
@@ -470,7 +472,7 @@ async fn where_sign_up_is_closed_an_invitation_opens_the_door() {
     insert.await.unwrap();
     let sent = invite(&t, &operator, &org.to_string(), "grace@example.org", "member").await;
     assert_eq!((&sent["link"], &sent["invitation"]["mailed_at"]), (&Value::Null, &Value::Null), "{sent}");
-    // What the mail would have said is known to nobody, so the stored hash is replaced by a known one.
+    // The secret of the failed mail is unknown, so the test stores the hash of a known secret.
     let id: InvitationId = text(&sent, "/invitation/id").parse().unwrap();
     let until = t.portal.context.now().plus_seconds(60);
     let renew = t.portal.context.db.write(move |tx| {
@@ -478,9 +480,9 @@ async fn where_sign_up_is_closed_an_invitation_opens_the_door() {
     });
     assert!(renew.await.unwrap());
     let sign_up = json!({"email": "a@b.c", "password": PASSWORD, "name": "A", "organization": "O"});
-    t.post(&As::Nobody, "/sign-up", sign_up).await.problem(403, "auth.forbidden");
+    t.post(&Caller::Nobody, "/sign-up", sign_up).await.problem(403, "auth.forbidden");
     let accept = json!({"token": "known", "name": "Grace", "password": PASSWORD});
-    t.post(&As::Nobody, "/invitations/accept", accept).await.expect(200);
+    t.post(&Caller::Nobody, "/invitations/accept", accept).await.expect(200);
     let grace = t.sign_in("grace@example.org").await;
     t.get(&grace, &format!("/orgs/{org}/members")).await.expect(200);
 }

@@ -1,11 +1,11 @@
-//! What Prometheus is told and by whom it may be read, on the portal and on a host; and charts that stay after
-//! the end of a job and of the portal.
+//! Tests of the Prometheus metrics of portal and host with their access rights, and of readings after the end
+//! of a job and of the portal.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Command, Stdio};
 
-use crate::common::{As, TestPortal, engines, job};
-use crate::quay::{Quay, Worker, eventually, portal, worker_program};
+use crate::common::{Caller, TestPortal, engines, job};
+use crate::worker_portal::{Worker, WorkerPortal, eventually, without_worker, worker_program};
 use axum::body::{Body, to_bytes};
 use axum::http::{Request, header};
 use berth_foundation::Settings;
@@ -18,7 +18,7 @@ use berth_types::time::Timestamp;
 use serde_json::{Value, json};
 use tower::ServiceExt;
 
-/// One row of a text: its name, labels and value.
+/// One row of an exposition text: name, labels and value.
 #[derive(Debug, Clone, PartialEq)]
 struct Row {
     name: String,
@@ -31,7 +31,7 @@ fn is_name(text: &str, colons: bool) -> bool {
     !text.is_empty() && text.chars().all(good) && !text.starts_with(|c: char| c.is_ascii_digit())
 }
 
-/// The labels between the brackets; `None` where the format is broken.
+/// Parses the labels between the braces; `None` for an invalid format.
 fn labels(mut text: &str) -> Option<BTreeMap<String, String>> {
     let mut out = BTreeMap::new();
     while !text.is_empty() {
@@ -60,7 +60,7 @@ fn labels(mut text: &str) -> Option<BTreeMap<String, String>> {
     Some(out)
 }
 
-/// Reads a text as strictly as the format is described; gives its rows and the kinds of its families.
+/// Parses a text strictly by the format; returns its rows and the types of its families.
 fn parse(text: &str) -> Result<(Vec<Row>, BTreeMap<String, String>), String> {
     let (mut rows, mut kinds) = (Vec::<Row>::new(), BTreeMap::new());
     let (mut helped, mut family) = (String::new(), String::new());
@@ -106,7 +106,7 @@ fn parse(text: &str) -> Result<(Vec<Row>, BTreeMap<String, String>), String> {
 }
 
 #[test]
-fn the_parser_is_strict() {
+fn the_exposition_parser_rejects_malformed_text() {
     let good = "# HELP x X.\n# TYPE x gauge\nx{a=\"q\\\"b\\\\c\\n,}=\",b=\"\"} 1.5\nx 2\n";
     let (rows, kinds) = parse(good).unwrap();
     assert_eq!(rows[0].labels["a"], "q\"b\\c\n,}=");
@@ -132,7 +132,7 @@ fn the_parser_is_strict() {
     }
 }
 
-/// The status and text of `/metrics` for whoever has this token.
+/// Returns status and text of `/metrics` for a token.
 async fn scrape(t: &TestPortal, token: Option<&str>) -> (u16, String) {
     let mut request = Request::builder().uri("/metrics");
     if let Some(token) = token {
@@ -144,21 +144,21 @@ async fn scrape(t: &TestPortal, token: Option<&str>) -> (u16, String) {
     (status, String::from_utf8(bytes.to_vec()).unwrap())
 }
 
-async fn metrics_token(t: &TestPortal, operator: &As) -> (String, String) {
+async fn metrics_token(t: &TestPortal, operator: &Caller) -> (String, String) {
     let made = t.post(operator, "/operator/metrics-tokens", json!({"name": "prometheus"})).await.expect(201);
     let text = |v: &Value| v.as_str().unwrap().to_owned();
     (text(&made["token"]["id"]), text(&made["secret"]))
 }
 
 #[tokio::test]
-async fn only_operators_and_tokens_for_it_read_the_metrics() {
-    for (engine, db, _place) in engines("metrics_rights").await {
+async fn only_operators_and_metrics_tokens_read_the_metrics() {
+    for (engine, db, _location) in engines("metrics_rights").await {
         let t = TestPortal::on(db);
         let operator = t.operator().await;
         let (ada, org) = t.tenant("lab").await;
         assert_eq!(scrape(&t, None).await.0, 401, "{engine}: never open");
         assert_eq!(scrape(&t, Some("nonsense")).await.0, 401);
-        let As::Cookie(cookie) = &operator else { panic!("a person") };
+        let Caller::Cookie(cookie) = &operator else { panic!("a person") };
         let request = Request::builder().uri("/metrics").header(header::COOKIE, cookie);
         assert_eq!(
             t.send(request.body(Body::empty()).unwrap()).await.status,
@@ -175,9 +175,9 @@ async fn only_operators_and_tokens_for_it_read_the_metrics() {
 
         let (id, secret) = metrics_token(&t, &operator).await;
         assert_eq!(scrape(&t, Some(&secret)).await.0, 200);
-        // It is for nothing else, and nobody but operators makes, sees or takes it back.
+        // A metrics token works for `/metrics` only, and only operators create, list or revoke it.
         for path in ["/me", "/operator/nodes", "/operator/metrics-tokens"] {
-            t.get(&As::Token(secret.clone()), path).await.problem(401, "auth.required");
+            t.get(&Caller::Token(secret.clone()), path).await.problem(401, "auth.required");
         }
         let path = format!("/operator/metrics-tokens/{id}");
         t.post(&ada, "/operator/metrics-tokens", json!({"name": "x"})).await.problem(404, "object.not_found");
@@ -204,27 +204,28 @@ async fn only_operators_and_tokens_for_it_read_the_metrics() {
     }
 }
 
-fn value(rows: &[Row], name: &str, of: &[(&str, &str)]) -> Option<f64> {
-    let fits =
-        |r: &&Row| r.name == name && of.iter().all(|(k, v)| r.labels.get(*k).is_some_and(|label| label == v));
+fn value(rows: &[Row], name: &str, wanted_labels: &[(&str, &str)]) -> Option<f64> {
+    let fits = |r: &&Row| {
+        r.name == name && wanted_labels.iter().all(|(k, v)| r.labels.get(*k).is_some_and(|label| label == v))
+    };
     rows.iter().find(fits).map(|r| r.value)
 }
 
 #[tokio::test]
-async fn the_portal_tells_of_itself() {
-    for (engine, db, _place) in engines("metrics_own").await {
+async fn the_portal_exports_metrics_of_itself() {
+    for (engine, db, _location) in engines("metrics_own").await {
         let t = TestPortal::on(db);
         let operator = t.operator().await;
         let (ada, org) = t.tenant("lab").await;
         let (_, secret) = metrics_token(&t, &operator).await;
         let before = parse(&scrape(&t, Some(&secret)).await.1).unwrap();
         assert_eq!(value(&before.0, "berth_jobs", &[("state", "queued")]), Some(0.0), "{engine}");
-        t.stock(&operator, &org, 1_000_000_000).await;
+        t.add_price_and_credit(&operator, &org, 1_000_000_000).await;
         for _ in 0..2 {
             t.post(&ada, &format!("/orgs/{org}/jobs"), job()).await.expect(201);
         }
         let waited = |rows: &[Row]| value(rows, "berth_queue_oldest_seconds", &[]).unwrap();
-        // Longer than the portal waits before it takes what was counted for settled.
+        // 200 s is longer than the portal's wait for open transactions before it counts their postings.
         for seconds in [10, 200, 10] {
             t.clock.advance_s(seconds);
             let (status, text) = scrape(&t, Some(&secret)).await;
@@ -244,14 +245,14 @@ async fn the_portal_tells_of_itself() {
     }
 }
 
-/// A worker whose own `/metrics` is at an address that was free a moment ago.
-fn start_with_metrics(quay: &Quay, token: &str) -> (Worker, String) {
+/// Starts a worker with its own `/metrics` on a recently free address.
+fn start_with_metrics(setup: &WorkerPortal, token: &str) -> (Worker, String) {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let process = Command::new(worker_program())
         .args(["run", "--simulate", "1xH100-80GB,1xA30", "--name", "quay \"1\"", "--allow-unisolated"])
-        .args(["--stop-grace-s", "1", "--portal", &quay.address, "--join-token", token])
+        .args(["--stop-grace-s", "1", "--portal", &setup.address, "--join-token", token])
         .args(["--metrics-listen", &free, "--data"])
-        .arg(&quay.data)
+        .arg(&setup.data)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -259,7 +260,7 @@ fn start_with_metrics(quay: &Quay, token: &str) -> (Worker, String) {
     (Worker { process }, free)
 }
 
-/// One request to a worker's address; `None` while nobody answers there.
+/// Sends one request to a worker; `None` without a listener.
 fn ask_worker(address: &str, bearer: Option<&str>) -> Option<(u16, String)> {
     use std::io::{Read, Write};
     let mut stream = std::net::TcpStream::connect(address).ok()?;
@@ -270,56 +271,60 @@ fn ask_worker(address: &str, bearer: Option<&str>) -> Option<(u16, String)> {
     stream.read_to_string(&mut answer).ok()?;
     let (head, body) = answer.split_once("\r\n\r\n")?;
     let status = head.split(' ').nth(1)?.parse().ok()?;
-    // Short answers come whole, longer ones in pieces with their lengths between.
+    // Short answers are not chunked.
     let chunked = head.to_lowercase().contains("transfer-encoding: chunked");
     assert!(!chunked, "{head}");
     Some((status, body.to_owned()))
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn boards_and_slices_are_told_as_the_exporter_does_by_the_portal_and_the_host() {
-    let mut quay = portal().await;
-    let join = quay.join_token(json!({})).await;
-    let (mut worker, address) = start_with_metrics(&quay, &join);
-    worker.joined().unwrap();
-    quay.worker = Some(worker);
-    quay.t.stock(&quay.operator, &quay.org, 1_000_000_000).await;
-    let (_, secret) = metrics_token(&quay.t, &quay.operator).await;
-    let job = quay.script("while :; do :; done").await;
-    quay.until(&job, |j| j["state"] == "running").await;
-    let on_slice = [("job", job.as_str()), ("organization", quay.org.as_str()), ("GPU_I_PROFILE", "1g.10gb")];
-    // As both tell it: what a device is, who is on it, and nothing that MIG makes meaningless.
-    let check = |text: &str, what: &str| -> Option<()> {
-        let (rows, kinds) = parse(text).unwrap_or_else(|why| panic!("{what} {why}: {text}"));
+async fn portal_and_host_export_devices_like_the_dcgm_exporter() {
+    let mut setup = without_worker().await;
+    let join = setup.join_token(json!({})).await;
+    let (mut worker, address) = start_with_metrics(&setup, &join);
+    worker.wait_until_joined().unwrap();
+    setup.worker = Some(worker);
+    setup.t.add_price_and_credit(&setup.operator, &setup.org, 1_000_000_000).await;
+    let (_, secret) = metrics_token(&setup.t, &setup.operator).await;
+    let job = setup.submit_script("while :; do :; done").await;
+    setup.until(&job, |j| j["state"] == "running").await;
+    let on_slice =
+        [("job", job.as_str()), ("organization", setup.org.as_str()), ("GPU_I_PROFILE", "1g.10gb")];
+    // Checks the text of either side: the device, its job, and no value without a meaning under MIG.
+    let check = |text: &str, source: &str| -> Option<()> {
+        let (rows, kinds) = parse(text).unwrap_or_else(|why| panic!("{source} {why}: {text}"));
         let busy = value(&rows, "DCGM_FI_PROF_GR_ENGINE_ACTIVE", &on_slice)?;
-        assert!((0.0..=1.0).contains(&busy), "{what} {busy}");
+        assert!((0.0..=1.0).contains(&busy), "{source} {busy}");
         assert_eq!(value(&rows, "DCGM_FI_DEV_FB_USED", &on_slice).map(|used| used >= 0.0), Some(true));
-        assert!(value(&rows, "DCGM_FI_DEV_FB_FREE", &on_slice)? > 0.0, "{what}");
+        assert!(value(&rows, "DCGM_FI_DEV_FB_FREE", &on_slice)? > 0.0, "{source}");
         let row = rows.iter().find(|r| r.labels.get("job").is_some_and(|j| *j == job)).unwrap();
-        let told: BTreeSet<&str> = row.labels.keys().map(String::as_str).collect();
+        let label_names: BTreeSet<&str> = row.labels.keys().map(String::as_str).collect();
         let all = "gpu UUID device modelName GPU_I_PROFILE GPU_I_ID Hostname job organization";
-        assert_eq!(told, all.split(' ').collect::<BTreeSet<&str>>(), "{what}");
+        assert_eq!(label_names, all.split(' ').collect::<BTreeSet<&str>>(), "{source}");
         let names = ["device", "modelName", "Hostname"].map(|label| row.labels[label].as_str());
-        assert_eq!(names, ["nvidia0", "NVIDIA H100 80GB HBM3", "quay \"1\""], "{what}");
+        assert_eq!(names, ["nvidia0", "NVIDIA H100 80GB HBM3", "quay \"1\""], "{source}");
         for name in ["DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_SM_CLOCK"] {
-            let of: Vec<&Row> = rows.iter().filter(|r| r.name == name).collect();
-            assert_eq!(of.len(), 2, "{what} {name}: of boards only");
-            assert!(of.iter().all(|r| r.value > 0.0 && !r.labels.contains_key("GPU_I_ID")), "{what} {of:?}");
+            let of_boards: Vec<&Row> = rows.iter().filter(|r| r.name == name).collect();
+            assert_eq!(of_boards.len(), 2, "{source} {name}: of boards only");
+            assert!(
+                of_boards.iter().all(|r| r.value > 0.0 && !r.labels.contains_key("GPU_I_ID")),
+                "{source} {of_boards:?}"
+            );
         }
-        // The board of the slice is in MIG mode, the other was delivered so.
-        assert!(rows.iter().all(|r| r.name != "DCGM_FI_DEV_GPU_UTIL"), "{what} {text}");
-        assert!(DEVICE_FAMILIES.iter().any(|f| kinds.contains_key(f.name)), "{what}");
+        // Both boards are in MIG mode, so neither has a utilization.
+        assert!(rows.iter().all(|r| r.name != "DCGM_FI_DEV_GPU_UTIL"), "{source} {text}");
+        assert!(DEVICE_FAMILIES.iter().any(|f| kinds.contains_key(f.name)), "{source}");
         Some(())
     };
     eventually("the job's slice on the portal", async || {
-        let (status, text) = scrape(&quay.t, Some(&secret)).await;
+        let (status, text) = scrape(&setup.t, Some(&secret)).await;
         assert_eq!(status, 200);
         let (rows, _) = parse(&text).unwrap();
         assert_eq!(value(&rows, "berth_queue_wait_seconds_count", &[]), Some(1.0), "{text}");
         check(&text, "portal")
     })
     .await;
-    let token = std::fs::read_to_string(quay.data.join("metrics-token")).unwrap();
+    let token = std::fs::read_to_string(setup.data.join("metrics-token")).unwrap();
     for wrong in [None, Some("x"), Some(secret.as_str())] {
         let (address, wrong) = (address.clone(), wrong.map(str::to_owned));
         let asked = tokio::task::spawn_blocking(move || ask_worker(&address, wrong.as_deref()));
@@ -334,25 +339,26 @@ async fn boards_and_slices_are_told_as_the_exporter_does_by_the_portal_and_the_h
     })
     .await;
 
-    // Another organization sees nothing of it.
-    let (bob, other) = quay.t.tenant("bobs").await;
-    for org in [&quay.org, &other] {
+    // Another organization sees no readings.
+    let (bob, other) = setup.t.tenant("bobs").await;
+    for org in [&setup.org, &other] {
         let path = format!("/orgs/{org}/jobs/{job}/metrics");
-        quay.t.get(&bob, &path).await.problem(404, "object.not_found");
+        setup.t.get(&bob, &path).await.problem(404, "object.not_found");
     }
-    // With the worker its devices are gone from the portal's text.
-    quay.t.post(&quay.ada, &format!("/orgs/{}/jobs/{job}/cancel", quay.org), Value::Null).await.expect(202);
-    quay.ended(&job).await;
-    quay.all_free().await;
-    quay.worker.as_mut().unwrap().kill();
+    // The portal exports no devices of a worker without a session.
+    let cancel = format!("/orgs/{}/jobs/{job}/cancel", setup.org);
+    setup.t.post(&setup.ada, &cancel, Value::Null).await.expect(202);
+    setup.until_ended(&job).await;
+    setup.until_all_free().await;
+    setup.worker.as_mut().unwrap().kill();
     eventually("no device", async || {
-        let (_, text) = scrape(&quay.t, Some(&secret)).await;
+        let (_, text) = scrape(&setup.t, Some(&secret)).await;
         (!text.contains("DCGM_FI_DEV_POWER_USAGE{")).then_some(())
     })
     .await;
 }
 
-/// Readings of a job's device, by the second.
+/// Returns readings of a job's device, one a second.
 fn readings(from: Timestamp, seconds: std::ops::Range<i64>) -> Vec<Recorded> {
     let at = |second: i64| Sample {
         at: from.plus_seconds(second),
@@ -367,21 +373,21 @@ fn readings(from: Timestamp, seconds: std::ops::Range<i64>) -> Vec<Recorded> {
 }
 
 #[tokio::test]
-async fn charts_stay_after_the_job_and_the_portal_at_the_step_of_their_age() {
-    for (engine, db, _place) in engines("metrics_charts").await {
+async fn readings_outlive_job_and_portal_at_longer_steps_by_age() {
+    for (engine, db, _location) in engines("metrics_charts").await {
         let t = TestPortal::on(db.clone());
         let operator = t.operator().await;
         let (ada, org) = t.tenant("lab").await;
-        t.stock(&operator, &org, 1_000_000_000).await;
+        t.add_price_and_credit(&operator, &org, 1_000_000_000).await;
         let made = t.post(&ada, &format!("/orgs/{org}/jobs"), job()).await.expect(201);
         let id: JobId = made["id"].as_str().unwrap().parse().unwrap();
         let path = format!("/orgs/{org}/jobs/{id}");
-        // At the start of a minute, so that the steps are whole.
+        // The readings start at a minute, so that all steps are complete.
         let begin = Timestamp::from_micros(t.portal.context.now().micros() / 60_000_000 * 60_000_000);
         t.portal.recordings.append_readings(id, 0, &readings(begin, 0..3_600)).unwrap();
         t.post(&ada, &format!("{path}/cancel"), Value::Null).await.expect(202);
-        let points = async |t: &TestPortal, who: &As, query: &str| {
-            let answer = t.get(who, &format!("{path}/metrics{query}")).await.expect(200);
+        let points = async |t: &TestPortal, caller: &Caller, query: &str| {
+            let answer = t.get(caller, &format!("{path}/metrics{query}")).await.expect(200);
             (answer["step_s"].clone(), answer["series"][0]["at_s"].as_array().map_or(0, Vec::len), answer)
         };
         let from = |second: i64| format!("?from={}", begin.plus_seconds(second));
@@ -390,11 +396,11 @@ async fn charts_stay_after_the_job_and_the_portal_at_the_step_of_their_age() {
         let (step, count, _) = points(&t, &ada, &from(3_300)).await;
         assert_eq!((&step, count), (&json!(1), 300), "{engine}: five minutes by the second");
 
-        // An hour later the portal is another one; its clock begins where the first one's did.
+        // Another portal continues after an hour; its clock starts at the same time as the first one.
         let data = t.data.path().to_owned();
         let next = TestPortal::with(db, |settings| Settings { data, ..settings });
         next.clock.advance_s(2 * 3_600);
-        next.portal.recordings.settle(next.portal.context.now()).unwrap();
+        next.portal.recordings.compact(next.portal.context.now()).unwrap();
         let ada = next.sign_in("lab@example.org").await;
         let (_, count, answer) = points(&next, &ada, &from(3_300)).await;
         assert_eq!(count, 30, "{engine}: ten seconds each now");
@@ -405,17 +411,17 @@ async fn charts_stay_after_the_job_and_the_portal_at_the_step_of_their_age() {
         );
         assert_eq!(series["temperature_celsius"][0], Value::Null, "what was absent stays absent");
         next.clock.advance_s(2 * 86_400);
-        next.portal.recordings.settle(next.portal.context.now()).unwrap();
+        next.portal.recordings.compact(next.portal.context.now()).unwrap();
         let ada = next.sign_in("lab@example.org").await;
         assert_eq!(points(&next, &ada, "").await.1, 60, "{engine}: a minute each");
         next.clock.advance_s(92 * 86_400);
-        next.portal.recordings.settle(next.portal.context.now()).unwrap();
+        next.portal.recordings.compact(next.portal.context.now()).unwrap();
         let ada = next.sign_in("lab@example.org").await;
         assert_eq!(points(&next, &ada, "").await.1, 0, "{engine}: they are gone");
     }
 }
 
-/// The names of metrics in an expression of a dashboard.
+/// Returns the metric names in an expression of the dashboard.
 fn named(expression: &str) -> BTreeSet<String> {
     let words = expression.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     let ours = words.filter(|word| word.starts_with("DCGM_FI_") || word.starts_with("berth_"));
@@ -423,14 +429,14 @@ fn named(expression: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn the_dashboard_reads_what_is_told_and_the_document_names_all_of_it() {
+fn the_dashboard_uses_exported_metrics_and_the_document_names_all() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let text = std::fs::read_to_string(root.join("docs/grafana/berth.json")).unwrap();
     let dashboard: Value = serde_json::from_str(&text).unwrap();
-    let mut told = BTreeSet::new();
+    let mut exported = BTreeSet::new();
     for family in DEVICE_FAMILIES.iter().chain(&telemetry::FAMILIES) {
         let parts: &[&str] = if family.kind == "histogram" { &["_bucket", "_sum", "_count"] } else { &[""] };
-        told.extend(parts.iter().map(|part| format!("{}{part}", family.name)));
+        exported.extend(parts.iter().map(|part| format!("{}{part}", family.name)));
     }
     let panels = dashboard["panels"].as_array().unwrap();
     let targets = |panel: &Value| panel["targets"].as_array().cloned().unwrap_or_default();
@@ -447,7 +453,7 @@ fn the_dashboard_reads_what_is_told_and_the_document_names_all_of_it() {
     let variables = dashboard["templating"]["list"].as_array().unwrap();
     used.extend(variables.iter().filter_map(|v| v["definition"].as_str()).flat_map(named));
     assert!(used.len() >= 15, "{used:?}");
-    let unknown: Vec<&String> = used.difference(&told).collect();
+    let unknown: Vec<&String> = used.difference(&exported).collect();
     assert!(unknown.is_empty(), "nobody tells {unknown:?}");
     let document = std::fs::read_to_string(root.join("docs/metrics.md")).unwrap();
     for family in DEVICE_FAMILIES.iter().chain(&telemetry::FAMILIES) {

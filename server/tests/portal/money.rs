@@ -1,19 +1,19 @@
-//! Prices by mode and date, accounts below nothing, use by day, and books that are looked at.
+//! Tests of prices, credit limits, usage, budgets, invoices and reconciliations.
 
-use crate::common::{As, TestPortal, engines, job};
-use crate::quay::Quay;
+use crate::common::{Caller, TestPortal, engines, job};
+use crate::worker_portal::WorkerPortal;
 use berth_server::loops;
 use serde_json::{Value, json};
 
 const SLICE: &str = "h100-80gb.1g.10gb";
 
 #[tokio::test]
-async fn a_price_has_modes_and_a_date_and_the_past_is_never_priced_anew() {
-    for (engine, db, _place) in engines("prices").await {
+async fn a_price_has_modes_and_a_date_and_never_changes_the_past() {
+    for (engine, db, _location) in engines("prices").await {
         let t = TestPortal::on(db);
         let operator = t.operator().await;
         let (ada, org) = t.tenant("lab").await;
-        t.stock(&operator, &org, 1_000_000_000).await;
+        t.add_price_and_credit(&operator, &org, 1_000_000_000).await;
         let set = |body: Value| t.post(&operator, "/operator/prices", body);
         let now = t.portal.context.now();
         let price = json!({
@@ -30,7 +30,7 @@ async fn a_price_has_modes_and_a_date_and_the_past_is_never_priced_anew() {
         assert_eq!((rate(false).await, rate(true).await), (1_000_000, 1_000_000), "{engine}: not yet");
         t.clock.advance_s(3_601);
         assert_eq!((rate(false).await, rate(true).await), (2_000_000, 1_000_000), "{engine}");
-        // One that holds at once comes before one that is to hold later, whatever their numbers.
+        // An immediate price applies before a later one, despite its higher version.
         let later = json!({"offering": SLICE, "per_hour_micros": 36_000_000, "effective_from": t.portal.context.now().plus_seconds(3_600)});
         set(later).await.expect(201);
         set(json!({"offering": SLICE, "per_hour_micros": 10_800_000})).await.expect(201);
@@ -61,12 +61,12 @@ async fn a_price_has_modes_and_a_date_and_the_past_is_never_priced_anew() {
 }
 
 #[tokio::test]
-async fn an_account_goes_below_nothing_by_its_limit_and_no_further() {
-    for (engine, db, _place) in engines("limits").await {
+async fn a_balance_is_negative_by_at_most_its_credit_limit() {
+    for (engine, db, _location) in engines("limits").await {
         let t = TestPortal::on(db);
         let operator = t.operator().await;
         let (ada, org) = t.tenant("lab").await;
-        t.stock(&operator, &org, 60_000).await;
+        t.add_price_and_credit(&operator, &org, 60_000).await;
         let jobs = format!("/orgs/{org}/jobs");
         t.post(&ada, &jobs, job()).await.expect(201);
         t.post(&ada, &jobs, job()).await.problem(402, "funds.insufficient");
@@ -83,7 +83,7 @@ async fn an_account_goes_below_nothing_by_its_limit_and_no_further() {
         put(-1).await.problem(422, "request.invalid");
         t.call(&ada, "PUT", &limit, json!({"credit_limit_micros": 1})).await.expect(404);
 
-        // Money may be taken back, as far as it is there.
+        // A debit is limited by the available money.
         let debits = format!("/operator/orgs/{org}/debits");
         let debit =
             |micros: i64| t.post(&operator, &debits, json!({"amount_micros": micros, "memo": "Refund"}));
@@ -105,22 +105,22 @@ async fn an_account_goes_below_nothing_by_its_limit_and_no_further() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_used_is_told_by_day_offering_member_and_label() {
-    let quay = Quay::open().await;
+async fn usage_is_reported_by_day_offering_member_and_label() {
+    let setup = WorkerPortal::open().await;
     let labelled = |project: &str, preemptible: bool| json!({"script": "sleep 0.3", "labels": {"project": project}, "preemptible": preemptible});
     for (project, preemptible) in [("alpha", false), ("beta", true), ("alpha", false)] {
-        let id = quay.submit(labelled(project, preemptible)).await;
-        assert_eq!(quay.ended(&id).await["state"], "succeeded");
+        let id = setup.submit(labelled(project, preemptible)).await;
+        assert_eq!(setup.until_ended(&id).await["state"], "succeeded");
     }
     let get = async |query: &str| {
-        let path = format!("/orgs/{}/usage{query}", quay.org);
-        quay.t.get(&quay.ada, &path).await.expect(200)
+        let path = format!("/orgs/{}/usage{query}", setup.org);
+        setup.t.get(&setup.ada, &path).await.expect(200)
     };
     let keys = |usage: &Value| -> Vec<String> {
         usage["rows"].as_array().unwrap().iter().map(|r| r["key"].as_str().unwrap().to_owned()).collect()
     };
     let all = get("").await;
-    let transfers = quay.t.get(&quay.ada, &format!("/orgs/{}/transfers", quay.org)).await.expect(200);
+    let transfers = setup.t.get(&setup.ada, &format!("/orgs/{}/transfers", setup.org)).await.expect(200);
     let charged: i64 = transfers["items"]
         .as_array()
         .unwrap()
@@ -141,44 +141,44 @@ async fn what_was_used_is_told_by_day_offering_member_and_label() {
         by_label["rows"].as_array().unwrap().iter().map(|r| r["cost_micros"].as_i64().unwrap()).sum();
     assert_eq!(sum, charged);
     assert_eq!(get("?from=2020-01-01&until=2020-01-31").await["rows"], json!([]));
-    let path = format!("/orgs/{}/usage", quay.org);
+    let path = format!("/orgs/{}/usage", setup.org);
     for bad in [
         "?group=label",
         "?from=yesterday",
         "?from=2026-01-02&until=2026-01-01",
         "?from=2020-01-01&until=2026-01-01",
     ] {
-        quay.t.get(&quay.ada, &format!("{path}{bad}")).await.problem(400, "request.malformed");
+        setup.t.get(&setup.ada, &format!("{path}{bad}")).await.problem(400, "request.malformed");
     }
-    let As::Cookie(cookie) = &quay.ada else { panic!("a person") };
+    let Caller::Cookie(cookie) = &setup.ada else { panic!("a person") };
     let request =
         axum::http::Request::builder().uri(format!("/api/v1{path}?format=csv")).header("cookie", cookie);
     let request = request.body(axum::body::Body::empty()).unwrap();
-    let response = tower::ServiceExt::oneshot(quay.t.router.clone(), request).await.unwrap();
+    let response = tower::ServiceExt::oneshot(setup.t.router.clone(), request).await.unwrap();
     let bytes = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
     let text = String::from_utf8(bytes.to_vec()).unwrap();
     assert!(text.starts_with("day,key,device_ms,cost_micros,currency\n2026-11-"), "{text}");
-    let (bob, other) = quay.t.tenant("bobs").await;
-    quay.t.get(&bob, &path).await.expect(404);
-    assert_eq!(quay.t.get(&bob, &format!("/orgs/{other}/usage")).await.expect(200)["cost_micros"], 0);
+    let (bob, other) = setup.t.tenant("bobs").await;
+    setup.t.get(&bob, &path).await.expect(404);
+    assert_eq!(setup.t.get(&bob, &format!("/orgs/{other}/usage")).await.expect(200)["cost_micros"], 0);
 
-    // What another price would have meant for what ran.
+    // The preview shows the charges of these jobs at another price.
     let preview = json!({"offering": SLICE, "per_hour_micros": 7_200_000});
-    let preview = quay.t.post(&quay.operator, "/operator/prices?preview=true", preview).await.expect(200);
+    let preview = setup.t.post(&setup.operator, "/operator/prices?preview=true", preview).await.expect(200);
     assert_eq!((&preview["jobs"], &preview["charged_micros"]), (&json!(3), &json!(charged)), "{preview}");
     assert!(
         (charged * 2 - 3..=charged * 2).contains(&preview["would_micros"].as_i64().unwrap()),
         "{preview}"
     );
-    let books = quay.t.get(&quay.operator, "/operator/reconciliation").await.expect(200);
+    let books = setup.t.get(&setup.operator, "/operator/reconciliation").await.expect(200);
     assert_eq!((&books["mismatches"], books["transfers"].as_i64() > Some(3)), (&json!([]), true), "{books}");
-    quay.t.get(&quay.ada, "/operator/reconciliation").await.expect(404);
+    setup.t.get(&setup.ada, "/operator/reconciliation").await.expect(404);
     let new = json!({"name": "prometheus"});
-    let token = quay.t.post(&quay.operator, "/operator/metrics-tokens", new).await.expect(201);
+    let token = setup.t.post(&setup.operator, "/operator/metrics-tokens", new).await.expect(201);
     let bearer = format!("Bearer {}", token["secret"].as_str().unwrap());
     let request = axum::http::Request::builder().uri("/metrics").header("authorization", bearer);
     let request = request.body(axum::body::Body::empty()).unwrap();
-    let response = tower::ServiceExt::oneshot(quay.t.router.clone(), request).await.unwrap();
+    let response = tower::ServiceExt::oneshot(setup.t.router.clone(), request).await.unwrap();
     let bytes = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
     let text = String::from_utf8(bytes.to_vec()).unwrap();
     for line in ["berth_ledger_mismatches 0", "berth_nodes{state=\"ready\"} 1", "# TYPE berth_jobs gauge"] {
@@ -187,13 +187,13 @@ async fn what_was_used_is_told_by_day_offering_member_and_label() {
 }
 
 #[tokio::test]
-async fn a_budget_that_refuses_is_never_exceeded_and_tells_in_time() {
-    for (engine, db, _place) in engines("budgets").await {
+async fn a_refusing_budget_is_never_exceeded() {
+    for (engine, db, _location) in engines("budgets").await {
         let t = TestPortal::on(db);
         let operator = t.operator().await;
         let (ada, org) = t.tenant("lab").await;
         let (bob, _) = t.tenant("bobs").await;
-        t.stock(&operator, &org, 1_000_000_000).await;
+        t.add_price_and_credit(&operator, &org, 1_000_000_000).await;
         let budgets = format!("/orgs/{org}/budgets");
         for (body, pointer) in [
             (json!({"name": " ", "limit_micros": 1}), "/name"),
@@ -204,7 +204,7 @@ async fn a_budget_that_refuses_is_never_exceeded_and_tells_in_time() {
             assert_eq!(problem["errors"][0]["pointer"], pointer, "{engine} {problem}");
         }
         t.post(&bob, &budgets, json!({"name": "b", "limit_micros": 1})).await.expect(404);
-        // Three jobs at their longest, for one project only.
+        // The limit equals three worst-case prices, for one project.
         let alpha = json!({"name": "alpha", "label": "project", "value": "alpha", "limit_micros": 180_000, "at_limit": "refuse"});
         let budget = t.post(&ada, &budgets, alpha).await.expect(201);
         let labelled = |project: &str| {
@@ -237,57 +237,57 @@ async fn a_budget_that_refuses_is_never_exceeded_and_tells_in_time() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_spent_budget_stops_what_runs_under_it() {
-    let quay = Quay::open().await;
-    let running = quay.submit(json!({"script": "exec sleep 300", "max_duration_s": 600})).await;
-    quay.until(&running, |j| j["metered_ms"].as_i64() > Some(1_000)).await;
-    let hooks = format!("/orgs/{}/webhooks", quay.org);
+async fn a_spent_budget_stops_running_jobs() {
+    let setup = WorkerPortal::open().await;
+    let running = setup.submit(json!({"script": "exec sleep 300", "max_duration_s": 600})).await;
+    setup.until(&running, |j| j["metered_ms"].as_i64() > Some(1_000)).await;
+    let hooks = format!("/orgs/{}/webhooks", setup.org);
     let hook = json!({"url": "http://127.0.0.1:9/hook", "kinds": ["budget.*"]});
-    let hook = quay.t.post(&quay.ada, &hooks, hook).await.expect(201);
-    let budgets = format!("/orgs/{}/budgets", quay.org);
+    let hook = setup.t.post(&setup.ada, &hooks, hook).await.expect(201);
+    let budgets = format!("/orgs/{}/budgets", setup.org);
     let body = json!({"name": "all", "limit_micros": 1_000, "at_limit": "stop"});
-    quay.t.post(&quay.ada, &budgets, body).await.expect(201);
-    loops::check_budgets(&quay.t.portal.budgets, &quay.t.portal.attempts).await.unwrap();
-    loops::check_budgets(&quay.t.portal.budgets, &quay.t.portal.attempts).await.unwrap();
-    let done = quay.ended(&running).await;
+    setup.t.post(&setup.ada, &budgets, body).await.expect(201);
+    loops::check_budgets(&setup.t.portal.budgets, &setup.t.portal.attempts).await.unwrap();
+    loops::check_budgets(&setup.t.portal.budgets, &setup.t.portal.attempts).await.unwrap();
+    let done = setup.until_ended(&running).await;
     assert_eq!(done["state"], "cancelled", "{done}");
-    let listed = quay.t.get(&quay.ada, &budgets).await.expect(200);
+    let listed = setup.t.get(&setup.ada, &budgets).await.expect(200);
     assert_eq!(listed["items"][0]["passed_percent"], 100, "{listed}");
-    quay.t.portal.webhooks.deliver().await.unwrap();
+    setup.t.portal.webhooks.deliver().await.unwrap();
     let path = format!("{hooks}/{}/deliveries", hook["id"].as_str().unwrap());
-    let told = quay.t.get(&quay.ada, &path).await.expect(200);
-    assert_eq!(told["items"].as_array().unwrap().len(), 1, "told once: {told}");
-    assert_eq!(told["items"][0]["subject"], "100 % of the budget all is spent");
+    let deliveries = setup.t.get(&setup.ada, &path).await.expect(200);
+    assert_eq!(deliveries["items"].as_array().unwrap().len(), 1, "told once: {deliveries}");
+    assert_eq!(deliveries["items"][0]["subject"], "100 % of the budget all is spent");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_budget_stops_what_runs_as_soon_as_it_is_spent() {
-    let quay = Quay::open().await;
-    let running = quay.submit(json!({"script": "exec sleep 300", "max_duration_s": 600})).await;
-    let job = quay.until(&running, |j| j["metered_ms"].as_i64() > Some(1_000)).await;
-    // The loop looks at once, and without a charge not again for half a minute.
-    let looks = loops::start_budgets(&quay.t.portal);
+async fn a_budget_stops_running_jobs_with_the_charge_that_spends_it() {
+    let setup = WorkerPortal::open().await;
+    let running = setup.submit(json!({"script": "exec sleep 300", "max_duration_s": 600})).await;
+    let job = setup.until(&running, |j| j["metered_ms"].as_i64() > Some(1_000)).await;
+    // The loop checks at its start, and without a charge only after 30 s.
+    let looks = loops::start_budgets(&setup.t.portal);
     let limit = job["cost_micros"].as_i64().unwrap() + 3_000;
     let body = json!({"name": "all", "limit_micros": limit, "at_limit": "stop"});
-    quay.t.post(&quay.ada, &format!("/orgs/{}/budgets", quay.org), body).await.expect(201);
-    let done = quay.ended(&running).await;
+    setup.t.post(&setup.ada, &format!("/orgs/{}/budgets", setup.org), body).await.expect(201);
+    let done = setup.until_ended(&running).await;
     looks.abort();
     assert_eq!(done["state"], "cancelled", "{done}");
     let cost = done["cost_micros"].as_i64().unwrap();
-    // A thousand micros a second: it was looked at with the next report.
+    // The rate is 1000 micro-units a second, so the stop came with the next report.
     assert!((limit..limit + 6_000).contains(&cost), "{cost} of {limit}");
-    quay.settled(&done).await;
+    setup.assert_settled(&done).await;
 }
 
-/// Ends a job's run as its worker would, and so charges it.
-async fn charged_month(t: &TestPortal, org: &str, micros: i64) {
+/// Records a charge like the end of a job.
+async fn record_charge(t: &TestPortal, org: &str, micros: i64) {
     use berth_store as store;
     use futures::FutureExt;
     let (org, at) = (org.to_owned(), t.portal.context.now());
     let work = t.portal.context.db.write(move |tx| {
         let org = org.clone();
         async move {
-            let charged = store::usage::Charged {
+            let charged = store::usage::Charge {
                 org: &org,
                 day: at.micros() / 86_400_000_000,
                 offering: "none",
@@ -297,7 +297,7 @@ async fn charged_month(t: &TestPortal, org: &str, micros: i64) {
                 device_milli_ms: 3_600_000_000,
                 cost_micros: micros,
             };
-            store::usage::count(tx, &charged).await
+            store::usage::add_charge(tx, &charged).await
         }
         .boxed()
     });
@@ -306,19 +306,19 @@ async fn charged_month(t: &TestPortal, org: &str, micros: i64) {
 
 #[tokio::test]
 async fn months_are_billed_once_numbered_without_gaps_and_final() {
-    for (engine, db, place) in engines("invoices").await {
+    for (engine, db, location) in engines("invoices").await {
         let t = TestPortal::on(db);
         let operator = t.operator().await;
         let (_ada, org) = t.tenant("lab").await;
         let (_bob, other) = t.tenant("bobs").await;
         t.tenant("idle").await;
-        t.stock(&operator, &org, 1_000_000_000).await;
+        t.add_price_and_credit(&operator, &org, 1_000_000_000).await;
         let settings = json!({"seller": "Harbour Ltd\nPier 1", "taxes": [{"name": "VAT", "basis_points": 2_000}], "due_days": 14});
         t.call(&operator, "PUT", "/operator/billing-settings", settings).await.expect(200);
         let limit = json!({"credit_limit_micros": 50_000_000});
         t.call(&operator, "PUT", &format!("/operator/orgs/{other}/credit-limit"), limit).await.expect(200);
-        charged_month(&t, &org, 1_000_000).await;
-        charged_month(&t, &other, 2_000_000).await;
+        record_charge(&t, &org, 1_000_000).await;
+        record_charge(&t, &other, 2_000_000).await;
         assert_eq!(t.portal.invoices.bill_last_month().await.unwrap(), 0, "{engine}: this month is not over");
         t.clock.advance_s(20 * 86_400);
         let [ada, bob, operator] = [
@@ -355,21 +355,21 @@ async fn months_are_billed_once_numbered_without_gaps_and_final() {
             "{engine}"
         );
         assert_eq!(note["document"]["total_micros"], -2_400_000, "{engine}");
-        // What the books gave back.
+        // The ledger returned the amount.
         let balance = t.get(&bob, &format!("/orgs/{other}/balance")).await.expect(200);
         assert_eq!(balance["posted_micros"], 2_000_000, "{engine} {balance}");
-        // Later settings change nothing that was issued, and nor can anything else.
+        // Later settings and direct SQL change no issued invoice.
         t.call(&operator, "PUT", "/operator/billing-settings", json!({"seller": "Other"})).await.expect(200);
         assert_eq!(t.get(&ada, &path(&mine)).await.expect(200), mine);
         for sql in ["UPDATE invoices SET total_micros = 1", "DELETE FROM invoices"] {
             use sqlx::Connection;
-            let refused = match &place {
-                crate::common::Place::Sqlite(dir) => {
+            let refused = match &location {
+                crate::common::StoreLocation::Sqlite(dir) => {
                     let url = format!("sqlite://{}", dir.path().join("berth.db").display());
                     let mut raw = sqlx::SqliteConnection::connect(&url).await.unwrap();
                     sqlx::query(sql).execute(&mut raw).await.is_err()
                 }
-                crate::common::Place::Postgres(url) => {
+                crate::common::StoreLocation::Postgres(url) => {
                     let mut raw = sqlx::PgConnection::connect(url).await.unwrap();
                     sqlx::query(sql).execute(&mut raw).await.is_err()
                 }
@@ -394,23 +394,23 @@ async fn months_are_billed_once_numbered_without_gaps_and_final() {
 }
 
 #[tokio::test]
-async fn what_has_a_key_is_done_once_and_answered_as_it_was() {
-    for (engine, db, _place) in engines("keys").await {
+async fn a_request_with_an_idempotency_key_is_done_once_and_replayed() {
+    for (engine, db, _location) in engines("keys").await {
         let t = TestPortal::on(db);
         let operator = t.operator().await;
         let (ada, org) = t.tenant("lab").await;
-        t.stock(&operator, &org, 0).await;
+        t.add_price_and_credit(&operator, &org, 0).await;
         let credits = format!("/operator/orgs/{org}/credits");
         let debits = format!("/operator/orgs/{org}/debits");
         let ask = async |path: &str, body: Value, key: &str| {
-            let who = if path.starts_with("/operator") { &operator } else { &ada };
-            t.call_with(who, "POST", path, body, &[("idempotency-key", key)]).await
+            let caller = if path.starts_with("/operator") { &operator } else { &ada };
+            t.call_with(caller, "POST", path, body, &[("idempotency-key", key)]).await
         };
         let posted = async || {
             t.get(&ada, &format!("/orgs/{org}/balance")).await.expect(200)["posted_micros"].as_i64().unwrap()
         };
         let amount = |micros: i64| json!({"amount_micros": micros, "memo": "for it"});
-        // What was refused changed nothing, so it is not what the key stands for.
+        // A refused request changes nothing, so its key stays free.
         ask(&debits, amount(4), "d").await.problem(402, "funds.insufficient");
         let first = ask(&credits, amount(10), "c").await.expect(201);
         ask(&credits, amount(10), "c2").await.expect(201);

@@ -1,4 +1,4 @@
-//! The description of the API.
+//! Tests of the OpenAPI document and its viewer.
 
 use std::collections::BTreeSet;
 
@@ -9,18 +9,18 @@ use berth_server::rest::openapi::document;
 use serde_json::Value;
 use tower::ServiceExt;
 
-/// Each operation with its method and path.
+/// Returns all operations with method and path.
 fn operations() -> Vec<(String, &'static Value)> {
     let paths = document()["paths"].as_object().unwrap();
-    let of = |(path, item): (&'static String, &'static Value)| {
+    let operations_of_path = |(path, item): (&'static String, &'static Value)| {
         let all = item.as_object().unwrap().iter();
         all.map(move |(method, operation)| (format!("{} {path}", method.to_uppercase()), operation))
     };
-    paths.iter().flat_map(of).collect()
+    paths.iter().flat_map(operations_of_path).collect()
 }
 
 #[test]
-fn the_description_is_the_committed_one() {
+fn the_openapi_document_equals_the_committed_file() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/openapi.json");
     let now = format!("{:#}\n", document());
     if std::env::var_os("BERTH_WRITE_OPENAPI").is_some() {
@@ -34,7 +34,7 @@ fn the_description_is_the_committed_one() {
 }
 
 #[test]
-fn each_operation_says_what_it_does_and_answers() {
+fn each_operation_has_a_summary_and_responses() {
     let mut ids = BTreeSet::new();
     for (name, operation) in operations() {
         let summary = operation["summary"].as_str().unwrap_or_default();
@@ -48,7 +48,7 @@ fn each_operation_says_what_it_does_and_answers() {
 }
 
 #[test]
-fn each_parameter_of_a_path_is_described() {
+fn each_path_parameter_is_described() {
     for (name, operation) in operations() {
         let parameters = operation["parameters"].as_array().into_iter().flatten();
         let in_path = parameters.filter(|p| p["in"] == "path").count();
@@ -57,7 +57,7 @@ fn each_parameter_of_a_path_is_described() {
 }
 
 #[tokio::test]
-async fn the_viewer_runs_its_own_scripts_and_reaches_nobody_else() {
+async fn the_api_viewer_runs_only_its_own_scripts() {
     let t = TestPortal::sqlite().await;
     let request = Request::get("/api/docs").body(Body::empty()).unwrap();
     let answer = t.router.clone().oneshot(request).await.unwrap();

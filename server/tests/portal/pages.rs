@@ -1,6 +1,6 @@
-//! Pages as the portal renders them, before any script runs.
+//! Tests of the server-rendered pages.
 
-use crate::common::{As, TestPortal};
+use crate::common::{Caller, TestPortal};
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::{Request, StatusCode, header};
@@ -14,9 +14,9 @@ struct Page {
     html: String,
 }
 
-async fn open(router: &Router, who: &As, path: &str) -> Page {
+async fn open(router: &Router, caller: &Caller, path: &str) -> Page {
     let mut request = Request::builder().uri(path).header(header::ACCEPT, "text/html");
-    if let As::Cookie(cookie) = who {
+    if let Caller::Cookie(cookie) = caller {
         request = request.header(header::COOKIE, cookie);
     }
     let response = router.clone().oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
@@ -28,10 +28,10 @@ async fn open(router: &Router, who: &As, path: &str) -> Page {
 }
 
 #[tokio::test]
-async fn pages_come_with_their_data_and_a_strict_policy() {
+async fn pages_have_their_data_and_a_strict_content_security_policy() {
     let t = TestPortal::sqlite().await;
     let pages = web::router(t.router.clone(), None, false);
-    let nobody = As::Nobody;
+    let nobody = Caller::Nobody;
     assert_eq!(open(&pages, &nobody, "/").await.location, "/setup", "a fresh portal is set up first");
     let operator = t.operator().await;
     assert_eq!(open(&pages, &nobody, "/").await.location, "/sign-in");
@@ -49,11 +49,11 @@ async fn pages_come_with_their_data_and_a_strict_policy() {
     assert_eq!(open(&pages, &nobody, "/join").await.status, StatusCode::OK, "nobody has to be signed in");
 
     let (ada, org) = t.tenant("lab").await;
-    t.stock(&operator, &org, 5_000_000).await;
+    t.add_price_and_credit(&operator, &org, 5_000_000).await;
     let body = crate::common::job();
     let job = t.post(&ada, &format!("/orgs/{org}/jobs"), body).await.expect(201);
     let id = job["id"].as_str().unwrap();
-    for (path, said) in [
+    for (path, expected) in [
         ("/", "train"),
         ("/launch", "h100-80gb.1g.10gb"),
         ("/jobs", "train"),
@@ -67,7 +67,7 @@ async fn pages_come_with_their_data_and_a_strict_policy() {
     ] {
         let page = open(&pages, &ada, path).await;
         assert_eq!(page.status, StatusCode::OK, "{path}");
-        assert!(page.html.contains(said), "{path} says {said}: {}", page.html);
+        assert!(page.html.contains(expected), "{path} says {expected}: {}", page.html);
         assert!(!page.html.contains(" style="), "{path}: no inline style");
     }
     for path in ["/operator/nodes", "/operator/prices", "/operator/orgs", "/nowhere", "/jobs/nonsense"] {

@@ -1,44 +1,44 @@
-//! The order of the queue as users meet it, with real workers: who makes room, who passes whom, who goes first,
-//! in the open and inside reservations.
+//! Tests of the queue's order with real workers: preemption, backfill and priority, outside and inside
+//! reservations.
 
-use crate::common::{As, TestPortal};
-use crate::quay::{Quay, Worker, eventually};
+use crate::common::{Caller, TestPortal};
+use crate::worker_portal::{Worker, WorkerPortal, eventually};
 use berth_types::time::Timestamp;
 use serde_json::{Value, json};
 
 const HOUR: i64 = 3_600;
 const H100: &str = "h100-80gb";
 const A30: &str = "a30-24gb";
-/// For as long as nobody stops it.
-const RUNS: &str = "exec sleep 300";
+/// A script that runs until it is stopped.
+const RUNS_UNTIL_STOPPED: &str = "exec sleep 300";
 
-/// A portal with one worker that has these boards, and a price for a whole one.
-async fn open(boards: &str, offering: &str) -> Quay {
+/// Starts a portal with one worker that has these boards, and a price for a whole board.
+async fn open(boards: &str, offering: &str) -> WorkerPortal {
     open_on(TestPortal::sqlite().await, boards, offering).await
 }
 
-/// The same by the machine's time.
-async fn open_on_time(boards: &str, offering: &str) -> Quay {
+/// The same with the system time.
+async fn open_at_system_time(boards: &str, offering: &str) -> WorkerPortal {
     let t = TestPortal::sqlite().await;
-    t.clock.set_by_the_machine();
+    t.clock.set_to_system_time();
     open_on(t, boards, offering).await
 }
 
-async fn open_on(t: TestPortal, boards: &str, offering: &str) -> Quay {
-    let mut quay = crate::quay::portal_on(t).await;
-    let token = quay.join_token(json!({})).await;
-    quay.start_worker_with(boards, Some(&token)).unwrap();
-    quay.t.stock(&quay.operator, &quay.org, 1_000_000_000).await;
-    ready(&quay, 1).await;
+async fn open_on(t: TestPortal, boards: &str, offering: &str) -> WorkerPortal {
+    let mut setup = crate::worker_portal::without_worker_on(t).await;
+    let token = setup.join_token(json!({})).await;
+    setup.start_worker_with(boards, Some(&token)).unwrap();
+    setup.t.add_price_and_credit(&setup.operator, &setup.org, 1_000_000_000).await;
+    ready(&setup, 1).await;
     let price = json!({"offering": offering, "per_hour_micros": 3_600_000});
-    quay.t.post(&quay.operator, "/operator/prices", price).await.expect(201);
-    quay
+    setup.t.post(&setup.operator, "/operator/prices", price).await.expect(201);
+    setup
 }
 
-/// The nodes, once so many of them take work.
-async fn ready(quay: &Quay, count: usize) -> Vec<Value> {
+/// Waits for `count` ready nodes; returns all nodes.
+async fn ready(setup: &WorkerPortal, count: usize) -> Vec<Value> {
     eventually("the nodes are ready", async || {
-        let page = quay.t.get(&quay.operator, "/operator/nodes").await.expect(200);
+        let page = setup.t.get(&setup.operator, "/operator/nodes").await.expect(200);
         let nodes = page["items"].as_array().unwrap().clone();
         let is_ready = |n: &&Value| n["state"] == "ready" && !n["gpus"].as_array().unwrap().is_empty();
         (nodes.iter().filter(is_ready).count() == count).then_some(nodes)
@@ -46,298 +46,303 @@ async fn ready(quay: &Quay, count: usize) -> Vec<Value> {
     .await
 }
 
-/// A job on one whole H100 unless it says otherwise.
-async fn submit(quay: &Quay, script: &str, seconds: i64, more: Value) -> String {
+/// Submits a job for one whole H100, changed by `more`.
+async fn submit(setup: &WorkerPortal, script: &str, seconds: i64, more: Value) -> String {
     let mut body = json!({"offering": H100, "script": script, "max_duration_s": seconds});
     body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-    quay.submit(body).await
+    setup.submit(body).await
 }
 
-async fn runs(quay: &Quay, job: &str) {
-    quay.until(job, |j| j["state"] == "running").await;
+async fn until_running(setup: &WorkerPortal, job: &str) {
+    setup.until(job, |j| j["state"] == "running").await;
 }
 
-async fn succeeds(quay: &Quay, job: &str) -> Value {
-    let done = quay.ended(job).await;
+async fn until_succeeded(setup: &WorkerPortal, job: &str) -> Value {
+    let done = setup.until_ended(job).await;
     assert_eq!(done["state"], "succeeded", "{done}");
     done
 }
 
-/// A job of anybody, once it is in a state.
-async fn reaches(quay: &Quay, who: &As, path: &str, state: &str) -> Value {
+/// Waits until a job of any organization is in a state.
+async fn until_state(setup: &WorkerPortal, caller: &Caller, path: &str, state: &str) -> Value {
     eventually(state, async || {
-        let job = quay.t.get(who, path).await.expect(200);
+        let job = setup.t.get(caller, path).await.expect(200);
         (job["state"] == state).then_some(job)
     })
     .await
 }
 
-async fn cancel(quay: &Quay, job: &str) {
-    let path = format!("/orgs/{}/jobs/{job}/cancel", quay.org);
-    quay.t.post(&quay.ada, &path, Value::Null).await.expect(202);
+async fn cancel(setup: &WorkerPortal, job: &str) {
+    let path = format!("/orgs/{}/jobs/{job}/cancel", setup.org);
+    setup.t.post(&setup.ada, &path, Value::Null).await.expect(202);
 }
 
-async fn why(quay: &Quay, job: &str) -> Value {
-    let path = format!("/orgs/{}/jobs/{job}/explanation", quay.org);
-    quay.t.get(&quay.ada, &path).await.expect(200)
+async fn explain(setup: &WorkerPortal, job: &str) -> Value {
+    let path = format!("/orgs/{}/jobs/{job}/explanation", setup.org);
+    setup.t.get(&setup.ada, &path).await.expect(200)
 }
 
-/// When somebody's job was given its place.
-async fn placed_at(quay: &Quay, who: &As, path: &str) -> Timestamp {
-    let events = quay.t.get(who, &format!("{path}/events?after=0")).await.expect(200);
+/// Returns the assignment time of a job of any organization.
+async fn placed_at(setup: &WorkerPortal, caller: &Caller, path: &str) -> Timestamp {
+    let events = setup.t.get(caller, &format!("{path}/events?after=0")).await.expect(200);
     let mut events = events["items"].as_array().unwrap().iter();
     let placed = events.find(|e| e["state"] == "assigned").unwrap();
     placed["at"].as_str().unwrap().parse().unwrap()
 }
 
-/// When a job was given its place; it succeeds.
-async fn placed(quay: &Quay, job: &str) -> Timestamp {
-    succeeds(quay, job).await;
-    placed_at(quay, &quay.ada, &format!("/orgs/{}/jobs/{job}", quay.org)).await
+/// Waits for the success of a job; returns its assignment time.
+async fn placed(setup: &WorkerPortal, job: &str) -> Timestamp {
+    until_succeeded(setup, job).await;
+    placed_at(setup, &setup.ada, &format!("/orgs/{}/jobs/{job}", setup.org)).await
 }
 
-/// A reservation of boards of one node, from some seconds from now.
-async fn reserve(quay: &Quay, offering: &str, boards: u32, from_s: i64, seconds: i64) -> Value {
-    let begins = quay.t.portal.context.now().plus_seconds(from_s);
+/// Reserves boards of one node, starting `from_s` seconds from now.
+async fn reserve(setup: &WorkerPortal, offering: &str, boards: u32, from_s: i64, seconds: i64) -> Value {
+    let begins = setup.t.portal.context.now().plus_seconds(from_s);
     let ask = json!({
         "offering": offering, "gpus_per_node": boards, "starts_at": begins,
         "ends_at": begins.plus_seconds(seconds),
     });
-    let quote = quay.t.post(&quay.ada, &format!("/orgs/{}/quotes", quay.org), ask).await.expect(201);
+    let quote = setup.t.post(&setup.ada, &format!("/orgs/{}/quotes", setup.org), ask).await.expect(201);
     let body = json!({"quote": quote["id"], "name": "window"});
-    let made = quay.t.post(&quay.ada, &format!("/orgs/{}/reservations", quay.org), body).await.expect(201);
-    quay.t.portal.reservations.tick_reservations().await.unwrap();
+    let made = setup.t.post(&setup.ada, &format!("/orgs/{}/reservations", setup.org), body).await.expect(201);
+    setup.t.portal.reservations.tick_reservations().await.unwrap();
     made["items"][0]["id"].clone()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn both_boards_of_a_node_are_made_free_for_one_job_whatever_its_length() {
-    let quay = open("2xH100-80GB", H100).await;
+async fn both_boards_of_a_node_are_preempted_for_one_job_with_any_time_limit() {
+    let setup = open("2xH100-80GB", H100).await;
     for seconds in [200, 300, 600] {
         let stays = "if [ \"$BERTH_ATTEMPT\" = 1 ]; then sleep 300; fi";
         let low = json!({"priority": "low", "preemptible": true});
-        let low = [submit(&quay, stays, 300, low.clone()).await, submit(&quay, stays, 300, low).await];
+        let low = [submit(&setup, stays, 300, low.clone()).await, submit(&setup, stays, 300, low).await];
         for job in &low {
-            runs(&quay, job).await;
+            until_running(&setup, job).await;
         }
-        let high = submit(&quay, "sleep 0.2", seconds, json!({"priority": "high", "count": 2})).await;
-        let high = succeeds(&quay, &high).await;
+        let high = submit(&setup, "sleep 0.2", seconds, json!({"priority": "high", "count": 2})).await;
+        let high = until_succeeded(&setup, &high).await;
         assert_eq!(high["devices"].as_array().unwrap().len(), 2, "{high}");
         for job in &low {
-            let done = succeeds(&quay, job).await;
+            let done = until_succeeded(&setup, job).await;
             assert_eq!(done["attempt"], 2, "limit {seconds}: it made room once: {done}");
         }
     }
-    quay.all_free().await;
+    setup.until_all_free().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_that_ends_before_a_reservation_passes_one_that_would_not() {
-    let quay = open("1xH100-80GB", H100).await;
-    reserve(&quay, H100, 1, 70_000, HOUR).await;
-    let long = submit(&quay, "true", 86_400, json!({})).await;
-    let said = why(&quay, &long).await;
-    assert_eq!(said["blockers"][0]["code"], "window.promised", "{said}");
-    let shorter = submit(&quay, RUNS, 66_000, json!({})).await;
-    runs(&quay, &shorter).await;
-    assert_eq!(quay.job(&long).await["state"], "queued");
-    cancel(&quay, &shorter).await;
-    // The free board is for who ends in time still.
-    let short = submit(&quay, "true", 60, json!({})).await;
-    succeeds(&quay, &short).await;
-    assert_eq!(quay.job(&long).await["state"], "queued");
-    cancel(&quay, &long).await;
-    quay.all_free().await;
+async fn a_job_that_ends_before_a_reservation_starts_before_an_older_longer_job() {
+    let setup = open("1xH100-80GB", H100).await;
+    reserve(&setup, H100, 1, 70_000, HOUR).await;
+    let long = submit(&setup, "true", 86_400, json!({})).await;
+    let explanation = explain(&setup, &long).await;
+    assert_eq!(explanation["blockers"][0]["code"], "window.promised", "{explanation}");
+    let shorter = submit(&setup, RUNS_UNTIL_STOPPED, 66_000, json!({})).await;
+    until_running(&setup, &shorter).await;
+    assert_eq!(setup.job(&long).await["state"], "queued");
+    cancel(&setup, &shorter).await;
+    // The free board takes a job that ends before the reservation.
+    let short = submit(&setup, "true", 60, json!({})).await;
+    until_succeeded(&setup, &short).await;
+    assert_eq!(setup.job(&long).await["state"], "queued");
+    cancel(&setup, &long).await;
+    setup.until_all_free().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_can_be_foreseen_has_a_start_although_an_older_job_waits_for_a_cordoned_node() {
-    let quay = open("2xH100-80GB", H100).await;
-    let token = quay.join_token(json!({})).await;
-    let data = quay.t.data.path().join("second");
-    let mut second = Worker::start(&quay.address, &data, "1xH100-80GB", Some(&token));
-    second.joined().unwrap();
-    let nodes = ready(&quay, 2).await;
+async fn a_job_gets_a_held_start_although_an_older_job_waits_for_a_cordoned_node() {
+    let setup = open("2xH100-80GB", H100).await;
+    let token = setup.join_token(json!({})).await;
+    let data = setup.t.data.path().join("second");
+    let mut second = Worker::start(&setup.address, &data, "1xH100-80GB", Some(&token));
+    second.wait_until_joined().unwrap();
+    let nodes = ready(&setup, 2).await;
     let small = nodes.iter().find(|n| n["gpus"].as_array().unwrap().len() == 1).unwrap();
     let small = format!("/operator/nodes/{}", small["id"].as_str().unwrap());
-    let cordon = |cordoned: bool| quay.t.call(&quay.operator, "PATCH", &small, json!({"cordoned": cordoned}));
+    let cordon =
+        |cordoned: bool| setup.t.call(&setup.operator, "PATCH", &small, json!({"cordoned": cordoned}));
     cordon(true).await.expect(200);
 
-    let first = submit(&quay, RUNS, 600, json!({})).await;
-    runs(&quay, &first).await;
-    let gang = submit(&quay, "true", 60, json!({"nodes": 2})).await;
-    let said = why(&quay, &gang).await;
-    assert!(said["earliest_start"].is_null(), "nobody knows when the node is back: {said}");
-    let pair = submit(&quay, "true", 60, json!({"count": 2})).await;
-    let said = why(&quay, &pair).await;
-    assert!(said["earliest_start"].is_string(), "{said}");
-    let long = submit(&quay, "true", HOUR, json!({})).await;
-    let short = submit(&quay, "true", 60, json!({})).await;
-    succeeds(&quay, &short).await;
+    let first = submit(&setup, RUNS_UNTIL_STOPPED, 600, json!({})).await;
+    until_running(&setup, &first).await;
+    let gang = submit(&setup, "true", 60, json!({"nodes": 2})).await;
+    let explanation = explain(&setup, &gang).await;
+    assert!(explanation["earliest_start"].is_null(), "nobody knows when the node is back: {explanation}");
+    let pair = submit(&setup, "true", 60, json!({"count": 2})).await;
+    let explanation = explain(&setup, &pair).await;
+    assert!(explanation["earliest_start"].is_string(), "{explanation}");
+    let long = submit(&setup, "true", HOUR, json!({})).await;
+    let short = submit(&setup, "true", 60, json!({})).await;
+    until_succeeded(&setup, &short).await;
     for job in [&gang, &pair, &long] {
-        assert_eq!(quay.job(job).await["state"], "queued", "one board is free for who ends in time");
+        assert_eq!(setup.job(job).await["state"], "queued", "one board is free for who ends in time");
     }
-    cancel(&quay, &first).await;
-    let (pair, long) = (placed(&quay, &pair).await, placed(&quay, &long).await);
+    cancel(&setup, &first).await;
+    let (pair, long) = (placed(&setup, &pair).await, placed(&setup, &long).await);
     assert!(pair < long, "{pair} {long}");
-    assert_eq!(quay.job(&gang).await["state"], "queued");
+    assert_eq!(setup.job(&gang).await["state"], "queued");
     cordon(false).await.expect(200);
-    succeeds(&quay, &gang).await;
-    quay.all_free().await;
+    until_succeeded(&setup, &gang).await;
+    setup.until_all_free().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn inside_a_reservation_the_higher_class_goes_first_and_then_the_older_job() {
-    let quay = open("1xH100-80GB", H100).await;
-    let reservation = reserve(&quay, H100, 1, 0, HOUR).await;
+async fn inside_a_reservation_the_higher_priority_starts_first_and_then_the_older_job() {
+    let setup = open("1xH100-80GB", H100).await;
+    let reservation = reserve(&setup, H100, 1, 0, HOUR).await;
     let inside = |class: &str| json!({"reservation": reservation, "priority": class});
-    let first = submit(&quay, RUNS, 600, inside("normal")).await;
-    runs(&quay, &first).await;
+    let first = submit(&setup, RUNS_UNTIL_STOPPED, 600, inside("normal")).await;
+    until_running(&setup, &first).await;
     let mut waiting = Vec::new();
     for class in ["low", "normal", "normal", "high"] {
-        waiting.push(submit(&quay, "true", 60, inside(class)).await);
+        waiting.push(submit(&setup, "true", 60, inside(class)).await);
     }
     for job in &waiting {
-        assert_eq!(quay.job(job).await["state"], "queued");
+        assert_eq!(setup.job(job).await["state"], "queued");
     }
-    cancel(&quay, &first).await;
+    cancel(&setup, &first).await;
     let mut at = Vec::new();
     for job in &waiting {
-        at.push(placed(&quay, job).await);
+        at.push(placed(&setup, job).await);
     }
     let (low, older, younger, high) = (at[0], at[1], at[2], at[3]);
     assert!(high < older && older < younger && younger < low, "{at:?}");
-    quay.all_free().await;
+    setup.until_all_free().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn inside_a_reservation_a_job_for_two_boards_is_not_passed_by_later_ones_for_one() {
-    let quay = open("2xH100-80GB", H100).await;
-    let reservation = reserve(&quay, H100, 2, 0, 2 * HOUR).await;
+async fn inside_a_reservation_later_one_board_jobs_do_not_delay_a_two_board_job() {
+    let setup = open("2xH100-80GB", H100).await;
+    let reservation = reserve(&setup, H100, 2, 0, 2 * HOUR).await;
     let inside = |count: u32| json!({"reservation": reservation, "count": count});
-    let first = submit(&quay, RUNS, 600, inside(1)).await;
-    runs(&quay, &first).await;
-    let pair = submit(&quay, "true", 60, inside(2)).await;
-    let said = why(&quay, &pair).await;
-    assert!(said["earliest_start"].is_string(), "{said}");
-    let long = submit(&quay, "true", 1_200, inside(1)).await;
-    let short = submit(&quay, "true", 60, inside(1)).await;
-    succeeds(&quay, &short).await;
+    let first = submit(&setup, RUNS_UNTIL_STOPPED, 600, inside(1)).await;
+    until_running(&setup, &first).await;
+    let pair = submit(&setup, "true", 60, inside(2)).await;
+    let explanation = explain(&setup, &pair).await;
+    assert!(explanation["earliest_start"].is_string(), "{explanation}");
+    let long = submit(&setup, "true", 1_200, inside(1)).await;
+    let short = submit(&setup, "true", 60, inside(1)).await;
+    until_succeeded(&setup, &short).await;
     for job in [&pair, &long] {
-        assert_eq!(quay.job(job).await["state"], "queued", "one board is free for who ends in time");
+        assert_eq!(setup.job(job).await["state"], "queued", "one board is free for who ends in time");
     }
-    cancel(&quay, &first).await;
-    let (pair, long) = (placed(&quay, &pair).await, placed(&quay, &long).await);
+    cancel(&setup, &first).await;
+    let (pair, long) = (placed(&setup, &pair).await, placed(&setup, &long).await);
     assert!(pair < long, "{pair} {long}");
-    quay.all_free().await;
+    setup.until_all_free().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_too_long_for_the_rest_of_its_reservation_is_told_so_and_delays_nobody() {
-    let quay = open("1xH100-80GB", H100).await;
-    let reservation = reserve(&quay, H100, 1, 0, HOUR).await;
+async fn a_job_too_long_for_the_rest_of_its_reservation_is_explained_and_delays_no_job() {
+    let setup = open("1xH100-80GB", H100).await;
+    let reservation = reserve(&setup, H100, 1, 0, HOUR).await;
     let inside = json!({"reservation": reservation});
-    let first = submit(&quay, RUNS, 1_800, inside.clone()).await;
-    runs(&quay, &first).await;
-    // There was time enough for it when it was submitted.
-    let long = submit(&quay, "true", 3_000, inside.clone()).await;
-    quay.t.clock.advance_s(700);
-    let shorter = submit(&quay, "true", 600, inside).await;
-    cancel(&quay, &first).await;
-    succeeds(&quay, &shorter).await;
-    assert_eq!(quay.job(&long).await["state"], "queued");
-    let said = why(&quay, &long).await;
-    assert_eq!(said["blockers"][0]["code"], "reservation.closed", "{said}");
-    let detail = said["blockers"][0]["detail"].as_str().unwrap();
-    assert!(detail.ends_with(" left, and the job could run longer than that."), "{said}");
-    assert!(said["smallest_change"].as_str().unwrap().starts_with("Limit the run to "), "{said}");
-    assert!(!said.to_string().contains("begin"), "its reservation has begun: {said}");
-    assert!(said["earliest_start"].is_null(), "{said}");
-    cancel(&quay, &long).await;
-    quay.all_free().await;
+    let first = submit(&setup, RUNS_UNTIL_STOPPED, 1_800, inside.clone()).await;
+    until_running(&setup, &first).await;
+    // At its submission the rest of the reservation was long enough.
+    let long = submit(&setup, "true", 3_000, inside.clone()).await;
+    setup.t.clock.advance_s(700);
+    let shorter = submit(&setup, "true", 600, inside).await;
+    cancel(&setup, &first).await;
+    until_succeeded(&setup, &shorter).await;
+    assert_eq!(setup.job(&long).await["state"], "queued");
+    let explanation = explain(&setup, &long).await;
+    assert_eq!(explanation["blockers"][0]["code"], "reservation.closed", "{explanation}");
+    let detail = explanation["blockers"][0]["detail"].as_str().unwrap();
+    assert!(detail.ends_with(" left, and the job could run longer than that."), "{explanation}");
+    assert!(
+        explanation["smallest_change"].as_str().unwrap().starts_with("Limit the run to "),
+        "{explanation}"
+    );
+    assert!(!explanation.to_string().contains("begin"), "its reservation has begun: {explanation}");
+    assert!(explanation["earliest_start"].is_null(), "{explanation}");
+    cancel(&setup, &long).await;
+    setup.until_all_free().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_board_that_keeps_its_mig_mode_is_reserved_whole_and_never_shared() {
-    let quay = open("1xA30", A30).await;
-    let reservation = reserve(&quay, A30, 1, 0, HOUR).await;
+    let setup = open("1xA30", A30).await;
+    let reservation = reserve(&setup, A30, 1, 0, HOUR).await;
     let inside = json!({"offering": A30, "reservation": reservation});
-    let done = submit(&quay, "true", 60, inside).await;
-    let done = succeeds(&quay, &done).await;
+    let done = submit(&setup, "true", 60, inside).await;
+    let done = until_succeeded(&setup, &done).await;
     assert_eq!((&done["reservation"], &done["cost_micros"]), (&reservation, &json!(0)), "{done}");
 
     let held = async || {
-        let balance = quay.t.get(&quay.ada, &format!("/orgs/{}/balance", quay.org)).await.expect(200);
+        let balance = setup.t.get(&setup.ada, &format!("/orgs/{}/balance", setup.org)).await.expect(200);
         balance["held_micros"].as_i64().unwrap()
     };
     let before = held().await;
     let share = json!({
         "name": "share", "offering": A30, "gpu_milli": 500, "script": "true", "max_duration_s": 60,
     });
-    let jobs = format!("/orgs/{}/jobs", quay.org);
-    quay.t.post(&quay.ada, &jobs, share).await.problem(422, "job.never_starts");
+    let jobs = format!("/orgs/{}/jobs", setup.org);
+    setup.t.post(&setup.ada, &jobs, share).await.problem(422, "job.never_starts");
     assert_eq!(held().await, before, "nothing is held for what is refused");
-    quay.all_free().await;
+    setup.until_all_free().await;
 }
 
-/// One organization has used a board for twice as long as another, runs on it, and has a job waiting behind
-/// the other's. Whether that job starts first, where so many thousandths of boards are guaranteed to it.
-async fn passes_with(guaranteed_milli: i64) -> bool {
-    let quay = open("1xH100-80GB", H100).await;
-    let (bob, other) = quay.t.tenant("bobs").await;
+/// One organization has used a board twice as long as another, runs on it, and has a job waiting behind the
+/// other's. Returns true if that job starts first with this guarantee in thousandths of a board.
+async fn starts_first_with(guaranteed_milli: i64) -> bool {
+    let setup = open("1xH100-80GB", H100).await;
+    let (bob, other) = setup.t.tenant("bobs").await;
     let credit = json!({"amount_micros": 1_000_000_000});
-    quay.t.post(&quay.operator, &format!("/operator/orgs/{other}/credits"), credit).await.expect(201);
+    setup.t.post(&setup.operator, &format!("/operator/orgs/{other}/credits"), credit).await.expect(201);
     let quota = json!({"guaranteed_boards_milli": guaranteed_milli});
-    quay.t.call(&quay.operator, "PUT", &format!("/operator/orgs/{other}/quota"), quota).await.expect(200);
+    setup.t.call(&setup.operator, "PUT", &format!("/operator/orgs/{other}/quota"), quota).await.expect(200);
     let theirs = format!("/orgs/{other}/jobs");
     let submit_theirs = async |script: &str, seconds: i64| {
         let body = json!({"name": "x", "offering": H100, "script": script, "max_duration_s": seconds});
-        let made = quay.t.post(&bob, &theirs, body).await.expect(201);
+        let made = setup.t.post(&bob, &theirs, body).await.expect(201);
         format!("{theirs}/{}", made["id"].as_str().unwrap())
     };
-    let used = submit(&quay, RUNS, 600, json!({})).await;
-    runs(&quay, &used).await;
-    quay.t.clock.advance_s(100);
-    cancel(&quay, &used).await;
-    quay.ended(&used).await;
-    let running = submit_theirs(RUNS, 600).await;
-    reaches(&quay, &bob, &running, "running").await;
-    quay.t.clock.advance_s(200);
-    let ours = submit(&quay, "true", 60, json!({})).await;
+    let used = submit(&setup, RUNS_UNTIL_STOPPED, 600, json!({})).await;
+    until_running(&setup, &used).await;
+    setup.t.clock.advance_s(100);
+    cancel(&setup, &used).await;
+    setup.until_ended(&used).await;
+    let running = submit_theirs(RUNS_UNTIL_STOPPED, 600).await;
+    until_state(&setup, &bob, &running, "running").await;
+    setup.t.clock.advance_s(200);
+    let ours = submit(&setup, "true", 60, json!({})).await;
     let waiting = submit_theirs("true", 60).await;
-    assert_eq!(quay.job(&ours).await["state"], "queued");
-    quay.t.post(&bob, &format!("{running}/cancel"), Value::Null).await.expect(202);
-    let ours = placed(&quay, &ours).await;
-    reaches(&quay, &bob, &waiting, "succeeded").await;
-    quay.all_free().await;
-    placed_at(&quay, &bob, &waiting).await < ours
+    assert_eq!(setup.job(&ours).await["state"], "queued");
+    setup.t.post(&bob, &format!("{running}/cancel"), Value::Null).await.expect(202);
+    let ours = placed(&setup, &ours).await;
+    until_state(&setup, &bob, &waiting, "succeeded").await;
+    setup.until_all_free().await;
+    placed_at(&setup, &bob, &waiting).await < ours
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_holds_less_than_is_guaranteed_goes_first_whatever_it_used() {
-    assert!(!passes_with(0).await, "who used more goes later");
-    assert!(passes_with(2_000).await, "two boards are guaranteed, and it holds one");
+async fn an_organization_below_its_guarantee_goes_first_despite_its_past_use() {
+    assert!(!starts_first_with(0).await, "who used more goes later");
+    assert!(starts_first_with(2_000).await, "two boards are guaranteed, and it holds one");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_outlasts_its_limit_lets_nobody_pass_the_job_that_waits_for_it() {
-    let quay = open_on_time("2xH100-80GB", H100).await;
+async fn a_run_past_its_time_limit_lets_no_later_job_pass_a_waiting_job() {
+    let setup = open_at_system_time("2xH100-80GB", H100).await;
     let deaf = "trap '' TERM; while :; do sleep 0.1; done";
-    let running = [submit(&quay, RUNS, 3, json!({})).await, submit(&quay, deaf, 3, json!({})).await];
+    let running =
+        [submit(&setup, RUNS_UNTIL_STOPPED, 3, json!({})).await, submit(&setup, deaf, 3, json!({})).await];
     for job in &running {
-        runs(&quay, job).await;
+        until_running(&setup, job).await;
     }
-    let high = submit(&quay, "true", 60, json!({"priority": "high", "count": 2})).await;
+    let high = submit(&setup, "true", 60, json!({"priority": "high", "count": 2})).await;
     let mut low = Vec::new();
     for _ in 0..3 {
-        low.push(submit(&quay, "true", 5, json!({"priority": "low"})).await);
+        low.push(submit(&setup, "true", 5, json!({"priority": "low"})).await);
     }
     for job in &running {
-        assert_eq!(quay.ended(job).await["state"], "timed_out");
+        assert_eq!(setup.until_ended(job).await["state"], "timed_out");
     }
-    let high = placed(&quay, &high).await;
+    let high = placed(&setup, &high).await;
     for job in &low {
-        assert!(placed(&quay, job).await > high, "a later turn took a board that was held");
+        assert!(placed(&setup, job).await > high, "a later turn took a board that was held");
     }
-    quay.all_free().await;
+    setup.until_all_free().await;
 }

@@ -1,49 +1,49 @@
-//! Limits of organizations: what is refused, what waits, who may change them.
+//! Tests of quotas: refusals, waits and rights.
 
-use crate::common::{As, TestPortal, engines, job};
-use crate::quay::Quay;
+use crate::common::{Caller, TestPortal, engines, job};
+use crate::worker_portal::WorkerPortal;
 use serde_json::{Value, json};
 
-async fn put(t: &TestPortal, who: &As, path: &str, body: Value) -> crate::common::Reply {
-    t.call(who, "PUT", path, body).await
+async fn put(t: &TestPortal, caller: &Caller, path: &str, body: Value) -> crate::common::Reply {
+    t.call(caller, "PUT", path, body).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_thousand_at_once_stay_inside_credit_and_quota_on_every_engine() {
-    for (engine, db, _place) in engines("quotas").await {
+async fn a_thousand_concurrent_submissions_stay_within_credit_and_quota() {
+    for (engine, db, _location) in engines("quotas").await {
         let t = TestPortal::on(db);
         let operator = t.operator().await;
         let (ada, org) = t.tenant("lab").await;
         let (bob, poor) = t.tenant("poor").await;
-        t.stock(&operator, &org, 1_000_000_000).await;
+        t.add_price_and_credit(&operator, &org, 1_000_000_000).await;
         let credit = json!({"amount_micros": 100 * 60_000});
         t.post(&operator, &format!("/operator/orgs/{poor}/credits"), credit).await.expect(201);
         put(&t, &operator, &format!("/operator/orgs/{org}/quota"), json!({"queued_jobs": 100}))
             .await
             .expect(200);
-        for (who, org, refusal) in [(&ada, &org, 403), (&bob, &poor, 402)] {
+        for (caller, org, refusal) in [(&ada, &org, 403), (&bob, &poor, 402)] {
             let jobs = format!("/orgs/{org}/jobs");
-            let all = futures::future::join_all((0..1_000).map(|_| t.post(who, &jobs, job()))).await;
-            let of = |status: u16| all.iter().filter(|r| r.status.as_u16() == status).count();
-            assert_eq!((of(201), of(refusal)), (100, 900), "{engine}");
-            let quota = t.get(who, &format!("/orgs/{org}/quota")).await.expect(200);
+            let all = futures::future::join_all((0..1_000).map(|_| t.post(caller, &jobs, job()))).await;
+            let count = |status: u16| all.iter().filter(|r| r.status.as_u16() == status).count();
+            assert_eq!((count(201), count(refusal)), (100, 900), "{engine}");
+            let quota = t.get(caller, &format!("/orgs/{org}/quota")).await.expect(200);
             assert_eq!(quota["used"]["queued_jobs"], 100, "{engine} {quota}");
-            let balance = t.get(who, &format!("/orgs/{org}/balance")).await.expect(200);
+            let balance = t.get(caller, &format!("/orgs/{org}/balance")).await.expect(200);
             assert!(balance["available_micros"].as_i64().unwrap() >= 0, "{engine} {balance}");
         }
     }
 }
 
 #[tokio::test]
-async fn a_month_counts_the_longest_that_jobs_can_take_and_gives_back_the_rest() {
-    for (engine, db, _place) in engines("months").await {
+async fn the_monthly_quota_counts_time_limits_and_returns_unused_time() {
+    for (engine, db, _location) in engines("months").await {
         let t = TestPortal::on(db);
         let operator = t.operator().await;
         let (ada, org) = t.tenant("lab").await;
-        t.stock(&operator, &org, 100_000_000_000).await;
+        t.add_price_and_credit(&operator, &org, 100_000_000_000).await;
         let quota = format!("/operator/orgs/{org}/quota");
         put(&t, &operator, &quota, json!({"board_hours_per_month": 1})).await.expect(200);
-        // An eighth of a board: eight hours of it are one whole-board hour.
+        // A slice is an eighth of a board: eight hours are one whole-board hour.
         let hours = |n: u32| {
             let mut body = job();
             body["max_duration_s"] = json!(n * 3_600);
@@ -59,17 +59,17 @@ async fn a_month_counts_the_longest_that_jobs_can_take_and_gives_back_the_rest()
         let longer = json!({"max_duration_s": 7 * 3_600});
         t.post(&ada, &extend, longer.clone()).await.problem(403, "quota.exceeded");
         let used = |quota: Value| quota["used"]["board_hours_milli"].as_i64().unwrap();
-        let look = format!("/orgs/{org}/quota");
-        assert_eq!(used(t.get(&ada, &look).await.expect(200)), 1_000, "{engine}");
+        let quota_path = format!("/orgs/{org}/quota");
+        assert_eq!(used(t.get(&ada, &quota_path).await.expect(200)), 1_000, "{engine}");
         let cancel = format!("{jobs}/{}/cancel", first["id"].as_str().unwrap());
         t.post(&ada, &cancel, Value::Null).await.expect(202);
         assert_eq!(
-            used(t.get(&ada, &look).await.expect(200)),
+            used(t.get(&ada, &quota_path).await.expect(200)),
             250,
             "{engine}: what was not used is given back"
         );
         t.post(&ada, &jobs, hours(6)).await.expect(201);
-        // The next month begins anew.
+        // The next month starts at zero.
         t.clock.advance_s(31 * 86_400);
         let ada = t.sign_in("lab@example.org").await;
         t.post(&ada, &jobs, hours(8)).await.expect(201);
@@ -77,11 +77,11 @@ async fn a_month_counts_the_longest_that_jobs_can_take_and_gives_back_the_rest()
 }
 
 #[tokio::test]
-async fn what_is_beyond_a_limit_by_itself_is_refused_at_its_field() {
+async fn a_job_larger_than_a_limit_is_refused_at_submission() {
     let t = TestPortal::sqlite().await;
     let operator = t.operator().await;
     let (ada, org) = t.tenant("lab").await;
-    t.stock(&operator, &org, 100_000_000_000).await;
+    t.add_price_and_credit(&operator, &org, 100_000_000_000).await;
     let jobs = format!("/orgs/{org}/jobs");
     let mut three = job();
     three["count"] = json!(3);
@@ -94,7 +94,7 @@ async fn what_is_beyond_a_limit_by_itself_is_refused_at_its_field() {
         (json!({"spend_per_hour_micros": 10_799_000}), false),
         (json!({"spend_per_hour_micros": 10_800_000}), true),
     ] {
-        // The limits of all hold for who has none of its own.
+        // The default limits apply to organizations without their own.
         put(&t, &operator, "/operator/quota", limits.clone()).await.expect(200);
         let reply = t.post(&ada, &jobs, three.clone()).await;
         if ok {
@@ -117,12 +117,12 @@ async fn what_is_beyond_a_limit_by_itself_is_refused_at_its_field() {
 }
 
 #[tokio::test]
-async fn limits_are_the_operators_and_bad_ones_change_nothing() {
+async fn only_operators_set_limits_and_invalid_limits_change_nothing() {
     let t = TestPortal::sqlite().await;
     let operator = t.operator().await;
     let (ada, org) = t.tenant("lab").await;
     let (bob, other) = t.tenant("other").await;
-    t.stock(&operator, &org, 1_000_000).await;
+    t.add_price_and_credit(&operator, &org, 1_000_000).await;
     let own = format!("/operator/orgs/{org}/quota");
     for (body, pointer) in [
         (json!({"boards_milli": -1}), "/boards_milli"),
@@ -143,7 +143,7 @@ async fn limits_are_the_operators_and_bad_ones_change_nothing() {
     t.get(&bob, &format!("/orgs/{org}/quota")).await.expect(404);
     assert_eq!(t.get(&ada, &format!("/orgs/{org}/quota")).await.expect(200)["limits"], json!({}));
 
-    // A request for more, its refusals, and both answers.
+    // A quota request, its refusals and both decisions.
     let requests = format!("/orgs/{org}/quota-requests");
     for bad in [
         json!({"limits": {}, "reason": "x"}),
@@ -160,7 +160,7 @@ async fn limits_are_the_operators_and_bad_ones_change_nothing() {
     let second = t.post(&ada, &requests, ask(16_000)).await.expect(201);
     let decide = |r: &Value| format!("/operator/quota-requests/{}", r["id"].as_str().unwrap());
     t.post(&ada, &decide(&first), json!({"grant": true})).await.expect(404);
-    // A slip of the pen decides nothing.
+    // An invalid decision changes nothing.
     let slip = json!({"grant": true, "limits": {"devices": {"no-such": 1}}});
     t.post(&operator, &decide(&first), slip).await.problem(422, "request.invalid");
     let granted = json!({"grant": true, "limits": {"boards_milli": 4_000}, "note": "Half for now."});
@@ -174,7 +174,7 @@ async fn limits_are_the_operators_and_bad_ones_change_nothing() {
     assert_eq!(listed["items"].as_array().unwrap().len(), 2);
     assert_eq!(t.get(&bob, &format!("/orgs/{other}/quota-requests")).await.expect(200)["items"], json!([]));
 
-    // All of it is on record, for the organization and for the operator.
+    // The audit events have every act, for the organization and for operators.
     let audit = t.get(&ada, &format!("/orgs/{org}/audit-events")).await.expect(200);
     let actions: Vec<&str> =
         audit["items"].as_array().unwrap().iter().map(|e| e["action"].as_str().unwrap()).collect();
@@ -185,39 +185,39 @@ async fn limits_are_the_operators_and_bad_ones_change_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_is_at_a_limit_waits_says_why_and_starts_when_it_is_raised() {
-    let quay = Quay::open().await;
-    let own = format!("/operator/orgs/{}/quota", quay.org);
-    put(&quay.t, &quay.operator, &own, json!({"boards_milli": 125})).await.expect(200);
-    let first = quay.script("exec sleep 300").await;
-    quay.until(&first, |j| j["state"] == "running").await;
-    let second = quay.script("true").await;
-    let path = format!("/orgs/{}/jobs/{second}/explanation", quay.org);
-    let why = quay.t.get(&quay.ada, &path).await.expect(200);
+async fn a_job_at_a_limit_waits_with_a_reason_and_starts_when_the_limit_is_raised() {
+    let setup = WorkerPortal::open().await;
+    let own = format!("/operator/orgs/{}/quota", setup.org);
+    put(&setup.t, &setup.operator, &own, json!({"boards_milli": 125})).await.expect(200);
+    let first = setup.submit_script("exec sleep 300").await;
+    setup.until(&first, |j| j["state"] == "running").await;
+    let second = setup.submit_script("true").await;
+    let path = format!("/orgs/{}/jobs/{second}/explanation", setup.org);
+    let why = setup.t.get(&setup.ada, &path).await.expect(200);
     assert_eq!(why["blockers"][0]["code"], "quota.boards", "{why}");
-    let said = "The organization may hold 0.125 boards at once and holds 0.125; this job needs 0.125 more.";
-    assert_eq!(why["blockers"][0]["detail"], said, "{why}");
-    let quota = quay.t.get(&quay.ada, &format!("/orgs/{}/quota", quay.org)).await.expect(200);
+    let detail = "The organization may hold 0.125 boards at once and holds 0.125; this job needs 0.125 more.";
+    assert_eq!(why["blockers"][0]["detail"], detail, "{why}");
+    let quota = setup.t.get(&setup.ada, &format!("/orgs/{}/quota", setup.org)).await.expect(200);
     assert_eq!(
         (&quota["used"]["boards_milli"], &quota["used"]["running_jobs"]),
         (&json!(125), &json!(1)),
         "{quota}"
     );
     assert_eq!(quota["used"]["devices_milli"], json!({"h100-80gb.1g.10gb": 1_000}), "{quota}");
-    // Another organization is not kept back by it.
-    let (bob, other) = quay.t.tenant("bobs").await;
+    // The limit does not delay another organization.
+    let (bob, other) = setup.t.tenant("bobs").await;
     let credit = json!({"amount_micros": 1_000_000_000});
-    quay.t.post(&quay.operator, &format!("/operator/orgs/{other}/credits"), credit).await.expect(201);
-    let theirs = quay.t.post(&bob, &format!("/orgs/{other}/jobs"), job()).await.expect(201);
+    setup.t.post(&setup.operator, &format!("/operator/orgs/{other}/credits"), credit).await.expect(201);
+    let theirs = setup.t.post(&bob, &format!("/orgs/{other}/jobs"), job()).await.expect(201);
     let path = format!("/orgs/{other}/jobs/{}", theirs["id"].as_str().unwrap());
-    let over = async || (quay.t.get(&bob, &path).await.expect(200)["state"] != "queued").then_some(());
-    crate::quay::eventually("another organization's job starts", over).await;
-    assert_eq!(quay.job(&second).await["state"], "queued");
-    put(&quay.t, &quay.operator, &own, json!({"boards_milli": 250})).await.expect(200);
-    assert_eq!(quay.ended(&second).await["state"], "succeeded");
-    let third = quay.script("true").await;
-    assert_eq!(quay.ended(&third).await["state"], "succeeded", "the next has its room");
-    let path = format!("/orgs/{}/jobs/{first}/cancel", quay.org);
-    quay.t.post(&quay.ada, &path, Value::Null).await.expect(202);
-    quay.all_free().await;
+    let over = async || (setup.t.get(&bob, &path).await.expect(200)["state"] != "queued").then_some(());
+    crate::worker_portal::eventually("another organization's job starts", over).await;
+    assert_eq!(setup.job(&second).await["state"], "queued");
+    put(&setup.t, &setup.operator, &own, json!({"boards_milli": 250})).await.expect(200);
+    assert_eq!(setup.until_ended(&second).await["state"], "succeeded");
+    let third = setup.submit_script("true").await;
+    assert_eq!(setup.until_ended(&third).await["state"], "succeeded", "the next has its room");
+    let path = format!("/orgs/{}/jobs/{first}/cancel", setup.org);
+    setup.t.post(&setup.ada, &path, Value::Null).await.expect(202);
+    setup.until_all_free().await;
 }

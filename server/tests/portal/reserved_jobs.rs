@@ -1,8 +1,8 @@
-//! Jobs inside reservations and around them, under a real worker.
+//! Tests of jobs inside and next to reservations, with a real worker.
 
 use std::time::Duration;
 
-use crate::quay::Quay;
+use crate::worker_portal::WorkerPortal;
 use berth_server::loops;
 use berth_types::time::Timestamp;
 use serde_json::{Value, json};
@@ -10,41 +10,42 @@ use serde_json::{Value, json};
 const HOUR: i64 = 3_600;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn jobs_run_inside_at_no_further_charge_and_others_only_around() {
-    let quay = Quay::open().await;
+async fn jobs_inside_a_reservation_run_without_charge_and_others_wait_for_its_end() {
+    let setup = WorkerPortal::open().await;
     let price = json!({"offering": "h100-80gb", "per_hour_micros": 3_600_000});
-    quay.t.post(&quay.operator, "/operator/prices", price).await.expect(201);
+    setup.t.post(&setup.operator, "/operator/prices", price).await.expect(201);
     let ready = async || {
-        let nodes = quay.t.get(&quay.operator, "/operator/nodes").await.expect(200);
+        let nodes = setup.t.get(&setup.operator, "/operator/nodes").await.expect(200);
         (nodes["items"][0]["state"] == "ready").then_some(())
     };
-    crate::quay::eventually("the node is ready", ready).await;
-    let now = quay.t.portal.context.now();
+    crate::worker_portal::eventually("the node is ready", ready).await;
+    let now = setup.t.portal.context.now();
     let ask = json!({"offering": "h100-80gb", "starts_at": now, "ends_at": now.plus_seconds(HOUR)});
-    let quote = quay.t.post(&quay.ada, &format!("/orgs/{}/quotes", quay.org), ask).await.expect(201);
+    let quote = setup.t.post(&setup.ada, &format!("/orgs/{}/quotes", setup.org), ask).await.expect(201);
     let body = json!({"quote": quote["id"], "name": "now"});
-    let made = quay.t.post(&quay.ada, &format!("/orgs/{}/reservations", quay.org), body).await.expect(201);
+    let made = setup.t.post(&setup.ada, &format!("/orgs/{}/reservations", setup.org), body).await.expect(201);
     let reservation = made["items"][0]["id"].clone();
-    quay.t.portal.reservations.tick_reservations().await.unwrap();
+    setup.t.portal.reservations.tick_reservations().await.unwrap();
 
-    // Who has no part in it waits, and is told until when.
-    let outside = quay.submit(json!({"offering": "h100-80gb", "script": "true", "max_duration_s": 60})).await;
-    let why = format!("/orgs/{}/jobs/{outside}/explanation", quay.org);
-    let why = quay.t.get(&quay.ada, &why).await.expect(200);
+    // A job outside the reservation waits, and its explanation names the window.
+    let outside =
+        setup.submit(json!({"offering": "h100-80gb", "script": "true", "max_duration_s": 60})).await;
+    let why = format!("/orgs/{}/jobs/{outside}/explanation", setup.org);
+    let why = setup.t.get(&setup.ada, &why).await.expect(200);
     assert_eq!(why["blockers"][0]["code"], "window.promised", "{why}");
 
     let inside = |script: &str, offering: &str, seconds: u32| json!({"offering": offering, "script": script, "reservation": reservation, "max_duration_s": seconds});
     let mut with_cpus = inside("sleep 0.2", "h100-80gb", 600);
-    // What stands beside the devices on their host is there for it.
+    // Processors and memory of the node belong to the reservation too.
     (with_cpus["cpus"], with_cpus["memory_mib"]) = (json!(1), json!(64));
-    let whole = quay.submit(with_cpus).await;
-    let done = quay.ended(&whole).await;
+    let whole = setup.submit(with_cpus).await;
+    let done = setup.until_ended(&whole).await;
     assert_eq!((&done["state"], &done["cost_micros"]), (&json!("succeeded"), &json!(0)), "{done}");
     assert_eq!(done["reservation"], reservation);
-    // A slice of the reserved board will do as well.
-    let slice = quay.submit(inside("exec sleep 300", "h100-80gb.1g.10gb", 600)).await;
-    quay.until(&slice, |j| j["state"] == "running").await;
-    let waits = quay.submit(inside("true", "h100-80gb", 3_590)).await;
+    // A slice of the reserved board also works.
+    let slice = setup.submit(inside("exec sleep 300", "h100-80gb.1g.10gb", 600)).await;
+    setup.until(&slice, |j| j["state"] == "running").await;
+    let waits = setup.submit(inside("true", "h100-80gb", 3_590)).await;
     for (body, pointer) in [
         (inside("true", "h100-80gb", 3_600), "/max_duration_s"),
         (
@@ -58,73 +59,77 @@ async fn jobs_run_inside_at_no_further_charge_and_others_only_around() {
     ] {
         let mut body = body;
         body["name"] = json!("bad");
-        let path = format!("/orgs/{}/jobs", quay.org);
-        let problem = quay.t.post(&quay.ada, &path, body).await.problem(422, "request.invalid");
+        let path = format!("/orgs/{}/jobs", setup.org);
+        let problem = setup.t.post(&setup.ada, &path, body).await.problem(422, "request.invalid");
         assert_eq!(problem["errors"][0]["pointer"], pointer, "{problem}");
     }
 
-    // Its time is over: what runs in it is stopped, what waits for it ends, and others have their turn.
-    quay.t.clock.advance_s(HOUR);
-    quay.t.portal.reservations.tick_reservations().await.unwrap();
-    assert_eq!(quay.ended(&slice).await["state"], "cancelled");
-    let never = quay.ended(&waits).await;
+    // After the window, running jobs are stopped, waiting jobs of the reservation fail, and other jobs run.
+    setup.t.clock.advance_s(HOUR);
+    setup.t.portal.reservations.tick_reservations().await.unwrap();
+    assert_eq!(setup.until_ended(&slice).await["state"], "cancelled");
+    let never = setup.until_ended(&waits).await;
     assert_eq!(
         (&never["state"], &never["failure"]["code"]),
         (&json!("failed"), &json!("reservation.ended")),
         "{never}"
     );
-    assert_eq!(quay.ended(&outside).await["state"], "succeeded");
-    let path = format!("/orgs/{}/reservations/{}", quay.org, reservation.as_str().unwrap());
-    let over = quay.t.get(&quay.ada, &path).await.expect(200);
+    assert_eq!(setup.until_ended(&outside).await["state"], "succeeded");
+    let path = format!("/orgs/{}/reservations/{}", setup.org, reservation.as_str().unwrap());
+    let over = setup.t.get(&setup.ada, &path).await.expect(200);
     assert_eq!((&over["state"], &over["posted_micros"]), (&json!("ended"), &quote["total_micros"]), "{over}");
     assert!(over["used_device_ms"].as_i64().unwrap() >= 200, "{over}");
-    quay.all_free().await;
+    setup.until_all_free().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_is_not_made_longer_into_what_is_promised() {
-    let quay = Quay::open().await;
+async fn a_job_is_not_extended_into_a_reservation() {
+    let setup = WorkerPortal::open().await;
     let price = json!({"offering": "h100-80gb", "per_hour_micros": 3_600_000});
-    quay.t.post(&quay.operator, "/operator/prices", price).await.expect(201);
-    let job = quay.submit(json!({"script": "exec sleep 300", "max_duration_s": 600})).await;
-    quay.until(&job, |j| j["state"] == "running").await;
-    let now = quay.t.portal.context.now();
+    setup.t.post(&setup.operator, "/operator/prices", price).await.expect(201);
+    let job = setup.submit(json!({"script": "exec sleep 300", "max_duration_s": 600})).await;
+    setup.until(&job, |j| j["state"] == "running").await;
+    let now = setup.t.portal.context.now();
     let ask = json!({"offering": "h100-80gb", "starts_at": now.plus_seconds(HOUR), "ends_at": now.plus_seconds(2 * HOUR)});
-    let quote = quay.t.post(&quay.ada, &format!("/orgs/{}/quotes", quay.org), ask).await.expect(201);
+    let quote = setup.t.post(&setup.ada, &format!("/orgs/{}/quotes", setup.org), ask).await.expect(201);
     let body = json!({"quote": quote["id"], "name": "later"});
-    quay.t.post(&quay.ada, &format!("/orgs/{}/reservations", quay.org), body).await.expect(201);
-    let extend = format!("/orgs/{}/jobs/{job}/extend", quay.org);
-    let longer = |seconds: i64| quay.t.post(&quay.ada, &extend, json!({"max_duration_s": seconds}));
+    setup.t.post(&setup.ada, &format!("/orgs/{}/reservations", setup.org), body).await.expect(201);
+    let extend = format!("/orgs/{}/jobs/{job}/extend", setup.org);
+    let longer = |seconds: i64| setup.t.post(&setup.ada, &extend, json!({"max_duration_s": seconds}));
     longer(2 * HOUR).await.problem(409, "job.promised");
     longer(1_800).await.expect(202);
-    quay.t.post(&quay.ada, &format!("/orgs/{}/jobs/{job}/cancel", quay.org), Value::Null).await.expect(202);
-    quay.all_free().await;
+    setup
+        .t
+        .post(&setup.ada, &format!("/orgs/{}/jobs/{job}/cancel", setup.org), Value::Null)
+        .await
+        .expect(202);
+    setup.until_all_free().await;
 }
 
-/// A board of this kind, for an hour.
-async fn reserve(quay: &Quay, offering: &str, starts_at: Timestamp) -> Value {
+/// Reserves a board of this offering for an hour.
+async fn reserve(setup: &WorkerPortal, offering: &str, starts_at: Timestamp) -> Value {
     let ask = json!({"offering": offering, "starts_at": starts_at, "ends_at": starts_at.plus_seconds(HOUR)});
-    let quote = quay.t.post(&quay.ada, &format!("/orgs/{}/quotes", quay.org), ask).await.expect(201);
+    let quote = setup.t.post(&setup.ada, &format!("/orgs/{}/quotes", setup.org), ask).await.expect(201);
     let body = json!({"quote": quote["id"], "name": offering});
-    let path = format!("/orgs/{}/reservations", quay.org);
-    quay.t.post(&quay.ada, &path, body).await.expect(201)["items"][0].clone()
+    let path = format!("/orgs/{}/reservations", setup.org);
+    setup.t.post(&setup.ada, &path, body).await.expect(201)["items"][0].clone()
 }
 
-async fn state_of(quay: &Quay, reservation: &Value) -> Value {
-    let path = format!("/orgs/{}/reservations/{}", quay.org, reservation["id"].as_str().unwrap());
-    quay.t.get(&quay.ada, &path).await.expect(200)["state"].clone()
+async fn state_of(setup: &WorkerPortal, reservation: &Value) -> Value {
+    let path = format!("/orgs/{}/reservations/{}", setup.org, reservation["id"].as_str().unwrap());
+    setup.t.get(&setup.ada, &path).await.expect(200)["state"].clone()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reservation_begins_in_time_in_either_mode_and_what_waits_for_it_runs() {
-    let mut quay = crate::quay::portal().await;
-    // What looks at reservations in a portal that serves; nobody else does here.
-    let looks = loops::start_reservations(&quay.t.portal);
-    let token = quay.join_token(json!({})).await;
-    quay.start_worker_with("2xH100-80GB,1xA30", Some(&token)).unwrap();
-    quay.t.stock(&quay.operator, &quay.org, 1_000_000_000).await;
+async fn a_reservation_starts_on_time_in_either_mig_mode_and_its_waiting_jobs_run() {
+    let mut setup = crate::worker_portal::without_worker().await;
+    // The loop of a serving portal; these tests do not start it otherwise.
+    let looks = loops::start_reservations(&setup.t.portal);
+    let token = setup.join_token(json!({})).await;
+    setup.start_worker_with("2xH100-80GB,1xA30", Some(&token)).unwrap();
+    setup.t.add_price_and_credit(&setup.operator, &setup.org, 1_000_000_000).await;
     let ready = async || {
-        let node = quay.t.get(&quay.operator, "/operator/nodes").await.expect(200)["items"][0].clone();
+        let node = setup.t.get(&setup.operator, "/operator/nodes").await.expect(200)["items"][0].clone();
         let in_mode = |model: &str, mig: bool| {
             let boards = node["gpus"].as_array();
             boards.is_some_and(|b| b.iter().any(|g| g["model"] == model && g["mig_enabled"] == mig))
@@ -132,40 +137,40 @@ async fn a_reservation_begins_in_time_in_either_mode_and_what_waits_for_it_runs(
         let both = in_mode("H100-80GB", false) && in_mode("A30-24GB", true);
         (node["state"] == "ready" && both).then_some(())
     };
-    crate::quay::eventually("the node is ready, with a board in each mode", ready).await;
+    crate::worker_portal::eventually("the node is ready, with a board in each mode", ready).await;
     let kinds = ["h100-80gb", "a30-24gb"];
     for offering in kinds {
         let price = json!({"offering": offering, "per_hour_micros": 3_600_000});
-        quay.t.post(&quay.operator, "/operator/prices", price).await.expect(201);
+        setup.t.post(&setup.operator, "/operator/prices", price).await.expect(201);
     }
-    // A portal that was just started leaves its workers time to come back; then it looks.
-    let first = reserve(&quay, "h100-80gb", quay.t.portal.context.now()).await;
-    let begun = async |r: &Value| (state_of(&quay, r).await == "active").then_some(());
-    crate::quay::eventually("the portal looks at reservations", async || begun(&first).await).await;
+    // A started portal waits for its workers before its first check of reservations.
+    let first = reserve(&setup, "h100-80gb", setup.t.portal.context.now()).await;
+    let begun = async |r: &Value| (state_of(&setup, r).await == "active").then_some(());
+    crate::worker_portal::eventually("the portal looks at reservations", async || begun(&first).await).await;
 
-    let begin = quay.t.portal.context.now().plus_seconds(2);
+    let begin = setup.t.portal.context.now().plus_seconds(2);
     let mut waiting = Vec::new();
     for offering in kinds {
-        let reservation = reserve(&quay, offering, begin).await;
+        let reservation = reserve(&setup, offering, begin).await;
         let inside = json!({"offering": offering, "script": "true", "reservation": reservation["id"]});
-        let job = quay.submit(inside).await;
+        let job = setup.submit(inside).await;
         waiting.push((offering, reservation, job));
     }
-    // The clock of this portal stands until it is moved, so all of them still wait.
+    // The portal's clock is manual, so all reservations still wait.
     for (offering, reservation, job) in &waiting {
-        assert_eq!(state_of(&quay, reservation).await, "scheduled", "{offering}");
-        let queued = quay.job(job).await;
+        assert_eq!(state_of(&setup, reservation).await, "scheduled", "{offering}");
+        let queued = setup.job(job).await;
         assert_eq!(queued["state"], "queued", "{offering} {queued}");
     }
-    quay.t.clock.advance_s(2);
+    setup.t.clock.advance_s(2);
     let in_time = tokio::time::Instant::now() + Duration::from_secs(10);
     for (offering, reservation, _) in &waiting {
-        let active = crate::quay::eventually("it is active", async || begun(reservation).await);
+        let active = crate::worker_portal::eventually("it is active", async || begun(reservation).await);
         let active = tokio::time::timeout_at(in_time, active).await;
         assert!(active.is_ok(), "{offering} is not active ten seconds after its begin");
     }
     for (offering, reservation, job) in &waiting {
-        let done = quay.ended(job).await;
+        let done = setup.until_ended(job).await;
         assert_eq!(
             (&done["state"], &done["cost_micros"]),
             (&json!("succeeded"), &json!(0)),
@@ -177,5 +182,5 @@ async fn a_reservation_begins_in_time_in_either_mode_and_what_waits_for_it_runs(
         );
     }
     looks.abort();
-    quay.all_free().await;
+    setup.until_all_free().await;
 }

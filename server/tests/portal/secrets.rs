@@ -1,11 +1,11 @@
-//! Secrets of organizations: who may do what, what is kept and said of them, what a job is given.
+//! Tests of secrets: rights, stored and shown data, and the secrets of a job.
 
 use std::path::Path;
 
-use crate::common::{As, Reply, TestPortal, engines, job};
-use crate::quay::Quay;
+use crate::common::{Caller, Reply, TestPortal, engines, job};
+use crate::worker_portal::WorkerPortal;
 use berth_foundation::Settings;
-use berth_foundation::envelope::{Keys, Place as Sealed};
+use berth_foundation::envelope::{Keys, SealingContext};
 use berth_storage::secrets::Resealed;
 use berth_store::webhooks::WebhookRow;
 use berth_store::{self as store, Db};
@@ -13,27 +13,27 @@ use futures::FutureExt;
 use serde_json::{Value, json};
 
 const VALUE: &str = "tok_Zq7w9x2m4k";
-/// `VALUE` in a log.
+/// The mask of `VALUE` in a log.
 const STARS: &str = "**************";
 
-async fn put(t: &TestPortal, who: &As, org: &str, name: &str, value: &str) -> Reply {
-    t.call(who, "PUT", &format!("/orgs/{org}/secrets/{name}"), json!({"value": value})).await
+async fn put(t: &TestPortal, caller: &Caller, org: &str, name: &str, value: &str) -> Reply {
+    t.call(caller, "PUT", &format!("/orgs/{org}/secrets/{name}"), json!({"value": value})).await
 }
 
-/// A token of each role.
-async fn with_roles(t: &TestPortal, owner: &As, org: &str) -> Vec<(&'static str, As)> {
+/// Creates a token of each role.
+async fn with_roles(t: &TestPortal, owner: &Caller, org: &str) -> Vec<(&'static str, Caller)> {
     let mut out = Vec::new();
     for role in ["owner", "billing", "member", "viewer"] {
         let new = json!({"name": role, "role": role});
         let made = t.post(owner, &format!("/orgs/{org}/tokens"), new).await.expect(201);
-        out.push((role, As::Token(made["secret"].as_str().unwrap().to_owned())));
+        out.push((role, Caller::Token(made["secret"].as_str().unwrap().to_owned())));
     }
     out
 }
 
 #[tokio::test]
-async fn owners_write_members_use_and_nobody_reads() {
-    for (engine, db, _place) in engines("secrets").await {
+async fn owners_write_secrets_members_use_them_and_nobody_reads_values() {
+    for (engine, db, _location) in engines("secrets").await {
         let t = TestPortal::on(db);
         let (ada, org) = t.tenant("lab").await;
         let (eve, _) = t.tenant("eve").await;
@@ -51,9 +51,9 @@ async fn owners_write_members_use_and_nobody_reads() {
         let rest = format!("{secrets}?limit=1&cursor={}", first["next_cursor"].as_str().unwrap());
         assert_eq!(t.get(&ada, &rest).await.expect(200)["items"][0]["name"], "hf-token", "{engine}");
 
-        for (role, who) in with_roles(&t, &ada, &org).await {
-            let listed = t.get(&who, &secrets).await;
-            let written = put(&t, &who, &org, role, VALUE).await;
+        for (role, caller) in with_roles(&t, &ada, &org).await {
+            let listed = t.get(&caller, &secrets).await;
+            let written = put(&t, &caller, &org, role, VALUE).await;
             match role {
                 "owner" => {
                     assert_eq!(listed.expect(200)["items"].as_array().unwrap().len(), 2, "{engine}");
@@ -70,10 +70,10 @@ async fn owners_write_members_use_and_nobody_reads() {
             }
             if role != "owner" {
                 let path = format!("{secrets}/hf-token");
-                t.call(&who, "DELETE", &path, Value::Null).await.problem(403, "auth.forbidden");
+                t.call(&caller, "DELETE", &path, Value::Null).await.problem(403, "auth.forbidden");
             }
         }
-        // To others it is as if the organization did not exist.
+        // For others the organization answers like a missing one.
         let missing = "org_00000000000000000000000000";
         for (method, path, body) in [
             ("GET", "", Value::Null),
@@ -95,7 +95,7 @@ async fn owners_write_members_use_and_nobody_reads() {
             .await
             .problem(404, "object.not_found");
         let audit = t.get(&ada, &format!("/orgs/{org}/audit-events")).await.expect(200);
-        let told: Vec<(&str, &str)> = audit["items"]
+        let actions: Vec<(&str, &str)> = audit["items"]
             .as_array()
             .unwrap()
             .iter()
@@ -103,13 +103,13 @@ async fn owners_write_members_use_and_nobody_reads() {
             .filter(|(_, subject)| *subject == "hf-token")
             .collect();
         let expected = ["secret.deleted", "secret.replaced", "secret.created"].map(|a| (a, "hf-token"));
-        assert_eq!(told, expected, "{engine}: {audit}");
+        assert_eq!(actions, expected, "{engine}: {audit}");
         assert!(!audit.to_string().contains(VALUE), "{engine}");
     }
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_said_without_repeating_it() {
+async fn a_refusal_of_a_secret_does_not_repeat_its_value() {
     let t = TestPortal::sqlite().await;
     let (ada, org) = t.tenant("lab").await;
     let long = "x".repeat(33 << 10);
@@ -135,13 +135,13 @@ async fn what_is_wrong_is_said_without_repeating_it() {
 }
 
 #[tokio::test]
-async fn a_job_can_only_ask_for_what_its_organization_has() {
-    for (engine, db, _place) in engines("secret_jobs").await {
+async fn a_job_can_use_only_secrets_of_its_organization() {
+    for (engine, db, _location) in engines("secret_jobs").await {
         let t = TestPortal::on(db);
         let operator = t.operator().await;
         let (ada, org) = t.tenant("lab").await;
         let (eve, other) = t.tenant("eve").await;
-        t.stock(&operator, &org, 10_000_000).await;
+        t.add_price_and_credit(&operator, &org, 10_000_000).await;
         put(&t, &eve, &other, "theirs", VALUE).await.expect(201);
         put(&t, &ada, &org, "ours", VALUE).await.expect(201);
         let asking = |name: &str| {
@@ -159,9 +159,9 @@ async fn a_job_can_only_ask_for_what_its_organization_has() {
         assert_eq!(balance["held_micros"], 0, "{engine}: nothing is held for what was refused");
         let made = t.post(&ada, &jobs, asking("ours")).await.expect(201);
         assert!(!made.to_string().contains(VALUE), "{engine}");
-        // Whoever may not run anything may not even ask.
-        for (role, who) in with_roles(&t, &ada, &org).await {
-            let status = t.post(&who, &jobs, asking("ours")).await.status.as_u16();
+        // Roles without the right to run jobs cannot submit.
+        for (role, caller) in with_roles(&t, &ada, &org).await {
+            let status = t.post(&caller, &jobs, asking("ours")).await.status.as_u16();
             assert_eq!(status, if matches!(role, "owner" | "member") { 201 } else { 403 }, "{engine} {role}");
         }
     }
@@ -172,8 +172,8 @@ fn holds(bytes: &[u8], text: &str) -> bool {
 }
 
 #[tokio::test]
-async fn keys_are_rotated_and_webhooks_of_before_are_sealed() {
-    for (engine, db, _place) in engines("secret_keys").await {
+async fn keys_are_rotated_and_older_webhook_secrets_are_sealed() {
+    for (engine, db, _location) in engines("secret_keys").await {
         let dir = tempfile::tempdir().unwrap();
         let (old, new) = (dir.path().join("old.key"), dir.path().join("new.key"));
         let with = |db: &Db, key: &Path, former: &[&Path]| {
@@ -182,10 +182,10 @@ async fn keys_are_rotated_and_webhooks_of_before_are_sealed() {
             TestPortal::with(db.clone(), |s| Settings { secrets_key, secrets_old_keys: former, ..s })
         };
         let t = with(&db, &old, &[]);
-        assert_eq!(t.portal.secrets.open_secrets().await, Ok(Resealed::default()), "{engine}");
+        assert_eq!(t.portal.secrets.reseal_secrets().await, Ok(Resealed::default()), "{engine}");
         let (ada, org) = t.tenant("lab").await;
         put(&t, &ada, &org, "hf-token", VALUE).await.expect(201);
-        // As a portal of before kept it.
+        // An older portal stored the secret without sealing.
         let row = WebhookRow {
             id: "hook_00000000000000000000000001".to_owned(),
             org_id: org.clone(),
@@ -202,19 +202,19 @@ async fn keys_are_rotated_and_webhooks_of_before_are_sealed() {
         });
         kept.await.unwrap();
         let done = |done: usize, unreadable: usize| Ok(Resealed { done, unreadable });
-        assert_eq!(t.portal.secrets.open_secrets().await, done(1, 0), "{engine}");
-        assert_eq!(t.portal.secrets.open_secrets().await, done(0, 0), "{engine}: once");
+        assert_eq!(t.portal.secrets.reseal_secrets().await, done(1, 0), "{engine}");
+        assert_eq!(t.portal.secrets.reseal_secrets().await, done(0, 0), "{engine}: once");
 
-        // A key that is gone is not replaced in silence, and one that is another opens nothing.
-        let error = with(&db, &new, &[]).portal.secrets.open_secrets().await.unwrap_err();
+        // A missing key is not replaced, and another key opens no value.
+        let error = with(&db, &new, &[]).portal.secrets.reseal_secrets().await.unwrap_err();
         assert!(error.contains("new.key is missing") && !new.exists(), "{engine}: {error}");
         let stranger = dir.path().join("stranger.key");
         Keys::open(&stranger, &[]).unwrap();
-        let lost = with(&db, &stranger, &[]).portal.secrets.open_secrets().await;
+        let lost = with(&db, &stranger, &[]).portal.secrets.reseal_secrets().await;
         assert_eq!(lost, done(0, 2), "{engine}");
 
-        assert_eq!(with(&db, &new, &[&old]).portal.secrets.open_secrets().await, done(2, 0), "{engine}");
-        assert_eq!(with(&db, &new, &[]).portal.secrets.open_secrets().await, done(0, 0), "{engine}");
+        assert_eq!(with(&db, &new, &[&old]).portal.secrets.reseal_secrets().await, done(2, 0), "{engine}");
+        assert_eq!(with(&db, &new, &[]).portal.secrets.reseal_secrets().await, done(0, 0), "{engine}");
         let keys = Keys::open(&new, &[]).unwrap();
         let mut conn = db.read().await.unwrap();
         let mut tx = conn.tx();
@@ -222,79 +222,79 @@ async fn keys_are_rotated_and_webhooks_of_before_are_sealed() {
             store::secrets::list_all(&mut tx).await.unwrap().remove(0),
             store::webhooks::list(&mut tx, "").await.unwrap().remove(0),
         );
-        let place = Sealed { kind: "secret", org: &org, name: "hf-token", version: 1 };
-        assert_eq!(keys.open_sealed(&place, &secret.sealed).as_deref(), Ok(VALUE), "{engine}");
-        let place = Sealed { kind: "webhook", org: &org, name: &row.id, version: 1 };
-        assert_eq!(keys.open_sealed(&place, &hook.secret).as_deref(), Ok("whsec_of_before"), "{engine}");
+        let context = SealingContext { kind: "secret", org: &org, name: "hf-token", version: 1 };
+        assert_eq!(keys.open_sealed(&context, &secret.sealed).as_deref(), Ok(VALUE), "{engine}");
+        let context = SealingContext { kind: "webhook", org: &org, name: &row.id, version: 1 };
+        assert_eq!(keys.open_sealed(&context, &hook.secret).as_deref(), Ok("whsec_of_before"), "{engine}");
     }
 }
 
-/// The files of the attempts that a worker keeps.
+/// Returns the contents of the files of kept attempts.
 fn kept_files(attempts: &Path) -> Vec<Vec<u8>> {
     let attempts = std::fs::read_dir(attempts).unwrap().map(|attempt| attempt.unwrap().path());
     let files = attempts.flat_map(|dir| std::fs::read_dir(dir).unwrap().map(|file| file.unwrap().path()));
-    // What is just being written may be gone before it is read.
+    // A temporary file may disappear before it is read.
     files.filter(|path| path.is_file()).filter_map(|path| std::fs::read(path).ok()).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_gets_its_secrets_and_its_log_does_not() {
-    let mut quay = Quay::open().await;
-    put(&quay.t, &quay.ada, &quay.org, "hf-token", VALUE).await.expect(201);
-    put(&quay.t, &quay.ada, &quay.org, "key", "line-one-Zq7\nline-two-Zq8\n").await.expect(201);
+async fn a_job_gets_its_secrets_and_its_log_hides_them() {
+    let mut setup = WorkerPortal::open().await;
+    put(&setup.t, &setup.ada, &setup.org, "hf-token", VALUE).await.expect(201);
+    put(&setup.t, &setup.ada, &setup.org, "key", "line-one-Zq7\nline-two-Zq8\n").await.expect(201);
     let script = "stat -c 'mode %a' \"$BERTH_SECRETS/key.pem\"\n\
         test \"$(stat -c %u \"$BERTH_SECRETS/key.pem\")\" = \"$(id -u)\" && echo mine\n\
         tr a-z A-Z < \"$BERTH_SECRETS/key.pem\"; cat \"$BERTH_SECRETS/key.pem\"; echo\n\
         echo \"$HF_TOKEN\" | tr a-z A-Z; echo \"say $HF_TOKEN.\"\n\
         echo \"$LD_LIBRARY_PATH $SEED\"; printf %s \"$HF_TOKEN\" | head -c 7; echo up >&2; while ! test -e go; do sleep 0.1; done\n\
         printf %s \"$HF_TOKEN\" | tail -c 7; printf %s \"$HF_TOKEN\" | head -c 7; sleep 0.3; printf %s \"$HF_TOKEN\" | tail -c 7\n";
-    let job = quay
+    let job = setup
         .submit(json!({
             "script": script,
             "secrets": [{"name": "hf-token", "env": "HF_TOKEN"}, {"name": "key", "file": "key.pem"}],
-            // What the loader reads reaches the job too.
+            // Variables of the dynamic loader reach the job too.
             "env": {"LD_LIBRARY_PATH": "/opt/none", "SEED": "7"},
         }))
         .await;
-    crate::quay::eventually("it says that it is up", async || {
-        holds(&quay.log(&job).await, "up\n").then_some(())
+    crate::worker_portal::eventually("it says that it is up", async || {
+        holds(&setup.log(&job).await, "up\n").then_some(())
     })
     .await;
-    // It runs on without the daemon, which finds it again and needs no secret for that.
-    quay.worker.as_mut().unwrap().kill();
-    quay.start_worker(None).unwrap();
-    let files = kept_files(&quay.data.join("attempts"));
+    // The job continues without the daemon, and the new daemon adopts it without secrets.
+    setup.worker.as_mut().unwrap().kill();
+    setup.start_worker(None).unwrap();
+    let files = kept_files(&setup.data.join("attempts"));
     assert!(files.len() >= 3);
     for file in files {
         assert!(!holds(&file, VALUE) && !holds(&file, "line-one-Zq7"), "a record holds a value");
     }
-    std::fs::write(quay.data.join(format!("attempts/{job}-1/work/go")), "").unwrap();
-    let done = quay.ended(&job).await;
+    std::fs::write(setup.data.join(format!("attempts/{job}-1/work/go")), "").unwrap();
+    let done = setup.until_ended(&job).await;
     assert_eq!(done["state"], "succeeded", "{done}");
-    let log = String::from_utf8(quay.whole_log(&job).await).unwrap();
+    let log = String::from_utf8(setup.whole_log(&job).await).unwrap();
     let twenty_six = "*".repeat(26);
     let expected = format!(
         "mode 400\nmine\nLINE-ONE-ZQ7\nLINE-TWO-ZQ8\n{twenty_six}\nTOK_ZQ7W9X2M4K\nsay {STARS}.\n/opt/none 7\ntok_Zq7up\nw9x2m4k{STARS}"
     );
     assert_eq!(log, expected);
-    quay.all_free().await;
+    setup.until_all_free().await;
     assert!(!Path::new("/dev/shm").join(format!("berth-{job}-1")).exists(), "gone with the job");
-    let listed = quay.t.get(&quay.ada, &format!("/orgs/{}/secrets", quay.org)).await.expect(200);
+    let listed = setup.t.get(&setup.ada, &format!("/orgs/{}/secrets", setup.org)).await.expect(200);
     assert!(listed["items"].as_array().unwrap().iter().all(|s| s["last_used_at"].is_string()), "{listed}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_secret_that_was_deleted_meanwhile_ends_the_job_before_it_begins() {
-    let mut quay = crate::quay::portal().await;
-    quay.t.stock(&quay.operator, &quay.org, 1_000_000_000).await;
-    put(&quay.t, &quay.ada, &quay.org, "hf-token", VALUE).await.expect(201);
+async fn a_deleted_secret_fails_its_waiting_job_before_the_start() {
+    let mut setup = crate::worker_portal::without_worker().await;
+    setup.t.add_price_and_credit(&setup.operator, &setup.org, 1_000_000_000).await;
+    put(&setup.t, &setup.ada, &setup.org, "hf-token", VALUE).await.expect(201);
     let secrets = json!([{"name": "hf-token", "env": "HF_TOKEN"}]);
-    let job = quay.submit(json!({"command": ["true"], "secrets": secrets})).await;
-    let path = format!("/orgs/{}/secrets/hf-token", quay.org);
-    quay.t.call(&quay.ada, "DELETE", &path, Value::Null).await.expect(204);
-    let token = quay.join_token(json!({})).await;
-    quay.start_worker(Some(&token)).unwrap();
-    let done = quay.ended(&job).await;
+    let job = setup.submit(json!({"command": ["true"], "secrets": secrets})).await;
+    let path = format!("/orgs/{}/secrets/hf-token", setup.org);
+    setup.t.call(&setup.ada, "DELETE", &path, Value::Null).await.expect(204);
+    let token = setup.join_token(json!({})).await;
+    setup.start_worker(Some(&token)).unwrap();
+    let done = setup.until_ended(&job).await;
     assert_eq!(
         (&done["state"], &done["failure"]["code"]),
         (&json!("failed"), &json!("secret.missing")),
@@ -302,6 +302,6 @@ async fn a_secret_that_was_deleted_meanwhile_ends_the_job_before_it_begins() {
     );
     assert!(done["failure"]["detail"].as_str().unwrap().contains("hf-token"), "{done}");
     assert_eq!((&done["cost_micros"], &done["held_micros"]), (&json!(0), &json!(0)), "{done}");
-    quay.settled(&done).await;
-    quay.all_free().await;
+    setup.assert_settled(&done).await;
+    setup.until_all_free().await;
 }

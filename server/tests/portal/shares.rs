@@ -1,83 +1,82 @@
-//! Boards that an organization shares, further tries, jobs that end by themselves when their devices stand idle,
-//! and the notice before a job makes room.
+//! Tests of shares, retries, stops of idle jobs, and the grace before a preemption.
 
-use crate::quay::Quay;
+use crate::worker_portal::WorkerPortal;
 use berth_recordings::Recorded;
 use berth_types::ids::JobId;
 use berth_types::metrics::Sample;
 use berth_types::time::Timestamp;
 use serde_json::{Value, json};
 
-async fn open() -> Quay {
-    let quay = Quay::open_on_time().await;
+async fn open() -> WorkerPortal {
+    let setup = WorkerPortal::open_at_system_time().await;
     let price = json!({"offering": "h100-80gb", "per_hour_micros": 3_600_000});
-    quay.t.post(&quay.operator, "/operator/prices", price).await.expect(201);
-    quay
+    setup.t.post(&setup.operator, "/operator/prices", price).await.expect(201);
+    setup
 }
 
 fn share(milli: u32, script: &str) -> Value {
     json!({"offering": "h100-80gb", "gpu_milli": milli, "script": script, "max_duration_s": 300})
 }
 
-async fn cancel(quay: &Quay, job: &str) {
-    let path = format!("/orgs/{}/jobs/{job}/cancel", quay.org);
-    quay.t.post(&quay.ada, &path, Value::Null).await.expect(202);
+async fn cancel(setup: &WorkerPortal, job: &str) {
+    let path = format!("/orgs/{}/jobs/{job}/cancel", setup.org);
+    setup.t.post(&setup.ada, &path, Value::Null).await.expect(202);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_board_is_shared_inside_one_organization_only() {
-    let quay = open().await;
+    let setup = open().await;
     let wait = "echo share; exec sleep 300";
-    let (first, second) = (quay.submit(share(600, wait)).await, quay.submit(share(400, wait)).await);
+    let (first, second) = (setup.submit(share(600, wait)).await, setup.submit(share(400, wait)).await);
     for job in [&first, &second] {
-        quay.until(job, |j| j["state"] == "running").await;
+        setup.until(job, |j| j["state"] == "running").await;
     }
-    let running = quay.job(&first).await;
+    let running = setup.job(&first).await;
     assert_eq!(running["devices"][0]["gpu_milli"], 600, "{running}");
     assert_eq!(running["nano_per_second"], 600_000, "six tenths of the board's price");
 
-    // The board is full for the same organization, and closed to any other.
+    // The board is full for the same organization, and closed for others.
     let mut short = share(1, "true");
-    // Short enough to end before the start that is held for the stranger below.
+    // The job is short enough to end before the held start of the other organization's job below.
     short["max_duration_s"] = json!(60);
-    let third = quay.submit(short).await;
-    let waits = quay.until(&third, |j| !j["reasons"].as_array().unwrap().is_empty()).await;
+    let third = setup.submit(short).await;
+    let waits = setup.until(&third, |j| !j["reasons"].as_array().unwrap().is_empty()).await;
     assert_eq!(waits["state"], "queued");
-    let (bob, other) = quay.t.tenant("bobs").await;
+    let (bob, other) = setup.t.tenant("bobs").await;
     let credit = json!({"amount_micros": 1_000_000_000, "memo": "hello"});
-    quay.t.post(&quay.operator, &format!("/operator/orgs/{other}/credits"), credit).await.expect(201);
+    setup.t.post(&setup.operator, &format!("/operator/orgs/{other}/credits"), credit).await.expect(201);
     let mut body = share(100, "true");
     body["name"] = json!("theirs");
     let path = format!("/orgs/{other}/jobs");
-    let theirs = quay.t.post(&bob, &path, body).await.expect(201)["id"].as_str().unwrap().to_owned();
+    let theirs = setup.t.post(&bob, &path, body).await.expect(201)["id"].as_str().unwrap().to_owned();
 
-    // The map draws the shares side by side, and shows strangers only that they are taken.
-    let nodes = quay.t.get(&quay.ada, &format!("/orgs/{}/nodes", quay.org)).await.expect(200);
+    // The tiles of shares are side by side.
+    let nodes = setup.t.get(&setup.ada, &format!("/orgs/{}/nodes", setup.org)).await.expect(200);
     let tiles = nodes["items"][0]["gpus"][0]["tiles"].clone();
-    let of = |i: usize| (tiles[i]["gpu_milli"].clone(), tiles[i]["placement"].clone());
-    assert_eq!(of(0), (json!(600), json!({"start": 0, "size": 5})), "{tiles}");
-    assert_eq!(of(1), (json!(400), json!({"start": 5, "size": 3})), "{tiles}");
+    let tile = |i: usize| (tiles[i]["gpu_milli"].clone(), tiles[i]["placement"].clone());
+    assert_eq!(tile(0), (json!(600), json!({"start": 0, "size": 5})), "{tiles}");
+    assert_eq!(tile(1), (json!(400), json!({"start": 5, "size": 3})), "{tiles}");
 
-    // One ends and is proved clean although its neighbour's process is still on the board.
-    cancel(&quay, &second).await;
-    let done = quay.ended(&second).await;
-    quay.settled(&done).await;
-    assert_eq!(quay.ended(&third).await["state"], "succeeded");
-    assert_eq!(quay.job(&first).await["state"], "running");
+    // One share is proved clean although a process of the other share is on the board.
+    cancel(&setup, &second).await;
+    let done = setup.until_ended(&second).await;
+    setup.assert_settled(&done).await;
+    assert_eq!(setup.until_ended(&third).await["state"], "succeeded");
+    assert_eq!(setup.job(&first).await["state"], "running");
     let path = format!("/orgs/{other}/jobs/{theirs}");
-    assert_eq!(quay.t.get(&bob, &path).await.expect(200)["state"], "queued", "not beside a stranger");
-    cancel(&quay, &first).await;
+    assert_eq!(setup.t.get(&bob, &path).await.expect(200)["state"], "queued", "not beside a stranger");
+    cancel(&setup, &first).await;
     let over = async || {
-        let job = quay.t.get(&bob, &path).await.expect(200);
+        let job = setup.t.get(&bob, &path).await.expect(200);
         (job["state"] == "succeeded").then_some(())
     };
-    crate::quay::eventually("the stranger's turn", over).await;
-    quay.all_free().await;
+    crate::worker_portal::eventually("the stranger's turn", over).await;
+    setup.until_all_free().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_share_is_of_one_whole_board() {
-    let quay = open().await;
+async fn a_share_needs_one_device_of_a_whole_board() {
+    let setup = open().await;
     for (spec, pointer) in [
         (json!({"offering": "h100-80gb", "gpu_milli": 0, "script": "true"}), "/gpu_milli"),
         (json!({"offering": "h100-80gb", "gpu_milli": 1000, "script": "true"}), "/gpu_milli"),
@@ -95,50 +94,50 @@ async fn a_share_is_of_one_whole_board() {
     ] {
         let mut body = spec.clone();
         body["name"] = json!("bad");
-        let path = format!("/orgs/{}/jobs", quay.org);
-        let problem = quay.t.post(&quay.ada, &path, body.clone()).await.problem(422, "request.invalid");
+        let path = format!("/orgs/{}/jobs", setup.org);
+        let problem = setup.t.post(&setup.ada, &path, body.clone()).await.problem(422, "request.invalid");
         assert_eq!(problem["errors"][0]["pointer"], pointer, "{problem}");
-        quay.t.post(&quay.ada, &format!("{path}?dry_run=true"), body).await.problem(422, "request.invalid");
+        setup.t.post(&setup.ada, &format!("{path}?dry_run=true"), body).await.problem(422, "request.invalid");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bad_end_is_followed_by_further_tries_and_all_of_them_are_charged() {
-    let quay = open().await;
+async fn failed_attempts_are_retried_and_all_attempts_are_charged() {
+    let setup = open().await;
     let flaky = json!({
         "script": "sleep 0.2; [ \"$BERTH_ATTEMPT\" = 3 ]",
         "retry": {"max": 2, "on": ["exit"]},
     });
-    let done = quay.ended(&quay.submit(flaky.clone()).await).await;
+    let done = setup.until_ended(&setup.submit(flaky.clone()).await).await;
     assert_eq!(
         (&done["state"], &done["attempt"], &done["retries"]),
         (&json!("succeeded"), &json!(3), &json!(2))
     );
     assert!(done["metered_ms"].as_i64().unwrap() >= 600, "three tries: {done}");
-    quay.settled(&done).await;
+    setup.assert_settled(&done).await;
     let mut once = flaky.clone();
     once["retry"]["max"] = json!(1);
-    let done = quay.ended(&quay.submit(once).await).await;
+    let done = setup.until_ended(&setup.submit(once).await).await;
     assert_eq!(
         (&done["state"], &done["exit_code"], &done["attempt"]),
         (&json!("failed"), &json!(1), &json!(2))
     );
-    let path = format!("/orgs/{}/jobs/{}/events?after=0", quay.org, done["id"].as_str().unwrap());
-    let events = quay.t.get(&quay.ada, &path).await.expect(200).to_string();
+    let path = format!("/orgs/{}/jobs/{}/events?after=0", setup.org, done["id"].as_str().unwrap());
+    let events = setup.t.get(&setup.ada, &path).await.expect(200).to_string();
     assert!(events.contains("It is tried again: 1 of 1."), "{events}");
-    quay.settled(&done).await;
+    setup.assert_settled(&done).await;
     let mut other = flaky;
     other["retry"]["on"] = json!(["node_lost"]);
-    let done = quay.ended(&quay.submit(other).await).await;
+    let done = setup.until_ended(&setup.submit(other).await).await;
     assert_eq!(
         (&done["state"], &done["attempt"]),
         (&json!("failed"), &json!(1)),
         "an exit is no loss of a node"
     );
-    quay.all_free().await;
+    setup.until_all_free().await;
 }
 
-/// The clock of the host, which the worker's readings carry.
+/// Returns the system time, which the worker's readings have.
 #[expect(clippy::disallowed_methods, reason = "readings carry the host's time")]
 fn host_time() -> Timestamp {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
@@ -146,18 +145,18 @@ fn host_time() -> Timestamp {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_that_stands_idle_ends_by_itself_and_is_not_tried_again() {
-    let quay = open().await;
-    let first = quay.submit(json!({"script": "sleep 1", "stop_when_idle": {}})).await;
+async fn an_idle_job_is_stopped_and_not_retried() {
+    let setup = open().await;
+    let first = setup.submit(json!({"script": "sleep 1", "stop_when_idle": {}})).await;
     let rule = json!({"below_percent": 20, "for_s": 600});
-    let idle = quay
+    let idle = setup
         .submit(json!({
             "script": "exec sleep 300", "max_duration_s": 600, "depends_on": [{"job": first}],
             "stop_when_idle": rule, "retry": {"max": 3, "on": ["exit", "node_lost", "preempted"]},
         }))
         .await;
-    // Before it starts: the recordings of a run that did nothing for some minutes. What a portal finds there
-    // after a restart counts like what it heard itself.
+    // The test stores readings of an idle run before the start. After a restart a portal counts stored
+    // readings like received ones.
     let (job, now): (JobId, _) = (idle.parse().unwrap(), host_time());
     let rows: Vec<Recorded> = (1..=13)
         .rev()
@@ -174,11 +173,11 @@ async fn a_job_that_stands_idle_ends_by_itself_and_is_not_tried_again() {
             memory_total_mib: 9_984.0,
         })
         .collect();
-    quay.t.portal.recordings.append_readings(job, 1, &rows).unwrap();
-    let usual = quay.ended(&first).await;
+    setup.t.portal.recordings.append_readings(job, 1, &rows).unwrap();
+    let usual = setup.until_ended(&first).await;
     assert_eq!(usual["stop_when_idle"], json!({"below_percent": 40, "for_s": 3_600}), "{usual}");
 
-    let done = quay.ended(&idle).await;
+    let done = setup.until_ended(&idle).await;
     assert_eq!(
         (&done["state"], &done["attempt"], &done["retries"], &done["exit_code"]),
         (&json!("cancelled"), &json!(1), &json!(0), &json!(143)),
@@ -187,19 +186,19 @@ async fn a_job_that_stands_idle_ends_by_itself_and_is_not_tried_again() {
     let why = "Stopped by itself: GPU utilisation was 3 % for 10 minutes.";
     assert_eq!(done["failure"], json!({"code": "job.idle", "detail": why}), "{done}");
     assert_eq!(done["stop_when_idle"], rule);
-    quay.settled(&done).await;
-    let path = format!("/orgs/{}/jobs/{idle}/events?after=0", quay.org);
-    let events = quay.t.get(&quay.ada, &path).await.expect(200);
+    setup.assert_settled(&done).await;
+    let path = format!("/orgs/{}/jobs/{idle}/events?after=0", setup.org);
+    let events = setup.t.get(&setup.ada, &path).await.expect(200);
     let events = events["items"].as_array().unwrap();
     let [.., stopping, last] = events.as_slice() else { panic!("{events:?}") };
     assert_eq!((&stopping["state"], &stopping["detail"]), (&json!("stopping"), &json!(why)));
     assert!(last["detail"].as_str().unwrap().starts_with(why), "{last}");
-    quay.all_free().await;
+    setup.until_all_free().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_saves_its_state_before_it_makes_room() {
-    let quay = open().await;
+async fn a_preempted_job_saves_its_state_within_its_grace() {
+    let setup = open().await;
     let script = "
         trap 'echo saved; sleep 2; echo after; exit 0' USR1
         echo attempt $BERTH_ATTEMPT
@@ -209,16 +208,16 @@ async fn a_job_saves_its_state_before_it_makes_room() {
         "offering": "h100-80gb", "script": script, "priority": "low", "preemptible": true,
         "checkpoint": {"signal": "SIGUSR1", "grace_s": 30}, "max_duration_s": 600,
     });
-    let low = quay.submit(low).await;
-    quay.until(&low, |j| j["state"] == "running").await;
+    let low = setup.submit(low).await;
+    setup.until(&low, |j| j["state"] == "running").await;
     let high = json!({"offering": "h100-80gb", "priority": "high", "script": "true"});
-    let high = quay.submit(high).await;
-    assert_eq!(quay.ended(&high).await["state"], "succeeded");
-    let done = quay.ended(&low).await;
+    let high = setup.submit(high).await;
+    assert_eq!(setup.until_ended(&high).await["state"], "succeeded");
+    let done = setup.until_ended(&low).await;
     assert_eq!((&done["state"], &done["attempt"]), (&json!("succeeded"), &json!(2)), "{done}");
-    // The worker's own grace is one second: what is said after two shows that the job's own counted.
-    let first = quay.t.portal.recordings.log(low.parse().unwrap(), 1, 0);
+    // The worker's grace is one second: output after two seconds proves the job's own grace.
+    let first = setup.t.portal.recordings.log(low.parse().unwrap(), 1, 0);
     assert_eq!(std::fs::read_to_string(first).unwrap(), "attempt 1\nsaved\nafter\n");
-    quay.settled(&done).await;
-    quay.all_free().await;
+    setup.assert_settled(&done).await;
+    setup.until_all_free().await;
 }

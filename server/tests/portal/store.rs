@@ -1,10 +1,10 @@
-//! The store on every engine at hand: the same functions, the same answers.
+//! Tests of the store's functions, with the same results on every engine.
 
 use std::sync::Arc;
 
-use crate::common::{Place, engines};
+use crate::common::{StoreLocation, engines};
 use berth_store::ledger::Posting;
-use berth_store::usage::Charged;
+use berth_store::usage::Charge;
 use berth_store::{self as store, StoreError};
 use berth_types::accounts::{Org, Role, User};
 use berth_types::ids::{OrgId, TransferId, UserId};
@@ -51,8 +51,8 @@ async fn with_org(db: &store::Db) {
 }
 
 #[tokio::test]
-async fn accounts_sessions_and_tokens() {
-    for (engine, db, _place) in engines("accounts").await {
+async fn accounts_sessions_and_settings_are_stored() {
+    for (engine, db, _location) in engines("accounts").await {
         with_org(&db).await;
         let user = User {
             id: UserId::from_uuid(Uuid::from_u128(9)),
@@ -110,8 +110,8 @@ async fn accounts_sessions_and_tokens() {
 }
 
 #[tokio::test]
-async fn the_ledger_balances_and_refuses() {
-    for (engine, db, place) in engines("ledger").await {
+async fn the_ledger_balances_and_refuses_invalid_postings() {
+    for (engine, db, location) in engines("ledger").await {
         with_org(&db).await;
         let post = async |p: Posting| {
             db.write(move |tx| {
@@ -153,10 +153,10 @@ async fn the_ledger_balances_and_refuses() {
         );
         let older = store::ledger::list(&mut conn.tx(), org(1).id, &rows[1].id, 10).await.unwrap();
         assert_eq!(older.len(), 2, "{engine}");
-        // History cannot be rewritten, not even past the store's own functions.
+        // The ledger cannot be changed by direct SQL either.
         for sql in ["UPDATE transfers SET amount_micros = 1", "DELETE FROM transfers"] {
-            let refused = match &place {
-                Place::Sqlite(dir) => {
+            let refused = match &location {
+                StoreLocation::Sqlite(dir) => {
                     use sqlx::Connection;
                     let url = format!("sqlite://{}", dir.path().join("berth.db").display());
                     sqlx::query(sql)
@@ -164,7 +164,7 @@ async fn the_ledger_balances_and_refuses() {
                         .await
                         .is_err()
                 }
-                Place::Postgres(url) => {
+                StoreLocation::Postgres(url) => {
                     use sqlx::Connection;
                     sqlx::query(sql)
                         .execute(&mut sqlx::PgConnection::connect(url).await.unwrap())
@@ -178,8 +178,8 @@ async fn the_ledger_balances_and_refuses() {
 }
 
 #[tokio::test]
-async fn use_is_paid_by_what_expires_soonest_and_had_not_when_it_was_set_aside() {
-    for (engine, db, _place) in engines("lots").await {
+async fn usage_draws_on_the_soonest_expiring_credit_that_was_valid_at_the_hold() {
+    for (engine, db, _location) in engines("lots").await {
         with_org(&db).await;
         let lend = async |n: u128, amount: i64, seconds: i64| {
             db.write(move |tx| {
@@ -211,7 +211,7 @@ async fn use_is_paid_by_what_expires_soonest_and_had_not_when_it_was_set_aside()
         let left = async || {
             let mut conn = db.read().await.unwrap();
             assert_eq!(store::ledger::lots::mismatches(&mut conn.tx()).await.unwrap(), Vec::<String>::new());
-            let lots = store::ledger::lots::live(&mut conn.tx(), org(1).id).await.unwrap();
+            let lots = store::ledger::lots::list_live(&mut conn.tx(), org(1).id).await.unwrap();
             lots.iter().map(|row| row.left_micros).collect::<Vec<i64>>()
         };
         lend(1, 50, 100).await;
@@ -224,8 +224,8 @@ async fn use_is_paid_by_what_expires_soonest_and_had_not_when_it_was_set_aside()
         };
         post(hold(4, 70, 0), false).await;
         post(hold(5, 30, 60), false).await;
-        let used = |n: u128, of: Posting, amount: i64| Posting {
-            pending: Some(of.id),
+        let used = |n: u128, hold_posting: Posting, amount: i64| Posting {
+            pending: Some(hold_posting.id),
             at: now().plus_seconds(70),
             ..posting(n, TransferKind::Usage, amount)
         };
@@ -233,14 +233,14 @@ async fn use_is_paid_by_what_expires_soonest_and_had_not_when_it_was_set_aside()
         assert_eq!(left().await, [60, 20], "{engine}: the first had expired when it was set aside");
         post(used(7, hold(4, 70, 0), 50), false).await;
         assert_eq!(left().await, [10, 20], "{engine}");
-        // A refund to a card takes what does not expire, as far as there is any: 70 are left in all.
+        // A refund draws on non-expiring credit first; 70 are left in all.
         post(posting(8, TransferKind::Debit, 40), true).await;
         assert_eq!(left().await, [10, 20], "{engine}");
         post(posting(9, TransferKind::Debit, 15), true).await;
         assert_eq!(left().await, [15], "{engine}");
         post(posting(10, TransferKind::Debit, 20), true).await;
         assert_eq!(left().await, Vec::<i64>::new(), "{engine}");
-        // Five below nothing, which the next grant pays first.
+        // The debt of five is covered first by the next grant.
         lend(11, 30, 200).await;
         assert_eq!(left().await, [25], "{engine}");
         let mut conn = db.read().await.unwrap();
@@ -266,13 +266,13 @@ async fn a_database_of_another_version_is_refused_with_the_reason() {
 }
 
 #[tokio::test]
-async fn a_failed_write_undoes_itself_and_not_its_neighbours() {
-    // Most of them fail, or one and another panics.
+async fn a_failed_write_rolls_back_alone() {
+    // Half of the writes fail, or only one; some writes panic.
     let good = |few: bool, i: u128| if few { i != 40 } else { i.is_multiple_of(2) };
     let panics = |few: bool, i: u128| if few { i == 50 } else { i % 7 == 3 };
-    for (engine, db, _place) in engines("neighbours").await {
+    for (engine, db, _location) in engines("neighbours").await {
         with_org(&db).await;
-        // Only the writer thread of SQLite catches a panic; on Postgres it ends the caller's own task.
+        // Only the writer thread of SQLite catches a panic; on PostgreSQL it ends the task of the caller.
         if engine == "postgres" {
             continue;
         }
@@ -306,7 +306,7 @@ async fn a_failed_write_undoes_itself_and_not_its_neighbours() {
 
 #[tokio::test]
 async fn concurrent_holds_never_exceed_the_credit() {
-    for (engine, db, _place) in engines("holds").await {
+    for (engine, db, _location) in engines("holds").await {
         with_org(&db).await;
         db.write(|tx| {
             async move { store::ledger::post(tx, &posting(1, TransferKind::Credit, 100)).await }.boxed()
@@ -342,9 +342,9 @@ async fn concurrent_holds_never_exceed_the_credit() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_write_comes_through_however_many_meet() {
+async fn concurrent_conflicting_writes_all_succeed() {
     const ORGS: u128 = 1_000;
-    for (engine, db, _place) in engines("patience").await {
+    for (engine, db, _location) in engines("patience").await {
         db.write(|tx| {
             async move {
                 for n in 0..ORGS {
@@ -357,7 +357,7 @@ async fn every_write_comes_through_however_many_meet() {
         })
         .await
         .unwrap();
-        // Each touches every account, so of those that run together all but one must begin again.
+        // Each write changes every account, so all but one of the concurrent writes must retry.
         let bulks = (0..4u128).map(|task| {
             let db = db.clone();
             tokio::spawn(async move {
@@ -386,8 +386,8 @@ async fn every_write_comes_through_however_many_meet() {
 }
 
 #[tokio::test]
-async fn use_is_summed_by_day_and_one_more_key() {
-    for (engine, db, _place) in engines("usage").await {
+async fn usage_is_summed_by_day_and_one_more_key() {
+    for (engine, db, _location) in engines("usage").await {
         with_org(&db).await;
         for (day, offering, mode, member, cost_micros) in [
             (10, "off-b", "reserved", "bob", 1),
@@ -400,7 +400,7 @@ async fn use_is_summed_by_day_and_one_more_key() {
             db.write(move |tx| {
                 async move {
                     let org = org(1).id.to_string();
-                    let charged = Charged {
+                    let charged = Charge {
                         org: &org,
                         day,
                         offering,
@@ -410,7 +410,7 @@ async fn use_is_summed_by_day_and_one_more_key() {
                         cost_micros,
                         labels: Vec::new(),
                     };
-                    store::usage::count(tx, &charged).await
+                    store::usage::add_charge(tx, &charged).await
                 }
                 .boxed()
             })
@@ -425,8 +425,8 @@ async fn use_is_summed_by_day_and_one_more_key() {
             ("member", vec![(10, "ada", 2), (10, "bob", 13), (11, "ada", 16)]),
         ] {
             let sums = store::usage::by_day(&mut conn.tx(), org(1).id, (10, 11), key).await.unwrap();
-            let of = |(day, key, n): (i64, &str, i64)| (day, key.to_owned(), 1_000 * n, n);
-            let expected: Vec<_> = expected.into_iter().map(of).collect();
+            let row = |(day, key, n): (i64, &str, i64)| (day, key.to_owned(), 1_000 * n, n);
+            let expected: Vec<_> = expected.into_iter().map(row).collect();
             assert_eq!(sums, expected, "{engine} {key}");
         }
     }

@@ -1,5 +1,4 @@
-//! What accounts hold beside the people themselves, on every engine: tokens, sessions, settings, and
-//! the answers under idempotency keys.
+//! Tests of stored tokens, sessions, settings and idempotency answers, on every engine.
 
 use crate::common::engines;
 use crate::stores::{later, now, write};
@@ -46,8 +45,14 @@ async fn with_people(db: &Db) {
     .await;
 }
 
-/// Makes a token of the `by`th user for an organization, or for the operator's side.
-async fn give(db: &Db, to: Option<u128>, by: u128, new: Token, hash: &'static str) -> Result<(), StoreError> {
+/// Inserts a token of user `by` for an organization, or for the operators.
+async fn insert_token(
+    db: &Db,
+    to: Option<u128>,
+    by: u128,
+    new: Token,
+    hash: &'static str,
+) -> Result<(), StoreError> {
     db.write(move |tx| {
         let (to, by, new) = (to.map(|n| org(n).id), user(by).id, new.clone());
         async move { store::accounts::insert_token(tx, to, by, &new, hash).await }.boxed()
@@ -66,14 +71,15 @@ async fn touch(db: &Db, id: TokenId, at: Timestamp) {
     write(db, move |tx| async move { store::accounts::touch_token(tx, id, at).await }.boxed()).await;
 }
 
-async fn joins(db: &Db, of: u128, member: u128, role: Role) -> Result<(), StoreError> {
+async fn insert_member(db: &Db, org_number: u128, member: u128, role: Role) -> Result<(), StoreError> {
     db.write(move |tx| {
-        async move { store::accounts::insert_member(tx, org(of).id, user(member).id, role).await }.boxed()
+        async move { store::accounts::insert_member(tx, org(org_number).id, user(member).id, role).await }
+            .boxed()
     })
     .await
 }
 
-/// Records the `n`th answer under a key; whether the key was free.
+/// Stores answer `n` under a key; returns true if the key was free.
 async fn answer(db: &Db, scope: &'static str, key: &'static str, n: u16) -> bool {
     write(db, move |tx| {
         async move {
@@ -92,19 +98,19 @@ async fn answered(db: &Db, scope: &str, key: &str) -> Option<(String, u16, Strin
 }
 
 #[tokio::test]
-async fn a_token_stands_for_its_maker_until_it_expires_or_is_revoked() {
-    for (engine, db, _place) in engines("accounts_tokens").await {
+async fn a_token_identifies_its_creator_until_expiry_or_revocation() {
+    for (engine, db, _location) in engines("accounts_tokens").await {
         with_people(&db).await;
-        give(&db, Some(1), 2, token(1, Some(later(60))), "h1").await.unwrap();
-        give(&db, Some(1), 2, token(2, None), "h2").await.unwrap();
-        give(&db, Some(2), 2, token(3, None), "h3").await.unwrap();
-        give(&db, None, 1, token(4, None), "h4").await.unwrap();
+        insert_token(&db, Some(1), 2, token(1, Some(later(60))), "h1").await.unwrap();
+        insert_token(&db, Some(1), 2, token(2, None), "h2").await.unwrap();
+        insert_token(&db, Some(2), 2, token(3, None), "h3").await.unwrap();
+        insert_token(&db, None, 1, token(4, None), "h4").await.unwrap();
         for (n, hash) in [(1, "h5"), (5, "h1")] {
-            let twice = give(&db, Some(1), 2, token(n, None), hash).await;
+            let twice = insert_token(&db, Some(1), 2, token(n, None), hash).await;
             assert!(matches!(twice, Err(StoreError::Duplicate)), "{engine}: {twice:?}");
         }
         for (to, by) in [(1, 9), (9, 1)] {
-            let unknown = give(&db, Some(to), by, token(5, None), "h5").await;
+            let unknown = insert_token(&db, Some(to), by, token(5, None), "h5").await;
             assert!(matches!(unknown, Err(StoreError::Engine(_))), "{engine}: {unknown:?}");
         }
 
@@ -130,7 +136,7 @@ async fn a_token_stands_for_its_maker_until_it_expires_or_is_revoked() {
         let grant = read!(db, store::accounts::find_token, "h1", now()).unwrap();
         assert_eq!(grant.last_used_at, Some(later(7)), "{engine}");
 
-        // Its own organization removes a token, once; another one has no such token.
+        // The token's organization deletes it once; another organization has no such token.
         for (from, n, gone) in [(2, 1, false), (1, 4, false), (1, 1, true), (1, 1, false)] {
             assert_eq!(
                 revoke(&db, Some(from), token(n, None).id).await,
@@ -141,7 +147,7 @@ async fn a_token_stands_for_its_maker_until_it_expires_or_is_revoked() {
         assert!(read!(db, store::accounts::find_token, "h1", now()).is_none(), "{engine}");
         assert!(read!(db, store::accounts::find_token, "h4", now()).is_some(), "{engine}");
         assert_eq!(read!(db, store::accounts::list_tokens, Some(org(1).id)), [token(2, None)], "{engine}");
-        // An operator's belongs to no organization.
+        // The token of an operator belongs to no organization.
         assert_eq!(read!(db, store::accounts::list_tokens, None), [token(4, None)], "{engine}");
         assert!(!revoke(&db, None, token(2, None).id).await, "{engine}");
         assert!(revoke(&db, None, token(4, None).id).await, "{engine}");
@@ -149,8 +155,8 @@ async fn a_token_stands_for_its_maker_until_it_expires_or_is_revoked() {
 }
 
 #[tokio::test]
-async fn a_session_lives_on_while_it_is_used() {
-    for (engine, db, _place) in engines("accounts_sessions").await {
+async fn a_session_stays_valid_while_it_is_used() {
+    for (engine, db, _location) in engines("accounts_sessions").await {
         with_people(&db).await;
         write(&db, |tx| {
             async move {
@@ -197,8 +203,8 @@ async fn a_session_lives_on_while_it_is_used() {
 }
 
 #[tokio::test]
-async fn an_answer_is_kept_under_its_key_once() {
-    for (engine, db, _place) in engines("accounts_answers").await {
+async fn an_idempotency_key_stores_one_answer() {
+    for (engine, db, _location) in engines("accounts_answers").await {
         let kept = |n: u16| Some((format!("request {n}"), 200 + n, format!("answer {n}")));
         assert_eq!(answered(&db, "ada", "k1").await, None, "{engine}");
         assert!(answer(&db, "ada", "k1", 1).await, "{engine}");
@@ -217,19 +223,19 @@ async fn an_answer_is_kept_under_its_key_once() {
 }
 
 #[tokio::test]
-async fn organizations_members_and_settings() {
-    for (engine, db, _place) in engines("accounts_orgs").await {
+async fn organizations_members_and_settings_are_stored() {
+    for (engine, db, _location) in engines("accounts_orgs").await {
         with_people(&db).await;
         assert_eq!(read!(db, store::accounts::find_org, org(1).id), Some(org(1)), "{engine}");
         assert_eq!(read!(db, store::accounts::find_org, org(9).id), None, "{engine}");
         assert_eq!(read!(db, store::accounts::find_user, user(9).id), None, "{engine}");
         assert_eq!(read!(db, store::accounts::find_login, "9@b"), None, "{engine}");
-        joins(&db, 2, 1, Role::Viewer).await.unwrap();
-        joins(&db, 1, 1, Role::Owner).await.unwrap();
-        let twice = joins(&db, 1, 1, Role::Viewer).await;
+        insert_member(&db, 2, 1, Role::Viewer).await.unwrap();
+        insert_member(&db, 1, 1, Role::Owner).await.unwrap();
+        let twice = insert_member(&db, 1, 1, Role::Viewer).await;
         assert!(matches!(twice, Err(StoreError::Duplicate)), "{engine}: {twice:?}");
-        for (of, member) in [(9, 1), (1, 9)] {
-            let unknown = joins(&db, of, member, Role::Viewer).await;
+        for (org_number, member) in [(9, 1), (1, 9)] {
+            let unknown = insert_member(&db, org_number, member, Role::Viewer).await;
             assert!(matches!(unknown, Err(StoreError::Engine(_))), "{engine}: {unknown:?}");
         }
         let memberships = read!(db, store::accounts::list_memberships, user(1).id);
@@ -254,8 +260,8 @@ async fn organizations_members_and_settings() {
 }
 
 #[tokio::test]
-async fn what_is_of_no_use_any_more_is_forgotten() {
-    for (engine, db, _place) in engines("accounts_old").await {
+async fn expired_answers_sessions_and_join_tokens_are_deleted() {
+    for (engine, db, _location) in engines("accounts_old").await {
         with_people(&db).await;
         assert!(answer(&db, "org", "old", 1).await, "{engine}");
         write(&db, |tx| {
@@ -282,7 +288,7 @@ async fn what_is_of_no_use_any_more_is_forgotten() {
         })
         .await;
         assert!(answered(&db, "org", "old").await.is_some(), "{engine}: it is as old as that, not older");
-        // Looked for with a clock at which they would all be good.
+        // The read uses a time at which all of them would be valid.
         for (hash, there) in [("over", false), ("idle", false), ("used", true)] {
             let found = read!(db, store::accounts::find_session, hash, now(), later(-1));
             assert_eq!(found.is_some(), there, "{engine}: {hash}");
@@ -299,8 +305,8 @@ async fn what_is_of_no_use_any_more_is_forgotten() {
 }
 
 #[tokio::test]
-async fn an_answer_is_kept_under_a_claimed_key_once() {
-    for (engine, db, _place) in engines("accounts_claims").await {
+async fn a_claimed_idempotency_key_stores_one_answer() {
+    for (engine, db, _location) in engines("accounts_claims").await {
         let put = async |n: u16| {
             write(&db, move |tx| {
                 async move {

@@ -1,9 +1,9 @@
-//! Files on every engine: those that attempts send, and the versions of volumes that they were given.
+//! Tests of stored files of attempts and of volume versions, on every engine.
 
 use crate::common::engines;
 use crate::fleet::{job, later, node, now, org, with_jobs, with_nodes, write};
 use berth_store::files::FileRow;
-use berth_store::volumes::{VolumeFileRow, VolumeRow, blobs::BlobRow, uses::UseRow};
+use berth_store::volumes::{VolumeFileRow, VolumeRow, blobs::BlobRow, uses::VolumeUseRow};
 use berth_store::{self as store, StoreError};
 use berth_types::files::{FileKind, FileState};
 use berth_types::ids::FileId;
@@ -29,8 +29,8 @@ fn file(n: u128, attempt: i64, kind: FileKind, seq: i64, state: FileState) -> Fi
 }
 
 #[tokio::test]
-async fn files_are_counted_ordered_and_given_up() {
-    for (engine, db, _place) in engines("files").await {
+async fn files_are_counted_ordered_and_abandoned() {
+    for (engine, db, _location) in engines("files").await {
         with_nodes(&db).await;
         with_jobs(&db).await;
         use FileKind::{Artifact, Checkpoint};
@@ -56,13 +56,13 @@ async fn files_are_counted_ordered_and_given_up() {
             async move { store::files::insert(tx, &file(6, 2, Checkpoint, 3, Partial)).await }.boxed()
         });
         assert!(matches!(twice.await, Err(StoreError::Duplicate)), "{engine}");
-        let (id, harbour) = (job(1).to_string(), org().to_string());
+        let (id, org_id) = (job(1).to_string(), org().to_string());
         assert_eq!(
-            read!(db, store::files::bytes_of, &harbour),
+            read!(db, store::files::total_bytes, &org_id),
             400,
             "{engine}: what is refused takes no room"
         );
-        assert_eq!(read!(db, store::files::count_of, &id), 5, "{engine}");
+        assert_eq!(read!(db, store::files::count_for_job, &id), 5, "{engine}");
         let order = read!(db, store::files::list_checkpoints, &id, 0);
         let order: Vec<(i64, i64)> = order.iter().map(|f| (f.attempt, f.seq)).collect();
         assert_eq!(order, [(2, 4), (2, 3), (1, 9), (1, 7)], "{engine}: a later attempt's are newer");
@@ -78,7 +78,7 @@ async fn files_are_counted_ordered_and_given_up() {
         let artifacts = read!(db, store::files::list_artifacts, &id, 1, 0);
         assert_eq!(artifacts, [file(5, 1, Artifact, 0, Refused)], "{engine}: of this attempt, and no notes");
         assert!(read!(db, store::files::list_artifacts, &id, 2, 0).is_empty(), "{engine}");
-        // The first attempt is closed, or was never there: nobody sends its files any more.
+        // The first attempt is not open, so its partial files are abandoned.
         let given_up = write(&db, |tx| async move { store::files::abandon(tx).await }.boxed()).await;
         assert_eq!(given_up, 1, "{engine}");
         let moved = write(&db, |tx| {
@@ -106,13 +106,13 @@ async fn files_are_counted_ordered_and_given_up() {
             .boxed()
         })
         .await;
-        assert_eq!(read!(db, store::files::count_of, &id), 4, "{engine}: only what is gone is removed");
+        assert_eq!(read!(db, store::files::count_for_job, &id), 4, "{engine}: only what is gone is removed");
     }
 }
 
 #[tokio::test]
-async fn whose_files_are_on_their_way_is_known() {
-    for (engine, db, _place) in engines("files_saving").await {
+async fn attempts_with_pending_hand_overs_are_listed() {
+    for (engine, db, _location) in engines("files_saving").await {
         with_nodes(&db).await;
         with_jobs(&db).await;
         write(&db, |tx| {
@@ -133,8 +133,8 @@ async fn whose_files_are_on_their_way_is_known() {
 }
 
 #[tokio::test]
-async fn a_version_stays_for_as_long_as_an_attempt_has_it() {
-    for (engine, db, _place) in engines("files_versions").await {
+async fn a_volume_version_is_kept_while_an_attempt_uses_it() {
+    for (engine, db, _location) in engines("files_versions").await {
         with_nodes(&db).await;
         with_jobs(&db).await;
         let blob = |id: &str| BlobRow {
@@ -183,8 +183,8 @@ async fn a_version_stays_for_as_long_as_an_attempt_has_it() {
                 store::volumes::insert_file(tx, &files[0]).await?;
                 store::volumes::insert_file(tx, &files[1]).await?;
                 store::attempts::insert(tx, job(1), (1, 0), org(), node(1), 0, now()).await?;
-                store::volumes::uses::insert_wanted(tx, job(1), 0, "vol", true).await?;
-                let given = UseRow {
+                store::volumes::uses::insert_request(tx, job(1), 0, "vol", true).await?;
+                let given = VolumeUseRow {
                     job_id: job(1).to_string(),
                     attempt: 1,
                     volume_id: "vol".to_owned(),
@@ -219,13 +219,13 @@ async fn a_version_stays_for_as_long_as_an_attempt_has_it() {
         assert_eq!(read!(db, store::volumes::totals, "vol", 1), (20, 2), "{engine}");
         assert_eq!(read!(db, store::volumes::list_below, "vol", "d/ä", 9).len(), 1, "{engine}");
         assert_eq!(read!(db, store::volumes::list_below, "vol", "", 9).len(), 2, "{engine}");
-        assert_eq!(read!(db, store::files::bytes_of, &org().to_string()), 20, "{engine}");
+        assert_eq!(read!(db, store::files::total_bytes, &org().to_string()), 20, "{engine}");
         assert_eq!(read!(db, store::volumes::uses::list_writers, "vol").len(), 1, "{engine}");
-        let waits = read!(db, store::volumes::uses::list_waiting, "");
+        let waits = read!(db, store::volumes::uses::list_waiting_requests, "");
         assert_eq!(waits.iter().map(|row| row.name.as_str()).collect::<Vec<_>>(), ["data"], "{engine}");
-        assert_eq!(read!(db, store::volumes::uses::list_behind, &job(1).to_string()), [job(1).to_string()]);
+        let behind = read!(db, store::volumes::uses::list_jobs_behind, &job(1).to_string());
+        assert_eq!(behind, [job(1).to_string()], "{engine}");
         assert_eq!(read!(db, store::volumes::uses::find_user, "vol"), Some(job(1).to_string()), "{engine}");
-
         let tidy = async |removed: u64| {
             let forgotten = write(&db, |tx| {
                 async move {
@@ -249,13 +249,13 @@ async fn a_version_stays_for_as_long_as_an_attempt_has_it() {
         assert!(read!(db, store::volumes::blobs::list_gone, 9).is_empty(), "{engine}: old is at d/b still");
         write(&db, |tx| async move { store::volumes::delete(tx, "vol").await }.boxed()).await;
         assert_eq!(read!(db, store::volumes::blobs::list_gone, 9).len(), 2, "{engine}");
-        assert_eq!(read!(db, store::files::bytes_of, &org().to_string()), 0, "{engine}");
+        assert_eq!(read!(db, store::files::total_bytes, &org().to_string()), 0, "{engine}");
     }
 }
 
 #[tokio::test]
-async fn what_an_attempt_hands_over_to_a_volume_is_listed_until_it_is_gone() {
-    for (engine, db, _place) in engines("files_handed").await {
+async fn files_handed_over_to_a_volume_are_listed_until_removal() {
+    for (engine, db, _location) in engines("files_handed").await {
         with_nodes(&db).await;
         with_jobs(&db).await;
         let blob = |id: &str, kind: &str, attempt: i64, state: &str| BlobRow {
@@ -285,7 +285,7 @@ async fn what_an_attempt_hands_over_to_a_volume_is_listed_until_it_is_gone() {
                 for row in &rows {
                     store::volumes::blobs::insert(tx, row).await?;
                 }
-                // What is whole or gone stays so.
+                // Complete files and files marked for removal do not change.
                 for id in ["a", "b", "c"] {
                     store::volumes::blobs::mark_complete(tx, id).await?;
                 }
@@ -294,11 +294,11 @@ async fn what_an_attempt_hands_over_to_a_volume_is_listed_until_it_is_gone() {
             .boxed()
         })
         .await;
-        let mut handed = read!(db, store::volumes::blobs::list_handed, "vol", &job(1).to_string(), 1);
+        let mut handed = read!(db, store::volumes::blobs::list_handed_over, "vol", &job(1).to_string(), 1);
         handed.sort_by(|one, other| one.id.cmp(&other.id));
         let whole = [blob("a", "file", 1, "complete"), blob("b", "file", 1, "complete")];
         assert_eq!(handed, whole, "{engine}");
-        let other = read!(db, store::volumes::blobs::list_handed, "vol", &job(1).to_string(), 2);
+        let other = read!(db, store::volumes::blobs::list_handed_over, "vol", &job(1).to_string(), 2);
         assert_eq!(other, [blob("d", "file", 2, "partial")], "{engine}");
     }
 }

@@ -1,32 +1,32 @@
-//! The fleet's part of the store on every engine: nodes, boards, offerings, attempts, what they hold.
+//! Tests of stored nodes, boards, offerings, attempts and allocations, on every engine.
 
-use crate::common::{Place, engines};
+use crate::common::{StoreLocation, engines};
 use crate::fleet::*;
 use berth_store::attempts::{AllocationRow, HeldRow};
-use berth_store::nodes::{GpuReport, NodeReport, NodeRow, OtherRow};
+use berth_store::nodes::{BoardOwnerRow, GpuReport, NodeReport, NodeRow};
 use berth_store::offerings::StoredPrice;
 use berth_store::{self as store, StoreError};
 use berth_types::jobs::JobState;
 use futures::FutureExt;
 
 #[tokio::test]
-async fn a_join_token_is_spent_once_and_in_time() {
-    for (engine, db, _place) in engines("fleet_join_tokens").await {
+async fn a_join_token_is_used_once_before_its_expiry() {
+    for (engine, db, _location) in engines("fleet_join_tokens").await {
         write(&db, |tx| {
             async move {
-                store::nodes::insert_join_token(tx, ticket(1), "h1", "a@b", now(), later(60)).await?;
-                store::nodes::insert_join_token(tx, ticket(2), "h2", "a@b", now(), later(60)).await
+                store::nodes::insert_join_token(tx, join_token_id(1), "h1", "a@b", now(), later(60)).await?;
+                store::nodes::insert_join_token(tx, join_token_id(2), "h2", "a@b", now(), later(60)).await
             }
             .boxed()
         })
         .await;
-        assert!(!spend(&db, "h9", now()).await, "{engine}: nobody made it");
-        assert!(!spend(&db, "h1", later(60)).await, "{engine}: its time is over");
-        assert!(spend(&db, "h1", later(59)).await, "{engine}");
-        assert!(!spend(&db, "h1", later(59)).await, "{engine}: it is spent");
-        let spent = futures::future::join_all((0..8).map(|_| spend(&db, "h2", now()))).await;
+        assert!(!use_join_token(&db, "h9", now()).await, "{engine}: nobody made it");
+        assert!(!use_join_token(&db, "h1", later(60)).await, "{engine}: its time is over");
+        assert!(use_join_token(&db, "h1", later(59)).await, "{engine}");
+        assert!(!use_join_token(&db, "h1", later(59)).await, "{engine}: it is spent");
+        let spent = futures::future::join_all((0..8).map(|_| use_join_token(&db, "h2", now()))).await;
         assert_eq!(spent.into_iter().filter(|won| *won).count(), 1, "{engine}: one of eight wins");
-        for (id, hash) in [(ticket(2), "h3"), (ticket(3), "h2")] {
+        for (id, hash) in [(join_token_id(2), "h3"), (join_token_id(3), "h2")] {
             let twice = db
                 .write(move |tx| {
                     async move {
@@ -41,12 +41,12 @@ async fn a_join_token_is_spent_once_and_in_time() {
 }
 
 #[tokio::test]
-async fn nodes_have_ids_and_states() {
-    for (engine, db, _place) in engines("fleet_nodes").await {
+async fn nodes_are_stored_with_unique_ids_and_states() {
+    for (engine, db, _location) in engines("fleet_nodes").await {
         with_nodes(&db).await;
         let again = join(&db, 1, "gamma").await;
         assert!(matches!(again, Err(StoreError::Duplicate)), "{engine}: {again:?}");
-        // A name may come twice: the id tells the two apart.
+        // Names are not unique; ids are.
         join(&db, 3, "alpha").await.unwrap();
         let rows = nodes(&db).await;
         let ids = rows.iter().map(|row| row.id.clone()).collect::<Vec<_>>();
@@ -76,8 +76,8 @@ async fn nodes_have_ids_and_states() {
 }
 
 #[tokio::test]
-async fn a_report_is_written_over_the_last_one() {
-    for (engine, db, _place) in engines("fleet_reports").await {
+async fn a_node_report_replaces_the_previous_one() {
+    for (engine, db, _location) in engines("fleet_reports").await {
         with_nodes(&db).await;
         report(&db, 1, host(vec![board("gpu-a", 0), board("gpu-b", 1)]), now()).await.unwrap();
         let places = async || {
@@ -123,7 +123,7 @@ async fn a_report_is_written_over_the_last_one() {
         assert_eq!((alpha.cpu_milli, alpha.memory_mib, alpha.address.as_str()), (8_000, 32_000, "10.0.0.2"));
         assert_eq!(alpha.last_seen_at, Some(later(10).micros()), "{engine}");
 
-        // A board that was carried to another host; what its old host says next leaves it there.
+        // A board moves to another host, and a later report of the old host leaves it there.
         report(&db, 2, host(vec![board("gpu-a", 3)]), later(20)).await.unwrap();
         report(&db, 1, second, later(30)).await.unwrap();
         let carried = [place("gpu-b", 1, 0, true), place("gpu-a", 2, 3, true)];
@@ -140,20 +140,20 @@ async fn a_report_is_written_over_the_last_one() {
 }
 
 #[tokio::test]
-async fn whose_board_another_node_names_is_known() {
-    for (engine, db, _place) in engines("fleet_claims").await {
+async fn the_owner_of_a_board_that_another_node_reports_is_found() {
+    for (engine, db, _location) in engines("fleet_claims").await {
         with_nodes(&db).await;
         with_jobs(&db).await;
         report(&db, 1, host(vec![board("gpu-a", 0)]), now()).await.unwrap();
         for (gpu, n) in [("gpu-a", 1), ("gpu-x", 2)] {
-            let none = read!(db, store::nodes::find_other, gpu, node(n));
+            let none = read!(db, store::nodes::find_other_owner, gpu, node(n));
             assert_eq!(none, None, "{engine}: its own, or nobody's");
         }
         let of_alpha = |present, held| {
             let (node_id, node_name) = (node(1).to_string(), "alpha".to_owned());
-            Some(OtherRow { node_id, node_name, present, held })
+            Some(BoardOwnerRow { node_id, node_name, present, held })
         };
-        let other = async || read!(db, store::nodes::find_other, "gpu-a", node(2));
+        let other = async || read!(db, store::nodes::find_other_owner, "gpu-a", node(2));
         assert_eq!(other().await, of_alpha(true, false), "{engine}");
         allocate(&db, slice(1, 1, 0, "gpu-a", 0)).await.unwrap();
         assert_eq!(other().await, of_alpha(true, true), "{engine}");
@@ -162,19 +162,19 @@ async fn whose_board_another_node_names_is_known() {
         release(&db, 1, 1).await;
         assert_eq!(other().await, of_alpha(false, false), "{engine}");
 
-        for (words, changes) in [("", false), ("gpu-a", true), ("gpu-a", false), ("", true)] {
+        for (boards, changes) in [("", false), ("gpu-a", true), ("gpu-a", false), ("", true)] {
             let set = write(&db, move |tx| {
-                async move { store::nodes::set_left_out(tx, node(2), words).await }.boxed()
+                async move { store::nodes::set_left_out(tx, node(2), boards).await }.boxed()
             });
-            assert_eq!(set.await, changes, "{engine} {words:?}");
-            assert_eq!(nodes(&db).await[1].left_out, words, "{engine}");
+            assert_eq!(set.await, changes, "{engine} {boards:?}");
+            assert_eq!(nodes(&db).await[1].left_out, boards, "{engine}");
         }
     }
 }
 
 #[tokio::test]
 async fn a_quarantine_lasts_until_the_board_is_reported_anew() {
-    for (engine, db, _place) in engines("fleet_quarantine").await {
+    for (engine, db, _location) in engines("fleet_quarantine").await {
         with_nodes(&db).await;
         let all = || host(vec![board("gpu-a", 0), board("gpu-b", 1), board("gpu-c", 2)]);
         let why = |gpu: &str, reason: &str| (gpu.to_owned(), reason.to_owned());
@@ -188,7 +188,7 @@ async fn a_quarantine_lasts_until_the_board_is_reported_anew() {
         assert_eq!(quarantined(&db).await, [why("gpu-b", "lost")], "{engine}");
         quarantine(&db, 1, 1, "hot").await;
         assert_eq!(quarantined(&db).await, [why("gpu-a", "hot"), why("gpu-b", "hot")], "{engine}");
-        // Neither another node's report nor one without the board says anything of it.
+        // Reports of other nodes, and reports without the board, do not end the quarantine.
         report(&db, 2, host(vec![board("gpu-d", 0)]), now()).await.unwrap();
         report(&db, 1, host(vec![board("gpu-a", 0)]), now()).await.unwrap();
         assert_eq!(quarantined(&db).await, [why("gpu-b", "hot")], "{engine}");
@@ -200,7 +200,7 @@ async fn a_quarantine_lasts_until_the_board_is_reported_anew() {
 
 #[tokio::test]
 async fn an_attempt_stays_open_on_its_node_until_it_is_closed() {
-    for (engine, db, _place) in engines("fleet_attempts").await {
+    for (engine, db, _location) in engines("fleet_attempts").await {
         with_nodes(&db).await;
         with_jobs(&db).await;
         for (j, number, n) in [(3, 1, 1), (1, 2, 1), (1, 1, 1), (2, 1, 2)] {
@@ -229,16 +229,16 @@ async fn an_attempt_stays_open_on_its_node_until_it_is_closed() {
         row.known = true;
         row.ended = true;
         row.log_bytes = Some(4_096);
-        keep(&db, &row).await;
+        update_attempt(&db, &row).await;
         for (j, number, bytes) in [(1, 1, Some(4_096)), (1, 2, None), (2, 1, None), (9, 1, None)] {
             let answer = read!(db, store::attempts::find_log_end, job(j), number, 0);
             assert_eq!(answer.and_then(|end| end.log_bytes), bytes, "{engine}: job {j}, attempt {number}");
         }
         assert_eq!(open_on(&db, 1).await.len(), 3, "{engine}: an end alone closes nothing");
         let open = read!(db, store::attempts::list_open, node(1));
-        let told: Vec<_> = open.iter().map(|row| (row.known, row.spec.as_deref())).collect();
+        let specs: Vec<_> = open.iter().map(|row| (row.known, row.spec.as_deref())).collect();
         let unknown = (false, Some("{}"));
-        assert_eq!(told, [(true, None), unknown, unknown], "{engine}: what is known is not read again");
+        assert_eq!(specs, [(true, None), unknown, unknown], "{engine}: what is known is not read again");
         assert_eq!(
             (open[1].phase.state, open[1].latest, open[1].lease_ms),
             (JobState::Queued, 0, 0),
@@ -246,7 +246,7 @@ async fn an_attempt_stays_open_on_its_node_until_it_is_closed() {
         );
         row.clean = true;
         row.is_open = false;
-        keep(&db, &row).await;
+        update_attempt(&db, &row).await;
         assert_eq!(open_on(&db, 1).await, [one(1, 2), one(3, 1)], "{engine}");
         assert_eq!(open_on(&db, 2).await, [one(2, 1)], "{engine}");
         let closed = read!(db, store::attempts::find, job(1), 1, node(1)).unwrap();
@@ -258,11 +258,12 @@ async fn an_attempt_stays_open_on_its_node_until_it_is_closed() {
 }
 
 #[tokio::test]
-async fn an_attempt_has_a_lease_where_its_worker_keeps_one() {
-    for (engine, db, _place) in engines("fleet_leases").await {
+async fn an_attempt_has_a_lease_only_on_a_node_that_keeps_leases() {
+    for (engine, db, _location) in engines("fleet_leases").await {
         with_nodes(&db).await;
         with_jobs(&db).await;
-        let lost = write(&db, |tx| async move { store::leases::returned(tx, node(1), true).await }.boxed());
+        let lost =
+            write(&db, |tx| async move { store::leases::mark_returned(tx, node(1), true).await }.boxed());
         assert!(!lost.await, "{engine}");
         start(&db, 1, 1, 1).await.unwrap();
         start(&db, 2, 1, 2).await.unwrap();
@@ -274,7 +275,7 @@ async fn an_attempt_has_a_lease_where_its_worker_keeps_one() {
 
 #[tokio::test]
 async fn slices_are_held_until_they_are_released() {
-    for (engine, db, _place) in engines("fleet_slices").await {
+    for (engine, db, _location) in engines("fleet_slices").await {
         with_nodes(&db).await;
         with_jobs(&db).await;
         let boards = vec![board("gpu-a", 0), board("gpu-b", 1), board("gpu-c", 2)];
@@ -292,7 +293,7 @@ async fn slices_are_held_until_they_are_released() {
         assert_eq!(held(&db).await, [&all[..], &[hold("gpu-c", 0, 3, 1)]].concat(), "{engine}");
         let rows = read!(db, store::attempts::list_held);
         let place = |a: &AllocationRow| (a.gpu_uuid.clone(), a.start, a.job_id.clone());
-        let taken: Vec<_> = read!(db, store::attempts::list_taken).iter().map(place).collect();
+        let taken: Vec<_> = read!(db, store::attempts::list_held_allocations).iter().map(place).collect();
         assert_eq!(taken, rows.iter().map(|r| place(&r.allocation)).collect::<Vec<_>>(), "{engine}");
         assert_eq!((rows[3].allocation.profile_id, rows[3].allocation.size), (None, 8), "{engine}");
         assert_eq!((rows[0].allocation.profile_id, rows[0].allocation.size), (Some(19), 1), "{engine}");
@@ -312,7 +313,8 @@ async fn slices_are_held_until_they_are_released() {
         stained.4 = Some("a process".to_owned());
         assert_eq!(held(&db).await[..2], [stained, hold("gpu-a", 4, 1, 1)], "{engine}");
 
-        // Only this attempt's slices go back; what it had stays on record, and takes no stain any more.
+        // Only the allocations of this attempt are released; its record stays and takes no unclean reason any
+        // more.
         release(&db, 1, 2).await;
         assert_eq!(held(&db).await.len(), 4, "{engine}");
         release(&db, 1, 1).await;
@@ -333,8 +335,8 @@ async fn slices_are_held_until_they_are_released() {
 }
 
 #[tokio::test]
-async fn what_several_jobs_hold_is_read_at_once() {
-    for (engine, db, _place) in engines("fleet_several").await {
+async fn allocations_of_several_jobs_are_read_at_once() {
+    for (engine, db, _location) in engines("fleet_several").await {
         with_nodes(&db).await;
         with_jobs(&db).await;
         report(&db, 1, host(vec![board("gpu-a", 0), board("gpu-b", 1)]), now()).await.unwrap();
@@ -355,7 +357,8 @@ async fn what_several_jobs_hold_is_read_at_once() {
         assert_eq!(held, [one(1, 2, 0), one(3, 1, 0)], "{engine}");
         assert!(read!(db, store::attempts::list_held_by, &[]).is_empty(), "{engine}");
 
-        // Of the latest attempt only, held or given back; the first has none that counts as such.
+        // Only allocations of the latest attempt are listed, held or released; at first no attempt is the
+        // latest.
         let latest = async || -> Vec<(String, i64, i64)> {
             let rows =
                 read!(db, store::attempts::list_latest_allocations, asked.map(|j| j.to_string()).to_vec());
@@ -381,7 +384,7 @@ async fn what_several_jobs_hold_is_read_at_once() {
 
 #[tokio::test]
 async fn an_offering_shows_its_latest_price() {
-    for (engine, db, place) in engines("fleet_offerings").await {
+    for (engine, db, location) in engines("fleet_offerings").await {
         let add = async |n: u128, slug: &'static str, model: &'static str, cells: i64| {
             db.write(move |tx| {
                 async move { store::offerings::insert(tx, &offering(n, slug, model, cells), now()).await }
@@ -437,16 +440,16 @@ async fn an_offering_shows_its_latest_price() {
         let whole = read!(db, store::offerings::find, "h100", later(1)).unwrap();
         assert_eq!((whole.price, whole.mig_profile), (latest, None), "{engine}");
 
-        // A price version is never edited, not even past the store's own functions.
+        // A price version cannot be changed by direct SQL either.
         for sql in ["UPDATE prices SET nano_per_second = 1", "DELETE FROM prices"] {
             use sqlx::Connection;
-            let refused = match &place {
-                Place::Sqlite(dir) => {
+            let refused = match &location {
+                StoreLocation::Sqlite(dir) => {
                     let url = format!("sqlite://{}", dir.path().join("berth.db").display());
                     let mut raw = sqlx::SqliteConnection::connect(&url).await.unwrap();
                     sqlx::query(sql).execute(&mut raw).await.is_err()
                 }
-                Place::Postgres(url) => {
+                StoreLocation::Postgres(url) => {
                     let mut raw = sqlx::PgConnection::connect(url).await.unwrap();
                     sqlx::query(sql).execute(&mut raw).await.is_err()
                 }

@@ -1,4 +1,4 @@
-//! Jobs, their queue, events and meters on every engine.
+//! Tests of stored jobs, queue, events and meters, on every engine.
 
 use crate::common::engines;
 use crate::stores::{later, now, write};
@@ -36,7 +36,7 @@ fn user(n: u128) -> User {
     User { id, email: format!("{n}@b"), name: "A".to_owned(), operator: n == 1 }
 }
 
-/// A submission for one slice of an H100, of the first organization.
+/// Returns a submission of the first organization for one slice of an H100.
 fn new_job(n: u128) -> NewJobRow {
     NewJobRow {
         id: job(n),
@@ -70,7 +70,7 @@ fn event(n: u128, seq: i64, at: Timestamp, state: JobState) -> JobEvent {
     JobEvent { job: job(n), seq, at, state, attempt: u32::from(seq > 1), detail: format!("step {seq}") }
 }
 
-/// Two organizations with two people, and three offerings: two of the H100, one of the A100.
+/// Inserts two organizations, two users and three offerings: two of the H100, one of the A100.
 async fn with_catalogue(db: &Db) {
     write(db, |tx| {
         async move {
@@ -149,10 +149,10 @@ async fn extend(db: &Db, n: u128, generation: i64, limit_s: i64, held: i64) -> R
     .await
 }
 
-async fn record(db: &Db, of: OrgId, event: JobEvent) -> Result<(), StoreError> {
+async fn record(db: &Db, org: OrgId, event: JobEvent) -> Result<(), StoreError> {
     db.write(move |tx| {
         let event = event.clone();
-        async move { store::jobs::insert_event(tx, of, &event).await }.boxed()
+        async move { store::jobs::insert_event(tx, org, &event).await }.boxed()
     })
     .await
 }
@@ -161,9 +161,9 @@ fn numbers(rows: &[JobRow]) -> Vec<u128> {
     rows.iter().map(|row| row.id.parse::<JobId>().unwrap().uuid().as_u128()).collect()
 }
 
-async fn page(db: &Db, of: OrgId, state: &str, before: Option<JobId>, limit: i64) -> Vec<u128> {
+async fn page(db: &Db, org: OrgId, state: &str, before: Option<JobId>, limit: i64) -> Vec<u128> {
     let before = before.map_or_else(String::new, |id| id.to_string());
-    numbers(&read!(db, store::jobs::list, of, state, &before, limit))
+    numbers(&read!(db, store::jobs::list, org, state, &before, limit))
 }
 
 async fn queue(db: &Db, limit: i64) -> Vec<u128> {
@@ -171,8 +171,8 @@ async fn queue(db: &Db, limit: i64) -> Vec<u128> {
 }
 
 #[tokio::test]
-async fn a_job_is_its_organizations_alone() {
-    for (engine, db, _place) in engines("jobs_found").await {
+async fn a_job_is_found_only_in_its_organization() {
+    for (engine, db, _location) in engines("jobs_found").await {
         with_catalogue(&db).await;
         submit(&db, new_job(1)).await.unwrap();
         let row = read!(db, store::jobs::find, org(1), job(1)).unwrap();
@@ -209,8 +209,8 @@ async fn a_job_is_its_organizations_alone() {
 }
 
 #[tokio::test]
-async fn many_jobs_are_read_at_once_as_they_are_one_by_one() {
-    for (engine, db, _place) in engines("jobs_many").await {
+async fn a_bulk_read_of_jobs_equals_single_reads() {
+    for (engine, db, _location) in engines("jobs_many").await {
         with_catalogue(&db).await;
         for n in 1..=20 {
             submit(&db, NewJobRow { org: org(1 + n % 2), ..new_job(n) }).await.unwrap();
@@ -228,7 +228,7 @@ async fn many_jobs_are_read_at_once_as_they_are_one_by_one() {
 }
 
 #[tokio::test]
-async fn each_cause_of_a_stop_is_read_as_it_was_written() {
+async fn each_stop_cause_is_stored_and_read_unchanged() {
     let causes = [
         StopCause::Cancelled,
         StopCause::TimedOut,
@@ -239,7 +239,7 @@ async fn each_cause_of_a_stop_is_read_as_it_was_written() {
         StopCause::Drained { again: true, grace_s: 0 },
         StopCause::Drained { again: false, grace_s: u32::MAX },
     ];
-    for (engine, db, _place) in engines("jobs_stops").await {
+    for (engine, db, _location) in engines("jobs_stops").await {
         with_catalogue(&db).await;
         submit(&db, new_job(1)).await.unwrap();
         for cause in causes {
@@ -258,8 +258,8 @@ async fn each_cause_of_a_stop_is_read_as_it_was_written() {
 }
 
 #[tokio::test]
-async fn the_inputs_of_a_job_lie_beside_it() {
-    for (engine, db, _place) in engines("jobs_inputs").await {
+async fn job_inputs_are_stored_apart_from_the_job() {
+    for (engine, db, _location) in engines("jobs_inputs").await {
         with_catalogue(&db).await;
         let inputs = JobInputs {
             script: Some("#!/bin/sh\n".to_owned()),
@@ -278,8 +278,8 @@ async fn the_inputs_of_a_job_lie_beside_it() {
 }
 
 #[tokio::test]
-async fn a_change_needs_the_generation_that_it_is_based_on() {
-    for (engine, db, _place) in engines("jobs_changed").await {
+async fn an_update_with_a_stale_generation_is_refused() {
+    for (engine, db, _location) in engines("jobs_changed").await {
         with_catalogue(&db).await;
         let hold = TransferId::from_uuid(Uuid::from_u128(77));
         submit(&db, NewJobRow { hold: Some(hold), ..new_job(1) }).await.unwrap();
@@ -301,7 +301,7 @@ async fn a_change_needs_the_generation_that_it_is_based_on() {
         let row = read!(db, store::jobs::find_any, job(1)).unwrap();
         assert_eq!(format!("{row:?}"), expected, "{engine}");
 
-        // The meter runs on beside the generation and touches neither it nor the state.
+        // A meter update changes neither the generation nor the state.
         let measured = JobRow { held_micros: 40, cost_micros: 20, posted_micros: 10, metered_ms: 9, ..based };
         meter(&db, &measured).await.unwrap();
         let expected =
@@ -329,8 +329,8 @@ async fn a_change_needs_the_generation_that_it_is_based_on() {
 }
 
 #[tokio::test]
-async fn jobs_are_listed_from_the_newest_back() {
-    for (engine, db, _place) in engines("jobs_listed").await {
+async fn jobs_are_listed_newest_first() {
+    for (engine, db, _location) in engines("jobs_listed").await {
         with_catalogue(&db).await;
         for n in [3, 1, 5, 2, 4] {
             submit(&db, new_job(n)).await.unwrap();
@@ -352,7 +352,7 @@ async fn jobs_are_listed_from_the_newest_back() {
 
 #[tokio::test]
 async fn the_queue_is_read_by_priority_and_age() {
-    for (engine, db, _place) in engines("jobs_queued").await {
+    for (engine, db, _location) in engines("jobs_queued").await {
         with_catalogue(&db).await;
         for new in [
             NewJobRow { created_at: later(10), ..new_job(1) },
@@ -376,7 +376,7 @@ async fn the_queue_is_read_by_priority_and_age() {
 
 #[tokio::test]
 async fn events_come_in_order_for_a_job_and_for_an_organization() {
-    for (engine, db, _place) in engines("jobs_events").await {
+    for (engine, db, _location) in engines("jobs_events").await {
         with_catalogue(&db).await;
         for (n, of) in [(1, 1), (2, 1), (3, 2)] {
             submit(&db, NewJobRow { org: org(of), ..new_job(n) }).await.unwrap();
@@ -409,8 +409,8 @@ async fn events_come_in_order_for_a_job_and_for_an_organization() {
 }
 
 #[tokio::test]
-async fn open_use_and_counts_are_an_organizations_own() {
-    for (engine, db, _place) in engines("jobs_counts").await {
+async fn open_usage_and_job_counts_are_per_organization() {
+    for (engine, db, _location) in engines("jobs_counts").await {
         with_catalogue(&db).await;
         for n in 1..=6 {
             submit(&db, new_job(n)).await.unwrap();

@@ -1,4 +1,4 @@
-//! Terminals in jobs, on every engine.
+//! Tests of stored terminals, on every engine.
 
 use crate::common::engines;
 use crate::fleet::{job, later, node, now, org, with_jobs, with_nodes, write};
@@ -30,7 +30,7 @@ async fn terminals_are_open_until_they_are_closed_once() {
         exit_code: None,
         cause: None,
     };
-    for (engine, db, _place) in engines("terminals").await {
+    for (engine, db, _location) in engines("terminals").await {
         with_nodes(&db).await;
         with_jobs(&db).await;
         write(&db, move |tx| {
@@ -60,7 +60,7 @@ async fn terminals_are_open_until_they_are_closed_once() {
             async move {
                 let left = Some(now().micros());
                 let mut steps = vec![terminals::attach(tx, &name, later(5)).await?];
-                // Somebody is there again: whoever wanted to close what was left finds it changed.
+                // A client is connected again, so a close of the abandoned terminal has no effect.
                 steps.push(terminals::close(tx, &name, left, None, "left", later(60)).await?);
                 steps.push(terminals::leave(tx, &name, later(70)).await?);
                 steps.push(terminals::attach(tx, &name, later(80)).await?);

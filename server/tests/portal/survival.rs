@@ -1,10 +1,10 @@
-//! The portal as a process, killed without warning while it takes submissions.
+//! Tests of the portal as a process that is killed without warning.
 
 use std::process::Command;
 use std::sync::mpsc;
 
 use crate::common::{TestPortal, job};
-use crate::process::{Served, call, eventually, free_address, serve, serve_with, worker};
+use crate::process::{PortalProcess, call, eventually, free_address, serve, serve_with, worker};
 use berth_foundation::Settings;
 use berth_store::{self as store, Db};
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ async fn kill_9_loses_no_acknowledged_job_and_holds_each_once() {
         let t = TestPortal::on(Db::sqlite(&database).await.unwrap());
         let operator = t.operator().await;
         let (ada, org) = t.tenant("lab").await;
-        t.stock(&operator, &org, 1_000_000_000_000).await;
+        t.add_price_and_credit(&operator, &org, 1_000_000_000_000).await;
         let new = json!({"name": "script", "role": "member"});
         let created = t.post(&ada, &format!("/orgs/{org}/tokens"), new).await.expect(201);
         (org, created["secret"].as_str().unwrap().to_owned())
@@ -25,25 +25,25 @@ async fn kill_9_loses_no_acknowledged_job_and_holds_each_once() {
     let mut acknowledged: Vec<String> = vec![];
     for _round in 0..8 {
         let mut served = serve(dir.path());
-        let (told, heard) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         let clients: Vec<_> = (0..8)
             .map(|_| {
                 let (address, path, token) =
                     (served.address.clone(), format!("/orgs/{org}/jobs"), token.clone());
-                let told = told.clone();
+                let sender = sender.clone();
                 std::thread::spawn(move || {
                     while let Some((status, answer)) = call(&address, "POST", &path, &token, &job()) {
                         assert_eq!(status, 201, "{answer}");
-                        told.send(answer["id"].as_str().unwrap().to_owned()).unwrap();
+                        sender.send(answer["id"].as_str().unwrap().to_owned()).unwrap();
                     }
                 })
             })
             .collect();
-        drop(told);
-        // Killed in the middle: after a number of answers, with more under way.
-        acknowledged.extend(heard.iter().take(40));
+        drop(sender);
+        // The kill comes after some answers, with more requests in progress.
+        acknowledged.extend(receiver.iter().take(40));
         served.kill();
-        acknowledged.extend(heard.iter());
+        acknowledged.extend(receiver.iter());
         clients.into_iter().for_each(|c| c.join().unwrap());
     }
     assert!(acknowledged.len() >= 8 * 40);
@@ -74,14 +74,14 @@ async fn kill_9_during_a_run_charges_every_second_once() {
     let dir = tempfile::tempdir().unwrap();
     let database = dir.path().join("berth.db");
     let (org, token, join) = {
-        // One data directory, so that the token names the authority of the portal that is started.
+        // One data directory is used, so that the join token has the fingerprint of the started portal.
         let data = dir.path().to_owned();
         let t =
             TestPortal::with(Db::sqlite(&database).await.unwrap(), |settings| Settings { data, ..settings });
-        t.clock.set_by_the_machine();
+        t.clock.set_to_system_time();
         let operator = t.operator().await;
         let (ada, org) = t.tenant("lab").await;
-        t.stock(&operator, &org, 1_000_000_000).await;
+        t.add_price_and_credit(&operator, &org, 1_000_000_000).await;
         let new = json!({"name": "script", "role": "member"});
         let created = t.post(&ada, &format!("/orgs/{org}/tokens"), new).await.expect(201);
         let join = t.post(&operator, "/operator/join-tokens", json!({})).await.expect(201);
@@ -97,7 +97,7 @@ async fn kill_9_during_a_run_charges_every_second_once() {
     let (status, job) = call(&served.address, "POST", &format!("/orgs/{org}/jobs"), &token, &spec).unwrap();
     assert_eq!(status, 201, "{job}");
     let path = format!("/orgs/{org}/jobs/{}", job["id"].as_str().unwrap());
-    let until = |served: &Served, ready: &dyn Fn(&Value) -> bool| {
+    let until = |served: &PortalProcess, ready: &dyn Fn(&Value) -> bool| {
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
         loop {
             let (_, now) = call(&served.address, "GET", &path, &token, &Value::Null).unwrap();
@@ -132,18 +132,18 @@ async fn kill_9_during_a_run_charges_every_second_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kill_9_leaves_the_room_that_was_made_to_its_job() {
-    room_over_a_kill(false).await;
+async fn kill_9_keeps_preempted_devices_for_their_job() {
+    devices_over_a_kill(false).await;
 }
 
-/// The same where the run that is stopped is cancelled in its grace.
+/// The same with a cancellation of the preempted run during its grace.
 #[tokio::test(flavor = "multi_thread")]
-async fn kill_9_leaves_the_room_of_a_cancelled_run_to_its_job() {
-    room_over_a_kill(true).await;
+async fn kill_9_keeps_devices_of_a_cancelled_preempted_run_for_their_job() {
+    devices_over_a_kill(true).await;
 }
 
-/// A run is stopped for a job, the portal is killed, and a job with an earlier turn comes meanwhile.
-async fn room_over_a_kill(cancels: bool) {
+/// Preempts a run for a job, kills the portal, and submits a job with an earlier turn.
+async fn devices_over_a_kill(cancels: bool) {
     let dir = tempfile::tempdir().unwrap();
     let database = dir.path().join("berth.db");
     let board = "h100-80gb.7g.80gb";
@@ -151,12 +151,12 @@ async fn room_over_a_kill(cancels: bool) {
         let data = dir.path().to_owned();
         let t =
             TestPortal::with(Db::sqlite(&database).await.unwrap(), |settings| Settings { data, ..settings });
-        t.clock.set_by_the_machine();
+        t.clock.set_to_system_time();
         let operator = t.operator().await;
         let mut tenants = Vec::new();
         for name in ["lab", "bay"] {
             let (person, org) = t.tenant(name).await;
-            t.stock(&operator, &org, 1_000_000_000).await;
+            t.add_price_and_credit(&operator, &org, 1_000_000_000).await;
             let new = json!({"name": "script", "role": "member"});
             let created = t.post(&person, &format!("/orgs/{org}/tokens"), new).await.expect(201);
             tenants.push((org, created["secret"].as_str().unwrap().to_owned()));
@@ -169,7 +169,7 @@ async fn room_over_a_kill(cancels: bool) {
     let worker_address = free_address();
     let mut served = serve_with(dir.path(), &worker_address, &[], None);
     let _worker = worker(&dir.path().join("worker"), &worker_address, &join);
-    let submit = |served: &Served, (org, token): &(String, String), more: Value| {
+    let submit = |served: &PortalProcess, (org, token): &(String, String), more: Value| {
         let mut spec = json!({"name": "train", "offering": board, "max_duration_s": 100});
         spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         let (status, job) =
@@ -177,16 +177,16 @@ async fn room_over_a_kill(cancels: bool) {
         assert_eq!(status, 201, "{job}");
         (format!("/orgs/{org}/jobs/{}", job["id"].as_str().unwrap()), token.clone())
     };
-    let get = |served: &Served, (path, token): &(String, String)| {
+    let get = |served: &PortalProcess, (path, token): &(String, String)| {
         call(&served.address, "GET", path, token, &Value::Null).unwrap().1
     };
-    let until = |served: &Served, job: &(String, String), state: &str| {
+    let until = |served: &PortalProcess, job: &(String, String), state: &str| {
         eventually(|| match get(served, job) {
             now if now["state"] == state => Ok(now),
             now => Err(now.to_string()),
         })
     };
-    // It runs until its grace is over.
+    // The run ends after its grace only.
     let low = json!({
         "script": "trap '' TERM; while true; do sleep 0.05; done", "priority": "low", "preemptible": true,
         "checkpoint": {"dir": "state", "grace_s": 15},
@@ -203,7 +203,7 @@ async fn room_over_a_kill(cancels: bool) {
     }
     served.kill();
     let mut served = serve_with(dir.path(), &worker_address, &[], None);
-    // Its organization has used nothing, so its turn is before the other's.
+    // The organization has no past use, so its turn is first.
     let second = submit(&served, &tenants[1], runs);
     eventually(|| match get(&served, &second)["reasons"] {
         ref reasons if *reasons != json!([]) => Ok(()),
@@ -216,11 +216,11 @@ async fn room_over_a_kill(cancels: bool) {
 }
 
 #[test]
-fn bad_settings_are_said_and_not_endured() {
+fn invalid_settings_are_reported_and_end_the_program() {
     let run = |args: &[&str]| Command::new(env!("CARGO_BIN_EXE_berth-portal")).args(args).output().unwrap();
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().to_str().unwrap();
-    for (args, said) in [
+    for (args, expected) in [
         (vec!["serve", "--listen", "nowhere"], "nowhere"),
         (vec!["serve", "--data", "/proc/nothing"], "cannot be made"),
         (vec!["serve", "--worker-listen", "0.0.0.0:0", "--data", data], "--worker-url"),
@@ -230,7 +230,7 @@ fn bad_settings_are_said_and_not_endured() {
     ] {
         let out = run(&args);
         let error = String::from_utf8_lossy(&out.stderr).into_owned();
-        assert!(!out.status.success() && error.contains(said), "{args:?}: {error}");
+        assert!(!out.status.success() && error.contains(expected), "{args:?}: {error}");
         assert!(!error.contains("hunter2"), "a password is never shown");
     }
     assert!(run(&["migrate", "--data", data]).status.success());

@@ -1,4 +1,4 @@
-//! What each board model offers. The figures are NVIDIA's (MIG User Guide, profile tables).
+//! The board models and their MIG profiles. The figures are from NVIDIA's MIG User Guide (profile tables).
 
 use std::sync::OnceLock;
 
@@ -7,49 +7,49 @@ use serde::Deserialize;
 /// A GPU instance profile of one board model.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Profile {
-    /// The `NVML_GPU_INSTANCE_PROFILE_*` argument of the profile-info call. Not `id`.
+    /// The `NVML_GPU_INSTANCE_PROFILE_*` argument of the profile-info call; different from `id`.
     pub index: u32,
-    /// What NVML reports and what create, placement and capacity calls take. Differs by board.
+    /// The id in NVML's reports and in its calls for creation, placement and capacity. It differs by board.
     pub id: u32,
-    /// `1g.10gb`.
+    /// For example `1g.10gb`.
     pub name: String,
-    /// Compute slices.
+    /// Number of compute slices.
     pub compute: u32,
-    /// Memory slices.
+    /// Number of memory slices.
     pub size: u32,
     pub memory_mib: u64,
-    /// Multiprocessors.
+    /// Number of multiprocessors.
     pub sm: u32,
     pub copy_engines: u32,
     pub decoders: u32,
     pub encoders: u32,
     pub jpeg: u32,
     pub ofa: u32,
-    /// At most so many on one board.
+    /// Greatest number of instances on one board.
     pub max: u32,
-    /// At most one instance of such a group on one board (media engines).
+    /// The exclusive group: a board has at most one instance of each group (media engines).
     pub group: Option<String>,
-    /// Memory slices at which it may start.
+    /// Memory slices at which an instance may start.
     pub starts: Vec<u32>,
-    /// The compute instance profile that fills it.
+    /// The compute instance profile that fills the GPU instance.
     pub ci_profile: u32,
 }
 
 /// A board model.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Board {
-    /// `H100-80GB`.
+    /// For example `H100-80GB`.
     pub model: String,
-    /// What NVML calls it.
+    /// The names in NVML.
     pub names: Vec<String>,
     pub total_memory_mib: u64,
     pub memory_slices: u32,
     pub compute_slices: u32,
-    /// MIG mode switches without a GPU reset (Hopper and later).
+    /// True if the MIG mode changes without a GPU reset (Hopper and later).
     pub live_toggle: bool,
-    /// Utilisation per instance can be read (GPM; Hopper and later).
+    /// True if the utilization of each instance can be read (GPM; Hopper and later).
     pub gpm: bool,
-    /// `9.0`.
+    /// For example `9.0`.
     pub compute_capability: String,
     pub profiles: Vec<Profile>,
 }
@@ -69,25 +69,25 @@ impl Board {
     }
 }
 
-/// Every known board.
+/// All known board models.
 pub fn boards() -> &'static [Board] {
     static BOARDS: OnceLock<Vec<Board>> = OnceLock::new();
-    // The table is part of the program; a test reads it, so the empty list is never seen.
+    // The table is part of the program, and a test reads it. So the empty default never occurs.
     BOARDS.get_or_init(|| serde_json::from_str(include_str!("../boards.json")).unwrap_or_default())
 }
 
-/// A board by its model (`H100-80GB`), by the model's first part (`A30`), or by the name that NVML
-/// reports (`NVIDIA H100 80GB HBM3`). Case does not matter.
+/// Finds a board by its model (`H100-80GB`), by the first part of its model (`A30`), or by its name in NVML
+/// (`NVIDIA H100 80GB HBM3`). Case does not matter.
 pub fn board_by_name(name: &str) -> Option<&'static Board> {
-    let same = |a: &str| a.eq_ignore_ascii_case(name);
-    let starts = |a: &str| {
+    let is_name = |a: &str| a.eq_ignore_ascii_case(name);
+    let is_prefix_of = |a: &str| {
         a.get(..name.len()).is_some_and(|head| head.eq_ignore_ascii_case(name))
             && a.as_bytes().get(name.len()) == Some(&b'-')
     };
     boards()
         .iter()
-        .find(|b| same(&b.model) || b.names.iter().any(|n| same(n)))
-        .or_else(|| boards().iter().find(|b| starts(&b.model)))
+        .find(|b| is_name(&b.model) || b.names.iter().any(|n| is_name(n)))
+        .or_else(|| boards().iter().find(|b| is_prefix_of(&b.model)))
 }
 
 #[cfg(test)]

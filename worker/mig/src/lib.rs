@@ -1,9 +1,9 @@
 //! MIG board tables and the rules of slice placement.
 //!
-//! A board is a row of memory slices; a profile may be created only at certain starts. This crate
-//! knows the tables of NVIDIA's boards, says whether an instance is legal beside live ones, and
-//! chooses where to put the next one. It is pure: no driver, no IO, no clock. At run time a worker
-//! reads the tables from the driver too, and the driver has the last word.
+//! A board is a row of memory slices, and an instance of a profile may start at certain slices only. This
+//! crate has the tables of NVIDIA's boards, checks an instance against the live instances, and chooses the
+//! start of the next one. It is pure: no driver, no IO, no clock. At run time a worker also reads the tables
+//! from the driver. If the two differ, the driver counts.
 
 mod board;
 mod masks;

@@ -1,7 +1,7 @@
-//! The geometry of a board as tables over its occupied slices.
+//! Lookup tables of a board by its occupied slices.
 //!
-//! A board has at most eight memory slices, so what fits where is a table of 256 rows. Who asks
-//! often, as a scheduler does, asks here; the rules themselves are in `planner`.
+//! A board has at most eight memory slices, so a table has 256 rows. The tables serve frequent lookups, such
+//! as those of a scheduler. The rules are in `planner`.
 
 use std::sync::OnceLock;
 
@@ -14,7 +14,7 @@ const ROWS: usize = 256;
 /// The tables of one board.
 #[derive(Debug)]
 pub struct Masks {
-    /// `starts[profile][mask]`: the starts that are free, as bits.
+    /// `starts[profile][mask]`: the free starts as bits.
     starts: Vec<[u8; ROWS]>,
     completions: [u32; ROWS],
     /// The exclusive group of each profile as a bit; 0 for none.
@@ -52,17 +52,17 @@ impl Masks {
         Self { groups, starts: board.profiles.iter().map(row).collect(), completions }
     }
 
-    /// The starts at which the profile (by its place in the board's list) fits, as bits.
+    /// The starts at which a profile fits, as bits. `profile` is its index in the board's list.
     pub fn starts(&self, profile: usize, mask: u8) -> u8 {
         self.starts.get(profile).and_then(|row| row.get(usize::from(mask))).copied().unwrap_or(0)
     }
 
-    /// The group of which a board takes one at most, as a bit; 0 for none.
+    /// The exclusive group of a profile as a bit; 0 for none.
     pub fn group(&self, profile: usize) -> u8 {
         self.groups.get(profile).copied().unwrap_or(0)
     }
 
-    /// Sets of further instances that still fit, the empty one included.
+    /// The number of sets of further instances that fit, the empty set included.
     pub fn completions(&self, mask: u8) -> u32 {
         self.completions.get(usize::from(mask)).copied().unwrap_or(0)
     }
@@ -72,7 +72,7 @@ fn cover_bit(start: u32) -> u8 {
     1u8.checked_shl(start).unwrap_or(0)
 }
 
-/// The tables of a board by its place in [`boards`].
+/// The tables of a board. `board` is its index in [`boards`].
 pub fn masks(board: usize) -> Option<&'static Masks> {
     static MASKS: OnceLock<Vec<Masks>> = OnceLock::new();
     MASKS.get_or_init(|| boards().iter().map(Masks::new).collect()).get(board)
@@ -84,7 +84,7 @@ mod tests {
     use crate::planner::{Instance, choose, completions, legal};
     use std::collections::{BTreeSet, HashSet};
 
-    /// Every set of instances that can be reached by creating them one after the other.
+    /// All sets of instances that single creations can reach.
     fn reachable(board: &Board) -> Vec<Vec<Instance>> {
         let mut seen: HashSet<BTreeSet<Instance>> = HashSet::new();
         let mut open = vec![BTreeSet::new()];
@@ -107,8 +107,8 @@ mod tests {
         seen.into_iter().map(|live| live.into_iter().collect()).collect()
     }
 
-    /// On every reachable state of every board, the tables say what the rules say, and the planner
-    /// takes what trying all of them shows to be best.
+    /// In each reachable state of each board the tables agree with the rules, and the planner's choice is the
+    /// best of all starts.
     #[test]
     fn tables_and_planner_equal_brute_force_on_every_state() {
         for (index, board) in boards().iter().enumerate() {
@@ -124,19 +124,19 @@ mod tests {
                 let place = |i: &Instance| board.profiles.iter().position(|p| p.id == i.profile_id).unwrap();
                 let taken = live.iter().fold(0, |bits, i| bits | tables.group(place(i)));
                 for (place, profile) in board.profiles.iter().enumerate() {
-                    let of = |start: &u32| Instance { profile_id: profile.id, start: *start };
+                    let at = |start: &u32| Instance { profile_id: profile.id, start: *start };
                     let legal_starts: Vec<u32> = profile
                         .starts
                         .iter()
                         .copied()
-                        .filter(|s| legal(board, live, of(s)).is_ok())
+                        .filter(|s| legal(board, live, at(s)).is_ok())
                         .collect();
                     let bits = legal_starts.iter().fold(0, |b, s| b | cover_bit(*s));
                     let free = if tables.group(place) & taken != 0 { 0 } else { tables.starts(place, mask) };
                     assert_eq!(free, bits, "{} {} beside {live:?}", board.model, profile.name);
                     let best = legal_starts.into_iter().map(|start| {
                         let mut after = live.clone();
-                        after.push(of(&start));
+                        after.push(at(&start));
                         (completions(board, &after), start)
                     });
                     let best = best.max().map(|(count, start)| (start, count));

@@ -1,7 +1,7 @@
-//! Where the next instance goes.
+//! The planner of MIG instances: the choice of the start of the next instance.
 //!
-//! The rule: of all legal starts take the one after which the most sets of further instances are
-//! still possible; on a tie take the highest start. Instances that live are never moved.
+//! The chosen start is the one after which the most sets of further instances are possible, and on a tie the
+//! highest. Live instances are never moved.
 
 use std::fmt;
 
@@ -16,17 +16,17 @@ pub struct Instance {
     pub start: u32,
 }
 
-/// Why an instance cannot be created.
+/// The reason for which an instance cannot be created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Illegal {
     UnknownProfile,
-    /// The profile may not start there.
+    /// The profile may not start at that slice.
     Start,
     /// A live instance is in the way.
     Overlap,
-    /// As many of the profile as the board allows live already.
+    /// The board has its greatest number of instances of the profile.
     Count,
-    /// The one media extension of the board is taken.
+    /// The media extension of the board is in use.
     Group,
 }
 
@@ -53,7 +53,10 @@ fn occupied(board: &Board, live: &[Instance]) -> u32 {
         .fold(0, |mask, bits| mask | bits)
 }
 
-/// Whether `new` may be created beside `live`.
+/// Checks the creation of `new` beside the instances `live`.
+///
+/// # Errors
+/// [`Illegal`] with the reason.
 pub fn legal(board: &Board, live: &[Instance], new: Instance) -> Result<(), Illegal> {
     let profile = board.profile(new.profile_id).ok_or(Illegal::UnknownProfile)?;
     if !profile.starts.contains(&new.start) {
@@ -62,25 +65,27 @@ pub fn legal(board: &Board, live: &[Instance], new: Instance) -> Result<(), Ille
     if occupied(board, live) & bits(new.start, profile.size) != 0 {
         return Err(Illegal::Overlap);
     }
-    let of = |test: &dyn Fn(&Profile) -> bool| {
+    let count = |test: &dyn Fn(&Profile) -> bool| {
         live.iter().filter(|i| board.profile(i.profile_id).is_some_and(test)).count()
     };
-    if of(&|p| p.id == profile.id) >= profile.max as usize {
+    if count(&|p| p.id == profile.id) >= profile.max as usize {
         return Err(Illegal::Count);
     }
-    if profile.group.is_some() && of(&|p| p.group == profile.group) > 0 {
+    if profile.group.is_some() && count(&|p| p.group == profile.group) > 0 {
         return Err(Illegal::Group);
     }
     Ok(())
 }
 
-/// How many sets of further instances fit into the free slices of `mask`, the empty set included.
+/// The number of sets of further instances that fit into the free slices beside `live`, the empty set
+/// included.
 ///
-/// Media variants are left out: they have the geometry of their plain profile.
+/// Media variants do not count, because they have the geometry of their plain profile.
 pub fn completions(board: &Board, live: &[Instance]) -> u64 {
     completions_of(board, occupied(board, live))
 }
 
+/// The same for the occupied slices `mask`.
 pub(crate) fn completions_of(board: &Board, mask: u32) -> u64 {
     let plain: Vec<&Profile> = board
         .profiles
@@ -104,7 +109,7 @@ pub(crate) fn completions_of(board: &Board, mask: u32) -> u64 {
     ways.first().copied().unwrap_or(1)
 }
 
-/// Where to put one more instance of `profile_id`: its start and the completions left after it.
+/// Chooses the start of one more instance of `profile_id`. Returns the start and the completions after it.
 pub fn choose(board: &Board, live: &[Instance], profile_id: u32) -> Option<(u32, u64)> {
     let profile = board.profile(profile_id)?;
     let mask = occupied(board, live);
@@ -117,12 +122,12 @@ pub fn choose(board: &Board, live: &[Instance], profile_id: u32) -> Option<(u32,
         .map(|(completions, start)| (start, completions))
 }
 
-/// How many more instances of one profile fit, if nothing else is created.
+/// The number of further instances of one profile that fit, if no other instance is created.
 pub fn room_for(board: &Board, live: &[Instance], profile_id: u32) -> u32 {
     let mut live = live.to_vec();
     let mut room = 0;
-    // Equal sizes at fixed starts: taking any legal start that overlaps fewest others is a maximum
-    // packing, and starts of one profile never overlap each other partially on known boards.
+    // Instances of one profile have one size, and its starts never overlap partially on known boards. So each
+    // legal start is part of a maximum packing.
     while let Some(profile) = board.profile(profile_id) {
         let fits =
             profile.starts.iter().find(|s| legal(board, &live, Instance { profile_id, start: **s }).is_ok());
@@ -133,7 +138,7 @@ pub fn room_for(board: &Board, live: &[Instance], profile_id: u32) -> u32 {
     room
 }
 
-/// Free slices that no profile can use as the board stands.
+/// The free slices that no profile can use in the present state of the board.
 pub fn blocked_slices(board: &Board, live: &[Instance]) -> Vec<u32> {
     let mask = occupied(board, live);
     let mut usable = 0;

@@ -1,40 +1,41 @@
-//! When a job ends by itself, and after which ends it is tried again.
+//! Types of the rules for retries and for stops of idle jobs.
 
 use serde::{Deserialize, Serialize};
 
-/// What may be followed by another try.
+/// A kind of end with a retry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum RetryOn {
-    /// Its node or worker went down, or could not make its devices.
+    /// A failure of the node, of the worker or of the devices before the start.
     NodeLost,
-    /// It made room for a more important job. Such tries are not counted.
+    /// A preemption. Attempts after a preemption do not count as retries.
     Preempted,
-    /// It ended with an exit code other than 0, or by a signal.
+    /// An end with an exit code other than 0 or by a signal.
     Exit,
 }
 
-/// When a job is tried again. Without it only a preempted job is.
+/// The rules for retries. Without them only a preempted job gets another attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Retry {
-    /// Tries after the first, up to 100.
+    /// The maximum number of retries after the first attempt, up to 100.
     pub max: u32,
+    /// The kinds of end with a retry.
     pub on: Vec<RetryOn>,
 }
 
-/// When a job's devices count as idle, so that it is stopped. Where the driver reports no utilisation they
-/// never do.
+/// The rule for a stop of a job with idle devices. Devices without a utilization report from the driver never
+/// count as idle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct StopWhenIdle {
-    /// Their mean utilisation is below this, 1 to 100.
+    /// The limit of the mean utilization in percent, 1 to 100; 40 when absent.
     #[serde(default = "idle_percent")]
     pub below_percent: u32,
-    /// Seconds for which it must be so, 600 to 86400; rounded up to minutes.
+    /// Seconds below the limit before the stop, 600 to 86400, rounded up to minutes; 3600 when absent.
     #[serde(default = "idle_seconds")]
     pub for_s: u32,
 }

@@ -1,16 +1,17 @@
-//! What of a request reaches a job, and what of its answer reaches the browser.
+//! The filter for the headers of requests to jobs and of their answers to browsers.
 //!
-//! Pure. Nothing that is the portal's goes to a job, and nothing that a job says holds beyond its own path.
+//! Pure functions. No header or cookie of the portal reaches a job, and no header of a job has an effect
+//! beyond the path of its port.
 
 use std::net::IpAddr;
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 
-/// The names of the cookie that lets somebody in, plain and over https.
-const PASS: &str = "berth_port";
-const SECURE_PASS: &str = "__Secure-berth_port";
+/// The names of the pass cookie over http and over https.
+const PASS_COOKIE: &str = "berth_port";
+const SECURE_PASS_COOKIE: &str = "__Secure-berth_port";
 
-/// Between two neighbours only; with these go those that `Connection` names.
+/// Headers for one hop only. The header `Connection` can name more of them.
 const HOP_BY_HOP: [&str; 9] = [
     "connection",
     "keep-alive",
@@ -22,7 +23,7 @@ const HOP_BY_HOP: [&str; 9] = [
     "transfer-encoding",
     "upgrade",
 ];
-/// Of a request: the portal's own matters, or said anew here.
+/// Headers of a request that the portal keeps for itself or sets again.
 const NOT_TO_JOB: [&str; 12] = [
     "authorization",
     "cookie",
@@ -37,7 +38,7 @@ const NOT_TO_JOB: [&str; 12] = [
     "x-forwarded-proto",
     "x-real-ip",
 ];
-/// Of an answer: what a browser would keep for the whole host, which others share.
+/// Headers of an answer with an effect on the whole host, which several jobs can share.
 const NOT_FROM_JOB: [&str; 13] = [
     "accept-ch",
     "alt-svc",
@@ -54,37 +55,37 @@ const NOT_FROM_JOB: [&str; 13] = [
     "strict-transport-security",
 ];
 
-/// Between the browser's view of a port and the job's.
+/// The mapping between the browser's address of a port and the job's own address.
 #[derive(Debug, Clone, Copy)]
-pub struct Way<'a> {
-    /// As browsers call it, without a path.
+pub struct PortMapping<'a> {
+    /// The origin for browsers, without a path.
     pub origin: &'a str,
-    /// The path below which the port is seen, with a slash at both ends.
+    /// The path of the port for browsers, with a slash at both ends.
     pub prefix: &'a str,
     pub port: u16,
-    /// The job is asked for the whole path.
+    /// Requests to the job have the full path with the prefix.
     pub keep_path: bool,
 }
 
 pub const fn cookie_name(https: bool) -> &'static str {
-    if https { SECURE_PASS } else { PASS }
+    if https { SECURE_PASS_COOKIE } else { PASS_COOKIE }
 }
 
-/// Every cookie of a request, in its order.
+/// All cookies of a request, in their order.
 fn cookies(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     let lines = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
     lines.flat_map(|line| line.split(';')).map(str::trim).filter(|pair| !pair.is_empty())
 }
 
-/// What the cookies that let people in say. There may be several: a page can set such cookies too, though
-/// none that is good.
-pub fn passes(headers: &HeaderMap, https: bool) -> Vec<String> {
+/// The values of the pass cookies of a request. There may be several: a page of a job can set such cookies
+/// too, but without a valid value.
+pub fn pass_cookies(headers: &HeaderMap, https: bool) -> Vec<String> {
     let pairs = cookies(headers).filter_map(|pair| pair.split_once('='));
     pairs.filter(|(name, _)| *name == cookie_name(https)).map(|(_, value)| value.to_owned()).take(8).collect()
 }
 
-/// Whether a cookie is the portal's, which no job sees or sets.
-fn is_ours(name: &str) -> bool {
+/// True if a cookie belongs to the portal. No job can read or set such a cookie.
+fn is_portal_cookie(name: &str) -> bool {
     let name = name.trim().to_ascii_lowercase();
     let bare = name.strip_prefix("__host-").or_else(|| name.strip_prefix("__secure-")).unwrap_or(&name);
     bare.starts_with("berth_")
@@ -94,44 +95,44 @@ fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name).and_then(|value| value.to_str().ok())
 }
 
-/// Names that `Connection` lists, in small letters.
-fn listed(headers: &HeaderMap) -> Vec<String> {
+/// The header names in `Connection`, in lower case.
+fn connection_names(headers: &HeaderMap) -> Vec<String> {
     let lines = headers.get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok());
     lines.flat_map(|line| line.split(',')).map(|name| name.trim().to_ascii_lowercase()).collect()
 }
 
-/// The protocol that a request wants to go on with: WebSockets only.
+/// The requested protocol of an upgrade, for WebSockets only.
 pub fn upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
-    let wanted = headers.get(header::UPGRADE)?;
-    let asked = listed(headers).iter().any(|name| name == "upgrade");
-    let known = wanted.to_str().is_ok_and(|name| name.eq_ignore_ascii_case("websocket"));
-    (asked && known).then(|| wanted.clone())
+    let protocol = headers.get(header::UPGRADE)?;
+    let requested = connection_names(headers).iter().any(|name| name == "upgrade");
+    let is_websocket = protocol.to_str().is_ok_and(|name| name.eq_ignore_ascii_case("websocket"));
+    (requested && is_websocket).then(|| protocol.clone())
 }
 
-/// Whether a page of another site causes this request, other than by a link to here: hosts of a common domain
-/// send each other's cookies.
-pub fn from_elsewhere(headers: &HeaderMap, method: &Method, origin: &str) -> bool {
+/// True if a page of another site causes this request, other than by a link. The check is necessary since
+/// hosts of a common domain send each other's cookies.
+pub fn is_cross_site(headers: &HeaderMap, method: &Method, origin: &str) -> bool {
     let safe = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS) && upgrade(headers).is_none();
-    let followed = text(headers, "sec-fetch-mode") == Some("navigate")
+    let is_link = text(headers, "sec-fetch-mode") == Some("navigate")
         && text(headers, "sec-fetch-dest") == Some("document");
     match (text(headers, "sec-fetch-site"), text(headers, "origin")) {
         (Some("same-origin" | "none"), _) | (None, None) => false,
-        (Some(_), _) => !(safe && followed),
+        (Some(_), _) => !(safe && is_link),
         (None, Some(from)) => !safe && from != origin,
     }
 }
 
-/// Everything that is neither hop by hop nor in `without`.
-fn pass_on(headers: &HeaderMap, without: &[&str]) -> HeaderMap {
-    let listed = listed(headers);
-    // Where both say how long a body is, this one is wrong.
+/// Copies all headers except hop-by-hop headers and the headers in `without`.
+fn copy_headers(headers: &HeaderMap, without: &[&str]) -> HeaderMap {
+    let hop_by_hop = connection_names(headers);
+    // `Content-Length` is invalid next to `Transfer-Encoding`.
     let chunked = headers.contains_key(header::TRANSFER_ENCODING);
     let mut out = HeaderMap::with_capacity(headers.len());
     for (name, value) in headers {
-        let known = name.as_str();
-        let kept = !HOP_BY_HOP.contains(&known) && !without.contains(&known);
-        let doubtful = listed.iter().any(|l| l == known) || (chunked && *name == header::CONTENT_LENGTH);
-        if kept && !doubtful {
+        let key = name.as_str();
+        let filtered = HOP_BY_HOP.contains(&key) || without.contains(&key);
+        let invalid = chunked && *name == header::CONTENT_LENGTH;
+        if !filtered && !invalid && !hop_by_hop.iter().any(|listed| listed == key) {
             out.append(name.clone(), value.clone());
         }
     }
@@ -151,14 +152,14 @@ fn put_upgrade(out: &mut HeaderMap, upgrade: Option<HeaderValue>) {
     }
 }
 
-impl Way<'_> {
-    /// What the job takes for its own host.
+impl PortMapping<'_> {
+    /// The job's own host name.
     fn host(&self) -> String {
         format!("localhost:{}", self.port)
     }
 
-    /// The path that the job is asked for; `inside` begins with a slash.
-    pub fn path(&self, inside: &str) -> String {
+    /// The path of a request to the job. `inside` is the path below the prefix and begins with a slash.
+    pub fn job_path(&self, inside: &str) -> String {
         if self.keep_path {
             format!("{}{inside}", self.prefix.trim_end_matches('/'))
         } else {
@@ -166,37 +167,37 @@ impl Way<'_> {
         }
     }
 
-    /// A path of the job's as the browser has to ask for it.
-    fn outside(&self, path: &str) -> String {
+    /// The browser's path for a path of the job.
+    fn browser_path(&self, path: &str) -> String {
         if self.keep_path { path.to_owned() } else { format!("{}{path}", self.prefix.trim_end_matches('/')) }
     }
 
     /// The headers of a request to the job.
-    pub fn request(
+    pub fn request_headers(
         &self,
         headers: &HeaderMap,
         peer: Option<IpAddr>,
         upgrade: Option<HeaderValue>,
     ) -> HeaderMap {
-        let mut out = pass_on(headers, &NOT_TO_JOB);
+        let mut out = copy_headers(headers, &NOT_TO_JOB);
         put(&mut out, header::HOST, &self.host());
-        let own = cookies(headers).filter(|pair| !is_ours(pair.split('=').next().unwrap_or(pair)));
+        let own = cookies(headers).filter(|pair| !is_portal_cookie(pair.split('=').next().unwrap_or(pair)));
         let own: Vec<&str> = own.collect();
         if !own.is_empty() {
             put(&mut out, header::COOKIE, &own.join("; "));
         }
-        // What compares these with its host finds that they agree, as they do for the browser.
+        // A server that compares `Origin` with `Host` must find them equal, as the browser does.
         if text(headers, "origin") == Some(self.origin) {
             put(&mut out, header::ORIGIN, &format!("http://{}", self.host()));
         }
-        if let Some(from) = text(headers, "referer") {
-            let page = from.strip_prefix(self.origin).and_then(|path| path.strip_prefix(self.prefix));
+        if let Some(referer) = text(headers, "referer") {
+            let page = referer.strip_prefix(self.origin).and_then(|path| path.strip_prefix(self.prefix));
             match page {
                 Some(page) => {
-                    let path = self.path(&format!("/{page}"));
+                    let path = self.job_path(&format!("/{page}"));
                     put(&mut out, header::REFERER, &format!("http://{}{path}", self.host()));
                 }
-                // Of the portal, or of another job.
+                // A page of the portal or of another job.
                 None => drop(out.remove(header::REFERER)),
             }
         }
@@ -213,9 +214,10 @@ impl Way<'_> {
     }
 
     /// The headers of the job's answer, for the browser.
-    pub fn answer(&self, headers: &HeaderMap, upgrade: Option<HeaderValue>) -> HeaderMap {
-        let mut out = pass_on(headers, &NOT_FROM_JOB);
-        if let Some(location) = text(headers, "location").and_then(|location| self.location(location)) {
+    pub fn response_headers(&self, headers: &HeaderMap, upgrade: Option<HeaderValue>) -> HeaderMap {
+        let mut out = copy_headers(headers, &NOT_FROM_JOB);
+        if let Some(location) = text(headers, "location").and_then(|location| self.browser_location(location))
+        {
             put(&mut out, header::LOCATION, &location);
         }
         for value in headers.get_all(header::SET_COOKIE) {
@@ -228,8 +230,9 @@ impl Way<'_> {
         out
     }
 
-    /// Where the browser is led when the job names itself; `None`: elsewhere, and as it says.
-    fn location(&self, location: &str) -> Option<String> {
+    /// The browser's location for a redirect of the job to itself. Returns `None` for other locations, which
+    /// stay unchanged.
+    fn browser_location(&self, location: &str) -> Option<String> {
         let absolute = location.strip_prefix("http:").or_else(|| location.strip_prefix("https:"));
         let path = match absolute.unwrap_or(location).strip_prefix("//") {
             Some(rest) => {
@@ -243,18 +246,20 @@ impl Way<'_> {
             None if absolute.is_none() && location.starts_with('/') => location.to_owned(),
             None => return None,
         };
-        // Two slashes would be another host.
+        // Two slashes at the start would name another host.
         let path = format!("/{}", path.trim_start_matches(['/', '\\']));
-        Some(self.outside(&path))
+        Some(self.browser_path(&path))
     }
 
-    /// A cookie that stays below the port's path, or none.
+    /// Restricts a cookie to the path of the port. Returns `None` for a forbidden cookie.
     fn confine(&self, cookie: &str) -> Option<String> {
         let mut parts = cookie.split(';');
         let first = parts.next()?.trim();
         let (name, _) = first.split_once('=')?;
-        // The last kind must have the path /, which is not this port's alone.
-        if name.trim().is_empty() || is_ours(name) || name.trim().to_ascii_lowercase().starts_with("__host-")
+        // A `__Host-` cookie must have the path /, which is not restricted to this port.
+        if name.trim().is_empty()
+            || is_portal_cookie(name)
+            || name.trim().to_ascii_lowercase().starts_with("__host-")
         {
             return None;
         }
@@ -263,9 +268,9 @@ impl Way<'_> {
         for part in parts {
             let (key, value) = part.split_once('=').unwrap_or((part, ""));
             if key.trim().eq_ignore_ascii_case("path") {
-                let wanted = value.trim();
-                let outside = if wanted.starts_with('/') { self.outside(wanted) } else { String::new() };
-                path = if outside.starts_with(self.prefix) { outside } else { self.prefix.to_owned() };
+                let value = value.trim();
+                let mapped = if value.starts_with('/') { self.browser_path(value) } else { String::new() };
+                path = if mapped.starts_with(self.prefix) { mapped } else { self.prefix.to_owned() };
             } else if !key.trim().is_empty() && !key.trim().eq_ignore_ascii_case("domain") {
                 out.push_str("; ");
                 out.push_str(part.trim());
@@ -279,9 +284,13 @@ impl Way<'_> {
 mod tests {
     use super::*;
 
-    const WAY: Way<'static> =
-        Way { origin: "https://ports.example.org", prefix: "/job_1/8888/", port: 8_888, keep_path: false };
-    const KEPT: Way<'static> = Way { keep_path: true, ..WAY };
+    const STRIPPED: PortMapping<'static> = PortMapping {
+        origin: "https://ports.example.org",
+        prefix: "/job_1/8888/",
+        port: 8_888,
+        keep_path: false,
+    };
+    const KEPT: PortMapping<'static> = PortMapping { keep_path: true, ..STRIPPED };
 
     fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
         let pairs = pairs.iter().map(|(n, v)| (HeaderName::from_static(n), HeaderValue::from_static(v)));
@@ -293,8 +302,8 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_the_portals_reaches_a_job() {
-        let asked = headers(&[
+    fn no_header_of_the_portal_reaches_a_job() {
+        let request = headers(&[
             ("authorization", "Bearer berth_x"),
             ("cookie", "a=1; __Host-berth_session=s; berth_port=p"),
             ("cookie", "__Secure-berth_port=q; _xsrf=2"),
@@ -308,7 +317,7 @@ mod tests {
             ("referer", "https://ports.example.org/job_1/8888/tree?x=1"),
             ("accept", "text/html"),
         ]);
-        let told = WAY.request(&asked, Some("10.0.0.9".parse().unwrap()), None);
+        let forwarded = STRIPPED.request_headers(&request, Some("10.0.0.9".parse().unwrap()), None);
         let expected = headers(&[
             ("cookie", "a=1; _xsrf=2"),
             ("host", "localhost:8888"),
@@ -320,32 +329,33 @@ mod tests {
             ("x-forwarded-prefix", "/job_1/8888"),
             ("x-forwarded-for", "10.0.0.9"),
         ]);
-        assert_eq!(told, expected);
-        let asked =
+        assert_eq!(forwarded, expected);
+        let request =
             headers(&[("origin", "https://evil.example"), ("referer", "https://portal.example.org/jobs")]);
-        let told = KEPT.request(&asked, None, None);
-        assert_eq!((&told["origin"], told.get("referer")), (&"https://evil.example".parse().unwrap(), None));
-        assert!(!told.contains_key("cookie") && !told.contains_key("x-forwarded-for"));
+        let forwarded = KEPT.request_headers(&request, None, None);
+        let origin = HeaderValue::from_static("https://evil.example");
+        assert_eq!((&forwarded["origin"], forwarded.get("referer")), (&origin, None));
+        assert!(!forwarded.contains_key("cookie") && !forwarded.contains_key("x-forwarded-for"));
     }
 
     #[test]
     fn only_a_websocket_is_an_upgrade() {
-        let asked = headers(&[("connection", "keep-alive, Upgrade"), ("upgrade", "WebSocket")]);
-        let wanted = upgrade(&asked);
-        assert_eq!(wanted, Some(HeaderValue::from_static("WebSocket")));
-        let told = WAY.request(&asked, None, wanted);
+        let request = headers(&[("connection", "keep-alive, Upgrade"), ("upgrade", "WebSocket")]);
+        let protocol = upgrade(&request);
+        assert_eq!(protocol, Some(HeaderValue::from_static("WebSocket")));
+        let forwarded = STRIPPED.request_headers(&request, None, protocol);
         assert_eq!(
-            (&told["connection"], &told["upgrade"]),
+            (&forwarded["connection"], &forwarded["upgrade"]),
             (&"upgrade".parse().unwrap(), &"WebSocket".parse().unwrap())
         );
         assert_eq!(upgrade(&headers(&[("connection", "upgrade"), ("upgrade", "h2c")])), None);
         assert_eq!(upgrade(&headers(&[("upgrade", "websocket")])), None);
-        assert!(!WAY.request(&asked, None, None).contains_key("upgrade"));
+        assert!(!STRIPPED.request_headers(&request, None, None).contains_key("upgrade"));
     }
 
     #[test]
-    fn what_holds_for_the_whole_host_is_taken_from_an_answer() {
-        let said = headers(&[
+    fn host_wide_headers_are_removed_from_an_answer() {
+        let answer = headers(&[
             ("clear-site-data", "\"*\""),
             ("service-worker-allowed", "/"),
             ("strict-transport-security", "max-age=1"),
@@ -359,7 +369,7 @@ mod tests {
             ("set-cookie", "berth_port=stolen"),
         ]);
         let expected = headers(&[("content-type", "text/html"), ("set-cookie", "a=1; Path=/job_1/8888/")]);
-        assert_eq!(WAY.answer(&said, None), expected);
+        assert_eq!(STRIPPED.response_headers(&answer, None), expected);
     }
 
     #[test]
@@ -378,7 +388,7 @@ mod tests {
             ("", None),
         ];
         for (cookie, confined) in stripped {
-            assert_eq!(WAY.confine(cookie).as_deref(), confined, "{cookie}");
+            assert_eq!(STRIPPED.confine(cookie).as_deref(), confined, "{cookie}");
         }
         let kept = [
             ("a=1; Path=/", "a=1; Path=/job_1/8888/"),
@@ -391,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn a_redirect_to_the_job_itself_leads_to_where_it_is_seen() {
+    fn a_redirect_to_the_job_itself_is_mapped_for_the_browser() {
         let cases = [
             ("/login?next=/", Some("/job_1/8888/login?next=/")),
             ("http://localhost:8888/a?b#c", Some("/job_1/8888/a?b#c")),
@@ -407,42 +417,44 @@ mod tests {
             ("mailto:a@b", None),
             ("http:b", None),
         ];
-        for (location, led) in cases {
-            assert_eq!(WAY.location(location).as_deref(), led, "{location}");
+        for (location, mapped) in cases {
+            assert_eq!(STRIPPED.browser_location(location).as_deref(), mapped, "{location}");
         }
-        assert_eq!(KEPT.location("http://localhost:8888/job_1/8888/lab").as_deref(), Some("/job_1/8888/lab"));
-        assert_eq!(KEPT.location("/\\evil.example").as_deref(), Some("/evil.example"));
-        assert_eq!((WAY.path("/a"), KEPT.path("/a")), ("/a".to_owned(), "/job_1/8888/a".to_owned()));
+        let kept = KEPT.browser_location("http://localhost:8888/job_1/8888/lab");
+        assert_eq!(kept.as_deref(), Some("/job_1/8888/lab"));
+        assert_eq!(KEPT.browser_location("/\\evil.example").as_deref(), Some("/evil.example"));
+        assert_eq!(STRIPPED.job_path("/a"), "/a");
+        assert_eq!(KEPT.job_path("/a"), "/job_1/8888/a");
     }
 
     #[test]
-    fn pages_of_other_sites_may_link_and_no_more() {
-        let elsewhere = |method: &Method, pairs: &[(&'static str, &'static str)]| {
-            from_elsewhere(&headers(pairs), method, WAY.origin)
+    fn pages_of_other_sites_may_only_link() {
+        let cross_site = |method: &Method, pairs: &[(&'static str, &'static str)]| {
+            is_cross_site(&headers(pairs), method, STRIPPED.origin)
         };
         let link = [
             ("sec-fetch-site", "cross-site"),
             ("sec-fetch-mode", "navigate"),
             ("sec-fetch-dest", "document"),
         ];
-        assert!(!elsewhere(&Method::GET, &link) && elsewhere(&Method::POST, &link));
+        assert!(!cross_site(&Method::GET, &link) && cross_site(&Method::POST, &link));
         let frame =
             [("sec-fetch-site", "same-site"), ("sec-fetch-mode", "navigate"), ("sec-fetch-dest", "iframe")];
-        assert!(elsewhere(&Method::GET, &frame));
-        assert!(elsewhere(&Method::GET, &[("sec-fetch-site", "same-site"), ("sec-fetch-mode", "cors")]));
-        assert!(!elsewhere(&Method::POST, &[("sec-fetch-site", "same-origin")]));
-        assert!(!elsewhere(&Method::POST, &[]), "no browser says nothing");
+        assert!(cross_site(&Method::GET, &frame));
+        assert!(cross_site(&Method::GET, &[("sec-fetch-site", "same-site"), ("sec-fetch-mode", "cors")]));
+        assert!(!cross_site(&Method::POST, &[("sec-fetch-site", "same-origin")]));
+        assert!(!cross_site(&Method::POST, &[]), "no browser says nothing");
         let other = ("origin", "https://portal.example.org");
-        assert!(elsewhere(&Method::POST, &[other]) && !elsewhere(&Method::GET, &[other]));
-        assert!(!elsewhere(&Method::POST, &[("origin", WAY.origin)]));
-        assert!(elsewhere(&Method::GET, &[other, ("connection", "upgrade"), ("upgrade", "websocket")]));
+        assert!(cross_site(&Method::POST, &[other]) && !cross_site(&Method::GET, &[other]));
+        assert!(!cross_site(&Method::POST, &[("origin", STRIPPED.origin)]));
+        assert!(cross_site(&Method::GET, &[other, ("connection", "upgrade"), ("upgrade", "websocket")]));
     }
 
     #[test]
-    fn every_cookie_that_might_let_in_is_tried() {
-        let asked =
+    fn all_pass_cookies_are_returned() {
+        let request =
             headers(&[("cookie", "berth_port=a; x=berth_port; berth_port=b=c"), ("cookie", "berth_port=d")]);
-        assert_eq!(passes(&asked, false), ["a", "b=c", "d"]);
-        assert_eq!(passes(&asked, true), [""; 0]);
+        assert_eq!(pass_cookies(&request, false), ["a", "b=c", "d"]);
+        assert_eq!(pass_cookies(&request, true), [""; 0]);
     }
 }

@@ -1,7 +1,7 @@
-//! Ports of running jobs in the browser, under host names of their own.
+//! Ports of running jobs in the browser, under separate host names.
 //!
-//! A tenant's page runs there, so nothing of the portal is there: neither pages nor API, and no cookie of its.
-//! The right to a port is checked anew for each request (`rights`).
+//! Pages of tenants run there, so these hosts have no pages, no API and no cookies of the portal. Each
+//! request checks the right to its port again (`rights`).
 
 mod headers;
 mod pages;
@@ -19,7 +19,7 @@ use axum::extract::{ConnectInfo, Request, State};
 use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use berth_core::ports::{Origin, Place, Shown};
+use berth_core::ports::{HostScope, Origin, PortAddress};
 use berth_types::problems::Problem;
 use futures::StreamExt;
 use futures::future::BoxFuture;
@@ -31,13 +31,13 @@ use crate::terminals::Terminals;
 use crate::tunnels::Tunnels;
 use berth_foundation::Context;
 use berth_foundation::credentials::new_opaque;
-use headers::Way;
-pub use pages::DOOR;
-pub use passes::{Found, Pass, Passes};
-pub use upstream::ended;
+use headers::PortMapping;
+pub use pages::TICKET_PATH;
+pub use passes::{Pass, Passes, ValidPass};
+pub use upstream::job_ended;
 use upstream::{NOT_LISTENING, Target, Upstreams};
 
-/// Bytes of the form in which a ticket comes.
+/// Maximum bytes of the form with a ticket.
 const FORM_LIMIT: usize = 4 << 10;
 
 /// The ports of running jobs.
@@ -58,27 +58,27 @@ impl Ports {
     }
 }
 
-/// The portal's router, with the hosts of ports in front of it.
-pub fn in_front(router: Router, ports: Ports) -> Router {
+/// Puts the hosts of ports in front of the portal's router.
+pub fn with_port_hosts(router: Router, ports: Ports) -> Router {
     if ports.context.settings.ports_origin.is_none() {
         return router;
     }
     router.layer(axum::middleware::from_fn_with_state(ports, by_host))
 }
 
-/// The host that a request is for.
-fn host_of(request: &Request) -> &str {
-    let named = request.uri().authority().map(http::uri::Authority::as_str);
+/// The host name of a request, from its address or its `Host` header.
+fn request_host(request: &Request) -> &str {
+    let authority = request.uri().authority().map(http::uri::Authority::as_str);
     let header = request.headers().get(header::HOST).and_then(|value| value.to_str().ok());
-    named.or(header).unwrap_or_default()
+    authority.or(header).unwrap_or_default()
 }
 
 async fn by_host(State(ports): State<Ports>, request: Request, next: Next) -> Response {
     let origin = ports.context.settings.ports_origin.clone();
-    let shown = origin.as_ref().and_then(|origin| origin.recognise(host_of(&request)));
-    match origin.zip(shown) {
+    let scope = origin.as_ref().and_then(|origin| origin.find_scope(request_host(&request)));
+    match origin.zip(scope) {
         None => next.run(request).await,
-        Some((origin, shown)) => show(&ports, &origin, shown, request).await,
+        Some((origin, scope)) => respond(&ports, &origin, scope, request).await,
     }
 }
 
@@ -87,31 +87,36 @@ fn nothing_here() -> Problem {
     Problem::new(404, "object.not_found", "Nothing is here", detail)
 }
 
-async fn show(ports: &Ports, origin: &Origin, shown: Shown, request: Request) -> Response {
-    let html = pages::wants_html(request.headers());
-    let looks = *request.method() == Method::GET;
+async fn respond(ports: &Ports, origin: &Origin, scope: HostScope, request: Request) -> Response {
+    let html = pages::accepts_html(request.headers());
+    let is_get = *request.method() == Method::GET;
     let path = request.uri().path().to_owned();
     let nonce = ports.context.random(new_opaque);
-    let answered = if path == DOOR {
-        door(ports, shown, &nonce, request).await
+    let result = if path == TICKET_PATH {
+        exchange_ticket(ports, scope, &nonce, request).await
     } else {
-        proxy(ports, origin, shown, &path, request).await
+        proxy(ports, origin, scope, &path, request).await
     };
-    answered.unwrap_or_else(|problem| {
-        let portal_at = ports.context.settings.public_url.trim_end_matches('/');
-        let back = match Place::of(&path) {
-            Some((place, _)) => format!("{portal_at}/jobs/{}", place.job),
-            None => format!("{portal_at}/"),
+    result.unwrap_or_else(|problem| {
+        let portal = ports.context.settings.public_url.trim_end_matches('/');
+        let back = match PortAddress::from_path(&path) {
+            Some((address, _)) => format!("{portal}/jobs/{}", address.job),
+            None => format!("{portal}/"),
         };
-        let again = looks && problem.code == NOT_LISTENING;
-        pages::problem(&ports.context, &nonce, problem, html, &back, again)
+        let refresh = is_get && problem.code == NOT_LISTENING;
+        pages::problem(&ports.context, &nonce, problem, html, &back, refresh)
     })
 }
 
-/// Trades a ticket for a cookie.
-async fn door(ports: &Ports, shown: Shown, nonce: &str, request: Request) -> Result<Response, Problem> {
+/// Exchanges a ticket for the cookie of a pass. A GET request returns the page that posts the ticket.
+async fn exchange_ticket(
+    ports: &Ports,
+    scope: HostScope,
+    nonce: &str,
+    request: Request,
+) -> Result<Response, Problem> {
     match *request.method() {
-        Method::GET | Method::HEAD => return Ok(pages::door(nonce)),
+        Method::GET | Method::HEAD => return Ok(pages::ticket_page(nonce)),
         Method::POST => {}
         _ => {
             let detail = "A ticket is handed in by POST.";
@@ -122,14 +127,14 @@ async fn door(ports: &Ports, shown: Shown, nonce: &str, request: Request) -> Res
     let body = body.map_err(|_| Problem::malformed("The form is too long, or ended early."))?;
     let form = String::from_utf8_lossy(&body);
     let ticket = form.split('&').find_map(|pair| pair.strip_prefix("ticket=")).unwrap_or_default();
-    let entered = ports.trade_port_ticket(ticket, shown).await?;
+    let pass = ports.exchange_port_ticket(ticket, scope).await?;
     let https = ports.context.settings.ports_origin.as_ref().is_some_and(Origin::is_https);
-    let (path, secure) = (entered.place.prefix(), if https { "; Secure" } else { "" });
+    let (path, secure) = (pass.address.prefix(), if https { "; Secure" } else { "" });
     let cookie = format!(
         "{}={}; Path={path}; Max-Age={}; HttpOnly; SameSite=Lax{secure}",
         headers::cookie_name(https),
-        entered.cookie,
-        entered.lifetime_s
+        pass.cookie,
+        pass.lifetime_s
     );
     let mut response = StatusCode::SEE_OTHER.into_response();
     let out = response.headers_mut();
@@ -143,97 +148,99 @@ async fn door(ports: &Ports, shown: Shown, nonce: &str, request: Request) -> Res
 async fn proxy(
     ports: &Ports,
     origin: &Origin,
-    shown: Shown,
+    scope: HostScope,
     path: &str,
     request: Request,
 ) -> Result<Response, Problem> {
-    let (place, inside) = Place::of(path).ok_or_else(nothing_here)?;
-    if !shown.has(place.job) {
+    let (address, inside) = PortAddress::from_path(path).ok_or_else(nothing_here)?;
+    if !scope.includes(address.job) {
         return Err(nothing_here());
     }
-    let (from, prefix) = (origin.of_job(place.job), place.prefix());
+    let (job_origin, prefix) = (origin.job_origin(address.job), address.prefix());
     if inside.is_empty() {
-        // Without the slash the cookie would not come, nor would relative addresses lead inside.
+        // Without the slash the browser would not send the cookie, and relative addresses would leave the
+        // prefix.
         let query = request.uri().query().map_or_else(String::new, |query| format!("?{query}"));
         let to = HeaderValue::from_str(&format!("{prefix}{query}")).map_err(|_| Problem::internal())?;
         return Ok((StatusCode::PERMANENT_REDIRECT, [(header::LOCATION, to)]).into_response());
     }
-    if headers::from_elsewhere(request.headers(), request.method(), &from) {
+    if headers::is_cross_site(request.headers(), request.method(), &job_origin) {
         let detail = "A page of another site asked for this. Open the port from the job's page.";
         return Err(Problem::new(403, "request.cross_site", "Cross-site request refused", detail));
     }
-    let cookies = headers::passes(request.headers(), origin.is_https());
-    let (pass, ended) = ports.port_pass(&cookies, place).await?;
-    let way = Way { origin: &from, prefix: &prefix, port: place.port, keep_path: pass.keep_path };
-    forward(ports, way, &pass, ended, inside, request).await
+    let cookies = headers::pass_cookies(request.headers(), origin.is_https());
+    let (pass, ended) = ports.port_pass(&cookies, address).await?;
+    let (port, keep_path) = (address.port, pass.keep_path);
+    let mapping = PortMapping { origin: &job_origin, prefix: &prefix, port, keep_path };
+    forward(ports, mapping, &pass, ended, inside, request).await
 }
 
-/// Hands a request to the job, and its answer to the browser, until `over`.
+/// Forwards a request to the job and its answer to the browser, until `ended` resolves.
 async fn forward(
     ports: &Ports,
-    way: Way<'_>,
+    mapping: PortMapping<'_>,
     pass: &Pass,
-    mut over: BoxFuture<'static, ()>,
+    mut ended: BoxFuture<'static, ()>,
     inside: &str,
     mut request: Request,
 ) -> Result<Response, Problem> {
     let upgrade = headers::upgrade(request.headers());
-    let ours = upgrade.as_ref().map(|_| hyper::upgrade::on(&mut request));
+    let browser = upgrade.as_ref().map(|_| hyper::upgrade::on(&mut request));
     let peer = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|peer| peer.0.ip());
     let (head, body) = request.into_parts();
     let query = head.uri.query().map_or_else(String::new, |query| format!("?{query}"));
-    let asked = format!("{}{query}", way.path(inside));
-    let uri: Uri = asked.parse().map_err(|_| Problem::malformed("The address cannot be read."))?;
-    let mut asked = Request::new(body);
-    *asked.method_mut() = head.method;
-    *asked.uri_mut() = uri;
-    *asked.headers_mut() = way.request(&head.headers, peer, upgrade.clone());
+    let target = format!("{}{query}", mapping.job_path(inside));
+    let uri: Uri = target.parse().map_err(|_| Problem::malformed("The address cannot be read."))?;
+    let mut job_request = Request::new(body);
+    *job_request.method_mut() = head.method;
+    *job_request.uri_mut() = uri;
+    *job_request.headers_mut() = mapping.request_headers(&head.headers, peer, upgrade.clone());
     let (org, node, attempt) = (pass.org, pass.node, pass.attempt);
-    let target = Target { org, node, job: pass.place.job, attempt, port: pass.place.port };
+    let target = Target { org, node, job: pass.address.job, attempt, port: pass.address.port };
     let mut answer = tokio::select! {
-        () = &mut over => return Err(no_longer()),
-        answer = upstream::send(ports, &target, asked) => answer?,
+        () = &mut ended => return Err(pass_ended()),
+        answer = upstream::send(ports, &target, job_request) => answer?,
     };
     let status = answer.status();
     if status == StatusCode::SWITCHING_PROTOCOLS {
-        let Some(ours) = ours else { return Err(unasked()) };
-        let theirs = hyper::upgrade::on(&mut answer);
-        tokio::spawn(join(ours, theirs, over));
+        let Some(browser) = browser else { return Err(unexpected_upgrade()) };
+        let job = hyper::upgrade::on(&mut answer);
+        tokio::spawn(join(browser, job, ended));
         let mut response = status.into_response();
-        *response.headers_mut() = way.answer(answer.headers(), upgrade);
+        *response.headers_mut() = mapping.response_headers(answer.headers(), upgrade);
         return Ok(response);
     }
     let (head, body) = answer.into_parts();
-    let mut response = Response::new(until(body, over));
+    let mut response = Response::new(body_until(body, ended));
     *response.status_mut() = status;
-    *response.headers_mut() = way.answer(&head.headers, None);
+    *response.headers_mut() = mapping.response_headers(&head.headers, None);
     Ok(response)
 }
 
-fn unasked() -> Problem {
+fn unexpected_upgrade() -> Problem {
     let detail = "What listens there went on with another protocol, which nobody had asked for.";
     Problem::new(502, "port.broken", "The port gave no answer", detail)
 }
 
-/// What somebody hears whose pass ended.
-pub fn no_longer() -> Problem {
+/// The refusal for a missing or ended pass.
+pub fn pass_ended() -> Problem {
     let detail = "Open this port from the job's page. What let you in has ended, is for another port, or was \
                   never there.";
     Problem::new(403, "port.ticket", "You have to come in from the job's page", detail)
 }
 
-/// A body that breaks off when it is over.
-fn until(body: Incoming, over: BoxFuture<'static, ()>) -> Body {
+/// A body that ends with an error when `ended` resolves.
+fn body_until(body: Incoming, ended: BoxFuture<'static, ()>) -> Body {
     let pieces = Body::new(body).into_data_stream();
-    let all = futures::stream::unfold(Some((pieces, over)), |state| async move {
-        let (mut pieces, mut over) = state?;
+    let all = futures::stream::unfold(Some((pieces, ended)), |state| async move {
+        let (mut pieces, mut ended) = state?;
         tokio::select! {
-            () = &mut over => {
+            () = &mut ended => {
                 let error = axum::Error::new(io::Error::other("the right to it has ended"));
                 Some((Err(error), None))
             }
             piece = pieces.next() => match piece? {
-                Ok(bytes) => Some((Ok(bytes), Some((pieces, over)))),
+                Ok(bytes) => Some((Ok(bytes), Some((pieces, ended)))),
                 Err(error) => Some((Err(error), None)),
             },
         }
@@ -241,17 +248,17 @@ fn until(body: Incoming, over: BoxFuture<'static, ()>) -> Body {
     Body::from_stream(all)
 }
 
-/// Connects both ends of what was HTTP, until one of them ends or it is over.
-async fn join(ours: OnUpgrade, theirs: OnUpgrade, over: BoxFuture<'static, ()>) {
+/// Connects both ends of an upgraded connection, until one of them ends or `ended` resolves.
+async fn join(browser: OnUpgrade, job: OnUpgrade, ended: BoxFuture<'static, ()>) {
     let both = async {
-        let (Ok(ours), Ok(theirs)) = tokio::join!(ours, theirs) else { return };
-        let (mut ours, mut theirs) = (TokioIo::new(ours), TokioIo::new(theirs));
-        // Either end may break off; both are closed then.
-        let _ = tokio::io::copy_bidirectional(&mut ours, &mut theirs).await;
+        let (Ok(browser), Ok(job)) = tokio::join!(browser, job) else { return };
+        let (mut browser, mut job) = (TokioIo::new(browser), TokioIo::new(job));
+        // An error of one end closes both.
+        let _ = tokio::io::copy_bidirectional(&mut browser, &mut job).await;
     };
     tokio::select! {
         () = both => {}
-        () = over => {}
+        () = ended => {}
     }
 }
 
@@ -260,7 +267,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_host_is_named_by_the_address_or_by_its_header() {
+    fn the_host_comes_from_the_address_or_the_host_header() {
         let request = |uri: &str, host: Option<&str>| {
             let mut request = Request::new(Body::empty());
             *request.uri_mut() = uri.parse().unwrap();
@@ -269,8 +276,8 @@ mod tests {
             }
             request
         };
-        assert_eq!(host_of(&request("/a", Some("x:80"))), "x:80");
-        assert_eq!(host_of(&request("http://y/a", Some("x"))), "y");
-        assert_eq!(host_of(&request("/a", None)), "");
+        assert_eq!(request_host(&request("/a", Some("x:80"))), "x:80");
+        assert_eq!(request_host(&request("http://y/a", Some("x"))), "y");
+        assert_eq!(request_host(&request("/a", None)), "");
     }
 }

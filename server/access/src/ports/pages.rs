@@ -1,4 +1,4 @@
-//! What the host of ports says itself: where a ticket is handed in, and why a port cannot be seen.
+//! The own pages of the hosts of ports: the form for tickets, and the page of a problem.
 
 use axum::body::Body;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -8,10 +8,10 @@ use berth_types::problems::Problem;
 
 use berth_foundation::Context;
 
-/// Where tickets are handed in. No job has this name.
-pub const DOOR: &str = "/.berth/enter";
-/// Seconds after which a page looks again whether something listens by now.
-const AGAIN_S: u32 = 3;
+/// The path for tickets. No job id has this name.
+pub const TICKET_PATH: &str = "/.berth/enter";
+/// Seconds before a page tries again to reach a port without a server.
+const REFRESH_S: u32 = 3;
 
 /// The tokens of style/_tokens.scss that these pages need.
 const STYLE: &str = "\
@@ -26,8 +26,8 @@ border:1px solid var(--line);border-radius:6px}\
 h1{margin:0 0 8px;font-size:20px;line-height:1.3}p{margin:0 0 12px}p:last-child{margin:0}\
 a{color:var(--accent)}.quiet{color:var(--quiet);font-size:14px}";
 
-/// Whether a page is wanted rather than JSON.
-pub fn wants_html(headers: &HeaderMap) -> bool {
+/// True if the client accepts HTML.
+pub fn accepts_html(headers: &HeaderMap) -> bool {
     let lines = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
     lines.flat_map(|line| line.split(',')).any(|kind| kind.trim().starts_with("text/html"))
 }
@@ -45,7 +45,7 @@ fn escape(text: &str) -> String {
     })
 }
 
-/// A page of ours: nothing from elsewhere, and no script without the nonce.
+/// A page of the portal, without external resources and without scripts other than the one with the nonce.
 fn page(status: StatusCode, nonce: &str, title: &str, head: &str, body: &str) -> Response {
     let html = format!(
         "<!DOCTYPE html><html lang=\"en\"><head><meta charset=\"utf-8\">\
@@ -69,28 +69,29 @@ fn page(status: StatusCode, nonce: &str, title: &str, head: &str, body: &str) ->
     response
 }
 
-/// Says why not. `back` is a page of the portal; `again` says that it may be otherwise in a moment.
+/// The answer with a problem, as a page or as JSON. `back` is a link to the portal. With `refresh` the page
+/// reloads itself.
 pub fn problem(
     context: &Context,
     nonce: &str,
     mut problem: Problem,
     html: bool,
     back: &str,
-    again: bool,
+    refresh: bool,
 ) -> Response {
     let id: RequestId = context.new_id(context.now());
     problem.request_id = id.to_string();
     let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut response = if html {
-        let head = if again {
-            format!("<meta http-equiv=\"refresh\" content=\"{AGAIN_S}\">")
+        let head = if refresh {
+            format!("<meta http-equiv=\"refresh\" content=\"{REFRESH_S}\">")
         } else {
             String::new()
         };
-        let waits =
-            if again { "<p class=\"quiet\">This page looks again every few seconds.</p>" } else { "" };
+        let hint =
+            if refresh { "<p class=\"quiet\">This page looks again every few seconds.</p>" } else { "" };
         let body = format!(
-            "<h1>{}</h1><p>{}</p>{waits}<p><a href=\"{}\">Open the portal</a></p><p class=\"quiet\">{} · {}</p>",
+            "<h1>{}</h1><p>{}</p>{hint}<p><a href=\"{}\">Open the portal</a></p><p class=\"quiet\">{} · {}</p>",
             escape(&problem.title),
             escape(&problem.detail),
             escape(back),
@@ -109,15 +110,16 @@ pub fn problem(
     response
 }
 
-/// Takes a ticket out of the address, where no server sees it, and hands it in.
-pub fn door(nonce: &str) -> Response {
+/// The page that posts a ticket. Its script reads the ticket from the fragment of the address, which no
+/// server gets.
+pub fn ticket_page(nonce: &str) -> Response {
     let script = "const ticket = location.hash.slice(1);\
                   history.replaceState(null, '', location.pathname);\
                   const form = document.forms[0];\
                   if (ticket) { form.elements.ticket.value = ticket; form.submit(); }\
                   else document.getElementById('none').hidden = false;";
     let body = format!(
-        "<h1>Opening the port</h1><form method=\"post\" action=\"{DOOR}\"><input type=\"hidden\" name=\"ticket\"></form>\
+        "<h1>Opening the port</h1><form method=\"post\" action=\"{TICKET_PATH}\"><input type=\"hidden\" name=\"ticket\"></form>\
          <p id=\"none\" hidden>There is no ticket here. Open the port from the job's page.</p>\
          <noscript><p>This page hands your ticket in by a script; allow it, or open the port from the job's page again.</p></noscript>\
          <script nonce=\"{nonce}\">{script}</script>"
@@ -131,17 +133,17 @@ mod tests {
 
     #[test]
     fn a_page_is_for_browsers_and_json_for_the_rest() {
-        let wants = |accept: &'static str| {
+        let accepts = |accept: &'static str| {
             let mut headers = HeaderMap::new();
             headers.insert(header::ACCEPT, HeaderValue::from_static(accept));
-            wants_html(&headers)
+            accepts_html(&headers)
         };
-        assert!(wants("text/html,application/xhtml+xml;q=0.9") && wants("a/b, text/html;q=0.1"));
-        assert!(!wants("application/json") && !wants("*/*") && !wants_html(&HeaderMap::new()));
+        assert!(accepts("text/html,application/xhtml+xml;q=0.9") && accepts("a/b, text/html;q=0.1"));
+        assert!(!accepts("application/json") && !accepts("*/*") && !accepts_html(&HeaderMap::new()));
     }
 
     #[test]
-    fn nothing_in_a_page_is_markup_that_was_not_meant() {
+    fn texts_in_a_page_are_escaped() {
         assert_eq!(escape("<b a=\"1\">&"), "&lt;b a=&quot;1&quot;&gt;&amp;");
         let answer = page(StatusCode::GONE, "n", "<x>", "", "");
         assert_eq!(answer.status(), StatusCode::GONE);

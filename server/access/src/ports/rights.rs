@@ -1,8 +1,8 @@
-//! Ports of running jobs in the browser: who may open one, and whether they still may.
+//! The rights to ports of running jobs: tickets, passes, and the check of a pass at each request.
 //!
-//! What goes through them passes elsewhere and is kept nowhere.
+//! The content of a port does not pass through this module, and the portal does not store it.
 
-use berth_core::ports::{Place, Shown};
+use berth_core::ports::{HostScope, PortAddress};
 use berth_types::ids::{JobId, NodeId, OrgId};
 use berth_types::jobs::JobState;
 use berth_types::ports::{NewPortTicket, PortTicket};
@@ -11,49 +11,49 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde::Deserialize;
 
-use super::{DOOR, Found, Pass, Ports, ended, no_longer};
+use super::{Pass, Ports, TICKET_PATH, ValidPass, job_ended, pass_ended};
 use berth_foundation::credentials::new_opaque;
 use berth_foundation::{Caller, Right};
 use berth_store::{self as store, StoreError, Tx};
 
-/// Seconds in which a ticket must be used.
+/// Lifetime of a ticket in seconds.
 const TICKET_S: i64 = 30;
-/// Seconds for which somebody is in by one ticket: a working day.
+/// Lifetime of a pass in seconds: a working day.
 const PASS_S: i64 = 8 * 3_600;
 
-/// What a job was launched with, as far as it matters here.
+/// The part of a job's spec about ports.
 #[derive(Deserialize)]
-struct Wanted {
+struct PortSpec {
     #[serde(default)]
     ports: Vec<u32>,
     #[serde(default)]
     ports_keep_path: bool,
 }
 
-/// Somebody who has come in.
-pub struct Entered {
+/// A new pass with the value of its cookie.
+pub struct NewPass {
     pub cookie: String,
-    pub place: Place,
+    pub address: PortAddress,
     pub lifetime_s: i64,
 }
 
-/// Where a port is.
-struct Here {
+/// The present location of a port.
+struct PortLocation {
     attempt: u32,
     node: NodeId,
     keep_path: bool,
 }
 
-/// Finds a port of a rank that runs.
-async fn find(
+/// Locates a port of a running rank. The inner result is the refusal.
+async fn locate_port(
     tx: &mut Tx<'_>,
     org: OrgId,
-    Place { job, rank, port }: Place,
-) -> Result<Result<Here, Problem>, StoreError> {
+    PortAddress { job, rank, port }: PortAddress,
+) -> Result<Result<PortLocation, Problem>, StoreError> {
     let Some(row) = store::jobs::find(tx, org, job).await? else { return Ok(Err(Problem::not_found())) };
-    let corrupt = |what: &str| StoreError::Corrupt(format!("job {}: {what}", row.id));
-    let wanted: Wanted = serde_json::from_str(&row.spec).map_err(|_| corrupt("spec"))?;
-    if !wanted.ports.contains(&u32::from(port)) {
+    let corrupt = |field: &str| StoreError::Corrupt(format!("job {}: {field}", row.id));
+    let spec: PortSpec = serde_json::from_str(&row.spec).map_err(|_| corrupt("spec"))?;
+    if !spec.ports.contains(&u32::from(port)) {
         let detail = "The job was not launched with this port. Name it among `ports` at launch.";
         return Ok(Err(Problem::new(404, "port.not_listed", "The job has no such port", detail)));
     }
@@ -62,20 +62,24 @@ async fn find(
         return Ok(Err(Problem::conflict("job.not_running", "The job does not run", detail)));
     }
     let ranks = store::attempts::list_ranks(tx, &row.id, row.attempt).await?;
-    let here = ranks.into_iter().find(|r| r.rank == i64::from(rank) && r.running && !r.ended);
-    let Some(here) = here else {
+    let running = ranks.into_iter().find(|r| r.rank == i64::from(rank) && r.running && !r.ended);
+    let Some(rank) = running else {
         let detail = "The job has no such rank, or it does not run now.";
         return Ok(Err(Problem::invalid_field("/rank", detail)));
     };
-    Ok(Ok(Here {
-        attempt: u32::try_from(here.number).map_err(|_| corrupt("attempt"))?,
-        node: here.node_id.parse().map_err(|_| corrupt("node"))?,
-        keep_path: wanted.ports_keep_path,
+    Ok(Ok(PortLocation {
+        attempt: u32::try_from(rank.number).map_err(|_| corrupt("attempt"))?,
+        node: rank.node_id.parse().map_err(|_| corrupt("node"))?,
+        keep_path: spec.ports_keep_path,
     }))
 }
 
 impl Ports {
-    /// A ticket to a port of a running job.
+    /// Issues a ticket for a port of a running job.
+    ///
+    /// # Errors
+    /// 404 for a port that the job did not name. 409 if the job does not run, or without a host name for
+    /// ports. 422 for a rank that does not run.
     pub async fn port_ticket(
         &self,
         caller: &Caller,
@@ -90,27 +94,27 @@ impl Ports {
                           --ports-origin to give it one.";
             return Err(Problem::conflict("port.off", "Ports cannot be opened here", detail));
         };
-        let place = Place { job, rank: input.rank, port };
+        let address = PortAddress { job, rank: input.rank, port };
         let why = reason.as_ref().map_or_else(String::new, |reason| format!(", as operator: {reason}"));
-        let what = format!("port {port} of rank {}{why}", input.rank);
-        let event = self.context.audit_event(caller, "port.opened", job.to_string(), what);
+        let detail = format!("port {port} of rank {}{why}", input.rank);
+        let event = self.context.audit_event(caller, "port.opened", job.to_string(), detail);
         let done = self.context.db.write(move |tx| {
             let event = event.clone();
             async move {
-                let found = find(tx, org, place).await?;
-                if found.is_ok() {
+                let located = locate_port(tx, org, address).await?;
+                if located.is_ok() {
                     store::quotas::insert_audit(tx, Some(org), &event).await?;
                 }
-                Ok(found)
+                Ok(located)
             }
             .boxed()
         });
-        let Here { attempt, node, keep_path } = done.await??;
+        let PortLocation { attempt, node, keep_path } = done.await??;
         let pass = Pass {
             org,
-            caller: Caller { once: None, ..caller.clone() },
+            caller: Caller { idempotency_key: None, ..caller.clone() },
             as_operator: reason.is_some(),
-            place,
+            address,
             attempt,
             node,
             keep_path,
@@ -118,83 +122,90 @@ impl Ports {
         let (ticket, now) = (self.context.random(new_opaque), self.context.now());
         let expires_at = now.plus_seconds(TICKET_S);
         self.passes.put_ticket(&ticket, pass, expires_at, now);
-        let at = origin.of_job(job);
-        let (url, address) = (format!("{at}{DOOR}"), format!("{at}{}", place.prefix()));
+        let job_origin = origin.job_origin(job);
+        let url = format!("{job_origin}{TICKET_PATH}");
+        let address = format!("{job_origin}{}", address.prefix());
         Ok(PortTicket { url, address, ticket, expires_at })
     }
 
-    /// Uses a ticket up; what it gives is good for a while.
-    pub async fn trade_port_ticket(&self, ticket: &str, shown: Shown) -> Result<Entered, Problem> {
+    /// Exchanges a ticket for a pass.
+    ///
+    /// # Errors
+    /// 403 if the ticket is used, expired or for a job outside `scope`, or if the right has ended.
+    pub async fn exchange_port_ticket(&self, ticket: &str, scope: HostScope) -> Result<NewPass, Problem> {
         let pass = self.passes.use_ticket(ticket, self.context.now());
-        let pass = pass.filter(|pass| shown.has(pass.place.job)).ok_or_else(|| {
+        let pass = pass.filter(|pass| scope.includes(pass.address.job)).ok_or_else(|| {
             let detail = "The ticket is used up, too old, or none. Open the port from the job's page again.";
             Problem::new(403, "port.ticket", "The ticket is not good", detail)
         })?;
-        self.still_in(&pass).await?;
-        let (cookie, place, now) = (self.context.random(new_opaque), pass.place, self.context.now());
+        self.check_pass(&pass).await?;
+        let (cookie, address, now) = (self.context.random(new_opaque), pass.address, self.context.now());
         self.passes.put(&cookie, pass, now.plus_seconds(PASS_S), now);
-        Ok(Entered { cookie, place, lifetime_s: PASS_S })
+        Ok(NewPass { cookie, address, lifetime_s: PASS_S })
     }
 
-    /// The pass by which somebody may look at a port now, among what their cookies say; with it, what resolves
-    /// when they may no longer.
+    /// Finds the valid pass for a port among the cookies of a request and checks its right. The returned
+    /// future resolves at the end of the right.
+    ///
+    /// # Errors
+    /// 403 without a valid pass. 410 if the job does not run any more.
     pub(super) async fn port_pass(
         &self,
         cookies: &[String],
-        place: Place,
+        address: PortAddress,
     ) -> Result<(Pass, BoxFuture<'static, ()>), Problem> {
         let now = self.context.now();
-        let found = cookies.iter().find_map(|c| Some((c, self.passes.find(c, place, now)?)));
-        let (cookie, Found { pass, expires_at, mut life }) = found.ok_or_else(no_longer)?;
-        // Listens before it is looked whether the right is there.
+        let found = cookies.iter().find_map(|c| Some((c, self.passes.find(c, address, now)?)));
+        let (cookie, ValidPass { pass, expires_at, mut alive }) = found.ok_or_else(pass_ended)?;
+        // Subscribed before the check of the right, so no change between them is missed.
         let changed = self.context.live.streams_end(pass.org, pass.user(), pass.caller.token.map(|t| t.id));
-        if let Err(problem) = self.still_in(&pass).await {
-            // What went wrong here is no reason to put anybody out.
+        if let Err(problem) = self.check_pass(&pass).await {
+            // A fault of the portal must not end a pass.
             if problem.status < 500 {
-                self.passes.end(cookie);
+                self.passes.remove(cookie);
             }
             return Err(problem);
         }
         let left = u64::try_from(expires_at.millis_since(now)).unwrap_or(0);
-        let over = async move {
-            let taken = async { while life.changed().await.is_ok() {} };
+        let ended = async move {
+            let removed = async { while alive.changed().await.is_ok() {} };
             tokio::select! {
                 () = changed => {}
-                () = taken => {}
+                () = removed => {}
                 () = tokio::time::sleep(std::time::Duration::from_millis(left)) => {}
             }
         };
-        Ok((pass, over.boxed()))
+        Ok((pass, ended.boxed()))
     }
 
-    /// Whether a pass stands for what is still so: the right, the token, the attempt.
-    async fn still_in(&self, pass: &Pass) -> Result<(), Problem> {
-        let caller = self.caller_now(&pass.caller).await?;
+    /// Checks a pass against the present state: the right, the token and the attempt.
+    async fn check_pass(&self, pass: &Pass) -> Result<(), Problem> {
+        let caller = self.refresh_caller(&pass.caller).await?;
         match self.context.authorise(&caller, pass.org, Right::Run).await {
             Ok(_) => {}
             Err(problem) if problem.status >= 500 => return Err(problem),
             Err(_) if pass.as_operator && self.context.authorise_operator(&caller).is_ok() => {}
-            Err(_) => return Err(no_longer()),
+            Err(_) => return Err(pass_ended()),
         }
         let mut conn = self.context.db.read().await?;
-        match find(&mut conn.tx(), pass.org, pass.place).await? {
-            Ok(here) if here.attempt == pass.attempt && here.node == pass.node => Ok(()),
-            // A further attempt is another job's room: it is entered anew.
-            Ok(_) => Err(no_longer()),
-            Err(_) => Err(ended()),
+        match locate_port(&mut conn.tx(), pass.org, pass.address).await? {
+            Ok(location) if location.attempt == pass.attempt && location.node == pass.node => Ok(()),
+            // A pass is for one attempt. A further attempt needs a new ticket.
+            Ok(_) => Err(pass_ended()),
+            Err(_) => Err(job_ended()),
         }
     }
 
-    /// Who somebody is by now. A token that was revoked stands for nobody.
-    async fn caller_now(&self, before: &Caller) -> Result<Caller, Problem> {
+    /// Reads the present data of a caller. Refuses a deleted user and a revoked token.
+    async fn refresh_caller(&self, old: &Caller) -> Result<Caller, Problem> {
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
-        let user = store::accounts::find_user(&mut tx, before.user.id).await?.ok_or_else(no_longer)?;
-        if let Some(token) = before.token
+        let user = store::accounts::find_user(&mut tx, old.user.id).await?.ok_or_else(pass_ended)?;
+        if let Some(token) = old.token
             && !store::accounts::token_exists(&mut tx, token.id, self.context.now()).await?
         {
-            return Err(no_longer());
+            return Err(pass_ended());
         }
-        Ok(Caller { user, ..before.clone() })
+        Ok(Caller { user, ..old.clone() })
     }
 }

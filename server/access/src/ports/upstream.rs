@@ -1,6 +1,6 @@
-//! HTTP connections to what listens inside a job, through tunnels to its worker.
+//! HTTP connections to servers inside jobs, through tunnels to their workers.
 //!
-//! Whoever asks was let in already. A connection that has answered is kept for a moment for the next request.
+//! The callers have checked the rights already. An idle connection is kept for a moment for the next request.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,20 +20,20 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::Ports;
-use crate::tunnels::{Heard, Shut, Tunnel, full};
+use crate::tunnels::{Tunnel, TunnelError, TunnelEvent, limit_text};
 
-/// Connections to one job at a time, over all its ports and ranks.
-const MOST_OF_JOB: usize = 16;
-/// A connection that does not come about in this time does not.
+/// Concurrent connections to one job, over all its ports and ranks.
+const MAX_PER_JOB: usize = 16;
+/// The timeout of a new connection.
 const CONNECT: Duration = Duration::from_secs(10);
-/// A connection on which nothing moves for so long is given up.
+/// The timeout of a connection without traffic.
 const IDLE: Duration = Duration::from_secs(600);
-/// How long a connection is kept for the next request: less than any usual server keeps its end.
-const KEPT: Duration = Duration::from_secs(3);
-/// Bytes on their way between a tunnel and what speaks HTTP over it.
-const BETWEEN: usize = 64 << 10;
+/// The time for which an idle connection is kept, less than the keep-alive time of usual servers.
+const KEEP_ALIVE: Duration = Duration::from_secs(3);
+/// Buffer in bytes between a tunnel and its HTTP client.
+const BUFFER: usize = 64 << 10;
 
-/// What a connection leads to.
+/// The target of a connection.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Target {
     pub org: OrgId,
@@ -43,16 +43,16 @@ pub struct Target {
     pub port: u16,
 }
 
-/// A connection that waits for a request.
-struct Waiting {
+/// A connection without a request.
+struct IdleConnection {
     number: u64,
     sender: SendRequest<Body>,
 }
 
 #[derive(Default)]
 pub struct Upstreams {
-    waiting: Mutex<HashMap<Target, Vec<Waiting>>>,
-    rooms: Mutex<HashMap<JobId, Arc<Semaphore>>>,
+    idle: Mutex<HashMap<Target, Vec<IdleConnection>>>,
+    permits: Mutex<HashMap<JobId, Arc<Semaphore>>>,
     counter: AtomicU64,
 }
 
@@ -61,63 +61,65 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Upstreams {
-    /// What counts the connections of a job.
-    fn room(&self, job: JobId) -> Arc<Semaphore> {
-        let mut rooms = lock(&self.rooms);
-        // Whoever is in one holds it.
-        rooms.retain(|_, room| Arc::strong_count(room) > 1);
-        rooms.entry(job).or_insert_with(|| Arc::new(Semaphore::new(MOST_OF_JOB))).clone()
+    /// The semaphore of a job's connections.
+    fn semaphore(&self, job: JobId) -> Arc<Semaphore> {
+        let mut permits = lock(&self.permits);
+        // Open connections hold a reference.
+        permits.retain(|_, semaphore| Arc::strong_count(semaphore) > 1);
+        permits.entry(job).or_insert_with(|| Arc::new(Semaphore::new(MAX_PER_JOB))).clone()
     }
 
-    fn take(&self, target: &Target) -> Option<SendRequest<Body>> {
-        let mut waiting = lock(&self.waiting);
-        let found = waiting.get_mut(target)?;
-        let mut taken = None;
-        while let Some(one) = found.pop() {
-            if !one.sender.is_closed() {
-                taken = Some(one.sender);
+    /// Removes and returns an open idle connection to the target.
+    fn pop_idle(&self, target: &Target) -> Option<SendRequest<Body>> {
+        let mut idle = lock(&self.idle);
+        let connections = idle.get_mut(target)?;
+        let mut open = None;
+        while let Some(connection) = connections.pop() {
+            if !connection.sender.is_closed() {
+                open = Some(connection.sender);
                 break;
             }
         }
-        if found.is_empty() {
-            waiting.remove(target);
+        if connections.is_empty() {
+            idle.remove(target);
         }
-        taken
+        open
     }
 
-    fn put(&self, target: &Target, sender: SendRequest<Body>) -> u64 {
+    /// Stores an idle connection and returns its number.
+    fn put_idle(&self, target: &Target, sender: SendRequest<Body>) -> u64 {
         let number = self.counter.fetch_add(1, Ordering::Relaxed);
-        lock(&self.waiting).entry(target.clone()).or_default().push(Waiting { number, sender });
+        lock(&self.idle).entry(target.clone()).or_default().push(IdleConnection { number, sender });
         number
     }
 
-    fn forget(&self, target: &Target, number: u64) {
-        let mut waiting = lock(&self.waiting);
-        if let Some(found) = waiting.get_mut(target) {
-            found.retain(|one| one.number != number);
-            if found.is_empty() {
-                waiting.remove(target);
+    fn remove_idle(&self, target: &Target, number: u64) {
+        let mut idle = lock(&self.idle);
+        if let Some(connections) = idle.get_mut(target) {
+            connections.retain(|connection| connection.number != number);
+            if connections.is_empty() {
+                idle.remove(target);
             }
         }
     }
 }
 
-/// Nothing listens there, or not yet.
+/// The code of the problem of a port without a server, or with a server that has not started yet.
 pub const NOT_LISTENING: &str = "port.not_listening";
 
-fn shut(shut: Shut) -> Problem {
-    match shut {
-        Shut::Away(problem) => problem,
-        Shut::Full => busy(full()),
-        Shut::Closed(closed) if closed.cause == "refused" => {
+fn tunnel_problem(error: TunnelError) -> Problem {
+    match error {
+        TunnelError::Unreachable(problem) => problem,
+        TunnelError::Full => busy(limit_text()),
+        TunnelError::Closed(closed) if closed.cause == "refused" => {
             Problem::new(502, NOT_LISTENING, "Nothing answers on this port", closed.detail)
         }
-        Shut::Closed(_) => ended(),
+        TunnelError::Closed(_) => job_ended(),
     }
 }
 
-/// What is said of a job that runs no more.
-pub fn ended() -> Problem {
+/// The refusal for a job that does not run any more.
+pub fn job_ended() -> Problem {
     let detail = "What listened there ended with the job. Its log and its files are on the job's page.";
     Problem::new(410, "job.not_running", "The job does not run any more", detail)
 }
@@ -138,24 +140,24 @@ fn busy(detail: impl Into<String>) -> Problem {
     Problem { retry_after_s: Some(5), ..busy }
 }
 
-/// Opens a connection.
+/// Opens a connection through a new tunnel.
 async fn connect(ports: &Ports, target: &Target) -> Result<SendRequest<Body>, Problem> {
-    let room = ports.upstreams.room(target.job);
-    let place = timeout(CONNECT, room.acquire_owned()).await.map_err(|_| {
+    let semaphore = ports.upstreams.semaphore(target.job);
+    let permit = timeout(CONNECT, semaphore.acquire_owned()).await.map_err(|_| {
         busy("As many connections to this job are open as it may have (16). Close some of its pages.")
     })?;
-    let place = place.map_err(|_| Problem::internal())?;
+    let permit = permit.map_err(|_| Problem::internal())?;
     let attempt = AttemptId::new(target.job.to_string(), target.attempt);
     let to = dial::To::Port(u32::from(target.port));
     let opened = ports.tunnels.open(&ports.context, target.node, target.org, attempt, to);
-    let (tunnel, _) = timeout(CONNECT, opened).await.map_err(|_| slow())?.map_err(shut)?;
-    let (near, far) = tokio::io::duplex(BETWEEN);
+    let (tunnel, _) = timeout(CONNECT, opened).await.map_err(|_| slow())?.map_err(tunnel_problem)?;
+    let (near, far) = tokio::io::duplex(BUFFER);
     tokio::spawn(async move {
-        carry(tunnel, far).await;
-        drop(place);
+        copy_bytes(tunnel, far).await;
+        drop(permit);
     });
-    let made = handshake::<_, Body>(TokioIo::new(near)).await;
-    let (sender, connection) = made.map_err(|error| broken(&error))?;
+    let connected = handshake::<_, Body>(TokioIo::new(near)).await;
+    let (sender, connection) = connected.map_err(|error| broken(&error))?;
     tokio::spawn(async move {
         if let Err(error) = connection.with_upgrades().await {
             tracing::debug!(%error, "a connection to a port of a job");
@@ -164,32 +166,32 @@ async fn connect(ports: &Ports, target: &Target) -> Result<SendRequest<Body>, Pr
     Ok(sender)
 }
 
-/// Keeps a connection for the next request, as soon as it is done with this one.
-fn keep(ports: &Ports, target: &Target, mut sender: SendRequest<Body>) {
+/// Stores a connection for the next request as soon as the present request is complete.
+fn keep_idle(ports: &Ports, target: &Target, mut sender: SendRequest<Body>) {
     let (ports, target) = (ports.clone(), target.clone());
     tokio::spawn(async move {
-        // One that went on with another protocol, or was closed, is never ready.
+        // An upgraded or closed connection is never ready.
         if sender.ready().await.is_ok() {
-            let number = ports.upstreams.put(&target, sender);
-            tokio::time::sleep(KEPT).await;
-            ports.upstreams.forget(&target, number);
+            let number = ports.upstreams.put_idle(&target, sender);
+            tokio::time::sleep(KEEP_ALIVE).await;
+            ports.upstreams.remove_idle(&target, number);
         }
     });
 }
 
-/// Sends a request to what listens at the target, and gives its answer, whose body follows.
+/// Sends a request to the server at the target. Returns the head of the answer; the body follows as a stream.
 pub async fn send(
     ports: &Ports,
     target: &Target,
     mut request: Request<Body>,
 ) -> Result<Response<Incoming>, Problem> {
-    while let Some(mut sender) = ports.upstreams.take(target) {
+    while let Some(mut sender) = ports.upstreams.pop_idle(target) {
         match sender.try_send_request(request).await {
             Ok(answer) => {
-                keep(ports, target, sender);
+                keep_idle(ports, target, sender);
                 return Ok(answer);
             }
-            // It was closed meanwhile, before anything of this was sent.
+            // The connection was closed before any byte of the request was sent.
             Err(mut error) => match error.take_message() {
                 Some(unsent) => request = unsent,
                 None => return Err(broken(error.error())),
@@ -198,61 +200,65 @@ pub async fn send(
     }
     let mut sender = connect(ports, target).await?;
     let answer = sender.send_request(request).await.map_err(|error| broken(&error))?;
-    keep(ports, target, sender);
+    keep_idle(ports, target, sender);
     Ok(answer)
 }
 
-/// What happened between a tunnel and what speaks HTTP over it.
-enum Event {
-    Heard(Heard),
+/// An event of the copy between a tunnel and its HTTP client.
+enum CopyEvent {
+    Tunnel(TunnelEvent),
     Read(std::io::Result<usize>),
-    Wrote(std::io::Result<usize>),
+    Written(std::io::Result<usize>),
     Idle,
 }
 
-/// Carries bytes between a tunnel and a stream until one of them ends, or nothing moves for too long. Neither
-/// side is read faster than the other takes it.
-async fn carry(mut tunnel: Tunnel, stream: DuplexStream) {
+/// Copies bytes between a tunnel and a stream until one of them ends, or the timeout without traffic. Each
+/// side is read only as fast as the other side consumes.
+async fn copy_bytes(mut tunnel: Tunnel, stream: DuplexStream) {
     let (mut from, mut into) = tokio::io::split(stream);
-    let mut came: VecDeque<u8> = VecDeque::new();
+    let mut received: VecDeque<u8> = VecDeque::new();
     let mut buffer = vec![0u8; TUNNEL_CHUNK];
-    let mut over = false;
-    let mut until = Instant::now() + IDLE;
+    let mut tunnel_ended = false;
+    let mut deadline = Instant::now() + IDLE;
     loop {
-        if tunnel.tell().await.is_err() {
-            over = true;
+        if tunnel.send_ack().await.is_err() {
+            tunnel_ended = true;
         }
-        if over && came.is_empty() {
-            // Whoever reads has all of it; it may have gone first.
+        if tunnel_ended && received.is_empty() {
+            // The reader has all bytes. It may be gone already, so an error does not matter.
             let _ = into.shutdown().await;
             return;
         }
-        let room = if over { 0 } else { tunnel.room() };
+        let capacity = if tunnel_ended { 0 } else { tunnel.send_capacity() };
         let event = tokio::select! {
-            heard = tunnel.next(), if !over => Event::Heard(heard),
-            read = from.read(buffer.get_mut(..room).unwrap_or_default()), if room > 0 => Event::Read(read),
-            wrote = into.write(came.as_slices().0), if !came.is_empty() => Event::Wrote(wrote),
-            () = sleep_until(until) => Event::Idle,
+            event = tunnel.next(), if !tunnel_ended => CopyEvent::Tunnel(event),
+            read = from.read(buffer.get_mut(..capacity).unwrap_or_default()), if capacity > 0 => {
+                CopyEvent::Read(read)
+            }
+            written = into.write(received.as_slices().0), if !received.is_empty() => {
+                CopyEvent::Written(written)
+            }
+            () = sleep_until(deadline) => CopyEvent::Idle,
         };
-        if !matches!(event, Event::Idle) {
-            until = Instant::now() + IDLE;
+        if !matches!(event, CopyEvent::Idle) {
+            deadline = Instant::now() + IDLE;
         }
         match event {
-            Event::Heard(Heard::Data(data)) => came.extend(data),
-            Event::Heard(Heard::Begins(_) | Heard::Taken(_)) => {}
-            Event::Heard(Heard::Closed(_) | Heard::Gone) => over = true,
-            Event::Read(Ok(length)) if length > 0 => {
+            CopyEvent::Tunnel(TunnelEvent::Data(data)) => received.extend(data),
+            CopyEvent::Tunnel(TunnelEvent::Begins(_) | TunnelEvent::Taken(_)) => {}
+            CopyEvent::Tunnel(TunnelEvent::Closed(_) | TunnelEvent::Gone) => tunnel_ended = true,
+            CopyEvent::Read(Ok(length)) if length > 0 => {
                 let data = buffer.get(..length).unwrap_or_default().to_vec();
                 if tunnel.send(data).await.is_err() {
-                    over = true;
+                    tunnel_ended = true;
                 }
             }
-            Event::Wrote(Ok(length)) if length > 0 => {
-                came.drain(..length.min(came.len()));
+            CopyEvent::Written(Ok(length)) if length > 0 => {
+                received.drain(..length.min(received.len()));
                 tunnel.note_taken(length as u64);
             }
-            // Nobody is there any more.
-            Event::Read(_) | Event::Wrote(_) | Event::Idle => {
+            // The HTTP client is gone, or the connection timed out.
+            CopyEvent::Read(_) | CopyEvent::Written(_) | CopyEvent::Idle => {
                 tunnel.hang_up().await;
                 return;
             }
@@ -265,16 +271,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_counts_a_jobs_connections_goes_with_them() {
+    fn unused_semaphores_are_removed() {
         let upstreams = Upstreams::default();
         let job = |n: u128| JobId::from_uuid(uuid::Uuid::from_u128(n));
-        let room = upstreams.room(job(1));
-        let _place = room.clone().try_acquire_owned().unwrap();
-        drop(room);
-        assert_eq!(upstreams.room(job(1)).available_permits(), MOST_OF_JOB - 1, "the same room");
+        let semaphore = upstreams.semaphore(job(1));
+        let _permit = semaphore.clone().try_acquire_owned().unwrap();
+        drop(semaphore);
+        assert_eq!(upstreams.semaphore(job(1)).available_permits(), MAX_PER_JOB - 1, "the same semaphore");
         for n in 2..100 {
-            drop(upstreams.room(job(n)));
+            drop(upstreams.semaphore(job(n)));
         }
-        assert_eq!(lock(&upstreams.rooms).len(), 2, "the one in use, and the last that was asked for");
+        assert_eq!(lock(&upstreams.permits).len(), 2, "the one in use, and the last one");
     }
 }

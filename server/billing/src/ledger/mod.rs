@@ -1,4 +1,4 @@
-//! Credit, balance and statement.
+//! The ledger of organizations: grants of credit, debits, credit limits, balances and statements.
 
 use berth_types::Page;
 use berth_types::accounts::{Org, OrgSummary};
@@ -19,12 +19,12 @@ use berth_store::{self as store, StoreError};
 
 mod batch;
 
-/// The most that one grant can be: a billion units.
+/// The largest grant or debit: a billion units of the currency.
 const MAX_GRANT_MICROS: i64 = 1_000_000_000_000_000;
-/// The longest that credit can wait for its end: ten years, with three leap days.
+/// The longest time until the expiry of credit: ten years, with three leap days.
 const MAX_EXPIRY_S: i64 = 3_653 * 86_400;
-/// So many lots of credit that expires are shown with a balance.
-const MOST_EXPIRING: i64 = 20;
+/// The number of expiring credits in the answer with a balance.
+const MAX_EXPIRING: i64 = 20;
 
 /// Credit, balances and statements.
 #[derive(Clone)]
@@ -37,7 +37,7 @@ impl Ledger {
         Self { context }
     }
 
-    /// An operator gives an organization credit.
+    /// Grants credit to an organization, as an operator.
     pub async fn grant_credit(
         &self,
         caller: &Caller,
@@ -77,15 +77,17 @@ impl Ledger {
             },
             at: now,
         };
-        let what = money_text(posting.amount_micros, &self.context.settings.currency);
+        let amount = money_text(posting.amount_micros, &self.context.settings.currency);
         let until = expires_at.map_or_else(String::new, |at| format!(" until {}", at.minute()));
-        let detail = format!("{what}{until}: {}", posting.memo);
+        let detail = format!("{amount}{until}: {}", posting.memo);
         let event = self.context.audit_event(caller, "credit.granted", org.to_string(), detail);
         self.post_for(caller, org, (posting, expires_at), event).await
     }
 
-    /// An operator takes money back from an organization: a refund, or a correction. Never more than
-    /// is available.
+    /// Debits an organization, as an operator: a refund or a correction.
+    ///
+    /// # Errors
+    /// The amount is more than the available amount.
     pub async fn debit(&self, caller: &Caller, org: OrgId, input: NewDebit) -> Result<Balance, Problem> {
         self.context.authorise_operator(caller)?;
         if !(1..=MAX_GRANT_MICROS).contains(&input.amount_micros) {
@@ -112,16 +114,17 @@ impl Ledger {
             memo,
             at: now,
         };
-        let what = money_text(posting.amount_micros, &self.context.settings.currency);
+        let amount = money_text(posting.amount_micros, &self.context.settings.currency);
         let event = self.context.audit_event(
             caller,
             "credit.taken_back",
             org.to_string(),
-            format!("{what}: {}", posting.memo),
+            format!("{amount}: {}", posting.memo),
         );
         self.post_for(caller, org, (posting, None), event).await
     }
 
+    /// Posts a transfer with its audit event, once per idempotency key.
     async fn post_for(
         &self,
         caller: &Caller,
@@ -129,14 +132,14 @@ impl Ledger {
         (posting, expires_at): (Posting, Option<Timestamp>),
         event: AuditEvent,
     ) -> Result<Balance, Problem> {
-        if caller.done_before().is_some() {
+        if caller.already_created().is_some() {
             return self.balance_of(org).await;
         }
-        let once = caller.once.clone();
+        let key = caller.idempotency_key.clone();
         let done = self
             .context.db
             .write(move |tx| {
-                let (posting, event, once) = (posting.clone(), event.clone(), once.clone());
+                let (posting, event, key) = (posting.clone(), event.clone(), key.clone());
                 async move {
                     if store::accounts::find_org(tx, org).await?.is_none() {
                         return Ok(Err(Problem::not_found()));
@@ -146,7 +149,7 @@ impl Ledger {
                         let detail = "More than is available: what is held for running jobs and reservations stays. Nothing was changed.";
                         return Ok(Err(Problem::new(402, "funds.insufficient", "Not enough credit", detail)));
                     }
-                    idempotency::claim(tx, once.as_ref(), "", posting.at).await?;
+                    idempotency::claim(tx, key.as_ref(), "", posting.at).await?;
                     store::ledger::post(tx, &posting).await?;
                     if let Some(at) = expires_at {
                         store::ledger::lots::insert(tx, &posting, at).await?;
@@ -161,7 +164,10 @@ impl Ledger {
         self.balance_of(org).await
     }
 
-    /// Sets how far below nothing an organization may go: it pays afterwards, by invoice.
+    /// Sets the permitted debt of an organization. With a limit above zero it pays by invoice.
+    ///
+    /// # Errors
+    /// The new limit is below the present debt and holds.
     pub async fn set_credit_limit(
         &self,
         caller: &Caller,
@@ -173,8 +179,8 @@ impl Ledger {
         if !(0..=MAX_GRANT_MICROS).contains(&micros) {
             return Err(Problem::invalid_field("/credit_limit_micros", "Choose between zero and a billion."));
         }
-        let what = money_text(micros, &self.context.settings.currency);
-        let event = self.context.audit_event(caller, "credit_limit.set", org.to_string(), what);
+        let limit = money_text(micros, &self.context.settings.currency);
+        let event = self.context.audit_event(caller, "credit_limit.set", org.to_string(), limit);
         let done = self.context.db.write(move |tx| {
             let event = event.clone();
             async move {
@@ -197,7 +203,7 @@ impl Ledger {
     }
 
     pub async fn balance(&self, caller: &Caller, org: OrgId) -> Result<Balance, Problem> {
-        self.context.authorise(caller, org, Right::SeeMoney).await?;
+        self.context.authorise(caller, org, Right::ViewMoney).await?;
         self.balance_of(org).await
     }
 
@@ -207,7 +213,8 @@ impl Ledger {
         let (posted, held) = store::ledger::balance(&mut tx, org).await?;
         let credit_limit_micros = store::ledger::credit_limit(&mut tx, org).await?;
         let (accrued, rate) = store::jobs::open_use(&mut tx, org).await?;
-        let expiring = store::ledger::lots::expiring(&mut tx, org, self.context.now(), MOST_EXPIRING).await?;
+        let expiring =
+            store::ledger::lots::list_expiring(&mut tx, org, self.context.now(), MAX_EXPIRING).await?;
         let expiring = expiring.into_iter().map(|(amount_micros, at)| ExpiringCredit {
             amount_micros,
             expires_at: Timestamp::from_micros(at),
@@ -224,7 +231,7 @@ impl Ledger {
         })
     }
 
-    /// The statement, newest first.
+    /// The transfers of an organization, newest first.
     pub async fn list_transfers(
         &self,
         caller: &Caller,
@@ -232,7 +239,7 @@ impl Ledger {
         cursor: Option<TransferId>,
         limit: u32,
     ) -> Result<Page<Transfer>, Problem> {
-        self.context.authorise(caller, org, Right::SeeMoney).await?;
+        self.context.authorise(caller, org, Right::ViewMoney).await?;
         let before = cursor.map_or_else(String::new, |c| c.to_string());
         let mut conn = self.context.db.read().await?;
         let rows = store::ledger::list(&mut conn.tx(), org, &before, i64::from(limit)).await?;
@@ -258,7 +265,7 @@ impl Ledger {
         })
     }
 
-    /// Every organization, for the operator.
+    /// Every organization with its numbers of members and jobs and its balance.
     pub async fn list_org_summaries(&self, caller: &Caller) -> Result<Vec<OrgSummary>, Problem> {
         self.context.authorise_operator(caller)?;
         let mut conn = self.context.db.read().await?;

@@ -1,5 +1,7 @@
-//! What Stripe's events mean. They come in any order, twice, late: each is applied by what is posted
-//! already, so that all orders end in the same ledger.
+//! Stripe's events: their storage and their effect on payments and the ledger.
+//!
+//! Events arrive late, repeatedly and in any order. The posted transfers decide the effect of each event, so
+//! all orders end in the same ledger.
 
 use berth_types::ids::{InvoiceId, PaymentId, TransferId};
 use berth_types::invoices::InvoiceState;
@@ -10,7 +12,7 @@ use berth_types::time::Timestamp;
 use futures::FutureExt;
 use serde::Deserialize;
 
-use super::{Payments, owed};
+use super::{Payments, parse_document};
 use crate::stripe::minor_unit_micros;
 use berth_foundation::Context;
 use berth_foundation::fault;
@@ -19,28 +21,28 @@ use berth_store::payments::PaymentRow;
 use berth_store::{self as store, StoreError, Tx};
 
 const BATCH: i64 = 100;
-/// What speaks of a payment that nobody here knows is looked at so often, and then left.
-const TRIES: i64 = 16;
+/// The number of tries for an event of an unknown payment.
+const MAX_TRIES: i64 = 16;
 
-/// An event as Stripe sends it; what is not needed is passed over.
+/// An event of Stripe, with the used fields only.
 #[derive(Deserialize)]
-struct Event {
+struct StripeEvent {
     id: String,
     #[serde(rename = "type")]
     kind: String,
-    data: Data,
+    data: EventData,
 }
 
 #[derive(Deserialize)]
-struct Data {
-    object: Object,
+struct EventData {
+    object: EventObject,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct Object {
+struct EventObject {
     id: String,
-    metadata: Metadata,
+    metadata: EventMetadata,
     payment_intent: Option<String>,
     payment_status: String,
     payment_method: Option<String>,
@@ -48,29 +50,30 @@ struct Object {
     status: String,
     amount: i64,
     amount_refunded: i64,
-    last_payment_error: Option<Reason>,
+    last_payment_error: Option<PaymentError>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct Metadata {
+struct EventMetadata {
     payment: Option<String>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct Reason {
+struct PaymentError {
     message: String,
 }
 
-/// What came of an event.
+/// The result of an application of an event.
 enum Applied {
     Done,
-    /// It speaks of something that is not known yet.
+    /// The payment of the event is not known yet, or not credited yet.
     Later,
 }
 
-async fn find(
+/// Finds a payment by its own id or by its payment intent.
+async fn find_payment(
     tx: &mut Tx<'_>,
     payment: Option<&str>,
     intent: Option<&str>,
@@ -105,7 +108,7 @@ fn posting(
     })
 }
 
-/// Credits a payment, once: to the balance, or to the invoice that it pays.
+/// Credits a payment once. A payment of an open invoice also closes the invoice.
 async fn credit(
     tx: &mut Tx<'_>,
     context: &Context,
@@ -122,9 +125,9 @@ async fn credit(
         && let Some(invoice) = store::invoices::find_any(tx, id).await?
     {
         let states = (InvoiceState::Open.name(), InvoiceState::Paid.name());
-        // Paid twice, the second time is credit.
+        // A second payment of the same invoice becomes credit.
         if store::invoices::set_state(tx, id, states, Some(now)).await? {
-            amount = owed(&invoice.document)?.subtotal_micros;
+            amount = parse_document(&invoice.document)?.subtotal_micros;
             memo = format!("Invoice {} paid by card", invoice.number);
         }
     }
@@ -142,8 +145,8 @@ async fn credit(
     Ok(())
 }
 
-/// What of an amount of this payment was credited: all of it, or for an invoice what it came to without
-/// the tax. `None` while it is not credited.
+/// A function from an amount of this payment to its credited part, in micros. A payment of an invoice was
+/// credited without the tax. `None` before the credit.
 async fn credited_part(
     tx: &mut Tx<'_>,
     row: &PaymentRow,
@@ -162,25 +165,27 @@ async fn credited_part(
 async fn apply(
     tx: &mut Tx<'_>,
     context: &Context,
-    event: &Event,
+    event: &StripeEvent,
     now: Timestamp,
 ) -> Result<Applied, StoreError> {
     let object = &event.data.object;
     let micros = |minor: i64| minor.saturating_mul(minor_unit_micros(&context.settings.currency));
-    let named = object.metadata.payment.as_deref();
+    let payment_id = object.metadata.payment.as_deref();
     match event.kind.as_str() {
         "checkout.session.completed" | "checkout.session.async_payment_succeeded" => {
             if object.payment_status != "paid" {
                 return Ok(Applied::Done);
             }
-            let Some(row) = find(tx, named, object.payment_intent.as_deref()).await? else {
+            let Some(row) = find_payment(tx, payment_id, object.payment_intent.as_deref()).await? else {
                 return Ok(Applied::Later);
             };
             let intent = object.payment_intent.as_deref().unwrap_or(&object.id);
             credit(tx, context, row, intent, now).await?;
         }
         "payment_intent.succeeded" => {
-            let Some(row) = find(tx, named, Some(&object.id)).await? else { return Ok(Applied::Later) };
+            let Some(row) = find_payment(tx, payment_id, Some(&object.id)).await? else {
+                return Ok(Applied::Later);
+            };
             let org = row.org_id.clone();
             credit(tx, context, row, &object.id, now).await?;
             if object.setup_future_usage.as_deref() == Some("off_session")
@@ -192,11 +197,12 @@ async fn apply(
         "checkout.session.expired"
         | "checkout.session.async_payment_failed"
         | "payment_intent.payment_failed" => {
-            let row = find(tx, named, object.payment_intent.as_deref().or(Some(&object.id))).await?;
-            // On Stripe's page a person may try another card, so a single try decides nothing.
-            let tried = event.kind.starts_with("payment_intent.");
+            let row =
+                find_payment(tx, payment_id, object.payment_intent.as_deref().or(Some(&object.id))).await?;
+            // A person can try another card on Stripe's page, so one failed try does not decide.
+            let is_one_try = event.kind.starts_with("payment_intent.");
             if let Some(mut row) =
-                row.filter(|r| r.state == PaymentState::Open.name() && !(tried && r.kind == "checkout"))
+                row.filter(|r| r.state == PaymentState::Open.name() && !(is_one_try && r.kind == "checkout"))
             {
                 row.state = PaymentState::Failed.name().to_owned();
                 row.failure = object
@@ -208,17 +214,17 @@ async fn apply(
             }
         }
         "charge.refunded" => {
-            let Some(row) = find(tx, named, object.payment_intent.as_deref()).await? else {
+            let Some(row) = find_payment(tx, payment_id, object.payment_intent.as_deref()).await? else {
                 return Ok(Applied::Later);
             };
             let Some(part) = credited_part(tx, &row).await? else { return Ok(Applied::Later) };
-            // The event says how much was refunded in all.
-            let of = format!("{}:refund", row.id);
+            // The event has the total of all refunds of the charge.
+            let refund_id = format!("{}:refund", row.id);
             let total = part(micros(object.amount_refunded));
-            let more = total - store::payments::posted(tx, &of, TransferKind::Debit.name()).await?;
+            let more = total - store::payments::posted(tx, &refund_id, TransferKind::Debit.name()).await?;
             if more > 0 {
                 let kind = (TransferKind::Debit, more);
-                let debit = posting(context, &row, kind, (&of, total), ("Refunded to the card", now))?;
+                let debit = posting(context, &row, kind, (&refund_id, total), ("Refunded to the card", now))?;
                 store::ledger::post_forced(tx, &debit).await?;
             }
         }
@@ -226,38 +232,38 @@ async fn apply(
         | "charge.dispute.updated"
         | "charge.dispute.funds_withdrawn"
         | "charge.dispute.closed" => {
-            // An inquiry takes nothing; it may become a dispute that does.
+            // An inquiry takes no money. It can become a dispute.
             if object.status.starts_with("warning_") || object.status == "prevented" {
                 return Ok(Applied::Done);
             }
-            let Some(row) = find(tx, named, object.payment_intent.as_deref()).await? else {
+            let Some(row) = find_payment(tx, payment_id, object.payment_intent.as_deref()).await? else {
                 return Ok(Applied::Later);
             };
             let Some(part) = credited_part(tx, &row).await? else { return Ok(Applied::Later) };
             let amount = part(micros(object.amount));
-            let of = object.id.as_str();
-            let done = async |tx: &mut Tx<'_>, kind: TransferKind| {
-                store::payments::posted(tx, of, kind.name()).await
+            let dispute_id = object.id.as_str();
+            let posted = async |tx: &mut Tx<'_>, kind: TransferKind| {
+                store::payments::posted(tx, dispute_id, kind.name()).await
             };
-            if done(tx, TransferKind::Debit).await? == 0 && amount > 0 {
+            if posted(tx, TransferKind::Debit).await? == 0 && amount > 0 {
                 let debit = posting(
                     context,
                     &row,
                     (TransferKind::Debit, amount),
-                    (of, 1),
+                    (dispute_id, 1),
                     ("Disputed at the bank", now),
                 )?;
                 store::ledger::post_forced(tx, &debit).await?;
             }
-            if object.status == "won" && done(tx, TransferKind::Credit).await? == 0 && amount > 0 {
-                let back = posting(
+            if object.status == "won" && posted(tx, TransferKind::Credit).await? == 0 && amount > 0 {
+                let credit = posting(
                     context,
                     &row,
                     (TransferKind::Credit, amount),
-                    (of, 1),
+                    (dispute_id, 1),
                     ("The dispute was won", now),
                 )?;
-                store::ledger::post(tx, &back).await?;
+                store::ledger::post(tx, &credit).await?;
             }
         }
         _ => {}
@@ -266,23 +272,26 @@ async fn apply(
 }
 
 impl Payments {
-    /// Takes what Stripe sends: checks who signed it, and keeps it as it is. What it means comes later.
-    pub async fn take_stripe_event(&self, signature: &str, body: &[u8]) -> Result<(), Problem> {
+    /// Stores an event of Stripe without interpreting it.
+    ///
+    /// # Errors
+    /// The signature is not Stripe's, or the body is no event.
+    pub async fn receive_stripe_event(&self, signature: &str, body: &[u8]) -> Result<(), Problem> {
         let stripe = self.stripe.as_deref().ok_or_else(Problem::not_found)?;
         let now = self.context.now();
         if !stripe.verify(signature, body, now.micros() / 1_000_000) {
             let detail = "The signature is not Stripe's, or too old. Nothing was kept.";
             return Err(Problem::new(400, "stripe.signature", "The signature is refused", detail));
         }
-        let unread = |_| Problem::malformed("This is no event of Stripe's.");
+        let malformed = |_| Problem::malformed("This is no event of Stripe's.");
         let text = std::str::from_utf8(body).map_err(|_| Problem::malformed("This is no text."))?.to_owned();
         #[derive(Deserialize)]
-        struct Head {
+        struct EventHead {
             id: String,
             #[serde(rename = "type")]
             kind: String,
         }
-        let head: Head = serde_json::from_str(&text).map_err(unread)?;
+        let head: EventHead = serde_json::from_str(&text).map_err(malformed)?;
         let keep = self.context.db.write(move |tx| {
             let (id, kind, text) = (head.id.clone(), head.kind.clone(), text.clone());
             async move { store::payments::insert_event(tx, &id, &kind, &text, now).await }.boxed()
@@ -292,16 +301,16 @@ impl Payments {
         Ok(())
     }
 
-    /// Applies events that were kept. One that speaks of something unknown is looked at again later.
+    /// Applies stored events. An event of an unknown payment is tried again later.
     pub(super) async fn process_events(&self) -> Result<(), StoreError> {
         let due = {
             let mut conn = self.context.db.read().await?;
-            store::payments::due_events(&mut conn.tx(), self.context.now(), BATCH).await?
+            store::payments::list_due_events(&mut conn.tx(), self.context.now(), BATCH).await?
         };
         for (id, _kind, payload, tries) in due {
             let now = self.context.now();
-            let Ok(event) = serde_json::from_str::<Event>(&payload) else {
-                self.event_over(&id, "It cannot be read.").await?;
+            let Ok(event) = serde_json::from_str::<StripeEvent>(&payload) else {
+                self.abandon_event(&id, "It cannot be read.").await?;
                 continue;
             };
             let context = self.context.clone();
@@ -311,7 +320,7 @@ impl Payments {
                 async move {
                     let applied = apply(tx, &context, &event, now).await?;
                     if matches!(applied, Applied::Done) {
-                        store::payments::event_done(tx, &event.id, now).await?;
+                        store::payments::mark_event_done(tx, &event.id, now).await?;
                     }
                     fault::point("payment.event.applying");
                     Ok(matches!(applied, Applied::Done))
@@ -322,34 +331,34 @@ impl Payments {
             fault::point("payment.event.applied");
             match done {
                 Ok(true) => {}
-                Ok(false) if tries + 1 >= TRIES => {
-                    self.event_over(&id, "Nobody here knows this payment.").await?
+                Ok(false) if tries + 1 >= MAX_TRIES => {
+                    self.abandon_event(&id, "Nobody here knows this payment.").await?
                 }
                 Ok(false) => {
-                    self.event_later(&id, tries, "It speaks of a payment that is not known yet.").await?
+                    self.defer_event(&id, tries, "It speaks of a payment that is not known yet.").await?
                 }
                 Err(error) => {
                     tracing::error!(event = id, %error, "an event of Stripe's could not be applied");
-                    self.event_later(&id, tries, "It could not be applied.").await?;
+                    self.defer_event(&id, tries, "It could not be applied.").await?;
                 }
             }
         }
         Ok(())
     }
 
-    async fn event_later(&self, id: &str, tries: i64, error: &'static str) -> Result<(), StoreError> {
+    async fn defer_event(&self, id: &str, tries: i64, error: &'static str) -> Result<(), StoreError> {
         let next_at = self.context.now().plus_seconds((5i64 << tries.clamp(0, 12)).min(6 * 3_600));
         let id = id.to_owned();
         self.context
             .db
             .write(move |tx| {
                 let id = id.clone();
-                async move { store::payments::event_later(tx, &id, next_at, error).await }.boxed()
+                async move { store::payments::postpone_event(tx, &id, next_at, error).await }.boxed()
             })
             .await
     }
 
-    async fn event_over(&self, id: &str, why: &'static str) -> Result<(), StoreError> {
+    async fn abandon_event(&self, id: &str, why: &'static str) -> Result<(), StoreError> {
         tracing::warn!(event = id, why, "an event of Stripe's is left");
         let (id, now) = (id.to_owned(), self.context.now());
         self.context
@@ -357,16 +366,16 @@ impl Payments {
             .write(move |tx| {
                 let id = id.clone();
                 async move {
-                    store::payments::event_later(tx, &id, now, why).await?;
-                    store::payments::event_done(tx, &id, now).await
+                    store::payments::postpone_event(tx, &id, now, why).await?;
+                    store::payments::mark_event_done(tx, &id, now).await
                 }
                 .boxed()
             })
             .await
     }
 
-    /// Credits a payment of which Stripe's own answer says that it was paid.
-    pub(super) async fn paid(&self, payment: &str, intent: &str) -> Result<(), StoreError> {
+    /// Credits a payment after a direct answer of Stripe reported its success.
+    pub(super) async fn credit_paid(&self, payment: &str, intent: &str) -> Result<(), StoreError> {
         let id: PaymentId = payment.parse().map_err(|_| StoreError::Corrupt(payment.to_owned()))?;
         let (context, intent, now) = (self.context.clone(), intent.to_owned(), self.context.now());
         self.context

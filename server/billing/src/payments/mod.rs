@@ -1,8 +1,8 @@
-//! Money by card: a person pays on Stripe's page, or a saved card is charged by rule. What was paid is
-//! what Stripe's signed events say (`events`); the ledger is the record.
+//! Payments by card: a person pays on a page of Stripe, or a rule charges a saved card. The signed events of
+//! Stripe decide the result (`events`), and the ledger records it.
 //!
-//! Every payment is recorded before Stripe is asked, and its id is the idempotency key, so an answer
-//! that never came is asked for again and nothing is charged twice.
+//! A payment is stored before the request to Stripe. Its id is the idempotency key, so a request without an
+//! answer is repeated and charges nothing twice.
 
 mod events;
 
@@ -24,15 +24,15 @@ use berth_store::payments::{PaymentRow, ProfileRow};
 use berth_store::{self as store, StoreError};
 
 /// The smallest and the largest payment, in units of the currency.
-const LEAST_UNITS: i64 = 1;
-const MOST_UNITS: i64 = 100_000;
-/// Stripe forgets an idempotency key after a day; under a forgotten one nothing is asked for again. What was
-/// paid all the same is credited by its event.
-const KEY_S: i64 = 20 * 3_600;
-/// After so many failures in a row the saved card is left alone until the rule is set again.
-const FAILURES: i64 = 3;
+const MIN_UNITS: i64 = 1;
+const MAX_UNITS: i64 = 100_000;
+/// Seconds during which a request may be repeated with its idempotency key. Stripe forgets a key after a day.
+/// An event credits a payment that succeeds later.
+const KEY_LIFETIME_S: i64 = 20 * 3_600;
+/// Consecutive failures that stop automatic recharges until the rule is set again.
+const MAX_FAILURES: i64 = 3;
 
-fn off() -> Problem {
+fn cards_disabled() -> Problem {
     Problem::new(
         409,
         "payments.off",
@@ -41,7 +41,7 @@ fn off() -> Problem {
     )
 }
 
-fn unanswered(error: &StripeError) -> Problem {
+fn stripe_problem(error: &StripeError) -> Problem {
     match error {
         StripeError::Refused(why) => {
             Problem::new(402, "payments.refused", "The payment was refused", format!("Stripe says: {why}"))
@@ -57,7 +57,7 @@ fn unanswered(error: &StripeError) -> Problem {
 #[derive(Clone)]
 pub struct Payments {
     context: Context,
-    /// Absent: no cards are taken.
+    /// `None` if this portal takes no cards.
     stripe: Option<Arc<Stripe>>,
 }
 
@@ -66,17 +66,17 @@ impl Payments {
         Self { context, stripe }
     }
 
-    /// True if cards are taken.
+    /// True if this portal takes cards.
     pub const fn enabled(&self) -> bool {
         self.stripe.is_some()
     }
 
-    fn card_taker(&self) -> Result<&Stripe, Problem> {
-        self.stripe.as_deref().ok_or_else(off)
+    fn require_stripe(&self) -> Result<&Stripe, Problem> {
+        self.stripe.as_deref().ok_or_else(cards_disabled)
     }
 
     pub async fn payment_settings(&self, caller: &Caller, org: OrgId) -> Result<PaymentSettings, Problem> {
-        self.context.authorise(caller, org, Right::SeeMoney).await?;
+        self.context.authorise(caller, org, Right::ViewMoney).await?;
         let mut conn = self.context.db.read().await?;
         let profile = store::payments::find_profile(&mut conn.tx(), org).await?;
         let rule = profile.as_ref().map(|p| AutoRecharge {
@@ -92,34 +92,37 @@ impl Payments {
         })
     }
 
-    /// What can be paid: between a unit and a hundred thousand, in whole smallest units.
+    /// Checks an amount: between one and a hundred thousand units, in whole payable steps.
     fn check_amount(&self, pointer: &str, micros: i64) -> Option<FieldError> {
         let step = payable_step_micros(&self.context.settings.currency);
         let whole = micros % step == 0;
-        let inside = (LEAST_UNITS * 1_000_000..=MOST_UNITS * 1_000_000).contains(&micros);
+        let inside = (MIN_UNITS * 1_000_000..=MAX_UNITS * 1_000_000).contains(&micros);
         let currency = &self.context.settings.currency;
         (!whole || !inside).then(|| {
             let detail = format!(
                 "Choose between {} and {}, in steps of {}.",
-                money_text(LEAST_UNITS * 1_000_000, currency),
-                money_text(MOST_UNITS * 1_000_000, currency),
+                money_text(MIN_UNITS * 1_000_000, currency),
+                money_text(MAX_UNITS * 1_000_000, currency),
                 money_text(step, currency)
             );
             FieldError::new(pointer, detail)
         })
     }
 
-    /// Begins a payment for the balance; the answer says where to pay.
+    /// Begins a payment for the balance and returns the address of its page.
     pub async fn top_up(&self, caller: &Caller, org: OrgId, input: NewTopUp) -> Result<PayHere, Problem> {
         self.context.authorise(caller, org, Right::Pay).await?;
-        self.card_taker()?;
+        self.require_stripe()?;
         if let Some(error) = self.check_amount("/amount_micros", input.amount_micros) {
             return Err(Problem::invalid(vec![error]));
         }
         self.checkout(caller, org, input.amount_micros, None, input.save_card, "Berth credit").await
     }
 
-    /// Begins the payment of an open invoice.
+    /// Begins the payment of an open invoice and returns the address of its page.
+    ///
+    /// # Errors
+    /// The invoice is not open, or its total is below the smallest payable amount.
     pub async fn pay_invoice_by_card(
         &self,
         caller: &Caller,
@@ -127,7 +130,7 @@ impl Payments {
         id: InvoiceId,
     ) -> Result<PayHere, Problem> {
         self.context.authorise(caller, org, Right::Pay).await?;
-        self.card_taker()?;
+        self.require_stripe()?;
         let mut conn = self.context.db.read().await?;
         let row = store::invoices::find_any(&mut conn.tx(), id).await?;
         drop(conn);
@@ -136,7 +139,7 @@ impl Payments {
             let detail = format!("It is {}; only an open invoice can be paid.", row.state);
             return Err(Problem::conflict("invoice.closed", "The invoice is closed", detail));
         }
-        // A card takes whole smallest units: what is less than one is let go.
+        // A card payment has whole steps. The remainder is waived.
         let step = payable_step_micros(&self.context.settings.currency);
         let amount = row.total_micros / step * step;
         if amount <= 0 {
@@ -153,12 +156,12 @@ impl Payments {
         amount_micros: i64,
         invoice: Option<InvoiceId>,
         save_card: bool,
-        what: &str,
+        item_name: &str,
     ) -> Result<PayHere, Problem> {
-        let stripe = self.card_taker()?;
+        let stripe = self.require_stripe()?;
         let customer = self.customer(stripe, org).await?;
         let now = self.context.now();
-        let fresh = PaymentRow {
+        let new = PaymentRow {
             id: self.context.new_id::<PaymentId>(now).to_string(),
             org_id: org.to_string(),
             kind: "checkout".to_owned(),
@@ -172,9 +175,9 @@ impl Payments {
             done_at: None,
             failure: String::new(),
         };
-        let mut row = match caller.done_before() {
-            Some(made) => self.asked_before(made).await?,
-            None => self.begin_checkout(caller, fresh).await?,
+        let mut row = match caller.already_created() {
+            Some(id) => self.get_begun_payment(id).await?,
+            None => self.begin_checkout(caller, new).await?,
         };
         let payment: PaymentId = row.id.parse().map_err(|_| Problem::internal())?;
         let currency = &self.context.settings.currency;
@@ -183,7 +186,7 @@ impl Payments {
             .create_checkout(&Checkout {
                 payment: &row.id,
                 customer: &customer,
-                what,
+                item_name,
                 minor_units: amount_micros / minor_unit_micros(currency),
                 currency,
                 save_card,
@@ -193,36 +196,36 @@ impl Payments {
             .await;
         match session {
             Ok(session) => {
-                // Once somebody was sent there, what becomes of it is for Stripe's events to say.
+                // After the first page only the events of Stripe decide the state of the payment.
                 if row.session.is_none() {
                     row.session = Some(session.id);
                     row.state = PaymentState::Open.name().to_owned();
                     row.failure = String::new();
-                    self.keep_payment(&row).await?;
+                    self.update_payment(&row).await?;
                 }
                 let url = session.url.ok_or_else(Problem::internal)?;
                 Ok(PayHere { payment, url })
             }
             Err(error) => {
-                // Nobody was sent anywhere to pay, so nothing can come of it.
+                // Without a page nobody can pay, so the payment has failed.
                 if row.session.is_none() {
                     row.state = PaymentState::Failed.name().to_owned();
                     row.failure = "Stripe gave no page to pay on.".to_owned();
-                    self.keep_payment(&row).await?;
+                    self.update_payment(&row).await?;
                 }
-                Err(unanswered(&error))
+                Err(stripe_problem(&error))
             }
         }
     }
 
     async fn begin_checkout(&self, caller: &Caller, row: PaymentRow) -> Result<PaymentRow, StoreError> {
-        let (once, now) = (caller.once.clone(), self.context.now());
+        let (key, now) = (caller.idempotency_key.clone(), self.context.now());
         self.context
             .db
             .write(move |tx| {
-                let (row, once) = (row.clone(), once.clone());
+                let (row, key) = (row.clone(), key.clone());
                 async move {
-                    idempotency::claim(tx, once.as_ref(), &row.id, now).await?;
+                    idempotency::claim(tx, key.as_ref(), &row.id, now).await?;
                     store::payments::insert(tx, &row).await?;
                     Ok(row)
                 }
@@ -231,22 +234,24 @@ impl Payments {
             .await
     }
 
-    /// The payment that an earlier request with the same key began. Asked for again, Stripe gives the same
-    /// page, for as long as it remembers.
-    async fn asked_before(&self, made: &str) -> Result<PaymentRow, Problem> {
-        let id: PaymentId = made.parse().map_err(|_| Problem::internal())?;
+    /// The payment of an earlier request with the same idempotency key. Stripe returns the same page for it.
+    ///
+    /// # Errors
+    /// The payment has ended, or its key at Stripe may be forgotten.
+    async fn get_begun_payment(&self, id: &str) -> Result<PaymentRow, Problem> {
+        let id: PaymentId = id.parse().map_err(|_| Problem::internal())?;
         let mut conn = self.context.db.read().await?;
         let row = store::payments::find(&mut conn.tx(), id).await?.ok_or_else(Problem::not_found)?;
         let open = row.state == PaymentState::Open.name();
         let decided = row.state == PaymentState::Paid.name() || (row.session.is_some() && !open);
-        if decided || row.created_at < self.context.now().plus_seconds(-KEY_S).micros() {
+        if decided || row.created_at < self.context.now().plus_seconds(-KEY_LIFETIME_S).micros() {
             let detail = "The payment that was begun under this Idempotency-Key is over or too old; the list of payments says what became of it. Use a new key for a new payment.";
             return Err(Problem::conflict("payments.over", "That payment is over", detail));
         }
         Ok(row)
     }
 
-    async fn keep_payment(&self, row: &PaymentRow) -> Result<(), StoreError> {
+    async fn update_payment(&self, row: &PaymentRow) -> Result<(), StoreError> {
         let row = row.clone();
         self.context
             .db
@@ -257,7 +262,7 @@ impl Payments {
             .await
     }
 
-    /// Who the organization is at Stripe.
+    /// The id of an organization's customer at Stripe. Creates the customer on first use.
     async fn customer(&self, stripe: &Stripe, org: OrgId) -> Result<String, Problem> {
         let (known, name) = {
             let mut conn = self.context.db.read().await?;
@@ -269,9 +274,10 @@ impl Payments {
         if let Some(profile) = known {
             return Ok(profile.customer);
         }
-        let made = stripe.create_customer(&org.to_string(), &name).await.map_err(|e| unanswered(&e))?;
-        let kept = self.context.db.write(move |tx| {
-            let id = made.id.clone();
+        let customer =
+            stripe.create_customer(&org.to_string(), &name).await.map_err(|e| stripe_problem(&e))?;
+        let stored = self.context.db.write(move |tx| {
+            let id = customer.id.clone();
             async move {
                 store::payments::put_customer(tx, org, &id).await?;
                 let profile = store::payments::find_profile(tx, org).await?;
@@ -279,21 +285,24 @@ impl Payments {
             }
             .boxed()
         });
-        Ok(kept.await?)
+        Ok(stored.await?)
     }
 
-    /// Stripe's own page with receipts and cards.
+    /// The address of a page at Stripe with receipts and cards.
     pub async fn billing_portal(&self, caller: &Caller, org: OrgId) -> Result<String, Problem> {
         self.context.authorise(caller, org, Right::Pay).await?;
-        let stripe = self.card_taker()?;
+        let stripe = self.require_stripe()?;
         let customer = self.customer(stripe, org).await?;
         let key: PaymentId = self.context.new_id(self.context.now());
         let back = format!("{}/billing", self.context.settings.public_url);
         let session = stripe.create_portal(&customer, &back, &key.to_string()).await;
-        session.map_err(|e| unanswered(&e))?.url.ok_or_else(Problem::internal)
+        session.map_err(|e| stripe_problem(&e))?.url.ok_or_else(Problem::internal)
     }
 
-    /// Sets when the saved card is charged by itself.
+    /// Sets the rule for automatic charges of the saved card.
+    ///
+    /// # Errors
+    /// No card is saved.
     pub async fn set_auto_recharge(
         &self,
         caller: &Caller,
@@ -301,11 +310,11 @@ impl Payments {
         rule: AutoRecharge,
     ) -> Result<PaymentSettings, Problem> {
         self.context.authorise(caller, org, Right::Pay).await?;
-        self.card_taker()?;
+        self.require_stripe()?;
         let mut errors = Vec::new();
         if rule.amount_micros != 0 {
             errors.extend(self.check_amount("/amount_micros", rule.amount_micros));
-            if !(0..=MOST_UNITS * 1_000_000).contains(&rule.below_micros) {
+            if !(0..=MAX_UNITS * 1_000_000).contains(&rule.below_micros) {
                 errors.push(FieldError::new("/below_micros", "Choose a threshold from zero on."));
             }
             if !(1..=24).contains(&rule.most_a_day) {
@@ -332,7 +341,7 @@ impl Payments {
         org: OrgId,
         limit: u32,
     ) -> Result<Page<Payment>, Problem> {
-        self.context.authorise(caller, org, Right::SeeMoney).await?;
+        self.context.authorise(caller, org, Right::ViewMoney).await?;
         let mut conn = self.context.db.read().await?;
         let rows = store::payments::list(&mut conn.tx(), org, i64::from(limit)).await?;
         let payment = |row: PaymentRow| {
@@ -352,7 +361,7 @@ impl Payments {
         Ok(Page::whole(rows.into_iter().map(payment).collect::<Result<_, _>>()?))
     }
 
-    /// Works through what Stripe told, and charges saved cards whose rule says so.
+    /// Applies stored events of Stripe and charges saved cards by their rules.
     pub async fn tick_payments(&self) -> Result<(), StoreError> {
         self.process_events().await?;
         let Some(stripe) = self.stripe.clone() else { return Ok(()) };
@@ -360,17 +369,17 @@ impl Payments {
             let mut conn = self.context.db.read().await?;
             let mut tx = conn.tx();
             (
-                store::payments::open_recharges(&mut tx).await?,
-                store::payments::to_recharge(&mut tx, FAILURES).await?,
+                store::payments::list_open_recharges(&mut tx).await?,
+                store::payments::list_to_recharge(&mut tx, MAX_FAILURES).await?,
             )
         };
-        // What nobody knows the end of is asked for again, under its own key.
+        // A recharge with an unknown outcome is requested again with its own key.
         for row in open {
             if row.intent.is_some() {
-                // It is under way at the bank; an event says what becomes of it.
+                // The bank has the payment. An event will report the result.
                 continue;
             }
-            if row.created_at < self.context.now().plus_seconds(-KEY_S).micros() {
+            if row.created_at < self.context.now().plus_seconds(-KEY_LIFETIME_S).micros() {
                 self.recharge_failed(row, "Stripe did not say what became of it.").await?;
                 continue;
             }
@@ -384,7 +393,7 @@ impl Payments {
         Ok(())
     }
 
-    /// Records a recharge, unless one is open or the day has had enough of them.
+    /// Stores a recharge. `None` if one is open, the daily limit is reached or the balance suffices.
     async fn begin_recharge(&self, profile: &ProfileRow) -> Result<Option<PaymentRow>, StoreError> {
         let now = self.context.now();
         let today = day_of(now) * 86_400_000_000;
@@ -408,11 +417,11 @@ impl Payments {
             .write(move |tx| {
                 let row = row.clone();
                 async move {
-                    let (count, open) = store::payments::recharges(tx, &row.org_id, today).await?;
-                    // What was asked for a moment ago may have come meanwhile.
+                    let (count, open) = store::payments::count_recharges(tx, &row.org_id, today).await?;
+                    // A payment may have arrived since the rule was read.
                     let org: OrgId = row.org_id.parse().map_err(|_| StoreError::Corrupt(row.id.clone()))?;
-                    let enough = store::ledger::available(tx, org).await? >= below;
-                    if open || enough || count >= most {
+                    let suffices = store::ledger::available(tx, org).await? >= below;
+                    if open || suffices || count >= most {
                         return Ok(None);
                     }
                     store::payments::insert(tx, &row).await?;
@@ -438,11 +447,11 @@ impl Payments {
             Ok(intent) => {
                 row.intent = Some(intent.id.clone());
                 if intent.status == "succeeded" {
-                    return self.paid(&row.id, &intent.id).await;
+                    return self.credit_paid(&row.id, &intent.id).await;
                 }
                 if intent.status == "processing" {
-                    // An event will say what became of it.
-                    return self.keep_payment(&row).await;
+                    // An event will report the result.
+                    return self.update_payment(&row).await;
                 }
                 self.recharge_failed(row, "The bank wants the card's owner to confirm it.").await
             }
@@ -484,7 +493,7 @@ impl Payments {
     }
 }
 
-/// What an invoice owes, as its document says.
-fn owed(document: &str) -> Result<InvoiceDocument, StoreError> {
+/// Reads the stored document of an invoice.
+fn parse_document(document: &str) -> Result<InvoiceDocument, StoreError> {
     serde_json::from_str(document).map_err(|_| StoreError::Corrupt("invoice".to_owned()))
 }

@@ -1,5 +1,5 @@
-//! The inflation experiment of "Beware of Fragmentation" (Weng et al., ATC 2023): tasks arrive until
-//! they ask for 130 % of the cluster, nothing departs, nothing is tried twice.
+//! The inflation experiment of "Beware of Fragmentation" (Weng et al., ATC 2023): tasks arrive until their
+//! requests are 130 % of the cluster. No task departs, and no task is tried twice.
 
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use crate::trace::{Random, Task, Trace};
 
-/// Places one task; says whether there was room.
+/// Places one task and returns its node; `None` if the task does not fit.
 pub fn place<P: Policy>(
     cluster: &mut Cluster,
     finder: &mut Finder<P>,
@@ -50,12 +50,12 @@ fn arrivals(trace: &Trace, seed: u64) -> Vec<&Task> {
     tasks
 }
 
-/// Where a policy knows the mix of requests from.
+/// The source of a policy's mix of requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Learned {
-    /// From those that came before.
+    /// The earlier requests.
     Online,
-    /// From the whole trace, as the published figures do.
+    /// The whole trace, as in the published figures.
     Known,
 }
 
@@ -105,7 +105,7 @@ pub fn run(trace: &Trace, seeds: u64) {
     mean(trace, Reach, "reach", seeds, Learned::Online);
 }
 
-/// Decisions a second: the whole trace is placed, one decision after the other.
+/// Measures decisions a second: places the whole trace, one decision after the other.
 pub fn rate(trace: &Trace) {
     let (mut decided, mut placed) = (0u32, 0u32);
     let mut finder = Finder::new(Reach);

@@ -1,10 +1,10 @@
-//! Benchmarks of the placement rules. Prints one JSON object per line.
+//! Benchmarks of placement. Each prints JSON objects, one a line.
 //!
-//! `placement inflate NODES.csv TASKS.csv [SEEDS]`: the inflation experiment for every policy.
-//! `placement mig [SEEDS]`: MIG requests accepted on 100 boards at load 1, for four mixes.
-//! `placement replay [SEEDS]`: waits with backfill and without, and reservations kept.
-//! `placement passes`: a pass at 10,000 nodes and 100,000 queued jobs.
-//! `placement quotes`: quotes on 1,000 boards with 10,000 bookings.
+//! `placement inflate NODES.csv TASKS.csv [SEEDS]`: the inflation experiment for each policy.
+//! `placement mig [SEEDS]`: the accepted MIG requests on 100 boards at load 1, for four mixes.
+//! `placement replay [SEEDS]`: the waits with and without backfill, and the violated reservations.
+//! `placement passes`: the time of a pass at 10,000 nodes and 100,000 queued jobs.
+//! `placement quotes`: the time of a quote on 1,000 boards with 10,000 bookings.
 //! `placement rate NODES.csv TASKS.csv`: decisions a second with a full queue.
 
 mod inflate;
@@ -14,7 +14,7 @@ mod quotes;
 mod replay;
 mod trace;
 
-/// The value below which this part of a sorted list lies.
+/// The value of a sorted list below which this fraction of the values lies.
 fn percentile(sorted: &[f64], part: f64) -> f64 {
     sorted.get((sorted.len() as f64 * part) as usize).or(sorted.last()).copied().unwrap_or(0.0)
 }

@@ -1,5 +1,5 @@
-//! MIG requests on 100 boards: they come at random, stay for an exponential time, and are refused
-//! when they do not fit on arrival. Offered load 1: on average they ask for as many slices as there are.
+//! MIG requests on 100 boards. They arrive at random, stay for an exponential time, and are refused if they
+//! do not fit on arrival. At the offered load 1 the average demand equals the number of slices.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -17,7 +17,7 @@ use crate::trace::{Random, node};
 
 const BOARDS: u32 = 100;
 const REQUESTS: u32 = 20_000;
-/// Before they count: the boards fill up.
+/// Number of first requests that do not count, while the boards fill.
 const WARM_UP: u32 = 4_000;
 
 const PROFILES: [&str; 6] = ["1g.10gb", "1g.20gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb"];
@@ -39,13 +39,13 @@ fn cluster(boards: u32) -> Cluster {
 }
 
 fn shape(board: &Board, models: Models, name: &str) -> Option<(Shape, u32)> {
-    let place = board.profiles.iter().position(|p| p.name == name)?;
-    let device = Device::Slice { profile: u8::try_from(place).ok()? };
+    let index = board.profiles.iter().position(|p| p.name == name)?;
+    let device = Device::Slice { profile: u8::try_from(index).ok()? };
     let shape = Shape { device, count: 1, models, cpu_milli: 0, memory_mib: 0, nvlink: false, images: false };
-    Some((shape, board.profiles.get(place)?.size))
+    Some((shape, board.profiles.get(index)?.size))
 }
 
-/// The part of requests that was accepted, in percent.
+/// The accepted requests in percent.
 fn accepted<P: Policy>(policy: P, weights: &[f64; 6], seed: u64) -> Option<f64> {
     let board = board_by_name("H100-80GB")?;
     let mut cluster = cluster(BOARDS);

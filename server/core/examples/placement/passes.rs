@@ -1,11 +1,11 @@
-//! A pass of the whole engine at 10,000 nodes and 100,000 queued jobs: with nothing to do, and with one
-//! job that has ended.
+//! The time of a pass of the whole engine at 10,000 nodes and 100,000 queued jobs: without changes, and after
+//! the end of one job.
 
 use std::time::Instant;
 
 use berth_core::cluster::{NodeFacts, Owner};
 use berth_core::engine::{Decision, Engine, Fact, JobFacts};
-use berth_core::request::{Request, Topology, Wanted};
+use berth_core::request::{DeviceRequest, Request, Topology};
 use berth_types::ids::{JobId, OrgId};
 use berth_types::jobs::Priority;
 use berth_types::time::Timestamp;
@@ -22,7 +22,7 @@ const MODELS: [&str; 3] = ["H100-80GB", "A100-80GB", "L40S"];
 fn job(random: &mut Random, number: u128, now: Timestamp) -> JobFacts {
     let model = random.pick(&MODELS);
     let mut request = Request {
-        wanted: Wanted::Board,
+        device: DeviceRequest::Board,
         count: random.pick(&[1, 1, 1, 2, 4, 8]),
         nodes: if random.below(50) == 0 { 4 } else { 1 },
         models: vec![model.into()],
@@ -37,11 +37,12 @@ fn job(random: &mut Random, number: u128, now: Timestamp) -> JobFacts {
     match random.below(4) {
         0 if model != "L40S" => {
             (request.count, request.nodes) = (1, 1);
-            request.wanted = Wanted::Slice(if model == "H100-80GB" { "1g.10gb" } else { "3g.40gb" }.into());
+            request.device =
+                DeviceRequest::Slice(if model == "H100-80GB" { "1g.10gb" } else { "3g.40gb" }.into());
         }
         1 => {
             (request.count, request.nodes) = (1, 1);
-            request.wanted = Wanted::Share(random.pick(&[100, 250, 500]));
+            request.device = DeviceRequest::Share(random.pick(&[100, 250, 500]));
         }
         _ => {}
     }
@@ -69,7 +70,7 @@ fn resident_mb() -> f64 {
     kib.unwrap_or(0.0) / 1_024.0
 }
 
-/// Carries decisions out: runs that have to make room leave at once. The answer is how many started.
+/// Carries out decisions; preempted runs end at once. Returns the number of starts.
 fn carry_out(engine: &mut Engine, running: &mut Vec<Owner>, decided: &[Decision], now: Timestamp) -> usize {
     let before = running.len();
     let mut left = 0;
@@ -107,12 +108,12 @@ pub fn run() {
     };
     let began = Instant::now();
     let mut started = 0u32;
-    // Fills the cluster, then the queue, until no search goes on.
+    // Fills the cluster and then the queue, until the engine has no unfinished search.
     loop {
         submit(&mut engine, &mut random, now);
         let decided = engine.pass(now);
         started += u32::try_from(carry_out(&mut engine, &mut running, &decided, now)).unwrap_or(0);
-        if decided.is_empty() && !engine.unfinished() {
+        if decided.is_empty() && !engine.is_unfinished() {
             break;
         }
     }

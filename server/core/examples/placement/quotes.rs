@@ -1,11 +1,11 @@
-//! Quotes on a fleet with a full calendar: 1,000 boards, 10,000 bookings.
+//! The time of quotes with a full calendar: 1,000 boards, 10,000 bookings.
 
 use std::time::Instant;
 
-use berth_core::calendar::{Booking, Kind};
+use berth_core::calendar::{Booking, BookingKind};
 use berth_core::cluster::{BookingId, NodeFacts};
 use berth_core::engine::{Engine, Fact, Refusal, Window};
-use berth_core::request::{Request, Topology, Wanted};
+use berth_core::request::{DeviceRequest, Request, Topology};
 use berth_types::ids::OrgId;
 use berth_types::time::Timestamp;
 use uuid::Uuid;
@@ -19,7 +19,7 @@ const MODEL: &str = "H100-80GB";
 
 fn request(random: &mut Random) -> Request {
     let mut request = Request {
-        wanted: Wanted::Board,
+        device: DeviceRequest::Board,
         count: random.pick(&[1, 1, 2, 4, 8]),
         nodes: if random.below(20) == 0 { 4 } else { 1 },
         models: vec![MODEL.into()],
@@ -33,12 +33,12 @@ fn request(random: &mut Random) -> Request {
     };
     if random.below(4) == 0 {
         (request.count, request.nodes) = (1, 1);
-        request.wanted = Wanted::Slice(random.pick(&["1g.10gb", "3g.40gb"]).into());
+        request.device = DeviceRequest::Slice(random.pick(&["1g.10gb", "3g.40gb"]).into());
     }
     request
 }
 
-/// Whole hours of the next hundred days.
+/// A random window of whole hours within the next `days` days.
 fn window(random: &mut Random, now: Timestamp, days: usize) -> Window {
     let from = now.plus_seconds(3_600 * (1 + random.below(days * 24) as i64));
     Window { from, until: from.plus_seconds(3_600 * (1 + random.below(48) as i64)) }
@@ -62,11 +62,11 @@ pub fn run() {
                 let id = BookingId(Uuid::from_u128(booked));
                 let Window { from, until } = when;
                 engine.book(
-                    Booking { id, kind: Kind::Reservation, org, ask: Some(ask), from, until, places },
+                    Booking { id, kind: BookingKind::Reservation, org, ask: Some(ask), from, until, places },
                     moved,
                 );
             }
-            // The calendar is full there: the rest is spread over more days.
+            // The calendar is full in these days, so the range grows by a day.
             Err(_) => days += 1,
         }
     }

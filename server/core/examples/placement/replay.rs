@@ -1,13 +1,13 @@
-//! A replay with arrivals and departures: the same jobs through the engine with backfill, and first
-//! come first served without, with some reservations on the calendar.
+//! A replay of arrivals and departures: the same jobs with backfill, and first come first served without it.
+//! The calendar has some reservations.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-use berth_core::calendar::{Booking, Kind};
+use berth_core::calendar::{Booking, BookingKind};
 use berth_core::cluster::{BookingId, Owner};
 use berth_core::engine::{Decision, Engine, Fact, JobFacts, Window};
-use berth_core::request::{Request, Topology, Wanted};
+use berth_core::request::{DeviceRequest, Request, Topology};
 use berth_types::ids::{JobId, OrgId};
 use berth_types::jobs::Priority;
 use berth_types::time::Timestamp;
@@ -17,7 +17,7 @@ use crate::trace::{Random, node};
 
 const NODES: u32 = 32;
 const JOBS: usize = 5_000;
-/// Offered load: board-seconds asked for against board-seconds there are.
+/// Offered load: requested board-seconds divided by available board-seconds.
 const LOAD: f64 = 0.85;
 
 struct Job {
@@ -28,7 +28,7 @@ struct Job {
 
 fn board(count: u32, nodes: u32) -> Request {
     Request {
-        wanted: Wanted::Board,
+        device: DeviceRequest::Board,
         count,
         nodes,
         models: vec!["H100-80GB".into()],
@@ -46,7 +46,8 @@ fn start() -> Timestamp {
     Timestamp::from_micros(1_800_000_000_000_000)
 }
 
-/// Many small and short jobs, some large and long ones; limits are one to four times the real run.
+/// Many small and short jobs, and some large and long ones. The limits are one to four times the real
+/// lengths.
 fn jobs(seed: u64) -> Vec<Job> {
     let mut random = Random(seed);
     let mut out = Vec::new();
@@ -104,7 +105,7 @@ fn run(seed: u64, backfill: bool) -> Outcome {
         if let Ok((ask, places, moved)) = engine.quote(&board(8, 2), org, window, start()) {
             let id = BookingId(Uuid::from_u128(1_000_000 + n));
             let Window { from, until } = window;
-            let kind = Kind::Reservation;
+            let kind = BookingKind::Reservation;
             engine
                 .book(Booking { id, kind, org, ask: Some(ask), from, until, places: places.clone() }, moved);
             windows.push((id, window, places));
@@ -116,7 +117,7 @@ fn run(seed: u64, backfill: bool) -> Outcome {
     let mut arrivals = jobs.into_iter().peekable();
     let mut ends: BinaryHeap<Reverse<(i64, JobId)>> = BinaryHeap::new();
     let mut waits = Vec::new();
-    // Who holds which board from when until when at most, to be held against the reservations.
+    // The use of each board, from a time until a time, for the comparison with the reservations.
     let mut held: Vec<(String, i64, i64)> = Vec::new();
     let mut version = 1;
     loop {
@@ -151,9 +152,8 @@ fn run(seed: u64, backfill: bool) -> Outcome {
         let from = (window.from.micros() - start().micros()) / 1_000_000;
         let until = (window.until.micros() - start().micros()) / 1_000_000;
         for slot in places.iter().flat_map(|p| &p.slots) {
-            let theirs = held.iter().filter(|(gpu, ..)| *gpu == *slot.gpu);
-            violated +=
-                u32::try_from(theirs.filter(|(_, a, b)| *a < until && from < *b).count()).unwrap_or(0);
+            let runs = held.iter().filter(|(gpu, ..)| *gpu == *slot.gpu);
+            violated += u32::try_from(runs.filter(|(_, a, b)| *a < until && from < *b).count()).unwrap_or(0);
         }
     }
     waits.sort_by(f64::total_cmp);

@@ -1,4 +1,4 @@
-//! Reads traces of nodes and tasks, and turns them into clusters and shapes.
+//! Traces of nodes and tasks: reads them as a cluster and as shapes.
 
 use berth_core::cluster::{Cluster, GpuFacts, Models, NodeFacts, WHOLE_MILLI};
 use berth_core::shape::{Device, Shape};
@@ -7,18 +7,18 @@ use uuid::Uuid;
 
 pub struct Task {
     pub shape: Shape,
-    /// Thousandths of a GPU in all.
+    /// Thousandths of a GPU of all devices of the task.
     pub milli: u64,
 }
 
 pub struct Trace {
     pub cluster: Cluster,
     pub tasks: Vec<Task>,
-    /// Thousandths of a GPU in all.
+    /// Thousandths of a GPU of the whole cluster.
     pub capacity: u64,
 }
 
-/// A small generator of well-spread numbers (SplitMix64), so that a seed means the same everywhere.
+/// A generator of pseudo-random numbers (SplitMix64), equal on all machines.
 pub struct Random(pub u64);
 
 impl Random {
@@ -34,12 +34,12 @@ impl Random {
         usize::try_from((u128::from(self.next()) * n as u128) >> 64).unwrap_or(0)
     }
 
-    /// One of some; the default of none.
-    pub fn pick<T: Copy + Default>(&mut self, of: &[T]) -> T {
-        of.get(self.below(of.len())).copied().unwrap_or_default()
+    /// A random item; the default value for an empty list.
+    pub fn pick<T: Copy + Default>(&mut self, items: &[T]) -> T {
+        items.get(self.below(items.len())).copied().unwrap_or_default()
     }
 
-    /// In (0, 1].
+    /// A number in (0, 1].
     pub fn unit(&mut self) -> f64 {
         ((self.next() >> 11) + 1) as f64 / (1u64 << 53) as f64
     }
@@ -55,17 +55,17 @@ impl Random {
     }
 }
 
-/// A table as it is published: its header names the columns.
+/// A published CSV table with a header.
 struct Table<'a> {
     columns: Vec<&'a str>,
     rows: Vec<Vec<&'a str>>,
 }
 
 impl<'a> Table<'a> {
-    fn of(text: &'a str) -> Self {
+    fn parse(text: &'a str) -> Self {
         let mut lines = text.lines().map(|l| l.split(',').map(str::trim).collect::<Vec<_>>());
         let columns = lines.next().unwrap_or_default();
-        // An empty line is no row.
+        // Empty lines are not rows.
         Self { columns, rows: lines.filter(|row| row.iter().any(|field| !field.is_empty())).collect() }
     }
 
@@ -73,7 +73,7 @@ impl<'a> Table<'a> {
         self.columns.iter().position(|c| *c == column)
     }
 
-    fn need(&self, column: &str) -> Result<usize, String> {
+    fn get(&self, column: &str) -> Result<usize, String> {
         self.find(column).ok_or_else(|| format!("there is no column {column}"))
     }
 }
@@ -91,7 +91,7 @@ pub fn node_id(n: u128) -> NodeId {
     NodeId::from_uuid(Uuid::from_u128(n))
 }
 
-/// A node with boards of one model.
+/// The facts of a node with boards of one model.
 pub fn node(n: u32, model: &str, gpus: u32, mig_enabled: bool) -> NodeFacts {
     let gpu = |i: u32| GpuFacts {
         uuid: format!("GPU-{n}-{i}").into(),
@@ -115,8 +115,12 @@ pub fn node(n: u32, model: &str, gpus: u32, mig_enabled: bool) -> NodeFacts {
     }
 }
 
-/// Nodes have the columns `cpu_milli`, `memory_mib`, `gpu` (how many) and `model`, tasks `cpu_milli`,
-/// `memory_mib`, `num_gpu` and `gpu_milli`, and `gpu_spec` (models joined by `|`) if they insist on some.
+/// Reads a trace. Nodes have the columns `cpu_milli`, `memory_mib`, `gpu` (the number of GPUs) and `model`.
+/// Tasks have `cpu_milli`, `memory_mib`, `num_gpu` and `gpu_milli`, and optionally `gpu_spec` (accepted
+/// models, joined by `|`).
+///
+/// # Errors
+/// A text that names the file and the fault.
 pub fn read(nodes: &str, tasks: &str) -> Result<Trace, String> {
     let open = |path: &str| std::fs::read_to_string(path).map_err(|e| format!("{path}: {e}"));
     let mut trace = Trace { cluster: Cluster::default(), tasks: Vec::new(), capacity: 0 };
@@ -126,9 +130,9 @@ pub fn read(nodes: &str, tasks: &str) -> Result<Trace, String> {
 }
 
 fn read_nodes(text: &str, trace: &mut Trace) -> Result<(), String> {
-    let table = Table::of(text);
-    let (cpu, memory) = (table.need("cpu_milli")?, table.need("memory_mib")?);
-    let (gpu, model) = (table.need("gpu")?, table.need("model")?);
+    let table = Table::parse(text);
+    let (cpu, memory) = (table.get("cpu_milli")?, table.get("memory_mib")?);
+    let (gpu, model) = (table.get("gpu")?, table.get("model")?);
     for (index, row) in table.rows.iter().enumerate() {
         let gpus: u64 = number(row, gpu)?;
         let model = field(row, model)?;
@@ -159,16 +163,16 @@ fn read_nodes(text: &str, trace: &mut Trace) -> Result<(), String> {
 }
 
 fn read_tasks(text: &str, trace: &mut Trace) -> Result<(), String> {
-    let table = Table::of(text);
-    let (cpu, memory) = (table.need("cpu_milli")?, table.need("memory_mib")?);
-    let (num_gpu, gpu_milli) = (table.need("num_gpu")?, table.need("gpu_milli")?);
-    // Some traces end with the share: any model will do.
+    let table = Table::parse(text);
+    let (cpu, memory) = (table.get("cpu_milli")?, table.get("memory_mib")?);
+    let (num_gpu, gpu_milli) = (table.get("num_gpu")?, table.get("gpu_milli")?);
+    // Traces without `gpu_spec` accept any model.
     let gpu_spec = table.find("gpu_spec");
     let known = trace.cluster.models().len();
     let any = Models((1 << known) - 1);
     for row in &table.rows {
         let count: u32 = number(row, num_gpu)?;
-        // A task without a GPU may say nothing of shares.
+        // `gpu_milli` may be empty for a task without a GPU.
         let milli: u16 = if field(row, gpu_milli)?.is_empty() { 0 } else { number(row, gpu_milli)? };
         let spec = gpu_spec.and_then(|column| row.get(column)).copied().unwrap_or_default();
         let named = spec.split('|').filter(|s| !s.is_empty()).filter_map(|s| trace.cluster.find_model(s));

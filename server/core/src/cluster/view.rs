@@ -1,4 +1,4 @@
-//! How nodes stand in dense form, derived from their facts and from what holds them.
+//! The dense view of a node, derived from its facts and ranks.
 
 use std::collections::HashMap;
 
@@ -7,22 +7,23 @@ use berth_types::ids::OrgId;
 
 use super::{MAX_GPUS, Model, ModelIx, Node, Part, Rank, Slot, WHOLE_MILLI};
 
-/// How one board stands, for a scorer.
+/// The state of one board, for a scorer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GpuView {
     pub model: ModelIx,
-    /// Thousandths that a whole board or a share may take; 0 when sliced or unusable.
+    /// Free thousandths for the whole board or a share; 0 if the board is sliced or unusable.
     pub free_milli: u16,
-    /// Slices that are occupied; all of them when instances are not possible now.
+    /// Occupied memory slices as bits; all bits if no instance is possible now.
     pub mask: u8,
-    /// Media groups that are taken.
+    /// Occupied media groups as bits.
     pub groups: u8,
-    /// Instances live on it.
+    /// True if the board has instances.
     pub sliced: bool,
-    /// Not in a MIG mode that only a reset changes, so it can be lent without an instance.
+    /// True if the board can be used without an instance: it is not in MIG mode, or changes the mode without
+    /// a reset.
     pub shareable: bool,
     pub island: u8,
-    /// The organization that shares it, by its place in the cluster's list plus one; 0 for none.
+    /// The index of the organization that shares the board, counted from one; 0 for none.
     pub sharer: u16,
 }
 
@@ -38,7 +39,7 @@ pub(crate) const NO_GPU: GpuView = GpuView {
     sharer: 0,
 };
 
-/// How a node stands, for a scorer.
+/// The state of a node, for a scorer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct View {
     pub cpu_milli: i64,
@@ -49,7 +50,7 @@ pub struct View {
 }
 
 impl View {
-    /// No boards at all.
+    /// A view without boards.
     pub(super) const EMPTY: Self =
         Self { cpu_milli: 0, memory_mib: 0, images: false, count: 0, gpus: [NO_GPU; MAX_GPUS] };
 
@@ -61,32 +62,33 @@ impl View {
         self.gpus.get_mut(index).filter(|_| index < usize::from(self.count))
     }
 
-    /// Takes what is booked for some of the time, whether or not something is there now.
-    pub(crate) fn cover(&mut self, node: &Node, models: &[Model], slot: &Slot, sharer: u16) {
+    /// Occupies a device that is booked for a part of the time. Others may use the
+    /// device now; then the board counts as used by both.
+    pub(crate) fn occupy_booked(&mut self, node: &Node, models: &[Model], slot: &Slot, sharer: u16) {
         let Some(index) = node.gpu_index(&slot.gpu) else { return };
         let board = node.model(index, models).and_then(|m| m.board);
         let Some(gpu) = self.gpus.get_mut(index) else { return };
-        let there = *gpu;
+        let before = *gpu;
         occupy(gpu, board, slot.part, sharer);
-        if !matches!(slot.part, Part::Slice(_)) || (!there.sliced && there.free_milli < WHOLE_MILLI) {
+        if !matches!(slot.part, Part::Slice(_)) || (!before.sliced && before.free_milli < WHOLE_MILLI) {
             gpu.mask = u8::MAX;
         }
         if matches!(slot.part, Part::Share(_))
-            && (there.sliced || there.sharer != 0 && there.sharer != sharer)
+            && (before.sliced || before.sharer != 0 && before.sharer != sharer)
         {
             gpu.free_milli = 0;
         }
     }
 
-    /// Nothing of the node can be used but what `keep` says.
-    pub(crate) fn only(&mut self, keep: impl Fn(usize, &GpuView) -> GpuView) {
+    /// Replaces the view of each board by the result of `change` for its index and its view.
+    pub(crate) fn map_gpus(&mut self, change: impl Fn(usize, &GpuView) -> GpuView) {
         let count = usize::from(self.count);
         for (index, gpu) in self.gpus.iter_mut().take(count).enumerate() {
-            *gpu = keep(index, gpu);
+            *gpu = change(index, gpu);
         }
     }
 
-    /// The groups of boards that reach each other by NVLink.
+    /// The NVLink islands of the node, without repetition.
     pub(crate) fn islands(&self) -> Vec<Option<u8>> {
         let mut islands: Vec<Option<u8>> = self.gpus().iter().map(|g| Some(g.island)).collect();
         islands.sort_unstable();
@@ -98,7 +100,7 @@ impl View {
         self.gpus().iter().map(|g| u32::from(g.free_milli)).sum()
     }
 
-    /// Nothing fits on it.
+    /// The view of a node on which nothing fits.
     fn closed(mut self) -> Self {
         self.cpu_milli = -1;
         self.gpus = [NO_GPU; MAX_GPUS];
@@ -106,7 +108,7 @@ impl View {
     }
 }
 
-/// Takes a part of a board away from its view. `false` when something is there already.
+/// Marks a part of a board as occupied in its view. Returns false if the part was not free.
 pub(crate) fn occupy(gpu: &mut GpuView, board: Option<usize>, part: Part, sharer: u16) -> bool {
     match part {
         Part::Whole => {
@@ -140,6 +142,7 @@ pub(crate) fn occupy(gpu: &mut GpuView, board: Option<usize>, part: Part, sharer
     }
 }
 
+/// Derives the view of a node from its facts and from the ranks with `counts`.
 pub(super) fn derive(
     node: &Node,
     models: &[Model],
@@ -154,7 +157,7 @@ pub(super) fn derive(
         count: u8::try_from(facts.gpus.len().min(MAX_GPUS)).unwrap_or(0),
         gpus: [NO_GPU; MAX_GPUS],
     };
-    let mut spoilt = 0u32;
+    let mut unusable = 0u32;
     let board_of =
         |index: usize| node.models.get(index).and_then(|m| models.get(usize::from(*m))).and_then(|m| m.board);
     for (index, gpu) in facts.gpus.iter().take(MAX_GPUS).enumerate() {
@@ -170,11 +173,11 @@ pub(super) fn derive(
             ..NO_GPU
         };
         for instance in &gpu.foreign {
-            // Whatever it is, it is left alone.
+            // The instance stays, so the board is free neither as a whole nor for shares.
             occupy(slot, board, Part::Slice(*instance), 0);
             slot.free_milli = 0;
         }
-        spoilt |= u32::from(!gpu.healthy) << index;
+        unusable |= u32::from(!gpu.healthy) << index;
     }
     for rank in node.ranks.iter().filter(|r| counts(r)) {
         view.cpu_milli -= rank.cpu_milli;
@@ -184,13 +187,13 @@ pub(super) fn derive(
             let sharer = orgs.get(&rank.org).copied().unwrap_or(0);
             let Some(gpu) = view.gpus.get_mut(index) else { continue };
             if !occupy(gpu, board_of(index), slot.part, sharer) {
-                // Two owners on one place, or a layout that nobody here made: nothing is added to it.
-                spoilt |= 1 << index;
+                // Two attempts on one device, or an unknown layout: the board gets no further work.
+                unusable |= 1 << index;
             }
         }
     }
     for (index, gpu) in view.gpus.iter_mut().enumerate() {
-        if spoilt >> index & 1 != 0 {
+        if unusable >> index & 1 != 0 {
             *gpu = GpuView { model: gpu.model, island: gpu.island, ..NO_GPU };
         }
     }

@@ -1,4 +1,4 @@
-//! Starts around what is held for the first of a pool, and room that others make for the rest.
+//! Backfill: starts around the held starts of a pool, and preemptions for the other waiting jobs.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
@@ -8,71 +8,77 @@ use berth_types::time::Timestamp;
 
 use super::hold::hold_id;
 use super::pass::PoolPass;
-use super::preempt::{Claimant, Room};
+use super::preempt::{Preemptor, VictimSearch};
 use super::{Basis, Decision, Engine};
-use crate::calendar::But;
+use crate::calendar::Exclusions;
 use crate::cluster::BookingId;
-use crate::queue::{Group, Stuck, Turn};
+use crate::queue::{FailedSearch, Group, Turn};
 use crate::request::Ask;
 
-/// In clusters of up to so many nodes others may make room for everybody who waits.
+/// The largest number of nodes of a cluster in which every waiting job may preempt.
 const MOST_SEARCHED: usize = 256;
 
-/// In larger clusters so many of a pool, the first in turn, are looked at for a later start, and others make
-/// room for them.
-pub(super) const FIRST_CLAIMANTS: usize = 16;
+/// The number of jobs of a pool, the first in turn, that may get a later start and preempt in a larger
+/// cluster.
+pub(super) const FIRST_PREEMPTORS: usize = 16;
 
-/// What is known while others are started around what is held.
-pub(super) struct Around {
-    /// For each ask and (where it matters) class: runs of so many seconds and longer do not fit.
+/// The state of the backfill of a pool.
+pub(super) struct Backfill {
+    /// For each ask and (where it matters) class the seconds from which on runs do not fit.
     fits_below: BTreeMap<(Ask, i64), i64>,
-    /// A class finds room that lower ones do not find: others were stopped for somebody.
+    /// True if a class may take devices that are reserved from lower classes, by preemptions under way.
     by_class: bool,
-    /// The ask that stands for each, as long as nobody was started.
-    alike: HashMap<Ask, Ask>,
-    /// For each ask and class: nobody can make room for runs of so many seconds and longer.
-    room_below: HashMap<(Ask, i64), i64>,
-    /// The lowest class of those who may be told to make room.
+    /// The representative of each ask, until the next start.
+    representatives: HashMap<Ask, Ask>,
+    /// For each ask and class the seconds from which on runs find no victims.
+    victims_below: HashMap<(Ask, i64), i64>,
+    /// The lowest class of preemptible runs.
     lowest: i64,
-    lines: Vec<Line>,
+    lines: Vec<BackfillLine>,
     order: BinaryHeap<Reverse<(Turn, usize)>>,
 }
 
-/// The first of each group who could be started with one ask.
-struct Line {
+/// The first job of each group with one ask.
+struct BackfillLine {
     ask: Ask,
-    /// Runs of so many seconds and longer do not fit, whoever asks.
+    /// The seconds from which on runs of any organization do not fit.
     below: i64,
-    /// No board is free at all, whatever is booked.
+    /// True if no board is free, regardless of bookings.
     full: bool,
-    /// Seconds of the shortest run of anybody in the line.
+    /// The least time limit in the line, in seconds.
     shortest: i64,
     firsts: BinaryHeap<Reverse<(Turn, Group)>>,
 }
 
-impl Around {
-    /// Runs of so many seconds and longer of somebody in a line are not looked at.
-    fn bound(&mut self, line: usize, own: &Ask, alike: &Ask, class: i64) -> (i64, i64) {
+impl Backfill {
+    /// The seconds from which on runs of a line do not fit (`.0`) and find no victims (`.1`).
+    fn bound(&mut self, line: usize, own: &Ask, representative: &Ask, class: i64) -> (i64, i64) {
         let below = self.lines.get(line).map_or(0, |l| l.below);
-        let fits = self.fits_below.get(&self.fits_key(alike, class)).copied().unwrap_or(i64::MAX).min(below);
-        let room = match class > self.lowest {
-            true => self.room_below.get(&(*own, class)).copied().unwrap_or(i64::MAX),
+        let fits = self
+            .fits_below
+            .get(&self.fits_key(representative, class))
+            .copied()
+            .unwrap_or(i64::MAX)
+            .min(below);
+        let victims = match class > self.lowest {
+            true => self.victims_below.get(&(*own, class)).copied().unwrap_or(i64::MAX),
             false => 0,
         };
-        (fits, room)
+        (fits, victims)
     }
 
-    fn fits_key(&self, alike: &Ask, class: i64) -> (Ask, i64) {
-        (*alike, if self.by_class { class } else { 0 })
+    fn fits_key(&self, representative: &Ask, class: i64) -> (Ask, i64) {
+        (*representative, if self.by_class { class } else { 0 })
     }
 
+    /// The next turn of all lines.
     pub(super) fn next(&self) -> Option<Turn> {
         self.order.peek().map(|Reverse((turn, _))| *turn)
     }
 
     fn queue_line(&mut self, line: usize) {
         let lowest = self.lowest;
-        let open = |l: &&Line| l.shortest < l.below || lowest < i64::MAX;
+        let open = |l: &&BackfillLine| l.shortest < l.below || lowest < i64::MAX;
         let first = self.lines.get(line).filter(open).and_then(|l| l.firsts.peek());
         if let Some(Reverse((turn, _))) = first {
             self.order.push(Reverse((*turn, line)));
@@ -81,131 +87,137 @@ impl Around {
 }
 
 impl Engine {
-    /// Goes on to those who may start around what is held.
-    pub(super) fn enter(&mut self, pass: &mut PoolPass, now: Timestamp, out: &mut Vec<Decision>) {
+    /// Begins the backfill of a pool.
+    pub(super) fn begin_backfill(&mut self, pass: &mut PoolPass, now: Timestamp, out: &mut Vec<Decision>) {
         let lowest = match self.is_searched() {
             true => self.lowest_preemptible(None).unwrap_or(i64::MAX),
             false => i64::MAX,
         };
-        let mut around = Around {
+        let mut backfill = Backfill {
             fits_below: BTreeMap::new(),
             by_class: self.holds.values().any(|h| h.basis == Basis::Stopped),
-            alike: HashMap::new(),
-            room_below: HashMap::new(),
+            representatives: HashMap::new(),
+            victims_below: HashMap::new(),
             lowest,
             lines: Vec::new(),
             order: BinaryHeap::new(),
         };
-        if self.backfill && !pass.searches {
-            for (ask, below, shortest) in self.roomy(pass, lowest, now) {
+        if self.backfill && !pass.only_searches {
+            for (ask, below, shortest) in self.open_asks(pass, lowest, now) {
                 let firsts = self.queue.firsts(&ask, i64::MAX, self.turns(now));
                 let firsts = firsts.filter(|(_, group)| below > 0 || group.class > lowest).map(Reverse);
-                around.lines.push(Line { ask, below, full: false, shortest, firsts: firsts.collect() });
+                backfill.lines.push(BackfillLine {
+                    ask,
+                    below,
+                    full: false,
+                    shortest,
+                    firsts: firsts.collect(),
+                });
             }
-            (0..around.lines.len()).for_each(|line| around.queue_line(line));
+            (0..backfill.lines.len()).for_each(|line| backfill.queue_line(line));
         }
-        let is_over = around.order.is_empty();
-        pass.around = Some(around);
+        let is_over = backfill.order.is_empty();
+        pass.backfill = Some(backfill);
         pass.order = self.queue.order_version(pass.pool);
         pass.first = self.queue.head(pass.pool, self.turns(now), &pass.passed).map(|turn| turn.job);
         if is_over && !self.is_searched() {
-            self.make_room_for_first(pass, now, out);
+            self.preempt_for_first(pass, now, out);
         }
     }
 
-    /// Tries the next who may start around what is held, or make others leave.
-    pub(super) fn fill(&mut self, pass: &mut PoolPass, now: Timestamp, out: &mut Vec<Decision>) {
-        let Some(around) = pass.around.as_mut() else { return };
-        let Some(Reverse((_, index))) = around.order.pop() else { return };
-        let Some(line) = around.lines.get_mut(index) else { return };
+    /// Tries the next job: it starts, preempts or keeps waiting.
+    pub(super) fn backfill_next(&mut self, pass: &mut PoolPass, now: Timestamp, out: &mut Vec<Decision>) {
+        let Some(backfill) = pass.backfill.as_mut() else { return };
+        let Some(Reverse((_, index))) = backfill.order.pop() else { return };
+        let Some(line) = backfill.lines.get_mut(index) else { return };
         let ask = line.ask;
-        if let Some(Reverse((seen, group))) = line.firsts.pop() {
+        if let Some(Reverse((known_turn, group))) = line.firsts.pop() {
             let stopped = out.len();
-            let (next, finished) = self.try_next(pass.pool, around, index, &ask, (seen, group), now, out);
+            let (next, finished) =
+                self.try_next(pass.pool, backfill, index, &ask, (known_turn, group), now, out);
             pass.finished &= finished;
-            // Those who were looked at before may start sooner now that somebody has to go.
-            let news = out.get(stopped..).unwrap_or_default();
-            pass.again |= news.iter().any(|d| matches!(d, Decision::Preempt { .. }));
-            if let (Some(turn), Some(line)) = (next, around.lines.get_mut(index)) {
+            // Jobs that were tried before may start earlier after a preemption.
+            let decided = out.get(stopped..).unwrap_or_default();
+            pass.again |= decided.iter().any(|d| matches!(d, Decision::Preempt { .. }));
+            if let (Some(turn), Some(line)) = (next, backfill.lines.get_mut(index)) {
                 line.firsts.push(Reverse((turn, group)));
             }
         }
-        around.queue_line(index);
-        if around.order.is_empty() {
-            self.keep_stuck(pass.pool, around);
+        backfill.queue_line(index);
+        if backfill.order.is_empty() {
+            self.remember_failures(pass.pool, backfill);
             if !self.is_searched() {
-                self.make_room_for_first(pass, now, out);
+                self.preempt_for_first(pass, now, out);
             }
         }
     }
 
-    /// True in a cluster so small that others may make room for every waiting job.
+    /// True in a cluster so small that every waiting job may preempt.
     pub(super) fn is_searched(&self) -> bool {
         self.cluster.nodes().len() <= MOST_SEARCHED
     }
 
-    /// Makes room for the first of a pool in a large cluster.
-    fn make_room_for_first(&mut self, pass: &mut PoolPass, now: Timestamp, out: &mut Vec<Decision>) {
+    /// Preempts for the first jobs of a pool in a large cluster.
+    fn preempt_for_first(&mut self, pass: &mut PoolPass, now: Timestamp, out: &mut Vec<Decision>) {
         if !self.backfill {
             return;
         }
         let held = self.first_held(pass.pool);
-        // For each ask and class: nobody can make room for runs of so many seconds and longer.
-        let mut in_vain: HashMap<(Ask, i64), i64> = HashMap::new();
-        for turn in self.queue.first_turns(pass.pool, self.turns(now), FIRST_CLAIMANTS) {
+        // For each ask and class the seconds from which on runs find no victims.
+        let mut impossible: HashMap<(Ask, i64), i64> = HashMap::new();
+        for turn in self.queue.first_turns(pass.pool, self.turns(now), FIRST_PREEMPTORS) {
             let lowest = self.lowest_preemptible(None).unwrap_or(i64::MAX);
             if held == Some(turn.job) || self.class(turn.job).is_none_or(|class| class <= lowest) {
                 continue;
             }
-            let Some((key, seconds)) = self.claimant_key(turn.job) else { continue };
-            // Of those who ask the same, longer runs with later turns find no more.
-            if in_vain.get(&key).is_some_and(|shorter| *shorter <= seconds) {
+            let Some((key, seconds)) = self.preemptor_key(turn.job) else { continue };
+            // A longer run with the same ask and a later turn finds no more.
+            if impossible.get(&key).is_some_and(|shorter| *shorter <= seconds) {
                 continue;
             }
-            let room = self.make_room(pass.pool, turn.job, None, now, out);
-            pass.finished &= room != Room::NotYet;
-            match room {
-                Room::Without(_) => pass.again = true,
-                Room::None => _ = in_vain.insert(key, seconds),
-                Room::NotYet => {}
+            let search = self.preempt_for(pass.pool, turn.job, None, now, out);
+            pass.finished &= search != VictimSearch::Unfinished;
+            match search {
+                VictimSearch::Found(_) => pass.again = true,
+                VictimSearch::Impossible => _ = impossible.insert(key, seconds),
+                VictimSearch::Unfinished => {}
             }
         }
     }
 
     /// The ask, the class as submitted and the seconds of a waiting job.
-    fn claimant_key(&self, job: JobId) -> Option<((Ask, i64), i64)> {
+    fn preemptor_key(&self, job: JobId) -> Option<((Ask, i64), i64)> {
         let waiting = self.jobs.get(&job)?;
         Some(((waiting.ask?, waiting.lane?.group.class), waiting.facts.max_duration_s))
     }
 
-    /// What found no place is remembered until something changes.
-    fn keep_stuck(&mut self, pool: u64, around: &Around) {
+    /// Records the searches without a place until the state changes.
+    fn remember_failures(&mut self, pool: u64, backfill: &Backfill) {
         let (changes, bookings) = (self.cluster.changes(), self.bookings_version(pool));
-        let none = around.lines.iter().filter(|l| l.full).map(|l| (l.ask, 0));
-        // Only where nothing is free at all it does not matter what is booked.
-        // A higher class may find more than the lower one that was looked at.
-        let none_fits = around.fits_below.iter().filter(|_| !around.by_class);
+        let none = backfill.lines.iter().filter(|l| l.full).map(|l| (l.ask, 0));
+        // A full line holds regardless of bookings. A higher class may find more than the class of a search.
+        let none_fits = backfill.fits_below.iter().filter(|_| !backfill.by_class);
         for (ask, seconds) in none_fits.map(|((ask, _), s)| (*ask, (*s).max(1))).chain(none) {
-            // Of shares the boards that are shared already are not known to be without room.
+            // The search for a share does not cover the boards that organizations share already.
             if ask == ask.for_anybody() {
-                self.queue.stick(&ask, Stuck { seconds, changes, bookings });
+                self.queue.remember_failure(&ask, FailedSearch { seconds, changes, bookings });
             }
         }
     }
 
-    /// Starts the first of a group who asks for this, if there is a place around what is held, or if others
-    /// make room. The turn of the next of the group, and whether no search goes on.
+    /// Starts the first job of a group with this ask if a place is free, or preempts for it. Returns the turn
+    /// of the group's next job, and true if no search continues.
     #[expect(
         clippy::too_many_arguments,
-        reason = "the pool, where its pass is, who is next, when, and what comes of it"
+        reason = "the pool, its backfill, the line, the ask, the turn, the time and the decisions"
     )]
     fn try_next(
         &mut self,
         pool: u64,
-        around: &mut Around,
+        backfill: &mut Backfill,
         line: usize,
         ask: &Ask,
-        (seen, group): (Turn, Group),
+        (known_turn, group): (Turn, Group),
         now: Timestamp,
         out: &mut Vec<Decision>,
     ) -> (Option<Turn>, bool) {
@@ -213,36 +225,38 @@ impl Engine {
             return (None, true);
         };
         let Some(own) = self.jobs.get(&first.job).and_then(|w| w.ask) else { return (None, true) };
-        let alike = *around.alike.entry(own).or_insert_with(|| self.alike(&own));
-        let (fits, room) = around.bound(line, &own, &alike, group.class);
-        let Some((turn, seconds)) = self.queue.first(ask, group, fits.max(room), self.turns(now)) else {
+        let representative =
+            *backfill.representatives.entry(own).or_insert_with(|| self.representative(&own));
+        let (fits, victims) = backfill.bound(line, &own, &representative, group.class);
+        let Some((turn, seconds)) = self.queue.first(ask, group, fits.max(victims), self.turns(now)) else {
             return (None, true);
         };
-        if turn > seen {
-            // Its organization got something meanwhile, or its first is too long now.
+        if turn > known_turn {
+            // A start of its organization moved it back, or the first job is too long now.
             return (Some(turn), true);
         }
-        let but = self.no_obstacles(turn.job, true, now);
+        let excluded = self.excluded_bookings(turn.job, true, now);
         let mut finished = true;
-        let mut done = false;
+        let mut started = false;
         if seconds < fits {
-            let free = But { bookings: &but, owners: &[], away: false };
-            match self.place(&own, now, self.ends(now, seconds), free) {
+            let exclusions = Exclusions { bookings: &excluded, owners: &[], away: false };
+            match self.find_places(&own, now, self.run_end(now, seconds), exclusions) {
                 Some(places) => {
                     self.start(turn.job, &places, now, out);
-                    around.alike.clear();
-                    done = true;
+                    backfill.representatives.clear();
+                    started = true;
                 }
                 None => {
-                    // The cluster only gets fuller in a pass, so this holds for all who ask alike.
-                    let below = self.longest(&own, seconds, now, &but);
-                    let key = around.fits_key(&alike, group.class);
-                    around.fits_below.insert(key, below);
-                    let by_class = around.by_class;
+                    // The cluster only gets fuller in a pass, so this holds for all jobs with this
+                    // representative.
+                    let below = self.longest(&own, seconds, now, &excluded);
+                    let key = backfill.fits_key(&representative, group.class);
+                    backfill.fits_below.insert(key, below);
+                    let by_class = backfill.by_class;
                     self.finder.sync(&self.cluster, &ask.shape);
                     let none = self.finder.best(&self.cluster, &ask.shape, &|_| true).is_none();
-                    if let Some(line) = around.lines.get_mut(line) {
-                        // Those who share boards already may find more.
+                    if let Some(line) = backfill.lines.get_mut(line) {
+                        // An organization with shared boards may find more.
                         let anybody = if own == own.for_anybody() && !by_class { below } else { i64::MAX };
                         line.full = none;
                         line.below = if none { 0 } else { line.below.min(anybody).max(1) };
@@ -250,57 +264,66 @@ impl Engine {
                 }
             }
         }
-        if !done && seconds < room {
+        if !started && seconds < victims {
             let key = (own, group.class);
-            match self.make_room(pool, turn.job, None, now, out) {
-                Room::Without(_) => {
-                    around.lowest = self.lowest_preemptible(None).unwrap_or(i64::MAX);
+            match self.preempt_for(pool, turn.job, None, now, out) {
+                VictimSearch::Found(_) => {
+                    backfill.lowest = self.lowest_preemptible(None).unwrap_or(i64::MAX);
                     if !self.is_aside(turn.job) {
                         finished = false;
-                        around.room_below.insert(key, 0);
+                        backfill.victims_below.insert(key, 0);
                     }
                 }
-                Room::NotYet => {
+                VictimSearch::Unfinished => {
                     finished = false;
-                    around.room_below.insert(key, 0);
+                    backfill.victims_below.insert(key, 0);
                 }
-                Room::None => {
-                    let below = self.longest_with_room(turn.job, &own, group.class, seconds, now);
-                    around.room_below.insert(key, below);
+                VictimSearch::Impossible => {
+                    let below = self.longest_with_victims(turn.job, &own, group.class, seconds, now);
+                    backfill.victims_below.insert(key, below);
                 }
             }
         }
-        // What follows in the group is looked up when it is its turn.
+        // The group's next job is looked up at its turn.
         let next = self.queue.first(ask, group, i64::MAX, self.turns(now));
-        (next.map(|(turn, _)| turn.max(seen)), finished)
+        (next.map(|(turn, _)| turn.max(known_turn)), finished)
     }
 
-    /// Runs of how many seconds and longer find no place, where one of `seconds` found none.
-    fn longest(&mut self, ask: &Ask, seconds: i64, now: Timestamp, but: &[BookingId]) -> i64 {
-        let shorter = self.begins_within(seconds, now, but);
+    /// The seconds from which on runs find no place, after a run of `seconds` found none.
+    fn longest(&mut self, ask: &Ask, seconds: i64, now: Timestamp, excluded: &[BookingId]) -> i64 {
+        let shorter = self.begins_within(seconds, now, excluded);
         let fits = |engine: &mut Self, seconds: i64| {
-            let until = engine.ends(now, seconds);
-            engine.place(ask, now, until, But { bookings: but, owners: &[], away: false }).is_some()
+            let until = engine.run_end(now, seconds);
+            engine
+                .find_places(ask, now, until, Exclusions { bookings: excluded, owners: &[], away: false })
+                .is_some()
         };
         self.first_below(&shorter, fits)
     }
 
-    /// Runs of how many seconds and longer nobody can make room for, where there was none for `seconds`.
-    fn longest_with_room(&mut self, job: JobId, ask: &Ask, class: i64, seconds: i64, now: Timestamp) -> i64 {
-        let but = &self.no_obstacles(job, false, now);
+    /// The seconds from which on runs find no victims, after a run of `seconds` found none.
+    fn longest_with_victims(
+        &mut self,
+        job: JobId,
+        ask: &Ask,
+        class: i64,
+        seconds: i64,
+        now: Timestamp,
+    ) -> i64 {
+        let excluded = &self.excluded_bookings(job, false, now);
         let (from, _) = self.span_after_grace(None, class, seconds, now);
-        let shorter = self.begins_within(seconds, from, but);
+        let shorter = self.begins_within(seconds, from, excluded);
         let fits = |engine: &mut Self, seconds: i64| {
             let span = engine.span_after_grace(None, class, seconds, now);
-            engine.could_fit(&Claimant { class, ask: *ask, now, span, but })
+            engine.could_fit(&Preemptor { class, ask: *ask, now, span, excluded })
         };
         self.first_below(&shorter, fits)
     }
 
-    /// The seconds, ascending, after which something that is booked begins, within a run of `seconds`: other
-    /// lengths between two of them meet the same bookings.
-    fn begins_within(&self, seconds: i64, now: Timestamp, but: &[BookingId]) -> Vec<i64> {
-        let booked = self.calendar.iter().filter(|b| !but.contains(&b.id));
+    /// The seconds after which bookings begin within a run of `seconds`, ascending. All lengths between two
+    /// of them meet the same bookings.
+    fn begins_within(&self, seconds: i64, now: Timestamp, excluded: &[BookingId]) -> Vec<i64> {
+        let booked = self.calendar.iter().filter(|b| !excluded.contains(&b.id));
         let mut all: Vec<i64> = booked.map(|b| (b.from.micros() - now.micros()) / 1_000_000).collect();
         all.retain(|s| *s > 0 && *s < seconds);
         all.sort_unstable();
@@ -308,54 +331,55 @@ impl Engine {
         all
     }
 
+    /// The bound from which on runs do not fit, by a binary search in the begins of bookings.
     fn first_below(&mut self, shorter: &[i64], mut fits: impl FnMut(&mut Self, i64) -> bool) -> i64 {
-        let (mut good, mut bad) = (0, shorter.len());
-        while good < bad {
-            let half = (good + bad) / 2;
+        let (mut low, mut high) = (0, shorter.len());
+        while low < high {
+            let half = (low + high) / 2;
             match shorter.get(half) {
-                Some(seconds) if fits(self, *seconds) => good = half + 1,
-                _ => bad = half,
+                Some(seconds) if fits(self, *seconds) => low = half + 1,
+                _ => high = half,
             }
         }
-        // One that ends as the next booking begins still fits; without a booking in the way, none does.
-        match good.checked_sub(1).and_then(|last| shorter.get(last)) {
+        // A run that ends at the begin of the next booking still fits. If no such run fits, no run does.
+        match low.checked_sub(1).and_then(|last| shorter.get(last)) {
             Some(longest) => longest + 1,
             None => 0,
         }
     }
 
-    /// The ask that stands for all that find the same: those of organizations that share no board on
-    /// which this one fits.
-    fn alike(&self, ask: &Ask) -> Ask {
-        if self.finder.fits_own(&self.cluster, &ask.shape) {
+    /// The ask for all asks with the same places: organizations without a shared board on which their ask
+    /// fits have one representative.
+    fn representative(&self, ask: &Ask) -> Ask {
+        if self.finder.fits_beside_own(&self.cluster, &ask.shape) {
             return *ask;
         }
-        Ask { shape: self.finder.kept(&self.cluster, &ask.shape), ..*ask }
+        Ask { shape: self.finder.cache_key(&self.cluster, &ask.shape), ..*ask }
     }
 
-    /// The asks that may fit somewhere, each with the seconds of its shortest run and the seconds from which
-    /// on runs are known not to fit; also asks that do not fit, of classes above the lowest preemptible one.
-    /// An ask that found no place before is looked at again only on nodes that changed since.
-    fn roomy(&mut self, pass: &PoolPass, lowest: i64, now: Timestamp) -> Vec<(Ask, i64, i64)> {
+    /// The asks that may fit on some node, each with the seconds from which on runs do not fit and the
+    /// seconds of its shortest run; also asks that do not fit, of classes above the lowest preemptible one.
+    /// After a search without a place only changed nodes are searched again.
+    fn open_asks(&mut self, pass: &PoolPass, lowest: i64, now: Timestamp) -> Vec<(Ask, i64, i64)> {
         let pool = pass.pool;
-        let (yields, stopped) = self.yielding(pass);
+        let (yielding, stopped) = self.yielding_holds(pass);
         let (changes, bookings) = (self.cluster.changes(), self.bookings_version(pool));
-        let settled = yields.is_empty() && stopped.is_empty() && self.racks.is_empty();
+        let settled = yielding.is_empty() && stopped.is_empty() && self.racks.is_empty();
         let Self { cluster, queue, .. } = &mut *self;
         let mut open = Vec::new();
-        for (ask, known) in queue.asks_of(pool) {
+        for (ask, known) in queue.pool_asks(pool) {
             let mut below = i64::MAX;
-            if let Some(stuck) = known.stuck.as_mut() {
-                let changed = cluster.changed_since(stuck.changes);
+            if let Some(failed) = known.failed_search.as_mut() {
+                let changed = cluster.changed_since(failed.changes);
                 let same = changed.is_some_and(|nodes| {
                     let mut views = nodes.iter().filter_map(|n| cluster.node(*n));
                     nodes.len() < 64 && !views.any(|n| ask.shape.may_fit(n.view(), cluster.models()))
                 });
-                // Without any place at all it does not matter what is booked.
-                // From the begin of a booking its boards draw power anyway, also for others on them.
-                let booked = stuck.bookings == bookings && settled;
-                if same && (booked || stuck.seconds == 0) {
-                    (stuck.changes, below) = (changes, stuck.seconds);
+                // Without any place bookings do not matter. With power budgets they always do: a job on
+                // boards of a booking adds no power after its begin.
+                let booked = failed.bookings == bookings && settled;
+                if same && (booked || failed.seconds == 0) {
+                    (failed.changes, below) = (changes, failed.seconds);
                 }
             }
             let outranks = lowest < i64::MAX && known.highest_class() > lowest;
@@ -366,43 +390,45 @@ impl Engine {
         let mut out = Vec::new();
         for (ask, below, shortest, highest, outranks) in open {
             let lower = stopped.iter().filter(|(class, _)| *class < highest).map(|(_, id)| *id);
-            let but: Vec<BookingId> = yields.iter().copied().chain(lower).collect();
-            let roomy = shortest < below && self.has_room_for(&ask, shortest, &but, now);
-            if roomy || outranks {
-                out.push((ask, if roomy { below } else { 0 }, shortest));
+            let excluded: Vec<BookingId> = yielding.iter().copied().chain(lower).collect();
+            let fits = shortest < below && self.shortest_fits(&ask, shortest, &excluded, now);
+            if fits || outranks {
+                out.push((ask, if fits { below } else { 0 }, shortest));
             }
         }
         out
     }
 
-    /// Held starts that are no obstacle to some jobs of a pool, which is known for each job only: those that
-    /// give way to an earlier turn, and those with their classes that give way to a higher class.
-    fn yielding(&self, pass: &PoolPass) -> (Vec<BookingId>, Vec<(i64, BookingId)>) {
-        let (mut yields, mut stopped) = (Vec::new(), Vec::new());
+    /// Held starts that are no obstacle to some jobs of a pool: those that give way to earlier turns, and,
+    /// with their classes, those that give way to higher classes.
+    fn yielding_holds(&self, pass: &PoolPass) -> (Vec<BookingId>, Vec<(i64, BookingId)>) {
+        let (mut yielding, mut stopped) = (Vec::new(), Vec::new());
         for (job, held) in &self.holds {
             match held.basis {
                 _ if !self.meets(held, pass.pool) => {}
-                // A job that was passed over has an earlier turn than the first.
+                // A job that was passed over has an earlier turn than the first job.
                 Basis::First if held.pool == pass.pool && pass.passed.is_empty() => {}
-                Basis::First | Basis::Soon => yields.push(hold_id(*job)),
+                Basis::First | Basis::Soon => yielding.push(hold_id(*job)),
                 Basis::Stopped => stopped.extend(self.class(*job).map(|class| (class, hold_id(*job)))),
             }
         }
-        (yields, stopped)
+        (yielding, stopped)
     }
 
-    /// Whether a run of the shortest length at least fits; remembered where not.
-    fn has_room_for(&mut self, ask: &Ask, shortest: i64, but: &[BookingId], now: Timestamp) -> bool {
+    /// Returns true if a run of the shortest length fits; a search without a place is recorded.
+    fn shortest_fits(&mut self, ask: &Ask, shortest: i64, excluded: &[BookingId], now: Timestamp) -> bool {
         let (changes, bookings) = (self.cluster.changes(), self.bookings_version(ask.shape.models.0));
         self.finder.sync(&self.cluster, &ask.shape);
         if self.finder.best(&self.cluster, &ask.shape, &|_| true).is_none() {
-            self.queue.stick(ask, Stuck { seconds: 0, changes, bookings });
+            self.queue.remember_failure(ask, FailedSearch { seconds: 0, changes, bookings });
             return false;
         }
-        let until = self.ends(now, shortest);
-        let fits = self.place(ask, now, until, But { bookings: but, owners: &[], away: false }).is_some();
+        let until = self.run_end(now, shortest);
+        let fits = self
+            .find_places(ask, now, until, Exclusions { bookings: excluded, owners: &[], away: false })
+            .is_some();
         if !fits {
-            self.queue.stick(ask, Stuck { seconds: shortest, changes, bookings });
+            self.queue.remember_failure(ask, FailedSearch { seconds: shortest, changes, bookings });
         }
         fits
     }

@@ -1,4 +1,4 @@
-//! What the engine is told, and how it takes it in.
+//! The facts of the engine, and their application.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use berth_types::ids::{JobId, NodeId, OrgId};
 use berth_types::jobs::{Condition, DependsOn, Priority};
 use berth_types::time::Timestamp;
 
-use super::{Basis, Engine, Waiting};
+use super::{Basis, Engine, WaitingJob};
 use crate::calendar::Booking;
 use crate::cluster::{BookingId, NodeFacts, Owner, Rank, Slot};
 use crate::fair_share::OrgIx;
@@ -14,39 +14,39 @@ use crate::queue::{Group, Lane};
 use crate::quotas::{Limits, Need};
 use crate::request::{Ask, Request};
 
-/// A job that waits for a place.
+/// The facts of a waiting job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobFacts {
     pub id: JobId,
     pub generation: i64,
-    /// The number of its last attempt; 0 before the first.
+    /// The number of its last attempt; 0 before the first attempt.
     pub attempt: u32,
     pub org: OrgId,
     pub request: Request,
     pub priority: Priority,
-    /// Seconds until a run ends by itself at the latest, counted from now on.
+    /// The time limit of a further run, in seconds.
     pub max_duration_s: i64,
     pub preemptible: bool,
-    /// Seconds that it needs to save its state when it is told to stop.
+    /// The seconds between its stop signal and SIGKILL, for saving its state.
     pub grace_s: i64,
     pub queued_at: Timestamp,
     pub depends_on: Vec<DependsOn>,
-    /// It runs inside this booking only.
+    /// The only booking inside which it may run.
     pub inside: Option<BookingId>,
-    /// A volume that it would write to and that another writes to now.
+    /// A volume to which the job would write and another job writes now.
     pub volume: Option<HeldVolume>,
 }
 
-/// A volume with the job that writes to it.
+/// A volume with its writing job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeldVolume {
     pub name: String,
     pub job: JobId,
-    /// That attempt has ended, and what it wrote is being handed back.
+    /// True if the attempt has ended and its files are being handed over.
     pub saving: bool,
 }
 
-/// What an attempt holds on one node.
+/// The devices, processors and memory of an attempt on one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClaimRank {
     pub node: NodeId,
@@ -55,34 +55,37 @@ pub struct ClaimRank {
     pub memory_mib: i64,
 }
 
-/// What an attempt holds, until it is proved clean.
+/// The claim of an attempt on devices, until they are proved clean.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
     pub owner: Owner,
     pub org: OrgId,
     pub ranks: Vec<ClaimRank>,
+    /// Thousandths of boards on all nodes.
     pub milli: i64,
     pub since: Timestamp,
-    /// When it must have ended; `None` when nobody knows (its node is silent, or it is unclean).
+    /// Its latest end; `None` if that is unknown (its node is silent, or its devices are unclean).
     pub ends_by: Option<Timestamp>,
     pub priority: Priority,
-    /// It was told to end, or has ended and is cleaned up.
+    /// True if the attempt was stopped, or has ended and is being cleaned up.
     pub stops: bool,
-    /// The job for which it was told to make room. It keeps that until it is proved clean, whatever ends it.
+    /// The job for which the attempt was preempted, set until the devices are proved clean, whatever ends the
+    /// attempt.
     pub stopped_for: Option<JobId>,
-    /// Its job is queued again when it has ended.
+    /// True if its job returns to the queue after its end.
     pub requeues: bool,
-    /// The board models that its job accepts.
+    /// The accepted board models of its job.
     pub models: Vec<Arc<str>>,
-    /// It runs, and may be told to make room: within so many seconds.
+    /// The grace in seconds of a running attempt that may be preempted.
     pub preemptible: Option<i64>,
-    /// What it did up to here is saved.
+    /// The time up to which its work is saved.
     pub saved_at: Option<Timestamp>,
+    /// The booking inside which it runs.
     pub inside: Option<BookingId>,
     pub bill: ClaimBill,
 }
 
-/// What a claim counts for against limits, besides boards.
+/// The use of a claim against limits, besides boards.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ClaimBill {
     pub offering: Option<Arc<str>>,
@@ -91,19 +94,20 @@ pub struct ClaimBill {
     pub nano_per_second: i64,
 }
 
+/// The facts of an organization.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OrgFacts {
     pub org: OrgId,
-    /// Against others' for fair share; 1 by default.
+    /// The weight for fair share; 1 by default.
     pub weight: f64,
-    /// Use so far, thousandths of a board × seconds; `None` leaves it as it is.
+    /// The use so far in thousandths of a board × seconds; `None` keeps the present value.
     pub used: Option<f64>,
-    /// Up to so much of it at once comes before all others, whatever was used.
+    /// While fewer thousandths of boards run, its use counts as zero.
     pub guaranteed_milli: i64,
     pub limits: Limits,
 }
 
-/// How something is. A greater version is newer.
+/// The state of one item. A greater version is newer.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Fact {
     Node {
@@ -115,12 +119,12 @@ pub enum Fact {
         version: i64,
         facts: JobFacts,
     },
-    /// A job does not wait (it runs, or is over).
+    /// A job does not wait: it runs or has ended.
     Left {
         version: i64,
         job: JobId,
     },
-    /// A job ended; whether it succeeded.
+    /// A job has ended.
     Ended {
         job: JobId,
         succeeded: bool,
@@ -129,7 +133,7 @@ pub enum Fact {
         version: i64,
         claim: Claim,
     },
-    /// Nothing is held any more.
+    /// The claim of an attempt has ended.
     Freed {
         version: i64,
         owner: Owner,
@@ -145,75 +149,75 @@ pub enum Fact {
     Org(OrgFacts),
 }
 
-/// What a version belongs to.
+/// The item of a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Thing {
+pub(super) enum VersionedItem {
     Node(NodeId),
     Job(JobId),
     Claim(Owner),
     Booking(BookingId),
 }
 
-/// Versions of things that are over are kept up to so many; then all of them are forgotten.
-const REMEMBERED: usize = 1 << 20;
-/// Ends of jobs are kept up to so many; then those for which nobody waits are forgotten.
-const ENDS: usize = 1 << 17;
+/// The largest number of kept versions; beyond it all versions are dropped.
+const MAX_VERSIONS: usize = 1 << 20;
+/// The number of kept job ends, beyond which the ends without dependent jobs are dropped.
+const MAX_OUTCOMES: usize = 1 << 17;
 
 impl Engine {
-    /// Whether this is news of the thing.
-    fn is_news(&mut self, thing: Thing, version: i64) -> bool {
-        if self.versions.len() > REMEMBERED {
+    /// Returns true if a version is not older than the known version of an item, and records it.
+    fn is_newer(&mut self, item: VersionedItem, version: i64) -> bool {
+        if self.versions.len() > MAX_VERSIONS {
             self.versions.clear();
         }
-        match self.versions.get_mut(&thing) {
+        match self.versions.get_mut(&item) {
             Some(known) if *known > version => false,
             Some(known) => {
                 *known = version;
                 true
             }
             None => {
-                self.versions.insert(thing, version);
+                self.versions.insert(item, version);
                 true
             }
         }
     }
 
-    /// Takes in how something is.
+    /// Applies a fact; an older version of an item changes nothing.
     pub fn apply(&mut self, fact: Fact, now: Timestamp) {
         match fact {
             Fact::Node { version, facts } => {
-                if self.is_news(Thing::Node(facts.id), version) {
+                if self.is_newer(VersionedItem::Node(facts.id), version) {
                     self.put_node(facts);
                 }
             }
             Fact::Waits { version, facts } => {
-                if self.is_news(Thing::Job(facts.id), version) {
+                if self.is_newer(VersionedItem::Job(facts.id), version) {
                     self.put_job(facts);
                 }
             }
             Fact::Left { version, job } => {
-                if self.is_news(Thing::Job(job), version) {
+                if self.is_newer(VersionedItem::Job(job), version) {
                     self.remove_job(job);
                 }
             }
-            Fact::Ended { job, succeeded } => self.ended(job, succeeded),
+            Fact::Ended { job, succeeded } => self.put_outcome(job, succeeded),
             Fact::Claim { version, claim } => {
-                if self.is_news(Thing::Claim(claim.owner), version) {
+                if self.is_newer(VersionedItem::Claim(claim.owner), version) {
                     self.put_claim(claim, now);
                 }
             }
             Fact::Freed { version, owner } => {
-                if self.is_news(Thing::Claim(owner), version) {
+                if self.is_newer(VersionedItem::Claim(owner), version) {
                     self.remove_claim(owner, now);
                 }
             }
             Fact::Booked { version, booking } => {
-                if self.is_news(Thing::Booking(booking.id), version) {
+                if self.is_newer(VersionedItem::Booking(booking.id), version) {
                     self.calendar.put(&self.cluster, booking);
                 }
             }
             Fact::Unbooked { version, id } => {
-                if self.is_news(Thing::Booking(id), version) {
+                if self.is_newer(VersionedItem::Booking(id), version) {
                     self.calendar.remove(id);
                 }
             }
@@ -226,11 +230,12 @@ impl Engine {
         let org = self.shares.index(facts.org);
         let Self { quotas, cluster, queue, .. } = self;
         quotas.put(org, facts.limits, |name| cluster.offering(Some(name)));
-        queue.stir(org, true);
-        self.stir_aside(org, true);
+        queue.mark_changed(org, true);
+        self.mark_aside_changed(org, true);
     }
 
-    /// Counts what a claim holds, or holds no more. What runs in a booking is limited by that.
+    /// Adds the use of a claim (`sign` 1), or subtracts it (`sign` −1). A run inside a booking counts against
+    /// no limit, since its booking bounds it.
     fn count(&mut self, claim: &Claim, sign: i64, now: Timestamp) {
         self.count_preemptible(claim, sign);
         match claim.ends_by.map(|end| (end, claim.owner)) {
@@ -238,7 +243,7 @@ impl Engine {
             Some(end) => _ = self.ends.remove(&end),
             None => {}
         }
-        self.shares.running(claim.org, sign * claim.milli, now);
+        self.shares.add_running(claim.org, sign * claim.milli, now);
         let org = self.shares.index(claim.org);
         let offering = self.cluster.offering(claim.bill.offering.as_ref());
         let ClaimBill { devices_milli, nano_per_second, .. } = claim.bill;
@@ -247,18 +252,18 @@ impl Engine {
             None => Need { boards_milli: claim.milli, offering, devices_milli, nano_per_second },
         };
         self.quotas.count(org, &need, sign);
-        // Its turns are others now, in every pool.
+        // The turns of the organization change in every pool.
         let limited = self.quotas.is_limited(org);
-        self.queue.stir(org, limited);
-        self.stir_aside(org, limited);
+        self.queue.mark_changed(org, limited);
+        self.mark_aside_changed(org, limited);
     }
 
-    /// Jobs that wait for a held start of their own are in no line of the queue: their turns are others now, and
-    /// those of this organization may start or not.
-    fn stir_aside(&mut self, org: OrgIx, limited: bool) {
+    /// Marks the pools of jobs aside as changed after a change of an organization. These jobs are in no line;
+    /// their order may differ, and the limits may now admit or refuse those of the organization.
+    fn mark_aside_changed(&mut self, org: OrgIx, limited: bool) {
         for (job, held) in self.holds.iter().filter(|(_, h)| h.basis != Basis::First) {
             let own = self.jobs.get(job).and_then(|w| w.lane).is_some_and(|lane| lane.group.org == org);
-            self.queue.stir_pool(held.pool, limited && own);
+            self.queue.mark_pool_changed(held.pool, limited && own);
         }
     }
 
@@ -267,14 +272,14 @@ impl Engine {
         let before = self.cluster.changes();
         let index = self.cluster.put_node(facts);
         if self.cluster.changes() != before {
-            self.calendar.renew(&self.cluster, index);
-            // Its boards may count for less than before.
-            self.stir_rack(index);
+            self.calendar.recount_node(&self.cluster, index);
+            // The new boards may draw less power than the old ones.
+            self.mark_rack_changed(index);
         }
-        for owner in self.homeless.remove(&id).unwrap_or_default() {
+        for owner in self.unplaced.remove(&id).unwrap_or_default() {
             let Some(claim) = self.claims.get(&owner) else { continue };
             for rank in claim.ranks.iter().filter(|r| r.node == id) {
-                let rank = held(claim, rank);
+                let rank = cluster_rank(claim, rank);
                 self.cluster.hold(index, rank);
             }
         }
@@ -285,19 +290,19 @@ impl Engine {
         if self.jobs.get(&id).is_some_and(|known| known.facts == facts) {
             return;
         }
-        let seen = self.jobs.contains_key(&id);
+        let was_known = self.jobs.contains_key(&id);
         self.remove_job(id);
         for dependency in &facts.depends_on {
             self.dependents.entry(dependency.job).or_default().insert(id);
         }
-        self.jobs.insert(id, Waiting { facts, lane: None, ask: None });
+        self.jobs.insert(id, WaitingJob { facts, lane: None, ask: None });
         self.enqueue(id);
-        if !seen && let Some(ask) = self.jobs.get(&id).and_then(|w| w.ask) {
+        if !was_known && let Some(ask) = self.jobs.get(&id).and_then(|w| w.ask) {
             self.finder.observe(&ask.shape, &self.cluster);
         }
     }
 
-    /// Puts a job into the queue as soon as nothing else keeps it back.
+    /// Puts a job into the queue if no dependency or volume blocks it.
     pub(super) fn enqueue(&mut self, id: JobId) {
         let Some(waiting) = self.jobs.get_mut(&id).filter(|w| w.lane.is_none()) else { return };
         let facts = &waiting.facts;
@@ -309,8 +314,8 @@ impl Engine {
         if !facts.depends_on.iter().all(met) || facts.volume.is_some() {
             return;
         }
-        // What can never be placed stays out of the queue; its reason is said by `why`.
-        let Ok(ask) = Ask::of(&facts.request, facts.org, &mut self.cluster) else { return };
+        // An invalid request stays out of the queue; `why` returns the reason.
+        let Ok(ask) = Ask::from_request(&facts.request, facts.org, &mut self.cluster) else { return };
         let seconds = facts.max_duration_s;
         let group = Group { class: facts.priority.rank(), org: self.shares.index(facts.org) };
         let lane = Lane { ask: ask.for_anybody(), group, seconds, inside: facts.inside };
@@ -336,11 +341,11 @@ impl Engine {
         }
     }
 
-    fn ended(&mut self, job: JobId, succeeded: bool) {
-        if self.outcomes.len() > ENDS {
+    fn put_outcome(&mut self, job: JobId, succeeded: bool) {
+        if self.outcomes.len() > MAX_OUTCOMES {
             self.outcomes.retain(|job, _| self.dependents.contains_key(job));
         }
-        // Kept even if nobody waits for it yet: the news of who does may come later.
+        // Kept without a dependent job too: its fact may come later.
         self.outcomes.insert(job, succeeded);
         for id in self.dependents.get(&job).cloned().unwrap_or_default() {
             self.enqueue(id);
@@ -349,32 +354,32 @@ impl Engine {
 
     pub(super) fn put_claim(&mut self, mut claim: Claim, now: Timestamp) {
         let owner = claim.owner;
-        // The time to end counts from the first word of it, and does not go beyond the limit.
+        // The grace counts from the first fact of the stop, and never extends the limit.
         let before = self.claims.get(&owner).and_then(|old| old.ends_by).filter(|_| claim.stops);
         claim.ends_by = claim.ends_by.map(|end| before.map_or(end, |before| before.min(end)));
         if self.claims.get(&owner) == Some(&claim) {
             return;
         }
-        // What moved away is released; what stayed is only stated anew.
+        // Ranks on nodes that the new claim omits are released; the others are updated.
         if let Some(old) = self.claims.remove(&owner) {
-            self.rooms.remove(&old);
+            self.preemptions.remove(&old);
             self.count(&old, -1, now);
             for rank in old.ranks.iter().filter(|r| !claim.ranks.iter().any(|n| n.node == r.node)) {
                 self.forget_rank(rank.node, owner);
             }
-            self.stir_racks_of(&old);
+            self.mark_racks_changed(&old);
         }
-        self.rooms.insert(&claim);
+        self.preemptions.insert(&claim);
         self.count(&claim, 1, now);
         for rank in &claim.ranks {
             match self.cluster.find_node(rank.node) {
-                Some(index) => self.cluster.hold(index, held(&claim, rank)),
+                Some(index) => self.cluster.hold(index, cluster_rank(&claim, rank)),
                 None => {
-                    self.homeless.entry(rank.node).or_default().insert(owner);
+                    self.unplaced.entry(rank.node).or_default().insert(owner);
                 }
             }
         }
-        self.stir_racks_of(&claim);
+        self.mark_racks_changed(&claim);
         self.claims.insert(owner, claim);
     }
 
@@ -382,7 +387,7 @@ impl Engine {
         match self.cluster.find_node(node) {
             Some(index) => self.cluster.release(index, owner),
             None => {
-                if let Some(owners) = self.homeless.get_mut(&node) {
+                if let Some(owners) = self.unplaced.get_mut(&node) {
                     owners.remove(&owner);
                 }
             }
@@ -391,24 +396,25 @@ impl Engine {
 
     pub(super) fn remove_claim(&mut self, owner: Owner, now: Timestamp) {
         let Some(old) = self.claims.remove(&owner) else { return };
-        self.rooms.remove(&old);
+        self.preemptions.remove(&old);
         self.count(&old, -1, now);
         for rank in &old.ranks {
             self.forget_rank(rank.node, owner);
         }
-        self.stir_racks_of(&old);
+        self.mark_racks_changed(&old);
     }
 
-    fn stir_racks_of(&mut self, claim: &Claim) {
+    fn mark_racks_changed(&mut self, claim: &Claim) {
         for rank in &claim.ranks {
             if let Some(index) = self.cluster.find_node(rank.node) {
-                self.stir_rack(index);
+                self.mark_rack_changed(index);
             }
         }
     }
 }
 
-fn held(claim: &Claim, rank: &ClaimRank) -> Rank {
+/// The rank of a claim in the form of the cluster.
+fn cluster_rank(claim: &Claim, rank: &ClaimRank) -> Rank {
     Rank {
         owner: claim.owner,
         org: claim.org,

@@ -1,7 +1,7 @@
-//! When those who wait start if every run takes its longest time and nobody else comes.
+//! The forecast of starts, if every run lasts to its limit and no further job comes.
 //!
-//! The engine is its own oracle here: a copy of it lives through the ends that are known. In a large cloud
-//! that would take too long; there only a start that is held is foreseen.
+//! A copy of the engine simulates the known ends. In a large cloud the simulation would take too long; there
+//! only held starts are known.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -9,71 +9,77 @@ use std::sync::Arc;
 use berth_types::ids::{JobId, OrgId};
 use berth_types::time::Timestamp;
 
-use super::{Decision, Engine, Waiting};
+use super::{Decision, Engine, WaitingJob};
 use crate::calendar::LATE_S;
 use crate::cluster::{Models, Owner};
 
-/// Jobs and nodes that are looked at in all, over all ends.
-const WORK: usize = 200_000;
-/// Ends that are looked at.
-const ENDS: usize = 512;
+/// The largest number of visited jobs, claims and nodes over all steps.
+const MAX_WORK: usize = 200_000;
+/// The largest number of steps.
+const MAX_ENDS: usize = 512;
 
-/// When each job that waits starts, as far as was looked.
+/// The starts of waiting jobs within the steps of a simulation.
 #[derive(Debug, Clone)]
 pub(super) struct Forecast {
-    state: State,
+    state: ForecastState,
     starts: HashMap<JobId, Timestamp>,
 }
 
-/// What a forecast is based on.
+/// The state of the engine at a forecast.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct State {
+struct ForecastState {
     changes: u64,
     queue: u64,
     bookings: u64,
-    /// Nothing that it expected to have ended by now is still there.
+    /// The first expected change after the forecast, until which the forecast is valid.
     until: Timestamp,
 }
 
-/// The jobs that are queued again when their runs have ended, and whom they may delay.
-struct Returns {
+/// The jobs that return to the queue after the end of their runs, and the models whose jobs they may delay.
+struct Requeues {
     first: Option<Timestamp>,
-    /// Board models for which they may change who starts.
+    /// Board models on which they may change starts.
     models: Models,
+    /// Their highest class. Firm held starts give way to higher classes.
+    class: i64,
 }
 
-impl Returns {
+impl Requeues {
     fn new(engine: &Engine) -> Self {
         let claims = || engine.claims.values().filter(|claim| claim.requeues);
         let first = claims().map(|claim| claim.ends_by.unwrap_or(Timestamp::from_micros(0))).min();
+        let class = claims().map(|claim| claim.priority.rank()).max().unwrap_or(0);
         if first.is_some() && !engine.racks.is_empty() {
-            return Self { first, models: Models::ANY };
+            return Self { first, models: Models::ANY, class };
         }
         let mut models = claims().fold(0, |models, claim| models | engine.models_named(&claim.models).0);
         let mut orgs: BTreeSet<OrgId> = claims().map(|claim| claim.org).collect();
-        // A job that starts later changes the turns and limits of its organization for all models.
+        // A later start changes the turns and the use of its organization on all models.
         loop {
             let known = (models, orgs.len());
-            for Waiting { facts, ask, .. } in engine.jobs.values() {
-                let own = ask.map_or(0, |ask| ask.shape.models.0);
-                if own & models != 0 || orgs.contains(&facts.org) {
-                    models |= own;
+            for WaitingJob { facts, ask, .. } in engine.jobs.values() {
+                let job_models = ask.map_or(0, |ask| ask.shape.models.0);
+                if job_models & models != 0 || orgs.contains(&facts.org) {
+                    models |= job_models;
                     orgs.insert(facts.org);
                 }
             }
             for node in engine.cluster.nodes() {
                 let gpus = 0..node.facts.gpus.len();
-                let own = gpus.fold(0, |models, gpu| models | Models::only(node.model_ix(gpu)).0);
-                models |= if own & models != 0 { own } else { 0 };
+                let node_models = gpus.fold(0, |models, gpu| models | Models::only(node.model_ix(gpu)).0);
+                models |= if node_models & models != 0 { node_models } else { 0 };
             }
             if known == (models, orgs.len()) {
-                return Self { first, models: Models(models) };
+                return Self { first, models: Models(models), class };
             }
         }
     }
 
-    /// True if a start that is foreseen may come later because of them.
+    /// True if these jobs may delay a forecast start.
     fn may_delay(&self, engine: &Engine, job: JobId, at: Timestamp) -> bool {
+        if engine.is_firm(job) && engine.class(job).is_some_and(|class| class >= self.class) {
+            return false;
+        }
         let models =
             engine.jobs.get(&job).and_then(|waiting| waiting.ask).map_or(Models::ANY, |ask| ask.shape.models);
         self.first.is_some_and(|first| first <= at) && models.0 & self.models.0 != 0
@@ -81,7 +87,7 @@ impl Returns {
 }
 
 impl Engine {
-    /// The board models of these names; all of them where no name is given.
+    /// The board models with these names; all models if the list is empty.
     fn models_named(&self, names: &[Arc<str>]) -> Models {
         if names.is_empty() {
             return Models::ANY;
@@ -90,44 +96,44 @@ impl Engine {
         Models(known.fold(0, |models, model| models | Models::only(model).0))
     }
 
-    /// Steps of a forecast in a cloud of this size.
+    /// The number of steps of a forecast in a cloud of this size.
     fn steps(&self) -> usize {
-        (WORK / (1 + self.cluster.nodes().len() + self.jobs.len() + self.claims.len())).min(ENDS)
+        (MAX_WORK / (1 + self.cluster.nodes().len() + self.jobs.len() + self.claims.len())).min(MAX_ENDS)
     }
 
-    /// Whether starts can be foreseen by living through what is known.
+    /// Returns true if the cloud is small enough for a simulation.
     pub(super) fn is_small(&self) -> bool {
         self.steps() >= 8
     }
 
-    /// When a job starts at the latest, if that can be foreseen; now, if the next pass starts it. The outer
-    /// `None`: the cloud is too large to look.
-    pub(super) fn foresee(&mut self, job: JobId, now: Timestamp) -> Option<Option<Timestamp>> {
+    /// The latest start of a job, if it is known; `now` if the next pass starts the job. The outer `None`:
+    /// the cloud is too large for a simulation.
+    pub(super) fn forecast_start(&mut self, job: JobId, now: Timestamp) -> Option<Option<Timestamp>> {
         if !self.is_small() {
             return None;
         }
         let steps = self.steps();
         let changes = self.cluster.changes();
         let (queue, bookings) = (self.queue.total_version(), self.calendar.total_version());
-        let known = self.memory.forecast.as_ref().is_some_and(|known| {
-            let same = State { changes, queue, bookings, until: known.state.until };
+        let known = self.caches.forecast.as_ref().is_some_and(|known| {
+            let same = ForecastState { changes, queue, bookings, until: known.state.until };
             known.state == same && now < known.state.until
         });
         if !known {
-            let (mut starts, until) = self.live_through(steps, now);
-            // The turn of a job that returns to the queue is not known yet.
-            let returns = Returns::new(self);
-            starts.retain(|job, at| *at <= now || self.is_firm(*job) || !returns.may_delay(self, *job, *at));
-            let state = State { changes, queue, bookings, until };
-            self.memory.forecast = Some(Forecast { state, starts });
+            let (mut starts, until) = self.simulate(steps, now);
+            // The turn of a job that will return to the queue is not known yet.
+            let requeues = Requeues::new(self);
+            starts.retain(|job, at| *at <= now || !requeues.may_delay(self, *job, *at));
+            let state = ForecastState { changes, queue, bookings, until };
+            self.caches.forecast = Some(Forecast { state, starts });
         }
-        Some(self.memory.forecast.as_ref().and_then(|known| known.starts.get(&job).copied()))
+        Some(self.caches.forecast.as_ref().and_then(|known| known.starts.get(&job).copied()))
     }
 
-    /// The starts that follow, and until when they are right if nothing happens.
-    fn live_through(&self, steps: usize, now: Timestamp) -> (HashMap<JobId, Timestamp>, Timestamp) {
+    /// Simulates the known ends. Returns the starts, and the first expected change.
+    fn simulate(&self, steps: usize, now: Timestamp) -> (HashMap<JobId, Timestamp>, Timestamp) {
         let mut trial = self.clone();
-        trial.memory.forecast = None;
+        trial.caches.forecast = None;
         let mut starts = HashMap::new();
         let mut at = now;
         let mut first = None;
@@ -143,12 +149,12 @@ impl Engine {
             let Some(next) = trial.next_change(at) else { break };
             first.get_or_insert(next);
             at = next;
-            trial.end_by(at);
+            trial.end_runs_until(at);
         }
         (starts, first.unwrap_or(Timestamp::from_micros(i64::MAX)))
     }
 
-    /// The next time at which something ends or begins by itself.
+    /// The next expected end of a run, or begin or end of a booking or held start.
     pub fn next_change(&self, now: Timestamp) -> Option<Timestamp> {
         let late = self.ends.first().filter(|(end, _)| *end <= now).map(|_| now.plus_seconds(LATE_S));
         let ends = self.ends_after(now).map(|(end, _)| end).next();
@@ -157,8 +163,8 @@ impl Engine {
         booked.chain(held).chain(ends).chain(late).filter(|at| *at > now).min()
     }
 
-    /// What had to end by then has ended.
-    fn end_by(&mut self, now: Timestamp) {
+    /// Removes the claims with an end at or before `now`.
+    fn end_runs_until(&mut self, now: Timestamp) {
         let over: Vec<Owner> = self
             .claims
             .values()

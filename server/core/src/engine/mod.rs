@@ -1,28 +1,31 @@
-//! The scheduler as a pure machine: facts in, decisions out.
+//! The scheduler: an engine that takes facts and returns decisions.
 //!
-//! [`Engine::apply`] takes facts (how a node, a job, a claim or a booking *is*); facts of the same
-//! thing carry a version, and an older one changes nothing, so they may come in any order, twice or
-//! late. [`Engine::pass`] decides. A decision counts as done from the moment it is made; whoever
-//! carries it out states the facts that came of it, and a decision that was not carried out is undone
-//! by stating the facts as they still are. An engine that is built anew from the newest facts is equal
-//! to one that lived through all of them; a test compares the two.
+//! [`Engine::apply`] takes a fact, the state of a node, a job, a claim or a booking. Facts of one item carry
+//! a version, and an older fact changes nothing, so facts may come in any order, twice or late.
+//! [`Engine::pass`] decides. A decision counts as done from the moment of its return. The caller carries it
+//! out and applies the resulting facts; the unchanged facts undo a decision that was not carried out. An
+//! engine that is built from the newest facts equals one that received all facts; a test compares the two.
 //!
-//! Must not see a clock, a store or a message. Nothing that is stated can make it panic.
+//! The engine must not read a clock or a store or send messages. No fact can make it panic.
+//!
+//! Terms of this module: a *pool* is a set of board models. The *line* of a pool is its waiting jobs in the
+//! order of their turns. A job *aside* has left the line and waits for its held start.
 
 mod backfill;
 mod facts;
 mod forecast;
 mod hold;
+mod impossible;
 mod inside;
-mod never;
 mod pass;
 mod place;
 mod power;
 mod preempt;
+mod preemptions;
+mod reason_text;
+mod reasons;
 mod reserve;
-mod rooms;
 mod why;
-mod words;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -40,79 +43,80 @@ use crate::request::Ask;
 use crate::scoring::Reach;
 
 pub use facts::{Claim, ClaimBill, ClaimRank, Fact, HeldVolume, JobFacts, OrgFacts};
-pub use reserve::{Named, Refusal, Window};
-pub use why::{Blocker, Change, Closed, Short, Why};
-pub use words::{Asked, explanation, short_text};
+pub use reason_text::{RequestSummary, explanation, power_shortage_text};
+pub use reasons::{Blocker, Change, PowerShortage, ReservationBlocker, WaitReasons};
+pub use reserve::{NamedSlots, Refusal, Window};
 
-/// What a pass decided.
+/// A decision of a pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
     Start {
         job: JobId,
-        /// The generation that it is based on.
+        /// The generation of the job at the decision.
         generation: i64,
         attempt: u32,
         ranks: Vec<(NodeId, Vec<Slot>)>,
     },
-    /// A running attempt must make room.
+    /// A running attempt stops for another job.
     Preempt { victim: Owner, for_job: JobId },
-    /// It waited for a job that did not end as it had to.
+    /// The job `on`, whose success is a dependency of `job`, did not succeed.
     Orphan { job: JobId, generation: i64, on: JobId },
 }
 
-/// A job that waits.
+/// A waiting job.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Waiting {
+struct WaitingJob {
     facts: JobFacts,
-    /// Its place in the queue; `None` while it waits for other jobs, or asks for what cannot be.
+    /// Its lane in the queue; `None` while it waits for other jobs or a volume, or if its request is invalid.
     lane: Option<Lane>,
-    /// What it asks for; its lane is for all who ask the same.
+    /// Its own ask; the ask of the lane stands for all organizations.
     ask: Option<Ask>,
 }
 
-/// Why a start is held for a job.
+/// The reason for a held start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Basis {
-    /// It is the first of its pool, or of its reservation, that does not fit.
+    /// The job is the first of its pool or of its reservation that does not fit.
     First,
-    /// Enough ends within the grace of those whom it may have stopped, or 30 seconds: nobody has to be stopped.
+    /// Enough runs end by themselves within the grace of the runs that it could preempt, or within 30
+    /// seconds.
     Soon,
-    /// Others are stopped for it: their room is for it alone.
+    /// Runs are stopped for the job: their devices are reserved for it.
     Stopped,
 }
 
-/// A start that is held for a job that does not fit now, by the set of models that it waits for.
+/// A held start of a job that does not fit now.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Held {
+struct HeldStart {
     pool: u64,
     at: Timestamp,
     basis: Basis,
-    /// The time at which it was to begin when its basis was found: what it waits for may be late.
+    /// The begin when the basis was found; `at` is later if a run is late.
     due: Timestamp,
-    /// Bookings that were no obstacle to it.
-    but: Vec<BookingId>,
-    /// Up to this change of the cluster and of what is booked it is right.
+    /// Bookings that were no obstacle to the start.
+    excluded: Vec<BookingId>,
+    /// The changes of the cluster and of the calendar up to which the start is right.
     changes: u64,
     bookings: u64,
 }
 
-/// What is known to be impossible as the cluster stands.
+/// Results of searches, valid for a state of the cluster.
 #[derive(Debug, Clone, Default)]
-struct Memory {
-    /// When each node could take an ask at the earliest.
-    ready: HashMap<Ask, hold::Ready>,
-    /// What of each pool was looked at.
-    looked: HashMap<u64, pass::Looked>,
-    looked_inside: HashMap<BookingId, inside::Looked>,
-    /// For each ask, true if empty nodes could hold it, with the `Cluster::equipped` of that answer.
+struct Caches {
+    /// The earliest times at which nodes could take an ask.
+    ready: HashMap<Ask, hold::ReadyTimes>,
+    /// The last check of each pool.
+    pool_checks: HashMap<u64, pass::PoolCheck>,
+    inside_checks: HashMap<BookingId, inside::InsideCheck>,
+    /// For each ask, true if empty nodes could hold it, with the `Cluster::equipment_version` of that answer.
     possible: HashMap<Ask, (u64, bool)>,
-    /// As of then the jobs that no nodes could hold were looked at.
+    /// The `Cluster::equipment_version` of the last check of the impossible jobs.
     equipped: u64,
-    /// The searches for attempts that could make room, by ask and class.
-    scans: HashMap<(Ask, i64), preempt::Scan>,
-    /// Nodes that the searches of this pass may still look at.
-    looks: usize,
-    /// So many passes were made.
+    /// The searches for victims, by ask and class.
+    scans: HashMap<(Ask, i64), preempt::VictimScan>,
+    /// The number of nodes that the searches of this pass may still visit.
+    search_budget: usize,
+    /// The number of passes so far.
     passes: u64,
     forecast: Option<forecast::Forecast>,
 }
@@ -125,29 +129,29 @@ pub struct Engine {
     shares: FairShare,
     quotas: Quotas,
     calendar: Calendar,
-    jobs: HashMap<JobId, Waiting>,
+    jobs: HashMap<JobId, WaitingJob>,
     claims: HashMap<Owner, Claim>,
-    /// Claims that name a node which is not known yet.
-    homeless: HashMap<NodeId, BTreeSet<Owner>>,
-    /// How jobs ended.
+    /// Claims on nodes that are not known yet.
+    unplaced: HashMap<NodeId, BTreeSet<Owner>>,
+    /// The ended jobs: true if the job succeeded.
     outcomes: HashMap<JobId, bool>,
     dependents: BTreeMap<JobId, BTreeSet<JobId>>,
-    versions: HashMap<facts::Thing, i64>,
-    holds: BTreeMap<JobId, Held>,
-    /// Jobs that no nodes could hold if nothing ran on them; they are not in the queue.
+    versions: HashMap<facts::VersionedItem, i64>,
+    holds: BTreeMap<JobId, HeldStart>,
+    /// Jobs that the nodes could not hold even if they were empty; they are not in the queue.
     impossible: BTreeSet<JobId>,
-    inside: BTreeMap<BookingId, Vec<inside::HeldInside>>,
-    /// How many attempts may be told to make room, by the booking that they run in, class and grace.
+    inside_holds: BTreeMap<BookingId, Vec<inside::HeldStartInside>>,
+    /// The number of preemptible attempts by the booking around them, class and grace in seconds.
     preemptible: BTreeMap<(Option<BookingId>, i64, i64), i64>,
-    /// The runs that are stopped for a job.
-    rooms: rooms::Rooms,
-    /// Who started in this pass, and may be told to make room in the next one.
+    /// The runs that are stopped for each job.
+    preemptions: preemptions::Preemptions,
+    /// Attempts that started in this pass; they are preemptible from the next pass on.
     started: BTreeSet<Owner>,
-    /// Who must have ended when.
+    /// The latest ends of attempts, in order.
     ends: BTreeSet<(Timestamp, Owner)>,
-    memory: Memory,
+    caches: Caches,
     backfill: bool,
-    /// Watts that racks can feed.
+    /// The power budgets of racks in watts.
     racks: BTreeMap<Arc<str>, i64>,
 }
 
@@ -162,18 +166,18 @@ impl Default for Engine {
             calendar: Calendar::default(),
             jobs: HashMap::new(),
             claims: HashMap::new(),
-            homeless: HashMap::new(),
+            unplaced: HashMap::new(),
             outcomes: HashMap::new(),
             dependents: BTreeMap::new(),
             versions: HashMap::new(),
             holds: BTreeMap::new(),
             impossible: BTreeSet::new(),
-            inside: BTreeMap::new(),
+            inside_holds: BTreeMap::new(),
             preemptible: BTreeMap::new(),
-            rooms: rooms::Rooms::default(),
+            preemptions: preemptions::Preemptions::default(),
             started: BTreeSet::new(),
             ends: BTreeSet::new(),
-            memory: Memory::default(),
+            caches: Caches::default(),
             backfill: true,
             racks: BTreeMap::new(),
         }
@@ -189,32 +193,33 @@ impl Engine {
         &self.calendar
     }
 
-    /// Whether others run around the start that is held for the first in line, as they do by default.
-    /// Without it jobs are strictly first come first served, for comparison.
+    /// Turns backfill on (the default) or off. Without backfill the order is strictly first come, first
+    /// served; that serves as a comparison.
     pub fn set_backfill(&mut self, backfill: bool) {
         self.backfill = backfill;
     }
 
+    /// The number of waiting jobs.
     pub fn waiting(&self) -> usize {
         self.jobs.len()
     }
 
-    /// The jobs that wait, for whoever compares with what is stored.
+    /// The waiting jobs with their generations, for a comparison with the database.
     pub fn waiting_jobs(&self) -> impl Iterator<Item = (JobId, i64)> {
         self.jobs.iter().map(|(id, w)| (*id, w.facts.generation))
     }
 
-    /// Who holds something, likewise.
+    /// The owners of claims, for a comparison with the database.
     pub fn owners(&self) -> impl Iterator<Item = Owner> {
         self.claims.keys().copied()
     }
 
-    /// What an organization holds, as its limits count it.
+    /// The present use of an organization, as its limits count it.
     pub fn used(&mut self, org: OrgId) -> Used {
         self.quotas.used(self.shares.index(org))
     }
 
-    /// The turns of those who wait, as of now.
+    /// The inputs for the present turns of waiting jobs.
     fn turns(&self, now: Timestamp) -> Turns<'_> {
         Turns { shares: &self.shares, quotas: &self.quotas, cluster: &self.cluster, now }
     }
@@ -223,7 +228,8 @@ impl Engine {
         ask.milli(&self.cluster)
     }
 
-    fn ends(&self, now: Timestamp, seconds: i64) -> Timestamp {
+    /// The time `seconds` after `now`, at most ten years ahead.
+    fn run_end(&self, now: Timestamp, seconds: i64) -> Timestamp {
         now.plus_seconds(seconds.clamp(0, 10 * 366 * 86_400))
     }
 

@@ -1,7 +1,8 @@
-//! One look at the queue: who starts, who makes room, who waits in vain.
+//! One pass over the queue: starts, preemptions and orphaned jobs.
 //!
-//! A pass costs what changed. Jobs have their turns over all pools (sets of board models). The first of a
-//! pool that does not fit gets a start that is held for it; then others are placed around what is held.
+//! The time of a pass depends on the number of changes. Jobs have their turns over all pools (sets of board
+//! models). The first job of a pool that does not fit gets a held start. Then other jobs backfill around the
+//! held starts.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
@@ -11,117 +12,117 @@ use berth_types::ids::JobId;
 use berth_types::jobs::{Condition, DependsOn};
 use berth_types::time::Timestamp;
 
-use super::backfill::{Around, FIRST_CLAIMANTS};
+use super::backfill::{Backfill, FIRST_PREEMPTORS};
 use super::facts::{Claim, ClaimBill, ClaimRank};
-use super::hold::{Foreseen, hold_id, is_overdue, is_room_late};
-use super::preempt::Room;
+use super::hold::{StartEstimate, hold_id, is_late_by_victim, is_overdue};
+use super::preempt::VictimSearch;
 use super::{Basis, Decision, Engine};
-use crate::calendar::{Booking, But, Place};
+use crate::calendar::{Booking, Exclusions, NodeSlots};
 use crate::cluster::{BookingId, Models, NodeIx, Owner};
 use crate::queue::{Group, Turn};
 use crate::request::Ask;
 
-/// As often all is looked at in a pass, as long as one decision may follow from another.
+/// The largest number of rounds of a pass; another round follows while a decision may lead to another one.
 const ROUNDS: usize = 8;
 
-/// What of a pool was looked at last.
+/// The state at the last check of a pool. The pool is skipped until the state differs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Looked {
+pub(super) struct PoolCheck {
     changes: u64,
     queue: u64,
-    /// The order of those who wait, as of then, and the first of them. `None` where more than the first
-    /// depends on it.
+    /// The version of the order of the waiting jobs, and the first of them. `first` is `None` if the order
+    /// behind the first job matters too.
     order: u64,
     first: Option<JobId>,
     bookings: u64,
-    /// From then on more may have ended by the time that others need to make room, or a board draws power
-    /// anyway.
+    /// The time from which on more runs may end within a grace, or boards draw power for a booking.
     until: Timestamp,
-    /// The longest graces as of when the look began.
+    /// The longest graces at the begin of the check.
     graces_s: Vec<(i64, i64)>,
-    /// No search goes on in the next pass.
+    /// True if no search continues in the next pass.
     pub(super) finished: bool,
 }
 
-/// One pool in a pass.
+/// The state of one pool in a pass.
 pub(super) struct PoolPass {
     pub(super) pool: u64,
-    /// Those of whom no start can be foreseen: they take nothing away from those behind them.
+    /// Asks and groups without an estimate of their start: they delay no job behind them.
     pub(super) passed: BTreeSet<(Ask, Group)>,
-    /// How many got no start at once, and were looked at for a later one.
-    pub(super) looked_ahead: usize,
-    /// Nothing changed but the order behind the first, and a search goes on in a large cluster.
-    pub(super) searches: bool,
-    /// Jobs of the pool that wait for a held start outside its line, and may start now or sooner.
+    /// The number of jobs without a start at once that were tried for a later start.
+    pub(super) tried_later: usize,
+    /// True if nothing but the order behind the first job changed, while a search continues in a large
+    /// cluster.
+    pub(super) only_searches: bool,
+    /// Jobs aside that may start now, or earlier than before.
     pub(super) aside: Vec<JobId>,
-    /// `None` as long as the first that does not fit is looked for.
-    pub(super) around: Option<Around>,
-    /// The order of those who wait, and the first of them, when the first that does not fit was found.
+    /// The backfill; `None` until the first job that does not fit is found.
+    pub(super) backfill: Option<Backfill>,
+    /// The version of the order of the waiting jobs, and the first of them, at the begin of the backfill.
     pub(super) order: u64,
     pub(super) first: Option<JobId>,
-    /// The longest graces as of when the look began.
+    /// The longest graces at the begin of the check.
     graces_s: Vec<(i64, i64)>,
     pub(super) finished: bool,
-    /// A promise was given back after others were looked at.
+    /// True if a held start was dropped or moved after other jobs were tried.
     pub(super) again: bool,
 }
 
 impl Engine {
-    /// Decides, and takes every decision as done.
+    /// Returns the decisions of a pass, each of which counts as done.
     pub fn pass(&mut self, now: Timestamp) -> Vec<Decision> {
         let mut out = Vec::new();
         self.forget_started();
-        self.renew_looks();
+        self.reset_search_budget();
         self.put_possible_back();
         self.calendar.forget_until(now);
         self.orphans(&mut out);
-        self.restore_rooms(now);
-        self.look_inside_all(now, &mut out);
+        self.restore_firm_holds(now);
+        self.run_inside_all(now, &mut out);
         let waiting: BTreeSet<u64> = self.queue.pools().into_iter().collect();
-        self.memory.looked.retain(|pool, _| waiting.contains(pool));
+        self.caches.pool_checks.retain(|pool, _| waiting.contains(pool));
         for round in 0..ROUNDS {
             let open = |pool: &u64| !self.is_settled(*pool, now) && (round == 0 || self.is_finished(*pool));
             let pools: Vec<u64> = self.pools().into_iter().filter(open).collect();
             if pools.is_empty() {
                 break;
             }
-            self.look_at(&pools, now, &mut out);
+            self.run_pools(&pools, now, &mut out);
         }
         out
     }
 
-    /// The sets of models that somebody waits for.
+    /// The pools with waiting jobs or held starts.
     fn pools(&self) -> BTreeSet<u64> {
         let held = self.holds.values().map(|h| h.pool);
         self.queue.pools().into_iter().chain(held).collect()
     }
 
-    /// Whether a search goes on in the next pass, which should follow soon.
-    pub fn unfinished(&self) -> bool {
-        self.memory.looked.values().any(|l| !l.finished)
+    /// Returns true if a search continues in the next pass, which should follow soon.
+    pub fn is_unfinished(&self) -> bool {
+        self.caches.pool_checks.values().any(|l| !l.finished)
     }
 
     fn is_finished(&self, pool: u64) -> bool {
-        self.memory.looked.get(&pool).is_none_or(|l| l.finished)
+        self.caches.pool_checks.get(&pool).is_none_or(|l| l.finished)
     }
 
-    /// Looks at pools, everybody in their turn.
-    fn look_at(&mut self, pools: &[u64], now: Timestamp, out: &mut Vec<Decision>) {
+    /// Tries the jobs of some pools, in the order of their turns over all these pools.
+    fn run_pools(&mut self, pools: &[u64], now: Timestamp, out: &mut Vec<Decision>) {
         let mut order: BinaryHeap<Reverse<(Turn, usize)>> = BinaryHeap::new();
         let mut passes: Vec<PoolPass> = Vec::new();
-        self.drop_unfed_holds(now);
+        self.drop_unpowered_holds(now);
         for (index, pool) in pools.iter().enumerate() {
-            self.drop_vain_hold(*pool, now);
-            let searches = !self.is_searched() && self.is_unchanged(*pool, now);
+            self.drop_limited_hold(*pool, now);
+            let only_searches = !self.is_searched() && self.is_unchanged(*pool, now);
             let mut aside = self.aside(*pool);
-            aside.retain(|job| !searches || self.is_searching(&[*job]) || self.meets_others(*job, now));
+            aside.retain(|job| !only_searches || self.is_searching(&[*job]) || self.meets_others(*job, now));
             let pass = PoolPass {
                 pool: *pool,
                 passed: BTreeSet::new(),
-                looked_ahead: 0,
-                searches,
+                tried_later: 0,
+                only_searches,
                 aside,
-                around: None,
+                backfill: None,
                 order: self.queue.order_version(*pool),
                 first: None,
                 graces_s: self.graces_s(None),
@@ -130,57 +131,57 @@ impl Engine {
             };
             match self.next(&pass, now) {
                 Some(turn) => order.push(Reverse((turn, index))),
-                None => self.looked(&pass, now),
+                None => self.remember_check(&pass, now),
             }
             passes.push(pass);
         }
-        while let Some(Reverse((seen, index))) = order.pop() {
+        while let Some(Reverse((known_turn, index))) = order.pop() {
             let Some(pass) = passes.get_mut(index) else { continue };
-            // What its organization got meanwhile may have put it behind others.
-            if let Some(turn) = self.next(pass, now).filter(|turn| *turn > seen) {
+            // A start of the same organization may have moved the job behind others.
+            if let Some(turn) = self.next(pass, now).filter(|turn| *turn > known_turn) {
                 order.push(Reverse((turn, index)));
                 continue;
             }
-            self.step(pass, seen, now, out);
-            self.enter_if_all_passed(pass, now, out);
+            self.step(pass, known_turn, now, out);
+            self.backfill_if_all_passed(pass, now, out);
             match self.next(pass, now) {
-                Some(turn) => order.push(Reverse((turn.max(seen), index))),
-                None => self.looked(pass, now),
+                Some(turn) => order.push(Reverse((turn.max(known_turn), index))),
+                None => self.remember_check(pass, now),
             }
         }
     }
 
-    /// Nothing is held for who may not start: others of its organization hold as much as they may.
-    fn drop_vain_hold(&mut self, pool: u64, now: Timestamp) {
-        if let Some(job) = self.vain_hold(pool, now) {
+    /// Drops the held start of a pool's first job if its organization is at a limit.
+    fn drop_limited_hold(&mut self, pool: u64, now: Timestamp) {
+        if let Some(job) = self.find_limited_hold(pool, now) {
             self.drop_hold(job);
         }
     }
 
-    /// The job of a pool for which a start is held, if its organization's limits keep it back now.
-    fn vain_hold(&self, pool: u64, now: Timestamp) -> Option<JobId> {
+    /// The job with the first held start of a pool, if the limits of its organization do not admit it now.
+    fn find_limited_hold(&self, pool: u64, now: Timestamp) -> Option<JobId> {
         let job = self.first_held(pool)?;
-        let wants = self.jobs.get(&job).and_then(|w| Some((w.lane?, w.ask?)));
-        let admitted = wants.is_some_and(|(lane, ask)| self.turns(now).admits(lane.group, &ask));
+        let request = self.jobs.get(&job).and_then(|w| Some((w.lane?, w.ask?)));
+        let admitted = request.is_some_and(|(lane, ask)| self.turns(now).admits(lane.group, &ask));
         (!admitted).then_some(job)
     }
 
-    /// Whose turn is next in a pool.
+    /// The next turn in a pool.
     fn next(&self, pass: &PoolPass, now: Timestamp) -> Option<Turn> {
         self.next_aside(pass, now).into_iter().chain(self.next_in_line(pass, now)).min()
     }
 
     /// The next turn in the line of a pool.
     fn next_in_line(&self, pass: &PoolPass, now: Timestamp) -> Option<Turn> {
-        match &pass.around {
-            Some(around) => around.next(),
+        match &pass.backfill {
+            Some(backfill) => backfill.next(),
             None => self.queue.head(pass.pool, self.turns(now), &pass.passed),
         }
     }
 
-    /// The next turn of those who wait outside the line of a pool. A job whose room is late is the first of its class.
+    /// The next turn of a pool's jobs aside. A job with a late victim is the first of its class.
     fn next_aside(&self, pass: &PoolPass, now: Timestamp) -> Option<Turn> {
-        let is_late = |h: &super::Held| is_overdue(h.basis, h.due, now);
+        let is_late = |h: &super::HeldStart| is_overdue(h.basis, h.due, now);
         let first = |turn| Turn { share: 0, queued_at: Timestamp::from_micros(i64::MIN), ..turn };
         let turns = pass.aside.iter().filter_map(|job| Some((job, self.turn(*job, now)?)));
         turns
@@ -188,24 +189,25 @@ impl Engine {
             .min()
     }
 
-    /// Remembers what was looked at. Nobody is held a start who is not in the queue any more.
-    fn looked(&mut self, pass: &PoolPass, now: Timestamp) {
-        if pass.around.is_none()
+    /// Records the check of a pool. A first held start is dropped if its job has left the queue.
+    fn remember_check(&mut self, pass: &PoolPass, now: Timestamp) {
+        if pass.backfill.is_none()
             && let Some(job) = self.first_held(pass.pool)
         {
             self.drop_hold(job);
         }
-        // A start in this pass may have used up the limits of the organization that the held start is for.
-        if pass.again || self.vain_hold(pass.pool, now).is_some() {
-            self.memory.looked.remove(&pass.pool);
+        // A start of this pass may have used up a limit of the held start's organization.
+        if pass.again || self.find_limited_hold(pass.pool, now).is_some() {
+            self.caches.pool_checks.remove(&pass.pool);
             return;
         }
-        // A start meanwhile may have changed turns. In a large cluster only another first counts at once.
+        // A start of this pass may have changed turns. In a large cluster only another first job counts at
+        // once.
         let (order, first) = match self.is_searched() {
             true => (pass.order, self.first_alone(pass)),
             false => (self.queue.order_version(pass.pool), self.head(pass.pool, now)),
         };
-        let looked = Looked {
+        let check = PoolCheck {
             changes: self.cluster.changes(),
             queue: self.queue.version(pass.pool),
             order,
@@ -215,70 +217,72 @@ impl Engine {
             graces_s: pass.graces_s.clone(),
             finished: pass.finished,
         };
-        self.memory.looked.insert(pass.pool, looked);
+        self.caches.pool_checks.insert(pass.pool, check);
     }
 
-    /// The first of a pool, when all others stay where they are whatever their order is.
+    /// The first job of a pool, if the order of the other jobs changes no held start.
     fn first_alone(&self, pass: &PoolPass) -> Option<JobId> {
         let mut met = self.holds.values().filter(|h| self.meets(h, pass.pool));
-        let own = |h: &super::Held| h.pool == pass.pool && h.basis == Basis::First;
+        let own = |h: &super::HeldStart| h.pool == pass.pool && h.basis == Basis::First;
         let one = met.next().is_none_or(own) && met.next().is_none();
         pass.first.filter(|_| one && pass.passed.is_empty())
     }
 
-    /// The first of a pool, also one that is passed over.
+    /// The first job of a pool, which may be one that is passed over.
     fn head(&self, pool: u64, now: Timestamp) -> Option<JobId> {
         self.queue.head(pool, self.turns(now), &BTreeSet::new()).map(|turn| turn.job)
     }
 
-    /// True if a new order of the waiting jobs changes nothing: a job that found no place finds none in another turn.
-    fn is_order_settled(&self, pool: u64, looked: &Looked, now: Timestamp) -> bool {
-        self.queue.order_version(pool) == looked.order
-            || looked.first.is_some_and(|first| self.head(pool, now) == Some(first))
+    /// True if a new order of the waiting jobs changes nothing: a job without a place finds none in another
+    /// turn either.
+    fn is_order_settled(&self, pool: u64, check: &PoolCheck, now: Timestamp) -> bool {
+        self.queue.order_version(pool) == check.order
+            || check.first.is_some_and(|first| self.head(pool, now) == Some(first))
     }
 
-    fn step(&mut self, pass: &mut PoolPass, seen: Turn, now: Timestamp, out: &mut Vec<Decision>) {
+    fn step(&mut self, pass: &mut PoolPass, known_turn: Turn, now: Timestamp, out: &mut Vec<Decision>) {
         let line = self.next_in_line(pass, now);
-        let aside = self.next_aside(pass, now).filter(|turn| *turn <= seen);
+        let aside = self.next_aside(pass, now).filter(|turn| *turn <= known_turn);
         let aside = aside.filter(|turn| line.is_none_or(|line| *turn <= line));
-        match (aside, pass.around.is_some()) {
+        match (aside, pass.backfill.is_some()) {
             (Some(turn), _) => {
                 pass.aside.retain(|job| *job != turn.job);
                 let begins = |engine: &Self| engine.holds.get(&turn.job).map(|held| held.at);
                 let before = begins(self);
                 self.start_aside(pass.pool, turn.job, now, out);
                 pass.finished &= !self.is_searching(&[turn.job]);
-                // Starts that are held behind a room that is late begin later.
-                pass.again |= !self.is_aside(turn.job) || begins(self) > before;
+                // Held starts behind it begin later or sooner with it.
+                pass.again |= !self.is_aside(turn.job) || begins(self) != before;
             }
-            (None, true) => self.fill(pass, now, out),
-            (None, false) => self.lead(pass, now, out),
+            (None, true) => self.backfill_next(pass, now, out),
+            (None, false) => self.start_or_hold_first(pass, now, out),
         }
     }
 
-    /// True if nothing happened that could let a job of a pool start, but for another order behind the first job
-    /// of a large cluster.
+    /// True if no change could let a job of a pool start. In a large cluster a change of the order behind the
+    /// first job does not count.
     fn is_settled(&self, pool: u64, now: Timestamp) -> bool {
         self.is_finished(pool) && self.is_unchanged(pool, now)
     }
 
-    /// The same, while a search goes on.
+    /// The same for a pool whose search may continue.
     fn is_unchanged(&self, pool: u64, now: Timestamp) -> bool {
-        let Some(looked) = self.memory.looked.get(&pool) else { return false };
-        let unchanged = self.cluster.changed_since(looked.changes).is_some_and(|nodes| {
+        let Some(check) = self.caches.pool_checks.get(&pool) else { return false };
+        let unchanged = self.cluster.changed_since(check.changes).is_some_and(|nodes| {
             nodes.len() < 256 && !nodes.iter().any(|node| self.is_of(*node, Models(pool)))
         });
         let due = self.holds.values().any(|h| h.pool == pool && h.at <= now);
         unchanged
             && !due
-            && now < looked.until
-            && self.graces_s(None) == looked.graces_s
-            && self.queue.version(pool) == looked.queue
-            && self.is_order_settled(pool, looked, now)
-            && self.bookings_version(pool) == looked.bookings
+            && now < check.until
+            && self.graces_s(None) == check.graces_s
+            && self.queue.version(pool) == check.queue
+            && self.is_order_settled(pool, check, now)
+            && self.bookings_version(pool) == check.bookings
     }
 
-    /// Grows with every booking that a pool may meet: where racks have budgets, any.
+    /// A number that grows with each change of bookings that affects a pool. If racks have budgets, every
+    /// booking does.
     pub(super) fn bookings_version(&self, pool: u64) -> u64 {
         if self.racks.is_empty() {
             self.calendar.version(Models(pool))
@@ -287,18 +291,18 @@ impl Engine {
         }
     }
 
-    /// What must have ended after a time, the first first.
+    /// The latest ends of attempts after a time, in order.
     pub(super) fn ends_after(&self, at: Timestamp) -> impl Iterator<Item = (Timestamp, Owner)> {
         let after = (at, Owner { job: JobId::from_uuid(uuid::Uuid::max()), attempt: u32::MAX });
         self.ends.range((Bound::Excluded(after), Bound::Unbounded)).copied()
     }
 
-    /// When something next ends within the grace of those who may be told to make room.
+    /// The next time at which an end of a run or booking comes within a grace of preemptible runs.
     pub(super) fn next_within_grace(&self, inside: Option<BookingId>, now: Timestamp) -> Timestamp {
         let mut graces_s: Vec<i64> = self.graces_s(inside).into_iter().map(|(_, grace_s)| grace_s).collect();
         graces_s.dedup();
         let next = graces_s.into_iter().filter_map(|grace_s| {
-            let soon = self.ends(now, grace_s);
+            let soon = self.run_end(now, grace_s);
             let ends = self.ends_after(soon).map(|(end, _)| end).next();
             let booked = self.calendar.iter().map(|b| b.until).filter(|end| *end > soon).min();
             Some(ends.into_iter().chain(booked).min()?.plus_seconds(-grace_s))
@@ -306,38 +310,40 @@ impl Engine {
         next.min().unwrap_or(Timestamp::from_micros(i64::MAX))
     }
 
-    /// Whether a node has a board of one of these models.
+    /// Returns true if a node has a board of one of these models.
     pub(super) fn is_of(&self, node: NodeIx, models: Models) -> bool {
-        let Some(of) = self.cluster.node(node) else { return false };
-        (0..of.facts.gpus.len()).any(|index| models.has(of.model_ix(index)))
+        let Some(node) = self.cluster.node(node) else { return false };
+        (0..node.facts.gpus.len()).any(|index| models.has(node.model_ix(index)))
     }
 
+    /// Removes the jobs that depend on the success of a job without success.
     fn orphans(&mut self, out: &mut Vec<Decision>) {
-        let mut lost = Vec::new();
+        let mut orphaned = Vec::new();
         for (on, waiting) in &self.dependents {
             if self.outcomes.get(on) != Some(&false) {
                 continue;
             }
             for job in waiting {
                 let Some(waiting) = self.jobs.get(job) else { continue };
-                let in_vain = |d: &DependsOn| d.job == *on && d.condition == Condition::Succeeded;
-                if waiting.facts.depends_on.iter().any(in_vain) {
-                    lost.push((*job, waiting.facts.generation, *on));
+                let is_unmet = |d: &DependsOn| d.job == *on && d.condition == Condition::Succeeded;
+                if waiting.facts.depends_on.iter().any(is_unmet) {
+                    orphaned.push((*job, waiting.facts.generation, *on));
                 }
             }
         }
-        lost.sort_unstable();
-        lost.dedup_by_key(|(job, ..)| *job);
-        for (job, generation, on) in lost {
+        orphaned.sort_unstable();
+        orphaned.dedup_by_key(|(job, ..)| *job);
+        for (job, generation, on) in orphaned {
             self.remove_job(job);
             out.push(Decision::Orphan { job, generation, on });
         }
     }
 
-    /// Starts the first of a pool, or holds a start for it. Who has none to hold is passed over.
-    fn lead(&mut self, pass: &mut PoolPass, now: Timestamp, out: &mut Vec<Decision>) {
-        // A start in this pass may have used up the limits of the organization that the held start is for.
-        self.drop_vain_hold(pass.pool, now);
+    /// Starts the first job of a pool or holds a start for it. A job without an estimate of its start is
+    /// passed over.
+    fn start_or_hold_first(&mut self, pass: &mut PoolPass, now: Timestamp, out: &mut Vec<Decision>) {
+        // A start of this pass may have used up a limit of the held start's organization.
+        self.drop_limited_hold(pass.pool, now);
         let Some(head) = self.queue.head(pass.pool, self.turns(now), &pass.passed) else { return };
         let Some((lane, ask, seconds)) = self
             .jobs
@@ -346,9 +352,9 @@ impl Engine {
         else {
             return;
         };
-        let but = self.no_obstacles(head.job, true, now);
-        let but = But { bookings: &but, owners: &[], away: false };
-        if let Some(places) = self.place(&ask, now, self.ends(now, seconds), but) {
+        let excluded = self.excluded_bookings(head.job, true, now);
+        let excluded = Exclusions { bookings: &excluded, owners: &[], away: false };
+        if let Some(places) = self.find_places(&ask, now, self.run_end(now, seconds), excluded) {
             self.start(head.job, &places, now, out);
             return;
         }
@@ -358,45 +364,45 @@ impl Engine {
             return;
         }
         let before = self.first_held(pass.pool).filter(|job| *job != head.job);
-        let foreseen = self.hold(pass.pool, head.job, Basis::First, now);
-        let starts = match foreseen {
-            Foreseen::At(at) => Some(at),
+        let estimate = self.hold(pass.pool, head.job, Basis::First, now);
+        let starts = match estimate {
+            StartEstimate::At(at) => Some(at),
             _ => None,
         };
-        let room = self.make_room(pass.pool, head.job, starts, now, out);
-        pass.finished &= foreseen != Foreseen::NotYet && room != Room::NotYet;
+        let search = self.preempt_for(pass.pool, head.job, starts, now, out);
+        pass.finished &= estimate != StartEstimate::Unfinished && search != VictimSearch::Unfinished;
         let searching = self.is_searching(&[head.job]);
         pass.finished &= !searching;
         if self.is_aside(head.job) {
             return;
         }
-        pass.looked_ahead += 1;
-        let goes_on = self.is_searched() || pass.looked_ahead < FIRST_CLAIMANTS;
-        if goes_on && foreseen == Foreseen::Never && !matches!(room, Room::Without(_)) {
+        pass.tried_later += 1;
+        let may_pass_over = self.is_searched() || pass.tried_later < FIRST_PREEMPTORS;
+        if may_pass_over && estimate == StartEstimate::Unknown && !matches!(search, VictimSearch::Found(_)) {
             pass.passed.insert((ask.for_anybody(), lane.group));
             return;
         }
         if let Some(before) = before {
             self.drop_hold(before);
         }
-        self.enter(pass, now, out);
+        self.begin_backfill(pass, now, out);
     }
 
-    /// Of those who were passed over, shorter runs may fit.
-    fn enter_if_all_passed(&mut self, pass: &mut PoolPass, now: Timestamp, out: &mut Vec<Decision>) {
+    /// Begins the backfill if all jobs are passed over: shorter runs of them may fit.
+    fn backfill_if_all_passed(&mut self, pass: &mut PoolPass, now: Timestamp, out: &mut Vec<Decision>) {
         let all = !pass.passed.is_empty()
-            && pass.around.is_none()
+            && pass.backfill.is_none()
             && self.queue.head(pass.pool, self.turns(now), &pass.passed).is_none();
         if all {
             if let Some(job) = self.first_held(pass.pool) {
                 self.drop_hold(job);
             }
-            self.enter(pass, now, out);
+            self.begin_backfill(pass, now, out);
         }
     }
 
-    /// Starts a job that waits outside its line, on the boards that are held for it or on any others. What is
-    /// late is waited for a little longer.
+    /// Starts a job aside, on its held boards or on any others. A late victim extends its held start for a
+    /// while.
     fn start_aside(&mut self, pool: u64, job: JobId, now: Timestamp, out: &mut Vec<Decision>) {
         let Some((lane, ask, seconds)) = self
             .jobs
@@ -408,13 +414,13 @@ impl Engine {
         if !self.turns(now).admits(lane.group, &ask) {
             return self.drop_hold(job);
         }
-        let bookings = self.no_obstacles(job, true, now);
-        let but = But { bookings: &bookings, owners: &[], away: false };
-        let until = self.ends(now, seconds);
+        let bookings = self.excluded_bookings(job, true, now);
+        let excluded = Exclusions { bookings: &bookings, owners: &[], away: false };
+        let until = self.run_end(now, seconds);
         let held = self.calendar.get(hold_id(job)).map(|b| Booking { from: now, until, ..b.clone() });
-        let places = match held.filter(|b| self.is_free_throughout(b, &ask, now, but)) {
+        let places = match held.filter(|b| self.is_free_for(b, &ask, now, excluded)) {
             Some(held) => Some(held.places),
-            None => self.place(&ask, now, until, but),
+            None => self.find_places(&ask, now, until, excluded),
         };
         if let Some(places) = places {
             return self.start(job, &places, now, out);
@@ -422,13 +428,20 @@ impl Engine {
         let Some(held) = self.holds.get(&job) else { return };
         let (basis, before, due) = (held.basis, held.at, held.due);
         match self.hold(pool, job, basis, now) {
-            Foreseen::At(at) if at <= before || is_room_late(basis, due, at, now) => {}
-            // What it waited for is late: it may ask others for room again.
+            StartEstimate::At(at) if at <= before || is_late_by_victim(basis, due, at, now) => {}
+            // The expected end is late: the job returns to its line and may preempt again.
             _ => self.drop_hold(job),
         }
     }
 
-    pub(super) fn start(&mut self, job: JobId, places: &[Place], now: Timestamp, out: &mut Vec<Decision>) {
+    /// Starts a job on these places: adds the decision, and replaces the waiting job by a claim.
+    pub(super) fn start(
+        &mut self,
+        job: JobId,
+        places: &[NodeSlots],
+        now: Timestamp,
+        out: &mut Vec<Decision>,
+    ) {
         let Some(waiting) = self.jobs.get(&job) else { return };
         let Some(ask) = waiting.ask else { return };
         let facts = waiting.facts.clone();
@@ -457,7 +470,7 @@ impl Engine {
             ranks,
             milli: self.milli(&ask),
             since: now,
-            ends_by: Some(self.ends(now, facts.max_duration_s)),
+            ends_by: Some(self.run_end(now, facts.max_duration_s)),
             priority: facts.priority,
             stops: false,
             stopped_for: None,

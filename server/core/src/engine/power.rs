@@ -1,7 +1,7 @@
-//! What racks can feed: a board counts for its limit as long as anything holds it, or it is promised.
+//! The power of racks: a board counts with its power limit while it is held or booked.
 //!
-//! What draws is added up for every moment at which more begins to draw, so that what has ended by then
-//! is in nobody's way. Jobs in a reservation draw what was counted for that.
+//! The engine sums the power at every moment at which a booking begins. So ended runs are no obstacle to
+//! later ones. Jobs in a reservation draw the power that was counted for the reservation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,42 +12,42 @@ use berth_types::time::Timestamp;
 use super::Engine;
 use super::hold::{hold_id, is_overdue};
 use super::place::Span;
+use super::reasons::{Blocker, PowerShortage};
 use super::reserve::Window;
-use super::why::{Blocker, Short};
-use crate::calendar::{But, Calendar, Kind, LATE_S, Place, expected_end};
+use crate::calendar::{BookingKind, Calendar, Exclusions, LATE_S, NodeSlots, expected_end};
 use crate::cluster::{BookingId, MAX_GPUS, NodeIx, Rank, Slot};
-use crate::power::{Left, counted_watts};
+use crate::power::{RemainingPower, counted_watts};
 use crate::request::Ask;
 use crate::scoring::Offer;
 
-/// Boards of one node.
+/// A set of boards of one node.
 pub(super) type Boards = [bool; MAX_GPUS];
 
-/// One moment at which more begins to draw: what is left of racks, and what draws.
+/// A moment at which boards begin to draw power: the power left in racks, and the drawing boards.
 #[derive(Debug, Clone)]
 struct Moment {
-    /// The racks in which more begins to draw; others were looked at before.
+    /// The racks in which boards begin to draw; the other racks are covered by earlier moments.
     racks: BTreeSet<Arc<str>>,
-    left: Left,
+    left: RemainingPower,
     drawing: BTreeMap<NodeIx, Boards>,
 }
 
-/// What racks have left during a time.
+/// The power left in racks during a span.
 #[derive(Debug, Clone)]
 pub(super) struct Power {
     moments: Vec<Moment>,
 }
 
-/// What counts besides what is promised.
+/// The power draws that count besides bookings.
 #[derive(Debug, Clone, Copy)]
 struct Counted<'a> {
-    /// What runs.
+    /// True if present runs count.
     runs: bool,
-    but: But<'a>,
+    excluded: Exclusions<'a>,
 }
 
 /// The boards of a node that an offer takes.
-pub(super) fn boards_of(offer: &Offer) -> Boards {
+pub(super) fn offer_boards(offer: &Offer) -> Boards {
     let mut boards = [false; MAX_GPUS];
     for pick in offer.picks.iter() {
         if let Some(board) = boards.get_mut(usize::from(pick.gpu)) {
@@ -58,12 +58,12 @@ pub(super) fn boards_of(offer: &Offer) -> Boards {
 }
 
 impl Power {
-    /// Watts that these boards of a node add to what draws, where that is most.
+    /// The most watts that these boards of a node add at any moment.
     pub(super) fn added(&self, engine: &Engine, node: NodeIx, boards: &Boards) -> i64 {
         self.moments.iter().map(|m| m.added(engine, node, boards)).max().unwrap_or(0)
     }
 
-    /// Whether the rack of a node feeds these boards of it too.
+    /// Returns true if the rack of a node can feed these boards besides the drawing ones.
     pub(super) fn feeds(&self, engine: &Engine, node: NodeIx, boards: &Boards) -> bool {
         let rack = engine.rack(node);
         self.moments.iter().all(|m| !m.begins_in(rack) || m.left.feeds(rack, m.added(engine, node, boards)))
@@ -74,71 +74,72 @@ impl Power {
         for moment in &mut self.moments {
             let watts = moment.added(engine, node, boards);
             moment.left.draw(engine.rack(node), watts);
-            let there = moment.drawing.entry(node).or_insert([false; MAX_GPUS]);
-            there.iter_mut().zip(boards).for_each(|(there, new)| *there |= new);
+            let drawing = moment.drawing.entry(node).or_insert([false; MAX_GPUS]);
+            drawing.iter_mut().zip(boards).for_each(|(drawing, new)| *drawing |= new);
         }
     }
 }
 
 impl Moment {
-    /// True if more begins to draw in a rack.
+    /// True if boards begin to draw in a rack.
     fn begins_in(&self, rack: Option<&Arc<str>>) -> bool {
         rack.is_some_and(|rack| self.racks.contains(rack))
     }
 
+    /// The watts that these boards of a node add to the drawing ones.
     fn added(&self, engine: &Engine, node: NodeIx, boards: &Boards) -> i64 {
         let mut new = *boards;
-        if let Some(there) = self.drawing.get(&node) {
-            new.iter_mut().zip(there).for_each(|(new, draws)| *new &= !draws);
+        if let Some(drawing) = self.drawing.get(&node) {
+            new.iter_mut().zip(drawing).for_each(|(new, draws)| *new &= !draws);
         }
         engine.watts(node, &new)
     }
 }
 
 impl Engine {
-    /// States what racks can feed, in watts; those that are not named feed whatever stands in them.
+    /// Sets the power budgets of racks in watts; other racks have no limit.
     pub fn put_racks(&mut self, budgets: BTreeMap<Arc<str>, i64>) {
         if self.racks == budgets {
             return;
         }
         self.racks = budgets;
-        // Whoever was kept back may start now, wherever that is.
+        // Waiting jobs may start now on any node.
         for index in 0..self.cluster.nodes().len() {
             if let Ok(index) = u32::try_from(index) {
-                self.cluster.stir(NodeIx(index));
+                self.cluster.mark_changed(NodeIx(index));
             }
         }
     }
 
-    /// Drops the held starts that racks cannot feed any more; the pass looks for others. Those whose room
-    /// others were stopped for come first, then the earlier turn; none counts on the power of a later one.
-    pub(super) fn drop_unfed_holds(&mut self, now: Timestamp) {
+    /// Drops the held starts that racks cannot feed any more; the pass searches for other starts. Power goes
+    /// to firm held starts first and then by turn; no held start relies on the power of a later one.
+    pub(super) fn drop_unpowered_holds(&mut self, now: Timestamp) {
         if self.racks.is_empty() {
             return;
         }
         let mut order: Vec<JobId> = self.holds.keys().copied().collect();
         order.sort_by_key(|job| (!self.is_firm(*job), self.turn(*job, now)));
-        let mut unknown: Vec<BookingId> = order.iter().map(|job| hold_id(*job)).collect();
-        let mut unfed = Vec::new();
+        let mut ignored: Vec<BookingId> = order.iter().map(|job| hold_id(*job)).collect();
+        let mut unpowered = Vec::new();
         for job in order {
             let Some(booking) = self.calendar.get(hold_id(job)) else { continue };
-            // A stopped run that is late draws power until it ends, which may be at any moment.
+            // A late stopped run draws power until its end, which may come at any moment.
             let is_late = self.holds.get(&job).is_some_and(|h| is_overdue(h.basis, h.due, now));
             let late_s = if is_late { LATE_S } else { 0 };
             let from = booking.from.max(now.plus_seconds(late_s));
-            let but = But { bookings: &unknown, ..But::default() };
-            let power = self.power_for_run((from, booking.until), now, but);
+            let excluded = Exclusions { bookings: &ignored, ..Exclusions::default() };
+            let power = self.power_for_run((from, booking.until), now, excluded);
             if power.is_none_or(|power| self.feeds_all(power, &booking.places)) {
-                unknown.retain(|id| *id != booking.id);
+                ignored.retain(|id| *id != booking.id);
             } else {
-                unfed.push(job);
+                unpowered.push(job);
             }
         }
-        unfed.into_iter().for_each(|job| self.drop_hold(job));
+        unpowered.into_iter().for_each(|job| self.drop_hold(job));
     }
 
-    /// Something on a node came or went: all of its rack is to be looked at again.
-    pub(super) fn stir_rack(&mut self, node: NodeIx) {
+    /// Marks all nodes of a node's rack as changed after a change of its power.
+    pub(super) fn mark_rack_changed(&mut self, node: NodeIx) {
         if self.racks.is_empty() {
             return;
         }
@@ -147,7 +148,7 @@ impl Engine {
         for index in 0..self.cluster.nodes().len() {
             let Some(index) = u32::try_from(index).ok().map(NodeIx) else { continue };
             if self.cluster.node(index).is_some_and(|n| n.facts.rack.as_ref() == Some(&rack)) {
-                self.cluster.stir(index);
+                self.cluster.mark_changed(index);
             }
         }
     }
@@ -156,23 +157,24 @@ impl Engine {
         self.cluster.node(node)?.facts.rack.as_ref()
     }
 
-    /// Watts for which these boards of a node count.
+    /// The watts of these boards of a node.
     fn watts(&self, node: NodeIx, boards: &Boards) -> i64 {
         let gpus = self.cluster.node(node).into_iter().flat_map(|n| &n.facts.gpus);
         let counted = gpus.zip(boards).filter(|(_, counts)| **counts);
         counted.map(|(gpu, _)| counted_watts(&gpu.model, gpu.limit_watts)).sum()
     }
 
+    /// Adds the boards of some slots to a set.
     fn mark<'a>(&self, node: NodeIx, slots: impl IntoIterator<Item = &'a Slot>, boards: &mut Boards) {
-        let Some(of) = self.cluster.node(node) else { return };
+        let Some(host) = self.cluster.node(node) else { return };
         for slot in slots {
-            if let Some(board) = of.gpu_index(&slot.gpu).and_then(|i| boards.get_mut(i)) {
+            if let Some(board) = host.gpu_index(&slot.gpu).and_then(|i| boards.get_mut(i)) {
                 *board = true;
             }
         }
     }
 
-    /// The nodes of racks that have a budget.
+    /// The nodes of racks with a budget.
     fn budgeted(&self) -> impl Iterator<Item = NodeIx> {
         let nodes = self.cluster.nodes().iter().enumerate();
         let budgeted =
@@ -180,22 +182,22 @@ impl Engine {
         budgeted.filter_map(|(index, _)| u32::try_from(index).ok()).map(NodeIx)
     }
 
-    /// When boards of racks with a budget next begin to draw power by a booking: others on the same boards
-    /// draw no more then.
+    /// The next begin of a booking on racks with a budget. From then on other jobs on its boards add no
+    /// power.
     pub(super) fn next_power_begin(&self, now: Timestamp) -> Timestamp {
         let never = Timestamp::from_micros(i64::MAX);
         let booked = self.budgeted().flat_map(|node| self.calendar.on(node, now, never));
         booked.map(|b| b.from).filter(|from| *from > now).min().unwrap_or(never)
     }
 
-    /// When something on the nodes of racks with a budget is expected to end.
+    /// The expected ends of runs on racks with a budget.
     pub(super) fn power_ends(&self, now: Timestamp) -> Vec<Timestamp> {
         let ranks = self.budgeted().filter_map(|n| self.cluster.node(n)).flat_map(|n| &n.ranks);
         ranks.filter_map(|r| expected_end(r, now)).collect()
     }
 
-    /// The boards of a node that draw at a moment, or are promised to somebody who draws then.
-    fn drawing(
+    /// The boards of a node that draw at a moment or are booked then.
+    fn drawing_boards(
         &self,
         calendar: &Calendar,
         node: NodeIx,
@@ -204,17 +206,18 @@ impl Engine {
         counted: Counted<'_>,
     ) -> Boards {
         let mut boards = [false; MAX_GPUS];
-        let Counted { runs, but } = counted;
-        let there = |r: &&Rank| {
-            (at <= now || expected_end(r, now).is_none_or(|end| end > at)) && !but.owners.contains(&r.owner)
+        let Counted { runs, excluded } = counted;
+        let is_present = |r: &&Rank| {
+            (at <= now || expected_end(r, now).is_none_or(|end| end > at))
+                && !excluded.owners.contains(&r.owner)
         };
         if runs {
             let ranks = self.cluster.node(node).into_iter().flat_map(|n| &n.ranks);
-            self.mark(node, ranks.filter(there).flat_map(|r| &r.slots), &mut boards);
+            self.mark(node, ranks.filter(is_present).flat_map(|r| &r.slots), &mut boards);
         }
         let moment = Timestamp::from_micros(at.micros().saturating_add(1));
-        for booking in calendar.on(node, at, moment).filter(|b| !but.bookings.contains(&b.id)) {
-            if booking.kind != Kind::Maintenance {
+        for booking in calendar.on(node, at, moment).filter(|b| !excluded.bookings.contains(&b.id)) {
+            if booking.kind != BookingKind::Maintenance {
                 let places = booking.places.iter().filter(|p| p.node == node);
                 self.mark(node, places.flat_map(|p| &p.slots), &mut boards);
             }
@@ -222,6 +225,7 @@ impl Engine {
         boards
     }
 
+    /// The power left during a span. `None`: no rack has a budget.
     fn power(
         &self,
         calendar: &Calendar,
@@ -240,9 +244,10 @@ impl Engine {
             }
         }
         let moment = |(at, racks): (Timestamp, BTreeSet<Arc<str>>)| {
-            let mut moment = Moment { racks, left: Left::of(&self.racks), drawing: BTreeMap::new() };
+            let mut moment =
+                Moment { racks, left: RemainingPower::from_budgets(&self.racks), drawing: BTreeMap::new() };
             for node in self.budgeted() {
-                let boards = self.drawing(calendar, node, at, now, counted);
+                let boards = self.drawing_boards(calendar, node, at, now, counted);
                 moment.left.draw(self.rack(node), self.watts(node, &boards));
                 moment.drawing.insert(node, boards);
             }
@@ -251,18 +256,23 @@ impl Engine {
         Some(Power { moments: times.into_iter().map(moment).collect() })
     }
 
-    /// What racks have left for a run. `None`: no rack has a budget.
-    pub(super) fn power_for_run(&self, span: Span, now: Timestamp, but: But<'_>) -> Option<Power> {
-        self.power(&self.calendar, span, now, Counted { runs: true, but })
+    /// The power left for a run. `None`: no rack has a budget.
+    pub(super) fn power_for_run(
+        &self,
+        span: Span,
+        now: Timestamp,
+        excluded: Exclusions<'_>,
+    ) -> Option<Power> {
+        self.power(&self.calendar, span, now, Counted { runs: true, excluded })
     }
 
-    /// What racks have left for a reservation, beside what else is reserved in a calendar.
+    /// The power left for a reservation besides the bookings of a calendar.
     pub(super) fn power_beside(&self, calendar: &Calendar, span: Span, now: Timestamp) -> Option<Power> {
-        self.power(calendar, span, now, Counted { runs: false, but: But::default() })
+        self.power(calendar, span, now, Counted { runs: false, excluded: Exclusions::default() })
     }
 
-    /// Whether racks feed all of these places together.
-    pub(super) fn feeds_all(&self, mut power: Power, places: &[Place]) -> bool {
+    /// Returns true if racks can feed all of these places together.
+    pub(super) fn feeds_all(&self, mut power: Power, places: &[NodeSlots]) -> bool {
         places.iter().all(|place| {
             let mut boards = [false; MAX_GPUS];
             self.mark(place.node, &place.slots, &mut boards);
@@ -272,44 +282,60 @@ impl Engine {
         })
     }
 
-    /// The rack that lacks most for an ask which would find its places if racks could feed anything.
-    pub(super) fn short_of_power(&mut self, ask: &Ask, (now, until): Span, but: But<'_>) -> Option<Short> {
-        let power = self.power_for_run((now, until), now, but)?;
+    /// The largest lack of power for an ask that would find its places without power budgets.
+    pub(super) fn power_shortage(
+        &mut self,
+        ask: &Ask,
+        (now, until): Span,
+        excluded: Exclusions<'_>,
+    ) -> Option<PowerShortage> {
+        let power = self.power_for_run((now, until), now, excluded)?;
         let budgets = std::mem::take(&mut self.racks);
-        let places = self.place(ask, now, until, but);
+        let places = self.find_places(ask, now, until, excluded);
         self.racks = budgets;
-        self.shortest(&power, &places?)
+        self.largest_shortage(&power, &places?)
     }
 
-    /// The lack of power for a run in its racks: now, or from the begin of a booking on.
-    pub(super) fn why_power(&mut self, ask: &Ask, (now, until): Span, but: But<'_>) -> Option<Blocker> {
-        let short = self.short_of_power(ask, (now, until), but)?;
+    /// The blocker of a run that lacks power: now, or from the begin of a booking on.
+    pub(super) fn why_power(
+        &mut self,
+        ask: &Ask,
+        (now, until): Span,
+        excluded: Exclusions<'_>,
+    ) -> Option<Blocker> {
+        let short = self.power_shortage(ask, (now, until), excluded)?;
         let moment = now.plus_seconds(1);
-        if self.place(ask, now, moment, but).is_none() {
-            return Some(Blocker::Power(self.short_of_power(ask, (now, moment), but).unwrap_or(short)));
+        if self.find_places(ask, now, moment, excluded).is_none() {
+            return Some(Blocker::Power(self.power_shortage(ask, (now, moment), excluded).unwrap_or(short)));
         }
-        let others = self.calendar.iter().filter(|b| !but.bookings.contains(&b.id));
+        let others = self.calendar.iter().filter(|b| !excluded.bookings.contains(&b.id));
         let mut begins: Vec<Timestamp> =
             others.map(|b| b.from).filter(|from| *from > now && *from < until).collect();
         begins.sort_unstable();
         begins.dedup();
-        let first =
-            begins.into_iter().find(|begin| self.place(ask, now, begin.plus_seconds(1), but).is_none());
+        let first = begins
+            .into_iter()
+            .find(|begin| self.find_places(ask, now, begin.plus_seconds(1), excluded).is_none());
         Some(first.map_or(Blocker::Power(short), |begins| Blocker::Promised { begins }))
     }
 
-    /// The same for a booking.
-    pub(super) fn short_of_power_then(&mut self, ask: &Ask, window: Window, now: Timestamp) -> Option<Short> {
+    /// The largest lack of power for a booking that would find its places without power budgets.
+    pub(super) fn power_shortage_for_booking(
+        &mut self,
+        ask: &Ask,
+        window: Window,
+        now: Timestamp,
+    ) -> Option<PowerShortage> {
         let span = (window.from, window.until);
         let power = self.power_beside(&self.calendar, span, now)?;
         let budgets = std::mem::take(&mut self.racks);
-        let places = self.places_for(ask, window, now);
+        let places = self.find_window_places(ask, window, now);
         self.racks = budgets;
-        self.shortest(&power, &places?)
+        self.largest_shortage(&power, &places?)
     }
 
-    /// Of the racks of some places the one that lacks most for them.
-    fn shortest(&self, power: &Power, places: &[Place]) -> Option<Short> {
+    /// The largest lack of power in the racks of some places.
+    fn largest_shortage(&self, power: &Power, places: &[NodeSlots]) -> Option<PowerShortage> {
         let lacks = power.moments.iter().flat_map(|moment| {
             let mut needs: BTreeMap<Arc<str>, i64> = BTreeMap::new();
             for place in places {
@@ -322,8 +348,8 @@ impl Engine {
             }
             needs.into_iter().filter_map(|(rack, need)| {
                 let (left, budget) = (moment.left.get(&rack)?, *self.racks.get(&rack)?);
-                // Boards that draw already add nothing, also where a budget was lowered.
-                (need > left.max(0)).then_some(Short { rack, left, budget, need })
+                // Drawing boards add nothing, even after a budget was lowered.
+                (need > left.max(0)).then_some(PowerShortage { rack, left, budget, need })
             })
         });
         lacks.max_by_key(|short| short.need - short.left)

@@ -1,4 +1,4 @@
-//! Worlds in a few lines, and what the engine does in them.
+//! Tests of the engine in small clusters.
 
 mod calendar;
 mod history;
@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use super::*;
 use crate::cluster::{GpuFacts, NodeFacts, Part};
-use crate::request::{Absurd, Request, Topology, Wanted};
+use crate::request::{DeviceRequest, InvalidRequest, Request, Topology};
 
 pub(super) fn job_id(n: u128) -> JobId {
     JobId::from_uuid(Uuid::from_u128(n))
@@ -59,7 +59,7 @@ pub(super) fn node(n: u128, model: &str, boards: usize) -> NodeFacts {
 
 pub(super) fn boards(count: u32, nodes: u32) -> Request {
     Request {
-        wanted: Wanted::Board,
+        device: DeviceRequest::Board,
         count,
         nodes,
         models: vec!["H100-80GB".into()],
@@ -74,7 +74,7 @@ pub(super) fn boards(count: u32, nodes: u32) -> Request {
 }
 
 pub(super) fn slice(profile: &str) -> Request {
-    Request { wanted: Wanted::Slice(profile.into()), ..boards(1, 1) }
+    Request { device: DeviceRequest::Slice(profile.into()), ..boards(1, 1) }
 }
 
 pub(super) fn waits(n: u128, request: Request) -> JobFacts {
@@ -95,7 +95,7 @@ pub(super) fn waits(n: u128, request: Request) -> JobFacts {
     }
 }
 
-/// A cluster of `nodes` nodes with so many H100 boards each.
+/// A cluster of `nodes` nodes with `gpus` H100 boards each.
 fn engine(nodes: u128, gpus: usize) -> Engine {
     let mut engine = Engine::default();
     for n in 1..=nodes {
@@ -108,7 +108,7 @@ fn submit(engine: &mut Engine, facts: JobFacts) {
     engine.apply(Fact::Waits { version: facts.generation, facts }, at(0));
 }
 
-/// The jobs that a pass starts, in its order.
+/// The jobs that a pass starts, in order.
 fn starts(decisions: &[Decision]) -> Vec<JobId> {
     let start = |d: &Decision| match d {
         Decision::Start { job, .. } => Some(*job),
@@ -170,7 +170,7 @@ fn shares_of_a_board_stay_inside_one_organization() {
     let mut e = engine(1, 1);
     let share = |n, o, milli| JobFacts {
         org: org(o),
-        ..waits(n, Request { wanted: Wanted::Share(milli), ..boards(1, 1) })
+        ..waits(n, Request { device: DeviceRequest::Share(milli), ..boards(1, 1) })
     };
     submit(&mut e, share(1, 1, 600));
     submit(&mut e, share(2, 2, 300));
@@ -184,7 +184,7 @@ fn shares_of_a_board_stay_inside_one_organization() {
 }
 
 #[test]
-fn what_waits_at_the_head_is_never_delayed_by_what_runs_around_it() {
+fn the_first_waiting_job_is_never_delayed_by_backfill() {
     let mut e = engine(1, 4);
     let job = |n, count, seconds| JobFacts { max_duration_s: seconds, ..waits(n, boards(count, 1)) };
     submit(&mut e, job(1, 3, 1_000));
@@ -192,7 +192,7 @@ fn what_waits_at_the_head_is_never_delayed_by_what_runs_around_it() {
     submit(&mut e, job(2, 4, 1_000));
     submit(&mut e, job(3, 1, 2_000));
     submit(&mut e, job(4, 1, 900));
-    // The board that is free is used by who leaves in time, not by who came first.
+    // The free board goes to the job that ends in time, not to the older one.
     assert_eq!(starts(&e.pass(at(0))), [job_id(4)]);
     let why = e.why(job_id(3), at(0)).unwrap();
     assert!(why.blockers.iter().any(|b| matches!(b, Blocker::Ahead { jobs: 1 })), "{why:?}");
@@ -200,7 +200,7 @@ fn what_waits_at_the_head_is_never_delayed_by_what_runs_around_it() {
     free(&mut e, 4, at(900));
     assert_eq!(e.pass(at(900)), []);
     free(&mut e, 1, at(950));
-    assert_eq!(starts(&e.pass(at(950))), [job_id(2)], "and sooner when room is sooner");
+    assert_eq!(starts(&e.pass(at(950))), [job_id(2)], "and earlier if boards are free earlier");
 }
 
 #[test]
@@ -216,14 +216,14 @@ fn organizations_take_turns_and_priority_goes_first() {
 }
 
 #[test]
-fn nobody_waits_for_ever_behind_a_stream_of_more_important_jobs() {
+fn no_job_waits_for_ever_behind_a_stream_of_higher_classes() {
     let mut e = engine(1, 2);
     submit(&mut e, JobFacts { priority: Priority::Low, org: org(9), ..waits(1, boards(2, 1)) });
     let mut number = 2;
     let mut now = 0;
     let mut running: Vec<(i64, u128)> = Vec::new();
     let began = loop {
-        // Small, short, high: two more whenever there is a free board, and always some in reserve.
+        // A stream of small, short jobs of high priority: six jobs always wait.
         while e.waiting() < 6 {
             let facts = JobFacts {
                 priority: Priority::High,
@@ -252,7 +252,7 @@ fn nobody_waits_for_ever_behind_a_stream_of_more_important_jobs() {
 }
 
 #[test]
-fn the_cheapest_victims_make_room_and_only_when_that_helps() {
+fn the_cheapest_victims_stop_and_only_if_that_helps() {
     let mut e = engine(2, 2);
     let low = |n| JobFacts {
         priority: Priority::Low,
@@ -266,14 +266,14 @@ fn the_cheapest_victims_make_room_and_only_when_that_helps() {
     submit(&mut e, low(3));
     submit(&mut e, low(4));
     assert_eq!(e.pass(at(1_000)).len(), 2);
-    // Four boards on one node are nowhere: nobody is told to go.
+    // No node has four boards: no run is stopped.
     submit(&mut e, JobFacts { priority: Priority::High, ..waits(5, boards(4, 1)) });
     assert_eq!(e.pass(at(2_000)), []);
     e.apply(Fact::Left { version: 2, job: job_id(5) }, at(2_000));
-    // The younger two have less to lose.
+    // The two younger runs would lose less work.
     submit(&mut e, JobFacts { priority: Priority::High, ..waits(6, boards(2, 1)) });
-    let told = e.pass(at(2_000));
-    let victims: Vec<JobId> = told
+    let decided = e.pass(at(2_000));
+    let victims: Vec<JobId> = decided
         .iter()
         .map(|d| match d {
             Decision::Preempt { victim, for_job } if *for_job == job_id(6) => victim.job,
@@ -281,17 +281,17 @@ fn the_cheapest_victims_make_room_and_only_when_that_helps() {
         })
         .collect();
     assert_eq!(victims, [job_id(3), job_id(4)]);
-    assert_eq!(e.pass(at(2_010)), [], "nobody is told twice");
+    assert_eq!(e.pass(at(2_010)), [], "no run is stopped twice");
     free(&mut e, 3, at(2_020));
     free(&mut e, 4, at(2_030));
     assert_eq!(starts(&e.pass(at(2_030))), [job_id(6)]);
-    // What cannot be preempted, and what is as important, is left alone.
+    // A run that is not preemptible or of the same class keeps running.
     submit(&mut e, JobFacts { priority: Priority::Low, ..waits(7, boards(2, 1)) });
     assert_eq!(e.pass(at(2_040)), []);
 }
 
 #[test]
-fn jobs_wait_for_others_and_end_with_them() {
+fn jobs_wait_for_their_dependencies_and_are_orphaned_by_a_failure() {
     let mut e = engine(1, 4);
     let after = |n, on, condition| JobFacts {
         depends_on: vec![DependsOn { job: job_id(on), condition }],
@@ -307,10 +307,10 @@ fn jobs_wait_for_others_and_end_with_them() {
     let decided = e.pass(at(1));
     assert_eq!(decided[0], Decision::Orphan { job: job_id(2), generation: 1, on: job_id(1) });
     assert_eq!(starts(&decided), [job_id(3)]);
-    // Its end is a failure for those behind it.
+    // An orphaned job counts as a failure for its dependents.
     e.apply(Fact::Ended { job: job_id(2), succeeded: false }, at(2));
     assert_eq!(e.pass(at(2)), [Decision::Orphan { job: job_id(4), generation: 1, on: job_id(2) }]);
-    assert_eq!(e.pass(at(3)), [], "one that waits for itself waits, and hurts nobody");
+    assert_eq!(e.pass(at(3)), [], "a job that depends on itself waits, and delays no other job");
 }
 
 #[test]
@@ -319,7 +319,7 @@ fn one_job_writes_to_a_volume_at_a_time() {
     let held = HeldVolume { name: "data".to_owned(), job: job_id(9), saving: false };
     let facts = JobFacts { volume: Some(held.clone()), ..waits(1, boards(1, 1)) };
     submit(&mut e, facts.clone());
-    assert_eq!(e.pass(at(0)), [], "there is room, but not in the volume");
+    assert_eq!(e.pass(at(0)), [], "a board is free, but the volume is not");
     let why = e.why(job_id(1), at(0)).unwrap();
     assert_eq!((why.fits, why.blockers), (false, vec![Blocker::Volume(held)]));
     e.apply(Fact::Waits { version: 2, facts: JobFacts { volume: None, ..facts } }, at(1));
@@ -327,25 +327,25 @@ fn one_job_writes_to_a_volume_at_a_time() {
 }
 
 #[test]
-fn absurd_requests_are_refused_by_name() {
+fn invalid_requests_are_refused_by_name() {
     let mut e = engine(1, 2);
-    let share = |milli, count| Request { wanted: Wanted::Share(milli), ..boards(count, 1) };
+    let share = |milli, count| Request { device: DeviceRequest::Share(milli), ..boards(count, 1) };
     for (request, why) in [
-        (boards(0, 1), Absurd::Count),
-        (boards(1_000_000_000, 1), Absurd::Count),
-        (boards(1, 0), Absurd::Nodes),
-        (boards(1, 1_000_000_000), Absurd::Nodes),
-        (share(0, 1), Absurd::Share),
-        (share(1_000, 1), Absurd::Share),
-        (share(500, 2), Absurd::Share),
-        (Request { cpu_milli: -1, ..boards(1, 1) }, Absurd::Negative),
-        (slice("1g.6gb"), Absurd::Profile),
-        (Request { models: vec!["NO-SUCH".into()], ..slice("1g.10gb") }, Absurd::Profile),
+        (boards(0, 1), InvalidRequest::Count),
+        (boards(1_000_000_000, 1), InvalidRequest::Count),
+        (boards(1, 0), InvalidRequest::Nodes),
+        (boards(1, 1_000_000_000), InvalidRequest::Nodes),
+        (share(0, 1), InvalidRequest::Share),
+        (share(1_000, 1), InvalidRequest::Share),
+        (share(500, 2), InvalidRequest::Share),
+        (Request { cpu_milli: -1, ..boards(1, 1) }, InvalidRequest::Negative),
+        (slice("1g.6gb"), InvalidRequest::Profile),
+        (Request { models: vec!["NO-SUCH".into()], ..slice("1g.10gb") }, InvalidRequest::Profile),
     ] {
-        assert_eq!(Ask::of(&request, org(1), &mut e.cluster), Err(why), "{request:?}");
+        assert_eq!(Ask::from_request(&request, org(1), &mut e.cluster), Err(why), "{request:?}");
         submit(&mut e, waits(1, request));
         assert_eq!(e.pass(at(0)), []);
-        assert_eq!(e.why(job_id(1), at(0)).unwrap().blockers, [Blocker::Absurd(why)]);
+        assert_eq!(e.why(job_id(1), at(0)).unwrap().blockers, [Blocker::InvalidRequest(why)]);
         e.apply(Fact::Left { version: 1, job: job_id(1) }, at(0));
     }
     submit(&mut e, waits(1, Request { models: vec!["NO-SUCH".into()], ..boards(1, 1) }));
@@ -394,19 +394,19 @@ fn the_change_that_is_named_lets_it_start() {
 #[test]
 fn processors_and_memory_count_and_are_named() {
     let mut e = engine(1, 2);
-    let wants = |n, cpu_milli, memory_mib| waits(n, Request { cpu_milli, memory_mib, ..boards(1, 1) });
-    submit(&mut e, wants(1, 40_000, 1_000));
+    let request_job = |n, cpu_milli, memory_mib| waits(n, Request { cpu_milli, memory_mib, ..boards(1, 1) });
+    submit(&mut e, request_job(1, 40_000, 1_000));
     assert_eq!(starts(&e.pass(at(0))), [job_id(1)]);
-    submit(&mut e, wants(2, 40_000, 1_000));
+    submit(&mut e, request_job(2, 40_000, 1_000));
     assert_eq!(e.pass(at(0)), []);
     let why = e.why(job_id(2), at(0)).unwrap();
-    assert_eq!(why.blockers, [Blocker::Host { nodes: 1, ever: true }]);
+    assert_eq!(why.blockers, [Blocker::Host { nodes: 1, temporary: true }]);
     assert_eq!(why.earliest, Some(at(3_600)));
-    submit(&mut e, wants(3, 24_000, 511_000));
-    assert_eq!(starts(&e.pass(at(1))), [job_id(3)], "what is left is enough");
-    submit(&mut e, wants(4, 100_000, 0));
+    submit(&mut e, request_job(3, 24_000, 511_000));
+    assert_eq!(starts(&e.pass(at(1))), [job_id(3)], "the rest is enough");
+    submit(&mut e, request_job(4, 100_000, 0));
     assert_eq!(e.pass(at(2)), []);
-    assert_eq!(e.why(job_id(4), at(2)).unwrap().blockers[0], Blocker::Host { nodes: 1, ever: false });
+    assert_eq!(e.why(job_id(4), at(2)).unwrap().blockers[0], Blocker::Host { nodes: 1, temporary: false });
 }
 
 #[test]
@@ -416,36 +416,36 @@ fn a_job_in_an_image_waits_for_a_node_that_runs_images() {
     for n in 1..=2 {
         e.apply(Fact::Node { version: 1, facts: with(n, false) }, at(0));
     }
-    let wants = |n, nodes| waits(n, Request { images: true, ..boards(1, nodes) });
-    submit(&mut e, wants(1, 1));
+    let request_job = |n, nodes| waits(n, Request { images: true, ..boards(1, nodes) });
+    submit(&mut e, request_job(1, 1));
     submit(&mut e, waits(2, boards(1, 1)));
-    assert_eq!(starts(&e.pass(at(0))), [job_id(2)], "what needs no image is not kept back");
+    assert_eq!(starts(&e.pass(at(0))), [job_id(2)], "a job without an image starts");
     let why = e.why(job_id(1), at(0)).unwrap();
     assert_eq!(why.blockers[0], Blocker::Images { nodes: 2 });
     e.apply(Fact::Node { version: 2, facts: with(2, true) }, at(1));
     e.apply(Fact::Node { version: 2, facts: with(3, true) }, at(1));
     assert_eq!(starts(&e.pass(at(1))), [job_id(1)]);
-    submit(&mut e, wants(3, 3));
+    submit(&mut e, request_job(3, 3));
     assert_eq!(e.pass(at(2)), []);
     assert_eq!(e.why(job_id(3), at(2)).unwrap().blockers, [Blocker::Images { nodes: 1 }]);
 }
 
 #[test]
-fn a_node_that_is_away_or_sick_is_said_to_be() {
+fn a_closed_node_and_an_unhealthy_board_are_blockers() {
     let mut e = engine(2, 1);
     let mut away = node(1, "H100-80GB", 1);
     away.open = false;
     e.apply(Fact::Node { version: 2, facts: away }, at(0));
-    let mut sick = node(2, "H100-80GB", 1);
-    sick.gpus[0].healthy = false;
-    e.apply(Fact::Node { version: 2, facts: sick }, at(0));
+    let mut unhealthy = node(2, "H100-80GB", 1);
+    unhealthy.gpus[0].healthy = false;
+    e.apply(Fact::Node { version: 2, facts: unhealthy }, at(0));
     submit(&mut e, waits(1, slice("1g.10gb")));
     assert_eq!(e.pass(at(0)), []);
     let why = e.why(job_id(1), at(0)).unwrap();
     assert_eq!(why.blockers, [Blocker::Away { nodes: 1 }, Blocker::Quarantined { boards: 1 }]);
     let old = node(1, "H100-80GB", 1);
     e.apply(Fact::Node { version: 1, facts: old.clone() }, at(0));
-    assert_eq!(e.pass(at(0)), [], "news that are older than what is known change nothing");
+    assert_eq!(e.pass(at(0)), [], "an older fact changes nothing");
     e.apply(Fact::Node { version: 3, facts: old }, at(0));
     assert_eq!(starts(&e.pass(at(0))), [job_id(1)]);
     let uuid: Arc<str> = "GPU-1-0".into();
@@ -454,13 +454,13 @@ fn a_node_that_is_away_or_sick_is_said_to_be() {
 }
 
 #[test]
-fn what_no_node_could_hold_is_no_longer_in_the_way_and_comes_back_with_a_node_that_can() {
+fn an_impossible_job_leaves_the_queue_until_a_node_can_hold_it() {
     let mut e = engine(1, 2);
     submit(&mut e, waits(1, boards(4, 1)));
     submit(&mut e, waits(2, boards(2, 1)));
     submit(&mut e, waits(3, boards(2, 1)));
     assert_eq!(starts(&e.pass(at(0))), [job_id(2)]);
-    // A start is held for the first that can have one.
+    // The first job with a possible start has the held start.
     assert_eq!(e.held_starts().map(|(job, _)| job).collect::<Vec<_>>(), [job_id(3)]);
     let why = e.why(job_id(3), at(0)).unwrap();
     assert!(why.blockers.contains(&Blocker::Ahead { jobs: 1 }), "{why:?}");
@@ -471,7 +471,7 @@ fn what_no_node_could_hold_is_no_longer_in_the_way_and_comes_back_with_a_node_th
 }
 
 #[test]
-fn in_a_large_cluster_others_make_room_for_more_than_the_first() {
+fn in_a_large_cluster_more_than_the_first_job_preempts() {
     let mut e = engine(300, 1);
     for n in 1..=300 {
         submit(&mut e, JobFacts { priority: Priority::Low, preemptible: true, ..waits(n, boards(1, 1)) });
@@ -480,13 +480,13 @@ fn in_a_large_cluster_others_make_room_for_more_than_the_first() {
     for n in 301..=310 {
         submit(&mut e, JobFacts { priority: Priority::High, ..waits(n, boards(1, 1)) });
     }
-    let mut told = 0;
+    let mut preempted = 0;
     for second in 1..100 {
-        let made = e.pass(at(second));
-        told += made.iter().filter(|d| matches!(d, Decision::Preempt { .. })).count();
-        if !e.unfinished() && made.is_empty() {
+        let decisions = e.pass(at(second));
+        preempted += decisions.iter().filter(|d| matches!(d, Decision::Preempt { .. })).count();
+        if !e.is_unfinished() && decisions.is_empty() {
             break;
         }
     }
-    assert_eq!(told, 10, "one for each, and nobody twice");
+    assert_eq!(preempted, 10, "one run for each job, and none twice");
 }

@@ -1,26 +1,26 @@
-//! The life of a job, tried.
+//! Tests of the state machine of a job.
 
 use super::*;
 use proptest::prelude::*;
 
-/// The job that gets the boards.
-fn other() -> JobId {
+/// The job for which the others are preempted.
+fn preemptor() -> JobId {
     JobId::from_uuid(uuid::Uuid::from_u128(2))
 }
 
-fn exit(attempt: u32, code: i32) -> Event {
-    Event::End { attempt, outcome: Outcome::Exited { code }, again: false }
+fn exit(attempt: u32, code: i32) -> MachineEvent {
+    MachineEvent::End { attempt, outcome: Outcome::Exited { code }, again: false }
 }
 
-fn run(events: &[Event]) -> Machine {
+fn run(events: &[MachineEvent]) -> Machine {
     events.iter().fold(Machine::Queued, |m, e| m.apply(e.clone()).map_or(m, |(m, _)| m))
 }
 
 #[test]
 fn the_usual_lives() {
-    use Event::*;
+    use MachineEvent::*;
     let start = [Assign { attempt: 1 }, Prepare { attempt: 1 }, Start { attempt: 1 }];
-    let with = |more: &[Event]| run(&[&start, more].concat()).state();
+    let with = |more: &[MachineEvent]| run(&[&start, more].concat()).state();
     assert_eq!(with(&[]), JobState::Running);
     assert_eq!(with(&[exit(1, 0)]), JobState::Succeeded);
     assert_eq!(with(&[exit(1, 3)]), JobState::Failed);
@@ -29,21 +29,21 @@ fn the_usual_lives() {
     let late = End { attempt: 1, outcome: Outcome::TimedOut { code: 143 }, again: false };
     assert_eq!(with(std::slice::from_ref(&late)), JobState::TimedOut);
     assert_eq!(run(&[Cancel]).state(), JobState::Cancelled);
-    let preempt = Preempt { attempt: 1, for_job: other() };
+    let preempt = Preempt { attempt: 1, for_job: preemptor() };
     let again = |code| End { attempt: 1, outcome: Outcome::Exited { code }, again: true };
-    assert_eq!(with(&[preempt.clone(), again(0)]), JobState::Queued, "however it ends, it made room");
+    assert_eq!(with(&[preempt.clone(), again(0)]), JobState::Queued, "any exit code counts as preempted");
     assert_eq!(with(&[preempt.clone(), exit(1, 143)]), JobState::Failed);
     assert_eq!(with(&[preempt.clone(), Cancel, again(143)]), JobState::Cancelled);
     assert_eq!(with(&[preempt, late]), JobState::TimedOut);
     assert_eq!(with(&[again(3)]), JobState::Queued);
     let idle = Idle { attempt: 1, percent: 3, for_s: 3_600 };
-    assert_eq!(with(&[idle.clone(), Cancel, again(143)]), JobState::Cancelled, "never tried again");
+    assert_eq!(with(&[idle.clone(), Cancel, again(143)]), JobState::Cancelled, "never queued again");
     assert_eq!(with(&[Cancel, idle.clone(), exit(1, 0)]), JobState::Cancelled);
     assert_eq!(run(&[start[0].clone(), idle]).state(), JobState::Assigned, "only what runs is idle");
     assert_eq!(with(&[RankFailed { attempt: 1 }, again(3)]), JobState::Queued);
-    assert_eq!(with(&[Cancel, again(143)]), JobState::Cancelled, "who wants it ended is heard");
+    assert_eq!(with(&[Cancel, again(143)]), JobState::Cancelled, "a cancelled job is not queued again");
     let lost = RankFailed { attempt: 1 };
-    assert_eq!(with(&[lost.clone(), Cancel, again(3)]), JobState::Cancelled, "also then");
+    assert_eq!(with(&[lost.clone(), Cancel, again(3)]), JobState::Cancelled, "also after a failed rank");
     assert_eq!(with(&[lost, Halt, again(3)]), JobState::Cancelled);
 }
 
@@ -53,7 +53,7 @@ fn a_policy_says_what_is_tried_again() {
     let policy = |on: &[RetryOn]| Retry { max: 2, on: on.to_vec() };
     let failed = |code: &str| Outcome::Failed(Failure { code: code.into(), detail: String::new() });
     let (bad, late) = (Outcome::Exited { code: 1 }, Outcome::TimedOut { code: 143 });
-    let preempted = Some(StopCause::Preempted { for_job: other() });
+    let preempted = Some(StopCause::Preempted { for_job: preemptor() });
     for (on, retries, stop, outcome, again) in [
         (&[Exit][..], 0, None, bad.clone(), true),
         (&[Exit], 1, Some(StopCause::RankFailed), bad.clone(), true),
@@ -74,40 +74,40 @@ fn a_policy_says_what_is_tried_again() {
         (&[Preempted], 0, preempted, late.clone(), false),
     ] {
         assert_eq!(
-            tries_again(Some(&policy(on)), retries, stop, &outcome),
+            is_retried(Some(&policy(on)), retries, stop, &outcome),
             again,
             "{on:?} {stop:?} {outcome:?}"
         );
     }
-    assert!(!tries_again(None, 0, None, &bad));
-    assert!(tries_again(None, 50, preempted, &bad));
-    assert!(!tries_again(None, 0, preempted, &failed("attempt.unknown_outcome")));
+    assert!(!is_retried(None, 0, None, &bad));
+    assert!(is_retried(None, 50, preempted, &bad));
+    assert!(!is_retried(None, 0, preempted, &failed("attempt.unknown_outcome")));
 }
 
 #[test]
 fn a_job_whose_node_is_emptied_waits_again_or_says_so() {
     let running = Machine::Running { attempt: 1 };
-    let told = |again| running.apply(Event::Drain { attempt: 1, again, grace_s: 30 }).unwrap();
-    let end = |outcome, again| Event::End { attempt: 1, outcome, again };
-    let (stopping, effects) = told(true);
+    let drained_with = |again| running.apply(MachineEvent::Drain { attempt: 1, again, grace_s: 30 }).unwrap();
+    let end = |outcome, again| MachineEvent::End { attempt: 1, outcome, again };
+    let (stopping, effects) = drained_with(true);
     assert_eq!(effects, [Effect::WakeNode]);
     let stop = Some(StopCause::Drained { again: true, grace_s: 30 });
     let exited = |code| Outcome::Exited { code };
-    assert!(tries_again(None, 9, stop, &exited(0)) && tries_again(None, 9, stop, &exited(143)));
+    assert!(is_retried(None, 9, stop, &exited(0)) && is_retried(None, 9, stop, &exited(143)));
     assert_eq!(stopping.apply(end(exited(0), true)).unwrap().0, Machine::Queued);
     assert_eq!(
-        stopping.apply(Event::Drain { attempt: 1, again: false, grace_s: 0 }),
+        stopping.apply(MachineEvent::Drain { attempt: 1, again: false, grace_s: 0 }),
         Err(Rejected::NoChange)
     );
-    let wanted = stopping.apply(Event::Cancel).unwrap().0;
-    assert_eq!(wanted.apply(end(exited(143), true)).unwrap().0, Machine::Ended(JobState::Cancelled));
+    let cancelled = stopping.apply(MachineEvent::Cancel).unwrap().0;
+    assert_eq!(cancelled.apply(end(exited(143), true)).unwrap().0, Machine::Ended(JobState::Cancelled));
 
-    let (stopping, _) = told(false);
+    let (stopping, _) = drained_with(false);
     let stop = Some(StopCause::Drained { again: false, grace_s: 30 });
     let policy = Retry { max: 9, on: vec![RetryOn::Exit, RetryOn::Preempted] };
-    assert!(!tries_again(Some(&policy), 0, stop, &exited(143)));
+    assert!(!is_retried(Some(&policy), 0, stop, &exited(143)));
     let never_ran = Failure { code: "attempt.not_started".into(), detail: String::new() };
-    assert!(tries_again(None, 0, stop, &Outcome::Failed(never_ran)), "it lost nothing");
+    assert!(is_retried(None, 0, stop, &Outcome::Failed(never_ran)), "an attempt that never ran lost no work");
     for code in [0, 143] {
         let (ended, effects) = stopping.apply(end(exited(code), false)).unwrap();
         assert_eq!(ended, Machine::Ended(JobState::Failed));
@@ -115,37 +115,38 @@ fn a_job_whose_node_is_emptied_waits_again_or_says_so() {
     }
     let late = stopping.apply(end(Outcome::TimedOut { code: 143 }, false)).unwrap().0;
     assert_eq!(late, Machine::Ended(JobState::TimedOut));
-    assert_eq!(Machine::Queued.apply(Event::Cancel).unwrap().0, Machine::Ended(JobState::Cancelled));
+    assert_eq!(Machine::Queued.apply(MachineEvent::Cancel).unwrap().0, Machine::Ended(JobState::Cancelled));
 }
 
 #[test]
 fn a_job_that_the_operator_stops_ends_and_says_so() {
-    let said = Some(halted());
-    let (ended, effects) = Machine::Queued.apply(Event::Halt).unwrap();
+    let failure = Some(halted());
+    let (ended, effects) = Machine::Queued.apply(MachineEvent::Halt).unwrap();
     assert_eq!(ended, Machine::Ended(JobState::Cancelled));
-    assert!(effects.contains(&Effect::Finish { exit_code: None, failure: said.clone() }), "{effects:?}");
-    let (stopping, effects) = Machine::Running { attempt: 1 }.apply(Event::Halt).unwrap();
+    assert!(effects.contains(&Effect::Finish { exit_code: None, failure: failure.clone() }), "{effects:?}");
+    let (stopping, effects) = Machine::Running { attempt: 1 }.apply(MachineEvent::Halt).unwrap();
     assert_eq!(effects, [Effect::WakeNode]);
-    for again in [Event::Halt, Event::Cancel] {
-        assert_eq!(stopping.apply(again), Err(Rejected::NoChange), "asking twice is asking once");
+    for again in [MachineEvent::Halt, MachineEvent::Cancel] {
+        assert_eq!(stopping.apply(again), Err(Rejected::NoChange), "a second stop changes nothing");
     }
-    let bad = Event::End { attempt: 1, outcome: Outcome::Exited { code: 143 }, again: true };
+    let bad = MachineEvent::End { attempt: 1, outcome: Outcome::Exited { code: 143 }, again: true };
     for (event, exit_code) in [(exit(1, 0), Some(0)), (bad, Some(143)), (lost(), None)] {
         let (ended, effects) = stopping.apply(event).unwrap();
         assert_eq!(ended, Machine::Ended(JobState::Cancelled));
-        let finish = Effect::Finish { exit_code, failure: said.clone() };
+        let finish = Effect::Finish { exit_code, failure: failure.clone() };
         assert!(effects.contains(&finish), "{effects:?}");
     }
-    let preempted = Machine::Stopping { attempt: 1, cause: StopCause::Preempted { for_job: other() } };
-    let (stopping, effects) = preempted.apply(Event::Halt).unwrap();
+    let preempted = Machine::Stopping { attempt: 1, cause: StopCause::Preempted { for_job: preemptor() } };
+    let (stopping, effects) = preempted.apply(MachineEvent::Halt).unwrap();
     assert_eq!((stopping, effects), (Machine::Stopping { attempt: 1, cause: StopCause::Halted }, vec![]));
     let ended = Machine::Ended(JobState::Succeeded);
-    assert_eq!(ended.apply(Event::Halt), Err(Rejected::Ended));
+    assert_eq!(ended.apply(MachineEvent::Halt), Err(Rejected::Ended));
 }
 
 #[test]
 fn a_job_that_stops_for_standing_idle_says_so() {
-    let idle = Machine::Running { attempt: 1 }.apply(Event::Idle { attempt: 1, percent: 3, for_s: 3_600 });
+    let idle =
+        Machine::Running { attempt: 1 }.apply(MachineEvent::Idle { attempt: 1, percent: 3, for_s: 3_600 });
     let (stopping, effects) = idle.unwrap();
     assert_eq!(effects, [Effect::WakeNode]);
     for (event, code) in [(exit(1, 143), Some(143)), (exit(1, 0), Some(0)), (lost(), None)] {
@@ -155,13 +156,13 @@ fn a_job_that_stops_for_standing_idle_says_so() {
         let failure = Some(Failure { code: "job.idle".to_owned(), detail });
         assert!(effects.contains(&Effect::Finish { exit_code: code, failure }), "{effects:?}");
     }
-    let older = stopping.apply(Event::Idle { attempt: 2, percent: 3, for_s: 60 });
+    let older = stopping.apply(MachineEvent::Idle { attempt: 2, percent: 3, for_s: 60 });
     assert_eq!(older, Err(Rejected::OldAttempt { reported: 2, current: 1 }));
 }
 
-fn lost() -> Event {
+fn lost() -> MachineEvent {
     let failure = Failure { code: "attempt.unknown_outcome".into(), detail: String::new() };
-    Event::End { attempt: 1, outcome: Outcome::Failed(failure), again: true }
+    MachineEvent::End { attempt: 1, outcome: Outcome::Failed(failure), again: true }
 }
 
 #[test]
@@ -170,20 +171,20 @@ fn an_older_attempt_changes_nothing() {
     assert_eq!(machine.apply(exit(1, 0)), Err(Rejected::OldAttempt { reported: 1, current: 2 }));
 }
 
-fn any_event() -> impl Strategy<Value = Event> {
+fn any_event() -> impl Strategy<Value = MachineEvent> {
     (0u32..3, 0i32..3, 0u8..12).prop_map(|(attempt, code, kind)| match kind {
-        6 => Event::Preempt { attempt, for_job: other() },
-        8 => Event::RankFailed { attempt },
-        9 => Event::Idle { attempt, percent: 7, for_s: 600 },
-        11 => Event::Halt,
-        10 => Event::Drain { attempt, again: code == 1, grace_s: 30 },
-        7 => Event::Orphan { failure: Failure { code: "x".into(), detail: String::new() } },
-        0 => Event::Assign { attempt },
-        1 => Event::Prepare { attempt },
-        2 => Event::Start { attempt },
-        3 => Event::Cancel,
+        6 => MachineEvent::Preempt { attempt, for_job: preemptor() },
+        8 => MachineEvent::RankFailed { attempt },
+        9 => MachineEvent::Idle { attempt, percent: 7, for_s: 600 },
+        11 => MachineEvent::Halt,
+        10 => MachineEvent::Drain { attempt, again: code == 1, grace_s: 30 },
+        7 => MachineEvent::Orphan { failure: Failure { code: "x".into(), detail: String::new() } },
+        0 => MachineEvent::Assign { attempt },
+        1 => MachineEvent::Prepare { attempt },
+        2 => MachineEvent::Start { attempt },
+        3 => MachineEvent::Cancel,
         4 => exit(attempt, code),
-        _ => Event::End {
+        _ => MachineEvent::End {
             attempt,
             outcome: Outcome::Failed(Failure { code: "x".into(), detail: String::new() }),
             again: code == 1,

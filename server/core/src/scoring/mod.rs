@@ -1,10 +1,10 @@
-//! Which of the places that fit is best: rules of placement behind one interface.
+//! The scoring of placements: policies behind one interface.
 //!
-//! A policy sees one node and one shape at a time and says what placing it there costs; the least
+//! A policy gets one node and one shape at a time and returns the cost of placing the shape there. The least
 //! cost wins, and on a tie the first node. Must not know queues, times or owners.
 
+mod baselines;
 mod reach;
-mod rivals;
 
 use berth_mig::Instance;
 
@@ -12,24 +12,24 @@ use crate::cluster::{Model, Part, View, WHOLE_MILLI, occupy};
 use crate::demand::{DemandModel, Horizon};
 use crate::shape::{Device, Shape, starts};
 
+pub use baselines::{BestFit, Completions, Fgd, FirstFit, Packing, Random};
 pub use reach::Reach;
-pub use rivals::{BestFit, Completions, Fgd, FirstFit, Packing, Random};
 
-/// What a policy may know besides the node and the shape.
+/// The further input of a policy, besides the node and the shape.
 #[derive(Debug, Clone, Copy)]
 pub struct Context<'a> {
     pub models: &'a [Model],
     pub demand: &'a DemandModel,
 }
 
-/// One device chosen on a node: the board's place, and the start of an instance.
+/// One chosen device of a node: the index of the board, and the start of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pick {
     pub gpu: u8,
     pub start: u8,
 }
 
-/// What placing a shape on a node costs, less being better, and the devices it takes there.
+/// The cost of placing a shape on a node, and the chosen devices. A lower cost is better.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Offer {
     pub cost: u64,
@@ -51,22 +51,22 @@ impl Picks {
 }
 
 pub trait Policy {
-    /// The cheapest way to place the shape on this node; `None` when it does not fit.
+    /// The cheapest placement of the shape on this node; `None` if it does not fit.
     fn offer(&self, view: &View, shape: &Shape, cx: &Context<'_>) -> Option<Offer>;
 
-    /// The cost alone, when that is all that is asked.
+    /// The cost of the cheapest placement, without the devices.
     fn cost(&self, view: &View, shape: &Shape, cx: &Context<'_>) -> Option<u64> {
         self.offer(view, shape, cx).map(|o| o.cost)
     }
 
-    /// The number of coming requests that the demand model counts.
+    /// The number of coming requests that the demand model looks at.
     fn horizon(&self) -> Horizon {
         Horizon { boards: 1.0, shares: 1.0, slices: 1.0 }
     }
 }
 
-/// Takes one device away from a view.
-pub(crate) fn take(view: &mut View, shape: &Shape, pick: Pick, models: &[Model]) {
+/// Marks one chosen device as occupied in a view.
+pub(crate) fn occupy_pick(view: &mut View, shape: &Shape, pick: Pick, models: &[Model]) {
     let Some(gpu) = view.gpu_mut(usize::from(pick.gpu)) else { return };
     let model = models.get(usize::from(gpu.model));
     let (part, sharer) = match shape.device {
@@ -83,8 +83,8 @@ pub(crate) fn take(view: &mut View, shape: &Shape, pick: Pick, models: &[Model])
     occupy(gpu, model.and_then(|m| m.board), part, sharer);
 }
 
-/// Every way to place one device of the shape; boards that stand alike are offered once.
-pub(crate) fn ways(
+/// All choices for one device of the shape. Of boards in equal states only the first is a choice.
+pub(crate) fn choices(
     view: &View,
     shape: &Shape,
     models: &[Model],
@@ -111,7 +111,7 @@ pub(crate) fn ways(
     out
 }
 
-/// Places the devices one after the other, each where `step` says it costs least.
+/// Places the devices one after the other, each at the choice with the least cost by `step`.
 pub(crate) fn greedy(
     view: &View,
     shape: &Shape,
@@ -124,7 +124,7 @@ pub(crate) fn greedy(
     if !shape.nvlink || shape.count < 2 {
         return greedy_within(view, shape, models, step, None);
     }
-    // The island that holds it with the least to spare.
+    // The island with the least free capacity that holds the shape.
     let mut islands: smallvec::SmallVec<[(u32, u8); 4]> = smallvec::SmallVec::new();
     for gpu in view.gpus() {
         let free = u32::from(gpu.free_milli);
@@ -149,10 +149,10 @@ fn greedy_within(
     now.memory_mib -= shape.memory_mib;
     let mut picks = Picks::default();
     for _ in 0..shape.count {
-        let ways = ways(&now, shape, models, island);
-        let best = ways.iter().map(|pick| {
+        let choices = choices(&now, shape, models, island);
+        let best = choices.iter().map(|pick| {
             let mut after = now;
-            take(&mut after, shape, *pick, models);
+            occupy_pick(&mut after, shape, *pick, models);
             (step(&now, &after, *pick), *pick, after)
         });
         let Some((_, pick, after)) = best.min_by_key(|(cost, ..)| *cost) else {
@@ -164,8 +164,8 @@ fn greedy_within(
     Some((now, picks))
 }
 
-/// Places instances of one profile at the lowest starts, which leaves room for the most of them. Where the
-/// cheapest starts bar each other, this still finds a place if there is one.
+/// Places instances of one profile at the lowest starts, which leaves room for the greatest number of them.
+/// It finds a placement, if there is one, also where the cheapest starts exclude each other.
 fn lowest_first(view: &View, shape: &Shape, models: &[Model], island: Option<u8>) -> Option<(View, Picks)> {
     if shape.count < 2 || !matches!(shape.device, Device::Slice { .. }) {
         return None;
@@ -175,20 +175,21 @@ fn lowest_first(view: &View, shape: &Shape, models: &[Model], island: Option<u8>
     now.memory_mib -= shape.memory_mib;
     let mut picks = Picks::default();
     for _ in 0..shape.count {
-        let pick = ways(&now, shape, models, island).into_iter().min_by_key(|p| (p.gpu, p.start))?;
-        take(&mut now, shape, pick, models);
+        let pick = choices(&now, shape, models, island).into_iter().min_by_key(|p| (p.gpu, p.start))?;
+        occupy_pick(&mut now, shape, pick, models);
         picks.push(pick);
     }
     Some((now, picks))
 }
 
-/// A cost from a signed amount, with a second one for ties.
-pub(crate) fn rank(first: i64, second: u32) -> u64 {
+/// Packs a signed amount, and a second amount for ties, into one cost.
+pub(crate) fn pack_cost(first: i64, second: u32) -> u64 {
     let first = u64::try_from(first.clamp(-(1 << 30), 1 << 30) + (1 << 30)).unwrap_or(0);
     first << 32 | u64::from(second)
 }
 
-pub(crate) fn full_boards(view: &View) -> usize {
+/// The number of boards that are free as a whole.
+pub(crate) fn free_boards(view: &View) -> usize {
     view.gpus().iter().filter(|g| g.free_milli == WHOLE_MILLI).count()
 }
 

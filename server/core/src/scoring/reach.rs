@@ -1,63 +1,65 @@
-//! Berth's own rule: keep what is free within reach of the requests that come.
+//! Berth's own policy: free capacity stays usable for the coming requests.
 //!
-//! Fragmentation gradient (Weng et al., "Beware of Fragmentation", ATC 2023) counts free capacity as
-//! lost when the *next* request cannot use it. That punishes a rest which, with many requests still
-//! to come, will almost surely be used. Here a rest counts as lost by the probability that none of
-//! the next requests (a [`Horizon`]) can use it, for boards, shares and MIG slices alike.
+//! Fragmentation gradient descent (Weng et al., "Beware of Fragmentation", ATC 2023) counts free capacity as
+//! lost if the *next* request cannot use it. That is too strict for a rest that one of many coming requests
+//! almost surely uses. Here a rest counts as lost by the probability that none of the next requests (a
+//! [`Horizon`]) can use it, for boards, shares and MIG slices alike.
 
-use super::{Context, Offer, Pick, Picks, Policy, full_boards, greedy, rank};
+use super::{Context, Offer, Pick, Picks, Policy, free_boards, greedy, pack_cost};
 use crate::cluster::{View, WHOLE_MILLI};
 use crate::demand::Horizon;
 use crate::shape::{Device, Shape};
 
-/// Found by trial on traces of many mixes (`docs/placement.md`); flat around these values.
+/// Chosen by experiments on traces of many mixes (`docs/placement.md`). The result changes little around
+/// these values.
 const HORIZON: Horizon = Horizon { boards: 8.0, shares: 3.2, slices: 3.2 };
-/// Differences below this many thousandths of a board do not count; then the fuller node is better.
+/// Differences below this number of thousandths of a board do not count; then the fuller node wins.
 const GRAIN: f32 = 40.0;
-/// Thousandths of a board that a place on a model costs which is asked for as much as it is there.
+/// The cost, in thousandths of a board, of a board whose model has pressure 1.
 const PRESSURE: f64 = 400.0;
 
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Reach;
 
-/// What of a node is likely to stay unused.
-fn lost(view: &View, cx: &Context<'_>) -> f32 {
-    let full = full_boards(view);
+/// The expected thousandths of a node that stay unused.
+fn expected_loss(view: &View, cx: &Context<'_>) -> f32 {
+    let full = free_boards(view);
     let mut row = (u8::MAX, 0);
     let mut sum = 0.0;
     for gpu in view.gpus() {
         if gpu.sliced {
-            sum += cx.demand.sliced(gpu.model, gpu.mask);
+            sum += cx.demand.unusable_sliced(gpu.model, gpu.mask);
         } else if gpu.free_milli > 0 {
             if row.0 != gpu.model {
                 row = (gpu.model, cx.demand.row(gpu.model, view.cpu_milli));
             }
             sum += if gpu.free_milli == WHOLE_MILLI {
-                cx.demand.full(gpu.model, row.1, full)
+                cx.demand.unusable_empty(gpu.model, row.1, full)
             } else {
-                cx.demand.part(gpu.model, row.1, gpu.free_milli)
+                cx.demand.unusable_shared(gpu.model, row.1, gpu.free_milli)
             };
         }
     }
     sum
 }
 
-fn finish(view: &View, shape: &Shape, more: f32, first: Option<Pick>, cx: &Context<'_>) -> u64 {
+/// The cost of a placement with `more` additional expected loss.
+fn placement_cost(view: &View, shape: &Shape, more: f32, first: Option<Pick>, cx: &Context<'_>) -> u64 {
     let model = first.and_then(|p| view.gpus().get(usize::from(p.gpu))).map(|g| g.model);
     let pressed = model.map_or(0.0, |m| {
         PRESSURE * cx.demand.pressure(m) * f64::from(shape.milli(cx.models)) / f64::from(WHOLE_MILLI)
     });
-    rank(((more + pressed as f32) / GRAIN).floor() as i64, view.free_milli())
+    pack_cost(((more + pressed as f32) / GRAIN).floor() as i64, view.free_milli())
 }
 
-/// The best single board, without copying the node for each.
-fn one(view: &View, shape: &Shape, cx: &Context<'_>) -> Option<(f32, Pick)> {
+/// The best choice for a single board or share. It does not copy the node for each choice.
+fn best_single(view: &View, shape: &Shape, cx: &Context<'_>) -> Option<(f32, Pick)> {
     if view.cpu_milli < shape.cpu_milli || view.memory_mib < shape.memory_mib {
         return None;
     }
     let mut after = *view;
     after.cpu_milli -= shape.cpu_milli;
-    let full = full_boards(&after);
+    let full = free_boards(&after);
     let need = match shape.device {
         Device::Share { milli, .. } => milli,
         _ => WHOLE_MILLI,
@@ -74,17 +76,17 @@ fn one(view: &View, shape: &Shape, cx: &Context<'_>) -> Option<(f32, Pick)> {
         let now = *loss_now.get_or_insert_with(|| {
             for gpu in after.gpus().iter().filter(|g| g.free_milli == WHOLE_MILLI) {
                 let row = cx.demand.row(gpu.model, after.cpu_milli);
-                whole_now += cx.demand.full(gpu.model, row, full);
-                whole_less += cx.demand.full(gpu.model, row, full.saturating_sub(1));
+                whole_now += cx.demand.unusable_empty(gpu.model, row, full);
+                whole_less += cx.demand.unusable_empty(gpu.model, row, full.saturating_sub(1));
             }
-            lost(&after, cx)
+            expected_loss(&after, cx)
         });
         let row = cx.demand.row(gpu.model, after.cpu_milli);
-        let rest = cx.demand.part(gpu.model, row, gpu.free_milli - need);
+        let rest = cx.demand.unusable_shared(gpu.model, row, gpu.free_milli - need);
         let then = if gpu.free_milli == WHOLE_MILLI {
-            now - whole_now + whole_less - cx.demand.full(gpu.model, row, full - 1) + rest
+            now - whole_now + whole_less - cx.demand.unusable_empty(gpu.model, row, full - 1) + rest
         } else {
-            now - cx.demand.part(gpu.model, row, gpu.free_milli) + rest
+            now - cx.demand.unusable_shared(gpu.model, row, gpu.free_milli) + rest
         };
         if best.is_none_or(|(least, _)| then < least) {
             best = Some((then, Pick { gpu: u8::try_from(index).unwrap_or(u8::MAX), start: 0 }));
@@ -96,15 +98,15 @@ fn one(view: &View, shape: &Shape, cx: &Context<'_>) -> Option<(f32, Pick)> {
 impl Reach {
     fn place(view: &View, shape: &Shape, cx: &Context<'_>) -> Option<(f32, Option<Pick>, Option<Picks>)> {
         if shape.count == 1 && !matches!(shape.device, Device::Slice { .. }) {
-            let (then, pick) = one(view, shape, cx)?;
+            let (then, pick) = best_single(view, shape, cx)?;
             return Some((then, Some(pick), None));
         }
         let (after, picks) = greedy(view, shape, cx.models, &|_, after, pick| {
-            // Equal losses: the highest start, which on a board strands least.
-            (lost(after, cx) * 16.0) as i64 * 8 - i64::from(pick.start)
+            // On equal losses the highest start wins: it leaves the most room on the board.
+            (expected_loss(after, cx) * 16.0) as i64 * 8 - i64::from(pick.start)
         })?;
         let first = picks.iter().next().copied();
-        Some((lost(&after, cx), first, Some(picks)))
+        Some((expected_loss(&after, cx), first, Some(picks)))
     }
 }
 
@@ -116,12 +118,12 @@ impl Policy for Reach {
             first.into_iter().for_each(|p| only.push(p));
             only
         });
-        Some(Offer { cost: finish(view, shape, then - lost(view, cx), first, cx), picks })
+        Some(Offer { cost: placement_cost(view, shape, then - expected_loss(view, cx), first, cx), picks })
     }
 
     fn cost(&self, view: &View, shape: &Shape, cx: &Context<'_>) -> Option<u64> {
         let (then, first, _) = Self::place(view, shape, cx)?;
-        Some(finish(view, shape, then - lost(view, cx), first, cx))
+        Some(placement_cost(view, shape, then - expected_loss(view, cx), first, cx))
     }
 
     fn horizon(&self) -> Horizon {

@@ -1,4 +1,4 @@
-//! What holds for every policy, on nodes in any state.
+//! Properties of all policies, on nodes in any state.
 
 use std::sync::Arc;
 
@@ -78,12 +78,12 @@ proptest! {
             for node in cluster.nodes() {
                 for policy in all {
                     let offer = policy.offer(node.view(), &shape, &cx);
-                    // All of them find a place where there is one, and none where there is none.
+                    // Either all policies place the shape, or none.
                     prop_assert_eq!(offer.is_some(), Reach.cost(node.view(), &shape, &cx).is_some());
                     prop_assert_eq!(offer.map(|o| o.cost), policy.cost(node.view(), &shape, &cx));
                 }
             }
-            // What is kept says the same as asking every node anew.
+            // The cached costs agree with the costs of all nodes computed again.
             let costs = cluster.nodes().iter().filter_map(|n| Reach.cost(n.view(), &shape, &cx));
             let best = finder.best(&cluster, &shape, &|_| true);
             prop_assert_eq!(best.is_some(), costs.min().is_some());
@@ -98,7 +98,7 @@ proptest! {
             hold(&mut cluster, node, number as u128, &shape, slots);
             let after = cluster.node(node).unwrap().view().free_milli();
             prop_assert!(after <= before);
-            // Adding one by one is the same as adding all up.
+            // The view after single additions equals a view that is derived again.
             let anew = cluster.view_with(node, |_| true).unwrap();
             prop_assert_eq!(&anew, cluster.node(node).unwrap().view());
         }

@@ -1,10 +1,10 @@
-//! Small worlds: enumerated, random, and made smaller once one of them shows a fault.
+//! The cases: enumerated, random, and reduced to the smallest form of a fault.
 
 use crate::judge::Fault;
 use crate::judge::play::{try_case, try_future, try_rebuilt};
-use crate::world::{Case, Host, JOB, Job, Step, What, World, table};
+use crate::world::{Case, DeviceKind, Host, JOB, Job, Step, World, table};
 
-/// A small generator of numbers, the same everywhere (SplitMix64).
+/// A generator of pseudo-random numbers (SplitMix64), equal on all machines.
 pub struct Random(pub u64);
 
 impl Random {
@@ -20,8 +20,8 @@ impl Random {
         self.next() % n
     }
 
-    fn pick<T: Copy>(&mut self, of: &[T]) -> T {
-        of[self.below(of.len() as u64) as usize]
+    fn pick<T: Copy>(&mut self, items: &[T]) -> T {
+        items[self.below(items.len() as u64) as usize]
     }
 }
 
@@ -30,7 +30,10 @@ pub const A30: &[&str] = &["A30-24GB"];
 pub const A100: &[&str] = &["A100-40GB"];
 const EITHER: &[&str] = &["H100-80GB", "A30-24GB"];
 
-/// Everything that is asked of one case.
+/// All checks of one case.
+///
+/// # Errors
+/// The first broken rule.
 pub fn check(case: &Case) -> Result<(), Fault> {
     let world = try_case(&case.steps, World::new(case))?;
     try_rebuilt(&world)?;
@@ -50,6 +53,7 @@ pub fn shrink(case: &Case, rule: &str) -> Case {
     }
 }
 
+/// All cases that are one change smaller or simpler.
 fn smaller(case: &Case) -> Vec<Case> {
     let mut out = Vec::new();
     for index in (0..case.steps.len()).rev() {
@@ -74,7 +78,7 @@ fn smaller(case: &Case) -> Vec<Case> {
             Job { cpus: 0, ..job },
             Job { near: false, ..job },
             Job { after: None, ..job },
-            Job { what: What::Board, ..job },
+            Job { device: DeviceKind::Board, ..job },
             Job { count: 1, ..job },
             Job { nodes: 1, ..job },
             Job { seconds: 300, ..job },
@@ -93,15 +97,15 @@ pub fn host(model: &'static str, boards: usize) -> Host {
     Host { model, boards, mig: true, rack: 0, cpus: 64_000 }
 }
 
-/// Every combination of a first job, a second and a third on one or two hosts, with what else may be there.
-/// The number of a case says all of it; so many there are.
+/// Number of enumerated cases: all combinations of a first, a second and a third job on one or two hosts,
+/// with further facts. The number of a case encodes all of its parts.
 pub const ENUMERATED: u64 = 2 * 3 * 6 * 6 * 6 * 5 * 4 * 4;
 
 pub fn enumerated(number: u64) -> Case {
     let mut rest = number;
-    let mut digit = |of: u64| {
-        let digit = rest % of;
-        rest /= of;
+    let mut digit = |base: u64| {
+        let digit = rest % base;
+        rest /= base;
         digit
     };
     let hosts = match digit(2) {
@@ -112,7 +116,7 @@ pub fn enumerated(number: u64) -> Case {
         1 => Job { count: 2, ..job },
         _ => Job { nodes: 2, ..job },
     };
-    // What runs first takes one board, one board that may be told to leave, or both.
+    // The first run uses one board, one board with a preemptible job, or both boards.
     let first = match digit(3) {
         0 => JOB,
         1 => Job { class: 0, preemptible: true, ..JOB },
@@ -138,7 +142,7 @@ pub fn enumerated(number: u64) -> Case {
         };
         steps.push(Step::Submit(job));
     }
-    // Lengths shorter than, equal to and longer than what is in the way.
+    // Lengths shorter than, equal to and longer than the time until the next reservation or end.
     let seconds = [200, 300, 400, 700, 66_000][digit(5) as usize];
     if let Some(Step::Submit(job)) = steps.last_mut() {
         job.seconds = seconds;
@@ -153,16 +157,17 @@ pub fn enumerated(number: u64) -> Case {
     Case { hosts, steps }
 }
 
+/// The usual grace and a second more.
 const GRACE_AND_MORE: i64 = 61;
 
-/// The same inside a reservation of two boards that has begun.
+/// Number of enumerated cases inside a reservation of two boards that has begun.
 pub const ENUMERATED_INSIDE: u64 = 6 * 6 * 6 * 4 * 3;
 
 pub fn enumerated_inside(number: u64) -> Case {
     let mut rest = number;
-    let mut digit = |of: u64| {
-        let digit = rest % of;
-        rest /= of;
+    let mut digit = |base: u64| {
+        let digit = rest % base;
+        rest /= base;
         digit
     };
     let hosts = vec![host("H100-80GB", 2)];
@@ -190,22 +195,25 @@ pub fn enumerated_inside(number: u64) -> Case {
     Case { hosts, steps }
 }
 
-/// Every model, in both MIG modes, whole, shared and in each of its profiles, in the open and reserved.
+/// All models, in both MIG modes, as whole boards, as shares and with each profile, without and with a
+/// reservation.
 pub fn models() -> Vec<Case> {
     let mut out = Vec::new();
     for board in berth_mig::boards() {
         let model: &'static str = board.model.as_str();
         let models: &'static [&'static str] = Box::leak(Box::new([model]));
-        let whats = (0..board.profiles.len()).map(What::Slice).chain([What::Board, What::Share(300)]);
-        for (what, mig) in whats.flat_map(|what| [(what, true), (what, false)]) {
-            let job = Job { models, what, ..JOB };
+        let devices = (0..board.profiles.len())
+            .map(DeviceKind::Slice)
+            .chain([DeviceKind::Board, DeviceKind::Share(300)]);
+        for (device, mig) in devices.flat_map(|device| [(device, true), (device, false)]) {
+            let job = Job { models, device, ..JOB };
             let hosts = vec![Host { mig, ..host(model, 1) }];
             let book = |from_s| Step::Book { job: Job { seconds: 1_000, ..job }, from_s, maintenance: false };
             let inside = Step::Submit(Job { inside: Some(0), ..job });
             let open = vec![Step::Submit(job), Step::Submit(job), Step::Next];
             out.push(Case { hosts: hosts.clone(), steps: open });
-            if matches!(what, What::Share(_)) {
-                // Boards and slices are reserved, shares of them are not.
+            if matches!(device, DeviceKind::Share(_)) {
+                // Shares cannot be reserved.
                 continue;
             }
             let reserved = vec![book(0), inside, Step::Submit(Job { seconds: 2_000, ..job }), Step::Next];
@@ -221,20 +229,20 @@ pub fn models() -> Vec<Case> {
 fn random_job(random: &mut Random, submitted: usize, booked: usize, several: bool) -> Job {
     let models = random.pick(&[H100, H100, H100, A30, A100, if several { EITHER } else { H100 }]);
     let profiles = table(models[0]).map_or(0, |b| b.profiles.len() as u64);
-    let what = match random.below(10) {
-        0 if models.len() == 1 => What::Slice(random.below(profiles) as usize),
-        1 if models.len() == 1 => What::Slice(0),
-        2 => What::Share(random.pick(&[300, 500, 700])),
-        _ => What::Board,
+    let device = match random.below(10) {
+        0 if models.len() == 1 => DeviceKind::Slice(random.below(profiles) as usize),
+        1 if models.len() == 1 => DeviceKind::Slice(0),
+        2 => DeviceKind::Share(random.pick(&[300, 500, 700])),
+        _ => DeviceKind::Board,
     };
-    let single = matches!(what, What::Share(_));
+    let single = matches!(device, DeviceKind::Share(_));
     let preemptible = random.below(2) == 0;
     Job {
         org: random.below(3) as u8,
         class: random.pick(&[0, 0, 1, 1, 2]),
         preemptible,
         models,
-        what,
+        device,
         count: if single { 1 } else { random.pick(&[1, 1, 1, 2, 2, 3]) },
         nodes: if single { 1 } else { random.pick(&[1, 1, 1, 1, 2, 2, 3]) },
         grace_s: JOB.grace_s,
@@ -246,7 +254,7 @@ fn random_job(random: &mut Random, submitted: usize, booked: usize, several: boo
     }
 }
 
-/// A random world. Where `several`, some jobs accept either of two models; what the portal offers never does.
+/// A random case. If `several`, some jobs accept either of two models; no offering of the portal does that.
 pub fn random(seed: u64, several: bool) -> Case {
     let mut random = Random(seed);
     let models = ["H100-80GB", "H100-80GB", "A30-24GB", "A100-40GB"];
@@ -274,8 +282,9 @@ pub fn random(seed: u64, several: bool) -> Case {
                 booked += 1;
                 let from_s = random.pick(&[0, 0, 50, 300, 400, 1_000]);
                 let job = random_job(&mut random, 0, 0, several);
-                let what = if matches!(job.what, What::Share(_)) { What::Board } else { job.what };
-                Step::Book { job: Job { what, ..job }, from_s, maintenance: random.below(6) == 0 }
+                let device =
+                    if matches!(job.device, DeviceKind::Share(_)) { DeviceKind::Board } else { job.device };
+                Step::Book { job: Job { device, ..job }, from_s, maintenance: random.below(6) == 0 }
             }
             11 => Step::Unbook(random.below(3) as usize),
             12 => Step::Sleep(random.pick(&[1, 29, 61, 200, 43_200])),
@@ -294,7 +303,7 @@ pub fn random(seed: u64, several: bool) -> Case {
             _ => Step::Next,
         });
     }
-    // In one world of four runs outlast their limits.
+    // In one case of four, runs end after their limits.
     if seed % 4 == 1 {
         for _ in 0..1 + random.below(3) {
             let place = random.below(steps.len() as u64 + 1) as usize;
@@ -302,13 +311,13 @@ pub fn random(seed: u64, several: bool) -> Case {
             steps.insert(place, Step::Late { job, seconds: random.pick(&[1, 5, 12, 25, 45, 90]) });
         }
     }
-    // In one world of four the engine is built anew.
+    // In one case of four, the engine is built again.
     if seed % 4 == 2 {
         for _ in 0..1 + random.below(2) {
             steps.insert(random.below(steps.len() as u64 + 1) as usize, Step::Restart);
         }
     }
-    // In one world of four attempts have several graces.
+    // In one case of four, jobs have different graces.
     if seed % 4 == 3 {
         for step in &mut steps {
             if let Step::Submit(job) = step {

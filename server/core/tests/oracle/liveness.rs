@@ -1,5 +1,5 @@
-//! How long a job waits while others keep coming: a job that needs all boards of a host, or all hosts, starts
-//! within the documented time, however the endless stream of smaller and later jobs is made.
+//! Tests of the longest wait of a job beside an endless stream of smaller and later jobs. A job that needs
+//! all boards of a host, or all hosts, starts within the documented time, for each kind of stream.
 
 use crate::cases::{H100, host};
 use crate::judge::play::pass;
@@ -10,17 +10,17 @@ const CLASS_STEP_S: i64 = 12 * 3_600;
 const OVERDUE: i64 = 3;
 /// The runs of the target, and of the older job before it.
 const WIDE_S: i64 = 5_000;
-/// What runs at the begin ends at times between which there is no multiple of any length of a stream: without
-/// a held start no two boards are ever free at once.
+/// The first runs end at times whose differences are no multiple of any length of a stream. So without a held
+/// start two boards are never free at once.
 const FIRST_END_S: i64 = 1_230;
 const BETWEEN_ENDS_S: i64 = 1_270;
-/// Shorter than a step of classes, so it is over when only age counts.
+/// Shorter than a step of classes, so such a run has ended when only age counts.
 const LONG_S: i64 = 40_000;
-/// The least length of jobs that may keep the target waiting for 36 hours, so that they stay few.
+/// The least length of the jobs for which the target may wait 36 hours. It limits the number of jobs.
 const SHORT_S: i64 = 1_200;
 const HOUR_S: i64 = 3_600;
 
-/// Where the target runs.
+/// The hosts, and the hosts that the target needs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Shape {
     TheOnlyHost,
@@ -29,13 +29,13 @@ enum Shape {
     EitherOfTwoHosts,
 }
 
-/// Whose jobs arrive; the target is of organization 0.
+/// The organizations of the stream; the target belongs to organization 0.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Orgs {
     Same,
     UnusedOther,
     TwoOthersInTurn,
-    /// Its guarantee is never reached, so it always counts as having used nothing.
+    /// An organization below its guarantee, so its use always counts as zero.
     Guaranteed,
 }
 
@@ -45,12 +45,12 @@ enum Length {
     UpToHeldStart,
 }
 
-/// Other jobs in the way of the target.
+/// The other jobs before the target.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Before {
+enum Obstacle {
     ShortRuns,
     OneLongRun,
-    /// Short runs, and an older job that asks for as much as the target.
+    /// Short runs, and an older job with the request of the target.
     OlderJob,
 }
 
@@ -66,7 +66,7 @@ struct Stream {
 struct Scene {
     shape: Shape,
     class: u8,
-    before: Before,
+    obstacle: Obstacle,
     stream: Stream,
 }
 
@@ -94,26 +94,26 @@ impl Shape {
 }
 
 impl Scene {
-    /// The lengths of what runs when the target is submitted, one for each board.
+    /// The lengths of the runs at the submission of the target, one for each board.
     fn first_runs(self) -> Vec<i64> {
         let boards = self.shape.boards();
         let mut ends: Vec<i64> = (0..boards as i64).map(|n| FIRST_END_S + n * BETWEEN_ENDS_S).collect();
-        if self.before == Before::OneLongRun {
+        if self.obstacle == Obstacle::OneLongRun {
             ends[boards - 1] = LONG_S;
         }
         ends
     }
 
-    /// True if the target is before everything that arrives from the begin on.
+    /// True if the target is always before the jobs of the stream.
     fn is_always_first(self) -> bool {
         let Stream { class, orgs, .. } = self.stream;
         self.class > class || self.class == class && orgs == Orgs::Same
     }
 
-    /// Until when the target has to start: once it is before all that arrives, it waits for the older job and
-    /// for the longest of the runs that are there then, one of which may wait for others to make room.
+    /// The latest time for the start of the target. Once the target is before the jobs of the stream, it
+    /// waits for the older job and for the longest present run. One of these may wait for a preemption first.
     fn bound(self, world: &World, target: usize) -> i64 {
-        let older = if self.before == Before::OlderJob { WIDE_S } else { 0 };
+        let older = if self.obstacle == Obstacle::OlderJob { WIDE_S } else { 0 };
         let (first_at, longest) = if self.is_always_first() {
             (0, self.first_runs().into_iter().max())
         } else {
@@ -123,6 +123,7 @@ impl Scene {
         first_at + older + longest.unwrap_or(0) + GRACE_S
     }
 
+    /// The next job of the stream.
     fn arriving(self, world: &World, target: usize) -> Job {
         let Stream { class, orgs, preemptible, length } = self.stream;
         let org = match orgs {
@@ -140,27 +141,32 @@ impl Scene {
         Job { org, class, preemptible, seconds, ..JOB }
     }
 
-    /// True if a scene differs from the others by more than its name, and has few jobs.
-    fn is_of_use(self) -> bool {
+    /// True if a scene differs from all others and has few jobs.
+    fn is_useful(self) -> bool {
         let Stream { class, preemptible, length, .. } = self.stream;
-        // Only a higher class has others stopped.
-        let stops = !preemptible || self.class > class;
+        // Without a higher class of the target, `preemptible` makes no difference.
+        let differs = !preemptible || self.class > class;
         let few = match length {
-            Length::Seconds(s) if s < SHORT_S => self.is_always_first() && self.before == Before::ShortRuns,
-            Length::Seconds(SHORT_S) => self.before == Before::ShortRuns,
+            Length::Seconds(s) if s < SHORT_S => {
+                self.is_always_first() && self.obstacle == Obstacle::ShortRuns
+            }
+            Length::Seconds(SHORT_S) => self.obstacle == Obstacle::ShortRuns,
             _ => true,
         };
-        stops && few
+        differs && few
     }
 
-    /// Lives until the target starts, or should have; the time of its start.
-    fn live(self) -> Result<i64, String> {
+    /// Plays until the start of the target, or until its latest time. Returns the time of the start.
+    ///
+    /// # Errors
+    /// A text if the target starts too late.
+    fn play(self) -> Result<i64, String> {
         let wrong = |text: String| format!("{self:?}: {text}");
         let mut world = World::new(&Case { hosts: self.shape.hosts(), steps: Vec::new() });
         if self.stream.orgs == Orgs::Guaranteed {
             world.step(&Step::Guarantee { org: 1, boards: 100 });
         }
-        // What runs first is as the stream is, so that nothing that arrives has it stopped.
+        // The first runs have the class of the stream, so no job of the stream preempts them.
         let Stream { class, preemptible, .. } = self.stream;
         for seconds in self.first_runs() {
             submit(&mut world, Job { class, preemptible, seconds, ..JOB }).map_err(wrong)?;
@@ -169,7 +175,7 @@ impl Scene {
             return Err(wrong("a board is free at the begin".into()));
         }
         let wide = Job { class: self.class, ..self.shape.wide() };
-        if self.before == Before::OlderJob {
+        if self.obstacle == Obstacle::OlderJob {
             submit(&mut world, wide).map_err(wrong)?;
         }
         let target = world.jobs.len();
@@ -192,7 +198,7 @@ impl Scene {
         Ok(now)
     }
 
-    /// New jobs come until one of them waits, and as many wait as there are boards.
+    /// Submits jobs of the stream until the newest waits and as many wait as there are boards.
     fn arrive(self, world: &mut World, target: usize) -> Result<(), String> {
         loop {
             let newest = world.jobs.len();
@@ -225,8 +231,8 @@ fn streams() -> Vec<Stream> {
     for class in 0..3 {
         for orgs in [Orgs::Same, Orgs::UnusedOther, Orgs::TwoOthersInTurn, Orgs::Guaranteed] {
             for preemptible in [false, true] {
-                let of = |length| Stream { class, orgs, preemptible, length };
-                out.extend(lengths.into_iter().chain([Length::UpToHeldStart]).map(of));
+                let with = |length| Stream { class, orgs, preemptible, length };
+                out.extend(lengths.into_iter().chain([Length::UpToHeldStart]).map(with));
             }
         }
     }
@@ -242,12 +248,12 @@ fn scenes() -> Vec<Scene> {
             Shape::TwoHostsOfTwoBoards,
             Shape::EitherOfTwoHosts,
         ] {
-            for before in [Before::ShortRuns, Before::OneLongRun, Before::OlderJob] {
-                out.extend((0..3).map(|class| Scene { shape, class, before, stream }));
+            for obstacle in [Obstacle::ShortRuns, Obstacle::OneLongRun, Obstacle::OlderJob] {
+                out.extend((0..3).map(|class| Scene { shape, class, obstacle, stream }));
             }
         }
     }
-    out.retain(|scene| scene.is_of_use());
+    out.retain(|scene| scene.is_useful());
     out
 }
 
@@ -255,20 +261,20 @@ fn scenes() -> Vec<Scene> {
 fn nobody_waits_longer_than_documented_behind_an_endless_stream() {
     let scenes = scenes();
     let workers = std::thread::available_parallelism().map_or(1, |n| n.get());
-    let lived: Vec<Result<i64, String>> = std::thread::scope(|scope| {
+    let results: Vec<Result<i64, String>> = std::thread::scope(|scope| {
         let scenes = &scenes;
-        let live = |worker: usize| {
+        let play = |worker: usize| {
             scope.spawn(move || {
-                scenes.iter().skip(worker).step_by(workers).map(|scene| scene.live()).collect::<Vec<_>>()
+                scenes.iter().skip(worker).step_by(workers).map(|scene| scene.play()).collect::<Vec<_>>()
             })
         };
-        let threads: Vec<_> = (0..workers).map(live).collect();
+        let threads: Vec<_> = (0..workers).map(play).collect();
         threads.into_iter().flat_map(|thread| thread.join().expect("a worker")).collect()
     });
-    let (count, longest) = (lived.len(), lived.iter().filter_map(|l| l.as_ref().ok()).max().copied());
-    let wrong: Vec<String> = lived.into_iter().filter_map(Result::err).collect();
+    let (count, longest) = (results.len(), results.iter().filter_map(|l| l.as_ref().ok()).max().copied());
+    let wrong: Vec<String> = results.into_iter().filter_map(Result::err).collect();
     let shown: Vec<&str> = wrong.iter().take(8).map(String::as_str).collect();
     assert!(wrong.is_empty(), "{} of {count} worlds:\n{}", wrong.len(), shown.join("\n"));
-    // Without a stream that really keeps the target back, nothing would have been tried.
+    // The test is void if no stream delays the target until only age counts.
     assert!(longest >= Some(OVERDUE * CLASS_STEP_S), "the longest wait was {longest:?} s");
 }

@@ -1,5 +1,6 @@
-//! Small worlds before a judge that knows the documented order of the queue and nothing of the engine.
-//! `cargo run --release -p berth-core --example oracle` tries many more of them.
+//! Tests of the engine in small worlds. A judge checks each decision by the documented order of the queue. It
+//! does not use the code of the engine. `cargo run --release -p berth-core --example oracle` tries many more
+//! worlds.
 
 #![expect(
     clippy::expect_used,
@@ -10,20 +11,20 @@
 )]
 
 mod cases;
-mod found;
 mod judge;
 mod liveness;
-mod pieces;
+mod partial_liveness;
+mod regressions;
 mod reported;
 mod world;
 
 use cases::{ENUMERATED, ENUMERATED_INSIDE, check, enumerated, enumerated_inside, models, random, shrink};
-use found::found;
 use judge::play::try_case;
+use regressions::regressions;
 use reported::{Reported, reported};
 use world::{Case, State, World};
 
-/// Tries cases on all processors; the smallest form of the first that breaks a rule.
+/// Tries cases on all processors. Panics with the smallest form of the first case that breaks a rule.
 fn try_all(count: u64, case: impl Fn(u64) -> Case + Sync) {
     let workers = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
     let case = &case;
@@ -65,13 +66,13 @@ fn those_run_at_the_end_who_should() {
 
 #[test]
 fn what_broke_a_rule_once_breaks_none() {
-    let cases = found();
+    let cases = regressions();
     try_all(cases.len() as u64, |n| cases[n as usize].clone());
 }
 
 #[test]
 fn enumerated_worlds_follow_the_order_of_the_queue() {
-    // A prime stride meets every digit of the numbers.
+    // With a prime stride the numbers have all digits in each position.
     let count = 10_000;
     try_all(count, |n| enumerated(n * 7_919 % ENUMERATED));
 }

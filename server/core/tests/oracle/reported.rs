@@ -1,4 +1,5 @@
-//! Cases that users met: a job waited beside a free board, or others passed it. Each says who runs at its end.
+//! Cases from reports of users: a job waited beside a free board, or later jobs started before it. Each case
+//! has the jobs that run at its end.
 
 use crate::cases::{A30, H100, host};
 use crate::world::{Case, Host, JOB, Job, Step};
@@ -11,9 +12,9 @@ const INSIDE: Job = Job { inside: Some(0), ..JOB };
 pub struct Reported {
     pub name: String,
     pub case: Case,
-    /// The jobs that run when all steps are done, by their place among those that were submitted.
+    /// The jobs that run after all steps, by the order of their submission.
     pub run: Vec<usize>,
-    /// Those that wait then.
+    /// The jobs that wait after all steps.
     pub wait: Vec<usize>,
 }
 
@@ -41,7 +42,7 @@ pub fn reported() -> Vec<Reported> {
     all
 }
 
-/// A job of several boards preempts, however its limit compares with the time until its own held start.
+/// A job of several boards preempts, with a limit shorter or longer than the time until its held start.
 fn preempting() -> Vec<Reported> {
     let mut all = Vec::new();
     for seconds in [200, 300, 600] {
@@ -60,7 +61,7 @@ fn preempting() -> Vec<Reported> {
     all
 }
 
-/// A run that ends before a reservation passes a longer one that does not.
+/// A job that ends before a reservation begins starts before a longer job that does not.
 fn shorter_run_before_a_reservation() -> Reported {
     let job = |seconds| Job { models: A30, seconds, ..JOB };
     let steps = vec![
@@ -75,7 +76,7 @@ fn shorter_run_before_a_reservation() -> Reported {
     Reported { name: "shorter run before a reservation".into(), case, run: vec![1], wait: vec![0] }
 }
 
-/// The same before a held start.
+/// The same before a held start of another job.
 fn shorter_run_before_a_held_start() -> Reported {
     let job = |seconds| Job { seconds, ..JOB };
     let steps = vec![submit(job(100)), submit(Job { count: 2, ..JOB }), submit(job(120)), submit(job(90))];
@@ -83,7 +84,7 @@ fn shorter_run_before_a_held_start() -> Reported {
     Reported { name: "shorter run before a held start".into(), case, run: vec![0, 3], wait: vec![1, 2] }
 }
 
-/// A gang that waits for a cordoned node takes no held start away from the next.
+/// A gang that waits for a cordoned node takes no held start from the next job.
 fn held_start_behind_a_gang_that_cannot_start() -> Reported {
     let steps = vec![
         Step::Open { host: 1, open: false },
@@ -112,7 +113,7 @@ fn higher_class_first_inside() -> Reported {
     Reported { name: "higher class first inside".into(), case, run: vec![2], wait: vec![0, 1, 3] }
 }
 
-/// One-board jobs do not pass a larger one beyond its held start.
+/// Jobs of one board do not delay the held start of a larger job.
 fn held_start_inside() -> Reported {
     let steps = vec![
         book(Job { count: 2, seconds: 5_000, ..JOB }, 0),
@@ -126,7 +127,7 @@ fn held_start_inside() -> Reported {
     Reported { name: "held start inside".into(), case, run: vec![1], wait: vec![2, 3] }
 }
 
-/// A job that no longer fits the rest of a reservation bars no shorter one.
+/// A job that is too long for the rest of a reservation does not block a shorter job.
 fn too_long_for_the_rest_of_a_reservation() -> Reported {
     let steps = vec![
         book(Job { seconds: 1_000, ..JOB }, 0),
@@ -154,7 +155,7 @@ fn reserved_board_that_keeps_its_mig_mode() -> Reported {
     Reported { name: "reserved board that keeps its MIG mode".into(), case, run: vec![0], wait: vec![1] }
 }
 
-/// An organization that holds less than its guarantee comes first, although it used more.
+/// An organization below its guarantee comes first, although it used more.
 fn guaranteed_organization_first() -> Reported {
     let steps = vec![
         submit(Job { org: 1, seconds: 100, ..JOB }),
@@ -171,7 +172,7 @@ fn guaranteed_organization_first() -> Reported {
     Reported { name: "guaranteed organization first".into(), case, run: vec![4], wait: vec![3] }
 }
 
-/// A run that was stopped does not end for a minute and a half; the job has the other stopped.
+/// A preempted run hangs for a minute and a half. So the job preempts the other run.
 fn others_are_stopped_when_a_stopped_run_hangs() -> Reported {
     let mut steps =
         vec![submit(Job { grace_s: 12, ..LOW }), Step::Sleep(3), submit(Job { grace_s: 4, ..LOW })];

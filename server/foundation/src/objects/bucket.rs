@@ -1,5 +1,5 @@
-//! A bucket that speaks S3, and how a file gets into it: whole or not at all. Must not know where files are put
-//! together.
+//! A bucket with the S3 protocol, and the upload of a file as a whole or not at all. Must not know the
+//! directory of incomplete files.
 
 use std::fs::File;
 use std::io;
@@ -9,19 +9,19 @@ use std::sync::Arc;
 
 use futures::stream::{FuturesUnordered, StreamExt, TryStreamExt};
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
-use object_store::path::Path as Place;
+use object_store::path::Path as ObjectPath;
 use object_store::{ClientConfigKey, MultipartUpload, ObjectStore, ObjectStoreExt, UploadPart};
 
 use super::ObjectError;
-use crate::delivery::use_cryptography;
+use crate::delivery::install_crypto_provider;
 
-/// The least number of bytes of a part of an upload, and how many parts are under way at a time.
+/// Minimum bytes of a part of an upload, and the number of parts in transfer at a time.
 const PART: u64 = 8 << 20;
 const PARTS: usize = 4;
-/// An upload has 10,000 parts at most; fewer here, so that rounding never matters.
+/// S3 permits 10,000 parts. A lower limit leaves room for rounding.
 /// <https://docs.aws.amazon.com/AmazonS3/latest/userguide/qfacts.html>
-const MOST_PARTS: u64 = 9_000;
-/// For one request with what it carries: a part passes in it at half a megabit a second.
+const MAX_PARTS: u64 = 9_000;
+/// The timeout of one request with its body. A part of 8 MiB passes within it at half a megabit per second.
 const TIMEOUT: &str = "300 seconds";
 
 /// A bucket.
@@ -29,16 +29,17 @@ const TIMEOUT: &str = "300 seconds";
 pub struct Bucket(AmazonS3Builder);
 
 impl Bucket {
-    /// `s3://BUCKET`; credentials, region and endpoint are the environment's `AWS_*`, as everywhere with this store.
+    /// A bucket from the URL `s3://BUCKET`. Credentials, region and endpoint come from the usual `AWS_*`
+    /// environment variables.
     pub fn from_env(url: &str) -> Self {
         Self(AmazonS3Builder::from_env().with_url(url))
     }
 
     pub(super) fn open(&self) -> Result<Arc<dyn ObjectStore>, ObjectError> {
-        use_cryptography();
+        install_crypto_provider();
         let timeout = AmazonS3ConfigKey::Client(ClientConfigKey::Timeout);
         let builder = self.0.clone().with_config(timeout, TIMEOUT);
-        // Files are removed one by one, and not every such store knows how to remove many.
+        // Files are removed one by one, and some S3 servers have no bulk delete.
         Ok(Arc::new(builder.with_disable_bulk_delete(true).build()?))
     }
 }
@@ -49,50 +50,50 @@ impl From<AmazonS3Builder> for Bucket {
     }
 }
 
-/// Bytes of one part of a file of so many.
+/// Bytes of one part of a file with `total` bytes.
 fn part_bytes(total: u64) -> u64 {
-    PART.max(total.div_ceil(MOST_PARTS))
+    PART.max(total.div_ceil(MAX_PARTS))
 }
 
-/// Puts a file into the store. It goes on to its end, or takes back what it sent, also when nobody waits for it any
-/// more.
+/// Uploads a file. The upload runs in its own task: it completes or removes its parts even if the caller is
+/// dropped.
 pub(super) async fn upload(
     store: Arc<dyn ObjectStore>,
-    place: Place,
+    path: ObjectPath,
     file: &Path,
 ) -> Result<(), ObjectError> {
     let file = Arc::new(File::open(file)?);
     let sending = tokio::spawn(async move {
-        let mut upload = store.put_multipart(&place).await?;
-        let whole = match send(upload.as_mut(), file).await {
+        let mut upload = store.put_multipart(&path).await?;
+        let whole = match send_file(upload.as_mut(), file).await {
             Ok(()) => upload.complete().await.map_err(ObjectError::from),
             Err(error) => Err(error),
         };
-        // What is not completed never becomes an object, but a bucket keeps its parts, and charges for them.
+        // An incomplete upload never becomes an object, but its parts stay in the bucket and cost money.
         if whole.is_err()
             && let Err(error) = upload.abort().await
         {
-            tracing::warn!(%place, %error, "parts of a file may be left in the bucket");
+            tracing::warn!(place = %path, %error, "parts of a file may be left in the bucket");
         }
         whole.map(|_| ())
     });
     sending.await.map_err(io::Error::other)?
 }
 
-/// Sends all parts, some at a time. None is under way any more when this returns, whatever it returns: a part that
-/// comes after its upload was given up would be left.
-async fn send(upload: &mut dyn MultipartUpload, file: Arc<File>) -> Result<(), ObjectError> {
+/// Sends all parts, up to `PARTS` at a time. No part is in transfer after the return, also after an error: a
+/// part that arrives after the abort of its upload would stay in the bucket.
+async fn send_file(upload: &mut dyn MultipartUpload, file: Arc<File>) -> Result<(), ObjectError> {
     let total = file.metadata()?.len();
     let bytes = part_bytes(total);
-    let mut under_way = FuturesUnordered::new();
-    let sent = feed(upload, &mut under_way, (file, bytes)).await;
-    while under_way.next().await.is_some() {}
+    let mut in_transfer = FuturesUnordered::new();
+    let sent = send_parts(upload, &mut in_transfer, (file, bytes)).await;
+    while in_transfer.next().await.is_some() {}
     sent
 }
 
-async fn feed(
+async fn send_parts(
     upload: &mut dyn MultipartUpload,
-    under_way: &mut FuturesUnordered<UploadPart>,
+    in_transfer: &mut FuturesUnordered<UploadPart>,
     (file, bytes): (Arc<File>, u64),
 ) -> Result<(), ObjectError> {
     let mut offset = 0;
@@ -109,12 +110,12 @@ async fn feed(
             break;
         }
         offset += data.len() as u64;
-        while under_way.len() >= PARTS {
-            under_way.try_next().await?;
+        while in_transfer.len() >= PARTS {
+            in_transfer.try_next().await?;
         }
-        under_way.push(upload.put_part(data.into()));
+        in_transfer.push(upload.put_part(data.into()));
     }
-    while under_way.try_next().await?.is_some() {}
+    while in_transfer.try_next().await?.is_some() {}
     Ok(())
 }
 

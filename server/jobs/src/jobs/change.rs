@@ -1,8 +1,8 @@
-//! Cancelling and extending jobs, which members do.
+//! The changes of jobs by members: cancelling and extending.
 
 use std::collections::HashMap;
 
-use berth_core::jobs::{Event, Rejected};
+use berth_core::jobs::{MachineEvent, Rejected};
 use berth_core::rating::charge_micros;
 use berth_types::events::JobEvent;
 use berth_types::ids::{JobId, NodeId, OrgId};
@@ -25,14 +25,17 @@ use berth_store::ledger::Posting;
 use berth_store::reservations::{StoredDevice, StoredPlaces};
 use berth_store::{self as store, StoreError, Tx};
 
-fn ended(row: &JobRow) -> Problem {
+fn already_ended(row: &JobRow) -> Problem {
     let detail =
         format!("The job is {} already; nothing was changed.", row.phase.state.name().replace('_', " "));
     Problem::conflict("job.ended", "The job has ended", detail)
 }
 
 impl Jobs {
-    /// Asks a job to end. Asking twice is the same as asking once; a job that ended otherwise is a 409.
+    /// Cancels a job. A second call changes nothing.
+    ///
+    /// # Errors
+    /// The job is unknown or has ended in another way.
     pub async fn cancel_job(&self, caller: &Caller, org: OrgId, job: JobId) -> Result<Job, Problem> {
         self.context.authorise(caller, org, Right::Run).await?;
         let now = self.context.now();
@@ -45,23 +48,27 @@ impl Jobs {
                     return Ok(Err(Problem::not_found()));
                 };
                 let detail = format!("Stopped by {by}.");
-                match advance(tx, &context, &mut row, Event::Cancel, detail, now).await? {
+                match advance(tx, &context, &mut row, MachineEvent::Cancel, detail, now).await? {
                     Ok(event) => Ok(Ok(Some(event))),
                     Err(Rejected::NoChange) => Ok(Ok(None)),
                     Err(Rejected::Ended) if row.phase.state == JobState::Cancelled => Ok(Ok(None)),
-                    Err(_) => Ok(Err(ended(&row))),
+                    Err(_) => Ok(Err(already_ended(&row))),
                 }
             }
             .boxed()
         });
         if let Some(event) = done.await?? {
-            self.wake_job(job).await?;
+            self.publish_assignments(job).await?;
             self.context.publish(Change::Job { org, job, event: Some(event) });
         }
         self.show_job(org, job).await
     }
 
-    /// Gives a job a later limit, and holds what that can cost.
+    /// Gives a job a longer time limit, and holds the additional worst case.
+    ///
+    /// # Errors
+    /// The job is unknown or has ended, its devices are promised to others, or the limit is beyond a limit of
+    /// the organization.
     pub async fn extend_job(
         &self,
         caller: &Caller,
@@ -70,38 +77,38 @@ impl Jobs {
         input: ExtendJob,
     ) -> Result<Job, Problem> {
         self.context.authorise(caller, org, Right::Run).await?;
-        if caller.done_before().is_some() {
+        if caller.already_created().is_some() {
             return self.show_job(org, job).await;
         }
         let now = self.context.now();
-        let (context, once) = (self.context.clone(), caller.once.clone());
-        // Nothing is promised on its devices between the look and the longer limit.
-        let reading = self.planner.hold_reading().await;
+        let (context, key) = (self.context.clone(), caller.idempotency_key.clone());
+        // No reservation may get its devices between the check and the longer limit.
+        let reading = self.planner.lock_reading().await;
         let done = self.context.db.write(move |tx| {
-            let (context, once) = (context.clone(), once.clone());
+            let (context, key) = (context.clone(), key.clone());
             async move {
                 let Some(row) = store::jobs::find(tx, org, job).await? else {
                     return Ok(Err(Problem::not_found()));
                 };
                 let done = extend(tx, &context, &row, org, job, input, now).await?;
                 if done.is_ok() {
-                    idempotency::claim(tx, once.as_ref(), "", now).await?;
+                    idempotency::claim(tx, key.as_ref(), "", now).await?;
                 }
                 Ok(done)
             }
             .boxed()
         });
         let done = done.await;
-        self.context.publish(Change::Claim(job));
+        self.context.publish(Change::JobDevices(job));
         drop(reading);
         let event = done??;
-        self.wake_job(job).await?;
+        self.publish_assignments(job).await?;
         self.context.publish(Change::Job { org, job, event: Some(event) });
         self.show_job(org, job).await
     }
 
-    /// Makes the job's nodes look at what they must have.
-    async fn wake_job(&self, job: JobId) -> Result<(), StoreError> {
+    /// Publishes a change of the assignments of the job's nodes.
+    async fn publish_assignments(&self, job: JobId) -> Result<(), StoreError> {
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
         let Some(row) = store::jobs::find_any(&mut tx, job).await? else { return Ok(()) };
@@ -113,8 +120,8 @@ impl Jobs {
     }
 }
 
-/// Whether a job could run on to a later limit without running into what is promised.
-async fn stays_clear(
+/// Returns true if a job can run up to a longer limit without a conflict with a reservation or maintenance.
+async fn is_clear_until(
     tx: &mut Tx<'_>,
     row: &JobRow,
     limit_s: i64,
@@ -162,7 +169,7 @@ async fn extend(
 ) -> Result<Result<JobEvent, Problem>, StoreError> {
     let state = machine(row).state();
     if state.ended() || state == JobState::Stopping {
-        return Ok(Err(ended(row)));
+        return Ok(Err(already_ended(row)));
     }
     let longest = i64::try_from(berth_core::admission::MAX_DURATION_S).unwrap_or(i64::MAX);
     let new = i64::try_from(input.max_duration_s).unwrap_or(i64::MAX);
@@ -174,7 +181,7 @@ async fn extend(
         );
         return Ok(Err(Problem::invalid_field("/max_duration_s", detail)));
     }
-    if !stays_clear(tx, row, new, now).await? {
+    if !is_clear_until(tx, row, new, now).await? {
         let detail = "Its devices are promised to others after its present limit, or its reservation is over then. The job goes on to its present limit.";
         return Ok(Err(Problem::conflict("job.promised", "Its devices are promised", detail)));
     }
@@ -204,7 +211,7 @@ async fn extend(
     let (limits, _) = quotas::effective(tx, org).await?;
     let longer = row.board_milli.saturating_mul(new - row.max_duration_s);
     let submitted = Timestamp::from_micros(row.created_at);
-    if let Some(problem) = quotas::count(tx, org, longer, &limits, submitted).await? {
+    if let Some(problem) = quotas::count_board_time(tx, org, longer, &limits, submitted).await? {
         return Ok(Err(problem));
     }
     if more > 0 {

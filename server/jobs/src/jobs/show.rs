@@ -1,9 +1,9 @@
-//! Jobs as others see them: with their devices, and with the reason why they wait.
+//! The API's view of jobs, with their devices and the reasons for waiting.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use berth_core::plan::Slot;
+use berth_core::assignment::AssignedDevice;
 use berth_mig::board_by_name;
 use berth_types::Page;
 use berth_types::events::{JobChange, JobEvent};
@@ -16,7 +16,7 @@ use berth_types::volumes::{JobVolume, VolumeUse};
 use super::Jobs;
 use crate::ranks::RankEnd;
 use crate::{drains, evidence, preparation};
-use berth_foundation::live::JobNews;
+use berth_foundation::live::ChangedJob;
 use berth_foundation::{Caller, Right};
 use berth_storage::volumes::uses;
 use berth_store::attempts::AllocationRow;
@@ -24,21 +24,21 @@ use berth_store::jobs::JobRow;
 use berth_store::{self as store, StoreError, Tx};
 use std::sync::Arc;
 
-/// A job's page shows an idle hour for this long.
-const SHOWN_MS: i64 = 2 * 3_600_000;
+/// An idle hour is shown with its job for this long.
+const IDLE_SHOWN_MS: i64 = 2 * 3_600_000;
 
-/// Why no more of a log comes now.
+/// The reason for the end of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogEnd {
-    /// All of it is here.
+    /// The log is complete.
     Complete,
-    /// Its node counts as lost. What it wrote since follows when the node is back, for who asks again then.
+    /// The node counts as lost. The rest of the log arrives after the return of the node, for a new request.
     Lost,
 }
 
 impl LogEnd {
-    /// For whoever follows the log; empty when there is nothing to say.
-    pub const fn words(self) -> &'static str {
+    /// The text for a client that follows the log; empty for a complete log.
+    pub const fn text(self) -> &'static str {
         match self {
             Self::Complete => "",
             Self::Lost => {
@@ -50,7 +50,7 @@ impl LogEnd {
 
 impl Jobs {
     pub async fn get_job(&self, caller: &Caller, org: OrgId, job: JobId) -> Result<Job, Problem> {
-        self.context.authorise(caller, org, Right::Look).await?;
+        self.context.authorise(caller, org, Right::View).await?;
         self.show_job(org, job).await
     }
 
@@ -59,15 +59,15 @@ impl Jobs {
         let mut tx = conn.tx();
         let row = store::jobs::find(&mut tx, org, job).await?.ok_or_else(Problem::not_found)?;
         let (id, attempt) = (row.id.clone(), row.attempt);
-        let mut shown = self.show(&mut tx, vec![row]).await?.pop().ok_or_else(Problem::not_found)?;
-        shown.script = store::jobs::find_script(&mut tx, &id).await?;
+        let mut job = self.show(&mut tx, vec![row]).await?.pop().ok_or_else(Problem::not_found)?;
+        job.script = store::jobs::find_script(&mut tx, &id).await?;
         if attempt > 0 {
-            uses::tell(&mut tx, &id, attempt, &mut shown.volumes).await?;
-            shown.evidence = evidence::of_attempt(&mut tx, &id, attempt).await?;
-            preparation::add(&mut tx, &mut shown, &id, attempt).await?;
-            shown.credited_micros = store::ledger::credited(&mut tx, store::ledger::EVIDENCE, &id).await?;
+            uses::add_outcomes(&mut tx, &id, attempt, &mut job.volumes).await?;
+            job.evidence = evidence::list_evidence(&mut tx, &id, attempt).await?;
+            preparation::add_progress(&mut tx, &mut job, &id, attempt).await?;
+            job.credited_micros = store::ledger::credited(&mut tx, store::ledger::EVIDENCE, &id).await?;
         }
-        Ok(shown)
+        Ok(job)
     }
 
     /// Jobs, newest first.
@@ -79,7 +79,7 @@ impl Jobs {
         cursor: Option<JobId>,
         limit: u32,
     ) -> Result<Page<Job>, Problem> {
-        self.context.authorise(caller, org, Right::Look).await?;
+        self.context.authorise(caller, org, Right::View).await?;
         let before = cursor.map_or_else(String::new, |c| c.to_string());
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
@@ -111,7 +111,7 @@ impl Jobs {
         since: Timestamp,
     ) -> Result<Vec<JobChange>, Problem> {
         const MOST: i64 = 1_000;
-        self.context.authorise(caller, org, Right::Look).await?;
+        self.context.authorise(caller, org, Right::View).await?;
         let events = {
             let mut conn = self.context.db.read().await?;
             store::jobs::list_org_events(&mut conn.tx(), org, since, MOST).await?
@@ -128,7 +128,7 @@ impl Jobs {
         Ok(out)
     }
 
-    /// Whether nothing more will come to the log of a rank of an attempt (0: of a job that has none).
+    /// The reason if no more output of a rank's log will come. Attempt 0 stands for a job without an attempt.
     pub async fn log_end(&self, job: JobId, number: u32, rank: u32) -> Result<Option<LogEnd>, StoreError> {
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
@@ -141,7 +141,7 @@ impl Jobs {
             return Ok(None);
         };
         let Some(length) = row.log_bytes else {
-            // Its node says how long it is when it is back, if that ever is.
+            // A lost node reports the length only after its return, if it ever returns.
             let end = row.outcome.as_deref().and_then(|text| serde_json::from_str::<RankEnd>(text).ok());
             return Ok(end.filter(RankEnd::is_lost).map(|_| LogEnd::Lost));
         };
@@ -149,9 +149,9 @@ impl Jobs {
         Ok(u64::try_from(length).is_ok_and(|n| have >= n).then_some(LogEnd::Complete))
     }
 
-    /// Why a job waits, what would change that, and when it may start.
+    /// The explanation of a waiting job: its blockers, the smallest change, and the earliest start.
     pub async fn explain_job(&self, caller: &Caller, org: OrgId, job: JobId) -> Result<Explanation, Problem> {
-        self.context.authorise(caller, org, Right::Look).await?;
+        self.context.authorise(caller, org, Right::View).await?;
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
         let row = store::jobs::find(&mut tx, org, job).await?.ok_or_else(Problem::not_found)?;
@@ -163,7 +163,7 @@ impl Jobs {
         }
         drop(conn);
         self.planner.refresh().await?;
-        Ok(self.planner.why(&row))
+        Ok(self.planner.explain(&row))
     }
 
     /// The wire form of stored jobs, with devices and reasons.
@@ -172,7 +172,7 @@ impl Jobs {
         let names =
             if rows.iter().any(|r| r.attempt > 0) { self.board_names(tx).await? } else { HashMap::new() };
         let leaving =
-            if rows.iter().any(|r| r.attempt > 0) { drains::notices(tx).await? } else { Vec::new() };
+            if rows.iter().any(|r| r.attempt > 0) { drains::list_notices(tx).await? } else { Vec::new() };
         let begun: Vec<String> = rows.iter().filter(|r| r.attempt > 0).map(|r| r.id.clone()).collect();
         let mut devices: HashMap<String, Vec<Device>> = HashMap::new();
         for slot in store::attempts::list_latest_allocations(tx, begun).await? {
@@ -181,13 +181,13 @@ impl Jobs {
         let mut out = Vec::with_capacity(rows.len());
         for row in rows {
             let devices = devices.remove(&row.id).unwrap_or_default();
-            let why = (row.phase.state == JobState::Queued).then(|| self.planner.why(&row));
+            let explanation = (row.phase.state == JobState::Queued).then(|| self.planner.explain(&row));
             let underused = self.underuse(tx, &row).await?;
-            let mut job = Job { underused, ..self.job(row, devices)? };
-            if let Some(why) = why {
-                job.reasons = match why.blockers.is_empty() {
-                    true => vec![why.basis],
-                    false => why.blockers.into_iter().map(|b| b.detail).collect(),
+            let mut job = Job { underused, ..self.job_from_row(row, devices)? };
+            if let Some(explanation) = explanation {
+                job.reasons = match explanation.blockers.is_empty() {
+                    true => vec![explanation.basis],
+                    false => explanation.blockers.into_iter().map(|b| b.detail).collect(),
                 };
             }
             let silent = job.devices.iter().find(|d| !connected.contains(&d.node));
@@ -208,14 +208,14 @@ impl Jobs {
         Ok(out)
     }
 
-    /// The last idle hour of a job that runs, while it is worth a word.
+    /// The last idle hour of a running job, if it was reported less than `IDLE_SHOWN_MS` ago.
     async fn underuse(&self, tx: &mut Tx<'_>, row: &JobRow) -> Result<Option<Underuse>, StoreError> {
         if row.phase.state != JobState::Running {
             return Ok(None);
         }
         let now = self.context.now();
-        let last = store::underuse::latest(tx, &row.id, row.attempt).await?;
-        let last = last.filter(|u| now.millis_since(Timestamp::from_micros(u.told_at)) < SHOWN_MS);
+        let last = store::underuse::find_latest(tx, &row.id, row.attempt).await?;
+        let last = last.filter(|u| now.millis_since(Timestamp::from_micros(u.told_at)) < IDLE_SHOWN_MS);
         Ok(last.map(|u| Underuse {
             since: Timestamp::from_micros(u.starts_at),
             until: Timestamp::from_micros(u.ends_at),
@@ -239,15 +239,15 @@ impl Jobs {
             .collect())
     }
 
-    /// The devices that an assignment would give.
-    pub(super) async fn devices_of(
+    /// The wire form of assigned devices on a node.
+    pub(super) async fn devices_on(
         &self,
         tx: &mut Tx<'_>,
         node: NodeId,
-        slots: &[Slot],
+        slots: &[AssignedDevice],
     ) -> Result<Vec<Device>, StoreError> {
         let names = self.board_names(tx).await?;
-        let device = |slot: &Slot| {
+        let device = |slot: &AssignedDevice| {
             let (node_name, gpu_index, cells) = names.get(&slot.gpu_uuid).cloned().unwrap_or_default();
             let placement = slot.instance.map(|i| Placement { start: i.start, size: slot.size });
             let gpu_uuid = slot.gpu_uuid.clone();
@@ -258,8 +258,8 @@ impl Jobs {
     }
 
     /// The wire form of a stored job.
-    pub(super) fn job(&self, row: JobRow, devices: Vec<Device>) -> Result<Job, StoreError> {
-        let corrupt = |what: &str| StoreError::Corrupt(format!("job {}: {what}", row.id));
+    pub(super) fn job_from_row(&self, row: JobRow, devices: Vec<Device>) -> Result<Job, StoreError> {
+        let corrupt = |field: &str| StoreError::Corrupt(format!("job {}: {field}", row.id));
         let spec: NewJob = serde_json::from_str(&row.spec).map_err(|_| corrupt("spec"))?;
         let state = row.phase.state;
         let time = Timestamp::from_micros;
@@ -296,12 +296,12 @@ impl Jobs {
             underused: None,
             reservation: spec.reservation,
             command: spec.command,
-            // Known where one job is shown.
+            // Only the view of a single job fills this.
             script: None,
             image: spec.image,
             image_digests: vec![],
             files: spec.files.into_keys().collect(),
-            volumes: spec.volumes.into_iter().map(asked_volume).collect(),
+            volumes: spec.volumes.into_iter().map(job_volume).collect(),
             labels: spec.labels,
             max_duration_s: u64::try_from(row.max_duration_s).unwrap_or(0),
             devices,
@@ -315,7 +315,7 @@ impl Jobs {
                 .map(|code| Failure { code, detail: row.failure_detail.unwrap_or_default() }),
             metered_ms: row.metered_ms,
             cost_micros: row.cost_micros,
-            // Known where one job is shown.
+            // Only the view of a single job fills these.
             credited_micros: 0,
             evidence: vec![],
             held_micros: row.held_micros,
@@ -328,11 +328,11 @@ impl Jobs {
         })
     }
 
-    /// A change of a job as streams send it: the event, and the job as it is now.
+    /// A change of a job in the form of the event streams: the event and the present job.
     ///
     /// # Errors
-    /// The job is gone or cannot be read.
-    pub async fn change_text(&self, news: &JobNews) -> Result<Arc<str>, Problem> {
+    /// The job is unknown or cannot be read.
+    pub async fn change_text(&self, news: &ChangedJob) -> Result<Arc<str>, Problem> {
         let make = || async {
             let job = self.show_job(news.org, news.job).await?;
             let change = JobChange { event: news.event.clone(), job };
@@ -342,8 +342,8 @@ impl Jobs {
     }
 }
 
-fn asked_volume(wanted: VolumeUse) -> JobVolume {
-    let VolumeUse { name, path, mode } = wanted;
+fn job_volume(requested: VolumeUse) -> JobVolume {
+    let VolumeUse { name, path, mode } = requested;
     JobVolume { name, path, mode, version: None, kept_version: None, note: None }
 }
 

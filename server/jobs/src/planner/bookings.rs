@@ -1,23 +1,24 @@
-//! Reservations and maintenance as the engine's bookings.
+//! The conversion of stored reservations and maintenance windows into bookings of the engine.
 
 use std::collections::{HashMap, HashSet};
 
-use berth_core::calendar::{Booking, Kind};
+use berth_core::assignment::AssignedDevice;
+use berth_core::calendar::{Booking, BookingKind};
 use berth_core::cluster::{BookingId, Part, Slot};
-use berth_core::engine::{Engine, Fact, Named};
-use berth_core::plan;
-use berth_core::request::{Request, Wanted};
+use berth_core::engine::{Engine, Fact, NamedSlots};
+use berth_core::request::{DeviceRequest, Request};
 use berth_mig::Instance;
 use berth_types::ids::{NodeId, OrgId, ReservationId};
 use berth_types::jobs::Topology;
 use berth_types::time::Timestamp;
 
-use super::{Planner, corrupt, request};
+use super::{Planner, request};
+use crate::stored::parse;
 use berth_store::reservations::{ReservationRow, StoredDevice, StoredPlaces};
 use berth_store::{StoreError, Tx};
 
-/// Who holds maintenance windows: nobody's organization.
-pub fn nobody() -> OrgId {
+/// The organization of maintenance windows: a nil id that no organization has.
+pub fn maintenance_org() -> OrgId {
     OrgId::from_uuid(uuid::Uuid::nil())
 }
 
@@ -25,23 +26,23 @@ pub fn booking_id(id: ReservationId) -> BookingId {
     BookingId(id.uuid())
 }
 
-/// Places as they are stored.
-pub fn stored_places(model: &str, named: &Named) -> StoredPlaces {
-    let device = |slot: plan::Slot| StoredDevice {
+/// Places in the form of the database.
+pub fn stored_places(model: &str, named: &NamedSlots) -> StoredPlaces {
+    let device = |slot: AssignedDevice| StoredDevice {
         gpu_uuid: slot.gpu_uuid,
         profile_id: slot.instance.map(|i| i.profile_id),
         start: slot.instance.map_or(0, |i| i.start),
         size: slot.size,
     };
     let place = |(node, slots): &(NodeId, Vec<Slot>)| {
-        (*node, super::stored(model, slots).into_iter().map(device).collect())
+        (*node, super::assigned_devices(model, slots).into_iter().map(device).collect())
     };
     named.iter().map(place).collect()
 }
 
-/// A stored device as the last look compares it.
-pub fn plan_slot(device: &StoredDevice) -> plan::Slot {
-    plan::Slot {
+/// A stored device in the form for comparisons.
+pub fn assigned_device(device: &StoredDevice) -> AssignedDevice {
+    AssignedDevice {
         gpu_uuid: device.gpu_uuid.clone(),
         instance: device.profile_id.map(|profile_id| Instance { profile_id, start: device.start }),
         share_milli: None,
@@ -49,7 +50,7 @@ pub fn plan_slot(device: &StoredDevice) -> plan::Slot {
     }
 }
 
-pub fn named_places(stored: &StoredPlaces) -> Named {
+pub fn named_places(stored: &StoredPlaces) -> NamedSlots {
     let slot = |d: &StoredDevice| Slot {
         gpu: d.gpu_uuid.as_str().into(),
         part: match d.profile_id {
@@ -60,33 +61,33 @@ pub fn named_places(stored: &StoredPlaces) -> Named {
     stored.iter().map(|(node, devices)| (*node, devices.iter().map(slot).collect())).collect()
 }
 
-/// What is reserved, in the engine's terms.
-pub fn reserved(
+/// The request of a reservation for the engine.
+pub fn reservation_request(
     model: &str,
     profile: Option<&str>,
     (gpus_per_node, nodes): (u32, u32),
     topology: Topology,
 ) -> Request {
-    let wanted = profile.map_or(Wanted::Board, |p| Wanted::Slice(p.into()));
-    request(model, wanted, (gpus_per_node, nodes), (0, 0), topology)
+    let device = profile.map_or(DeviceRequest::Board, |p| DeviceRequest::Slice(p.into()));
+    request(model, device, (gpus_per_node, nodes), (0, 0), topology)
 }
 
-/// The request behind a stored reservation; `None` for maintenance.
-fn request_of(row: &ReservationRow) -> Option<Request> {
+/// The request of a stored reservation; `None` for maintenance.
+fn stored_request(row: &ReservationRow) -> Option<Request> {
     let number = |n: i64| u32::try_from(n).unwrap_or(0);
     let topology = Topology::ALL.into_iter().find(|t| t.name() == row.topology).unwrap_or_default();
     let counts = (number(row.gpus_per_node), number(row.nodes));
-    Some(reserved(row.gpu_model.as_deref()?, row.mig_profile.as_deref(), counts, topology))
+    Some(reservation_request(row.gpu_model.as_deref()?, row.mig_profile.as_deref(), counts, topology))
 }
 
 /// A stored reservation as a booking.
 pub fn booking(engine: &mut Engine, row: &ReservationRow) -> Result<Booking, StoreError> {
-    let id: ReservationId = corrupt(&row.id)?;
+    let id: ReservationId = parse(&row.id)?;
     let (kind, org) = match &row.org_id {
-        Some(org) => (Kind::Reservation, corrupt(org)?),
-        None => (Kind::Maintenance, nobody()),
+        Some(org) => (BookingKind::Reservation, parse(org)?),
+        None => (BookingKind::Maintenance, maintenance_org()),
     };
-    let ask = request_of(row).and_then(|request| engine.ask_of(&request, org).ok());
+    let ask = stored_request(row).and_then(|request| engine.resolve_request(&request, org).ok());
     Ok(Booking {
         id: booking_id(id),
         kind,
@@ -94,39 +95,40 @@ pub fn booking(engine: &mut Engine, row: &ReservationRow) -> Result<Booking, Sto
         ask,
         from: Timestamp::from_micros(row.starts_at),
         until: Timestamp::from_micros(row.ends_at),
-        places: engine.places_named(&named_places(&row.places()?)),
+        places: engine.resolve_places(&named_places(&row.places()?)),
     })
 }
 
 impl Planner {
-    /// Every booking that is stored.
+    /// The stored reservations and maintenance windows that hold devices.
     pub async fn stored_bookings(&self, tx: &mut Tx<'_>) -> Result<Vec<ReservationRow>, StoreError> {
         berth_store::reservations::list_holding(tx).await
     }
 }
 
-/// States what is stored, and that all other bookings are gone.
+/// Gives the stored bookings to the engine, and removes all others from it except held starts.
 pub fn state_bookings(
     engine: &mut Engine,
     rows: &[ReservationRow],
     version: i64,
     now: Timestamp,
 ) -> Result<(), StoreError> {
-    let mut kept = HashSet::new();
+    let mut stored = HashSet::new();
     for row in rows {
         let booking = booking(engine, row)?;
-        kept.insert(booking.id);
+        stored.insert(booking.id);
         engine.apply(Fact::Booked { version, booking }, now);
     }
-    let others = engine.calendar().iter().filter(|b| b.kind != Kind::Hold).map(|b| b.id);
-    let gone: Vec<BookingId> = others.filter(|id| !kept.contains(id)).collect();
+    let others = engine.calendar().iter().filter(|b| b.kind != BookingKind::Hold).map(|b| b.id);
+    let gone: Vec<BookingId> = others.filter(|id| !stored.contains(id)).collect();
     for id in gone {
         engine.apply(Fact::Unbooked { version, id }, now);
     }
     Ok(())
 }
 
-/// Whether nothing that is stored already holds one of these devices at that time.
+/// Returns true if no stored booking holds one of these devices between two times. The bookings in `own` do
+/// not count, and the bookings in `moved` count with their new places.
 pub async fn is_free(
     tx: &mut Tx<'_>,
     places: &StoredPlaces,
@@ -138,15 +140,16 @@ pub async fn is_free(
         if own.contains(&row.id) {
             continue;
         }
-        let theirs = match moved.get(&row.id) {
+        let booked = match moved.get(&row.id) {
             Some(places) => places.clone(),
             None => row.places()?,
         };
         let devices =
             |p: &StoredPlaces| -> Vec<StoredDevice> { p.iter().flat_map(|(_, d)| d.clone()).collect() };
-        let theirs = devices(&theirs);
-        let meets = |d: &StoredDevice| theirs.iter().any(|t| plan_slot(d).collides(&plan_slot(t)));
-        if devices(places).iter().any(meets) {
+        let booked = devices(&booked);
+        let collides =
+            |d: &StoredDevice| booked.iter().any(|b| assigned_device(d).collides(&assigned_device(b)));
+        if devices(places).iter().any(collides) {
             return Ok(false);
         }
     }

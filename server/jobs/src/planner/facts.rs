@@ -1,12 +1,14 @@
-//! Rows in the engine's terms: what a stored job asks for, and what its attempts hold. Must not read anything.
+//! The conversion of stored rows into facts of the engine: requests of jobs and devices of attempts.
+//!
+//! The module reads no database.
 
 use std::collections::BTreeMap;
 
+use berth_core::assignment::AssignedDevice;
 use berth_core::cluster::{BookingId, Owner, Part, Slot};
-use berth_core::engine::{Asked, Claim, ClaimBill, ClaimRank, JobFacts};
+use berth_core::engine::{Claim, ClaimBill, ClaimRank, JobFacts, RequestSummary};
 use berth_core::jobs::StopCause;
-use berth_core::plan;
-use berth_core::request::{Request, Topology, Wanted};
+use berth_core::request::{DeviceRequest, Request, Topology};
 use berth_mig::{Instance, board_by_name};
 use berth_types::ids::{NodeId, OrgId};
 use berth_types::jobs::{DependsOn, JobState, NewJob, Priority, Topology as Near};
@@ -14,24 +16,25 @@ use berth_types::time::Timestamp;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use super::{bookings, corrupt};
+use super::bookings;
+use crate::stored::parse;
 use berth_store::StoreError;
 use berth_store::attempts::HeldRow;
 use berth_store::jobs::JobRow;
 
-/// Seconds within which a worker's own grace is over and its devices are clean.
+/// The seconds for the worker's default grace and the cleaning of the devices.
 const GRACE_S: i64 = 10;
 
-/// What placement needs of a submission; the rest of it, files above all, is passed over.
+/// The fields of a submission for the placement. The other fields, above all the files, are skipped.
 #[derive(Deserialize)]
-struct Spec {
+struct PlacementSpec {
     #[serde(default)]
     depends_on: Vec<DependsOn>,
     #[serde(default)]
     gpu_milli: Option<u32>,
     #[serde(default)]
     topology: Near,
-    /// Which one it is makes no difference here.
+    /// Only the presence of an image matters here.
     #[serde(default)]
     image: Option<IgnoredAny>,
     #[serde(default)]
@@ -46,18 +49,19 @@ fn priority(rank: i64) -> Priority {
     }
 }
 
-pub(super) fn wanted(profile: Option<&str>, gpu_milli: Option<u32>) -> Wanted {
+pub(super) fn device_request(profile: Option<&str>, gpu_milli: Option<u32>) -> DeviceRequest {
     match (profile, gpu_milli) {
-        (Some(profile), _) => Wanted::Slice(profile.into()),
-        (None, Some(milli)) => Wanted::Share(u16::try_from(milli).unwrap_or(0)),
-        (None, None) => Wanted::Board,
+        (Some(profile), _) => DeviceRequest::Slice(profile.into()),
+        (None, Some(milli)) => DeviceRequest::Share(u16::try_from(milli).unwrap_or(0)),
+        (None, None) => DeviceRequest::Board,
     }
 }
 
-/// A request for devices of one offering on each of some nodes, with thousandths of a processor and memory.
+/// A request for `count` devices of one board model on each of `nodes` nodes, with thousandths of processors
+/// and memory on each.
 pub(super) fn request(
     model: &str,
-    wanted: Wanted,
+    device: DeviceRequest,
     (count, nodes): (u32, u32),
     (cpu_milli, memory_mib): (i64, i64),
     near: Near,
@@ -68,7 +72,7 @@ pub(super) fn request(
         Near::SameRack => Topology::SameRack,
     };
     Request {
-        wanted,
+        device,
         count,
         nodes,
         models: vec![model.into()],
@@ -82,37 +86,40 @@ pub(super) fn request(
     }
 }
 
-/// Thousandths of a processor that a submission asks for.
+/// The requested processors of a submission on each node, in thousandths.
 pub fn cpu_milli(spec: &NewJob) -> i64 {
     i64::from(spec.cpus.unwrap_or(0)) * 1_000
 }
 
+/// The requested memory of a submission on each node.
 pub fn memory_mib(spec: &NewJob) -> i64 {
     spec.memory_mib.map_or(0, |n| i64::try_from(n).unwrap_or(i64::MAX))
 }
 
-/// The booking that a job runs inside.
-fn inside(reservation: Option<&str>) -> Result<Option<BookingId>, StoreError> {
-    Ok(reservation.map(corrupt).transpose()?.map(bookings::booking_id))
+/// The booking of a job's reservation.
+fn job_booking(reservation: Option<&str>) -> Result<Option<BookingId>, StoreError> {
+    Ok(reservation.map(parse).transpose()?.map(bookings::booking_id))
 }
 
-/// What a queued job waits for, and whether it asks for volumes: who writes to these is not in its row.
-pub(super) fn waits(row: &JobRow) -> Result<(JobFacts, bool), StoreError> {
-    let spec: Spec = serde_json::from_str(&row.spec).map_err(|_| StoreError::Corrupt(row.id.clone()))?;
+/// The facts of a waiting job, and true if it uses volumes. The caller has to add the state of the volumes,
+/// which is not in the row.
+pub(super) fn waiting_facts(row: &JobRow) -> Result<(JobFacts, bool), StoreError> {
+    let spec: PlacementSpec =
+        serde_json::from_str(&row.spec).map_err(|_| StoreError::Corrupt(row.id.clone()))?;
     let count = u32::try_from(row.device_count).unwrap_or(u32::MAX);
     let nodes = u32::try_from(row.nodes).unwrap_or(u32::MAX);
     let facts = JobFacts {
-        id: corrupt(&row.id)?,
+        id: parse(&row.id)?,
         generation: row.generation,
         attempt: u32::try_from(row.attempt).unwrap_or(0),
-        org: corrupt(&row.org_id)?,
+        org: parse(&row.org_id)?,
         request: Request {
             offering: Some(row.slug.as_str().into()),
             nano_per_second: row.nano_per_second,
             images: spec.image.is_some(),
             ..request(
                 &row.gpu_model,
-                wanted(row.mig_profile.as_deref(), spec.gpu_milli),
+                device_request(row.mig_profile.as_deref(), spec.gpu_milli),
                 (count, nodes),
                 (row.cpu_milli, row.memory_mib),
                 spec.topology,
@@ -124,44 +131,45 @@ pub(super) fn waits(row: &JobRow) -> Result<(JobFacts, bool), StoreError> {
         grace_s: row.grace_s,
         queued_at: Timestamp::from_micros(row.created_at),
         depends_on: spec.depends_on,
-        inside: inside(row.reservation_id.as_deref())?,
+        inside: job_booking(row.reservation_id.as_deref())?,
         volume: None,
     };
     Ok((facts, !spec.volumes.is_empty()))
 }
 
-pub(super) fn asked(row: &JobRow) -> Asked {
-    let gpu_milli = serde_json::from_str::<Spec>(&row.spec).ok().and_then(|spec| spec.gpu_milli);
-    Asked {
+/// The summary of a job's request for the reason texts.
+pub(super) fn request_summary(row: &JobRow) -> RequestSummary {
+    let gpu_milli = serde_json::from_str::<PlacementSpec>(&row.spec).ok().and_then(|spec| spec.gpu_milli);
+    RequestSummary {
         model: row.gpu_model.clone(),
-        wanted: wanted(row.mig_profile.as_deref(), gpu_milli),
+        device: device_request(row.mig_profile.as_deref(), gpu_milli),
         count: u32::try_from(row.device_count).unwrap_or(u32::MAX),
     }
 }
 
-/// What is held, by attempt.
+/// The held devices, by attempt.
 pub(super) fn claims(held: Vec<HeldRow>, now: Timestamp) -> Result<Vec<Claim>, StoreError> {
     let mut out: BTreeMap<Owner, Claim> = BTreeMap::new();
     for row in held {
         let a = &row.allocation;
         let number = |n: i64| u32::try_from(n).unwrap_or(0);
-        let owner = Owner { job: corrupt(&a.job_id)?, attempt: number(a.attempt) };
-        let org: OrgId = corrupt(&a.org_id)?;
+        let owner = Owner { job: parse(&a.job_id)?, attempt: number(a.attempt) };
+        let org: OrgId = parse(&a.org_id)?;
         let since = row.started_at.map_or(now, Timestamp::from_micros);
         let current = row.attempt == a.attempt;
         let runs =
             current && matches!(row.phase.state, JobState::Assigned | JobState::Starting | JobState::Running);
         let stop = row.phase.stop.as_ref().map(|stop| stop.cause).filter(|_| current);
-        // Whether a failed job is tried again is in its submission, which is not read here.
+        // The retry policy after a failure is in the submission, which is not read here.
         let requeues = matches!(
             stop,
             Some(
                 StopCause::Preempted { .. } | StopCause::Drained { again: true, .. } | StopCause::RankFailed
             )
         );
-        let stopped_for = row.room_for_job.as_deref().map(corrupt).transpose()?;
+        let stopped_for = row.room_for_job.as_deref().map(parse).transpose()?;
         let left = row.max_duration_s - row.metered_before_ms / 1_000;
-        let booked = inside(row.reservation_id.as_deref())?;
+        let booking = job_booking(row.reservation_id.as_deref())?;
         let claim = out.entry(owner).or_insert_with(|| Claim {
             owner,
             org,
@@ -176,7 +184,7 @@ pub(super) fn claims(held: Vec<HeldRow>, now: Timestamp) -> Result<Vec<Claim>, S
             models: vec![row.gpu_model.as_str().into()],
             preemptible: (runs && row.preemptible).then_some(row.grace_s),
             saved_at: None,
-            inside: booked,
+            inside: booking,
             bill: ClaimBill {
                 offering: Some(row.slug.as_str().into()),
                 devices_milli: 0,
@@ -186,7 +194,7 @@ pub(super) fn claims(held: Vec<HeldRow>, now: Timestamp) -> Result<Vec<Claim>, S
         claim.ends_by = match a.unclean {
             Some(_) => None,
             None if runs => Some(since.plus_seconds(left.max(0))),
-            // It stops, or is being cleaned up. The engine counts from when it heard of that first.
+            // The attempt stops or is being cleaned. The engine counts from the first fact about that.
             None => Some(now.plus_seconds(row.grace_s.max(GRACE_S))),
         };
         claim.bill.devices_milli += a.share_milli.unwrap_or(1_000);
@@ -197,7 +205,7 @@ pub(super) fn claims(held: Vec<HeldRow>, now: Timestamp) -> Result<Vec<Claim>, S
             (Some(id), _) => Part::Slice(Instance { profile_id: number(id), start: number(a.start) }),
         };
         let slot = Slot { gpu: a.gpu_uuid.as_str().into(), part };
-        let node: NodeId = corrupt(&a.node_id)?;
+        let node: NodeId = parse(&a.node_id)?;
         match claim.ranks.iter_mut().find(|r| r.node == node) {
             Some(rank) => rank.slots.push(slot),
             None => {
@@ -209,8 +217,8 @@ pub(super) fn claims(held: Vec<HeldRow>, now: Timestamp) -> Result<Vec<Claim>, S
     Ok(out.into_values().collect())
 }
 
-/// Slots in the form in which they are stored.
-pub fn stored(model: &str, slots: &[Slot]) -> Vec<plan::Slot> {
+/// The slots of the engine as assigned devices, the form of the database.
+pub fn assigned_devices(model: &str, slots: &[Slot]) -> Vec<AssignedDevice> {
     let board = board_by_name(model);
     let slot = |slot: &Slot| {
         let instance = if let Part::Slice(instance) = slot.part { Some(instance) } else { None };
@@ -219,7 +227,7 @@ pub fn stored(model: &str, slots: &[Slot]) -> Vec<plan::Slot> {
             Some(i) => board.and_then(|b| b.profile(i.profile_id)).map_or(1, |p| p.size),
             None => board.map_or(1, |b| b.memory_slices),
         };
-        plan::Slot { gpu_uuid: slot.gpu.to_string(), instance, share_milli, size }
+        AssignedDevice { gpu_uuid: slot.gpu.to_string(), instance, share_milli, size }
     };
     slots.iter().map(slot).collect()
 }

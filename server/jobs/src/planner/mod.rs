@@ -1,8 +1,9 @@
-//! Keeps the engine equal to the database, and asks it.
+//! The planner: it keeps the engine equal to the database and asks it for decisions.
 //!
-//! A committed change marks its part of the database. Before the next question the marked parts are read again and
-//! stated to the engine. Facts carry the number of their read, so two reads that cross do no harm. A full read now and
-//! then makes up for changes that were not heard. Must not decide: it translates.
+//! A committed change marks its part of the database. Before the next question the planner reads the marked
+//! parts again and gives them to the engine as facts. Facts carry the number of their read, so two concurrent
+//! reads do no harm. A full read from time to time makes up for missed changes. The planner only translates:
+//! the engine decides.
 
 pub mod bookings;
 mod facts;
@@ -12,32 +13,35 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use berth_core::assignment::AssignedDevice;
 use berth_core::cluster::{GpuFacts, NodeFacts, Owner};
-use berth_core::engine::{self, Asked, Claim, Decision, Engine, Fact, JobFacts, OrgFacts, explanation};
-use berth_core::plan;
+use berth_core::engine::{
+    self, Claim, Decision, Engine, Fact, JobFacts, OrgFacts, RequestSummary, explanation,
+};
 use berth_core::request::Request;
 use berth_types::ids::{JobId, NodeId, OrgId};
 use berth_types::jobs::{Explanation, JobState, NewJob};
 use berth_types::time::Timestamp;
 
-use berth_fleet::cluster::foreign;
+use crate::stored::parse;
+use berth_fleet::cluster::foreign_instances;
 use berth_foundation::{Change, Context, Listener};
 use berth_storage::VolumeUses;
 use berth_store::jobs::JobRow;
 use berth_store::offerings::StoredOffering;
 use berth_store::{self as store, StoreError, Tx};
-use facts::{asked, claims, request, waits, wanted};
-pub use facts::{cpu_milli, memory_mib, stored};
+pub use facts::{assigned_devices, cpu_milli, memory_mib};
+use facts::{claims, device_request, request, request_summary, waiting_facts};
 use tokio::sync::Notify;
 
-/// Where a node does not say how many processors or how much memory it has, they are in nobody's way.
-const PLENTY: i64 = 1 << 40;
-/// As much of the queue as is ever held in memory.
-const QUEUE: i64 = 200_000;
-/// Touched jobs that are read together. Not all at once: a submission may be long.
-const TOGETHER: usize = 16;
+/// The processors and the memory of a node that reports none: no job waits for them.
+const UNLIMITED: i64 = 1 << 40;
+/// The most waiting jobs in memory.
+const MAX_QUEUE: i64 = 200_000;
+/// The changed jobs in one read. More at once would need much memory, since a submission may be long.
+const JOBS_PER_READ: usize = 16;
 
-/// What changed since the engine was last told.
+/// The parts of the database that changed since the last read.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Touched {
     everything: bool,
@@ -54,12 +58,12 @@ struct State {
     touched: Mutex<Touched>,
     /// Wakes the scheduler.
     wake: Notify,
-    /// Held while changes are read, so that the next question knows them.
+    /// Locked during a read of changes, so that the next question waits for them.
     reading: tokio::sync::Mutex<()>,
-    /// Held by a pass from its decisions to their commit: one pass at a time.
+    /// Locked by a pass from its decisions to their commit: one pass at a time.
     passing: Arc<tokio::sync::Mutex<()>>,
     reads: AtomicI64,
-    /// The facts of organizations that were stated last.
+    /// The facts of organizations that the engine got last.
     orgs: Mutex<HashMap<OrgId, OrgFacts>>,
 }
 
@@ -86,17 +90,17 @@ impl State {
 }
 
 impl Listener for State {
-    fn hear(&self, change: &Change) {
+    fn on_change(&self, change: &Change) {
         match change {
             Change::Job { job, event, .. } => {
-                // Its preparation changes nothing about anybody's place.
+                // The preparation of a job changes no placement.
                 if event.as_ref().is_none_or(|event| event.state != JobState::Starting) {
                     self.touch(|touched| {
                         touched.jobs.insert(*job);
                     });
                 }
             }
-            Change::Claim(job) => self.touch(|touched| {
+            Change::JobDevices(job) => self.touch(|touched| {
                 touched.jobs.insert(*job);
             }),
             Change::Boards => self.touch(|touched| touched.boards = true),
@@ -113,7 +117,7 @@ impl Listener for State {
     }
 }
 
-/// The engine of the queue, kept equal to the database.
+/// The access to the engine of the queue, which is kept equal to the database.
 #[derive(Clone)]
 pub struct Planner {
     context: Context,
@@ -121,34 +125,34 @@ pub struct Planner {
     state: Arc<State>,
 }
 
-/// A submission in the engine's terms, and in those of its sentences.
-fn submitted(spec: &NewJob, offering: &StoredOffering, nano_per_second: i64) -> (Request, Asked) {
+/// The request of a submission for the engine, and its summary for the reason texts.
+fn submission_request(
+    spec: &NewJob,
+    offering: &StoredOffering,
+    nano_per_second: i64,
+) -> (Request, RequestSummary) {
     let host = (cpu_milli(spec), memory_mib(spec));
     let model = offering.gpu_model.as_str();
-    let wanted = wanted(offering.mig_profile.as_deref(), spec.gpu_milli);
+    let device = device_request(offering.mig_profile.as_deref(), spec.gpu_milli);
     let request = Request {
         offering: Some(offering.slug.as_str().into()),
         nano_per_second,
         images: spec.image.is_some(),
-        ..request(model, wanted.clone(), (spec.count, spec.nodes), host, spec.topology)
+        ..request(model, device.clone(), (spec.count, spec.nodes), host, spec.topology)
     };
-    (request, Asked { model: model.to_owned(), wanted, count: spec.count })
+    (request, RequestSummary { model: model.to_owned(), device, count: spec.count })
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn corrupt<T: std::str::FromStr>(text: &str) -> Result<T, StoreError> {
-    text.parse().map_err(|_| StoreError::Corrupt(text.to_owned()))
-}
-
-/// The outcome of a pass of the engine.
-pub struct Decided {
+/// The decisions of a pass of the engine.
+pub struct Decisions {
     pub decisions: Vec<Decision>,
-    /// The engine has not looked at everything yet.
+    /// The engine has not checked all waiting jobs yet.
     pub unfinished: bool,
-    /// After so many milliseconds something ends or begins by itself; `None` if nothing does.
+    /// The milliseconds until the next end or begin by the clock alone; `None` without one.
     pub next_after_ms: Option<i64>,
 }
 
@@ -159,28 +163,28 @@ impl Planner {
         Self { context, volumes, state }
     }
 
-    /// The next question reads everything again.
+    /// Marks the whole database as changed: the next question reads all of it.
     pub fn read_all(&self) {
         lock(&self.state.touched).everything = true;
     }
 
-    /// Asks for a pass though nothing changed, as when time has moved.
+    /// Requests a pass without a change, for example after a passage of time.
     pub fn wake(&self) {
         self.state.wake.notify_one();
     }
 
-    /// Resolves when something changed since the last call.
+    /// Resolves after a change since the last call.
     pub async fn changed(&self) {
         self.state.wake.notified().await;
     }
 
-    /// Keeps changes from being read for as long as the guard is held.
-    pub async fn hold_reading(&self) -> tokio::sync::MutexGuard<'_, ()> {
+    /// Waits for the present read of changes. No read begins during the life of the guard.
+    pub async fn lock_reading(&self) -> tokio::sync::MutexGuard<'_, ()> {
         self.state.reading.lock().await
     }
 
-    /// Waits for a pass that is under way; none begins for as long as the guard is held.
-    pub async fn hold_passes(&self) -> tokio::sync::OwnedMutexGuard<()> {
+    /// Waits for the present pass. No pass begins during the life of the guard.
+    pub async fn lock_passes(&self) -> tokio::sync::OwnedMutexGuard<()> {
         self.state.passing.clone().lock_owned().await
     }
 
@@ -193,9 +197,9 @@ impl Planner {
         now.jobs.extend(touched.jobs);
     }
 
-    /// Tells the engine what was touched.
+    /// Reads the changed parts of the database and gives them to the engine.
     pub async fn refresh(&self) -> Result<(), StoreError> {
-        let _one = self.state.reading.lock().await;
+        let _guard = self.state.reading.lock().await;
         let touched = std::mem::take(&mut *lock(&self.state.touched));
         if touched == Touched::default() {
             return Ok(());
@@ -223,30 +227,30 @@ impl Planner {
         if touched.orgs || touched.everything {
             facts.extend(self.orgs_as_facts(&mut tx, now).await?);
         }
-        // Bookings name boards, so they are stated anew when boards come.
+        // Bookings name boards, so a change of boards needs them again.
         let bookings = match touched.bookings || touched.boards || touched.everything {
             true => Some(self.stored_bookings(&mut tx).await?),
             false => None,
         };
-        let mut kept: Option<(HashSet<Owner>, HashSet<JobId>)> = None;
+        let mut present: Option<(HashSet<Owner>, HashSet<JobId>)> = None;
         if touched.everything {
             let held = claims(store::attempts::list_held(&mut tx).await?, now)?;
-            let rows = store::jobs::list_queued(&mut tx, QUEUE).await?;
+            let rows = store::jobs::list_queued(&mut tx, MAX_QUEUE).await?;
             let owners = held.iter().map(|c| c.owner).collect();
             facts.extend(held.into_iter().map(|claim| Fact::Claim { version, claim }));
             let mut jobs = HashSet::new();
             let mut volumes = self.volumes.held_volumes(&mut tx, "").await?;
             for row in rows {
-                let (facts_of, _) = waits(&row)?;
-                let facts_of = JobFacts { volume: volumes.remove(&row.id), ..facts_of };
-                jobs.insert(facts_of.id);
-                self.outcomes(&mut tx, &facts_of, &mut facts).await?;
-                facts.push(Fact::Waits { version, facts: facts_of });
+                let (job_facts, _) = waiting_facts(&row)?;
+                let job_facts = JobFacts { volume: volumes.remove(&row.id), ..job_facts };
+                jobs.insert(job_facts.id);
+                self.add_dependency_ends(&mut tx, &job_facts, &mut facts).await?;
+                facts.push(Fact::Waits { version, facts: job_facts });
             }
-            kept = Some((owners, jobs));
+            present = Some((owners, jobs));
         } else {
             let jobs: Vec<JobId> = touched.jobs.iter().copied().collect();
-            for jobs in jobs.chunks(TOGETHER) {
+            for jobs in jobs.chunks(JOBS_PER_READ) {
                 self.jobs_as_facts(&mut tx, jobs, version, now, &mut facts).await?;
             }
         }
@@ -266,7 +270,7 @@ impl Planner {
         for fact in others {
             engine.apply(fact, now);
         }
-        if let Some((owners, jobs)) = kept {
+        if let Some((owners, jobs)) = present {
             let gone: Vec<Owner> = engine.owners().filter(|o| !owners.contains(o)).collect();
             let left: Vec<JobId> =
                 engine.waiting_jobs().map(|(j, _)| j).filter(|j| !jobs.contains(j)).collect();
@@ -290,21 +294,21 @@ impl Planner {
                 mig_enabled: gpu.mig_enabled,
                 healthy: gpu.present && gpu.quarantined.is_none(),
                 island: u8::try_from(gpu.nvlink_island).unwrap_or(0),
-                limit_watts: gpu.told().power_limit_watts.map(i64::from),
-                foreign: foreign(&gpu),
+                limit_watts: gpu.facts().power_limit_watts.map(i64::from),
+                foreign: foreign_instances(&gpu),
             });
         }
         let node = |row: store::nodes::NodeRow| {
-            let id: NodeId = corrupt(&row.id)?;
-            let labels = berth_fleet::cluster::labels(&row);
+            let id: NodeId = parse(&row.id)?;
+            let labels = berth_fleet::cluster::node_labels(&row);
             let label = |name: &str| labels.get(name).map(|value| value.as_str().into());
             let facts = NodeFacts {
                 id,
                 open: !row.cordoned && connected.contains(&id),
                 away: !row.cordoned && !connected.contains(&id),
                 images: row.images,
-                cpu_milli: if row.cpu_milli > 0 { row.cpu_milli } else { PLENTY },
-                memory_mib: if row.memory_mib > 0 { row.memory_mib } else { PLENTY },
+                cpu_milli: if row.cpu_milli > 0 { row.cpu_milli } else { UNLIMITED },
+                memory_mib: if row.memory_mib > 0 { row.memory_mib } else { UNLIMITED },
                 switch: label("switch"),
                 rack: label("rack"),
                 gpus: boards.remove(&row.id).unwrap_or_default(),
@@ -341,13 +345,13 @@ impl Planner {
             out.extend(held.into_iter().map(|claim| Fact::Claim { version, claim }));
             match row {
                 Some(row) if row.phase.state == JobState::Queued => {
-                    let (facts, asks_for_volumes) = waits(&row)?;
-                    let volume = match asks_for_volumes {
+                    let (facts, uses_volumes) = waiting_facts(&row)?;
+                    let volume = match uses_volumes {
                         true => self.volumes.held_volumes(tx, &row.id).await?.remove(&row.id),
                         false => None,
                     };
                     let facts = JobFacts { volume, ..facts };
-                    self.outcomes(tx, &facts, out).await?;
+                    self.add_dependency_ends(tx, &facts, out).await?;
                     out.push(Fact::Waits { version, facts });
                 }
                 row => {
@@ -361,8 +365,8 @@ impl Planner {
         Ok(())
     }
 
-    /// How the jobs ended that this one waits for.
-    async fn outcomes(
+    /// Adds the ends of the jobs on which this job depends.
+    async fn add_dependency_ends(
         &self,
         tx: &mut Tx<'_>,
         facts: &JobFacts,
@@ -379,80 +383,83 @@ impl Planner {
         Ok(())
     }
 
-    /// What the engine decides now.
-    pub async fn decide(&self) -> Result<Decided, StoreError> {
+    /// Asks the engine for its decisions now.
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    pub async fn decide(&self) -> Result<Decisions, StoreError> {
         self.refresh().await?;
         let mut engine = lock(&self.state.engine);
         let now = self.context.now();
         let decisions = engine.pass(now);
         let next_after_ms =
             engine.next_change(now).map(|next| (next.micros() - now.micros()).max(0) / 1_000 + 1);
-        Ok(Decided { decisions, unfinished: engine.unfinished(), next_after_ms })
+        Ok(Decisions { decisions, unfinished: engine.is_unfinished(), next_after_ms })
     }
 
-    /// Asks the engine something.
+    /// Asks the engine a question, without a read of changes before it.
     pub fn ask<T>(&self, question: impl FnOnce(&mut Engine) -> T) -> T {
         question(&mut lock(&self.state.engine))
     }
 
-    /// Why no node of the cloud could ever take a submission, open or not. `None`: some could.
+    /// Explains why no node, open or not, could ever run a submission. `None` if some node could.
     ///
     /// # Errors
-    /// What is stored could not be read.
-    pub async fn never(
+    /// The database cannot be read.
+    pub async fn explain_impossible(
         &self,
         org: OrgId,
         spec: &NewJob,
         offering: &StoredOffering,
     ) -> Result<Option<Explanation>, StoreError> {
-        let (request, asked) = submitted(spec, offering, 0);
-        let ask = || match self.ask(|engine| engine.never(&request, org)) {
+        let (request, asked) = submission_request(spec, offering, 0);
+        let ask = || match self.ask(|engine| engine.why_impossible(&request, org)) {
             Ok(why) => why,
             Err(absurd) => {
-                let blockers = vec![engine::Blocker::Absurd(absurd)];
-                Some(engine::Why { blockers, changes: Vec::new(), earliest: None, fits: false })
+                let blockers = vec![engine::Blocker::InvalidRequest(absurd)];
+                Some(engine::WaitReasons { blockers, changes: Vec::new(), earliest: None, fits: false })
             }
         };
         if ask().is_none() {
             return Ok(None);
         }
-        // A node may have come of which the engine was not told yet.
+        // The engine may not have read a new node yet.
         self.refresh().await?;
         Ok(ask().map(|why| explanation(&why, &asked, self.context.now())))
     }
 
-    /// What would become of a submission, and where it would start at once.
-    pub fn trial(
+    /// The blockers of a submission, and the devices on which it would start at once. Records nothing.
+    pub fn dry_run(
         &self,
         org: OrgId,
         spec: &NewJob,
         offering: &StoredOffering,
         nano_per_second: i64,
-    ) -> (Explanation, Vec<(NodeId, Vec<plan::Slot>)>) {
+    ) -> (Explanation, Vec<(NodeId, Vec<AssignedDevice>)>) {
         let now = self.context.now();
         let model = offering.gpu_model.as_str();
-        let (request, asked) = submitted(spec, offering, nano_per_second);
+        let (request, asked) = submission_request(spec, offering, nano_per_second);
         let seconds = i64::try_from(spec.max_duration_s).unwrap_or(i64::MAX);
-        match self.ask(|engine| engine.trial(&request, org, spec.priority, seconds, now)) {
+        match self.ask(|engine| engine.dry_run(&request, org, spec.priority, seconds, now)) {
             Ok((why, places)) => {
-                let places = places.into_iter().map(|(node, slots)| (node, stored(model, &slots)));
+                let places = places.into_iter().map(|(node, slots)| (node, assigned_devices(model, &slots)));
                 (explanation(&why, &asked, now), places.collect())
             }
             Err(absurd) => {
-                let blockers = vec![engine::Blocker::Absurd(absurd)];
-                let why = engine::Why { blockers, changes: Vec::new(), earliest: None, fits: false };
+                let blockers = vec![engine::Blocker::InvalidRequest(absurd)];
+                let why = engine::WaitReasons { blockers, changes: Vec::new(), earliest: None, fits: false };
                 (explanation(&why, &asked, now), Vec::new())
             }
         }
     }
 
-    /// Why a queued job waits, as far as the engine knows it.
-    pub fn why(&self, row: &JobRow) -> Explanation {
+    /// Explains why a queued job waits, from the present facts of the engine.
+    pub fn explain(&self, row: &JobRow) -> Explanation {
         let now = self.context.now();
         let why = row.id.parse().ok().and_then(|job| self.ask(|engine| engine.why(job, now)));
         match why {
-            Some(why) => explanation(&why, &asked(row), now),
-            // It was submitted a moment ago, or its start is being written down.
+            Some(why) => explanation(&why, &request_summary(row), now),
+            // The job was submitted a moment ago, or its start is just being committed.
             None => Explanation {
                 blockers: Vec::new(),
                 smallest_change: String::new(),

@@ -1,4 +1,4 @@
-//! What the engine is told of organizations: their limits and weights, and once what they used before.
+//! The facts of organizations for the engine: limits, weights and, once, their past use.
 
 use std::collections::HashMap;
 
@@ -7,38 +7,38 @@ use berth_types::ids::OrgId;
 use berth_types::time::Timestamp;
 
 use super::{Planner, lock};
-use crate::limits::held_limits;
+use crate::limits::engine_limits;
 use berth_store::{self as store, StoreError, Tx};
 
-/// Use of so many days ago is faded to a thirtieth and passed over.
+/// The oldest counted use in days: at that age it has decayed to a thirtieth.
 const DAYS: i64 = 35;
-/// After so many days use counts half, as in the engine.
+/// The half-life of past use in days, as in the engine.
 const HALF_LIFE_DAYS: f64 = 7.0;
 
 impl Planner {
-    /// Facts of those organizations whose are others than were stated last.
+    /// The facts of the organizations that changed since the last call.
     pub(super) async fn orgs_as_facts(
         &self,
         tx: &mut Tx<'_>,
         now: Timestamp,
     ) -> Result<Vec<Fact>, StoreError> {
-        let all = store::quotas::find(tx, None).await?.unwrap_or_default();
+        let default_limits = store::quotas::find(tx, None).await?.unwrap_or_default();
         let mut used =
-            if lock(&self.state.orgs).is_empty() { used_before(tx, now).await? } else { HashMap::new() };
+            if lock(&self.state.orgs).is_empty() { past_use(tx, now).await? } else { HashMap::new() };
         let orgs = store::quotas::list(tx).await?;
-        let mut stated = lock(&self.state.orgs);
+        let mut sent = lock(&self.state.orgs);
         let mut out = Vec::new();
         for (org, own) in orgs {
-            let limits = own.unwrap_or_else(|| all.clone());
+            let limits = own.unwrap_or_else(|| default_limits.clone());
             let facts = OrgFacts {
                 org,
                 weight: limits.weight_milli.unwrap_or(1_000) as f64 / 1_000.0,
                 used: None,
                 guaranteed_milli: limits.guaranteed_boards_milli.unwrap_or(0),
-                limits: held_limits(&limits),
+                limits: engine_limits(&limits),
             };
-            if stated.get(&org) != Some(&facts) {
-                stated.insert(org, facts.clone());
+            if sent.get(&org) != Some(&facts) {
+                sent.insert(org, facts.clone());
                 out.push(Fact::Org(OrgFacts { used: used.remove(&org), ..facts }));
             }
         }
@@ -46,8 +46,8 @@ impl Planner {
     }
 }
 
-/// What each organization used, faded to now: thousandths of boards × seconds.
-async fn used_before(tx: &mut Tx<'_>, now: Timestamp) -> Result<HashMap<OrgId, f64>, StoreError> {
+/// The past use of each organization, decayed to now: thousandths of boards × seconds.
+async fn past_use(tx: &mut Tx<'_>, now: Timestamp) -> Result<HashMap<OrgId, f64>, StoreError> {
     const DAY_MICROS: i64 = 86_400_000_000;
     let mut out: HashMap<OrgId, f64> = HashMap::new();
     for (org, day, used) in store::jobs::use_by_day(tx, now.plus_seconds(-DAYS * 86_400), now).await? {

@@ -1,4 +1,4 @@
-//! The document, its viewer, and the parts that are the same for all routes.
+//! The OpenAPI document with its viewer, and the parts of the document that all routes share.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -20,15 +20,14 @@ use crate::portal::Portal;
 const PREFIX: &str = "/api/v1";
 const SCHEMAS: &str = "#/components/schemas/";
 
-/// The document, once for all requests.
-static DOCUMENT: LazyLock<Value> = LazyLock::new(make);
+static DOCUMENT: LazyLock<Value> = LazyLock::new(generate);
 
 /// The description of all routes under `/api/v1` as JSON.
 pub fn document() -> &'static Value {
     &DOCUMENT
 }
 
-/// The document and its viewer.
+/// The routes of the document and its viewer.
 pub fn routes() -> Router<Portal> {
     Router::new().route("/api/openapi.json", get(show)).route("/api/docs", get(view))
 }
@@ -37,7 +36,7 @@ async fn show() -> Response {
     ([(header::CONTENT_TYPE, "application/json")], document().to_string()).into_response()
 }
 
-/// Fonts of the visitor's system, and nothing of other hosts.
+/// The configuration of the viewer: fonts of the visitor's system, and no request to other hosts.
 const VIEWER: &str = r#"document.getElementById("api-reference").dataset.configuration = JSON.stringify({
   spec: { url: "/api/openapi.json" },
   withDefaultFonts: false,
@@ -45,7 +44,7 @@ const VIEWER: &str = r#"document.getElementById("api-reference").dataset.configu
   customCss: ":root { --scalar-font: system-ui, sans-serif; --scalar-font-code: ui-monospace, monospace; }",
 });"#;
 
-/// The viewer's page, and the policy that lets only its own scripts run.
+/// Answers with the page of the viewer and a policy that allows only its own scripts.
 async fn view() -> Response {
     static PAGE: LazyLock<(String, String)> = LazyLock::new(|| {
         let page = page();
@@ -56,7 +55,7 @@ async fn view() -> Response {
     ([(header::CONTENT_SECURITY_POLICY, policy.as_str())], Html(page.as_str())).into_response()
 }
 
-/// The page with the program of the viewer, which the library has.
+/// The page of the viewer, with the script from the library.
 fn page() -> String {
     let library = Scalar::new("").html();
     let program = library.rsplit("<script>").next().and_then(|rest| rest.split("</script>").next());
@@ -84,14 +83,14 @@ fn policy(page: &str) -> String {
     )
 }
 
-fn make() -> Value {
+fn generate() -> Value {
     aide::generate::extract_schemas(true);
     let mut api = OpenApi::default();
     let _: Router<Portal> = crate::rest::described().finish_api(&mut api);
     let mut document = serde_json::to_value(&api).unwrap_or_default();
-    let found = document.get_mut("paths").and_then(Value::as_object_mut).map(std::mem::take);
+    let generated = document.get_mut("paths").and_then(Value::as_object_mut).map(std::mem::take);
     let paths: Map<String, Value> =
-        found.into_iter().flatten().map(|(path, item)| complete(&path, item)).collect();
+        generated.into_iter().flatten().map(|(path, item)| complete_path(&path, item)).collect();
     let Some(root) = document.as_object_mut() else { return document };
     root.insert("paths".to_owned(), Value::Object(paths));
     root.insert("info".to_owned(), info());
@@ -123,8 +122,8 @@ fn info() -> Value {
     })
 }
 
-/// A path as the document has it, with what its name says of its operations.
-fn complete(path: &str, mut item: Value) -> (String, Value) {
+/// A path of the document: adds the prefix, and ids, tags and parameters of its operations.
+fn complete_path(path: &str, mut item: Value) -> (String, Value) {
     let path = path.replace("{*", "{");
     let names: Vec<&str> = path.split('{').skip(1).filter_map(|rest| rest.split('}').next()).collect();
     let parameters: Vec<Value> = names.iter().map(|name| path_parameter(name, &path)).collect();
@@ -152,7 +151,7 @@ fn operation_id(method: &str, path: &str) -> String {
     std::iter::once(method).chain(words).collect::<Vec<_>>().join("_")
 }
 
-/// The noun that a path is about.
+/// The tag of a path: its first noun.
 fn tag(path: &str) -> &str {
     let mut parts = path.split('/').filter(|part| !part.is_empty() && !part.starts_with('{'));
     match parts.next() {
@@ -162,7 +161,7 @@ fn tag(path: &str) -> &str {
     }
 }
 
-/// The parameter of a path with a name. Ids have the prefix of their kind.
+/// The description of a path parameter. An id has the prefix of its kind.
 fn path_parameter(name: &str, path: &str) -> Value {
     let prefix = match name {
         "org" => "org",
@@ -178,9 +177,9 @@ fn path_parameter(name: &str, path: &str) -> Value {
         _ if prefix.is_empty() => json!({ "type": "string" }),
         _ => json!({ "type": "string", "description": format!("An id that starts with `{prefix}_`.") }),
     };
-    let whole = path.ends_with("{path}") && name == "path";
+    let has_slashes = path.ends_with("{path}") && name == "path";
     let mut parameter = json!({ "name": name, "in": "path", "required": true, "schema": schema });
-    if whole {
+    if has_slashes {
         put(&mut parameter, "", "description", json!("A path with slashes."));
     }
     parameter

@@ -1,7 +1,7 @@
-//! Carries bytes between a person's socket and the tunnel to their shell.
+//! The WebSocket of a terminal: it relays bytes between a browser and the tunnel to the shell.
 //!
-//! What is under way is bounded at both ends by what each has said that it took, so neither a page that
-//! stands still nor a job that does not read fills anything.
+//! Each end acknowledges the bytes that it has processed, and the other end sends at most a window beyond
+//! them. A browser or a job that reads nothing therefore fills no buffer.
 
 use std::collections::VecDeque;
 use std::pin::pin;
@@ -13,28 +13,32 @@ use berth_types::terminals::{TerminalNews, TerminalSaid, WINDOW_BYTES};
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::portal::Portal;
-use berth_access::terminals::{Entry, Parting};
-use berth_access::tunnels::{Heard, Shut, Tunnel, full};
+use berth_access::terminals::{Entry, TerminalEnd};
+use berth_access::tunnels::{Tunnel, TunnelError, TunnelEvent, limit_text};
 
-/// A socket is asked for a sign of life this often, and taken for dead after so long without one.
-const BEAT: Duration = Duration::from_secs(15);
+/// The interval of pings to a browser, and the time after which a browser without a message counts as gone.
+const PING_EVERY: Duration = Duration::from_secs(15);
 const SILENCE: Duration = Duration::from_secs(40);
 
-/// How it ended, and the last word for whoever still listens.
-type End = (Parting, Option<TerminalNews>);
+/// The recorded end of a connection, and the last message to the browser, if any.
+type End = (TerminalEnd, Option<TerminalNews>);
 
-fn news(closed: Closed) -> TerminalNews {
+fn closed_message(closed: Closed) -> TerminalNews {
     TerminalNews::Closed { exit_code: closed.exit_code, cause: closed.cause, detail: closed.detail }
 }
 
-fn last(cause: &str, detail: &str) -> TerminalNews {
+fn closed_for(cause: &str, detail: &str) -> TerminalNews {
     TerminalNews::Closed { exit_code: None, cause: cause.to_owned(), detail: detail.to_owned() }
 }
 
-/// The person's end. Whoever does not take what is sent is gone.
-struct Page(WebSocket);
+/// The socket of a browser.
+struct Browser(WebSocket);
 
-impl Page {
+impl Browser {
+    /// Sends a frame.
+    ///
+    /// # Errors
+    /// The browser has disconnected or reads nothing.
     async fn send(&mut self, message: Message) -> Result<(), ()> {
         match tokio::time::timeout(SILENCE, self.0.send(message)).await {
             Ok(Ok(())) => Ok(()),
@@ -42,14 +46,14 @@ impl Page {
         }
     }
 
-    async fn say(&mut self, news: &TerminalNews) -> Result<(), ()> {
-        let text = serde_json::to_string(news).map_err(|_| ())?;
+    async fn send_message(&mut self, message: &TerminalNews) -> Result<(), ()> {
+        let text = serde_json::to_string(message).map_err(|_| ())?;
         self.send(Message::text(text)).await
     }
 }
 
-/// Connects a socket with its shell, for as long as both are there.
-pub async fn talk(
+/// Connects a socket with its shell until one of them ends.
+pub async fn run(
     portal: Portal,
     socket: WebSocket,
     entry: Entry,
@@ -57,119 +61,126 @@ pub async fn talk(
     size: (u32, u32),
     ended: impl Future<Output = ()>,
 ) {
-    let mut page = Page(socket);
-    let (parting, word) = match portal.terminals.reach_terminal(&entry, from, size).await {
-        Ok((tunnel, begins)) => match page.say(&TerminalNews::Open { begins }).await {
-            Ok(()) => carry(&mut page, tunnel, ended).await,
-            Err(()) => (Parting::Left, None),
+    let mut browser = Browser(socket);
+    let (end, message) = match portal.terminals.connect_terminal(&entry, from, size).await {
+        Ok((tunnel, begins)) => match browser.send_message(&TerminalNews::Open { begins }).await {
+            Ok(()) => relay(&mut browser, tunnel, ended).await,
+            Err(()) => (TerminalEnd::Left, None),
         },
-        Err(Shut::Closed(closed)) => (Parting::of(&closed), Some(news(closed))),
-        // It may be there again in a moment: the page tries.
-        Err(Shut::Away(problem)) => (Parting::Left, Some(last("away", &problem.detail))),
-        // The same, and somebody may be at it: nothing of it is recorded.
-        Err(Shut::Full) => (Parting::TakenOver, Some(last("away", &full()))),
+        Err(TunnelError::Closed(closed)) => (TerminalEnd::from_closed(&closed), Some(closed_message(closed))),
+        // The node may return soon: the page tries again.
+        Err(TunnelError::Unreachable(problem)) => {
+            (TerminalEnd::Left, Some(closed_for("away", &problem.detail)))
+        }
+        // The page tries again too. Another connection may use the terminal, so nothing is recorded.
+        Err(TunnelError::Full) => (TerminalEnd::TakenOver, Some(closed_for("away", &limit_text()))),
     };
-    if let Err(error) = portal.terminals.part_from_terminal(entry, parting).await {
+    if let Err(error) = portal.terminals.record_terminal_end(entry, end).await {
         tracing::warn!(%error, "the end of a terminal is not recorded");
     }
-    if let Some(word) = word {
-        // Whoever has gone does not hear it.
-        let _ = page.say(&word).await;
-        let _ = page.send(Message::Close(None)).await;
+    if let Some(message) = message {
+        // The browser may have disconnected.
+        let _ = browser.send_message(&message).await;
+        let _ = browser.send(Message::Close(None)).await;
     }
 }
 
-/// What a person has typed, and how much of what was shown they have taken.
-struct Typist {
-    typed: VecDeque<u8>,
-    shown: u64,
-    heard_at: Instant,
+/// The input of a browser that waits for the worker, and the output that the browser has acknowledged.
+struct InputWindow {
+    pending: VecDeque<u8>,
+    acknowledged_bytes: u64,
+    last_message_at: Instant,
 }
 
-/// Sends what was typed, as far as there is room, and what the worker must know.
-async fn pass_on(tunnel: &mut Tunnel, typist: &mut Typist) -> Result<(), ()> {
-    while !typist.typed.is_empty() && tunnel.room() > 0 {
-        let length = tunnel.room().min(typist.typed.len());
-        let piece: Vec<u8> = typist.typed.drain(..length).collect();
-        tunnel.send(piece).await?;
+/// Sends pending input as far as the worker accepts it, and acknowledges output to the worker.
+async fn send_input(tunnel: &mut Tunnel, input: &mut InputWindow) -> Result<(), ()> {
+    while !input.pending.is_empty() && tunnel.send_capacity() > 0 {
+        let length = tunnel.send_capacity().min(input.pending.len());
+        let data: Vec<u8> = input.pending.drain(..length).collect();
+        tunnel.send(data).await?;
     }
-    tunnel.tell().await
+    tunnel.send_ack().await
 }
 
-/// Takes in one message of a person.
-async fn hear(message: Message, tunnel: &mut Tunnel, typist: &mut Typist) -> Result<(), End> {
-    let gone = |()| -> End { (Parting::Left, None) };
+/// Processes a message of the browser.
+async fn on_browser_message(
+    message: Message,
+    tunnel: &mut Tunnel,
+    input: &mut InputWindow,
+) -> Result<(), End> {
+    let gone = |()| -> End { (TerminalEnd::Left, None) };
     let refuse = |detail: &str| {
-        // The shell stays: the page may come back and do better.
-        (Parting::Left, Some(last("refused", detail)))
+        // The shell stays: the browser may connect again.
+        (TerminalEnd::Left, Some(closed_for("refused", detail)))
     };
-    typist.heard_at = Instant::now();
+    input.last_message_at = Instant::now();
     match message {
         Message::Binary(data) => {
-            if (typist.typed.len() + data.len()) as u64 > WINDOW_BYTES {
+            if (input.pending.len() + data.len()) as u64 > WINDOW_BYTES {
                 return Err(refuse("More was typed than the job has taken; wait for it."));
             }
-            typist.typed.extend(data.iter());
+            input.pending.extend(data.iter());
         }
         Message::Text(text) => match serde_json::from_str(text.as_str()) {
             Ok(TerminalSaid::Size { cols, rows }) => tunnel.resize(cols, rows).await.map_err(gone)?,
             Ok(TerminalSaid::Taken { bytes }) => {
-                tunnel.note_taken(bytes.saturating_sub(typist.shown));
-                typist.shown = typist.shown.max(bytes);
+                tunnel.note_taken(bytes.saturating_sub(input.acknowledged_bytes));
+                input.acknowledged_bytes = input.acknowledged_bytes.max(bytes);
             }
-            // The worker says how it ended.
+            // The worker answers with the end of the shell.
             Ok(TerminalSaid::End) => tunnel.hang_up().await,
             Err(_) => return Err(refuse("This is no word of a terminal's socket.")),
         },
         Message::Ping(_) | Message::Pong(_) => {}
-        Message::Close(_) => return Err((Parting::Left, None)),
+        Message::Close(_) => return Err((TerminalEnd::Left, None)),
     }
     Ok(())
 }
 
-/// Passes on what the shell says.
-async fn tell(heard: Heard, page: &mut Page) -> Result<(), End> {
-    let gone = |()| -> End { (Parting::Left, None) };
-    match heard {
-        Heard::Data(data) => page.send(Message::binary(data)).await.map_err(gone),
-        Heard::Taken(bytes) => page.say(&TerminalNews::Taken { bytes }).await.map_err(gone),
-        Heard::Begins(_) => Ok(()),
-        Heard::Closed(closed) => Err((Parting::of(&closed), Some(news(closed)))),
+/// Sends an event of the tunnel to the browser.
+async fn on_tunnel_event(event: TunnelEvent, browser: &mut Browser) -> Result<(), End> {
+    let gone = |()| -> End { (TerminalEnd::Left, None) };
+    match event {
+        TunnelEvent::Data(data) => browser.send(Message::binary(data)).await.map_err(gone),
+        TunnelEvent::Taken(bytes) => browser.send_message(&TerminalNews::Taken { bytes }).await.map_err(gone),
+        TunnelEvent::Begins(_) => Ok(()),
+        TunnelEvent::Closed(closed) => Err((TerminalEnd::from_closed(&closed), Some(closed_message(closed)))),
         // The page opens it again.
-        Heard::Gone => Err((Parting::Left, None)),
+        TunnelEvent::Gone => Err((TerminalEnd::Left, None)),
     }
 }
 
-async fn carry(page: &mut Page, mut tunnel: Tunnel, ended: impl Future<Output = ()>) -> End {
+async fn relay(browser: &mut Browser, mut tunnel: Tunnel, ended: impl Future<Output = ()>) -> End {
     let mut ended = pin!(ended);
-    let mut beat = tokio::time::interval(BEAT);
-    beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut typist = Typist { typed: VecDeque::new(), shown: 0, heard_at: Instant::now() };
+    let mut ping = tokio::time::interval(PING_EVERY);
+    ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut input =
+        InputWindow { pending: VecDeque::new(), acknowledged_bytes: 0, last_message_at: Instant::now() };
     loop {
-        if pass_on(&mut tunnel, &mut typist).await.is_err() {
-            return (Parting::Left, None);
+        if send_input(&mut tunnel, &mut input).await.is_err() {
+            return (TerminalEnd::Left, None);
         }
-        let went = tokio::select! {
-            heard = tunnel.next() => tell(heard, page).await,
-            message = page.0.recv() => match message {
-                Some(Ok(message)) => hear(message, &mut tunnel, &mut typist).await,
-                Some(Err(_)) | None => Err((Parting::Left, None)),
+        let result = tokio::select! {
+            event = tunnel.next() => on_tunnel_event(event, browser).await,
+            message = browser.0.recv() => match message {
+                Some(Ok(message)) => on_browser_message(message, &mut tunnel, &mut input).await,
+                Some(Err(_)) | None => Err((TerminalEnd::Left, None)),
             },
             () = &mut ended => {
                 tunnel.hang_up().await;
                 let cause = "revoked";
-                let parting = Parting::Closed { exit_code: None, cause: cause.to_owned() };
-                Err((parting, Some(last(cause, "Your rights in this organization have changed."))))
+                let end = TerminalEnd::Closed { exit_code: None, cause: cause.to_owned() };
+                Err((end, Some(closed_for(cause, "Your rights in this organization have changed."))))
             }
-            _ = beat.tick() => {
-                if typist.heard_at.elapsed() > SILENCE {
-                    Err((Parting::Left, None))
+            _ = ping.tick() => {
+                if input.last_message_at.elapsed() > SILENCE {
+                    Err((TerminalEnd::Left, None))
                 } else {
-                    page.send(Message::Ping(bytes::Bytes::new())).await.map_err(|()| (Parting::Left, None))
+                    browser.send(Message::Ping(bytes::Bytes::new())).await.map_err(|()| (TerminalEnd::Left, None))
                 }
             }
         };
-        if let Err(end) = went {
+        if let Err(end) = result {
             return end;
         }
     }

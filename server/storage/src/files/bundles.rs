@@ -1,4 +1,4 @@
-//! Many small artifacts of one attempt that a worker hands over at once.
+//! Bundles of small artifacts: their registration and the check of their contents.
 
 use std::collections::BTreeMap;
 
@@ -8,15 +8,15 @@ use berth_types::paths::JOB_PATHS;
 use berth_types::time::Timestamp;
 use sha2::{Digest, Sha256};
 
-use super::intake::{Offered, Room, enter};
+use super::intake::{OfferedFile, StorageUse, register};
 use berth_store::{self as store, StoreError, Tx};
 
-/// Files of one attempt that are offered together.
+/// A bundle of small files of one attempt.
 #[derive(Debug, Clone)]
 pub struct OfferedBundle {
     pub job: JobId,
     pub attempt: u32,
-    /// The volume's id; `None`: they are artifacts.
+    /// The id of the volume; `None` for artifacts.
     pub volume: Option<String>,
     pub files: Vec<SmallFile>,
 }
@@ -27,38 +27,39 @@ pub struct SmallFile {
     pub bytes: i64,
     /// Lower-case hex.
     pub sha256: String,
-    /// Nothing where it is only asked for.
+    /// The content; empty in a query (`Bundles::check_bundle`).
     pub data: bytes::Bytes,
 }
 
-/// For each file of a bundle the id under which its bytes are expected; `None`: nothing of it is.
-pub type Expected = Vec<Option<String>>;
+/// For each file of a bundle the id of its expected content; `None` if no content is expected.
+pub type ExpectedIds = Vec<Option<String>>;
 
-/// New ids for the files of a bundle, the present time and the bytes that the organization may have.
+/// The input of a registration: an id for each file of the bundle, the present time, and the limit of the
+/// organization in bytes.
 #[derive(Clone)]
-pub struct Order {
+pub struct BundleInput {
     pub ids: Vec<FileId>,
     pub now: Timestamp,
     pub limit: i64,
 }
 
-/// Enters artifacts.
-pub(crate) async fn enter_artifacts(
+/// Registers the artifacts of a bundle.
+pub(crate) async fn register_artifacts(
     tx: &mut Tx<'_>,
     node: NodeId,
     bundle: &OfferedBundle,
-    order: &Order,
-) -> Result<Expected, StoreError> {
+    input: &BundleInput,
+) -> Result<ExpectedIds, StoreError> {
     let attempt = store::attempts::find(tx, bundle.job, bundle.attempt, node).await?;
     let Some(attempt) = attempt.filter(|a| a.is_open) else { return Ok(vec![None; bundle.files.len()]) };
-    let mut room = Room::new(order.limit);
+    let mut usage = StorageUse::new(input.limit);
     let mut out = Vec::new();
-    for (file, id) in bundle.files.iter().zip(&order.ids) {
+    for (file, id) in bundle.files.iter().zip(&input.ids) {
         if JOB_PATHS.check(&file.path).is_err() {
             out.push(None);
             continue;
         }
-        let offered = Offered {
+        let offered = OfferedFile {
             job: bundle.job,
             attempt: bundle.attempt,
             kind: FileKind::Artifact,
@@ -70,13 +71,13 @@ pub(crate) async fn enter_artifacts(
             note: String::new(),
             refused: false,
         };
-        let row = enter(tx, &attempt, &offered, (*id, order.now), &mut room).await?;
+        let row = register(tx, &attempt, &offered, (*id, input.now), &mut usage).await?;
         out.push(row.filter(|row| row.state == FileState::Partial.name()).map(|row| row.id));
     }
     Ok(out)
 }
 
-/// Which artifacts are here, or are not wanted.
+/// Returns true for each artifact that is in the store or not accepted.
 pub(crate) async fn known_artifacts(
     tx: &mut Tx<'_>,
     node: NodeId,
@@ -88,7 +89,7 @@ pub(crate) async fn known_artifacts(
     let rows: BTreeMap<&str, &store::files::FileRow> =
         rows.iter().map(|row| (row.path.as_str(), row)).collect();
     let known = |file: &SmallFile| match rows.get(file.path.as_str()) {
-        // One that is another now is told so when it is sent.
+        // A changed artifact is refused at its registration, so it must be sent.
         Some(row) => {
             row.state != FileState::Partial.name() && (row.bytes, &row.sha256) == (file.bytes, &file.sha256)
         }
@@ -97,8 +98,11 @@ pub(crate) async fn known_artifacts(
     Ok(bundle.files.iter().map(known).collect())
 }
 
-/// The files whose bytes are what was said, each content once, with its id.
-pub(crate) fn sound(bundle: &OfferedBundle, expected: &Expected) -> BTreeMap<String, bytes::Bytes> {
+/// The contents with the announced hash by id, each content once.
+pub(crate) fn verified_contents(
+    bundle: &OfferedBundle,
+    expected: &ExpectedIds,
+) -> BTreeMap<String, bytes::Bytes> {
     let mut out = BTreeMap::new();
     for (file, id) in bundle.files.iter().zip(expected) {
         let Some(id) = id.as_ref().filter(|id| !out.contains_key(*id)) else { continue };

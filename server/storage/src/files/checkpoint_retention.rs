@@ -2,9 +2,10 @@
 
 use berth_types::files::FileState;
 
-/// Of checkpoints, newest first, those that are given up: whole ones beyond the `keep` newest, what is half there
-/// and older than a whole one, and notes about what was not kept that are older than all that stay. Gives their
-/// places in the list.
+/// The indices of the checkpoints to remove, in a list with the newest first.
+///
+/// Removed are whole checkpoints beyond the `keep` newest, partial ones older than a whole one, and refused
+/// ones older than all that stay.
 pub fn outdated(newest_first: &[FileState], keep: usize) -> Vec<usize> {
     let (mut whole, mut out) = (0, Vec::new());
     for (index, state) in newest_first.iter().enumerate() {

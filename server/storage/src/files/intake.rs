@@ -1,7 +1,7 @@
-//! What workers hand over, piece by piece, and what an attempt begins with.
+//! Intake of files from workers in chunks, and checkpoints for new attempts.
 //!
-//! A file counts from the moment at which all of it is in the store and its hash was checked. A piece that
-//! comes again, and a portal that died at any step, lead to the same end.
+//! A file is complete when its hash is checked and all its bytes are in the store. A repeated chunk and a
+//! crash of the portal at any step lead to the same result.
 
 use super::checkpoint_retention::outdated;
 use berth_proto as proto;
@@ -15,22 +15,22 @@ use futures::FutureExt;
 use serde::Deserialize;
 
 use super::Files;
-use super::staging::Taken;
+use super::staging::ChunkOutcome;
 use berth_foundation::Change;
-use berth_store::attempts::{AttemptRow, OpenRow};
+use berth_store::attempts::{AttemptRow, OpenRankRow};
 use berth_store::files::FileRow;
 use berth_store::{self as store, StoreError, Tx};
 
-/// Checkpoints that are kept when the job does not say.
-const USUALLY_KEPT: u32 = 2;
-/// Where it is said that a job has as many artifacts as it may. No file, and no note of a worker's, has this number.
-const FULL: (&str, i64) = ("artifacts", 2);
-/// SHA-256 of nothing.
-const NOTHING: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+/// The default number of kept checkpoints.
+const DEFAULT_KEEP: u32 = 2;
+/// Path and number of the note about a job's full number of artifacts. No other file or note has this number.
+const FULL_NOTE: (&str, i64) = ("artifacts", 2);
+/// The SHA-256 of an empty file.
+const EMPTY_SHA256: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
-/// A file as a worker offers it.
+/// A worker's offer of a file.
 #[derive(Debug, Clone)]
-pub struct Offered {
+pub struct OfferedFile {
     pub job: JobId,
     pub attempt: u32,
     pub kind: FileKind,
@@ -41,34 +41,35 @@ pub struct Offered {
     pub sha256: String,
     pub files: i64,
     pub note: String,
-    /// There is nothing to come, and the note says why.
+    /// The worker sends no content, for the reason in the note.
     pub refused: bool,
 }
 
-/// How far a file has come.
+/// The progress of a file: its received bytes, and whether the worker has nothing more to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Kept {
+pub struct FileProgress {
     pub bytes: u64,
     pub done: bool,
 }
 
-const DONE: Kept = Kept { bytes: 0, done: true };
+const DONE: FileProgress = FileProgress { bytes: 0, done: true };
 
-/// What of a submission is about checkpoints.
+/// The part of a submission about checkpoints.
 #[derive(Deserialize)]
-struct Wanted {
+struct CheckpointPart {
     #[serde(default)]
     checkpoint: Option<Checkpoint>,
 }
 
-/// What a job and its organization have, read when it is first needed, and what they may have.
-pub(super) struct Room {
+/// The storage use of a job and its organization, read on first use, and the limit of the organization in
+/// bytes.
+pub(super) struct StorageUse {
     limit: i64,
-    /// Files of the job and bytes of the organization.
+    /// The files of the job and the bytes of the organization.
     used: Option<(i64, i64)>,
 }
 
-impl Room {
+impl StorageUse {
     pub(super) fn new(limit: i64) -> Self {
         Self { limit, used: None }
     }
@@ -77,8 +78,8 @@ impl Room {
         let used = match self.used {
             Some(used) => used,
             None => {
-                let files = store::files::count_of(tx, &row.job_id).await?;
-                (files, store::files::bytes_of(tx, &row.org_id).await?)
+                let files = store::files::count_for_job(tx, &row.job_id).await?;
+                (files, store::files::total_bytes(tx, &row.org_id).await?)
             }
         };
         self.used = Some(used);
@@ -86,21 +87,21 @@ impl Room {
     }
 }
 
-/// Says once in an attempt that its job has no room for more artifacts.
-async fn say_full(tx: &mut Tx<'_>, like: &FileRow, id: FileId) -> Result<(), StoreError> {
+/// Adds a note, once in an attempt, about the full number of artifacts of its job.
+async fn note_full(tx: &mut Tx<'_>, refused: &FileRow, id: FileId) -> Result<(), StoreError> {
     let note = format!("The job has {JOB_ARTIFACTS} files, and no more are kept; remove some.");
-    let (path, seq) = FULL;
+    let (path, seq) = FULL_NOTE;
     let row = FileRow {
         id: id.to_string(),
         kind: FileKind::Artifact.name().to_owned(),
         seq,
         path: path.to_owned(),
         bytes: 0,
-        sha256: NOTHING.to_owned(),
+        sha256: EMPTY_SHA256.to_owned(),
         files: 0,
         state: FileState::Refused.name().to_owned(),
         note: Some(note),
-        ..like.clone()
+        ..refused.clone()
     };
     if store::files::find_same(tx, &row).await?.is_none() {
         store::files::insert(tx, &row).await?;
@@ -108,7 +109,7 @@ async fn say_full(tx: &mut Tx<'_>, like: &FileRow, id: FileId) -> Result<(), Sto
     Ok(())
 }
 
-fn new_row(attempt: &AttemptRow, offered: &Offered, id: FileId, now: Timestamp) -> FileRow {
+fn new_row(attempt: &AttemptRow, offered: &OfferedFile, id: FileId, now: Timestamp) -> FileRow {
     FileRow {
         id: id.to_string(),
         org_id: attempt.org_id.clone(),
@@ -127,33 +128,32 @@ fn new_row(attempt: &AttemptRow, offered: &Offered, id: FileId, now: Timestamp) 
     }
 }
 
-/// A checkpoint that was never handed over whole makes room for the next.
-async fn give_up_partial(tx: &mut Tx<'_>, next: &FileRow) -> Result<(), StoreError> {
+/// Marks partial checkpoints of the same attempt before `next` as gone.
+async fn discard_partial(tx: &mut Tx<'_>, next: &FileRow) -> Result<(), StoreError> {
     let others = store::files::list_checkpoints(tx, &next.job_id, next.rank).await?;
-    let left = others.iter().filter(|o| o.attempt == next.attempt && o.seq < next.seq);
-    for other in left.filter(|o| o.state == FileState::Partial.name()) {
+    let earlier = others.iter().filter(|o| o.attempt == next.attempt && o.seq < next.seq);
+    for other in earlier.filter(|o| o.state == FileState::Partial.name()) {
         store::files::set_state(tx, &other.id, FileState::Partial, FileState::Gone, None).await?;
     }
     Ok(())
 }
 
-/// Why a file does not fit into what its organization may have.
-fn storage_full(kind: FileKind, limit: i64) -> String {
-    let instead = match kind {
+/// The note of a file beyond the storage limit of its organization.
+fn storage_full_note(kind: FileKind, limit: i64) -> String {
+    let consequence = match kind {
         FileKind::Checkpoint => " A next attempt begins with the checkpoint before, if there is one.",
         FileKind::Artifact => "",
     };
-    format!("The organization's {} GiB for files are used up; remove some.{instead}", limit >> 30)
+    format!("The organization's {} GiB for files are used up; remove some.{consequence}", limit >> 30)
 }
 
-/// The row of an offered file of an open attempt: the one that is there, or a new one. `None`: nothing of it is
-/// taken.
-pub(super) async fn enter(
+/// Finds or inserts the row of an offered file of an open attempt. `None` if the file is not accepted.
+pub(super) async fn register(
     tx: &mut Tx<'_>,
     attempt: &AttemptRow,
-    offered: &Offered,
+    offered: &OfferedFile,
     (id, now): (FileId, Timestamp),
-    room: &mut Room,
+    usage: &mut StorageUse,
 ) -> Result<Option<FileRow>, StoreError> {
     let mut row = new_row(attempt, offered, id, now);
     if let Some(same) = store::files::find_same(tx, &row).await? {
@@ -164,22 +164,22 @@ pub(super) async fn enter(
         store::files::set_state(tx, &same.id, FileState::Partial, FileState::Refused, note).await?;
         return Ok(None);
     }
-    let (files, bytes) = room.used(tx, &row).await?;
-    let artifact = offered.kind == FileKind::Artifact && !offered.refused;
-    // Checkpoints and notes have room of their own.
-    let most = if artifact { JOB_ARTIFACTS } else { JOB_ARTIFACTS + ATTEMPT_ARTIFACTS };
-    if usize::try_from(files).unwrap_or(usize::MAX) >= most {
-        if artifact {
-            say_full(tx, &row, id).await?;
+    let (files, bytes) = usage.used(tx, &row).await?;
+    let is_artifact = offered.kind == FileKind::Artifact && !offered.refused;
+    // Checkpoints and notes have their own margin above the limit of artifacts.
+    let max_files = if is_artifact { JOB_ARTIFACTS } else { JOB_ARTIFACTS + ATTEMPT_ARTIFACTS };
+    if usize::try_from(files).unwrap_or(usize::MAX) >= max_files {
+        if is_artifact {
+            note_full(tx, &row, id).await?;
         }
         return Ok(None);
     }
     if offered.kind == FileKind::Checkpoint {
-        give_up_partial(tx, &row).await?;
+        discard_partial(tx, &row).await?;
     }
-    let too_much = bytes.saturating_add(row.bytes) > room.limit;
+    let too_much = bytes.saturating_add(row.bytes) > usage.limit;
     if too_much && !offered.refused {
-        row.note = Some(storage_full(offered.kind, room.limit));
+        row.note = Some(storage_full_note(offered.kind, usage.limit));
     }
     let mut stored = row.bytes;
     if too_much || offered.refused {
@@ -187,12 +187,12 @@ pub(super) async fn enter(
         stored = 0;
     }
     store::files::insert(tx, &row).await?;
-    room.used = Some((files + 1, bytes.saturating_add(stored)));
+    usage.used = Some((files + 1, bytes.saturating_add(stored)));
     Ok(Some(row))
 }
 
-/// A whole file counts now; what it makes out of date is given up. Says whether anything is.
-async fn complete(tx: &mut Tx<'_>, row: &FileRow) -> Result<bool, StoreError> {
+/// Marks a whole file complete and outdated checkpoints gone. Returns true if there are gone files to remove.
+async fn mark_complete(tx: &mut Tx<'_>, row: &FileRow) -> Result<bool, StoreError> {
     if !store::files::set_state(tx, &row.id, FileState::Partial, FileState::Complete, None).await? {
         return Ok(true);
     }
@@ -201,9 +201,9 @@ async fn complete(tx: &mut Tx<'_>, row: &FileRow) -> Result<bool, StoreError> {
     }
     let job: JobId = row.job_id.parse().map_err(|_| StoreError::Corrupt(row.job_id.clone()))?;
     let Some(job) = store::jobs::find_any(tx, job).await? else { return Ok(false) };
-    let Wanted { checkpoint } =
+    let CheckpointPart { checkpoint } =
         serde_json::from_str(&job.spec).map_err(|_| StoreError::Corrupt(job.id.clone()))?;
-    let keep = checkpoint.and_then(|c| c.keep).unwrap_or(USUALLY_KEPT);
+    let keep = checkpoint.and_then(|c| c.keep).unwrap_or(DEFAULT_KEEP);
     let rows = store::files::list_checkpoints(tx, &row.job_id, row.rank).await?;
     let states: Vec<FileState> =
         rows.iter().map(|r| FileState::parse(&r.state).unwrap_or(FileState::Gone)).collect();
@@ -217,14 +217,14 @@ async fn complete(tx: &mut Tx<'_>, row: &FileRow) -> Result<bool, StoreError> {
 }
 
 impl Files {
-    /// Takes a piece of a file from the node that has its attempt, and says where to go on.
-    pub async fn keep_piece(
+    /// Receives a chunk of a file from the node of its attempt and returns the progress of the file.
+    pub async fn receive_chunk(
         &self,
         node: NodeId,
-        mut offered: Offered,
+        mut offered: OfferedFile,
         offset: u64,
         data: Vec<u8>,
-    ) -> Result<Kept, Problem> {
+    ) -> Result<FileProgress, Problem> {
         if JOB_PATHS.check(&offered.path).is_err() {
             return Ok(DONE);
         }
@@ -232,54 +232,57 @@ impl Files {
         let (job, number) = (offered.job, offered.attempt);
         let now = self.context.now();
         let (id, limit): (FileId, i64) = (self.context.new_id(now), self.context.settings.org_storage_bytes);
-        let entering = self.context.db.write(move |tx| {
+        let registering = self.context.db.write(move |tx| {
             let offered = offered.clone();
             async move {
                 let attempt = store::attempts::find(tx, offered.job, offered.attempt, node).await?;
                 let Some(attempt) = attempt.filter(|a| a.is_open) else { return Ok(None) };
-                enter(tx, &attempt, &offered, (id, now), &mut Room::new(limit)).await
+                register(tx, &attempt, &offered, (id, now), &mut StorageUse::new(limit)).await
             }
             .boxed()
         });
-        let Some(row) = entering.await? else { return Ok(DONE) };
+        let Some(row) = registering.await? else { return Ok(DONE) };
         if row.state != FileState::Partial.name() {
             return Ok(DONE);
         }
-        let Some(_claim) = self.objects.claim(&row.id) else {
+        let Some(_lock) = self.objects.try_lock(&row.id) else {
             return Err(Problem::unavailable("The same file is being written.", 1));
         };
         let total = u64::try_from(row.bytes).unwrap_or(0);
         let sent = data.len() as u64;
-        match self.staging.take_piece(&row.id, offset, data, total, &row.sha256).await? {
-            Taken::Part(bytes) => {
+        match self.staging.add_chunk(&row.id, offset, data, total, &row.sha256).await? {
+            ChunkOutcome::Partial(bytes) => {
                 if sent > 0 && bytes == offset.saturating_add(sent) {
-                    self.handovers.note(job, number, node, now);
+                    self.handovers.record_progress(job, number, node, now);
                 }
-                return Ok(Kept { bytes, done: false });
+                return Ok(FileProgress { bytes, done: false });
             }
-            Taken::Spoilt => return Ok(Kept { bytes: 0, done: false }),
-            Taken::Whole(_) => {}
+            ChunkOutcome::HashMismatch => return Ok(FileProgress { bytes: 0, done: false }),
+            ChunkOutcome::Whole(_) => {}
         }
         self.objects.finish(&row.id).await?;
-        self.handovers.note(job, number, node, self.context.now());
+        self.handovers.record_progress(job, number, node, self.context.now());
         let (job, org) = (row.job_id.parse::<JobId>(), row.org_id.parse::<OrgId>());
         let sweep = self.context.db.write(move |tx| {
             let row = row.clone();
-            async move { complete(tx, &row).await }.boxed()
+            async move { mark_complete(tx, &row).await }.boxed()
         });
         if sweep.await? {
             let files = self.clone();
-            // Nobody waits for it, and the next look does what this one could not.
+            // The request does not wait for the removal. The hourly round repeats a failed one.
             tokio::spawn(async move { files.sweep_files().await });
         }
         if let (Ok(job), Ok(org)) = (job, org) {
             self.context.publish(Change::Job { org, job, event: None });
         }
-        Ok(Kept { bytes: total, done: true })
+        Ok(FileProgress { bytes: total, done: true })
     }
 
-    /// A piece of a checkpoint, for a node that has a later attempt of its job.
-    pub async fn give_piece(
+    /// A chunk of a checkpoint, for a node with an open attempt of the same job and rank.
+    ///
+    /// # Errors
+    /// The node has no such attempt, or there is no such complete checkpoint.
+    pub async fn read_chunk(
         &self,
         node: NodeId,
         job: JobId,
@@ -289,15 +292,15 @@ impl Files {
     ) -> Result<Vec<u8>, Problem> {
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
-        let here = store::attempts::find(&mut tx, job, attempt, node).await?.filter(|a| a.is_open);
-        let here = here.ok_or_else(Problem::not_found)?;
-        let org = here.org_id.parse().map_err(|_| Problem::internal())?;
+        let attempt = store::attempts::find(&mut tx, job, attempt, node).await?.filter(|a| a.is_open);
+        let attempt = attempt.ok_or_else(Problem::not_found)?;
+        let org = attempt.org_id.parse().map_err(|_| Problem::internal())?;
         let row = store::files::find(&mut tx, org, job, file).await?;
         drop(conn);
         let fits = |row: &FileRow| {
             row.kind == FileKind::Checkpoint.name()
                 && row.state == FileState::Complete.name()
-                && row.rank == here.rank
+                && row.rank == attempt.rank
         };
         let row = row.filter(fits).ok_or_else(Problem::not_found)?;
         let total = u64::try_from(row.bytes).unwrap_or(0);
@@ -305,12 +308,12 @@ impl Files {
         Ok(self.objects.read_piece(&row.id, offset.min(end)..end).await?.to_vec())
     }
 
-    /// Adds to an attempt's specification what is about files. False: it is not told yet, because it waits
-    /// for what the attempt before it still has to hand over.
-    pub async fn add_kept(
+    /// Adds the artifacts and the newest checkpoint to the specification of an attempt. Returns false if the
+    /// attempt must wait for the hand-over of the attempt before it.
+    pub async fn add_checkpoint(
         &self,
         tx: &mut Tx<'_>,
-        row: &OpenRow,
+        row: &OpenRankRow,
         submission: &NewJob,
         spec: &mut proto::Spec,
     ) -> Result<bool, StoreError> {
@@ -320,17 +323,17 @@ impl Files {
             return Ok(true);
         };
         let saving = store::attempts::list_saving(tx, &row.job_id, row.number).await?;
-        if self.handovers.awaited(self.context.live.connected()).any(&saving, self.context.now()) {
+        if self.handovers.awaited(self.context.live.connected()).includes_any(&saving, self.context.now()) {
             return Ok(false);
         }
         let checkpoints = store::files::list_checkpoints(tx, &row.job_id, row.rank).await?;
         let newest = checkpoints.into_iter().find(|c| c.state == FileState::Complete.name());
         spec.restore = newest.map(|file| proto::Restore {
             bytes: u64::try_from(file.bytes).unwrap_or(0),
-            sha256: digits(&file.sha256),
+            sha256: parse_hex(&file.sha256),
             file: file.id,
         });
-        // What the tenant sets overrides what is set for it.
+        // A variable of the submission overrides this default.
         spec.env.entry("BERTH_CHECKPOINT_DIR".to_owned()).or_insert_with(|| dir.clone());
         spec.checkpoint_dir = dir;
         spec.checkpoint_every_s = every_s.unwrap_or(0);
@@ -338,8 +341,8 @@ impl Files {
     }
 }
 
-/// Bytes from their hexadecimal digits.
-pub fn digits(text: &str) -> Vec<u8> {
+/// Reads bytes from hexadecimal digits.
+pub fn parse_hex(text: &str) -> Vec<u8> {
     let pair = |at: usize| text.get(at..at + 2).and_then(|pair| u8::from_str_radix(pair, 16).ok());
     (0..text.len()).step_by(2).filter_map(pair).collect()
 }
@@ -350,6 +353,6 @@ mod tests {
 
     #[test]
     fn digits_are_bytes() {
-        assert_eq!(digits("00ff10"), [0, 255, 16]);
+        assert_eq!(parse_hex("00ff10"), [0, 255, 16]);
     }
 }

@@ -1,12 +1,12 @@
-//! Files of jobs that outlive their attempt: who sees and removes them, and when they are removed by
-//! themselves. `intake` takes them from workers and gives checkpoints back.
+//! Files of jobs: their list, download, removal and expiry. `intake` receives files from workers and returns
+//! checkpoints.
 //!
-//! A row is marked gone before its bytes are removed and deleted after, so that no row ever promises bytes
-//! that are not there.
+//! A row is marked gone before its bytes are removed, and deleted afterwards. So no complete row lacks its
+//! bytes.
 
 mod bundles;
 mod checkpoint_retention;
-mod handing;
+mod handovers;
 mod intake;
 mod staging;
 
@@ -27,23 +27,23 @@ use berth_foundation::{Caller, Right};
 use berth_store::files::FileRow;
 use berth_store::{self as store, StoreError};
 
-pub use bundles::{Expected, OfferedBundle, Order, SmallFile};
-pub(crate) use bundles::{enter_artifacts, known_artifacts, sound};
-pub use handing::{Awaited, HandOvers};
-pub use intake::digits;
-pub use intake::{Kept, Offered};
-pub use staging::{Staging, Taken};
+pub use bundles::{BundleInput, ExpectedIds, OfferedBundle, SmallFile};
+pub(crate) use bundles::{known_artifacts, register_artifacts, verified_contents};
+pub use handovers::{AwaitedHandOvers, HandOvers};
+pub use intake::parse_hex;
+pub use intake::{FileProgress, OfferedFile};
+pub use staging::{ChunkOutcome, Staging};
 
-/// Days after its job's end for which a file is kept.
+/// Days after the end of a job for which its files are kept.
 const CHECKPOINT_DAYS: i64 = 7;
 const ARTIFACT_DAYS: i64 = 30;
-/// Files that are removed at a time.
+/// Files in one round of removal.
 const BATCH: i64 = 200;
 
-/// The bytes of a part of a file.
-pub type Content = BoxStream<'static, std::io::Result<bytes::Bytes>>;
+/// The bytes of a range of a file.
+pub type ByteStream = BoxStream<'static, std::io::Result<bytes::Bytes>>;
 
-fn show(row: FileRow) -> Result<JobFile, StoreError> {
+fn to_job_file(row: FileRow) -> Result<JobFile, StoreError> {
     let corrupt = || StoreError::Corrupt(row.id.clone());
     Ok(JobFile {
         id: row.id.parse().map_err(|_| corrupt())?,
@@ -60,7 +60,7 @@ fn show(row: FileRow) -> Result<JobFile, StoreError> {
     })
 }
 
-/// Files that jobs keep.
+/// The files of jobs.
 #[derive(Clone)]
 pub struct Files {
     context: Context,
@@ -74,7 +74,7 @@ impl Files {
         Self { context, staging: Staging::new(objects.clone()), objects, handovers }
     }
 
-    /// What a job has left so far, newest first.
+    /// The files of a job, newest first.
     pub async fn list_files(
         &self,
         caller: &Caller,
@@ -83,7 +83,7 @@ impl Files {
         cursor: Option<FileId>,
         limit: u32,
     ) -> Result<Page<JobFile>, Problem> {
-        self.context.authorise(caller, org, Right::Look).await?;
+        self.context.authorise(caller, org, Right::View).await?;
         let before = cursor.map_or_else(String::new, |c| c.to_string());
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
@@ -92,12 +92,15 @@ impl Files {
         }
         let rows = store::files::list(&mut tx, org, job, &before, i64::from(limit)).await?;
         let full = rows.len() == limit as usize;
-        let items = rows.into_iter().map(show).collect::<Result<Vec<JobFile>, StoreError>>()?;
+        let items = rows.into_iter().map(to_job_file).collect::<Result<Vec<JobFile>, StoreError>>()?;
         let next_cursor = items.last().filter(|_| full).map(|f| f.id.to_string());
         Ok(Page { items, next_cursor })
     }
 
-    /// A file of a job that can be fetched.
+    /// A complete file of a job.
+    ///
+    /// # Errors
+    /// The file is not complete, or there is no such file.
     pub async fn get_file(
         &self,
         caller: &Caller,
@@ -105,11 +108,11 @@ impl Files {
         job: JobId,
         file: FileId,
     ) -> Result<JobFile, Problem> {
-        self.context.authorise(caller, org, Right::Look).await?;
+        self.context.authorise(caller, org, Right::View).await?;
         let mut conn = self.context.db.read().await?;
         let row = store::files::find(&mut conn.tx(), org, job, file).await?;
         let row = row.filter(|row| row.state != FileState::Gone.name()).ok_or_else(Problem::not_found)?;
-        let file = show(row)?;
+        let file = to_job_file(row)?;
         if file.state != FileState::Complete {
             let detail = match file.note {
                 Some(note) if file.state == FileState::Refused => note,
@@ -120,12 +123,12 @@ impl Files {
         Ok(file)
     }
 
-    /// A part of a file that [`Files::get_file`] gave.
-    pub async fn read_file(&self, file: &JobFile, range: Range<u64>) -> Result<Content, Problem> {
+    /// A range of a file from [`Files::get_file`].
+    pub async fn read_file(&self, file: &JobFile, range: Range<u64>) -> Result<ByteStream, Problem> {
         Ok(self.objects.read(&file.id.to_string(), range).await?)
     }
 
-    /// Removes a file. What its job would be given as a checkpoint is then the one before.
+    /// Removes a file. Without its newest checkpoint a job restores the one before.
     pub async fn remove_file(
         &self,
         caller: &Caller,
@@ -155,7 +158,7 @@ impl Files {
         self.sweep_files().await
     }
 
-    /// Gives up what is too old or will never be whole, and removes everything that is gone.
+    /// Marks expired files and abandoned partial files as gone, then removes all gone files.
     pub async fn tidy_files(&self) -> Result<(), Problem> {
         let now = self.context.now();
         self.context
@@ -184,12 +187,12 @@ impl Files {
             let full = i64::try_from(rows.len()) == Ok(BATCH);
             let mut ids: Vec<String> = Vec::new();
             for row in rows {
-                // Whoever writes it finds that it is gone; the next look removes what is left.
-                let Some(_claim) = self.objects.claim(&row.id) else { continue };
+                // Another task writes this file. The next round removes it.
+                let Some(_lock) = self.objects.try_lock(&row.id) else { continue };
                 self.objects.remove(&row.id).await?;
                 ids.push(row.id);
             }
-            let none = ids.is_empty();
+            let removed_none = ids.is_empty();
             self.context
                 .db
                 .write(move |tx| {
@@ -203,7 +206,7 @@ impl Files {
                     .boxed()
                 })
                 .await?;
-            if !full || none {
+            if !full || removed_none {
                 return Ok(());
             }
         }

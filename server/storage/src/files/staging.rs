@@ -1,4 +1,4 @@
-//! Putting a file together from pieces, whoever sends them. Must not know what the file is for.
+//! Staging: assembly of a file from chunks. This module must not know the purpose of a file.
 
 use berth_types::problems::Problem;
 
@@ -6,22 +6,22 @@ use std::sync::Arc;
 
 use berth_foundation::objects::{ObjectError, Objects};
 
-/// What became of a piece.
+/// The result of a chunk.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Taken {
-    /// So many bytes are there; the next piece begins after them.
-    Part(u64),
-    /// All of it came and it is not what was said: it is begun anew.
-    Spoilt,
-    /// All of it is there, with this hash in hexadecimal digits. It is not in the store yet.
+pub enum ChunkOutcome {
+    /// The file has this number of bytes so far. The next chunk begins there.
+    Partial(u64),
+    /// The whole file has another hash than announced. Its transfer begins again.
+    HashMismatch,
+    /// The file is whole and staged, but not in the store yet. The value is its hash in lower-case hex.
     Whole(String),
 }
 
-fn unwritten(error: std::io::Error) -> Problem {
+fn object_problem(error: std::io::Error) -> Problem {
     ObjectError::from(error).into()
 }
 
-/// The place where files arrive in pieces.
+/// The staging area for files that arrive in chunks.
 #[derive(Clone)]
 pub struct Staging {
     objects: Arc<Objects>,
@@ -32,44 +32,44 @@ impl Staging {
         Self { objects }
     }
 
-    /// Adds a piece to a file of `total` bytes, whose claim the caller has, and checks its hash when that was
-    /// the last; an empty `sha256` is not known.
-    pub async fn take_piece(
+    /// Adds a chunk to a file of `total` bytes and checks the hash after the last chunk. The caller has the
+    /// write lock of the file. An empty `sha256` means an unknown hash.
+    pub async fn add_chunk(
         &self,
         id: &str,
         offset: u64,
         data: Vec<u8>,
         total: u64,
         sha256: &str,
-    ) -> Result<Taken, Problem> {
+    ) -> Result<ChunkOutcome, Problem> {
         let (objects, name) = (self.objects.clone(), id.to_owned());
         let staging = tokio::task::spawn_blocking(move || objects.stage(&name, offset, &data, total));
-        let bytes = staging.await.map_err(|_| Problem::internal())?.map_err(unwritten)?;
+        let bytes = staging.await.map_err(|_| Problem::internal())?.map_err(object_problem)?;
         if bytes < total {
-            return Ok(Taken::Part(bytes));
+            return Ok(ChunkOutcome::Partial(bytes));
         }
         let (objects, name) = (self.objects.clone(), id.to_owned());
         let hashing = tokio::task::spawn_blocking(move || objects.hash(&name));
-        let hash = hashing.await.map_err(|_| Problem::internal())?.map_err(unwritten)?;
+        let hash = hashing.await.map_err(|_| Problem::internal())?.map_err(object_problem)?;
         if !sha256.is_empty() && hash != sha256 {
             tracing::warn!(file = id, "a file did not arrive as it was sent; it is begun anew");
             self.objects.unstage(id);
-            return Ok(Taken::Spoilt);
+            return Ok(ChunkOutcome::HashMismatch);
         }
-        Ok(Taken::Whole(hash))
+        Ok(ChunkOutcome::Whole(hash))
     }
 
-    /// How much of a file has arrived.
-    pub async fn arrived(&self, id: &str, total: u64) -> Result<u64, Problem> {
+    /// The number of received bytes of a file.
+    pub async fn received_bytes(&self, id: &str, total: u64) -> Result<u64, Problem> {
         let (objects, name) = (self.objects.clone(), id.to_owned());
         let staging = tokio::task::spawn_blocking(move || objects.stage(&name, 0, &[], total));
-        staging.await.map_err(|_| Problem::internal())?.map_err(unwritten)
+        staging.await.map_err(|_| Problem::internal())?.map_err(object_problem)
     }
 
-    /// All of a small file that has arrived.
+    /// The received content of a small file.
     pub async fn staged_bytes(&self, id: &str) -> Result<Vec<u8>, Problem> {
         let (objects, name) = (self.objects.clone(), id.to_owned());
         let reading = tokio::task::spawn_blocking(move || objects.staged_bytes(&name));
-        reading.await.map_err(|_| Problem::internal())?.map_err(unwritten)
+        reading.await.map_err(|_| Problem::internal())?.map_err(object_problem)
     }
 }

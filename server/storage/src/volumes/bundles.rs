@@ -1,5 +1,5 @@
-//! Many small files of one volume that a worker hands over at once. What is in the volume, and what came before, is
-//! read once for all of them.
+//! Bundles of small files of one volume: their registration and their known contents. The contents of the
+//! volume and the earlier hand-overs are read once for a bundle.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,39 +7,44 @@ use berth_types::ids::{FileId, NodeId};
 use berth_types::paths::VOLUME_FILES;
 use berth_types::time::Timestamp;
 
-use super::handover::{Offer, refusal, writes};
-use crate::files::{Expected, OfferedBundle, Order};
+use super::handover::{Offer, find_write, refusal};
+use crate::files::{BundleInput, ExpectedIds, OfferedBundle};
 use berth_store::attempts::AttemptRow;
 use berth_store::volumes::blobs::BlobRow;
 use berth_store::{self as store, StoreError, Tx};
 
-/// A content: its hash and length.
-type Content = (String, i64);
+/// The identity of a content: its hash and its length in bytes.
+type ContentKey = (String, i64);
 
-async fn contents(tx: &mut Tx<'_>, volume: &str) -> Result<HashSet<Content>, StoreError> {
+async fn contents(tx: &mut Tx<'_>, volume: &str) -> Result<HashSet<ContentKey>, StoreError> {
     let most = i64::try_from(VOLUME_FILES).unwrap_or(i64::MAX);
     let files = store::volumes::list_below(tx, volume, "", most).await?;
     Ok(files.into_iter().map(|file| (file.sha256, file.bytes)).collect())
 }
 
-/// Which files of a bundle are here, or are not wanted.
+/// Returns true for each file of a bundle that is in the store or not accepted.
 pub async fn known_files(
     tx: &mut Tx<'_>,
     node: NodeId,
     bundle: &OfferedBundle,
     volume: &str,
 ) -> Result<Vec<bool>, StoreError> {
-    let Some((attempt, _)) = writes(tx, node, (bundle.job, bundle.attempt, volume)).await? else {
+    let Some((attempt, _)) = find_write(tx, node, (bundle.job, bundle.attempt, volume)).await? else {
         return Ok(vec![true; bundle.files.len()]);
     };
-    let mut there = contents(tx, volume).await?;
-    let handed = store::volumes::blobs::list_handed(tx, volume, &attempt.job_id, attempt.number).await?;
+    let mut known = contents(tx, volume).await?;
+    let handed = store::volumes::blobs::list_handed_over(tx, volume, &attempt.job_id, attempt.number).await?;
     let whole = handed.into_iter().filter(|row| row.state == "complete");
-    there.extend(whole.map(|row| (row.sha256, row.bytes)));
-    Ok(bundle.files.iter().map(|file| there.contains(&(file.sha256.clone(), file.bytes))).collect())
+    known.extend(whole.map(|row| (row.sha256, row.bytes)));
+    Ok(bundle.files.iter().map(|file| known.contains(&(file.sha256.clone(), file.bytes))).collect())
 }
 
-fn new_row(attempt: &AttemptRow, volume: &str, (id, now): (FileId, Timestamp), content: &Content) -> BlobRow {
+fn new_row(
+    attempt: &AttemptRow,
+    volume: &str,
+    (id, now): (FileId, Timestamp),
+    content: &ContentKey,
+) -> BlobRow {
     BlobRow {
         id: id.to_string(),
         org_id: attempt.org_id.clone(),
@@ -56,31 +61,32 @@ fn new_row(attempt: &AttemptRow, volume: &str, (id, now): (FileId, Timestamp), c
     }
 }
 
-/// Enters the files of a bundle. One that does not fit refuses all that the attempt leaves.
-pub async fn enter_files(
+/// Registers the files of a bundle. A file beyond a limit refuses the whole hand-over of the attempt.
+pub async fn register_files(
     tx: &mut Tx<'_>,
     node: NodeId,
     bundle: &OfferedBundle,
     volume: &str,
-    order: &Order,
-) -> Result<Expected, StoreError> {
+    input: &BundleInput,
+) -> Result<ExpectedIds, StoreError> {
     let nothing = vec![None; bundle.files.len()];
-    let writing = writes(tx, node, (bundle.job, bundle.attempt, volume)).await?;
-    let Some((attempt, given)) = writing else { return Ok(nothing) };
+    let write = find_write(tx, node, (bundle.job, bundle.attempt, volume)).await?;
+    let Some((attempt, given)) = write else { return Ok(nothing) };
     let Some(volume) = store::volumes::find_any(tx, volume).await? else { return Ok(nothing) };
-    let there = contents(tx, &volume.id).await?;
-    let handed = store::volumes::blobs::list_handed(tx, &volume.id, &attempt.job_id, attempt.number).await?;
-    let mut handed: HashMap<Content, Option<String>> = handed
+    let present = contents(tx, &volume.id).await?;
+    let handed =
+        store::volumes::blobs::list_handed_over(tx, &volume.id, &attempt.job_id, attempt.number).await?;
+    let mut handed: HashMap<ContentKey, Option<String>> = handed
         .into_iter()
         .map(|row| ((row.sha256, row.bytes), (row.state == "partial").then_some(row.id)))
         .collect();
     let mut count =
-        store::volumes::blobs::count_offered(tx, &volume.id, &attempt.job_id, attempt.number).await?;
-    let mut stored = store::files::bytes_of(tx, &attempt.org_id).await?;
+        store::volumes::blobs::count_handed_over(tx, &volume.id, &attempt.job_id, attempt.number).await?;
+    let mut stored = store::files::total_bytes(tx, &attempt.org_id).await?;
     let mut out = Vec::new();
-    for (file, id) in bundle.files.iter().zip(&order.ids) {
+    for (file, id) in bundle.files.iter().zip(&input.ids) {
         let content = (file.sha256.clone(), file.bytes);
-        if there.contains(&content) {
+        if present.contains(&content) {
             out.push(None);
             continue;
         }
@@ -89,11 +95,11 @@ pub async fn enter_files(
             continue;
         }
         let offer = Offer { path: &file.path, bytes: file.bytes, listing: false };
-        if let Some(note) = refusal(&offer, volume.max_bytes, (count, stored), order.limit) {
-            store::volumes::uses::settle(tx, &given, None, Some(&note)).await?;
+        if let Some(note) = refusal(&offer, volume.max_bytes, (count, stored), input.limit) {
+            store::volumes::uses::set_result(tx, &given, None, Some(&note)).await?;
             return Ok(nothing);
         }
-        let row = new_row(&attempt, &volume.id, (*id, order.now), &content);
+        let row = new_row(&attempt, &volume.id, (*id, input.now), &content);
         store::volumes::blobs::insert(tx, &row).await?;
         (count, stored) = (count + 1, stored.saturating_add(file.bytes));
         handed.insert(content, Some(row.id.clone()));

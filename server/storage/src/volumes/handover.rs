@@ -1,12 +1,12 @@
-//! What workers are given of volumes and what they hand back.
+//! Exchange of volume files with workers, in both directions.
 //!
-//! Files come one by one and change nothing; the list that comes last makes all of them the volume's next
-//! version at once, or is refused as a whole. A piece that comes again, and a portal that died at any step,
-//! lead to the same end.
+//! Files arrive one by one and do not change the volume. The list of files arrives last. It becomes the next
+//! version of the volume, or is refused as a whole. A repeated chunk and a crash of the portal at any step
+//! lead to the same result.
 
 use std::collections::{BTreeMap, HashMap};
 
-use berth_core::volumes::clash;
+use berth_core::volumes::find_clash;
 use berth_proto::{self as proto, Message};
 use berth_types::ids::{FileId, JobId, NodeId};
 use berth_types::paths::{LeftOut, NOTE_CHARS, VOLUME_FILES, VOLUME_PATHS};
@@ -15,62 +15,62 @@ use berth_types::time::Timestamp;
 use futures::FutureExt;
 
 use super::Volumes;
-use crate::files::{Kept, Taken, digits};
+use crate::files::{ChunkOutcome, FileProgress, parse_hex};
 use berth_foundation::Change;
 use berth_store::attempts::AttemptRow;
 use berth_store::volumes::blobs::BlobRow;
-use berth_store::volumes::uses::UseRow;
+use berth_store::volumes::uses::VolumeUseRow;
 use berth_store::volumes::{VolumeFileRow, VolumeRow};
 use berth_store::{self as store, StoreError, Tx};
 
 /// Files in one message to a worker.
-const PAGE: i64 = 1_000;
-/// Bytes of a list: more than as many files with the longest paths need.
-const MOST_LIST: i64 = 16 << 20;
-const DONE: Kept = Kept { bytes: 0, done: true };
+const FILES_PER_MESSAGE: i64 = 1_000;
+/// The largest list in bytes: more than the list of a full volume with the longest paths.
+const MAX_LIST_BYTES: i64 = 16 << 20;
+const DONE: FileProgress = FileProgress { bytes: 0, done: true };
 
-/// What a worker offers to a volume.
+/// A worker's offer of a file or a list for a volume.
 #[derive(Debug, Clone)]
-pub struct OfferedVolume {
+pub struct OfferedVolumeFile {
     pub job: JobId,
     pub attempt: u32,
-    /// The volume's id.
+    /// The id of the volume.
     pub volume: String,
-    /// Inside the volume.
+    /// The path inside the volume.
     pub path: String,
     pub bytes: i64,
     /// Lower-case hex.
     pub sha256: String,
-    /// It is the list of all that is to be there.
+    /// The content is the list of all files of the next version.
     pub listing: bool,
     pub note: String,
-    /// There is nothing to come, and the note says why.
+    /// The worker sends no content, for the reason in the note.
     pub refused: bool,
 }
 
-impl OfferedVolume {
-    fn place(&self) -> (JobId, u32, &str) {
+impl OfferedVolumeFile {
+    fn write_key(&self) -> (JobId, u32, &str) {
         (self.job, self.attempt, &self.volume)
     }
 }
 
-/// What is new of a volume.
+/// The checked part of an offer.
 pub(super) struct Offer<'a> {
     pub path: &'a str,
     pub bytes: i64,
     pub listing: bool,
 }
 
-/// Why nothing that an attempt leaves is kept: this is too much. `count` and `stored`: what came of the attempt
-/// before, and the bytes that the organization has.
+/// The note of a hand-over that an offer takes beyond a limit. `count` is the number of files that the
+/// attempt has offered before. `stored` and `limit` are bytes of the organization.
 pub(super) fn refusal(
     offer: &Offer<'_>,
     max_bytes: i64,
     (count, stored): (i64, i64),
     limit: i64,
 ) -> Option<String> {
-    let most = if offer.listing { MOST_LIST } else { max_bytes };
-    if offer.bytes > most {
+    let max = if offer.listing { MAX_LIST_BYTES } else { max_bytes };
+    if offer.bytes > max {
         Some(format!("{} is larger than the volume may be; nothing was kept.", shortened(offer.path)))
     } else if count > i64::try_from(VOLUME_FILES).unwrap_or(i64::MAX) {
         Some(format!("A volume has at most {VOLUME_FILES} files; nothing was kept."))
@@ -81,31 +81,32 @@ pub(super) fn refusal(
     }
 }
 
-/// What a write of this attempt still is good for; `None`: nothing of it is taken.
-pub(super) async fn writes(
+/// Finds the attempt and its volume use that still accepts a hand-over.
+pub(super) async fn find_write(
     tx: &mut Tx<'_>,
     node: NodeId,
     (job, number, volume): (JobId, u32, &str),
-) -> Result<Option<(AttemptRow, UseRow)>, StoreError> {
+) -> Result<Option<(AttemptRow, VolumeUseRow)>, StoreError> {
     let attempt = store::attempts::find(tx, job, number, node).await?;
     let Some(attempt) = attempt.filter(|a| a.is_open) else { return Ok(None) };
     let given = store::volumes::uses::find(tx, &attempt.job_id, attempt.number, volume).await?;
-    let open =
-        |row: &UseRow| row.writable && !row.given_up && row.kept_version.is_none() && row.note.is_none();
+    let open = |row: &VolumeUseRow| {
+        row.writable && !row.given_up && row.kept_version.is_none() && row.note.is_none()
+    };
     Ok(given.filter(open).map(|given| (attempt, given)))
 }
 
-/// The row of what is offered: the one that is there, or a new one. `None`: nothing of it is to come.
-async fn enter(
+/// Finds or inserts the row of an offer. `None` if no content is expected.
+async fn register(
     tx: &mut Tx<'_>,
     node: NodeId,
-    offered: &OfferedVolume,
+    offered: &OfferedVolumeFile,
     (id, limit, now): (FileId, i64, Timestamp),
 ) -> Result<Option<BlobRow>, StoreError> {
-    let Some((attempt, given)) = writes(tx, node, offered.place()).await? else { return Ok(None) };
+    let Some((attempt, given)) = find_write(tx, node, offered.write_key()).await? else { return Ok(None) };
     let Some(volume) = store::volumes::find_any(tx, &offered.volume).await? else { return Ok(None) };
     if offered.refused {
-        store::volumes::uses::settle(tx, &given, None, Some(&offered.note)).await?;
+        store::volumes::uses::set_result(tx, &given, None, Some(&offered.note)).await?;
         return Ok(None);
     }
     let row = BlobRow {
@@ -122,7 +123,7 @@ async fn enter(
         state: "partial".to_owned(),
         touched_at: now.micros(),
     };
-    if let Some(known) = store::volumes::blobs::find_offered(tx, &row).await? {
+    if let Some(known) = store::volumes::blobs::find_handed_over(tx, &row).await? {
         return Ok(Some(known));
     }
     if !offered.listing
@@ -130,12 +131,12 @@ async fn enter(
     {
         return Ok(None);
     }
-    let count = store::volumes::blobs::count_offered(tx, &volume.id, &row.job_id, row.attempt).await?;
-    let stored = store::files::bytes_of(tx, &row.org_id).await?;
+    let count = store::volumes::blobs::count_handed_over(tx, &volume.id, &row.job_id, row.attempt).await?;
+    let stored = store::files::total_bytes(tx, &row.org_id).await?;
     let offer = Offer { path: &offered.path, bytes: row.bytes, listing: offered.listing };
     let note = refusal(&offer, volume.max_bytes, (count, stored), limit);
     if let Some(note) = note {
-        store::volumes::uses::settle(tx, &given, None, Some(&note)).await?;
+        store::volumes::uses::set_result(tx, &given, None, Some(&note)).await?;
         return Ok(None);
     }
     store::volumes::blobs::insert(tx, &row).await?;
@@ -146,8 +147,8 @@ fn shortened(path: &str) -> String {
     path.chars().filter(|c| !c.is_control()).take(100).collect()
 }
 
-/// A file of a list that makes sense.
-struct Listed {
+/// A valid file of a list.
+struct ListedFile {
     path: String,
     bytes: i64,
     sha256: String,
@@ -158,10 +159,10 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Reads a list, but for files at paths that no volume has; the fault for which nothing of it is kept.
-fn read(list: &[u8], max_bytes: i64) -> Result<(Vec<Listed>, LeftOut), String> {
+/// Parses a list without the files at invalid paths. `Err` is the note of a list that is refused as a whole.
+fn parse_list(list: &[u8], max_bytes: i64) -> Result<(Vec<ListedFile>, LeftOut), String> {
     let mut list = proto::Listing::decode(list).map_err(|_| "Its list could not be read.".to_owned())?;
-    // Workers of earlier builds keep to other limits.
+    // Workers of earlier builds have other limits.
     let mut left_out = LeftOut::default();
     list.files.retain(|file| {
         let fits = VOLUME_PATHS.check(&file.path).is_ok();
@@ -182,13 +183,13 @@ fn read(list: &[u8], max_bytes: i64) -> Result<(Vec<Listed>, LeftOut), String> {
         *paths.entry(&file.path).or_insert(0) += 1;
         total = total.saturating_add(file.bytes);
     }
-    if let Some(path) = clash(&paths) {
+    if let Some(path) = find_clash(&paths) {
         return Err(format!("There are two things at {}; nothing was kept.", shortened(path)));
     }
     if i64::try_from(total).map_or(true, |total| total > max_bytes) {
         return Err(format!("It left {total} bytes, and the volume may hold {max_bytes}; nothing was kept."));
     }
-    let listed = |file: proto::VolumeFile| Listed {
+    let listed = |file: proto::VolumeFile| ListedFile {
         bytes: i64::try_from(file.bytes).unwrap_or(i64::MAX),
         sha256: hex(&file.sha256),
         path: file.path,
@@ -197,26 +198,27 @@ fn read(list: &[u8], max_bytes: i64) -> Result<(Vec<Listed>, LeftOut), String> {
     Ok((list.files.into_iter().map(listed).collect(), left_out))
 }
 
-/// Makes what is listed the next version of its volume. `Err`: why not, in words.
-async fn replace(
+/// Makes the listed files the next version of the volume. `Err` is the note of a refused hand-over.
+async fn apply_list(
     tx: &mut Tx<'_>,
     volume: &VolumeRow,
-    given: &UseRow,
-    listed: &[Listed],
+    given: &VolumeUseRow,
+    listed: &[ListedFile],
     now: Timestamp,
 ) -> Result<Result<i64, String>, StoreError> {
     let most = i64::try_from(VOLUME_FILES).unwrap_or(i64::MAX);
     let current = store::volumes::list_below(tx, &volume.id, "", most).await?;
-    let offered = store::volumes::blobs::list_offered(tx, &volume.id, &given.job_id, given.attempt).await?;
+    let offered =
+        store::volumes::blobs::list_complete_files(tx, &volume.id, &given.job_id, given.attempt).await?;
     let mut blobs: HashMap<(&str, i64), &str> = HashMap::new();
     blobs.extend(offered.iter().map(|blob| ((blob.sha256.as_str(), blob.bytes), blob.id.as_str())));
     blobs.extend(current.iter().map(|file| ((file.sha256.as_str(), file.bytes), file.blob_id.as_str())));
-    let now_there: HashMap<&str, &VolumeFileRow> =
+    let by_path: HashMap<&str, &VolumeFileRow> =
         current.iter().map(|file| (file.path.as_str(), file)).collect();
     let version = volume.version + 1;
     let mut new = Vec::new();
     for file in listed {
-        let former = now_there.get(file.path.as_str());
+        let former = by_path.get(file.path.as_str());
         let same = |f: &&&VolumeFileRow| {
             f.sha256 == file.sha256 && f.bytes == file.bytes && f.executable == file.executable
         };
@@ -237,14 +239,17 @@ async fn replace(
             changed_at: now.micros(),
         });
     }
-    let kept: HashMap<&str, ()> = listed.iter().map(|file| (file.path.as_str(), ())).collect();
-    let mut gone: Vec<&str> =
-        current.iter().map(|file| file.path.as_str()).filter(|path| !kept.contains_key(path)).collect();
-    gone.extend(new.iter().map(|row| row.path.as_str()).filter(|path| now_there.contains_key(path)));
-    if gone.is_empty() && new.is_empty() {
+    let listed_paths: HashMap<&str, ()> = listed.iter().map(|file| (file.path.as_str(), ())).collect();
+    let mut ended: Vec<&str> = current
+        .iter()
+        .map(|file| file.path.as_str())
+        .filter(|path| !listed_paths.contains_key(path))
+        .collect();
+    ended.extend(new.iter().map(|row| row.path.as_str()).filter(|path| by_path.contains_key(path)));
+    if ended.is_empty() && new.is_empty() {
         return Ok(Ok(volume.version));
     }
-    for path in gone {
+    for path in ended {
         store::volumes::end_file(tx, &volume.id, path, version).await?;
     }
     for row in &new {
@@ -254,92 +259,93 @@ async fn replace(
     Ok(Ok(version))
 }
 
-/// Takes a list that has arrived, once.
+/// Applies a received list once and records the result of the hand-over.
 async fn settle(
     tx: &mut Tx<'_>,
     node: NodeId,
-    offered: &OfferedVolume,
+    offered: &OfferedVolumeFile,
     (blob, list): (&str, &[u8]),
     now: Timestamp,
 ) -> Result<(), StoreError> {
     store::volumes::blobs::give_up(tx, blob).await?;
-    let Some((_, given)) = writes(tx, node, offered.place()).await? else { return Ok(()) };
+    let Some((_, given)) = find_write(tx, node, offered.write_key()).await? else { return Ok(()) };
     let Some(volume) = store::volumes::find_any(tx, &offered.volume).await? else { return Ok(()) };
     let mut notes = vec![offered.note.clone()];
-    let done = match read(list, volume.max_bytes) {
+    let done = match parse_list(list, volume.max_bytes) {
         Ok((listed, left_out)) => {
             notes.push(left_out.note(&format!(
                 "a path in a volume has at most {} bytes and {} parts",
                 VOLUME_PATHS.bytes, VOLUME_PATHS.parts
             )));
-            replace(tx, &volume, &given, &listed, now).await?
+            apply_list(tx, &volume, &given, &listed, now).await?
         }
-        Err(why) => Err(why),
+        Err(note) => Err(note),
     };
     notes.retain(|note| !note.is_empty());
     let note = notes.join(" ");
     let note = Some(note.as_str()).filter(|note| !note.is_empty());
     match done {
-        Ok(version) => store::volumes::uses::settle(tx, &given, Some(version), note).await,
-        Err(why) => store::volumes::uses::settle(tx, &given, None, Some(&why)).await,
+        Ok(version) => store::volumes::uses::set_result(tx, &given, Some(version), note).await,
+        Err(note) => store::volumes::uses::set_result(tx, &given, None, Some(&note)).await,
     }
 }
 
 impl Volumes {
-    /// Takes a piece of what an attempt leaves in a volume, from the node that has it, and says where to go on.
-    pub async fn keep_volume_piece(
+    /// Receives a chunk of a hand-over to a volume from the node of the attempt. Returns the progress of the
+    /// file.
+    pub async fn receive_volume_chunk(
         &self,
         node: NodeId,
-        mut offered: OfferedVolume,
+        mut offered: OfferedVolumeFile,
         offset: u64,
         data: Vec<u8>,
-    ) -> Result<Kept, Problem> {
+    ) -> Result<FileProgress, Problem> {
         offered.note = offered.note.chars().filter(|c| !c.is_control()).take(NOTE_CHARS).collect();
         let now = self.context.now();
-        let order: (FileId, i64, Timestamp) =
+        let input: (FileId, i64, Timestamp) =
             (self.context.new_id(now), self.context.settings.org_storage_bytes, now);
         let offer = offered.clone();
-        let entering = self.context.db.write(move |tx| {
+        let registering = self.context.db.write(move |tx| {
             let offered = offer.clone();
-            async move { enter(tx, node, &offered, order).await }.boxed()
+            async move { register(tx, node, &offered, input).await }.boxed()
         });
-        let Some(row) = entering.await? else { return Ok(DONE) };
+        let Some(row) = registering.await? else { return Ok(DONE) };
         if row.state != "partial" {
             return Ok(DONE);
         }
-        let Some(_claim) = self.objects.claim(&row.id) else {
+        let Some(_lock) = self.objects.try_lock(&row.id) else {
             return Err(Problem::unavailable("The same file is being written.", 1));
         };
         let total = u64::try_from(row.bytes).unwrap_or(0);
         let sent = data.len() as u64;
-        match self.staging.take_piece(&row.id, offset, data, total, &row.sha256).await? {
-            Taken::Part(bytes) => {
+        match self.staging.add_chunk(&row.id, offset, data, total, &row.sha256).await? {
+            ChunkOutcome::Partial(bytes) => {
                 if sent > 0 && bytes == offset.saturating_add(sent) {
-                    self.handovers.note(offered.job, offered.attempt, node, now);
+                    self.handovers.record_progress(offered.job, offered.attempt, node, now);
                 }
-                return Ok(Kept { bytes, done: false });
+                return Ok(FileProgress { bytes, done: false });
             }
-            Taken::Spoilt => return Ok(Kept { bytes: 0, done: false }),
-            Taken::Whole(_) => {}
+            ChunkOutcome::HashMismatch => return Ok(FileProgress { bytes: 0, done: false }),
+            ChunkOutcome::Whole(_) => {}
         }
         if offered.listing {
-            self.take_list(node, offered, row.id, now).await?;
+            self.settle_list(node, offered, row.id, now).await?;
         } else {
             self.objects.finish(&row.id).await?;
-            self.handovers.note(offered.job, offered.attempt, node, self.context.now());
+            self.handovers.record_progress(offered.job, offered.attempt, node, self.context.now());
             let completing = self.context.db.write(move |tx| {
                 let row = row.clone();
                 async move { store::volumes::blobs::complete(tx, &row.id, &row.sha256).await }.boxed()
             });
             completing.await?;
         }
-        Ok(Kept { bytes: total, done: true })
+        Ok(FileProgress { bytes: total, done: true })
     }
 
-    async fn take_list(
+    async fn settle_list(
         &self,
         node: NodeId,
-        offered: OfferedVolume,
+        offered: OfferedVolumeFile,
         blob: String,
         now: Timestamp,
     ) -> Result<(), Problem> {
@@ -360,22 +366,22 @@ impl Volumes {
         Ok(())
     }
 
-    /// The version of a volume that an open attempt of this node was given.
-    async fn given_version(
+    /// The assigned volume version of an open attempt on this node.
+    async fn assigned_version(
         &self,
         tx: &mut Tx<'_>,
         node: NodeId,
         (job, attempt): (JobId, u32),
         volume: &str,
     ) -> Result<i64, Problem> {
-        let here = store::attempts::find(tx, job, attempt, node).await?.filter(|a| a.is_open);
-        let here = here.ok_or_else(Problem::not_found)?;
-        let given = store::volumes::uses::find(tx, &here.job_id, here.number, volume).await?;
+        let attempt = store::attempts::find(tx, job, attempt, node).await?.filter(|a| a.is_open);
+        let attempt = attempt.ok_or_else(Problem::not_found)?;
+        let given = store::volumes::uses::find(tx, &attempt.job_id, attempt.number, volume).await?;
         given.map(|given| given.version).ok_or_else(Problem::not_found)
     }
 
-    /// What is in a volume, from behind `after`, for a node that has an attempt with it.
-    pub async fn give_volume_list(
+    /// Files of the assigned version after the path `after`, for the node of an open attempt.
+    pub async fn list_volume_version(
         &self,
         node: NodeId,
         attempt: (JobId, u32),
@@ -384,20 +390,20 @@ impl Volumes {
     ) -> Result<Vec<proto::VolumeFile>, Problem> {
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
-        let version = self.given_version(&mut tx, node, attempt, volume).await?;
-        let rows = store::volumes::list_version(&mut tx, volume, version, after, PAGE).await?;
+        let version = self.assigned_version(&mut tx, node, attempt, volume).await?;
+        let rows = store::volumes::list_version(&mut tx, volume, version, after, FILES_PER_MESSAGE).await?;
         let file = |row: VolumeFileRow| proto::VolumeFile {
             path: row.path,
             file: row.blob_id,
             bytes: u64::try_from(row.bytes).unwrap_or(0),
-            sha256: digits(&row.sha256),
+            sha256: parse_hex(&row.sha256),
             executable: row.executable,
         };
         Ok(rows.into_iter().map(file).collect())
     }
 
-    /// A piece of a file of a volume, for a node that has an attempt with it.
-    pub async fn give_volume_piece(
+    /// A chunk of a file of the assigned version, for the node of an open attempt.
+    pub async fn read_volume_chunk(
         &self,
         node: NodeId,
         attempt: (JobId, u32),
@@ -406,7 +412,7 @@ impl Volumes {
     ) -> Result<Vec<u8>, Problem> {
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
-        let version = self.given_version(&mut tx, node, attempt, volume).await?;
+        let version = self.assigned_version(&mut tx, node, attempt, volume).await?;
         let row = store::volumes::find_blob(&mut tx, volume, version, file).await?;
         drop(conn);
         let row = row.ok_or_else(Problem::not_found)?;
@@ -425,13 +431,13 @@ mod tests {
     }
 
     fn fault(files: Vec<proto::VolumeFile>) -> String {
-        read(&proto::Listing { files }.encode_to_vec(), 100).err().unwrap_or_default()
+        parse_list(&proto::Listing { files }.encode_to_vec(), 100).err().unwrap_or_default()
     }
 
     #[test]
     fn a_list_is_taken_whole_or_not_at_all() {
         let listed =
-            read(&proto::Listing { files: vec![file("a/b", 60), file("c", 40)] }.encode_to_vec(), 100);
+            parse_list(&proto::Listing { files: vec![file("a/b", 60), file("c", 40)] }.encode_to_vec(), 100);
         let (listed, left_out) = listed.unwrap();
         assert_eq!(left_out.count, 0);
         assert_eq!((listed[0].path.as_str(), listed[0].bytes, listed[0].sha256.len()), ("a/b", 60, 64));
@@ -445,12 +451,12 @@ mod tests {
         ] {
             assert!(fault(files).contains(why), "{why}");
         }
-        // A path that no volume has keeps back nothing else, and needs no room.
+        // A file at an invalid path is left out alone and does not count as bytes.
         let deep = vec!["d"; VOLUME_PATHS.parts + 1].join("/");
         let files = vec![file(&deep, 60), file("../x", 60), file("a/b", 60)];
-        let (listed, left_out) = read(&proto::Listing { files }.encode_to_vec(), 100).unwrap();
+        let (listed, left_out) = parse_list(&proto::Listing { files }.encode_to_vec(), 100).unwrap();
         assert_eq!((listed.len(), listed[0].path.as_str(), left_out.count), (1, "a/b", 2));
-        assert!(read(b"\xff\xff", 100).is_err());
+        assert!(parse_list(b"\xff\xff", 100).is_err());
         assert_eq!(fault(Vec::new()), "", "an empty volume is one too");
     }
 }

@@ -1,8 +1,8 @@
-//! Named volumes of organizations: who makes, sees and deletes them, and what is in them. `uploads` puts
-//! files in, `uses` says which job may have which version, `handover` speaks with workers.
+//! Volumes of organizations: their creation, list, deletion and files. `uploads` adds files of people, `uses`
+//! assigns versions to jobs, `handover` exchanges files with workers.
 //!
-//! What is in a volume changes only from one version to the next, in one transaction; whoever has a version
-//! keeps it until it is done with it.
+//! The files of a volume change from one version to the next in one transaction. A version stays whole for
+//! the attempts that have it.
 
 mod bundles;
 mod handover;
@@ -11,7 +11,7 @@ pub mod uses;
 
 use std::ops::Range;
 
-use berth_core::volumes::{Leaf, MAX_VOLUMES, check_new, directory};
+use berth_core::volumes::{MAX_VOLUMES, VolumeFile, check_new, list_dir};
 use berth_types::Page;
 use berth_types::ids::{OrgId, VolumeId};
 use berth_types::paths::{VOLUME_FILES, VOLUME_PATHS};
@@ -20,7 +20,7 @@ use berth_types::time::Timestamp;
 use berth_types::volumes::{NewVolume, Volume, VolumeEntry};
 use futures::FutureExt;
 
-use crate::files::{Content, HandOvers, Staging};
+use crate::files::{ByteStream, HandOvers, Staging};
 use berth_foundation::Context;
 use berth_foundation::objects::Objects;
 use berth_foundation::{Caller, Right, idempotency};
@@ -28,17 +28,17 @@ use berth_store::volumes::{VolumeFileRow, VolumeRow};
 use berth_store::{self as store, StoreError, Tx};
 use std::sync::Arc;
 
-pub(crate) use bundles::{enter_files, known_files};
-pub use handover::OfferedVolume;
-pub use uploads::Added;
+pub(crate) use bundles::{known_files, register_files};
+pub use handover::OfferedVolumeFile;
+pub use uploads::PartOutcome;
 pub use uses::VolumeUses;
 
-/// An upload of which nothing more came for so long is given up, in seconds.
-const UPLOAD_KEPT_S: i64 = 7 * 86_400;
-/// Blobs that are removed at a time.
+/// Seconds without a new part after which an upload is abandoned.
+const UPLOAD_TIMEOUT_S: i64 = 7 * 86_400;
+/// Blobs in one round of removal.
 const BATCH: i64 = 200;
 
-async fn shown(tx: &mut Tx<'_>, row: VolumeRow) -> Result<Volume, StoreError> {
+async fn to_volume(tx: &mut Tx<'_>, row: VolumeRow) -> Result<Volume, StoreError> {
     let (bytes, files) = store::volumes::totals(tx, &row.id, row.version).await?;
     let size = |n: i64| u64::try_from(n).unwrap_or(0);
     Ok(Volume {
@@ -54,7 +54,7 @@ async fn shown(tx: &mut Tx<'_>, row: VolumeRow) -> Result<Volume, StoreError> {
     })
 }
 
-/// What somebody hears who would change what a job writes to.
+/// The refusal of a change to a volume with a writer.
 fn busy(writer: &uses::Writer) -> Problem {
     let detail = if writer.saving {
         format!("What {} wrote to it is being handed back; try again in a moment.", writer.job)
@@ -71,7 +71,7 @@ fn bad_path(detail: &str) -> Problem {
     Problem::invalid_field("/path", detail)
 }
 
-/// The volumes of organizations.
+/// Changes and reads volumes.
 #[derive(Clone)]
 pub struct Volumes {
     context: Context,
@@ -92,7 +92,7 @@ impl Volumes {
         input: NewVolume,
     ) -> Result<Volume, Problem> {
         self.context.authorise(caller, org, Right::Manage).await?;
-        if caller.done_before().is_some() {
+        if caller.already_created().is_some() {
             return self.get_volume(caller, org, &input.name).await;
         }
         let faults = check_new(&input);
@@ -113,9 +113,9 @@ impl Volumes {
         };
         let detail = format!("{} bytes", row.max_bytes);
         let event = self.context.audit_event(caller, "volume.created", row.name.clone(), detail);
-        let once = caller.once.clone();
-        let made = self.context.db.write(move |tx| {
-            let (row, event, once) = (row.clone(), event.clone(), once.clone());
+        let key = caller.idempotency_key.clone();
+        let created = self.context.db.write(move |tx| {
+            let (row, event, key) = (row.clone(), event.clone(), key.clone());
             async move {
                 if store::volumes::find(tx, org, &row.name).await?.is_some() {
                     let detail = format!("There is a volume {} already; choose another name.", row.name);
@@ -129,15 +129,15 @@ impl Volumes {
                 }
                 store::volumes::insert(tx, &row).await?;
                 store::quotas::insert_audit(tx, Some(org), &event).await?;
-                idempotency::claim(tx, once.as_ref(), &row.name, now).await?;
-                shown(tx, row).await.map(Ok)
+                idempotency::claim(tx, key.as_ref(), &row.name, now).await?;
+                to_volume(tx, row).await.map(Ok)
             }
             .boxed()
         });
-        made.await?
+        created.await?
     }
 
-    /// The volumes of an organization by name.
+    /// The volumes of an organization, ordered by name.
     pub async fn list_volumes(
         &self,
         caller: &Caller,
@@ -145,7 +145,7 @@ impl Volumes {
         cursor: Option<String>,
         limit: u32,
     ) -> Result<Page<Volume>, Problem> {
-        self.context.authorise(caller, org, Right::Look).await?;
+        self.context.authorise(caller, org, Right::View).await?;
         let after = cursor.unwrap_or_default();
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
@@ -153,21 +153,24 @@ impl Volumes {
         let full = rows.len() == limit as usize;
         let mut items = Vec::new();
         for row in rows {
-            items.push(shown(&mut tx, row).await?);
+            items.push(to_volume(&mut tx, row).await?);
         }
         let next_cursor = items.last().filter(|_| full).map(|last: &Volume| last.name.clone());
         Ok(Page { items, next_cursor })
     }
 
     pub async fn get_volume(&self, caller: &Caller, org: OrgId, name: &str) -> Result<Volume, Problem> {
-        self.context.authorise(caller, org, Right::Look).await?;
+        self.context.authorise(caller, org, Right::View).await?;
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
         let row = store::volumes::find(&mut tx, org, name).await?.ok_or_else(Problem::not_found)?;
-        Ok(shown(&mut tx, row).await?)
+        Ok(to_volume(&mut tx, row).await?)
     }
 
-    /// Deletes a volume with everything in it, unless a job has it or waits for it.
+    /// Deletes a volume with all its files.
+    ///
+    /// # Errors
+    /// A job has the volume or waits for it.
     pub async fn delete_volume(&self, caller: &Caller, org: OrgId, name: String) -> Result<(), Problem> {
         self.context.authorise(caller, org, Right::Manage).await?;
         let event = self.context.audit_event(caller, "volume.deleted", name.clone(), String::new());
@@ -195,7 +198,7 @@ impl Volumes {
         Ok(())
     }
 
-    /// What is in one directory of a volume (`""`: its root), by name.
+    /// The entries of one directory of a volume, ordered by name. The root is `""`.
     pub async fn list_volume_files(
         &self,
         caller: &Caller,
@@ -204,7 +207,7 @@ impl Volumes {
         cursor: Option<String>,
         limit: u32,
     ) -> Result<Page<VolumeEntry>, Problem> {
-        self.context.authorise(caller, org, Right::Look).await?;
+        self.context.authorise(caller, org, Right::View).await?;
         if !dir.is_empty() {
             VOLUME_PATHS.check(dir).map_err(|detail| bad_path(&detail))?;
         }
@@ -218,22 +221,22 @@ impl Volumes {
         if files.is_empty() && !dir.is_empty() {
             return Err(Problem::not_found());
         }
-        let leaf = |file: VolumeFileRow| Leaf {
+        let listed = |file: VolumeFileRow| VolumeFile {
             path: file.path,
             bytes: u64::try_from(file.bytes).unwrap_or(0),
             sha256: file.sha256,
             changed_at: Timestamp::from_micros(file.changed_at),
         };
-        let leaves: Vec<Leaf> = files.into_iter().map(leaf).collect();
+        let listed: Vec<VolumeFile> = files.into_iter().map(listed).collect();
         let after = cursor.unwrap_or_default();
-        let mut rest = directory(dir, &leaves).into_iter().filter(|entry| entry.name > after);
+        let mut rest = list_dir(dir, &listed).into_iter().filter(|entry| entry.name > after);
         let items: Vec<VolumeEntry> = rest.by_ref().take(limit as usize).collect();
         let more = rest.next().is_some();
         let next_cursor = items.last().filter(|_| more).map(|last| last.name.clone());
         Ok(Page { items, next_cursor })
     }
 
-    /// A file of a volume as it is now.
+    /// A file in the present version of a volume.
     pub async fn get_volume_file(
         &self,
         caller: &Caller,
@@ -241,23 +244,26 @@ impl Volumes {
         name: &str,
         path: &str,
     ) -> Result<VolumeFileRow, Problem> {
-        self.context.authorise(caller, org, Right::Look).await?;
+        self.context.authorise(caller, org, Right::View).await?;
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
         let row = store::volumes::find(&mut tx, org, name).await?.ok_or_else(Problem::not_found)?;
         store::volumes::find_file(&mut tx, &row.id, path).await?.ok_or_else(Problem::not_found)
     }
 
-    /// A part of a file that [`Volumes::get_volume_file`] gave.
+    /// A range of a file from [`Volumes::get_volume_file`].
     pub async fn read_volume_file(
         &self,
         file: &VolumeFileRow,
         range: Range<u64>,
-    ) -> Result<Content, Problem> {
+    ) -> Result<ByteStream, Problem> {
         Ok(self.objects.read(&file.blob_id, range).await?)
     }
 
-    /// Takes a file out of a volume: its next version is without it.
+    /// Removes a file from a volume by a new version.
+    ///
+    /// # Errors
+    /// A job writes to the volume.
     pub async fn remove_volume_file(
         &self,
         caller: &Caller,
@@ -278,7 +284,7 @@ impl Volumes {
                 if store::volumes::find_file(tx, &row.id, &path).await?.is_none() {
                     return Ok(Err(Problem::not_found()));
                 }
-                if let Some(writer) = uses::take_over(tx, &row.id, now, &awaited).await? {
+                if let Some(writer) = uses::revoke_idle_writers(tx, &row.id, now, &awaited).await? {
                     return Ok(Err(busy(&writer)));
                 }
                 store::volumes::end_file(tx, &row.id, &path, row.version + 1).await?;
@@ -293,20 +299,21 @@ impl Volumes {
         Ok(())
     }
 
-    /// Nobody waits for it, and the hourly look does what this one could not.
+    /// Removes unused blobs in the background. The hourly round repeats a failed removal.
     fn tidy_volumes_soon(&self) {
         let volumes = self.clone();
         tokio::spawn(async move { volumes.tidy_volumes().await });
     }
 
-    /// Gives up what no version and no attempt has any more, and removes its bytes.
+    /// Marks blobs without a version and without an attempt as gone, and removes their bytes.
     pub async fn tidy_volumes(&self) -> Result<(), Problem> {
-        let before = self.context.now().plus_seconds(-UPLOAD_KEPT_S);
+        let before = self.context.now().plus_seconds(-UPLOAD_TIMEOUT_S);
         self.context
             .db
             .write(move |tx| {
                 async move {
-                    // Together: what is in no version any more is not taken for something that was never in one.
+                    // One transaction for both: a blob that lost its version is not mistaken for a blob
+                    // without one.
                     store::volumes::forget_old(tx).await?;
                     store::volumes::blobs::abandon(tx, before).await
                 }
@@ -320,12 +327,12 @@ impl Volumes {
             let full = i64::try_from(rows.len()) == Ok(BATCH);
             let mut ids: Vec<String> = Vec::new();
             for row in rows {
-                // Whoever writes it finds that it is gone; the next look removes what is left.
-                let Some(_claim) = self.objects.claim(&row.id) else { continue };
+                // Another task writes this blob. The next round removes it.
+                let Some(_lock) = self.objects.try_lock(&row.id) else { continue };
                 self.objects.remove(&row.id).await?;
                 ids.push(row.id);
             }
-            let none = ids.is_empty();
+            let removed_none = ids.is_empty();
             self.context
                 .db
                 .write(move |tx| {
@@ -339,7 +346,7 @@ impl Volumes {
                     .boxed()
                 })
                 .await?;
-            if !full || none {
+            if !full || removed_none {
                 return Ok(());
             }
         }

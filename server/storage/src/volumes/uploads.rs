@@ -1,7 +1,7 @@
-//! Files that people put into a volume, in parts: what has arrived stays, so that a sender that lost its
-//! connection goes on from there. A file is in the volume when all of it is in the store.
+//! Uploads of people into volumes, in parts. Received parts stay, so a client continues after a broken
+//! connection. A file enters the volume when all its bytes are in the store.
 
-use berth_core::volumes::{MAX_TAG, MAX_UPLOADS, above};
+use berth_core::volumes::{MAX_TAG, MAX_UPLOADS, parent_dirs};
 use berth_types::ids::{FileId, OrgId};
 use berth_types::paths::{VOLUME_FILES, VOLUME_PATHS};
 use berth_types::problems::{FieldError, Problem};
@@ -12,21 +12,21 @@ use futures::FutureExt;
 
 use super::Volumes;
 use super::{bad_path, busy, uses};
-use crate::files::{Awaited, Taken};
+use crate::files::{AwaitedHandOvers, ChunkOutcome};
 use berth_foundation::{Caller, Right};
 use berth_store::volumes::blobs::BlobRow;
 use berth_store::volumes::{VolumeFileRow, VolumeRow};
 use berth_store::{self as store, StoreError, Tx};
 
-/// While something comes, it is noted no more often, in microseconds.
-const NOTED_EVERY: i64 = 60_000_000;
+/// The shortest time between two records of an upload's progress, in microseconds.
+const PROGRESS_INTERVAL: i64 = 60_000_000;
 
-/// What became of a part.
+/// The result of a part of an upload.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Added {
-    Taken(Upload),
-    /// Nothing was taken: the next part begins at this byte.
-    Elsewhere(u64),
+pub enum PartOutcome {
+    Added(Upload),
+    /// The part was ignored. The next part begins at this byte.
+    WrongOffset(u64),
 }
 
 fn check_upload(path: &str, input: &NewUpload) -> Vec<FieldError> {
@@ -55,9 +55,9 @@ fn upload(row: &BlobRow, received: u64, done: bool) -> Upload {
     Upload { path: row.path.clone(), bytes: u64::try_from(row.bytes).unwrap_or(0), received, done }
 }
 
-/// What keeps a file from being at this path: above it is a file, or it is a directory.
+/// The refusal of a path below a file, or at a directory.
 async fn clash(tx: &mut Tx<'_>, volume: &str, path: &str) -> Result<Option<Problem>, StoreError> {
-    for dir in above(path) {
+    for dir in parent_dirs(path) {
         if store::volumes::find_file(tx, volume, dir).await?.is_some() {
             return Ok(Some(bad_path(&format!("{dir} is a file, so nothing can be below it."))));
         }
@@ -66,56 +66,59 @@ async fn clash(tx: &mut Tx<'_>, volume: &str, path: &str) -> Result<Option<Probl
     Ok((!below.is_empty()).then(|| bad_path("There is a directory at this path.")))
 }
 
-/// Whether this many bytes still fit at a path, beside everything that is there or on its way.
-async fn room(
+/// The refusal of a file beyond the limits of its volume. `open_uploads` has the number and the bytes of open
+/// uploads.
+async fn check_room(
     tx: &mut Tx<'_>,
     volume: &VolumeRow,
     path: &str,
     bytes: i64,
-    on_its_way: (i64, i64),
+    open_uploads: (i64, i64),
 ) -> Result<Option<Problem>, StoreError> {
-    let (used, files) = store::volumes::totals(tx, &volume.id, volume.version).await?;
+    let (total, files) = store::volumes::totals(tx, &volume.id, volume.version).await?;
     let replaced = store::volumes::find_file(tx, &volume.id, path).await?;
     let new_file = i64::from(replaced.is_none());
-    let kept = used - replaced.map_or(0, |file| file.bytes);
-    if kept.saturating_add(on_its_way.1).saturating_add(bytes) > volume.max_bytes {
+    let used = total - replaced.map_or(0, |file| file.bytes);
+    if used.saturating_add(open_uploads.1).saturating_add(bytes) > volume.max_bytes {
         let detail = format!(
-            "The volume {} may hold {} bytes; {kept} are used and {} on their way. Delete some, or put less.",
-            volume.name, volume.max_bytes, on_its_way.1
+            "The volume {} may hold {} bytes; {used} are used and {} on their way. Delete some, or put less.",
+            volume.name, volume.max_bytes, open_uploads.1
         );
         return Ok(Some(full(detail)));
     }
-    if files + on_its_way.0 + new_file > i64::try_from(VOLUME_FILES).unwrap_or(i64::MAX) {
+    if files + open_uploads.0 + new_file > i64::try_from(VOLUME_FILES).unwrap_or(i64::MAX) {
         let detail = format!("A volume has at most {VOLUME_FILES} files; pack some of them into archives.");
         return Ok(Some(full(detail)));
     }
     Ok(None)
 }
 
-/// What is put into a volume.
-struct Content<'a> {
+/// The stored content of a new file.
+struct StoredContent<'a> {
     blob: &'a str,
     bytes: i64,
     sha256: &'a str,
 }
 
-/// Makes the volume's next version with a file at a path; says whether there was one. Refused while a job
-/// writes.
+/// Adds a file in a new version of the volume. Returns true if it replaces a file.
+///
+/// # Errors
+/// A job writes to the volume, the path is taken or a limit is exceeded.
 async fn place(
     tx: &mut Tx<'_>,
     volume: &VolumeRow,
     path: &str,
-    content: &Content<'_>,
-    (now, awaited): (Timestamp, &Awaited),
+    content: &StoredContent<'_>,
+    (now, awaited): (Timestamp, &AwaitedHandOvers),
 ) -> Result<Result<bool, Problem>, StoreError> {
-    if let Some(writer) = uses::take_over(tx, &volume.id, now, awaited).await? {
+    if let Some(writer) = uses::revoke_idle_writers(tx, &volume.id, now, awaited).await? {
         return Ok(Err(busy(&writer)));
     }
     if let Some(problem) = clash(tx, &volume.id, path).await? {
         return Ok(Err(problem));
     }
-    // What is on its way was counted when it was begun.
-    if let Some(problem) = room(tx, volume, path, content.bytes, (0, 0)).await? {
+    // Open uploads were counted at their begin.
+    if let Some(problem) = check_room(tx, volume, path, content.bytes, (0, 0)).await? {
         return Ok(Err(problem));
     }
     let version = volume.version + 1;
@@ -135,79 +138,83 @@ async fn place(
     Ok(Ok(replaced))
 }
 
-/// How an upload stands after it was asked for.
-enum Begun {
-    /// The volume has this content.
-    There,
-    Comes(Box<BlobRow>),
+/// The result of a begun upload.
+enum BegunUpload {
+    /// The volume has this content already.
+    Present,
+    /// The client sends the content.
+    Expected(Box<BlobRow>),
 }
 
-/// What a new upload is made of, so that a retried transaction makes the same.
+/// The input of a new upload. A retried transaction uses the same input.
 #[derive(Clone)]
-struct Order {
+struct UploadInput {
     org: OrgId,
     name: String,
     row: BlobRow,
     limit: i64,
     now: Timestamp,
-    awaited: Awaited,
+    awaited: AwaitedHandOvers,
     event: AuditEvent,
 }
 
-async fn begin(tx: &mut Tx<'_>, order: &Order) -> Result<Result<Begun, Problem>, StoreError> {
-    let Some(volume) = store::volumes::find(tx, order.org, &order.name).await? else {
+async fn begin(tx: &mut Tx<'_>, input: &UploadInput) -> Result<Result<BegunUpload, Problem>, StoreError> {
+    let Some(volume) = store::volumes::find(tx, input.org, &input.name).await? else {
         return Ok(Err(Problem::not_found()));
     };
-    let mut row = BlobRow { volume_id: volume.id.clone(), ..order.row.clone() };
-    if let Some(writer) = uses::writer(tx, &volume.id, order.now, &order.awaited).await? {
+    let mut row = BlobRow { volume_id: volume.id.clone(), ..input.row.clone() };
+    if let Some(writer) = uses::find_writer(tx, &volume.id, input.now, &input.awaited).await? {
         return Ok(Err(busy(&writer)));
     }
     if !row.sha256.is_empty()
         && let Some(same) = store::volumes::find_content(tx, &volume.id, &row.sha256, row.bytes).await?
     {
-        let here = store::volumes::find_file(tx, &volume.id, &row.path).await?;
-        if here.is_some_and(|here| here.blob_id == same.blob_id) {
-            return Ok(Ok(Begun::There));
+        let present = store::volumes::find_file(tx, &volume.id, &row.path).await?;
+        if present.is_some_and(|file| file.blob_id == same.blob_id) {
+            return Ok(Ok(BegunUpload::Present));
         }
-        let content = Content { blob: &same.blob_id, bytes: same.bytes, sha256: &same.sha256 };
-        let placed = place(tx, &volume, &row.path, &content, (order.now, &order.awaited)).await?;
+        let content = StoredContent { blob: &same.blob_id, bytes: same.bytes, sha256: &same.sha256 };
+        let placed = place(tx, &volume, &row.path, &content, (input.now, &input.awaited)).await?;
         if placed.is_ok() {
-            store::quotas::insert_audit(tx, Some(order.org), &order.event).await?;
+            store::quotas::insert_audit(tx, Some(input.org), &input.event).await?;
         }
-        return Ok(placed.map(|_| Begun::There));
+        return Ok(placed.map(|_| BegunUpload::Present));
     }
     if let Some(former) = store::volumes::blobs::find_upload(tx, &volume.id, &row.path).await? {
-        let known = row.sha256.is_empty() || former.sha256 == row.sha256;
-        if former.bytes == row.bytes && former.tag == row.tag && known {
-            store::volumes::blobs::touch(tx, &former.id, order.now).await?;
-            return Ok(Ok(Begun::Comes(Box::new(former))));
+        let same_hash = row.sha256.is_empty() || former.sha256 == row.sha256;
+        if former.bytes == row.bytes && former.tag == row.tag && same_hash {
+            store::volumes::blobs::touch(tx, &former.id, input.now).await?;
+            return Ok(Ok(BegunUpload::Expected(Box::new(former))));
         }
         store::volumes::blobs::give_up(tx, &former.id).await?;
     }
     if let Some(problem) = clash(tx, &volume.id, &row.path).await? {
         return Ok(Err(problem));
     }
-    let on_its_way = store::volumes::blobs::uploads(tx, &volume.id).await?;
-    if on_its_way.0 >= MAX_UPLOADS {
+    let open_uploads = store::volumes::blobs::uploads(tx, &volume.id).await?;
+    if open_uploads.0 >= MAX_UPLOADS {
         let detail =
             format!("There are {MAX_UPLOADS} uploads into it that are not finished; finish or delete some.");
         return Ok(Err(Problem::conflict("upload.limit", "Too many uploads", detail)));
     }
-    if let Some(problem) = room(tx, &volume, &row.path, row.bytes, on_its_way).await? {
+    if let Some(problem) = check_room(tx, &volume, &row.path, row.bytes, open_uploads).await? {
         return Ok(Err(problem));
     }
-    if store::files::bytes_of(tx, &row.org_id).await?.saturating_add(row.bytes) > order.limit {
+    if store::files::total_bytes(tx, &row.org_id).await?.saturating_add(row.bytes) > input.limit {
         let detail =
-            format!("The organization's {} GiB for files are used up; remove some.", order.limit >> 30);
+            format!("The organization's {} GiB for files are used up; remove some.", input.limit >> 30);
         return Ok(Err(Problem::conflict("storage.full", "There is no room for files", detail)));
     }
     row.state = "partial".to_owned();
     store::volumes::blobs::insert(tx, &row).await?;
-    Ok(Ok(Begun::Comes(Box::new(row))))
+    Ok(Ok(BegunUpload::Expected(Box::new(row))))
 }
 
 impl Volumes {
-    /// Begins an upload, or goes on with the same one.
+    /// Begins an upload, or continues the same one.
+    ///
+    /// # Errors
+    /// A job writes to the volume, the path is taken or a limit is exceeded.
     pub async fn begin_upload(
         &self,
         caller: &Caller,
@@ -237,7 +244,7 @@ impl Volumes {
             state: String::new(),
             touched_at: now.micros(),
         };
-        let order = Order {
+        let upload_input = UploadInput {
             org,
             name: name.clone(),
             row,
@@ -247,38 +254,38 @@ impl Volumes {
             event: self.context.audit_event(caller, "volume.file_put", name.clone(), path.clone()),
         };
         let beginning = self.context.db.write(move |tx| {
-            let order = order.clone();
-            async move { begin(tx, &order).await }.boxed()
+            let upload_input = upload_input.clone();
+            async move { begin(tx, &upload_input).await }.boxed()
         });
         let row = match beginning.await?? {
-            Begun::There => return Ok(Upload { path, bytes, received: bytes, done: true }),
-            Begun::Comes(row) => row,
+            BegunUpload::Present => return Ok(Upload { path, bytes, received: bytes, done: true }),
+            BegunUpload::Expected(row) => row,
         };
         let received = self.received(&row).await?;
-        // There is nothing to come.
+        // An empty file has no parts, so it is complete at once.
         if bytes == 0 {
             return match self.add_to_upload(caller, org, name, path, 0, Vec::new()).await? {
-                Added::Taken(upload) => Ok(upload),
-                Added::Elsewhere(received) => Ok(upload(&row, received, false)),
+                PartOutcome::Added(upload) => Ok(upload),
+                PartOutcome::WrongOffset(received) => Ok(upload(&row, received, false)),
             };
         }
         Ok(upload(&row, received, false))
     }
 
-    /// How much of an upload is there.
+    /// The number of received bytes of an upload.
     async fn received(&self, row: &BlobRow) -> Result<u64, Problem> {
         let total = u64::try_from(row.bytes).unwrap_or(0);
-        if row.state == "complete" { Ok(total) } else { self.staging.arrived(&row.id, total).await }
+        if row.state == "complete" { Ok(total) } else { self.staging.received_bytes(&row.id, total).await }
     }
 
-    async fn find_upload(&self, org: OrgId, name: &str, path: &str) -> Result<BlobRow, Problem> {
+    async fn get_upload_row(&self, org: OrgId, name: &str, path: &str) -> Result<BlobRow, Problem> {
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
         let volume = store::volumes::find(&mut tx, org, name).await?.ok_or_else(Problem::not_found)?;
         store::volumes::blobs::find_upload(&mut tx, &volume.id, path).await?.ok_or_else(Problem::not_found)
     }
 
-    /// An upload that is not finished.
+    /// The state of an open upload.
     pub async fn get_upload(
         &self,
         caller: &Caller,
@@ -287,12 +294,12 @@ impl Volumes {
         path: &str,
     ) -> Result<Upload, Problem> {
         self.context.authorise(caller, org, Right::Run).await?;
-        let row = self.find_upload(org, name, path).await?;
+        let row = self.get_upload_row(org, name, path).await?;
         let received = self.received(&row).await?;
         Ok(upload(&row, received, false))
     }
 
-    /// Gives an upload up.
+    /// Cancels an upload.
     pub async fn drop_upload(
         &self,
         caller: &Caller,
@@ -301,7 +308,7 @@ impl Volumes {
         path: &str,
     ) -> Result<(), Problem> {
         self.context.authorise(caller, org, Right::Run).await?;
-        let row = self.find_upload(org, name, path).await?;
+        let row = self.get_upload_row(org, name, path).await?;
         let dropping = self.context.db.write(move |tx| {
             let id = row.id.clone();
             async move { store::volumes::blobs::give_up(tx, &id).await }.boxed()
@@ -311,8 +318,11 @@ impl Volumes {
         Ok(())
     }
 
-    /// Adds a part to an upload; with the last the file is in the volume. An empty part at the end asks again
-    /// for what could not be done before, because a job wrote to the volume or the portal died.
+    /// Adds a part to an upload. The last part puts the file into the volume. An empty part at the end
+    /// repeats that step after a failure, such as a job that wrote to the volume.
+    ///
+    /// # Errors
+    /// The part is beyond the end, the hash differs or a job writes to the volume.
     pub async fn add_to_upload(
         &self,
         caller: &Caller,
@@ -321,33 +331,33 @@ impl Volumes {
         path: String,
         offset: u64,
         data: Vec<u8>,
-    ) -> Result<Added, Problem> {
+    ) -> Result<PartOutcome, Problem> {
         self.context.authorise(caller, org, Right::Run).await?;
-        let row = self.find_upload(org, &name, &path).await?;
+        let row = self.get_upload_row(org, &name, &path).await?;
         let total = u64::try_from(row.bytes).unwrap_or(0);
         let end = offset.saturating_add(data.len() as u64);
         if end > total {
             let detail = format!("The upload has {total} bytes, and this part ends at {end}.");
             return Err(Problem::invalid_field("", detail));
         }
-        let Some(_claim) = self.objects.claim(&row.id) else {
+        let Some(_lock) = self.objects.try_lock(&row.id) else {
             return Err(Problem::unavailable("A part of the same file is being written.", 1));
         };
-        // Looked at again: whoever had the claim before may have been at the end of it.
-        let row = self.find_upload(org, &name, &path).await?;
+        // Read again, because the previous owner of the lock may have completed the upload.
+        let row = self.get_upload_row(org, &name, &path).await?;
         if row.state != "complete" {
-            let hash = match self.staging.take_piece(&row.id, offset, data, total, &row.sha256).await? {
-                Taken::Part(received) if received == end => {
+            let hash = match self.staging.add_chunk(&row.id, offset, data, total, &row.sha256).await? {
+                ChunkOutcome::Partial(received) if received == end => {
                     self.note_upload(&row).await?;
-                    return Ok(Added::Taken(upload(&row, received, false)));
+                    return Ok(PartOutcome::Added(upload(&row, received, false)));
                 }
-                Taken::Part(received) => return Ok(Added::Elsewhere(received)),
-                Taken::Spoilt => {
+                ChunkOutcome::Partial(received) => return Ok(PartOutcome::WrongOffset(received)),
+                ChunkOutcome::HashMismatch => {
                     let detail =
                         "What arrived has another SHA-256 than was said. Send it again from the beginning.";
                     return Err(Problem::conflict("upload.hash", "The file did not arrive as it is", detail));
                 }
-                Taken::Whole(hash) => hash,
+                ChunkOutcome::Whole(hash) => hash,
             };
             self.objects.finish(&row.id).await?;
             let id = row.id.clone();
@@ -360,12 +370,12 @@ impl Volumes {
         if self.place_upload(caller, org, name, path).await? {
             self.tidy_volumes_soon();
         }
-        Ok(Added::Taken(upload(&row, total, true)))
+        Ok(PartOutcome::Added(upload(&row, total, true)))
     }
 
     async fn note_upload(&self, row: &BlobRow) -> Result<(), StoreError> {
         let now = self.context.now();
-        if now.micros() - row.touched_at < NOTED_EVERY {
+        if now.micros() - row.touched_at < PROGRESS_INTERVAL {
             return Ok(());
         }
         let id = row.id.clone();
@@ -376,7 +386,7 @@ impl Volumes {
         noting.await
     }
 
-    /// Puts what is whole into the volume; says whether it replaced a file.
+    /// Adds a complete upload to the volume. Returns true if it replaces a file.
     async fn place_upload(
         &self,
         caller: &Caller,
@@ -396,7 +406,7 @@ impl Volumes {
                 let Some(row) = row.filter(|row| row.state == "complete") else {
                     return Ok(Err(Problem::not_found()));
                 };
-                let content = Content { blob: &row.id, bytes: row.bytes, sha256: &row.sha256 };
+                let content = StoredContent { blob: &row.id, bytes: row.bytes, sha256: &row.sha256 };
                 let placed = place(tx, &volume, &path, &content, (now, &awaited)).await?;
                 if placed.is_ok() {
                     store::volumes::blobs::mark_placed(tx, &row.id).await?;

@@ -1,7 +1,8 @@
-//! Many credits in two statements.
+//! The posting of many credits in two statements.
 //!
-//! The rows travel as one value for each engine, because a statement for each would cost more than the
-//! rows do. Nothing but credits is posted here: what can be refused is posted one by one.
+//! The rows are bound as JSON (SQLite) or as one array for each column (Postgres), because a statement for
+//! each row would cost more than the row. Only credits are posted here. Transfers that can be refused are
+//! posted one by one.
 
 use std::collections::BTreeMap;
 
@@ -10,17 +11,20 @@ use berth_types::ledger::TransferKind;
 use super::{GRANTS, Posting, org_account};
 use crate::{StoreError, Tx};
 
-/// Posts credits, all or none.
+/// Posts all credits or none.
+///
+/// # Errors
+/// [`StoreError::Corrupt`] if a posting is not a credit, or an organization has no account.
 pub async fn post_credits(tx: &mut Tx<'_>, postings: &[Posting]) -> Result<(), StoreError> {
     if let Some(other) = postings.iter().find(|p| p.kind != TransferKind::Credit) {
         return Err(StoreError::Corrupt(format!("{} is no credit", other.id)));
     }
     insert(tx, postings).await?;
     let mut sums: BTreeMap<String, i64> = BTreeMap::new();
-    let beyond = || StoreError::Corrupt("credits beyond what can be counted".to_owned());
+    let overflow = || StoreError::Corrupt("credits beyond what can be counted".to_owned());
     for posting in postings {
         let sum = sums.entry(org_account(posting.org)).or_default();
-        *sum = sum.checked_add(posting.amount_micros).ok_or_else(beyond)?;
+        *sum = sum.checked_add(posting.amount_micros).ok_or_else(overflow)?;
     }
     if add(tx, &sums).await? == sums.len() as u64 {
         Ok(())
@@ -29,7 +33,7 @@ pub async fn post_credits(tx: &mut Tx<'_>, postings: &[Posting]) -> Result<(), S
     }
 }
 
-/// Adds to balances, and forgets what was forced as far as that is paid now. The number of accounts.
+/// Adds to balances and clears `forced_micros` as far as it is paid. Returns the number of changed accounts.
 async fn add(tx: &mut Tx<'_>, sums: &BTreeMap<String, i64>) -> Result<u64, StoreError> {
     macro_rules! update {
         ($from: literal) => {

@@ -1,37 +1,36 @@
-//! What is left of credit that expires.
+//! Lots of credit that expires, with the rest of each.
 //!
-//! [`super::ledger`] tells of everything that leaves the balance of an organization that has some, in the
-//! transaction that posts it.
+//! [`super::post`] and [`super::post_forced`] reduce the lots in the transaction of their posting.
 
-use berth_core::expiry::{self, Lot};
+use berth_core::expiry::{self, ExpiringCredit};
 use berth_types::ids::{OrgId, TransferId};
 use berth_types::time::Timestamp;
 
 use super::Posting;
 use crate::{StoreError, Tx};
 
-/// The source of what takes back a rest.
+/// The source of the debits of expired credit.
 pub const EXPIRY: &str = "expiry";
 
-/// A lot, with what its grant says.
+/// A grant that expires, with its rest.
 #[derive(Debug, Clone, sqlx::FromRow)]
-pub struct LotRow {
+pub struct ExpiringCreditRow {
     pub transfer_id: String,
     pub org_id: String,
     pub amount_micros: i64,
     pub left_micros: i64,
     pub expires_at: i64,
-    /// How often something was taken back of it.
+    /// The number of debits of its expired part.
     pub taken: i64,
-    /// How many of the warnings were told.
+    /// The number of warnings that were sent.
     pub told: i64,
     pub memo: String,
     pub granted_at: i64,
 }
 
-impl LotRow {
-    pub const fn lot(&self) -> Lot {
-        Lot { left_micros: self.left_micros, expires_at: Timestamp::from_micros(self.expires_at) }
+impl ExpiringCreditRow {
+    pub const fn lot(&self) -> ExpiringCredit {
+        ExpiringCredit { left_micros: self.left_micros, expires_at: Timestamp::from_micros(self.expires_at) }
     }
 }
 
@@ -45,8 +44,7 @@ macro_rules! select_lots {
     };
 }
 
-/// Makes a grant that was just posted one that expires. What the account was below nothing, it has paid
-/// already.
+/// Adds the lot of a posted grant. The part that paid an overdraft is not left in the lot.
 pub async fn insert(tx: &mut Tx<'_>, grant: &Posting, expires_at: Timestamp) -> Result<(), StoreError> {
     let (posted, _) = super::balance(tx, grant.org).await?;
     let left = grant.amount_micros.min(posted.max(0));
@@ -56,14 +54,14 @@ pub async fn insert(tx: &mut Tx<'_>, grant: &Posting, expires_at: Timestamp) -> 
     exec!(tx, sql, id, org, grant.amount_micros, left, expires_at.micros()).map(|_| ())
 }
 
-/// The lots of an organization that have something left, soonest first.
-pub async fn live(tx: &mut Tx<'_>, org: OrgId) -> Result<Vec<LotRow>, StoreError> {
+/// Lists the lots of an organization that have something left, first expiry first.
+pub async fn list_live(tx: &mut Tx<'_>, org: OrgId) -> Result<Vec<ExpiringCreditRow>, StoreError> {
     let sql = select_lots!("AND l.org_id = $1 ORDER BY l.expires_at, l.transfer_id");
-    list!(tx, LotRow, sql, org.to_string())
+    list!(tx, ExpiringCreditRow, sql, org.to_string())
 }
 
-/// What expires later than `now`, soonest first: left, and when.
-pub async fn expiring(
+/// Lists the lots of an organization that expire after `now`, first expiry first: (left micros, expiry).
+pub async fn list_expiring(
     tx: &mut Tx<'_>,
     org: OrgId,
     now: Timestamp,
@@ -74,16 +72,16 @@ pub async fn expiring(
     list!(tx, (i64, i64), sql, org.to_string(), now.micros(), limit)
 }
 
-/// Takes what left the balance from the lots that pay for it: `amount` is what they pay for first, and 0
-/// for what is paid by other credit as long as there is some.
+/// Takes a posted amount from the lots. `amount` is the part that the lots pay first; it is 0 if other credit
+/// pays first.
 pub(super) async fn spend(tx: &mut Tx<'_>, posting: &Posting, amount: i64) -> Result<(), StoreError> {
-    let rows = live(tx, posting.org).await?;
+    let rows = list_live(tx, posting.org).await?;
     let set_aside_at = match posting.pending {
         Some(hold) => posted_at(tx, hold).await?.unwrap_or(posting.at),
         None => posting.at,
     };
     let (posted, _) = super::balance(tx, posting.org).await?;
-    let lots: Vec<Lot> = rows.iter().map(LotRow::lot).collect();
+    let lots: Vec<ExpiringCredit> = rows.iter().map(ExpiringCreditRow::lot).collect();
     let parts = expiry::spend(&lots, amount, set_aside_at, posted);
     let sql = "UPDATE credit_lots SET left_micros = left_micros - $2 WHERE transfer_id = $1";
     for (row, part) in rows.iter().zip(parts).filter(|(_, part)| *part > 0) {
@@ -97,14 +95,19 @@ async fn posted_at(tx: &mut Tx<'_>, id: TransferId) -> Result<Option<Timestamp>,
     Ok(row.map(|(at,)| Timestamp::from_micros(at)))
 }
 
-/// Posts what is taken back of a lot.
-pub async fn take_back(tx: &mut Tx<'_>, row: &LotRow, posting: &Posting) -> Result<(), StoreError> {
-    super::write(tx, posting).await?;
+/// Posts the debit of an expired part and takes it from the lot.
+pub async fn take_back(
+    tx: &mut Tx<'_>,
+    row: &ExpiringCreditRow,
+    posting: &Posting,
+) -> Result<(), StoreError> {
+    super::write_transfer(tx, posting).await?;
     let sql = "UPDATE credit_lots SET left_micros = left_micros - $2, taken = $3 WHERE transfer_id = $1";
     exec!(tx, sql, &row.transfer_id, posting.amount_micros, posting.seq).map(|_| ())
 }
 
-/// What was set aside for jobs and reservations before `at` and still is. Use takes what was set aside first.
+/// Sums the holds of jobs and reservations from before `at` that still exist, in micros. Charges use the
+/// oldest hold first.
 pub async fn held_before(tx: &mut Tx<'_>, org: OrgId, at: Timestamp) -> Result<i64, StoreError> {
     let jobs = "SELECT w.held_micros, (SELECT CAST(COALESCE(SUM(CASE WHEN t.kind = 'usage' THEN -t.amount_micros \
                 WHEN t.at >= $2 THEN 0 WHEN t.kind = 'hold' THEN t.amount_micros WHEN t.kind = 'release' \
@@ -117,34 +120,35 @@ pub async fn held_before(tx: &mut Tx<'_>, org: OrgId, at: Timestamp) -> Result<i
                 AND w.org_id = $1 AND w.held_micros > 0";
     let mut sum = 0i64;
     for sql in [jobs, reservations] {
-        for (held, then) in list!(tx, (i64, i64), sql, org.to_string(), at.micros())? {
-            sum = sum.saturating_add(held.min(then).max(0));
+        for (held, held_then) in list!(tx, (i64, i64), sql, org.to_string(), at.micros())? {
+            sum = sum.saturating_add(held.min(held_then).max(0));
         }
     }
     Ok(sum)
 }
 
-/// The lots about which something may be to do: what has expired, and what expires by `last` or `first` and
-/// has its last, its first warning still to come.
-pub async fn due(
+/// Lists the lots that have expired, that expire by `last` and lack their last warning, or that expire by
+/// `first` and lack their first warning.
+pub async fn list_due(
     tx: &mut Tx<'_>,
     now: Timestamp,
     (last, first): (Timestamp, Timestamp),
-) -> Result<Vec<LotRow>, StoreError> {
+) -> Result<Vec<ExpiringCreditRow>, StoreError> {
     let sql = select_lots!(
         "AND l.expires_at <= $3 AND (l.expires_at <= $1 OR l.told < 1 OR (l.told < 2 AND l.expires_at <= $2)) \
          ORDER BY l.org_id, l.expires_at, l.transfer_id"
     );
-    list!(tx, LotRow, sql, now.micros(), last.micros(), first.micros())
+    list!(tx, ExpiringCreditRow, sql, now.micros(), last.micros(), first.micros())
 }
 
-/// Remembers how many warnings were told; says whether nobody had told them before.
-pub async fn tell(tx: &mut Tx<'_>, id: &str, told: i64) -> Result<bool, StoreError> {
+/// Records the number of sent warnings. Returns true if it was lower before and the lot has something left.
+pub async fn mark_warned(tx: &mut Tx<'_>, id: &str, warnings: i64) -> Result<bool, StoreError> {
     let sql = "UPDATE credit_lots SET told = $2 WHERE transfer_id = $1 AND told < $2 AND left_micros > 0";
-    Ok(exec!(tx, sql, id, told)? == 1)
+    Ok(exec!(tx, sql, id, warnings)? == 1)
 }
 
-/// What does not add up: more left than the balance has, or more left and taken back than was granted.
+/// Lists the organizations with more left in lots than in the balance, and the lots with more left and
+/// expired than was granted.
 pub async fn mismatches(tx: &mut Tx<'_>) -> Result<Vec<String>, StoreError> {
     let sql = "SELECT a.org_id FROM accounts a WHERE a.org_id IS NOT NULL AND \
                (SELECT CAST(COALESCE(SUM(l.left_micros), 0) AS BIGINT) FROM credit_lots l \

@@ -1,8 +1,8 @@
-//! Accounts and transfers: double entry, append-only.
+//! The ledger: accounts and transfers, in double entry and append-only.
 //!
-//! A posting and the balances it moves are written by one function, in the caller's transaction, so
-//! they cannot come apart. A posting whose `(source, source_id, kind, seq)` exists already fails as
-//! [`StoreError::Duplicate`]; one that would overdraw fails as [`StoreError::Refused`].
+//! One function writes a transfer and its balances in the transaction of the caller, so they always agree. A
+//! posting with a stored `(source, source_id, kind, seq)` fails with [`StoreError::Duplicate`]. A posting
+//! that would overdraw the account fails with [`StoreError::Refused`].
 
 use berth_types::ids::{OrgId, TransferId};
 use berth_types::ledger::TransferKind;
@@ -15,16 +15,16 @@ pub mod lots;
 
 pub use batch::post_credits;
 
-/// Where granted credit comes from. The platform's accounts are names in transfers only: a balance of
-/// theirs would be one row that every charge of every organization writes.
+/// The platform's account for granted credit. The accounts of the platform are names in transfers only. A
+/// stored balance of such an account would be one row that every charge of every organization writes.
 pub const GRANTS: &str = "platform:grants";
-/// Where charges go.
+/// The platform's account for charges.
 pub const REVENUE: &str = "platform:revenue";
-/// The source of credits for what evidence does not bear out. They take a charge back, so they come from
-/// where charges go.
+/// The source of credits for charges that evidence does not support. Such a credit returns a charge, so it
+/// comes from [`REVENUE`].
 pub const EVIDENCE: &str = "evidence";
 
-/// The platform's side of a posting.
+/// Returns the platform's account of a posting.
 fn platform_side(posting: &Posting) -> &'static str {
     match posting.kind {
         TransferKind::Credit if posting.source == EVIDENCE => REVENUE,
@@ -33,12 +33,12 @@ fn platform_side(posting: &Posting) -> &'static str {
     }
 }
 
-/// The tenant's account.
+/// Returns the name of an organization's account.
 pub fn org_account(org: OrgId) -> String {
     format!("tenant:{org}")
 }
 
-/// One row to post.
+/// A transfer to post.
 #[derive(Debug, Clone)]
 pub struct Posting {
     pub id: TransferId,
@@ -46,7 +46,7 @@ pub struct Posting {
     pub kind: TransferKind,
     /// Above zero.
     pub amount_micros: i64,
-    /// The hold that a charge or release draws on.
+    /// The hold that a charge or release reduces.
     pub pending: Option<TransferId>,
     pub source: &'static str,
     pub source_id: String,
@@ -55,25 +55,25 @@ pub struct Posting {
     pub at: Timestamp,
 }
 
-/// Opens the accounts of an organization; nothing happens when they exist.
+/// Creates the account of an organization, unless it exists.
 pub async fn open_accounts(tx: &mut Tx<'_>, org: OrgId) -> Result<(), StoreError> {
     let sql = "INSERT INTO accounts (id, org_id, posted_micros, held_micros) VALUES ($1, $2, 0, 0) \
                ON CONFLICT (id) DO NOTHING";
     exec!(tx, sql, org_account(org), org.to_string()).map(|_| ())
 }
 
-/// Posts one transfer and moves its balances. What leaves the balance is paid from the credit that expires
-/// soonest.
+/// Posts one transfer and changes the balances. Money that leaves the balance comes from the credit that
+/// expires first.
 pub async fn post(tx: &mut Tx<'_>, posting: &Posting) -> Result<(), StoreError> {
-    if write(tx, posting).await? {
+    if write_transfer(tx, posting).await? {
         lots::spend(tx, posting, posting.amount_micros).await?;
     }
     Ok(())
 }
 
-/// Posts one transfer and moves its balances, whatever credit pays for it; says whether something left the
-/// balance of an organization that has credit that expires.
-pub(super) async fn write(tx: &mut Tx<'_>, posting: &Posting) -> Result<bool, StoreError> {
+/// Writes one transfer and the balances, without a change of expiring credit. Returns true if money left the
+/// balance and the organization has expiring credit.
+pub(super) async fn write_transfer(tx: &mut Tx<'_>, posting: &Posting) -> Result<bool, StoreError> {
     let tenant = org_account(posting.org);
     let platform = platform_side(posting);
     let (debit, credit) = match posting.kind {
@@ -97,7 +97,7 @@ pub(super) async fn write(tx: &mut Tx<'_>, posting: &Posting) -> Result<bool, St
         posting.at.micros()
     )?;
     let amount = posting.amount_micros;
-    // What the tenant's account feels: posted, held.
+    // Changes of the organization's account: posted, held.
     let (posted, held) = match posting.kind {
         TransferKind::Credit => (amount, 0),
         TransferKind::Hold => (0, amount),
@@ -105,37 +105,39 @@ pub(super) async fn write(tx: &mut Tx<'_>, posting: &Posting) -> Result<bool, St
         TransferKind::Debit => (-amount, 0),
         TransferKind::Usage => (-amount, if posting.pending.is_some() { -amount } else { 0 }),
     };
-    // What was forced is forgotten as far as it is paid, by what gives only: elsewhere the rule must hold.
-    let gives = posted > 0 || held < 0;
+    // A transfer that raises the available money clears `forced_micros` as far as it is paid. Other transfers
+    // leave it, so the CHECK constraint refuses an overdraft.
+    let raises_available = posted > 0 || held < 0;
     let sql = "UPDATE accounts SET posted_micros = posted_micros + $2, held_micros = held_micros + $3, \
                forced_micros = CASE WHEN NOT $4 THEN forced_micros \
                WHEN forced_micros = 0 OR posted_micros + $2 - held_micros - $3 + credit_limit_micros >= 0 THEN 0 \
                ELSE held_micros + $3 - posted_micros - $2 - credit_limit_micros END WHERE id = $1 \
                RETURNING CASE WHEN $2 < 0 THEN (SELECT CAST(COUNT(*) AS BIGINT) FROM credit_lots \
                WHERE org_id = $5 AND left_micros > 0) ELSE 0 END";
-    match list!(tx, (i64,), sql, &tenant, posted, held, gives, posting.org.to_string())?.as_slice() {
+    match list!(tx, (i64,), sql, &tenant, posted, held, raises_available, posting.org.to_string())?.as_slice()
+    {
         [(lots,)] => Ok(*lots > 0),
         _ => Err(StoreError::Corrupt(format!("no account {tenant}"))),
     }
 }
 
-/// Posts a debit even when it was spent: the account is below nothing then, and nothing new starts until
-/// that is paid. What was paid by card does not expire, so credit that does is only touched when there is no
-/// other.
+/// Posts a debit, also beyond the available money. The available money may then be negative, and nothing new
+/// starts until the difference is paid. A payment by card does not expire, so the debit uses expiring credit
+/// last.
 pub async fn post_forced(tx: &mut Tx<'_>, posting: &Posting) -> Result<(), StoreError> {
     let available = available(tx, posting.org).await?;
-    let short = posting.amount_micros - available.max(0);
-    if short > 0 {
+    let shortage = posting.amount_micros - available.max(0);
+    if shortage > 0 {
         let sql = "UPDATE accounts SET forced_micros = forced_micros + $2 WHERE id = $1";
-        exec!(tx, sql, org_account(posting.org), short)?;
+        exec!(tx, sql, org_account(posting.org), shortage)?;
     }
-    if write(tx, posting).await? {
+    if write_transfer(tx, posting).await? {
         lots::spend(tx, posting, 0).await?;
     }
     Ok(())
 }
 
-/// How many transfers there are after one id and up to another, by kind.
+/// Counts the transfers after one id and up to another, by kind.
 pub async fn count_between(
     tx: &mut Tx<'_>,
     after: TransferId,
@@ -146,7 +148,7 @@ pub async fn count_between(
     list!(tx, (String, i64), sql, after.to_string(), until.to_string())
 }
 
-/// The hold that was placed for a cause, such as a job.
+/// Finds the first hold of a source, such as a job.
 pub async fn find_hold(
     tx: &mut Tx<'_>,
     source: &str,
@@ -158,38 +160,42 @@ pub async fn find_hold(
         .transpose()
 }
 
-/// What was credited for a cause, such as what a job's evidence does not bear out.
+/// Sums the credits of a source in micros, such as the credits for a job's charges that evidence does not
+/// support.
 pub async fn credited(tx: &mut Tx<'_>, source: &str, source_id: &str) -> Result<i64, StoreError> {
     let sql = "SELECT CAST(COALESCE(SUM(amount_micros), 0) AS BIGINT) FROM transfers \
                WHERE source = $1 AND source_id = $2 AND kind = 'credit'";
     Ok(find!(tx, (i64,), sql, source, source_id)?.map_or(0, |(n,)| n))
 }
 
-/// Posted and held micros of an organization.
+/// Returns the posted and held micros of an organization.
 pub async fn balance(tx: &mut Tx<'_>, org: OrgId) -> Result<(i64, i64), StoreError> {
     let sql = "SELECT posted_micros, held_micros FROM accounts WHERE id = $1";
     Ok(find!(tx, (i64, i64), sql, org_account(org))?.unwrap_or((0, 0)))
 }
 
-/// How far below nothing an organization may go.
+/// Returns the credit limit of an organization in micros.
 pub async fn credit_limit(tx: &mut Tx<'_>, org: OrgId) -> Result<i64, StoreError> {
     let sql = "SELECT credit_limit_micros FROM accounts WHERE id = $1";
     Ok(find!(tx, (i64,), sql, org_account(org))?.map_or(0, |(n,)| n))
 }
 
-/// What an organization can still draw on.
+/// Returns the available micros of an organization: posted, less held, plus the credit limit.
 pub async fn available(tx: &mut Tx<'_>, org: OrgId) -> Result<i64, StoreError> {
     let sql = "SELECT posted_micros - held_micros + credit_limit_micros FROM accounts WHERE id = $1";
     Ok(find!(tx, (i64,), sql, org_account(org))?.map_or(0, |(n,)| n))
 }
 
-/// Sets it; [`StoreError::Refused`] when more is drawn already.
+/// Sets the credit limit.
+///
+/// # Errors
+/// [`StoreError::Refused`] if the organization uses more than this limit.
 pub async fn set_credit_limit(tx: &mut Tx<'_>, org: OrgId, micros: i64) -> Result<(), StoreError> {
     let sql = "UPDATE accounts SET credit_limit_micros = $2 WHERE id = $1";
     exec!(tx, sql, org_account(org), micros).map(|_| ())
 }
 
-/// A stored row, as a statement needs it.
+/// A stored transfer, with the fields for a statement of account.
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct TransferRow {
     pub id: String,
@@ -199,11 +205,11 @@ pub struct TransferRow {
     pub source_id: String,
     pub memo: String,
     pub at: i64,
-    /// Of a grant that expires.
+    /// The expiry of a grant; absent for credit that does not expire.
     pub expires_at: Option<i64>,
 }
 
-/// The newest `limit` transfers of an organization with an id below `before`.
+/// Lists the newest `limit` transfers of an organization with an id below `before` (`''`: from the newest).
 pub async fn list(
     tx: &mut Tx<'_>,
     org: OrgId,
@@ -216,8 +222,7 @@ pub async fn list(
     list!(tx, TransferRow, sql, org_account(org), before, limit)
 }
 
-/// What does not add up: the accounts whose balance differs from the sum of their transfers. Empty
-/// when the books are right.
+/// Lists the accounts with a balance that differs from the sum of their transfers.
 pub async fn mismatches(tx: &mut Tx<'_>) -> Result<Vec<String>, StoreError> {
     let sql = "SELECT a.id FROM accounts a WHERE a.posted_micros <> \
                (SELECT CAST(COALESCE(SUM(CASE WHEN t.credit = a.id THEN t.amount_micros ELSE -t.amount_micros END), 0) AS BIGINT) \
@@ -229,8 +234,8 @@ pub async fn mismatches(tx: &mut Tx<'_>) -> Result<Vec<String>, StoreError> {
     Ok(list!(tx, (String,), sql)?.into_iter().map(|(account,)| account).collect())
 }
 
-/// What does not add up between jobs, reservations, days, credit that expires and the ledger: jobs that are
-/// open or ended since a time, all reservations since then, the days and the credit of every organization.
+/// Lists the differences between the ledger and jobs, reservations, usage days and expiring credit. It checks
+/// jobs and reservations that are open or ended since a time, and the days and credit of every organization.
 pub async fn cross_mismatches(tx: &mut Tx<'_>, since: Timestamp) -> Result<Vec<String>, StoreError> {
     let mut out = Vec::new();
     for (table, source) in [("jobs", "job"), ("reservations", "reservation")] {
@@ -264,7 +269,7 @@ pub async fn cross_mismatches(tx: &mut Tx<'_>, since: Timestamp) -> Result<Vec<S
     Ok(out)
 }
 
-/// How many transfers there are.
+/// Counts the transfers.
 pub async fn count(tx: &mut Tx<'_>) -> Result<i64, StoreError> {
     Ok(find!(tx, (i64,), "SELECT CAST(COUNT(*) AS BIGINT) FROM transfers")?.map_or(0, |(n,)| n))
 }

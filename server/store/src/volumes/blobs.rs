@@ -1,4 +1,4 @@
-//! Bytes of volumes, whole and on their way. The bytes themselves are elsewhere.
+//! Blobs of volumes, complete or partial. Their bytes are in the object store.
 
 use berth_types::time::Timestamp;
 
@@ -15,7 +15,7 @@ pub struct BlobRow {
     pub job_id: String,
     pub attempt: i64,
     pub bytes: i64,
-    /// Lower-case hex; empty when it is not known yet.
+    /// Lower-case hex; empty if it is not known yet.
     pub sha256: String,
     pub tag: String,
     /// `partial`, `complete` or `gone`.
@@ -55,19 +55,19 @@ pub async fn insert(tx: &mut Tx<'_>, row: &BlobRow) -> Result<(), StoreError> {
     .map(|_| ())
 }
 
-/// The upload to a path that is not in the volume yet.
+/// Finds the upload to a path, if the volume does not have it yet.
 pub async fn find_upload(tx: &mut Tx<'_>, volume: &str, path: &str) -> Result<Option<BlobRow>, StoreError> {
     let sql = select_blobs!("WHERE volume_id = $1 AND kind = 'upload' AND path = $2 AND state <> 'gone'");
     find!(tx, BlobRow, sql, volume, path)
 }
 
-/// An upload is in the volume now.
+/// Records that the volume has an upload now.
 pub async fn mark_placed(tx: &mut Tx<'_>, id: &str) -> Result<(), StoreError> {
     exec!(tx, "UPDATE volume_blobs SET path = '' WHERE id = $1", id).map(|_| ())
 }
 
-/// What an attempt hands over, or has handed over, with this content.
-pub async fn find_offered(tx: &mut Tx<'_>, like: &BlobRow) -> Result<Option<BlobRow>, StoreError> {
+/// Finds the blob of an attempt with the kind and content of `like`, complete or partial.
+pub async fn find_handed_over(tx: &mut Tx<'_>, like: &BlobRow) -> Result<Option<BlobRow>, StoreError> {
     let sql = select_blobs!(
         "WHERE volume_id = $1 AND kind = $2 AND job_id = $3 AND attempt = $4 AND sha256 = $5 AND bytes = $6 \
          AND state <> 'gone'"
@@ -75,8 +75,8 @@ pub async fn find_offered(tx: &mut Tx<'_>, like: &BlobRow) -> Result<Option<Blob
     find!(tx, BlobRow, sql, &like.volume_id, &like.kind, &like.job_id, like.attempt, &like.sha256, like.bytes)
 }
 
-/// The whole files that an attempt handed over.
-pub async fn list_offered(
+/// Lists the complete files of an attempt.
+pub async fn list_complete_files(
     tx: &mut Tx<'_>,
     volume: &str,
     job: &str,
@@ -88,8 +88,8 @@ pub async fn list_offered(
     list!(tx, BlobRow, sql, volume, job, attempt)
 }
 
-/// The files that an attempt handed over, or is handing over.
-pub async fn list_handed(
+/// Lists the files of an attempt, complete or partial.
+pub async fn list_handed_over(
     tx: &mut Tx<'_>,
     volume: &str,
     job: &str,
@@ -101,8 +101,8 @@ pub async fn list_handed(
     list!(tx, BlobRow, sql, volume, job, attempt)
 }
 
-/// How many rows an attempt has for a volume.
-pub async fn count_offered(
+/// Counts the blobs of an attempt for a volume.
+pub async fn count_handed_over(
     tx: &mut Tx<'_>,
     volume: &str,
     job: &str,
@@ -112,39 +112,39 @@ pub async fn count_offered(
     Ok(find!(tx, (i64,), sql, volume, job, attempt)?.map_or(0, |(count,)| count))
 }
 
-/// How many uploads into a volume are not in it yet, and their bytes.
+/// Counts the uploads that the volume does not have yet: (number, bytes).
 pub async fn uploads(tx: &mut Tx<'_>, volume: &str) -> Result<(i64, i64), StoreError> {
     let sql = "SELECT CAST(COUNT(*) AS BIGINT), CAST(COALESCE(SUM(bytes), 0) AS BIGINT) FROM volume_blobs \
                WHERE volume_id = $1 AND kind = 'upload' AND path <> '' AND state <> 'gone'";
     Ok(find!(tx, (i64, i64), sql, volume)?.unwrap_or_default())
 }
 
-/// Notes that somebody still sends it.
+/// Records that bytes of a blob still arrive.
 pub async fn touch(tx: &mut Tx<'_>, id: &str, now: Timestamp) -> Result<(), StoreError> {
     exec!(tx, "UPDATE volume_blobs SET touched_at = $2 WHERE id = $1", id, now.micros()).map(|_| ())
 }
 
-/// All of it is in the store, with this hash; says whether it was still on its way.
+/// Marks a blob as complete, with its hash. Returns true if it was partial.
 pub async fn complete(tx: &mut Tx<'_>, id: &str, sha256: &str) -> Result<bool, StoreError> {
     let sql = "UPDATE volume_blobs SET state = 'complete', sha256 = $2 WHERE id = $1 AND state = 'partial'";
     Ok(exec!(tx, sql, id, sha256)? == 1)
 }
 
-/// The same of one whose hash was known.
+/// Marks a blob as complete; its hash was known.
 pub async fn mark_complete(tx: &mut Tx<'_>, id: &str) -> Result<(), StoreError> {
     let sql = "UPDATE volume_blobs SET state = 'complete' WHERE id = $1 AND state = 'partial'";
     exec!(tx, sql, id).map(|_| ())
 }
 
-/// Gives up what no version has.
+/// Marks a blob as gone, unless a version has it.
 pub async fn give_up(tx: &mut Tx<'_>, id: &str) -> Result<(), StoreError> {
     let sql = "UPDATE volume_blobs SET state = 'gone' WHERE id = $1 \
                AND NOT EXISTS (SELECT 1 FROM volume_files f WHERE f.blob_id = volume_blobs.id)";
     exec!(tx, sql, id).map(|_| ())
 }
 
-/// Gives up uploads that nobody has sent anything of since `before`, and what is of no version and no
-/// attempt that could still hand over a list with it.
+/// Marks as gone the uploads without bytes since `before`, and the blobs that are in no version and belong to
+/// no open attempt. Returns their number.
 pub async fn abandon(tx: &mut Tx<'_>, before: Timestamp) -> Result<u64, StoreError> {
     let sql = "UPDATE volume_blobs SET state = 'gone' WHERE state <> 'gone' AND kind = 'upload' AND path <> '' AND touched_at < $1";
     let uploads = exec!(tx, sql, before.micros())?;
@@ -155,12 +155,12 @@ pub async fn abandon(tx: &mut Tx<'_>, before: Timestamp) -> Result<u64, StoreErr
     Ok(uploads + exec!(tx, sql, true)?)
 }
 
-/// Blobs whose bytes are to be removed.
+/// Lists the gone blobs; their bytes must be removed.
 pub async fn list_gone(tx: &mut Tx<'_>, limit: i64) -> Result<Vec<BlobRow>, StoreError> {
     list!(tx, BlobRow, select_blobs!("WHERE state = 'gone' ORDER BY id LIMIT $1"), limit)
 }
 
-/// Removes the row of a blob that is gone.
+/// Deletes the row of a gone blob.
 pub async fn remove(tx: &mut Tx<'_>, id: &str) -> Result<(), StoreError> {
     exec!(tx, "DELETE FROM volume_blobs WHERE id = $1 AND state = 'gone'", id).map(|_| ())
 }

@@ -1,5 +1,5 @@
-//! Volumes of organizations and which file is where in them; `blobs` are their bytes, `uses` the jobs that
-//! have them.
+//! Volumes of organizations and the files of their versions. [`blobs`] has the content of the files, and
+//! [`uses`] has the jobs with volumes.
 
 pub mod blobs;
 pub mod uses;
@@ -21,7 +21,7 @@ pub struct VolumeRow {
     pub changed_at: i64,
 }
 
-/// A file as some versions of a volume have it.
+/// A file in one or more versions of a volume.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct VolumeFileRow {
     pub volume_id: String,
@@ -75,12 +75,12 @@ pub async fn find(tx: &mut Tx<'_>, org: OrgId, name: &str) -> Result<Option<Volu
     find!(tx, VolumeRow, select_volumes!("WHERE org_id = $1 AND name = $2"), org.to_string(), name)
 }
 
-/// A volume, whoever's it is. Only for what an attempt was given.
+/// Finds a volume of any organization. Only for volumes of an attempt.
 pub async fn find_any(tx: &mut Tx<'_>, id: &str) -> Result<Option<VolumeRow>, StoreError> {
     find!(tx, VolumeRow, select_volumes!("WHERE id = $1"), id)
 }
 
-/// The volumes of an organization by name, from after `after` on.
+/// Lists the volumes of an organization by name, after the name `after`.
 pub async fn list(
     tx: &mut Tx<'_>,
     org: OrgId,
@@ -91,28 +91,30 @@ pub async fn list(
     list!(tx, VolumeRow, sql, org.to_string(), after, limit)
 }
 
-/// How many an organization has.
+/// Counts the volumes of an organization.
 pub async fn count(tx: &mut Tx<'_>, org: OrgId) -> Result<i64, StoreError> {
     let sql = "SELECT CAST(COUNT(*) AS BIGINT) FROM volumes WHERE org_id = $1";
     Ok(find!(tx, (i64,), sql, org.to_string())?.map_or(0, |(count,)| count))
 }
 
-/// Makes the next version of a volume the present one ([`StoreError::Stale`] when it is not the next any
-/// more).
+/// Makes the next version of a volume the present version.
+///
+/// # Errors
+/// [`StoreError::Stale`] if `version` is not the next version.
 pub async fn set_version(tx: &mut Tx<'_>, id: &str, version: i64, now: Timestamp) -> Result<(), StoreError> {
     let sql = "UPDATE volumes SET version = $2, changed_at = $3 WHERE id = $1 AND version = $4";
     let changed = exec!(tx, sql, id, version, now.micros(), version - 1)?;
     if changed == 1 { Ok(()) } else { Err(StoreError::Stale) }
 }
 
-/// Removes a volume. Its bytes are given up, and removed later.
+/// Deletes a volume. Its blobs become `gone`; their bytes are removed later.
 pub async fn delete(tx: &mut Tx<'_>, id: &str) -> Result<(), StoreError> {
     exec!(tx, "DELETE FROM volume_files WHERE volume_id = $1", id)?;
     exec!(tx, "UPDATE volume_blobs SET state = 'gone' WHERE volume_id = $1", id)?;
     exec!(tx, "DELETE FROM volumes WHERE id = $1", id).map(|_| ())
 }
 
-/// Bytes and number of the files that a version has.
+/// Sums the files of a version: (bytes, number).
 pub async fn totals(tx: &mut Tx<'_>, id: &str, version: i64) -> Result<(i64, i64), StoreError> {
     let sql = "SELECT CAST(COALESCE(SUM(bytes), 0) AS BIGINT), CAST(COUNT(*) AS BIGINT) FROM volume_files \
                WHERE volume_id = $1 AND from_version <= $2 AND (to_version IS NULL OR to_version > $2)";
@@ -137,13 +139,13 @@ pub async fn insert_file(tx: &mut Tx<'_>, row: &VolumeFileRow) -> Result<(), Sto
     .map(|_| ())
 }
 
-/// The file that is there now.
+/// Finds the present file at a path.
 pub async fn find_file(tx: &mut Tx<'_>, id: &str, path: &str) -> Result<Option<VolumeFileRow>, StoreError> {
     let sql = select_files!("WHERE volume_id = $1 AND path = $2 AND to_version IS NULL");
     find!(tx, VolumeFileRow, sql, id, path)
 }
 
-/// A file that is there now with this content.
+/// Finds a present file with this content.
 pub async fn find_content(
     tx: &mut Tx<'_>,
     id: &str,
@@ -156,7 +158,7 @@ pub async fn find_content(
     find!(tx, VolumeFileRow, sql, id, sha256, bytes)
 }
 
-/// The bytes that a version has under this id.
+/// Finds a file of a version by its blob.
 pub async fn find_blob(
     tx: &mut Tx<'_>,
     id: &str,
@@ -170,7 +172,7 @@ pub async fn find_blob(
     find!(tx, VolumeFileRow, sql, id, version, blob)
 }
 
-/// Files that are there now whose path begins so, `''` for all.
+/// Lists the present files with a path that begins with `prefix` (`''`: all).
 pub async fn list_below(
     tx: &mut Tx<'_>,
     id: &str,
@@ -185,7 +187,7 @@ pub async fn list_below(
     list!(tx, VolumeFileRow, sql, id, prefix, chars, limit)
 }
 
-/// Files of a version by path, from after `after` on.
+/// Lists the files of a version by path, after the path `after`.
 pub async fn list_version(
     tx: &mut Tx<'_>,
     id: &str,
@@ -200,14 +202,14 @@ pub async fn list_version(
     list!(tx, VolumeFileRow, sql, id, version, after, limit)
 }
 
-/// The present file is not in `version` and those after it; says whether there was one.
+/// Ends the present file: `version` and later versions do not have it. Returns true if the file existed.
 pub async fn end_file(tx: &mut Tx<'_>, id: &str, path: &str, version: i64) -> Result<bool, StoreError> {
     let sql =
         "UPDATE volume_files SET to_version = $3 WHERE volume_id = $1 AND path = $2 AND to_version IS NULL";
     Ok(exec!(tx, sql, id, path, version)? == 1)
 }
 
-/// Forgets files that no present version and no open attempt has.
+/// Deletes the files that are neither in the present version nor in a version of an open attempt.
 pub async fn forget_old(tx: &mut Tx<'_>) -> Result<u64, StoreError> {
     let sql = "DELETE FROM volume_files WHERE to_version IS NOT NULL AND NOT EXISTS \
                (SELECT 1 FROM volume_uses u JOIN attempts a ON a.job_id = u.job_id AND a.number = u.attempt \

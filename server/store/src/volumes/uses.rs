@@ -1,27 +1,29 @@
-//! Which volumes jobs ask for, and which versions their attempts were given.
+//! Volumes that jobs request, and versions that their attempts got.
 
 use berth_types::ids::JobId;
 
 use super::super::{StoreError, Tx};
 
-/// A volume that a job asks for.
+/// A volume that a job requests.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
-pub struct WantedRow {
+pub struct VolumeRequestRow {
     pub job_id: String,
     pub volume_id: String,
-    /// The volume's.
+    /// The name of the volume.
     pub name: String,
 }
 
-/// A volume that an attempt was given.
+/// A version of a volume that an attempt got.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
-pub struct UseRow {
+pub struct VolumeUseRow {
     pub job_id: String,
     pub attempt: i64,
     pub volume_id: String,
     pub version: i64,
     pub writable: bool,
+    /// Another job writes to the volume now, so changes of this attempt are refused.
     pub given_up: bool,
+    /// The version with the changes of this attempt.
     pub kept_version: Option<i64>,
     pub note: Option<String>,
 }
@@ -35,7 +37,7 @@ macro_rules! select_uses {
     };
 }
 
-pub async fn insert_wanted(
+pub async fn insert_request(
     tx: &mut Tx<'_>,
     job: JobId,
     idx: i64,
@@ -46,22 +48,22 @@ pub async fn insert_wanted(
     exec!(tx, sql, job.to_string(), idx, volume, writable).map(|_| ())
 }
 
-/// The volumes that a job asks for, in its order: id, and whether it writes.
-pub async fn list_wanted(tx: &mut Tx<'_>, job: &str) -> Result<Vec<(String, bool)>, StoreError> {
+/// Lists the volumes that a job requests, in its order: (id, writable).
+pub async fn list_requests(tx: &mut Tx<'_>, job: &str) -> Result<Vec<(String, bool)>, StoreError> {
     let sql = "SELECT volume_id, writable FROM job_volumes WHERE job_id = $1 ORDER BY idx";
     list!(tx, (String, bool), sql, job)
 }
 
-/// The volumes to which this job waits to write; `''`: those of all jobs.
-pub async fn list_waiting(tx: &mut Tx<'_>, job: &str) -> Result<Vec<WantedRow>, StoreError> {
+/// Lists the requests of a queued job (`''`: of all queued jobs) to write to volumes.
+pub async fn list_waiting_requests(tx: &mut Tx<'_>, job: &str) -> Result<Vec<VolumeRequestRow>, StoreError> {
     let sql = "SELECT w.job_id, w.volume_id, v.name FROM job_volumes w JOIN jobs j ON j.id = w.job_id \
                JOIN volumes v ON v.id = w.volume_id \
                WHERE w.writable = $2 AND j.state = 'queued' AND ($1 = '' OR w.job_id = $1) ORDER BY w.job_id, w.idx";
-    list!(tx, WantedRow, sql, job, true)
+    list!(tx, VolumeRequestRow, sql, job, true)
 }
 
-/// The jobs that wait to write to a volume to which this one writes.
-pub async fn list_behind(tx: &mut Tx<'_>, job: &str) -> Result<Vec<String>, StoreError> {
+/// Lists the queued jobs that request to write to a volume to which this job writes.
+pub async fn list_jobs_behind(tx: &mut Tx<'_>, job: &str) -> Result<Vec<String>, StoreError> {
     let sql = "SELECT DISTINCT w.job_id FROM job_volumes m JOIN job_volumes w ON w.volume_id = m.volume_id \
                JOIN jobs j ON j.id = w.job_id \
                WHERE m.job_id = $1 AND m.writable = $2 AND w.writable = $2 AND j.state = 'queued'";
@@ -69,7 +71,7 @@ pub async fn list_behind(tx: &mut Tx<'_>, job: &str) -> Result<Vec<String>, Stor
     Ok(rows.into_iter().map(|(job,)| job).collect())
 }
 
-/// A job that has not ended and asks for this volume, or whose attempt is not closed.
+/// Finds a job that uses this volume: it has not ended, or its attempt is open.
 pub async fn find_user(tx: &mut Tx<'_>, volume: &str) -> Result<Option<String>, StoreError> {
     let sql = "SELECT w.job_id FROM job_volumes w JOIN jobs j ON j.id = w.job_id WHERE w.volume_id = $1 \
                AND (j.ended_at IS NULL OR EXISTS (SELECT 1 FROM volume_uses u JOIN attempts a \
@@ -78,7 +80,7 @@ pub async fn find_user(tx: &mut Tx<'_>, volume: &str) -> Result<Option<String>, 
     Ok(find!(tx, (String,), sql, volume, true)?.map(|(job,)| job))
 }
 
-pub async fn insert(tx: &mut Tx<'_>, row: &UseRow) -> Result<(), StoreError> {
+pub async fn insert(tx: &mut Tx<'_>, row: &VolumeUseRow) -> Result<(), StoreError> {
     let sql = "INSERT INTO volume_uses (job_id, attempt, volume_id, version, writable, given_up, kept_version, note) \
                VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
     exec!(
@@ -101,35 +103,41 @@ pub async fn find(
     job: &str,
     attempt: i64,
     volume: &str,
-) -> Result<Option<UseRow>, StoreError> {
+) -> Result<Option<VolumeUseRow>, StoreError> {
     let sql = select_uses!("WHERE job_id = $1 AND attempt = $2 AND volume_id = $3");
-    find!(tx, UseRow, sql, job, attempt, volume)
+    find!(tx, VolumeUseRow, sql, job, attempt, volume)
 }
 
-/// What an attempt was given.
-pub async fn list(tx: &mut Tx<'_>, job: &str, attempt: i64) -> Result<Vec<UseRow>, StoreError> {
-    list!(tx, UseRow, select_uses!("WHERE job_id = $1 AND attempt = $2 ORDER BY volume_id"), job, attempt)
+/// Lists the volumes of an attempt.
+pub async fn list(tx: &mut Tx<'_>, job: &str, attempt: i64) -> Result<Vec<VolumeUseRow>, StoreError> {
+    list!(
+        tx,
+        VolumeUseRow,
+        select_uses!("WHERE job_id = $1 AND attempt = $2 ORDER BY volume_id"),
+        job,
+        attempt
+    )
 }
 
-/// The attempts that write to a volume, or may still hand over what they wrote.
-pub async fn list_writers(tx: &mut Tx<'_>, volume: &str) -> Result<Vec<UseRow>, StoreError> {
+/// Lists the open attempts that write to a volume or may still hand over changes.
+pub async fn list_writers(tx: &mut Tx<'_>, volume: &str) -> Result<Vec<VolumeUseRow>, StoreError> {
     let sql = select_uses!(
         "WHERE volume_id = $1 AND writable = $2 AND given_up = $3 AND EXISTS (SELECT 1 FROM attempts a \
          WHERE a.job_id = volume_uses.job_id AND a.number = volume_uses.attempt AND a.is_open = $2) ORDER BY job_id"
     );
-    list!(tx, UseRow, sql, volume, true, false)
+    list!(tx, VolumeUseRow, sql, volume, true, false)
 }
 
-/// From now on nothing is taken any more of those that wrote to a volume.
+/// Refuses from now on the changes of all attempts that write to a volume.
 pub async fn give_up(tx: &mut Tx<'_>, volume: &str) -> Result<(), StoreError> {
     let sql = "UPDATE volume_uses SET given_up = $2 WHERE volume_id = $1 AND writable = $2 AND given_up = $3";
     exec!(tx, sql, volume, true, false).map(|_| ())
 }
 
-/// Says what became of what an attempt left: the version that holds it, or none and why.
-pub async fn settle(
+/// Records the result of an attempt's changes: the version that has them, if any, and a note.
+pub async fn set_result(
     tx: &mut Tx<'_>,
-    row: &UseRow,
+    row: &VolumeUseRow,
     kept_version: Option<i64>,
     note: Option<&str>,
 ) -> Result<(), StoreError> {

@@ -1,5 +1,6 @@
-//! A stand-in for a store that speaks S3, as strict as one: each request is signed (Signature Version 4), each body is
-//! what was signed, every part but the last has 5 MiB, and the end names them all. It can be down.
+//! A fake S3 store with strict checks: every request needs a valid signature (Signature Version 4) over its
+//! body, every part except the last has at least 5 MiB, and the completion names all parts. It can refuse
+//! parts.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -16,26 +17,26 @@ pub const SECRET: &str = "the-key-of-the-bucket";
 const LEAST_PART: usize = 5 << 20;
 
 #[derive(Default)]
-pub struct Shelf {
-    /// By their path, bucket and all.
+pub struct BucketState {
+    /// Objects by path with the bucket name.
     pub objects: HashMap<String, Bytes>,
-    /// What is not complete, by upload and part.
+    /// Parts of incomplete uploads, by upload and part number.
     pub parts: HashMap<String, BTreeMap<u32, Bytes>>,
-    /// How many uploads there were.
+    /// The number of started uploads.
     pub uploads: u32,
-    /// Parts that are on their way.
+    /// The number of parts in transfer.
     pub under_way: u32,
-    /// What was refused for what reason, or done too early.
+    /// The codes of refused or premature requests.
     pub refused: Vec<&'static str>,
-    /// From this part on there is no room; 0: there is.
+    /// The first part number without room; 0 for enough room.
     pub full_at: u32,
 }
 
 #[derive(Clone, Default)]
-pub struct FakeBucket(Arc<Mutex<Shelf>>);
+pub struct FakeBucket(Arc<Mutex<BucketState>>);
 
 impl FakeBucket {
-    /// The bucket, and the settings with which it is reached.
+    /// Starts the store; returns it with the settings of a client.
     pub async fn open() -> (Self, AmazonS3Builder) {
         let bucket = Self::default();
         let app = axum::Router::new().fallback(answer).with_state(bucket.clone());
@@ -52,7 +53,7 @@ impl FakeBucket {
         (bucket, settings)
     }
 
-    pub fn shelf(&self) -> MutexGuard<'_, Shelf> {
+    pub fn state(&self) -> MutexGuard<'_, BucketState> {
         self.0.lock().unwrap()
     }
 }
@@ -65,12 +66,12 @@ fn mac(key: &[u8], text: &str) -> Vec<u8> {
     Hmac::<Sha256>::new_from_slice(key).unwrap().chain_update(text).finalize().into_bytes().to_vec()
 }
 
-/// A field of the header in which the signature is.
+/// Returns a field of the authorization header.
 fn field<'a>(authorization: &'a str, name: &str) -> Option<&'a str> {
     authorization.split([' ', ',']).find_map(|part| part.strip_prefix(name)?.strip_prefix('='))
 }
 
-/// Whether whoever has the key signed exactly this (the canonical request of Signature Version 4).
+/// Returns true if the request has a valid signature over its canonical form (Signature Version 4).
 fn is_signed(method: &str, path: &str, query: &str, headers: &HeaderMap, body: &[u8]) -> Option<bool> {
     let text = |name: &str| headers.get(name)?.to_str().ok();
     let authorization = text("authorization")?;
@@ -114,63 +115,63 @@ async fn answer(State(bucket): State<FakeBucket>, request: Request) -> Response 
     let (path, query) = (head.uri.path().to_owned(), head.uri.query().unwrap_or_default());
     let asked = |name: &str| query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
     let part: Option<u32> = asked("partNumber").map(|number| number.parse().unwrap());
-    let fits = |shelf: &Shelf| part.is_none_or(|number| shelf.full_at == 0 || number < shelf.full_at);
-    if part.is_some() && fits(&bucket.shelf()) {
-        // A while, as over a long line; a refusal comes at once.
-        bucket.shelf().under_way += 1;
+    let fits = |state: &BucketState| part.is_none_or(|number| state.full_at == 0 || number < state.full_at);
+    if part.is_some() && fits(&bucket.state()) {
+        // An accepted part takes time, as over a slow connection; a refusal is immediate.
+        bucket.state().under_way += 1;
         tokio::time::sleep(std::time::Duration::from_millis(200)).await;
-        bucket.shelf().under_way -= 1;
+        bucket.state().under_way -= 1;
     }
-    let mut shelf = bucket.shelf();
+    let mut state = bucket.state();
     if is_signed(head.method.as_str(), &path, query, &head.headers, &body) != Some(true) {
-        shelf.refused.push("SignatureDoesNotMatch");
+        state.refused.push("SignatureDoesNotMatch");
         return error(StatusCode::FORBIDDEN, "SignatureDoesNotMatch");
     }
     match (head.method.as_str(), asked("uploadId")) {
         ("POST", None) if query.split('&').any(|pair| pair.trim_end_matches('=') == "uploads") => {
-            shelf.uploads += 1;
-            let id = format!("upload-{}", shelf.uploads);
-            shelf.parts.insert(id.clone(), BTreeMap::new());
-            let told = format!("<Bucket>berth</Bucket><Key>{path}</Key><UploadId>{id}</UploadId>");
-            format!("<InitiateMultipartUploadResult>{told}</InitiateMultipartUploadResult>").into_response()
+            state.uploads += 1;
+            let id = format!("upload-{}", state.uploads);
+            state.parts.insert(id.clone(), BTreeMap::new());
+            let fields = format!("<Bucket>berth</Bucket><Key>{path}</Key><UploadId>{id}</UploadId>");
+            format!("<InitiateMultipartUploadResult>{fields}</InitiateMultipartUploadResult>").into_response()
         }
         ("PUT", Some(id)) => {
-            if !fits(&shelf) {
-                shelf.refused.push("QuotaExceeded");
+            if !fits(&state) {
+                state.refused.push("QuotaExceeded");
                 return error(StatusCode::FORBIDDEN, "QuotaExceeded");
             }
-            let Some(parts) = shelf.parts.get_mut(id) else {
+            let Some(parts) = state.parts.get_mut(id) else {
                 return error(StatusCode::NOT_FOUND, "NoSuchUpload");
             };
             parts.insert(part.unwrap(), body.clone());
             tagged(&body).into_response()
         }
         ("PUT", None) => {
-            shelf.objects.insert(path, body.clone());
+            state.objects.insert(path, body.clone());
             tagged(&body).into_response()
         }
-        ("POST", Some(id)) => complete(&mut shelf, path, id, std::str::from_utf8(&body).unwrap()),
+        ("POST", Some(id)) => complete(&mut state, path, id, std::str::from_utf8(&body).unwrap()),
         ("DELETE", Some(id)) => {
-            if shelf.under_way > 0 {
-                shelf.refused.push("a part may come after its upload was given up");
+            if state.under_way > 0 {
+                state.refused.push("a part may come after its upload was given up");
             }
-            shelf.parts.remove(id);
+            state.parts.remove(id);
             StatusCode::NO_CONTENT.into_response()
         }
         ("DELETE", None) => {
-            shelf.objects.remove(&path);
+            state.objects.remove(&path);
             StatusCode::NO_CONTENT.into_response()
         }
-        ("GET", None) => read(&shelf, &path, &head.headers),
+        ("GET", None) => read(&state, &path, &head.headers),
         _ => {
-            shelf.refused.push("NotImplemented");
+            state.refused.push("NotImplemented");
             error(StatusCode::NOT_IMPLEMENTED, "NotImplemented")
         }
     }
 }
 
-fn complete(shelf: &mut Shelf, path: String, id: &str, list: &str) -> Response {
-    let Some(parts) = shelf.parts.get(id) else { return error(StatusCode::NOT_FOUND, "NoSuchUpload") };
+fn complete(state: &mut BucketState, path: String, id: &str, list: &str) -> Response {
+    let Some(parts) = state.parts.get(id) else { return error(StatusCode::NOT_FOUND, "NoSuchUpload") };
     let named: Vec<&str> = list.split("<Part>").skip(1).collect();
     let all = parts.iter().zip(&named).all(|((number, data), part)| {
         part.contains(&hex(&Sha256::digest(data)))
@@ -182,18 +183,18 @@ fn complete(shelf: &mut Shelf, path: String, id: &str, list: &str) -> Response {
         "EntityTooSmall"
     } else {
         let whole: Bytes = parts.values().flatten().copied().collect();
-        shelf.parts.remove(id);
-        shelf.objects.insert(path.clone(), whole);
-        let told = format!("<Key>{path}</Key><ETag>\"{id}\"</ETag>");
-        return format!("<CompleteMultipartUploadResult>{told}</CompleteMultipartUploadResult>")
+        state.parts.remove(id);
+        state.objects.insert(path.clone(), whole);
+        let fields = format!("<Key>{path}</Key><ETag>\"{id}\"</ETag>");
+        return format!("<CompleteMultipartUploadResult>{fields}</CompleteMultipartUploadResult>")
             .into_response();
     };
-    shelf.refused.push(refusal);
+    state.refused.push(refusal);
     error(StatusCode::BAD_REQUEST, refusal)
 }
 
-fn read(shelf: &Shelf, path: &str, headers: &HeaderMap) -> Response {
-    let Some(data) = shelf.objects.get(path) else { return error(StatusCode::NOT_FOUND, "NoSuchKey") };
+fn read(state: &BucketState, path: &str, headers: &HeaderMap) -> Response {
+    let Some(data) = state.objects.get(path) else { return error(StatusCode::NOT_FOUND, "NoSuchKey") };
     let dated = [(header::LAST_MODIFIED, "Mon, 23 Nov 2026 00:00:00 GMT")];
     let range = headers.get(header::RANGE).map(|range| range.to_str().unwrap());
     let Some(range) = range else { return (dated, tagged(data), data.clone()).into_response() };

@@ -1,4 +1,4 @@
-//! Every answer in a test is as the description of the API says: its route, its status, its form.
+//! A check of every answer in the tests against the OpenAPI document: route, status and schema.
 
 #![expect(
     clippy::unwrap_used,
@@ -17,10 +17,10 @@ use serde_json::{Value, json};
 
 type Validators = HashMap<(String, String, u16), &'static Validator>;
 
-/// One validator for each answer that is described.
+/// The validators by route, method and status.
 static VALIDATORS: LazyLock<Mutex<Validators>> = LazyLock::new(Mutex::default);
 
-/// True if an address is one of a path with parameters. The last parameter may have slashes.
+/// Returns true if a path matches a template. The last parameter may contain slashes.
 fn is_at(template: &str, path: &str) -> bool {
     let mut parts = path.split('/');
     for wanted in template.split('/') {
@@ -33,7 +33,7 @@ fn is_at(template: &str, path: &str) -> bool {
     parts.next().is_none()
 }
 
-/// The path in the description that an address is at; literal parts come before parameters.
+/// Returns the template of a path; literal parts take precedence over parameters.
 fn template(path: &str) -> Option<&'static String> {
     let all = document()["paths"].as_object().unwrap().keys();
     all.filter(|template| is_at(template, path)).min_by_key(|template| template.matches('{').count())
@@ -47,7 +47,7 @@ fn validator(template: &str, method: &str, status: u16, schema: &Value) -> &'sta
     })
 }
 
-/// Panics where an answer is not as it is described.
+/// Panics if an answer does not match the OpenAPI document.
 #[track_caller]
 pub fn check(method: &str, path: &str, status: u16, headers: &HeaderMap, body: &Value) {
     if !path.starts_with("/api/v1/") {

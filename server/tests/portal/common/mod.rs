@@ -1,4 +1,4 @@
-//! A portal in process: real store, real router, a clock that the test moves.
+//! A portal in process with a real store, a real router and a manual clock.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of tests fail loudly, like tests")]
 
 mod described;
@@ -26,7 +26,7 @@ use tower::ServiceExt;
 
 pub const PASSWORD: &str = "lantern quay seven drizzle";
 
-/// A clock that stands until it is moved.
+/// A clock that changes only on request.
 pub struct ManualClock(AtomicI64);
 
 impl ManualClock {
@@ -34,31 +34,31 @@ impl ManualClock {
         self.0.fetch_add(seconds * 1_000_000, Ordering::SeqCst);
     }
 
-    /// Sets it to the machine's time, for what a portal with a clock of its own goes on with.
-    pub fn set_by_the_machine(&self) {
+    /// Sets the clock to the system time, for data that a portal with the system clock continues to use.
+    pub fn set_to_system_time(&self) {
         self.0.store(SystemClock.now().micros(), Ordering::SeqCst);
     }
 }
 
 impl Clock for ManualClock {
     fn now(&self) -> Timestamp {
-        // Ids made one after the other sort so.
+        // Each reading differs, so that ids sort by creation.
         Timestamp::from_micros(self.0.fetch_add(1_000, Ordering::SeqCst))
     }
 }
 
-/// Where a store is kept for the time of one test.
-pub enum Place {
+/// The location of a test's store.
+pub enum StoreLocation {
     Sqlite(tempfile::TempDir),
     Postgres(String),
 }
 
-/// One empty store per engine that is at hand: SQLite always, Postgres where `BERTH_TEST_POSTGRES`
-/// names a server on which databases may be created.
-pub async fn engines(name: &str) -> Vec<(&'static str, Db, Place)> {
+/// Creates one empty store per available engine: SQLite always, PostgreSQL if `BERTH_TEST_POSTGRES` names a
+/// server with the right to create databases.
+pub async fn engines(name: &str) -> Vec<(&'static str, Db, StoreLocation)> {
     let dir = tempfile::tempdir().unwrap();
     let mut out =
-        vec![("sqlite", Db::sqlite(&dir.path().join("berth.db")).await.unwrap(), Place::Sqlite(dir))];
+        vec![("sqlite", Db::sqlite(&dir.path().join("berth.db")).await.unwrap(), StoreLocation::Sqlite(dir))];
     match std::env::var("BERTH_TEST_POSTGRES") {
         Err(_) => eprintln!("Postgres is left out: BERTH_TEST_POSTGRES is not set"),
         Ok(base) => {
@@ -70,7 +70,7 @@ pub async fn engines(name: &str) -> Vec<(&'static str, Db, Place)> {
                 .await
                 .unwrap();
             let url = format!("{base}/{database}");
-            out.push(("postgres", Db::postgres(&url).await.unwrap(), Place::Postgres(url)));
+            out.push(("postgres", Db::postgres(&url).await.unwrap(), StoreLocation::Postgres(url)));
         }
     }
     out
@@ -80,12 +80,12 @@ pub struct TestPortal {
     pub portal: Portal,
     pub clock: Arc<ManualClock>,
     pub router: Router,
-    place: Option<Place>,
-    /// Logs and readings, removed with the test.
+    location: Option<StoreLocation>,
+    /// The directory of logs and readings, removed after the test.
     pub data: tempfile::TempDir,
 }
 
-/// An answer: status, headers, body as JSON (`null` when it is none).
+/// An answer: status, headers and JSON body (`null` for another body).
 pub struct Reply {
     pub status: StatusCode,
     pub headers: HeaderMap,
@@ -107,9 +107,9 @@ impl Reply {
     }
 }
 
-/// How a request proves who it is.
+/// The credentials of a request.
 #[derive(Clone)]
-pub enum As {
+pub enum Caller {
     Nobody,
     Cookie(String),
     Token(String),
@@ -120,7 +120,7 @@ impl TestPortal {
         let dir = tempfile::tempdir().unwrap();
         let db = Db::sqlite(&dir.path().join("berth.db")).await.unwrap();
         let mut portal = Self::on(db);
-        portal.place = Some(Place::Sqlite(dir));
+        portal.location = Some(StoreLocation::Sqlite(dir));
         portal
     }
 
@@ -128,21 +128,21 @@ impl TestPortal {
         Self::with(db, |settings| settings)
     }
 
-    /// With some settings changed.
+    /// Creates a portal with changed settings.
     pub fn with(db: Db, change: impl FnOnce(Settings) -> Settings) -> Self {
         let clock = Arc::new(ManualClock(AtomicI64::new(1_795_000_000_000_000)));
         let rng = rand_chacha::ChaCha20Rng::seed_from_u64(1);
         let data = tempfile::tempdir().unwrap();
-        // Receivers of webhooks are beside the tests.
+        // The receivers of webhooks run on the same host as the tests.
         let settings = Settings {
             data: data.path().to_owned(),
             private_webhooks: true,
-            // This clock stands, and that of the workers, who look at the certificate, does not.
+            // The portal's clock is manual, but workers check the certificate with the system time.
             portal_certificate_s: 20 * 365 * 86_400,
             ..Settings::default()
         };
         let portal = Portal::new(db, change(settings), clock.clone(), rng);
-        Self { router: rest::router(portal.clone()), portal, clock, place: None, data }
+        Self { router: rest::router(portal.clone()), portal, clock, location: None, data }
     }
 
     pub async fn send(&self, request: Request<Body>) -> Reply {
@@ -155,23 +155,23 @@ impl TestPortal {
         Reply { status: parts.status, headers: parts.headers, body }
     }
 
-    pub async fn call(&self, who: &As, method: &str, path: &str, body: Value) -> Reply {
-        self.call_with(who, method, path, body, &[]).await
+    pub async fn call(&self, caller: &Caller, method: &str, path: &str, body: Value) -> Reply {
+        self.call_with(caller, method, path, body, &[]).await
     }
 
     pub async fn call_with(
         &self,
-        who: &As,
+        caller: &Caller,
         method: &str,
         path: &str,
         body: Value,
         headers: &[(&str, &str)],
     ) -> Reply {
         let mut request = Request::builder().method(method).uri(format!("/api/v1{path}"));
-        request = match who {
-            As::Nobody => request,
-            As::Cookie(cookie) => request.header(header::COOKIE, cookie),
-            As::Token(token) => request.header(header::AUTHORIZATION, format!("Bearer {token}")),
+        request = match caller {
+            Caller::Nobody => request,
+            Caller::Cookie(cookie) => request.header(header::COOKIE, cookie),
+            Caller::Token(token) => request.header(header::AUTHORIZATION, format!("Bearer {token}")),
         };
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -185,16 +185,16 @@ impl TestPortal {
         self.send(request.body(body).unwrap()).await
     }
 
-    pub async fn get(&self, who: &As, path: &str) -> Reply {
-        self.call(who, "GET", path, Value::Null).await
+    pub async fn get(&self, caller: &Caller, path: &str) -> Reply {
+        self.call(caller, "GET", path, Value::Null).await
     }
 
-    pub async fn post(&self, who: &As, path: &str, body: Value) -> Reply {
-        self.call(who, "POST", path, body).await
+    pub async fn post(&self, caller: &Caller, path: &str, body: Value) -> Reply {
+        self.call(caller, "POST", path, body).await
     }
 
-    /// As if the portal had died after the effect of a request with a key, and before its answer was kept:
-    /// only what it made is known. Every other key is forgotten.
+    /// Simulates a crash of the portal after the effect of a request with an idempotency key and before its
+    /// answer was stored: only the created id is known. All other keys are deleted.
     pub async fn lose_answer(&self, scope: &str, key: &str, made: &str) {
         let mut conn = self.portal.context.db.read().await.unwrap();
         let kept = store::accounts::find_idempotency(&mut conn.tx(), scope, key).await.unwrap().unwrap();
@@ -213,33 +213,35 @@ impl TestPortal {
         lost.await.unwrap();
     }
 
-    /// Signs in; the cookie as a browser would send it back.
-    pub async fn sign_in(&self, email: &str) -> As {
-        let reply = self.post(&As::Nobody, "/sessions", json!({"email": email, "password": PASSWORD})).await;
+    /// Signs in and returns the session cookie.
+    pub async fn sign_in(&self, email: &str) -> Caller {
+        let reply =
+            self.post(&Caller::Nobody, "/sessions", json!({"email": email, "password": PASSWORD})).await;
         let cookie =
             reply.headers[header::SET_COOKIE].to_str().unwrap().split(';').next().unwrap().to_owned();
         reply.expect(201);
-        As::Cookie(cookie)
+        Caller::Cookie(cookie)
     }
 
-    /// The first operator, signed in.
-    pub async fn operator(&self) -> As {
+    /// Creates the first operator and signs in.
+    pub async fn operator(&self) -> Caller {
         let token = self.portal.accounts.open_setup().await.unwrap().unwrap();
         let body = json!({"token": token, "email": "harbour@example.org", "password": PASSWORD, "name": "Harbour master"});
-        self.post(&As::Nobody, "/setup", body).await.expect(201);
+        self.post(&Caller::Nobody, "/setup", body).await.expect(201);
         self.sign_in("harbour@example.org").await
     }
 
-    /// A new organization, its owner signed in; the owner and the organization's id.
-    pub async fn tenant(&self, name: &str) -> (As, String) {
+    /// Creates an organization; returns its signed-in owner and its id.
+    pub async fn tenant(&self, name: &str) -> (Caller, String) {
         let email = format!("{name}@example.org");
         let body = json!({"email": email, "password": PASSWORD, "name": "Ada", "organization": name});
-        let org = self.post(&As::Nobody, "/sign-up", body).await.expect(201)["organization"]["id"].clone();
+        let org =
+            self.post(&Caller::Nobody, "/sign-up", body).await.expect(201)["organization"]["id"].clone();
         (self.sign_in(&email).await, org.as_str().unwrap().to_owned())
     }
 
-    /// A board on offer, a price of one unit an hour for its 1g slice, and credit for the tenant.
-    pub async fn stock(&self, operator: &As, org: &str, credit_micros: i64) {
+    /// Adds an H100 offering, a price of 3.6 units an hour for its 1g slice, and credit for the organization.
+    pub async fn add_price_and_credit(&self, operator: &Caller, org: &str, credit_micros: i64) {
         self.portal
             .offerings
             .offer_board(berth_mig::board_by_name("H100-80GB").unwrap(), true)
@@ -254,7 +256,7 @@ impl TestPortal {
     }
 }
 
-/// A job that is fine, to be spoiled by a test.
+/// Returns a valid submission.
 pub fn job() -> Value {
     json!({"name": "train", "offering": "h100-80gb.1g.10gb", "command": ["true"], "max_duration_s": 60})
 }

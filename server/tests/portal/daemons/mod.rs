@@ -1,5 +1,4 @@
-//! Daemons of workers that the test plays: their certificates, sessions in which they say what it wants, and
-//! what the portal says of their nodes.
+//! Worker daemons that a test plays: certificates, sessions, and the portal's view of their nodes.
 
 use std::time::Duration;
 
@@ -14,24 +13,24 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::{Status, Streaming};
 
-use crate::quay::Quay;
+use crate::worker_portal::WorkerPortal;
 
-pub fn request() -> (Vec<u8>, Vec<u8>) {
+pub fn certificate_request() -> (Vec<u8>, Vec<u8>) {
     let key = KeyPair::generate().unwrap();
     let csr = CertificateParams::default().serialize_request(&key).unwrap();
     (key.serialize_der(), csr.der().to_vec())
 }
 
-/// A node without a daemon: its certificate and key.
+/// The certificate and key of a node.
 #[derive(Clone)]
-pub struct Holder {
+pub struct NodeCredentials {
     pub node: String,
     pub chain: Vec<Vec<u8>>,
     pub key: Vec<u8>,
 }
 
-impl Holder {
-    pub fn of(certificate: Certificate, key: Vec<u8>) -> Self {
+impl NodeCredentials {
+    pub fn from_certificate(certificate: Certificate, key: Vec<u8>) -> Self {
         Self { node: certificate.node, chain: certificate.chain, key }
     }
 
@@ -41,55 +40,61 @@ impl Holder {
     }
 }
 
-pub fn way(quay: &Quay, holder: Option<&Holder>) -> Way {
-    let fingerprint = quay.t.portal.enrolment.authority().unwrap().fingerprint();
-    Way::new(identity::endpoint(&quay.address).unwrap(), &fingerprint, holder.map(Holder::own)).unwrap()
+pub fn way(setup: &WorkerPortal, credentials: Option<&NodeCredentials>) -> Way {
+    let fingerprint = setup.t.portal.enrolment.authority().unwrap().fingerprint();
+    Way::new(identity::endpoint(&setup.address).unwrap(), &fingerprint, credentials.map(NodeCredentials::own))
+        .unwrap()
 }
 
-/// Joins with a token, as the host of `former` if it is one's.
-pub async fn join(quay: &Quay, token: &str, former: &str) -> Result<Holder, Status> {
-    let (key, csr) = request();
+/// Joins with a token, as the node `former` unless it is empty.
+pub async fn join(setup: &WorkerPortal, token: &str, former: &str) -> Result<NodeCredentials, Status> {
+    let (key, csr) = certificate_request();
     let ask =
         JoinRequest { token: token.to_owned(), name: "played".to_owned(), csr, node: former.to_owned() };
-    let mut client = PortalClient::new(way(quay, None).connect().await.unwrap());
-    Ok(Holder::of(client.join(ask).await?.into_inner(), key))
+    let mut client = PortalClient::new(way(setup, None).connect().await.unwrap());
+    Ok(NodeCredentials::from_certificate(client.join(ask).await?.into_inner(), key))
 }
 
-pub async fn joined(quay: &Quay) -> Holder {
-    join(quay, &quay.join_token(json!({})).await, "").await.unwrap()
+pub async fn join_new_node(setup: &WorkerPortal) -> NodeCredentials {
+    join(setup, &setup.join_token(json!({})).await, "").await.unwrap()
 }
 
-pub async fn node_token(quay: &Quay, node: &str) -> String {
+pub async fn rejoin_token(setup: &WorkerPortal, node: &str) -> String {
     let path = format!("/operator/nodes/{node}/join-token");
-    let made = quay.t.post(&quay.operator, &path, json!({})).await.expect(201);
+    let made = setup.t.post(&setup.operator, &path, json!({})).await.expect(201);
     made["secret"].as_str().unwrap().to_owned()
 }
 
-/// A session whose daemon is played by the test.
-pub struct Talk {
+/// A session with the test in the role of the daemon.
+pub struct PlayedSession {
     pub up: mpsc::UnboundedSender<Up>,
     down: Streaming<Down>,
 }
 
-impl Talk {
+impl PlayedSession {
     pub async fn open(
-        quay: &Quay,
-        holder: Option<&Holder>,
+        setup: &WorkerPortal,
+        credentials: Option<&NodeCredentials>,
         (instance, epoch, connection): (&str, i64, i64),
     ) -> Result<Self, Status> {
         let hello = Hello { instance: instance.to_owned(), epoch, connection, ..Hello::default() };
-        Self::begin(quay, holder, hello).await
+        Self::open_with_hello(setup, credentials, hello).await
     }
 
-    pub async fn begin(quay: &Quay, holder: Option<&Holder>, hello: Hello) -> Result<Self, Status> {
+    pub async fn open_with_hello(
+        setup: &WorkerPortal,
+        credentials: Option<&NodeCredentials>,
+        hello: Hello,
+    ) -> Result<Self, Status> {
         let (up, queue) = mpsc::unbounded_channel();
         up.send(up::What::Hello(hello).into()).unwrap();
-        let channel = way(quay, holder).connect().await.map_err(Status::unavailable)?;
+        let channel = way(setup, credentials).connect().await.map_err(Status::unavailable)?;
         let down = PortalClient::new(channel).session(UnboundedReceiverStream::new(queue)).await?;
         Ok(Self { up, down: down.into_inner() })
     }
 
-    /// The next message but signs of life, which are answered when `alive`. `None`: the session ended.
+    /// Returns the next message other than a probe; probes are answered if `alive` is true. `None` after the
+    /// end of the session.
     pub async fn next(&mut self, alive: bool) -> Result<Option<Down>, Status> {
         loop {
             let message =
@@ -106,51 +111,51 @@ impl Talk {
         }
     }
 
-    pub async fn let_in(mut self) -> Self {
+    pub async fn expect_admitted(mut self) -> Self {
         let first = self.next(true).await.unwrap();
         assert!(matches!(first, Some(Down { what: Some(down::What::Desired(_)) })), "{first:?}");
         self
     }
 
-    /// Answers until the session ends, from a task of its own.
-    pub fn lives(mut self) -> tokio::task::JoinHandle<Result<(), Status>> {
+    /// Answers probes in a task until the session ends.
+    pub fn keep_alive(mut self) -> tokio::task::JoinHandle<Result<(), Status>> {
         tokio::spawn(async move {
             while self.next(true).await?.is_some() {}
             Ok(())
         })
     }
 
-    /// What the portal says, once it is about this.
-    pub async fn heard<T>(&mut self, what: impl Fn(down::What) -> Option<T>) -> T {
+    /// Returns the first result of `matching` for a message of the portal.
+    pub async fn next_matching<T>(&mut self, matching: impl Fn(down::What) -> Option<T>) -> T {
         loop {
-            let said = self.next(true).await.unwrap().unwrap().what.unwrap();
-            if let Some(found) = what(said) {
+            let message = self.next(true).await.unwrap().unwrap().what.unwrap();
+            if let Some(found) = matching(message) {
                 return found;
             }
         }
     }
 
-    /// What is desired, once that is so many attempts.
+    /// Returns the desired attempts once their number is `count`.
     pub async fn desired(&mut self, count: usize) -> Vec<Assignment> {
-        self.heard(|what| match what {
+        self.next_matching(|what| match what {
             down::What::Desired(desired) => Some(desired.attempts).filter(|all| all.len() == count),
             _ => None,
         })
         .await
     }
 
-    pub async fn refused(mut self, alive: bool) -> Status {
+    pub async fn expect_refused(mut self, alive: bool) -> Status {
         self.next(alive).await.unwrap_err()
     }
 }
 
-pub async fn the_node(quay: &Quay, node: &str) -> Value {
-    let nodes = quay.t.get(&quay.operator, "/operator/nodes").await.expect(200);
+pub async fn get_node(setup: &WorkerPortal, node: &str) -> Value {
+    let nodes = setup.t.get(&setup.operator, "/operator/nodes").await.expect(200);
     nodes["items"].as_array().unwrap().iter().find(|n| n["id"] == node).unwrap().clone()
 }
 
-pub async fn audited(quay: &Quay, action: &str, node: &str) -> usize {
-    let events = quay.t.get(&quay.operator, "/operator/audit-events").await.expect(200);
-    let of = |e: &&Value| e["action"] == action && e["subject"] == node;
-    events["items"].as_array().unwrap().iter().filter(of).count()
+pub async fn count_audit_events(setup: &WorkerPortal, action: &str, node: &str) -> usize {
+    let events = setup.t.get(&setup.operator, "/operator/audit-events").await.expect(200);
+    let matches = |e: &&Value| e["action"] == action && e["subject"] == node;
+    events["items"].as_array().unwrap().iter().filter(matches).count()
 }

@@ -1,4 +1,4 @@
-//! Nodes, boards and jobs to place on them, and short ways to the store's functions for them.
+//! Test nodes, boards and jobs, with short forms of the store's functions.
 
 use berth_store::attempts::{AllocationRow, AttemptRow};
 use berth_store::jobs::{JobInputs, NewJobRow};
@@ -27,7 +27,7 @@ pub fn job(n: u128) -> JobId {
     JobId::from_uuid(Uuid::from_u128(n))
 }
 
-pub fn ticket(n: u128) -> JoinTokenId {
+pub fn join_token_id(n: u128) -> JoinTokenId {
     JoinTokenId::from_uuid(Uuid::from_u128(n))
 }
 
@@ -104,8 +104,8 @@ pub async fn with_nodes(db: &Db) {
 pub async fn with_jobs(db: &Db) {
     write(db, |tx| {
         async move {
-            let harbour = Org { id: org(), name: "harbour".to_owned(), created_at: now() };
-            store::accounts::insert_org(tx, &harbour).await?;
+            let organization = Org { id: org(), name: "harbour".to_owned(), created_at: now() };
+            store::accounts::insert_org(tx, &organization).await?;
             let slice = offering(1, "h100.1g", "H100", 1);
             store::offerings::insert(tx, &slice, now()).await?;
             for n in 1..=3 {
@@ -147,7 +147,7 @@ pub async fn with_jobs(db: &Db) {
 pub async fn report(db: &Db, n: u128, report: NodeReport, at: Timestamp) -> Result<(), StoreError> {
     db.write(move |tx| {
         let report = report.clone();
-        async move { store::nodes::report(tx, node(n), &report, at).await }.boxed()
+        async move { store::nodes::record_report(tx, node(n), &report, at).await }.boxed()
     })
     .await
 }
@@ -156,7 +156,7 @@ pub async fn join(db: &Db, n: u128, name: &'static str) -> Result<(), StoreError
     db.write(move |tx| async move { store::nodes::insert(tx, node(n), name, now()).await }.boxed()).await
 }
 
-pub async fn spend(db: &Db, hash: &'static str, at: Timestamp) -> bool {
+pub async fn use_join_token(db: &Db, hash: &'static str, at: Timestamp) -> bool {
     write(db, move |tx| async move { store::nodes::use_join_token(tx, hash, at).await }.boxed()).await
 }
 
@@ -182,7 +182,7 @@ pub async fn quarantine(db: &Db, j: u128, attempt: i64, reason: &'static str) {
     .await;
 }
 
-/// The boards that are out of service, and why.
+/// Returns the boards in quarantine with their reasons.
 pub async fn quarantined(db: &Db) -> Vec<(String, String)> {
     let rows = read!(db, store::nodes::list_gpus);
     rows.into_iter().filter_map(|gpu| Some((gpu.uuid, gpu.quarantined?))).collect()
@@ -196,7 +196,7 @@ pub async fn start(db: &Db, j: u128, number: u32, n: u128) -> Result<(), StoreEr
     .await
 }
 
-pub async fn keep(db: &Db, row: &AttemptRow) {
+pub async fn update_attempt(db: &Db, row: &AttemptRow) {
     let row = row.clone();
     write(db, move |tx| {
         let row = row.clone();
@@ -229,7 +229,7 @@ pub async fn mark_unclean(db: &Db, j: u128, attempt: i64, reason: &'static str) 
     .await;
 }
 
-/// What is held: board, first cell, job, attempt, and why it is not clean.
+/// Returns the held slices: board, first memory slice, job, attempt and unclean reason.
 pub async fn held(db: &Db) -> Vec<(String, i64, String, i64, Option<String>)> {
     let rows = read!(db, store::attempts::list_held);
     rows.into_iter()

@@ -1,5 +1,5 @@
-//! Network namespaces on this machine: a hub, and places that each have a cable to it which can be pulled.
-//! Nothing of it reaches the machine's own network. Only root can make them.
+//! Network namespaces on this machine: a hub, and numbered places with a virtual cable to the hub each.
+//! Nothing reaches the machine's own network. Only root can create them.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail loudly, like tests")]
 
 use std::fs::File;
@@ -12,9 +12,9 @@ use nix::sched::{CloneFlags, setns};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, geteuid};
 
-/// Begins the name of every namespace; the process and a number follow.
+/// The prefix of every namespace's name; process id and number follow.
 const PREFIX: &str = "berth-test-";
-/// The hub's address in its own small world.
+/// The hub's address in its network.
 pub const HUB: &str = "10.213.0.1";
 
 static OPENED: AtomicU32 = AtomicU32::new(0);
@@ -24,21 +24,21 @@ pub struct Net {
     made: Vec<String>,
 }
 
-/// Runs `ip` with these words; what it said, or why it failed.
-fn ip(words: &str) -> Result<String, String> {
+/// Runs `ip` with these arguments; returns its output or its error.
+fn ip(arguments: &str) -> Result<String, String> {
     let out = Command::new("ip")
-        .args(words.split_whitespace())
+        .args(arguments.split_whitespace())
         .env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin")
         .output()
         .map_err(|e| format!("ip: {e}"))?;
     if out.status.success() {
         Ok(String::from_utf8_lossy(&out.stdout).into_owned())
     } else {
-        Err(format!("ip {words}: {}", String::from_utf8_lossy(&out.stderr).trim()))
+        Err(format!("ip {arguments}: {}", String::from_utf8_lossy(&out.stderr).trim()))
     }
 }
 
-/// Ends what runs in a namespace of ours, and removes it.
+/// Kills the processes of a namespace and removes it.
 fn remove(namespace: &str) {
     for pid in ip(&format!("netns pids {namespace}")).unwrap_or_default().split_whitespace() {
         if let Ok(pid) = pid.parse::<i32>() {
@@ -51,7 +51,7 @@ fn remove(namespace: &str) {
     }
 }
 
-/// What a test left whose process was killed.
+/// Removes the namespaces of killed tests.
 fn sweep() {
     for line in ip("netns list").unwrap_or_default().lines() {
         let name = line.split_whitespace().next().unwrap_or_default();
@@ -63,7 +63,7 @@ fn sweep() {
 }
 
 impl Net {
-    /// A hub and so many places, counted from 0. `None`, and said, where this machine makes none.
+    /// Creates a hub and `places` places, numbered from 0. `None` with a message if this machine allows none.
     pub fn open(places: usize) -> Option<Self> {
         if !geteuid().is_root() {
             left_out("only root makes network namespaces");
@@ -105,12 +105,12 @@ impl Net {
         Ok(name)
     }
 
-    /// Does something in the hub (`hub`) or in a place (its number): what it starts stays there.
+    /// Runs `work` in the hub (`hub`) or in a place (its number). Processes that it starts stay there.
     pub fn inside<T: Send>(&self, at: &str, work: impl FnOnce() -> T + Send) -> T {
         let namespace = File::open(format!("/run/netns/{}-{at}", self.name)).unwrap();
         std::thread::scope(|scope| {
             let there = scope.spawn(move || {
-                // Of this thread alone, which ends with the work.
+                // The change applies to this thread only, which ends with the work.
                 setns(namespace, CloneFlags::CLONE_NEWNET).unwrap();
                 work()
             });
@@ -118,7 +118,7 @@ impl Net {
         })
     }
 
-    /// From now on nothing passes, and nobody is told: connections fall silent.
+    /// Drops all packets of a place without a reset of its connections.
     pub fn pull(&self, place: usize) {
         ip(&format!("-n {}-hub link set cable{place} down", self.name)).unwrap();
     }
@@ -130,7 +130,7 @@ impl Net {
 
 impl Drop for Net {
     fn drop(&mut self) {
-        // After a failed assertion too. The hub last: the cables' ends are there.
+        // This also runs after a failed assertion. The hub is last because it has the ends of the cables.
         for name in self.made.iter().rev() {
             remove(name);
         }

@@ -1,4 +1,4 @@
-//! The portal and the worker as processes, and requests to the portal from outside.
+//! Portal and worker as processes, and HTTP requests from outside.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail loudly, like tests")]
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// A portal that ends with the test, however the test ends.
-pub struct Served {
+/// A portal process that ends with the test.
+pub struct PortalProcess {
     pub process: Child,
     pub address: String,
 }
 
-impl Drop for Served {
+impl Drop for PortalProcess {
     fn drop(&mut self) {
         // It may have ended already.
         let _ = self.process.kill();
@@ -23,21 +23,21 @@ impl Drop for Served {
     }
 }
 
-impl Served {
-    /// Ends it without a warning.
+impl PortalProcess {
+    /// Kills the process.
     pub fn kill(&mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
     }
 }
 
-/// Starts the real binary on a free port and waits for the line that names it.
-pub fn serve(data: &Path) -> Served {
+/// Starts the portal's program on a free port and waits for its address.
+pub fn serve(data: &Path) -> PortalProcess {
     serve_with(data, "127.0.0.1:0", &[], None)
 }
 
-/// With an address for workers, more arguments, and a point at which it kills itself.
-pub fn serve_with(data: &Path, worker_listen: &str, args: &[String], fault: Option<&str>) -> Served {
+/// Starts it with an address for workers, more arguments and a fault point.
+pub fn serve_with(data: &Path, worker_listen: &str, args: &[String], fault: Option<&str>) -> PortalProcess {
     let mut command = Command::new(env!("CARGO_BIN_EXE_berth-portal"));
     command
         .args(["serve", "--listen", "127.0.0.1:0", "--worker-listen", worker_listen, "--data"])
@@ -52,11 +52,11 @@ pub fn serve_with(data: &Path, worker_listen: &str, args: &[String], fault: Opti
     let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
     let line = lines.next().unwrap().unwrap();
     let address = line.rsplit_once("http://").unwrap().1.to_owned();
-    Served { process, address }
+    PortalProcess { process, address }
 }
 
-/// One request on a connection of its own; `None` when the portal is gone before it answered. An answer
-/// without a body reads as null.
+/// Sends one request on its own connection. `None` if the portal ends before its answer; `null` for an answer
+/// without a body.
 pub fn request(
     address: &str,
     method: &str,
@@ -82,17 +82,17 @@ pub fn request(
     Some((status, serde_json::from_str(body).ok()?))
 }
 
-/// A request of whoever has this token, whose answer is JSON.
+/// Sends a request with a token; returns a JSON answer.
 pub fn call(address: &str, method: &str, path: &str, token: &str, body: &Value) -> Option<(u16, Value)> {
     let body = if body.is_null() { String::new() } else { body.to_string() };
     let bearer = format!("Bearer {token}");
     request(address, method, path, &[("Authorization", &bearer)], &body).filter(|(_, body)| !body.is_null())
 }
 
-/// A child that ends with the test, however the test ends.
-pub struct Ending(pub Child);
+/// A child process that ends with the test.
+pub struct ChildGuard(pub Child);
 
-impl Drop for Ending {
+impl Drop for ChildGuard {
     fn drop(&mut self) {
         // It may have ended by itself.
         let _ = self.0.kill();
@@ -100,8 +100,8 @@ impl Drop for Ending {
     }
 }
 
-/// A worker on a simulated board.
-pub fn worker(data: &Path, portal: &str, join: &str) -> Ending {
+/// Starts a worker with one simulated board.
+pub fn worker(data: &Path, portal: &str, join: &str) -> ChildGuard {
     let program = std::env::current_exe().unwrap().parent().unwrap().parent().unwrap().join("berth-worker");
     let child = Command::new(program)
         .args(["run", "--simulate", "1xH100-80GB", "--allow-unisolated", "--join-token", join])
@@ -113,22 +113,22 @@ pub fn worker(data: &Path, portal: &str, join: &str) -> Ending {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    Ending(child)
+    ChildGuard(child)
 }
 
-/// An address that was free a moment ago, to be used again by a portal that restarts.
+/// Returns a recently free address, for a portal that restarts on it.
 pub fn free_address() -> String {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
 }
 
-/// Looks for something until a deadline. `Err` is what is there instead.
+/// Repeats a check until a deadline. `Err` has the present state.
 #[track_caller]
-pub fn eventually<T>(mut look: impl FnMut() -> Result<T, String>) -> T {
+pub fn eventually<T>(mut check: impl FnMut() -> Result<T, String>) -> T {
     let deadline = Instant::now() + Duration::from_secs(90);
     loop {
-        match look() {
+        match check() {
             Ok(found) => return found,
-            Err(instead) => assert!(Instant::now() < deadline, "it never came to that: {instead}"),
+            Err(state) => assert!(Instant::now() < deadline, "it never came to that: {state}"),
         }
         std::thread::sleep(Duration::from_millis(50));
     }

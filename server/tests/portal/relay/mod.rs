@@ -1,4 +1,4 @@
-//! A way from a worker to the portal that can be cut: what a broken network does, without any privilege.
+//! A TCP relay between worker and portal that can be cut without any privilege.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail loudly, like tests")]
 
 use std::io::{Read, Write, copy};
@@ -6,7 +6,7 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-/// Reads of one direction that are on their way.
+/// The maximum number of delayed reads in one direction.
 const ON_THE_WAY: usize = 1_024;
 
 #[derive(Default)]
@@ -20,17 +20,17 @@ pub struct Relay {
     state: Arc<Mutex<State>>,
 }
 
-/// Bytes in one direction, until either end closes.
+/// Copies bytes in one direction until either end closes.
 fn pass(mut from: TcpStream, mut to: TcpStream) {
     std::thread::spawn(move || {
-        // However it ends, both ends learn it.
+        // Both ends learn of the close.
         let _ = copy(&mut from, &mut to);
         let _ = from.shutdown(Shutdown::Both);
         let _ = to.shutdown(Shutdown::Both);
     });
 }
 
-/// The same, and each byte takes so long.
+/// The same with a delay of each byte.
 fn pass_late(mut from: TcpStream, mut to: TcpStream, delay: Duration) {
     let (send, receive) = mpsc::sync_channel::<(Instant, Vec<u8>)>(ON_THE_WAY);
     let (mut ends, other) = (from.try_clone().unwrap(), to.try_clone().unwrap());
@@ -50,24 +50,24 @@ fn pass_late(mut from: TcpStream, mut to: TcpStream, delay: Duration) {
                 break;
             }
         }
-        // However it ends, both ends learn it.
+        // Both ends learn of the close.
         let _ = (ends.flush(), ends.shutdown(Shutdown::Both), other.shutdown(Shutdown::Both));
     });
 }
 
 impl Relay {
-    /// To an address, which may be listened on later.
+    /// Creates a relay to an address, which may be listened on later.
     pub fn to(portal: &str) -> Self {
         Self::delaying(portal, Duration::ZERO)
     }
 
-    /// The same by a way on which a byte takes so long.
+    /// Creates a relay with a delay of each byte.
     pub fn delaying(portal: &str, delay: Duration) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let (portal, state) = (portal.to_owned(), Arc::new(Mutex::new(State::default())));
         let shared = state.clone();
-        // It ends with the test's process.
+        // The thread ends with the test process.
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 let mut state = shared.lock().unwrap();
@@ -78,7 +78,7 @@ impl Relay {
                 state.open.extend([stream.try_clone().unwrap(), on.try_clone().unwrap()]);
                 let ends = [(stream.try_clone().unwrap(), on.try_clone().unwrap()), (on, stream)];
                 for (from, to) in ends {
-                    // A relay must not wait for more than it is told to.
+                    // The relay adds no delay of its own.
                     to.set_nodelay(true).unwrap();
                     if delay.is_zero() { pass(from, to) } else { pass_late(from, to, delay) }
                 }
@@ -87,7 +87,7 @@ impl Relay {
         Self { address, state }
     }
 
-    /// Ends every connection, and lets none through.
+    /// Closes every connection and accepts none.
     pub fn cut(&self) {
         let mut state = self.state.lock().unwrap();
         state.cut = true;

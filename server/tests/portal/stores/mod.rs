@@ -1,10 +1,10 @@
-//! Short ways to a store, whatever is asked of it, and a time that stands.
+//! Short forms of store access, and fixed times.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail loudly, like tests")]
 
 use berth_store::{Db, Work};
 use berth_types::time::Timestamp;
 
-/// One reading function on a connection of its own.
+/// Calls a reading function on its own connection.
 macro_rules! read {
     ($db:expr, $f:expr $(, $arg:expr)* $(,)?) => {
         $f(&mut $db.read().await.unwrap().tx() $(, $arg)*).await.unwrap()

@@ -1,6 +1,5 @@
-//! A stand-in for Stripe that keeps state: customers, checkout pages, saved cards, refunds, disputes. It
-//! keeps idempotency keys as Stripe does, signs its events as Stripe does, and can be slow, down, or
-//! answer after the caller has given up.
+//! A fake Stripe with state: customers, checkout pages, saved cards, refunds and disputes. It handles
+//! idempotency keys and signs events like Stripe, and it can be down, decline a card, or lose an answer.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -16,24 +15,24 @@ use serde_json::{Value, json};
 pub const KEY: &str = "sk_test_standin";
 pub const SECRET: &str = "whsec_standin";
 
-/// What happens to the next request.
+/// The behaviour for the next request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mood {
-    Well,
-    /// 503, and nothing is done.
+pub enum StripeBehaviour {
+    Normal,
+    /// Status 503 without an effect.
     Down,
-    /// It is done, and the answer is lost.
-    Forgetful,
-    /// 402: the card is declined.
-    Declining,
+    /// Effect without an answer.
+    LostAnswer,
+    /// Status 402: a declined card.
+    CardDeclined,
 }
 
 #[derive(Default)]
-struct Ledger {
-    mood: Vec<Mood>,
+struct StripeState {
+    behaviour: Vec<StripeBehaviour>,
     /// Answers by idempotency key.
     answers: HashMap<String, Value>,
-    /// Checkout pages and payment intents, by id.
+    /// Checkout pages by id.
     sessions: HashMap<String, Value>,
     intents: HashMap<String, Value>,
     events: u64,
@@ -41,7 +40,7 @@ struct Ledger {
 }
 
 #[derive(Clone, Default)]
-pub struct FakeStripe(Arc<Mutex<Ledger>>);
+pub struct FakeStripe(Arc<Mutex<StripeState>>);
 
 type Form2 = Form<HashMap<String, String>>;
 
@@ -60,32 +59,32 @@ impl FakeStripe {
         (stripe, url)
     }
 
-    /// The next requests go so, one after the other; then all is well.
-    pub fn be(&self, moods: &[Mood]) {
-        self.0.lock().unwrap().mood = moods.iter().rev().copied().collect();
+    /// Sets the behaviour of the next requests in order; later requests succeed.
+    pub fn set_behaviour(&self, behaviours: &[StripeBehaviour]) {
+        self.0.lock().unwrap().behaviour = behaviours.iter().rev().copied().collect();
     }
 
     pub fn requests(&self) -> Vec<String> {
         self.0.lock().unwrap().requests.clone()
     }
 
-    /// How many cards were really charged.
+    /// Returns the number of successful charges.
     pub fn charged(&self) -> usize {
-        let ledger = self.0.lock().unwrap();
-        ledger.intents.values().filter(|i| i["status"] == "succeeded").count()
+        let state = self.0.lock().unwrap();
+        state.intents.values().filter(|i| i["status"] == "succeeded").count()
     }
 
-    /// A person pays on a checkout page: the intent that comes of it.
+    /// Pays on a checkout page; returns the payment intent.
     pub fn pay(&self, url: &str) -> Value {
-        let mut ledger = self.0.lock().unwrap();
+        let mut state = self.0.lock().unwrap();
         let id = url.rsplit('/').next().unwrap().to_owned();
-        let session = ledger.sessions.get(&id).unwrap().clone();
+        let session = state.sessions.get(&id).unwrap().clone();
         let intent = json!({
             "id": format!("pi_{id}"), "object": "payment_intent", "status": "succeeded", "amount": session["amount_total"],
             "metadata": session["metadata"], "payment_method": "pm_card", "setup_future_usage": session["setup"],
         });
-        ledger.intents.insert(intent["id"].as_str().unwrap().to_owned(), intent.clone());
-        let paid = ledger.sessions.get_mut(&id).unwrap();
+        state.intents.insert(intent["id"].as_str().unwrap().to_owned(), intent.clone());
+        let paid = state.sessions.get_mut(&id).unwrap();
         paid["payment_status"] = json!("paid");
         paid["payment_intent"] = intent["id"].clone();
         intent
@@ -95,12 +94,12 @@ impl FakeStripe {
         self.0.lock().unwrap().sessions[url.rsplit('/').next().unwrap()].clone()
     }
 
-    /// An event as Stripe would send it: its body, and the header that signs it.
+    /// Creates an event; returns its body and its signature header.
     pub fn event(&self, kind: &str, object: &Value, at_s: i64) -> (String, String) {
-        let mut ledger = self.0.lock().unwrap();
-        ledger.events += 1;
+        let mut state = self.0.lock().unwrap();
+        state.events += 1;
         let body = json!({
-            "id": format!("evt_{}", ledger.events), "object": "event", "type": kind, "created": at_s,
+            "id": format!("evt_{}", state.events), "object": "event", "type": kind, "created": at_s,
             "data": {"object": object},
         });
         let body = body.to_string();
@@ -108,12 +107,12 @@ impl FakeStripe {
         (body, header)
     }
 
-    /// Does a request as the present mood has it. The answer is what was answered to this key before.
+    /// Handles a request by the present behaviour. A repeated key gets its first answer.
     async fn act(
         &self,
-        what: &str,
+        route: &str,
         headers: &HeaderMap,
-        make: impl FnOnce(&mut Ledger) -> Value,
+        make: impl FnOnce(&mut StripeState) -> Value,
     ) -> axum::response::Response {
         let refuse = |status: u16, message: &str| {
             (StatusCode::from_u16(status).unwrap(), Json(json!({"error": {"message": message}})))
@@ -123,29 +122,29 @@ impl FakeStripe {
             return refuse(401, "No such key");
         }
         let key = headers["idempotency-key"].to_str().unwrap().to_owned();
-        let (mood, answer) = {
-            let mut ledger = self.0.lock().unwrap();
-            ledger.requests.push(what.to_owned());
-            let mood = ledger.mood.pop().unwrap_or(Mood::Well);
-            let answer = match mood {
-                Mood::Down | Mood::Declining => Value::Null,
-                _ => match ledger.answers.get(&key) {
+        let (behaviour, answer) = {
+            let mut state = self.0.lock().unwrap();
+            state.requests.push(route.to_owned());
+            let behaviour = state.behaviour.pop().unwrap_or(StripeBehaviour::Normal);
+            let answer = match behaviour {
+                StripeBehaviour::Down | StripeBehaviour::CardDeclined => Value::Null,
+                _ => match state.answers.get(&key) {
                     Some(known) => known.clone(),
                     None => {
-                        let new = make(&mut ledger);
-                        ledger.answers.insert(key, new.clone());
+                        let new = make(&mut state);
+                        state.answers.insert(key, new.clone());
                         new
                     }
                 },
             };
-            (mood, answer)
+            (behaviour, answer)
         };
-        match mood {
-            Mood::Well => Json(answer).into_response(),
-            Mood::Down => refuse(503, "We are sorry"),
-            // What a caller sees whose connection broke before the answer came.
-            Mood::Forgetful => refuse(500, "lost"),
-            Mood::Declining => refuse(402, "Your card was declined."),
+        match behaviour {
+            StripeBehaviour::Normal => Json(answer).into_response(),
+            StripeBehaviour::Down => refuse(503, "We are sorry"),
+            // The caller gets no usable answer, like after a broken connection.
+            StripeBehaviour::LostAnswer => refuse(500, "lost"),
+            StripeBehaviour::CardDeclined => refuse(402, "Your card was declined."),
         }
     }
 }
@@ -164,8 +163,8 @@ async fn sessions(
     Form(form): Form2,
 ) -> axum::response::Response {
     stripe
-        .act("sessions", &headers, |ledger| {
-            let id = format!("cs_{}", ledger.sessions.len() + 1);
+        .act("sessions", &headers, |state| {
+            let id = format!("cs_{}", state.sessions.len() + 1);
             let session = json!({
                 "id": id, "object": "checkout.session", "url": format!("https://pay.example.org/{id}"),
                 "amount_total": form["line_items[0][price_data][unit_amount]"].parse::<i64>().unwrap(),
@@ -173,7 +172,7 @@ async fn sessions(
                 "metadata": {"payment": form["metadata[payment]"]}, "customer": form["customer"],
                 "setup": form.get("payment_intent_data[setup_future_usage]"),
             });
-            ledger.sessions.insert(id, session.clone());
+            state.sessions.insert(id, session.clone());
             session
         })
         .await
@@ -185,13 +184,13 @@ async fn intents(
     Form(form): Form2,
 ) -> axum::response::Response {
     stripe
-        .act("intents", &headers, |ledger| {
-            let id = format!("pi_saved_{}", ledger.intents.len() + 1);
+        .act("intents", &headers, |state| {
+            let id = format!("pi_saved_{}", state.intents.len() + 1);
             let intent = json!({
                 "id": id, "object": "payment_intent", "status": "succeeded", "amount": form["amount"].parse::<i64>().unwrap(),
                 "metadata": {"payment": form["metadata[payment]"]}, "payment_method": form["payment_method"],
             });
-            ledger.intents.insert(id, intent.clone());
+            state.intents.insert(id, intent.clone());
             intent
         })
         .await

@@ -1,9 +1,9 @@
-//! Reservations: their windows, what moves for them, and who may run in them.
+//! Tests of reservations: windows, moved bookings and jobs inside.
 
 use uuid::Uuid;
 
 use super::*;
-use crate::calendar::{Booking, Kind, Place};
+use crate::calendar::{Booking, BookingKind, NodeSlots};
 use crate::cluster::{Models, Part};
 
 pub(super) fn window(from: i64, until: i64) -> Window {
@@ -20,12 +20,15 @@ pub(super) fn book(
     let (ask, places, moved) = e.quote(request, org(n), when, at(now))?;
     let id = BookingId(Uuid::from_u128(n));
     let Window { from, until } = when;
-    e.book(Booking { id, kind: Kind::Reservation, org: org(n), ask: Some(ask), from, until, places }, moved);
+    e.book(
+        Booking { id, kind: BookingKind::Reservation, org: org(n), ask: Some(ask), from, until, places },
+        moved,
+    );
     Ok(())
 }
 
 #[test]
-fn reservations_keep_their_time_and_refusals_name_the_way_out() {
+fn reservations_keep_their_time_and_refusals_name_alternatives() {
     let mut e = engine(2, 2);
     book(&mut e, 1, &boards(2, 1), window(1_000, 2_000), 0).unwrap();
     book(&mut e, 2, &boards(2, 1), window(1_500, 3_000), 0).unwrap();
@@ -39,7 +42,7 @@ fn reservations_keep_their_time_and_refusals_name_the_way_out() {
     for when in alternatives {
         e.quote(&boards(2, 1), org(3), when, at(0)).unwrap();
     }
-    // Jobs run around the windows only when they end before them.
+    // Jobs run before a window only if they end before it.
     submit(&mut e, JobFacts { max_duration_s: 1_001, ..waits(10, boards(2, 1)) });
     submit(&mut e, JobFacts { max_duration_s: 1_400, ..waits(11, boards(2, 1)) });
     assert_eq!(starts(&e.pass(at(0))).len(), 1, "one node is free until 1,500");
@@ -47,32 +50,32 @@ fn reservations_keep_their_time_and_refusals_name_the_way_out() {
     assert_eq!(starts(&e.pass(at(0))), [job_id(12)]);
     let why = e.why(job_id(11), at(0)).unwrap();
     assert!(why.earliest >= Some(at(2_000)), "{why:?}");
-    for bad in [
+    for invalid in [
         window(-5, 100),
         window(100, 100),
         window(100, 50),
         window(0, 400 * 86_400),
         window(1 << 40, (1 << 40) + 1),
     ] {
-        assert_eq!(e.quote(&boards(1, 1), org(1), bad, at(0)).unwrap_err(), Refusal::Window);
+        assert_eq!(e.quote(&boards(1, 1), org(1), invalid, at(0)).unwrap_err(), Refusal::Window);
     }
     assert_eq!(e.quote(&boards(3, 1), org(1), window(5_000, 6_000), at(0)).unwrap_err(), Refusal::Never);
 }
 
 #[test]
-fn later_bookings_move_when_that_makes_room() {
+fn later_bookings_move_if_that_frees_places() {
     let mut e = engine(2, 2);
-    // One board on each node: the pair has no node for itself, until one of them moves.
+    // One booked board on each node: two boards on one node are free only after a move.
     for (n, node) in [(1, 1), (2, 2)] {
         let (ask, ..) = e.quote(&boards(1, 1), org(n), window(1_000, 2_000), at(0)).unwrap();
-        let places = vec![crate::calendar::Place {
+        let places = vec![crate::calendar::NodeSlots {
             node: e.cluster().find_node(node_id(node)).unwrap(),
             slots: vec![Slot { gpu: format!("GPU-{node}-0").into(), part: Part::Whole }],
         }];
         let id = BookingId(Uuid::from_u128(n));
         let booking = Booking {
             id,
-            kind: Kind::Reservation,
+            kind: BookingKind::Reservation,
             org: org(n),
             ask: Some(ask),
             from: at(1_000),
@@ -83,7 +86,7 @@ fn later_bookings_move_when_that_makes_room() {
     }
     let (_, places, moved) = e.quote(&boards(2, 1), org(3), window(1_200, 1_300), at(0)).unwrap();
     assert_eq!((places.len(), moved.len()), (1, 1));
-    // Once they have begun they stay.
+    // Bookings that have begun stay.
     assert!(matches!(
         e.quote(&boards(2, 1), org(3), window(1_200, 1_300), at(1_000)),
         Err(Refusal::Taken { .. })
@@ -109,45 +112,53 @@ fn a_reservation_is_for_its_own_jobs() {
     assert_eq!(starts(&e.pass(at(200))), [job_id(3)], "two boards, two jobs");
     assert_eq!(
         e.why(job_id(2), at(200)).unwrap().blockers,
-        [Blocker::Booking(BookingId(Uuid::from_u128(1)), Closed::Foreign)]
+        [Blocker::Booking(BookingId(Uuid::from_u128(1)), ReservationBlocker::Foreign)]
     );
     free(&mut e, 1, at(300));
     assert_eq!(starts(&e.pass(at(4_500))), [], "it would outlast its reservation");
 }
 
 #[test]
-fn a_booking_is_news_only_to_those_who_want_boards_of_its_nodes() {
+fn a_booking_changes_the_versions_of_its_nodes_models_only() {
     let mut e = engine(1, 2);
     for facts in [node(2, "A100-80GB", 2), NodeFacts { open: false, ..node(3, "L40S", 2) }] {
         e.apply(Fact::Node { version: 1, facts }, at(0));
     }
-    let seen = |e: &Engine| {
+    let versions = |e: &Engine| {
         let version = |name| e.calendar().version(Models::only(e.cluster().find_model(name).unwrap()));
         (version("H100-80GB"), version("A100-80GB"), version("L40S"))
     };
     book(&mut e, 1, &boards(1, 1), window(1_000, 2_000), 0).unwrap();
-    assert_eq!(seen(&e), (1, 0, 0));
-    // A node that takes nothing new is booked all the same, such as for maintenance.
+    assert_eq!(versions(&e), (1, 0, 0));
+    // A closed node can be booked too, for example for maintenance.
     let slots = vec![Slot { gpu: "GPU-3-0".into(), part: Part::Whole }];
-    let places = vec![Place { node: e.cluster().find_node(node_id(3)).unwrap(), slots }];
+    let places = vec![NodeSlots { node: e.cluster().find_node(node_id(3)).unwrap(), slots }];
     let (id, from, until) = (BookingId(Uuid::from_u128(2)), at(1_000), at(2_000));
     e.apply(
         Fact::Booked {
             version: 1,
-            booking: Booking { id, kind: Kind::Maintenance, org: org(1), ask: None, from, until, places },
+            booking: Booking {
+                id,
+                kind: BookingKind::Maintenance,
+                org: org(1),
+                ask: None,
+                from,
+                until,
+                places,
+            },
         },
         at(0),
     );
-    assert_eq!(seen(&e), (1, 0, 1));
+    assert_eq!(versions(&e), (1, 0, 1));
     e.apply(Fact::Unbooked { version: 2, id }, at(0));
-    assert_eq!(seen(&e), (1, 0, 2));
+    assert_eq!(versions(&e), (1, 0, 2));
 }
 
 #[test]
-fn what_no_node_could_ever_take_is_known_at_once() {
-    assert_eq!(engine(0, 0).never(&boards(3, 1), org(1)), Ok(None), "a cloud that is being set up");
+fn a_request_that_no_node_could_ever_hold_is_known_at_once() {
+    assert_eq!(engine(0, 0).why_impossible(&boards(3, 1), org(1)), Ok(None), "a cloud that is being set up");
     let mut e = engine(2, 2);
-    for (request, ever) in [
+    for (request, possible) in [
         (boards(2, 2), true),
         (boards(3, 1), false),
         (boards(2, 3), false),
@@ -160,19 +171,22 @@ fn what_no_node_could_ever_take_is_known_at_once() {
             facts.open = open;
             facts.gpus.iter_mut().for_each(|g| g.healthy = healthy);
             e.apply(Fact::Node { version, facts: facts.clone() }, at(0));
-            let never = e.never(&request, org(1)).unwrap();
-            assert_eq!(never.is_none(), ever, "{request:?} {open} {healthy}: {never:?}");
+            let reason = e.why_impossible(&request, org(1)).unwrap();
+            assert_eq!(reason.is_none(), possible, "{request:?} {open} {healthy}: {reason:?}");
         }
     }
-    // An A30 that is not in MIG mode lends no slices, and one that is lends no shares.
+    // An A30 has slices only in MIG mode and shares only without it.
     let mut a30 = node(9, "A30-24GB", 1);
-    let on_a30 = |wanted| Request { wanted, models: vec!["A30-24GB".into()], ..boards(1, 1) };
-    let (share, slice) = (on_a30(Wanted::Share(500)), on_a30(Wanted::Slice("1g.6gb".into())));
-    for (version, mig, never, good) in [(1, true, &share, &slice), (2, false, &slice, &share)] {
+    let on_a30 = |device| Request { device, models: vec!["A30-24GB".into()], ..boards(1, 1) };
+    let (share, slice) = (on_a30(DeviceRequest::Share(500)), on_a30(DeviceRequest::Slice("1g.6gb".into())));
+    for (version, mig, impossible, possible) in [(1, true, &share, &slice), (2, false, &slice, &share)] {
         a30.gpus[0].mig_enabled = mig;
         e.apply(Fact::Node { version, facts: a30.clone() }, at(0));
-        assert_eq!(e.never(good, org(1)).unwrap(), None);
-        assert_eq!(e.never(never, org(1)).unwrap().unwrap().blockers, [Blocker::Mode { boards: 1 }]);
+        assert_eq!(e.why_impossible(possible, org(1)).unwrap(), None);
+        assert_eq!(
+            e.why_impossible(impossible, org(1)).unwrap().unwrap().blockers,
+            [Blocker::Mode { boards: 1 }]
+        );
     }
 }
 
@@ -207,10 +221,10 @@ fn a_node_that_is_not_connected_is_booked_for_later_and_named_for_now() {
     // A second booking of the same boards is refused.
     book(&mut e, 1, &boards(2, 1), window(100, 1_000), 0).unwrap();
     assert_eq!(away(ask(&mut e, 61)), Some(0));
-    // No job starts there, and none is promised a start.
+    // No job starts there or gets a held start.
     submit(&mut e, JobFacts { max_duration_s: 10, ..waits(1, boards(1, 1)) });
     assert_eq!((starts(&e.pass(at(0))), e.held_starts().count()), (vec![], 0));
-    // Whoever cordons a node wants nothing new on it.
+    // A cordoned node gets no new bookings.
     put(&mut e, 3, (false, false));
     assert_eq!(away(e.quote(&boards(2, 1), org(1), window(2_000, 3_000), at(0))), Some(0));
     put(&mut e, 4, (true, false));

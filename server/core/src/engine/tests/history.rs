@@ -1,4 +1,4 @@
-//! Random histories: everything that can happen, in any order, twice and late.
+//! Random histories: facts in any order, twice and late.
 
 use std::collections::BTreeMap;
 
@@ -8,12 +8,12 @@ use proptest::prelude::*;
 use super::calendar::window;
 use super::quotas::org_facts;
 use super::*;
-use crate::calendar::{Booking, Kind, Place};
+use crate::calendar::{Booking, BookingKind, NodeSlots};
 use crate::quotas::Limits;
 
-/// What really is, as a store would have it.
+/// The true state, as a database would have it.
 #[derive(Default)]
-struct Truth {
+struct Store {
     nodes: BTreeMap<u128, NodeFacts>,
     waiting: BTreeMap<JobId, JobFacts>,
     claims: BTreeMap<Owner, Claim>,
@@ -24,7 +24,7 @@ struct Truth {
     jobs: u128,
 }
 
-/// Whether these claims can stand beside each other; the first fault otherwise.
+/// The first conflict between claims, if there is one.
 fn fault<'a>(claims: impl Iterator<Item = &'a Claim>, nodes: &BTreeMap<u128, NodeFacts>) -> Option<String> {
     let mut on: BTreeMap<Arc<str>, Vec<(OrgId, Part)>> = BTreeMap::new();
     let mut cpus: BTreeMap<NodeId, i64> = BTreeMap::new();
@@ -68,13 +68,13 @@ fn fault<'a>(claims: impl Iterator<Item = &'a Claim>, nodes: &BTreeMap<u128, Nod
     None
 }
 
-impl Truth {
+impl Store {
     fn next(&mut self) -> i64 {
         self.version += 1;
         self.version
     }
 
-    /// Everything as facts.
+    /// The whole state as facts.
     fn facts(&self) -> Vec<Fact> {
         let version = self.version;
         let mut out: Vec<Fact> =
@@ -89,22 +89,22 @@ impl Truth {
         out
     }
 
-    /// The limit that its organization would go beyond with one more claim.
+    /// The limit that one more claim would exceed.
     fn beyond_limits(&self, claim: &Claim) -> Option<String> {
         let limits = &self.orgs.values().find(|o| o.org == claim.org)?.limits;
         let of_org = || self.claims.values().filter(|c| c.org == claim.org).chain([claim]);
         let boards: i64 = of_org().map(|c| c.milli).sum();
         let jobs = i64::try_from(of_org().count()).unwrap();
-        let beyond = limits.boards_milli.is_some_and(|most| boards > most)
+        let exceeded = limits.boards_milli.is_some_and(|most| boards > most)
             || limits.running_jobs.is_some_and(|most| jobs > most);
-        beyond.then(|| format!("{boards} thousandths and {jobs} jobs, {limits:?}"))
+        exceeded.then(|| format!("{boards} thousandths and {jobs} jobs, {limits:?}"))
     }
 
-    /// Carries a decision out, or refuses it; the facts that came of it either way.
+    /// Carries out a decision or refuses it, and returns the resulting facts.
     fn commit(
         &mut self,
         decision: &Decision,
-        asks: &Engine,
+        engine: &Engine,
         now: Timestamp,
         accept: bool,
     ) -> Result<Vec<Fact>, String> {
@@ -112,7 +112,7 @@ impl Truth {
             Decision::Start { job, generation, attempt, ranks } => {
                 let owner = Owner { job: *job, attempt: *attempt };
                 let facts = self.waiting.get(job).filter(|j| j.generation == *generation && accept).cloned();
-                let (Some(facts), Some(claim)) = (facts, asks.claims.get(&owner).cloned()) else {
+                let (Some(facts), Some(claim)) = (facts, engine.claims.get(&owner).cloned()) else {
                     let version = self.next();
                     let freed = match self.claims.get(&owner).cloned() {
                         Some(claim) => Fact::Claim { version, claim },
@@ -129,7 +129,7 @@ impl Truth {
                 }
                 for booking in self.bookings.values().filter(|b| facts.inside != Some(b.id)) {
                     let ends = claim.ends_by.unwrap();
-                    if booking.from < ends && now < booking.until && shares_a_board(booking, &claim, asks) {
+                    if booking.from < ends && now < booking.until && shares_a_board(booking, &claim, engine) {
                         return Err(format!("{job} runs into a booking"));
                     }
                 }
@@ -143,8 +143,8 @@ impl Truth {
             }
             Decision::Preempt { victim, .. } => {
                 let version = self.next();
-                let may_be_told = |c: &&mut Claim| accept && c.preemptible.is_some();
-                let Some(claim) = self.claims.get_mut(victim).filter(may_be_told) else {
+                let is_preemptible = |c: &&mut Claim| accept && c.preemptible.is_some();
+                let Some(claim) = self.claims.get_mut(victim).filter(is_preemptible) else {
                     let claim = self.claims.get(victim).cloned();
                     return Ok(claim.map(|claim| Fact::Claim { version, claim }).into_iter().collect());
                 };
@@ -161,7 +161,7 @@ impl Truth {
     }
 }
 
-/// Whether a claim takes boards or slices that are booked.
+/// Returns true if a claim takes booked boards or slices.
 fn shares_a_board(booking: &Booking, claim: &Claim, engine: &Engine) -> bool {
     let board = board_by_name("H100-80GB").unwrap();
     let bits = |part: Part| match part {
@@ -170,13 +170,13 @@ fn shares_a_board(booking: &Booking, claim: &Claim, engine: &Engine) -> bool {
     };
     booking.places.iter().any(|place| {
         let id = engine.node_id(place.node);
-        let theirs = claim.ranks.iter().filter(|r| Some(r.node) == id).flat_map(|r| &r.slots);
-        theirs.clone().any(|t| place.slots.iter().any(|s| s.gpu == t.gpu && bits(s.part) & bits(t.part) != 0))
+        let taken = claim.ranks.iter().filter(|r| Some(r.node) == id).flat_map(|r| &r.slots);
+        taken.clone().any(|t| place.slots.iter().any(|s| s.gpu == t.gpu && bits(s.part) & bits(t.part) != 0))
     })
 }
 
-/// What must be equal in an engine that lived and one that was built anew.
-fn essence(engine: &Engine, now: Timestamp) -> String {
+/// The state that must be equal in an engine with a history and in a new one.
+fn comparable_state(engine: &Engine, now: Timestamp) -> String {
     let mut nodes: Vec<String> = engine
         .cluster()
         .nodes()
@@ -201,12 +201,12 @@ fn essence(engine: &Engine, now: Timestamp) -> String {
     let booked: Vec<_> = engine
         .calendar()
         .iter()
-        .filter(|b| b.kind != Kind::Hold && b.until > now)
+        .filter(|b| b.kind != BookingKind::Hold && b.until > now)
         .map(|b| (b.id, b.from, b.until))
         .collect();
     let mut engine = engine.clone();
     let used: Vec<_> = (0..3).map(|o| engine.used(org(o + 1))).collect();
-    // Jobs that wait for a held start of their own are not in the queue.
+    // Jobs aside are not in the queue.
     let aside = engine.holds.values().filter(|h| h.basis != Basis::First).count();
     let waiting = engine.queue.len() + aside + engine.impossible.len();
     format!("{nodes:#?}\n{jobs:?}\n{claims:#?}\n{booked:?}\n{waiting}\n{used:?}")
@@ -217,7 +217,7 @@ enum Step {
     Submit { kind: u8, org: u8, class: u8, seconds: u16, after: Option<u8>, preemptible: bool },
     Cancel(u8),
     End { which: u8, succeeded: bool },
-    Node { which: u8, open: bool, sick: u8 },
+    Node { which: u8, open: bool, faulty: u8 },
     Foreign { which: u8, start: u8 },
     Limit { org: u8, boards: Option<u8>, jobs: Option<u8> },
     Book { kind: u8, from: u16, seconds: u16 },
@@ -234,7 +234,7 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(kind, org, class, seconds, after, preemptible)| Step::Submit { kind, org, class, seconds, after, preemptible }),
         1 => any::<u8>().prop_map(Step::Cancel),
         3 => (any::<u8>(), any::<bool>()).prop_map(|(which, succeeded)| Step::End { which, succeeded }),
-        1 => (0..3u8, any::<bool>(), 0..8u8).prop_map(|(which, open, sick)| Step::Node { which, open, sick }),
+        1 => (0..3u8, any::<bool>(), 0..8u8).prop_map(|(which, open, faulty)| Step::Node { which, open, faulty }),
         1 => (0..3u8, 0..8u8).prop_map(|(which, start)| Step::Foreign { which, start }),
         1 => (0..3u8, proptest::option::of(0..5u8), proptest::option::of(0..4u8))
             .prop_map(|(org, boards, jobs)| Step::Limit { org, boards, jobs }),
@@ -254,42 +254,42 @@ fn request(kind: u8) -> Request {
         1 => boards(2, 1),
         2 => boards(1, 2),
         3 => Request { topology: Topology::SameSwitch, cpu_milli: 20_000, ..boards(1, 2) },
-        4 => Request { wanted: Wanted::Share(u16::from(kind) * 3 + 50), ..boards(1, 1) },
+        4 => Request { device: DeviceRequest::Share(u16::from(kind) * 3 + 50), ..boards(1, 1) },
         n => Request { cpu_milli: i64::from(kind) * 100, ..slice(profiles[usize::from(n) - 5]) },
     }
 }
 
-/// The world, the engine, and the news that are under way from one to the other.
+/// The store, the engine and the facts on their way between them.
 struct Play {
-    truth: Truth,
+    store: Store,
     engine: Engine,
-    mail: Vec<Fact>,
-    read: Vec<Fact>,
+    pending: Vec<Fact>,
+    past: Vec<Fact>,
     now: i64,
 }
 
 impl Play {
     fn new() -> Self {
         let mut play = Self {
-            truth: Truth::default(),
+            store: Store::default(),
             engine: Engine::default(),
-            mail: Vec::new(),
-            read: Vec::new(),
+            pending: Vec::new(),
+            past: Vec::new(),
             now: 0,
         };
         for n in 0..3 {
             let facts = node(n, "H100-80GB", 2);
-            play.truth.nodes.insert(n, facts.clone());
-            let version = play.truth.next();
-            play.mail.push(Fact::Node { version, facts });
+            play.store.nodes.insert(n, facts.clone());
+            let version = play.store.next();
+            play.pending.push(Fact::Node { version, facts });
         }
         play
     }
 
     fn deliver(&mut self, which: usize) {
-        if !self.mail.is_empty() {
-            let fact = self.mail.remove(which % self.mail.len());
-            self.read.push(fact.clone());
+        if !self.pending.is_empty() {
+            let fact = self.pending.remove(which % self.pending.len());
+            self.past.push(fact.clone());
             self.engine.apply(fact, at(self.now));
         }
     }
@@ -298,8 +298,8 @@ impl Play {
         let now = at(self.now);
         match *step {
             Step::Submit { kind, org: o, class, seconds, after, preemptible } => {
-                self.truth.jobs += 1;
-                let n = self.truth.jobs;
+                self.store.jobs += 1;
+                let n = self.store.jobs;
                 let depends_on = after
                     .map(|a| DependsOn {
                         job: job_id(u128::from(a) % n + 1),
@@ -317,39 +317,39 @@ impl Play {
                     ..waits(n, request(kind))
                 };
                 for dependency in &facts.depends_on {
-                    if let Some(succeeded) = self.truth.ended.get(&dependency.job) {
-                        self.mail.push(Fact::Ended { job: dependency.job, succeeded: *succeeded });
+                    if let Some(succeeded) = self.store.ended.get(&dependency.job) {
+                        self.pending.push(Fact::Ended { job: dependency.job, succeeded: *succeeded });
                     }
                 }
-                self.truth.waiting.insert(facts.id, facts.clone());
-                let version = self.truth.next();
-                self.mail.push(Fact::Waits { version, facts });
+                self.store.waiting.insert(facts.id, facts.clone());
+                let version = self.store.next();
+                self.pending.push(Fact::Waits { version, facts });
             }
             Step::Cancel(which) => {
-                let ids: Vec<JobId> = self.truth.waiting.keys().copied().collect();
+                let ids: Vec<JobId> = self.store.waiting.keys().copied().collect();
                 if let Some(job) = ids.get(usize::from(which) % ids.len().max(1)) {
-                    self.truth.waiting.remove(job);
+                    self.store.waiting.remove(job);
                     self.end(*job, false);
-                    let version = self.truth.next();
-                    self.mail.push(Fact::Left { version, job: *job });
+                    let version = self.store.next();
+                    self.pending.push(Fact::Left { version, job: *job });
                 }
             }
             Step::End { which, succeeded } => {
-                let owners: Vec<Owner> = self.truth.claims.keys().copied().collect();
+                let owners: Vec<Owner> = self.store.claims.keys().copied().collect();
                 if let Some(owner) = owners.get(usize::from(which) % owners.len().max(1)) {
-                    self.truth.claims.remove(owner);
+                    self.store.claims.remove(owner);
                     self.end(owner.job, succeeded);
-                    let version = self.truth.next();
-                    self.mail.push(Fact::Freed { version, owner: *owner });
+                    let version = self.store.next();
+                    self.pending.push(Fact::Freed { version, owner: *owner });
                 }
             }
-            Step::Node { which, open, sick } => self.node(which, |n| {
+            Step::Node { which, open, faulty } => self.node(which, |n| {
                 n.open = open;
                 for (i, gpu) in n.gpus.iter_mut().enumerate() {
-                    gpu.healthy = sick >> i & 1 == 0;
+                    gpu.healthy = faulty >> i & 1 == 0;
                 }
             }),
-            // Somebody changed the layout under us.
+            // Another program changed the layout of a board.
             Step::Foreign { which, start } => self.node(which, |n| {
                 n.gpus[0].foreign = if start < 7 {
                     vec![berth_mig::Instance { profile_id: 19, start: u32::from(start) }]
@@ -364,19 +364,19 @@ impl Play {
                     ..Limits::default()
                 };
                 let facts = org_facts(u128::from(o) + 1, limits);
-                self.truth.orgs.insert(o, facts.clone());
+                self.store.orgs.insert(o, facts.clone());
                 self.engine.apply(Fact::Org(facts), now);
             }
-            Step::Book { kind, from, seconds } if self.mail.is_empty() => {
+            Step::Book { kind, from, seconds } if self.pending.is_empty() => {
                 let from = self.now + i64::from(from);
                 let when = window(from, from + i64::from(seconds));
                 let request = request(kind);
                 if let Ok((ask, places, moved)) = self.engine.quote(&request, org(9), when, now) {
-                    let id = BookingId(Uuid::from_u128(1_000 + self.truth.next() as u128));
+                    let id = BookingId(Uuid::from_u128(1_000 + self.store.next() as u128));
                     let Window { from, until } = when;
                     let new = Booking {
                         id,
-                        kind: Kind::Reservation,
+                        kind: BookingKind::Reservation,
                         org: org(9),
                         ask: Some(ask),
                         from,
@@ -384,38 +384,38 @@ impl Play {
                         places,
                     };
                     for booking in moved.iter().chain([&new]) {
-                        self.truth.bookings.insert(booking.id, booking.clone());
+                        self.store.bookings.insert(booking.id, booking.clone());
                     }
                     self.engine.book(new, moved);
-                    together(&self.truth.bookings)?;
+                    check_bookings(&self.store.bookings)?;
                 }
             }
             Step::Unbook(which) => {
-                let ids: Vec<BookingId> = self.truth.bookings.keys().copied().collect();
+                let ids: Vec<BookingId> = self.store.bookings.keys().copied().collect();
                 if let Some(id) = ids.get(usize::from(which) % ids.len().max(1)) {
-                    self.truth.bookings.remove(id);
-                    let version = self.truth.next();
-                    self.mail.push(Fact::Unbooked { version, id: *id });
+                    self.store.bookings.remove(id);
+                    let version = self.store.next();
+                    self.pending.push(Fact::Unbooked { version, id: *id });
                 }
             }
             Step::Pass { accept } => {
-                let informed = self.mail.is_empty();
+                let informed = self.pending.is_empty();
                 let decided = self.engine.pass(now);
                 for (index, decision) in decided.iter().enumerate() {
                     if let Decision::Preempt { victim, .. } = decision
                         && informed
-                        && self.truth.claims.get(victim).is_none_or(|c| c.preemptible.is_none())
+                        && self.store.claims.get(victim).is_none_or(|c| c.preemptible.is_none())
                     {
-                        return Err(format!("{decision:?}: only who may be told is told"));
+                        return Err(format!("{decision:?}: the victim is not preemptible"));
                     }
                     let accept = accept >> (index % 8) & 1 != 0;
-                    match self.truth.commit(decision, &self.engine, now, accept) {
-                        Ok(facts) => self.mail.extend(facts),
-                        // Whoever did not know everything may be wrong; the store then says no.
+                    match self.store.commit(decision, &self.engine, now, accept) {
+                        Ok(facts) => self.pending.extend(facts),
+                        // An engine with pending facts may be wrong; the store then refuses.
                         Err(fault) if informed => return Err(format!("{decision:?}: {fault}")),
                         Err(_) => {
-                            let facts = self.truth.commit(decision, &self.engine, now, false)?;
-                            self.mail.extend(facts);
+                            let facts = self.store.commit(decision, &self.engine, now, false)?;
+                            self.pending.extend(facts);
                         }
                     }
                 }
@@ -424,7 +424,7 @@ impl Play {
             Step::Sleep(seconds) => self.now += i64::from(seconds),
             Step::Deliver(which) => self.deliver(usize::from(which)),
             Step::Repeat(which) => {
-                if let Some(fact) = self.read.get(usize::from(which) % self.read.len().max(1)).cloned() {
+                if let Some(fact) = self.past.get(usize::from(which) % self.past.len().max(1)).cloned() {
                     self.engine.apply(fact, now);
                 }
             }
@@ -433,27 +433,27 @@ impl Play {
     }
 
     fn end(&mut self, job: JobId, succeeded: bool) {
-        self.truth.ended.insert(job, succeeded);
-        self.mail.push(Fact::Ended { job, succeeded });
+        self.store.ended.insert(job, succeeded);
+        self.pending.push(Fact::Ended { job, succeeded });
     }
 
     fn node(&mut self, which: u8, change: impl FnOnce(&mut NodeFacts)) {
-        let version = self.truth.next();
-        if let Some(node) = self.truth.nodes.get_mut(&u128::from(which)) {
+        let version = self.store.next();
+        if let Some(node) = self.store.nodes.get_mut(&u128::from(which)) {
             change(node);
-            self.mail.push(Fact::Node { version, facts: node.clone() });
+            self.pending.push(Fact::Node { version, facts: node.clone() });
         }
     }
 }
 
-/// No two bookings take the same place at the same time.
-fn together(bookings: &BTreeMap<BookingId, Booking>) -> Result<(), String> {
+/// Checks that no two bookings take the same place at the same time.
+fn check_bookings(bookings: &BTreeMap<BookingId, Booking>) -> Result<(), String> {
     let board = board_by_name("H100-80GB").unwrap();
     let bits = |part: Part| match part {
         Part::Slice(i) => berth_mig::cover(board.profile(i.profile_id).unwrap(), i.start),
         _ => u8::MAX,
     };
-    let slots = |b: &Booking| -> Vec<(Place, Slot)> {
+    let slots = |b: &Booking| -> Vec<(NodeSlots, Slot)> {
         b.places.iter().flat_map(|p| p.slots.iter().map(|s| (p.clone(), s.clone()))).collect()
     };
     for (i, a) in bookings.values().enumerate() {
@@ -476,27 +476,27 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 10_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_happens_nothing_is_given_twice(steps in prop::collection::vec(step(), 1..80)) {
+    fn no_history_assigns_a_device_twice(steps in prop::collection::vec(step(), 1..80)) {
         let mut play = Play::new();
         for step in &steps {
             play.step(step).map_err(TestCaseError::fail)?;
         }
-        // Once all the news have come, it knows what one knows that starts now.
-        while !play.mail.is_empty() {
+        // With all facts applied the engine equals a new one.
+        while !play.pending.is_empty() {
             play.deliver(0);
         }
         let mut anew = Engine::default();
-        for fact in play.truth.facts() {
+        for fact in play.store.facts() {
             anew.apply(fact, at(play.now));
         }
-        let lived = play.engine.waiting_jobs().map(|(job, _)| job).collect::<Vec<_>>();
-        for job in lived {
-            // It can say why, of every job, and means it.
+        let waiting = play.engine.waiting_jobs().map(|(job, _)| job).collect::<Vec<_>>();
+        for job in waiting {
+            // Every waiting job has a reason.
             let why = play.engine.clone().why(job, at(play.now)).unwrap();
             prop_assert!(why.fits || !why.blockers.is_empty(), "{why:?}");
         }
         let now = at(play.now);
-        prop_assert_eq!(essence(&play.engine, now), essence(&anew, now));
+        prop_assert_eq!(comparable_state(&play.engine, now), comparable_state(&anew, now));
         play.step(&Step::Pass { accept: u8::MAX }).map_err(TestCaseError::fail)?;
     }
 }

@@ -1,64 +1,67 @@
-//! Racks that cannot feed all of their boards at once.
+//! Tests of racks whose power budget does not cover all their boards.
 
 use super::*;
-use crate::engine::words::{Asked, explanation, short_text};
+use crate::engine::reason_text::{RequestSummary, explanation, power_shortage_text};
 
-/// Nodes in one rack that feeds so many watts.
-fn fed(nodes: u128, gpus: usize, watts: i64) -> Engine {
+/// Nodes in one rack with a budget of `watts`.
+fn engine_with_budget(nodes: u128, gpus: usize, watts: i64) -> Engine {
     let mut engine = engine(nodes, gpus);
     engine.put_racks([("rack-1".into(), watts)].into());
     engine
 }
 
-fn said(engine: &mut Engine, n: u128, count: u32, now: i64) -> String {
+fn power_detail(engine: &mut Engine, n: u128, count: u32, now: i64) -> String {
     let why = engine.why(job_id(n), at(now)).unwrap();
-    let asked = Asked { model: "H100-80GB".to_owned(), wanted: Wanted::Board, count };
-    let said = explanation(&why, &asked, at(now));
-    assert_eq!(said.blockers[0].code, "rack.power", "{said:?}");
-    said.blockers[0].detail.clone()
+    let summary = RequestSummary { model: "H100-80GB".to_owned(), device: DeviceRequest::Board, count };
+    let text = explanation(&why, &summary, at(now));
+    assert_eq!(text.blockers[0].code, "rack.power", "{text:?}");
+    text.blockers[0].detail.clone()
 }
 
 #[test]
-fn a_rack_feeds_what_it_can_and_says_so() {
+fn a_rack_stays_within_its_budget_and_lacking_power_is_the_blocker() {
     // Eight boards of 700 W behind a budget for four of them.
-    let mut engine = fed(2, 4, 2_800);
+    let mut engine = engine_with_budget(2, 4, 2_800);
     submit(&mut engine, waits(1, boards(3, 1)));
     submit(&mut engine, waits(2, boards(4, 1)));
     submit(&mut engine, JobFacts { max_duration_s: 3_601, ..waits(3, boards(1, 1)) });
     assert_eq!(starts(&engine.pass(at(0))), [job_id(1)], "the small one leaves the next in line its power");
-    assert_eq!(said(&mut engine, 2, 4, 1), "Rack rack-1 has 700 W left of 2.8 kW, this needs 2.8 kW.");
+    assert_eq!(
+        power_detail(&mut engine, 2, 4, 1),
+        "Rack rack-1 has 700 W left of 2.8 kW, this needs 2.8 kW."
+    );
     let earliest = engine.why(job_id(2), at(1)).unwrap().earliest;
     assert_eq!(earliest, Some(at(3_600)), "the power is free when the first has reached its limit");
     let mut other = engine.clone();
     submit(&mut other, waits(4, boards(1, 1)));
     assert_eq!(starts(&other.pass(at(0))), [job_id(4)], "it ends before the next in line begins");
-    // What ends on one node lets somebody start on the other.
+    // The end of a run on one node lets a job start on the other node.
     let owner = engine.owners().next().unwrap();
     engine.apply(Fact::Freed { version: 9, owner }, at(2));
     assert_eq!(starts(&engine.pass(at(2))), [job_id(2)]);
 }
 
 #[test]
-fn a_rack_whose_power_is_promised_says_that() {
-    // Two boards run, three are promised when they end, and one more would be too many then.
-    let mut engine = fed(1, 4, 2_150);
+fn promised_power_of_a_rack_is_the_blocker() {
+    // Two boards are in use, three are held from their end on, and one more would exceed the budget then.
+    let mut engine = engine_with_budget(1, 4, 2_150);
     submit(&mut engine, JobFacts { max_duration_s: 12, ..waits(1, boards(2, 1)) });
     submit(&mut engine, JobFacts { max_duration_s: 5, ..waits(2, boards(3, 1)) });
     submit(&mut engine, JobFacts { max_duration_s: 40, ..waits(3, boards(1, 1)) });
     assert_eq!(starts(&engine.pass(at(0))), [job_id(1)]);
     let why = engine.why(job_id(3), at(0)).unwrap();
     assert_eq!(why.blockers.first(), Some(&Blocker::Promised { begins: at(12) }));
-    // Where three boards draw, the power is what lacks.
-    let mut full = fed(1, 4, 2_150);
+    // While three boards draw power, the power is the blocker.
+    let mut full = engine_with_budget(1, 4, 2_150);
     submit(&mut full, waits(1, boards(3, 1)));
     submit(&mut full, waits(2, boards(1, 1)));
     assert_eq!(starts(&full.pass(at(0))), [job_id(1)]);
-    assert_eq!(said(&mut full, 2, 1, 0), "Rack rack-1 has 50 W left of 2.1 kW, this needs 700 W.");
+    assert_eq!(power_detail(&mut full, 2, 1, 0), "Rack rack-1 has 50 W left of 2.1 kW, this needs 700 W.");
 }
 
 #[test]
 fn a_board_counts_for_the_limit_of_its_driver() {
-    let mut engine = fed(2, 1, 700);
+    let mut engine = engine_with_budget(2, 1, 700);
     submit(&mut engine, waits(1, boards(1, 1)));
     submit(&mut engine, waits(2, boards(1, 1)));
     let started = engine.pass(at(0));
@@ -78,7 +81,7 @@ fn a_board_counts_for_the_limit_of_its_driver() {
 
 #[test]
 fn a_slice_beside_others_draws_no_more() {
-    let mut engine = fed(1, 2, 700);
+    let mut engine = engine_with_budget(1, 2, 700);
     for n in 1..=3 {
         submit(&mut engine, waits(n, slice("1g.10gb")));
     }
@@ -90,8 +93,8 @@ fn a_slice_beside_others_draws_no_more() {
 }
 
 #[test]
-fn other_racks_are_taken_and_a_budget_can_be_raised() {
-    let mut engine = fed(1, 4, 1_400);
+fn a_job_takes_another_rack_and_a_budget_can_be_raised() {
+    let mut engine = engine_with_budget(1, 4, 1_400);
     let far = NodeFacts { rack: Some("rack-2".into()), ..node(2, "H100-80GB", 4) };
     engine.apply(Fact::Node { version: 1, facts: far }, at(0));
     submit(&mut engine, waits(1, boards(4, 1)));
@@ -100,7 +103,7 @@ fn other_racks_are_taken_and_a_budget_can_be_raised() {
     assert_eq!(starts(&started), [job_id(1)]);
     let Decision::Start { ranks, .. } = &started[0] else { panic!("a start") };
     assert_eq!(ranks[0].0, node_id(2), "where power is");
-    let detail = said(&mut engine, 2, 4, 1);
+    let detail = power_detail(&mut engine, 2, 4, 1);
     assert_eq!(detail, "Rack rack-1 has 1.4 kW left of 1.4 kW, this needs 2.8 kW.");
     assert!(starts(&engine.pass(at(5))).is_empty());
     engine.put_racks([("rack-1".into(), 2_800)].into());
@@ -108,30 +111,33 @@ fn other_racks_are_taken_and_a_budget_can_be_raised() {
 }
 
 #[test]
-fn a_gang_is_fed_as_a_whole_and_one_that_never_is_keeps_nobody_back() {
-    let mut engine = fed(2, 4, 4_200);
+fn a_gang_gets_power_as_a_whole_and_one_without_power_delays_no_other_job() {
+    let mut engine = engine_with_budget(2, 4, 4_200);
     submit(&mut engine, waits(1, boards(4, 2)));
     assert!(starts(&engine.pass(at(0))).is_empty());
-    assert_eq!(said(&mut engine, 1, 4, 1), "Rack rack-1 has 4.2 kW left of 4.2 kW, this needs 5.6 kW.");
+    assert_eq!(
+        power_detail(&mut engine, 1, 4, 1),
+        "Rack rack-1 has 4.2 kW left of 4.2 kW, this needs 5.6 kW."
+    );
     submit(&mut engine, waits(2, boards(3, 2)));
     assert_eq!(starts(&engine.pass(at(1))), [job_id(2)]);
 }
 
 #[test]
-fn what_is_reserved_is_fed_and_more_is_not_promised() {
-    let mut engine = fed(2, 4, 3_500);
+fn reserved_boards_have_power_and_no_more_is_promised() {
+    let mut engine = engine_with_budget(2, 4, 3_500);
     let when = window(100, 200);
     let (ask, places, moved) = engine.quote(&boards(4, 1), org(2), when, at(0)).unwrap();
     let id = BookingId(Uuid::from_u128(77));
-    let (kind, Window { from, until }) = (crate::calendar::Kind::Reservation, when);
+    let (kind, Window { from, until }) = (crate::calendar::BookingKind::Reservation, when);
     let new = crate::calendar::Booking { id, kind, org: org(2), ask: Some(ask), from, until, places };
     engine.book(new, moved);
-    let Err(Refusal::Taken { power: Some(short), alternatives, running, .. }) =
+    let Err(Refusal::Taken { power: Some(shortage), alternatives, running, .. }) =
         engine.quote(&boards(2, 1), org(3), when, at(0))
     else {
         panic!("beyond what the rack feeds")
     };
-    assert_eq!(short_text(&short), "Rack rack-1 has 700 W left of 3.5 kW, this needs 1.4 kW.");
+    assert_eq!(power_shortage_text(&shortage), "Rack rack-1 has 700 W left of 3.5 kW, this needs 1.4 kW.");
     assert_eq!(running, 0);
     assert!(alternatives.contains(&window(200, 300)), "{alternatives:?}");
     let full = engine.quote(&boards(4, 2), org(3), when, at(0)).unwrap_err();

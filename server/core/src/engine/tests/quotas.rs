@@ -1,4 +1,4 @@
-//! Limits of organizations: who waits for them, and who does not.
+//! Tests of the limits of organizations.
 
 use super::*;
 use crate::quotas::Limits;
@@ -15,43 +15,43 @@ fn most_boards(milli: i64) -> Limits {
     Limits { boards_milli: Some(milli), ..Limits::default() }
 }
 
-fn of(n: u128, o: u128, request: Request) -> JobFacts {
+fn org_job(n: u128, o: u128, request: Request) -> JobFacts {
     JobFacts { org: org(o), ..waits(n, request) }
 }
 
 #[test]
-fn who_is_at_a_limit_waits_and_is_in_nobodys_way() {
+fn a_job_at_a_limit_waits_and_delays_no_other_job() {
     let mut e = engine(1, 4);
     limit(&mut e, 1, most_boards(2_000));
     for n in 1..=3 {
-        submit(&mut e, of(n, 1, boards(1, 1)));
+        submit(&mut e, org_job(n, 1, boards(1, 1)));
     }
-    // Higher in the queue and larger than the limit leaves: no start may be held for it.
-    submit(&mut e, JobFacts { priority: Priority::High, ..of(4, 1, boards(3, 1)) });
-    submit(&mut e, of(5, 2, boards(2, 1)));
+    // A job of a higher class that exceeds the limit gets no held start.
+    submit(&mut e, JobFacts { priority: Priority::High, ..org_job(4, 1, boards(3, 1)) });
+    submit(&mut e, org_job(5, 2, boards(2, 1)));
     assert_eq!(starts(&e.pass(at(10))), [job_id(1), job_id(5), job_id(2)]);
-    assert!(e.calendar().iter().next().is_none(), "nothing is held for who may not start");
+    assert!(e.calendar().iter().next().is_none(), "a job at a limit has no held start");
     let why = e.why(job_id(3), at(10)).unwrap();
     assert!(
         matches!(why.blockers[0], Blocker::Quota(exceeded) if (exceeded.used, exceeded.limit) == (2_000, 2_000))
     );
-    assert!(matches!(e.why(job_id(4), at(10)).unwrap().blockers[0], Blocker::Quota(q) if q.ever()));
+    assert!(matches!(e.why(job_id(4), at(10)).unwrap().blockers[0], Blocker::Quota(q) if q.is_permanent()));
 
-    // One of its own ends: the next may start, and is found by a pass although the board is not new.
+    // The end of a run of the organization lets its next job start.
     free(&mut e, 1, at(20));
     assert_eq!(starts(&e.pass(at(20))), [job_id(3)]);
     limit(&mut e, 1, Limits::default());
     free(&mut e, 5, at(30));
     free(&mut e, 2, at(30));
-    assert_eq!(starts(&e.pass(at(30))), [job_id(4)], "without a limit it is like all others");
+    assert_eq!(starts(&e.pass(at(30))), [job_id(4)], "without a limit it starts like any other job");
 }
 
 #[test]
 fn a_raised_limit_is_enough_to_start() {
     let mut e = engine(1, 2);
     limit(&mut e, 1, Limits { running_jobs: Some(1), ..Limits::default() });
-    submit(&mut e, of(1, 1, boards(1, 1)));
-    submit(&mut e, of(2, 1, boards(1, 1)));
+    submit(&mut e, org_job(1, 1, boards(1, 1)));
+    submit(&mut e, org_job(2, 1, boards(1, 1)));
     assert_eq!(starts(&e.pass(at(1))), [job_id(1)]);
     assert_eq!(starts(&e.pass(at(2))), []);
     limit(&mut e, 1, Limits { running_jobs: Some(2), ..Limits::default() });
@@ -72,10 +72,10 @@ fn offerings_and_spending_have_limits_of_their_own() {
         ..Limits::default()
     };
     limit(&mut e, 1, limits);
-    submit(&mut e, of(1, 1, ordered("whole", 20, boards(1, 1))));
-    submit(&mut e, of(2, 1, ordered("whole", 20, boards(1, 1))));
-    submit(&mut e, of(3, 1, ordered("slice", 30, slice("1g.10gb"))));
-    submit(&mut e, of(4, 1, ordered("slice", 1, slice("1g.10gb"))));
+    submit(&mut e, org_job(1, 1, ordered("whole", 20, boards(1, 1))));
+    submit(&mut e, org_job(2, 1, ordered("whole", 20, boards(1, 1))));
+    submit(&mut e, org_job(3, 1, ordered("slice", 30, slice("1g.10gb"))));
+    submit(&mut e, org_job(4, 1, ordered("slice", 1, slice("1g.10gb"))));
     assert_eq!(starts(&e.pass(at(10))), [job_id(1), job_id(3)]);
     let kinds = |e: &mut Engine, n| {
         let blockers = e.why(job_id(n), at(10)).unwrap().blockers;
@@ -84,33 +84,33 @@ fn offerings_and_spending_have_limits_of_their_own() {
             .filter_map(|b| if let Blocker::Quota(q) = b { Some(q.kind) } else { None })
             .collect::<Vec<_>>()
     };
-    use crate::quotas::Kind;
-    assert_eq!(kinds(&mut e, 2), [Kind::Spend, Kind::Devices]);
-    assert_eq!(kinds(&mut e, 4), [Kind::Spend]);
-    // The smallest change of a request that is blocked by its limit alone admits it.
+    use crate::quotas::LimitKind;
+    assert_eq!(kinds(&mut e, 2), [LimitKind::Spend, LimitKind::Devices]);
+    assert_eq!(kinds(&mut e, 4), [LimitKind::Spend]);
+    // If only a limit blocks a request, the smallest change is within the limit.
     let two = ordered("other", 100, boards(2, 1));
-    let (why, places) = e.trial(&two, org(2), Priority::Normal, 60, at(10)).unwrap();
+    let (why, places) = e.dry_run(&two, org(2), Priority::Normal, 60, at(10)).unwrap();
     assert!(why.fits && places.len() == 1);
     limit(&mut e, 2, most_boards(1_000));
-    let (why, places) = e.trial(&two, org(2), Priority::Normal, 60, at(10)).unwrap();
+    let (why, places) = e.dry_run(&two, org(2), Priority::Normal, 60, at(10)).unwrap();
     assert!(!why.fits && places.is_empty());
     assert_eq!(why.changes, [vec![Change::Count(1)]]);
     let one = ordered("other", 50, boards(1, 1));
-    assert!(e.trial(&one, org(2), Priority::Normal, 60, at(10)).unwrap().0.fits);
+    assert!(e.dry_run(&one, org(2), Priority::Normal, 60, at(10)).unwrap().0.fits);
 }
 
 #[test]
-fn the_first_turns_are_those_of_all_who_may_start_sorted() {
+fn the_first_turns_are_those_of_all_admitted_jobs_sorted() {
     let mut e = engine(1, 1);
     limit(&mut e, 1, most_boards(1_000));
-    // One board is taken, so organization 1 may start nothing; organization 2 may start small jobs.
-    submit(&mut e, of(1, 1, boards(1, 1)));
+    // Organization 1 has used up its limit; the limit of organization 2 admits small jobs.
+    submit(&mut e, org_job(1, 1, boards(1, 1)));
     assert_eq!(starts(&e.pass(at(1))), [job_id(1)]);
     limit(&mut e, 2, most_boards(2_000));
     for n in 2..60 {
         let priority = [Priority::Low, Priority::Normal, Priority::High][n as usize % 3];
         let request = boards(1 + u32::try_from(n % 4).unwrap(), 1);
-        submit(&mut e, JobFacts { priority, ..of(n, 1 + n % 5, request) });
+        submit(&mut e, JobFacts { priority, ..org_job(n, 1 + n % 5, request) });
     }
     let now = at(13 * 3_600);
     let may_start = |n: &u128| !matches!((n % 5, n % 4), (0, _) | (1, 2..));

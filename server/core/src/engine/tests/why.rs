@@ -1,9 +1,9 @@
-//! The reasons and starts that waiting jobs are told.
+//! Tests of the reasons and expected starts of waiting jobs.
 
 use super::*;
 
 #[test]
-fn what_was_foreseen_a_moment_ago_still_starts_with_the_next_pass() {
+fn a_start_that_was_due_a_moment_ago_comes_with_the_next_pass() {
     let mut e = engine(1, 1);
     submit(&mut e, waits(1, boards(1, 1)));
     for moment in 0..3 {

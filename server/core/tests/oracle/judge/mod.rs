@@ -1,6 +1,6 @@
-//! The judge: says by brute force whether decisions follow the documented order of the queue.
+//! The judge: checks by brute force that decisions follow the documented order of the queue.
 //!
-//! It shares no code with the engine but the tables of boards. Slow and obvious on purpose.
+//! The judge shares only the tables of boards with the engine. Its code is slow and simple on purpose.
 
 mod places;
 pub mod play;
@@ -11,25 +11,25 @@ mod turns;
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
-use berth_core::calendar::Kind;
+use berth_core::calendar::BookingKind;
 use berth_core::cluster::{BookingId, Part};
 use berth_core::engine::{Blocker, Decision};
 use berth_core::power::counted_watts;
 use berth_mig::Instance;
 
 use crate::world::{
-    Host, Job, LATE_S, Promise, Run, SOON_S, State, Step, What, World, at, job_id, keeps_mig, milli, seconds,
-    table,
+    DeviceKind, Host, Job, LATE_S, Promise, Run, SOON_S, State, Step, World, at, job_id, keeps_mig, milli,
+    seconds, table,
 };
 
 use turns::before;
 
-/// A run that is late for longer may hang.
+/// A run that is late by more seconds may hang.
 const HANGS_S: i64 = 30;
 
 const CLASS_STEP_S: i64 = 12 * 3_600;
 
-/// A rule that was broken, by its letter, and how.
+/// A broken rule, by its letter, with a description.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fault {
     pub rule: &'static str,
@@ -40,7 +40,7 @@ fn fault<T>(rule: &'static str, text: String) -> Result<T, Fault> {
     Err(Fault { rule, text })
 }
 
-/// A job's turn: class, share, age.
+/// The position of a job in the order of the queue: class, share, age.
 #[derive(Debug, Clone, Copy)]
 struct Turn {
     class: i64,
@@ -48,26 +48,27 @@ struct Turn {
     age: (i64, usize),
 }
 
-/// A question about places.
+/// The conditions of a search for placements.
 struct Query<'a> {
     job: usize,
     from: i64,
     until: i64,
-    /// Attempts that are thought away.
+    /// Jobs whose runs are ignored.
     gone: &'a [usize],
     promises: &'a [Promise],
     powered: bool,
 }
 
-/// A start that was held for a job before a pass.
-pub struct Kept {
+/// A held start of a job before a pass.
+pub struct HeldStart {
     job: usize,
-    /// Others were stopped for it.
+    /// True if others were preempted for the job.
     firm: bool,
     promise: Promise,
 }
 
-enum Told {
+/// The start that the engine forecasts for a waiting job.
+enum StartForecast {
     StartsNow,
     Earliest(Option<i64>),
 }

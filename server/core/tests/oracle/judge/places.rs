@@ -1,14 +1,14 @@
-//! Places, by trying every one: boards, parts of boards, processors and power.
+//! The search for placements by trying all of them: boards, parts of boards, processors and power.
 
 use super::*;
 
-/// True if a part can stand beside the parts on a board.
-pub(super) fn stands(host: &Host, there: &[(Part, u8)], part: Part, org: u8) -> bool {
+/// True if a part fits on a board beside the parts in use.
+pub(super) fn fits_beside(host: &Host, used: &[(Part, u8)], part: Part, org: u8) -> bool {
     let table = table(host.model);
     match part {
-        Part::Whole => there.is_empty() && !keeps_mig(host),
+        Part::Whole => used.is_empty() && !keeps_mig(host),
         Part::Share(milli) => {
-            let shared = there.iter().map(|(p, o)| match p {
+            let shared = used.iter().map(|(p, o)| match p {
                 Part::Share(m) if *o == org => i64::from(*m),
                 _ => 10_000,
             });
@@ -20,7 +20,7 @@ pub(super) fn stands(host: &Host, there: &[(Part, u8)], part: Part, org: u8) -> 
             let span = |i: &Instance, size: u32| (i.start, i.start + size);
             let (from, until) = span(&new, profile.size);
             profile.starts.contains(&new.start)
-                && there.iter().all(|(p, _)| match p {
+                && used.iter().all(|(p, _)| match p {
                     Part::Slice(old) => board.profile(old.profile_id).is_some_and(|q| {
                         let (a, b) = span(old, q.size);
                         (until <= a || b <= from) && (profile.group.is_none() || q.group != profile.group)
@@ -31,17 +31,17 @@ pub(super) fn stands(host: &Host, there: &[(Part, u8)], part: Part, org: u8) -> 
     }
 }
 
-/// The forms in which one device can be lent on a board.
-pub(super) fn forms(host: &Host, job: &Job) -> Vec<Part> {
-    match job.what {
-        What::Share(milli) => vec![Part::Share(milli)],
-        What::Board if keeps_mig(host) => {
+/// The parts of a board that can serve as one device of a job.
+pub(super) fn parts_for(host: &Host, job: &Job) -> Vec<Part> {
+    match job.device {
+        DeviceKind::Share(milli) => vec![Part::Share(milli)],
+        DeviceKind::Board if keeps_mig(host) => {
             let full = table(host.model).and_then(|b| b.full_profile());
             let slice = |p: &berth_mig::Profile| Instance { profile_id: p.id, start: p.starts[0] };
             full.map(|p| Part::Slice(slice(p))).into_iter().collect()
         }
-        What::Board => vec![Part::Whole],
-        What::Slice(index) => {
+        DeviceKind::Board => vec![Part::Whole],
+        DeviceKind::Slice(index) => {
             let name = &table(job.models[0]).expect("slices").profiles[index].name;
             let profile = table(host.model).and_then(|b| b.profile_by_name(name));
             let slice = |start: &u32, id| Part::Slice(Instance { profile_id: id, start: *start });
@@ -51,66 +51,74 @@ pub(super) fn forms(host: &Host, job: &Job) -> Vec<Part> {
 }
 
 impl Judge<'_> {
-    /// Until when an attempt is expected to be there, at the latest; for ever if nobody knows.
-    pub(super) fn end(&self, n: usize) -> Option<i64> {
+    /// The latest expected end of a run; `i64::MAX` if unknown, `i64::MIN` for a job that does not run.
+    pub(super) fn expected_end(&self, n: usize) -> Option<i64> {
         let State::Running(run) = &self.world.jobs[n].state else { return Some(i64::MIN) };
         Some(match run.ends {
             None => i64::MAX,
-            // A run that is late for long may hang: it lasts as long again.
+            // A run that is late for long may hang: it is expected to be late as long again.
             Some(end) if end + HANGS_S < self.world.now => 2 * self.world.now - end,
             Some(end) if end <= self.world.now => self.world.now + LATE_S,
             Some(end) => end,
         })
     }
 
-    pub(super) fn is_there(&self, n: usize, at: i64, query: &Query<'_>) -> bool {
+    /// True if the run of a job is expected to use its devices at a time.
+    pub(super) fn uses_devices_at(&self, n: usize, at: i64, query: &Query<'_>) -> bool {
         let runs = matches!(self.world.jobs[n].state, State::Running(_));
-        runs && !query.gone.contains(&n) && (at <= self.world.now || self.end(n).is_some_and(|end| end > at))
+        runs && !query.gone.contains(&n)
+            && (at <= self.world.now || self.expected_end(n).is_some_and(|end| end > at))
     }
 
-    /// The parts that are on a board, or promised on it, during a time.
-    pub(super) fn on_board(&self, host: usize, board: usize, query: &Query<'_>) -> Vec<(Part, u8)> {
+    /// The parts of a board that are in use or promised in the time of a query, each with its organization.
+    pub(super) fn used_parts(&self, host: usize, board: usize, query: &Query<'_>) -> Vec<(Part, u8)> {
         let mut out = Vec::new();
         for (n, job) in self.world.jobs.iter().enumerate() {
             let State::Running(run) = &job.state else { continue };
-            if self.is_there(n, query.from, query) {
+            if self.uses_devices_at(n, query.from, query) {
                 let here = run.ranks.iter().filter(|(h, _)| *h == host).flat_map(|(_, parts)| parts);
                 out.extend(here.filter(|(b, _)| *b == board).map(|(_, part)| (*part, job.spec.org)));
             }
         }
-        for promise in self.met(query) {
+        for promise in self.overlapping(query) {
             let here = promise.parts.iter().filter(|(h, b, _)| (*h, *b) == (host, board));
             out.extend(here.map(|(.., part)| (*part, promise.org)));
         }
         out
     }
 
-    pub(super) fn met<'q>(&self, query: &'q Query<'_>) -> impl Iterator<Item = &'q Promise> + use<'q> {
+    /// The promises that overlap with the time of a query.
+    pub(super) fn overlapping<'q>(
+        &self,
+        query: &'q Query<'_>,
+    ) -> impl Iterator<Item = &'q Promise> + use<'q> {
         query.promises.iter().filter(|p| p.from < query.until && query.from < p.until)
     }
 
-    /// The times at which more is in use than before.
-    pub(super) fn points(&self, query: &Query<'_>) -> Vec<i64> {
-        self.met(query).map(|p| p.from).filter(|f| *f > query.from).chain([query.from]).collect()
+    /// The times in a query at which the use can grow.
+    pub(super) fn growth_times(&self, query: &Query<'_>) -> Vec<i64> {
+        self.overlapping(query).map(|p| p.from).filter(|f| *f > query.from).chain([query.from]).collect()
     }
 
+    /// The thousandths of a processor that are free on a host in the time of a query.
     pub(super) fn cpus_left(&self, host: usize, query: &Query<'_>, within: Option<&Promise>) -> i64 {
         if let Some(booked) = within.filter(|w| w.cpus > 0) {
             return self
-                .points(query)
+                .growth_times(query)
                 .into_iter()
                 .map(|at| self.cpus_inside(host, booked, at, query))
                 .min()
                 .unwrap_or(0);
         }
-        let left = self.points(query).into_iter().map(|at| {
-            let active: Vec<&Promise> = self.met(query).filter(|p| p.from <= at && at < p.until).collect();
+        let left = self.growth_times(query).into_iter().map(|at| {
+            let active: Vec<&Promise> =
+                self.overlapping(query).filter(|p| p.from <= at && at < p.until).collect();
             let here = |p: &&Promise| p.parts.iter().any(|(h, ..)| *h == host);
             let mut left = self.world.hosts[host].cpus;
             let mut inside: Vec<(BookingId, i64)> = Vec::new();
             for (n, job) in self.world.jobs.iter().enumerate() {
                 let State::Running(run) = &job.state else { continue };
-                if !self.is_there(n, at, query) || !run.ranks.iter().any(|(h, _)| *h == host) {
+                if !self.uses_devices_at(n, at, query) || !run.ranks.iter().any(|(h, _)| *h == host) {
                     continue;
                 }
                 let id = job.spec.inside.map(crate::world::booking_id);
@@ -128,25 +136,26 @@ impl Judge<'_> {
         left.min().unwrap_or(0)
     }
 
-    /// Processors that a reservation has left on a host at a time.
+    /// The thousandths of a processor that a reservation has free on a host at a time.
     pub(super) fn cpus_inside(&self, host: usize, booked: &Promise, at: i64, query: &Query<'_>) -> i64 {
         let runs = |n: &usize| {
             let State::Running(run) = &self.world.jobs[*n].state else { return false };
             self.job(*n).inside.map(crate::world::booking_id) == Some(booked.id)
                 && run.ranks.iter().any(|(h, _)| *h == host)
-                && self.is_there(*n, at, query)
+                && self.uses_devices_at(*n, at, query)
         };
         let used: i64 = (0..self.world.jobs.len()).filter(runs).map(|n| self.job(n).cpus).sum();
-        let held = self.met(query).filter(|p| p.kind == Kind::Hold && p.from <= at && at < p.until);
+        let held =
+            self.overlapping(query).filter(|p| p.kind == BookingKind::Hold && p.from <= at && at < p.until);
         let held: i64 = held.filter(|p| p.parts.iter().any(|(h, ..)| *h == host)).map(|p| p.cpus).sum();
         booked.cpus - used - held
     }
 
-    /// Every choice of devices of a host that a job could have.
+    /// All choices of devices of a host for one rank of a job.
     pub(super) fn choices(&self, host: usize, query: &Query<'_>, within: Option<&Promise>) -> Vec<Parts> {
-        let (of, job) = (self.world.hosts[host], *self.job(query.job));
+        let (spec, job) = (self.world.hosts[host], *self.job(query.job));
         if !self.world.open[host]
-            || !job.models.contains(&of.model)
+            || !job.models.contains(&spec.model)
             || self.cpus_left(host, query, within) < job.cpus
         {
             return Vec::new();
@@ -155,15 +164,15 @@ impl Judge<'_> {
         for _ in 0..job.count {
             let mut next: Vec<Parts> = Vec::new();
             for chosen in &done {
-                for board in chosen.last().map_or(0, |(b, _)| *b)..of.boards {
+                for board in chosen.last().map_or(0, |(b, _)| *b)..spec.boards {
                     if board == 0 && !self.world.healthy[host] {
                         continue;
                     }
-                    for part in forms(&of, &job) {
-                        let mut there = self.on_board(host, board, query);
-                        there.extend(chosen.iter().filter(|(b, _)| *b == board).map(|(_, p)| (*p, job.org)));
-                        let free = stands(&of, &there, part, job.org);
-                        if free && within.is_none_or(|w| allows(&of, w, host, board, part)) {
+                    for part in parts_for(&spec, &job) {
+                        let mut used = self.used_parts(host, board, query);
+                        used.extend(chosen.iter().filter(|(b, _)| *b == board).map(|(_, p)| (*p, job.org)));
+                        let free = fits_beside(&spec, &used, part, job.org);
+                        if free && within.is_none_or(|w| allows(&spec, w, host, board, part)) {
                             next.push(chosen.iter().copied().chain([(board, part)]).collect());
                         }
                     }
@@ -176,31 +185,34 @@ impl Judge<'_> {
         done
     }
 
-    /// Boards that draw power at a time.
-    pub(super) fn drawing(&self, at: i64, query: &Query<'_>) -> BTreeSet<(usize, usize)> {
+    /// The boards that use power at a time.
+    pub(super) fn powered_boards(&self, at: i64, query: &Query<'_>) -> BTreeSet<(usize, usize)> {
         let mut out = BTreeSet::new();
         for (n, job) in self.world.jobs.iter().enumerate() {
             if let State::Running(run) = &job.state
-                && self.is_there(n, at, query)
+                && self.uses_devices_at(n, at, query)
             {
                 out.extend(run.ranks.iter().flat_map(|(h, parts)| parts.iter().map(|(b, _)| (*h, *b))));
             }
         }
-        for promise in self.met(query).filter(|p| p.from <= at && at < p.until && p.kind != Kind::Maintenance)
+        for promise in self
+            .overlapping(query)
+            .filter(|p| p.from <= at && at < p.until && p.kind != BookingKind::Maintenance)
         {
             out.extend(promise.parts.iter().map(|(h, b, _)| (*h, *b)));
         }
         out
     }
 
-    pub(super) fn is_fed(&self, boards: &BTreeSet<(usize, usize)>, query: &Query<'_>) -> bool {
+    /// True if the power budgets of the racks allow these boards in the time of a query.
+    pub(super) fn is_within_power(&self, boards: &BTreeSet<(usize, usize)>, query: &Query<'_>) -> bool {
         let Some(budget) = self.world.budget.filter(|_| query.powered) else { return true };
-        self.points(query).into_iter().all(|at| {
-            let before = self.drawing(at, query);
+        self.growth_times(query).into_iter().all(|at| {
+            let before = self.powered_boards(at, query);
             let mut racks: BTreeSet<u8> = boards.iter().map(|(h, _)| self.world.hosts[*h].rack).collect();
-            // In other racks than those of what begins then, nothing more begins to draw.
+            // Only the racks with a promise that begins at this time need a check.
             let begins = |rack: &u8| {
-                let mut begun = self.met(query).filter(|p| p.from == at);
+                let mut begun = self.overlapping(query).filter(|p| p.from == at);
                 at == query.from
                     || begun.any(|p| p.parts.iter().any(|(h, ..)| self.world.hosts[*h].rack == *rack))
             };
@@ -216,7 +228,7 @@ impl Judge<'_> {
         })
     }
 
-    /// The hosts that could have a rank of a job, each with every choice of devices.
+    /// The hosts for a rank of a job, each with all choices of devices.
     pub(super) fn host_choices(
         &self,
         query: &Query<'_>,
@@ -229,7 +241,7 @@ impl Judge<'_> {
             .collect()
     }
 
-    /// The sets of these hosts that are as many, and as near to each other, as a job wants.
+    /// The sets of these hosts with the job's number of nodes and its nearness.
     pub(super) fn groups(&self, job: usize, choices: &[(usize, Vec<Parts>)]) -> Vec<Vec<usize>> {
         let job = self.job(job);
         let all: BTreeSet<usize> = choices.iter().map(|(h, _)| *h).collect();
@@ -241,7 +253,7 @@ impl Judge<'_> {
         groups
     }
 
-    /// True if there is a place for all of a job, all the time.
+    /// True if there is a placement for the whole job in the whole time of a query.
     pub(super) fn fits(&self, query: &Query<'_>, within: Option<&Promise>) -> bool {
         let choices = self.host_choices(query, within);
         let boards = |host: usize, parts: &Parts| -> BTreeSet<(usize, usize)> {
@@ -257,11 +269,11 @@ impl Judge<'_> {
                     .flat_map(|s| own.iter().map(move |o| s.union(o).copied().collect()))
                     .collect();
             }
-            sets.iter().any(|set| self.is_fed(set, query))
+            sets.iter().any(|set| self.is_within_power(set, query))
         })
     }
 
-    /// Every place for all of a job, all the time.
+    /// All placements for the whole job in the whole time of a query.
     pub(super) fn placements(
         &self,
         query: &Query<'_>,
@@ -282,12 +294,12 @@ impl Judge<'_> {
             }
             out.extend(all);
         }
-        out.retain(|parts| self.is_fed(&parts.iter().map(|(h, b, _)| (*h, *b)).collect(), query));
+        out.retain(|parts| self.is_within_power(&parts.iter().map(|(h, b, _)| (*h, *b)).collect(), query));
         out
     }
 }
 
-/// True if a reservation lets its jobs use this part of a board.
+/// True if the jobs of a reservation may use this part of a board.
 pub(super) fn allows(host: &Host, within: &Promise, at: usize, board: usize, part: Part) -> bool {
     let full = table(host.model).filter(|b| !b.live_toggle).and_then(|b| b.full_profile()).map(|p| p.id);
     let span = |i: &Instance| {
@@ -306,13 +318,14 @@ pub(super) fn allows(host: &Host, within: &Promise, at: usize, board: usize, par
     whole || matches!(part, Part::Slice(i) if span(&i).all(|s| slices.contains(&s)))
 }
 
-pub(super) fn subsets(of: &BTreeSet<usize>, size: usize) -> Vec<Vec<usize>> {
+/// All subsets of a size, each in ascending order.
+pub(super) fn subsets(items: &BTreeSet<usize>, size: usize) -> Vec<Vec<usize>> {
     let mut out: Vec<Vec<usize>> = vec![Vec::new()];
     for _ in 0..size {
         out = out
             .iter()
             .flat_map(|s| {
-                let after = of.iter().filter(|n| s.last().is_none_or(|last| *n > last));
+                let after = items.iter().filter(|n| s.last().is_none_or(|last| *n > last));
                 after.map(|n| s.iter().copied().chain([*n]).collect::<Vec<_>>())
             })
             .collect();

@@ -1,15 +1,15 @@
-//! Plays cases: each step, the passes after it, and the judgement of each decision.
+//! The play of a case: each step, the passes after it, and the check of each decision.
 
 use super::*;
 
-/// The state before a step, against which the state after it is judged.
-struct Before {
+/// The held starts and turns before a step, for the check of the state after it.
+struct Snapshot {
     held: Vec<(usize, i64)>,
     waiting: Vec<usize>,
     turns: Vec<Turn>,
 }
 
-impl Before {
+impl Snapshot {
     fn new(world: &World) -> Self {
         let judge = Judge { world };
         let held = (0..world.jobs.len()).filter_map(|n| Some((n, judge.held(n)?))).collect();
@@ -18,56 +18,66 @@ impl Before {
     }
 }
 
-/// Lives through a case; the first rule that is broken.
+/// Plays all steps of a case.
+///
+/// # Errors
+/// The first broken rule.
 pub fn try_case(steps: &[Step], mut world: World) -> Result<World, Fault> {
     for step in steps {
         if let Step::Sleep(s) = step {
             let until = world.now + s;
             while world.next_time().is_some_and(|next| next < until) {
-                live(&Step::Next, &mut world)?;
+                play_step(&Step::Next, &mut world)?;
             }
-            live(&Step::Sleep(until - world.now), &mut world)?;
+            play_step(&Step::Sleep(until - world.now), &mut world)?;
         } else {
-            live(step, &mut world)?;
+            play_step(step, &mut world)?;
         }
     }
     Ok(world)
 }
 
-/// One step, the pass that follows, and what is told then.
-fn live(step: &Step, world: &mut World) -> Result<(), Fault> {
-    let known = Before::new(world);
+/// Plays one step and the passes after it, and checks the forecasts.
+fn play_step(step: &Step, world: &mut World) -> Result<(), Fault> {
+    let known = Snapshot::new(world);
     let firm: Vec<usize> = (0..world.jobs.len()).filter(|n| world.engine.is_firm(job_id(*n))).collect();
-    world.came = false;
+    world.queue_grew = false;
+    // A board that draws more than the budget can be used until its run ends. An end before the limit turns the board
+    // off, and a start that is held on it is lost.
+    let may_turn_off = world.budget.is_some()
+        && match *step {
+            Step::End { job, .. } | Step::Cancel(job) => world.runs(job),
+            _ => false,
+        };
     world.step(step);
-    let then = Before::new(world);
-    // An engine that was built anew is asked after its first pass.
+    let then = Snapshot::new(world);
+    // A new engine has no forecasts before its first pass.
     let starts_now = if *step == Step::Restart { Vec::new() } else { starts_now(world)? };
     pass(world)?;
     if *step == Step::Restart {
-        keeps_room(world, &firm)?;
+        check_room_kept(world, &firm)?;
     }
     if let Some(job) = starts_now.into_iter().find(|job| world.waits(*job)) {
         return fault("e", format!("job {job} was told that it starts with the next pass"));
     }
     let judge = Judge { world };
-    judge.settled()?;
+    judge.check_settled()?;
     let quiet = matches!(step, Step::Next | Step::Sleep(_) | Step::End { .. } | Step::Cancel(_));
-    if quiet && !world.came {
-        no_later(world, &known, &then)?;
+    if quiet && !world.queue_grew && !may_turn_off {
+        check_no_later(world, &known, &then)?;
     }
     for job in (0..world.jobs.len()).filter(|n| world.waits(*n)) {
-        judge.told(job)?;
+        judge.expected_start(job)?;
     }
     Ok(())
 }
 
-/// Room that runs make for jobs is held for them by an engine that was built anew.
-fn keeps_room(world: &World, firm: &[usize]) -> Result<(), Fault> {
+/// Checks that a new engine holds the room that runs make for jobs.
+fn check_room_kept(world: &World, firm: &[usize]) -> Result<(), Fault> {
     let judge = Judge { world };
     let makes_room = |job: usize| {
-        let for_it = |run: &Run| run.told_for == Some(job);
-        world.jobs.iter().any(|j| matches!(&j.state, State::Running(run) if for_it(run)))
+        let preempted = |run: &Run| run.stopped_for == Some(job);
+        world.jobs.iter().any(|j| matches!(&j.state, State::Running(run) if preempted(run)))
     };
     let lost = |job: &&usize| {
         world.waits(**job)
@@ -81,19 +91,19 @@ fn keeps_room(world: &World, firm: &[usize]) -> Result<(), Fault> {
     }
 }
 
-/// The jobs that are told before a pass that it starts them.
+/// The jobs with the forecast that they start in the next pass.
 fn starts_now(world: &World) -> Result<Vec<usize>, Fault> {
     let judge = Judge { world };
     let mut out = Vec::new();
     for job in (0..world.jobs.len()).filter(|n| world.waits(*n)) {
-        if matches!(judge.told_before_a_pass(job)?, Told::StartsNow) {
+        if matches!(judge.forecast(job)?, StartForecast::StartsNow) {
             out.push(job);
         }
     }
     Ok(out)
 }
 
-/// Passes until nothing more is decided, as the portal makes them.
+/// Runs passes until there are no more decisions, like the portal.
 pub fn pass(world: &mut World) -> Result<Vec<Decision>, Fault> {
     let mut all = Vec::new();
     for _ in 0..6 {
@@ -106,21 +116,21 @@ pub fn pass(world: &mut World) -> Result<Vec<Decision>, Fault> {
     fault("settled", format!("no end of decisions: {all:?}"))
 }
 
-/// A pass, each decision judged and carried out in its order.
+/// Runs one pass, and checks and carries out each decision in order.
 fn one_pass(world: &mut World) -> Result<Vec<Decision>, Fault> {
-    let kept: Vec<Kept> = world
+    let held_before: Vec<HeldStart> = world
         .engine
         .held_starts()
         .map(|(job, booking)| {
             let n = world.number(job);
-            let of = world.jobs[n].spec;
-            let promise = Promise { cpus: of.cpus, ..world.promise(booking, of.org) };
-            Kept { job: n, firm: world.engine.is_firm(job), promise }
+            let spec = world.jobs[n].spec;
+            let promise = Promise { cpus: spec.cpus, ..world.promise(booking, spec.org) };
+            HeldStart { job: n, firm: world.engine.is_firm(job), promise }
         })
         .collect();
-    // A job that its organization's limit keeps back takes no part, and keeps no room.
-    let kept_back: Vec<usize> = (0..world.jobs.len()).filter(|n| !Judge { world }.is_admitted(*n)).collect();
-    world.room_made.retain(|job, _| !kept_back.contains(job));
+    // A job that the limit of its organization blocks takes no part in the queue, and keeps no room.
+    let blocked: Vec<usize> = (0..world.jobs.len()).filter(|n| !Judge { world }.is_admitted(*n)).collect();
+    world.room_made.retain(|job, _| !blocked.contains(job));
     let decisions = world.engine.pass(at(world.now));
     let mut index = 0;
     while let Some(decision) = decisions.get(index) {
@@ -130,8 +140,8 @@ fn one_pass(world: &mut World) -> Result<Vec<Decision>, Fault> {
                 let mut then = world.clone();
                 then.start(n, ranks);
                 let State::Running(run) = &then.jobs[n].state else { unreachable!("it was started") };
-                Judge { world }.may_start(n, &run.ranks, &kept)?;
-                let taken = Judge { world }.leaves_room(n, &then, &kept)?;
+                Judge { world }.check_start(n, &run.ranks, &held_before)?;
+                let taken = Judge { world }.check_room_taken(n, &then, &held_before)?;
                 *world = then;
                 world.room_made.retain(|job, _| *job != n && !taken.contains(job));
                 index += 1;
@@ -146,7 +156,7 @@ fn one_pass(world: &mut World) -> Result<Vec<Decision>, Fault> {
                         _ => None,
                     })
                     .collect();
-                Judge { world }.may_stop(&group, world.number(*for_job), &kept)?;
+                Judge { world }.check_preemption(&group, world.number(*for_job), &held_before)?;
                 let grace_s = group.iter().map(|n| world.jobs[*n].spec.grace_s).max().unwrap_or(0);
                 world.room_made.insert(world.number(*for_job), world.now + grace_s);
                 let for_job = world.number(*for_job);
@@ -160,19 +170,19 @@ fn one_pass(world: &mut World) -> Result<Vec<Decision>, Fault> {
     Ok(decisions)
 }
 
-/// The first time at which a job could run as if nobody had started in the pass.
-fn earliest_before_the_starts(judge: &Judge<'_>, job: usize, then: &Before) -> Option<i64> {
+/// The first time at which a job could run without the starts of the pass.
+fn earliest_before_the_starts(judge: &Judge<'_>, job: usize, then: &Snapshot) -> Option<i64> {
     let started: Vec<usize> = then.waiting.iter().copied().filter(|n| !judge.world.waits(*n)).collect();
     judge.earliest_without(job, &judge.promises(job, false), &started)
 }
 
-/// A start that is held does not become later, unless for somebody whose turn is before.
-fn no_later(world: &World, known: &Before, then: &Before) -> Result<(), Fault> {
+/// Checks that no held start becomes later, except for a job with an earlier turn.
+fn check_no_later(world: &World, known: &Snapshot, then: &Snapshot) -> Result<(), Fault> {
     let judge = Judge { world };
-    // Starts in the pass change turns too.
-    let after = Before::new(world);
+    // Starts in the pass also change turns.
+    let after = Snapshot::new(world);
     for (job, at) in known.held.iter().filter(|(job, _)| judge.takes_part(*job)) {
-        let order = |of: &Before, n: usize| before(&of.turns[n], &of.turns[*job]);
+        let order = |at: &Snapshot, n: usize| before(&at.turns[n], &at.turns[*job]);
         let excused = then.waiting.iter().any(|n| {
             let changed = order(known, *n) != order(then, *n)
                 || order(then, *n) != order(&after, *n)
@@ -182,7 +192,7 @@ fn no_later(world: &World, known: &Before, then: &Before) -> Result<(), Fault> {
             n != job && (changed || first && got)
         });
         match judge.held(*job) {
-            // A run is late, and nobody who started in the pass is in the way besides.
+            // A late run is the reason, and the starts of the pass are not.
             Some(now) if world.is_late() && earliest_before_the_starts(&judge, *job, then) >= Some(now) => {}
             Some(now) if now > *at && !excused => {
                 return fault("c", format!("job {job} was promised {at} and is promised {now}"));
@@ -196,17 +206,17 @@ fn no_later(world: &World, known: &Before, then: &Before) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Lives on without further steps: what each job was told comes true.
+/// Plays on without further steps, and checks that each forecast start comes true.
 pub fn try_future(mut world: World, steps: usize) -> Result<(), Fault> {
     let waiting: Vec<usize> = (0..world.jobs.len()).filter(|n| world.waits(*n)).collect();
-    let mut told: Vec<(usize, Option<i64>)> = Vec::new();
+    let mut forecasts: Vec<(usize, Option<i64>)> = Vec::new();
     for job in waiting {
-        told.push((job, Judge { world: &world }.told(job)?));
+        forecasts.push((job, Judge { world: &world }.expected_start(job)?));
     }
-    // A job that was not known then may come first.
+    // The forecasts do not know late runs, or jobs that are released later.
     let surprising = world.jobs.iter().any(|j| j.spec.after.is_some())
         || world.jobs.iter().any(|j| matches!(&j.state, State::Running(run) if run.late_s > 0));
-    // Runs that are stopped later were not foreseen.
+    // The forecasts do not know later preemptions.
     let mut stopped = false;
     for _ in 0..steps {
         for decision in pass(&mut world)? {
@@ -214,11 +224,11 @@ pub fn try_future(mut world: World, steps: usize) -> Result<(), Fault> {
             if let Decision::Start { job, .. } = decision {
                 let n = world.number(job);
                 let early =
-                    told.iter().find(|(j, _)| *j == n).filter(|(_, t)| t.is_some_and(|t| t < world.now));
+                    forecasts.iter().find(|(j, _)| *j == n).filter(|(_, t)| t.is_some_and(|t| t < world.now));
                 if let Some((_, at)) = early.filter(|_| !surprising && !stopped) {
                     return fault("e", format!("job {n} was told {at:?} and starts at {}", world.now));
                 }
-                told.retain(|(j, _)| *j != n);
+                forecasts.retain(|(j, _)| *j != n);
             }
         }
         if world.engine.waiting() == 0 {
@@ -226,7 +236,8 @@ pub fn try_future(mut world: World, steps: usize) -> Result<(), Fault> {
         }
         world.step(&Step::Next);
     }
-    if let Some((job, at)) = told.iter().find(|(j, at)| at.is_some_and(|t| t < world.now) && world.waits(*j))
+    if let Some((job, at)) =
+        forecasts.iter().find(|(j, at)| at.is_some_and(|t| t < world.now) && world.waits(*j))
         && !surprising
         && !stopped
     {
@@ -235,7 +246,7 @@ pub fn try_future(mut world: World, steps: usize) -> Result<(), Fault> {
     Ok(())
 }
 
-/// An engine that knows only the newest facts decides by the same rules.
+/// Checks that a new engine with the present facts decides by the same rules.
 pub fn try_rebuilt(world: &World) -> Result<(), Fault> {
     let mut other = world.rebuilt();
     pass(&mut other)?;

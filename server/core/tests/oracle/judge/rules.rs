@@ -1,10 +1,10 @@
-//! The rules (a) to (d): about what waits, what starts and what is stopped.
+//! The rules (a) to (d): for waiting jobs, starts and preemptions.
 
 use super::*;
 
 impl Judge<'_> {
-    /// Rules (a) to (c) and what is said, once a pass has settled.
-    pub fn settled(&self) -> Result<(), Fault> {
+    /// Checks the rules (a) to (c) after the passes of a step.
+    pub fn check_settled(&self) -> Result<(), Fault> {
         for job in self.waiting() {
             let promises = self.promises(job, false);
             let now = self.world.now;
@@ -13,7 +13,7 @@ impl Judge<'_> {
             }
             let eligible = self.eligible(job);
             let grace_s = self.longest_grace_s(&eligible);
-            let soon = now + self.patience_s(job);
+            let soon = now + self.max_wait_s(job);
             if !eligible.is_empty()
                 && self.held(job).is_none_or(|at| at > soon)
                 && !self.could_run(job, now + grace_s, &[], &promises)
@@ -22,22 +22,23 @@ impl Judge<'_> {
                 return fault("b", format!("job {job} waits at {now} though {eligible:?} could make room"));
             }
         }
-        self.firsts()
+        self.check_held_starts()
     }
 
-    /// The first time at which a job could run when all runs take their limits.
+    /// The first time at which a job could run if all runs last until their limits.
     pub(super) fn earliest(&self, job: usize) -> Option<i64> {
         self.earliest_beside(job, &self.promises(job, false))
     }
 
+    /// The same beside these promises.
     pub(super) fn earliest_beside(&self, job: usize, promises: &[Promise]) -> Option<i64> {
         self.earliest_without(job, promises, &[])
     }
 
-    /// The same if some runs were not there.
+    /// The same without the runs of the jobs `gone`.
     pub(super) fn earliest_without(&self, job: usize, promises: &[Promise], gone: &[usize]) -> Option<i64> {
         let now = self.world.now;
-        let ends = (0..self.world.jobs.len()).filter_map(|n| self.end(n));
+        let ends = (0..self.world.jobs.len()).filter_map(|n| self.expected_end(n));
         let mut times: Vec<i64> =
             ends.chain(promises.iter().map(|p| p.until)).chain([now + LATE_S]).collect();
         times.retain(|t| *t > now && *t < i64::MAX);
@@ -46,26 +47,29 @@ impl Judge<'_> {
         times.into_iter().find(|t| self.could_run(job, *t, gone, promises))
     }
 
-    /// A start is held for the first of each pool, in the open and inside reservations.
-    pub(super) fn firsts(&self) -> Result<(), Fault> {
+    /// Checks that the first job of each pool has a held start, outside and inside reservations.
+    pub(super) fn check_held_starts(&self) -> Result<(), Fault> {
         let waiting = self.waiting();
         let pool = |n: &usize| (self.job(*n).inside, self.job(*n).models);
         let pools: Vec<_> = waiting.iter().map(pool).collect();
-        for of in pools {
+        for current in pools {
             let mut line: Vec<usize> = waiting
                 .iter()
                 .copied()
-                .filter(|n| pool(n) == of && !self.world.engine.is_aside(job_id(*n)))
+                .filter(|n| pool(n) == current && !self.world.engine.is_aside(job_id(*n)))
                 .collect();
-            if of.0.is_some_and(|n| self.world.booked[n].as_ref().is_none_or(|b| b.from > self.world.now)) {
+            if current
+                .0
+                .is_some_and(|n| self.world.booked[n].as_ref().is_none_or(|b| b.from > self.world.now))
+            {
                 continue;
             }
             let Some(()) = self.sort(&mut line) else { continue };
             for job in line {
                 let (held, truth) = (self.held(job), self.earliest(job));
-                // A held start changes hands by use alone only when something happens in its pool.
+                // A change of use alone moves a held start to another job only at the next event in its pool.
                 let other = waiting.iter().any(|n| {
-                    let same = pool(n) == of && !self.world.engine.is_aside(job_id(*n));
+                    let same = pool(n) == current && !self.world.engine.is_aside(job_id(*n));
                     let (a, b) = (self.turn(*n), self.turn(job));
                     same && a.class == b.class
                         && self.job(*n).org != self.job(job).org
@@ -75,9 +79,9 @@ impl Judge<'_> {
                 if held.is_none() && other {
                     break;
                 }
-                // The end of a run that hangs is guessed anew only once the held start is due.
-                let guessed = self.hangs() && held.is_some() && held < truth;
-                if held != truth && !guessed {
+                // The end of a hanging run is estimated again only when the held start is due.
+                let estimated = self.has_hanging_run() && held.is_some() && held < truth;
+                if held != truth && !estimated {
                     return fault(
                         "c",
                         format!(
@@ -94,7 +98,7 @@ impl Judge<'_> {
         Ok(())
     }
 
-    /// By turns; `None` where shares are too near each other to say.
+    /// Sorts jobs by their turns; `None` if two shares are too close for an order.
     pub(super) fn sort(&self, line: &mut [usize]) -> Option<()> {
         let turns: Vec<(usize, Turn)> = line.iter().map(|n| (*n, self.turn(*n))).collect();
         let clear = |a: &(usize, Turn)| turns.iter().all(|b| a.0 == b.0 || before(&a.1, &b.1).is_some());
@@ -103,24 +107,30 @@ impl Judge<'_> {
         Some(())
     }
 
-    /// Whether a start that was decided is legal, and in turn.
-    pub fn may_start(&self, job: usize, ranks: &[(usize, Parts)], kept: &[Kept]) -> Result<(), Fault> {
-        let (now, of) = (self.world.now, *self.job(job));
+    /// Checks that a start is legal and that no job with an earlier turn could start instead.
+    pub fn check_start(
+        &self,
+        job: usize,
+        ranks: &[(usize, Parts)],
+        held_before: &[HeldStart],
+    ) -> Result<(), Fault> {
+        let (now, spec) = (self.world.now, *self.job(job));
         if !self.takes_part(job) {
             return fault("d", format!("job {job} starts and must not"));
         }
-        let own = of.inside.map(crate::world::booking_id);
+        let own = spec.inside.map(crate::world::booking_id);
         let booked: Vec<Promise> =
             self.world.booked.iter().flatten().filter(|p| Some(p.id) != own).cloned().collect();
-        let (until, powered) = (now + self.world.jobs[job].left, of.inside.is_none());
+        let (until, powered) = (now + self.world.jobs[job].left, spec.inside.is_none());
         let query = Query { job, from: now, until, gone: &[], promises: &booked, powered };
-        let within = of.inside.map(|_| self.within(job));
+        let within = spec.inside.map(|_| self.within(job));
         let boards: BTreeSet<(usize, usize)> =
             ranks.iter().flat_map(|(h, parts)| parts.iter().map(|(b, _)| (*h, *b))).collect();
         let racks: BTreeSet<u8> = ranks.iter().map(|(h, _)| self.world.hosts[*h].rack).collect();
-        let legal = ranks.len() == of.nodes as usize
-            && (!of.near || racks.len() == 1)
-            && within.is_none_or(|w| w.is_some_and(|w| w.from <= now && until <= w.until && w.org == of.org))
+        let legal = ranks.len() == spec.nodes as usize
+            && (!spec.near || racks.len() == 1)
+            && within
+                .is_none_or(|w| w.is_some_and(|w| w.from <= now && until <= w.until && w.org == spec.org))
             && ranks.iter().all(|(host, parts)| {
                 let sorted = |parts: &Parts| {
                     let mut parts = parts.clone();
@@ -130,30 +140,30 @@ impl Judge<'_> {
                 let choices = self.choices(*host, &query, within.flatten());
                 choices.iter().any(|c| sorted(c) == sorted(parts))
             })
-            && self.is_fed(&boards, &query);
+            && self.is_within_power(&boards, &query);
         if !legal {
             return fault("legal", format!("job {job} cannot run on {ranks:?}"));
         }
         let mine = self.turn(job);
-        // Jobs of a reservation and others do not stand in one line.
-        let same = |n: &usize| *n != job && self.job(*n).inside == of.inside;
+        // The jobs of a reservation have a queue of their own.
+        let same = |n: &usize| *n != job && self.job(*n).inside == spec.inside;
         for other in self.waiting().into_iter().filter(same) {
             let earlier = before(&self.turn(other), &mine) == Some(Ordering::Less);
-            // Room that was made for it was held for it.
-            let counts = |n: usize| of.inside.is_some() || self.job(other).class <= self.job(n).class;
-            let firm = kept.iter().any(|k| k.firm && k.job == job) && counts(job);
+            // The job starts in the room that preemptions made for it.
+            let counts = |n: usize| spec.inside.is_some() || self.job(other).class <= self.job(n).class;
+            let firm = held_before.iter().any(|k| k.firm && k.job == job) && counts(job);
             let mut promises = self.promises(other, true);
-            // Held starts that stood when it was decided, though this start may have changed turns since.
-            let stood = kept.iter().filter(|k| {
+            // The held starts at the time of the decision; this start may have changed the turns since then.
+            let stood = held_before.iter().filter(|k| {
                 let waits = k.job != other && k.job != job && self.world.waits(k.job);
                 let first = before(&self.turn(k.job), &self.turn(other)) != Some(Ordering::Greater);
-                waits && if k.firm { counts(k.job) } else { first && self.job(k.job).inside == of.inside }
+                waits && if k.firm { counts(k.job) } else { first && self.job(k.job).inside == spec.inside }
             });
             promises.extend(stood.map(|k| k.promise.clone()));
             if earlier
                 && !firm
                 && self.could_run(other, now, &[], &promises)
-                && !self.a_first_could_bar(other, job, &promises, kept)
+                && !self.held_start_could_block(other, job, &promises, held_before)
             {
                 return fault("d", format!("job {job} starts and job {other}, whose turn is before, could"));
             }
@@ -161,8 +171,8 @@ impl Judge<'_> {
         Ok(())
     }
 
-    /// True if a run is past its end for so long that it may hang.
-    fn hangs(&self) -> bool {
+    /// True if a run is beyond its limit for so long that it may hang.
+    fn has_hanging_run(&self) -> bool {
         let hung = |end: i64| end + HANGS_S < self.world.now;
         let ends = self.world.jobs.iter().filter_map(|job| match &job.state {
             State::Running(run) => run.ends,
@@ -171,36 +181,42 @@ impl Judge<'_> {
         ends.into_iter().any(hung)
     }
 
-    /// True if the room that was made for a job is due, and a stopped run may still be there.
+    /// True if the runs preempted for a job must have ended, and one of them may be late.
     pub(super) fn is_room_late(&self, job: usize) -> bool {
         let due = self.world.room_made.get(&job);
         due.is_some_and(|due| (*due..=due + HANGS_S).contains(&self.world.now))
     }
 
-    /// Whether a start takes nothing of the room for which others were stopped, also where one of them is late.
-    /// Outside reservations a higher class may: gives the jobs whose room it took.
-    pub(super) fn leaves_room(&self, job: usize, then: &World, kept: &[Kept]) -> Result<Vec<usize>, Fault> {
-        let (now, of) = (self.world.now, self.job(job));
+    /// Checks that a start takes nothing of the room that preemptions made for other jobs, also if a
+    /// preempted run is late. Outside reservations a job of a higher class may take it. Returns the jobs
+    /// whose room it takes.
+    pub(super) fn check_room_taken(
+        &self,
+        job: usize,
+        then: &World,
+        held_before: &[HeldStart],
+    ) -> Result<Vec<usize>, Fault> {
+        let (now, spec) = (self.world.now, self.job(job));
         let after = Judge { world: then };
         let mut taken = Vec::new();
         for &other in self.world.room_made.keys() {
-            let theirs = self.job(other);
-            // Before its time its held start is kept on other boards.
-            let counts = self.is_room_late(other) && theirs.inside == of.inside;
+            let other_spec = self.job(other);
+            // Before that time the engine can move the held start to other boards.
+            let counts = self.is_room_late(other) && other_spec.inside == spec.inside;
             if other == job || !counts || !self.takes_part(other) {
                 continue;
             }
-            // Held starts that stood when it was decided, the job's own among them.
-            let stood = kept.iter().filter(|k| k.firm && k.job != other && self.world.waits(k.job));
+            // The held starts at the time of the decision, including that of the job itself.
+            let stood = held_before.iter().filter(|k| k.firm && k.job != other && self.world.waits(k.job));
             let mut promises = self.promises(other, true);
             promises.extend(stood.map(|k| k.promise.clone()));
             let could = self.could_run(other, now, &[], &promises);
-            // It runs where its own start was held.
+            // The job runs in the place of its own held start.
             promises.retain(|p| p.id != BookingId(job_id(job).uuid()));
             if !could || after.could_run(other, now, &[], &promises) {
                 continue;
             }
-            if of.inside.is_some() || of.class <= theirs.class {
+            if spec.inside.is_some() || spec.class <= other_spec.class {
                 return fault("c", format!("job {job} starts in the room that was made for {other}"));
             }
             taken.push(other);
@@ -208,14 +224,14 @@ impl Judge<'_> {
         Ok(taken)
     }
 
-    /// Whether a start that was held in the pass for somebody with an earlier turn could have been in the way of
-    /// a job. Such a held start may be gone at the end of the pass, since each start changes turns.
-    pub(super) fn a_first_could_bar(
+    /// True if a held start for a job with an earlier turn could have blocked a job during the pass. Such a
+    /// held start may not exist at the end of the pass, because each start changes the turns.
+    pub(super) fn held_start_could_block(
         &self,
         job: usize,
         started: usize,
         promises: &[Promise],
-        kept: &[Kept],
+        held_before: &[HeldStart],
     ) -> bool {
         let now = self.world.now;
         let first = |n: &usize| {
@@ -228,7 +244,7 @@ impl Judge<'_> {
         self.waiting().into_iter().filter(first).any(|n| {
             let own = self.job(n).inside.map(crate::world::booking_id);
             let booked = self.world.booked.iter().flatten().filter(|p| Some(p.id) != own);
-            let firm = kept.iter().filter(|k| k.firm && k.job != n && self.world.waits(k.job));
+            let firm = held_before.iter().filter(|k| k.firm && k.job != n && self.world.waits(k.job));
             let others: Vec<Promise> = booked.chain(firm.map(|k| &k.promise)).cloned().collect();
             let Some(from) = self.earliest_beside(n, &others) else { return false };
             let (org, cpus) = (self.job(n).org, self.job(n).cpus);
@@ -237,27 +253,32 @@ impl Judge<'_> {
             let query = Query { job: n, from, until, gone: &[], promises: &others, powered };
             self.placements(&query, self.within(n)).into_iter().any(|parts| {
                 let id = BookingId(job_id(n).uuid());
-                let held = Promise { id, kind: Kind::Hold, org, from, until, cpus, parts };
+                let held = Promise { id, kind: BookingKind::Hold, org, from, until, cpus, parts };
                 let all: Vec<Promise> = promises.iter().cloned().chain([held]).collect();
                 !self.could_run(job, now, &[], &all)
             })
         })
     }
 
-    /// Whether those who are told to make room have to. `kept` are the held starts before the pass for which
-    /// others were stopped: they are not moved to other boards to let somebody stay.
-    pub fn may_stop(&self, victims: &[usize], job: usize, kept: &[Kept]) -> Result<(), Fault> {
+    /// Checks that each preemption for a job is necessary. `held_before` are the held starts before the pass.
+    /// Those with preemptions are not moved to other boards to spare a victim.
+    pub fn check_preemption(
+        &self,
+        victims: &[usize],
+        job: usize,
+        held_before: &[HeldStart],
+    ) -> Result<(), Fault> {
         let mut promises = self.promises(job, false);
-        // Who starts in the same pass had its room before.
-        let starts = |k: &&Kept| {
+        // A job that starts in the same pass had its held start before.
+        let starts = |k: &&HeldStart| {
             let waits = self.world.engine.waiting_jobs().any(|(id, _)| id == job_id(k.job));
             self.world.waits(k.job) && !waits
         };
-        let own = |k: &&Kept| k.job == job || self.job(k.job).inside != self.job(job).inside;
-        let stood = kept.iter().filter(|k| k.firm && starts(k) && !own(k));
+        let own = |k: &&HeldStart| k.job == job || self.job(k.job).inside != self.job(job).inside;
+        let stood = held_before.iter().filter(|k| k.firm && starts(k) && !own(k));
         let stood: Vec<Promise> = stood.map(|k| k.promise.clone()).collect();
         promises.extend(stood);
-        let firm = |p: &Promise| kept.iter().find(|k| k.firm && k.promise.id == p.id);
+        let firm = |p: &Promise| held_before.iter().find(|k| k.firm && k.promise.id == p.id);
         let unmoved = |p: &Promise| firm(p).map_or(p, |k| &k.promise).clone();
         let before: Vec<Promise> = promises.iter().map(unmoved).collect();
         let eligible = self.eligible(job);
@@ -282,8 +303,8 @@ impl Judge<'_> {
         Ok(())
     }
 
-    /// Whether a job could run from a time on while each held start among the promises keeps its time, on
-    /// whatever boards. The held starts may be on boards of those who are stopped just now.
+    /// True if a job could run from a time on while each held start among the promises keeps its time, on any
+    /// boards. These may be boards of the runs that are preempted now.
     pub(super) fn could_all_run(
         &self,
         job: usize,
@@ -292,7 +313,7 @@ impl Judge<'_> {
         promises: Vec<Promise>,
     ) -> bool {
         let (held, fixed): (Vec<Promise>, Vec<Promise>) =
-            promises.into_iter().partition(|p| p.kind == Kind::Hold);
+            promises.into_iter().partition(|p| p.kind == BookingKind::Hold);
         self.could_run_beside(job, from, gone, &held, fixed)
     }
 

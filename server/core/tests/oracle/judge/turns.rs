@@ -1,9 +1,10 @@
-//! Turns, promises to others, limits, and the runs that a job may have stopped.
+//! The turns of jobs, promises to other jobs, limits, and the runs that a job may preempt.
 
 use super::*;
 
 impl Judge<'_> {
-    /// Starts that are held for others whose turn is before a job's own, or for whom others made room.
+    /// The held starts of other jobs that count for a job: those with an earlier turn, and those with
+    /// preemptions.
     pub(super) fn held_for_others(&self, job: usize, at_once: bool) -> Vec<Promise> {
         let mine = self.turn(job);
         let held = self.world.engine.held_starts().filter_map(|(other, booking)| {
@@ -19,7 +20,8 @@ impl Judge<'_> {
         held.collect()
     }
 
-    /// Whether others made room for a job, which gives way only to a higher class that starts at once.
+    /// True if the held start of job `n` has preemptions and counts for `job`. It gives way only to a job of
+    /// a higher class that starts at once.
     pub(super) fn keeps_room(
         &self,
         id: berth_types::ids::JobId,
@@ -31,18 +33,19 @@ impl Judge<'_> {
         self.world.engine.is_firm(id) && !higher
     }
 
-    /// All that is promised to others than a job.
+    /// All promises to other jobs that count for a job.
     pub(super) fn promises(&self, job: usize, at_once: bool) -> Vec<Promise> {
         let own = self.job(job).inside.map(crate::world::booking_id);
         let booked = self.world.booked.iter().flatten().filter(|p| Some(p.id) != own).cloned();
         booked.chain(self.held_for_others(job, at_once)).collect()
     }
 
+    /// The reservation of a job, if it exists.
     pub(super) fn within(&self, job: usize) -> Option<&Promise> {
         self.world.booked.get(self.job(job).inside?)?.as_ref()
     }
 
-    /// Whether a job could run from a time on.
+    /// True if a job could run from a time on, without the runs of the jobs `gone`.
     pub(super) fn could_run(&self, job: usize, from: i64, gone: &[usize], promises: &[Promise]) -> bool {
         let until = from + self.world.jobs[job].left;
         let powered = self.job(job).inside.is_none();
@@ -55,7 +58,7 @@ impl Judge<'_> {
         }
     }
 
-    /// Use against weight, which is 1 here.
+    /// The use of an organization divided by its weight, which is 1 here.
     pub(super) fn share(&self, org: u8) -> f64 {
         let running: i64 =
             self.world.used.iter().filter(|u| u.org == org && u.until.is_none()).map(|u| u.milli).sum();
@@ -66,25 +69,26 @@ impl Judge<'_> {
     }
 
     pub(super) fn turn(&self, job: usize) -> Turn {
-        let of = &self.world.jobs[job];
-        let class = i64::from(of.spec.class) + (self.world.now - of.queued_at) / CLASS_STEP_S;
+        let state = &self.world.jobs[job];
+        let class = i64::from(state.spec.class) + (self.world.now - state.queued_at) / CLASS_STEP_S;
         let class = class.min(3);
-        let share = if class == 3 { 0.0 } else { self.share(of.spec.org) };
-        Turn { class, share, age: (of.queued_at, job) }
+        let share = if class == 3 { 0.0 } else { self.share(state.spec.org) };
+        Turn { class, share, age: (state.queued_at, job) }
     }
 
+    /// True if the limit of the organization allows the job to run.
     pub(super) fn is_admitted(&self, job: usize) -> bool {
-        let of = self.job(job);
-        let Some(most) = self.world.quotas[usize::from(of.org)].filter(|_| of.inside.is_none()) else {
+        let spec = self.job(job);
+        let Some(most) = self.world.quotas[usize::from(spec.org)].filter(|_| spec.inside.is_none()) else {
             return true;
         };
         let running = self.world.jobs.iter().filter(|j| {
-            matches!(j.state, State::Running(_)) && j.spec.org == of.org && j.spec.inside.is_none()
+            matches!(j.state, State::Running(_)) && j.spec.org == spec.org && j.spec.inside.is_none()
         });
-        running.map(|j| milli(&j.spec)).sum::<i64>() + milli(of) <= most * 1_000
+        running.map(|j| milli(&j.spec)).sum::<i64>() + milli(spec) <= most * 1_000
     }
 
-    /// Whether a job takes part in the queue now.
+    /// True if a job takes part in the queue now.
     pub(super) fn takes_part(&self, job: usize) -> bool {
         let ends = self.world.now + self.world.jobs[job].left;
         let inside = self.job(job).inside.is_none() || self.within(job).is_some_and(|w| ends <= w.until);
@@ -95,7 +99,7 @@ impl Judge<'_> {
         (0..self.world.jobs.len()).filter(|n| self.takes_part(*n)).collect()
     }
 
-    /// Attempts that a job may have stopped.
+    /// The jobs whose runs a job may preempt.
     pub(super) fn eligible(&self, job: usize) -> Vec<usize> {
         let below = |n: &usize| {
             let State::Running(run) = &self.world.jobs[*n].state else { return false };
@@ -106,18 +110,21 @@ impl Judge<'_> {
         (0..self.world.jobs.len()).filter(below).collect()
     }
 
-    /// The longest grace of attempts, in seconds.
-    pub(super) fn longest_grace_s(&self, of: &[usize]) -> i64 {
-        of.iter().map(|n| self.job(*n).grace_s).max().unwrap_or(0)
+    /// The longest grace of jobs, in seconds.
+    pub(super) fn longest_grace_s(&self, jobs: &[usize]) -> i64 {
+        jobs.iter().map(|n| self.job(*n).grace_s).max().unwrap_or(0)
     }
 
-    /// How long a job may wait for what ends by itself, in seconds. A job that waits outside the line goes on to wait
-    /// when the run with the longest grace is stopped or has ended.
-    pub(super) fn patience_s(&self, job: usize) -> i64 {
-        let of = self.job(job);
+    /// The seconds that a job may wait for runs that end by themselves before it preempts. For a job outside
+    /// the line, also runs count that are stopped already or have ended.
+    pub(super) fn max_wait_s(&self, job: usize) -> i64 {
+        let spec = self.job(job);
         let lower = |n: &usize| {
             let other = self.job(*n);
-            other.preemptible && other.class < of.class && other.inside == of.inside && self.world.has_run(*n)
+            other.preemptible
+                && other.class < spec.class
+                && other.inside == spec.inside
+                && self.world.has_run(*n)
         };
         let counts: Vec<usize> = match self.world.engine.is_aside(job_id(job)) {
             true => (0..self.world.jobs.len()).filter(lower).collect(),
@@ -126,12 +133,13 @@ impl Judge<'_> {
         self.longest_grace_s(&counts).max(SOON_S)
     }
 
+    /// The time of a job's held start.
     pub(super) fn held(&self, job: usize) -> Option<i64> {
         self.world.engine.held_starts().find(|(other, _)| *other == job_id(job)).map(|(_, b)| seconds(b.from))
     }
 }
 
-/// Which turn is before; `None` where shares are too near each other to say.
+/// The order of two turns; `None` if the shares are too close for an order.
 pub(super) fn before(a: &Turn, b: &Turn) -> Option<Ordering> {
     if a.class != b.class {
         return Some(b.class.cmp(&a.class));

@@ -1,9 +1,9 @@
-//! A case: the hosts of a small world, and the steps in it.
+//! A case: the hosts of a small world, and its steps.
 
 use std::sync::Arc;
 
 use berth_core::cluster::BookingId;
-use berth_core::request::{Request, Topology, Wanted};
+use berth_core::request::{DeviceRequest, Request, Topology};
 use berth_mig::{Board, board_by_name};
 use berth_types::ids::{JobId, NodeId, OrgId};
 use berth_types::jobs::Priority;
@@ -13,7 +13,7 @@ use uuid::Uuid;
 pub const GRACE_S: i64 = 60;
 pub const LATE_S: i64 = 1;
 pub const SOON_S: i64 = 30;
-/// Past use counts half after a week.
+/// Past use has half its weight after a week.
 pub const HALF_LIFE_S: f64 = 7.0 * 86_400.0;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -26,10 +26,10 @@ pub struct Host {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum What {
+pub enum DeviceKind {
     Board,
     Share(u16),
-    /// A profile by its place in the model's table.
+    /// A profile by its index in the model's table.
     Slice(usize),
 }
 
@@ -39,18 +39,18 @@ pub struct Job {
     pub class: u8,
     pub preemptible: bool,
     pub models: &'static [&'static str],
-    pub what: What,
+    pub device: DeviceKind,
     pub count: u32,
     pub nodes: u32,
     pub seconds: i64,
-    /// Between the word to make room and the end.
+    /// Between the stop signal of a preemption and the end of the run.
     pub grace_s: i64,
-    /// A reservation by its place among those that were made.
+    /// The reservation of the job, by its index among all reservations.
     pub inside: Option<usize>,
-    /// All nodes in one rack.
+    /// True if all nodes must be in one rack.
     pub near: bool,
     pub cpus: i64,
-    /// It waits for the success of an earlier job.
+    /// An earlier job whose success the job waits for.
     pub after: Option<usize>,
 }
 
@@ -60,7 +60,7 @@ pub const JOB: Job = Job {
     class: 1,
     preemptible: false,
     models: &["H100-80GB"],
-    what: What::Board,
+    device: DeviceKind::Board,
     count: 1,
     nodes: 1,
     seconds: 300,
@@ -74,34 +74,35 @@ pub const JOB: Job = Job {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Step {
     Submit(Job),
-    /// A reservation of an organization for what a job would ask, from now + `from_s`, for `seconds`.
+    /// Makes a reservation with the request of `job`, from `from_s` seconds after now, for the `seconds` of
+    /// the job.
     Book {
         job: Job,
         from_s: i64,
         maintenance: bool,
     },
     Unbook(usize),
-    /// A run is stopped within its grace and queued again, as by a drain.
+    /// Stops a run within its grace and queues it again, as a drain does.
     Drain(usize),
-    /// To the next time at which something ends or begins.
+    /// Moves the time to the next begin or end.
     Next,
     Sleep(i64),
     End {
         job: usize,
         succeeded: bool,
     },
-    /// A run ends within its grace.
+    /// Cancels a job; a run ends within its grace.
     Cancel(usize),
     Extend {
         job: usize,
         seconds: i64,
     },
-    /// It ends so many seconds after it should have, and nobody knows that.
+    /// Lets a run end so many seconds after its limit, without a fact for the engine.
     Late {
         job: usize,
         seconds: i64,
     },
-    /// Nobody knows when it ends.
+    /// Makes the end of a run unknown.
     Unclean(usize),
     Open {
         host: usize,
@@ -111,7 +112,7 @@ pub enum Step {
         host: usize,
         healthy: bool,
     },
-    /// The boards that an organization may hold at once.
+    /// Sets the greatest number of boards that an organization may use at once.
     Quota {
         org: u8,
         boards: Option<i64>,
@@ -120,9 +121,9 @@ pub enum Step {
         org: u8,
         boards: i64,
     },
-    /// Watts of each rack.
+    /// Sets the power budget of each rack in watts.
     Budget(Option<i64>),
-    /// The engine is built anew from the newest facts.
+    /// Builds the engine again from the present facts.
     Restart,
 }
 
@@ -156,7 +157,7 @@ pub fn uuid(host: usize, board: usize) -> Arc<str> {
     format!("GPU-{host}-{board}").into()
 }
 
-pub fn rank(class: u8) -> Priority {
+pub fn priority(class: u8) -> Priority {
     [Priority::Low, Priority::Normal, Priority::High][usize::from(class)]
 }
 
@@ -164,16 +165,16 @@ pub fn table(model: &str) -> Option<&'static Board> {
     board_by_name(model)
 }
 
-/// Boards of which only a reset changes the MIG mode, and that are in it.
+/// True if the boards of a host are in MIG mode and change it by a reset only.
 pub fn keeps_mig(host: &Host) -> bool {
     host.mig && table(host.model).is_some_and(|b| !b.live_toggle)
 }
 
 pub fn milli(job: &Job) -> i64 {
-    let each = match job.what {
-        What::Board => 1_000,
-        What::Share(milli) => i64::from(milli),
-        What::Slice(index) => {
+    let each = match job.device {
+        DeviceKind::Board => 1_000,
+        DeviceKind::Share(milli) => i64::from(milli),
+        DeviceKind::Slice(index) => {
             let board = table(job.models[0]).expect("a board with slices");
             i64::from(board.profiles[index].size * 1_000 / board.memory_slices)
         }
@@ -182,15 +183,15 @@ pub fn milli(job: &Job) -> i64 {
 }
 
 pub fn request(job: &Job) -> Request {
-    let wanted = match job.what {
-        What::Board => Wanted::Board,
-        What::Share(milli) => Wanted::Share(milli),
-        What::Slice(index) => Wanted::Slice(
+    let device = match job.device {
+        DeviceKind::Board => DeviceRequest::Board,
+        DeviceKind::Share(milli) => DeviceRequest::Share(milli),
+        DeviceKind::Slice(index) => DeviceRequest::Slice(
             table(job.models[0]).expect("a board with slices").profiles[index].name.as_str().into(),
         ),
     };
     Request {
-        wanted,
+        device,
         count: job.count,
         nodes: job.nodes,
         models: job.models.iter().map(|m| (*m).into()).collect(),
@@ -205,8 +206,8 @@ pub fn request(job: &Job) -> Request {
 }
 
 pub fn devices(job: &Job) -> i64 {
-    match job.what {
-        What::Share(milli) => i64::from(milli),
+    match job.device {
+        DeviceKind::Share(milli) => i64::from(milli),
         _ => i64::from(job.count) * i64::from(job.nodes) * 1_000,
     }
 }

@@ -1,9 +1,9 @@
-//! A small world: what really is, apart from what the engine believes. Decisions are carried out exactly.
+//! A small world: the true state of hosts and jobs, apart from the engine. Decisions are carried out exactly.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use berth_core::calendar::{Booking, Kind, Place};
+use berth_core::calendar::{Booking, BookingKind, NodeSlots};
 use berth_core::cluster::{GpuFacts, NodeFacts, Owner, Slot};
 use berth_core::engine::{Claim, ClaimBill, ClaimRank, Decision, Engine, Fact, JobFacts, OrgFacts, Window};
 use berth_core::quotas::Limits;
@@ -25,15 +25,15 @@ pub struct World {
     pub healthy: Vec<bool>,
     pub jobs: Vec<JobState>,
     pub booked: Vec<Option<Promise>>,
-    /// What each reservation was made for.
+    /// The request of each reservation.
     booked_for: Vec<Job>,
     pub quotas: [Option<i64>; 3],
     pub guarantees: [i64; 3],
     pub budget: Option<i64>,
     pub used: Vec<Use>,
-    /// Something came back into the queue, or was released into it, by itself.
-    pub came: bool,
-    /// The jobs for which others were stopped, each with the time at which those are to be gone.
+    /// True if a job was queued again, or was released by the end of another, during the last step.
+    pub queue_grew: bool,
+    /// The jobs for which others are preempted, each with the time at which the others must have ended.
     pub room_made: BTreeMap<usize, i64>,
     version: i64,
 }
@@ -54,11 +54,11 @@ impl World {
             guarantees: [0; 3],
             budget: None,
             used: Vec::new(),
-            came: false,
+            queue_grew: false,
             room_made: BTreeMap::new(),
             version: 0,
         };
-        (0..count).for_each(|host| world.state_host(host));
+        (0..count).for_each(|host| world.send_host(host));
         world
     }
 
@@ -68,12 +68,12 @@ impl World {
     }
 
     fn host_facts(&self, host: usize) -> NodeFacts {
-        let of = self.hosts[host];
+        let spec = self.hosts[host];
         let gpu = |board| GpuFacts {
             uuid: uuid(host, board),
-            model: of.model.into(),
-            mig_enabled: of.mig,
-            // The first board is the one that gets sick.
+            model: spec.model.into(),
+            mig_enabled: spec.mig,
+            // Only the first board of a host becomes unhealthy.
             healthy: board > 0 || self.healthy[host],
             island: 0,
             limit_watts: None,
@@ -84,21 +84,21 @@ impl World {
             open: self.open[host],
             away: false,
             images: false,
-            cpu_milli: of.cpus,
+            cpu_milli: spec.cpus,
             memory_mib: 1,
             switch: None,
-            rack: Some(format!("rack-{}", of.rack).into()),
-            gpus: (0..of.boards).map(gpu).collect(),
+            rack: Some(format!("rack-{}", spec.rack).into()),
+            gpus: (0..spec.boards).map(gpu).collect(),
         }
     }
 
-    fn state(&mut self, fact: Fact) {
+    fn send(&mut self, fact: Fact) {
         self.engine.apply(fact, at(self.now));
     }
 
-    fn state_host(&mut self, host: usize) {
+    fn send_host(&mut self, host: usize) {
         let (version, facts) = (self.next_version(), self.host_facts(host));
-        self.state(Fact::Node { version, facts });
+        self.send(Fact::Node { version, facts });
     }
 
     fn job_facts(&self, n: usize) -> JobFacts {
@@ -110,7 +110,7 @@ impl World {
             attempt: job.attempt,
             org: org_id(job.spec.org),
             request: request(&job.spec),
-            priority: rank(job.spec.class),
+            priority: priority(job.spec.class),
             max_duration_s: job.left,
             preemptible: job.spec.preemptible,
             grace_s: job.spec.grace_s,
@@ -137,9 +137,9 @@ impl World {
             milli: milli(&job.spec),
             since: at(run.since),
             ends_by: run.ends.map(at),
-            priority: rank(job.spec.class),
+            priority: priority(job.spec.class),
             stops: run.stops,
-            stopped_for: run.told_for.map(job_id),
+            stopped_for: run.stopped_for.map(job_id),
             requeues: run.requeues,
             models: job.spec.models.iter().map(|model| (*model).into()).collect(),
             preemptible: run.preemptible.then_some(job.spec.grace_s),
@@ -149,32 +149,32 @@ impl World {
         })
     }
 
-    fn state_job(&mut self, n: usize) {
+    fn send_job(&mut self, n: usize) {
         let version = self.next_version();
         let (job, attempt) = (job_id(n), self.jobs[n].attempt);
         match self.jobs[n].state.clone() {
             State::Waiting => {
                 if attempt > 0 {
-                    self.state(Fact::Freed { version, owner: Owner { job, attempt } });
+                    self.send(Fact::Freed { version, owner: Owner { job, attempt } });
                 }
                 let facts = self.job_facts(n);
-                self.state(Fact::Waits { version, facts });
+                self.send(Fact::Waits { version, facts });
             }
             State::Running(_) => {
-                self.state(Fact::Left { version, job });
+                self.send(Fact::Left { version, job });
                 if let Some(claim) = self.claim(n) {
-                    self.state(Fact::Claim { version, claim });
+                    self.send(Fact::Claim { version, claim });
                 }
             }
             State::Over { succeeded } => {
-                self.state(Fact::Left { version, job });
-                self.state(Fact::Freed { version, owner: Owner { job, attempt } });
-                self.state(Fact::Ended { job, succeeded });
+                self.send(Fact::Left { version, job });
+                self.send(Fact::Freed { version, owner: Owner { job, attempt } });
+                self.send(Fact::Ended { job, succeeded });
             }
         }
     }
 
-    /// What an organization used up to now, faded: thousandths of a board × seconds.
+    /// The use of an organization until now, with its weight by age: thousandths of a board × seconds.
     pub fn past_use(&self, org: u8) -> f64 {
         let now = self.now as f64;
         let faded = |t: f64| ((t - now) / HALF_LIFE_S).exp2() * HALF_LIFE_S / std::f64::consts::LN_2;
@@ -184,38 +184,38 @@ impl World {
         own.map(|u| u.milli as f64 * during(u.from, u.until)).sum()
     }
 
-    /// States an organization's limits, and its past use to an engine that did not live through it.
-    fn state_org(&mut self, org: u8, used: Option<f64>) {
+    /// Sends the limits of an organization, and its past use if the engine is new.
+    fn send_org(&mut self, org: u8, used: Option<f64>) {
         let limits =
             Limits { boards_milli: self.quotas[usize::from(org)].map(|n| n * 1_000), ..Limits::default() };
         let guaranteed_milli = self.guarantees[usize::from(org)] * 1_000;
-        self.state(Fact::Org(OrgFacts { org: org_id(org), weight: 1.0, used, guaranteed_milli, limits }));
+        self.send(Fact::Org(OrgFacts { org: org_id(org), weight: 1.0, used, guaranteed_milli, limits }));
     }
 
-    /// The same world with an engine that is told everything anew.
+    /// The same world with a new engine that gets all facts again.
     pub fn rebuilt(&self) -> Self {
         let mut other = Self { engine: Engine::default(), ..self.clone() };
-        (0..self.hosts.len()).for_each(|host| other.state_host(host));
-        (0..3).for_each(|org| other.state_org(org, Some(self.past_use(org))));
-        other.state_racks();
+        (0..self.hosts.len()).for_each(|host| other.send_host(host));
+        (0..3).for_each(|org| other.send_org(org, Some(self.past_use(org))));
+        other.send_racks();
         for (n, booked) in self.booked.iter().enumerate() {
             if let Some(booking) = booked.as_ref().and_then(|_| self.engine.calendar().get(booking_id(n))) {
                 let version = other.next_version();
-                other.state(Fact::Booked { version, booking: booking.clone() });
+                other.send(Fact::Booked { version, booking: booking.clone() });
             }
         }
-        (0..self.jobs.len()).for_each(|n| other.state_job(n));
+        (0..self.jobs.len()).for_each(|n| other.send_job(n));
         other
     }
 
-    fn state_racks(&mut self) {
+    fn send_racks(&mut self) {
         let racks = self.hosts.iter().map(|h| format!("rack-{}", h.rack).into());
         let budgets: BTreeMap<Arc<str>, i64> =
             self.budget.map(|watts| racks.map(|rack| (rack, watts)).collect()).unwrap_or_default();
         self.engine.put_racks(budgets);
     }
 
-    /// Whether a job's place in a list names one in this state.
+    /// The run of a job; `None` if the job does not exist or does not run.
     fn running(&self, job: usize) -> Option<&Run> {
         match &self.jobs.get(job)?.state {
             State::Running(run) => Some(run),
@@ -223,7 +223,7 @@ impl World {
         }
     }
 
-    /// True if a run is past its end.
+    /// True if a run is beyond its limit.
     pub fn is_late(&self) -> bool {
         (0..self.jobs.len())
             .any(|n| self.running(n).is_some_and(|r| r.ends.is_some_and(|end| end <= self.now)))
@@ -233,31 +233,35 @@ impl World {
         self.jobs[job].attempt > 0
     }
 
+    pub fn runs(&self, job: usize) -> bool {
+        self.running(job).is_some()
+    }
+
     pub fn waits(&self, job: usize) -> bool {
         self.jobs.get(job).is_some_and(|j| matches!(j.state, State::Waiting))
     }
 
-    /// Whether all that a job depends on has happened.
+    /// True if the dependency of a job is met.
     pub fn is_released(&self, job: usize) -> bool {
         let good = |on: usize| matches!(self.jobs[on].state, State::Over { succeeded: true });
         self.jobs[job].spec.after.is_none_or(good)
     }
 
-    fn used_until_now(&mut self, job: usize) {
+    fn close_use(&mut self, job: usize) {
         let now = self.now;
         let open = self.used.iter_mut().filter(|u| u.job == job && u.until.is_none());
         open.for_each(|u| u.until = Some(now));
     }
 
-    fn over(&mut self, job: usize, succeeded: bool) {
-        self.used_until_now(job);
+    fn end_job(&mut self, job: usize, succeeded: bool) {
+        self.close_use(job);
         self.jobs[job].state = State::Over { succeeded };
-        self.state_job(job);
-        self.came |= self.jobs.iter().any(|j| j.spec.after == Some(job));
+        self.send_job(job);
+        self.queue_grew |= self.jobs.iter().any(|j| j.spec.after == Some(job));
     }
 
     pub fn step(&mut self, step: &Step) {
-        // Room may be lost with a board, or come later.
+        // Such a step can delay the end of the preempted runs, or make their boards unusable.
         if let Step::Open { .. }
         | Step::Healthy { .. }
         | Step::Unclean(_)
@@ -272,7 +276,7 @@ impl World {
             Step::Unbook(n) if self.booked.get(n).is_some_and(Option::is_some) => {
                 self.booked[n] = None;
                 let version = self.next_version();
-                self.state(Fact::Unbooked { version, id: booking_id(n) });
+                self.send(Fact::Unbooked { version, id: booking_id(n) });
             }
             Step::Next => {
                 if let Some(next) = self.next_time() {
@@ -286,8 +290,8 @@ impl World {
                 }
                 self.move_to(until);
             }
-            Step::End { job, succeeded } if self.running(job).is_some() => self.over(job, succeeded),
-            Step::Cancel(job) if self.waits(job) => self.over(job, false),
+            Step::End { job, succeeded } if self.running(job).is_some() => self.end_job(job, succeeded),
+            Step::Cancel(job) if self.waits(job) => self.end_job(job, false),
             Step::Cancel(job) if self.running(job).is_some() => self.end_within_grace(job, false),
             Step::Drain(job) if self.running(job).is_some_and(|r| !r.stops) => {
                 self.end_within_grace(job, true)
@@ -305,31 +309,31 @@ impl World {
             }
             Step::Open { host, open } if host < self.hosts.len() => {
                 self.open[host] = open;
-                self.state_host(host);
+                self.send_host(host);
             }
             Step::Healthy { host, healthy } if host < self.hosts.len() => {
                 self.healthy[host] = healthy;
-                self.state_host(host);
+                self.send_host(host);
             }
             Step::Quota { org, boards } => {
                 self.quotas[usize::from(org)] = boards;
-                self.state_org(org, None);
+                self.send_org(org, None);
             }
             Step::Restart => *self = self.rebuilt(),
             Step::Guarantee { org, boards } => {
                 self.guarantees[usize::from(org)] = boards;
-                self.state_org(org, None);
+                self.send_org(org, None);
             }
             Step::Budget(watts) => {
                 self.budget = watts;
-                self.state_racks();
+                self.send_racks();
             }
             _ => {}
         }
     }
 
     fn submit(&mut self, spec: Job) {
-        // A job of a reservation is of its organization, and asks for boards of its model.
+        // A reservation accepts only jobs of its organization and its model.
         let own =
             |n: &usize| self.booked_for.get(*n).is_some_and(|b| b.org == spec.org && b.models == spec.models);
         let inside = spec.inside.filter(own);
@@ -343,17 +347,17 @@ impl World {
             generation: 1,
             attempt: 0,
         });
-        self.state_job(n);
+        self.send_job(n);
     }
 
     fn change_run(&mut self, job: usize, change: impl FnOnce(&mut Run)) {
         if let State::Running(run) = &mut self.jobs[job].state {
             change(run);
         }
-        self.state_job(job);
+        self.send_job(job);
     }
 
-    /// A run is stopped. One that was stopped before has no new grace.
+    /// Stops a run within its grace. A second stop gives no new grace.
     fn end_within_grace(&mut self, job: usize, requeues: bool) {
         let end = self.now + self.jobs[job].spec.grace_s;
         self.change_run(job, |run| {
@@ -371,7 +375,7 @@ impl World {
             self.booked.push(None);
             return;
         };
-        let kind = if maintenance { Kind::Maintenance } else { Kind::Reservation };
+        let kind = if maintenance { BookingKind::Maintenance } else { BookingKind::Reservation };
         let (id, ask) = (booking_id(n), Some(ask).filter(|_| !maintenance));
         let booking = Booking { id, kind, org, ask, from: when.from, until: when.until, places };
         for booking in moved.iter().chain([&booking]) {
@@ -388,10 +392,10 @@ impl World {
         self.engine.book(booking, moved);
     }
 
-    /// A booking of the engine in the words of this world.
+    /// A booking of the engine as a promise of this world.
     pub fn promise(&self, booking: &Booking, org: u8) -> Promise {
         let mut parts = Vec::new();
-        for Place { node, slots } in &booking.places {
+        for NodeSlots { node, slots } in &booking.places {
             let node = self.engine.cluster().node(*node).expect("a node").facts.id;
             let host = (0..self.hosts.len()).find(|h| node_id(*h) == node).expect("a host");
             for slot in slots {
@@ -422,16 +426,16 @@ impl World {
                 continue;
             };
             if !run.requeues {
-                self.over(n, !run.stops);
+                self.end_job(n, !run.stops);
                 continue;
             }
-            self.used_until_now(n);
+            self.close_use(n);
             let job = &mut self.jobs[n];
             job.left = (job.left - (now - run.since)).max(1);
             job.generation += 1;
             job.state = State::Waiting;
-            self.came = true;
-            self.state_job(n);
+            self.queue_grew = true;
+            self.send_job(n);
         }
         for n in 0..self.booked.len() {
             if self.booked[n].as_ref().is_some_and(|b| b.until <= now) {
@@ -440,7 +444,7 @@ impl World {
         }
     }
 
-    /// Carries a start out as it was decided.
+    /// Carries out the decision to start a job.
     pub fn start(&mut self, n: usize, ranks: &[(NodeId, Vec<Slot>)]) {
         let places = ranks.iter().map(|(node, slots)| {
             let host = (0..self.hosts.len()).find(|h| node_id(*h) == *node).expect("a host");
@@ -461,7 +465,7 @@ impl World {
             ends: Some(now + job.left),
             late_s: 0,
             preemptible,
-            told_for: None,
+            stopped_for: None,
             requeues: false,
             stops: false,
         });
@@ -473,7 +477,7 @@ impl World {
         let (now, job) = (self.now, &mut self.jobs[n]);
         if let State::Running(run) = &mut job.state {
             let end = now + job.spec.grace_s;
-            (run.preemptible, run.told_for, run.requeues, run.stops) = (false, Some(for_job), true, true);
+            (run.preemptible, run.stopped_for, run.requeues, run.stops) = (false, Some(for_job), true, true);
             run.ends = run.ends.map(|limit| limit.min(end));
         }
     }
@@ -482,7 +486,7 @@ impl World {
         (0..self.jobs.len()).find(|n| job_id(*n) == job).expect("a job")
     }
 
-    /// Tells the engine what became of its decisions.
+    /// Sends the facts that follow from the decisions to the engine.
     pub fn acknowledge(&mut self, decisions: &[Decision]) {
         for decision in decisions {
             let job = match decision {
@@ -490,11 +494,11 @@ impl World {
                 Decision::Preempt { victim, .. } => victim.job,
                 Decision::Orphan { job, .. } => {
                     let n = self.number(*job);
-                    self.over(n, false);
+                    self.end_job(n, false);
                     continue;
                 }
             };
-            self.state_job(self.number(job));
+            self.send_job(self.number(job));
         }
     }
 }

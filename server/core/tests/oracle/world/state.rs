@@ -1,6 +1,6 @@
-//! The state of jobs, promises and use in a small world.
+//! The state of jobs, of promises and of use in a small world.
 
-use berth_core::calendar::Kind;
+use berth_core::calendar::BookingKind;
 use berth_core::cluster::{BookingId, Part};
 
 use super::Job;
@@ -10,14 +10,14 @@ pub struct Run {
     pub ranks: Vec<(usize, Vec<(usize, Part)>)>,
     pub since: i64,
     pub ends: Option<i64>,
-    /// It ends so many seconds later.
+    /// The run ends so many seconds after `ends`.
     pub late_s: i64,
     pub preemptible: bool,
-    /// The job for which it was told to make room.
-    pub told_for: Option<usize>,
-    /// It was told to stop, and is queued again then.
+    /// The job for which the run is preempted.
+    pub stopped_for: Option<usize>,
+    /// The run is being stopped, and its job is queued again afterwards.
     pub requeues: bool,
-    /// It was told to stop.
+    /// The run is being stopped.
     pub stops: bool,
 }
 
@@ -47,7 +47,7 @@ pub struct JobState {
 #[derive(Debug, Clone)]
 pub struct Promise {
     pub id: BookingId,
-    pub kind: Kind,
+    pub kind: BookingKind,
     pub org: u8,
     pub from: i64,
     pub until: i64,
@@ -55,7 +55,7 @@ pub struct Promise {
     pub parts: Vec<(usize, usize, Part)>,
 }
 
-/// Thousandths of boards that an organization had for a job, from when until when.
+/// The use of an organization by one run: thousandths of boards, from a time until a time.
 #[derive(Debug, Clone, Copy)]
 pub struct Use {
     pub org: u8,

@@ -1,4 +1,4 @@
-//! What flows from a worker: logs and readings. Decides nothing: it keeps them, and tells who listens.
+//! The intake of logs and readings from a worker. Decides nothing: it records them and publishes the updates.
 
 use std::collections::HashMap;
 use std::os::unix::fs::FileExt;
@@ -8,26 +8,27 @@ use berth_types::ids::JobId;
 use berth_types::metrics::Sample;
 use berth_types::time::Timestamp;
 
-use super::told::whole_reading;
-use super::{Session, attempt};
+use super::sanitize::gpu_reading;
+use super::{Session, attempt_key};
 use berth_foundation::Change;
-use berth_foundation::live::{BoardReading, News};
+use berth_foundation::live::{BoardReading, JobUpdate};
 use berth_recordings::{Recorded, is_timely, open_write};
 
 impl Session {
-    /// The rank of this attempt that this node was given: it speaks of no other.
+    /// The rank of this node in an attempt. Messages about other attempts are ignored.
     async fn rank_of(&mut self, job: JobId, number: u32) -> Result<Option<u32>, String> {
-        if let Some(rank) = self.mine.get(&(job, number)) {
+        if let Some(rank) = self.own_ranks.get(&(job, number)) {
             return Ok(Some(*rank));
         }
-        let rank = self.portal.logs.rank_of(self.node, job, number).await.map_err(|e| e.to_string())?;
-        self.mine.extend(rank.map(|rank| ((job, number), rank)));
+        let rank =
+            self.portal.logs.find_open_rank(self.node, job, number).await.map_err(|e| e.to_string())?;
+        self.own_ranks.extend(rank.map(|rank| ((job, number), rank)));
         Ok(rank)
     }
 
-    /// Appends what is new of a chunk. A gap ends the session: the next one begins at the right byte.
+    /// Appends the new bytes of a chunk. A gap ends the session: the next session begins at the right byte.
     pub(super) async fn keep_log(&mut self, log: proto::Log) -> Result<(), String> {
-        let Some((job, number)) = attempt(log.attempt.as_ref()) else { return Ok(()) };
+        let Some((job, number)) = attempt_key(log.attempt.as_ref()) else { return Ok(()) };
         let Some(rank) = self.rank_of(job, number).await? else { return Ok(()) };
         let key = (job, number, rank);
         if !self.logs.contains_key(&key) {
@@ -44,19 +45,19 @@ impl Session {
         };
         let room = usize::try_from(proto::LOG_LIMIT.saturating_sub(*length)).unwrap_or(usize::MAX);
         let Some(new) = new.get(..new.len().min(room)).filter(|d| !d.is_empty()) else { return Ok(()) };
-        // By its place: bytes that are written twice are the same bytes.
+        // A write at an offset is safe to repeat, because the bytes at an offset never change.
         tokio::task::block_in_place(|| file.write_all_at(new, *length))
             .map_err(|e| format!("a log cannot be written: {e}"))?;
         *length += new.len() as u64;
         let length = *length;
-        self.portal.context.live.publish_job(job, News::Log);
-        if self.ends.get(&(job, number)).is_some_and(|end| length >= *end)
+        self.portal.context.live.publish_job(job, JobUpdate::Log);
+        if self.final_log_bytes.get(&(job, number)).is_some_and(|end| length >= *end)
             && self.portal.logs.close_log(self.node, job, number, length).await.map_err(|e| e.to_string())?
         {
             self.logs.remove(&key);
-            self.ends.remove(&(job, number));
-            self.portal.context.live.publish_job(job, News::Log);
-            // After everything else that is here: one look for all that ends now.
+            self.final_log_bytes.remove(&(job, number));
+            self.portal.context.live.publish_job(job, JobUpdate::Log);
+            // After all other changes, so that one read of the desired state has them all.
             self.portal.context.publish(Change::Assignments(self.node));
         }
         Ok(())
@@ -72,22 +73,22 @@ impl Session {
                 temperature_celsius: r.temperature_celsius,
                 utilization_percent: r.utilization_percent,
             };
-            self.portal.context.live.put_whole_reading(&board.gpu_uuid, whole_reading(r));
+            self.portal.context.live.put_gpu_reading(&board.gpu_uuid, gpu_reading(r));
             self.portal.context.live.put_reading(board.gpu_uuid.clone(), reading);
         }
         self.portal.telemetry.put_samples(self.node, samples.boards, samples.slices);
-        let before = self.untimely;
-        self.untimely = !is_timely(at, self.portal.context.now());
-        if self.untimely {
-            if !before {
+        let was_wrong = self.clock_is_wrong;
+        self.clock_is_wrong = !is_timely(at, self.portal.context.now());
+        if self.clock_is_wrong {
+            if !was_wrong {
                 tracing::warn!(node = %self.node, %at, "its clock is another: readings of its jobs are not kept");
             }
-            self.portal.telemetry.dropped(samples.attempts.len());
+            self.portal.telemetry.count_dropped_readings(samples.attempts.len());
             return Ok(());
         }
         let mut by_attempt: HashMap<(JobId, u32), Vec<Recorded>> = HashMap::new();
         for row in samples.attempts {
-            let (Some(key), Some(r)) = (attempt(row.attempt.as_ref()), row.reading) else { continue };
+            let (Some(key), Some(r)) = (attempt_key(row.attempt.as_ref()), row.reading) else { continue };
             let sample = Sample {
                 at,
                 rank: row.rank,
@@ -104,12 +105,12 @@ impl Session {
             let Some(rank) = self.rank_of(job, number).await? else { continue };
             rows.iter_mut().for_each(|row| row.sample.rank = rank);
             let samples: Vec<Sample> = rows.iter().map(|r| r.sample).collect();
-            // Before they are recorded, so that what is read from the recordings is what came before.
-            if let Err(error) = self.portal.idle_watch.watch_use(job, number, &samples).await {
+            // Before the readings are recorded, so that the recordings still have only the earlier ones.
+            if let Err(error) = self.portal.idle_watch.add_readings(job, number, &samples).await {
                 tracing::warn!(%job, %error, "idle devices cannot be told of; the next readings try again");
             }
             if let Ok(text) = serde_json::to_string(&samples) {
-                self.portal.context.live.publish_job(job, News::Sample { at, text: text.into() });
+                self.portal.context.live.publish_job(job, JobUpdate::Sample { at, text: text.into() });
             }
             let kept =
                 tokio::task::block_in_place(|| self.portal.recordings.append_readings(job, number, &rows));

@@ -1,17 +1,17 @@
-//! Cases that broke a rule once, found among random worlds and made as small as they could be.
+//! Regressions: random cases that broke a rule once, in their smallest form.
 
 use crate::cases::{A30, A100, H100, host};
-use crate::world::{Case, Host, JOB, Job, Step, What};
+use crate::world::{Case, DeviceKind, Host, JOB, Job, Step};
 
 const LOW: Job = Job { class: 0, preemptible: true, ..JOB };
 const HIGH: Job = Job { class: 2, ..JOB };
 
-/// A host in a rack of its own choice.
+/// A host in this rack.
 fn in_rack(rack: u8, host: Host) -> Host {
     Host { rack, ..host }
 }
 
-/// A host whose boards are not in MIG mode.
+/// A host with boards outside MIG mode.
 fn plain(host: Host) -> Host {
     Host { mig: false, ..host }
 }
@@ -20,7 +20,7 @@ fn submit(job: Job) -> Step {
     Step::Submit(job)
 }
 
-pub fn found() -> Vec<Case> {
+pub fn regressions() -> Vec<Case> {
     vec![
         limited_job_is_not_ahead(),
         limited_first_gives_its_held_start_to_the_next(),
@@ -54,24 +54,27 @@ pub fn found() -> Vec<Case> {
         room_that_another_run_took_is_asked_for_anew(),
         room_stays_its_jobs_when_the_stopped_run_is_cancelled(),
         start_beside_a_drained_run_is_not_foreseen(),
+        drained_run_of_a_higher_class_may_have_the_room(),
+        held_start_is_sooner_when_room_before_it_is(),
     ]
 }
 
-/// Others made room for a job that its organization's limit keeps back: it is not ahead of anybody.
+/// A job has room from preemptions, but the limit of its organization blocks it. It is not ahead of other
+/// jobs.
 fn limited_job_is_not_ahead() -> Case {
     let hosts = vec![in_rack(1, plain(host(H100[0], 2))), host(H100[0], 3)];
     let limited = Job { org: 1, ..JOB };
     let steps = vec![
         Step::Quota { org: 1, boards: Some(1) },
         submit(Job { count: 2, ..LOW }),
-        submit(Job { what: What::Slice(0), nodes: 2, ..limited }),
+        submit(Job { device: DeviceKind::Slice(0), nodes: 2, ..limited }),
         submit(Job { count: 3, ..JOB }),
         submit(limited),
     ];
     Case { hosts, steps }
 }
 
-/// The start that is held for the first is given to the next once a limit keeps the first back.
+/// The held start of the first job goes to the next job once a limit blocks the first.
 fn limited_first_gives_its_held_start_to_the_next() -> Case {
     let steps = vec![
         submit(Job { org: 2, preemptible: true, count: 2, ..JOB }),
@@ -86,9 +89,9 @@ fn limited_first_gives_its_held_start_to_the_next() -> Case {
     Case { hosts: vec![host(H100[0], 2)], steps }
 }
 
-/// The same where a start in the same pass uses up the limit.
+/// The same if a start in the same pass uses up the limit.
 fn limit_reached_in_a_pass_gives_it_too() -> Case {
-    let slices = |index, count| Job { org: 1, what: What::Slice(index), count, ..JOB };
+    let slices = |index, count| Job { org: 1, device: DeviceKind::Slice(index), count, ..JOB };
     let steps = vec![
         submit(JOB),
         submit(Job { class: 0, nodes: 2, ..JOB }),
@@ -99,7 +102,8 @@ fn limit_reached_in_a_pass_gives_it_too() -> Case {
     Case { hosts: vec![host(H100[0], 1), plain(host(H100[0], 1))], steps }
 }
 
-/// A start that is held for power in the rack is no obstacle to an earlier turn for other boards of the rack.
+/// A held start for the power of a rack does not block a job with an earlier turn on other boards of the
+/// rack.
 fn held_start_for_power_gives_way_in_another_pool() -> Case {
     let hosts = vec![in_rack(1, host(H100[0], 1)), plain(host(A100[0], 1)), host(H100[0], 2)];
     let steps = vec![
@@ -113,14 +117,14 @@ fn held_start_for_power_gives_way_in_another_pool() -> Case {
     Case { hosts, steps }
 }
 
-/// A board that is free within the grace anyway goes to the earlier turn; the later one has somebody stopped.
+/// A board that is free within the grace goes to the job with the earlier turn. The later job preempts.
 fn room_that_comes_by_itself_gives_way() -> Case {
     let steps =
         vec![submit(Job { count: 2, ..LOW }), submit(Job { seconds: 60, ..JOB }), submit(JOB), submit(HIGH)];
     Case { hosts: vec![plain(host(H100[0], 3))], steps }
 }
 
-/// A reservation that ends within the grace is no obstacle to those who have others stopped.
+/// A reservation that ends within the grace does not block a preemption.
 fn room_comes_when_a_booking_ends() -> Case {
     let steps = vec![
         submit(Job { preemptible: true, seconds: 1_000, ..JOB }),
@@ -132,7 +136,7 @@ fn room_comes_when_a_booking_ends() -> Case {
     Case { hosts: vec![host(H100[0], 2), host(H100[0], 2)], steps }
 }
 
-/// One that runs on two nodes makes enough room beside a node that is free.
+/// The preemption of one run on two nodes makes enough room beside a free node.
 fn nobody_is_stopped_where_another_node_is_open() -> Case {
     let hosts = vec![host(H100[0], 1); 4];
     let steps = vec![
@@ -143,25 +147,26 @@ fn nobody_is_stopped_where_another_node_is_open() -> Case {
     Case { hosts, steps }
 }
 
-/// From its begin on a reservation draws power, and what shares its boards draws no more.
+/// A reservation uses power from its begin. Other parts of its boards use no additional power.
 fn begun_reservation_draws_for_its_neighbours() -> Case {
     let hosts = vec![in_rack(1, host(A30[0], 1)), in_rack(1, host(H100[0], 2)), plain(host(H100[0], 3))];
-    let slices = Job { what: What::Slice(2), count: 2, seconds: 301, ..JOB };
+    let slices = Job { device: DeviceKind::Slice(2), count: 2, seconds: 301, ..JOB };
     let steps = vec![
         submit(Job { count: 2, nodes: 2, seconds: 5_000, ..JOB }),
         submit(Job { models: A30, ..JOB }),
         Step::Next,
         Step::Book { job: slices, from_s: 300, maintenance: false },
         Step::Budget(Some(1_400)),
-        submit(Job { what: What::Slice(0), ..JOB }),
+        submit(Job { device: DeviceKind::Slice(0), ..JOB }),
         Step::Next,
     ];
     Case { hosts, steps }
 }
 
-/// A job that found no place because of a reservation is looked at again once that is cancelled.
+/// A job without a placement because of a reservation is tried again after the cancellation of the
+/// reservation.
 fn cancelled_reservation_frees_a_board_beside_a_held_start() -> Case {
-    let slices = Job { org: 2, what: What::Slice(0), count: 2, seconds: 200, cpus: 4_000, ..JOB };
+    let slices = Job { org: 2, device: DeviceKind::Slice(0), count: 2, seconds: 200, cpus: 4_000, ..JOB };
     let steps = vec![
         submit(Job { count: 2, ..JOB }),
         Step::Book { job: slices, from_s: 300, maintenance: false },
@@ -174,9 +179,9 @@ fn cancelled_reservation_frees_a_board_beside_a_held_start() -> Case {
     Case { hosts, steps }
 }
 
-/// Two held starts on one board do not count on each other's power when the rack's budget is lowered.
+/// Two held starts on one board do not rely on each other's power after a reduction of the rack's budget.
 fn lower_budget_drops_held_starts() -> Case {
-    let slice = Job { what: What::Slice(0), ..JOB };
+    let slice = Job { device: DeviceKind::Slice(0), ..JOB };
     let steps = vec![
         submit(Job { org: 1, count: 2, ..LOW }),
         submit(Job { org: 1, ..slice }),
@@ -186,8 +191,8 @@ fn lower_budget_drops_held_starts() -> Case {
     Case { hosts: vec![plain(host(H100[0], 2))], steps }
 }
 
-/// A job of a higher class that fits at once takes the room that was made for a lower one, although the first
-/// of its pool does not.
+/// A job of a higher class that fits at once takes the room of preemptions for a lower class, although the
+/// first job of its pool does not fit.
 fn higher_class_behind_a_gang_starts_on_held_room() -> Case {
     let steps = vec![
         submit(JOB),
@@ -200,10 +205,10 @@ fn higher_class_behind_a_gang_starts_on_held_room() -> Case {
     Case { hosts: vec![host(H100[0], 1), plain(host(H100[0], 3)), host(H100[0], 2)], steps }
 }
 
-/// A held start in one rack is no moment at which the power of another rack is asked about.
+/// The begin of a held start in one rack does not start a check of the power in another rack.
 fn other_rack_begins_to_draw() -> Case {
     let hosts = vec![plain(host(H100[0], 1)), plain(host(H100[0], 3)), in_rack(1, host(H100[0], 1))];
-    let slice = |index| Job { what: What::Slice(index), ..JOB };
+    let slice = |index| Job { device: DeviceKind::Slice(index), ..JOB };
     let steps = vec![
         submit(Job { count: 3, ..JOB }),
         submit(Job { class: 0, preemptible: true, nodes: 2, seconds: 700, ..slice(5) }),
@@ -215,7 +220,7 @@ fn other_rack_begins_to_draw() -> Case {
     Case { hosts, steps }
 }
 
-/// Held starts of others stay on their boards while somebody has others stopped.
+/// Held starts of other jobs stay on their boards during a preemption.
 fn held_starts_keep_their_boards() -> Case {
     let steps = vec![
         submit(JOB),
@@ -228,7 +233,7 @@ fn held_starts_keep_their_boards() -> Case {
     Case { hosts: vec![host(H100[0], 3), plain(host(H100[0], 1)), host(H100[0], 3)], steps }
 }
 
-/// A start in the pass changed the turns of those that wait outside the line too.
+/// A start in a pass also changes the turns of the jobs outside the line.
 fn job_that_was_stopped_comes_before_a_later_one_outside_the_line() -> Case {
     let hosts =
         vec![in_rack(1, host(H100[0], 2)), in_rack(1, host(H100[0], 3)), host(A100[0], 1), host(H100[0], 2)];
@@ -244,13 +249,13 @@ fn job_that_was_stopped_comes_before_a_later_one_outside_the_line() -> Case {
     Case { hosts, steps }
 }
 
-/// A start of another organization in the pass puts a held start before the one that was in its way.
+/// A start of another organization in a pass moves a held start before the held start that blocked it.
 fn held_start_comes_sooner_when_turns_change() -> Case {
     let hosts = vec![host(A30[0], 1), plain(host(H100[0], 1)), plain(host(H100[0], 2))];
     let wide = Job { nodes: 2, ..HIGH };
     let steps = vec![
         submit(Job { org: 1, models: A30, ..JOB }),
-        submit(Job { preemptible: true, what: What::Slice(0), seconds: 60, ..JOB }),
+        submit(Job { preemptible: true, device: DeviceKind::Slice(0), seconds: 60, ..JOB }),
         submit(Job { org: 1, ..wide }),
         submit(wide),
         submit(JOB),
@@ -258,7 +263,7 @@ fn held_start_comes_sooner_when_turns_change() -> Case {
     Case { hosts, steps }
 }
 
-/// A run that ends within the grace is no obstacle, and a run of another model has the longest grace.
+/// A run that ends within the grace blocks nothing, and a run of another model has the longest grace.
 fn longer_grace_elsewhere_is_room_for_more() -> Case {
     let hosts = vec![host(A30[0], 1), plain(host(H100[0], 3))];
     let steps = vec![
@@ -270,7 +275,7 @@ fn longer_grace_elsewhere_is_room_for_more() -> Case {
     Case { hosts, steps }
 }
 
-/// The run with the longest grace starts in the pass in which the job was tried already.
+/// The run with the longest grace starts in a pass after the job was tried.
 fn longer_grace_in_the_same_pass_too() -> Case {
     let hosts = vec![host(A30[0], 1), plain(host(H100[0], 3)), plain(host(H100[0], 1))];
     let steps = vec![
@@ -287,7 +292,7 @@ fn longer_grace_in_the_same_pass_too() -> Case {
     Case { hosts, steps }
 }
 
-/// Runs of the job's own class have a longer grace still, and may not be stopped for it.
+/// Runs of the job's own class have an even longer grace, and the job may not preempt them.
 fn graces_of_two_classes() -> (Vec<Host>, Vec<Step>) {
     let hosts = vec![host(A30[0], 2), plain(host(H100[0], 3))];
     let steps = vec![
@@ -311,7 +316,8 @@ fn end_within_the_grace_of_a_lower_class() -> Case {
     Case { hosts, steps }
 }
 
-/// Of two runs at their limit one is late; nobody takes the board of the other, however short.
+/// One of two runs at their limit is late. No other job takes the board of the other run, not even a short
+/// job.
 fn held_start_stays_due_while_a_run_is_late() -> Case {
     let mut steps = vec![submit(Job { seconds: 60, ..JOB }), submit(Job { seconds: 60, ..JOB })];
     steps.extend([Step::Late { job: 1, seconds: 25 }, submit(Job { count: 2, seconds: 12, ..HIGH })]);
@@ -320,7 +326,7 @@ fn held_start_stays_due_while_a_run_is_late() -> Case {
     Case { hosts: vec![plain(host(H100[0], 2))], steps }
 }
 
-/// The same of runs that were told to make room.
+/// The same with preempted runs.
 fn held_start_stays_due_while_a_stopped_run_is_late() -> Case {
     let mut steps = vec![submit(LOW), submit(LOW), Step::Late { job: 0, seconds: 12 }];
     steps.extend([submit(Job { count: 2, seconds: 100, ..HIGH }), submit(Job { seconds: 10, ..JOB })]);
@@ -328,7 +334,7 @@ fn held_start_stays_due_while_a_stopped_run_is_late() -> Case {
     Case { hosts: vec![plain(host(H100[0], 2))], steps }
 }
 
-/// Two jobs of one class for which one run each is stopped; the run with the shorter grace is late by a second.
+/// Two jobs of one class preempt one run each. The run with the shorter grace is late by a second.
 fn stopped_run_is_late(inside: Option<usize>) -> Vec<Step> {
     let low = |grace_s| Job { inside, grace_s, seconds: 200, ..LOW };
     let high = Job { inside, seconds: 50, ..HIGH };
@@ -357,7 +363,7 @@ fn room_inside_stays_its_jobs_while_a_stopped_run_is_late() -> Case {
     Case { hosts: vec![plain(host(H100[0], 2))], steps }
 }
 
-/// The run that is stopped and late takes power from the rack, and the board is free all the time.
+/// The preempted, late run uses power of the rack, and the board is free all the time.
 fn room_for_power_stays_its_jobs_while_a_stopped_run_is_late() -> Case {
     let spare = Host { cpus: 24_000, ..plain(host(A30[0], 2)) };
     let hosts = vec![spare, in_rack(1, host(H100[0], 1)), in_rack(1, plain(host(A30[0], 1)))];
@@ -366,7 +372,7 @@ fn room_for_power_stays_its_jobs_while_a_stopped_run_is_late() -> Case {
     Case { hosts, steps }
 }
 
-/// A run at its limit is late too, so the start that is held may be on either board.
+/// A run at its limit is also late, so the held start may be on either board.
 fn room_stays_its_jobs_beside_another_late_run() -> Case {
     let mut steps = vec![submit(Job { seconds: 45, ..JOB }), submit(Job { grace_s: 30, ..LOW })];
     steps.extend([(0, 60), (1, 19)].map(|(job, seconds)| Step::Late { job, seconds }));
@@ -374,7 +380,7 @@ fn room_stays_its_jobs_beside_another_late_run() -> Case {
     Case { hosts: vec![plain(host(H100[0], 2))], steps }
 }
 
-/// The same inside a reservation, where a job of a higher class comes.
+/// The same inside a reservation, with a new job of a higher class.
 fn room_inside_stays_its_jobs_beside_another_late_run() -> Case {
     let job = |seconds, class| Job { inside: Some(0), seconds, class, ..JOB };
     let low = Job { inside: Some(0), grace_s: 30, ..LOW };
@@ -385,7 +391,7 @@ fn room_inside_stays_its_jobs_beside_another_late_run() -> Case {
     Case { hosts: vec![plain(host(H100[0], 2))], steps }
 }
 
-/// The engine is built anew while two runs are stopped for two jobs, and another job of the class comes.
+/// The engine is built again while two jobs preempt two runs, and another job of the class comes.
 fn restarted(inside: Option<usize>) -> Vec<Step> {
     let mut steps = stopped_run_is_late(inside);
     let comes = submit(Job { inside, seconds: 10, ..HIGH });
@@ -403,7 +409,7 @@ fn room_inside_stays_its_jobs_over_a_restart() -> Case {
     Case { hosts: vec![plain(host(H100[0], 2))], steps }
 }
 
-/// A run that was stopped returns before a job of its own class that waits.
+/// A preempted job starts again before a waiting job of its own class.
 fn start_beside_a_stopped_run_is_not_foreseen() -> Case {
     let steps = vec![
         submit(Job { preemptible: true, ..JOB }),
@@ -414,7 +420,7 @@ fn start_beside_a_stopped_run_is_not_foreseen() -> Case {
     Case { hosts: vec![plain(host(H100[0], 2))], steps }
 }
 
-/// The run that is stopped is cancelled in its grace, then the engine is built anew.
+/// The preempted run is cancelled in its grace, and then the engine is built again.
 fn room_stays_its_jobs_when_the_stopped_run_is_cancelled() -> Case {
     let mut steps = stopped_run_is_late(None);
     let comes = submit(Job { seconds: 10, ..HIGH });
@@ -422,24 +428,58 @@ fn room_stays_its_jobs_when_the_stopped_run_is_cancelled() -> Case {
     Case { hosts: vec![plain(host(H100[0], 2))], steps }
 }
 
-/// A run that a drain stops returns before later jobs of its class.
+/// A drained job starts again before later jobs of its class.
 fn start_beside_a_drained_run_is_not_foreseen() -> Case {
     let steps =
         vec![submit(JOB), submit(Job { seconds: 100, ..JOB }), submit(JOB), submit(JOB), Step::Drain(0)];
     Case { hosts: vec![plain(host(H100[0], 2))], steps }
 }
 
-/// While a budget was lower, another run took the place beside the run that is stopped.
+/// During a lower budget another run took the place beside the preempted run.
 fn room_that_another_run_took_is_asked_for_anew() -> Case {
     let hosts =
         vec![in_rack(1, host(H100[0], 2)), in_rack(1, plain(host(H100[0], 1))), in_rack(1, host(H100[0], 1))];
-    let slice = |profile| Job { what: What::Slice(profile), ..LOW };
+    let slice = |profile| Job { device: DeviceKind::Slice(profile), ..LOW };
     let steps = vec![
         submit(slice(1)),
         Step::Open { host: 0, open: false },
         submit(Job { nodes: 2, ..JOB }),
         submit(slice(0)),
         Step::Budget(Some(330)),
+        Step::Budget(Some(1_400)),
+    ];
+    Case { hosts, steps }
+}
+
+/// A run is stopped for a job, and a run of a higher class that is drained returns first.
+fn drained_run_of_a_higher_class_may_have_the_room() -> Case {
+    let share = Job { org: 1, device: DeviceKind::Share(300), ..JOB };
+    let steps = vec![
+        submit(Job { preemptible: true, ..share }),
+        submit(Job { class: 2, ..share }),
+        submit(LOW),
+        Step::Drain(1),
+        submit(JOB),
+        submit(HIGH),
+    ];
+    Case { hosts: vec![plain(host(H100[0], 2))], steps }
+}
+
+/// A lower budget moves room that is held for a later job to an earlier time, so the first job is held sooner too.
+fn held_start_is_sooner_when_room_before_it_is() -> Case {
+    let hosts = vec![
+        in_rack(1, plain(host(H100[0], 2))),
+        plain(host(H100[0], 1)),
+        host(H100[0], 2),
+        in_rack(1, host(H100[0], 2)),
+    ];
+    let steps = vec![
+        submit(Job { count: 2, nodes: 3, ..JOB }),
+        submit(Job { count: 2, ..JOB }),
+        submit(Job { nodes: 3, ..JOB }),
+        submit(Job { seconds: 299, ..JOB }),
+        Step::Next,
+        submit(LOW),
         Step::Budget(Some(1_400)),
     ];
     Case { hosts, steps }

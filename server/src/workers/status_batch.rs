@@ -1,7 +1,7 @@
-//! What a worker says of its attempts: what is here at the same time is taken in together, so that it shares a
-//! commit, and one look at what is desired follows it all.
+//! Batches of statuses: messages that have arrived are processed together, so that their writes share a
+//! commit and one read of the desired state follows them.
 //!
-//! Decides nothing; the order of what is said of one attempt stays.
+//! Decides nothing. The statuses of one attempt keep their order.
 
 use std::collections::HashMap;
 
@@ -10,17 +10,18 @@ use berth_types::ids::JobId;
 use futures::{FutureExt, StreamExt, stream};
 use tonic::Streaming;
 
-use super::{Session, attempt, told};
+use super::sanitize::sanitize_status;
+use super::{Session, attempt_key};
 use berth_foundation::live::SessionGuard;
 
-/// Messages that are taken in before anything else has its turn.
-const MOST: usize = 256;
-/// Attempts whose words are applied side by side.
-const SIDE_BY_SIDE: usize = 16;
+/// Messages in one batch, before the session does anything else.
+const MAX_BATCH: usize = 256;
+/// Attempts whose statuses are applied at the same time.
+const CONCURRENCY: usize = 16;
 
 impl Session {
-    /// Takes in a message and those that are here already; says whether the worker has ended the session.
-    pub(super) async fn hear_ready(
+    /// Processes a message and those that have already arrived. Returns true if the worker ended the session.
+    pub(super) async fn on_ready_messages(
         &mut self,
         first: proto::Up,
         up: &mut Streaming<proto::Up>,
@@ -30,18 +31,18 @@ impl Session {
         let mut next = Some(first);
         let (mut count, mut end) = (0, None);
         while let Some(message) = next.take() {
-            if !guard.current() {
+            if !guard.is_current() {
                 return Err("a newer session took over".to_owned());
             }
             match message.what {
                 Some(proto::up::What::Status(status)) => statuses.push(status),
                 what => {
-                    self.apply(std::mem::take(&mut statuses)).await?;
-                    self.hear(proto::Up { what }).await?;
+                    self.apply_statuses(std::mem::take(&mut statuses)).await?;
+                    self.on_message(proto::Up { what }).await?;
                 }
             }
             count += 1;
-            if count < MOST {
+            if count < MAX_BATCH {
                 match up.message().now_or_never() {
                     Some(Ok(Some(message))) => next = Some(message),
                     Some(Ok(None)) => end = Some(Ok(true)),
@@ -50,18 +51,18 @@ impl Session {
                 }
             }
         }
-        self.apply(statuses).await?;
+        self.apply_statuses(statuses).await?;
         end.unwrap_or(Ok(false))
     }
 
-    /// Applies statuses and acknowledges them: of one attempt one after the other, of several side by side.
-    pub(super) async fn apply(&mut self, statuses: Vec<proto::Status>) -> Result<(), String> {
+    /// Applies and acknowledges statuses: those of one attempt in order, those of several attempts at once.
+    pub(super) async fn apply_statuses(&mut self, statuses: Vec<proto::Status>) -> Result<(), String> {
         let mut by_attempt: HashMap<Option<(JobId, u32)>, Vec<proto::Status>> = HashMap::new();
         let mut seqs = Vec::with_capacity(statuses.len());
         for status in statuses {
-            let key = attempt(status.attempt.as_ref());
+            let key = attempt_key(status.attempt.as_ref());
             if let (Some(key), Some(length)) = (key, status.log_bytes) {
-                self.ends.insert(key, length);
+                self.final_log_bytes.insert(key, length);
             }
             seqs.push(status.seq);
             by_attempt.entry(key).or_default().push(status);
@@ -73,18 +74,18 @@ impl Session {
                 for status in statuses {
                     portal
                         .attempts
-                        .apply_status(node, told::plain(status))
+                        .apply_status(node, sanitize_status(status))
                         .await
                         .map_err(|e| e.to_string())?;
                 }
                 Ok::<(), String>(())
             });
         }
-        // One that fails breaks none of the others off: what they have written is still to be told.
-        let done: Vec<Result<(), String>> = stream::iter(all).buffer_unordered(SIDE_BY_SIDE).collect().await;
+        // A failure does not cancel the others: their committed changes must still be published.
+        let done: Vec<Result<(), String>> = stream::iter(all).buffer_unordered(CONCURRENCY).collect().await;
         done.into_iter().collect::<Result<(), String>>()?;
         for seq in seqs {
-            self.say(proto::down::What::Ack(proto::Ack { seq })).await?;
+            self.send(proto::down::What::Ack(proto::Ack { seq })).await?;
         }
         Ok(())
     }

@@ -1,24 +1,25 @@
-//! How long a job waits while others keep taking what it needs piece by piece: the processors of a host, the only
-//! large host, a board that is shared or sliced. `liveness` tries the same with whole boards and nodes.
+//! Tests of the longest wait of a job that needs a whole while a stream of jobs uses parts of it: the
+//! processors of a host, the only large host, a shared or sliced board. `liveness` tests the same with whole
+//! boards and nodes.
 //!
-//! The bound is the documented one: a job that is first at once waits for what runs already, any other until only
-//! age counts, and then for older jobs and one longest run.
+//! The bound is the documented one. A job that is first at once waits for the present runs. Any other job
+//! waits until only age counts, and then for older jobs and one longest run.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::cases::host;
 use crate::judge::play::pass;
-use crate::world::{Case, Host, JOB, Job, State, Step, What, World, job_id, seconds, table};
+use crate::world::{Case, DeviceKind, Host, JOB, Job, State, Step, World, job_id, seconds, table};
 
 const MODEL: &str = "H100-80GB";
 const CLASS_STEP_S: i64 = 12 * 3_600;
-/// The class above the highest.
+/// The class above the highest, in which only age counts.
 const OVERDUE: i64 = 3;
-/// As many jobs of the stream wait at any time.
+/// Number of jobs of the stream that wait at any time.
 const WAITING: usize = 4;
 const HOUR: i64 = 3_600;
 
-/// The thing that the job needs and the stream takes piece by piece.
+/// The whole that the large job needs and the stream uses in parts.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Need {
     AllCpus,
@@ -27,7 +28,7 @@ enum Need {
     SlicedBoard,
 }
 
-/// The sender of the stream, as the organization of the job sees it.
+/// The organization of the stream, in relation to that of the large job.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Sender {
     Same,
@@ -37,42 +38,48 @@ enum Sender {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Length {
-    Of(i64),
+    Seconds(i64),
     Mixed,
-    /// As long as there is until the start that is held for the job, and a second more in turn.
+    /// In turn: the time until the held start of the large job, and a second more.
     Fitting,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Stream {
     need: Need,
-    /// The class of the job that needs much.
-    wanted: u8,
-    /// The class of the others, whether they may be stopped, and how long they last.
+    /// The class of the large job.
+    large_class: u8,
+    /// The class of the stream's jobs.
     class: u8,
     preemptible: bool,
     length: Length,
     sender: Sender,
-    /// Two of the others wait already.
+    /// True if two jobs of the stream wait before the large job.
     older: bool,
 }
 
-/// Every combination; the number says all of it.
+/// Number of streams. The number of a stream encodes all of its fields.
 const STREAMS: u64 = 4 * 3 * 3 * 2 * 5 * 3 * 2;
 
 fn stream(number: u64) -> Stream {
     let mut rest = number;
-    let mut digit = |of: u64| {
-        let digit = rest % of;
-        rest /= of;
+    let mut digit = |base: u64| {
+        let digit = rest % base;
+        rest /= base;
         digit as usize
     };
     let needs = [Need::AllCpus, Need::LargeHost, Need::SharedBoard, Need::SlicedBoard];
-    let lengths = [Length::Of(300), Length::Of(1_200), Length::Of(3 * HOUR), Length::Mixed, Length::Fitting];
+    let lengths = [
+        Length::Seconds(300),
+        Length::Seconds(1_200),
+        Length::Seconds(3 * HOUR),
+        Length::Mixed,
+        Length::Fitting,
+    ];
     let senders = [Sender::Same, Sender::UsedLess, Sender::UsedMore];
     Stream {
         need: needs[digit(4)],
-        wanted: digit(3) as u8,
+        large_class: digit(3) as u8,
         class: digit(3) as u8,
         preemptible: digit(2) == 1,
         length: lengths[digit(5)],
@@ -90,9 +97,9 @@ impl Stream {
         }
     }
 
-    /// The job that needs much.
+    /// The large job.
     fn large(&self) -> Job {
-        let job = Job { class: self.wanted, seconds: 2 * HOUR, ..JOB };
+        let job = Job { class: self.large_class, seconds: 2 * HOUR, ..JOB };
         match self.need {
             Need::AllCpus => Job { cpus: 64_000, ..job },
             Need::LargeHost => Job { cpus: 40_000, ..job },
@@ -100,13 +107,13 @@ impl Stream {
         }
     }
 
-    /// One of the others; two of them leave no room for the large one, nor for a third.
+    /// A job of the stream. Two of them leave no room for the large job, nor for a third.
     fn small(&self, seconds: i64) -> Job {
         let half = || table(MODEL).and_then(|b| b.profiles.iter().position(|p| p.name == "3g.40gb"));
-        let what = match self.need {
-            Need::SharedBoard => What::Share(500),
-            Need::SlicedBoard => What::Slice(half().expect("a profile")),
-            _ => What::Board,
+        let device = match self.need {
+            Need::SharedBoard => DeviceKind::Share(500),
+            Need::SlicedBoard => DeviceKind::Slice(half().expect("a profile")),
+            _ => DeviceKind::Board,
         };
         let cpus = match self.need {
             Need::AllCpus => 20_000,
@@ -114,27 +121,27 @@ impl Stream {
             _ => 0,
         };
         let org = u8::from(self.sender != Sender::Same);
-        Job { org, class: self.class, preemptible: self.preemptible, what, cpus, seconds, ..JOB }
+        Job { org, class: self.class, preemptible: self.preemptible, device, cpus, seconds, ..JOB }
     }
 
-    /// The runs when the large job comes: two of the others, of different lengths.
+    /// The runs at the submission of the large job: two jobs of the stream with different lengths.
     fn first(&self) -> [Job; 2] {
         let long = match self.length {
-            Length::Of(seconds) => seconds,
+            Length::Seconds(seconds) => seconds,
             Length::Mixed | Length::Fitting => HOUR,
         };
         [long, long / 2 + 30].map(|seconds| {
             let job = self.small(seconds);
-            // Whose organization used less has used nothing yet.
+            // An organization that used less has no use at all.
             let org = if self.sender == Sender::UsedLess { 0 } else { job.org };
             Job { org, ..job }
         })
     }
 
-    /// How long the next of the others lasts.
+    /// The length of the next job of the stream, in seconds.
     fn next_length(&self, world: &World, large: usize, arrived: usize) -> i64 {
         match self.length {
-            Length::Of(seconds) => seconds,
+            Length::Seconds(seconds) => seconds,
             Length::Mixed => [60, 3 * HOUR, 700, HOUR][arrived % 4],
             Length::Fitting => {
                 let held = world.engine.held_starts().find(|(job, _)| *job == job_id(large));
@@ -144,14 +151,14 @@ impl Stream {
         }
     }
 
-    /// True if nothing has an earlier turn than the large job, when it comes and as long as it waits.
+    /// True if no job has an earlier turn than the large job, during its whole wait.
     fn is_always_first(&self) -> bool {
         let before_equals = match self.sender {
             Sender::Same => !self.older,
             Sender::UsedLess => false,
             Sender::UsedMore => true,
         };
-        self.wanted > self.class || self.wanted == self.class && before_equals
+        self.large_class > self.class || self.large_class == self.class && before_equals
     }
 }
 
@@ -168,11 +175,11 @@ fn waiting(world: &World, from: usize) -> Vec<usize> {
     (from..world.jobs.len()).filter(|n| world.waits(*n)).collect()
 }
 
-/// Others arrive until enough of them wait.
+/// Submits jobs of the stream until enough of them wait.
 fn arrive(stream: &Stream, world: &mut World, large: usize, arrived: &mut usize) -> Result<(), String> {
     let old = waiting(world, large + 1);
     if stream.length == Length::Fitting && old.len() >= WAITING {
-        // A job that does not fit any more is taken back, for one that does.
+        // A job that no longer fits is cancelled, and replaced by one that fits.
         world.step(&Step::Cancel(old[0]));
     }
     for _ in 0..2 * WAITING {
@@ -186,7 +193,7 @@ fn arrive(stream: &Stream, world: &mut World, large: usize, arrived: &mut usize)
     Ok(())
 }
 
-/// The jobs that run and those that wait already, when the large job comes.
+/// The world at the submission of the large job: the first runs, and the older waiting jobs.
 fn begin(stream: &Stream) -> Result<World, String> {
     let mut world = World::new(&Case { hosts: stream.hosts(), steps: Vec::new() });
     for job in stream.first() {
@@ -204,8 +211,11 @@ fn begin(stream: &Stream) -> Result<World, String> {
     Ok(world)
 }
 
-/// How long the large job waits beside a stream, unless that is too long.
-fn live(stream: &Stream) -> Result<i64, String> {
+/// The seconds that the large job waits beside a stream.
+///
+/// # Errors
+/// A text if the wait is too long.
+fn wait_s(stream: &Stream) -> Result<i64, String> {
     let mut world = begin(stream)?;
     let (since, large) = (world.now, world.jobs.len());
     let ends = world.jobs.iter().filter_map(|j| match &j.state {
@@ -213,13 +223,13 @@ fn live(stream: &Stream) -> Result<i64, String> {
         _ => None,
     });
     let all_ended = ends.max().unwrap_or(since);
-    // A job that is stopped waits once more, and is older.
+    // A preempted job waits again, and is older.
     let before = world.jobs.iter().filter(|j| {
         let stoppable = j.spec.preemptible && j.spec.class < stream.class;
         matches!(j.state, State::Waiting) || stoppable
     });
     let older: i64 = before.map(|j| j.left).sum();
-    let overdue = since + (OVERDUE - i64::from(stream.wanted)) * CLASS_STEP_S;
+    let overdue = since + (OVERDUE - i64::from(stream.large_class)) * CLASS_STEP_S;
     let mut arrived = 0;
     submit(&mut world, stream.large())?;
     loop {
@@ -249,7 +259,7 @@ fn live(stream: &Stream) -> Result<i64, String> {
 
 #[test]
 fn nobody_waits_longer_than_documented_for_what_a_stream_takes_piece_by_piece() {
-    // A stride that has no factor in common with the number of streams meets every digit.
+    // The stride has no common factor with the number of streams, so all values of each field occur.
     let (tried, stride) = (127, 17);
     let (soon, half_days) = (AtomicU64::new(0), AtomicU64::new(0));
     let (short, long) = (&soon, &half_days);
@@ -259,14 +269,14 @@ fn nobody_waits_longer_than_documented_for_what_a_stream_takes_piece_by_piece() 
             scope.spawn(move || {
                 for number in (worker..tried).step_by(workers as usize) {
                     let stream = stream(number * stride % STREAMS);
-                    let waited = live(&stream).unwrap_or_else(|text| panic!("{text}\n{stream:?}"));
+                    let waited = wait_s(&stream).unwrap_or_else(|text| panic!("{text}\n{stream:?}"));
                     let count = if waited >= CLASS_STEP_S { long } else { short };
                     count.fetch_add(1, Ordering::Relaxed);
                 }
             });
         }
     });
-    // The streams do keep jobs waiting, until their age counts.
+    // Enough jobs really waited until only their age counted.
     let (soon, half_days) = (soon.into_inner(), half_days.into_inner());
     assert!(soon >= tried / 4 && half_days >= tried / 8, "{soon} {half_days}");
 }

@@ -1,4 +1,4 @@
-//! The room that runs make: which runs are stopped for a job.
+//! The preemptions that are under way: the runs that are stopped for each job.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,13 +7,13 @@ use berth_types::ids::JobId;
 use super::Claim;
 use crate::cluster::Owner;
 
-/// For each job the runs that are stopped for it.
+/// The victims of each job: runs that are stopped for it and not proved clean yet.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Rooms(BTreeMap<JobId, BTreeSet<Owner>>);
+pub(super) struct Preemptions(BTreeMap<JobId, BTreeSet<Owner>>);
 
-impl Rooms {
+impl Preemptions {
     pub(super) fn iter(&self) -> impl Iterator<Item = (JobId, &BTreeSet<Owner>)> {
-        self.0.iter().map(|(job, by)| (*job, by))
+        self.0.iter().map(|(job, victims)| (*job, victims))
     }
 
     pub(super) fn insert(&mut self, claim: &Claim) {
@@ -24,9 +24,9 @@ impl Rooms {
 
     pub(super) fn remove(&mut self, claim: &Claim) {
         let Some(job) = claim.stopped_for else { return };
-        if let Some(by) = self.0.get_mut(&job) {
-            by.remove(&claim.owner);
-            if by.is_empty() {
+        if let Some(victims) = self.0.get_mut(&job) {
+            victims.remove(&claim.owner);
+            if victims.is_empty() {
                 self.0.remove(&job);
             }
         }

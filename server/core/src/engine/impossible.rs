@@ -1,33 +1,39 @@
-//! Requests that no node of the cloud could ever take.
+//! Requests that no nodes of the cloud could ever hold.
 
 use berth_types::ids::OrgId;
 
 use super::Engine;
-use super::why::{Blocker, Why};
+use super::reasons::{Blocker, WaitReasons};
 use crate::cluster::NodeIx;
-use crate::request::{Absurd, Ask, Request};
+use crate::request::{Ask, InvalidRequest, Request};
 use crate::shape::Device;
 
 impl Engine {
-    /// Why no node of the cloud could ever take a request, open or not, healthy or not, whatever runs there.
-    /// `None`: some could, or there is no board at all yet.
+    /// The reason for which the nodes of the cloud could never hold a request, even if all were open, healthy
+    /// and empty. `None` if they could, or if the cloud has no board yet.
     ///
     /// # Errors
-    /// No cluster at all could.
-    pub fn never(&mut self, request: &Request, org: OrgId) -> Result<Option<Why>, Absurd> {
-        let ask = Ask::of(request, org, &mut self.cluster)?;
+    /// No cluster could ever meet the request.
+    pub fn why_impossible(
+        &mut self,
+        request: &Request,
+        org: OrgId,
+    ) -> Result<Option<WaitReasons>, InvalidRequest> {
+        let ask = Ask::from_request(request, org, &mut self.cluster)?;
         // A cloud without boards is being set up.
         if self.cluster.nodes().iter().all(|n| n.facts.gpus.is_empty()) {
             return Ok(None);
         }
-        // An operator installs podman in a moment, and no boards.
-        let blocker = self.why_never(&ask, &self.able(&ask)).filter(|b| !matches!(b, Blocker::Images { .. }));
-        let why = |b| Why { blockers: vec![b], changes: Vec::new(), earliest: None, fits: false };
+        // An operator can install podman at once, but not boards.
+        let blocker = self
+            .why_ask_impossible(&ask, &self.able_nodes(&ask))
+            .filter(|b| !matches!(b, Blocker::Images { .. }));
+        let why = |b| WaitReasons { blockers: vec![b], changes: Vec::new(), earliest: None, fits: false };
         Ok(blocker.map(why))
     }
 
-    /// The same for an ask; `able` are the nodes that could hold one rank of it.
-    pub(super) fn why_never(&self, ask: &Ask, able: &[NodeIx]) -> Option<Blocker> {
+    /// The same for an ask; `able` are the nodes that could hold one of its ranks.
+    pub(super) fn why_ask_impossible(&self, ask: &Ask, able: &[NodeIx]) -> Option<Blocker> {
         if let Some(blocker) = self.why_unable(ask, able) {
             return Some(blocker);
         }
@@ -37,16 +43,16 @@ impl Engine {
             return Some(Blocker::Mode { boards });
         }
         let most = self.most(ask, able);
-        let less = most.0 < ask.shape.count || most.1 < ask.nodes;
-        less.then_some(Blocker::None { count: most.0, nodes: most.1 })
+        let too_few = most.0 < ask.shape.count || most.1 < ask.nodes;
+        too_few.then_some(Blocker::None { count: most.0, nodes: most.1 })
     }
 
-    /// A demand besides boards that no node could meet, where it keeps all of them out.
+    /// The blocker of an ask whose demand besides boards rules out too many nodes.
     fn why_unable(&self, ask: &Ask, able: &[NodeIx]) -> Option<Blocker> {
-        let count = |other: &Ask| u32::try_from(self.able(other).len()).unwrap_or(u32::MAX);
+        let count = |other: &Ask| u32::try_from(self.able_nodes(other).len()).unwrap_or(u32::MAX);
         let mut plain = *ask;
         plain.shape.images = false;
-        // Too few for a job on several nodes is as good as none.
+        // Too few nodes for a job on several nodes count as none.
         if ask.shape.images && able.len() < ask.nodes as usize {
             let nodes = count(&plain);
             if nodes >= ask.nodes {
@@ -58,10 +64,10 @@ impl Engine {
         let mut bare = *ask;
         (bare.shape.cpu_milli, bare.shape.memory_mib) = (0, 0);
         let nodes = if able.is_empty() && bare != *ask { count(&bare) } else { 0 };
-        (nodes > 0).then_some(Blocker::Host { nodes, ever: false })
+        (nodes > 0).then_some(Blocker::Host { nodes, temporary: false })
     }
 
-    /// How many boards would do if they were in the other MIG mode, where that would be enough.
+    /// The number of boards that would suit in the other MIG mode, if their nodes suffice.
     fn in_other_mode(&self, ask: &Ask) -> Option<u32> {
         if ask.shape.device == Device::Board {
             return None;
@@ -78,7 +84,7 @@ impl Engine {
         (nodes >= ask.nodes && boards > 0).then(|| u32::try_from(boards).unwrap_or(u32::MAX))
     }
 
-    /// The most devices a node, and nodes with as many as asked, that an empty cluster would give.
+    /// The most devices a node that an empty cluster offers, and the most nodes with the requested devices.
     fn most(&self, ask: &Ask, able: &[NodeIx]) -> (u32, u32) {
         let offers = able.iter().filter_map(|node| {
             let view = self.cluster.view_empty(*node)?;
@@ -90,11 +96,11 @@ impl Engine {
             let nodes = (1..=ask.nodes).rev().find(|n| fits(*n)).unwrap_or(0);
             return (ask.shape.count, nodes);
         }
-        let less = (1..ask.shape.count).rev().find(|count| {
+        let smaller_count = (1..ask.shape.count).rev().find(|count| {
             let mut smaller = *ask;
             smaller.shape.count = *count;
-            !self.able(&smaller).is_empty()
+            !self.able_nodes(&smaller).is_empty()
         });
-        (less.unwrap_or(0), ask.nodes)
+        (smaller_count.unwrap_or(0), ask.nodes)
     }
 }

@@ -1,4 +1,4 @@
-"""What listens in a job: it tells what it was asked, streams, takes files and echoes a WebSocket."""
+"""The HTTP server of a test job. It returns requests, streams events, receives files and echoes WebSockets."""
 import base64
 import hashlib
 import http.server
@@ -8,7 +8,7 @@ import sys
 import threading
 
 GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
-HELD = threading.Event()
+NEVER_SET = threading.Event()
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -26,7 +26,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def told(self):
+    def request_as_json(self):
         headers = {name.lower(): value for name, value in self.headers.items()}
         peer = self.client_address[1]
         return json.dumps({"path": self.path, "headers": headers, "peer": peer}).encode()
@@ -48,24 +48,24 @@ class Handler(http.server.BaseHTTPRequestHandler):
             for data in (b"data: first\n\n", b"data: second\n\n"):
                 self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
                 self.wfile.flush()
-            HELD.wait()
+            NEVER_SET.wait()
         else:
-            self.answer(self.told())
+            self.answer(self.request_as_json())
 
     def do_POST(self):
         digest, length = hashlib.sha256(), 0
-        for piece in self.pieces():
-            digest.update(piece)
-            length += len(piece)
+        for chunk in self.chunks():
+            digest.update(chunk)
+            length += len(chunk)
         self.answer(json.dumps({"bytes": length, "sha256": digest.hexdigest()}).encode())
 
-    def pieces(self):
+    def chunks(self):
         if "Content-Length" in self.headers:
             left = int(self.headers["Content-Length"])
             while left:
-                piece = self.rfile.read(min(left, 1 << 16))
-                left -= len(piece)
-                yield piece
+                chunk = self.rfile.read(min(left, 1 << 16))
+                left -= len(chunk)
+                yield chunk
             return
         while size := int(self.rfile.readline(), 16):
             yield self.rfile.read(size)

@@ -1,54 +1,54 @@
-//! The last look before a decision is kept: whether it still fits the boards as they are stored; and
-//! how much of an offering is free. Must not decide who runs where: that is the engine's.
+//! Assignments against the boards as they are stored: the last check of a decision before its commit, and the
+//! free devices of an offering. Must not choose placements: the engine does.
 
 use berth_mig::{Board, Instance, legal, room_for};
 use berth_types::ids::{JobId, NodeId, OrgId};
 
 use crate::cluster::WHOLE_MILLI;
 
-/// What occupies slices of a board.
+/// A user of a board: an instance, a share, or the whole board.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Occupant {
-    /// `None`: the board without MIG.
+    /// The MIG instance; `None`: the board without MIG.
     pub instance: Option<Instance>,
-    /// Whose share of the board, and how many thousandths; `None`: all of it.
+    /// The organization of a share, and its thousandths of the board; `None`: the whole board or instance.
     pub share: Option<(OrgId, u16)>,
 }
 
-/// One board of the cluster.
+/// One board of the cluster, as it is stored.
 #[derive(Debug, Clone)]
-pub struct Gpu {
+pub struct BoardState {
     pub node: NodeId,
     pub uuid: String,
     pub board: &'static Board,
     pub mig_enabled: bool,
-    /// Its node takes new work.
+    /// The node accepts new work.
     pub ready: bool,
-    /// Whole-board quarantine.
+    /// The whole board is in quarantine.
     pub quarantined: bool,
     pub occupants: Vec<Occupant>,
 }
 
-/// What is asked for on each device.
+/// The device of an offering.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Shape {
+pub struct OfferingShape {
     /// A board model, such as `H100-80GB`.
     pub model: String,
-    /// A profile's name; `None` for the whole board.
+    /// The name of a MIG profile; `None` for the whole board.
     pub profile: Option<String>,
-    /// Devices, all on one node.
+    /// Number of devices, all on one node.
     pub count: u32,
 }
 
 /// One device of an assignment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Slot {
+pub struct AssignedDevice {
     pub gpu_uuid: String,
     /// `None`: the whole board without MIG.
     pub instance: Option<Instance>,
-    /// Thousandths of a board that is shared; `None`: all of it.
+    /// Thousandths of a shared board; `None`: not a share.
     pub share_milli: Option<u16>,
-    /// Memory slices it takes.
+    /// Number of memory slices.
     pub size: u32,
 }
 
@@ -56,20 +56,20 @@ pub struct Slot {
 pub struct Assignment {
     pub job: JobId,
     pub org: OrgId,
-    /// What the decision is based on; the commit compares it.
+    /// The generation of the job at the decision; the commit compares it.
     pub generation: i64,
     pub attempt: u32,
-    /// What it gets on each node; the first is rank 0.
-    pub ranks: Vec<(NodeId, Vec<Slot>)>,
+    /// The devices on each node; the first entry is rank 0.
+    pub ranks: Vec<(NodeId, Vec<AssignedDevice>)>,
 }
 
-impl Gpu {
+impl BoardState {
     fn instances(&self) -> Vec<Instance> {
         self.occupants.iter().filter_map(|o| o.instance).collect()
     }
 
-    /// Whether this board could ever hold the shape, were it empty and healthy.
-    fn could(&self, shape: &Shape) -> bool {
+    /// True if this board could hold the shape when empty and healthy.
+    fn can_hold(&self, shape: &OfferingShape) -> bool {
         self.board.model == shape.model
             && match &shape.profile {
                 None => true,
@@ -79,8 +79,8 @@ impl Gpu {
             }
     }
 
-    /// Whether a share fits beside those of the same organization.
-    fn fits_share(&self, org: OrgId, milli: u16) -> bool {
+    /// True if a share fits beside the other shares of its organization.
+    fn has_room_for_share(&self, org: OrgId, milli: u16) -> bool {
         let taken = self.occupants.iter().try_fold(0u32, |sum, o| match o.share {
             Some((other, share)) if other == org && o.instance.is_none() => Some(sum + u32::from(share)),
             _ => None,
@@ -89,7 +89,7 @@ impl Gpu {
             && taken.is_some_and(|taken| taken + u32::from(milli) <= u32::from(WHOLE_MILLI))
     }
 
-    fn take(&mut self, slot: &Slot, org: OrgId) {
+    fn occupy(&mut self, slot: &AssignedDevice, org: OrgId) {
         if slot.instance.is_some() {
             self.mig_enabled = true;
         }
@@ -97,9 +97,9 @@ impl Gpu {
         self.occupants.push(Occupant { instance: slot.instance, share });
     }
 
-    /// How many devices of the shape fit here, now or were it empty.
-    fn room(&self, shape: &Shape, empty: bool) -> u32 {
-        if !self.could(shape) || (!empty && (!self.ready || self.quarantined)) {
+    /// The number of devices of the shape that fit here: now, or on the empty board.
+    fn room(&self, shape: &OfferingShape, empty: bool) -> u32 {
+        if !self.can_hold(shape) || (!empty && (!self.ready || self.quarantined)) {
             return 0;
         }
         match &shape.profile {
@@ -113,8 +113,8 @@ impl Gpu {
     }
 }
 
-impl Slot {
-    /// Whether two devices cannot be given away at the same time.
+impl AssignedDevice {
+    /// True if two devices overlap, so only one of them can be in use.
     pub fn collides(&self, other: &Self) -> bool {
         let cells = |slot: &Self| slot.instance.map(|i| (i.start, i.start + slot.size));
         self.gpu_uuid == other.gpu_uuid
@@ -125,10 +125,10 @@ impl Slot {
     }
 }
 
-/// Whether an assignment still fits the boards as they are: the last look before a commit.
-pub fn still_fits(gpus: &[Gpu], assignment: &Assignment) -> bool {
+/// True if an assignment fits the boards as they are stored.
+pub fn still_fits(gpus: &[BoardState], assignment: &Assignment) -> bool {
     let on = |node: NodeId| assignment.ranks.iter().any(|(n, _)| *n == node);
-    let mut gpus: Vec<Gpu> = gpus.iter().filter(|g| on(g.node)).cloned().collect();
+    let mut gpus: Vec<BoardState> = gpus.iter().filter(|g| on(g.node)).cloned().collect();
     let mut slots = assignment.ranks.iter().flat_map(|(node, slots)| slots.iter().map(move |s| (*node, s)));
     slots.all(|(node, slot)| {
         let Some(gpu) = gpus.iter_mut().find(|g| g.uuid == slot.gpu_uuid && g.node == node) else {
@@ -138,28 +138,28 @@ pub fn still_fits(gpus: &[Gpu], assignment: &Assignment) -> bool {
             && !gpu.quarantined
             && match (slot.instance, slot.share_milli) {
                 (None, None) => gpu.occupants.is_empty(),
-                (None, Some(milli)) => gpu.fits_share(assignment.org, milli),
+                (None, Some(milli)) => gpu.has_room_for_share(assignment.org, milli),
                 (Some(new), _) => {
                     gpu.occupants.iter().all(|o| o.instance.is_some())
                         && legal(gpu.board, &gpu.instances(), new).is_ok()
                 }
             };
-        gpu.take(slot, assignment.org);
+        gpu.occupy(slot, assignment.org);
         fits
     })
 }
 
-/// Marks what an assignment takes.
-pub fn take(gpus: &mut [Gpu], assignment: &Assignment) {
+/// Marks the devices of an assignment as occupied.
+pub fn occupy(gpus: &mut [BoardState], assignment: &Assignment) {
     for slot in assignment.ranks.iter().flat_map(|(_, slots)| slots) {
         if let Some(gpu) = gpus.iter_mut().find(|g| g.uuid == slot.gpu_uuid) {
-            gpu.take(slot, assignment.org);
+            gpu.occupy(slot, assignment.org);
         }
     }
 }
 
-/// How many devices of a shape could be placed now (`.0`) and on an empty, healthy fleet (`.1`).
-pub fn availability(gpus: &[Gpu], shape: &Shape) -> (u32, u32) {
+/// The number of devices of a shape that fit now (`.0`) and on empty, healthy boards (`.1`).
+pub fn availability(gpus: &[BoardState], shape: &OfferingShape) -> (u32, u32) {
     gpus.iter().fold((0, 0), |(now, all), g| (now + g.room(shape, false), all + g.room(shape, true)))
 }
 

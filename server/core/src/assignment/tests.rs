@@ -2,9 +2,9 @@ use super::*;
 use berth_mig::board_by_name;
 use uuid::Uuid;
 
-fn gpu(n: u128, name: &str, model: &str) -> Gpu {
+fn gpu(n: u128, name: &str, model: &str) -> BoardState {
     let board = board_by_name(model).unwrap();
-    Gpu {
+    BoardState {
         node: NodeId::from_uuid(Uuid::from_u128(n)),
         uuid: name.to_owned(),
         board,
@@ -15,8 +15,8 @@ fn gpu(n: u128, name: &str, model: &str) -> Gpu {
     }
 }
 
-fn wants(slots: &[(&str, Option<(u32, u32)>)]) -> Assignment {
-    let slot = |(gpu, instance): &(&str, Option<(u32, u32)>)| Slot {
+fn assignment(slots: &[(&str, Option<(u32, u32)>)]) -> Assignment {
+    let slot = |(gpu, instance): &(&str, Option<(u32, u32)>)| AssignedDevice {
         gpu_uuid: (*gpu).to_owned(),
         instance: instance.map(|(profile_id, start)| Instance { profile_id, start }),
         share_milli: None,
@@ -45,38 +45,38 @@ fn the_last_look_finds_what_is_in_the_way() {
         (vec![("c", None)], false),
         (vec![("none", None)], false),
     ] {
-        assert_eq!(still_fits(&gpus, &wants(&slots)), fits, "{slots:?}");
+        assert_eq!(still_fits(&gpus, &assignment(&slots)), fits, "{slots:?}");
     }
     gpus[1].quarantined = true;
-    assert!(!still_fits(&gpus, &wants(&[("b", None)])));
+    assert!(!still_fits(&gpus, &assignment(&[("b", None)])));
     gpus[1].quarantined = false;
     gpus[1].ready = false;
-    assert!(!still_fits(&gpus, &wants(&[("b", None)])));
+    assert!(!still_fits(&gpus, &assignment(&[("b", None)])));
 }
 
 #[test]
 fn shares_stand_beside_those_of_their_organization_only() {
     let mut gpus = vec![gpu(1, "a", "H100-80GB"), gpu(1, "b", "A30-24GB")];
     let share = |gpu: &str, org: u128, milli| {
-        let mut assignment = wants(&[(gpu, None)]);
+        let mut assignment = assignment(&[(gpu, None)]);
         assignment.org = OrgId::from_uuid(Uuid::from_u128(org));
         assignment.ranks[0].1[0].share_milli = Some(milli);
         assignment
     };
     assert!(still_fits(&gpus, &share("a", 1, 999)));
     assert!(!still_fits(&gpus, &share("b", 1, 1)), "a board in MIG mode until its next reset");
-    take(&mut gpus, &share("a", 1, 600));
+    occupy(&mut gpus, &share("a", 1, 600));
     for (org, milli, fits) in [(1, 400, true), (1, 401, false), (2, 1, false)] {
         assert_eq!(still_fits(&gpus, &share("a", org, milli)), fits, "{org} {milli}");
     }
-    assert!(!still_fits(&gpus, &wants(&[("a", None)])));
-    assert!(!still_fits(&gpus, &wants(&[("a", Some((19, 0)))])));
+    assert!(!still_fits(&gpus, &assignment(&[("a", None)])));
+    assert!(!still_fits(&gpus, &assignment(&[("a", Some((19, 0)))])));
 }
 
 #[test]
 fn devices_collide_where_they_overlap() {
     let slot = |gpu: &str, start: Option<u32>| {
-        let mut slot = wants(&[(gpu, start.map(|s| (9, s)))]).ranks[0].1[0].clone();
+        let mut slot = assignment(&[(gpu, start.map(|s| (9, s)))]).ranks[0].1[0].clone();
         slot.size = 4;
         slot
     };
@@ -95,7 +95,7 @@ fn devices_collide_where_they_overlap() {
 fn what_is_free_is_counted() {
     let mut gpus = vec![gpu(1, "a", "H100-80GB"), gpu(1, "b", "H100-80GB")];
     gpus[0].occupants.push(Occupant { instance: Some(Instance { profile_id: 19, start: 6 }), share: None });
-    let shape = |profile: Option<&str>| Shape {
+    let shape = |profile: Option<&str>| OfferingShape {
         model: "H100-80GB".into(),
         profile: profile.map(str::to_owned),
         count: 1,
@@ -104,5 +104,5 @@ fn what_is_free_is_counted() {
     assert_eq!(availability(&gpus, &shape(Some("1g.10gb"))), (13, 14));
     gpus[1].ready = false;
     assert_eq!(availability(&gpus, &shape(None)), (0, 2));
-    assert_eq!(availability(&gpus, &Shape { model: "A30-24GB".into(), ..shape(None) }), (0, 0));
+    assert_eq!(availability(&gpus, &OfferingShape { model: "A30-24GB".into(), ..shape(None) }), (0, 0));
 }

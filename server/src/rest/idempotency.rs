@@ -1,5 +1,5 @@
-//! `Idempotency-Key` in front of every route that is POSTed to: looks the key up before, keeps the answer
-//! after. The key itself is kept by `berth_foundation::idempotency`.
+//! The middleware for `Idempotency-Key` on POST routes: it looks up the key before the handler and stores the
+//! answer after it. `berth_foundation::idempotency` has the keys.
 
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{FromRequestParts, Request, State};
@@ -13,16 +13,16 @@ use sha2::{Digest, Sha256};
 use super::extract::{Failed, Signed, read_body};
 use crate::portal::Portal;
 use berth_foundation::Caller;
-use berth_foundation::idempotency::{Begun, Side};
+use berth_foundation::idempotency::{KeyLookup, KeyScope};
 
 const HEADER: &str = "idempotency-key";
 
-/// Beside an answer that is not to be kept: nothing was done, or it opens a door.
+/// An extension of answers that are never stored: nothing was done, or the answer grants access.
 #[derive(Clone, Copy)]
 pub struct NotKept;
 
-/// Answers a request with a key once.
-pub async fn once(State(portal): State<Portal>, request: Request, next: Next) -> Response {
+/// Executes a request with a key once, and answers its repetitions with the stored answer.
+pub async fn apply_key(State(portal): State<Portal>, request: Request, next: Next) -> Response {
     if *request.method() != Method::POST || !request.headers().contains_key(HEADER) {
         return next.run(request).await;
     }
@@ -40,19 +40,19 @@ fn key(headers: &HeaderMap) -> Result<String, Failed> {
     })
 }
 
-/// On whose side an address is; `None` where keys mean nothing, as at the sign-in.
-fn side(path: &str) -> Result<Option<Side>, Problem> {
+/// The scope of keys for a path; `None` for paths that ignore keys, such as the sign-in.
+fn key_scope(path: &str) -> Result<Option<KeyScope>, Problem> {
     let Some(path) = path.strip_prefix("/api/v1/") else { return Ok(None) };
     if path.starts_with("operator/") {
-        return Ok(Some(Side::Operator));
+        return Ok(Some(KeyScope::Operator));
     }
     let Some(path) = path.strip_prefix("orgs/") else { return Ok(None) };
     let org = path.split('/').next().and_then(|org| org.parse().ok());
-    org.map(|org| Some(Side::Org(org))).ok_or_else(Problem::not_found)
+    org.map(|org| Some(KeyScope::Org(org))).ok_or_else(Problem::not_found)
 }
 
-/// A fingerprint of all that makes it this request, whoever asks included.
-fn hash(caller: &Caller, address: &str, body: &Bytes) -> String {
+/// A hash of the whole request, with its caller.
+fn request_hash(caller: &Caller, address: &str, body: &Bytes) -> String {
     let token = caller.token.map(|t| t.id.to_string()).unwrap_or_default();
     let head = format!("POST {address}\n{}\n{token}\n", caller.user.id);
     let mut sha = Sha256::new();
@@ -63,18 +63,18 @@ fn hash(caller: &Caller, address: &str, body: &Bytes) -> String {
 
 async fn answer(portal: &Portal, request: Request, next: Next) -> Result<Response, Failed> {
     let key = key(request.headers())?;
-    let Some(side) = side(request.uri().path())? else { return Ok(next.run(request).await) };
+    let Some(scope) = key_scope(request.uri().path())? else { return Ok(next.run(request).await) };
     let address = request.uri().path_and_query().map_or_else(String::new, ToString::to_string);
     let (mut parts, body) = request.into_parts();
     let Signed(mut caller) = Signed::from_request_parts(&mut parts, portal).await?;
     let bytes = read_body(Request::from_parts(parts.clone(), body), portal).await?;
-    let request_hash = hash(&caller, &address, &bytes);
-    // Under way until the answer is kept.
-    let (once, _under_way) = match portal.idempotency.begin(&caller, side, key, request_hash).await? {
-        Begun::Now(once, under_way) => (once, under_way),
-        Begun::Answered { status, body } => return Ok(again(status, body)),
+    let hash = request_hash(&caller, &address, &bytes);
+    // The guard marks the request as in flight until its answer is stored.
+    let (key, _in_flight) = match portal.idempotency.begin(&caller, scope, key, hash).await? {
+        KeyLookup::New(key, in_flight) => (key, in_flight),
+        KeyLookup::Answered { status, body } => return Ok(stored_answer(status, body)),
     };
-    caller.once = Some(once.clone());
+    caller.idempotency_key = Some(key.clone());
     parts.extensions.insert(Signed(caller));
     let response = next.run(Request::from_parts(parts, Body::from(bytes))).await;
     if !response.status().is_success() || response.extensions().get::<NotKept>().is_some() {
@@ -83,13 +83,13 @@ async fn answer(portal: &Portal, request: Request, next: Next) -> Result<Respons
     let (parts, body) = response.into_parts();
     let bytes = to_bytes(body, usize::MAX).await.map_err(|_| Failed(Problem::internal()))?;
     if let Ok(text) = std::str::from_utf8(&bytes) {
-        portal.idempotency.keep_answer(once, parts.status.as_u16(), text).await;
+        portal.idempotency.keep_answer(key, parts.status.as_u16(), text).await;
     }
     Ok(Response::from_parts(parts, Body::from(bytes)))
 }
 
-/// An answer that was given before.
-fn again(status: u16, body: String) -> Response {
+/// An answer that was stored for an earlier request.
+fn stored_answer(status: u16, body: String) -> Response {
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
     if body.is_empty() {
         return status.into_response();
@@ -102,14 +102,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_count_on_a_side() {
+    fn keys_have_a_scope() {
         let org = "org_00000000000000000000000001";
-        let of = |path: &str| side(path).ok().flatten();
-        assert_eq!(of("/api/v1/operator/prices"), Some(Side::Operator));
-        assert!(side("/api/v1/orgs/nobody/jobs").is_err());
+        let scope = |path: &str| key_scope(path).ok().flatten();
+        assert_eq!(scope("/api/v1/operator/prices"), Some(KeyScope::Operator));
+        assert!(key_scope("/api/v1/orgs/nobody/jobs").is_err());
         for none in ["/api/v1/sessions", "/api/v1/sign-up", "/api/v1/stripe/events", "/healthz"] {
-            assert!(side(none).is_ok_and(|s| s.is_none()), "{none}");
+            assert!(key_scope(none).is_ok_and(|s| s.is_none()), "{none}");
         }
-        assert_eq!(of(&format!("/api/v1/orgs/{org}/jobs")), org.parse().ok().map(Side::Org));
+        assert_eq!(scope(&format!("/api/v1/orgs/{org}/jobs")), org.parse().ok().map(KeyScope::Org));
     }
 }

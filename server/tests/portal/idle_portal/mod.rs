@@ -1,4 +1,4 @@
-//! A portal with boards that nobody runs: for what is promised on them and what time does to it.
+//! A portal with idle nodes, for tests of placement, reservations and time.
 
 use berth_foundation::live::SessionGuard;
 use berth_store::nodes::{GpuReport, NodeReport};
@@ -9,18 +9,20 @@ use futures::FutureExt;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::common::{self, As, TestPortal};
+use crate::common::{self, Caller, TestPortal};
 
 pub const HOUR: i64 = 3_600;
 pub const DAY: i64 = 24 * HOUR;
 
-/// A portal with two nodes of two boards each, whose workers are connected and never do anything.
-pub struct Harbour {
+/// A portal with two connected nodes of two boards each, whose workers run nothing.
+pub struct IdlePortal {
     pub t: TestPortal,
-    pub operator: As,
-    pub ada: As,
+    pub operator: Caller,
+    pub ada: Caller,
+    /// The id of Ada's organization.
     pub org: String,
-    pub bob: As,
+    pub bob: Caller,
+    /// The id of Bob's organization.
     pub other: String,
     pub sessions: Vec<SessionGuard>,
 }
@@ -29,24 +31,24 @@ pub fn node(n: u128) -> NodeId {
     NodeId::from_uuid(Uuid::from_u128(n))
 }
 
-impl Harbour {
+impl IdlePortal {
     pub async fn on(db: Db) -> Self {
-        Self::of(TestPortal::on(db)).await
+        Self::with_portal(TestPortal::on(db)).await
     }
 
-    /// Around a portal whose clock was set before.
-    pub async fn of(t: TestPortal) -> Self {
+    /// Uses a portal whose clock may be set before.
+    pub async fn with_portal(t: TestPortal) -> Self {
         let operator = t.operator().await;
         let (ada, org) = t.tenant("lab").await;
         let (bob, other) = t.tenant("bobs").await;
-        t.stock(&operator, &org, 10_000_000_000).await;
+        t.add_price_and_credit(&operator, &org, 10_000_000_000).await;
         let credit = json!({"amount_micros": 10_000_000_000i64});
         t.post(&operator, &format!("/operator/orgs/{other}/credits"), credit).await.expect(201);
-        let mut harbour = Self { t, operator, ada, org, bob, other, sessions: Vec::new() };
-        harbour.price(3_600_000).await;
+        let mut setup = Self { t, operator, ada, org, bob, other, sessions: Vec::new() };
+        setup.set_price(3_600_000).await;
         for n in 1..=2 {
-            let at = harbour.t.portal.context.now();
-            let join = harbour.t.portal.context.db.write(move |tx| {
+            let at = setup.t.portal.context.now();
+            let join = setup.t.portal.context.db.write(move |tx| {
                 async move {
                     let name = format!("node-{n}");
                     store::nodes::insert(tx, node(n), &name, at).await
@@ -54,18 +56,18 @@ impl Harbour {
                 .boxed()
             });
             join.await.unwrap();
-            harbour.report(n).await;
-            harbour.sessions.push(harbour.t.portal.context.live.open_session(node(n)));
+            setup.report(n).await;
+            setup.sessions.push(setup.t.portal.context.live.open_session(node(n)));
         }
-        harbour
+        setup
     }
 
     pub async fn report(&self, n: u128) {
-        self.report_with(n, false).await;
+        self.report_with_images(n, false).await;
     }
 
-    /// As a worker that runs images, or none.
-    pub async fn report_with(&self, n: u128, images: bool) {
+    /// Reports the node with or without support for images.
+    pub async fn report_with_images(&self, n: u128, images: bool) {
         let board = |i: u32| GpuReport {
             uuid: format!("GPU-{n}-{i}"),
             index: i64::from(i),
@@ -91,17 +93,17 @@ impl Harbour {
         self.t.portal.nodes.report_node(node(n), report).await.unwrap();
     }
 
-    pub async fn price(&self, per_hour_micros: i64) {
+    pub async fn set_price(&self, per_hour_micros: i64) {
         let price = json!({"offering": "h100-80gb", "per_hour_micros": per_hour_micros});
         self.t.post(&self.operator, "/operator/prices", price).await.expect(201);
     }
 
-    /// `seconds` from now.
+    /// Returns the time `seconds` from now.
     pub fn at(&self, seconds: i64) -> Timestamp {
         self.t.portal.context.now().plus_seconds(seconds)
     }
 
-    pub fn ask(&self, nodes: u32, gpus: u32, from: Timestamp, until: Timestamp) -> Value {
+    pub fn quote_request(&self, nodes: u32, gpus: u32, from: Timestamp, until: Timestamp) -> Value {
         json!({"offering": "h100-80gb", "nodes": nodes, "gpus_per_node": gpus, "starts_at": from, "ends_at": until})
     }
 
@@ -115,7 +117,7 @@ impl Harbour {
     }
 
     pub async fn reserve(&self, nodes: u32, gpus: u32, from: Timestamp, until: Timestamp) -> Value {
-        let quote = self.quote(self.ask(nodes, gpus, from, until)).await;
+        let quote = self.quote(self.quote_request(nodes, gpus, from, until)).await;
         self.confirm(&quote).await.expect(201)["items"][0].clone()
     }
 
@@ -129,7 +131,7 @@ impl Harbour {
         self.t.post(&self.ada, &path, Value::Null).await
     }
 
-    pub async fn policy(&self, policy: Value) {
+    pub async fn set_policy(&self, policy: Value) {
         let mut whole = json!({
             "cancel_free_before_s": 86_400, "late_cancel_percent": 50, "early_release_percent": 50,
             "quote_valid_s": 900,
@@ -138,8 +140,9 @@ impl Harbour {
         self.t.call(&self.operator, "PUT", "/operator/reservation-policy", whole).await.expect(200);
     }
 
-    /// Moves the clock and does what is then due. Sessions of people end meanwhile, so they sign in again.
-    pub async fn pass(&mut self, seconds: i64) {
+    /// Advances the clock and runs the due reservation work. Sign-in sessions may have expired, so the users
+    /// sign in again.
+    pub async fn let_time_pass(&mut self, seconds: i64) {
         self.t.clock.advance_s(seconds);
         self.ada = self.t.sign_in("lab@example.org").await;
         self.bob = self.t.sign_in("bobs@example.org").await;
@@ -152,7 +155,7 @@ impl Harbour {
         (balance["posted_micros"].as_i64().unwrap(), balance["held_micros"].as_i64().unwrap())
     }
 
-    pub async fn books_are_right(&self) {
+    pub async fn assert_books_balance(&self) {
         let mut conn = self.t.portal.context.db.read().await.unwrap();
         assert_eq!(store::ledger::mismatches(&mut conn.tx()).await.unwrap(), Vec::<String>::new());
     }

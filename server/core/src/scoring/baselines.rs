@@ -1,6 +1,6 @@
-//! The published rules that ours is measured against. Only the benchmark uses them.
+//! Published placement policies as baselines of the benchmark. Only the benchmark uses them.
 
-use super::{Context, Offer, Policy, full_boards, greedy, rank};
+use super::{Context, Offer, Policy, free_boards, greedy, pack_cost};
 use crate::cluster::{Model, View, WHOLE_MILLI};
 use crate::shape::{Device, Shape};
 
@@ -15,7 +15,7 @@ fn offer(
     Some(Offer { cost: cost(&after), picks })
 }
 
-/// The first node and the lowest place on it.
+/// The first node, and the first board with its lowest start.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct FirstFit;
 
@@ -26,7 +26,7 @@ impl Policy for FirstFit {
     }
 }
 
-/// Any node that fits, by a hash of how it stands.
+/// A pseudo-random node that fits, by a hash of its state.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Random;
 
@@ -40,7 +40,7 @@ impl Policy for Random {
     }
 }
 
-/// The node, then the board, with the least left afterwards.
+/// The node, then the board, with the least free capacity afterwards.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct BestFit;
 
@@ -49,11 +49,11 @@ impl Policy for BestFit {
         let step = |before: &View, _: &View, pick: super::Pick| {
             before.gpus().get(usize::from(pick.gpu)).map_or(0, |g| i64::from(g.free_milli))
         };
-        offer(view, shape, cx, &step, |after| rank(i64::from(after.free_milli()), 0))
+        offer(view, shape, cx, &step, |after| pack_cost(i64::from(after.free_milli()), 0))
     }
 }
 
-/// Boards that are in use before idle boards, nodes that are in use before idle nodes.
+/// Boards in use before idle boards, and nodes in use before idle nodes.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Packing;
 
@@ -62,33 +62,35 @@ impl Policy for Packing {
         let step = |before: &View, _: &View, pick: super::Pick| {
             before.gpus().get(usize::from(pick.gpu)).map_or(0, |g| i64::from(g.free_milli))
         };
-        let idle = full_boards(view);
+        let idle = free_boards(view);
         offer(view, shape, cx, &step, |after| {
-            let class = if full_boards(after) == idle {
+            let class = if free_boards(after) == idle {
                 0
             } else if idle < view.gpus().len() {
                 1
             } else {
                 2
             };
-            rank(class, after.free_milli())
+            pack_cost(class, after.free_milli())
         })
     }
 }
 
-/// Fragmentation gradient descent (Weng et al., ATC 2023), its demand learned online like ours.
+/// Fragmentation gradient descent (Weng et al., ATC 2023), with demand that is learned online as for
+/// [`super::Reach`].
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Fgd;
 
+/// The expected thousandths of a node that the next request cannot use.
 fn fragmented(view: &View, cx: &Context<'_>) -> f64 {
     let all = f64::from(view.free_milli());
     cx.demand
         .classes()
         .iter()
-        .map(|(kind, q)| {
-            let each = kind.each_milli();
+        .map(|(class, q)| {
+            let each = class.each_milli();
             let able = view.gpus().iter().filter(|g| g.free_milli >= each).count();
-            let runs = kind.count > 0 && view.cpu_milli >= kind.cpu_milli && able >= kind.count as usize;
+            let runs = class.count > 0 && view.cpu_milli >= class.cpu_milli && able >= class.count as usize;
             let rest =
                 || view.gpus().iter().filter(|g| g.free_milli < each).map(|g| f64::from(g.free_milli)).sum();
             q * if runs { rest() } else { all }
@@ -102,21 +104,21 @@ impl Policy for Fgd {
         let step = |_: &View, after: &View, _: super::Pick| fragmented(after, cx) as i64;
         offer(view, shape, cx, &step, |after| {
             let more = fragmented(after, cx) - before;
-            rank((100.0 / (1.0 + (-more / 1_000.0).exp())).floor() as i64, 0)
+            pack_cost((100.0 / (1.0 + (-more / 1_000.0).exp())).floor() as i64, 0)
         })
     }
 }
 
-/// MIG: the fullest board that fits, and on it the start that leaves most sets of instances possible.
+/// MIG: the fullest board that fits, and on it the start after which the most sets of instances are possible.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Completions;
 
 fn completions(view: &View, models: &[Model]) -> u32 {
-    let of = |gpu: &crate::cluster::GpuView| {
+    let of_gpu = |gpu: &crate::cluster::GpuView| {
         let tables = models.get(usize::from(gpu.model)).and_then(|m| berth_mig::masks(m.board?));
         tables.map_or(0, |t| t.completions(gpu.mask))
     };
-    view.gpus().iter().map(of).sum()
+    view.gpus().iter().map(of_gpu).sum()
 }
 
 impl Policy for Completions {
@@ -134,7 +136,7 @@ impl Policy for Completions {
         let whole = matches!(shape.device, Device::Board).then_some(u32::from(WHOLE_MILLI)).unwrap_or(0);
         offer(view, shape, cx, &step, |after| {
             let left = completions(after, cx.models);
-            rank(-i64::from(full), whole + (1 << 20) - left.min(1 << 20))
+            pack_cost(-i64::from(full), whole + (1 << 20) - left.min(1 << 20))
         })
     }
 }

@@ -1,4 +1,4 @@
-//! A portal in process with a real worker on simulated boards, and a listener to its streams.
+//! A portal in process with a real worker on simulated boards, and a client of its event streams.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -12,33 +12,35 @@ use berth_types::ids::JobId;
 use berth_worker::shim;
 use serde_json::{Value, json};
 
-use crate::common::{As, TestPortal};
+use crate::common::{Caller, TestPortal};
 
-/// The daemon beside the portal's tests; the whole workspace's tests build it.
+/// Returns the worker's program, which the build of the whole workspace creates.
 pub fn worker_program() -> PathBuf {
     let program = std::env::current_exe().unwrap().parent().unwrap().parent().unwrap().join("berth-worker");
     assert!(program.exists(), "build it first: cargo build -p berth-worker ({})", program.display());
     program
 }
 
-/// Looks for something that an event brings, until a deadline. `None`: not yet.
-pub async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+/// Repeats a check until it returns a value or the deadline has passed.
+pub async fn eventually<T>(condition: &str, mut check: impl AsyncFnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
-        if let Some(found) = look().await {
+        if let Some(found) = check().await {
             return found;
         }
-        assert!(Instant::now() < deadline, "it never came to that: {what}");
+        assert!(Instant::now() < deadline, "it never came to that: {condition}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
+/// A worker process that ends with the test.
 pub struct Worker {
     pub process: Child,
 }
 
 impl Worker {
-    /// With these simulated boards. Programs in the directory `bin` of its data come before the host's.
+    /// Starts a worker with these simulated boards. Programs in the directory `bin` of its data precede the
+    /// host's.
     pub fn start(portal: &str, data: &Path, boards: &str, token: Option<&str>) -> Self {
         let mut command = Command::new(worker_program());
         command.args([
@@ -69,22 +71,22 @@ impl Worker {
         Self { process }
     }
 
-    /// Waits until it has its identity, or gives what it said when it ended instead.
-    pub fn joined(&mut self) -> Result<(), String> {
+    /// Waits until the worker has its identity; otherwise returns its error output.
+    pub fn wait_until_joined(&mut self) -> Result<(), String> {
         let mut line = String::new();
         BufReader::new(self.process.stdout.take().unwrap()).read_line(&mut line).unwrap();
         if line.contains("is node_") {
-            // Its log is nobody's business here, but a full pipe would stop it.
+            // The log is not needed, but a full pipe would block the worker.
             let errors = self.process.stderr.take().unwrap();
             std::thread::spawn(move || std::io::copy(&mut BufReader::new(errors), &mut std::io::sink()));
             return Ok(());
         }
-        let mut said = String::new();
-        std::io::Read::read_to_string(&mut self.process.stderr.take().unwrap(), &mut said).unwrap();
-        Err(said)
+        let mut error = String::new();
+        std::io::Read::read_to_string(&mut self.process.stderr.take().unwrap(), &mut error).unwrap();
+        Err(error)
     }
 
-    /// Ends the daemon without a warning; its jobs go on.
+    /// Kills the daemon; its jobs continue.
     pub fn kill(&mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
@@ -99,19 +101,23 @@ impl Drop for Worker {
     }
 }
 
-pub struct Quay {
+/// A portal in process with an operator, an organization of Ada, an address for workers and one worker at
+/// most.
+pub struct WorkerPortal {
     pub t: TestPortal,
-    pub ada: As,
+    pub ada: Caller,
     pub org: String,
-    pub operator: As,
+    pub operator: Caller,
+    /// The URL for workers.
     pub address: String,
     pub worker: Option<Worker>,
+    /// The data directory of the worker.
     pub data: PathBuf,
 }
 
-impl Drop for Quay {
+impl Drop for WorkerPortal {
     fn drop(&mut self) {
-        // Jobs outlive their daemon, and with it gone nobody else ends them.
+        // Jobs outlive their daemon, and no other process ends them.
         drop(self.worker.take());
         let inside = |dir: &Path| std::fs::read_dir(dir).into_iter().flatten().flatten().map(|e| e.path());
         for data in inside(self.t.data.path()) {
@@ -120,22 +126,23 @@ impl Drop for Quay {
     }
 }
 
-/// Ends the shim of an attempt and all processes of the attempt, if it goes on.
+/// Kills the shim of an attempt and all processes of the attempt.
 fn kill_attempt(attempt: &Path) {
     let processes = shim::processes(attempt).into_iter().map(|pid| pid.to_string());
     let all: Vec<String> = processes.chain(shim::shim_pid(attempt).map(|pid| pid.to_string())).collect();
     if !all.is_empty() {
-        // Some may have ended meanwhile.
+        // Some may have ended already.
         let _ = Command::new("kill").arg("-KILL").args(all).output();
     }
 }
 
-pub async fn portal() -> Quay {
-    portal_on(TestPortal::sqlite().await).await
+/// Starts a portal without a worker.
+pub async fn without_worker() -> WorkerPortal {
+    without_worker_on(TestPortal::sqlite().await).await
 }
 
-/// With settings of one's own.
-pub async fn portal_on(t: TestPortal) -> Quay {
+/// Starts a portal without a worker, with given settings.
+pub async fn without_worker_on(t: TestPortal) -> WorkerPortal {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("https://{}", listener.local_addr().unwrap());
     tokio::spawn(workers::serve(t.portal.clone(), listener, std::future::pending()));
@@ -143,28 +150,28 @@ pub async fn portal_on(t: TestPortal) -> Quay {
     let operator = t.operator().await;
     let (ada, org) = t.tenant("lab").await;
     let data = t.data.path().join("worker");
-    Quay { t, ada, org, operator, address, worker: None, data }
+    WorkerPortal { t, ada, org, operator, address, worker: None, data }
 }
 
-impl Quay {
-    /// A portal with one worker, a price and credit.
+impl WorkerPortal {
+    /// Starts a portal with one worker, a price and credit.
     pub async fn open() -> Self {
         Self::on(TestPortal::sqlite().await).await
     }
 
-    /// The same by the machine's time: a worker's readings carry that, and those of another are not kept.
-    pub async fn open_on_time() -> Self {
+    /// The same with the system time, because the portal keeps only readings near its own time.
+    pub async fn open_at_system_time() -> Self {
         let t = TestPortal::sqlite().await;
-        t.clock.set_by_the_machine();
+        t.clock.set_to_system_time();
         Self::on(t).await
     }
 
     pub async fn on(t: TestPortal) -> Self {
-        let mut quay = portal_on(t).await;
-        let token = quay.join_token(json!({})).await;
-        quay.start_worker(Some(&token)).unwrap();
-        quay.t.stock(&quay.operator, &quay.org, 1_000_000_000).await;
-        quay
+        let mut setup = without_worker_on(t).await;
+        let token = setup.join_token(json!({})).await;
+        setup.start_worker(Some(&token)).unwrap();
+        setup.t.add_price_and_credit(&setup.operator, &setup.org, 1_000_000_000).await;
+        setup
     }
 
     pub async fn join_token(&self, body: Value) -> String {
@@ -178,7 +185,7 @@ impl Quay {
 
     pub fn start_worker_with(&mut self, boards: &str, token: Option<&str>) -> Result<(), String> {
         let mut worker = Worker::start(&self.address, &self.data, boards, token);
-        worker.joined()?;
+        worker.wait_until_joined()?;
         self.worker = Some(worker);
         Ok(())
     }
@@ -190,7 +197,8 @@ impl Quay {
         job["id"].as_str().unwrap().to_owned()
     }
 
-    pub async fn script(&self, script: &str) -> String {
+    /// Submits a job with this script on a slice.
+    pub async fn submit_script(&self, script: &str) -> String {
         self.submit(json!({"script": script})).await
     }
 
@@ -198,7 +206,7 @@ impl Quay {
         self.t.get(&self.ada, &format!("/orgs/{}/jobs/{job}", self.org)).await.expect(200)
     }
 
-    /// The job once `ready` holds; what is waited for is an event, looked for until a deadline.
+    /// Waits until `ready` returns true for the job; returns the job.
     pub async fn until(&self, job: &str, ready: impl Fn(&Value) -> bool) -> Value {
         let deadline = Instant::now() + Duration::from_secs(60);
         loop {
@@ -211,7 +219,8 @@ impl Quay {
         }
     }
 
-    pub async fn ended(&self, job: &str) -> Value {
+    /// Waits for the end of a job; returns the job.
+    pub async fn until_ended(&self, job: &str) -> Value {
         self.until(job, |j| {
             ["succeeded", "failed", "cancelled", "timed_out"].iter().any(|s| j["state"] == *s)
         })
@@ -220,20 +229,20 @@ impl Quay {
 
     pub async fn log(&self, job: &str) -> Vec<u8> {
         let path = format!("/api/v1/orgs/{}/jobs/{job}/logs", self.org);
-        let As::Cookie(cookie) = &self.ada else { panic!("a person") };
+        let Caller::Cookie(cookie) = &self.ada else { panic!("a person") };
         let request = axum::http::Request::builder().uri(path).header("cookie", cookie);
         let request = request.body(axum::body::Body::empty()).unwrap();
         let response = tower::ServiceExt::oneshot(self.t.router.clone(), request).await.unwrap();
         axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap().to_vec()
     }
 
-    /// Waits for the log's end, which a stream of it tells.
+    /// Waits for the end of the log; returns the whole log.
     pub async fn whole_log(&self, job: &str) -> Vec<u8> {
         self.log_complete(job.parse().unwrap(), 1, 0).await;
         self.log(job).await
     }
 
-    /// Waits until all of the log of a rank of an attempt is here.
+    /// Waits until the log of a rank is complete.
     pub async fn log_complete(&self, job: JobId, attempt: u32, rank: u32) {
         let complete = async || {
             let end = self.t.portal.jobs.log_end(job, attempt, rank).await.unwrap();
@@ -242,8 +251,8 @@ impl Quay {
         eventually("the log's end", complete).await;
     }
 
-    /// Waits until the board is empty again, for the portal and for the driver alike.
-    pub async fn all_free(&self) {
+    /// Waits until the board is empty for the portal and for the driver.
+    pub async fn until_all_free(&self) {
         let deadline = Instant::now() + Duration::from_secs(30);
         loop {
             let nodes = self.t.get(&self.operator, "/operator/nodes").await.expect(200);
@@ -262,6 +271,7 @@ impl Quay {
         }
     }
 
+    /// Returns the posted charges of a job in micro-units.
     pub async fn charged(&self, job: &str) -> i64 {
         let path = format!("/orgs/{}/transfers?limit=200", self.org);
         let page = self.t.get(&self.ada, &path).await.expect(200);
@@ -272,8 +282,8 @@ impl Quay {
             .sum()
     }
 
-    /// The charge is what the meter says, nothing is held any more, and the books are right.
-    pub async fn settled(&self, job: &Value) {
+    /// Asserts that the charge equals the meter, no hold is left and the ledger is correct.
+    pub async fn assert_settled(&self, job: &Value) {
         let id = job["id"].as_str().unwrap();
         let rate = i128::from(job["nano_per_second"].as_i64().unwrap());
         let metered = i128::from(job["metered_ms"].as_i64().unwrap());
@@ -284,24 +294,24 @@ impl Quay {
     }
 }
 
-/// One event of a stream: its name, id and data.
+/// One event of a stream: name, id and data.
 #[derive(Debug)]
-pub struct Heard {
+pub struct StreamEvent {
     pub name: String,
     pub id: String,
     pub data: String,
 }
 
-/// A stream that a page has opened.
-pub struct Listening {
+/// An open event stream.
+pub struct EventStream {
     pub body: axum::body::BodyDataStream,
     pub buffer: String,
 }
 
-impl Listening {
-    pub async fn open(quay: &Quay, path: &str, last_id: Option<&str>) -> Self {
-        let As::Cookie(cookie) = &quay.ada else { panic!("a person") };
-        let uri = format!("/api/v1/orgs/{}{path}", quay.org);
+impl EventStream {
+    pub async fn open(setup: &WorkerPortal, path: &str, last_id: Option<&str>) -> Self {
+        let Caller::Cookie(cookie) = &setup.ada else { panic!("a person") };
+        let uri = format!("/api/v1/orgs/{}{path}", setup.org);
         let mut request = axum::http::Request::builder()
             .uri(uri)
             .header("cookie", cookie)
@@ -310,24 +320,24 @@ impl Listening {
             request = request.header("last-event-id", id);
         }
         let request = request.body(axum::body::Body::empty()).unwrap();
-        let response = tower::ServiceExt::oneshot(quay.t.router.clone(), request).await.unwrap();
+        let response = tower::ServiceExt::oneshot(setup.t.router.clone(), request).await.unwrap();
         assert_eq!(response.status(), 200);
         assert_eq!(response.headers()["cache-control"], "no-cache, no-transform");
         assert_eq!(response.headers()["x-accel-buffering"], "no");
         Self { body: response.into_body().into_data_stream(), buffer: String::new() }
     }
 
-    /// The next event; `None` when the stream has ended.
-    pub async fn next(&mut self) -> Option<Heard> {
+    /// Returns the next event; `None` after the end of the stream.
+    pub async fn next(&mut self) -> Option<StreamEvent> {
         loop {
-            if let Some((event, rest)) = self.buffer.split_once("\n\n") {
+            if let Some((block, rest)) = self.buffer.split_once("\n\n") {
                 let field = |name: &str| {
-                    let lines = event.lines().filter_map(|l| l.strip_prefix(name)?.strip_prefix(':'));
+                    let lines = block.lines().filter_map(|l| l.strip_prefix(name)?.strip_prefix(':'));
                     lines.map(|l| l.strip_prefix(' ').unwrap_or(l)).collect::<Vec<_>>().join("\n")
                 };
-                let heard = Heard { name: field("event"), id: field("id"), data: field("data") };
+                let event = StreamEvent { name: field("event"), id: field("id"), data: field("data") };
                 self.buffer = rest.to_owned();
-                return Some(heard);
+                return Some(event);
             }
             let more = futures::StreamExt::next(&mut self.body);
             let more = tokio::time::timeout(Duration::from_secs(30), more).await.unwrap()?;
@@ -335,12 +345,12 @@ impl Listening {
         }
     }
 
-    /// The next event of this name.
-    pub async fn next_of(&mut self, name: &str) -> Heard {
+    /// Returns the next event with this name.
+    pub async fn next_named(&mut self, name: &str) -> StreamEvent {
         loop {
-            let heard = self.next().await.unwrap();
-            if heard.name == name {
-                return heard;
+            let event = self.next().await.unwrap();
+            if event.name == name {
+                return event;
             }
         }
     }

@@ -1,18 +1,18 @@
-//! Reasons in sentences. Must not add to what [`Why`] says.
+//! The text of wait reasons. It must add nothing to [`WaitReasons`].
 
-use berth_types::jobs::{Blocker as Said, Explanation};
+use berth_types::jobs::{Blocker as ApiBlocker, Explanation};
 use berth_types::time::{Timestamp, duration_text};
 
-use super::why::{Blocker, Change, Closed, Short, Why};
+use super::reasons::{Blocker, Change, PowerShortage, ReservationBlocker, WaitReasons};
 use crate::power::watts_text;
-use crate::quotas::{Exceeded, Kind};
-use crate::request::Wanted;
+use crate::quotas::{Exceeded, LimitKind};
+use crate::request::DeviceRequest;
 
-/// What a sentence needs to know of the request.
+/// The part of a request that appears in texts.
 #[derive(Debug, Clone)]
-pub struct Asked {
+pub struct RequestSummary {
     pub model: String,
-    pub wanted: Wanted,
+    pub device: DeviceRequest,
     pub count: u32,
 }
 
@@ -20,15 +20,15 @@ fn plural<'a>(n: u32, one: &'a str, many: &'a str) -> &'a str {
     if n == 1 { one } else { many }
 }
 
-impl Asked {
-    /// `2 × 1g.10gb slice of H100-80GB`.
+impl RequestSummary {
+    /// The devices in text, such as `2 × 1g.10gb slice of H100-80GB`.
     pub fn text(&self) -> String {
-        let device = match &self.wanted {
-            Wanted::Board => format!("whole {}", self.model),
-            Wanted::Slice(profile) => format!("{profile} slice of {}", self.model),
-            Wanted::Share(milli) => format!("{}.{} % share of {}", milli / 10, milli % 10, self.model),
+        let text = match &self.device {
+            DeviceRequest::Board => format!("whole {}", self.model),
+            DeviceRequest::Slice(profile) => format!("{profile} slice of {}", self.model),
+            DeviceRequest::Share(milli) => format!("{}.{} % share of {}", milli / 10, milli % 10, self.model),
         };
-        if self.count == 1 { format!("a {device}") } else { format!("{} × {device}", self.count) }
+        if self.count == 1 { format!("a {text}") } else { format!("{} × {text}", self.count) }
     }
 }
 
@@ -46,19 +46,19 @@ fn change_text(change: &Change, now: Timestamp) -> String {
     }
 }
 
-/// What a rack has and what it lacks.
-pub fn short_text(short: &Short) -> String {
-    let Short { rack, left, budget, need } = short;
+/// The text of a lack of power.
+pub fn power_shortage_text(short: &PowerShortage) -> String {
+    let PowerShortage { rack, left, budget, need } = short;
     let (left, budget, need) = (watts_text((*left).max(0)), watts_text(*budget), watts_text(*need));
     format!("Rack {rack} has {left} left of {budget}, this needs {need}.")
 }
 
-fn said(blocker: &Blocker, asked: &Asked, now: Timestamp) -> Said {
-    let what = asked.text();
+fn blocker_text(blocker: &Blocker, request: &RequestSummary, now: Timestamp) -> ApiBlocker {
+    let device = request.text();
     let (code, detail, change) = match blocker {
-        Blocker::Absurd(absurd) => (
+        Blocker::InvalidRequest(invalid) => (
             "request.impossible",
-            format!("No cloud could give this: {absurd}."),
+            format!("No cloud could give this: {invalid}."),
             "Submit it anew.".to_owned(),
         ),
         Blocker::Dependency(jobs) => {
@@ -80,34 +80,34 @@ fn said(blocker: &Blocker, asked: &Asked, now: Timestamp) -> Said {
             },
             "It is placed once that is over; a job that only reads the volume need not wait.".to_owned(),
         ),
-        Blocker::Booking(_, closed) => closed_said(*closed, now),
+        Blocker::Booking(_, blocker) => reservation_text(*blocker, now),
         Blocker::Mode { boards } => (
             "capacity.mode",
             format!(
-                "{boards} {} {what} in the other MIG mode only, and nothing but a reset changes that mode.",
+                "{boards} {} {device} in the other MIG mode only, and nothing but a reset changes that mode.",
                 plural(*boards, "board takes", "boards take"),
             ),
             "Choose another offering, or ask the operator to change the MIG mode of such a board.".to_owned(),
         ),
         Blocker::None { count: 0, .. } => (
             "capacity.none",
-            format!("No node in this cloud has a board for {what}."),
+            format!("No node in this cloud has a board for {device}."),
             "Choose another offering, or ask the operator to add such a board.".to_owned(),
         ),
-        Blocker::None { count, .. } if *count < asked.count => (
+        Blocker::None { count, .. } if *count < request.count => (
             "capacity.none",
-            format!("No single node holds {what}; the largest holds {count}."),
+            format!("No single node holds {device}; the largest holds {count}."),
             format!("Ask for {count} {} or fewer.", plural(*count, "device", "devices")),
         ),
         Blocker::None { nodes: 0, .. } => (
             "capacity.none",
-            format!("No node that could hold {what} says where in the network it is."),
+            format!("No node that could hold {device} says where in the network it is."),
             "Let the nodes be anywhere, or ask the operator to label the nodes.".to_owned(),
         ),
         Blocker::None { nodes, .. } => (
             "capacity.none",
             format!(
-                "Only {nodes} {} near enough to each other could hold {what}.",
+                "Only {nodes} {} near enough to each other could hold {device}.",
                 plural(*nodes, "node", "nodes")
             ),
             format!("Ask for {nodes} {} or fewer.", plural(*nodes, "node", "nodes")),
@@ -115,25 +115,25 @@ fn said(blocker: &Blocker, asked: &Asked, now: Timestamp) -> Said {
         Blocker::Busy { nodes } => (
             "capacity.busy",
             format!(
-                "The {} that could take it {} in use, with no place left for {what}.",
+                "The {} that could take it {} in use, with no place left for {device}.",
                 if *nodes == 1 { "node".to_owned() } else { format!("{nodes} nodes") },
                 plural(*nodes, "is", "are")
             ),
             "Wait for a running job to end, or stop one of your own.".to_owned(),
         ),
-        Blocker::Host { nodes, ever } => (
-            if *ever { "capacity.host_busy" } else { "capacity.host" },
+        Blocker::Host { nodes, temporary } => (
+            if *temporary { "capacity.host_busy" } else { "capacity.host" },
             format!(
-                "{nodes} {} boards free for {what}, but not the processors or the memory beside them{}.",
+                "{nodes} {} boards free for {device}, but not the processors or the memory beside them{}.",
                 plural(*nodes, "node has", "nodes have"),
-                if *ever { " at this time" } else { ": no host is that large" }
+                if *temporary { " at this time" } else { ": no host is that large" }
             ),
             "Ask for fewer processors or less memory.".to_owned(),
         ),
         Blocker::Images { nodes } => (
             "capacity.images",
             format!(
-                "{nodes} {} {what}, but {} no images: podman is not there, or does not work.",
+                "{nodes} {} {device}, but {} no images: podman is not there, or does not work.",
                 plural(*nodes, "node has", "nodes have"),
                 plural(*nodes, "runs", "run"),
             ),
@@ -146,7 +146,7 @@ fn said(blocker: &Blocker, asked: &Asked, now: Timestamp) -> Said {
         ),
         Blocker::Power(short) => (
             "rack.power",
-            short_text(short),
+            power_shortage_text(short),
             if short.need > short.budget {
                 "Ask for fewer devices, or ask the operator for a rack that can feed them.".to_owned()
             } else {
@@ -171,38 +171,38 @@ fn said(blocker: &Blocker, asked: &Asked, now: Timestamp) -> Said {
             ),
             "Limit the run to less than that.".to_owned(),
         ),
-        Blocker::Quota(exceeded) => quota_said(exceeded),
+        Blocker::Quota(exceeded) => quota_text(exceeded),
         Blocker::Ahead { jobs } => (
             "queue.ahead",
             format!("{jobs} {} before it.", plural(*jobs, "job is", "jobs are")),
             "Raise its priority, or wait for its turn.".to_owned(),
         ),
     };
-    Said { code: code.to_owned(), detail, change }
+    ApiBlocker { code: code.to_owned(), detail, change }
 }
 
-fn closed_said(closed: Closed, now: Timestamp) -> (&'static str, String, String) {
-    let (detail, change) = match closed {
-        Closed::NotBegun { begins } => (
+fn reservation_text(blocker: ReservationBlocker, now: Timestamp) -> (&'static str, String, String) {
+    let (detail, change) = match blocker {
+        ReservationBlocker::NotBegun { begins } => (
             format!("Its reservation begins in {}.", duration_text(begins.millis_since(now).max(0))),
             "Wait for the reservation to begin.".to_owned(),
         ),
-        Closed::Over => (
+        ReservationBlocker::Over => (
             "Its reservation is over.".to_owned(),
             "Submit it without the reservation, or in another one.".to_owned(),
         ),
-        Closed::TooShort { left_s } => {
+        ReservationBlocker::TooShort { left_s } => {
             let left = duration_text(now.plus_seconds(left_s.max(0)).millis_since(now));
             (
                 format!("Its reservation has {left} left, and the job could run longer than that."),
                 format!("Limit the run to {left}, or extend the reservation."),
             )
         }
-        Closed::TooSmall => (
+        ReservationBlocker::TooSmall => (
             "Its reservation has no place for it, even when nothing else runs there.".to_owned(),
             "Ask for less, or submit it without the reservation.".to_owned(),
         ),
-        Closed::Foreign => (
+        ReservationBlocker::Foreign => (
             "Its reservation belongs to another organization.".to_owned(),
             "Submit it in a reservation of its own organization.".to_owned(),
         ),
@@ -210,14 +210,14 @@ fn closed_said(closed: Closed, now: Timestamp) -> (&'static str, String, String)
     ("reservation.closed", detail, change)
 }
 
-fn quota_said(exceeded: &Exceeded) -> (&'static str, String, String) {
+fn quota_text(exceeded: &Exceeded) -> (&'static str, String, String) {
     let Exceeded { kind, used, limit, need } = *exceeded;
     let boards = |milli: i64| match milli % 1_000 {
         0 => (milli / 1_000).to_string(),
         rest => format!("{}.{:03}", milli / 1_000, rest).trim_end_matches('0').to_owned(),
     };
     let (code, detail) = match kind {
-        Kind::Boards => (
+        LimitKind::Boards => (
             "quota.boards",
             format!(
                 "The organization may hold {} boards at once and holds {}; this job needs {} more.",
@@ -226,7 +226,7 @@ fn quota_said(exceeded: &Exceeded) -> (&'static str, String, String) {
                 boards(need)
             ),
         ),
-        Kind::Devices => (
+        LimitKind::Devices => (
             "quota.devices",
             format!(
                 "The organization may hold {} of this offering at once and holds {}; this job needs {} more.",
@@ -235,15 +235,15 @@ fn quota_said(exceeded: &Exceeded) -> (&'static str, String, String) {
                 boards(need)
             ),
         ),
-        Kind::RunningJobs => {
+        LimitKind::RunningJobs => {
             ("quota.running_jobs", format!("The organization may run {limit} jobs at once and runs {used}."))
         }
-        Kind::Spend => (
+        LimitKind::Spend => (
             "quota.spend",
             "What the organization may spend an hour is spent by what runs already.".to_owned(),
         ),
     };
-    let change = if exceeded.ever() {
+    let change = if exceeded.is_permanent() {
         "Ask for less, or ask the operator for a higher limit.".to_owned()
     } else {
         "Wait for a job of your organization to end, or ask the operator for a higher limit.".to_owned()
@@ -251,13 +251,13 @@ fn quota_said(exceeded: &Exceeded) -> (&'static str, String, String) {
     (code, detail, change)
 }
 
-fn in_text(at: Timestamp, now: Timestamp) -> String {
+fn text_until(at: Timestamp, now: Timestamp) -> String {
     duration_text(at.millis_since(now).max(0))
 }
 
-/// A reason as it is shown.
-pub fn explanation(why: &Why, asked: &Asked, now: Timestamp) -> Explanation {
-    let blockers: Vec<Said> = why.blockers.iter().map(|b| said(b, asked, now)).collect();
+/// The explanation of a waiting job for the API.
+pub fn explanation(why: &WaitReasons, request: &RequestSummary, now: Timestamp) -> Explanation {
+    let blockers: Vec<ApiBlocker> = why.blockers.iter().map(|b| blocker_text(b, request, now)).collect();
     let smallest_change = match why.changes.first() {
         Some(changes) => {
             let all: Vec<String> = changes.iter().map(|c| change_text(c, now)).collect();
@@ -270,17 +270,22 @@ pub fn explanation(why: &Why, asked: &Asked, now: Timestamp) -> Explanation {
     };
     let basis = match (why.fits, why.earliest, why.blockers.first()) {
         (true, ..) => "A place is free; it starts with the next pass of the scheduler.".to_owned(),
-        (_, Some(at), Some(Blocker::Booking(_, Closed::NotBegun { .. }))) => {
-            format!("Its reservation begins, and it starts in {} at the latest.", in_text(at, now))
+        (_, Some(at), Some(Blocker::Booking(_, ReservationBlocker::NotBegun { .. }))) => {
+            format!("Its reservation begins, and it starts in {} at the latest.", text_until(at, now))
         }
         (_, Some(at), _) => format!(
             "If every run lasts to its limit and no other job comes, it starts in {}.",
-            in_text(at, now)
+            text_until(at, now)
         ),
         (
             _,
             None,
-            Some(Blocker::None { .. } | Blocker::Mode { .. } | Blocker::Images { .. } | Blocker::Absurd(_)),
+            Some(
+                Blocker::None { .. }
+                | Blocker::Mode { .. }
+                | Blocker::Images { .. }
+                | Blocker::InvalidRequest(_),
+            ),
         ) => "The present inventory.".to_owned(),
         (_, None, Some(Blocker::Quota(_))) => "The limits of the organization.".to_owned(),
         (_, None, Some(Blocker::Volume(_))) => "The job that writes to the volume.".to_owned(),

@@ -1,0 +1,191 @@
+//! The price of a submission, and the checks of it against the stored state.
+
+use berth_core::quotas::Need;
+use berth_core::rating::{share_rate, total_rate, worst_case_micros};
+use berth_types::ids::OrgId;
+use berth_types::jobs::{Condition, JobState, NewJob};
+use berth_types::money::money_text;
+use berth_types::problems::Problem;
+use berth_types::reservations::ReservationState;
+use berth_types::time::Timestamp;
+
+use berth_storage::secrets;
+use berth_storage::volumes::uses;
+use berth_store::offerings::{StoredOffering, StoredPrice};
+use berth_store::{self as store, StoreError, Tx};
+
+/// The price of a submission, for all its devices.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct JobPrice {
+    pub nano_per_second: i64,
+    /// The price of a run up to the time limit.
+    pub worst_micros: i64,
+}
+
+/// The price of one device of a submission. A job in a reservation is paid with the reservation.
+pub(super) fn device_price(spec: &NewJob, price: &StoredPrice) -> i64 {
+    match (spec.reservation, spec.preemptible) {
+        (Some(_), _) => 0,
+        (None, true) => price.preemptible(),
+        (None, false) => price.nano_per_second,
+    }
+}
+
+/// The price of a submission with `nano_per_second` for one device.
+///
+/// # Errors
+/// The price is too high for the range of amounts.
+pub(super) fn job_price(spec: &NewJob, nano_per_second: i64) -> Result<JobPrice, Problem> {
+    let rate = match spec.gpu_milli {
+        Some(milli) => share_rate(nano_per_second, milli),
+        None => total_rate(nano_per_second, spec.count.saturating_mul(spec.nodes)),
+    };
+    let worst = rate.and_then(|rate| worst_case_micros(rate, spec.max_duration_s));
+    let (Some(rate), Some(worst)) = (rate, worst) else {
+        return Err(Problem::invalid_field(
+            "/max_duration_s",
+            "The price of this is beyond any account; ask for less.",
+        ));
+    };
+    Ok(JobPrice { nano_per_second: rate, worst_micros: worst })
+}
+
+/// The thousandths of whole boards that a submission takes.
+pub(super) fn board_milli(spec: &NewJob, offering: &StoredOffering) -> i64 {
+    let each = offering.cells * 1_000 / offering.board_cells.max(1);
+    match spec.gpu_milli {
+        Some(milli) => i64::from(milli),
+        None => each.saturating_mul(i64::from(spec.count)).saturating_mul(i64::from(spec.nodes)),
+    }
+}
+
+/// The demand of a submission against limits. The offering comes by its name, so its number here is 0.
+pub(super) fn quota_need(spec: &NewJob, boards_milli: i64, nano_per_second: i64) -> Need {
+    let devices = i64::from(spec.count) * i64::from(spec.nodes) * 1_000;
+    let devices_milli = spec.gpu_milli.map_or(devices, i64::from);
+    Need { boards_milli, offering: 0, devices_milli, nano_per_second }
+}
+
+pub fn no_such_offering() -> Problem {
+    Problem::invalid_field(
+        "/offering",
+        "There is no such offering; GET /api/v1/offerings lists what there is.",
+    )
+}
+
+/// Refuses a share of a slice: a share is a part of a whole board.
+pub(super) fn check_share(spec: &NewJob, mig_profile: Option<&str>) -> Result<(), Problem> {
+    match (spec.gpu_milli, mig_profile) {
+        (Some(_), Some(_)) => Err(Problem::invalid_field(
+            "/gpu_milli",
+            "A MIG slice is not shared further; choose the offering of the whole board.",
+        )),
+        _ => Ok(()),
+    }
+}
+
+pub fn no_price() -> Problem {
+    Problem::invalid_field(
+        "/offering",
+        "This offering has no price yet, so it cannot be ordered. Ask the operator to set one.",
+    )
+}
+
+pub(super) fn insufficient_funds(missing: i64, worst: i64, currency: &str) -> Problem {
+    Problem::new(
+        402,
+        "funds.insufficient",
+        "Not enough credit",
+        format!(
+            "The job can cost up to {}, which is {} more than is available. Shorten it, choose a smaller offering, or add credit. Nothing was started or charged.",
+            money_text(worst, currency),
+            money_text(missing, currency)
+        ),
+    )
+}
+
+/// The reason against a submission from the objects that it names; `None` if all of them fit.
+pub(super) async fn check_references(
+    tx: &mut Tx<'_>,
+    org: OrgId,
+    spec: &NewJob,
+    offering: &StoredOffering,
+    now: Timestamp,
+) -> Result<Option<Problem>, StoreError> {
+    if let Err(problem) = check_share(spec, offering.mig_profile.as_deref()) {
+        return Ok(Some(problem));
+    }
+    if let Some(problem) = check_dependencies(tx, org, spec).await? {
+        return Ok(Some(problem));
+    }
+    if let Some(problem) = check_reservation(tx, org, spec, offering, now).await? {
+        return Ok(Some(problem));
+    }
+    if let Some(problem) = secrets::check_secrets_exist(tx, org, spec).await? {
+        return Ok(Some(problem));
+    }
+    uses::check_volumes_exist(tx, org, spec).await
+}
+
+/// Refuses dependencies on unknown jobs, and on jobs whose end makes a start impossible.
+async fn check_dependencies(
+    tx: &mut Tx<'_>,
+    org: OrgId,
+    spec: &NewJob,
+) -> Result<Option<Problem>, StoreError> {
+    for (index, dependency) in spec.depends_on.iter().enumerate() {
+        let refuse = |detail: &str| Problem::invalid_field(&format!("/depends_on/{index}/job"), detail);
+        let Some(row) = store::jobs::find(tx, org, dependency.job).await? else {
+            return Ok(Some(refuse("There is no such job in this organization.")));
+        };
+        let failed = row.phase.state.ended() && row.phase.state != JobState::Succeeded;
+        if failed && dependency.condition == Condition::Succeeded {
+            return Ok(Some(refuse("That job has ended without success, so this one would never start.")));
+        }
+    }
+    Ok(None)
+}
+
+/// Refuses a reservation of another organization, one that is over, and one without the requested devices or
+/// time.
+async fn check_reservation(
+    tx: &mut Tx<'_>,
+    org: OrgId,
+    spec: &NewJob,
+    offering: &StoredOffering,
+    now: Timestamp,
+) -> Result<Option<Problem>, StoreError> {
+    let Some(id) = spec.reservation else { return Ok(None) };
+    let refuse = |pointer: &str, detail: String| Ok(Some(Problem::invalid_field(pointer, detail)));
+    let Some(row) = store::reservations::find(tx, org, id).await? else {
+        return refuse("/reservation", "There is no such reservation in this organization.".to_owned());
+    };
+    if !ReservationState::parse(&row.state).is_some_and(ReservationState::holds) {
+        return refuse("/reservation", format!("That reservation is {}.", row.state));
+    }
+    if spec.gpu_milli.is_some() {
+        return refuse("/gpu_milli", "A job in a reservation takes whole devices of it.".to_owned());
+    }
+    let whole = row.mig_profile.is_none();
+    let same = row.slug.as_deref() == Some(offering.slug.as_str());
+    let part = whole && row.gpu_model.as_deref() == Some(offering.gpu_model.as_str());
+    if !same && !part {
+        let slug = row.slug.unwrap_or_default();
+        return refuse("/offering", format!("The reservation is of {slug}; ask for that."));
+    }
+    if i64::from(spec.nodes) > row.nodes || (same && i64::from(spec.count) > row.gpus_per_node) {
+        let detail = format!(
+            "The reservation has {} devices on each of {} nodes; ask for no more.",
+            row.gpus_per_node, row.nodes
+        );
+        return refuse("/count", detail);
+    }
+    // The job starts after its submission and after the begin of the reservation, and must end before its
+    // end.
+    let most_s = (row.ends_at - row.starts_at.max(now.micros())) / 1_000_000;
+    if i64::try_from(spec.max_duration_s).unwrap_or(i64::MAX) >= most_s {
+        let detail = format!("The reservation has {most_s} s for it; limit the job to less than that.");
+        return refuse("/max_duration_s", detail);
+    }
+    Ok(None)
+}

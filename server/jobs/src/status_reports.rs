@@ -1,0 +1,329 @@
+//! The application of a worker's report about an attempt, in one transaction with the use that it proves.
+//!
+//! An older or repeated report changes nothing.
+
+use berth_core::jobs::MachineEvent;
+use berth_core::rating::charge_micros;
+use berth_proto as proto;
+use berth_types::events::{JobCost, JobEvent};
+use berth_types::ids::{JobId, NodeId, OrgId};
+use berth_types::time::Timestamp;
+
+use crate::charges::charge;
+use crate::evidence;
+use crate::leases;
+use crate::logs::Logs;
+use crate::preparation;
+use crate::ranks::{self, RankEnd};
+use crate::stored::parse;
+use crate::transitions::{record, step};
+use berth_foundation::Context;
+use berth_foundation::fault;
+use berth_storage::volumes::uses;
+use berth_store::attempts::AttemptRow;
+use berth_store::jobs::JobRow;
+use berth_store::{self as store, StoreError, Tx};
+
+/// A running job is charged at least this often.
+const CHARGE_EVERY_MS: i64 = 60_000;
+
+const RUNNING: &str = "Running. Every millisecond counts from here.";
+
+/// The changes by one report, for the publication after its transaction.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ReportChanges {
+    pub org: Option<OrgId>,
+    pub events: Vec<JobEvent>,
+    pub cost: Option<JobCost>,
+    /// The devices were proved clean, or were reported as unclean.
+    pub freed: bool,
+    /// Boards were taken out of service.
+    pub quarantined: bool,
+    /// The progress of the preparation changed.
+    pub progressed: bool,
+    /// Nodes whose assignments changed.
+    pub wake: Vec<NodeId>,
+    /// The process ended with this report.
+    pub ended: bool,
+    /// The worker has received the job's files, or the portal has received its results: the next transfer may
+    /// begin.
+    pub transferred: bool,
+    /// Jobs that wait to write to the same volumes have to be checked again.
+    pub recheck_volumes: bool,
+}
+
+impl ReportChanges {
+    pub fn ends_job(&self) -> bool {
+        self.events.iter().any(|event| event.state.ended())
+    }
+}
+
+/// A report with the conclusions from the stored rows before it.
+struct Report<'a> {
+    context: &'a Context,
+    status: &'a proto::Status,
+    job: JobId,
+    number: u32,
+    phase: proto::Phase,
+    now: Timestamp,
+    /// The attempt is the latest of its job.
+    current: bool,
+    /// The process runs or has run.
+    runs: bool,
+    /// The process runs or has run, and no earlier report said so.
+    begins: bool,
+    /// The process has ended.
+    ended: bool,
+    /// The process has ended, and no earlier report said so.
+    ends_now: bool,
+}
+
+/// Applies a report of `node` to its attempt and to the job.
+pub(crate) async fn apply(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    logs: &Logs,
+    node: NodeId,
+    status: &proto::Status,
+    now: Timestamp,
+) -> Result<ReportChanges, StoreError> {
+    let mut changes = ReportChanges::default();
+    let Some(id) = &status.attempt else { return Ok(changes) };
+    let Ok(job) = id.job.parse::<JobId>() else { return Ok(changes) };
+    let mut ranks = store::attempts::list_ranks(tx, &job.to_string(), i64::from(id.number)).await?;
+    let here = node.to_string();
+    let Some(before) = ranks.iter().find(|rank| rank.node_id == here).cloned() else {
+        tracing::warn!(%node, %job, attempt = id.number, "a report about an attempt that this node never had");
+        return Ok(changes);
+    };
+    let mut attempt = before.clone();
+    let Some(mut row) = store::jobs::find_any(tx, job).await? else { return Ok(changes) };
+    changes.org = Some(parse(&row.org_id)?);
+    leases::record_late_report(tx, context, node, &mut attempt, status, now).await?;
+    let phase = status.phase();
+    let ended = matches!(phase, proto::Phase::Ended | proto::Phase::Clean);
+    let runs = phase == proto::Phase::Running || (ended && status.began);
+    let report = Report {
+        context,
+        status,
+        job,
+        number: id.number,
+        phase,
+        now,
+        current: row.attempt == attempt.number,
+        runs,
+        begins: runs && !attempt.running,
+        ended,
+        ends_now: ended && !attempt.ended,
+    };
+    report.update_rank(tx, &mut attempt, &mut changes).await?;
+    for rank in &mut ranks {
+        if rank.rank == attempt.rank {
+            *rank = AttemptRow { ended, ..attempt.clone() };
+        }
+    }
+    report.update_job(tx, &mut row, &attempt, &ranks, &mut changes).await?;
+    report.update_ended_rank(tx, &mut attempt, &mut changes).await?;
+    changes.recheck_volumes = (changes.transferred || changes.ended) && uses::writes_volumes(&row)?;
+    // A closed attempt stays closed: an old report of an earlier session opens nothing.
+    if attempt.is_open && attempt.ended && attempt.clean && !attempt.saving {
+        attempt.is_open = !logs.is_log_complete(job, &attempt, status.log_bytes);
+    }
+    if attempt != before {
+        store::attempts::update(tx, &attempt).await?;
+    }
+    if changes.ends_job() {
+        fault::point("job.end.recording");
+    }
+    Ok(changes)
+}
+
+impl Report<'_> {
+    /// Brings the row of a rank up to the report, apart from its end.
+    async fn update_rank(
+        &self,
+        tx: &mut Tx<'_>,
+        attempt: &mut AttemptRow,
+        changes: &mut ReportChanges,
+    ) -> Result<(), StoreError> {
+        if self.begins && !self.status.mig_uuids.is_empty() {
+            let slots = store::attempts::list_allocations(tx, &attempt.job_id, attempt.number).await?;
+            let here = slots.into_iter().filter(|slot| slot.node_id == attempt.node_id);
+            for (slot, uuid) in here.zip(&self.status.mig_uuids) {
+                store::attempts::set_mig_uuid(tx, &attempt.job_id, attempt.number, slot.idx, uuid).await?;
+            }
+        }
+        changes.progressed = preparation::update_progress(attempt, self.status) && self.current;
+        changes.transferred = !attempt.known;
+        attempt.known = true;
+        attempt.running |= self.runs;
+        changes.ended = self.ends_now;
+        evidence::update_evidence(attempt, self.status, self.ends_now, self.now)?;
+        if self.ends_now {
+            attempt.outcome = serde_json::to_string(&RankEnd::from_status(self.status)).ok();
+            attempt.ended_at = Some(self.now.micros());
+        }
+        Ok(())
+    }
+
+    /// Moves the job on, charges its use and records both. `ranks` are already as reported, and `attempt` is
+    /// not marked as ended yet.
+    async fn update_job(
+        &self,
+        tx: &mut Tx<'_>,
+        row: &mut JobRow,
+        attempt: &AttemptRow,
+        ranks: &[AttemptRow],
+        changes: &mut ReportChanges,
+    ) -> Result<(), StoreError> {
+        let all_began = ranks.iter().all(|r| r.running || r.ended);
+        if self.current && self.begins && self.ends_now && all_began {
+            self.record_late_start(tx, row, changes).await?;
+        }
+        let event = self.event(row, attempt, ranks, all_began)?;
+        let all_ended = self.ends_now && ranks.iter().all(|r| r.ended);
+        let is_metered =
+            matches!(self.phase, proto::Phase::Running | proto::Phase::Ended | proto::Phase::Clean);
+        if self.current && is_metered && !attempt.ended {
+            changes.cost = self.count_use(tx, row, all_ended).await?;
+        }
+        if self.current && all_ended {
+            evidence::credit_uncovered(tx, self.context, row, row.metered_before_ms, ranks, self.now).await?;
+        }
+        if let Some((event, detail)) = event.filter(|_| self.current)
+            && let Ok(event) = step(tx, self.context, row, event, detail, self.now).await?
+        {
+            changes.events.push(event);
+            // The workers of the other ranks have to stop or to release them.
+            changes.wake = ranks::node_ids(ranks);
+        }
+        if !changes.events.is_empty() {
+            record(tx, row, &changes.events).await?;
+        } else if changes.cost.is_some() {
+            store::jobs::update_meter(tx, row).await?;
+        }
+        Ok(())
+    }
+
+    /// Records the start of a job whose process had ended before the first report of its run. The metered
+    /// time gives the begin.
+    async fn record_late_start(
+        &self,
+        tx: &mut Tx<'_>,
+        row: &mut JobRow,
+        changes: &mut ReportChanges,
+    ) -> Result<(), StoreError> {
+        let (event, before) = (MachineEvent::Start { attempt: self.number }, row.started_at);
+        row.started_at = before.or(Some(began_at(row, self.status.metered_ms, self.now)));
+        match step(tx, self.context, row, event, RUNNING.to_owned(), self.now).await? {
+            Ok(event) => changes.events.push(event),
+            Err(_) => row.started_at = before,
+        }
+        Ok(())
+    }
+
+    /// The event of the job that follows from the report, with its text.
+    fn event(
+        &self,
+        row: &JobRow,
+        attempt: &AttemptRow,
+        ranks: &[AttemptRow],
+        all_began: bool,
+    ) -> Result<Option<(MachineEvent, String)>, StoreError> {
+        let number = self.number;
+        match self.phase {
+            proto::Phase::Preparing => Ok(Some((
+                MachineEvent::Prepare { attempt: number },
+                "The worker makes the device and the job's directory.".to_owned(),
+            ))),
+            proto::Phase::Running if all_began => {
+                Ok(Some((MachineEvent::Start { attempt: number }, RUNNING.to_owned())))
+            }
+            _ if self.ends_now => ranks::ended_event(row, number, ranks, attempt),
+            _ => Ok(None),
+        }
+    }
+
+    /// Brings the meter up to the report, and charges by the minute and at the end of the attempt. The caller
+    /// writes the row, unless the result is `None`.
+    async fn count_use(
+        &self,
+        tx: &mut Tx<'_>,
+        row: &mut JobRow,
+        all_ended: bool,
+    ) -> Result<Option<JobCost>, StoreError> {
+        let before = row.metered_ms;
+        advance_meter(row, row.metered_before_ms.saturating_add(self.status.metered_ms.max(0)));
+        let due = all_ended || before / CHARGE_EVERY_MS != row.metered_ms / CHARGE_EVERY_MS;
+        if due {
+            charge(tx, self.context, row, self.now).await?;
+        }
+        if row.metered_ms == before && !due {
+            return Ok(None);
+        }
+        let (metered_ms, cost_micros, held_micros) = (row.metered_ms, row.cost_micros, row.held_micros);
+        Ok(Some(JobCost { job: self.job, metered_ms, cost_micros, held_micros }))
+    }
+
+    /// Brings the row of a rank up to the report of its end, and releases its clean devices.
+    async fn update_ended_rank(
+        &self,
+        tx: &mut Tx<'_>,
+        attempt: &mut AttemptRow,
+        changes: &mut ReportChanges,
+    ) -> Result<(), StoreError> {
+        if self.ends_now
+            && let Some(failure) = self.status.failure.as_ref().filter(|f| f.code == "device.unavailable")
+        {
+            // Without the quarantine the next job would get the same boards.
+            let (job, number, node) = (&attempt.job_id, attempt.number, &attempt.node_id);
+            store::nodes::quarantine(tx, job, number, node, &failure.detail).await?;
+            changes.quarantined = true;
+        }
+        if self.ended {
+            attempt.ended = true;
+            attempt.log_bytes = self.status.log_bytes.and_then(|n| i64::try_from(n).ok());
+            let was_saving = std::mem::replace(&mut attempt.saving, self.status.saving);
+            changes.transferred |= was_saving && !self.status.saving;
+        }
+        if self.phase == proto::Phase::Clean {
+            changes.freed = !attempt.clean;
+            release_devices(tx, attempt, self.status).await?;
+        }
+        Ok(())
+    }
+}
+
+/// The begin of a rank whose end is reported, in microseconds: its metered time ago, but not before the
+/// submission of its job.
+fn began_at(job: &JobRow, metered_ms: i64, now: Timestamp) -> i64 {
+    let metered_ms = metered_ms.clamp(0, job.max_duration_s.saturating_mul(1_000));
+    now.micros().saturating_sub(metered_ms.saturating_mul(1_000)).max(job.created_at)
+}
+
+/// Moves the meter of a job forward, never back and never past its time limit.
+fn advance_meter(row: &mut JobRow, metered_ms: i64) {
+    if metered_ms <= row.metered_ms {
+        return;
+    }
+    row.metered_ms = metered_ms.min(row.max_duration_s.saturating_mul(1_000)).max(row.metered_ms);
+    let most = row.posted_micros.saturating_add(row.held_micros);
+    row.cost_micros = charge_micros(row.nano_per_second, row.metered_ms).unwrap_or(most).min(most);
+}
+
+/// Releases the clean devices of a rank. Unclean devices wait for the check of an operator.
+async fn release_devices(
+    tx: &mut Tx<'_>,
+    attempt: &mut AttemptRow,
+    status: &proto::Status,
+) -> Result<(), StoreError> {
+    let (job, number, node) = (&attempt.job_id, attempt.number, &attempt.node_id);
+    match &status.unclean {
+        Some(reason) => store::attempts::mark_unclean(tx, job, number, node, reason).await,
+        None => {
+            store::attempts::release(tx, job, number, node).await?;
+            attempt.clean = true;
+            Ok(())
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! The transfer of files between workers and the object store.
+//!
+//! Reads messages and answers them. The rules are in `berth-storage`.
+
+use berth_proto as proto;
+use berth_types::files::FileKind;
+use berth_types::ids::{FileId, NodeId};
+use berth_types::problems::Problem;
+use tonic::{Response, Status};
+
+use super::{attempt_key, unavailable};
+use crate::portal::Portal;
+use berth_storage::files::{FileProgress, OfferedBundle, OfferedFile, SmallFile};
+use berth_storage::volumes::OfferedVolumeFile;
+
+fn refusal(problem: &Problem) -> Status {
+    if problem.status < 500 { Status::not_found("there is no such file") } else { unavailable() }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A file that a worker offers for a volume; `None` for an invalid message.
+fn offered_to_volume(file: proto::Parcel) -> Option<OfferedVolumeFile> {
+    let (job, number) = attempt_key(file.attempt.as_ref())?;
+    if file.sha256.len() != 32 {
+        return None;
+    }
+    Some(OfferedVolumeFile {
+        job,
+        attempt: number,
+        volume: file.volume,
+        path: file.path,
+        bytes: i64::try_from(file.bytes).ok()?,
+        sha256: hex(&file.sha256),
+        listing: file.listing,
+        note: file.note,
+        refused: file.refused,
+    })
+}
+
+/// A file that a worker offers as an artifact or a checkpoint; `None` for an invalid message.
+fn offered_file(file: proto::Parcel) -> Option<OfferedFile> {
+    let (job, number) = attempt_key(file.attempt.as_ref())?;
+    if file.sha256.len() != 32 {
+        return None;
+    }
+    Some(OfferedFile {
+        job,
+        attempt: number,
+        kind: if file.checkpoint { FileKind::Checkpoint } else { FileKind::Artifact },
+        path: file.path,
+        seq: i64::try_from(file.seq).ok()?,
+        bytes: i64::try_from(file.bytes).ok()?,
+        sha256: hex(&file.sha256),
+        files: i64::try_from(file.files).ok()?,
+        note: file.note,
+        refused: file.refused,
+    })
+}
+
+/// Receives a chunk of a file.
+pub(super) async fn keep(
+    portal: &Portal,
+    node: NodeId,
+    chunk: proto::Piece,
+) -> Result<Response<proto::Kept>, Status> {
+    let no_file = || Status::invalid_argument("this is no file of an attempt");
+    let file = chunk.parcel.ok_or_else(no_file)?;
+    let (portal, offset, data) = (portal.clone(), chunk.offset, chunk.data);
+    // In a task of its own, so that it ends even if the worker disconnects: the last chunk of a large file is
+    // slow.
+    let task: tokio::task::JoinHandle<Result<FileProgress, Problem>> = if file.volume.is_empty() {
+        let offered = offered_file(file).ok_or_else(no_file)?;
+        tokio::spawn(async move { portal.files.receive_chunk(node, offered, offset, data).await })
+    } else {
+        let offered = offered_to_volume(file).ok_or_else(no_file)?;
+        tokio::spawn(async move { portal.volumes.receive_volume_chunk(node, offered, offset, data).await })
+    };
+    let kept = task.await.map_err(|_| unavailable())?.map_err(|problem| refusal(&problem))?;
+    Ok(Response::new(proto::Kept { bytes: kept.bytes, done: kept.done }))
+}
+
+/// A bundle, and true if the worker only asks for its state; `None` for an invalid message.
+fn offered_bundle(bundle: proto::Bundle) -> Option<(OfferedBundle, bool)> {
+    let (job, number) = attempt_key(bundle.attempt.as_ref())?;
+    let data_bytes: usize = bundle.files.iter().map(|file| file.data.len()).sum();
+    if bundle.files.len() > proto::BUNDLE_FILES || data_bytes > proto::BUNDLE {
+        return None;
+    }
+    let ask = bundle.ask;
+    let small = |file: proto::SmallFile| {
+        let whole = ask || file.data.len() as u64 == file.bytes;
+        (whole && file.sha256.len() == 32).then_some(())?;
+        let (bytes, sha256) = (i64::try_from(file.bytes).ok()?, hex(&file.sha256));
+        Some(SmallFile { path: file.path, bytes, sha256, data: file.data.into() })
+    };
+    let files = bundle.files.into_iter().map(small).collect::<Option<Vec<SmallFile>>>()?;
+    let volume = Some(bundle.volume).filter(|volume| !volume.is_empty());
+    Some((OfferedBundle { job, attempt: number, volume, files }, ask))
+}
+
+/// Receives a bundle of small files, or answers which of them the portal has.
+pub(super) async fn keep_many(
+    portal: &Portal,
+    node: NodeId,
+    bundle: proto::Bundle,
+) -> Result<Response<proto::BundleKept>, Status> {
+    let (offered, ask) =
+        offered_bundle(bundle).ok_or_else(|| Status::invalid_argument("these are no files of an attempt"))?;
+    let portal = portal.clone();
+    // In a task of its own, so that the received files count even if the worker disconnects.
+    let task = tokio::spawn(async move {
+        if ask {
+            portal.bundles.check_bundle(node, offered).await
+        } else {
+            portal.bundles.receive_bundle(node, offered).await
+        }
+    });
+    let done = task.await.map_err(|_| unavailable())?.map_err(|problem| refusal(&problem))?;
+    Ok(Response::new(proto::BundleKept { done }))
+}
+
+/// Gives a chunk of a file, or a part of the list of a volume's files.
+pub(super) async fn fetch(
+    portal: &Portal,
+    node: NodeId,
+    request: proto::Wish,
+) -> Result<Response<proto::Part>, Status> {
+    let no_file = || Status::invalid_argument("this is no file of an attempt");
+    let (job, number) = attempt_key(request.attempt.as_ref()).ok_or_else(no_file)?;
+    let mut answer = proto::Part::default();
+    let refused = |problem: Problem| refusal(&problem);
+    if request.volume.is_empty() {
+        let file: FileId = request.file.parse().map_err(|_| no_file())?;
+        answer.data =
+            portal.files.read_chunk(node, job, number, file, request.offset).await.map_err(refused)?;
+    } else if request.file.is_empty() {
+        let listed =
+            portal.volumes.list_volume_version(node, (job, number), &request.volume, &request.after).await;
+        answer.files = listed.map_err(refused)?;
+    } else {
+        let (file, offset) = (request.file.as_str(), request.offset);
+        let given =
+            portal.volumes.read_volume_chunk(node, (job, number), &request.volume, (file, offset)).await;
+        answer.data = given.map_err(refused)?;
+    }
+    Ok(Response::new(answer))
+}
