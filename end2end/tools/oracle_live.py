@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Small worlds on running portals: each step is asked for by REST, and compared with what follows from it in process.
 
-`oracle_script` of berth-core writes the scripts: what is done, and what is true after each step in the world whose
+`oracle_script` of berth-engine writes the scripts: what is done, and what is true after each step in the world whose
 decisions the judge of the queue has confirmed. Each world has a portal of its own (`clocked`, whose clock stands and
 is moved by the script) and a real worker for each host, on simulated boards. Jobs are real processes, which end when
 the script says so.
@@ -398,7 +398,7 @@ def play_all(worlds: int, seed: int, at_once: int, only: int | None) -> int:
 
 def oracle_live(row: MakeRow) -> list[Row]:
     """A sample of the judge's worlds on running portals (ORACLE_LIVE_WORLDS of them)."""
-    build = ["cargo", "build", "--release", "--quiet", "-p", "berth-core", "-p", "berth-server",
+    build = ["cargo", "build", "--release", "--quiet", "-p", "berth-engine", "-p", "berth-server",
              "--example", "oracle_script", "--example", "clocked"]
     subprocess.run(build, cwd=ROOT, check=True)
     # Beside the other benchmarks it is a process of its own, because what it starts has to end with it.

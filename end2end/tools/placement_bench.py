@@ -1,4 +1,4 @@
-"""The benchmarks of placement: the program `placement` of berth-core, and its answers as rows.
+"""The benchmarks of placement: the program `placement` of berth-engine, and its answers as rows.
 
 TRACES names a directory with openb_node_list_gpu_node.csv and openb_pod_list_*.csv (Alibaba's
 cluster-trace-gpu-v2023, as published with the Kubernetes Scheduler Simulator). Without it the rows
@@ -23,7 +23,7 @@ GOALS = {"default": 95.3, "gpuspec25": 94.6}
 
 def answers(*args: str) -> list[dict[str, Any]]:
     """The lines that the program prints."""
-    build = ["cargo", "build", "--release", "--quiet", "-p", "berth-core", "--example", "placement"]
+    build = ["cargo", "build", "--release", "--quiet", "-p", "berth-engine", "--example", "placement"]
     subprocess.run(build, cwd=ROOT, check=True)
     program = ROOT / "target/release/examples/placement"
     out = subprocess.run([str(program), *args], check=True, text=True, stdout=subprocess.PIPE)
@@ -100,7 +100,7 @@ def quotes(row: MakeRow) -> list[Row]:
 
 def oracle(row: MakeRow) -> list[Row]:
     """Small worlds before a judge that knows the documented order of the queue (ORACLE_WORLDS of them)."""
-    build = ["cargo", "build", "--release", "--quiet", "-p", "berth-core", "--example", "oracle"]
+    build = ["cargo", "build", "--release", "--quiet", "-p", "berth-engine", "--example", "oracle"]
     subprocess.run(build, cwd=ROOT, check=True)
     program, worlds = ROOT / "target/release/examples/oracle", os.environ.get("ORACLE_WORLDS", "1000000")
     out = subprocess.run([str(program), worlds], check=False, text=True, stdout=subprocess.PIPE).stdout.splitlines()

@@ -22,21 +22,20 @@ METHODS = 25
 
 # Files over the limit, with their lines.
 LONG_FILES: dict[str, int] = {
-    "server/core/src/engine/tests/history.rs": 502,
+    "server/engine/src/tests/history.rs": 502,
     "server/tests/portal/volumes.rs": 567,
     "worker/src/keeping/mod.rs": 596,
 }
 # Crates over the limit, with the lines of their sources.
 LONG_CRATES: dict[str, int] = {
     "app": 30_900,
-    "server/core": 12_900,
     "worker": 19_600,
 }
 # Types over the limit, with their methods.
 WIDE_TYPES: dict[str, int] = {
     "app Pane": 26,
-    "server/core Cluster": 27,
-    "server/core Engine": 206,
+    "server/placement Cluster": 27,
+    "server/engine Engine": 206,
     "worker Daemon": 44,
     "worker Attempt": 36,
     "worker Gpus": 33,
@@ -45,10 +44,9 @@ WIDE_TYPES: dict[str, int] = {
 LONG_FUNCTIONS: dict[str, int] = {
     "server/core/src/admission.rs check_job": 106,
     "server/core/src/admission.rs each_fault_is_named": 94,
-    "server/core/src/engine/tests/history.rs step": 137,
-    "server/core/src/engine/reason_text.rs blocker_text": 127,
+    "server/engine/src/tests/history.rs step": 137,
+    "server/engine/src/reason_text.rs blocker_text": 127,
     "server/core/src/jobs.rs apply": 94,
-    "server/billing/src/payments/events.rs apply": 105,
     "server/reservations/src/confirm.rs plan_maintenance": 128,
     "server/reservations/src/tick.rs advance": 92,
     "server/tests/portal/install.rs the_install_command_makes_a_host_a_node_and_can_be_repeated": 85,
@@ -70,7 +68,6 @@ LONG_FUNCTIONS: dict[str, int] = {
 # Crates with modules that import each other in a circle, with the number of modules in the largest circle.
 CYCLES: dict[str, int] = {
     "app": 3,
-    "server/core": 3,
     "worker": 22,
     "worker/nvml-sim": 2,
 }

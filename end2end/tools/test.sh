@@ -43,7 +43,7 @@ step 'lints' cargo clippy --workspace --all-targets --quiet -- -D warnings
 # Profile and folder of the demo's pages, whose macros then serve all three.
 front=(--quiet --no-default-features --target wasm32-unknown-unknown --target-dir target/front --profile wasm-demo)
 step 'lints of the browser part' cargo clippy "${front[@]}" -p berth-app --features hydrate -- -D warnings
-step 'types, mig and core without IO' cargo check "${front[@]}" -p berth-types -p berth-mig -p berth-core
+step 'types, mig, core and engine without IO' cargo check "${front[@]}" -p berth-types -p berth-mig -p berth-core -p berth-engine
 # Tests start the worker as people do: by its binary.
 step 'the programs' cargo build --quiet --workspace
 step 'tests, on both engines' $tools/with-postgres.sh cargo test --workspace --no-fail-fast

@@ -7,7 +7,8 @@ use berth_types::paths::{JOB_PATHS, is_reserved, overlap};
 use berth_types::problems::FieldError;
 
 use crate::images::Reference;
-use crate::volumes::find_clash;
+use crate::secrets::is_variable;
+use crate::volumes::{RESERVED_PATH, find_clash};
 
 /// Limits of one submission.
 pub const MAX_NAME_CHARS: usize = 100;
@@ -39,8 +40,6 @@ pub const CHECKPOINT_EVERY_S: std::ops::RangeInclusive<u32> = 5..=86_400;
 /// made the newest one.
 pub const CHECKPOINTS_KEPT: std::ops::RangeInclusive<u32> = 2..=10;
 pub const MAX_PATTERNS: usize = 32;
-/// The refusal of a path that is reserved for Berth's own files.
-pub(crate) const RESERVED_PATH: &str = "Berth's own files are there; choose another name.";
 /// Thirty days.
 pub const MAX_DURATION_S: u64 = 30 * 86_400;
 
@@ -63,13 +62,6 @@ pub fn is_email(text: &str) -> bool {
     text.len() <= 254
         && text.chars().all(fits)
         && parts.is_some_and(|(user, host)| !user.is_empty() && !host.is_empty() && !host.contains('@'))
-}
-
-/// True if a text can be the name of an environment variable.
-pub fn is_variable(name: &str) -> bool {
-    (1..=256).contains(&name.len())
-        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-        && !name.starts_with(|c: char| c.is_ascii_digit())
 }
 
 /// All faults of a submission that are visible without the database.

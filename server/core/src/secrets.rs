@@ -4,7 +4,12 @@ use std::collections::HashSet;
 
 use berth_types::jobs::NewJob;
 
-use crate::admission::is_variable;
+/// True if a text can be the name of an environment variable.
+pub fn is_variable(name: &str) -> bool {
+    (1..=256).contains(&name.len())
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+        && !name.starts_with(|c: char| c.is_ascii_digit())
+}
 
 /// Secrets of one organization.
 pub const MAX_SECRETS: usize = 200;

@@ -8,7 +8,8 @@ use berth_types::paths::{JOB_PATHS, is_reserved, overlap};
 use berth_types::time::Timestamp;
 use berth_types::volumes::{EntryKind, NewVolume, VolumeEntry, VolumeMode};
 
-use crate::admission::RESERVED_PATH;
+/// The refusal of a path that is reserved for Berth's own files.
+pub(crate) const RESERVED_PATH: &str = "Berth's own files are there; choose another name.";
 
 /// Volumes of one organization.
 pub const MAX_VOLUMES: i64 = 100;

@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use berth_core::assignment::{BoardState, Occupant};
 use berth_mig::{Board, Instance, blocked_slices, board_by_name};
+use berth_placement::assignment::{BoardState, Occupant};
 use berth_types::Page;
 use berth_types::ids::{NodeId, OrgId};
 use berth_types::jobs::Placement;

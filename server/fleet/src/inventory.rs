@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use crate::host_differences::{FIRMWARE, Host, HostDifference, find_differences};
 use crate::stuck::{self, OpenRank, PlacedJob, StuckFinding, StuckThresholds};
-use berth_core::power::Load;
+use berth_placement::power::Load;
 use berth_types::Page;
 use berth_types::ids::NodeId;
 use berth_types::jobs::JobState;

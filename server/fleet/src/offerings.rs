@@ -1,7 +1,7 @@
 //! The catalogue: offerings with their available devices, and the versions of prices.
 
-use berth_core::assignment::{Occupant, OfferingShape, availability};
 use berth_mig::{Board, Instance};
+use berth_placement::assignment::{Occupant, OfferingShape, availability};
 use berth_types::Page;
 use berth_types::money::{money_text, nano_per_second, per_hour_micros};
 use berth_types::offerings::{NewPrice, Offering, Price, PricePreview, PriceVersion};

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use berth_core::cluster::Owner;
 use berth_core::jobs::MachineEvent;
+use berth_placement::cluster::Owner;
 use berth_proto as proto;
 use berth_types::ids::{JobId, NodeId, OrgId};
 use berth_types::jobs::{Failure, JobState, Network, NewJob};

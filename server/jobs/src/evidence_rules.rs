@@ -131,7 +131,8 @@ mod tests {
 
     #[test]
     fn sums_never_go_back() {
-        let (old, new) = (evidence(5_000, 100), Evidence { busy_ms: Some(7), ..evidence(4_000, 200).unwrap() });
+        let (old, new) =
+            (evidence(5_000, 100), Evidence { busy_ms: Some(7), ..evidence(4_000, 200).unwrap() });
         let both = merge(old, new);
         assert_eq!((both.process_ms, both.device_ms, both.lost_ms), (5_000, 4_900, 200));
         assert_eq!(both.busy_ms, Some(7));

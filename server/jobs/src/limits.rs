@@ -1,6 +1,6 @@
 //! The limits of an organization in the form of the engine, and the problems of exceeded limits.
 
-use berth_core::quotas::{self, Exceeded, LimitKind};
+use berth_placement::quotas::{self, Exceeded, LimitKind};
 use berth_types::money::{money_text, nano_per_second, per_hour_micros};
 use berth_types::problems::{FieldError, Problem};
 use berth_types::quotas::Limits;

@@ -4,9 +4,9 @@
 
 use std::collections::HashMap;
 
-use berth_core::assignment::{self, Assignment};
-use berth_core::cluster::Slot;
 use berth_core::jobs::MachineEvent;
+use berth_placement::assignment::{self, Assignment};
+use berth_placement::cluster::Slot;
 use berth_types::events::JobEvent;
 use berth_types::ids::{JobId, NodeId, OrgId};
 use berth_types::time::Timestamp;

@@ -3,7 +3,7 @@
 //! The engine enforces the limits on held devices: jobs beyond them wait. This module enforces the limits on
 //! submissions, in the transaction that records the job.
 
-use berth_core::quotas::Need;
+use berth_placement::quotas::Need;
 use berth_types::Page;
 use berth_types::ids::{AuditEventId, OrgId, QuotaRequestId};
 use berth_types::money::per_hour_micros;

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use berth_core::engine::Decision;
+use berth_engine::Decision;
 use berth_foundation::telemetry::Telemetry;
 use berth_store::StoreError;
 use tokio::sync::OwnedMutexGuard;

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use berth_core::calendar::Booking;
 use berth_core::rating::worst_case_micros;
+use berth_placement::calendar::Booking;
 use berth_types::ids::{OrgId, ReservationId};
 use berth_types::ledger::TransferKind;
 use berth_types::money::money_text;

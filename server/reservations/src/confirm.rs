@@ -3,10 +3,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use berth_core::calendar::{Booking, BookingKind};
-use berth_core::engine::{Engine, Refusal};
 use berth_core::rating::worst_case_micros;
-use berth_core::request::Request;
+use berth_engine::{Engine, Refusal};
+use berth_placement::calendar::{Booking, BookingKind};
+use berth_placement::request::Request;
 use berth_types::ids::{OrgId, ReservationId};
 use berth_types::ledger::TransferKind;
 use berth_types::money::money_text;

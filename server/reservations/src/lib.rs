@@ -10,9 +10,9 @@ mod confirm;
 mod show;
 pub mod tick;
 
-use berth_core::engine::{Refusal, Window as Span, power_shortage_text};
 use berth_core::rating::{total_rate, worst_case_micros};
-use berth_core::request::Request;
+use berth_engine::{Refusal, Window as Span, power_shortage_text};
+use berth_placement::request::Request;
 use berth_types::ids::{OrgId, QuoteId};
 use berth_types::jobs::Topology;
 use berth_types::money::per_hour_micros;
@@ -325,7 +325,7 @@ impl Reservations {
     async fn conflicts(
         &self,
         org: OrgId,
-        ids: &[berth_core::cluster::BookingId],
+        ids: &[berth_placement::cluster::BookingId],
     ) -> Result<Vec<Conflict>, StoreError> {
         let mut conn = self.context.db.read().await?;
         let rows = store::reservations::list_holding(&mut conn.tx()).await?;

@@ -169,104 +169,154 @@ async fn apply(
     now: Timestamp,
 ) -> Result<Applied, StoreError> {
     let object = &event.data.object;
-    let micros = |minor: i64| minor.saturating_mul(minor_unit_micros(&context.settings.currency));
-    let payment_id = object.metadata.payment.as_deref();
     match event.kind.as_str() {
         "checkout.session.completed" | "checkout.session.async_payment_succeeded" => {
-            if object.payment_status != "paid" {
-                return Ok(Applied::Done);
-            }
-            let Some(row) = find_payment(tx, payment_id, object.payment_intent.as_deref()).await? else {
-                return Ok(Applied::Later);
-            };
-            let intent = object.payment_intent.as_deref().unwrap_or(&object.id);
-            credit(tx, context, row, intent, now).await?;
+            complete_checkout(tx, context, object, now).await
         }
-        "payment_intent.succeeded" => {
-            let Some(row) = find_payment(tx, payment_id, Some(&object.id)).await? else {
-                return Ok(Applied::Later);
-            };
-            let org = row.org_id.clone();
-            credit(tx, context, row, &object.id, now).await?;
-            if object.setup_future_usage.as_deref() == Some("off_session")
-                && let Some(method) = &object.payment_method
-            {
-                store::payments::set_method(tx, &org, method).await?;
-            }
+        "payment_intent.succeeded" => complete_intent(tx, context, object, now).await,
+        "checkout.session.expired" | "checkout.session.async_payment_failed" => {
+            fail_payment(tx, object, false, now).await
         }
-        "checkout.session.expired"
-        | "checkout.session.async_payment_failed"
-        | "payment_intent.payment_failed" => {
-            let row =
-                find_payment(tx, payment_id, object.payment_intent.as_deref().or(Some(&object.id))).await?;
-            // A person can try another card on Stripe's page, so one failed try does not decide.
-            let is_one_try = event.kind.starts_with("payment_intent.");
-            if let Some(mut row) =
-                row.filter(|r| r.state == PaymentState::Open.name() && !(is_one_try && r.kind == "checkout"))
-            {
-                row.state = PaymentState::Failed.name().to_owned();
-                row.failure = object
-                    .last_payment_error
-                    .as_ref()
-                    .map_or_else(|| "Nobody paid in time.".to_owned(), |reason| reason.message.clone());
-                row.done_at = Some(now.micros());
-                store::payments::update(tx, &row).await?;
-            }
-        }
-        "charge.refunded" => {
-            let Some(row) = find_payment(tx, payment_id, object.payment_intent.as_deref()).await? else {
-                return Ok(Applied::Later);
-            };
-            let Some(part) = credited_part(tx, &row).await? else { return Ok(Applied::Later) };
-            // The event has the total of all refunds of the charge.
-            let refund_id = format!("{}:refund", row.id);
-            let total = part(micros(object.amount_refunded));
-            let more = total - store::payments::posted(tx, &refund_id, TransferKind::Debit.name()).await?;
-            if more > 0 {
-                let kind = (TransferKind::Debit, more);
-                let debit = posting(context, &row, kind, (&refund_id, total), ("Refunded to the card", now))?;
-                store::ledger::post_forced(tx, &debit).await?;
-            }
-        }
+        "payment_intent.payment_failed" => fail_payment(tx, object, true, now).await,
+        "charge.refunded" => refund(tx, context, object, now).await,
         "charge.dispute.created"
         | "charge.dispute.updated"
         | "charge.dispute.funds_withdrawn"
-        | "charge.dispute.closed" => {
-            // An inquiry takes no money. It can become a dispute.
-            if object.status.starts_with("warning_") || object.status == "prevented" {
-                return Ok(Applied::Done);
-            }
-            let Some(row) = find_payment(tx, payment_id, object.payment_intent.as_deref()).await? else {
-                return Ok(Applied::Later);
-            };
-            let Some(part) = credited_part(tx, &row).await? else { return Ok(Applied::Later) };
-            let amount = part(micros(object.amount));
-            let dispute_id = object.id.as_str();
-            let posted = async |tx: &mut Tx<'_>, kind: TransferKind| {
-                store::payments::posted(tx, dispute_id, kind.name()).await
-            };
-            if posted(tx, TransferKind::Debit).await? == 0 && amount > 0 {
-                let debit = posting(
-                    context,
-                    &row,
-                    (TransferKind::Debit, amount),
-                    (dispute_id, 1),
-                    ("Disputed at the bank", now),
-                )?;
-                store::ledger::post_forced(tx, &debit).await?;
-            }
-            if object.status == "won" && posted(tx, TransferKind::Credit).await? == 0 && amount > 0 {
-                let credit = posting(
-                    context,
-                    &row,
-                    (TransferKind::Credit, amount),
-                    (dispute_id, 1),
-                    ("The dispute was won", now),
-                )?;
-                store::ledger::post(tx, &credit).await?;
-            }
-        }
-        _ => {}
+        | "charge.dispute.closed" => dispute(tx, context, object, now).await,
+        _ => Ok(Applied::Done),
+    }
+}
+
+/// Credits the payment of a checkout session that is paid.
+async fn complete_checkout(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    object: &EventObject,
+    now: Timestamp,
+) -> Result<Applied, StoreError> {
+    let payment_id = object.metadata.payment.as_deref();
+    if object.payment_status != "paid" {
+        return Ok(Applied::Done);
+    }
+    let Some(row) = find_payment(tx, payment_id, object.payment_intent.as_deref()).await? else {
+        return Ok(Applied::Later);
+    };
+    let intent = object.payment_intent.as_deref().unwrap_or(&object.id);
+    credit(tx, context, row, intent, now).await?;
+    Ok(Applied::Done)
+}
+
+/// Credits the payment of an intent, and stores its card if Stripe may charge it later.
+async fn complete_intent(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    object: &EventObject,
+    now: Timestamp,
+) -> Result<Applied, StoreError> {
+    let payment_id = object.metadata.payment.as_deref();
+    let Some(row) = find_payment(tx, payment_id, Some(&object.id)).await? else {
+        return Ok(Applied::Later);
+    };
+    let org = row.org_id.clone();
+    credit(tx, context, row, &object.id, now).await?;
+    if object.setup_future_usage.as_deref() == Some("off_session")
+        && let Some(method) = &object.payment_method
+    {
+        store::payments::set_method(tx, &org, method).await?;
+    }
+    Ok(Applied::Done)
+}
+
+/// Marks an open payment as failed. `is_one_try`: the event is about one try with one card.
+async fn fail_payment(
+    tx: &mut Tx<'_>,
+    object: &EventObject,
+    is_one_try: bool,
+    now: Timestamp,
+) -> Result<Applied, StoreError> {
+    let payment_id = object.metadata.payment.as_deref();
+    let row = find_payment(tx, payment_id, object.payment_intent.as_deref().or(Some(&object.id))).await?;
+    // A person can try another card on Stripe's page, so one failed try does not decide.
+    if let Some(mut row) =
+        row.filter(|r| r.state == PaymentState::Open.name() && !(is_one_try && r.kind == "checkout"))
+    {
+        row.state = PaymentState::Failed.name().to_owned();
+        row.failure = object
+            .last_payment_error
+            .as_ref()
+            .map_or_else(|| "Nobody paid in time.".to_owned(), |reason| reason.message.clone());
+        row.done_at = Some(now.micros());
+        store::payments::update(tx, &row).await?;
+    }
+    Ok(Applied::Done)
+}
+
+/// Debits the credited part of a refund.
+async fn refund(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    object: &EventObject,
+    now: Timestamp,
+) -> Result<Applied, StoreError> {
+    let micros = |minor: i64| minor.saturating_mul(minor_unit_micros(&context.settings.currency));
+    let payment_id = object.metadata.payment.as_deref();
+    let Some(row) = find_payment(tx, payment_id, object.payment_intent.as_deref()).await? else {
+        return Ok(Applied::Later);
+    };
+    let Some(part) = credited_part(tx, &row).await? else { return Ok(Applied::Later) };
+    // The event has the total of all refunds of the charge.
+    let refund_id = format!("{}:refund", row.id);
+    let total = part(micros(object.amount_refunded));
+    let more = total - store::payments::posted(tx, &refund_id, TransferKind::Debit.name()).await?;
+    if more > 0 {
+        let kind = (TransferKind::Debit, more);
+        let debit = posting(context, &row, kind, (&refund_id, total), ("Refunded to the card", now))?;
+        store::ledger::post_forced(tx, &debit).await?;
+    }
+    Ok(Applied::Done)
+}
+
+/// Debits the credited part of a disputed charge, and credits it again if the dispute is won.
+async fn dispute(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    object: &EventObject,
+    now: Timestamp,
+) -> Result<Applied, StoreError> {
+    let micros = |minor: i64| minor.saturating_mul(minor_unit_micros(&context.settings.currency));
+    let payment_id = object.metadata.payment.as_deref();
+    // An inquiry takes no money. It can become a dispute.
+    if object.status.starts_with("warning_") || object.status == "prevented" {
+        return Ok(Applied::Done);
+    }
+    let Some(row) = find_payment(tx, payment_id, object.payment_intent.as_deref()).await? else {
+        return Ok(Applied::Later);
+    };
+    let Some(part) = credited_part(tx, &row).await? else { return Ok(Applied::Later) };
+    let amount = part(micros(object.amount));
+    let dispute_id = object.id.as_str();
+    let posted = async |tx: &mut Tx<'_>, kind: TransferKind| {
+        store::payments::posted(tx, dispute_id, kind.name()).await
+    };
+    if posted(tx, TransferKind::Debit).await? == 0 && amount > 0 {
+        let debit = posting(
+            context,
+            &row,
+            (TransferKind::Debit, amount),
+            (dispute_id, 1),
+            ("Disputed at the bank", now),
+        )?;
+        store::ledger::post_forced(tx, &debit).await?;
+    }
+    if object.status == "won" && posted(tx, TransferKind::Credit).await? == 0 && amount > 0 {
+        let credit = posting(
+            context,
+            &row,
+            (TransferKind::Credit, amount),
+            (dispute_id, 1),
+            ("The dispute was won", now),
+        )?;
+        store::ledger::post(tx, &credit).await?;
     }
     Ok(Applied::Done)
 }

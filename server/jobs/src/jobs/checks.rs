@@ -1,7 +1,7 @@
 //! The price of a submission, and the checks of it against the stored state.
 
-use berth_core::quotas::Need;
 use berth_core::rating::{share_rate, total_rate, worst_case_micros};
+use berth_placement::quotas::Need;
 use berth_types::ids::OrgId;
 use berth_types::jobs::{Condition, JobState, NewJob};
 use berth_types::money::money_text;

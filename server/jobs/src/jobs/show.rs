@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use berth_core::assignment::AssignedDevice;
 use berth_mig::board_by_name;
+use berth_placement::assignment::AssignedDevice;
 use berth_types::Page;
 use berth_types::events::{JobChange, JobEvent};
 use berth_types::ids::{JobId, NodeId, OrgId};

@@ -2,12 +2,12 @@
 
 use std::collections::{HashMap, HashSet};
 
-use berth_core::assignment::AssignedDevice;
-use berth_core::calendar::{Booking, BookingKind};
-use berth_core::cluster::{BookingId, Part, Slot};
-use berth_core::engine::{Engine, Fact, NamedSlots};
-use berth_core::request::{DeviceRequest, Request};
+use berth_engine::{Engine, Fact, NamedSlots};
 use berth_mig::Instance;
+use berth_placement::assignment::AssignedDevice;
+use berth_placement::calendar::{Booking, BookingKind};
+use berth_placement::cluster::{BookingId, Part, Slot};
+use berth_placement::request::{DeviceRequest, Request};
 use berth_types::ids::{NodeId, OrgId, ReservationId};
 use berth_types::jobs::Topology;
 use berth_types::time::Timestamp;

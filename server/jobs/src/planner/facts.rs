@@ -4,12 +4,12 @@
 
 use std::collections::BTreeMap;
 
-use berth_core::assignment::AssignedDevice;
-use berth_core::cluster::{BookingId, Owner, Part, Slot};
-use berth_core::engine::{Claim, ClaimBill, ClaimRank, JobFacts, RequestSummary};
 use berth_core::jobs::StopCause;
-use berth_core::request::{DeviceRequest, Request, Topology};
+use berth_engine::{Claim, ClaimBill, ClaimRank, JobFacts, RequestSummary};
 use berth_mig::{Instance, board_by_name};
+use berth_placement::assignment::AssignedDevice;
+use berth_placement::cluster::{BookingId, Owner, Part, Slot};
+use berth_placement::request::{DeviceRequest, Request, Topology};
 use berth_types::ids::{NodeId, OrgId};
 use berth_types::jobs::{DependsOn, JobState, NewJob, Priority, Topology as Near};
 use berth_types::time::Timestamp;

@@ -13,12 +13,12 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use berth_core::assignment::AssignedDevice;
-use berth_core::cluster::{GpuFacts, NodeFacts, Owner};
-use berth_core::engine::{
-    self, Claim, Decision, Engine, Fact, JobFacts, OrgFacts, RequestSummary, explanation,
+use berth_engine::{
+    Blocker, Claim, Decision, Engine, Fact, JobFacts, OrgFacts, RequestSummary, WaitReasons, explanation,
 };
-use berth_core::request::Request;
+use berth_placement::assignment::AssignedDevice;
+use berth_placement::cluster::{GpuFacts, NodeFacts, Owner};
+use berth_placement::request::Request;
 use berth_types::ids::{JobId, NodeId, OrgId};
 use berth_types::jobs::{Explanation, JobState, NewJob};
 use berth_types::time::Timestamp;
@@ -416,8 +416,8 @@ impl Planner {
         let ask = || match self.ask(|engine| engine.why_impossible(&request, org)) {
             Ok(why) => why,
             Err(absurd) => {
-                let blockers = vec![engine::Blocker::InvalidRequest(absurd)];
-                Some(engine::WaitReasons { blockers, changes: Vec::new(), earliest: None, fits: false })
+                let blockers = vec![Blocker::InvalidRequest(absurd)];
+                Some(WaitReasons { blockers, changes: Vec::new(), earliest: None, fits: false })
             }
         };
         if ask().is_none() {
@@ -446,8 +446,8 @@ impl Planner {
                 (explanation(&why, &asked, now), places.collect())
             }
             Err(absurd) => {
-                let blockers = vec![engine::Blocker::InvalidRequest(absurd)];
-                let why = engine::WaitReasons { blockers, changes: Vec::new(), earliest: None, fits: false };
+                let blockers = vec![Blocker::InvalidRequest(absurd)];
+                let why = WaitReasons { blockers, changes: Vec::new(), earliest: None, fits: false };
                 (explanation(&why, &asked, now), Vec::new())
             }
         }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use berth_core::engine::{Fact, OrgFacts};
+use berth_engine::{Fact, OrgFacts};
 use berth_types::ids::OrgId;
 use berth_types::time::Timestamp;
 

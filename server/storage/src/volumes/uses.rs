@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use berth_core::engine::HeldVolume;
+use berth_engine::HeldVolume;
 use berth_proto as proto;
 use berth_types::ids::{JobId, OrgId};
 use berth_types::jobs::NewJob;

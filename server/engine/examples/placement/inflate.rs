@@ -1,0 +1,129 @@
+//! The inflation experiment of "Beware of Fragmentation" (Weng et al., ATC 2023): tasks arrive until their
+//! requests are 130 % of the cluster. No task departs, and no task is tried twice.
+
+use std::time::Instant;
+
+use berth_placement::cluster::{Cluster, NodeIx, Owner, Rank};
+use berth_placement::finder::{Finder, slots};
+use berth_placement::scoring::{BestFit, Fgd, FirstFit, Packing, Policy, Random as AnyFit, Reach};
+use berth_placement::shape::Shape;
+use berth_types::ids::{JobId, OrgId};
+use uuid::Uuid;
+
+use crate::trace::{Random, Task, Trace};
+
+/// Places one task and returns its node; `None` if the task does not fit.
+pub fn place<P: Policy>(
+    cluster: &mut Cluster,
+    finder: &mut Finder<P>,
+    shape: &Shape,
+    number: u128,
+) -> Option<NodeIx> {
+    finder.sync(cluster, shape);
+    let node = finder.best(cluster, shape, &|_| true)?;
+    let view = *cluster.node(node)?.view();
+    let offer = finder.offer(cluster, &view, shape)?;
+    let slots = slots(cluster, node, shape, &offer);
+    let rank = Rank {
+        owner: Owner { job: JobId::from_uuid(Uuid::from_u128(number)), attempt: 1 },
+        org: OrgId::from_uuid(Uuid::from_u128(1)),
+        cpu_milli: shape.cpu_milli,
+        memory_mib: shape.memory_mib,
+        slots,
+        ends_by: None,
+        inside: None,
+    };
+    cluster.hold(node, rank);
+    Some(node)
+}
+
+fn arrivals(trace: &Trace, seed: u64) -> Vec<&Task> {
+    let mut random = Random(seed.wrapping_mul(7_919));
+    let mut tasks: Vec<&Task> = trace.tasks.iter().collect();
+    random.shuffle(&mut tasks);
+    let mut sum: u64 = tasks.iter().map(|t| t.milli).sum();
+    while sum * 10 < trace.capacity * 13 {
+        let Some(task) = trace.tasks.get(random.below(trace.tasks.len())) else { break };
+        sum += task.milli;
+        tasks.push(task);
+    }
+    tasks
+}
+
+/// The source of a policy's mix of requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Learned {
+    /// The earlier requests.
+    Online,
+    /// The whole trace, as in the published figures.
+    Known,
+}
+
+/// GPU allocation in percent, averaged over the arrivals whose sum rounds to 100 % of the cluster.
+fn allocation<P: Policy>(trace: &Trace, policy: P, seed: u64, mix: Learned) -> f64 {
+    let mut cluster = trace.cluster.clone();
+    let mut finder = Finder::new(policy);
+    if mix == Learned::Known {
+        trace.tasks.iter().for_each(|task| finder.demand.observe(&task.shape));
+        finder.demand.refresh(&cluster, finder.policy().horizon());
+    }
+    let (mut asked, mut used) = (0, 0);
+    let (mut sum, mut count) = (0.0, 0.0);
+    for (number, task) in arrivals(trace, seed).into_iter().enumerate() {
+        asked += task.milli;
+        if mix == Learned::Online {
+            finder.observe(&task.shape, &cluster);
+        }
+        if place(&mut cluster, &mut finder, &task.shape, number as u128).is_some() {
+            used += task.milli;
+        }
+        let percent = asked as f64 / trace.capacity as f64 * 100.0;
+        if percent.round() == 100.0 {
+            sum += used as f64 / trace.capacity as f64 * 100.0;
+            count += 1.0;
+        } else if percent > 101.0 {
+            break;
+        }
+    }
+    sum / count
+}
+
+fn mean<P: Policy + Copy>(trace: &Trace, policy: P, name: &str, seeds: u64, mix: Learned) {
+    let all: Vec<f64> = (42..42 + seeds).map(|seed| allocation(trace, policy, seed, mix)).collect();
+    let mean = all.iter().sum::<f64>() / all.len() as f64;
+    let least = all.iter().copied().fold(f64::MAX, f64::min);
+    println!("{{\"policy\": \"{name}\", \"seeds\": {seeds}, \"mean\": {mean:.3}, \"least\": {least:.3}}}");
+}
+
+pub fn run(trace: &Trace, seeds: u64) {
+    mean(trace, AnyFit, "any-fit", seeds, Learned::Online);
+    mean(trace, FirstFit, "first-fit", seeds, Learned::Online);
+    mean(trace, BestFit, "best-fit", seeds, Learned::Online);
+    mean(trace, Packing, "packing", seeds, Learned::Online);
+    mean(trace, Fgd, "fgd", seeds, Learned::Online);
+    mean(trace, Fgd, "fgd, mix known", seeds, Learned::Known);
+    mean(trace, Reach, "reach", seeds, Learned::Online);
+}
+
+/// Measures decisions a second: places the whole trace, one decision after the other.
+pub fn rate(trace: &Trace) {
+    let (mut decided, mut placed) = (0u32, 0u32);
+    let mut finder = Finder::new(Reach);
+    let tasks = arrivals(trace, 42);
+    for task in &tasks {
+        finder.observe(&task.shape, &trace.cluster);
+    }
+    let began = Instant::now();
+    for _ in 0..5 {
+        let mut cluster = trace.cluster.clone();
+        for (number, task) in tasks.iter().enumerate() {
+            decided += 1;
+            placed += u32::from(place(&mut cluster, &mut finder, &task.shape, number as u128).is_some());
+        }
+    }
+    let seconds = began.elapsed().as_secs_f64();
+    println!(
+        "{{\"decisions\": {decided}, \"placed\": {placed}, \"seconds\": {seconds:.3}, \"per_second\": {:.0}}}",
+        f64::from(decided) / seconds
+    );
+}

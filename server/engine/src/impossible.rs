@@ -1,0 +1,106 @@
+//! Requests that no nodes of the cloud could ever hold.
+
+use berth_types::ids::OrgId;
+
+use super::Engine;
+use super::reasons::{Blocker, WaitReasons};
+use berth_placement::cluster::NodeIx;
+use berth_placement::request::{Ask, InvalidRequest, Request};
+use berth_placement::shape::Device;
+
+impl Engine {
+    /// The reason for which the nodes of the cloud could never hold a request, even if all were open, healthy
+    /// and empty. `None` if they could, or if the cloud has no board yet.
+    ///
+    /// # Errors
+    /// No cluster could ever meet the request.
+    pub fn why_impossible(
+        &mut self,
+        request: &Request,
+        org: OrgId,
+    ) -> Result<Option<WaitReasons>, InvalidRequest> {
+        let ask = Ask::from_request(request, org, &mut self.cluster)?;
+        // A cloud without boards is being set up.
+        if self.cluster.nodes().iter().all(|n| n.facts.gpus.is_empty()) {
+            return Ok(None);
+        }
+        // An operator can install podman at once, but not boards.
+        let blocker = self
+            .why_ask_impossible(&ask, &self.able_nodes(&ask))
+            .filter(|b| !matches!(b, Blocker::Images { .. }));
+        let why = |b| WaitReasons { blockers: vec![b], changes: Vec::new(), earliest: None, fits: false };
+        Ok(blocker.map(why))
+    }
+
+    /// The same for an ask; `able` are the nodes that could hold one of its ranks.
+    pub(super) fn why_ask_impossible(&self, ask: &Ask, able: &[NodeIx]) -> Option<Blocker> {
+        if let Some(blocker) = self.why_unable(ask, able) {
+            return Some(blocker);
+        }
+        if able.len() < ask.nodes as usize
+            && let Some(boards) = self.in_other_mode(ask)
+        {
+            return Some(Blocker::Mode { boards });
+        }
+        let most = self.most(ask, able);
+        let too_few = most.0 < ask.shape.count || most.1 < ask.nodes;
+        too_few.then_some(Blocker::None { count: most.0, nodes: most.1 })
+    }
+
+    /// The blocker of an ask whose demand besides boards rules out too many nodes.
+    fn why_unable(&self, ask: &Ask, able: &[NodeIx]) -> Option<Blocker> {
+        let count = |other: &Ask| u32::try_from(self.able_nodes(other).len()).unwrap_or(u32::MAX);
+        let mut plain = *ask;
+        plain.shape.images = false;
+        // Too few nodes for a job on several nodes count as none.
+        if ask.shape.images && able.len() < ask.nodes as usize {
+            let nodes = count(&plain);
+            if nodes >= ask.nodes {
+                return Some(Blocker::Images {
+                    nodes: nodes.saturating_sub(u32::try_from(able.len()).unwrap_or(0)),
+                });
+            }
+        }
+        let mut bare = *ask;
+        (bare.shape.cpu_milli, bare.shape.memory_mib) = (0, 0);
+        let nodes = if able.is_empty() && bare != *ask { count(&bare) } else { 0 };
+        (nodes > 0).then_some(Blocker::Host { nodes, temporary: false })
+    }
+
+    /// The number of boards that would suit in the other MIG mode, if their nodes suffice.
+    fn in_other_mode(&self, ask: &Ask) -> Option<u32> {
+        if ask.shape.device == Device::Board {
+            return None;
+        }
+        let mut boards = 0;
+        let mut nodes = 0;
+        for index in self.all_nodes() {
+            let Some(view) = self.cluster.view_empty_in_other_mode(index) else { continue };
+            if self.finder.offer(&self.cluster, &view, &ask.shape).is_some() {
+                nodes += 1;
+                boards += view.gpus().iter().filter(|g| ask.shape.fits_gpu(g, self.cluster.models())).count();
+            }
+        }
+        (nodes >= ask.nodes && boards > 0).then(|| u32::try_from(boards).unwrap_or(u32::MAX))
+    }
+
+    /// The most devices a node that an empty cluster offers, and the most nodes with the requested devices.
+    fn most(&self, ask: &Ask, able: &[NodeIx]) -> (u32, u32) {
+        let offers = able.iter().filter_map(|node| {
+            let view = self.cluster.view_empty(*node)?;
+            Some((0, *node, self.finder.offer(&self.cluster, &view, &ask.shape)?))
+        });
+        let offers: Vec<_> = offers.collect();
+        if !offers.is_empty() {
+            let fits = |nodes: u32| self.gather(&Ask { nodes, ..*ask }, offers.clone(), None).is_some();
+            let nodes = (1..=ask.nodes).rev().find(|n| fits(*n)).unwrap_or(0);
+            return (ask.shape.count, nodes);
+        }
+        let smaller_count = (1..ask.shape.count).rev().find(|count| {
+            let mut smaller = *ask;
+            smaller.shape.count = *count;
+            !self.able_nodes(&smaller).is_empty()
+        });
+        (smaller_count.unwrap_or(0), ask.nodes)
+    }
+}

@@ -1,0 +1,246 @@
+//! The scheduler: an engine that takes facts and returns decisions.
+//!
+//! [`Engine::apply`] takes a fact, the state of a node, a job, a claim or a booking. Facts of one item carry
+//! a version, and an older fact changes nothing, so facts may come in any order, twice or late.
+//! [`Engine::pass`] decides. A decision counts as done from the moment of its return. The caller carries it
+//! out and applies the resulting facts; the unchanged facts undo a decision that was not carried out. An
+//! engine that is built from the newest facts equals one that received all facts; a test compares the two.
+//!
+//! The engine must not read a clock or a store or send messages. No fact can make it panic.
+//!
+//! Terms of this module: a *pool* is a set of board models. The *line* of a pool is its waiting jobs in the
+//! order of their turns. A job *aside* has left the line and waits for its held start.
+
+mod backfill;
+mod facts;
+mod forecast;
+mod hold;
+mod impossible;
+mod inside;
+mod pass;
+mod place;
+mod power;
+mod preempt;
+mod preemptions;
+mod queue;
+mod reason_text;
+mod reasons;
+mod reserve;
+mod why;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use berth_types::ids::{JobId, NodeId, OrgId};
+use berth_types::time::Timestamp;
+
+use crate::queue::{Lane, Queue, Turns};
+use berth_placement::calendar::Calendar;
+use berth_placement::cluster::{BookingId, Cluster, NodeIx, Owner, Slot};
+use berth_placement::fair_share::FairShare;
+use berth_placement::finder::Finder;
+use berth_placement::quotas::{Quotas, Used};
+use berth_placement::request::Ask;
+use berth_placement::scoring::Reach;
+
+pub use facts::{Claim, ClaimBill, ClaimRank, Fact, HeldVolume, JobFacts, OrgFacts};
+pub use reason_text::{RequestSummary, explanation, power_shortage_text};
+pub use reasons::{Blocker, Change, PowerShortage, ReservationBlocker, WaitReasons};
+pub use reserve::{NamedSlots, Refusal, Window};
+
+/// A half open span of time.
+type Span = (Timestamp, Timestamp);
+
+/// A decision of a pass.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Decision {
+    Start {
+        job: JobId,
+        /// The generation of the job at the decision.
+        generation: i64,
+        attempt: u32,
+        ranks: Vec<(NodeId, Vec<Slot>)>,
+    },
+    /// A running attempt stops for another job.
+    Preempt { victim: Owner, for_job: JobId },
+    /// The job `on`, whose success is a dependency of `job`, did not succeed.
+    Orphan { job: JobId, generation: i64, on: JobId },
+}
+
+/// A waiting job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct WaitingJob {
+    facts: JobFacts,
+    /// Its lane in the queue; `None` while it waits for other jobs or a volume, or if its request is invalid.
+    lane: Option<Lane>,
+    /// Its own ask; the ask of the lane stands for all organizations.
+    ask: Option<Ask>,
+}
+
+/// The reason for a held start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Basis {
+    /// The job is the first of its pool or of its reservation that does not fit.
+    First,
+    /// Enough runs end by themselves within the grace of the runs that it could preempt, or within 30
+    /// seconds.
+    Soon,
+    /// Runs are stopped for the job: their devices are reserved for it.
+    Stopped,
+}
+
+/// A held start of a job that does not fit now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct HeldStart {
+    pool: u64,
+    at: Timestamp,
+    basis: Basis,
+    /// The begin when the basis was found; `at` is later if a run is late.
+    due: Timestamp,
+    /// Bookings that were no obstacle to the start.
+    excluded: Vec<BookingId>,
+    /// The changes of the cluster and of the calendar up to which the start is right.
+    changes: u64,
+    bookings: u64,
+}
+
+/// Results of searches, valid for a state of the cluster.
+#[derive(Debug, Clone, Default)]
+struct Caches {
+    /// The earliest times at which nodes could take an ask.
+    ready: HashMap<Ask, hold::ReadyTimes>,
+    /// The last check of each pool.
+    pool_checks: HashMap<u64, pass::PoolCheck>,
+    inside_checks: HashMap<BookingId, inside::InsideCheck>,
+    /// For each ask, true if empty nodes could hold it, with the `Cluster::equipment_version` of that answer.
+    possible: HashMap<Ask, (u64, bool)>,
+    /// The `Cluster::equipment_version` of the last check of the impossible jobs.
+    equipped: u64,
+    /// The searches for victims, by ask and class.
+    scans: HashMap<(Ask, i64), preempt::VictimScan>,
+    /// The number of nodes that the searches of this pass may still visit.
+    search_budget: usize,
+    /// The number of passes so far.
+    passes: u64,
+    forecast: Option<forecast::Forecast>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Engine {
+    cluster: Cluster,
+    finder: Finder<Reach>,
+    queue: Queue,
+    shares: FairShare,
+    quotas: Quotas,
+    calendar: Calendar,
+    jobs: HashMap<JobId, WaitingJob>,
+    claims: HashMap<Owner, Claim>,
+    /// Claims on nodes that are not known yet.
+    unplaced: HashMap<NodeId, BTreeSet<Owner>>,
+    /// The ended jobs: true if the job succeeded.
+    outcomes: HashMap<JobId, bool>,
+    dependents: BTreeMap<JobId, BTreeSet<JobId>>,
+    versions: HashMap<facts::VersionedItem, i64>,
+    holds: BTreeMap<JobId, HeldStart>,
+    /// Jobs that the nodes could not hold even if they were empty; they are not in the queue.
+    impossible: BTreeSet<JobId>,
+    inside_holds: BTreeMap<BookingId, Vec<inside::HeldStartInside>>,
+    /// The number of preemptible attempts by the booking around them, class and grace in seconds.
+    preemptible: BTreeMap<(Option<BookingId>, i64, i64), i64>,
+    /// The runs that are stopped for each job.
+    preemptions: preemptions::Preemptions,
+    /// Attempts that started in this pass; they are preemptible from the next pass on.
+    started: BTreeSet<Owner>,
+    /// The latest ends of attempts, in order.
+    ends: BTreeSet<(Timestamp, Owner)>,
+    caches: Caches,
+    backfill: bool,
+    /// The power budgets of racks in watts.
+    racks: BTreeMap<Arc<str>, i64>,
+}
+
+impl Default for Engine {
+    fn default() -> Self {
+        Self {
+            cluster: Cluster::default(),
+            finder: Finder::new(Reach),
+            queue: Queue::default(),
+            shares: FairShare::default(),
+            quotas: Quotas::default(),
+            calendar: Calendar::default(),
+            jobs: HashMap::new(),
+            claims: HashMap::new(),
+            unplaced: HashMap::new(),
+            outcomes: HashMap::new(),
+            dependents: BTreeMap::new(),
+            versions: HashMap::new(),
+            holds: BTreeMap::new(),
+            impossible: BTreeSet::new(),
+            inside_holds: BTreeMap::new(),
+            preemptible: BTreeMap::new(),
+            preemptions: preemptions::Preemptions::default(),
+            started: BTreeSet::new(),
+            ends: BTreeSet::new(),
+            caches: Caches::default(),
+            backfill: true,
+            racks: BTreeMap::new(),
+        }
+    }
+}
+
+impl Engine {
+    pub fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    pub fn calendar(&self) -> &Calendar {
+        &self.calendar
+    }
+
+    /// Turns backfill on (the default) or off. Without backfill the order is strictly first come, first
+    /// served; that serves as a comparison.
+    pub fn set_backfill(&mut self, backfill: bool) {
+        self.backfill = backfill;
+    }
+
+    /// The number of waiting jobs.
+    pub fn waiting(&self) -> usize {
+        self.jobs.len()
+    }
+
+    /// The waiting jobs with their generations, for a comparison with the database.
+    pub fn waiting_jobs(&self) -> impl Iterator<Item = (JobId, i64)> {
+        self.jobs.iter().map(|(id, w)| (*id, w.facts.generation))
+    }
+
+    /// The owners of claims, for a comparison with the database.
+    pub fn owners(&self) -> impl Iterator<Item = Owner> {
+        self.claims.keys().copied()
+    }
+
+    /// The present use of an organization, as its limits count it.
+    pub fn used(&mut self, org: OrgId) -> Used {
+        self.quotas.used(self.shares.index(org))
+    }
+
+    /// The inputs for the present turns of waiting jobs.
+    fn turns(&self, now: Timestamp) -> Turns<'_> {
+        Turns { shares: &self.shares, quotas: &self.quotas, cluster: &self.cluster, now }
+    }
+
+    fn milli(&self, ask: &Ask) -> i64 {
+        ask.milli(&self.cluster)
+    }
+
+    /// The time `seconds` after `now`, at most ten years ahead.
+    fn run_end(&self, now: Timestamp, seconds: i64) -> Timestamp {
+        now.plus_seconds(seconds.clamp(0, 10 * 366 * 86_400))
+    }
+
+    fn node_id(&self, node: NodeIx) -> Option<NodeId> {
+        self.cluster.node(node).map(|n| n.facts.id)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,500 @@
+//! Bookings of future capacity: quotes, repacking and alternatives.
+
+use std::collections::BTreeMap;
+
+use berth_types::ids::{NodeId, OrgId};
+use berth_types::time::Timestamp;
+
+use super::Engine;
+use super::reasons::PowerShortage;
+use berth_placement::calendar::{Booking, BookingKind, Calendar, Exclusions, NodeSlots};
+use berth_placement::cluster::{BookingId, NodeIx, Slot, WHOLE_MILLI};
+use berth_placement::request::{Ask, InvalidRequest, Request};
+use berth_placement::timeline::{LevelBound, Timeline};
+
+/// The longest window, and the latest begin of a window from now: a year.
+pub const MAX_S: i64 = 366 * 86_400;
+/// Alternative windows of a refusal on either side.
+const ALTERNATIVES: usize = 3;
+/// The longest distance from the first later alternative to another one.
+const ALTERNATIVES_SPAN_S: i64 = 14 * 86_400;
+/// Windows that are tried for alternatives on either side.
+const MAX_TRIED: usize = 48;
+/// The largest number of bookings that are all placed anew.
+const MAX_REPACKED: usize = 24;
+/// The number of nodes to try to clear if there are more bookings.
+const MAX_CLEARED: usize = 6;
+/// Seconds after which a disconnected worker is expected to be connected again.
+const RECONNECT_S: i64 = 60;
+
+/// A half open span of time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Window {
+    pub from: Timestamp,
+    pub until: Timestamp,
+}
+
+/// The reason for a refused quote.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    #[error(transparent)]
+    InvalidRequest(#[from] InvalidRequest),
+    #[error("the window is empty, too long, in the past, or more than a year ahead")]
+    Window,
+    #[error("no cluster like this one could ever give that")]
+    Never,
+    #[error("booked or in use by others at that time")]
+    Taken {
+        conflicts: Vec<BookingId>,
+        /// The number of attempts that may still run then on suitable boards, and their last end (`None`:
+        /// unknown).
+        running: u32,
+        running_until: Option<Timestamp>,
+        /// The lack of power of a rack, if only power is short. Bookings count against it; present runs do
+        /// not.
+        power: Option<PowerShortage>,
+        /// The number of suitable nodes that are disconnected and not expected back before the window.
+        away: u32,
+        alternatives: Vec<Window>,
+    },
+}
+
+/// Slots by the ids of their nodes.
+pub type NamedSlots = Vec<(NodeId, Vec<Slot>)>;
+
+impl Engine {
+    /// The ask and the places of a request for a window, and the later bookings that would move for it.
+    ///
+    /// # Errors
+    /// The window or the request is invalid, or the places are taken.
+    pub fn quote(
+        &mut self,
+        request: &Request,
+        org: OrgId,
+        window: Window,
+        now: Timestamp,
+    ) -> Result<(Ask, Vec<NodeSlots>, Vec<Booking>), Refusal> {
+        let Window { from, until } = window;
+        let seconds = (until.micros() - from.micros()) / 1_000_000;
+        // The present second has not passed yet.
+        if from < now.plus_seconds(-1) || seconds <= 0 || seconds > MAX_S || from > now.plus_seconds(MAX_S) {
+            return Err(Refusal::Window);
+        }
+        let ask = Ask::from_request(request, org, &mut self.cluster)?;
+        if let Some(places) = self.find_window_places(&ask, window, now) {
+            return Ok((ask, places, Vec::new()));
+        }
+        let able: Vec<NodeIx> = self.able_nodes(&ask);
+        if able.len() < ask.nodes as usize {
+            return Err(Refusal::Never);
+        }
+        let all = self.nodes_milli(&able);
+        if let Some((places, moved)) = self.repack(&ask, org, window, &able, now) {
+            return Ok((ask, places, moved));
+        }
+        let mut conflicts: Vec<BookingId> = able
+            .iter()
+            .flat_map(|node| self.calendar.on(*node, from, until))
+            .filter(|b| b.kind != BookingKind::Hold)
+            .map(|b| b.id)
+            .collect();
+        conflicts.sort_unstable();
+        conflicts.dedup();
+        let power = self.power_shortage_for_booking(&ask, window, now);
+        let ranks = able.iter().filter_map(|n| self.cluster.node(*n)).flat_map(|n| &n.ranks);
+        let present: Vec<Option<Timestamp>> =
+            ranks.map(|r| r.ends_by).filter(|end| end.is_none_or(|end| end > from)).collect();
+        // If only power is short, there is a place beside the present runs.
+        let running = if power.is_some() { 0 } else { u32::try_from(present.len()).unwrap_or(u32::MAX) };
+        let running_until =
+            present.iter().copied().collect::<Option<Vec<_>>>().and_then(|ends| ends.into_iter().max());
+        Err(Refusal::Taken {
+            conflicts,
+            running,
+            running_until,
+            power,
+            away: self.count_away(&able, from, now),
+            alternatives: self.alternatives(&ask, all, window, now),
+        })
+    }
+
+    /// True if a booking that begins then may use a node whose worker is disconnected now.
+    pub(super) fn expects_back(from: Timestamp, now: Timestamp) -> bool {
+        from > now.plus_seconds(RECONNECT_S)
+    }
+
+    /// The number of these nodes that are disconnected and not expected back by then.
+    fn count_away(&self, nodes: &[NodeIx], from: Timestamp, now: Timestamp) -> u32 {
+        let away = nodes.iter().filter_map(|n| self.cluster.node(*n)).filter(|n| n.facts.away).count();
+        if Self::expects_back(from, now) { 0 } else { u32::try_from(away).unwrap_or(u32::MAX) }
+    }
+
+    /// Quotes windows without overlap one after the other, as if the earlier ones were booked.
+    ///
+    /// # Errors
+    /// The refusal of the first window that is refused.
+    pub fn quote_all(
+        &self,
+        request: &Request,
+        org: OrgId,
+        windows: &[Window],
+        now: Timestamp,
+    ) -> Result<(), Refusal> {
+        let mut trial = self.clone_for_trial();
+        for (index, window) in windows.iter().enumerate() {
+            let (ask, places, moved) = trial.quote(request, org, *window, now)?;
+            let id = BookingId(uuid::Uuid::from_u128(index as u128 + 1));
+            let Window { from, until } = *window;
+            let kind = BookingKind::Reservation;
+            trial.book(Booking { id, kind, org, ask: Some(ask), from, until, places }, moved);
+        }
+        Ok(())
+    }
+
+    /// Places with the ids of their nodes.
+    pub fn name_places(&self, places: &[NodeSlots]) -> NamedSlots {
+        places.iter().filter_map(|p| Some((self.node_id(p.node)?, p.slots.clone()))).collect()
+    }
+
+    /// Places from node ids; those on unknown nodes are left out.
+    pub fn resolve_places(&self, named: &NamedSlots) -> Vec<NodeSlots> {
+        let place = |(node, slots): &(NodeId, Vec<Slot>)| {
+            Some(NodeSlots { node: self.cluster.find_node(*node)?, slots: slots.clone() })
+        };
+        named.iter().filter_map(place).collect()
+    }
+
+    /// The ask of a request.
+    ///
+    /// # Errors
+    /// No cluster could ever meet the request.
+    pub fn resolve_request(&mut self, request: &Request, org: OrgId) -> Result<Ask, InvalidRequest> {
+        Ask::from_request(request, org, &mut self.cluster)
+    }
+
+    /// Returns true if the boards of a booking have no other reservation or maintenance and no run during its
+    /// span. Unlike [`Engine::has_room`] it accepts unusable boards, since maintenance is for them too.
+    pub fn is_clear(&self, booking: &Booking) -> bool {
+        booking.places.iter().all(|place| {
+            let meets = |slot: &Slot| place.slots.iter().any(|own| own.gpu == slot.gpu);
+            let others = self.calendar.on(place.node, booking.from, booking.until);
+            let others =
+                others.filter(|b| b.id != booking.id && b.kind != BookingKind::Hold).flat_map(|b| &b.places);
+            let promised = others.filter(|p| p.node == place.node).any(|p| p.slots.iter().any(meets));
+            let ranks = self.cluster.node(place.node).into_iter().flat_map(|n| &n.ranks);
+            let mut present = ranks.filter(|r| r.ends_by.is_none_or(|end| end > booking.from));
+            !promised && !present.any(|r| r.slots.iter().any(meets))
+        })
+    }
+
+    /// Returns true if the places of a booking are free apart from the booking itself.
+    pub fn has_room(&self, booking: &Booking, now: Timestamp) -> bool {
+        let own = [booking.id];
+        let excluded = Exclusions { bookings: &own, ..Exclusions::default() };
+        self.still_fits(&self.calendar, booking, now, excluded)
+    }
+
+    /// Returns true if all places of a run are free for its whole span.
+    pub(super) fn is_free_for(
+        &self,
+        run: &Booking,
+        ask: &Ask,
+        now: Timestamp,
+        excluded: Exclusions<'_>,
+    ) -> bool {
+        let power = self.power_for_run((run.from, run.until), now, excluded);
+        let fed = power.is_none_or(|power| self.feeds_all(power, &run.places));
+        let runs_images = |place: &NodeSlots| self.cluster.node(place.node).is_some_and(|n| n.facts.images);
+        fed && (!ask.shape.images || run.places.iter().all(runs_images))
+            && self.still_fits(&self.calendar, run, now, excluded)
+    }
+
+    /// Books the result of [`Engine::quote`]. The caller applies the bookings as facts once they are stored.
+    pub fn book(&mut self, booking: Booking, moved: Vec<Booking>) {
+        for booking in moved.into_iter().chain([booking]) {
+            self.calendar.put(&self.cluster, booking);
+        }
+    }
+
+    /// The nodes that could hold one rank while empty, open and healthy.
+    pub(super) fn able_nodes(&self, ask: &Ask) -> Vec<NodeIx> {
+        self.all_nodes().filter(|node| self.is_able(*node, ask)).collect()
+    }
+
+    /// True if a node could hold one rank while empty, open and healthy.
+    pub(super) fn is_able(&self, node: NodeIx, ask: &Ask) -> bool {
+        let view = self.cluster.view_empty(node);
+        view.is_some_and(|view| self.finder.offer(&self.cluster, &view, &ask.shape).is_some())
+    }
+
+    /// The thousandths of boards on some nodes.
+    pub(super) fn nodes_milli(&self, nodes: &[NodeIx]) -> i64 {
+        let boards = nodes.iter().filter_map(|n| self.cluster.node(*n)).map(|n| n.facts.gpus.len());
+        boards.sum::<usize>() as i64 * i64::from(WHOLE_MILLI)
+    }
+
+    pub(super) fn find_window_places(
+        &self,
+        ask: &Ask,
+        window: Window,
+        now: Timestamp,
+    ) -> Option<Vec<NodeSlots>> {
+        self.find_places_in(&self.calendar, ask, (window.from, window.until), now)
+    }
+
+    /// Returns true if an ask has places for a window.
+    fn fits_at(&self, ask: &Ask, window: Window, now: Timestamp) -> bool {
+        if ask.nodes > 1 || !self.racks.is_empty() {
+            return self.find_window_places(ask, window, now).is_some();
+        }
+        let each = i64::from(ask.shape.milli(self.cluster.models()));
+        let mut all = (0..self.cluster.nodes().len()).filter_map(|n| u32::try_from(n).ok()).map(NodeIx);
+        let (from, until) = (window.from, window.until);
+        all.any(|node| {
+            self.calendar.may_fit(node, from, until, each, self.nodes_milli(&[node]))
+                && self
+                    .calendar
+                    .view(&self.cluster, node, (from, until), now, Exclusions::default())
+                    .and_then(|view| self.finder.offer(&self.cluster, &view, &ask.shape))
+                    .is_some_and(|offer| self.gather(ask, vec![(0, node, offer)], None).is_some())
+        })
+    }
+
+    /// Searches places for a new booking by moving bookings of that time that have not begun.
+    fn repack(
+        &mut self,
+        ask: &Ask,
+        org: OrgId,
+        window: Window,
+        able: &[NodeIx],
+        now: Timestamp,
+    ) -> Option<(Vec<NodeSlots>, Vec<Booking>)> {
+        if !self.may_fit_repacked(ask, window, self.nodes_milli(able)) {
+            return None;
+        }
+        let own = BookingId(uuid::Uuid::nil());
+        let kind = BookingKind::Reservation;
+        let Window { from, until } = window;
+        let new = Booking { id: own, kind, org, ask: Some(*ask), from, until, places: Vec::new() };
+        let may_move = |b: &&Booking| {
+            b.kind == BookingKind::Reservation
+                && b.from > now
+                && b.ask.is_some_and(|a| a.shape.models.0 & ask.shape.models.0 != 0)
+        };
+        let mut movable: Vec<&Booking> = Vec::new();
+        let mut on_node: BTreeMap<NodeIx, (i64, Vec<BookingId>)> = BTreeMap::new();
+        for node in able {
+            for booking in self.calendar.on(*node, from, until).filter(may_move) {
+                let (milli, present) = on_node.entry(*node).or_default();
+                *milli += booking.ask.map_or(0, |a| self.milli(&a));
+                present.push(booking.id);
+                movable.push(booking);
+            }
+        }
+        movable.sort_unstable_by_key(|b| b.id);
+        movable.dedup_by_key(|b| b.id);
+        let mut removed: Vec<Booking> = Vec::new();
+        if movable.len() <= MAX_REPACKED {
+            removed.extend(movable.into_iter().cloned());
+        } else {
+            // Clear the nodes with the least to move; all other bookings stay.
+            let mut nodes: Vec<(i64, Vec<BookingId>)> = on_node.into_values().collect();
+            nodes.sort_unstable();
+            let sets = nodes.into_iter().take(MAX_CLEARED).map(|(_, ids)| ids);
+            let sets: Vec<Vec<Booking>> = sets
+                .map(|ids| ids.iter().filter_map(|id| self.calendar.get(*id)).cloned().collect())
+                .collect();
+            let mut calendar = std::mem::take(&mut self.calendar);
+            let found = sets.iter().find_map(|removed| {
+                calendar.with_removed(&self.cluster, removed, own, |c| self.move_few(c, removed, &new, now))
+            });
+            self.calendar = calendar;
+            return found;
+        }
+        if removed.is_empty() {
+            return None;
+        }
+        // The largest first, since they have the fewest possible places.
+        let weight = |b: &Booking| {
+            let milli = b.ask.map_or(0, |a| self.milli(&a));
+            (std::cmp::Reverse(milli), b.from, b.id)
+        };
+        removed.sort_by_key(weight);
+        let mut calendar = std::mem::take(&mut self.calendar);
+        let repacked =
+            calendar.with_removed(&self.cluster, &removed, own, |c| self.move_few(c, &removed, &new, now));
+        let answer = repacked.or_else(|| {
+            calendar.with_removed(&self.cluster, &removed, own, |c| self.move_all(c, &removed, &new, now))
+        });
+        self.calendar = calendar;
+        answer
+    }
+
+    /// Returns false if the free capacity of all boards together is too small at that time, so that no move
+    /// helps.
+    fn may_fit_repacked(&self, ask: &Ask, window: Window, all: i64) -> bool {
+        let need = self.milli(ask);
+        match self.only_model(ask) {
+            Some(model) => self
+                .calendar
+                .model_timeline(model)
+                .is_none_or(|line| line.stays(window.from, window.until, all - need)),
+            None => true,
+        }
+    }
+
+    /// The model of an ask that accepts exactly one.
+    fn only_model(&self, ask: &Ask) -> Option<u8> {
+        let mut models = (0..64).filter(|m| ask.shape.models.has(*m));
+        models.next().filter(|_| models.next().is_none())
+    }
+
+    /// Places the new booking at its best place without the others; of these, some stay and the rest are
+    /// placed anew.
+    fn move_few(
+        &self,
+        calendar: &mut Calendar,
+        others: &[Booking],
+        new: &Booking,
+        now: Timestamp,
+    ) -> Option<(Vec<NodeSlots>, Vec<Booking>)> {
+        let when = |b: &Booking| (b.from, b.until);
+        let places = self.find_places_in(calendar, &new.ask?, when(new), now)?;
+        calendar.put(&self.cluster, Booking { places: places.clone(), ..new.clone() });
+        let mut todo = Vec::new();
+        for booking in others {
+            if self.still_fits(calendar, booking, now, Exclusions::default()) {
+                calendar.put(&self.cluster, booking.clone());
+            } else {
+                todo.push(booking);
+            }
+        }
+        let mut moved = Vec::new();
+        for booking in todo {
+            let places = self.find_places_in(calendar, &booking.ask?, when(booking), now)?;
+            let booking = Booking { places, ..booking.clone() };
+            calendar.put(&self.cluster, booking.clone());
+            moved.push(booking);
+        }
+        Some((places, moved))
+    }
+
+    /// Places all bookings anew, the largest first.
+    fn move_all(
+        &self,
+        calendar: &mut Calendar,
+        others: &[Booking],
+        new: &Booking,
+        now: Timestamp,
+    ) -> Option<(Vec<NodeSlots>, Vec<Booking>)> {
+        let milli = |b: &Booking| b.ask.map_or(0, |a| self.milli(&a));
+        let mut order: Vec<&Booking> = others.iter().collect();
+        let at = order.partition_point(|b| milli(b) >= milli(new));
+        order.insert(at, new);
+        let (mut own, mut moved) = (None, Vec::new());
+        for booking in order {
+            let when = (booking.from, booking.until);
+            let places = self.find_places_in(calendar, &booking.ask?, when, now)?;
+            let placed = Booking { places, ..booking.clone() };
+            calendar.put(&self.cluster, placed.clone());
+            if booking.id == new.id {
+                own = Some(placed.places);
+            } else if placed.places != booking.places {
+                moved.push(placed);
+            }
+        }
+        Some((own?, moved))
+    }
+
+    /// Returns true if a booking fits at its places.
+    fn still_fits(
+        &self,
+        calendar: &Calendar,
+        booking: &Booking,
+        now: Timestamp,
+        excluded: Exclusions<'_>,
+    ) -> bool {
+        let window = (booking.from, booking.until);
+        !booking.places.is_empty()
+            && booking.places.iter().all(|place| {
+                let view = calendar.view(&self.cluster, place.node, window, now, excluded);
+                let ask = booking.ask.map(|a| (a.shape.cpu_milli, a.shape.memory_mib)).unwrap_or_default();
+                view.is_some_and(|mut view| {
+                    view.cpu_milli >= ask.0
+                        && view.memory_mib >= ask.1
+                        && place
+                            .slots
+                            .iter()
+                            .all(|slot| self.cluster.occupy_slot(&mut view, place.node, slot, booking.org))
+                })
+            })
+    }
+
+    fn clone_for_trial(&self) -> Self {
+        Self {
+            cluster: self.cluster.clone(),
+            finder: self.finder.clone(),
+            calendar: self.calendar.clone(),
+            racks: self.racks.clone(),
+            ..Self::default()
+        }
+    }
+
+    /// The nearest free windows of the same length, after and before. The timeline of the model gives
+    /// candidates quickly; a search of the boards confirms them.
+    fn alternatives(&self, ask: &Ask, all: i64, window: Window, now: Timestamp) -> Vec<Window> {
+        let length = window.until.micros() - window.from.micros();
+        let at = |from: Timestamp| Window {
+            from,
+            until: Timestamp::from_micros(from.micros().saturating_add(length)),
+        };
+        let nothing = Timeline::default();
+        let line = self.only_model(ask).and_then(|m| self.calendar.model_timeline(m)).unwrap_or(&nothing);
+        let limit = all - self.milli(ask);
+        // The ends of runs, which the calendar does not contain.
+        let mut ends: Vec<Timestamp> = self.claims.values().filter_map(|c| c.ends_by).collect();
+        ends.retain(|end| *end > window.from);
+        ends.sort_unstable();
+        let mut out = Vec::new();
+        let (mut from, far) = (window.from, now.plus_seconds(MAX_S));
+        for _ in 0..MAX_TRIED {
+            // The next time at which capacity becomes free.
+            let freed = ends.get(ends.partition_point(|end| *end <= from)).copied();
+            let Some(next) = [line.next(from), freed].into_iter().flatten().min() else { break };
+            let Some(begin) = line.earliest(next, length, limit).filter(|t| *t <= far) else { break };
+            // No further alternative far behind the first one.
+            if out.first().is_some_and(|w: &Window| begin > w.from.plus_seconds(ALTERNATIVES_SPAN_S)) {
+                break;
+            }
+            if self.fits_at(ask, at(begin), now) {
+                out.push(at(begin));
+                if out.len() == ALTERNATIVES {
+                    break;
+                }
+            }
+            from = begin;
+        }
+        let mut earlier = 0;
+        let mut until = window.until;
+        for _ in 0..MAX_TRIED {
+            let Some(end) = line.last(until, LevelBound::AtMost(i64::MAX)) else { break };
+            let Some(begin) = line.latest(end, length, limit, now) else { break };
+            if begin < window.from && self.fits_at(ask, at(begin), now) {
+                out.push(at(begin));
+                earlier += 1;
+                if earlier == ALTERNATIVES {
+                    break;
+                }
+            }
+            until = at(begin).until;
+        }
+        if earlier < ALTERNATIVES
+            && now < window.from
+            && !out.iter().any(|w| w.from == now)
+            && self.fits_at(ask, at(now), now)
+        {
+            out.push(at(now));
+        }
+        out
+    }
+}

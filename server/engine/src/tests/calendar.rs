@@ -1,0 +1,232 @@
+//! Tests of reservations: windows, moved bookings and jobs inside.
+
+use uuid::Uuid;
+
+use super::*;
+use berth_placement::calendar::{Booking, BookingKind, NodeSlots};
+use berth_placement::cluster::{Models, Part};
+
+pub(super) fn window(from: i64, until: i64) -> Window {
+    Window { from: at(from), until: at(until) }
+}
+
+pub(super) fn book(
+    e: &mut Engine,
+    n: u128,
+    request: &Request,
+    when: Window,
+    now: i64,
+) -> Result<(), Refusal> {
+    let (ask, places, moved) = e.quote(request, org(n), when, at(now))?;
+    let id = BookingId(Uuid::from_u128(n));
+    let Window { from, until } = when;
+    e.book(
+        Booking { id, kind: BookingKind::Reservation, org: org(n), ask: Some(ask), from, until, places },
+        moved,
+    );
+    Ok(())
+}
+
+#[test]
+fn reservations_keep_their_time_and_refusals_name_alternatives() {
+    let mut e = engine(2, 2);
+    book(&mut e, 1, &boards(2, 1), window(1_000, 2_000), 0).unwrap();
+    book(&mut e, 2, &boards(2, 1), window(1_500, 3_000), 0).unwrap();
+    let refused = book(&mut e, 3, &boards(2, 1), window(1_800, 2_800), 0).unwrap_err();
+    let Refusal::Taken { conflicts, alternatives, .. } = refused else { panic!("{refused}") };
+    assert_eq!(conflicts.len(), 2);
+    assert_eq!(
+        alternatives,
+        [window(2_000, 3_000), window(3_000, 4_000), window(500, 1_500), window(0, 1_000)]
+    );
+    for when in alternatives {
+        e.quote(&boards(2, 1), org(3), when, at(0)).unwrap();
+    }
+    // Jobs run before a window only if they end before it.
+    submit(&mut e, JobFacts { max_duration_s: 1_001, ..waits(10, boards(2, 1)) });
+    submit(&mut e, JobFacts { max_duration_s: 1_400, ..waits(11, boards(2, 1)) });
+    assert_eq!(starts(&e.pass(at(0))).len(), 1, "one node is free until 1,500");
+    submit(&mut e, JobFacts { max_duration_s: 1_000, ..waits(12, boards(2, 1)) });
+    assert_eq!(starts(&e.pass(at(0))), [job_id(12)]);
+    let why = e.why(job_id(11), at(0)).unwrap();
+    assert!(why.earliest >= Some(at(2_000)), "{why:?}");
+    for invalid in [
+        window(-5, 100),
+        window(100, 100),
+        window(100, 50),
+        window(0, 400 * 86_400),
+        window(1 << 40, (1 << 40) + 1),
+    ] {
+        assert_eq!(e.quote(&boards(1, 1), org(1), invalid, at(0)).unwrap_err(), Refusal::Window);
+    }
+    assert_eq!(e.quote(&boards(3, 1), org(1), window(5_000, 6_000), at(0)).unwrap_err(), Refusal::Never);
+}
+
+#[test]
+fn later_bookings_move_if_that_frees_places() {
+    let mut e = engine(2, 2);
+    // One booked board on each node: two boards on one node are free only after a move.
+    for (n, node) in [(1, 1), (2, 2)] {
+        let (ask, ..) = e.quote(&boards(1, 1), org(n), window(1_000, 2_000), at(0)).unwrap();
+        let places = vec![berth_placement::calendar::NodeSlots {
+            node: e.cluster().find_node(node_id(node)).unwrap(),
+            slots: vec![Slot { gpu: format!("GPU-{node}-0").into(), part: Part::Whole }],
+        }];
+        let id = BookingId(Uuid::from_u128(n));
+        let booking = Booking {
+            id,
+            kind: BookingKind::Reservation,
+            org: org(n),
+            ask: Some(ask),
+            from: at(1_000),
+            until: at(2_000),
+            places,
+        };
+        e.book(booking, Vec::new());
+    }
+    let (_, places, moved) = e.quote(&boards(2, 1), org(3), window(1_200, 1_300), at(0)).unwrap();
+    assert_eq!((places.len(), moved.len()), (1, 1));
+    // Bookings that have begun stay.
+    assert!(matches!(
+        e.quote(&boards(2, 1), org(3), window(1_200, 1_300), at(1_000)),
+        Err(Refusal::Taken { .. })
+    ));
+}
+
+#[test]
+fn a_reservation_is_for_its_own_jobs() {
+    let mut e = engine(1, 2);
+    book(&mut e, 1, &boards(2, 1), window(100, 5_000), 0).unwrap();
+    let inside = |n, o| JobFacts {
+        inside: Some(BookingId(Uuid::from_u128(1))),
+        org: org(o),
+        max_duration_s: 1_000,
+        ..waits(n, boards(1, 1))
+    };
+    submit(&mut e, inside(1, 1));
+    submit(&mut e, inside(2, 2));
+    assert_eq!(e.pass(at(50)), [], "it has not begun");
+    assert_eq!(starts(&e.pass(at(100))), [job_id(1)]);
+    submit(&mut e, inside(3, 1));
+    submit(&mut e, inside(4, 1));
+    assert_eq!(starts(&e.pass(at(200))), [job_id(3)], "two boards, two jobs");
+    assert_eq!(
+        e.why(job_id(2), at(200)).unwrap().blockers,
+        [Blocker::Booking(BookingId(Uuid::from_u128(1)), ReservationBlocker::Foreign)]
+    );
+    free(&mut e, 1, at(300));
+    assert_eq!(starts(&e.pass(at(4_500))), [], "it would outlast its reservation");
+}
+
+#[test]
+fn a_booking_changes_the_versions_of_its_nodes_models_only() {
+    let mut e = engine(1, 2);
+    for facts in [node(2, "A100-80GB", 2), NodeFacts { open: false, ..node(3, "L40S", 2) }] {
+        e.apply(Fact::Node { version: 1, facts }, at(0));
+    }
+    let versions = |e: &Engine| {
+        let version = |name| e.calendar().version(Models::only(e.cluster().find_model(name).unwrap()));
+        (version("H100-80GB"), version("A100-80GB"), version("L40S"))
+    };
+    book(&mut e, 1, &boards(1, 1), window(1_000, 2_000), 0).unwrap();
+    assert_eq!(versions(&e), (1, 0, 0));
+    // A closed node can be booked too, for example for maintenance.
+    let slots = vec![Slot { gpu: "GPU-3-0".into(), part: Part::Whole }];
+    let places = vec![NodeSlots { node: e.cluster().find_node(node_id(3)).unwrap(), slots }];
+    let (id, from, until) = (BookingId(Uuid::from_u128(2)), at(1_000), at(2_000));
+    e.apply(
+        Fact::Booked {
+            version: 1,
+            booking: Booking {
+                id,
+                kind: BookingKind::Maintenance,
+                org: org(1),
+                ask: None,
+                from,
+                until,
+                places,
+            },
+        },
+        at(0),
+    );
+    assert_eq!(versions(&e), (1, 0, 1));
+    e.apply(Fact::Unbooked { version: 2, id }, at(0));
+    assert_eq!(versions(&e), (1, 0, 2));
+}
+
+#[test]
+fn a_request_that_no_node_could_ever_hold_is_known_at_once() {
+    assert_eq!(engine(0, 0).why_impossible(&boards(3, 1), org(1)), Ok(None), "a cloud that is being set up");
+    let mut e = engine(2, 2);
+    for (request, possible) in [
+        (boards(2, 2), true),
+        (boards(3, 1), false),
+        (boards(2, 3), false),
+        (Request { models: vec!["A30-24GB".into()], ..boards(1, 1) }, false),
+        (Request { cpu_milli: 1_000_000, ..boards(1, 1) }, false),
+        (slice("1g.10gb"), true),
+    ] {
+        let mut facts = node(1, "H100-80GB", 2);
+        for (version, open, healthy) in [(2, false, true), (3, true, false), (4, true, true)] {
+            facts.open = open;
+            facts.gpus.iter_mut().for_each(|g| g.healthy = healthy);
+            e.apply(Fact::Node { version, facts: facts.clone() }, at(0));
+            let reason = e.why_impossible(&request, org(1)).unwrap();
+            assert_eq!(reason.is_none(), possible, "{request:?} {open} {healthy}: {reason:?}");
+        }
+    }
+    // An A30 has slices only in MIG mode and shares only without it.
+    let mut a30 = node(9, "A30-24GB", 1);
+    let on_a30 = |device| Request { device, models: vec!["A30-24GB".into()], ..boards(1, 1) };
+    let (share, slice) = (on_a30(DeviceRequest::Share(500)), on_a30(DeviceRequest::Slice("1g.6gb".into())));
+    for (version, mig, impossible, possible) in [(1, true, &share, &slice), (2, false, &slice, &share)] {
+        a30.gpus[0].mig_enabled = mig;
+        e.apply(Fact::Node { version, facts: a30.clone() }, at(0));
+        assert_eq!(e.why_impossible(possible, org(1)).unwrap(), None);
+        assert_eq!(
+            e.why_impossible(impossible, org(1)).unwrap().unwrap().blockers,
+            [Blocker::Mode { boards: 1 }]
+        );
+    }
+}
+
+#[test]
+fn a_reservation_that_is_cancelled_lets_others_run_around_a_held_start() {
+    let mut e = engine(1, 3);
+    book(&mut e, 9, &boards(1, 1), window(0, 1_000), 0).unwrap();
+    submit(&mut e, waits(1, boards(3, 1)));
+    for (n, max_duration_s) in [(2, 100), (3, 100), (4, 50)] {
+        submit(&mut e, JobFacts { max_duration_s, ..waits(n, boards(1, 1)) });
+    }
+    assert_eq!(starts(&e.pass(at(0))), [job_id(2), job_id(3)]);
+    e.apply(Fact::Unbooked { version: 1, id: BookingId(Uuid::from_u128(9)) }, at(1));
+    assert_eq!(starts(&e.pass(at(1))), [job_id(4)]);
+}
+
+#[test]
+fn a_node_that_is_not_connected_is_booked_for_later_and_named_for_now() {
+    let mut e = engine(1, 2);
+    let put = |e: &mut Engine, version, (open, away)| {
+        let facts = NodeFacts { open, away, ..node(1, "H100-80GB", 2) };
+        e.apply(Fact::Node { version, facts }, at(0));
+    };
+    let away = |refused: Result<_, Refusal>| match refused {
+        Ok(_) => None,
+        Err(Refusal::Taken { away, .. }) => Some(away),
+        Err(other) => panic!("{other}"),
+    };
+    let ask = |e: &mut Engine, from| e.quote(&boards(2, 1), org(1), window(from, 1_000), at(0));
+    put(&mut e, 2, (false, true));
+    assert_eq!([0, 59, 60, 61].map(|from| away(ask(&mut e, from))), [Some(1), Some(1), Some(1), None]);
+    // A second booking of the same boards is refused.
+    book(&mut e, 1, &boards(2, 1), window(100, 1_000), 0).unwrap();
+    assert_eq!(away(ask(&mut e, 61)), Some(0));
+    // No job starts there or gets a held start.
+    submit(&mut e, JobFacts { max_duration_s: 10, ..waits(1, boards(1, 1)) });
+    assert_eq!((starts(&e.pass(at(0))), e.held_starts().count()), (vec![], 0));
+    // A cordoned node gets no new bookings.
+    put(&mut e, 3, (false, false));
+    assert_eq!(away(e.quote(&boards(2, 1), org(1), window(2_000, 3_000), at(0))), Some(0));
+    put(&mut e, 4, (true, false));
+    assert_eq!(starts(&e.pass(at(1))), [job_id(1)]);
+}

@@ -1,0 +1,94 @@
+//! The shape of a request on one node, the form that scorers compare and caches use as key.
+
+use berth_mig::masks;
+
+use crate::cluster::{ANYBODY, GpuView, Model, Models, View, WHOLE_MILLI};
+
+/// One kind of device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Device {
+    /// A whole board.
+    Board,
+    /// Thousandths of a board, shared within one organization (`sharer`: its index in the cluster's list).
+    Share { milli: u16, sharer: u16 },
+    /// A MIG instance (`profile`: its index in the list of the board model).
+    Slice { profile: u8 },
+}
+
+/// The demand on one node: `count` devices, processors and memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Shape {
+    pub device: Device,
+    pub count: u32,
+    pub models: Models,
+    pub cpu_milli: i64,
+    pub memory_mib: i64,
+    /// All devices of a node must reach each other by NVLink.
+    pub nvlink: bool,
+    /// The node must run images.
+    pub images: bool,
+}
+
+impl Shape {
+    /// The same shape for any organization.
+    #[must_use]
+    pub fn for_anybody(&self) -> Self {
+        match self.device {
+            Device::Share { milli, .. } => Self { device: Device::Share { milli, sharer: ANYBODY }, ..*self },
+            _ => *self,
+        }
+    }
+
+    /// The sum of its devices in thousandths of a board.
+    pub fn milli(&self, models: &[Model]) -> u32 {
+        let each = match self.device {
+            Device::Board => u32::from(WHOLE_MILLI),
+            Device::Share { milli, .. } => u32::from(milli),
+            Device::Slice { profile } => {
+                let board = models
+                    .iter()
+                    .enumerate()
+                    .find(|(i, m)| m.board.is_some() && u8::try_from(*i).is_ok_and(|i| self.models.has(i)))
+                    .and_then(|(_, m)| m.mig());
+                let size = board.and_then(|b| {
+                    Some(b.profiles.get(usize::from(profile))?.size * 1_000 / b.memory_slices.max(1))
+                });
+                size.unwrap_or(0)
+            }
+        };
+        each.saturating_mul(self.count)
+    }
+
+    /// Returns true if one device of this kind fits on a board in its present state.
+    pub fn fits_gpu(&self, gpu: &GpuView, models: &[Model]) -> bool {
+        if !self.models.has(gpu.model) {
+            return false;
+        }
+        match self.device {
+            Device::Board => gpu.free_milli == WHOLE_MILLI,
+            Device::Share { milli, sharer } => {
+                gpu.shareable
+                    && gpu.free_milli >= milli
+                    && (gpu.sharer == 0 || gpu.sharer == sharer || sharer == ANYBODY)
+            }
+            Device::Slice { profile } => starts(gpu, usize::from(profile), models) != 0,
+        }
+    }
+
+    /// Returns false if processors, memory or the lack of any suitable board rule the shape out.
+    pub fn may_fit(&self, view: &View, models: &[Model]) -> bool {
+        (view.images || !self.images)
+            && view.cpu_milli >= self.cpu_milli
+            && view.memory_mib >= self.memory_mib
+            && (self.count == 0 || view.gpus().iter().any(|g| self.fits_gpu(g, models)))
+    }
+}
+
+/// The possible starts of an instance of a profile on a board in its present state, as bits.
+pub fn starts(gpu: &GpuView, profile: usize, models: &[Model]) -> u8 {
+    if !gpu.sliced && gpu.free_milli < WHOLE_MILLI {
+        return 0;
+    }
+    let tables = models.get(usize::from(gpu.model)).and_then(|m| masks(m.board?));
+    tables.filter(|t| t.group(profile) & gpu.groups == 0).map_or(0, |t| t.starts(profile, gpu.mask))
+}
