@@ -4,6 +4,8 @@
 
 pub mod accounts;
 pub mod budgets;
+#[cfg(feature = "columns")]
+mod columns;
 pub mod events;
 pub mod evidence;
 pub mod files;

@@ -16,7 +16,7 @@ use sqlx::sqlite::{
 use sqlx::{Postgres, Sqlite};
 use tokio::sync::RwLock;
 
-use crate::tx::{StoreError, Tx, Work};
+use crate::tx::{RefusableWork, StoreError, Tx, Work, WriteError};
 use crate::writer::Writer;
 
 #[derive(Clone)]
@@ -123,6 +123,25 @@ impl Db {
                 postgres_write(pool, write_lock, SHARED_TRIES, work).await
             }
         }
+    }
+
+    /// [`Db::write`] for work that may refuse.
+    ///
+    /// # Errors
+    ///
+    /// The refusal, or the failure of the store.
+    pub async fn try_write<T: Send + 'static>(&self, work: impl RefusableWork<T>) -> Result<T, WriteError> {
+        let done = self.write(move |tx| {
+            let result = work(tx);
+            Box::pin(async move {
+                match result.await {
+                    Ok(value) => Ok(Ok(value)),
+                    Err(WriteError::Refused(problem)) => Ok(Err(problem)),
+                    Err(WriteError::Store(error)) => Err(error),
+                }
+            })
+        });
+        done.await?.map_err(WriteError::Refused)
     }
 
     /// [`Db::write`] for work on rows of many other writes. On Postgres it runs alone in this process from

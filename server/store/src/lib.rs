@@ -37,4 +37,4 @@ pub mod volumes;
 pub mod webhooks;
 
 pub use connect::{Db, ReadConn};
-pub use tx::{StoreError, Tx, Work};
+pub use tx::{RefusableWork, StoreError, Tx, Work, WriteError};

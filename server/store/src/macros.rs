@@ -11,14 +11,35 @@ macro_rules! exec {
     };
 }
 
+/// Runs a query on one engine; reads at most one row.
+macro_rules! read_optional {
+    ($query:expr, $row:ty, $conn:expr) => {
+        match $query.fetch_optional(&mut **$conn).await {
+            Ok(row) => row.as_ref().map($crate::tx::read_row::<_, $row>).transpose(),
+            Err(error) => Err($crate::StoreError::from(error)),
+        }
+    };
+}
+
+/// Runs a query on one engine; reads every row.
+macro_rules! read_all {
+    ($query:expr, $row:ty, $conn:expr) => {
+        match $query.fetch_all(&mut **$conn).await {
+            Ok(rows) => {
+                rows.iter().map($crate::tx::read_row::<_, $row>).collect::<Result<Vec<$row>, $crate::StoreError>>()
+            }
+            Err(error) => Err($crate::StoreError::from(error)),
+        }
+    };
+}
+
 /// Runs a query for at most one row.
 macro_rules! find {
     ($tx:expr, $row:ty, $sql:expr $(, $bind:expr)* $(,)?) => {
         match $tx {
-            $crate::Tx::Sqlite(c) => sqlx::query_as::<_, $row>($sql)$(.bind($bind))*.fetch_optional(&mut **c).await,
-            $crate::Tx::Postgres(c) => sqlx::query_as::<_, $row>($sql)$(.bind($bind))*.fetch_optional(&mut **c).await,
+            $crate::Tx::Sqlite(c) => read_optional!(sqlx::query($sql)$(.bind($bind))*, $row, c),
+            $crate::Tx::Postgres(c) => read_optional!(sqlx::query($sql)$(.bind($bind))*, $row, c),
         }
-        .map_err($crate::StoreError::from)
     };
 }
 
@@ -26,10 +47,9 @@ macro_rules! find {
 macro_rules! list {
     ($tx:expr, $row:ty, $sql:expr $(, $bind:expr)* $(,)?) => {
         match $tx {
-            $crate::Tx::Sqlite(c) => sqlx::query_as::<_, $row>($sql)$(.bind($bind))*.fetch_all(&mut **c).await,
-            $crate::Tx::Postgres(c) => sqlx::query_as::<_, $row>($sql)$(.bind($bind))*.fetch_all(&mut **c).await,
+            $crate::Tx::Sqlite(c) => read_all!(sqlx::query($sql)$(.bind($bind))*, $row, c),
+            $crate::Tx::Postgres(c) => read_all!(sqlx::query($sql)$(.bind($bind))*, $row, c),
         }
-        .map_err($crate::StoreError::from)
     };
 }
 
@@ -40,12 +60,11 @@ macro_rules! list_in {
         match $tx {
             $crate::Tx::Sqlite(c) => {
                 let texts = serde_json::Value::from($texts).to_string();
-                sqlx::query_as::<_, $row>($sqlite).bind(texts)$(.bind($bind))*.fetch_all(&mut **c).await
+                read_all!(sqlx::query($sqlite).bind(texts)$(.bind($bind))*, $row, c)
             }
             $crate::Tx::Postgres(c) => {
-                sqlx::query_as::<_, $row>($postgres).bind($texts)$(.bind($bind))*.fetch_all(&mut **c).await
+                read_all!(sqlx::query($postgres).bind($texts)$(.bind($bind))*, $row, c)
             }
         }
-        .map_err($crate::StoreError::from)
     };
 }

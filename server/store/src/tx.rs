@@ -4,6 +4,7 @@ use berth_types::problems::Problem;
 use futures::future::BoxFuture;
 use sqlx::postgres::PgConnection;
 use sqlx::sqlite::SqliteConnection;
+use sqlx::{ColumnIndex, Decode, FromRow, Row, Type};
 
 /// The failures of a store function.
 #[derive(Debug, thiserror::Error)]
@@ -63,6 +64,45 @@ impl From<StoreError> for Problem {
     }
 }
 
+/// The failure of a write that may refuse: a refusal by its work, or a failure of the store.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    #[error("refused: {0:?}")]
+    Refused(Problem),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl From<Problem> for WriteError {
+    fn from(problem: Problem) -> Self {
+        Self::Refused(problem)
+    }
+}
+
+impl From<WriteError> for Problem {
+    fn from(error: WriteError) -> Self {
+        match error {
+            WriteError::Refused(problem) => problem,
+            WriteError::Store(error) => error.into(),
+        }
+    }
+}
+
+/// Reads a row; an error names its first column, which is its id, and the column that cannot be read.
+pub(crate) fn read_row<'r, R: Row, T: FromRow<'r, R>>(row: &'r R) -> Result<T, StoreError>
+where
+    usize: ColumnIndex<R>,
+    String: Decode<'r, R::Database> + Type<R::Database>,
+{
+    T::from_row(row).map_err(|error| match error {
+        sqlx::Error::ColumnDecode { .. } | sqlx::Error::ColumnNotFound(_) | sqlx::Error::Decode(_) => {
+            let id: String = row.try_get(0).unwrap_or_default();
+            StoreError::Corrupt(format!("{id}: {error}"))
+        }
+        error => error.into(),
+    })
+}
+
 /// A connection in a transaction, or a connection for reads.
 pub enum Tx<'c> {
     Sqlite(&'c mut SqliteConnection),
@@ -77,5 +117,15 @@ pub trait Work<T>:
 }
 impl<T, F> Work<T> for F where
     F: for<'a> Fn(&'a mut Tx<'_>) -> BoxFuture<'a, Result<T, StoreError>> + Send + Sync + 'static
+{
+}
+
+/// [`Work`] that may refuse. A refusal does not undo what the work wrote before it.
+pub trait RefusableWork<T>:
+    for<'a> Fn(&'a mut Tx<'_>) -> BoxFuture<'a, Result<T, WriteError>> + Send + Sync + 'static
+{
+}
+impl<T, F> RefusableWork<T> for F where
+    F: for<'a> Fn(&'a mut Tx<'_>) -> BoxFuture<'a, Result<T, WriteError>> + Send + Sync + 'static
 {
 }
